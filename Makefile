@@ -1,0 +1,112 @@
+# Every target that needs Python makes .venv first, from constraints.txt, and reuses it while pyproject.toml and
+# constraints.txt stay as they are. Choose the interpreter with PYTHON=python3.12, the CUDA extra with CUDA_EXTRA=none|cuda12|cuda13,
+# and pass arguments on with ARGS, as in `make test ARGS="-k gate -x"`.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+
+VENV := .venv
+PY := $(VENV)/bin/python
+# A stamp is written last, so an interrupted install is done again. It holds the checkout's path, because an editable
+# install in a checkout that moved would run the code at the old place.
+USER_STAMP := $(VENV)/.installed
+DEV_STAMP := $(VENV)/.installed-dev
+usable = $(shell test -x $(PY) && test "$$(cat $(1) 2>/dev/null)" = "$(CURDIR)" && echo yes)
+AGAIN := $(if $(and $(wildcard $(USER_STAMP)),$(if $(call usable,$(USER_STAMP)),,no)),again)
+
+.PHONY: help article test lab check clean again
+
+help: ## print this list
+	@sed -n 's/^\([a-z]*\):[^#]*## /make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
+
+article: $(USER_STAMP) ## measure (or, without a GPU, take the recording), draw every figure, print the table
+	@$(PY) -m worklog article $(ARGS)
+
+lab: $(USER_STAMP) ## open JupyterLab on the notebooks
+	@$(PY) -m jupyterlab $(if $(filter 0,$(shell id -u)),--allow-root) $(ARGS) notebooks/
+
+test: $(DEV_STAMP) ## run the tests; those in tests/gpu/ are skipped where there is no CUDA GPU
+	@$(PY) -m pytest $(ARGS)
+
+check: $(DEV_STAMP) ## check style, formatting, types and which room imports which
+	$(PY) -m ruff check
+	$(PY) -m ruff format --check
+	$(PY) -m mypy
+	$(VENV)/bin/lint-imports --no-logo
+
+clean: ## remove .venv, caches and build output; figures/ stays
+	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# ---------------------------------------------------------------------------------------------------- the environment
+
+# Prints the newest Python that runs and is 3.11 or later. A name on PATH is not enough: a version manager's shim may fail.
+define find_python
+for python in $${PYTHON:-python3.13 python3.12 python3.11 python3}; do \
+    if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then break; fi; python=; \
+done; \
+if [ -z "$$python" ]; then \
+    echo "make: no Python 3.11 or later found as $${PYTHON:-python3.13, python3.12, python3.11 or python3}:" \
+        "install one, or name it: make PYTHON=/path/to/python3.12 ..." >&2; exit 1; \
+fi
+endef
+
+# Debian ships venv and ensurepip in a package of their own.
+define ensure_venv
+if ! "$$python" -c 'import ensurepip, venv' 2>/dev/null; then \
+    package="python$$("$$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')-venv"; \
+    if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+        echo "Installing Debian's $$package, which $$python needs to make $(VENV)"; \
+        apt-get update -qq; \
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$$package" >/dev/null </dev/null; \
+    else \
+        echo "make: $$python cannot make a virtual environment: install its venv module" \
+            "(Debian, Ubuntu: sudo apt-get install $$package)" >&2; exit 1; \
+    fi; \
+fi
+endef
+
+# Sets `extra` to cuda13, cuda12 or nothing, by the newest CUDA that the driver runs. "CUDA Version: 13.0" is in the
+# heading of nvidia-smi's table; newer drivers write "CUDA UMD Version".
+define find_cuda
+extra=$${CUDA_EXTRA:-}; \
+if [ -z "$$extra" ]; then \
+    case $$(nvidia-smi 2>/dev/null | sed -n 's/.*CUDA[A-Z ]*Version: *\([0-9]*\)\..*/\1/p' | head -n 1) in \
+        "") ;; 12) extra=cuda12 ;; 1[3-9]) extra=cuda13 ;; \
+        *) echo "The GPU driver is older than CUDA 12: going on without the GPU" >&2 ;; \
+    esac; \
+fi; \
+case $$extra in ""|none) extra= ;; cuda12|cuda13) ;; \
+    *) echo "make: CUDA_EXTRA=$$extra: none, cuda12 or cuda13 is meant" >&2; exit 1 ;; \
+esac
+endef
+
+PIP := $(PY) -m pip --disable-pip-version-check --no-input install -qq
+
+# Without a GPU, PyTorch's small CPU build will do: a wheel that pip is configured to find locally, else PyTorch's own
+# index. Where neither has one, PyPI's build does, with a few GB of CUDA libraries. CUDA 12 needs an older PyTorch than
+# the pinned one (see pyproject.toml), so that pin is left out there.
+$(USER_STAMP): pyproject.toml constraints.txt $(AGAIN)
+	@$(find_python); $(ensure_venv); $(find_cuda); \
+	rm -f $(USER_STAMP) $(DEV_STAMP); \
+	if ! $(PY) -c 'import pip, sys; sys.exit(sys.prefix != sys.argv[1] + "/$(VENV)")' "$(CURDIR)" 2>/dev/null; then \
+	    "$$python" -m venv --clear $(VENV); \
+	fi; \
+	echo "Installing worklog$${extra:+ with $$extra} into $(VENV) for $$($(PY) -V): a minute or more"; \
+	cp constraints.txt $(VENV)/constraints.txt; \
+	if [ -z "$$extra" ] && [ "$$(uname -s)" = Linux ]; then \
+	    torch=$$(grep '^torch==' constraints.txt); \
+	    $(PIP) --no-deps --no-index "$$torch" 2>/dev/null || \
+	    $(PIP) --no-deps --retries 1 --index-url https://download.pytorch.org/whl/cpu "$$torch" 2>/dev/null || true; \
+	elif [ "$$extra" = cuda12 ]; then \
+	    sed -i.all '/^torch==/d' $(VENV)/constraints.txt; \
+	fi; \
+	$(PIP) -c $(VENV)/constraints.txt -e ".$${extra:+[$$extra]}"; \
+	echo "$(CURDIR)" >$@
+
+$(DEV_STAMP): $(USER_STAMP)
+	@echo "Installing the tools for tests and checks into $(VENV)"
+	@$(PIP) -c $(VENV)/constraints.txt -e '.[dev]'
+	@echo "$(CURDIR)" >$@
