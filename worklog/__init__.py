@@ -1,0 +1,59 @@
+"""A worklog you can trust: a ladder of SGEMM kernels, one honest ruler for all of them, and a gate that no wrong kernel passes.
+
+Nothing heavy is imported here: names load their module on first use, so `import worklog` is quick and works without a GPU.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from worklog.bench import ablate, measure, results
+    from worklog.errors import WorklogError
+    from worklog.gemm import Shape
+    from worklog.harness import Harness
+    from worklog.ladder import LADDER, Rung, rung
+    from worklog.runs import Measurement, Run, open_run
+
+_HOMES = {
+    "ablate": "bench",
+    "measure": "bench",
+    "results": "bench",
+    "WorklogError": "errors",
+    "Shape": "gemm",
+    "Harness": "harness",
+    "LADDER": "ladder",
+    "Rung": "ladder",
+    "rung": "ladder",
+    "Measurement": "runs",
+    "Run": "runs",
+    "open_run": "runs",
+}
+
+__all__ = [
+    "LADDER",
+    "Harness",
+    "Measurement",
+    "Run",
+    "Rung",
+    "Shape",
+    "WorklogError",
+    "ablate",
+    "measure",
+    "open_run",
+    "results",
+    "rung",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(f"worklog.{_HOMES[name]}"), name)
+    if name in ("plots", "lab", "gate", "harness", "bench", "kernels", "device", "ladder", "gemm", "runs"):
+        return import_module(f"worklog.{name}")
+    raise AttributeError(f"module 'worklog' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,5 @@
+"""`python -m worklog` is `worklog`."""
+
+from worklog.cli import main
+
+main()

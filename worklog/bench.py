@@ -1,0 +1,392 @@
+"""The orchestrator: gate, then harness, then a Run. The only module that knows them all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from worklog.device import gpu, gpu_reason, software, source_revision
+from worklog.errors import BadSetting, NoGpu, OutOfMemory, WorklogError
+from worklog.gate import Exam, Verdict
+from worklog.gemm import Shape, random_inputs, tflops
+from worklog.harness import Harness, Reading, time_pair
+from worklog.gremlins import GREMLINS
+from worklog.statistics import Estimate, paired_ratio, summarise
+from worklog.kernels import RungSubject, Subject
+from worklog.ladder import LADDER, rung
+from worklog.runs import Measurement, Run, new_path, open_run
+
+if TYPE_CHECKING:
+    from worklog.cuda import CudaDevice
+    from worklog.harness.calibration import Calibration
+    from worklog.harness.cuda_timeline import CudaTimeline
+
+BASELINE = "cuBLAS"
+ARTICLE_SIZES = (256, 512, 1024, 2048, 4096, 8192)
+ABLATION_SIZES = (256, 512, 1024, 2048, 4096)
+ABLATION_RUNGS = ("naive", "vectorized", "warptiled")
+ABLATION_PATIENCE: tuple[tuple[str, Any], ...] = (("most_samples", 60), ("budget_s", 2.0))
+PATIENCE_S = 20.0
+# BF16 tensor-core peak of an H100/H200 SXM as its datasheet states it; the wrong roof for FP32, kept to show how wrong.
+BF16_DATASHEET_TFLOPS = 989.0
+
+
+class Progress(Protocol):
+    """Told before each step how far the work is; may raise KeyboardInterrupt to stop it."""
+
+    def __call__(self, done: int, total: int, doing: str) -> None: ...  # noqa: D102
+
+
+def _silent(done: int, total: int, doing: str) -> None:
+    """No progress shown."""
+
+
+class Interrupted(WorklogError):
+    """The user stopped a run; the message says where the finished measurements are."""
+
+    exit_code = 130
+
+
+@dataclass(frozen=True)
+class Task:
+    """One measurement to make: a kernel's name (BASELINE for cuBLAS itself), a shape, and what differs from the run's harness."""
+
+    kernel: str
+    shape: Shape
+    changed: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def gremlins(self) -> dict[str, Any]:
+        """The changed settings that are gremlins; the others are patience."""
+        return {name: value for name, value in self.changed if any(g.setting == name for g in GREMLINS)}
+
+    def __str__(self) -> str:
+        lies = ", ".join(f"{name}={value}" for name, value in self.gremlins.items())
+        return f"{self.kernel} at {self.shape}" + (f" with {lies}" if lies else "")
+
+
+class Session:
+    """A GPU made ready: the device, the calibrated ruler, compiled kernels, and the exam of the shape at hand."""
+
+    def __init__(self) -> None:
+        from worklog.cuda import Cublas, CudaDevice
+        from worklog.harness.calibration import calibrate
+        from worklog.harness.cuda_timeline import CudaTimeline
+
+        self.device: CudaDevice = CudaDevice()
+        self.timeline: CudaTimeline = CudaTimeline(self.device)
+        self.calibration: Calibration = calibrate(self.timeline)
+        self.seed = secrets.randbits(63)
+        self.baselines: dict[str, Subject] = {math: Cublas(self.device, math) for math in ("fp32", "tf32")}
+        self._subjects: dict[str, Subject] = {BASELINE: self.baselines["fp32"]}
+        self._exams: dict[Shape, Exam] = {}
+        self._verdicts: dict[tuple[str, Shape], Verdict] = {}
+
+    def subject(self, name: str) -> Subject:
+        """The kernel of that name, compiled once. Raises UnknownRung or CompileFailed."""
+        if name not in self._subjects:
+            self._subjects[name] = RungSubject(rung(name), self.device)
+        return self._subjects[name]
+
+    def exam(self, shape: Shape) -> Exam:
+        """The questions for a shape; the last shape's are dropped, since their matrices fill memory. Raises OutOfMemory."""
+        if shape not in self._exams:
+            self._exams.clear()
+            try:
+                self._exams[shape] = Exam(self.device, shape, self.seed)
+            except MemoryError as error:
+                raise OutOfMemory(f"size {shape} does not fit the host's memory: take a smaller one") from error
+        return self._exams[shape]
+
+    def require_memory(self, shape: Shape) -> None:
+        """Raise OutOfMemory, before anything is measured, for a shape that cannot fit the GPU."""
+        needed = shape.compulsory_bytes + 4 * shape.m * shape.n  # A, B and C, and a C of the baseline's own
+        free = self.device.free_bytes()
+        if needed > free:
+            raise OutOfMemory(
+                f"size {shape} needs {needed / 1e9:.1f} GB on the GPU, which has {free / 1e9:.1f} GB free: take a smaller size"
+            )
+
+    def verdict(self, name: str, shape: Shape) -> Verdict:
+        """The gate's word on a kernel at a shape, asked once."""
+        if (name, shape) not in self._verdicts:
+            self._verdicts[name, shape] = self.exam(shape).examine(self.subject(name))
+        return self._verdicts[name, shape]
+
+
+def measure(
+    kernels: Iterable[str] | None = None,
+    sizes: Iterable[Shape | int | str | Sequence[int]] = (4096,),
+    *,
+    harness: Harness | None = None,
+    progress: Progress = _silent,
+    out: Path | None = None,
+) -> Run:
+    """Gate, then time, each kernel at each size, interleaved with cuBLAS. The run is saved after every measurement.
+
+    kernels: names of rungs, and "cuBLAS" for the baseline against itself; None for the whole ladder and cuBLAS. A kernel that
+    the gate refuses is in the run with its verdict and without a time. out: the run's file (default: a new one among this
+    machine's runs). Raises NoGpu where there is no CUDA device, UnknownRung, OutsideDomain, BadShape.
+    """
+    names = [r.name for r in LADDER] + [BASELINE] if kernels is None else list(kernels)
+    shapes = [Shape.of(size) for size in sizes]
+    tasks = [Task(name, shape) for shape in shapes for name in names]
+    return carry_out(tasks, harness or Harness(), progress=progress, out=out)
+
+
+def ablate(
+    kernel: str,
+    sizes: Iterable[Shape | int | str | Sequence[int]] = ABLATION_SIZES,
+    *,
+    progress: Progress = _silent,
+    out: Path | None = None,
+) -> Run:
+    """One kernel under the honest harness, then with each gremlin let loose alone, then with the article's four and with all."""
+    tasks = ablation_tasks(kernel, [Shape.of(size) for size in sizes])
+    return carry_out(tasks, Harness(), progress=progress, out=out)
+
+
+def ablation_tasks(kernel: str, shapes: Sequence[Shape]) -> list[Task]:
+    """The honest measurement and one for each lie that changes how samples are taken; what only changes the arithmetic on
+    samples (statistic, offset, roof) is computed from the honest ones and needs no launch."""
+    lies: list[tuple[tuple[str, Any], ...]] = [((g.setting, g.lies[0]),) for g in GREMLINS if g.resampled]
+    lies.append(tuple((g.setting, g.lies[0]) for g in GREMLINS if g.article))
+    honest_names = (
+        "baseline",
+        "inputs",
+        "roof",
+        "gate",
+    )  # these change what is measured, not how: the naive reading keeps them honest
+    lies.append(tuple((g.setting, g.lies[0]) for g in GREMLINS if g.setting not in honest_names))
+    return [Task(kernel, shape) for shape in shapes] + [
+        Task(kernel, shape, lie + ABLATION_PATIENCE) for shape in shapes for lie in lies
+    ]
+
+
+def article_tasks() -> list[Task]:
+    """Everything that the article's figures show: the ladder over all sizes, and the ablation of three rungs."""
+    names = [r.name for r in LADDER] + [BASELINE]
+    tasks = [Task(name, Shape.of(n)) for n in ARTICLE_SIZES for name in names]
+    for name in ABLATION_RUNGS:
+        tasks += [task for task in ablation_tasks(name, [Shape.of(n) for n in ABLATION_SIZES]) if task.changed]
+    return sorted(tasks, key=lambda task: task.shape.flops)
+
+
+def results(
+    kernels: Iterable[str] | None = None,
+    sizes: Iterable[Shape | int | str | Sequence[int]] = (4096,),
+    *,
+    progress: Progress = _silent,
+) -> Run:
+    """Live where there is a GPU, recorded where there is none: the same call everywhere, and the run's label says which it was."""
+    shapes = [Shape.of(size) for size in sizes]
+    names = None if kernels is None else list(kernels)
+    if live_wanted():
+        return measure(names, shapes, progress=progress)
+    run = open_run()
+    run.measurements = [m for m in run.measurements if (names is None or m.kernel in names) and m.problem in shapes]
+    return run
+
+
+def live_wanted() -> bool:
+    """Whether to measure: WORKLOG_SOURCE if it is set, else whether there is a GPU. Raises NoGpu if live is forced without one."""
+    source = os.environ.get("WORKLOG_SOURCE")
+    if source == "live" and gpu_reason() is not None:
+        raise NoGpu(
+            f"WORKLOG_SOURCE=live, but there is no GPU to measure on: {gpu_reason()}; unset it to take the recording"
+        )
+    return source != "recorded" and gpu_reason() is None
+
+
+def carry_out(tasks: Sequence[Task], harness: Harness, *, progress: Progress = _silent, out: Path | None = None) -> Run:
+    """Make each measurement in order and save the run after each. An interrupt keeps what is finished, marks the run and is raised again."""
+    if not tasks:
+        raise BadSetting("nothing to measure: name at least one kernel and one size")
+    for task in tasks:  # every mistake in what was asked is found before anything is measured
+        if task.kernel != BASELINE:
+            rung(task.kernel).check(task.shape)
+        harness.but(**dict(task.changed))
+    session = Session()
+    for shape in {task.shape for task in tasks}:
+        session.require_memory(shape)
+    run = Run(
+        device=gpu().as_dict(),
+        harness=harness.as_dict(),
+        tool=tool(),
+        software={**software(), "cublas": session.baselines["fp32"].version},  # type: ignore[attr-defined]
+        calibration=session.calibration.as_dict(),
+    )
+    path = out or new_path(run.device["name"], run.created, secrets.token_hex(2))
+    try:
+        for index, task in enumerate(tasks):
+            progress(index, len(tasks), str(task))
+            run.measurements.append(_measurement(session, task, harness, run))
+            _describe(run, session, task.kernel)
+            run.complete = index == len(tasks) - 1
+            run.save(path)
+    except KeyboardInterrupt as interrupt:
+        kept = f"{len(run.measurements)} of {len(tasks)} measurements are kept in {run.save(path)}"
+        raise Interrupted(f"interrupted: {kept}") from interrupt
+    progress(len(tasks), len(tasks), "done")
+    return run
+
+
+def tool() -> dict[str, Any]:
+    """Name, version and source revision of this package."""
+    with contextlib.suppress(PackageNotFoundError):
+        return {"name": "gemm-worklog", "version": version("gemm-worklog"), **source_revision()}
+    return {"name": "gemm-worklog", "version": "uninstalled checkout", **source_revision()}
+
+
+def _describe(run: Run, session: Session, name: str) -> None:
+    """Note a kernel's source, tile and resources in the run, once."""
+    if name in run.kernels:
+        return
+    subject = session.subject(name)
+    if isinstance(subject, RungSubject):
+        resources, program = subject.kernel.resources, subject.program
+        run.kernels[name] = {
+            "file": program.name,
+            "sha256": program.sha256,
+            "entry": program.entry,
+            "options": list(program.options),
+            "tile": dict(subject.rung.tile),
+            "block": subject.rung.block,
+            "domain": str(subject.domain),
+            "idea": subject.rung.idea,
+            "registers": resources.registers,
+            "local_bytes": resources.local_bytes,
+            "shared_bytes": resources.shared_bytes,
+        }
+    else:
+        run.kernels[name] = {"library": "cuBLAS", "domain": str(subject.domain)}
+
+
+def _measurement(session: Session, task: Task, harness: Harness, run: Run) -> Measurement:
+    """Gate and time one task; a refusal or a skip is a result too."""
+    used = harness.but(**dict(task.changed))
+    common: dict[str, Any] = {
+        "kernel": task.kernel,
+        "shape": (task.shape.m, task.shape.n, task.shape.k),
+        "changed": task.gremlins,
+    }
+    too_slow = _too_slow(task, used, run)
+    if too_slow:
+        return Measurement(**common, status="skipped", reason=too_slow)
+    exam = session.exam(task.shape)
+    verdict: Verdict | None = None
+    degradations: list[str] = []
+    if used.gate:
+        for name in dict.fromkeys((BASELINE, task.kernel)):
+            verdict = session.verdict(name, task.shape)
+            if not verdict.accepted:
+                whose = "" if name == task.kernel else f"the baseline {name} was "
+                return Measurement(
+                    **common, status="refused", reason=f"{whose}refused at {verdict.reason}", verdict=verdict.as_dict()
+                )
+    else:
+        degradations.append("gate: off, the result may be wrong")
+    a, b, c = exam.buffers
+    if used.inputs != "random":
+        easy = random_inputs(task.shape, np.random.default_rng(0), used.inputs)
+        for buffer, host in zip((a, b), easy, strict=True):
+            session.device.overwrite(buffer, host)
+    exam.poison()
+    launch = partial(session.subject(task.kernel).enqueue, task.shape, 1.0, a, b, 0.0, c)
+    baseline = partial(session.baselines[used.baseline].enqueue, task.shape, 1.0, a, b, 0.0, exam.spare)
+    try:
+        reading = time_pair(session.timeline, launch, baseline, used)
+    finally:
+        if used.inputs != "random":
+            for buffer, host in zip((a, b), (exam.a, exam.b), strict=True):
+                session.device.overwrite(buffer, host)
+    if used.gate and used.inputs == "random":
+        stage = exam.check_timed_output()
+        assert verdict is not None
+        verdict = Verdict((*verdict.stages, stage), verdict.precision)
+        if not stage.passed:
+            return Measurement(
+                **common, status="refused", reason=f"refused at {verdict.reason}", verdict=verdict.as_dict()
+            )
+    degradations += [f"{name}: {value}" for name, value in used.lies().items() if name != "gate"]
+    if not session.timeline.watch.available:
+        degradations.append(f"clocks: throttle reasons unknown ({session.timeline.watch.reason})")
+    return _conclude(common, used, reading, session.calibration, verdict, degradations)
+
+
+def _too_slow(task: Task, harness: Harness, run: Run) -> str | None:
+    """Why this would take too long, judged from the same kernel at a smaller size in this run, or None."""
+    smaller = [m for m in run.select(task.kernel) if m.us is not None and m.problem.flops < task.shape.flops]
+    if not smaller:
+        return None
+    largest = max(smaller, key=lambda m: m.problem.flops)
+    expected_s = (largest.us or 0.0) / 1e6 * task.shape.flops / largest.problem.flops
+    if expected_s * harness.least_samples <= PATIENCE_S:
+        return None
+    return (
+        f"too slow: at the rate of size {largest.problem}, one launch takes {expected_s:.1f} s and {harness.least_samples} samples "
+        f"{expected_s * harness.least_samples:.0f} s, more than {PATIENCE_S:.0f} s"
+    )
+
+
+def _conclude(
+    common: dict[str, Any],
+    used: Harness,
+    reading: Reading,
+    calibration: Calibration,
+    verdict: Verdict | None,
+    degradations: list[str],
+) -> Measurement:
+    """From a reading to a measurement: offset, statistic, rates and ratios."""
+    shape = Shape(*common["shape"])
+    offset = calibration.offset_us if used.offset == "removed" and used.timer == "events" else 0.0
+    subject, baseline = reading.counted("subject"), reading.counted("baseline")
+    time = _shifted(summarise(subject, used.statistic), -offset)
+    if used.statistic == "median":
+        ratio = paired_ratio([us - offset for us in baseline], [us - offset for us in subject])
+    else:
+        ratio_value = (summarise(baseline, used.statistic).value - offset) / time.value
+        ratio = Estimate(ratio_value, ratio_value, ratio_value)
+    clocks = [s.sm_mhz for s in reading.subject if s.counts and np.isfinite(s.sm_mhz)]
+    sm_mhz = float(np.median(clocks)) if clocks else None
+    rate = tflops(shape, time.value)
+    peak = gpu().fp32_peak_tflops * ((sm_mhz or gpu().sm_clock_mhz) / gpu().sm_clock_mhz)
+    roof = peak if used.roof == "fp32" else BF16_DATASHEET_TFLOPS
+    return Measurement(
+        **common,
+        status="measured",
+        verdict=verdict.as_dict() if verdict else None,
+        us=time.value,
+        us_low=time.low,
+        us_high=time.high,
+        tflops=rate,
+        ratio=ratio.value,
+        ratio_low=ratio.low,
+        ratio_high=ratio.high,
+        of_ceiling=rate / calibration.fp32_tflops,
+        of_roof=rate / roof,
+        sm_mhz=sm_mhz,
+        throttle_mask=reading.throttle_mask,
+        converged=reading.converged,
+        degradations=tuple(degradations + reading.degradations),
+        samples={
+            "us": [round(s.us, 3) for s in reading.subject],
+            "sm_mhz": [round(s.sm_mhz, 1) for s in reading.subject],
+            "baseline_us": [round(s.us, 3) for s in reading.baseline],
+            "baseline_sm_mhz": [round(s.sm_mhz, 1) for s in reading.baseline],
+            "counts": [int(s.counts) for s in reading.subject],
+        },
+    )
+
+
+def _shifted(estimate: Estimate, by: float) -> Estimate:
+    return Estimate(estimate.value + by, estimate.low + by, estimate.high + by)

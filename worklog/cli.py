@@ -1,0 +1,257 @@
+"""`worklog …`: parses, calls, prints. What the words do is in the rooms to the left.
+
+Exit codes: 0 done, 1 a refusal, 2 a mistake in what was asked, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from worklog.errors import BadSetting, WorklogError
+from worklog.gemm import Shape
+
+if TYPE_CHECKING:
+    from worklog.bench import Progress
+    from worklog.runs import Run
+
+
+class Commands(click.Group):
+    """Prints this package's errors as one line, without a traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; a WorklogError ends in its message and exit code."""
+        try:
+            return super().invoke(ctx)
+        except WorklogError as error:
+            click.echo(f"worklog: {error}", err=True)
+            ctx.exit(error.exit_code)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="gemm-worklog", prog_name="worklog")
+def main() -> None:
+    """A worklog you can trust: SGEMM kernels, one honest ruler, and a gate that no wrong kernel passes."""
+
+
+def _sizes(_: click.Context, __: click.Parameter, words: tuple[str, ...]) -> list[Shape]:
+    return [Shape.of(word) for words_ in words for word in words_.split(",") if word.strip()]
+
+
+size_option = click.option(
+    "--size",
+    "sizes",
+    multiple=True,
+    callback=_sizes,
+    metavar="N[,N…]",
+    help="Sizes: 4096, or M x N x K as 512x1024x256.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines instead of a table.")
+out_option = click.option(
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Where to save the run (default: among this machine's runs).",
+)
+
+
+@main.command()
+@json_option
+def doctor(as_json: bool) -> None:
+    """Say what is here, what is missing, what that costs and how to get it."""
+    from worklog.doctor import examine
+
+    findings = examine()
+    if as_json:
+        click.echo(json.dumps([asdict(finding) for finding in findings], indent=1))
+        return
+    for finding in findings:
+        click.echo(f"{'✓' if finding.good else '·'} {finding.subject}: {finding.state}")
+        if finding.advice:
+            click.echo(f"    {finding.advice}")
+
+
+@main.command()
+@click.argument("rungs", nargs=-1, metavar="[RUNG…]")
+@size_option
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="SETTING=VALUE",
+    help="Change one harness setting, e.g. l2=warm (see `worklog settings`).",
+)
+@out_option
+@json_option
+def run(rungs: tuple[str, ...], sizes: list[Shape], settings: tuple[str, ...], out: Path | None, as_json: bool) -> None:
+    """Gate and time rungs (all of them and cuBLAS by default) at 4096 or the sizes given."""
+    from worklog.bench import measure
+    from worklog.harness.settings import Harness, parse_settings
+
+    _refuse_to_overwrite(out)
+    harness = Harness().but(**parse_settings(settings))
+    with _progress() as progress:
+        measured = measure(rungs or None, sizes or [Shape.of(4096)], harness=harness, progress=progress, out=out)
+    _show(measured, as_json)
+    if any(m.status == "refused" for m in measured.measurements):
+        sys.exit(1)
+
+
+@main.command()
+@click.argument("rung")
+@size_option
+@out_option
+@json_option
+def ablate(rung: str, sizes: list[Shape], out: Path | None, as_json: bool) -> None:
+    """Let each gremlin loose on one rung and see what it does to the number."""
+    from worklog import bench
+    from worklog.ablation import effects, text
+
+    _refuse_to_overwrite(out)
+    with _progress() as progress:
+        measured = bench.ablate(rung, sizes or bench.ABLATION_SIZES, progress=progress, out=out)
+    if as_json:
+        click.echo(json.dumps([asdict(effect) for effect in effects(measured, rung)], indent=1))
+        return
+    click.echo(text(measured, rung))
+    click.echo(f"run saved: {measured.path}")
+
+
+@main.command()
+@json_option
+def settings(as_json: bool) -> None:
+    """List the harness settings: the gremlin each one fixes, its honest value and its lies."""
+    from worklog.gremlins import GREMLINS
+
+    if as_json:
+        click.echo(json.dumps([asdict(gremlin) for gremlin in GREMLINS], indent=1))
+        return
+    for gremlin in GREMLINS:
+        number = f"{gremlin.article} · " if gremlin.article else ""
+        click.echo(
+            f"{gremlin.setting} = {gremlin.honest} (lies: {', '.join(map(str, gremlin.lies))})\n    {number}{gremlin.title}. {gremlin.what}"
+        )
+
+
+@main.command()
+@click.option(
+    "--run",
+    "run_file",
+    type=click.Path(path_type=Path),
+    help="A run file (default: the latest live run, else the recording).",
+)
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("figures"),
+    show_default=True,
+    help="Folder for SVG and PNG.",
+)
+@json_option
+def figures(run_file: Path | None, out: Path, as_json: bool) -> None:
+    """Draw every chart that a run has the measurements for."""
+    from worklog.runs import open_run
+
+    opened = open_run(run_file)
+    _draw(opened, out, as_json)
+
+
+@main.command()
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("figures"),
+    show_default=True,
+    help="Folder for SVG and PNG.",
+)
+@click.option(
+    "--readme",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=Path("README.md"),
+    show_default=True,
+    help="File whose table is rewritten.",
+)
+@json_option
+def article(out: Path, readme: Path, as_json: bool) -> None:
+    """The main job: measure if there is a GPU, else take the recording; draw the figures, print the table, update the README."""
+    from worklog import bench
+    from worklog.harness.settings import Harness
+    from worklog.readme import rewrite
+    from worklog.runs import open_run
+
+    if bench.live_wanted():
+        with _progress() as progress:
+            taken = bench.carry_out(bench.article_tasks(), Harness(), progress=progress)
+    else:
+        taken = open_run()
+    _show(taken, as_json)
+    _draw(taken, out, as_json)
+    if rewrite(readme, taken) and not as_json:
+        click.echo(f"table rewritten: {readme}")
+
+
+def _draw(taken: Run, out: Path, as_json: bool) -> None:
+    from worklog.plots import draw_all
+
+    drawn = draw_all(taken, out)
+    if as_json:
+        click.echo(
+            json.dumps(
+                {"label": taken.label, "figures": [str(path) for path in drawn.paths], "not_drawn": drawn.missing}
+            )
+        )
+        return
+    click.echo(f"figures from: {taken.label}")
+    for path in drawn.paths:
+        click.echo(f"  {path}")
+    for name, why in drawn.missing.items():
+        click.echo(f"  {name} not drawn: {why}")
+
+
+def _show(taken: Run, as_json: bool) -> None:
+    from worklog.tables import print_tables
+
+    if as_json:
+        click.echo(
+            json.dumps(
+                {
+                    "label": taken.label,
+                    "path": str(taken.path),
+                    "measurements": json.loads(taken.frame().to_json(orient="records")),
+                }
+            )
+        )
+        return
+    from rich.console import Console
+
+    print_tables(taken, Console(width=None if sys.stdout.isatty() else 160))
+    if taken.origin == "live":
+        click.echo(f"run saved: {taken.path}")
+
+
+def _refuse_to_overwrite(out: Path | None) -> None:
+    if out is not None and out.exists():
+        raise BadSetting(f"{out} exists already: give --out another name, or remove it first")
+
+
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    """A bar with time left on standard error, where that is a terminal; nothing otherwise."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("starting", total=None)
+
+        def update(done: int, total: int, doing: str) -> None:
+            bar.update(task, completed=done, total=total, description=doing)
+
+        yield update

@@ -1,0 +1,157 @@
+"""The live device: CUDA through CuPy. One non-blocking stream carries everything that the gate and the harness enqueue.
+
+Nothing here is imported until a GPU is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import cupy
+import numpy as np
+from cupy_backends.cuda.libs import cublas
+from numpy.typing import NDArray
+
+from worklog.device import gpu_reason
+from worklog.errors import LaunchFailed, NoGpu, OutOfMemory
+from worklog.gemm import Shape
+from worklog.kernels import Program, Resources, compile_error
+from worklog.ladder import Domain
+
+CUDA_ERRORS = (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError, cublas.CUBLASError)
+
+
+class CudaKernel:
+    """A compiled entry, loaded on the current GPU."""
+
+    def __init__(self, program: Program) -> None:
+        module = cupy.RawModule(code=program.source, options=program.options, name_expressions=[program.entry])
+        try:
+            self.function = module.get_function(program.entry)
+        except cupy.cuda.compiler.CompileException as error:
+            raise compile_error(program, error.get_message()) from error
+        self.resources = Resources(
+            registers=self.function.num_regs,
+            local_bytes=self.function.local_size_bytes,
+            shared_bytes=self.function.shared_size_bytes,
+        )
+
+
+class CudaDevice:
+    """The current CUDA GPU, as worklog.kernels.Device. Raises NoGpu where there is none."""
+
+    source = "live"
+
+    def __init__(self) -> None:
+        reason = gpu_reason()
+        if reason is not None:
+            raise NoGpu(
+                f"no GPU to measure on: {reason}; without one, open a recording: worklog.open_run() or `worklog article`"
+            )
+        self.stream = cupy.cuda.Stream(non_blocking=True)
+
+    def compile(self, program: Program) -> CudaKernel:
+        """Compile for this GPU. Raises CompileFailed with the source line."""
+        with self.errors(f"loading {program.entry}"):
+            return CudaKernel(program)
+
+    def upload(self, host: NDArray[np.float32]) -> Any:
+        """A flat device array with the elements of `host`. Raises OutOfMemory."""
+        with self.errors(f"allocating {host.nbytes / 2**20:.0f} MiB"), self.stream:
+            return cupy.asarray(np.ascontiguousarray(host, dtype=np.float32)).ravel()
+
+    def overwrite(self, buffer: Any, host: NDArray[np.float32]) -> None:
+        """Copy `host` over the buffer."""
+        with self.errors("copying to the GPU"), self.stream:
+            buffer.set(np.ascontiguousarray(host, dtype=np.float32).ravel(), stream=self.stream)
+
+    def fill(self, buffer: Any, value: float) -> None:
+        """Set every element."""
+        with self.errors("filling a buffer"), self.stream:
+            buffer.fill(value)
+
+    def download(self, buffer: Any) -> NDArray[np.float32]:
+        """The elements, after all enqueued work."""
+        with self.errors("copying from the GPU"):
+            host: NDArray[np.float32] = buffer.get(stream=self.stream)
+            self.stream.synchronize()
+        return host
+
+    def view(self, buffer: Any, start: int, size: int) -> Any:
+        """Part of a buffer, without a copy."""
+        return buffer[start : start + size]
+
+    def launch(self, kernel: CudaKernel, grid: tuple[int, int], block: int, arguments: Sequence[Any]) -> None:
+        """Enqueue one launch."""
+        with self.errors("launching a kernel"), self.stream:
+            kernel.function(grid, (block,), tuple(arguments))
+
+    def synchronize(self) -> None:
+        """Wait for the stream; an asynchronous fault surfaces here."""
+        with self.errors("running a kernel"):
+            self.stream.synchronize()
+
+    def free_bytes(self) -> int:
+        """Memory of the GPU that nobody holds."""
+        cupy.get_default_memory_pool().free_all_blocks()
+        return int(cupy.cuda.runtime.memGetInfo()[0])
+
+    @contextmanager
+    def errors(self, doing: str) -> Iterator[None]:
+        """Turn CUDA's exceptions into this package's, saying what was being done."""
+        try:
+            yield
+        except cupy.cuda.memory.OutOfMemoryError as error:
+            raise OutOfMemory(f"{doing}: {error}; take a smaller size, or free the GPU's memory") from error
+        except CUDA_ERRORS as error:
+            raise LaunchFailed(f"{doing}: {error}") from error
+
+
+class Cublas:
+    """cuBLAS SGEMM on a device's stream, as worklog.kernels.Subject.
+
+    math: "fp32" forbids reduced precision (CUBLAS_PEDANTIC_MATH is not needed: default math on FP32 data is FP32 unless TF32
+    is asked for, and the gate proves it by the error level); "tf32" asks for tensor cores with 10-bit mantissas.
+    """
+
+    domain = Domain()
+    program: Program | None = None
+
+    def __init__(self, device: CudaDevice, math: str = "fp32") -> None:
+        self.name = "cuBLAS" if math == "fp32" else "cuBLAS TF32"
+        self.device = device
+        self.handle = cublas.create()
+        cublas.setStream(self.handle, device.stream.ptr)
+        cublas.setMathMode(
+            self.handle, {"fp32": cublas.CUBLAS_DEFAULT_MATH, "tf32": cublas.CUBLAS_TF32_TENSOR_OP_MATH}[math]
+        )
+
+    @property
+    def version(self) -> str:
+        """Version of the library that is loaded."""
+        number = cublas.getVersion(self.handle)
+        return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
+
+    def enqueue(self, shape: Shape, alpha: float, a: Any, b: Any, beta: float, c: Any) -> None:
+        """Row-major C = A B is column-major C^T = B^T A^T, so B comes first and no operand is transposed."""
+        scalars = np.array([alpha, beta], np.float32)
+        m, n, k = shape.m, shape.n, shape.k
+        with self.device.errors("running cuBLAS"):
+            cublas.sgemm(
+                self.handle,
+                cublas.CUBLAS_OP_N,
+                cublas.CUBLAS_OP_N,
+                n,
+                m,
+                k,
+                scalars.ctypes.data,
+                b.data.ptr,
+                n,
+                a.data.ptr,
+                k,
+                scalars.ctypes.data + 4,
+                c.data.ptr,
+                n,
+            )

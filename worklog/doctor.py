@@ -1,0 +1,113 @@
+"""What is here, what is missing, what that costs, and how to get it. Nothing is changed and nothing is measured."""
+
+from __future__ import annotations
+
+import importlib.util
+import platform
+import shutil
+from dataclasses import dataclass
+
+from worklog.device import ClockWatch, gpu, gpu_reason, reason_names
+from worklog.errors import WorklogError
+from worklog.kernels import kernels_dir
+from worklog.runs import live_runs, recordings, runs_dir
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked at. advice: what its absence costs and how to get it; empty when all is well."""
+
+    subject: str
+    good: bool
+    state: str
+    advice: str = ""
+
+
+def examine() -> list[Finding]:
+    """Look at everything that a result may depend on."""
+    return [Finding("python", True, platform.python_version()), *_gpu(), *_packages(), *_files()]
+
+
+def _gpu() -> list[Finding]:
+    reason = gpu_reason()
+    if reason is not None:
+        return [
+            Finding(
+                "gpu",
+                False,
+                reason,
+                "No times can be measured here. Charts and notebooks use the recorded run and say so: worklog article",
+            ),
+        ]
+    card = gpu()
+    capability = ".".join(map(str, card.compute_capability))
+    found = [
+        Finding(
+            "gpu",
+            True,
+            f"{card.name}, compute capability {capability}, {card.multiprocessors} SMs, L2 {card.l2_bytes / 2**20:.0f} MiB, driver {card.driver}",
+        ),
+        Finding(
+            "peaks",
+            True,
+            f"FP32 {card.fp32_peak_tflops:.1f} TFLOP/s at {card.sm_clock_mhz:.0f} MHz, memory {card.memory_peak_gbs:.0f} GB/s, as computed",
+        ),
+    ]
+    watch = ClockWatch()
+    if not watch.available:
+        advice = "Throttling cannot be seen, only its effect on the SM clock. Results say so. Install nvidia-ml-py, or ask for access to NVML."
+        return [*found, Finding("clocks", False, watch.reason or "", advice)]
+    state = f"watched: SM clock read in every sample, throttle reasons now: {reason_names(watch.reasons())}"
+    return [*found, Finding("clocks", True, state, "Not locked: results are labelled “clocks as found”.")]
+
+
+def _packages() -> list[Finding]:
+    costs = {
+        "torch": "not needed by the ladder; torch callables cannot be measured",
+        "jupyterlab": "notebooks cannot be opened: pip install jupyterlab",
+        "ipywidgets": "no widgets in notebooks: pip install ipywidgets",
+        "matplotlib": "no figures: pip install matplotlib",
+    }
+    found = []
+    for name, cost in costs.items():
+        here = importlib.util.find_spec(name) is not None
+        found.append(Finding(name, here, "installed" if here else "missing", "" if here else cost))
+    nvrtc = importlib.util.find_spec("nvidia") is not None and importlib.util.find_spec("cuda") is not None
+    found.append(
+        Finding(
+            "nvrtc",
+            nvrtc,
+            "installed" if nvrtc else "missing",
+            "" if nvrtc else "kernels cannot be compiled without a GPU: pip install nvidia-cuda-nvrtc cuda-bindings",
+        )
+    )
+    sanitizer = shutil.which("compute-sanitizer")
+    found.append(
+        Finding(
+            "compute-sanitizer",
+            sanitizer is not None,
+            sanitizer or "missing",
+            "" if sanitizer else "part of the CUDA toolkit",
+        )
+    )
+    return found
+
+
+def _files() -> list[Finding]:
+    try:
+        folder = kernels_dir()
+        found = [Finding("kernels", True, f"{len(list(folder.glob('*.cu')))} in {folder}")]
+    except WorklogError as error:
+        found = [Finding("kernels", False, str(error))]
+    names = ", ".join(recordings())
+    found.append(
+        Finding(
+            "recordings",
+            bool(names),
+            names or "none",
+            "" if names else "nothing to show without a GPU: install gemm-worklog again",
+        )
+    )
+    latest = next(live_runs(), None)
+    found.append(Finding("runs", True, f"latest {latest}" if latest else f"none yet in {runs_dir()}"))
+    return found

@@ -1,0 +1,128 @@
+"""Questions with exactly one right answer: integer inputs whose every partial sum, in every order, is an exact FP32 integer.
+
+While sum |a||b| <= 2^24 for each element of C, no correct FP32 algorithm rounds anything, whatever its order, its splits or its
+use of fused multiply-adds. So the comparison needs no tolerance, at the real benchmark shape too, and it refuses dropped, stale,
+doubled and misplaced terms as well as operands cut to 11 or 8 bits (TF32, FP16, BF16).
+
+Families: E1 dense integers as large as K allows (the structure); E2 odd 12-bit A with B = ±1, and E3 the reverse (the precision
+of each operand, which E1's few bits cannot show).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from worklog.gemm import Float32, Float64, Shape
+from worklog.ladder import Domain
+
+EXACT_LIMIT = 2**24
+PROJECTION_BITS = 16
+FAMILIES = ("E1", "E2", "E3")
+
+
+def family(name: str, shape: Shape, rng: np.random.Generator) -> tuple[Float32, Float32]:
+    """A (M x K) and B (K x N) of one family, float32 integers with sum |a||b| <= 2^24 for every element of the product."""
+    if name == "E1":
+        bits = min(11, (24 - math.ceil(math.log2(shape.k))) // 2) if shape.k > 1 else 11
+        return _nonzero(rng, (shape.m, shape.k), 2**bits - 1), _nonzero(rng, (shape.k, shape.n), 2**bits - 1)
+    if name == "E2":
+        return _odd_12_bit(rng, (shape.m, shape.k)), _signs(rng, (shape.k, shape.n), along=0)
+    return _signs(rng, (shape.m, shape.k), along=1), _odd_12_bit(rng, (shape.k, shape.n))
+
+
+def _nonzero(rng: np.random.Generator, size: tuple[int, int], largest: int) -> Float32:
+    """Uniform over -largest ... -1, 1 ... largest: a zero would hide a stale partner."""
+    values = rng.integers(1, 2 * largest + 1, size, dtype=np.int16)
+    return np.where(values > largest, largest - values, values).astype(np.float32)
+
+
+def _odd_12_bit(rng: np.random.Generator, size: tuple[int, int]) -> Float32:
+    """Odd integers below 2^12 in size: their last bit is lost by any format with an 11-bit significand."""
+    return (rng.integers(-2048, 2048, size, dtype=np.int16) * 2 + 1).astype(np.float32)
+
+
+def _signs(rng: np.random.Generator, size: tuple[int, int], along: int) -> Float32:
+    """±1, thinned to at most 4096 nonzeros along K so that 4096 terms of 12 bits stay within 2^24."""
+    values = (rng.integers(0, 2, size, dtype=np.int8) * 2 - 1).astype(np.float32)
+    terms = size[along]
+    if terms > EXACT_LIMIT // 4096:
+        kept = rng.permutation(terms)[: EXACT_LIMIT // 4096]
+        mask = np.zeros(terms, dtype=bool)
+        mask[kept] = True
+        values *= mask[:, None] if along == 0 else mask[None, :]
+    return values
+
+
+def ragged_shapes(domain: Domain) -> list[Shape]:
+    """Small shapes inside the domain, M, N and K all different: what squares and powers of two hide shows here.
+
+    For a kernel that takes anything: sizes around warps and tiles, down to a single element. For one that takes whole tiles:
+    one to five tiles a side in different mixes, the fewest K steps included.
+    """
+    if domain == Domain():
+        sizes = [
+            (1, 7, 2),
+            (7, 1, 33),
+            (16, 31, 1),
+            (31, 65, 17),
+            (33, 16, 129),
+            (64, 127, 9),
+            (65, 33, 64),
+            (127, 129, 8),
+            (129, 64, 31),
+            (130, 190, 70),
+        ]
+        return [Shape(*size) for size in sizes]
+    mixes = [(1, 2, 3), (2, 1, 1), (3, 2, 5), (1, 3, 2)]
+    # Different numbers of tiles can still give equal M and N when tiles differ; a mix with that flaw is skipped.
+    shapes = [Shape(m * domain.m, n * domain.n, k * domain.k) for m, n, k in mixes]
+    return [shape for shape in shapes if shape.m != shape.n]
+
+
+@dataclass(frozen=True)
+class Projection:
+    """A product reduced to two vectors on each side: C is right if C X == A (B X) and Y C == (Y A) B.
+
+    X and Y hold random integers below 2^16; all sums stay below 2^53, so FP64 is exact and no product C need be computed
+    (Freivalds, 1977). A wrong row survives one column of X with a chance of about 2^-16, two with 2^-32.
+    """
+
+    right: Float64
+    right_expected: Float64
+
+    @classmethod
+    def of(cls, a: Float32, b: Float32, rng: np.random.Generator) -> Projection:
+        """Draw X and compute A (B X), in FP64."""
+        n = b.shape[1]
+        largest = 2 ** max(1, PROJECTION_BITS - max(0, math.ceil(math.log2(n)) - 13))
+        x = rng.integers(1, largest, (n, 2)).astype(np.float64)
+        return cls(x, multiply(a, multiply(b, x)))
+
+    def wrong_rows(self, c: Float32) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
+        """Indices of the rows of C that cannot be right."""
+        with np.errstate(
+            invalid="ignore", over="ignore"
+        ):  # a wrong C may hold anything, inf and NaN included: it only has to compare unequal
+            return np.flatnonzero((multiply(c, self.right) != self.right_expected).any(axis=1))
+
+
+def multiply(matrix: Float32, vectors: Float64) -> Float64:
+    """matrix (R x S, float32) times vectors (S x V, float64) in FP64, a slab of rows at a time so that memory stays small."""
+    result = np.empty((matrix.shape[0], vectors.shape[1]))
+    step = max(1, 2**22 // max(1, matrix.shape[1]))
+    for start in range(0, matrix.shape[0], step):
+        result[start : start + step] = matrix[start : start + step].astype(np.float64) @ vectors
+    return result
+
+
+def whereabouts(rows: np.ndarray[tuple[int], np.dtype[np.intp]], total: int) -> str:
+    """Words for a set of wrong rows: how many, which, and the step between them when it is constant."""
+    if len(rows) == total:
+        return f"all {total} rows are wrong"
+    steps = set(np.diff(rows).tolist())
+    listed = ", ".join(map(str, rows[:4])) + (", …" if len(rows) > 4 else "")
+    pattern = f", every {steps.pop()}th" if len(rows) > 2 and len(steps) == 1 else ""
+    return f"{len(rows)} of {total} rows are wrong (rows {listed}{pattern})"

@@ -1,0 +1,107 @@
+"""The problem that every kernel solves: C(M x N) = alpha * A(M x K) * B(K x N) + beta * C, row-major, FP32.
+
+What is known about it without running anything lives here: shapes, floating-point operations, the fewest bytes, inputs, and a
+reference in higher precision for a few rows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from worklog.errors import BadShape
+
+Float32 = NDArray[np.float32]
+Float64 = NDArray[np.float64]
+
+FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True, order=True)
+class Shape:
+    """M, N and K of a product, each at least 1. Raises BadShape otherwise."""
+
+    m: int
+    n: int
+    k: int
+
+    def __post_init__(self) -> None:
+        for name, value in (("M", self.m), ("N", self.n), ("K", self.k)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise BadShape(
+                    f"size {name} = {value!r} is not a positive integer: give one such as 4096, or M x N x K such as 512x1024x256"
+                )
+
+    @classmethod
+    def of(cls, size: Shape | int | str | Iterable[int]) -> Shape:
+        """Read 4096, "4096", "512x1024x256" or (M, N, K)."""
+        if isinstance(size, Shape):
+            return size
+        if isinstance(size, int):
+            return cls(size, size, size)
+        if isinstance(size, str):
+            parts = re.split(r"\s*[x×]\s*", size.strip())
+            if not all(re.fullmatch(r"[+-]?\d+", part) for part in parts):
+                raise BadShape(
+                    f"size {size!r} is not a number: give one such as 4096, or M x N x K such as 512x1024x256"
+                )
+            return cls.of([int(part) for part in parts])
+        values = tuple(size)
+        if len(values) == 1:
+            return cls.of(values[0])
+        if len(values) != 3:
+            raise BadShape(f"size {values!r} has {len(values)} parts: give one number, or three for M, N and K")
+        return cls(*values)
+
+    @property
+    def flops(self) -> int:
+        """2 M N K: one multiply and one add a term. The M N of an epilogue is left out, as everywhere in the field."""
+        return 2 * self.m * self.n * self.k
+
+    @property
+    def compulsory_bytes(self) -> int:
+        """Bytes that any algorithm must move with beta = 0: A and B read once, C written once."""
+        return FLOAT_BYTES * (self.m * self.k + self.k * self.n + self.m * self.n)
+
+    @property
+    def square(self) -> bool:
+        """Whether M = N = K."""
+        return self.m == self.n == self.k
+
+    def __str__(self) -> str:
+        return str(self.m) if self.square else f"{self.m}x{self.n}x{self.k}"
+
+
+def tflops(shape: Shape, microseconds: float) -> float:
+    """TFLOP/s of one launch that took so many microseconds."""
+    return shape.flops / microseconds / 1e6
+
+
+def random_inputs(shape: Shape, rng: np.random.Generator, kind: str = "random") -> tuple[Float32, Float32]:
+    """A (M x K) and B (K x N), float32: "random" is U(-1, 1) with full mantissas; "zeros" and "ones" are the easy data that lies."""
+    if kind == "random":
+        return (
+            rng.random((shape.m, shape.k), dtype=np.float32) * np.float32(2) - np.float32(1),
+            rng.random((shape.k, shape.n), dtype=np.float32) * np.float32(2) - np.float32(1),
+        )
+    value = {"zeros": 0.0, "ones": 1.0}[kind]
+    return np.full((shape.m, shape.k), value, np.float32), np.full((shape.k, shape.n), value, np.float32)
+
+
+def sampled_reference(a: Float32, b: Float32, rows: NDArray[np.intp]) -> tuple[Float64, Float64]:
+    """FP64 product for some rows, and the 2-norm gauge D = sqrt((A∘A)(B∘B)) of the same elements, each (len(rows), N).
+
+    D is the natural scale of the rounding error of one element: a random walk of K steps of the size of its terms.
+    """
+    a_rows = a[rows].astype(np.float64)
+    reference = np.empty((len(rows), b.shape[1]))
+    gauge = np.empty_like(reference)
+    for start in range(0, b.shape[1], 1024):  # B in slabs: a float64 copy of all of it would double the memory
+        slab = b[:, start : start + 1024].astype(np.float64)
+        reference[:, start : start + 1024] = a_rows @ slab
+        gauge[:, start : start + 1024] = np.sqrt(np.square(a_rows) @ np.square(slab))
+    return reference, gauge

@@ -1,0 +1,134 @@
+"""The table of gremlins: everything that corrupts a measurement, with the one setting that fixes it.
+
+The harness, the ablation, the command line, the widgets and the documentation are generated from this table, so a gremlin is
+added here and nowhere else. It is data only, so that what merely shows results can read it too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+Value = str | bool
+
+
+@dataclass(frozen=True)
+class Gremlin:
+    """One way to be fooled. setting: its name in Harness. honest and lies: the values of the setting.
+
+    article: its number among the article's four, or None for one that the article does not name. what: what goes wrong.
+    corrupts: the number that the lie moves. resampled: whether the lie is in how samples are taken; otherwise it is in what is
+    made of them, and can be told from honest samples.
+    """
+
+    setting: str
+    title: str
+    honest: Value
+    lies: tuple[Value, ...]
+    article: int | None
+    what: str
+    corrupts: str = "TFLOP/s"
+    resampled: bool = True
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        """Every value that the setting takes, the honest one first."""
+        return (self.honest, *self.lies)
+
+
+GREMLINS: tuple[Gremlin, ...] = (
+    Gremlin(
+        "clocks",
+        "clocks drift",
+        "watched",
+        ("ignored",),
+        1,
+        "The SM clock moves with load and heat, and with it every time.",
+    ),
+    Gremlin(
+        "timer",
+        "the launch is asynchronous",
+        "events",
+        ("host",),
+        2,
+        "A host clock around a launch times the queue, not the kernel.",
+    ),
+    Gremlin(
+        "l2",
+        "L2 stays warm",
+        "flush",
+        ("warm",),
+        3,
+        "The launch before left the inputs in L2, where no real call finds them.",
+    ),
+    Gremlin(
+        "warmup",
+        "cold start",
+        "steady",
+        ("none",),
+        4,
+        "A first launch pays for loading the module and for clocks that are still rising.",
+    ),
+    Gremlin(
+        "queue",
+        "the launch bubble",
+        True,
+        (False,),
+        None,
+        "Between two events on an empty stream, the GPU waits for the host to launch.",
+    ),
+    Gremlin(
+        "offset",
+        "the event pair has a length",
+        "removed",
+        ("kept",),
+        None,
+        "Two events around nothing read some microseconds; every kernel gets them on top.",
+        resampled=False,
+    ),
+    Gremlin(
+        "statistic",
+        "one fat outlier",
+        "median",
+        ("mean", "min", "first"),
+        None,
+        "A mean follows the one sample that was interrupted; a minimum shows the luckiest.",
+        resampled=False,
+    ),
+    Gremlin(
+        "order",
+        "drift between two kernels",
+        "interleaved",
+        ("sequential",),
+        None,
+        "Timed one after the other, kernel and baseline see different weather.",
+        corrupts="of cuBLAS",
+    ),
+    Gremlin("inputs", "easy data", "random", ("zeros", "ones"), None, "Zeros draw less power, and hide wrong answers."),
+    Gremlin(
+        "gate",
+        "wrong answers are fast",
+        True,
+        (False,),
+        None,
+        "Without a check, the fastest kernel is the one that does least.",
+    ),
+    Gremlin(
+        "baseline",
+        "the baseline runs on another datapath",
+        "fp32",
+        ("tf32",),
+        None,
+        "cuBLAS may use tensor cores with 10-bit mantissas when asked for FP32.",
+        corrupts="of cuBLAS",
+    ),
+    Gremlin(
+        "roof",
+        "the wrong roof",
+        "fp32",
+        ("bf16_datasheet",),
+        None,
+        "A share of another datapath's peak says nothing.",
+        corrupts="of the roof",
+        resampled=False,
+    ),
+)

@@ -1,0 +1,12 @@
+"""The ruler: one honest way to time a kernel, and every known way to get it wrong as a setting.
+
+`Harness()` is honest; `Harness.naive()` lies everywhere; `harness.but(l2="warm")` changes one setting. `time_pair` measures a
+subject against the baseline on a `Timeline`, which is a CUDA stream here and a simulated one in the tests.
+"""
+
+from worklog.gremlins import GREMLINS, Gremlin
+from worklog.harness.sampling import Reading, time_pair
+from worklog.harness.settings import Harness
+from worklog.harness.timeline import Timeline
+
+__all__ = ["GREMLINS", "Gremlin", "Harness", "Reading", "Timeline", "time_pair"]

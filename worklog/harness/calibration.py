@@ -1,0 +1,116 @@
+"""The ruler measured by itself, once a run: the length of an empty event pair, the event's tick, and this GPU's real ceilings.
+
+A kernel that spins until the GPU's global timer has advanced by a known time is a kernel of known length. What the event pair reads
+beyond that is the same at every length, so it can be taken off.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import cupy
+import numpy as np
+
+from worklog.harness.cuda_timeline import CudaTimeline
+from worklog.harness.sampling import take_batch
+from worklog.harness.settings import Harness
+
+KNOWN_US = (2, 5, 10, 30, 100)
+SAMPLES = 16
+FFMA_STEPS = 2048
+COPY_BYTES = 2**30
+READ_ROUNDS = 64
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What the ruler found about itself. Microseconds, TFLOP/s, GB/s.
+
+    offset_us: an event pair reads this much too long. offset_spread_us: largest disagreement of the offset between the known
+    lengths. tick_us: smallest step between two readings. fp32_tflops: multiply-adds alone. copy_gbs: device-to-device copy, bytes
+    read plus written. l2_gbs: reads of a buffer that stays in L2. sm_mhz: clock during the FP32 ceiling.
+    """
+
+    offset_us: float
+    offset_spread_us: float
+    offset_by_length_us: dict[str, float]
+    tick_us: float
+    fp32_tflops: float
+    copy_gbs: float
+    l2_gbs: float
+    sm_mhz: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """For a run file."""
+        return asdict(self)
+
+
+def calibrate(timeline: CudaTimeline) -> Calibration:
+    """Measure the offset on kernels of known length and the ceilings with microbenchmarks; about half a second."""
+    honest = Harness()
+    readings: list[float] = []
+    by_length: dict[str, float] = {}
+    take_batch(timeline, [lambda: timeline.spin(100_000)], SAMPLES, honest)  # wakes the clocks
+    for known in KNOWN_US:
+        batch, _ = take_batch(timeline, [lambda ns=1000 * known: timeline.spin(ns)], SAMPLES, honest)  # type: ignore[misc]
+        times = [samples[0].us for samples in batch]
+        by_length[str(known)] = round(float(np.median(times)) - known, 4)
+        readings += times
+    offset = float(np.median(list(by_length.values())))
+    steps = np.diff(np.unique(np.round(readings, 4)))
+    fp32, sm_mhz = _fp32_ceiling(timeline, honest)
+    return Calibration(
+        offset_us=offset,
+        offset_spread_us=max(by_length.values()) - min(by_length.values()),
+        offset_by_length_us=by_length,
+        tick_us=float(steps[steps > 1e-3].min()) if (steps > 1e-3).any() else 0.0,
+        fp32_tflops=fp32,
+        copy_gbs=_copy_ceiling(timeline, honest),
+        l2_gbs=_l2_ceiling(timeline, honest.but(l2="warm")),
+        sm_mhz=sm_mhz,
+    )
+
+
+def _best_of(timeline: CudaTimeline, launch: Any, harness: Harness) -> tuple[float, float]:
+    """Median (microseconds, SM MHz) of the second half of a few batches: a ceiling is a steady rate, not a lucky one."""
+    samples = [samples[0] for _ in range(4) for samples in take_batch(timeline, [launch], 8, harness)[0]]
+    late = samples[len(samples) // 2 :]
+    return float(np.median([s.us for s in late])), float(np.median([s.sm_mhz for s in late]))
+
+
+def _fp32_ceiling(timeline: CudaTimeline, harness: Harness) -> tuple[float, float]:
+    blocks, threads = 8 * timeline.gpu.multiprocessors, 256
+    function, out = timeline.module.get_function("ruler_ffma"), cupy.zeros(1, cupy.float32)
+
+    def launch() -> None:
+        timeline._launch(function, blocks, threads, out, np.int32(FFMA_STEPS))
+
+    us, mhz = _best_of(timeline, launch, harness)
+    return 2 * 16 * 16 * FFMA_STEPS * blocks * threads / us / 1e6, mhz
+
+
+def _copy_ceiling(timeline: CudaTimeline, harness: Harness) -> float:
+    free, _ = cupy.cuda.runtime.memGetInfo()
+    size = min(COPY_BYTES, free // 4)
+    with timeline.device.stream:
+        source, target = cupy.ones(size, cupy.uint8), cupy.empty(size, cupy.uint8)
+
+    def launch() -> None:
+        target.data.copy_from_device_async(source.data, size, timeline.device.stream)
+
+    return 2 * size / _best_of(timeline, launch, harness)[0] / 1e3
+
+
+def _l2_ceiling(timeline: CudaTimeline, harness: Harness) -> float:
+    size = timeline.gpu.l2_bytes // 4
+    with timeline.device.stream:
+        buffer, out = cupy.ones(size // 4, cupy.float32), cupy.zeros(1, cupy.float32)
+    function = timeline.module.get_function("ruler_read")
+
+    def launch() -> None:
+        timeline._launch(
+            function, 2 * timeline.gpu.multiprocessors, 1024, buffer, np.uint64(size // 16), np.int32(READ_ROUNDS), out
+        )
+
+    return size * READ_ROUNDS / _best_of(timeline, launch, harness)[0] / 1e3

@@ -1,0 +1,122 @@
+"""The ruler's timeline on a real GPU: a CUDA stream, events, a blocking kernel and clock stamps."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import cupy
+import numpy as np
+
+from worklog.cuda import CUDA_ERRORS, CudaDevice
+from worklog.device import ClockWatch, gpu
+from worklog.errors import LaunchFailed, OutOfMemory
+
+HOLD_LIMIT_NS = 20_000_000_000
+IDLE_S = 1.0  # long enough for the SM clock to fall to its idle value
+FLUSH_BLOCKS_PER_SM = 2
+
+
+class CudaTimeline:
+    """worklog.harness.Timeline on the stream of a CudaDevice. Owns a flush buffer of 2 x L2 as the device reports it."""
+
+    def __init__(self, device: CudaDevice) -> None:
+        self.device = device
+        self.gpu = gpu()
+        self.watch = ClockWatch()
+        source = (Path(__file__).parent / "ruler.cu").read_text(encoding="utf-8")
+        self.module = cupy.RawModule(code=source, options=("-std=c++17",))
+        self._hold, self._stamp, self._flush = (
+            self.module.get_function(f"ruler_{name}") for name in ("hold", "stamp", "flush")
+        )
+        try:
+            with device.stream:
+                self._scratch = cupy.zeros(2 * self.gpu.l2_bytes // 4, cupy.uint32)
+                self._stamps: Any = cupy.zeros((64, self.gpu.multiprocessors, 2), cupy.uint64)
+        except cupy.cuda.memory.OutOfMemoryError as error:
+            raise OutOfMemory(
+                f"no room for the L2 flush buffer of {2 * self.gpu.l2_bytes / 2**20:.0f} MiB: free the GPU's memory ({error})"
+            ) from error
+        self._pinned = cupy.cuda.alloc_pinned_memory(8)
+        self._flag = np.frombuffer(self._pinned, np.int32, 2)
+        self._events: list[Any] = []
+        self._read_stamps: np.ndarray[Any, Any] | None = None
+        self._salt = 0
+        self._held = False
+
+    def hold(self) -> None:
+        """Block the stream behind a spinning kernel."""
+        self.device.synchronize()
+        self._flag[:] = 0
+        self._held = True
+        self._launch(self._hold, 1, 1, np.uint64(self._pinned.ptr), np.uint64(HOLD_LIMIT_NS))
+
+    def release(self) -> None:
+        """Let the spinning kernel end."""
+        self._flag[0] = 1
+        self._held = False
+
+    def flush_l2(self) -> None:
+        """Write 2 x L2 of values that differ everywhere and every time."""
+        self._salt += 1
+        blocks = FLUSH_BLOCKS_PER_SM * self.gpu.multiprocessors
+        self._launch(self._flush, blocks, 1024, self._scratch, np.uint64(self._scratch.size), np.uint32(self._salt))
+
+    def stamp_clock(self, slot: int) -> None:
+        """One block an SM (more, so that each SM surely gets one) notes its counters."""
+        self._read_stamps = None
+        self._launch(self._stamp, 2 * self.gpu.multiprocessors, 1, self._stamps[slot])
+
+    def record_event(self, slot: int) -> None:
+        """Record event `slot`, created on first use."""
+        while len(self._events) <= slot:
+            self._events.append(cupy.cuda.Event())
+        self._events[slot].record(self.device.stream)
+
+    def synchronize(self) -> None:
+        """Wait; then say so if the blocking kernel gave up, which means that a launcher waited for the GPU inside the pair."""
+        self.device.synchronize()
+        if self._flag[1]:
+            self._flag[1] = 0
+            raise LaunchFailed(
+                f"the blocking kernel waited {HOLD_LIMIT_NS / 1e9:.0f} s for the host: the launcher synchronises; time it with --set queue=false"
+            )
+
+    def elapsed_us(self, start: int, stop: int) -> float:
+        """Between two events."""
+        return float(cupy.cuda.get_elapsed_time(self._events[start], self._events[stop])) * 1e3
+
+    def clock_mhz(self, start: int, stop: int) -> float:
+        """Median over the SMs that have both stamps of cycles per nanosecond, in MHz."""
+        if self._read_stamps is None:
+            self._read_stamps = self._stamps.get(stream=self.device.stream)
+            self.device.synchronize()
+        stamps = self._read_stamps.astype(np.float64)
+        ns, cycles = (stamps[stop] - stamps[start]).T
+        usable = (stamps[start, :, 0] > 0) & (ns > 0) & (cycles > 0)
+        return float(np.median(cycles[usable] / ns[usable]) * 1e3) if usable.any() else float("nan")
+
+    def host_us(self) -> float:
+        """The host's monotonic clock."""
+        return time.perf_counter() * 1e6
+
+    def throttle_reasons(self) -> int:
+        """NVML's mask now."""
+        return self.watch.reasons()
+
+    def go_cold(self) -> None:
+        """Wait until the GPU has idled long enough to lower its clock."""
+        self.synchronize()
+        time.sleep(IDLE_S)
+
+    def spin(self, ns: int) -> None:
+        """Enqueue a one-thread kernel that lasts so many nanoseconds by the GPU's global timer."""
+        self._launch(self.module.get_function("ruler_spin"), 1, 1, np.uint64(ns))
+
+    def _launch(self, function: Any, blocks: int, threads: int, *arguments: Any) -> None:
+        try:
+            with self.device.stream:
+                function((blocks,), (threads,), arguments)
+        except CUDA_ERRORS as error:
+            raise LaunchFailed(f"the ruler cannot launch: {error}") from error

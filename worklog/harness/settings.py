@@ -1,0 +1,120 @@
+"""How to measure: one frozen value whose fields are the settings of the table of gremlins, honest by default."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+from worklog.errors import BadSetting
+from worklog.gremlins import GREMLINS, Gremlin, Value
+
+
+@dataclass(frozen=True)
+class Harness:
+    """How to measure. Each field is the setting of one gremlin; the defaults are honest. Raises BadSetting for any other value.
+
+    The remaining fields are no gremlins but patience: precision (half-width of the median's 95 % interval, relative, at which
+    sampling stops), least and most samples, and the seconds one kernel may take at one size.
+    """
+
+    clocks: str = "watched"
+    timer: str = "events"
+    l2: str = "flush"
+    warmup: str = "steady"
+    queue: bool = True
+    offset: str = "removed"
+    statistic: str = "median"
+    order: str = "interleaved"
+    inputs: str = "random"
+    gate: bool = True
+    baseline: str = "fp32"
+    roof: str = "fp32"
+    precision: float = 0.005
+    least_samples: int = 24
+    most_samples: int = 400
+    budget_s: float = 8.0
+
+    def __post_init__(self) -> None:
+        for gremlin in GREMLINS:
+            value = getattr(self, gremlin.setting)
+            if not any(value is known or (isinstance(value, str) and value == known) for known in gremlin.values):
+                raise BadSetting(
+                    f"{gremlin.setting} = {value!r} is not a setting: choose from {', '.join(map(str, gremlin.values))}"
+                )
+        if not 0 < self.precision < 1:
+            raise BadSetting(f"precision = {self.precision!r} must be between 0 and 1: 0.005 stops at ±0.5 %")
+        if not 1 <= self.least_samples <= self.most_samples:
+            raise BadSetting(
+                f"least_samples = {self.least_samples} and most_samples = {self.most_samples}: need 1 <= least <= most"
+            )
+        if not self.budget_s > 0:
+            raise BadSetting(f"budget_s = {self.budget_s!r} must be a positive number of seconds")
+
+    @classmethod
+    def naive(cls) -> Harness:
+        """Every gremlin at large: the first lie of each, except that kernels and roof stay what they are named."""
+        return cls().but(**{gremlin.setting: gremlin.lies[0] for gremlin in GREMLINS})
+
+    @classmethod
+    def article_naive(cls) -> Harness:
+        """Only the article's four gremlins at large."""
+        return cls().but(**{gremlin.setting: gremlin.lies[0] for gremlin in GREMLINS if gremlin.article})
+
+    def but(self, **changes: Any) -> Harness:
+        """The same harness with some settings changed."""
+        known = {field.name for field in fields(self)}
+        for name in changes:
+            if name not in known:
+                raise BadSetting(
+                    f"there is no setting {name!r}: choose from {', '.join(field.name for field in fields(self))}"
+                )
+        return replace(self, **changes)
+
+    @classmethod
+    def fixes(cls) -> tuple[Gremlin, ...]:
+        """The table."""
+        return GREMLINS
+
+    def lies(self) -> dict[str, Value]:
+        """The gremlin settings that are not honest."""
+        return {g.setting: getattr(self, g.setting) for g in GREMLINS if getattr(self, g.setting) != g.honest}
+
+    def as_dict(self) -> dict[str, Any]:
+        """For a run file."""
+        return asdict(self)
+
+
+def parse_settings(pairs: Iterable[str]) -> dict[str, Any]:
+    """Settings from words such as "l2=warm", "queue=false" or "precision=0.01". Raises BadSetting."""
+    types = {field.name: field.type for field in fields(Harness)}
+    settings: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, word = pair.partition("=")
+        if not equals or name not in types:
+            raise BadSetting(f"cannot read --set {pair}: give setting=value with a setting from {', '.join(types)}")
+        settings[name] = _read(name, word, str(types[name]))
+    return settings
+
+
+def _read(name: str, word: str, kind: str) -> Any:
+    if kind == "bool":
+        truth = {
+            "true": True,
+            "on": True,
+            "yes": True,
+            "1": True,
+            "false": False,
+            "off": False,
+            "no": False,
+            "0": False,
+        }
+        if word.lower() not in truth:
+            raise BadSetting(f"cannot read --set {name}={word}: give true or false")
+        return truth[word.lower()]
+    if kind in ("int", "float"):
+        try:
+            return int(word) if kind == "int" else float(word)
+        except ValueError as error:
+            raise BadSetting(f"cannot read --set {name}={word}: give a number") from error
+    return word

@@ -1,0 +1,49 @@
+"""What the ruler needs from a machine: a queue of work in which it can flush, stamp, record and launch.
+
+The CUDA timeline (worklog.harness.cuda_timeline) is the real one. The tests use a simulated one whose true kernel times,
+clocks and offsets are known, so that each fix can be shown to recover the truth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+Launch = Callable[[], None]
+
+
+class Timeline(Protocol):
+    """One in-order queue of a device. Everything but `synchronize`, `release` and the readers only enqueues."""
+
+    def hold(self) -> None:
+        """Block the queue until `release`: what is enqueued meanwhile runs back to back."""
+
+    def release(self) -> None:
+        """Let a held queue run."""
+
+    def flush_l2(self) -> None:
+        """Overwrite 2 x L2 with data that is not constant."""
+
+    def stamp_clock(self, slot: int) -> None:
+        """Note the SMs' cycle counters and the global timer."""
+
+    def record_event(self, slot: int) -> None:
+        """Record a timing event."""
+
+    def synchronize(self) -> None:
+        """Wait for the queue. Raises LaunchFailed if work in it failed."""
+
+    def elapsed_us(self, start: int, stop: int) -> float:
+        """Microseconds between two recorded events."""
+
+    def clock_mhz(self, start: int, stop: int) -> float:
+        """SM clock between two stamps, in MHz; NaN where it could not be read."""
+
+    def host_us(self) -> float:
+        """The host's clock in microseconds."""
+
+    def throttle_reasons(self) -> int:
+        """NVML's mask of clock event reasons now, 0 where it cannot be read."""
+
+    def go_cold(self) -> None:
+        """Idle until the clocks have fallen."""
