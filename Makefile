@@ -83,7 +83,9 @@ case $$extra in ""|none) extra= ;; cuda12|cuda13) ;; \
 esac
 endef
 
-PIP := $(PY) -m pip --disable-pip-version-check --no-input install -qq
+# Quiet, but for errors; what pip did is in its log.
+PIP := $(PY) -m pip --disable-pip-version-check --no-input --log $(VENV)/install.log install -qq
+OR_SAY := || { echo "make: the installation failed; $(VENV)/install.log tells more" >&2; exit 1; }
 
 # Without a GPU, PyTorch's small CPU build will do: a wheel that pip is configured to find locally, else PyTorch's own
 # index. Where neither has one, PyPI's build does, with a few GB of CUDA libraries. CUDA 12 needs an older PyTorch than
@@ -91,11 +93,11 @@ PIP := $(PY) -m pip --disable-pip-version-check --no-input install -qq
 $(USER_STAMP): pyproject.toml constraints.txt $(AGAIN)
 	@$(find_python); $(ensure_venv); $(find_cuda); \
 	rm -f $(USER_STAMP) $(DEV_STAMP); \
-	if ! $(PY) -c 'import pip, sys; sys.exit(sys.prefix != sys.argv[1] + "/$(VENV)")' "$(CURDIR)" 2>/dev/null; then \
+	if ! { $(PY) -m pip -V && grep -F "$(CURDIR)/$(PY)" $(VENV)/bin/pip; } >/dev/null 2>&1; then \
 	    "$$python" -m venv --clear $(VENV); \
 	fi; \
 	echo "Installing worklog$${extra:+ with $$extra} into $(VENV) for $$($(PY) -V): a minute or more"; \
-	cp constraints.txt $(VENV)/constraints.txt; \
+	rm -f $(VENV)/install.log; cp constraints.txt $(VENV)/constraints.txt; \
 	if [ -z "$$extra" ] && [ "$$(uname -s)" = Linux ]; then \
 	    torch=$$(grep '^torch==' constraints.txt); \
 	    $(PIP) --no-deps --no-index "$$torch" 2>/dev/null || \
@@ -103,10 +105,10 @@ $(USER_STAMP): pyproject.toml constraints.txt $(AGAIN)
 	elif [ "$$extra" = cuda12 ]; then \
 	    sed -i.all '/^torch==/d' $(VENV)/constraints.txt; \
 	fi; \
-	$(PIP) -c $(VENV)/constraints.txt -e ".$${extra:+[$$extra]}"; \
+	$(PIP) -c $(VENV)/constraints.txt -e ".$${extra:+[$$extra]}" $(OR_SAY); \
 	echo "$(CURDIR)" >$@
 
 $(DEV_STAMP): $(USER_STAMP)
 	@echo "Installing the tools for tests and checks into $(VENV)"
-	@$(PIP) -c $(VENV)/constraints.txt -e '.[dev]'
+	@$(PIP) -c $(VENV)/constraints.txt -e '.[dev]' $(OR_SAY)
 	@echo "$(CURDIR)" >$@

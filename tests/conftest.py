@@ -1,0 +1,19 @@
+"""What every test gets: no runs, settings or kernels of the person who runs it, and no window."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nobodys_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep runs, Jupyter's and IPython's files in a temporary folder; subprocesses inherit it."""
+    home = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("WORKLOG_HOME", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
+            patch.setenv(name, str(home / name.lower()))
+        patch.delenv("WORKLOG_SOURCE", raising=False)
+        patch.setenv("MPLBACKEND", "agg")
+        yield
