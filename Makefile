@@ -1,6 +1,6 @@
 # Every target that needs Python makes .venv first, from constraints.txt, and reuses it while pyproject.toml and
-# constraints.txt stay as they are. Choose the interpreter with PYTHON=python3.12, the CUDA extra with CUDA_EXTRA=none|cuda12|cuda13,
-# and pass arguments on with ARGS, as in `make test ARGS="-k gate -x"`.
+# constraints.txt stay as they are (after a new GPU driver: `make clean`). Choose the interpreter with PYTHON=python3.12,
+# the CUDA extra with CUDA_EXTRA=none|cuda12|cuda13, and pass arguments on with ARGS, as in `make test ARGS="-k gate -x"`.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -93,8 +93,9 @@ OR_SAY := || { echo "make: the installation failed; $(VENV)/install.log tells mo
 $(USER_STAMP): pyproject.toml constraints.txt $(AGAIN)
 	@$(find_python); $(ensure_venv); $(find_cuda); \
 	rm -f $(USER_STAMP) $(DEV_STAMP); \
-	if ! { $(PY) -m pip -V && grep -F "$(CURDIR)/$(PY)" $(VENV)/bin/pip; } >/dev/null 2>&1; then \
-	    "$$python" -m venv --clear $(VENV); \
+	if ! { $(PY) -m pip -V && grep -F "$(CURDIR)/$(PY)" $(VENV)/bin/pip && grep -x "extra=$$extra" $(VENV)/extra; } \
+	        >/dev/null 2>&1; then \
+	    "$$python" -m venv --clear $(VENV); echo "extra=$$extra" >$(VENV)/extra; \
 	fi; \
 	echo "Installing worklog$${extra:+ with $$extra} into $(VENV) for $$($(PY) -V): a minute or more"; \
 	rm -f $(VENV)/install.log; cp constraints.txt $(VENV)/constraints.txt; \

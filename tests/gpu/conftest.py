@@ -12,7 +12,7 @@ HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark this folder's tests `gpu`, and skip them where there is no GPU. (Pytest passes the whole session's items.)"""
+    """Mark this folder's tests `gpu`, and skip them where there is no GPU. (Pytest passes all of the session.)"""
     here = [item for item in items if HERE in item.path.parents]
     reason = gpu_reason() if here else None
     for item in here:
