@@ -34,9 +34,9 @@ class UnknownArchitecture(WorklogError):
 class Compiled:
     """One kernel, compiled for one architecture.
 
-    name: the caller's file name. entry: as asked for. symbol: its mangled name in the PTX and the cubin. registers: a thread.
-    stack_bytes, spill_store_bytes, spill_load_bytes: local memory a thread, as ptxas reports it. shared_bytes: static, a block.
-    log: everything NVRTC and ptxas wrote, warnings included.
+    name: the caller's file name. entry: as asked for. symbol: its mangled name in the PTX and the cubin. registers: a
+    thread. stack_bytes, spill_store_bytes, spill_load_bytes: local memory a thread, as ptxas reports it.
+    shared_bytes: static, a block. log: everything NVRTC and ptxas wrote, warnings included.
     """
 
     name: str
@@ -60,11 +60,11 @@ def compile_cuda(
 ) -> Compiled:
     """Compile `entry` of `source` for `arch`; equal arguments compile once a process.
 
-    entry: a template instance such as "sgemm_shared<32, 32, 32>", a plain kernel name, or an extern "C" one.
-    name: file name for messages. options: further NVRTC options; line information and ptxas' report are always on.
+    entry: a template instance such as "sgemm_shared<32, 32, 32>", a plain kernel name, or an extern "C" one. name:
+    file name for messages. options: further NVRTC options; line information and ptxas' report are always on.
 
-    Raises CompileFailed with NVRTC's message, file, line and the source line; UnknownEntry where the source holds no such
-    kernel; UnknownArchitecture; NvrtcMissing.
+    Raises CompileFailed with NVRTC's message, file, line and the source line; UnknownEntry where the source holds no
+    such kernel; UnknownArchitecture; NvrtcMissing.
     """
     if arch not in ARCHITECTURES:
         raise UnknownArchitecture(f"there is no architecture {arch!r} here: choose from {', '.join(ARCHITECTURES)}")
@@ -178,7 +178,9 @@ def kernel_names(source: str) -> list[str]:
 
 
 def _spent(log: str, symbol: str) -> tuple[int, int, int, int, int]:
-    """Registers, stack, spill stores, spill loads and static shared bytes of one kernel, from ptxas' report on several."""
+    """Registers, stack, spill stores, spill loads and static shared bytes of one kernel, from ptxas' report on
+    several.
+    """
     start = log.find(f"Compiling entry function '{symbol}'")
     if start < 0:
         raise CompileFailed(f"ptxas' report does not mention {symbol}:\n{log.strip()}")

@@ -1,0 +1,61 @@
+"""What the emulator's tests share: compile a rung or a snippet, launch it, small edits of a rung's source."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from worklog.emulator import Kernel, Result, launch, load
+from worklog.gemm import Shape
+from worklog.kernels import Program
+from worklog.ladder import Rung, rung
+from worklog.nvrtc import compile_cuda
+
+
+def compiled(source: str, entry: str, arch: str = "sm_90") -> Kernel:
+    out = compile_cuda(source, entry, name="test.cu", arch=arch)
+    return load(out.ptx, out.symbol)
+
+
+def rung_kernel(name: str, arch: str = "sm_90") -> tuple[Rung, Kernel, str]:
+    record = rung(name)
+    program = Program.of(record)
+    return record, compiled(program.source, program.entry, arch), program.source
+
+
+def integers(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    """Small whole numbers: every product and sum of them is exact in float32, in any order."""
+    return rng.integers(-8, 9, shape).astype(np.float32)
+
+
+def gemm(
+    record: Rung, kernel: Kernel, shape: tuple[int, int, int], *, alpha: float = 1.0, beta: float = 0.0, seed: int = 0, **options: Any
+) -> tuple[np.ndarray, np.ndarray, Result]:
+    """Run on whole numbers; (what the kernel left in C, what belongs there, the result)."""
+    m, n, k = shape
+    rng = np.random.default_rng(seed)
+    a, b, c = integers(rng, m, k), integers(rng, k, n), integers(rng, m, n)
+    right = alpha * (a.astype(np.float64) @ b) + (beta * c.astype(np.float64) if beta else 0.0)
+    grid = -(-n // record.tile["BN"]), -(-m // record.tile["BM"])
+    result = launch(kernel, grid, record.block, [m, n, k, alpha, a, b, beta, c], **options)
+    return c, right.astype(np.float32), result
+
+
+def run(source: str, arguments: Sequence[Any], *, entry: str = "k", grid: Any = (1,), block: Any = 32, **options: Any) -> Result:
+    """Compile and launch a snippet."""
+    return launch(compiled(source, entry), grid, block, arguments, source=source, **options)
+
+
+def edited(source: str, old: str, new: str, count: int = 1) -> tuple[str, int]:
+    """The source with one text replaced, and the number of the line where it stood. The text must occur `count` times."""
+    assert source.count(old) == count, f"{old!r} occurs {source.count(old)} times"
+    return source.replace(old, new), source[: source.index(old)].count("\n") + 1
+
+
+def smallest(record: Rung, k_tiles: int = 4) -> tuple[int, int, int]:
+    """Two blocks and a few tiles of K."""
+    domain = record.domain
+    tile = Shape(max(domain.m, record.tile["BM"]), max(domain.n, record.tile["BN"]), max(domain.k, 8))
+    return 2 * tile.m, tile.n, k_tiles * tile.k

@@ -1,0 +1,76 @@
+"""Every rung, compiled and run: right to the last bit on whole numbers, and without a finding."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.emulator.helpers import gemm, rung_kernel, smallest
+from worklog.ladder import LADDER
+from worklog.nvrtc import ARCHITECTURES
+
+NAMES = [r.name for r in LADDER]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("alpha", "beta"), [(1.0, 0.0), (1.5, 0.5)])
+def test_a_rung_is_exact_and_clean(name: str, alpha: float, beta: float) -> None:
+    record, kernel, source = rung_kernel(name)
+    c, right, result = gemm(record, kernel, smallest(record), alpha=alpha, beta=beta, source=source)
+    np.testing.assert_array_equal(c, right)
+    assert result.findings == ()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_with_beta_zero_c_is_not_read(name: str) -> None:
+    record, kernel, _ = rung_kernel(name)
+    m, n, k = smallest(record, 1)
+    a, b = np.ones((m, k), np.float32), np.ones((k, n), np.float32)
+    c = np.full((m, n), np.nan, np.float32)
+    from worklog.emulator import launch
+
+    result = launch(kernel, (-(-n // record.tile["BN"]), -(-m // record.tile["BM"])), record.block, [m, n, k, 1.0, a, b, 0.0, c])
+    assert (c == k).all()
+    assert result.counts.global_load.bytes == result.counts.global_load.bytes // 4 * 4
+    assert result.ok
+
+
+@pytest.mark.parametrize("name", ["naive", "coalesced"])
+@pytest.mark.parametrize("shape", [(33, 65, 7), (1, 1, 1), (31, 40, 130)])
+def test_ragged_edges(name: str, shape: tuple[int, int, int]) -> None:
+    record, kernel, source = rung_kernel(name)
+    c, right, result = gemm(record, kernel, shape, alpha=2.0, beta=-1.0, source=source)
+    np.testing.assert_array_equal(c, right)
+    assert result.findings == ()
+
+
+@pytest.mark.parametrize("arch", [a for a in ARCHITECTURES if a != "sm_90"])
+@pytest.mark.parametrize("name", ["naive", "shared", "vectorized", "autotuned"])
+def test_other_architectures_ptx_runs_too(name: str, arch: str) -> None:
+    record, kernel, _ = rung_kernel(name, arch)
+    c, right, result = gemm(record, kernel, smallest(record, 2), alpha=1.5, beta=0.5)
+    np.testing.assert_array_equal(c, right)
+    assert result.findings == ()
+    assert result.label == f"emulated · {arch} PTX"
+
+
+def test_lanes_at_once_change_nothing() -> None:
+    record, kernel, _ = rung_kernel("tiles_1d")
+    few, _, few_result = gemm(record, kernel, (256, 128, 32), lanes=512)
+    many, _, many_result = gemm(record, kernel, (256, 128, 32), lanes=65536)
+    np.testing.assert_array_equal(few, many)
+    assert few_result.counts == many_result.counts
+
+
+def test_random_data_round_once_a_multiply_add() -> None:
+    """Against a sum over k in float64 that is rounded to float32 after each step, which is what one rounding means here."""
+    record, kernel, _ = rung_kernel("naive")
+    rng = np.random.default_rng(5)
+    a, b, c = (rng.standard_normal((64, 64)).astype(np.float32) for _ in range(3))
+    from worklog.emulator import launch
+
+    launch(kernel, (2, 2), record.block, [64, 64, 64, 1.0, a, b, 0.0, c])
+    right = np.zeros((64, 64), np.float32)
+    for k in range(64):
+        right = (a[:, k : k + 1].astype(np.float64) * b[k : k + 1] + right).astype(np.float32)
+    np.testing.assert_array_equal(c, right)

@@ -1,0 +1,317 @@
+"""PTX to Python: each basic block becomes one generated function over NumPy arrays, one element a CUDA thread.
+
+A register is an array of its declared width, or of length 1 where all threads hold one value (NumPy broadcasts the rest).
+Arrays are never changed in place, so that one object always is one value. Inside a block every lane computes; only what
+leaves the block is merged with the lanes that were not in it. An instruction that no rule here covers is an error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from worklog.emulator import arithmetic
+from worklog.emulator.errors import UnsupportedInstruction
+from worklog.emulator.flow import EXITS, Flow, branch_target, defined, is_barrier, used
+from worklog.emulator.instructions import RULES
+from worklog.emulator.ptx import Imm, Instruction, Kernel, Mem, Operand, Reg, Special, Sym, Vec
+
+BlockFunction = Callable[[Any, list[Any], Any], int]
+
+DTYPES = {
+    "pred": "?", "b8": "u1", "u8": "u1", "s8": "i1", "b16": "u2", "u16": "u2", "s16": "i2", "f16": "f2",
+    "b32": "u4", "u32": "u4", "s32": "i4", "f32": "f4", "b64": "u8", "u64": "u8", "s64": "i8", "f64": "f8",
+}  # fmt: skip
+HINTS = {
+    "wgmma": "warp-group tensor-core instructions are not emulated: check this kernel on a GPU of its architecture",
+    "mma": "tensor-core instructions are not emulated: check this kernel on a GPU",
+    "wmma": "tensor-core instructions are not emulated: check this kernel on a GPU",
+    "ldmatrix": "tensor-core loads are not emulated: check this kernel on a GPU",
+    "tcgen05": "tensor-core instructions are not emulated: check this kernel on a GPU",
+    "mbarrier": "asynchronous barriers are not emulated: use __syncthreads() and cp.async groups, or a GPU",
+    "cp.async.bulk": "TMA copies are not emulated: use cp.async or plain loads, or a GPU",
+    "call": "calls of device functions are not emulated: let the compiler inline them (__forceinline__), and print nothing",
+    "tex": "textures are not emulated: read global memory",
+    "ex2": "its bits are the hardware's own approximation, which the emulator will not guess",
+    "lg2": "its bits are the hardware's own approximation, which the emulator will not guess",
+    "sin": "its bits are the hardware's own approximation, which the emulator will not guess",
+    "cos": "its bits are the hardware's own approximation, which the emulator will not guess",
+    "tanh": "its bits are the hardware's own approximation, which the emulator will not guess",
+}
+
+
+def register_dtype(type_: str) -> str:
+    """NumPy's name for what a register of this type is kept as: integers unsigned, floats as floats."""
+    if type_ not in DTYPES:
+        raise UnsupportedInstruction(f"the emulator has no registers of type .{type_}")
+    dtype = DTYPES[type_]
+    return {"i1": "u1", "i2": "u2", "i4": "u4", "i8": "u8", "f2": "u2"}.get(dtype, dtype)
+
+
+@dataclass(frozen=True)
+class Context:
+    """What generated code needs of a kernel: register numbers, addresses of variables, access sites by pc."""
+
+    kernel: Kernel
+    flow: Flow
+    numbers: dict[str, int] = field(hash=False)
+    addresses: dict[str, int] = field(hash=False)
+    sites: dict[int, Any] = field(hash=False)
+    exact: bool = True
+
+
+def unsupported(instruction: Instruction, why: str = "") -> UnsupportedInstruction:
+    """The error for an instruction without a rule, with a hint where there is one."""
+    hints = [hint for name, hint in HINTS.items() if re.match(rf"{re.escape(name)}(\.|$)", instruction.op)]
+    reason = why or (hints[-1] if hints else "the emulator does not cover it")
+    where = f"line {instruction.line}" if instruction.line else f"instruction {instruction.pc}"
+    return UnsupportedInstruction(f"{where}: {instruction.op} ({instruction.text}): {reason}")
+
+
+class Writer:
+    """Collects the statements of one block. Every value gets a fresh local name, which lets each die after its last use."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.lines: list[str] = []
+        self.constants: dict[str, Any] = {}
+        self.current: dict[str, str] = {}
+        self.views: dict[tuple[str, str], str] = {}
+        self.count = 0
+        self.instruction: Instruction = context.kernel.instructions[0]
+        self.mask = "m"
+
+    # Reading operands.
+
+    def fresh(self, expression: str) -> str:
+        """A new local holding the expression."""
+        self.count += 1
+        name = f"v{self.count}"
+        self.lines.append(f"{name} = {expression}")
+        return name
+
+    def register(self, reg: Reg) -> str:
+        """The local that holds a register now, read from the register file at first use."""
+        if reg.name not in self.current:
+            self.current[reg.name] = self.fresh(f"R[{self.context.numbers[reg.name]}]")
+        return self.current[reg.name]
+
+    def constant(self, value: Any, dtype: str) -> str:
+        """A literal as an array of one element, shared by all blocks' uses."""
+        array = np.array([value]).astype(dtype) if dtype[0] in "f?" else _integer(int(value), dtype)
+        name = f"k_{dtype.replace('?', 'b')}_{array.tobytes().hex()}"
+        self.constants[name] = array
+        return name
+
+    def source(self, operand: Operand | None, type_: str) -> str:
+        """An expression for an operand as an array of `type_`; a wider register is cut, as PTX does."""
+        if type_ not in DTYPES:
+            raise unsupported(self.instruction, f"the emulator has no type .{type_}")
+        dtype = DTYPES[type_]
+        if isinstance(operand, Reg):
+            return self.viewed(operand, dtype)
+        if isinstance(operand, Imm):
+            if dtype[0] == "f" and operand.kind == "int":
+                return self.constant(float(operand.value), dtype)
+            if dtype[0] != "f" and operand.kind != "int":
+                return self.constant(operand.bits, dtype)
+            return self.constant(operand.value, dtype)
+        if isinstance(operand, Special):
+            local = self.fresh(f"S.special({operand.name!r})")
+            return local if dtype == "u4" else self.fresh(f"{local}.astype({dtype!r})" if dtype[1:] != "4" else f"{local}.view({dtype!r})")
+        if isinstance(operand, Sym):
+            if operand.name not in self.context.addresses:
+                raise unsupported(self.instruction, f"{operand.name} is neither a variable nor a register")
+            return self.constant(self.context.addresses[operand.name], dtype)
+        raise unsupported(self.instruction, "an operand is missing or of another kind than expected")
+
+    def viewed(self, reg: Reg, dtype: str) -> str:
+        """A register as another dtype: same bits where the width agrees, the low part where the register is wider."""
+        own = register_dtype(reg.type)
+        if own == dtype:
+            return self.register(reg)
+        key = (reg.name, dtype)
+        if key not in self.views:
+            if (own == "?") != (dtype == "?"):
+                raise unsupported(self.instruction, f"{reg.name} is .{reg.type}")
+            have, want = np.dtype(own).itemsize, np.dtype(dtype).itemsize
+            base = self.register(reg)
+            if have == want:
+                expression = f"{base}.view({dtype!r})"
+            elif have > want and own[0] == "u" and dtype[0] != "f":
+                expression = f"{base}.astype({dtype!r})"
+            else:
+                raise unsupported(self.instruction, f"{reg.name} is .{reg.type}, too narrow or of another kind")
+            self.views[key] = self.fresh(expression)
+        return self.views[key]
+
+    def exact_double(self, operand: Operand | None) -> str:
+        """A float32 operand as float64, converted once however often the block multiplies by it."""
+        if isinstance(operand, Reg):
+            key = (operand.name, "double")
+            if key not in self.views:
+                self.views[key] = self.fresh(f"{self.viewed(operand, 'f4')}.astype('f8')")
+            return self.views[key]
+        if isinstance(operand, Imm):
+            return self.constant(float(np.float32(operand.value)), "f8")
+        raise unsupported(self.instruction, "an operand is missing")
+
+    def address(self, operand: Operand | None) -> tuple[str, int]:
+        """Base array (uint32 or uint64, as held) and byte offset of a memory operand."""
+        if not isinstance(operand, Mem):
+            raise unsupported(self.instruction, "an address was expected")
+        if isinstance(operand.base, Reg):
+            return self.register(operand.base), operand.offset
+        base = 0
+        if isinstance(operand.base, Sym):
+            if operand.base.name not in self.context.addresses:
+                raise unsupported(self.instruction, f"{operand.base.name} is not a variable")
+            base = self.context.addresses[operand.base.name]
+        return self.constant(base, "u8"), operand.offset
+
+    # Writing results.
+
+    def result(self, reg: Operand | None, expression: str, dtype: str) -> None:
+        """Give a register a value of `dtype`; a narrower value is extended by its own sign, as ld and cvt do."""
+        if not isinstance(reg, Reg):
+            raise unsupported(self.instruction, "the destination is not a register")
+        own = register_dtype(reg.type)
+        if own != dtype:
+            have, want = np.dtype(dtype).itemsize, np.dtype(own).itemsize
+            if (own == "?") != (dtype == "?") or have > want or (have < want and (own[0] == "f" or dtype[0] == "f")):
+                raise unsupported(self.instruction, f"{reg.name} is .{reg.type}")
+            expression = f"({expression}).view({own!r})" if have == want else f"({expression}).astype({own!r})"
+        old = self.register(reg) if self.mask != "m" else ""
+        local = self.fresh(f"merge({expression}, {old}, {self.mask}p)" if old else expression)
+        self.current[reg.name] = local
+        for key in [key for key in self.views if key[0] == reg.name]:
+            del self.views[key]
+
+    def site(self) -> str:
+        """The access site of the current instruction, as a name in the generated code."""
+        name = f"site{self.instruction.pc}"
+        self.constants[name] = self.context.sites[self.instruction.pc]
+        return name
+
+    def statement(self, text: str) -> None:
+        """A line that is kept for what it does."""
+        self.lines.append(text)
+
+
+def _integer(value: int, dtype: str) -> Any:
+    unsigned = np.dtype(dtype.replace("i", "u"))
+    return np.array([value & ((1 << 8 * unsigned.itemsize) - 1)], unsigned).view(dtype)
+
+
+def generate(context: Context, index: int, merge: bool) -> BlockFunction:
+    """The function of one block: (machine, registers, mask) to the next block, or -1 where lanes parted, wait or are done."""
+    block = context.flow.blocks[index]
+    writer = Writer(context)
+    instructions = context.kernel.instructions[block.start : block.stop]
+    for instruction in instructions[:-1]:
+        _emit(writer, instruction)
+    last = instructions[-1]
+    leaving = _leave(writer, context, index, last)
+    written = {reg.name for instruction in instructions for reg in defined(instruction)}
+    for name in sorted(written & context.flow.live_out[index]):
+        slot = f"R[{context.numbers[name]}]"
+        value = writer.current[name]
+        writer.statement(f"{slot} = merge({value}, {slot}, m)" if merge else f"{slot} = {value}")
+    writer.statement(leaving)
+    names = {**_GLOBALS, **writer.constants}
+    text = "def block(S, R, m):\n" + "\n".join(_with_deletions(writer.lines))
+    exec(compile(text, f"<{context.kernel.name} block {index}>", "exec"), names)
+    function: BlockFunction = names["block"]
+    return function
+
+
+def _leave(writer: Writer, context: Context, index: int, last: Instruction) -> str:
+    """Emit the block's last instruction and give the statement that returns where to go on."""
+    follow = index + 1 if index + 1 < len(context.flow.blocks) else -1
+    writer.instruction = last
+    if last.parts[0] == "bra":
+        target_pc = branch_target(context.kernel, last)
+        target = next((b.index for b in context.flow.blocks if b.start == target_pc), -1)
+        if target < 0:
+            raise unsupported(last, "it leaves the kernel")
+        if last.guard is None:
+            return f"return {target}"
+        yes, no = (follow, target) if last.guard[1] else (target, follow)
+        return f"return S.branch({writer.register(last.guard[0])}, m, {yes}, {no})"
+    if last.parts[0] in EXITS:
+        if last.guard is None:
+            return "return S.exit(m)"
+        yes, no = (follow, -2) if last.guard[1] else (-2, follow)
+        return f"return S.branch({writer.register(last.guard[0])}, m, {yes}, {no})"
+    if is_barrier(last):
+        if last.guard:
+            raise unsupported(last, "a barrier under a guard")
+        _check_barrier(last)
+        return f"return S.barrier(m, {last.pc}, {follow})"
+    _emit(writer, last)
+    return f"return {follow}" if follow >= 0 else "return S.exit(m)"
+
+
+def _check_barrier(instruction: Instruction) -> None:
+    parts = instruction.parts
+    number = instruction.operands[0] if instruction.operands else None
+    plain = parts[1:] in (("sync",), ("cta", "sync"), ("sync", "aligned"), ("cta", "sync", "aligned"))
+    if not plain or len(instruction.operands) != 1 or not isinstance(number, Imm) or number.value != 0:
+        raise unsupported(instruction, "only __syncthreads() is emulated, no named or partial barriers")
+
+
+def _emit(writer: Writer, instruction: Instruction) -> None:
+    writer.instruction = instruction
+    rule = RULES.get(instruction.parts[0])
+    if rule is None:
+        raise unsupported(instruction)
+    writer.mask = "m"
+    if instruction.guard:
+        reg, negated = instruction.guard
+        predicate = writer.register(reg)
+        predicate = writer.fresh(f"~{predicate}") if negated else predicate
+        writer.mask = f"g{instruction.pc}"
+        writer.statement(f"{writer.mask}p = {predicate}")
+        writer.statement(f"{writer.mask} = S.guard(m, {predicate})")
+    try:
+        handled = rule(writer, instruction)
+    except (IndexError, KeyError) as error:
+        raise unsupported(instruction) from error
+    if not handled:
+        raise unsupported(instruction)
+    writer.mask = "m"
+
+
+def _with_deletions(lines: list[str]) -> list[str]:
+    """Indent, and drop each local after its last use, so that a block of thousands of values keeps only the live ones."""
+    last_use: dict[str, int] = {}
+    for number, line in enumerate(lines):
+        for name in re.findall(r"\bv\d+\b", line):
+            last_use[name] = number
+    dying: dict[int, list[str]] = {}
+    for name, number in last_use.items():
+        dying.setdefault(number, []).append(name)
+    out = []
+    for number, line in enumerate(lines):
+        out.append("    " + line)
+        if number in dying and not line.startswith("return"):
+            out.append("    del " + ", ".join(dying[number]))
+    return out
+
+
+def merge_lanes(new: Any, old: Any, mask: Any) -> Any:
+    """`new` in the lanes of the mask, `old` elsewhere. A mask of None is all lanes."""
+    return new if mask is None else np.where(mask, new, old)
+
+
+_GLOBALS: dict[str, Any] = {
+    "np": np,
+    "merge": merge_lanes,
+    **{name: getattr(arithmetic, name) for name in dir(arithmetic) if not name.startswith("_")},
+}
+
+__all__ = ["BlockFunction", "Context", "Vec", "Writer", "generate", "register_dtype", "unsupported", "used"]

@@ -1,0 +1,238 @@
+"""What can be known of a kernel without running it: basic blocks, live registers, which array an address belongs to,
+which shared loads the assembler will merge, and whether addresses depend on loaded data.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from worklog.emulator.errors import PtxError
+from worklog.emulator.ptx import Imm, Instruction, Kernel, Mem, Operand, Reg, Sym, Variable, Vec, size_of
+
+EXITS = ("ret", "exit")
+STORES = ("st", "red")
+NO_RESULT = (*STORES, "bra", "ret", "exit", "bar", "barrier", "membar", "fence", "cp", "prefetch", "trap", "nanosleep")
+
+
+@dataclass(frozen=True)
+class Block:
+    """Instructions start ... stop that run as one; successors: indices of the blocks that may follow."""
+
+    index: int
+    start: int
+    stop: int
+    successors: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Scalar shared loads that ptxas makes one wide load of: the leader's pc, the lowest offset, bytes in all."""
+
+    leader: int
+    offset: int
+    width: int
+
+
+@dataclass(frozen=True)
+class Flow:
+    """All of it for one kernel. live_out: names of registers, by block. symbols: shared array by pc. groups: by pc."""
+
+    blocks: tuple[Block, ...]
+    live_out: tuple[frozenset[str], ...]
+    symbols: dict[int, Variable] = field(hash=False)
+    groups: dict[int, Group] = field(hash=False)
+    data_dependent: int | None
+
+
+def analyse(kernel: Kernel) -> Flow:
+    """Raises PtxError for a branch to nowhere."""
+    blocks = tuple(_blocks(kernel))
+    return Flow(
+        blocks,
+        _liveness(kernel, blocks),
+        _provenance(kernel),
+        {pc: group for block in blocks for pc, group in _merged_loads(kernel, block)},
+        _data_dependent(kernel),
+    )
+
+
+def is_barrier(instruction: Instruction) -> bool:
+    """bar.sync and its spellings, not bar.warp.sync."""
+    return instruction.parts[0] in ("bar", "barrier") and "warp" not in instruction.parts
+
+
+def ends_block(instruction: Instruction) -> bool:
+    """Control may go elsewhere after it."""
+    return instruction.parts[0] == "bra" or instruction.parts[0] in EXITS or is_barrier(instruction)
+
+
+def registers(operand: Operand | None) -> Iterator[Reg]:
+    """Registers that an operand names."""
+    if isinstance(operand, Reg):
+        yield operand
+    elif isinstance(operand, Mem) and isinstance(operand.base, Reg):
+        yield operand.base
+    elif isinstance(operand, Vec):
+        yield from (item for item in operand.items if isinstance(item, Reg))
+
+
+def defined(instruction: Instruction) -> tuple[Reg, ...]:
+    """Registers that an instruction writes."""
+    if instruction.parts[0] in NO_RESULT or not instruction.operands:
+        return ()
+    return tuple(registers(instruction.operands[0]))
+
+
+def reads(instruction: Instruction) -> tuple[Reg, ...]:
+    """Registers whose values an instruction takes, its guard included."""
+    first = 0 if instruction.parts[0] in NO_RESULT else 1
+    registers_ = [reg for operand in instruction.operands[first:] for reg in registers(operand)]
+    return (*registers_, instruction.guard[0]) if instruction.guard else tuple(registers_)
+
+
+def used(instruction: Instruction) -> tuple[Reg, ...]:
+    """Registers that must hold their values before it. Under a guard the old result stays in some lanes, so it counts too."""
+    return (*reads(instruction), *defined(instruction)) if instruction.guard else reads(instruction)
+
+
+def _blocks(kernel: Kernel) -> Iterator[Block]:
+    code = kernel.instructions
+    starts = {0, *(pc for pc in kernel.labels.values() if pc < len(code))}
+    starts |= {i.pc + 1 for i in code if ends_block(i) and i.pc + 1 < len(code)}
+    order = sorted(starts)
+    number = {pc: i for i, pc in enumerate(order)}
+    for index, start in enumerate(order):
+        stop = order[index + 1] if index + 1 < len(order) else len(code)
+        last = code[stop - 1]
+        following = [index + 1] if index + 1 < len(order) else []
+        if last.parts[0] == "bra":
+            target = branch_target(kernel, last)
+            successors = [number[target]] if target < len(code) else []
+            successors += following if last.guard else []
+        elif last.parts[0] in EXITS:
+            successors = following if last.guard else []
+        else:
+            successors = following
+        yield Block(index, start, stop, tuple(successors))
+
+
+def branch_target(kernel: Kernel, instruction: Instruction) -> int:
+    """The pc that a bra goes to; the length of the code for a label behind its end."""
+    target = instruction.operands[0] if instruction.operands else None
+    if not isinstance(target, Sym) or target.name not in kernel.labels:
+        raise PtxError(f"{instruction.text!r} goes to no label of the kernel")
+    return kernel.labels[target.name]
+
+
+def _liveness(kernel: Kernel, blocks: tuple[Block, ...]) -> tuple[frozenset[str], ...]:
+    gen: list[set[str]] = []
+    kill: list[set[str]] = []
+    for block in blocks:
+        g: set[str] = set()
+        k: set[str] = set()
+        for instruction in kernel.instructions[block.start : block.stop]:
+            g |= {r.name for r in used(instruction)} - k
+            k |= {r.name for r in defined(instruction)}
+        gen.append(g)
+        kill.append(k)
+    live_in: list[set[str]] = [set() for _ in blocks]
+    live_out: list[set[str]] = [set() for _ in blocks]
+    changed = True
+    while changed:
+        changed = False
+        for block in reversed(blocks):
+            out = set().union(*(live_in[s] for s in block.successors))
+            new = gen[block.index] | (out - kill[block.index])
+            if new != live_in[block.index] or out != live_out[block.index]:
+                live_in[block.index], live_out[block.index], changed = new, out, True
+    return tuple(frozenset(out) for out in live_out)
+
+
+def _provenance(kernel: Kernel) -> dict[int, Variable]:
+    """For shared accesses, the one array whose address went into the register; absent where there are none or several."""
+    arrays = {v.name: v for v in kernel.variables if v.space == "shared"}
+    bases: dict[str, set[str]] = defaultdict(set)
+    carriers = ("mov", "add", "sub", "mad", "cvta", "cvt", "selp", "or", "xor")
+    changed = bool(arrays)
+    while changed:
+        changed = False
+        for instruction in kernel.instructions:
+            if instruction.parts[0] not in carriers:
+                continue
+            found = set().union(*(_bases(operand, arrays, bases) for operand in instruction.operands[1:]))
+            for register in defined(instruction):
+                if not found <= bases[register.name]:
+                    bases[register.name] |= found
+                    changed = True
+    out = {}
+    for instruction in kernel.instructions:
+        for operand in instruction.operands:
+            if isinstance(operand, Mem) and "shared" in instruction.op:
+                names = _bases(operand, arrays, bases)
+                if len(names) == 1:
+                    out[instruction.pc] = arrays[names.pop()]
+    return {pc: array for pc, array in out.items() if not array.extern}
+
+
+def _bases(operand: Operand, arrays: dict[str, Variable], bases: dict[str, set[str]]) -> set[str]:
+    if isinstance(operand, Sym) and operand.name in arrays:
+        return {operand.name}
+    if isinstance(operand, Mem) and isinstance(operand.base, Sym):
+        return _bases(operand.base, arrays, bases)
+    return set().union(*(bases[r.name] for r in registers(operand)))
+
+
+def _merged_loads(kernel: Kernel, block: Block) -> Iterator[tuple[int, Group]]:
+    """ptxas joins 32-bit shared loads off one base that fill an aligned group of 16 bytes, unless a store or barrier parts them.
+
+    Whether the base itself is aligned is known only when the address is; who counts must check that.
+    """
+    version: dict[str, int] = defaultdict(int)
+    open_: dict[tuple[str, int, int], dict[int, int]] = defaultdict(dict)
+    for instruction in kernel.instructions[block.start : block.stop]:
+        parts = instruction.parts
+        if parts[0] in ("st", "atom", "red", "cp", "bar", "barrier", "membar", "fence") and "global" not in parts:
+            yield from _complete(open_.values())
+            open_.clear()
+        if parts[0] == "ld" and "shared" in parts and "volatile" not in parts and not instruction.guard:
+            address = instruction.operands[1]
+            assert isinstance(address, Mem)
+            if not any(p in ("v2", "v4") for p in parts) and size_of(parts[-1]) == 4:
+                base = address.base.name if address.base else ""
+                open_[base, version[base], address.offset // 16].setdefault(address.offset, instruction.pc)
+        for register in defined(instruction):
+            version[register.name] += 1
+    yield from _complete(open_.values())
+
+
+def _complete(candidates: Iterable[dict[int, int]]) -> Iterator[tuple[int, Group]]:
+    for loads in candidates:
+        if len(loads) == 4:
+            group = Group(min(loads.values()), min(loads), 16)
+            yield from ((pc, group) for pc in loads.values())
+
+
+def _data_dependent(kernel: Kernel) -> int | None:
+    """The line of the first address or branch that depends on loaded values, None if there is none."""
+    tainted: set[str] = set()
+    size = -1
+    while size != len(tainted):
+        size = len(tainted)
+        for instruction in kernel.instructions:
+            loads = instruction.parts[0] in ("ld", "atom") and "param" not in instruction.parts
+            if loads or any(r.name in tainted for r in used(instruction)):
+                tainted |= {r.name for r in defined(instruction)}
+    for instruction in kernel.instructions:
+        deciding = [r for operand in instruction.operands if isinstance(operand, Mem) for r in registers(operand)]
+        if instruction.guard:
+            deciding.append(instruction.guard[0])
+        if any(r.name in tainted for r in deciding):
+            return instruction.line
+    return None
+
+
+def constant(operand: Operand) -> int | None:
+    """The value of an integer literal, None for anything else."""
+    return int(operand.value) if isinstance(operand, Imm) and operand.kind == "int" else None

@@ -1,0 +1,214 @@
+"""Finds two threads that use one piece of shared memory, one of them writing, with nothing between them that orders the two.
+
+Between two barriers the accesses of a block are only noted. At the barrier they are compared; an interval that has the same
+accesses at the same addresses as one before (the next turn of a loop) is known to be as clean as that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from worklog.emulator.findings import Place, Recorder, plain_name
+
+if TYPE_CHECKING:
+    from worklog.emulator.shared import Visit
+    from worklog.emulator.sites import Site
+
+Array = NDArray[Any]
+KEPT_INTERVALS = 4096
+
+
+@dataclass(frozen=True)
+class Access:
+    """One noted access: cells of its lanes (bytes of the batch's memory), how often each lane's warp had synchronised before it."""
+
+    visit: Visit
+    mask: Array | None
+    epoch: Array | None
+
+
+class Interval:
+    """Accesses since the last barrier. Entries of the log are visits, or (visit, epoch, mask) where more must be known."""
+
+    def __init__(self, recorder: Recorder, place: Place, grain: int) -> None:
+        self.recorder, self.place, self.grain = recorder, place, grain
+        self.log: list[Any] = []
+        self.blocks: Sequence[int] = ()
+        self.epoch: Array | None = None
+        self.clean: set[tuple[Any, ...]] = set()
+
+    def start(self, blocks: Sequence[int]) -> None:
+        """A new batch: nothing noted."""
+        self.blocks = blocks
+        self.log = []
+        self.epoch = None
+
+    def forget(self) -> None:
+        """Visits are gone, and with them what is known about intervals made of them."""
+        self.clean.clear()
+
+    def synchronise_warps(self, lanes: Array) -> None:
+        """__syncwarp of these lanes: their warps' later accesses are ordered after the earlier ones."""
+        self._stamp()
+        before = np.zeros(len(lanes), np.int64) if self.epoch is None else self.epoch
+        self.epoch = before + lanes
+
+    def _stamp(self) -> None:
+        """Write the epoch beside the accesses noted so far, before it changes."""
+        self.log = [entry if isinstance(entry, tuple) else (entry, self.epoch, None) for entry in self.log]
+
+    def close(self, memory_size: int, lanes: Array | None, carried: Sequence[Visit]) -> None:
+        """A barrier of all blocks (lanes None) or of those with these lanes. carried: writes of copies that are still in flight."""
+        if self.epoch is not None or lanes is not None:
+            self._stamp()
+        log, rest = self.log, []
+        if lanes is not None:
+            rest = [self._limited(entry, ~lanes) for entry in log]
+            log = [self._limited(entry, lanes) for entry in log]
+        key = tuple(map(self._key, log)) if lanes is None and self.epoch is None else ()
+        if not key or key not in self.clean:
+            if self._conflicts(log, memory_size):
+                self._explain(log, memory_size)
+            elif key:
+                if len(self.clean) > KEPT_INTERVALS:
+                    self.clean.clear()
+                self.clean.add(key)
+        self.epoch = None if lanes is None else self.epoch
+        self.log = [*carried, *(entry for entry in rest if entry[2].any())]
+
+    @staticmethod
+    def _key(entry: Any) -> Any:
+        """Equal for equal accesses. Visits live as long as what is known of them, so their identity will do."""
+        if not isinstance(entry, tuple):
+            return id(entry)
+        visit, epoch, mask = entry
+        return id(visit), id(visit) if epoch is None else epoch.tobytes(), mask is None or mask.tobytes()
+
+    @staticmethod
+    def _limited(entry: tuple[Any, Any, Any], lanes: Array) -> tuple[Any, Any, Any]:
+        visit, epoch, mask = entry
+        active = visit.places.active & lanes
+        return visit, epoch, active if mask is None else active & mask
+
+    @staticmethod
+    def _access(entry: Any) -> Access:
+        if isinstance(entry, tuple):
+            visit, epoch, mask = entry
+            if visit.mask is not None:
+                mask = visit.mask if mask is None else mask & visit.mask
+            return Access(visit, mask, epoch)
+        return Access(entry, entry.mask, None)
+
+    def _cells(self, access: Access, offset: int) -> tuple[Array, Array]:
+        """Cells and lanes of an access, its byte number `offset`."""
+        visit = access.visit
+        lane = np.arange(len(visit.index))
+        cell = visit.index * visit.site.size + visit.shift + offset
+        if access.mask is not None:
+            return cell[access.mask], lane[access.mask]
+        return cell, lane
+
+    def _conflicts(self, log: Sequence[Any], memory_size: int) -> bool:
+        """Whether any cell was written by one lane and touched by another; order and warps are not looked at yet."""
+        accesses = [self._access(entry) for entry in log]
+        if not any(a.visit.site.writes for a in accesses):
+            return False
+        owner = np.full(memory_size, -1, np.int32)
+        for access in accesses:
+            if access.visit.site.writes:
+                for offset in range(0, access.visit.site.width, self.grain):
+                    cell, lane = self._cells(access, offset)
+                    before = owner[cell]
+                    if ((before >= 0) & (before != lane)).any():
+                        return True
+                    owner[cell] = lane
+        for access in accesses:
+            if not access.visit.site.writes:
+                for offset in range(0, access.visit.site.width, self.grain):
+                    cell, lane = self._cells(access, offset)
+                    before = owner[cell]
+                    if ((before >= 0) & (before != lane)).any():
+                        return True
+        return False
+
+    def _explain(self, log: Sequence[Any], memory_size: int) -> None:
+        """Compare each write with every other access, and report pairs that neither a barrier nor __syncwarp orders."""
+        accesses = [self._access(entry) for entry in log]
+        owner = np.full(memory_size, -1, np.int64)
+        for i, write in enumerate(accesses):
+            if not write.visit.site.writes:
+                continue
+            touched = []
+            for offset in range(0, write.visit.site.width, self.grain):
+                cell, lane = self._cells(write, offset)
+                owner[cell] = lane
+                touched.append(cell)
+            for j, other in enumerate(accesses):
+                if j == i or (other.visit.site.writes and j < i):
+                    continue
+                if write.visit.site.op == other.visit.site.op == "atom":
+                    continue
+                self._compare(owner, write, other, i < j)
+            for cell in touched:
+                owner[cell] = -1
+
+    def _compare(self, owner: Array, write: Access, other: Access, write_first: bool) -> None:
+        for offset in range(0, other.visit.site.width, self.grain):
+            cell, lane = self._cells(other, offset)
+            before = owner[cell]
+            clash = (before >= 0) & (before != lane)
+            if clash.any():
+                clash &= ~self._ordered(write, before, other, lane)
+            if clash.any():
+                k = int(clash.argmax())
+                pair = (write, other) if write_first else (other, write)
+                lanes = (int(before[k]), int(lane[k])) if write_first else (int(lane[k]), int(before[k]))
+                self.report(pair[0].visit, pair[1].visit, *lanes, int(clash.sum()))
+                return
+
+    @staticmethod
+    def _ordered(write: Access, write_lane: Array, other: Access, lane: Array) -> Array:
+        """Same warp, and a __syncwarp between the two."""
+        if write.epoch is None and other.epoch is None:
+            return np.zeros(len(lane), bool)
+        zero = np.zeros(len(write.visit.index), np.int64)
+        first, second = (zero if epoch is None else epoch for epoch in (write.epoch, other.epoch))
+        out: Array = (write_lane // 32 == lane // 32) & (first[write_lane] != second[lane])
+        return out
+
+    # Reports.
+
+    def report(self, first: Visit, second: Visit, first_lane: int, second_lane: int, count: int) -> None:
+        """A race of two accesses, the later one named as the place."""
+        lanes = self.place.lanes
+        block = self.place.block_at(self.blocks[first_lane // lanes])
+        one, two = first_lane % lanes, second_lane % lanes
+        same_warp = one // 32 == two // 32 and first_lane // lanes == second_lane // lanes
+        kind = "missing-syncwarp" if same_warp and first is not second else "shared-race"
+        fix = "__syncwarp()" if kind == "missing-syncwarp" else "__syncthreads()"
+        verbs = ["writes" if visit.site.writes else "reads" for visit in (first, second)]
+        array = first.site.array.name if first.site.array else ""
+        where = f"the same bytes of {plain_name(array)}" if array else "the same shared bytes"
+        if first is second:
+            message = f"threads {one} and {two} of block {block} write different values to {where} with one store"
+        else:
+            message = (
+                f"thread {one} of block {block} {verbs[0]} (line {first.site.line}) and thread {two} {verbs[1]} (line {second.site.line}) "
+                f"{where}, with no {fix} between them"
+            )
+        key = ("missing-wait", second.site.line, first.site.line)
+        if key not in self.recorder.found:
+            self.recorder.add(kind, second.site.line, message, block, (one, two), first.site.line, count)
+
+    def report_early(self, visit: Visit, copy: Site, lane: int, count: int) -> None:
+        """An access to bytes that an asynchronous copy is still writing."""
+        block = self.place.block_at(self.blocks[lane // self.place.lanes])
+        thread = lane % self.place.lanes
+        verb = "overwrites" if visit.site.writes else "reads"
+        message = f"thread {thread} of block {block} {verb} what the cp.async of line {copy.line} is still bringing: wait for it first"
+        self.recorder.add("missing-wait", visit.site.line, message, block, (thread,), copy.line, count)

@@ -1,0 +1,308 @@
+"""Shared memory of the running batch of blocks, with what is checked on each access.
+
+An address register keeps its value over many accesses and loop iterations. So everything that follows from addresses alone
+(bounds, alignment, wavefronts, array indices) is worked out once for each site and set of addresses, as a Visit, and looked up
+from then on by the identity of the register's array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from worklog.emulator.findings import Place, Recorder, plain_name
+from worklog.emulator.races import Interval
+from worklog.emulator.sites import Site
+from worklog.emulator.traffic import WARP, wavefronts
+
+Array = NDArray[Any]
+Mask = Any
+KEPT_PLACES = 256
+
+
+@dataclass(frozen=True)
+class Places:
+    """One set of addresses: int64, one a lane, without a site's offset. active: bool, one a lane."""
+
+    address: Array
+    active: Array
+    mask: Mask
+    indices: dict[tuple[int, int], Array] = field(hash=False)
+    visits: dict[int, Visit] = field(hash=False)
+
+
+@dataclass
+class Visit:
+    """A site at one set of addresses. mask: its good lanes, None for all. windows: views into the block memories, one an element,
+    which start `shift` bytes in.
+
+    costs: requests, wavefronts, conflicts and bytes of one execution. ready: a store, or a load whose words all were written. twice: two lanes share a cell.
+    """
+
+    site: Site
+    places: Places
+    mask: Mask
+    index: Array
+    windows: tuple[Array, ...]
+    shift: int
+    costs: tuple[int, int, int, int] = (0, 0, 0, 0)
+    hits: int = 0
+    ready: bool = False
+    twice: bool | None = None
+
+
+class SharedMemory:
+    """Shared memory for all blocks of a batch, side by side. size: bytes a block; grain: of its smallest access."""
+
+    def __init__(self, recorder: Recorder, place: Place, size: int, grain: int, *, counting: bool, values: bool, races: bool) -> None:
+        self.recorder, self.place = recorder, place
+        self.size, self.stride = size, -(-size // 16) * 16
+        self.counting, self.values, self.checking = counting, values, races and values
+        self.blocks: Sequence[int] = ()
+        self.bytes: Array = np.zeros(0, np.uint8)
+        self.written: Array = np.zeros(0, bool)
+        self.interval = Interval(recorder, place, grain)
+        self.by_identity: dict[tuple[int, int], tuple[Array, Mask, Places]] = {}
+        self.by_content: dict[tuple[bytes, bytes], Places] = {}
+        self.lane_base: Array = np.zeros(0, np.int64)
+        # Called with a site and the lanes that read unwritten words; the machine watches whether the value is used.
+        self.on_unwritten: Callable[[Site, Array], None] = lambda site, lanes: None
+        self.pending: Array | None = None
+        self.copies: list[Site] = []
+
+    def start(self, blocks: Sequence[int]) -> None:
+        """Fresh memory for a batch of blocks."""
+        same_shape = len(blocks) == len(self.blocks)
+        self.blocks = blocks
+        self.interval.start(blocks)
+        self.pending = None
+        self.copies = []
+        if same_shape:
+            self.bytes[:] = 0
+            self.written[:] = False
+            for places in self.by_content.values():
+                for visit in places.visits.values():
+                    visit.ready = False
+            return
+        self.settle()
+        self.bytes = np.zeros(len(blocks) * self.stride, np.uint8)
+        self.written = np.zeros(len(blocks) * self.stride, bool)
+        self.lane_base = np.repeat(np.arange(len(blocks), dtype=np.int64) * self.stride, self.place.lanes)
+
+    def settle(self) -> None:
+        """Add up what visits cost and forget them."""
+        for places in self.by_content.values():
+            for visit in places.visits.values():
+                site, hits = visit.site, visit.hits
+                site.requests += visit.costs[0] * hits
+                site.waves += visit.costs[1] * hits
+                site.conflicts += visit.costs[2] * hits
+                site.bytes += visit.costs[3] * hits
+        self.by_content.clear()
+        self.by_identity.clear()
+        self.interval.forget()
+
+    # Accesses.
+
+    def load(self, site: Site, base: Array, mask: Mask) -> tuple[Array, ...]:
+        """site.count arrays of site.dtype."""
+        if mask is False:
+            return (np.zeros(1, site.dtype),) * site.count
+        visit = self.visit(site, base, mask)
+        visit.hits += 1
+        if not self.values:
+            return (np.zeros(1, site.dtype),) * site.count
+        if self.checking:
+            self.interval.log.append(visit)
+            if self.pending is not None:
+                self._check_pending(visit)
+            if not visit.ready:
+                self._check_written(visit)
+        return tuple(window.take(visit.index) for window in visit.windows)
+
+    def store(self, site: Site, base: Array, mask: Mask, values: Sequence[Array]) -> None:
+        """Write; where lanes share an address the last lane's value stays, and different values are a race."""
+        if mask is False:
+            return
+        visit = self.visit(site, base, mask)
+        visit.hits += 1
+        if not self.values:
+            return
+        if self.checking:
+            self.interval.log.append(visit)
+            if self.pending is not None:
+                self._check_pending(visit)
+        self.put(visit, values, visit.mask)
+
+    def put(self, visit: Visit, values: Sequence[Array], mask: Mask) -> None:
+        """Store without logging; also what a finished asynchronous copy does."""
+        index = visit.index if mask is None else visit.index[mask]
+        for window, value in zip(visit.windows, values, strict=True):
+            whole = np.broadcast_to(value, visit.index.shape)
+            window[index] = whole if mask is None else whole[mask]
+        if not visit.ready or mask is not visit.mask:
+            for cell in self.cells(visit):
+                self.written[cell if mask is None else cell[mask]] = True
+            visit.ready = mask is visit.mask
+        if self.checking:
+            self._check_twice(visit, values, mask)
+
+    def atomic(self, site: Site, base: Array, mask: Mask, combine: Callable[[Array, int, int], None]) -> None:
+        """Call combine(elements, index, lane) for each active lane in order."""
+        visit = self.visit(site, base, mask)
+        visit.hits += 1
+        if self.checking:
+            self.interval.log.append(visit)
+            if not visit.ready:
+                self._check_written(visit)
+        if self.values:
+            for lane in np.flatnonzero(np.ones(len(visit.index), bool) if visit.mask is None else visit.mask):
+                combine(visit.windows[0], int(visit.index[lane]), int(lane))
+
+    # What follows from addresses.
+
+    def visit(self, site: Site, base: Array, mask: Mask) -> Visit:
+        """The visit of a site at these addresses, found by identity or made."""
+        known = self.by_identity.get((id(base), id(mask)))
+        places = known[2] if known is not None else self._places(base, mask)
+        visit = places.visits.get(site.pc)
+        if visit is None:
+            visit = self._make(site, places)
+            places.visits[site.pc] = visit
+        return visit
+
+    def _places(self, base: Array, mask: Mask) -> Places:
+        if len(self.by_identity) > 4 * KEPT_PLACES:
+            self.by_identity.clear()
+        content = (base.tobytes() + bytes([base.itemsize]), b"" if mask is None else mask.tobytes())
+        places = self.by_content.get(content)
+        if places is None:
+            if len(self.by_content) > KEPT_PLACES and not self.interval.log and self.pending is None:
+                self.settle()
+            lanes = len(self.lane_base)
+            active = np.ones(lanes, bool) if mask is None else mask
+            address = np.broadcast_to(base.astype(np.int64), (lanes,))
+            places = Places(np.where(active, address, 0), active, mask, {}, {})
+            self.by_content[content] = places
+        # The register's array and the mask are kept with their entry, so that their identities stay theirs.
+        self.by_identity[id(base), id(mask)] = (base, mask, places)
+        return places
+
+    def _make(self, site: Site, places: Places) -> Visit:
+        address = places.address + site.offset
+        good = self._good_lanes(site, address, places.active)
+        mask = places.mask if good is None else good
+        residue = site.offset % site.size if site.offset >= 0 and good is None else site.offset
+        shift = (site.offset - residue) // site.size
+        index = places.indices.get((site.size, residue)) if good is None else None
+        if index is None:
+            inside = places.active if good is None else good
+            index = (np.where(inside, places.address + residue, 0) + self.lane_base) // site.size
+            if good is None:
+                places.indices[site.size, residue] = index
+        elements = self.bytes.view(site.dtype)
+        windows = tuple(elements[shift + k :] for k in range(site.count))
+        visit = Visit(site, places, mask, index, windows, shift * site.size)
+        if self.counting:
+            visit.costs = self._costs(site, places, address, places.active if good is None else good)
+        return visit
+
+    def _good_lanes(self, site: Site, address: Array, active: Array) -> Array | None:
+        """None where all active lanes are fine, else those that are; wrong ones are reported here, once for these addresses."""
+        outside = active & ((address < 0) | (address + site.width > self.size))
+        crooked = active & ~outside & (address % site.width != 0)
+        strayed = None
+        if site.array is not None:
+            start = int(site.memo["array"])
+            strayed = active & ~outside & ((address < start) | (address + site.width > start + site.array.size))
+        verb = "writes" if site.writes else "reads"
+        if outside.any():
+            lane = int(outside.argmax())
+            self._report(
+                "shared-out-of-bounds", site, outside, f"{verb} at byte {address[lane]} of the block's {self.size} bytes of shared memory"
+            )
+        if strayed is not None and strayed.any() and site.array is not None:
+            lane = int(strayed.argmax())
+            offset = int(address[lane]) - int(site.memo["array"])
+            name = plain_name(site.array.name)
+            self._report("shared-out-of-bounds", site, strayed, f"{verb} at byte {offset} of {name}, which has {site.array.size} bytes")
+        if crooked.any():
+            lane = int(crooked.argmax())
+            self._report("misaligned", site, crooked, f"{verb} {site.width} bytes at shared byte {address[lane]}, no multiple of {site.width}")
+        bad = outside | crooked
+        return active & ~bad if bad.any() else None
+
+    def _report(self, kind: str, site: Site, lanes: Array, what: str) -> None:
+        first = int(lanes.argmax())
+        where = self.place.block_at(self.blocks[first // self.place.lanes])
+        start = first // self.place.lanes * self.place.lanes
+        threads = np.flatnonzero(lanes[start : start + self.place.lanes])
+        self.recorder.add(kind, site.line, f"thread {threads[0]} of block {where} {what}", where, threads[:32], count=int(lanes.sum()))
+
+    def _costs(self, site: Site, places: Places, address: Array, active: Array) -> tuple[int, int, int, int]:
+        """Requests, wavefronts, conflicts, bytes. Where ptxas joins loads, the first of them costs what the wide one does."""
+        size = int(active.sum()) * site.width
+        width, start = site.width, address
+        if site.group is not None:
+            start = places.address + site.group.offset
+            if not (start[active] % site.group.width).any():
+                if site.pc != site.group.leader:
+                    return 0, 0, 0, size
+                width = site.group.width
+            else:
+                start = address
+        requests, waves, conflicts = wavefronts(start.reshape(-1, WARP), active.reshape(-1, WARP), width)
+        return requests, waves, conflicts, size
+
+    def cells(self, visit: Visit) -> list[Array]:
+        """Positions in the batch's memory that the access touches, one array a grain; 0 where the lane is not in the visit's mask."""
+        start = visit.index * visit.site.size + visit.shift
+        if visit.mask is not None:
+            start = np.where(visit.mask, start, 0)
+        return [start + k for k in range(0, visit.site.width, self.interval.grain)]
+
+    # Checks.
+
+    def _check_written(self, visit: Visit) -> None:
+        active = np.ones(len(visit.index), bool) if visit.mask is None else visit.mask
+        missing = np.zeros(len(visit.index), bool)
+        for cell in self.cells(visit):
+            missing |= active & ~self.written[cell]
+        if missing.any():
+            self.on_unwritten(visit.site, missing)
+        else:
+            visit.ready = True
+
+    def _check_twice(self, visit: Visit, values: Sequence[Array], mask: Mask) -> None:
+        """Two lanes of one store at one address: a race, unless they write the same."""
+        if visit.twice is None:
+            index = visit.index if visit.mask is None else visit.index[visit.mask]
+            visit.twice = len(np.unique(index)) < len(index)
+        if not visit.twice:
+            return
+        for window, value in zip(visit.windows, values, strict=True):
+            whole = np.broadcast_to(value, visit.index.shape)
+            lost = window[visit.index].view(f"u{window.itemsize}") != np.ascontiguousarray(whole).view(f"u{window.itemsize}")
+            lost = lost if mask is None else lost & mask
+            if lost.any():
+                loser = int(lost.argmax())
+                same = np.flatnonzero((visit.index == visit.index[loser]) & (True if mask is None else mask))
+                winner = int(same[-1])
+                self.interval.report(visit, visit, loser, winner, int(lost.sum()))
+                return
+
+    def _check_pending(self, visit: Visit) -> None:
+        assert self.pending is not None
+        for cell in self.cells(visit):
+            early = self.pending[cell]
+            if visit.mask is not None:
+                early = np.where(visit.mask, early, 0)
+            if early.any():
+                lane = int((early != 0).argmax())
+                copy = self.copies[int(early[lane]) - 1]
+                self.interval.report_early(visit, copy, lane, int(np.count_nonzero(early)))
+                return

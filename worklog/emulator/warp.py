@@ -1,0 +1,88 @@
+"""Instructions in which the lanes of a warp see each other's values, and what atomics compute. Lanes lie 32 to a warp."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from worklog.emulator.arithmetic import float_max, float_min
+
+Array = NDArray[Any]
+LANES = np.arange(32)
+BITS = np.uint32(1) << LANES.astype(np.uint32)
+
+
+def lacking(members: Array, active: Array, started: Array) -> Array:
+    """Lanes that an active lane's member mask names, that exist, and that are not active with it."""
+    named = np.bitwise_or.reduce(np.where(active, members, np.uint32(0)).reshape(-1, 32), axis=1)
+    wanted = (named[:, None] & BITS) != 0
+    out: Array = wanted.ravel() & started & ~active
+    return out
+
+
+def shuffle(mode: str, a: Array, b: Array, c: Array, active: Array) -> tuple[Array, Array]:
+    """shfl.sync: each lane's value from another lane of its segment, or its own where that lane is out of range; and in range or not.
+
+    b: the distance or lane. c: the clamp in bits 0 to 4, the segment mask in bits 8 to 12. A source lane that is not active has
+    no defined value; its last one is taken.
+    """
+    lane = np.tile(LANES, len(a) // 32)
+    b, clamp, segment = b.astype(np.int64) & 31, c.astype(np.int64) & 31, c.astype(np.int64) >> 8 & 31
+    low, high = lane & segment, (lane & segment) | (clamp & ~segment)
+    if mode == "up":
+        source, valid = lane - b, lane - b >= high
+    elif mode == "down":
+        source, valid = lane + b, lane + b <= high
+    else:
+        source = lane ^ b if mode == "bfly" else low | (b & ~segment)
+        valid = source <= high
+    source = np.where(valid, source, lane)
+    return a.reshape(-1, 32)[np.arange(len(a)) // 32, source], valid & active
+
+
+def vote(mode: str, predicate: Array, active: Array) -> Array:
+    """vote.sync over the active lanes of each warp: any, all and uni as bool, ballot as uint32; one value a lane."""
+    yes = (predicate & active).reshape(-1, 32)
+    count, total = yes.sum(axis=1), active.reshape(-1, 32).sum(axis=1)
+    answers = {
+        "any": lambda: count > 0,
+        "all": lambda: count == total,
+        "uni": lambda: (count == total) | (count == 0),
+        "ballot": lambda: np.where(yes, BITS, np.uint32(0)).sum(axis=1, dtype=np.uint32),
+    }
+    return np.repeat(answers[mode](), 32)
+
+
+def reduce(operation: str, a: Array, active: Array) -> Array:
+    """redux.sync: one value for all active lanes of a warp."""
+    info = np.iinfo(a.dtype)
+    neutral = {"add": 0, "or": 0, "xor": 0, "and": -1 if info.min < 0 else info.max, "min": info.max, "max": info.min}[operation]
+    ufunc = {"add": np.add, "or": np.bitwise_or, "xor": np.bitwise_xor, "and": np.bitwise_and, "min": np.minimum, "max": np.maximum}[operation]
+    values = np.where(active, a, a.dtype.type(neutral)).reshape(-1, 32)
+    return np.repeat(ufunc.reduce(values, axis=1, dtype=a.dtype), 32)
+
+
+def _minimum(old: Array, value: Array) -> Array:
+    return float_min(old, value) if old.dtype.kind == "f" else np.minimum(old, value)
+
+
+def _maximum(old: Array, value: Array) -> Array:
+    return float_max(old, value) if old.dtype.kind == "f" else np.maximum(old, value)
+
+
+# New value from the old one and the operands, arrays of one element.
+ATOMICS: dict[str, Callable[..., Array]] = {
+    "add": lambda old, value: old + value,
+    "min": _minimum,
+    "max": _maximum,
+    "and": lambda old, value: old & value,
+    "or": lambda old, value: old | value,
+    "xor": lambda old, value: old ^ value,
+    "exch": lambda old, value: value,
+    "cas": lambda old, compare, value: np.where(old == compare, value, old),
+    "inc": lambda old, limit: np.where(old >= limit, old.dtype.type(0), old + old.dtype.type(1)),
+    "dec": lambda old, limit: np.where((old == 0) | (old > limit), limit, old - old.dtype.type(1)),
+}
