@@ -1,0 +1,136 @@
+"""A run as an H200 leaves it, built by hand: round times, a few samples each, and an ablation with lies of every kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from worklog.gemm import Shape, tflops
+from worklog.ladder import LADDER
+from worklog.runs import Measurement, Run
+
+# Milliseconds at 4096.
+TIMES_MS = {
+    "naive": 276.5,
+    "coalesced": 23.5,
+    "shared": 16.03,
+    "tiles_1d": 7.51,
+    "tiles_2d": 5.61,
+    "vectorized": 3.89,
+    "autotuned": 2.745,
+    "warptiled": 2.648,
+    "cuBLAS": 2.663,
+}
+CEILING = 66.0
+NAIVE_READING = {
+    "clocks": "ignored",
+    "timer": "host",
+    "l2": "warm",
+    "warmup": "none",
+    "queue": False,
+    "offset": "kept",
+    "statistic": "mean",
+    "order": "sequential",
+}
+ARTICLE_FOUR = {name: NAIVE_READING[name] for name in ("clocks", "timer", "l2", "warmup")}
+# How much faster each lie makes a kernel of 20 µs look; at other lengths the effect of a fixed time shrinks or grows.
+LIES_AT_20_US: tuple[tuple[dict[str, Any], float], ...] = (
+    ({"clocks": "ignored"}, 1.0),
+    ({"timer": "host"}, 4.6),
+    ({"l2": "warm"}, 1.31),
+    ({"warmup": "none"}, 0.83),
+    ({"queue": False}, 0.78),
+    ({"order": "sequential"}, 1.02),
+    ({"inputs": "zeros"}, 1.07),
+    ({"gate": False}, 1.0),
+    ({"baseline": "tf32"}, 0.16),
+    (ARTICLE_FOUR, 4.1),
+    (NAIVE_READING, 4.3),
+)
+
+
+def measurement(kernel: str, n: int, us: float, ratio: float, **more: Any) -> Measurement:
+    """One finished measurement of a square problem, ±0.4 % wide, with nine samples."""
+    shape = Shape(n, n, n)
+    rate = tflops(shape, us)
+    spread = [1.0, 0.999, 1.001, 0.998, 1.002, 1.0, 1.004, 0.997, 1.03]
+    fields: dict[str, Any] = {
+        "us": us,
+        "us_low": us * 0.996,
+        "us_high": us * 1.004,
+        "tflops": rate,
+        "ratio": ratio,
+        "ratio_low": ratio * 0.997,
+        "ratio_high": ratio * 1.003,
+        "of_ceiling": rate / CEILING,
+        "of_roof": rate / 66.9,
+        "sm_mhz": 1980.0,
+        "converged": True,
+        "samples": {"us": [round(us * s + 3.3, 3) for s in spread], "counts": [1] * len(spread)},
+    }
+    return Measurement(kernel, (n, n, n), "measured", **(fields | more))
+
+
+def empty_run() -> Run:
+    """Provenance and calibration, no measurement."""
+    return Run(
+        device={"name": "NVIDIA H200", "fp32_peak_tflops": 66.9, "memory_peak_gbs": 4814.3},
+        harness={"clocks": "watched", "offset": "removed"},
+        created="2026-11-21T03:12:44+00:00",
+        calibration={"offset_us": 3.3, "fp32_tflops": CEILING, "copy_gbs": 4244.6, "l2_gbs": 7824.2},
+        kernels={rung.name: {"tile": dict(rung.tile), "idea": rung.idea} for rung in LADDER} | {"cuBLAS": {}},
+        complete=True,
+        origin="recorded",
+    )
+
+
+def ladder_run(size: int = 4096) -> Run:
+    """The eight rungs and cuBLAS at one size."""
+    run = empty_run()
+    scale = (size / 4096) ** 3
+    for kernel, ms in TIMES_MS.items():
+        run.measurements.append(measurement(kernel, size, 1e3 * ms * scale, TIMES_MS["cuBLAS"] / ms))
+    return run
+
+
+def ablate(run: Run, kernel: str, sizes: tuple[int, ...] = (256, 512, 1024, 2048, 4096)) -> None:
+    """Add an ablation: effects of fixed times (the host clock, the bubble) shrink or grow with the kernel's own."""
+    for n in sizes:
+        us = max(1e3 * TIMES_MS[kernel] * (n / 4096) ** 3, 12.0)
+        if not run.select(kernel, Shape(n, n, n)):
+            run.measurements.append(measurement(kernel, n, us, 0.9))
+        for changed, factor in LIES_AT_20_US:
+            if "timer" in changed:
+                lying_us = us / factor / max(1.0, us / 20)
+            else:
+                lying_us = us * (1 + (1 / factor - 1) * min(1.0, 20 / us))
+            ratio = 0.9 * factor if changed.keys() & {"order", "baseline"} else 0.9 * us / lying_us
+            run.measurements.append(measurement(kernel, n, lying_us, ratio, changed=changed))
+
+
+@pytest.fixture
+def h200() -> Run:
+    """The ladder at 4096 and the ablation of two rungs."""
+    run = ladder_run()
+    for kernel in ("naive", "warptiled"):
+        ablate(run, kernel)
+    return run
+
+
+@pytest.fixture
+def tall() -> Callable[[int], Run]:
+    """A run of that many rungs: the ladder's own, then made-up ones with tiles between theirs."""
+
+    def build(count: int) -> Run:
+        run = ladder_run()
+        baseline = run.measurements.pop()
+        for index in range(len(LADDER), count):
+            name = f"rung_{index + 1}"
+            run.kernels[name] = {"tile": {"BM": 128, "BN": 64 * (1 + index % 3), "BK": 16}}
+            run.measurements.append(measurement(name, 4096, 2700.0 - 11 * index, 2663 / (2700.0 - 11 * index)))
+        run.measurements = [*run.measurements[:count], baseline]
+        return run
+
+    return build

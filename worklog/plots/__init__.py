@@ -1,0 +1,47 @@
+"""The charts: a run in, a figure out that says its finding, its source and, in words, what it shows.
+
+This room reads runs and draws; it measures nothing and imports nothing that does. Every chart is a `matplotlib` figure that shows
+itself as the last line of a cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from worklog.errors import NothingToDraw
+from worklog.plots.ablation import ablated, ablation
+from worklog.plots.figure import Chart, save
+from worklog.plots.ladder import ladder
+from worklog.plots.roofline import roofline
+from worklog.runs import Run
+
+__all__ = ["Chart", "Drawn", "ablation", "draw_all", "ladder", "roofline", "save"]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What `draw_all` left: the files, and for each chart that was not drawn, why."""
+
+    paths: list[Path] = field(default_factory=list)
+    missing: dict[str, str] = field(default_factory=dict)
+
+
+def draw_all(run: Run, out: Path) -> Drawn:
+    """Draw every chart that the run has the measurements for, each as SVG and PNG in the folder `out`.
+
+    Raises WorklogError where the folder cannot be written.
+    """
+    charts: dict[str, Callable[[], Chart]] = {"ladder": partial(ladder, run), "roofline": partial(roofline, run)}
+    charts |= {f"ablation_{name}": partial(ablation, run, name) for name in ablated(run)} or {
+        "ablation": partial(ablation, run)
+    }
+    drawn = Drawn()
+    for name, draw in charts.items():
+        try:
+            drawn.paths.extend(save(draw(), out / name))
+        except NothingToDraw as nothing:
+            drawn.missing[name] = str(nothing)
+    return drawn
