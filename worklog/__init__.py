@@ -1,6 +1,8 @@
-"""A worklog you can trust: a ladder of SGEMM kernels, one honest ruler for all of them, and a gate that no wrong kernel passes.
+"""A worklog you can trust: a ladder of SGEMM kernels, one honest ruler for all of them, and a gate that no wrong
+kernel passes.
 
-Nothing heavy is imported here: names load their module on first use, so `import worklog` is quick and works without a GPU.
+Nothing heavy is imported here: names load their module on first use, so `import worklog` is quick and works without a
+GPU.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import contextlib
 import os
 import secrets
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -15,29 +15,23 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from worklog.device import gpu, gpu_reason, software, source_revision
-from worklog.errors import BadSetting, NoGpu, OutOfMemory, WorklogError
+from worklog.errors import BadSetting, LaunchFailed, NoGpu, OutOfMemory, WorklogError
 from worklog.gate import Exam, Verdict
 from worklog.gemm import Shape, random_inputs, tflops
+from worklog.gremlins import BF16_DATASHEET_TFLOPS
 from worklog.harness import Harness, Reading, time_pair
-from worklog.gremlins import GREMLINS
-from worklog.statistics import Estimate, paired_ratio, summarise
-from worklog.kernels import RungSubject, Subject
+from worklog.kernels import Program, RungSubject, Subject
 from worklog.ladder import LADDER, rung
+from worklog.plans import ABLATION_SIZES, BASELINE, Task, ablation_tasks
 from worklog.runs import Measurement, Run, new_path, open_run
+from worklog.statistics import Estimate, paired_ratio, summarise
 
 if TYPE_CHECKING:
     from worklog.cuda import CudaDevice
     from worklog.harness.calibration import Calibration
     from worklog.harness.cuda_timeline import CudaTimeline
 
-BASELINE = "cuBLAS"
-ARTICLE_SIZES = (256, 512, 1024, 2048, 4096, 8192)
-ABLATION_SIZES = (256, 512, 1024, 2048, 4096)
-ABLATION_RUNGS = ("naive", "vectorized", "warptiled")
-ABLATION_PATIENCE: tuple[tuple[str, Any], ...] = (("most_samples", 60), ("budget_s", 2.0))
 PATIENCE_S = 20.0
-# BF16 tensor-core peak of an H100/H200 SXM as its datasheet states it; the wrong roof for FP32, kept to show how wrong.
-BF16_DATASHEET_TFLOPS = 989.0
 
 
 class Progress(Protocol):
@@ -54,24 +48,6 @@ class Interrupted(WorklogError):
     """The user stopped a run; the message says where the finished measurements are."""
 
     exit_code = 130
-
-
-@dataclass(frozen=True)
-class Task:
-    """One measurement to make: a kernel's name (BASELINE for cuBLAS itself), a shape, and what differs from the run's harness."""
-
-    kernel: str
-    shape: Shape
-    changed: tuple[tuple[str, Any], ...] = ()
-
-    @property
-    def gremlins(self) -> dict[str, Any]:
-        """The changed settings that are gremlins; the others are patience."""
-        return {name: value for name, value in self.changed if any(g.setting == name for g in GREMLINS)}
-
-    def __str__(self) -> str:
-        lies = ", ".join(f"{name}={value}" for name, value in self.gremlins.items())
-        return f"{self.kernel} at {self.shape}" + (f" with {lies}" if lies else "")
 
 
 class Session:
@@ -97,8 +73,18 @@ class Session:
             self._subjects[name] = RungSubject(rung(name), self.device)
         return self._subjects[name]
 
+    def never_launched(self, name: str) -> Subject:
+        """The same kernel in a module of its own, so that its next launch is its first; cuBLAS has no such thing."""
+        if name == BASELINE:
+            return self.subject(name)
+        program = Program.of(rung(name))
+        fresh = replace(program, source=f"{program.source}\n// {secrets.token_hex(8)}\n")
+        return RungSubject(rung(name), self.device, fresh)
+
     def exam(self, shape: Shape) -> Exam:
-        """The questions for a shape; the last shape's are dropped, since their matrices fill memory. Raises OutOfMemory."""
+        """The questions for a shape; the last shape's are dropped, since their matrices fill memory. Raises
+        OutOfMemory.
+        """
         if shape not in self._exams:
             self._exams.clear()
             try:
@@ -113,7 +99,8 @@ class Session:
         free = self.device.free_bytes()
         if needed > free:
             raise OutOfMemory(
-                f"size {shape} needs {needed / 1e9:.1f} GB on the GPU, which has {free / 1e9:.1f} GB free: take a smaller size"
+                f"size {shape} needs {needed / 1e9:.1f} GB on the GPU, which has {free / 1e9:.1f} GB free: "
+                "take a smaller size"
             )
 
     def verdict(self, name: str, shape: Shape) -> Verdict:
@@ -133,9 +120,10 @@ def measure(
 ) -> Run:
     """Gate, then time, each kernel at each size, interleaved with cuBLAS. The run is saved after every measurement.
 
-    kernels: names of rungs, and "cuBLAS" for the baseline against itself; None for the whole ladder and cuBLAS. A kernel that
-    the gate refuses is in the run with its verdict and without a time. out: the run's file (default: a new one among this
-    machine's runs). Raises NoGpu where there is no CUDA device, UnknownRung, OutsideDomain, BadShape.
+    kernels: names of rungs, and "cuBLAS" for the baseline against itself; None for the whole ladder and cuBLAS. A
+    kernel that the gate refuses is in the run with its verdict and without a time. out: the run's file (default: a
+    new one among this machine's runs). Raises NoGpu where there is no CUDA device, UnknownRung, OutsideDomain,
+    BadShape.
     """
     names = [r.name for r in LADDER] + [BASELINE] if kernels is None else list(kernels)
     shapes = [Shape.of(size) for size in sizes]
@@ -150,35 +138,11 @@ def ablate(
     progress: Progress = _silent,
     out: Path | None = None,
 ) -> Run:
-    """One kernel under the honest harness, then with each gremlin let loose alone, then with the article's four and with all."""
+    """One kernel under the honest harness, then with each gremlin let loose alone, then with the article's four and
+    with all.
+    """
     tasks = ablation_tasks(kernel, [Shape.of(size) for size in sizes])
     return carry_out(tasks, Harness(), progress=progress, out=out)
-
-
-def ablation_tasks(kernel: str, shapes: Sequence[Shape]) -> list[Task]:
-    """The honest measurement and one for each lie that changes how samples are taken; what only changes the arithmetic on
-    samples (statistic, offset, roof) is computed from the honest ones and needs no launch."""
-    lies: list[tuple[tuple[str, Any], ...]] = [((g.setting, g.lies[0]),) for g in GREMLINS if g.resampled]
-    lies.append(tuple((g.setting, g.lies[0]) for g in GREMLINS if g.article))
-    honest_names = (
-        "baseline",
-        "inputs",
-        "roof",
-        "gate",
-    )  # these change what is measured, not how: the naive reading keeps them honest
-    lies.append(tuple((g.setting, g.lies[0]) for g in GREMLINS if g.setting not in honest_names))
-    return [Task(kernel, shape) for shape in shapes] + [
-        Task(kernel, shape, lie + ABLATION_PATIENCE) for shape in shapes for lie in lies
-    ]
-
-
-def article_tasks() -> list[Task]:
-    """Everything that the article's figures show: the ladder over all sizes, and the ablation of three rungs."""
-    names = [r.name for r in LADDER] + [BASELINE]
-    tasks = [Task(name, Shape.of(n)) for n in ARTICLE_SIZES for name in names]
-    for name in ABLATION_RUNGS:
-        tasks += [task for task in ablation_tasks(name, [Shape.of(n) for n in ABLATION_SIZES]) if task.changed]
-    return sorted(tasks, key=lambda task: task.shape.flops)
 
 
 def results(
@@ -187,7 +151,9 @@ def results(
     *,
     progress: Progress = _silent,
 ) -> Run:
-    """Live where there is a GPU, recorded where there is none: the same call everywhere, and the run's label says which it was."""
+    """Live where there is a GPU, recorded where there is none: the same call everywhere, and the run's label says
+    which it was.
+    """
     shapes = [Shape.of(size) for size in sizes]
     names = None if kernels is None else list(kernels)
     if live_wanted():
@@ -198,7 +164,9 @@ def results(
 
 
 def live_wanted() -> bool:
-    """Whether to measure: WORKLOG_SOURCE if it is set, else whether there is a GPU. Raises NoGpu if live is forced without one."""
+    """Whether to measure: WORKLOG_SOURCE if it is set, else whether there is a GPU. Raises NoGpu if live is forced
+    without one.
+    """
     source = os.environ.get("WORKLOG_SOURCE")
     if source == "live" and gpu_reason() is not None:
         raise NoGpu(
@@ -208,7 +176,9 @@ def live_wanted() -> bool:
 
 
 def carry_out(tasks: Sequence[Task], harness: Harness, *, progress: Progress = _silent, out: Path | None = None) -> Run:
-    """Make each measurement in order and save the run after each. An interrupt keeps what is finished, marks the run and is raised again."""
+    """Make each measurement in order and save the run after each. An interrupt keeps what is finished, marks the run
+    and is raised again.
+    """
     if not tasks:
         raise BadSetting("nothing to measure: name at least one kernel and one size")
     for task in tasks:  # every mistake in what was asked is found before anything is measured
@@ -229,7 +199,7 @@ def carry_out(tasks: Sequence[Task], harness: Harness, *, progress: Progress = _
     try:
         for index, task in enumerate(tasks):
             progress(index, len(tasks), str(task))
-            run.measurements.append(_measurement(session, task, harness, run))
+            run.measurements.append(_attempt(session, task, harness, run))
             _describe(run, session, task.kernel)
             run.complete = index == len(tasks) - 1
             run.save(path)
@@ -271,6 +241,16 @@ def _describe(run: Run, session: Session, name: str) -> None:
         run.kernels[name] = {"library": "cuBLAS", "domain": str(subject.domain)}
 
 
+def _attempt(session: Session, task: Task, harness: Harness, run: Run) -> Measurement:
+    """One measurement. A launch that fails refuses its kernel, and ends the run if it took the GPU's context along."""
+    try:
+        return _measurement(session, task, harness, run)
+    except LaunchFailed as error:
+        session.device.synchronize()  # raises again where the context is lost: nothing after it could be measured
+        shape = (task.shape.m, task.shape.n, task.shape.k)
+        return Measurement(task.kernel, shape, "refused", reason=f"launch: {error}", changed=task.gremlins)
+
+
 def _measurement(session: Session, task: Task, harness: Harness, run: Run) -> Measurement:
     """Gate and time one task; a refusal or a skip is a result too."""
     used = harness.but(**dict(task.changed))
@@ -301,7 +281,8 @@ def _measurement(session: Session, task: Task, harness: Harness, run: Run) -> Me
         for buffer, host in zip((a, b), easy, strict=True):
             session.device.overwrite(buffer, host)
     exam.poison()
-    launch = partial(session.subject(task.kernel).enqueue, task.shape, 1.0, a, b, 0.0, c)
+    subject = session.subject(task.kernel) if used.warmup == "steady" else session.never_launched(task.kernel)
+    launch = partial(subject.enqueue, task.shape, 1.0, a, b, 0.0, c)
     baseline = partial(session.baselines[used.baseline].enqueue, task.shape, 1.0, a, b, 0.0, exam.spare)
     try:
         reading = time_pair(session.timeline, launch, baseline, used)
@@ -333,8 +314,8 @@ def _too_slow(task: Task, harness: Harness, run: Run) -> str | None:
     if expected_s * harness.least_samples <= PATIENCE_S:
         return None
     return (
-        f"too slow: at the rate of size {largest.problem}, one launch takes {expected_s:.1f} s and {harness.least_samples} samples "
-        f"{expected_s * harness.least_samples:.0f} s, more than {PATIENCE_S:.0f} s"
+        f"too slow: at the rate of size {largest.problem}, one launch takes {expected_s:.1f} s and "
+        f"{harness.least_samples} samples {expected_s * harness.least_samples:.0f} s, more than {PATIENCE_S:.0f} s"
     )
 
 

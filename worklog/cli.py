@@ -112,10 +112,11 @@ def ablate(rung: str, sizes: list[Shape], out: Path | None, as_json: bool) -> No
     """Let each gremlin loose on one rung and see what it does to the number."""
     from worklog import bench
     from worklog.ablation import effects, text
+    from worklog.plans import ABLATION_SIZES
 
     _refuse_to_overwrite(out)
     with _progress() as progress:
-        measured = bench.ablate(rung, sizes or bench.ABLATION_SIZES, progress=progress, out=out)
+        measured = bench.ablate(rung, sizes or ABLATION_SIZES, progress=progress, out=out)
     if as_json:
         click.echo(json.dumps([asdict(effect) for effect in effects(measured, rung)], indent=1))
         return
@@ -135,7 +136,8 @@ def settings(as_json: bool) -> None:
     for gremlin in GREMLINS:
         number = f"{gremlin.article} · " if gremlin.article else ""
         click.echo(
-            f"{gremlin.setting} = {gremlin.honest} (lies: {', '.join(map(str, gremlin.lies))})\n    {number}{gremlin.title}. {gremlin.what}"
+            f"{gremlin.setting} = {gremlin.honest} (lies: {', '.join(map(str, gremlin.lies))})\n"
+            f"    {number}{gremlin.title}. {gremlin.what}"
         )
 
 
@@ -179,15 +181,18 @@ def figures(run_file: Path | None, out: Path, as_json: bool) -> None:
 )
 @json_option
 def article(out: Path, readme: Path, as_json: bool) -> None:
-    """The main job: measure if there is a GPU, else take the recording; draw the figures, print the table, update the README."""
+    """The main job: measure if there is a GPU, else take the recording; draw the figures, print the table, update the
+    README.
+    """
     from worklog import bench
     from worklog.harness.settings import Harness
+    from worklog.plans import article_tasks
     from worklog.readme import rewrite
     from worklog.runs import open_run
 
     if bench.live_wanted():
         with _progress() as progress:
-            taken = bench.carry_out(bench.article_tasks(), Harness(), progress=progress)
+            taken = bench.carry_out(article_tasks(), Harness(), progress=progress)
     else:
         taken = open_run()
     _show(taken, as_json)

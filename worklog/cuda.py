@@ -20,6 +20,9 @@ from worklog.gemm import Shape
 from worklog.kernels import Program, Resources, compile_error
 from worklog.ladder import Domain
 
+# cublas_api.h, cublasMath_t: CUBLAS_DEFAULT_MATH and CUBLAS_TF32_TENSOR_OP_MATH; CuPy names only the first.
+MATH_MODES = {"fp32": 0, "tf32": 3}
+
 CUDA_ERRORS = (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError, cublas.CUBLASError)
 
 
@@ -48,7 +51,8 @@ class CudaDevice:
         reason = gpu_reason()
         if reason is not None:
             raise NoGpu(
-                f"no GPU to measure on: {reason}; without one, open a recording: worklog.open_run() or `worklog article`"
+                f"no GPU to measure on: {reason}; "
+                "without one, open a recording: worklog.open_run() or `worklog article`"
             )
         self.stream = cupy.cuda.Stream(non_blocking=True)
 
@@ -83,7 +87,7 @@ class CudaDevice:
         """Part of a buffer, without a copy."""
         return buffer[start : start + size]
 
-    def launch(self, kernel: CudaKernel, grid: tuple[int, int], block: int, arguments: Sequence[Any]) -> None:
+    def launch(self, kernel: Any, grid: tuple[int, int], block: int, arguments: Sequence[Any]) -> None:
         """Enqueue one launch."""
         with self.errors("launching a kernel"), self.stream:
             kernel.function(grid, (block,), tuple(arguments))
@@ -112,8 +116,9 @@ class CudaDevice:
 class Cublas:
     """cuBLAS SGEMM on a device's stream, as worklog.kernels.Subject.
 
-    math: "fp32" forbids reduced precision (CUBLAS_PEDANTIC_MATH is not needed: default math on FP32 data is FP32 unless TF32
-    is asked for, and the gate proves it by the error level); "tf32" asks for tensor cores with 10-bit mantissas.
+    math: "fp32" forbids reduced precision (CUBLAS_PEDANTIC_MATH is not needed: default math on FP32 data is FP32
+    unless TF32 is asked for, and the gate proves it by the error level); "tf32" asks for tensor cores with 10-bit
+    mantissas.
     """
 
     domain = Domain()
@@ -123,10 +128,7 @@ class Cublas:
         self.name = "cuBLAS" if math == "fp32" else "cuBLAS TF32"
         self.device = device
         self.handle = cublas.create()
-        cublas.setStream(self.handle, device.stream.ptr)
-        cublas.setMathMode(
-            self.handle, {"fp32": cublas.CUBLAS_DEFAULT_MATH, "tf32": cublas.CUBLAS_TF32_TENSOR_OP_MATH}[math]
-        )
+        cublas.setMathMode(self.handle, MATH_MODES[math])
 
     @property
     def version(self) -> str:
@@ -138,7 +140,10 @@ class Cublas:
         """Row-major C = A B is column-major C^T = B^T A^T, so B comes first and no operand is transposed."""
         scalars = np.array([alpha, beta], np.float32)
         m, n, k = shape.m, shape.n, shape.k
-        with self.device.errors("running cuBLAS"):
+        with (
+            self.device.errors("running cuBLAS"),
+            self.device.stream,
+        ):  # CuPy sets the handle's stream to the current one
             cublas.sgemm(
                 self.handle,
                 cublas.CUBLAS_OP_N,

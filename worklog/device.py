@@ -16,7 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-# FP32 lanes of one multiprocessor by compute capability (CUDA C++ Programming Guide, arithmetic instructions throughput).
+# FP32 lanes of one multiprocessor by compute capability (CUDA C++ Programming Guide, arithmetic instructions
+# throughput).
 FP32_LANES = {(6, 0): 64, (6, 1): 128, (7, 0): 64, (7, 2): 64, (7, 5): 64, (8, 0): 64}
 FP32_LANES_SINCE_8_6 = 128
 
@@ -40,7 +41,6 @@ class Gpu:
     """One CUDA device as its driver describes it. Clocks in MHz (the highest the driver states), memory in bytes."""
 
     name: str
-    uuid: str
     compute_capability: tuple[int, int]
     multiprocessors: int
     l2_bytes: int
@@ -94,7 +94,6 @@ def gpu() -> Gpu:
 
     number = cupy.cuda.runtime.getDevice()
     properties = cupy.cuda.runtime.getDeviceProperties(number)
-    uuid = "GPU-" + bytes(properties["uuid"][:16]).hex()
     sm_clock, memory_clock, driver = properties["clockRate"] / 1e3, properties["memoryClockRate"] / 1e3, "unknown"
     with _nvml() as nvml:
         if nvml is not None:
@@ -104,7 +103,6 @@ def gpu() -> Gpu:
             driver = _text(nvml.nvmlSystemGetDriverVersion())
     return Gpu(
         name=_text(properties["name"]),
-        uuid=uuid,
         compute_capability=(properties["major"], properties["minor"]),
         multiprocessors=properties["multiProcessorCount"],
         l2_bytes=properties["l2CacheSize"],
@@ -145,7 +143,9 @@ def _nvml_handle(nvml: Any, pci_bus_id: str) -> Any:
 
 
 class ClockWatch:
-    """NVML's view of the GPU while something is measured. `available` is False, with a reason, where NVML cannot be read."""
+    """NVML's view of the GPU while something is measured. `available` is False, with a reason, where NVML cannot be
+    read.
+    """
 
     def __init__(self) -> None:
         import cupy

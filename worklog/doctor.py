@@ -45,17 +45,19 @@ def _gpu() -> list[Finding]:
         Finding(
             "gpu",
             True,
-            f"{card.name}, compute capability {capability}, {card.multiprocessors} SMs, L2 {card.l2_bytes / 2**20:.0f} MiB, driver {card.driver}",
+            f"{card.name}, compute capability {capability}, {card.multiprocessors} SMs, "
+            f"L2 {card.l2_bytes / 2**20:.0f} MiB, driver {card.driver}",
         ),
         Finding(
             "peaks",
             True,
-            f"FP32 {card.fp32_peak_tflops:.1f} TFLOP/s at {card.sm_clock_mhz:.0f} MHz, memory {card.memory_peak_gbs:.0f} GB/s, as computed",
+            f"FP32 {card.fp32_peak_tflops:.1f} TFLOP/s at {card.sm_clock_mhz:.0f} MHz, "
+            f"memory {card.memory_peak_gbs:.0f} GB/s, as computed",
         ),
     ]
     watch = ClockWatch()
     if not watch.available:
-        advice = "Throttling cannot be seen, only its effect on the SM clock. Results say so. Install nvidia-ml-py, or ask for access to NVML."
+        advice = "Throttling shows only in the SM clock; results say so. Install nvidia-ml-py, or get access to NVML."
         return [*found, Finding("clocks", False, watch.reason or "", advice)]
     state = f"watched: SM clock read in every sample, throttle reasons now: {reason_names(watch.reasons())}"
     return [*found, Finding("clocks", True, state, "Not locked: results are labelled “clocks as found”.")]

@@ -1,7 +1,8 @@
 """The one family of errors a user can cause or meet.
 
-Each message says what is wrong, where, and what to do about it, in one line (a compiler's log may follow). The command line
-prints the message without a traceback and leaves with `exit_code`: 2 for a mistake in what was asked, 1 for a refusal.
+Each message says what is wrong, where, and what to do about it, in one line (a compiler's log may follow). The
+command line prints the message without a traceback and leaves with `exit_code`: 2 for a mistake in what was asked, 1
+for a refusal.
 """
 
 

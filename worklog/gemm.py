@@ -1,7 +1,7 @@
 """The problem that every kernel solves: C(M x N) = alpha * A(M x K) * B(K x N) + beta * C, row-major, FP32.
 
-What is known about it without running anything lives here: shapes, floating-point operations, the fewest bytes, inputs, and a
-reference in higher precision for a few rows.
+What is known about it without running anything lives here: shapes, floating-point operations, the fewest bytes,
+inputs, and a reference in higher precision for a few rows.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,10 +31,12 @@ class Shape:
     k: int
 
     def __post_init__(self) -> None:
-        for name, value in (("M", self.m), ("N", self.n), ("K", self.k)):
+        sizes: tuple[tuple[str, Any], ...] = (("M", self.m), ("N", self.n), ("K", self.k))
+        for name, value in sizes:
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise BadShape(
-                    f"size {name} = {value!r} is not a positive integer: give one such as 4096, or M x N x K such as 512x1024x256"
+                    f"size {name} = {value!r} is not a positive integer: "
+                    "give one such as 4096, or M x N x K such as 512x1024x256"
                 )
 
     @classmethod
@@ -82,7 +85,9 @@ def tflops(shape: Shape, microseconds: float) -> float:
 
 
 def random_inputs(shape: Shape, rng: np.random.Generator, kind: str = "random") -> tuple[Float32, Float32]:
-    """A (M x K) and B (K x N), float32: "random" is U(-1, 1) with full mantissas; "zeros" and "ones" are the easy data that lies."""
+    """A (M x K) and B (K x N), float32: "random" is U(-1, 1) with full mantissas; "zeros" and "ones" are the easy
+    data that lies.
+    """
     if kind == "random":
         return (
             rng.random((shape.m, shape.k), dtype=np.float32) * np.float32(2) - np.float32(1),

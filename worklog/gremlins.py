@@ -1,7 +1,7 @@
 """The table of gremlins: everything that corrupts a measurement, with the one setting that fixes it.
 
-The harness, the ablation, the command line, the widgets and the documentation are generated from this table, so a gremlin is
-added here and nowhere else. It is data only, so that what merely shows results can read it too.
+The harness, the ablation, the command line, the widgets and the documentation are generated from this table, so a
+gremlin is added here and nowhere else. It is data only, so that what merely shows results can read it too.
 """
 
 from __future__ import annotations
@@ -10,14 +10,17 @@ from dataclasses import dataclass
 
 Value = str | bool
 
+# BF16 tensor-core peak of an H100 or H200 SXM as NVIDIA's datasheet states it: the wrong roof for FP32.
+BF16_DATASHEET_TFLOPS = 989.0
+
 
 @dataclass(frozen=True)
 class Gremlin:
     """One way to be fooled. setting: its name in Harness. honest and lies: the values of the setting.
 
-    article: its number among the article's four, or None for one that the article does not name. what: what goes wrong.
-    corrupts: the number that the lie moves. resampled: whether the lie is in how samples are taken; otherwise it is in what is
-    made of them, and can be told from honest samples.
+    article: its number among the article's four, or None for one that the article does not name. what: what goes
+    wrong. corrupts: the number that the lie moves. resampled: whether the lie is in how samples are taken; otherwise
+    it is in what is made of them, and can be told from honest samples.
     """
 
     setting: str

@@ -1,7 +1,7 @@
 """From source text to something that can be launched, on whatever can run it.
 
-`Program` is what to compile; `Device` is the small interface that a GPU (worklog.cuda) and the emulator share. The gate knows
-nothing else, so the same checks run on both.
+`Program` is what to compile; `Device` is the small interface that a GPU (worklog.cuda) and the emulator share. The
+gate knows nothing else, so the same checks run on both.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ COMPILE_OPTIONS = ("-std=c++17",)
 
 
 def kernels_dir() -> Path:
-    """Where the .cu files are: in the package (installed from a wheel), else in the checkout beside it (editable install)."""
+    """Where the .cu files are: in the package (installed from a wheel), else in the checkout beside it (editable
+    install).
+    """
     packaged = Path(__file__).parent / "_kernels"
     folder = packaged if packaged.is_dir() else Path(__file__).resolve().parents[1] / "kernels"
     if not folder.is_dir():
@@ -37,7 +39,9 @@ def kernels_dir() -> Path:
 
 @dataclass(frozen=True)
 class Program:
-    """CUDA C++ to compile. name: file name for messages. entry: the kernel, a template instance or an extern "C" name."""
+    """CUDA C++ to compile. name: file name for messages. entry: the kernel, a template instance or an extern "C"
+    name.
+    """
 
     name: str
     source: str
@@ -57,7 +61,9 @@ class Program:
 
 @dataclass(frozen=True)
 class Resources:
-    """What the compiler spent: registers a thread, local memory bytes a thread (spills and stack), static shared memory bytes a block."""
+    """What the compiler spent: registers a thread, local memory bytes a thread (spills and stack), static shared
+    memory bytes a block.
+    """
 
     registers: int
     local_bytes: int
@@ -79,7 +85,9 @@ class Buffer(Protocol):
 
 
 class Device(Protocol):
-    """A machine that compiles and runs kernels. Work is enqueued in order; `synchronize` waits for it and raises LaunchFailed."""
+    """A machine that compiles and runs kernels. Work is enqueued in order; `synchronize` waits for it and raises
+    LaunchFailed.
+    """
 
     source: str  # "live" or "emulated": what a result from here is labelled with
 
@@ -102,7 +110,7 @@ class Device(Protocol):
         """Elements start ... start + size of the buffer, without a copy. start must be a multiple of 4 (16 bytes)."""
 
     def launch(self, kernel: Kernel, grid: tuple[int, int], block: int, arguments: Sequence[Any]) -> None:
-        """Enqueue one launch. Arguments are NumPy scalars and buffers, in the signature's order. Raises LaunchFailed."""
+        """Enqueue one launch. Arguments: NumPy scalars and buffers, in the signature's order. Raises LaunchFailed."""
 
     def synchronize(self) -> None:
         """Wait for everything enqueued. Raises LaunchFailed if any of it failed."""
@@ -119,13 +127,13 @@ class Subject(Protocol):
 
 
 class RungSubject:
-    """A rung, compiled for one device."""
+    """A rung, compiled for one device. program: other source for the same entry (default: the rung's file)."""
 
-    def __init__(self, rung: Rung, device: Device) -> None:
+    def __init__(self, rung: Rung, device: Device, program: Program | None = None) -> None:
         self.rung = rung
         self.name = rung.name
         self.domain = rung.domain
-        self.program = Program.of(rung)
+        self.program = program or Program.of(rung)
         self.device = device
         self.kernel = device.compile(self.program)
 

@@ -1,4 +1,6 @@
-"""The rungs: one short record each. File, tile, block size and the idea; the domain, the grid and the entry's name follow from them."""
+"""The rungs: one short record each. File, tile, block size and the idea; the domain, the grid and the entry's name
+follow from them.
+"""
 
 from __future__ import annotations
 
@@ -73,8 +75,8 @@ class Rung:
     """One kernel of the ladder.
 
     name: as users type it; the entry is `sgemm_<name>`. file: under kernels/. tile: template arguments in order.
-    threads: threads of a block, an expression in the tile's names. whole_tiles: the kernel has no bounds checks, so M, N
-    and K must be multiples of BM, BN and BK. idea: what this rung adds, in half a sentence.
+    threads: threads of a block, an expression in the tile's names. whole_tiles: the kernel has no bounds checks, so
+    M, N and K must be multiples of BM, BN and BK. idea: what this rung adds, in half a sentence.
     """
 
     name: str
@@ -104,7 +106,9 @@ class Rung:
         return -(-shape.n // self.tile["BN"]), -(-shape.m // self.tile["BM"])
 
     def block_traffic_bytes(self, shape: Shape) -> int:
-        """Bytes that blocks fetch from L2 if each brings its BM rows of A and BN columns of B once, plus C written once."""
+        """Bytes that blocks fetch from L2 if each brings its BM rows of A and BN columns of B once, plus C written
+        once.
+        """
         blocks = math.prod(self.grid(shape))
         return 4 * (blocks * (self.tile["BM"] + self.tile["BN"]) * shape.k + shape.m * shape.n)
 
@@ -118,7 +122,8 @@ class Rung:
         )
 
 
-# Tiles were chosen on an H200 at 4096 (autotuned and warptiled), or are the size that the idea is usually told with (the others).
+# Tiles were chosen on an H200 at 4096 (autotuned and warptiled), or are the size that the idea is usually told with
+# (the others).
 LADDER: tuple[Rung, ...] = (
     Rung(
         "naive",

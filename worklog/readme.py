@@ -13,7 +13,8 @@ END = "<!-- worklog table ends -->"
 
 
 def rewrite(path: Path, run: Run) -> bool:
-    """Put the run's table (at 4096, else at its largest size) between the markers. False if there is no such file or no markers.
+    """Put the run's table (at 4096, else at its largest size) between the markers. False if there is no such file or
+    no markers.
 
     Raises WorklogError for a file with only one of the two markers.
     """

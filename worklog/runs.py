@@ -1,7 +1,7 @@
 """The log: what was measured, on what, how, and what it was made of. One JSON document a run.
 
-A run file holds raw samples, so that any statistic can be taken again later. It is written whole and atomically after every
-measurement, so a run that is cut short keeps all that it had.
+A run file holds raw samples, so that any statistic can be taken again later. It is written whole and atomically after
+every measurement, so a run that is cut short keeps all that it had.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ HEAD = ("tool", "created", "complete", "device", "software", "harness", "calibra
 class Measurement:
     """One kernel on one problem under one harness.
 
-    status: "measured"; "refused" by the gate, or "skipped", with the reason and without a time. changed: settings that differ
-    from the run's harness, for an ablation. Times are microseconds of one launch, after the offset's treatment; `us_raw` and
-    `baseline_us_raw` are as read. ratio: the baseline's time over this kernel's, pair by pair, so 1.0 is as fast as cuBLAS.
-    Intervals are 95 %.
+    status: "measured"; "refused" by the gate, or "skipped", with the reason and without a time. changed: settings
+    that differ from the run's harness, for an ablation. Times are microseconds of one launch, after the offset's
+    treatment; `us_raw` and `baseline_us_raw` are as read. ratio: the baseline's time over this kernel's, pair by
+    pair, so 1.0 is as fast as cuBLAS. Intervals are 95 %.
     """
 
     kernel: str
@@ -82,7 +82,9 @@ class Measurement:
 
 @dataclass
 class Run:
-    """Measurements plus provenance. `origin` is "live" for a run of this machine and "recorded" for one that ships with the package."""
+    """Measurements plus provenance. `origin` is "live" for a run of this machine and "recorded" for one that ships
+    with the package.
+    """
 
     device: dict[str, Any]
     harness: dict[str, Any]
@@ -147,7 +149,9 @@ class Run:
         return pandas.DataFrame(rows)
 
     def save(self, path: Path | None = None) -> Path:
-        """Write the document to `path` (default: where it was saved before) in one atomic step. Raises BadRunFile if it cannot be written."""
+        """Write the document to `path` (default: where it was saved before) in one atomic step. Raises BadRunFile if
+        it cannot be written.
+        """
         target = path or self.path
         if target is None:
             raise BadRunFile("this run has no file yet: give save() a path")
@@ -169,14 +173,17 @@ class Run:
 
     @classmethod
     def load(cls, path: Path, origin: str = "live") -> Run:
-        """Read a run file. Raises BadRunFile, saying what to do, for one that is missing, cut short, not JSON, or of a newer schema."""
+        """Read a run file. Raises BadRunFile, saying what to do, for one that is missing, cut short, not JSON, or of
+        a newer schema.
+        """
         try:
             document = json.loads(path.read_text(encoding="utf-8"))
         except OSError as error:
             raise BadRunFile(f"cannot read the run {path}: {error.strerror}") from error
         except ValueError as error:
             raise BadRunFile(
-                f"{path} is not a whole JSON document ({error}): it was cut short or is no run file; measure again, or take another file"
+                f"{path} is not a whole JSON document ({error}): it was cut short or is no run file; "
+                "measure again, or take another file"
             ) from error
         schema = document.get("schema") if isinstance(document, dict) else None
         if not isinstance(schema, int):
@@ -185,14 +192,16 @@ class Run:
             )
         if schema > SCHEMA:
             raise BadRunFile(
-                f"{path} has schema {schema}, newer than this worklog reads ({SCHEMA}): pip install --upgrade gemm-worklog"
+                f"{path} has schema {schema}, newer than this worklog reads ({SCHEMA}): "
+                "pip install --upgrade gemm-worklog"
             )
         try:
             run = cls(**{name: document[name] for name in HEAD}, origin=origin, path=path)
             run.measurements = [Measurement.from_dict(entry) for entry in document["measurements"]]
         except (KeyError, TypeError, ValueError) as error:
             raise BadRunFile(
-                f"{path} lacks what a run file of schema {schema} holds ({error!r}): measure again, or take another file"
+                f"{path} lacks what a run file of schema {schema} holds ({error!r}): "
+                "measure again, or take another file"
             ) from error
         return run
 

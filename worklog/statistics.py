@@ -15,7 +15,9 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value and its 95 % interval, in the samples' unit. With fewer than 6 samples the interval is their whole range."""
+    """A value and its 95 % interval, in the samples' unit. With fewer than 6 samples the interval is their whole
+    range.
+    """
 
     value: float
     low: float
@@ -28,7 +30,9 @@ class Estimate:
 
 
 def median(samples: Sequence[float]) -> Estimate:
-    """The median with its order-statistic interval: ranks j and n + 1 - j hold it with at least 95 %, from the binomial(n, 1/2) law."""
+    """The median with its order-statistic interval: ranks j and n + 1 - j hold it with at least 95 %, from the
+    binomial(n, 1/2) law.
+    """
     ordered = np.sort(np.asarray(samples, dtype=np.float64))
     if not len(ordered) or not np.isfinite(ordered).all():
         raise BadSetting(
@@ -39,7 +43,9 @@ def median(samples: Sequence[float]) -> Estimate:
 
 
 def summarise(samples: Sequence[float], statistic: str) -> Estimate:
-    """The estimate by its setting: "median", or the lies "mean", "min" and "first", whose interval is the median's shifted onto them."""
+    """The estimate by its setting: "median", or the lies "mean", "min" and "first", whose interval is the median's
+    shifted onto them.
+    """
     middle = median(samples)
     if statistic == "median":
         return middle

@@ -1,4 +1,6 @@
-"""A run as a table: text for a terminal, HTML for a notebook, Markdown for the README. The label stands with the numbers, always."""
+"""A run as a table: text for a terminal, HTML for a notebook, Markdown for the README. The label stands with the
+numbers, always.
+"""
 
 from __future__ import annotations
 
@@ -119,9 +121,8 @@ def html(run: Run) -> str:
             row = [html_escape.escape(cell) for cell in cells(run, m)]
             if m.ratio is not None:
                 share = min(100.0, 100 * m.ratio)
-                row[5] = (
-                    f'<span style="background:linear-gradient(90deg,#9ecae1 {share:.1f}%,transparent 0);display:block">{row[5]}</span>'
-                )
+                bar = f"background:linear-gradient(90deg,#9ecae1 {share:.1f}%,transparent 0);display:block"
+                row[5] = f'<span style="{bar}">{row[5]}</span>'
             parts.append(
                 f'<tr><th scope="row">{row[0]}</th>' + "".join(f"<td>{cell}</td>" for cell in row[1:]) + "</tr>"
             )

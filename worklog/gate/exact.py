@@ -1,11 +1,12 @@
-"""Questions with exactly one right answer: integer inputs whose every partial sum, in every order, is an exact FP32 integer.
+"""Questions with exactly one right answer: integer inputs whose every partial sum, in every order, is an exact FP32
+integer.
 
-While sum |a||b| <= 2^24 for each element of C, no correct FP32 algorithm rounds anything, whatever its order, its splits or its
-use of fused multiply-adds. So the comparison needs no tolerance, at the real benchmark shape too, and it refuses dropped, stale,
-doubled and misplaced terms as well as operands cut to 11 or 8 bits (TF32, FP16, BF16).
+While sum |a||b| <= 2^24 for each element of C, no correct FP32 algorithm rounds anything, whatever its order, its
+splits or its use of fused multiply-adds. So the comparison needs no tolerance, at the real benchmark shape too, and
+it refuses dropped, stale, doubled and misplaced terms as well as operands cut to 11 or 8 bits (TF32, FP16, BF16).
 
-Families: E1 dense integers as large as K allows (the structure); E2 odd 12-bit A with B = ±1, and E3 the reverse (the precision
-of each operand, which E1's few bits cannot show).
+Families: E1 dense integers as large as K allows (the structure); E2 odd 12-bit A with B = ±1, and E3 the reverse (the
+precision of each operand, which E1's few bits cannot show).
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ FAMILIES = ("E1", "E2", "E3")
 
 
 def family(name: str, shape: Shape, rng: np.random.Generator) -> tuple[Float32, Float32]:
-    """A (M x K) and B (K x N) of one family, float32 integers with sum |a||b| <= 2^24 for every element of the product."""
+    """A (M x K) and B (K x N) of one family, float32 integers with sum |a||b| <= 2^24 for every element of the
+    product.
+    """
     if name == "E1":
         bits = min(11, (24 - math.ceil(math.log2(shape.k))) // 2) if shape.k > 1 else 11
         return _nonzero(rng, (shape.m, shape.k), 2**bits - 1), _nonzero(rng, (shape.k, shape.n), 2**bits - 1)
@@ -59,8 +62,8 @@ def _signs(rng: np.random.Generator, size: tuple[int, int], along: int) -> Float
 def ragged_shapes(domain: Domain) -> list[Shape]:
     """Small shapes inside the domain, M, N and K all different: what squares and powers of two hide shows here.
 
-    For a kernel that takes anything: sizes around warps and tiles, down to a single element. For one that takes whole tiles:
-    one to five tiles a side in different mixes, the fewest K steps included.
+    For a kernel that takes anything: sizes around warps and tiles, down to a single element. For one that takes whole
+    tiles: one to five tiles a side in different mixes, the fewest K steps included.
     """
     if domain == Domain():
         sizes = [
@@ -86,8 +89,8 @@ def ragged_shapes(domain: Domain) -> list[Shape]:
 class Projection:
     """A product reduced to two vectors on each side: C is right if C X == A (B X) and Y C == (Y A) B.
 
-    X and Y hold random integers below 2^16; all sums stay below 2^53, so FP64 is exact and no product C need be computed
-    (Freivalds, 1977). A wrong row survives one column of X with a chance of about 2^-16, two with 2^-32.
+    X and Y hold random integers below 2^16; all sums stay below 2^53, so FP64 is exact and no product C need be
+    computed (Freivalds, 1977). A wrong row survives one column of X with a chance of about 2^-16, two with 2^-32.
     """
 
     right: Float64
@@ -110,7 +113,9 @@ class Projection:
 
 
 def multiply(matrix: Float32, vectors: Float64) -> Float64:
-    """matrix (R x S, float32) times vectors (S x V, float64) in FP64, a slab of rows at a time so that memory stays small."""
+    """matrix (R x S, float32) times vectors (S x V, float64) in FP64, a slab of rows at a time so that memory stays
+    small.
+    """
     result = np.empty((matrix.shape[0], vectors.shape[1]))
     step = max(1, 2**22 // max(1, matrix.shape[1]))
     for start in range(0, matrix.shape[0], step):
@@ -123,6 +128,8 @@ def whereabouts(rows: np.ndarray[tuple[int], np.dtype[np.intp]], total: int) -> 
     if len(rows) == total:
         return f"all {total} rows are wrong"
     steps = set(np.diff(rows).tolist())
+    if len(rows) > 1 and steps == {1}:
+        return f"{len(rows)} of {total} rows are wrong (rows {rows[0]} to {rows[-1]})"
     listed = ", ".join(map(str, rows[:4])) + (", …" if len(rows) > 4 else "")
     pattern = f", every {steps.pop()}th" if len(rows) > 2 and len(steps) == 1 else ""
     return f"{len(rows)} of {total} rows are wrong (rows {listed}{pattern})"

@@ -1,8 +1,10 @@
-"""The stages in order, for one shape. Questions are made once a shape and put to every subject, the baseline included.
+"""The stages in order, for one shape. Questions are made once a shape and put to every subject, the baseline
+included.
 
-Inputs sit between guard bands: NaN around A and B, so that a read out of bounds poisons the result, and a known value around C, so
-that a write out of bounds is seen. Before each launch C holds a finite sentinel drawn anew: an element left alone keeps it. It is
-finite because NaN would refuse a right kernel that computes alpha * acc + beta * C with beta = 0.
+Inputs sit between guard bands: NaN around A and B, so that a read out of bounds poisons the result, and a known value
+around C, so that a write out of bounds is seen. Before each launch C holds a finite sentinel drawn anew: an element
+left alone keeps it. It is finite because NaN would refuse a right kernel that computes alpha * acc + beta * C with
+beta = 0.
 """
 
 from __future__ import annotations
@@ -31,10 +33,11 @@ class _Banded:
 
 
 class Exam:
-    """Everything the gate asks about one shape. claimed: the precision class a subject must have, "fp32" unless it says otherwise.
+    """Everything the gate asks about one shape. claimed: the precision class a subject must have, "fp32" unless it
+    says otherwise.
 
-    seed: for the questions; drawn after a subject's source is fixed, so that no answer can be prepared. The timed inputs, A and
-    B of U(-1, 1), belong to the exam too: precision is judged on what is timed.
+    seed: for the questions; drawn after a subject's source is fixed, so that no answer can be prepared. The timed
+    inputs, A and B of U(-1, 1), belong to the exam too: precision is judged on what is timed.
     """
 
     def __init__(self, device: Device, shape: Shape, seed: int) -> None:
@@ -56,7 +59,9 @@ class Exam:
 
     @property
     def buffers(self) -> tuple[Buffer, Buffer, Buffer]:
-        """Device A, B and C of the benchmark shape, holding the timed inputs: the harness times on what the gate judged."""
+        """Device A, B and C of the benchmark shape, holding the timed inputs: the harness times on what the gate
+        judged.
+        """
         return self._a.inner, self._b.inner, self._c.inner
 
     def examine(self, subject: Subject, claimed: str = "fp32") -> Verdict:
@@ -127,7 +132,10 @@ class Exam:
         if (c[wrong] == np.float32(sentinel)).all():
             return f"{int(wrong.sum())} of {c.size} elements were never written"
         row, column = (int(i[0]) for i in np.nonzero(wrong))
-        return f"{int(wrong.sum())} of {c.size} elements are wrong, the first at row {row}, column {column}: {c[row, column]:g} instead of {expected[row, column]:g}"
+        return (
+            f"{int(wrong.sum())} of {c.size} elements are wrong, the first at row {row}, column {column}: "
+            f"{c[row, column]:g} instead of {expected[row, column]:g}"
+        )
 
     def _inputs_changed(self, *pairs: tuple[_Banded, Float32]) -> str | None:
         for banded, original in pairs:
@@ -146,8 +154,9 @@ class Exam:
                 c = self._run(subject)
                 wrong = projection.wrong_rows(c)
                 if len(wrong):
-                    meaning = "an operand lost its low bits (TF32, FP16 or BF16 inputs), or" if name != "E1" else ""
-                    detail = f"family {name} at {self.shape}: {whereabouts(wrong, self.shape.m)}; {meaning} terms are missing, stale or misplaced"
+                    meaning = "an operand lost its low bits (TF32, FP16 or BF16), or " if name != "E1" else ""
+                    where = f"family {name} at {self.shape}: {whereabouts(wrong, self.shape.m)}"
+                    detail = f"{where}; {meaning}terms are missing, stale or misplaced"
                     return Stage("exact at the benchmark shape", False, len(wrong), 0, detail)
         finally:
             self.device.overwrite(self._a.inner, self.a)
@@ -168,7 +177,11 @@ class Exam:
         guards = np.concatenate([c[:GUARD], c[-GUARD:]])
         rms, largest = self._precision.errors(c[GUARD:-GUARD].reshape(self.shape.m, self.shape.n))
         found = classify(rms, largest, self.shape.k)
-        detail = f"class {found}: rms {rms:.3g} u·D (fp32 up to {rms_limit(self.shape.k):.3g}), largest {largest:.3g} (up to {max_limit(self.shape.k):.4g})"
+        k = self.shape.k
+        detail = (
+            f"class {found}: rms {rms:.3g} u·D (fp32 up to {rms_limit(k):.3g}), "
+            f"largest {largest:.3g} (up to {max_limit(k):.4g})"
+        )
         if not (guards == np.float32(self._sentinel_value)).all():
             return "wrong", Stage(name, False, 1, 0, "it wrote outside C")
         passed = found == claimed

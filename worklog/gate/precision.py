@@ -1,9 +1,10 @@
 """How precise is this kernel, on the data that it is timed on?
 
-The natural scale of one element's rounding error is u·D: u = 2^-24, D = sqrt((A∘A)(B∘B)), the 2-norm of its K products. Measured in
-that unit, a sequential FP32 sum has an rms of about 0.30 sqrt(K), split or tree sums less, TF32 inputs a constant of 4400 (rounded)
-to 11500 (truncated), BF16 inputs 35000: two orders of magnitude apart, on any zero-mean data. The limits leave honest kernels a
-factor of four on the rms and of more than five on the largest error.
+The natural scale of one element's rounding error is u·D: u = 2^-24, D = sqrt((A∘A)(B∘B)), the 2-norm of its K
+products. Measured in that unit, a sequential FP32 sum has an rms of about 0.30 sqrt(K), split or tree sums less, TF32
+inputs a constant of 4400 (rounded) to 11500 (truncated), BF16 inputs 35000: two orders of magnitude apart, on any
+zero-mean data. The limits leave honest kernels a factor of four on the rms and of more than five on the largest
+error.
 """
 
 from __future__ import annotations

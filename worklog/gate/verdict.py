@@ -10,8 +10,8 @@ from typing import Any
 class Stage:
     """One question and its answer.
 
-    measured and limit are in the stage's own unit (wrong elements for the exact stages, units of u·D for precision); a stage
-    passes when measured <= limit. detail says what was asked, or for a failure what was found and where.
+    measured and limit are in the stage's own unit (wrong elements for the exact stages, units of u·D for precision);
+    a stage passes when measured <= limit. detail says what was asked, or for a failure what was found and where.
     """
 
     name: str
@@ -23,7 +23,9 @@ class Stage:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Accepted, or refused at the last of its stages. precision: the class found, "fp32", "tf32", "bf16" or "wrong"; None before that stage."""
+    """Accepted, or refused at the last of its stages. precision: the class found, "fp32", "tf32", "bf16" or "wrong";
+    None before that stage.
+    """
 
     stages: tuple[Stage, ...]
     precision: str | None

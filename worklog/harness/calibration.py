@@ -1,23 +1,28 @@
-"""The ruler measured by itself, once a run: the length of an empty event pair, the event's tick, and this GPU's real ceilings.
+"""The ruler measured by itself, once a run: the length of an empty event pair, the event's tick, and this GPU's real
+ceilings.
 
-A kernel that spins until the GPU's global timer has advanced by a known time is a kernel of known length. What the event pair reads
-beyond that is the same at every length, so it can be taken off.
+A kernel that spins until the GPU's global timer has advanced by a known time is a kernel of known length. What the
+event pair reads beyond that is the same at every length, so it can be taken off.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import cupy
 import numpy as np
 
 from worklog.harness.cuda_timeline import CudaTimeline
-from worklog.harness.sampling import take_batch
+from worklog.harness.sampling import LONGEST_BATCH, Sample, take_batch
 from worklog.harness.settings import Harness
+from worklog.harness.timeline import Launch
 
 KNOWN_US = (2, 5, 10, 30, 100)
-SAMPLES = 16
+SAMPLES = (
+    96  # one reading is spread over 1.3 µs by when the flush before it ends; the median of so many is good to 0.05 µs
+)
 FFMA_STEPS = 2048
 COPY_BYTES = 2**30
 READ_ROUNDS = 64
@@ -27,9 +32,10 @@ READ_ROUNDS = 64
 class Calibration:
     """What the ruler found about itself. Microseconds, TFLOP/s, GB/s.
 
-    offset_us: an event pair reads this much too long. offset_spread_us: largest disagreement of the offset between the known
-    lengths. tick_us: smallest step between two readings. fp32_tflops: multiply-adds alone. copy_gbs: device-to-device copy, bytes
-    read plus written. l2_gbs: reads of a buffer that stays in L2. sm_mhz: clock during the FP32 ceiling.
+    offset_us: an event pair reads this much too long. offset_spread_us: largest disagreement of the offset between
+    the known lengths. tick_us: smallest step between two readings. fp32_tflops: multiply-adds alone. copy_gbs:
+    device-to-device copy, bytes read plus written. l2_gbs: reads of a buffer that stays in L2. sm_mhz: clock during
+    the FP32 ceiling.
     """
 
     offset_us: float
@@ -47,14 +53,13 @@ class Calibration:
 
 
 def calibrate(timeline: CudaTimeline) -> Calibration:
-    """Measure the offset on kernels of known length and the ceilings with microbenchmarks; about half a second."""
+    """Measure the offset on kernels of known length and the ceilings with microbenchmarks; about a second."""
     honest = Harness()
     readings: list[float] = []
     by_length: dict[str, float] = {}
-    take_batch(timeline, [lambda: timeline.spin(100_000)], SAMPLES, honest)  # wakes the clocks
+    _samples(timeline, partial(timeline.spin, 1_000_000), LONGEST_BATCH, honest)  # wakes the clocks
     for known in KNOWN_US:
-        batch, _ = take_batch(timeline, [lambda ns=1000 * known: timeline.spin(ns)], SAMPLES, honest)  # type: ignore[misc]
-        times = [samples[0].us for samples in batch]
+        times = [sample.us for sample in _samples(timeline, partial(timeline.spin, 1000 * known), SAMPLES, honest)]
         by_length[str(known)] = round(float(np.median(times)) - known, 4)
         readings += times
     offset = float(np.median(list(by_length.values())))
@@ -72,10 +77,16 @@ def calibrate(timeline: CudaTimeline) -> Calibration:
     )
 
 
-def _best_of(timeline: CudaTimeline, launch: Any, harness: Harness) -> tuple[float, float]:
-    """Median (microseconds, SM MHz) of the second half of a few batches: a ceiling is a steady rate, not a lucky one."""
-    samples = [samples[0] for _ in range(4) for samples in take_batch(timeline, [launch], 8, harness)[0]]
-    late = samples[len(samples) // 2 :]
+def _samples(timeline: CudaTimeline, launch: Launch, count: int, harness: Harness) -> list[Sample]:
+    batches = [take_batch(timeline, [launch], LONGEST_BATCH, harness)[0] for _ in range(-(-count // LONGEST_BATCH))]
+    return [samples[0] for batch in batches for samples in batch]
+
+
+def _steady(timeline: CudaTimeline, launch: Launch, harness: Harness) -> tuple[float, float]:
+    """Median (microseconds, SM MHz) of the second half of some samples: a ceiling is a steady rate, not a lucky one."""
+    launch()
+    timeline.synchronize()
+    late = _samples(timeline, launch, 2 * LONGEST_BATCH, harness)[LONGEST_BATCH:]
     return float(np.median([s.us for s in late])), float(np.median([s.sm_mhz for s in late]))
 
 
@@ -84,9 +95,9 @@ def _fp32_ceiling(timeline: CudaTimeline, harness: Harness) -> tuple[float, floa
     function, out = timeline.module.get_function("ruler_ffma"), cupy.zeros(1, cupy.float32)
 
     def launch() -> None:
-        timeline._launch(function, blocks, threads, out, np.int32(FFMA_STEPS))
+        timeline.launch(function, blocks, threads, out, np.int32(FFMA_STEPS))
 
-    us, mhz = _best_of(timeline, launch, harness)
+    us, mhz = _steady(timeline, launch, harness)
     return 2 * 16 * 16 * FFMA_STEPS * blocks * threads / us / 1e6, mhz
 
 
@@ -99,7 +110,7 @@ def _copy_ceiling(timeline: CudaTimeline, harness: Harness) -> float:
     def launch() -> None:
         target.data.copy_from_device_async(source.data, size, timeline.device.stream)
 
-    return 2 * size / _best_of(timeline, launch, harness)[0] / 1e3
+    return float(2 * size / _steady(timeline, launch, harness)[0] / 1e3)
 
 
 def _l2_ceiling(timeline: CudaTimeline, harness: Harness) -> float:
@@ -109,8 +120,8 @@ def _l2_ceiling(timeline: CudaTimeline, harness: Harness) -> float:
     function = timeline.module.get_function("ruler_read")
 
     def launch() -> None:
-        timeline._launch(
+        timeline.launch(
             function, 2 * timeline.gpu.multiprocessors, 1024, buffer, np.uint64(size // 16), np.int32(READ_ROUNDS), out
         )
 
-    return size * READ_ROUNDS / _best_of(timeline, launch, harness)[0] / 1e3
+    return float(size * READ_ROUNDS / _steady(timeline, launch, harness)[0] / 1e3)

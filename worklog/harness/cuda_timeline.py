@@ -19,7 +19,7 @@ FLUSH_BLOCKS_PER_SM = 2
 
 
 class CudaTimeline:
-    """worklog.harness.Timeline on the stream of a CudaDevice. Owns a flush buffer of 2 x L2 as the device reports it."""
+    """worklog.harness.Timeline on the stream of a CudaDevice. Its flush buffer is 2 x the device's own L2 size."""
 
     def __init__(self, device: CudaDevice) -> None:
         self.device = device
@@ -36,37 +36,35 @@ class CudaTimeline:
                 self._stamps: Any = cupy.zeros((64, self.gpu.multiprocessors, 2), cupy.uint64)
         except cupy.cuda.memory.OutOfMemoryError as error:
             raise OutOfMemory(
-                f"no room for the L2 flush buffer of {2 * self.gpu.l2_bytes / 2**20:.0f} MiB: free the GPU's memory ({error})"
+                f"no room for the L2 flush buffer of {2 * self.gpu.l2_bytes / 2**20:.0f} MiB: "
+                f"free the GPU's memory ({error})"
             ) from error
         self._pinned = cupy.cuda.alloc_pinned_memory(8)
         self._flag = np.frombuffer(self._pinned, np.int32, 2)
         self._events: list[Any] = []
         self._read_stamps: np.ndarray[Any, Any] | None = None
         self._salt = 0
-        self._held = False
 
     def hold(self) -> None:
         """Block the stream behind a spinning kernel."""
         self.device.synchronize()
         self._flag[:] = 0
-        self._held = True
-        self._launch(self._hold, 1, 1, np.uint64(self._pinned.ptr), np.uint64(HOLD_LIMIT_NS))
+        self.launch(self._hold, 1, 1, np.uint64(self._pinned.ptr), np.uint64(HOLD_LIMIT_NS))
 
     def release(self) -> None:
         """Let the spinning kernel end."""
         self._flag[0] = 1
-        self._held = False
 
     def flush_l2(self) -> None:
         """Write 2 x L2 of values that differ everywhere and every time."""
         self._salt += 1
         blocks = FLUSH_BLOCKS_PER_SM * self.gpu.multiprocessors
-        self._launch(self._flush, blocks, 1024, self._scratch, np.uint64(self._scratch.size), np.uint32(self._salt))
+        self.launch(self._flush, blocks, 1024, self._scratch, np.uint64(self._scratch.size), np.uint32(self._salt))
 
     def stamp_clock(self, slot: int) -> None:
         """One block an SM (more, so that each SM surely gets one) notes its counters."""
         self._read_stamps = None
-        self._launch(self._stamp, 2 * self.gpu.multiprocessors, 1, self._stamps[slot])
+        self.launch(self._stamp, 2 * self.gpu.multiprocessors, 1, self._stamps[slot])
 
     def record_event(self, slot: int) -> None:
         """Record event `slot`, created on first use."""
@@ -75,12 +73,15 @@ class CudaTimeline:
         self._events[slot].record(self.device.stream)
 
     def synchronize(self) -> None:
-        """Wait; then say so if the blocking kernel gave up, which means that a launcher waited for the GPU inside the pair."""
+        """Wait; then say so if the blocking kernel gave up, which means that a launcher waited for the GPU inside the
+        pair.
+        """
         self.device.synchronize()
         if self._flag[1]:
             self._flag[1] = 0
             raise LaunchFailed(
-                f"the blocking kernel waited {HOLD_LIMIT_NS / 1e9:.0f} s for the host: the launcher synchronises; time it with --set queue=false"
+                f"the blocking kernel waited {HOLD_LIMIT_NS / 1e9:.0f} s for the host: "
+                "the launcher synchronises; time it with --set queue=false"
             )
 
     def elapsed_us(self, start: int, stop: int) -> float:
@@ -112,9 +113,10 @@ class CudaTimeline:
 
     def spin(self, ns: int) -> None:
         """Enqueue a one-thread kernel that lasts so many nanoseconds by the GPU's global timer."""
-        self._launch(self.module.get_function("ruler_spin"), 1, 1, np.uint64(ns))
+        self.launch(self.module.get_function("ruler_spin"), 1, 1, np.uint64(ns))
 
-    def _launch(self, function: Any, blocks: int, threads: int, *arguments: Any) -> None:
+    def launch(self, function: Any, blocks: int, threads: int, *arguments: Any) -> None:
+        """Enqueue one of the ruler's own kernels."""
         try:
             with self.device.stream:
                 function((blocks,), (threads,), arguments)

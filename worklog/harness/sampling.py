@@ -1,29 +1,31 @@
-"""The loop: warm up until steady, then take interleaved samples of the subject and the baseline until the interval is narrow.
+"""The loop: warm up until steady, then take interleaved samples of the subject and the baseline until the interval is
+narrow.
 
-One sample, honestly: clock stamp, L2 flush, event, launch, event, clock stamp, all of it queued behind a blocking kernel so that
-the GPU never waits for the host inside the pair. Samples taken at another clock, or while NVML reports throttling, are kept in the
-record, marked, and taken again, up to a cap.
+One sample, honestly: clock stamp, L2 flush, event, launch, event, clock stamp, all of it queued behind a blocking
+kernel so that the GPU never waits for the host inside the pair. Samples taken at another clock, or while NVML reports
+throttling, are kept in the record, marked, and taken again, up to a cap.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from worklog.device import THROTTLING, reason_names
 from worklog.harness.settings import Harness
-from worklog.statistics import median
 from worklog.harness.timeline import Launch, Timeline
+from worklog.statistics import median
 
-BATCH_US = 60_000.0  # queue about this much work at a time: enough to hide the host, little enough to cancel
-LONGEST_BATCH = 16  # pairs; a CUDA queue holds about 1024 entries and a pair takes up to 14
+BATCH_US = 60_000.0  # queue about this much work at a time: enough to hide the host, little enough to interrupt
+LONGEST_BATCH = 16  # pairs: a CUDA queue holds about 1024 entries, and a pair takes up to 14
 STEADY = 0.005  # two windows in a row that agree this well are steady
 WINDOW_US = 50_000.0
 WARMUP_LIMIT_US = 3_000_000.0
 CLOCK_TOLERANCE = 0.01
-MOST_REJECTED = 0.5  # of all samples; beyond this share the clock is not an outlier but the weather
+MOST_REJECTED = 0.5  # of all samples: beyond this share the clock is not an outlier but the weather
+SETTLED = 12  # samples before that share is judged
 
 
 @dataclass(frozen=True)
@@ -54,138 +56,145 @@ class Reading:
 def time_pair(timeline: Timeline, subject: Launch, baseline: Launch, harness: Harness) -> Reading:
     """Samples of subject and baseline under one harness. Raises LaunchFailed if a launch fails."""
     reading = Reading()
+    series = [_Series(subject, reading.subject), _Series(baseline, reading.baseline)]
     if harness.warmup == "steady":
-        plateau = _warm_up(timeline, subject, baseline, harness, reading)
+        _warm_up(timeline, series, harness, reading)
     else:
         timeline.go_cold()
-        plateau = float("nan")
     started = timeline.host_us()
     if harness.order == "interleaved":
-        _sample(timeline, (subject, baseline), (reading.subject, reading.baseline), harness, reading, plateau)
+        reading.converged = _sample(timeline, series, harness, reading)
     else:
-        _sample(timeline, (subject,), (reading.subject,), harness, reading, plateau)
-        _sample(timeline, (baseline,), (reading.baseline,), harness, reading, plateau)
+        known = [_sample(timeline, [one], harness, reading) for one in series]
+        reading.converged = all(known)
         _cut_to_pairs(reading)
     if not reading.converged:
-        seconds = (timeline.host_us() - started) / 1e6
         reading.degradations.append(
-            f"not converged: ±{harness.precision:.1%} was not reached in {len(reading.subject)} samples and {seconds:.1f} s"
+            f"not converged: ±{harness.precision:.1%} was not reached in {len(reading.subject)} samples "
+            f"and {(timeline.host_us() - started) / 1e6:.1f} s"
         )
     return reading
 
 
-def _cut_to_pairs(reading: Reading) -> None:
-    """Sequential sampling may end at different counts; what has no partner still shows, but does not count."""
-    shorter = min(len(reading.subject), len(reading.baseline))
-    for samples in (reading.subject, reading.baseline):
-        samples[shorter:] = [Sample(s.us, s.sm_mhz, counts=False) for s in samples[shorter:]]
-    for index in range(shorter):
-        if not (reading.subject[index].counts and reading.baseline[index].counts):
-            for samples in (reading.subject, reading.baseline):
-                samples[index] = Sample(samples[index].us, samples[index].sm_mhz, counts=False)
+@dataclass
+class _Series:
+    """One launch, where its samples go, and the clock that it ran at when the warm-up ended. A clock is compared only
+    with the same kernel's: a kernel that starts on all SMs at once pulls the clock down for a moment, more visibly
+    the shorter it is.
+    """
+
+    launch: Launch
+    samples: list[Sample]
+    plateau_mhz: float = float("nan")
+
+    def off_clock(self, sample: Sample) -> bool:
+        """Whether the sample ran at another clock than the plateau; False where either is unknown."""
+        return abs(sample.sm_mhz - self.plateau_mhz) > CLOCK_TOLERANCE * self.plateau_mhz
 
 
-def _warm_up(timeline: Timeline, subject: Launch, baseline: Launch, harness: Harness, reading: Reading) -> float:
-    """Run windows of samples until the subject's time and the SM clock agree with the window before. Returns the clock reached."""
+def _warm_up(timeline: Timeline, series: Sequence[_Series], harness: Harness, reading: Reading) -> None:
+    """Launch once unqueued, since a first launch may load a module and would wait for ever behind a held queue; then
+    run windows of samples until the subject's time and SM clock agree with the window before.
+    """
+    for one in series:
+        one.launch()
+    timeline.synchronize()
     before: tuple[float, float] | None = None
     spent = 0.0
     while True:
-        times: list[float] = []
-        clocks: list[float] = []
-        window = 0.0
-        while window < WINDOW_US:
-            (pairs, _) = take_batch(timeline, (subject, baseline), _batch_size(times), harness)
-            reading.warmup_launches += len(pairs)
-            times += [pair[0].us for pair in pairs]
-            clocks += [pair[0].sm_mhz for pair in pairs]
-            window += sum(sample.us for pair in pairs for sample in pair)
-        now = float(np.median(times)), float(np.median(clocks))
-        spent += window
-        if before is not None and all(
-            abs(new - old) <= STEADY * abs(old) or not np.isfinite(new) for new, old in zip(now, before, strict=True)
+        window: list[list[Sample]] = []
+        while sum(sample.us for pair in window for sample in pair) < WINDOW_US:
+            window += take_batch(timeline, [one.launch for one in series], _batch_size(window), harness)[0]
+        reading.warmup_launches += len(window)
+        spent += sum(sample.us for pair in window for sample in pair)
+        for index, one in enumerate(series):
+            one.plateau_mhz = float(np.median([pair[index].sm_mhz for pair in window]))
+        now = float(np.median([pair[0].us for pair in window])), series[0].plateau_mhz
+        if before is not None and not any(
+            abs(new - old) > STEADY * abs(old) for new, old in zip(now, before, strict=True)
         ):
-            return now[1]
+            return
         if spent > WARMUP_LIMIT_US:
             reading.degradations.append(f"warm-up: not steady after {spent / 1e6:.1f} s")
-            return now[1]
+            return
         before = now
 
 
-def _batch_size(times: Sequence[float]) -> int:
-    """Pairs to queue at once, from the times seen so far."""
-    return 1 if not times else int(np.clip(BATCH_US / max(times), 1, LONGEST_BATCH))
+def _batch_size(taken: Sequence[Sequence[Sample]]) -> int:
+    """Pairs to queue at once, from the longest pair seen so far; one where none was."""
+    longest = max((sum(sample.us for sample in pair) for pair in taken), default=BATCH_US)
+    return int(np.clip(BATCH_US / max(longest, 1.0), 1, LONGEST_BATCH))
 
 
-def _sample(
-    timeline: Timeline,
-    launches: Sequence[Launch],
-    into: Sequence[list[Sample]],
-    harness: Harness,
-    reading: Reading,
-    plateau: float,
-) -> None:
-    """Take batches until the first launch's median is known well enough, or patience ends."""
+def _sample(timeline: Timeline, series: Sequence[_Series], harness: Harness, reading: Reading) -> bool:
+    """Take batches until the first launch's median is known well enough, or patience ends. Returns whether it is
+    known.
+    """
     started = timeline.host_us()
-    times: list[float] = []
-    rejected = total = 0
-    capped = False
-    converged = False
+    taken: list[list[Sample]] = []
+    watching = harness.clocks == "watched"
+    rejected = 0
     while True:
-        wanted = max(1, min(_batch_size(times), harness.most_samples - total))
-        batch, mask = take_batch(timeline, launches, wanted, harness)
+        wanted = min(_batch_size(taken[-LONGEST_BATCH:]), harness.most_samples - len(taken))
+        cold = harness.warmup == "none" and not taken
+        batch, mask = take_batch(timeline, [one.launch for one in series], wanted, harness, held=not cold)
         reading.throttle_mask |= mask
-        for samples in batch:
-            counts = True
-            if harness.clocks == "watched":
-                if not np.isfinite(plateau):
-                    plateau = samples[0].sm_mhz
-                off = any(abs(s.sm_mhz - plateau) > CLOCK_TOLERANCE * plateau for s in samples if np.isfinite(s.sm_mhz))
-                counts = not (off or mask & THROTTLING) or capped
-            total += 1
+        for pair in batch:
+            off = any(one.off_clock(sample) for one, sample in zip(series, pair, strict=True))
+            counts = not (watching and (off or mask & THROTTLING))
+            taken.append([replace(sample, counts=counts) for sample in pair])
             rejected += not counts
-            for sample, target in zip(samples, into, strict=True):
-                target.append(Sample(sample.us, sample.sm_mhz, counts))
-            if counts:
-                times.append(samples[0].us)
-        if not capped and total >= harness.least_samples and rejected > MOST_REJECTED * total:
-            capped = True  # the clock itself has moved: everything counts, and the result says so
-            for target in into:
-                target[:] = [Sample(s.us, s.sm_mhz) for s in target]
-            times = [s.us for s in into[0]]
-            reading.degradations.append(
-                f"clocks: {rejected} of {total} samples were more than {CLOCK_TOLERANCE:.0%} off {plateau:.0f} MHz or throttled "
-                f"({reason_names(reading.throttle_mask & THROTTLING)}); all were kept"
-            )
-            rejected = 0
-        enough = len(times) >= harness.least_samples and median(times).relative_half_width <= harness.precision
-        spent_s = (timeline.host_us() - started) / 1e6
-        if (
-            enough
-            or total >= harness.most_samples
-            or (spent_s > harness.budget_s and len(times) >= min(3, harness.least_samples))
-        ):
-            converged = enough
+        if rejected > MOST_REJECTED * len(taken) and len(taken) >= SETTLED:
+            reading.degradations.append(_weather(rejected, len(taken), series[0].plateau_mhz, reading.throttle_mask))
+            taken = [[replace(sample, counts=True) for sample in pair] for pair in taken]
+            watching, rejected = False, 0
+        times = [pair[0].us for pair in taken if pair[0].counts]
+        known = len(times) >= harness.least_samples and median(times).relative_half_width <= harness.precision
+        late = timeline.host_us() - started > harness.budget_s * 1e6 and len(times) >= min(3, harness.least_samples)
+        if known or late or len(taken) >= harness.most_samples:
             break
-    if launches[0] is not None and into[0] is reading.subject:
-        reading.converged = converged
     if rejected:
-        reading.degradations.append(f"clocks: {rejected} of {total} samples were off the clock and taken again")
+        reading.degradations.append(f"clocks: {rejected} of {len(taken)} samples were off the clock and taken again")
+    for index, one in enumerate(series):
+        one.samples += [pair[index] for pair in taken]
+    return known
+
+
+def _weather(rejected: int, total: int, plateau_mhz: float, mask: int) -> str:
+    """What to say when most samples were off the clock: then the clock itself has moved, and all of them count."""
+    why = reason_names(mask & THROTTLING) if mask & THROTTLING else "not throttled"
+    return (
+        f"clocks: {rejected} of {total} samples were more than {CLOCK_TOLERANCE:.0%} off {plateau_mhz:.0f} MHz "
+        f"({why}); all were kept"
+    )
+
+
+def _cut_to_pairs(reading: Reading) -> None:
+    """Sequential sampling may end at different counts; what has no counting partner still shows, but does not count."""
+    pairs = min(len(reading.subject), len(reading.baseline))
+    both = [reading.subject[i].counts and reading.baseline[i].counts for i in range(pairs)]
+    for samples in (reading.subject, reading.baseline):
+        samples[:] = [replace(s, counts=i < pairs and both[i]) for i, s in enumerate(samples)]
 
 
 def take_batch(
-    timeline: Timeline, launches: Sequence[Launch], count: int, harness: Harness
+    timeline: Timeline, launches: Sequence[Launch], count: int, harness: Harness, held: bool = True
 ) -> tuple[list[list[Sample]], int]:
-    """`count` samples of each launch in turn, and the throttle mask seen while they ran."""
-    if harness.timer == "host" or not harness.queue:
+    """`count` samples of each launch, and the throttle mask seen while they ran. Launches take turns, and turn about
+    who is first.
+    """
+    if harness.timer == "host" or not harness.queue or not held:
         return _take_unqueued(timeline, launches, count, harness)
+    turns = [_turn(launches, number) for number in range(count)]
+    order = [index for turn in turns for index in turn]
     timeline.hold()
     try:
-        for slot in range(count * len(launches)):
+        for slot, index in enumerate(order):
             timeline.stamp_clock(2 * slot)
             if harness.l2 == "flush":
                 timeline.flush_l2()
             timeline.record_event(2 * slot)
-            launches[slot % len(launches)]()
+            launches[index]()
             timeline.record_event(2 * slot + 1)
             timeline.stamp_clock(2 * slot + 1)
     finally:
@@ -193,10 +202,17 @@ def take_batch(
     mask = timeline.throttle_reasons()
     timeline.synchronize()
     samples = [
-        Sample(timeline.elapsed_us(2 * s, 2 * s + 1), timeline.clock_mhz(2 * s, 2 * s + 1))
-        for s in range(count * len(launches))
+        Sample(timeline.elapsed_us(2 * slot, 2 * slot + 1), timeline.clock_mhz(2 * slot, 2 * slot + 1))
+        for slot in range(len(order))
     ]
-    return [samples[i : i + len(launches)] for i in range(0, len(samples), len(launches))], mask
+    width = len(launches)
+    return [[samples[width * n + turns[n].index(i)] for i in range(width)] for n in range(count)], mask
+
+
+def _turn(launches: Sequence[Launch], number: int) -> list[int]:
+    """Indices in the order of one turn: forwards and backwards by turns, so that going first favours nobody."""
+    forwards = list(range(len(launches)))
+    return forwards if number % 2 == 0 else forwards[::-1]
 
 
 def _take_unqueued(
@@ -205,27 +221,26 @@ def _take_unqueued(
     """The lies: a host clock around the launch, or events on a stream that has run dry."""
     mask = 0
     batch: list[list[Sample]] = []
-    for _ in range(count):
-        samples: list[Sample] = []
-        for launch in launches:
+    for number in range(count):
+        pair: dict[int, Sample] = {}
+        for index in _turn(launches, number):
             timeline.stamp_clock(0)
             if harness.l2 == "flush":
                 timeline.flush_l2()
             timeline.synchronize()
             if harness.timer == "host":
-                start = timeline.host_us()
-                launch()
-                us = timeline.host_us() - start
-                timeline.stamp_clock(1)
-                timeline.synchronize()
+                started = timeline.host_us()
+                launches[index]()
+                us = timeline.host_us() - started
             else:
                 timeline.record_event(0)
-                launch()
+                launches[index]()
                 timeline.record_event(1)
-                timeline.stamp_clock(1)
-                timeline.synchronize()
+            timeline.stamp_clock(1)
+            timeline.synchronize()
+            if harness.timer != "host":
                 us = timeline.elapsed_us(0, 1)
-            samples.append(Sample(us, timeline.clock_mhz(0, 1)))
+            pair[index] = Sample(us, timeline.clock_mhz(0, 1))
         mask |= timeline.throttle_reasons()
-        batch.append(samples)
+        batch.append([pair[index] for index in range(len(launches))])
     return batch, mask

@@ -12,10 +12,11 @@ from worklog.gremlins import GREMLINS, Gremlin, Value
 
 @dataclass(frozen=True)
 class Harness:
-    """How to measure. Each field is the setting of one gremlin; the defaults are honest. Raises BadSetting for any other value.
+    """How to measure. Each field is the setting of one gremlin; the defaults are honest. Raises BadSetting for any
+    other value.
 
-    The remaining fields are no gremlins but patience: precision (half-width of the median's 95 % interval, relative, at which
-    sampling stops), least and most samples, and the seconds one kernel may take at one size.
+    The remaining fields are no gremlins but patience: precision (half-width of the median's 95 % interval, relative,
+    at which sampling stops), least and most samples, and the seconds one kernel may take at one size.
     """
 
     clocks: str = "watched"
@@ -32,7 +33,7 @@ class Harness:
     roof: str = "fp32"
     precision: float = 0.005
     least_samples: int = 24
-    most_samples: int = 400
+    most_samples: int = 2000
     budget_s: float = 8.0
 
     def __post_init__(self) -> None:

@@ -1,7 +1,7 @@
 """What the ruler needs from a machine: a queue of work in which it can flush, stamp, record and launch.
 
-The CUDA timeline (worklog.harness.cuda_timeline) is the real one. The tests use a simulated one whose true kernel times,
-clocks and offsets are known, so that each fix can be shown to recover the truth.
+The CUDA timeline (worklog.harness.cuda_timeline) is the real one. The tests use a simulated one whose true kernel
+times, clocks and offsets are known, so that each fix can be shown to recover the truth.
 """
 
 from __future__ import annotations

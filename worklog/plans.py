@@ -1,0 +1,64 @@
+"""What to measure: lists of tasks, one for each thing that a person asks for. Nothing is measured here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from worklog.gemm import Shape
+from worklog.gremlins import GREMLINS
+from worklog.ladder import LADDER
+
+BASELINE = "cuBLAS"
+ARTICLE_SIZES = (256, 512, 1024, 2048, 4096, 8192)
+ABLATION_SIZES = (256, 512, 1024, 2048, 4096)
+ABLATION_RUNGS = ("naive", "vectorized", "warptiled")
+ABLATION_PATIENCE: tuple[tuple[str, Any], ...] = (("most_samples", 200), ("budget_s", 2.0))
+
+
+@dataclass(frozen=True)
+class Task:
+    """One measurement to make: a kernel's name (BASELINE for cuBLAS itself), a shape, and what differs from the run's
+    harness.
+    """
+
+    kernel: str
+    shape: Shape
+    changed: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def gremlins(self) -> dict[str, Any]:
+        """The changed settings that are gremlins; the others are patience."""
+        return {name: value for name, value in self.changed if any(g.setting == name for g in GREMLINS)}
+
+    def __str__(self) -> str:
+        lies = ", ".join(f"{name}={value}" for name, value in self.gremlins.items())
+        return f"{self.kernel} at {self.shape}" + (f" with {lies}" if lies else "")
+
+
+def ablation_tasks(kernel: str, shapes: Sequence[Shape]) -> list[Task]:
+    """The honest measurement and one for each lie that changes how samples are taken; what only changes the
+    arithmetic on samples (statistic, offset, roof) is computed from the honest ones and needs no launch.
+    """
+    lies: list[tuple[tuple[str, Any], ...]] = [((g.setting, g.lies[0]),) for g in GREMLINS if g.resampled]
+    lies.append(tuple((g.setting, g.lies[0]) for g in GREMLINS if g.article))
+    honest_names = (
+        "baseline",
+        "inputs",
+        "roof",
+        "gate",
+    )  # these change what is measured, not how: the naive reading keeps them honest
+    lies.append(tuple((g.setting, g.lies[0]) for g in GREMLINS if g.setting not in honest_names))
+    return [Task(kernel, shape) for shape in shapes] + [
+        Task(kernel, shape, lie + ABLATION_PATIENCE) for shape in shapes for lie in lies
+    ]
+
+
+def article_tasks() -> list[Task]:
+    """Everything that the article's figures show: the ladder over all sizes, and the ablation of three rungs."""
+    names = [r.name for r in LADDER] + [BASELINE]
+    tasks = [Task(name, Shape.of(n)) for n in ARTICLE_SIZES for name in names]
+    for name in ABLATION_RUNGS:
+        tasks += [task for task in ablation_tasks(name, [Shape.of(n) for n in ABLATION_SIZES]) if task.changed]
+    return sorted(tasks, key=lambda task: task.shape.flops)
