@@ -83,9 +83,10 @@ case $$extra in ""|none) extra= ;; cuda12|cuda13) ;; \
 esac
 endef
 
-# Quiet, but for errors; what pip did is in its log.
-PIP := $(PY) -m pip --disable-pip-version-check --no-input --log $(VENV)/install.log install -qq
-OR_SAY := || { echo "make: the installation failed; $(VENV)/install.log tells more" >&2; exit 1; }
+# Quiet, unless it fails; then the end of the log says why.
+LOG := $(VENV)/install.log
+PIP := $(PY) -m pip --disable-pip-version-check --no-input install
+OR_SAY := || { tail -n 20 $(LOG) >&2; echo "make: the installation failed; all of it is in $(LOG)" >&2; exit 1; }
 
 # Without a GPU, PyTorch's small CPU build will do: a wheel that pip is configured to find locally, else PyTorch's own
 # index. Where neither has one, PyPI's build does, with a few GB of CUDA libraries. CUDA 12 needs an older PyTorch than
@@ -98,18 +99,18 @@ $(USER_STAMP): pyproject.toml constraints.txt $(AGAIN)
 	    "$$python" -m venv --clear $(VENV); echo "extra=$$extra" >$(VENV)/extra; \
 	fi; \
 	echo "Installing worklog$${extra:+ with $$extra} into $(VENV) for $$($(PY) -V): a minute or more"; \
-	rm -f $(VENV)/install.log; cp constraints.txt $(VENV)/constraints.txt; \
+	cp constraints.txt $(VENV)/constraints.txt; \
 	if [ -z "$$extra" ] && [ "$$(uname -s)" = Linux ]; then \
 	    torch=$$(grep '^torch==' constraints.txt); \
-	    $(PIP) --no-deps --no-index "$$torch" 2>/dev/null || \
-	    $(PIP) --no-deps --retries 1 --index-url https://download.pytorch.org/whl/cpu "$$torch" 2>/dev/null || true; \
+	    $(PIP) --no-deps --no-index "$$torch" >$(LOG) 2>&1 || \
+	    $(PIP) --no-deps --retries 1 --index-url https://download.pytorch.org/whl/cpu "$$torch" >>$(LOG) 2>&1 || true; \
 	elif [ "$$extra" = cuda12 ]; then \
 	    sed -i.all '/^torch==/d' $(VENV)/constraints.txt; \
 	fi; \
-	$(PIP) -c $(VENV)/constraints.txt -e ".$${extra:+[$$extra]}" $(OR_SAY); \
+	$(PIP) -c $(VENV)/constraints.txt -e ".$${extra:+[$$extra]}" >>$(LOG) 2>&1 $(OR_SAY); \
 	echo "$(CURDIR)" >$@
 
 $(DEV_STAMP): $(USER_STAMP)
 	@echo "Installing the tools for tests and checks into $(VENV)"
-	@$(PIP) -c $(VENV)/constraints.txt -e '.[dev]' $(OR_SAY)
+	@$(PIP) -c $(VENV)/constraints.txt -e '.[dev]' >>$(LOG) 2>&1 $(OR_SAY)
 	@echo "$(CURDIR)" >$@
