@@ -103,10 +103,11 @@ def _warm_up(timeline: Timeline, series: Sequence[_Series], harness: Harness, re
     spent = 0.0
     while True:
         window: list[list[Sample]] = []
-        while sum(sample.us for pair in window for sample in pair) < WINDOW_US:
+        opened = timeline.host_us()
+        while timeline.host_us() - opened < WINDOW_US:
             window += take_batch(timeline, [one.launch for one in series], _batch_size(window), harness)[0]
         reading.warmup_launches += len(window)
-        spent += sum(sample.us for pair in window for sample in pair)
+        spent += timeline.host_us() - opened
         for index, one in enumerate(series):
             one.plateau_mhz = float(np.median([pair[index].sm_mhz for pair in window]))
         now = float(np.median([pair[0].us for pair in window])), series[0].plateau_mhz
