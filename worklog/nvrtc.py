@@ -127,7 +127,7 @@ def _read(nvrtc: Any, program: Any, what: str) -> bytes:
     """One of NVRTC's outputs: ask for its size, then for the bytes. Text ends in a NUL, which a cubin must keep."""
     error, size = getattr(nvrtc, f"nvrtcGet{what}Size")(program)
     _check(nvrtc, error, f"reading the {what}")
-    data = b" " * size
+    data: bytes = b" " * size
     (error,) = getattr(nvrtc, f"nvrtcGet{what}")(program, data)
     _check(nvrtc, error, f"reading the {what}")
     return data if what == "CUBIN" else data.rstrip(b"\0 \n")
@@ -145,20 +145,13 @@ def _failure(name: str, source: str, entry: str, log: str) -> CompileFailed:
         return CompileFailed(f"{name}: {entry} does not compile; the compiler says:\n{log.strip()}")
     lines = source.splitlines()
     number = int(complaint["line"])
-    if "__nv_name_map" in complaint["file"] or not complaint["file"].endswith(name) or number > len(lines):
-        if re.search(
-            rf'identifier "{re.escape(_plain_name(entry))}" is undefined|no instance of function template|name expression',
-            log,
-        ):
-            return _no_entry(name, source, entry, log)
-        return CompileFailed(f"{complaint['file']}:{number}: {complaint['text']}\n{log.strip()}")
+    if complaint["file"] == "__nv_name_map":
+        return _no_entry(name, source, entry, log)
+    if complaint["file"] != name or not 0 < number <= len(lines):
+        return CompileFailed(f"{complaint['file']}:{number}: {complaint['text'].strip()}\n{log.strip()}")
     return CompileFailed(
         f"{name}:{number}: {complaint['text'].strip()}\n    {lines[number - 1].strip()}\n{log.strip()}"
     )
-
-
-def _plain_name(entry: str) -> str:
-    return re.split(r"[<(]", entry, maxsplit=1)[0].strip().lstrip("&").split("::")[-1]
 
 
 def _no_entry(name: str, source: str, entry: str, log: str = "") -> UnknownEntry:

@@ -31,7 +31,14 @@ def integers(rng: np.random.Generator, *shape: int) -> np.ndarray:
 
 
 def gemm(
-    record: Rung, kernel: Kernel, shape: tuple[int, int, int], *, alpha: float = 1.0, beta: float = 0.0, seed: int = 0, **options: Any
+    record: Rung,
+    kernel: Kernel,
+    shape: tuple[int, int, int],
+    *,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    seed: int = 0,
+    **options: Any,
 ) -> tuple[np.ndarray, np.ndarray, Result]:
     """Run on whole numbers; (what the kernel left in C, what belongs there, the result)."""
     m, n, k = shape
@@ -43,13 +50,17 @@ def gemm(
     return c, right.astype(np.float32), result
 
 
-def run(source: str, arguments: Sequence[Any], *, entry: str = "k", grid: Any = (1,), block: Any = 32, **options: Any) -> Result:
+def run(
+    source: str, arguments: Sequence[Any], *, entry: str = "k", grid: Any = (1,), block: Any = 32, **options: Any
+) -> Result:
     """Compile and launch a snippet."""
     return launch(compiled(source, entry), grid, block, arguments, source=source, **options)
 
 
 def edited(source: str, old: str, new: str, count: int = 1) -> tuple[str, int]:
-    """The source with one text replaced, and the number of the line where it stood. The text must occur `count` times."""
+    """The source with one text replaced, and the number of the line where it stood. The text must occur `count`
+    times.
+    """
     assert source.count(old) == count, f"{old!r} occurs {source.count(old)} times"
     return source.replace(old, new), source[: source.index(old)].count("\n") + 1
 

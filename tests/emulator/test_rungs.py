@@ -29,7 +29,9 @@ def test_with_beta_zero_c_is_not_read(name: str) -> None:
     c = np.full((m, n), np.nan, np.float32)
     from worklog.emulator import launch
 
-    result = launch(kernel, (-(-n // record.tile["BN"]), -(-m // record.tile["BM"])), record.block, [m, n, k, 1.0, a, b, 0.0, c])
+    result = launch(
+        kernel, (-(-n // record.tile["BN"]), -(-m // record.tile["BM"])), record.block, [m, n, k, 1.0, a, b, 0.0, c]
+    )
     assert (c == k).all()
     assert result.counts.global_load.bytes == result.counts.global_load.bytes // 4 * 4
     assert result.ok
@@ -63,7 +65,9 @@ def test_lanes_at_once_change_nothing() -> None:
 
 
 def test_random_data_round_once_a_multiply_add() -> None:
-    """Against a sum over k in float64 that is rounded to float32 after each step, which is what one rounding means here."""
+    """Against a sum over k in float64 that is rounded to float32 after each step, which is what one rounding means
+    here.
+    """
     record, kernel, _ = rung_kernel("naive")
     rng = np.random.default_rng(5)
     a, b, c = (rng.standard_normal((64, 64)).astype(np.float32) for _ in range(3))

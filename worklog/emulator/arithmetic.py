@@ -1,8 +1,8 @@
 """The arithmetic of PTX on NumPy arrays, one element a CUDA thread, bit for bit as the GPU does it.
 
-Where NumPy's own operator already is the instruction (wrap-around addition, IEEE multiplication), generated code uses the
-operator. What is here differs: multiply-add with one rounding, shifts that clamp, conversions that saturate, bit fields.
-Integers arrive as arrays of the instruction's type, results leave in it.
+Where NumPy's own operator already is the instruction (wrap-around addition, IEEE multiplication), generated code
+uses the operator. What is here differs: multiply-add with one rounding, shifts that clamp, conversions that
+saturate, bit fields. Integers arrive as arrays of the instruction's type, results leave in it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ _TINY_F64, _HUGE_F64 = 2.0**-900, 2.0**900
 def fma_f32(a: Array, b: Array, c: Array) -> Array:
     """a * b + c with one rounding; float64 arrays that hold float32 values in, float32 out.
 
-    The product is exact in float64, so only the sum is rounded on the way. Rounding it a second time to float32 can differ from
-    rounding once only where the float64 sum lies exactly between two float32 values, or is subnormal as a float32: both are
-    rare, are seen here, and take the exact road. The caller's errstate must raise on underflow, or tiny results double-round.
+    The product is exact in float64, so only the sum is rounded on the way. Rounding it a second time to float32 can
+    differ from rounding once only where the float64 sum lies exactly between two float32 values, or is subnormal as
+    a float32: both are rare, are seen here, and take the exact road. The caller's errstate must raise on underflow,
+    or tiny results double-round.
     """
     total = a * b + c
     try:
@@ -40,7 +41,9 @@ def fma_f32(a: Array, b: Array, c: Array) -> Array:
 
 
 def _fma_f32_exact(a: Array, b: Array, c: Array) -> Array:
-    """The same by round-to-odd: the float64 sum keeps a sticky last bit, so the second rounding cannot see a false tie."""
+    """The same by round-to-odd: the float64 sum keeps a sticky last bit, so the second rounding cannot see a false
+    tie.
+    """
     with np.errstate(all="ignore"):
         return _round_to_odd(a * b, c).astype(np.float32)
 
@@ -58,7 +61,10 @@ def _round_to_odd(x: Array, y: Array) -> Array:
 
 
 def fma_f64(a: Array, b: Array, c: Array) -> Array:
-    """a * b + c with one rounding, float64 in and out: error-free transformations, and rationals where these leave their range."""
+    """a * b + c with one rounding, float64 in and out.
+
+    Error-free transformations, and rational numbers for elements where these leave their range.
+    """
     a, b, c = np.broadcast_arrays(a, b, c)
     with np.errstate(all="ignore"):
         high = a * b
@@ -136,7 +142,8 @@ def mul_hi(a: Array, b: Array) -> Array:
     bits = a.dtype.itemsize * 8
     if bits < 64:
         wide = np.int64 if a.dtype.kind == "i" else np.uint64
-        return ((a.astype(wide) * b.astype(wide)) >> wide(bits)).astype(a.dtype)
+        out: Array = ((a.astype(wide) * b.astype(wide)) >> wide(bits)).astype(a.dtype)
+        return out
     ua, ub = a.view(np.uint64), b.view(np.uint64)
     low, half = np.uint64(0xFFFFFFFF), np.uint64(32)
     a0, a1, b0, b1 = ua & low, ua >> half, ub & low, ub >> half
@@ -145,7 +152,8 @@ def mul_hi(a: Array, b: Array) -> Array:
     high = a1 * b1 + (middle >> half) + (other >> half)
     if a.dtype.kind == "i":
         high = high - np.where(a < 0, ub, np.uint64(0)) - np.where(b < 0, ua, np.uint64(0))
-    return high.view(a.dtype)
+    out = high.view(a.dtype)
+    return out
 
 
 def mul_wide(a: Array, b: Array) -> Array:
@@ -183,7 +191,7 @@ def _divide(a: Array, b: Array) -> tuple[Array, Array]:
 def shl(a: Array, count: Array) -> Array:
     """Shift left; 32 (or the width) and more give 0."""
     bits = a.dtype.itemsize * 8
-    shifted = a << np.minimum(count, np.uint32(bits - 1)).astype(a.dtype)
+    shifted: Array = a << np.minimum(count, np.uint32(bits - 1)).astype(a.dtype)
     return np.where(count >= bits, a.dtype.type(0), shifted)
 
 
@@ -191,7 +199,8 @@ def shr(a: Array, count: Array) -> Array:
     """Shift right, with the sign for signed types; counts beyond the width act like the width."""
     bits = a.dtype.itemsize * 8
     shifted = a >> np.minimum(count, np.uint32(bits - 1)).astype(a.dtype)
-    return shifted if a.dtype.kind == "i" else np.where(count >= bits, a.dtype.type(0), shifted)
+    out: Array = shifted if a.dtype.kind == "i" else np.where(count >= bits, a.dtype.type(0), shifted)
+    return out
 
 
 def funnel(low: Array, high: Array, count: Array, left: bool, clamp: bool) -> Array:
@@ -234,12 +243,14 @@ def brev(a: Array) -> Array:
     lanes = np.unpackbits(
         a.astype(a.dtype.newbyteorder("<")).view(np.uint8).reshape(-1, bits // 8), axis=1, bitorder="little"
     )
-    return np.packbits(lanes[:, ::-1], axis=1, bitorder="little").view(a.dtype).ravel()
+    out: Array = np.packbits(lanes[:, ::-1], axis=1, bitorder="little").view(a.dtype).ravel()
+    return out
 
 
 def popc(a: Array) -> Array:
     """Number of set bits, as uint32."""
-    return np.bitwise_count(a).astype(np.uint32)
+    out: Array = np.bitwise_count(a).astype(np.uint32)
+    return out
 
 
 def clz(a: Array) -> Array:
@@ -249,7 +260,8 @@ def clz(a: Array) -> Array:
     for step in (1, 2, 4, 8, 16, 32):
         if step < bits:
             filled = filled | (filled >> a.dtype.type(step))
-    return np.uint32(bits) - np.bitwise_count(filled).astype(np.uint32)
+    out: Array = np.uint32(bits) - np.bitwise_count(filled).astype(np.uint32)
+    return out
 
 
 def lop3(a: Array, b: Array, c: Array, table: int) -> Array:

@@ -1,7 +1,7 @@
 """cp.async: copies that are under way from global to shared memory, and the groups that threads wait for.
 
-A copy's data are read when it is issued and land when its thread waits, the latest that a GPU may take: who does not wait sees
-the old contents here, as now and then there. Until then its target counts as being written.
+A copy's data are read when it is issued and land when its thread waits, the latest that a GPU may take: who does
+not wait sees the old contents here, as now and then there. Until then its target counts as being written.
 """
 
 from __future__ import annotations
@@ -79,7 +79,9 @@ class Copies:
             self.group = self.group + (1 if mask is None else mask)
 
     def wait(self, mask: Mask, count: int) -> None:
-        """Land all copies of the lanes but those of their `count` newest groups; -1 lands even what is in no group yet."""
+        """Land all copies of the lanes but those of their `count` newest groups; -1 lands even what is in no group
+        yet.
+        """
         if mask is False:
             return
         lanes = self.machine.lanes_of(mask)

@@ -1,8 +1,9 @@
 """PTX to Python: each basic block becomes one generated function over NumPy arrays, one element a CUDA thread.
 
-A register is an array of its declared width, or of length 1 where all threads hold one value (NumPy broadcasts the rest).
-Arrays are never changed in place, so that one object always is one value. Inside a block every lane computes; only what
-leaves the block is merged with the lanes that were not in it. An instruction that no rule here covers is an error.
+A register is an array of its declared width, or of length 1 where all threads hold one value (NumPy broadcasts the
+rest). Arrays are never changed in place, so that one object always is one value. Inside a block every lane
+computes; only what leaves the block is merged with the lanes that were not in it. An instruction that no rule here
+covers is an error.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ import numpy as np
 
 from worklog.emulator import arithmetic
 from worklog.emulator.errors import UnsupportedInstruction
-from worklog.emulator.flow import EXITS, Flow, branch_target, defined, is_barrier, used
+from worklog.emulator.flow import EXITS, Flow, branch_target, defined, is_barrier
 from worklog.emulator.instructions import RULES
-from worklog.emulator.ptx import Imm, Instruction, Kernel, Mem, Operand, Reg, Special, Sym, Vec
+from worklog.emulator.memory_instructions import MEMORY_RULES
+from worklog.emulator.ptx import Imm, Instruction, Kernel, Mem, Operand, Reg, Special, Sym
 
 BlockFunction = Callable[[Any, list[Any], Any], int]
 
@@ -34,7 +36,7 @@ HINTS = {
     "tcgen05": "tensor-core instructions are not emulated: check this kernel on a GPU",
     "mbarrier": "asynchronous barriers are not emulated: use __syncthreads() and cp.async groups, or a GPU",
     "cp.async.bulk": "TMA copies are not emulated: use cp.async or plain loads, or a GPU",
-    "call": "calls of device functions are not emulated: let the compiler inline them (__forceinline__), and print nothing",
+    "call": "device functions are not emulated: let the compiler inline them (__forceinline__), print nothing",
     "tex": "textures are not emulated: read global memory",
     "ex2": "its bits are the hardware's own approximation, which the emulator will not guess",
     "lg2": "its bits are the hardware's own approximation, which the emulator will not guess",
@@ -73,7 +75,9 @@ def unsupported(instruction: Instruction, why: str = "") -> UnsupportedInstructi
 
 
 class Writer:
-    """Collects the statements of one block. Every value gets a fresh local name, which lets each die after its last use."""
+    """Collects the statements of one block. Every value gets a fresh local name, which lets each die after its last
+    use.
+    """
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -122,7 +126,9 @@ class Writer:
             return self.constant(operand.value, dtype)
         if isinstance(operand, Special):
             local = self.fresh(f"S.special({operand.name!r})")
-            return local if dtype == "u4" else self.fresh(f"{local}.astype({dtype!r})" if dtype[1:] != "4" else f"{local}.view({dtype!r})")
+            if dtype == "u4":
+                return local
+            return self.fresh(f"{local}.view({dtype!r})" if dtype[1:] == "4" else f"{local}.astype({dtype!r})")
         if isinstance(operand, Sym):
             if operand.name not in self.context.addresses:
                 raise unsupported(self.instruction, f"{operand.name} is neither a variable nor a register")
@@ -208,7 +214,9 @@ def _integer(value: int, dtype: str) -> Any:
 
 
 def generate(context: Context, index: int, merge: bool) -> BlockFunction:
-    """The function of one block: (machine, registers, mask) to the next block, or -1 where lanes parted, wait or are done."""
+    """The function of one block: (machine, registers, mask) to the next block, or -1 where lanes parted, wait or
+    are done.
+    """
     block = context.flow.blocks[index]
     writer = Writer(context)
     instructions = context.kernel.instructions[block.start : block.stop]
@@ -266,7 +274,8 @@ def _check_barrier(instruction: Instruction) -> None:
 
 def _emit(writer: Writer, instruction: Instruction) -> None:
     writer.instruction = instruction
-    rule = RULES.get(instruction.parts[0])
+    name = instruction.parts[0]
+    rule = RULES.get(name) or MEMORY_RULES.get(name)
     if rule is None:
         raise unsupported(instruction)
     writer.mask = "m"
@@ -287,7 +296,9 @@ def _emit(writer: Writer, instruction: Instruction) -> None:
 
 
 def _with_deletions(lines: list[str]) -> list[str]:
-    """Indent, and drop each local after its last use, so that a block of thousands of values keeps only the live ones."""
+    """Indent, and drop each local after its last use, so that a block of thousands of values keeps only the live
+    ones.
+    """
     last_use: dict[str, int] = {}
     for number, line in enumerate(lines):
         for name in re.findall(r"\bv\d+\b", line):
@@ -313,5 +324,3 @@ _GLOBALS: dict[str, Any] = {
     "merge": merge_lanes,
     **{name: getattr(arithmetic, name) for name in dir(arithmetic) if not name.startswith("_")},
 }
-
-__all__ = ["BlockFunction", "Context", "Vec", "Writer", "generate", "register_dtype", "unsupported", "used"]

@@ -1,4 +1,6 @@
-"""What a run cost, a source line and in all: requests, sectors, wavefronts, bank conflicts and instructions. Never a time."""
+"""What a run cost, a source line and in all: requests, sectors, wavefronts, bank conflicts and instructions. Never
+a time.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,10 @@ GLOBAL_KINDS = ("global_load", "global_store")
 
 @dataclass(frozen=True)
 class Access:
-    """One kind of access. requests: instructions a warp. sectors: 32-byte pieces of global memory. wavefronts: passes through
-    shared memory, conflicts of them more than the widths need. bytes: what the active threads asked for.
+    """One kind of access.
+
+    requests: instructions, one a warp. sectors: 32-byte pieces of global memory. wavefronts: passes through shared
+    memory, conflicts: those of them that the widths alone would not need. bytes: what the active threads asked for.
     """
 
     requests: int = 0
@@ -28,6 +32,10 @@ class Access:
     def __add__(self, other: Access) -> Access:
         return Access(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Access)))
 
+    def scaled(self, factor: int) -> Access:
+        """Every count times `factor`."""
+        return Access(*(factor * getattr(self, f.name) for f in fields(Access)))
+
     @property
     def sectors_per_request(self) -> float:
         """32 bytes each: 4 is a whole warp reading floats side by side, 32 one sector a lane. NaN without requests."""
@@ -38,8 +46,9 @@ class Access:
 class Counts:
     """All counts of a kernel or of one of its lines.
 
-    instructions: executed, one a warp, by class ("fma", "float", "integer", "load", "store", "control", "barrier", "other").
-    thread_fma: multiply-adds that threads did, two floating-point operations each. A cp.async is a global load.
+    instructions: executed, one a warp, by class: "fma", "float", "integer", "load", "store", "control", "barrier",
+    "other". thread_fma: multiply-adds that threads did, two floating-point operations each. A cp.async is a global
+    load.
     """
 
     global_load: Access = Access()
@@ -52,18 +61,18 @@ class Counts:
     thread_fma: int = 0
 
     def __add__(self, other: Counts) -> Counts:
-        accesses = [getattr(self, name) + getattr(other, name) for name in ACCESSES]
+        accesses = {name: getattr(self, name) + getattr(other, name) for name in ACCESSES}
         names = self.instructions.keys() | other.instructions.keys()
         merged = {name: self.instructions.get(name, 0) + other.instructions.get(name, 0) for name in sorted(names)}
-        return Counts(*accesses, merged, self.thread_fma + other.thread_fma)
+        return _counts(accesses, merged, self.thread_fma + other.thread_fma)
 
     def combined(self, factor: int, other: Counts, other_factor: int) -> Counts:
         """factor * self + other_factor * other: how predictions are put together."""
         return self._scaled(factor) + other._scaled(other_factor)
 
     def _scaled(self, factor: int) -> Counts:
-        accesses = [Access(*(factor * getattr(getattr(self, name), f.name) for f in fields(Access))) for name in ACCESSES]
-        return Counts(*accesses, {name: factor * n for name, n in self.instructions.items()}, factor * self.thread_fma)
+        accesses = {name: getattr(self, name).scaled(factor) for name in ACCESSES}
+        return _counts(accesses, {name: factor * n for name, n in self.instructions.items()}, factor * self.thread_fma)
 
     @property
     def global_requests(self) -> int:
@@ -82,6 +91,13 @@ class Counts:
 
 
 ACCESSES = ("global_load", "global_store", "shared_load", "shared_store", "local", "atomic")
+
+
+def _counts(accesses: Mapping[str, Access], instructions: Mapping[str, int], thread_fma: int) -> Counts:
+    loads, stores, shared_loads, shared_stores, local, atomic = (accesses[name] for name in ACCESSES)
+    return Counts(loads, stores, shared_loads, shared_stores, local, atomic, instructions, thread_fma)
+
+
 _CONTROL = ("bra", "ret", "exit")
 _INTEGER = ("and", "or", "xor", "not", "shl", "shr", "shf", "bfe", "bfi", "brev", "popc", "clz", "prmt", "lop3")
 
@@ -103,7 +119,9 @@ def instruction_class(instruction: Instruction) -> str:
     return "integer" if name in _INTEGER else "other"
 
 
-def tally(kernel: Kernel, blocks: Iterable[Block], executed: Iterable[tuple[int, int]], sites: Iterable[Site]) -> dict[int, Counts]:
+def tally(
+    kernel: Kernel, blocks: Iterable[Block], executed: Iterable[tuple[int, int]], sites: Iterable[Site]
+) -> dict[int, Counts]:
     """Counts by source line. executed: (warps, threads) that ran each block."""
     instructions: dict[int, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     fma: dict[int, int] = defaultdict(int)
@@ -114,17 +132,17 @@ def tally(kernel: Kernel, blocks: Iterable[Block], executed: Iterable[tuple[int,
             fma[instruction.line] += threads if kind == "fma" else 0
     accesses: dict[int, dict[str, Access]] = defaultdict(lambda: defaultdict(Access))
     for site in sites:
-        kind = _kind(site)
-        if kind:
+        field_name = _kind(site)
+        if field_name:
             cost = Access(site.requests, site.sectors, site.waves, site.conflicts, site.bytes)
-            accesses[site.line][kind] = accesses[site.line][kind] + cost
+            accesses[site.line][field_name] = accesses[site.line][field_name] + cost
         source = site.memo.get("source")
         if source is not None:
             cost = Access(source.requests, source.sectors, bytes=source.bytes)
             accesses[site.line]["global_load"] = accesses[site.line]["global_load"] + cost
     lines = sorted({line for line, kinds in instructions.items() if any(kinds.values())} | accesses.keys())
     return {
-        line: Counts(*(accesses[line][name] for name in ACCESSES), {k: n for k, n in sorted(instructions[line].items()) if n}, fma[line])
+        line: _counts(accesses[line], {k: n for k, n in sorted(instructions[line].items()) if n}, fma[line])
         for line in lines
     }
 

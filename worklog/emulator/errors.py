@@ -1,4 +1,6 @@
-"""What can go wrong before or while PTX is emulated. A kernel's own mistakes are findings, not errors (see findings)."""
+"""What can go wrong before or while PTX is emulated. A kernel's own mistakes are findings, not errors (see
+findings).
+"""
 
 from worklog.errors import LaunchFailed, OutOfMemory, WorklogError
 

@@ -1,4 +1,6 @@
-"""What a run of a kernel can be blamed for: one record per kind of mistake and place, with the first culprits and how many more."""
+"""What a run of a kernel can be blamed for: one record per kind of mistake and place, with the first culprits and
+how many more.
+"""
 
 from __future__ import annotations
 
@@ -55,8 +57,9 @@ class Place:
 class Finding:
     """One mistake at one place.
 
-    line: of the .cu file (0: unknown, compiled without -lineinfo); other_line: of the other access, or None. text: that source
-    line. block: (x, y, z) of the first culprit; threads: its threads' numbers in the block. count: how often it was seen.
+    line: of the .cu file (0: unknown, compiled without -lineinfo); other_line: of the other access, or None. text:
+    that source line. block: (x, y, z) of the first culprit; threads: its threads' numbers in the block. count: how
+    often it was seen.
     """
 
     kind: str

@@ -93,7 +93,9 @@ def reads(instruction: Instruction) -> tuple[Reg, ...]:
 
 
 def used(instruction: Instruction) -> tuple[Reg, ...]:
-    """Registers that must hold their values before it. Under a guard the old result stays in some lanes, so it counts too."""
+    """Registers that must hold their values before it. Under a guard the old result stays in some lanes, so it
+    counts too.
+    """
     return (*reads(instruction), *defined(instruction)) if instruction.guard else reads(instruction)
 
 
@@ -151,7 +153,9 @@ def _liveness(kernel: Kernel, blocks: tuple[Block, ...]) -> tuple[frozenset[str]
 
 
 def _provenance(kernel: Kernel) -> dict[int, Variable]:
-    """For shared accesses, the one array whose address went into the register; absent where there are none or several."""
+    """For shared accesses, the one array whose address went into the register; absent where there are none or
+    several.
+    """
     arrays = {v.name: v for v in kernel.variables if v.space == "shared"}
     bases: dict[str, set[str]] = defaultdict(set)
     carriers = ("mov", "add", "sub", "mad", "cvta", "cvt", "selp", "or", "xor")
@@ -185,7 +189,8 @@ def _bases(operand: Operand, arrays: dict[str, Variable], bases: dict[str, set[s
 
 
 def _merged_loads(kernel: Kernel, block: Block) -> Iterator[tuple[int, Group]]:
-    """ptxas joins 32-bit shared loads off one base that fill an aligned group of 16 bytes, unless a store or barrier parts them.
+    """ptxas joins 32-bit shared loads off one base that fill an aligned group of 16 bytes, unless a store or
+    barrier parts them.
 
     Whether the base itself is aligned is known only when the address is; who counts must check that.
     """

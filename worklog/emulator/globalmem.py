@@ -1,7 +1,8 @@
-"""Global, constant and local memory: buffers at made-up device addresses, far apart, so that a wrong index hits nothing.
+"""Global, constant and local memory: buffers at made-up device addresses, far apart, so that a wrong index hits
+nothing.
 
-A buffer without data stands for one of any size whose values do not matter: loads give zeros, stores vanish, and the traffic
-is counted all the same.
+A buffer without data stands for one of any size whose values do not matter: loads give zeros, stores vanish, and
+the traffic is counted all the same.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ ZERO_BYTES = np.zeros(1, np.uint64)
 
 @dataclass(frozen=True)
 class Buffer:
-    """Memory of a launch. name: for messages. base: its address. data: its bytes as uint8, or None. writable: by kernels."""
+    """Memory of a launch. name: for messages. base: its address. data: its bytes as uint8, or None. writable: by
+    kernels.
+    """
 
     name: str
     base: int
@@ -41,6 +44,24 @@ class Buffer:
         size = np.dtype(dtype).itemsize
         out: Array = self.data[: self.size // size * size].view(dtype)
         return out
+
+
+@dataclass(frozen=True)
+class _Cost:
+    """What a site's last access cost, and for which addresses: relative to the warp's first, and that one in its
+    sector.
+    """
+
+    mask: Mask
+    relative: Array
+    start: Array
+    requests: int
+    sectors: int
+    bytes: int
+
+    def fits(self, mask: Mask, relative: Array, start: Array) -> bool:
+        same = self.mask is mask and self.relative.shape == relative.shape
+        return same and bool((self.relative == relative).all()) and bool((self.start == start).all())
 
 
 class GlobalMemory:
@@ -67,8 +88,12 @@ class GlobalMemory:
             return None
         return self.buffers[number]
 
-    def locate(self, site: Site, base: Array, mask: Mask, width: int, offset: int, write: bool) -> list[tuple[Buffer, Array, Mask]]:
-        """Buffers that lanes access, with byte positions in them; usually one. Wrong lanes are reported and left out."""
+    def locate(
+        self, site: Site, base: Array, mask: Mask, width: int, offset: int, write: bool
+    ) -> list[tuple[Buffer, Array, Mask]]:
+        """Buffers that lanes access, with byte positions in them; usually one. Wrong lanes are reported and left
+        out.
+        """
         chosen = base if mask is None or len(base) == 1 else base[mask]
         low, high = int(chosen.min()) + offset, int(chosen.max()) + offset
         buffer = self.find(low)
@@ -80,14 +105,21 @@ class GlobalMemory:
                 return [(buffer, position.view(np.int64), mask)]
         return self._locate_each(site, base, mask, width, offset, write)
 
-    def _locate_each(self, site: Site, base: Array, mask: Mask, width: int, offset: int, write: bool) -> list[tuple[Buffer, Array, Mask]]:
+    def _locate_each(
+        self, site: Site, base: Array, mask: Mask, width: int, offset: int, write: bool
+    ) -> list[tuple[Buffer, Array, Mask]]:
         lanes = len(self.blocks) * self.place.lanes
         address = np.broadcast_to(base.view(np.int64), (lanes,)) + offset
         active = np.ones(lanes, bool) if mask is None else mask
         crooked = active & (address % width != 0)
         if crooked.any():
             lane = int(crooked.argmax())
-            self._report("misaligned", site, crooked, f"{width} bytes at {self._name(int(address[lane]))}: not a multiple of {width}")
+            self._report(
+                "misaligned",
+                site,
+                crooked,
+                f"accesses {width} bytes at {self._name(int(address[lane]))}: no multiple of {width}",
+            )
         left = active & ~crooked
         out: list[tuple[Buffer, Array, Mask]] = []
         for buffer in self.buffers:
@@ -95,13 +127,15 @@ class GlobalMemory:
             if inside.any():
                 left = left & ~inside
                 if write and not buffer.writable:
-                    self._report("read-only", site, inside, f"a store to {buffer.name}")
+                    self._report("read-only", site, inside, f"writes to {buffer.name}")
                 else:
                     out.append((buffer, np.where(inside, address - buffer.base, 0), inside))
         if left.any():
             lane = int(left.argmax())
             verb = "writes" if write else "reads"
-            self._report("global-out-of-bounds", site, left, f"{verb} {width} bytes at {self._name(int(address[lane]))}")
+            self._report(
+                "global-out-of-bounds", site, left, f"{verb} {width} bytes at {self._name(int(address[lane]))}"
+            )
         return out
 
     def _name(self, address: int) -> str:
@@ -122,8 +156,8 @@ class GlobalMemory:
         same = np.flatnonzero(lanes[first // self.place.lanes * self.place.lanes :][: self.place.lanes])
         where = self.place.block_at(block)
         thread = first % self.place.lanes
-        message = f"thread {thread} of block {where} {what}" if what.startswith(("reads", "writes")) else f"thread {thread} of block {where}: {what}"
-        self.recorder.add(kind, site.line, message, where, same[:32], count=int(lanes.sum()))
+        message = f"thread {thread} of block {where} {what}"
+        self.recorder.add(kind, site.line, message, where, same[:32].tolist(), count=int(lanes.sum()))
 
     def load(self, site: Site, base: Array, mask: Mask) -> tuple[Array, ...]:
         """site.count arrays of site.dtype; zeros where the lane is not in the mask or its address is wrong."""
@@ -188,8 +222,8 @@ class GlobalMemory:
     def count(self, site: Site, base: Array, mask: Mask, offset: int, width: int) -> None:
         """Add the access to the site's requests, sectors and bytes.
 
-        The cost depends on the addresses relative to the warp's first and on that one's place in its sector. In a loop both
-        tend to stay what they were, so the last answer is kept with what it was for.
+        The cost depends on the addresses relative to the warp's first and on that one's place in its sector. In a
+        loop both tend to stay what they were, so the last answer is kept with what it was for.
         """
         lanes = len(self.blocks) * self.place.lanes
         if len(base) == 1:
@@ -197,16 +231,15 @@ class GlobalMemory:
         warps = base.reshape(-1, WARP)
         relative = warps - warps[:, :1]
         start = (warps[:, 0] + np.uint64(offset % 2**64)) & np.uint64(31)
-        memo = site.memo.get("traffic")
-        known = memo is not None and memo[0] is mask and memo[1].shape == relative.shape
-        if not (known and (memo[1] == relative).all() and (memo[2] == start).all()):
+        memo: _Cost | None = site.memo.get("traffic")
+        if memo is None or not memo.fits(mask, relative, start):
             active = np.ones((lanes // WARP, WARP), bool) if mask is None else mask.reshape(-1, WARP)
             requests, touched = sectors((warps + np.uint64(offset % 2**64)).view(np.int64), active, width)
-            memo = (mask, relative, start, requests, touched, int(active.sum()) * width)
+            memo = _Cost(mask, relative, start, requests, touched, int(active.sum()) * width)
             site.memo["traffic"] = memo
-        site.requests += memo[3]
-        site.sectors += memo[4]
-        site.bytes += memo[5]
+        site.requests += memo.requests
+        site.sectors += memo.sectors
+        site.bytes += memo.bytes
 
 
 class LocalMemory:
@@ -231,8 +264,11 @@ class LocalMemory:
             lane = int(bad.argmax())
             where = self.place.block_at(self.blocks[lane // self.place.lanes])
             kind = "misaligned" if address[lane] % site.width else "local-out-of-bounds"
-            message = f"thread {lane % self.place.lanes} of block {where}: byte {address[lane]} of {self.size} bytes of local memory"
-            self.recorder.add(kind, site.line, message, where, [lane % self.place.lanes], count=int(bad.sum()))
+            thread = lane % self.place.lanes
+            message = (
+                f"thread {thread} of block {where} accesses byte {address[lane]} of {self.size} bytes of local memory"
+            )
+            self.recorder.add(kind, site.line, message, where, [thread], count=int(bad.sum()))
         good = active & ~bad
         return (np.where(good, address, 0) + np.arange(lanes) * self.size) // site.size, good
 

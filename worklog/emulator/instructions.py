@@ -1,7 +1,7 @@
-"""One rule for each PTX instruction that is covered: how it becomes an expression over NumPy arrays.
+"""One rule for each PTX instruction that computes: how it becomes an expression over NumPy arrays.
 
-A rule gets the writer and the instruction, and returns False for a form (modifier, type, rounding) that it does not cover,
-which becomes an error that names the instruction.
+A rule gets the writer and the instruction, and returns False for a form (modifier, type, rounding) that it does not
+cover, which becomes an error that names the instruction.
 """
 
 from __future__ import annotations
@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from worklog.emulator.ptx import Imm, Instruction, Mem, Reg, Vec
+from worklog.emulator.ptx import Imm, Instruction, Vec
 
 if TYPE_CHECKING:
     from worklog.emulator.codegen import Writer
 
 Rule = Callable[["Writer", Instruction], bool]
 
-DTYPE = {"b16": "u2", "u16": "u2", "s16": "i2", "b32": "u4", "u32": "u4", "s32": "i4", "b64": "u8", "u64": "u8", "s64": "i8",
-         "f32": "f4", "f64": "f8", "pred": "?", "b8": "u1", "u8": "u1", "s8": "i1"}  # fmt: skip
+DTYPE = {
+    "pred": "?", "b8": "u1", "u8": "u1", "s8": "i1", "b16": "u2", "u16": "u2", "s16": "i2",
+    "b32": "u4", "u32": "u4", "s32": "i4", "f32": "f4", "b64": "u8", "u64": "u8", "s64": "i8", "f64": "f8",
+}  # fmt: skip
 INTEGERS = ("u16", "s16", "u32", "s32", "u64", "s64")
 FLOATS = ("f32", "f64")
 WIDER = {"u16": "u4", "s16": "i4", "u32": "u8", "s32": "i8"}
@@ -91,7 +93,8 @@ def _fma(w: Writer, i: Instruction) -> bool:
     if type_ == "f64":
         return _float_result(w, i, f"fma_f64({', '.join(_arguments(w, i, type_))})", type_)
     if not w.context.exact:
-        return _float_result(w, i, f"fma_fast_f32({', '.join(_float_source(w, i, k, type_) for k in (1, 2, 3))})", type_)
+        singles = [_float_source(w, i, k, type_) for k in (1, 2, 3)]
+        return _float_result(w, i, f"fma_fast_f32({', '.join(singles)})", type_)
     if "ftz" in i.parts:
         doubles = [f"{_float_source(w, i, k, type_)}.astype('f8')" for k in (1, 2, 3)]
     else:
@@ -202,7 +205,8 @@ def _bits(w: Writer, i: Instruction) -> bool:
     return name != "prmt" or type_ == "b32"
 
 
-_COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "lo": "<", "ls": "<=", "hi": ">", "hs": ">="}
+_COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+            "lo": "<", "ls": "<=", "hi": ">", "hs": ">="}  # fmt: skip
 _UNORDERED = {"equ": "==", "neu": "!=", "ltu": "<", "leu": "<=", "gtu": ">", "geu": ">="}
 _COMBINE = {"and": "&", "or": "|", "xor": "^"}
 
@@ -224,7 +228,7 @@ def _setp(w: Writer, i: Instruction) -> bool:
     other = w.source(third, "pred") if combine else ""
     for target, value in zip(targets, (test, f"~{test}"), strict=False):
         if target is not None:
-            w.result(target, f"({value}) {_COMBINE[combine[0]]} {other}" if combine else value, "?")  # type: ignore[arg-type]
+            w.result(target, f"({value}) {_COMBINE[combine[0]]} {other}" if combine else value, "?")
     return True
 
 
@@ -280,7 +284,8 @@ def _unpack(w: Writer, i: Instruction, target: Vec, type_: str) -> bool:
     whole = w.source(i.operands[1], type_)
     for k, item in enumerate(target.items):
         if item is not None:
-            w.result(item, f"({whole} >> {w.constant(k * part, DTYPE[type_])}).astype({DTYPE[f'b{part}']!r})", DTYPE[f"b{part}"])
+            narrow = DTYPE[f"b{part}"]
+            w.result(item, f"({whole} >> {w.constant(k * part, DTYPE[type_])}).astype({narrow!r})", narrow)
     return True
 
 
@@ -320,7 +325,9 @@ def _to_float(a: str, source: str, to: str, how: str) -> str:
 
 
 def _cvta(w: Writer, i: Instruction) -> bool:
-    """Shared and local memory have windows in the generic address space; global and const addresses are generic already."""
+    """Shared and local memory have windows in the generic address space; global and const addresses are generic
+    already.
+    """
     space = next((part for part in ("shared", "local", "global", "const", "param") if part in i.parts), "")
     if i.parts[-1] != "u64" or not space:
         return False
@@ -330,152 +337,26 @@ def _cvta(w: Writer, i: Instruction) -> bool:
     return True
 
 
-_QUALIFIERS = {"weak", "relaxed", "volatile", "cta", "gpu", "sys", "nc", "ca", "cg", "cs", "lu", "cv", "wb", "wt", "acquire", "release",
-               "L1::evict_normal", "L1::evict_last", "L1::evict_first", "L1::no_allocate", "L1::evict_unchanged",
-               "L2::128B", "L2::64B", "L2::256B", "L2::evict_last", "L2::evict_first", "shared::cta", "unified"}  # fmt: skip
-SPACES = ("global", "shared", "local", "param", "const", "shared::cta")
-
-
-def _modifiers_known(i: Instruction, further: tuple[str, ...] = ()) -> bool:
-    text = i.op.split(".")[1:-1]
-    return all(part in _QUALIFIERS or part in SPACES or part in further for part in text)
-
-
-def _ld(w: Writer, i: Instruction) -> bool:
-    type_ = i.parts[-1]
-    if not _modifiers_known(i, ("v2", "v4")) or len(i.operands) != 2:
-        return False
-    base, _ = w.address(i.operands[1]) if "param" not in i.parts else ("", 0)
-    if "param" in i.parts:
-        address = i.operands[1]
-        if not isinstance(address, Mem) or isinstance(address.base, Reg):
-            return False
-        name = address.base.name if address.base else ""
-        w.result(i.operands[0], f"S.param({name!r}, {address.offset}, {DTYPE[type_]!r})", DTYPE[type_])
-        return True
-    if isinstance(i.operands[0], Vec):
-        locals_ = [f"x{i.pc}_{k}" for k in range(len(i.operands[0].items))]
-        w.statement(f"{', '.join(locals_)} = S.load({w.site()}, {base}, {w.mask})")
-        for item, local in zip(i.operands[0].items, locals_, strict=True):
-            if item is not None:
-                w.result(item, local, DTYPE[type_])
-        w.statement(f"del {', '.join(locals_)}")
-        return True
-    w.result(i.operands[0], f"S.load({w.site()}, {base}, {w.mask})[0]", DTYPE[type_])
-    return True
-
-
-def _st(w: Writer, i: Instruction) -> bool:
-    type_ = i.parts[-1]
-    if not _modifiers_known(i, ("v2", "v4")) or "const" in i.parts or "param" in i.parts:
-        return False
-    base, _ = w.address(i.operands[0])
-    values = i.operands[1].items if isinstance(i.operands[1], Vec) else (i.operands[1],)
-    sources = [w.source(value, type_) for value in values]  # type: ignore[arg-type]
-    w.statement(f"S.store({w.site()}, {base}, {w.mask}, ({', '.join(sources)},))")
-    return True
-
-
-_ATOMICS = {"add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec"}
-
-
-def _atom(w: Writer, i: Instruction) -> bool:
-    """atom and red: one lane after the other, in lane order, which is one of the orders that a GPU may take."""
-    type_ = i.parts[-1]
-    operations = [part for part in i.parts if part in _ATOMICS]
-    if not _modifiers_known(i, (*_ATOMICS, "acq_rel")) or len(operations) != 1 or type_ not in ("u32", "s32", "b32", "u64", "s64", "b64", *FLOATS):
-        return False
-    result = i.parts[0] == "atom"
-    base, _ = w.address(i.operands[int(result)])
-    values = [w.source(operand, type_) for operand in i.operands[1 + int(result) :]]
-    call = f"S.atomic({w.site()}, {base}, {w.mask}, {operations[0]!r}, ({', '.join(values)},))"
-    if result:
-        w.result(i.operands[0], call, DTYPE[type_])
-    else:
-        w.statement(call)
-    return True
-
-
-def _cp(w: Writer, i: Instruction) -> bool:
-    """cp.async with its groups; the copy lands when it is waited for."""
-    if i.parts[1] != "async" or "bulk" in i.parts or "mbarrier" in i.parts:
-        return False
-    if "commit_group" in i.parts:
-        w.statement(f"S.commit({w.mask})")
-    elif "wait_all" in i.parts:
-        w.statement(f"S.wait({w.mask}, -1)")
-    elif "wait_group" in i.parts:
-        count = i.operands[0]
-        if not isinstance(count, Imm):
-            return False
-        w.statement(f"S.wait({w.mask}, {int(count.value)})")
-    else:
-        if not all(part in ("async", "ca", "cg", "shared", "shared::cta", "global") or part.startswith("L2::") for part in i.op.split(".")[1:]):
-            return False
-        target, _ = w.address(i.operands[0])
-        source, offset = w.address(i.operands[1])
-        given = len(i.operands) > 3
-        if given and isinstance(i.operands[3], Reg) and i.operands[3].type == "pred":
-            return False
-        size = w.source(i.operands[3], "u32") if given else "None"
-        w.statement(f"S.copy({w.site()}, {target}, {source}, {offset}, {size}, {w.mask})")
-    return True
-
-
-def _shfl(w: Writer, i: Instruction) -> bool:
-    if len(i.parts) != 4 or i.parts[1] != "sync" or i.parts[2] not in ("up", "down", "bfly", "idx") or i.parts[3] != "b32":
-        return False
-    targets = i.operands[0].items if isinstance(i.operands[0], Vec) else (i.operands[0], None)
-    a, b, c, members = (w.source(operand, "b32") for operand in i.operands[1:5])
-    value, valid = f"x{i.pc}_0", f"x{i.pc}_1"
-    w.statement(f"{value}, {valid} = S.shuffle({i.pc}, {i.parts[2]!r}, {a}, {b}, {c}, {members}, {w.mask})")
-    for target, local, dtype in zip(targets, (value, valid), ("u4", "?"), strict=True):
-        if target is not None:
-            w.result(target, local, dtype)  # type: ignore[arg-type]
-    return True
-
-
-def _vote(w: Writer, i: Instruction) -> bool:
-    if len(i.parts) != 4 or i.parts[1] != "sync" or i.parts[2] not in ("any", "all", "uni", "ballot"):
-        return False
-    p, members = w.source(i.operands[1], "pred"), w.source(i.operands[2], "b32")
-    w.result(i.operands[0], f"S.vote({i.pc}, {i.parts[2]!r}, {p}, {members}, {w.mask})", "u4" if i.parts[2] == "ballot" else "?")
-    return True
-
-
-def _redux(w: Writer, i: Instruction) -> bool:
-    if len(i.parts) != 4 or i.parts[1] != "sync" or i.parts[2] not in ("add", "min", "max", "and", "or", "xor") or i.parts[3] not in ("u32", "s32", "b32"):
-        return False
-    a, members = w.source(i.operands[1], i.parts[3]), w.source(i.operands[2], "b32")
-    w.result(i.operands[0], f"S.reduce({i.pc}, {i.parts[2]!r}, {a}, {members}, {w.mask})", DTYPE[i.parts[3]])
-    return True
-
-
-def _activemask(w: Writer, i: Instruction) -> bool:
-    w.result(i.operands[0], f"S.active({w.mask})", "u4")
-    return i.parts == ("activemask", "b32")
-
-
-def _warp_barrier(w: Writer, i: Instruction) -> bool:
-    """bar.warp.sync; the block barriers end a block and are emitted there."""
-    if i.parts != ("bar", "warp", "sync"):
-        return False
-    w.statement(f"S.warp_barrier({i.pc}, {w.source(i.operands[0], 'b32')}, {w.mask})")
-    return True
-
-
-def _nothing(w: Writer, i: Instruction) -> bool:
-    """Fences order memory between threads, which lockstep lanes do not need; prefetches change no value."""
-    return i.parts[0] != "fence" or "proxy" not in i.parts
-
-
 RULES: dict[str, Rule] = {
-    "add": _add_sub_mul("+"), "sub": _add_sub_mul("-"), "mul": _add_sub_mul("*"), "mad": _mad, "fma": _fma,
-    "div": _div, "rem": _div, "rcp": _rcp_sqrt, "sqrt": _rcp_sqrt, "min": _min_max, "max": _min_max, "abs": _abs_neg, "neg": _abs_neg,
-    "and": _logic("&"), "or": _logic("|"), "xor": _logic("^"), "not": _logic("~"), "shl": _shift, "shr": _shift, "shf": _funnel,
-    "bfe": _bits, "bfi": _bits, "brev": _bits, "popc": _bits, "clz": _bits, "prmt": _bits, "lop3": _bits,
-    "setp": _setp, "selp": _selp, "mov": _mov, "cvt": _cvt, "cvta": _cvta,
-    "ld": _ld, "st": _st, "atom": _atom, "red": _atom, "cp": _cp,
-    "shfl": _shfl, "vote": _vote, "redux": _redux, "activemask": _activemask, "bar": _warp_barrier,
-    "membar": _nothing, "fence": _nothing, "prefetch": _nothing,
-}  # fmt: skip
+    "add": _add_sub_mul("+"),
+    "sub": _add_sub_mul("-"),
+    "mul": _add_sub_mul("*"),
+    "mad": _mad,
+    "fma": _fma,
+    **dict.fromkeys(("div", "rem"), _div),
+    **dict.fromkeys(("rcp", "sqrt"), _rcp_sqrt),
+    **dict.fromkeys(("min", "max"), _min_max),
+    **dict.fromkeys(("abs", "neg"), _abs_neg),
+    "and": _logic("&"),
+    "or": _logic("|"),
+    "xor": _logic("^"),
+    "not": _logic("~"),
+    **dict.fromkeys(("shl", "shr"), _shift),
+    "shf": _funnel,
+    **dict.fromkeys(("bfe", "bfi", "brev", "popc", "clz", "prmt", "lop3"), _bits),
+    "setp": _setp,
+    "selp": _selp,
+    "mov": _mov,
+    "cvt": _cvt,
+    "cvta": _cvta,
+}

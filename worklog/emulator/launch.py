@@ -43,7 +43,11 @@ class Pointer:
 
 @dataclass(frozen=True)
 class Result:
-    """What a launch did. findings: mistakes of the kernel, by line. lines: counts by source line (0: unknown); empty without count."""
+    """What a launch did.
+
+    findings: mistakes of the kernel, by line. lines: counts by source line (0: unknown), empty if they were not
+    asked for.
+    """
 
     kernel: str
     arch: str
@@ -95,13 +99,14 @@ def launch(
 ) -> Result:
     """Run the kernel on grid x block threads; array arguments are changed in place.
 
-    arguments: numbers, contiguous NumPy arrays or Pointers, in the signature's order. shared_bytes: dynamic shared memory.
-    races: look for races, missing waits and unwritten shared memory. count: count traffic. exact: multiply-add with one rounding
-    (False: two, faster). values: False runs addresses and control alone, loads give zeros. only_blocks: numbers of blocks to run.
-    source: the .cu text, for messages. budget: instructions that a thread may run. lanes: threads that run side by side, at least.
+    arguments: numbers, contiguous NumPy arrays or Pointers, in the signature's order. shared_bytes: dynamic shared
+    memory. races: look for races, missing waits and unwritten shared memory. count: count traffic. exact:
+    multiply-add with one rounding (False: two, a little faster). values: False runs addresses and control alone,
+    and loads give zeros. only_blocks: numbers of the blocks to run. source: the .cu text, for messages. budget:
+    instructions that a thread may run. lanes: threads that run side by side, at least one block's.
 
-    Addresses out of bounds and their like are findings in the result; loads from there give zeros and stores do nothing.
-    Raises BadLaunch, BudgetExceeded, TooLarge, UnsupportedInstruction.
+    Addresses out of bounds and their like are findings in the result; loads from there give zeros and stores do
+    nothing. Raises BadLaunch, BudgetExceeded, TooLarge, UnsupportedInstruction.
     """
     place = Place(_three(grid, "grid"), _three((block,) if isinstance(block, int) else block, "block"))
     _check_block(kernel, place)
@@ -125,7 +130,9 @@ def launch(
                 raise PtxError(f"{variable.name} moved")
     grain = min((site.size for site in sites.values() if site.space in ("shared", "generic")), default=4)
     shared = SharedMemory(recorder, place, static, min(grain, 4), counting=count, values=values, races=races)
-    machine = Machine(program, place, memory, shared, LocalMemory(recorder, place, local), params, recorder, budget, shared_bytes)
+    machine = Machine(
+        program, place, memory, shared, LocalMemory(recorder, place, local), params, recorder, budget, shared_bytes
+    )
     for start in range(0, len(numbers), together):
         machine.run(numbers[start : start + together])
     shared.settle()
@@ -145,7 +152,10 @@ def _three(size: Sequence[int], what: str) -> tuple[int, int, int]:
 def _check_block(kernel: Kernel, place: Place) -> None:
     limit = min(kernel.max_threads or MAX_THREADS, MAX_THREADS)
     if place.threads > limit:
-        raise BadLaunch(f"{place.threads} threads a block are more than {kernel.name} takes ({limit}): its __launch_bounds__, or the GPU's limit")
+        raise BadLaunch(
+            f"{place.threads} threads a block are more than {kernel.name} takes: "
+            f"its __launch_bounds__ or the GPU allow {limit}"
+        )
 
 
 @lru_cache(maxsize=64)
@@ -202,10 +212,11 @@ def _check_memory(program: Program, lanes: int, further: int) -> None:
     """Refuse before allocating: registers that live across blocks, values inside one, and memories of the batch."""
     live = max((len(names) for names in program.context.flow.live_out), default=0)
     need = lanes * (2 * live + 64) * 8 + 3 * further
-    free = _free_memory()
+    free, kernel = _free_memory(), program.context.kernel.name
     if free is not None and need > free:
         raise TooLarge(
-            f"{program.context.kernel.name} would need about {need / 2**20:.0f} MiB, {free / 2**20:.0f} MiB are free: run fewer lanes at a time"
+            f"{kernel} would need about {need / 2**20:.0f} MiB, and {free / 2**20:.0f} MiB are free: "
+            "run fewer lanes at a time"
         )
 
 
@@ -254,10 +265,10 @@ def _bind_64(param: Param, number: int, value: Any, memory: GlobalMemory) -> byt
 def _scalar(param: Param, number: int, value: Any) -> bytes:
     kind = {"u": "u", "b": "u", "s": "i", "f": "f"}[param.type[0]]
     if kind == "f":
-        return np.array(value, f"f{param.size}").tobytes()
+        return bytes(np.array(value, f"f{param.size}").tobytes())
     if not isinstance(value, int | np.integer):
         raise BadLaunch(f"argument {number} is a whole number (.{param.type}), got {type(value).__name__}")
     bits = 8 * param.size
-    if not -(2 ** (bits - 1)) <= int(value) < 2**bits:
+    if not -(1 << bits - 1) <= int(value) < 1 << bits:
         raise BadLaunch(f"argument {number}: {value} does not fit {bits} bits")
-    return (int(value) & (2**bits - 1)).to_bytes(param.size, "little")
+    return (int(value) & ((1 << bits) - 1)).to_bytes(param.size, "little")

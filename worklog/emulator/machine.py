@@ -1,7 +1,7 @@
 """Runs one batch of blocks: which lanes are where, who waits at a barrier, what is loaded and stored for them.
 
-Lanes that took different ways are run lowest block first, so that those behind catch up and meet the others again where the
-ways join. A lane that left the kernel stays in the arrays and is masked out of everything.
+Lanes that took different ways are run lowest block first, so that those behind catch up and meet the others again
+where the ways join. A lane that left the kernel stays in the arrays and is masked out of everything.
 """
 
 from __future__ import annotations
@@ -158,10 +158,10 @@ class Machine:
         lane = int(lanes.argmax())
         where = self.place.block_at(int(self.block_numbers[lane // self.place.lanes]))
         lines = [self.lines[pc] for pc in range(block.start, block.stop) if self.lines[pc]]
-        at = f"near line {lines[-1]}" + (f" ({self.recorder.text(lines[-1])})" if self.recorder.text(lines[-1]) else "") if lines else ""
+        at = f"near line {lines[-1]}: {self.recorder.text(lines[-1])}" if lines else f"near instruction {block.stop}"
         raise BudgetExceeded(
-            f"thread {lane % self.place.lanes} of block {where} ran more than {self.budget} instructions and is {at}: "
-            "most likely a loop that does not end; raise the budget if it should be that long"
+            f"thread {lane % self.place.lanes} of block {where} ran more than {self.budget} instructions "
+            f"and is {at}\nMost likely a loop that does not end; raise the budget if it should be that long"
         )
 
     def push(self, number: int, lanes: Array) -> None:
@@ -260,8 +260,8 @@ class Machine:
         (first, first_pc), (second, second_pc) = here[0], next(entry for entry in here if entry[1] != here[0][1])
         where = self.place.block_at(int(self.block_numbers[block]))
         message = (
-            f"{int(first.sum())} threads of block {where} wait at line {self.lines[first_pc]} while {int(second.sum())} wait at line "
-            f"{self.lines[second_pc]}: all threads of a block must reach the same __syncthreads()"
+            f"{int(first.sum())} threads of block {where} wait at line {self.lines[first_pc]} while "
+            f"{int(second.sum())} wait at line {self.lines[second_pc]}: all must reach the same __syncthreads()"
         )
         threads = (int(first.argmax()), int(second.argmax()))
         self.recorder.add("divergent-barrier", self.lines[first_pc], message, where, threads, self.lines[second_pc])
@@ -270,14 +270,20 @@ class Machine:
         """Threads that left before a barrier which others of their block reach."""
         if self._census(self.live)[1] == self._census(self.started)[1]:
             return
-        blocks = lanes.reshape(-1, self.place.lanes).any(axis=1)
-        gone = (self.started & ~self.live).reshape(-1, self.place.lanes) & blocks[:, None]
-        if gone.any():
-            block = int(gone.any(axis=1).argmax())
+        blocks = np.flatnonzero(lanes.reshape(-1, self.place.lanes).any(axis=1))
+        gone = (self.started & ~self.live).reshape(-1, self.place.lanes)
+        touched = [int(block) for block in blocks if gone[block].any()]
+        if touched:
+            block = touched[0]
             where = self.place.block_at(int(self.block_numbers[block]))
             count, thread = int(gone[block].sum()), int(gone[block].argmax())
-            message = f"{count} of {self.place.threads} threads of block {where} have left the kernel before this barrier, thread {thread} the first"
-            self.recorder.add("barrier-after-exit", self.lines[pc], message, where, np.flatnonzero(gone[block])[:32])
+            message = (
+                f"{count} of {self.place.threads} threads of block {where}, thread {thread} the first, "
+                "have left the kernel before this barrier"
+            )
+            self.recorder.add(
+                "barrier-after-exit", self.lines[pc], message, where, np.flatnonzero(gone[block])[:32].tolist()
+            )
 
     # What generated code calls: values.
 
@@ -297,7 +303,8 @@ class Machine:
                 return np.array([(self.place.block if base == "%ntid" else self.place.grid)[k]], np.uint32)
             sizes, numbers = (self.place.block, lane) if base == "%tid" else (self.place.grid, blocks)
             value = numbers // int(np.prod(sizes[:k], dtype=np.int64)) % sizes[k]
-            return value[:1].astype(np.uint32) if sizes[k] == 1 or (value == value[0]).all() else value.astype(np.uint32)
+            uniform = bool((value == value[0]).all())
+            return (value[:1] if uniform else value).astype(np.uint32)
         one = np.uint64(1)
         bit = one << (lane % 32).astype(np.uint64)
         values: dict[str, Callable[[], Any]] = {
@@ -366,7 +373,8 @@ class Machine:
 
         def apply(elements: Array, index: int, lane: int) -> None:
             old[lane] = elements[index]
-            elements[index] = combine(elements[index : index + 1], *(operand[lane : lane + 1] for operand in operands))[0]
+            values = [operand[lane : lane + 1] for operand in operands]
+            elements[index] = combine(elements[index : index + 1], *values)[0]
 
         if not isinstance(memory, GlobalMemory | SharedMemory):
             raise UnsupportedInstruction(f"line {site.line}: {site.text}: atomics on local memory")
@@ -399,10 +407,13 @@ class Machine:
             self.recorder.add("divergent-warp", self.lines[pc], message, where, [thread], count=int(lacking.sum()))
         return lanes
 
-    def shuffle(self, pc: int, mode: str, a: Array, b: Array, c: Array, members: Array, mask: Mask) -> tuple[Array, Array]:
+    def shuffle(
+        self, pc: int, mode: str, a: Array, b: Array, c: Array, members: Array, mask: Mask
+    ) -> tuple[Array, Array]:
         """shfl.sync: value and whether its source lane was in range."""
         lanes = self._members(pc, members, mask)
-        return warp.shuffle(mode, *(np.broadcast_to(x, (self.lanes,)) for x in (a, b, c)), lanes)
+        a, b, c = (np.broadcast_to(x, (self.lanes,)) for x in (a, b, c))
+        return warp.shuffle(mode, a, b, c, lanes)
 
     def vote(self, pc: int, mode: str, predicate: Array, members: Array, mask: Mask) -> Array:
         """vote.sync."""

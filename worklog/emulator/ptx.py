@@ -1,7 +1,7 @@
 """PTX text to records: kernels, their variables, and instructions with the source line that each came from.
 
-Reads what NVRTC, nvcc and inline assembly write for kernels like ours. It does not judge instructions (codegen does); text
-that it cannot read is an error, never skipped.
+Reads what NVRTC, nvcc and inline assembly write for kernels like ours. It does not judge instructions (codegen
+does); text that it cannot read is an error, never skipped.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ class Reg:
 
 @dataclass(frozen=True)
 class Imm:
-    """A literal. value: an integer as written, or the number that a 0f or 0d literal encodes; kind: "int", "f32", "f64"."""
+    """A literal. value: an integer as written, or the number that a 0f or 0d literal encodes; kind: "int", "f32",
+    "f64".
+    """
 
     value: int | float
     bits: int
@@ -282,7 +284,8 @@ class _Body:
         if self.main_file is None:
             self.main_file = places[0][0]
         own = [number for file, number in places if file == self.main_file]
-        # Line 0 is the compiler's way to say that an instruction belongs to no line; the line before it is the best there is.
+        # Line 0 is the compiler's way to say that an instruction belongs to no line; the line before it is the best
+        # there is.
         if own and own[0]:
             self.line = own[0]
 

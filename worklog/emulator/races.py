@@ -1,7 +1,8 @@
-"""Finds two threads that use one piece of shared memory, one of them writing, with nothing between them that orders the two.
+"""Finds two threads that use one piece of shared memory, one of them writing, with nothing between them that orders
+the two.
 
-Between two barriers the accesses of a block are only noted. At the barrier they are compared; an interval that has the same
-accesses at the same addresses as one before (the next turn of a loop) is known to be as clean as that one.
+Between two barriers the accesses of a block are only noted. At the barrier they are compared; an interval that has
+the same accesses at the same addresses as one before (the next turn of a loop) is known to be as clean as that one.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ KEPT_INTERVALS = 4096
 
 @dataclass(frozen=True)
 class Access:
-    """One noted access: cells of its lanes (bytes of the batch's memory), how often each lane's warp had synchronised before it."""
+    """One noted access: cells of its lanes (bytes of the batch's memory), how often each lane's warp had
+    synchronised before it.
+    """
 
     visit: Visit
     mask: Array | None
@@ -33,7 +36,9 @@ class Access:
 
 
 class Interval:
-    """Accesses since the last barrier. Entries of the log are visits, or (visit, epoch, mask) where more must be known."""
+    """Accesses since the last barrier. Entries of the log are visits, or (visit, epoch, mask) where more must be
+    known.
+    """
 
     def __init__(self, recorder: Recorder, place: Place, grain: int) -> None:
         self.recorder, self.place, self.grain = recorder, place, grain
@@ -63,7 +68,9 @@ class Interval:
         self.log = [entry if isinstance(entry, tuple) else (entry, self.epoch, None) for entry in self.log]
 
     def close(self, memory_size: int, lanes: Array | None, carried: Sequence[Visit]) -> None:
-        """A barrier of all blocks (lanes None) or of those with these lanes. carried: writes of copies that are still in flight."""
+        """A barrier of all blocks (lanes None) or of those with these lanes. carried: writes of copies that are
+        still in flight.
+        """
         if self.epoch is not None or lanes is not None:
             self._stamp()
         log, rest = self.log, []
@@ -198,8 +205,8 @@ class Interval:
             message = f"threads {one} and {two} of block {block} write different values to {where} with one store"
         else:
             message = (
-                f"thread {one} of block {block} {verbs[0]} (line {first.site.line}) and thread {two} {verbs[1]} (line {second.site.line}) "
-                f"{where}, with no {fix} between them"
+                f"thread {one} of block {block} {verbs[0]} (line {first.site.line}) and thread {two} {verbs[1]} "
+                f"(line {second.site.line}) {where}, with no {fix} between them"
             )
         key = ("missing-wait", second.site.line, first.site.line)
         if key not in self.recorder.found:
@@ -210,5 +217,8 @@ class Interval:
         block = self.place.block_at(self.blocks[lane // self.place.lanes])
         thread = lane % self.place.lanes
         verb = "overwrites" if visit.site.writes else "reads"
-        message = f"thread {thread} of block {block} {verb} what the cp.async of line {copy.line} is still bringing: wait for it first"
+        message = (
+            f"thread {thread} of block {block} {verb} what the cp.async of line {copy.line} is still bringing: "
+            "wait for it first"
+        )
         self.recorder.add("missing-wait", visit.site.line, message, block, (thread,), copy.line, count)

@@ -1,8 +1,8 @@
 """Shared memory of the running batch of blocks, with what is checked on each access.
 
-An address register keeps its value over many accesses and loop iterations. So everything that follows from addresses alone
-(bounds, alignment, wavefronts, array indices) is worked out once for each site and set of addresses, as a Visit, and looked up
-from then on by the identity of the register's array.
+An address register keeps its value over many accesses and loop iterations. So everything that follows from
+addresses alone (bounds, alignment, wavefronts, array indices) is worked out once for each site and set of
+addresses, as a Visit, and looked up from then on by the identity of the register's array.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ class Places:
 
 @dataclass
 class Visit:
-    """A site at one set of addresses. mask: its good lanes, None for all. windows: views into the block memories, one an element,
-    which start `shift` bytes in.
+    """A site at one set of addresses. mask: its good lanes, None for all. windows: views into the block memories,
+    one an element, which start `shift` bytes in.
 
-    costs: requests, wavefronts, conflicts and bytes of one execution. ready: a store, or a load whose words all were written. twice: two lanes share a cell.
+    costs: requests, wavefronts, conflicts and bytes of one execution. ready: a store, or a load whose words all
+    were written. twice: two lanes share a cell.
     """
 
     site: Site
@@ -58,7 +59,9 @@ class Visit:
 class SharedMemory:
     """Shared memory for all blocks of a batch, side by side. size: bytes a block; grain: of its smallest access."""
 
-    def __init__(self, recorder: Recorder, place: Place, size: int, grain: int, *, counting: bool, values: bool, races: bool) -> None:
+    def __init__(
+        self, recorder: Recorder, place: Place, size: int, grain: int, *, counting: bool, values: bool, races: bool
+    ) -> None:
         self.recorder, self.place = recorder, place
         self.size, self.stride = size, -(-size // 16) * 16
         self.counting, self.values, self.checking = counting, values, races and values
@@ -212,7 +215,9 @@ class SharedMemory:
         return visit
 
     def _good_lanes(self, site: Site, address: Array, active: Array) -> Array | None:
-        """None where all active lanes are fine, else those that are; wrong ones are reported here, once for these addresses."""
+        """None where all active lanes are fine, else those that are; wrong ones are reported here, once for these
+        addresses.
+        """
         outside = active & ((address < 0) | (address + site.width > self.size))
         crooked = active & ~outside & (address % site.width != 0)
         strayed = None
@@ -223,16 +228,29 @@ class SharedMemory:
         if outside.any():
             lane = int(outside.argmax())
             self._report(
-                "shared-out-of-bounds", site, outside, f"{verb} at byte {address[lane]} of the block's {self.size} bytes of shared memory"
+                "shared-out-of-bounds",
+                site,
+                outside,
+                f"{verb} at byte {address[lane]} of the block's {self.size} bytes of shared memory",
             )
         if strayed is not None and strayed.any() and site.array is not None:
             lane = int(strayed.argmax())
             offset = int(address[lane]) - int(site.memo["array"])
             name = plain_name(site.array.name)
-            self._report("shared-out-of-bounds", site, strayed, f"{verb} at byte {offset} of {name}, which has {site.array.size} bytes")
+            self._report(
+                "shared-out-of-bounds",
+                site,
+                strayed,
+                f"{verb} at byte {offset} of {name}, which has {site.array.size} bytes",
+            )
         if crooked.any():
             lane = int(crooked.argmax())
-            self._report("misaligned", site, crooked, f"{verb} {site.width} bytes at shared byte {address[lane]}, no multiple of {site.width}")
+            self._report(
+                "misaligned",
+                site,
+                crooked,
+                f"{verb} {site.width} bytes at shared byte {address[lane]}, no multiple of {site.width}",
+            )
         bad = outside | crooked
         return active & ~bad if bad.any() else None
 
@@ -241,10 +259,19 @@ class SharedMemory:
         where = self.place.block_at(self.blocks[first // self.place.lanes])
         start = first // self.place.lanes * self.place.lanes
         threads = np.flatnonzero(lanes[start : start + self.place.lanes])
-        self.recorder.add(kind, site.line, f"thread {threads[0]} of block {where} {what}", where, threads[:32], count=int(lanes.sum()))
+        self.recorder.add(
+            kind,
+            site.line,
+            f"thread {threads[0]} of block {where} {what}",
+            where,
+            threads[:32].tolist(),
+            count=int(lanes.sum()),
+        )
 
     def _costs(self, site: Site, places: Places, address: Array, active: Array) -> tuple[int, int, int, int]:
-        """Requests, wavefronts, conflicts, bytes. Where ptxas joins loads, the first of them costs what the wide one does."""
+        """Requests, wavefronts, conflicts, bytes. Where ptxas joins loads, the first of them costs what the wide
+        one does.
+        """
         size = int(active.sum()) * site.width
         width, start = site.width, address
         if site.group is not None:
@@ -259,7 +286,9 @@ class SharedMemory:
         return requests, waves, conflicts, size
 
     def cells(self, visit: Visit) -> list[Array]:
-        """Positions in the batch's memory that the access touches, one array a grain; 0 where the lane is not in the visit's mask."""
+        """Positions in the batch's memory that the access touches, one array a grain; 0 where the lane is not in
+        the visit's mask.
+        """
         start = visit.index * visit.site.size + visit.shift
         if visit.mask is not None:
             start = np.where(visit.mask, start, 0)
@@ -286,7 +315,9 @@ class SharedMemory:
             return
         for window, value in zip(visit.windows, values, strict=True):
             whole = np.broadcast_to(value, visit.index.shape)
-            lost = window[visit.index].view(f"u{window.itemsize}") != np.ascontiguousarray(whole).view(f"u{window.itemsize}")
+            lost = window[visit.index].view(f"u{window.itemsize}") != np.ascontiguousarray(whole).view(
+                f"u{window.itemsize}"
+            )
             lost = lost if mask is None else lost & mask
             if lost.any():
                 loser = int(lost.argmax())

@@ -1,4 +1,6 @@
-"""A site is one memory instruction of the kernel: what it accesses, from which source line, and what its accesses cost so far."""
+"""A site is one memory instruction of the kernel: what it accesses, from which source line, and what its accesses
+cost so far.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,11 @@ SPACES = ("global", "shared", "local", "const")
 
 @dataclass
 class Site:
-    """op: "ld", "st", "atom" or "cp" (a cp.async's shared side). width: bytes a lane; count of elements of `size` bytes.
+    """op: "ld", "st", "atom" or "cp" (a cp.async's shared side). width: bytes a lane; count of elements of `size`
+    bytes.
 
-    array: the shared array that the address belongs to, where that is known. group: the wide load that ptxas makes of several.
-    requests, sectors, waves, conflicts and bytes add up over the run.
+    array: the shared array that the address belongs to, where that is known. group: the wide load that ptxas makes
+    of several. requests, sectors, waves, conflicts and bytes add up over the run.
     """
 
     pc: int
@@ -79,4 +82,16 @@ def _site(i: Instruction, flow: Flow) -> Site:
         count = next((int(part[1]) for part in i.parts if part in ("v2", "v4")), 1)
         named = [part.split("::")[0] for part in i.op.split(".") if part.split("::")[0] in SPACES]
         space = named[0] if named else "generic"
-    return Site(i.pc, i.line, i.text, op, space, dtype, size, count, addresses[0].offset, flow.symbols.get(i.pc), flow.groups.get(i.pc))
+    return Site(
+        i.pc,
+        i.line,
+        i.text,
+        op,
+        space,
+        dtype,
+        size,
+        count,
+        addresses[0].offset,
+        flow.symbols.get(i.pc),
+        flow.groups.get(i.pc),
+    )

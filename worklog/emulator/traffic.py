@@ -1,8 +1,8 @@
 """How many sectors and wavefronts the addresses of one warp instruction cost.
 
-Global: L1 fetches 32-byte sectors; a request costs the different sectors that its lanes touch. Shared: 32 banks of 4 bytes;
-a pass (wavefront) delivers one word a bank, to any number of lanes. Both rules were compared with Nsight Compute's counters
-on an H200 and agree for every rung.
+Global: L1 fetches 32-byte sectors; a request costs the different sectors that its lanes touch. Shared: 32 banks of
+4 bytes; a pass (wavefront) delivers one word a bank, to any number of lanes. Both rules were compared with Nsight
+Compute's counters on an H200 and agree for every rung.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ def _distinct(values: Array, active: Array) -> int:
 def wavefronts(addresses: Array, active: Array, width: int) -> tuple[int, int, int]:
     """(requests, wavefronts, bank conflicts) of one shared-memory instruction; arguments as for `sectors`.
 
-    A warp's 64-bit access goes in two phases of 16 lanes and a 128-bit one in four of 8, each bringing up to 128 bytes. Phases
-    pair up, which halves them, when lanes n and n ^ 1 want equal addresses in every such pair of the warp, or lanes n and
-    n ^ 2 do. A phase costs as many wavefronts as the busiest bank has different words; all beyond the first are conflicts.
+    A warp's 64-bit access goes in two phases of 16 lanes and a 128-bit one in four of 8, each bringing up to 128
+    bytes. Phases pair up, which halves them, when lanes n and n ^ 1 want equal addresses in every such pair of the
+    warp, or lanes n and n ^ 2 do. A phase costs as many wavefronts as the busiest bank has different words; all
+    beyond the first are conflicts.
     """
     busy = active.any(axis=1)
     addresses, active = addresses[busy], active[busy]
@@ -60,7 +61,9 @@ def wavefronts(addresses: Array, active: Array, width: int) -> tuple[int, int, i
 
 
 def _lanes_paired(addresses: Array, active: Array) -> Array:
-    """Rows in which every lane pair (n, n ^ 1), or every pair (n, n ^ 2), has equal addresses; an idle lane pairs with any."""
+    """Rows in which every lane pair (n, n ^ 1), or every pair (n, n ^ 2), has equal addresses; an idle lane pairs
+    with any.
+    """
     lanes = np.arange(WARP)
     out = np.zeros(len(addresses), dtype=bool)
     for distance in (1, 2):
@@ -71,7 +74,9 @@ def _lanes_paired(addresses: Array, active: Array) -> Array:
 
 
 def _passes(addresses: Array, active: Array, phases: int, width: int) -> tuple[int, int]:
-    """Wavefronts and non-empty phases when each row goes in `phases` parts: the busiest bank's different words, added up."""
+    """Wavefronts and non-empty phases when each row goes in `phases` parts: the busiest bank's different words,
+    added up.
+    """
     groups = addresses.reshape(-1, WARP // phases)
     live = active.reshape(-1, WARP // phases)
     words = max(1, width // 4)

@@ -1,7 +1,7 @@
 """Follows values that were loaded from shared memory which nobody had written, until one is used.
 
-Loading such a value and dropping it is harmless, and prefetching loops do it on their last turn. So a load only marks its
-registers; the finding comes when a marked one is an operand of anything but a copy between registers.
+Loading such a value and dropping it is harmless, and prefetching loops do it on their last turn. So a load only
+marks its registers; the finding comes when a marked one is an operand of anything but a copy between registers.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ class Unwritten:
         block = self.place.block_at(self.blocks[first // self.place.lanes])
         thread = first % self.place.lanes
         array = f"{plain_name(site.array.name)}" if site.array else "shared memory"
-        message = f"thread {thread} of block {block} reads {array} where nothing was written yet, and line {line} uses the value"
+        message = (
+            f"thread {thread} of block {block} reads {array} where nothing was written yet, "
+            f"and line {line} uses the value"
+        )
         self.recorder.add("uninitialised-shared", site.line, message, block, [thread], count=int(lanes.sum()))
-
-

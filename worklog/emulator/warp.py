@@ -1,4 +1,6 @@
-"""Instructions in which the lanes of a warp see each other's values, and what atomics compute. Lanes lie 32 to a warp."""
+"""Instructions in which the lanes of a warp see each other's values, and what atomics compute. Lanes lie 32 to a
+warp.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +26,11 @@ def lacking(members: Array, active: Array, started: Array) -> Array:
 
 
 def shuffle(mode: str, a: Array, b: Array, c: Array, active: Array) -> tuple[Array, Array]:
-    """shfl.sync: each lane's value from another lane of its segment, or its own where that lane is out of range; and in range or not.
+    """shfl.sync: each lane's value from another lane of its segment, and whether that lane was in range (if not,
+    its own).
 
-    b: the distance or lane. c: the clamp in bits 0 to 4, the segment mask in bits 8 to 12. A source lane that is not active has
-    no defined value; its last one is taken.
+    b: the distance or lane. c: the clamp in bits 0 to 4, the segment mask in bits 8 to 12. A source lane that is not
+    active has no defined value; its last one is taken.
     """
     lane = np.tile(LANES, len(a) // 32)
     b, clamp, segment = b.astype(np.int64) & 31, c.astype(np.int64) & 31, c.astype(np.int64) >> 8 & 31
@@ -59,8 +62,14 @@ def vote(mode: str, predicate: Array, active: Array) -> Array:
 def reduce(operation: str, a: Array, active: Array) -> Array:
     """redux.sync: one value for all active lanes of a warp."""
     info = np.iinfo(a.dtype)
-    neutral = {"add": 0, "or": 0, "xor": 0, "and": -1 if info.min < 0 else info.max, "min": info.max, "max": info.min}[operation]
-    ufunc = {"add": np.add, "or": np.bitwise_or, "xor": np.bitwise_xor, "and": np.bitwise_and, "min": np.minimum, "max": np.maximum}[operation]
+    ufunc, neutral = {
+        "add": (np.add, 0),
+        "or": (np.bitwise_or, 0),
+        "xor": (np.bitwise_xor, 0),
+        "and": (np.bitwise_and, -1 if info.min < 0 else info.max),
+        "min": (np.minimum, info.max),
+        "max": (np.maximum, info.min),
+    }[operation]
     values = np.where(active, a, a.dtype.type(neutral)).reshape(-1, 32)
     return np.repeat(ufunc.reduce(values, axis=1, dtype=a.dtype), 32)
 
@@ -73,6 +82,19 @@ def _maximum(old: Array, value: Array) -> Array:
     return float_max(old, value) if old.dtype.kind == "f" else np.maximum(old, value)
 
 
+def _swap_if_equal(old: Array, compare: Array, value: Array) -> Array:
+    return np.where(old == compare, value, old)
+
+
+def _count_up(old: Array, limit: Array) -> Array:
+    raised: Array = old + old.dtype.type(1)
+    return np.where(old >= limit, old.dtype.type(0), raised)
+
+
+def _count_down(old: Array, limit: Array) -> Array:
+    return np.where((old == 0) | (old > limit), limit, old - old.dtype.type(1))
+
+
 # New value from the old one and the operands, arrays of one element.
 ATOMICS: dict[str, Callable[..., Array]] = {
     "add": lambda old, value: old + value,
@@ -82,7 +104,7 @@ ATOMICS: dict[str, Callable[..., Array]] = {
     "or": lambda old, value: old | value,
     "xor": lambda old, value: old ^ value,
     "exch": lambda old, value: value,
-    "cas": lambda old, compare, value: np.where(old == compare, value, old),
-    "inc": lambda old, limit: np.where(old >= limit, old.dtype.type(0), old + old.dtype.type(1)),
-    "dec": lambda old, limit: np.where((old == 0) | (old > limit), limit, old - old.dtype.type(1)),
+    "cas": _swap_if_equal,
+    "inc": _count_up,
+    "dec": _count_down,
 }

@@ -1,0 +1,150 @@
+"""The emulated machine behind the interface that the gate knows (worklog.kernels.Device), so that its checks run
+without a GPU.
+
+Kernels are compiled with NVRTC for a named architecture and run at once; what the emulator finds wrong is raised
+where a GPU would report a fault, at the next synchronisation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from worklog.emulator.errors import BadLaunch, TooLarge
+from worklog.emulator.findings import Finding
+from worklog.emulator.launch import Pointer, Result, launch, load
+from worklog.emulator.ptx import Kernel
+from worklog.errors import LaunchFailed
+from worklog.kernels import Program, Resources
+from worklog.nvrtc import compile_cuda
+
+
+class EmulatedFault(LaunchFailed):
+    """The emulator found mistakes in what was launched; `findings` are the records."""
+
+    def __init__(self, message: str, findings: tuple[Finding, ...]) -> None:
+        super().__init__(message)
+        self.findings = findings
+
+
+@dataclass(frozen=True)
+class EmulatedKernel:
+    """A compiled entry. program: what it was compiled from."""
+
+    program: Program
+    kernel: Kernel
+    resources: Resources
+
+
+@dataclass(frozen=True)
+class EmulatedBuffer:
+    """Memory of the emulated machine. data: float32, flat. skew: its distance in bytes from a 256-byte boundary."""
+
+    data: NDArray[np.float32]
+    skew: int = 0
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return int(self.data.size)
+
+
+class EmulatedDevice:
+    """A machine without a GPU, as worklog.kernels.Device.
+
+    arch: what to compile for. races, count, exact: as for worklog.emulator.launch. last: the latest launch's result;
+    warnings: findings that are no errors, since the device was made.
+    """
+
+    source = "emulated"
+
+    def __init__(self, arch: str = "sm_90", *, races: bool = True, count: bool = False, exact: bool = True) -> None:
+        self.arch = arch
+        self.races, self.count, self.exact = races, count, exact
+        self.last: Result | None = None
+        self.warnings: list[Finding] = []
+        self._faults: list[tuple[EmulatedKernel, Finding]] = []
+
+    @property
+    def label(self) -> str:
+        """Where results come from, for everything shown."""
+        return f"emulated · {self.arch} PTX"
+
+    def compile(self, program: Program) -> EmulatedKernel:
+        """Compile for the architecture. Raises CompileFailed, NvrtcMissing."""
+        out = compile_cuda(program.source, program.entry, name=program.name, arch=self.arch, options=program.options)
+        resources = Resources(out.registers, out.stack_bytes, out.shared_bytes)
+        return EmulatedKernel(program, load(out.ptx, out.symbol), resources)
+
+    def upload(self, host: NDArray[np.float32]) -> EmulatedBuffer:
+        """A new buffer with a copy of the array's elements, row-major. Raises TooLarge."""
+        try:
+            return EmulatedBuffer(np.array(host, dtype=np.float32, order="C").reshape(-1))
+        except MemoryError as error:
+            raise TooLarge(f"no memory for a buffer of {host.size * 4 / 2**20:.0f} MiB: take a smaller size") from error
+
+    def overwrite(self, buffer: Any, host: NDArray[np.float32]) -> None:
+        """Copy the array over the buffer's elements. Raises BadLaunch if the sizes differ."""
+        if host.size != buffer.size:
+            raise BadLaunch(f"cannot copy {host.size} elements over a buffer of {buffer.size}")
+        buffer.data[:] = host.reshape(-1)
+
+    def fill(self, buffer: Any, value: float) -> None:
+        """Set every element."""
+        buffer.data[:] = value
+
+    def download(self, buffer: Any) -> NDArray[np.float32]:
+        """A copy of the elements. Raises EmulatedFault if a launch went wrong."""
+        self.synchronize()
+        return buffer.data.copy()
+
+    def view(self, buffer: Any, start: int, size: int) -> EmulatedBuffer:
+        """Part of a buffer, without a copy. A kernel that gets it may access nothing beyond it."""
+        if start % 4 or not 0 <= start <= start + size <= buffer.size:
+            raise BadLaunch(f"elements {start} ... {start + size} are no view of a buffer of {buffer.size}")
+        return replace(buffer, data=buffer.data[start : start + size], skew=(buffer.skew + 4 * start) % 256)
+
+    def launch(self, kernel: Any, grid: tuple[int, int], block: int, arguments: Sequence[Any]) -> None:
+        """Run to the end. Raises LaunchFailed for what no GPU would start; mistakes are raised by `synchronize`."""
+        names = [parameter_name(kernel.kernel, number) for number in range(len(arguments))]
+        values = [
+            Pointer(value.data, value.data.nbytes, name, value.skew) if isinstance(value, EmulatedBuffer) else value
+            for name, value in zip(names, arguments, strict=True)
+        ]
+        self.last = launch(
+            kernel.kernel,
+            grid,
+            block,
+            values,
+            races=self.races,
+            count=self.count,
+            exact=self.exact,
+            source=kernel.program.source,
+        )
+        for finding in self.last.findings:
+            if finding.is_error:
+                self._faults.append((kernel, finding))
+            else:
+                self.warnings.append(finding)
+
+    def synchronize(self) -> None:
+        """Nothing is left to wait for. Raises EmulatedFault, once, for what launches since the last call did wrong."""
+        faults, self._faults = self._faults, []
+        if not faults:
+            return
+        kernel, first = faults[0]
+        more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+        message = f"{kernel.program.name}:{first.line}: {first.kind}: {first.message}{more}\n    {first.text}"
+        raise EmulatedFault(message, tuple(finding for _, finding in faults))
+
+
+def parameter_name(kernel: Kernel, number: int) -> str:
+    """What to call an argument: A, B or C where the kernel has the ladder's signature, else its number."""
+    types = [parameter.type[1:] for parameter in kernel.params]
+    if types == ["32", "32", "32", "32", "64", "64", "32", "64"]:
+        return ("M", "N", "K", "alpha", "A", "B", "beta", "C")[number]
+    return f"argument {number}"
