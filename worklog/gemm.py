@@ -20,6 +20,7 @@ Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
 
 FLOAT_BYTES = 4
+ADVICE = "give one such as 4096, or M x N x K such as 512x1024x256"
 
 
 @dataclass(frozen=True, order=True)
@@ -34,31 +35,21 @@ class Shape:
         sizes: tuple[tuple[str, Any], ...] = (("M", self.m), ("N", self.n), ("K", self.k))
         for name, value in sizes:
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise BadShape(
-                    f"size {name} = {value!r} is not a positive integer: "
-                    "give one such as 4096, or M x N x K such as 512x1024x256"
-                )
+                raise BadShape(f"size {name} = {value!r} is not a positive integer: {ADVICE}")
 
     @classmethod
     def of(cls, size: Shape | int | str | Iterable[int]) -> Shape:
-        """Read 4096, "4096", "512x1024x256" or (M, N, K)."""
+        """Read 4096, "4096", "512x1024x256" or (M, N, K); NumPy's integers too. Raises BadShape for anything else."""
         if isinstance(size, Shape):
             return size
-        if isinstance(size, int):
-            return cls(size, size, size)
         if isinstance(size, str):
-            parts = re.split(r"\s*[x×]\s*", size.strip())
-            if not all(re.fullmatch(r"[+-]?\d+", part) for part in parts):
-                raise BadShape(
-                    f"size {size!r} is not a number: give one such as 4096, or M x N x K such as 512x1024x256"
-                )
-            return cls.of([int(part) for part in parts])
-        values = tuple(size)
-        if len(values) == 1:
-            return cls.of(values[0])
-        if len(values) != 3:
-            raise BadShape(f"size {values!r} has {len(values)} parts: give one number, or three for M, N and K")
-        return cls(*values)
+            return cls.of(_numbers(size))
+        if not isinstance(size, Iterable):
+            return cls(*[_whole(size)] * 3)
+        values = tuple(_whole(value) for value in size)
+        if len(values) not in (1, 3):
+            raise BadShape(f"size {values!r} has {len(values)} parts: {ADVICE}")
+        return cls(*values * (3 // len(values)))
 
     @property
     def flops(self) -> int:
@@ -77,6 +68,19 @@ class Shape:
 
     def __str__(self) -> str:
         return str(self.m) if self.square else f"{self.m}x{self.n}x{self.k}"
+
+
+def _numbers(text: str) -> list[int]:
+    """The numbers of "4096" or "512x1024x256". Up to 9 digits: more is a slip, and Python refuses to read thousands."""
+    parts = re.split(r"\s*[x×]\s*", text.strip())
+    if not all(re.fullmatch(r"[+-]?[0-9]{1,9}", part) for part in parts):
+        raise BadShape(f"size {text!r} is not a number: {ADVICE}")
+    return [int(part) for part in parts]
+
+
+def _whole(value: Any) -> Any:
+    """NumPy's integers as Python's; all else stays what it is, for __post_init__ to judge."""
+    return int(value) if isinstance(value, np.integer) else value
 
 
 def tflops(shape: Shape, microseconds: float) -> float:
