@@ -10,13 +10,15 @@ import json
 import math
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import UnionType
+from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
-from worklog.errors import BadRunFile, WorklogError
+from worklog.errors import BadRunFile, BadShape, WorklogError
 from worklog.gemm import Shape
 
 if TYPE_CHECKING:
@@ -70,13 +72,15 @@ class Measurement:
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> Measurement:
-        """Read one entry of a run file; fields that a later tool added are ignored."""
-        known = {f.name for f in fields(cls)}
-        values = {key: value for key, value in document.items() if key in known}
+        """Read one entry of a run file; fields that a later tool added are ignored. Raises ValueError, TypeError
+        or BadShape."""
+        values = {f.name: document[f.name] for f in fields(cls) if f.name in document}
+        _check_types(cls, values)
         values["shape"] = tuple(values["shape"])
         values["degradations"] = tuple(values.get("degradations", ()))
-        if values["status"] not in STATUSES:
-            raise ValueError(f"status {values['status']!r}")
+        if values.get("status") not in STATUSES:
+            raise ValueError(f"status {values.get('status')!r}")
+        Shape(*values["shape"])  # raises BadShape
         return cls(**values)
 
 
@@ -98,7 +102,7 @@ class Run:
     complete: bool = False
     origin: str = "live"
     path: Path | None = None
-    _encoded: dict[int, str] = field(default_factory=dict, repr=False, compare=False)
+    _encoded: dict[int, tuple[Measurement, str]] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def label(self) -> str:
@@ -157,7 +161,11 @@ class Run:
             raise BadRunFile("this run has no file yet: give save() a path")
         head = {name: getattr(self, name) for name in HEAD}
         # One measurement a line, encoded once: a long run is saved often, and a diff shows which line changed.
-        lines = [self._encoded.setdefault(id(m), _json(asdict(m))) for m in self.measurements]
+        # The measurement is kept beside its line, so that its id stays its own.
+        for m in self.measurements:
+            if id(m) not in self._encoded:
+                self._encoded[id(m)] = m, _json(asdict(m))
+        lines = [self._encoded[id(m)][1] for m in self.measurements]
         text = f'{_json({"schema": SCHEMA, **head})[:-1]},"measurements":[\n' + ",\n".join(lines) + "\n]}\n"
         temporary = target.with_name(f".{target.name}.{os.getpid()}")
         try:
@@ -168,6 +176,9 @@ class Run:
             raise BadRunFile(
                 f"cannot write the run to {target}: {error.strerror}; give another place with --out"
             ) from error
+        finally:
+            with suppress(OSError):  # it is there only if it did not become the target
+                temporary.unlink()
         self.path = target
         return target
 
@@ -180,15 +191,15 @@ class Run:
             document = json.loads(path.read_text(encoding="utf-8"))
         except OSError as error:
             raise BadRunFile(f"cannot read the run {path}: {error.strerror}") from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise BadRunFile(
                 f"{path} is not a whole JSON document ({error}): it was cut short or is no run file; "
                 "measure again, or take another file"
             ) from error
         schema = document.get("schema") if isinstance(document, dict) else None
-        if not isinstance(schema, int):
+        if type(schema) is not int or schema < 1:
             raise BadRunFile(
-                f"{path} is JSON but no run file (it states no schema): give a file that `worklog run` wrote"
+                f"{path} is JSON but no run file (it states no known schema): give a file that `worklog run` wrote"
             )
         if schema > SCHEMA:
             raise BadRunFile(
@@ -196,9 +207,13 @@ class Run:
                 "pip install --upgrade gemm-worklog"
             )
         try:
-            run = cls(**{name: document[name] for name in HEAD}, origin=origin, path=path)
-            run.measurements = [Measurement.from_dict(entry) for entry in document["measurements"]]
-        except (KeyError, TypeError, ValueError) as error:
+            values = {name: document[name] for name in HEAD}
+            _check_types(cls, values)
+            if not _fits(document["measurements"], list[dict[str, Any]]):
+                raise TypeError("measurements is no list of objects")
+            measurements = [Measurement.from_dict(entry) for entry in document["measurements"]]
+            run = cls(**values, measurements=measurements, origin=origin, path=path)
+        except (KeyError, TypeError, ValueError, BadShape) as error:
             raise BadRunFile(
                 f"{path} lacks what a run file of schema {schema} holds ({error!r}): "
                 "measure again, or take another file"
@@ -227,6 +242,32 @@ def _finite(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _check_types(cls: type, values: dict[str, Any]) -> None:
+    """Raise TypeError for a value that is not what the dataclass's field is declared as."""
+    hints = get_type_hints(cls)
+    for name, value in values.items():
+        if not _fits(value, hints[name]):
+            raise TypeError(f"{name} is {value!r:.60}")
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether JSON's value is of the declared type; a list will do for a tuple, an integer for a float."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin is UnionType:
+        return any(_fits(value, part) for part in parts)
+    if origin is dict:
+        return isinstance(value, dict) and all(_fits(item, parts[1]) for item in value.values())
+    if origin in (list, tuple):
+        if not isinstance(value, (list, tuple)):
+            return False
+        if origin is tuple and Ellipsis not in parts:
+            return len(value) == len(parts) and all(map(_fits, value, parts))
+        return parts[0] is Any or all(_fits(item, parts[0]) for item in value)
+    if hint in (int, float):
+        return isinstance(value, int if hint is int else (int, float)) and not isinstance(value, bool)
+    return hint is Any or isinstance(value, hint)
 
 
 def runs_dir() -> Path:
