@@ -53,9 +53,7 @@ class Exam:
         self._a = self._banded(self.a, np.nan)
         self._b = self._banded(self.b, np.nan)
         self._c = self._banded(np.zeros((shape.m, shape.n), np.float32), self._sentinel())
-        self.spare = device.upload(
-            np.zeros(shape.m * shape.n, np.float32)
-        )  # a C for whoever must not write to the judged one
+        self._spare = self._banded(np.zeros((shape.m, shape.n), np.float32), self._sentinel())
 
     @property
     def buffers(self) -> tuple[Buffer, Buffer, Buffer]:
@@ -79,14 +77,24 @@ class Exam:
             stages.append(Stage("launch", False, 1, 0, str(error)))
         return Verdict(tuple(stages), precision)
 
-    def check_timed_output(self, claimed: str = "fp32") -> Stage:
-        """Judge what the timed launches left in C: it was poisoned before them, and nothing but them wrote to it."""
-        return self._judge("timed output", claimed)[1]
+    @property
+    def spare(self) -> Buffer:
+        """A second C, between guards too, for a loop in which subject and baseline swap buffers."""
+        return self._spare.inner
+
+    def check_timed_output(self, written: Buffer, claimed: str = "fp32") -> Stage:
+        """Judge what the timed launches left in C or in the spare, whichever the subject wrote last.
+
+        Both were poisoned before, and whoever else writes to them must leave something else than A B: the baseline of a
+        timed loop computes -A B, so that its right answer cannot stand in for the subject's.
+        """
+        return self._judge("timed output", claimed, self._c if written is self._c.inner else self._spare)[1]
 
     def poison(self) -> None:
-        """Fill C, guards included, with a sentinel drawn anew."""
+        """Fill C and the spare, guards included, with a sentinel drawn anew."""
         self._sentinel_value = self._sentinel()
-        self.device.fill(self._c.whole, self._sentinel_value)
+        for banded in (self._c, self._spare):
+            self.device.fill(banded.whole, self._sentinel_value)
 
     def _ragged(self, subject: Subject) -> Stage:
         """Exact integers on small shapes of every kind in the domain, with alpha and beta; between guards."""
@@ -170,10 +178,10 @@ class Exam:
         self.poison()
         subject.enqueue(self.shape, 1.0, *self.buffers[:2], 0.0, self.buffers[2])
         self.device.synchronize()
-        return self._judge("precision", claimed)
+        return self._judge("precision", claimed, self._c)
 
-    def _judge(self, name: str, claimed: str) -> tuple[str, Stage]:
-        c = self.device.download(self._c.whole)
+    def _judge(self, name: str, claimed: str, banded: _Banded) -> tuple[str, Stage]:
+        c = self.device.download(banded.whole)
         guards = np.concatenate([c[:GUARD], c[-GUARD:]])
         rms, largest = self._precision.errors(c[GUARD:-GUARD].reshape(self.shape.m, self.shape.n))
         found = classify(rms, largest, self.shape.k)

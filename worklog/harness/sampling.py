@@ -25,7 +25,8 @@ WINDOW_US = 50_000.0
 WARMUP_LIMIT_US = 3_000_000.0
 CLOCK_TOLERANCE = 0.01
 MOST_REJECTED = 0.5  # of all samples: beyond this share the clock is not an outlier but the weather
-SETTLED = 12  # samples before that share is judged
+SETTLED = 12  # samples before that share is judged,
+SETTLED_US = 250_000.0  # and host time: a throttled batch of short kernels is over in milliseconds, a dip may pass
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,21 @@ class Reading:
         """Microseconds of the samples that count, of "subject" or "baseline"; pairs count or fall together."""
         return [sample.us for sample in getattr(self, which) if sample.counts]
 
+    def comparisons(self) -> tuple[list[float], list[float]]:
+        """Mean microseconds of the subject and of the baseline over each two turns in a row that both count.
+
+        Two turns are one comparison: in one the subject goes first, in the other the baseline, and callers that
+        alternate buffers swap them in step, so that neither place nor address favours anybody. Where no two turns in
+        a row count, single turns are all there is.
+        """
+        pairs = list(zip(self.subject, self.baseline, strict=True))
+        twos = [
+            two for two in zip(pairs[::2], pairs[1::2], strict=False) if all(s.counts for pair in two for s in pair)
+        ]
+        turns = [list(two) for two in twos_that_count] or [[pair] for pair in pairs if pair[0].counts]
+        means = [[sum(pair[side].us for pair in block) / len(block) for block in turns] for side in (0, 1)]
+        return means[0], means[1]
+
 
 def time_pair(timeline: Timeline, subject: Launch, baseline: Launch, harness: Harness) -> Reading:
     """Samples of subject and baseline under one harness. Raises LaunchFailed if a launch fails."""
@@ -70,7 +86,7 @@ def time_pair(timeline: Timeline, subject: Launch, baseline: Launch, harness: Ha
         _cut_to_pairs(reading)
     if not reading.converged:
         reading.degradations.append(
-            f"not converged: ±{harness.precision:.1%} was not reached in {len(reading.subject)} samples "
+            f"not converged: ±{100 * harness.precision:g} % was not reached in {len(reading.subject)} samples "
             f"and {(timeline.host_us() - started) / 1e6:.1f} s"
         )
     return reading
@@ -138,20 +154,24 @@ def _sample(timeline: Timeline, series: Sequence[_Series], harness: Harness, rea
     while True:
         wanted = min(_batch_size(taken[-LONGEST_BATCH:]), harness.most_samples - len(taken))
         cold = harness.warmup == "none" and not taken
-        batch, mask = take_batch(timeline, [one.launch for one in series], wanted, harness, held=not cold)
+        launches = [one.launch for one in series]
+        batch, mask = take_batch(timeline, launches, wanted, harness, held=not cold, first=len(taken))
         reading.throttle_mask |= mask
         for pair in batch:
             off = any(one.off_clock(sample) for one, sample in zip(series, pair, strict=True))
             counts = not (watching and (off or mask & THROTTLING))
             taken.append([replace(sample, counts=counts) for sample in pair])
             rejected += not counts
-        if rejected > MOST_REJECTED * len(taken) and len(taken) >= SETTLED:
+        spent = timeline.host_us() - started
+        impatient = spent > harness.budget_s * 1e6 or len(taken) >= harness.most_samples
+        settled = impatient or (len(taken) >= SETTLED and spent > SETTLED_US)
+        if rejected > MOST_REJECTED * len(taken) and settled:
             reading.degradations.append(_weather(rejected, len(taken), series[0].plateau_mhz, reading.throttle_mask))
             taken = [[replace(sample, counts=True) for sample in pair] for pair in taken]
             watching, rejected = False, 0
         times = [pair[0].us for pair in taken if pair[0].counts]
         known = len(times) >= harness.least_samples and median(times).relative_half_width <= harness.precision
-        late = timeline.host_us() - started > harness.budget_s * 1e6 and len(times) >= min(3, harness.least_samples)
+        late = spent > harness.budget_s * 1e6 and len(times) >= min(3, harness.least_samples)
         if known or late or len(taken) >= harness.most_samples:
             break
     if rejected:
@@ -179,14 +199,14 @@ def _cut_to_pairs(reading: Reading) -> None:
 
 
 def take_batch(
-    timeline: Timeline, launches: Sequence[Launch], count: int, harness: Harness, held: bool = True
+    timeline: Timeline, launches: Sequence[Launch], count: int, harness: Harness, held: bool = True, first: int = 0
 ) -> tuple[list[list[Sample]], int]:
     """`count` samples of each launch, and the throttle mask seen while they ran. Launches take turns, and turn about
-    who is first.
+    who is first; `first` is the number of turns taken before.
     """
+    turns = [_turn(launches, first + number) for number in range(count)]
     if harness.timer == "host" or not harness.queue or not held:
-        return _take_unqueued(timeline, launches, count, harness)
-    turns = [_turn(launches, number) for number in range(count)]
+        return _take_unqueued(timeline, launches, turns, harness)
     order = [index for turn in turns for index in turn]
     timeline.hold()
     try:
@@ -217,14 +237,14 @@ def _turn(launches: Sequence[Launch], number: int) -> list[int]:
 
 
 def _take_unqueued(
-    timeline: Timeline, launches: Sequence[Launch], count: int, harness: Harness
+    timeline: Timeline, launches: Sequence[Launch], turns: Sequence[Sequence[int]], harness: Harness
 ) -> tuple[list[list[Sample]], int]:
     """The lies: a host clock around the launch, or events on a stream that has run dry."""
     mask = 0
     batch: list[list[Sample]] = []
-    for number in range(count):
+    for turn in turns:
         pair: dict[int, Sample] = {}
-        for index in _turn(launches, number):
+        for index in turn:
             timeline.stamp_clock(0)
             if harness.l2 == "flush":
                 timeline.flush_l2()
