@@ -139,5 +139,6 @@ def markdown(run: Run, shape: Shape) -> str:
     for m in run.select(shape=shape):
         row = cells(run, m)
         idea = run.kernels.get(m.kernel, {}).get("idea", "the baseline, against itself")
-        lines.append(f"| {row[0]} | {idea} | {row[2]} | {row[4]} | {row[5]} | {row[6]} | {row[8]} |")
+        shown = (row[0], idea, row[2], row[4], row[5], row[6], row[8])
+        lines.append("| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in shown) + " |")
     return "\n".join(lines)
