@@ -57,14 +57,14 @@ class Reading:
         """Mean microseconds of the subject and of the baseline over each two turns in a row that both count.
 
         Two turns are one comparison: in one the subject goes first, in the other the baseline, and callers that
-        alternate buffers swap them in step, so that neither place nor address favours anybody. Where no two turns in
-        a row count, single turns are all there is.
+        alternate buffers swap them in step, so that neither place nor address favours anybody. Where no two turns
+        in a row count, single turns are all there is.
         """
-        pairs = list(zip(self.subject, self.baseline, strict=True))
+        pairs = list(zip(self.subject, self.baseline, strict=False))  # timed in sequence, one may have more
         twos = [
             two for two in zip(pairs[::2], pairs[1::2], strict=False) if all(s.counts for pair in two for s in pair)
         ]
-        turns = [list(two) for two in twos_that_count] or [[pair] for pair in pairs if pair[0].counts]
+        turns = [list(two) for two in twos] or [[pair] for pair in pairs if pair[0].counts]
         means = [[sum(pair[side].us for pair in block) / len(block) for block in turns] for side in (0, 1)]
         return means[0], means[1]
 

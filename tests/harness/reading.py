@@ -1,0 +1,41 @@
+"""From a virtual GPU to a number, as the orchestrator does it: calibrate the offset, time a pair, take it off."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tests.harness.virtual import VirtualGpu
+from worklog.harness import Harness, Reading, time_pair
+from worklog.harness.sampling import take_batch
+from worklog.statistics import Estimate, median, paired_ratio, summarise
+
+BASELINE_US = 80.0
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the ruler says: the subject's time in microseconds, the baseline's over it, and the raw reading."""
+
+    time: Estimate
+    ratio: Estimate
+    reading: Reading
+
+
+def offset_of(gpu: VirtualGpu) -> float:
+    """The event pair's own length, from a kernel of known length."""
+    known = gpu.kernel(10.0, "known")
+    known()
+    samples, _ = take_batch(gpu, [known], 16, Harness())
+    return median([sample[0].us for sample in samples]).value - 10.0
+
+
+def tell(gpu: VirtualGpu, harness: Harness | None = None, us: float = 50.0, baseline_us: float = BASELINE_US) -> Told:
+    """Time a kernel of `us` against a baseline on this GPU, under this harness (default: the honest one)."""
+    harness = harness or Harness()
+    offset = offset_of(VirtualGpu(offset_us=gpu.offset_us)) if harness.offset == "removed" else 0.0
+    offset *= harness.timer != "host"
+    reading = time_pair(gpu, gpu.kernel(us, "subject"), gpu.kernel(baseline_us, "baseline"), harness)
+    time = summarise(reading.counted("subject"), harness.statistic)
+    ours, theirs = ([us - offset for us in side] for side in reading.comparisons())
+    ratio = paired_ratio(theirs, ours)
+    return Told(Estimate(time.value - offset, time.low - offset, time.high - offset), ratio, reading)

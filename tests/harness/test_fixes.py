@@ -1,0 +1,136 @@
+"""Each gremlin, on a GPU that has it: with the fix the truth comes out, without it the number is off by what the GPU
+was given.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pytest import approx
+
+from tests.harness.reading import BASELINE_US, tell
+from tests.harness.virtual import REFERENCE_MHZ, VirtualGpu
+from worklog.device import THROTTLING
+from worklog.harness import Harness
+from worklog.statistics import median
+
+TRUE_US = 50.0
+TRUE_RATIO = BASELINE_US / TRUE_US
+
+
+def everything_at_once(**more: Any) -> VirtualGpu:
+    """A GPU with every gremlin that an honest harness must survive."""
+    return VirtualGpu(
+        warm_speedup=1.4,
+        load_us=40_000.0,
+        ramp_us=30_000.0,
+        idle_mhz=345.0,
+        noise=0.001,
+        outlier_every=17,
+        outlier_factor=5.0,
+        tick_us=0.032,
+        **more,
+    )
+
+
+@pytest.mark.parametrize("us", [2.0, 10.0, 50.0, 1000.0, 20_000.0])
+def test_all_fixes_on_recover_the_truth(us: float) -> None:
+    told = tell(everything_at_once(), us=us)
+    assert told.time.value == approx(us, rel=1e-3, abs=0.033)
+    assert told.ratio.value == approx(BASELINE_US / us, rel=1e-3, abs=0.033 / us * BASELINE_US / us)
+    assert told.reading.converged
+    assert told.reading.degradations == []
+
+
+def test_a_host_clock_reads_what_the_launch_costs_the_host() -> None:
+    gpu = VirtualGpu(enqueue_us=6.5)
+    assert tell(gpu, Harness().but(timer="host")).time.value == approx(6.5)
+
+
+def test_an_empty_queue_shows_the_launch_bubble() -> None:
+    gpu = VirtualGpu(enqueue_us=9.0)
+    assert tell(gpu, Harness().but(queue=False)).time.value == approx(TRUE_US + 9.0)
+
+
+def test_a_kept_offset_is_on_top() -> None:
+    assert tell(VirtualGpu(offset_us=2.5), Harness().but(offset="kept")).time.value == approx(TRUE_US + 2.5)
+
+
+def test_a_warm_cache_is_as_fast_as_the_cache_makes_it() -> None:
+    gpu = VirtualGpu(warm_speedup=1.4)
+    assert tell(gpu, Harness().but(l2="warm")).time.value == approx(TRUE_US / 1.4)
+
+
+def test_a_first_launch_pays_for_loading_and_for_an_idle_clock() -> None:
+    gpu = VirtualGpu(load_us=40_000.0, ramp_us=30_000.0, idle_mhz=500.0, enqueue_us=4.0)
+    told = tell(gpu, Harness().but(warmup="none", statistic="first"))
+    at_idle_clock = TRUE_US * REFERENCE_MHZ / 500.0
+    assert 40_000.0 + TRUE_US < told.time.value < 40_000.0 + at_idle_clock + 4.0
+
+
+def test_a_launch_after_idling_runs_at_the_idle_clock() -> None:
+    gpu = VirtualGpu(ramp_us=1e9, idle_mhz=500.0, enqueue_us=4.0)
+    told = tell(gpu, Harness().but(warmup="none", statistic="first"))
+    assert told.time.value == approx(TRUE_US * REFERENCE_MHZ / 500.0 + gpu.enqueue_us, rel=1e-3)
+
+
+def test_a_mean_follows_the_outliers() -> None:
+    gpu = VirtualGpu(outlier_every=10, outlier_factor=6.0)
+    harness = Harness().but(statistic="mean", precision=0.9, least_samples=100)
+    told = tell(gpu, harness)
+    share = sum(us > 2 * TRUE_US for us in told.reading.counted("subject")) / len(told.reading.subject)
+    assert share == approx(0.1, abs=0.05)
+    assert told.time.value == approx(TRUE_US * (1 + 5 * share))
+    assert tell(gpu, harness.but(statistic="median")).time.value == approx(TRUE_US)
+
+
+def test_a_minimum_is_the_luckiest_sample() -> None:
+    told = tell(VirtualGpu(noise=0.01), Harness().but(statistic="min"))
+    assert told.time.value == approx(min(told.reading.counted("subject")) - 3.45)
+    assert told.time.value < TRUE_US * 0.99
+
+
+def test_drift_between_two_kernels_moves_their_ratio_only_when_they_are_timed_in_turn() -> None:
+    per_us = 5e-8  # 5 % a second: slow enough for the warm-up to call it steady
+
+    def drifting() -> VirtualGpu:
+        return VirtualGpu(clock=lambda now: REFERENCE_MHZ * (1 - per_us * now), noise=1e-4)
+
+    patient = Harness().but(clocks="ignored", least_samples=1500)
+    assert tell(drifting(), patient).ratio.value == approx(TRUE_RATIO, rel=1e-3)
+    sequential = tell(drifting(), patient.but(order="sequential"))
+    when_subject, when_baseline = (
+        median([sample.sm_mhz for sample in samples]).value
+        for samples in (sequential.reading.subject, sequential.reading.baseline)
+    )
+    assert when_subject / when_baseline > 1.005
+    assert sequential.ratio.value == approx(TRUE_RATIO * when_subject / when_baseline, rel=1e-3)
+
+
+def test_a_throttled_half_is_seen_and_taken_again() -> None:
+    warmup = 2 * tell(VirtualGpu()).reading.warmup_launches + 2  # launches of the warm-up: deterministic, so the same
+    throttled = range(warmup, warmup + 48)  # as many as an undisturbed measurement takes
+
+    def gpu() -> VirtualGpu:
+        return VirtualGpu(slow_launches=throttled, slow_mhz=REFERENCE_MHZ / 1.25)
+
+    honest = tell(gpu())
+    assert honest.time.value == approx(TRUE_US, rel=1e-3)
+    assert any("taken again" in said for said in honest.reading.degradations)
+    marked = [sample for sample in honest.reading.subject if not sample.counts]
+    assert len(marked) >= 24
+    assert all(sample.us == approx(1.25 * TRUE_US + 3.45) for sample in marked[:24])
+    lying = tell(gpu(), Harness().but(clocks="ignored"))
+    assert lying.time.value == approx(1.25 * TRUE_US, rel=1e-3)
+    assert all(sample.counts for sample in lying.reading.subject)
+
+
+def test_samples_under_a_throttle_mask_do_not_count() -> None:
+    power_cap = THROTTLING & 0x4
+    undisturbed = VirtualGpu()
+    tell(undisturbed)
+    told = tell(VirtualGpu(mask=lambda now: power_cap if now < undisturbed.host_now else 0))
+    assert told.reading.throttle_mask == power_cap
+    assert any(not sample.counts for sample in told.reading.subject)
+    assert len(told.reading.counted("subject")) >= Harness().least_samples

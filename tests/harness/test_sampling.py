@@ -1,0 +1,154 @@
+"""The loop around the samples: when it stops, what it keeps, what it says, and that it leaves the queue as found."""
+
+from __future__ import annotations
+
+import pytest
+from pytest import approx
+
+from tests.harness.reading import tell
+from tests.harness.virtual import REFERENCE_MHZ, VirtualGpu
+from worklog.device import THROTTLING
+from worklog.errors import LaunchFailed
+from worklog.harness import Harness, time_pair
+from worklog.harness.sampling import take_batch
+
+
+def kernels_only(log: list[str]) -> list[str]:
+    return [name for name in log if name != "flush"]
+
+
+def test_when_most_samples_are_off_the_clock_all_are_kept_and_it_is_said() -> None:
+    warmup = 2 * tell(VirtualGpu()).reading.warmup_launches + 2
+    gpu = VirtualGpu(slow_launches=range(warmup, 10**9), slow_mhz=REFERENCE_MHZ / 1.25)
+    told = tell(gpu)
+    assert told.time.value == approx(1.25 * 50.0, rel=1e-3)
+    assert all(sample.counts for sample in told.reading.subject)
+    assert any("all were kept" in said and "not throttled" in said for said in told.reading.degradations)
+
+
+def test_when_it_always_throttles_the_reason_is_named() -> None:
+    told = tell(VirtualGpu(mask=lambda now: THROTTLING & 0x4))
+    assert told.time.value == approx(50.0)
+    assert any("software power cap" in said for said in told.reading.degradations)
+
+
+def test_idle_and_application_clocks_are_no_throttling() -> None:
+    told = tell(VirtualGpu(mask=lambda now: 0x1 | 0x2))
+    assert told.reading.degradations == []
+    assert all(sample.counts for sample in told.reading.subject)
+
+
+def test_what_cannot_be_known_well_enough_is_said_not_to_have_converged() -> None:
+    told = tell(VirtualGpu(noise=0.3), Harness().but(most_samples=100, precision=0.001))
+    assert not told.reading.converged
+    assert len(told.reading.subject) == 100
+    assert any("not converged" in said and "100 samples" in said for said in told.reading.degradations)
+
+
+def test_patience_ends_after_its_budget() -> None:
+    gpu = VirtualGpu(noise=0.3)
+    told = tell(gpu, Harness().but(precision=1e-4, budget_s=0.5, most_samples=10**6), us=20_000.0)
+    assert not told.reading.converged
+    assert 3 <= len(told.reading.subject) <= 30
+    assert gpu.host_now < 3e6
+
+
+def test_a_warm_up_that_never_gets_steady_ends_and_is_said() -> None:
+    told = tell(VirtualGpu(clock=lambda now: REFERENCE_MHZ / (1 + now / 1e6)), Harness().but(clocks="ignored"))
+    assert any("not steady" in said for said in told.reading.degradations)
+
+
+@pytest.mark.parametrize("least", [1, 7, 60])
+def test_a_quiet_kernel_takes_no_fewer_samples_than_the_least(least: int) -> None:
+    taken = len(tell(VirtualGpu(), Harness().but(least_samples=least)).reading.subject)
+    assert least <= taken < least + 16
+
+
+def test_a_noisy_kernel_takes_more_samples_until_its_interval_is_narrow() -> None:
+    quiet, noisy = (tell(VirtualGpu(noise=noise), Harness()).reading for noise in (0.001, 0.03))
+    assert noisy.converged
+    assert len(noisy.subject) > 4 * len(quiet.subject)
+
+
+def test_subject_and_baseline_take_turns_and_turn_about_who_is_first() -> None:
+    gpu = VirtualGpu()
+    tell(gpu)
+    pairs = [tuple(names) for names in zip(*[iter(kernels_only(gpu.log)[2:])] * 2, strict=True)]
+    assert set(pairs) == {("subject", "baseline"), ("baseline", "subject")}
+    assert pairs.count(("subject", "baseline")) == approx(len(pairs) / 2, abs=len(pairs) * 0.1)
+
+
+def test_a_sample_belongs_to_its_kernel_whoever_went_first() -> None:
+    gpu = VirtualGpu(offset_us=0.0)
+    reading = time_pair(gpu, gpu.kernel(30.0), gpu.kernel(70.0), Harness())
+    assert {round(sample.us, 6) for sample in reading.subject} == {30.0}
+    assert {round(sample.us, 6) for sample in reading.baseline} == {70.0}
+
+
+def test_sequential_times_all_of_one_before_the_other() -> None:
+    gpu = VirtualGpu()
+    told = tell(gpu, Harness().but(order="sequential", warmup="none"))
+    names = kernels_only(gpu.log)
+    assert names == sorted(names, reverse=True)
+    assert len(told.reading.counted("subject")) == len(told.reading.counted("baseline"))
+
+
+def test_every_timed_launch_has_its_own_flush_right_before_it() -> None:
+    gpu = VirtualGpu()
+    tell(gpu)
+    timed = gpu.log[2:]  # the first launch of each kernel only loads it
+    assert timed[::2] == ["flush"] * (len(timed) // 2)
+    assert "flush" not in timed[1::2]
+
+
+def test_a_launcher_that_raises_leaves_the_queue_free() -> None:
+    gpu = VirtualGpu()
+    good = gpu.kernel(50.0)
+    good()
+
+    def bad() -> None:
+        raise LaunchFailed("out of shared memory")
+
+    with pytest.raises(LaunchFailed, match="out of shared memory"):
+        take_batch(gpu, [good, bad], 4, Harness())
+    assert not gpu.held
+    gpu.synchronize()
+
+
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, MemoryError, ValueError])
+def test_any_exception_inside_a_held_queue_releases_it(raised: type[BaseException]) -> None:
+    gpu = VirtualGpu()
+
+    def bad() -> None:
+        if gpu.held:
+            raise raised
+
+    with pytest.raises(raised):
+        time_pair(gpu, bad, gpu.kernel(50.0), Harness())
+    assert not gpu.held
+
+
+def test_a_launcher_that_waits_for_the_gpu_is_told_so_instead_of_hanging() -> None:
+    gpu = VirtualGpu()
+    kernel = gpu.kernel(50.0)
+
+    def waits() -> None:
+        kernel()
+        gpu.synchronize()
+
+    with pytest.raises(LaunchFailed, match="synchronises"):
+        time_pair(gpu, waits, gpu.kernel(80.0), Harness())
+    assert not gpu.held
+    reading = time_pair(gpu, waits, gpu.kernel(80.0), Harness().but(queue=False))
+    assert min(sample.us for sample in reading.subject) > 50.0
+
+
+def test_a_module_is_loaded_before_the_queue_is_held() -> None:
+    told = tell(VirtualGpu(load_us=40_000.0))  # the virtual GPU refuses a first launch in a held queue
+    assert told.time.value == approx(50.0)
+
+
+def test_a_cold_start_takes_its_first_sample_without_holding_the_queue() -> None:
+    told = tell(VirtualGpu(load_us=40_000.0), Harness().but(warmup="none"))
+    assert told.reading.subject[0].us > 40_000.0
+    assert told.reading.warmup_launches == 0

@@ -1,0 +1,113 @@
+"""The table of gremlins and the frozen value made from it: honest by default, and a mistake is told with the remedy."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from worklog.errors import BadSetting
+from worklog.gremlins import GREMLINS, Gremlin
+from worklog.harness import Harness
+from worklog.harness.settings import parse_settings
+
+BY_NAME = pytest.mark.parametrize("gremlin", GREMLINS, ids=lambda g: g.setting)
+
+
+@BY_NAME
+def test_every_gremlin_has_one_setting_that_is_honest_by_default_and_can_lie(gremlin: Gremlin) -> None:
+    assert getattr(Harness(), gremlin.setting) == gremlin.honest
+    assert gremlin.lies
+    assert gremlin.honest not in gremlin.lies
+    assert len(set(gremlin.values)) == len(gremlin.values)
+    assert gremlin.title and gremlin.what.endswith(".")
+
+
+@BY_NAME
+def test_every_lie_can_be_told_alone_and_is_named(gremlin: Gremlin) -> None:
+    for lie in gremlin.lies:
+        assert Harness().but(**{gremlin.setting: lie}).lies() == {gremlin.setting: lie}
+
+
+def test_settings_are_not_shared_between_gremlins() -> None:
+    assert len({gremlin.setting for gremlin in GREMLINS}) == len(GREMLINS)
+    assert Harness.fixes() is GREMLINS
+
+
+def test_the_articles_four_come_first_in_its_order() -> None:
+    assert [g.article for g in GREMLINS][:4] == [1, 2, 3, 4]
+    assert all(g.article is None for g in GREMLINS[4:])
+    assert [g.setting for g in GREMLINS][:4] == ["clocks", "timer", "l2", "warmup"]
+
+
+def test_honest_tells_no_lie_and_naive_tells_them_all() -> None:
+    assert Harness().lies() == {}
+    assert set(Harness.naive().lies()) == {gremlin.setting for gremlin in GREMLINS}
+    assert set(Harness.article_naive().lies()) == {gremlin.setting for gremlin in GREMLINS if gremlin.article}
+
+
+def test_a_changed_harness_is_another_one() -> None:
+    honest = Harness()
+    warm = honest.but(l2="warm")
+    assert (honest.l2, warm.l2) == ("flush", "warm")
+    assert warm.but(l2="flush") == honest
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        honest.l2 = "warm"  # type: ignore[misc]
+
+
+def test_an_unknown_setting_is_answered_with_the_known_ones() -> None:
+    with pytest.raises(BadSetting, match="no setting 'cache': choose from clocks, timer, l2"):
+        Harness().but(cache="warm")
+
+
+@BY_NAME
+def test_an_unknown_value_is_answered_with_the_known_ones(gremlin: Gremlin) -> None:
+    with pytest.raises(BadSetting) as told:
+        Harness().but(**{gremlin.setting: "sideways"})
+    assert f"{gremlin.setting} = 'sideways'" in str(told.value)
+    assert all(str(value) in str(told.value) for value in gremlin.values)
+
+
+@pytest.mark.parametrize("stands_for_true", [1, "true", "True"])
+def test_a_switch_takes_no_look_alikes(stands_for_true: object) -> None:
+    with pytest.raises(BadSetting):
+        Harness().but(queue=stands_for_true)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"precision": 0.0}, "precision"),
+        ({"precision": 1.0}, "precision"),
+        ({"precision": float("nan")}, "precision"),
+        ({"least_samples": 0}, "1 <= least"),
+        ({"least_samples": 10, "most_samples": 9}, "most_samples = 9"),
+        ({"budget_s": 0.0}, "budget_s"),
+        ({"budget_s": float("nan")}, "budget_s"),
+    ],
+)
+def test_contradictory_patience_is_refused(changes: dict[str, float], says: str) -> None:
+    with pytest.raises(BadSetting, match=says):
+        Harness().but(**changes)
+
+
+def test_words_of_the_command_line_become_settings() -> None:
+    words = ["l2=warm", "queue=off", "gate=TRUE", "precision=0.01", "least_samples=5"]
+    assert parse_settings(words) == {
+        "l2": "warm",
+        "queue": False,
+        "gate": True,
+        "precision": 0.01,
+        "least_samples": 5,
+    }
+
+
+@pytest.mark.parametrize("word", ["l2", "cache=warm", "queue=perhaps", "least_samples=2.5", "precision=small", "=", ""])
+def test_a_word_that_cannot_be_read_is_quoted(word: str) -> None:
+    with pytest.raises(BadSetting, match="cannot read --set"):
+        parse_settings([word])
+
+
+def test_a_harness_survives_the_way_through_a_run_file() -> None:
+    changed = Harness.naive().but(precision=0.02)
+    assert Harness(**changed.as_dict()) == changed

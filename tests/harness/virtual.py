@@ -1,0 +1,173 @@
+"""A GPU whose truth is known: an in-order queue in simulated time, with every gremlin as a number that a test sets.
+
+It implements worklog.harness.timeline.Timeline. Nothing here looks at a real clock, so a test is exact and repeatable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from worklog.errors import LaunchFailed
+
+REFERENCE_MHZ = 2000.0  # a kernel's true time is its time at this clock, with a cold L2
+HOLD_LIMIT_US = 20e6
+
+
+@dataclass
+class VirtualGpu:
+    """Times in microseconds, clocks in MHz.
+
+    enqueue_us: what one launch or record costs the host. offset_us: what a pair of events reads on top. flush_us: the
+    flush's own length. warm_speedup: how much faster a kernel runs when nothing flushed L2 since the launch before.
+    load_us: what a kernel's first launch costs the host. clock: MHz at a simulated time. ramp_us, idle_mhz: after
+    idling, the clock climbs from idle_mhz with this time constant (0: at once). noise: relative standard deviation.
+    outlier_every, outlier_factor: every n-th launch is so much slower. mask: NVML's reasons at a simulated time.
+    tick_us: resolution of events (0: exact). slow_launches: numbers of launches that run at slow_mhz.
+    """
+
+    enqueue_us: float = 4.0
+    offset_us: float = 3.45
+    flush_us: float = 30.0
+    warm_speedup: float = 1.0
+    load_us: float = 0.0
+    clock: Callable[[float], float] = lambda now: REFERENCE_MHZ
+    ramp_us: float = 0.0
+    idle_mhz: float = REFERENCE_MHZ
+    noise: float = 0.0
+    outlier_every: int = 0
+    outlier_factor: float = 1.0
+    mask: Callable[[float], int] = lambda now: 0
+    tick_us: float = 0.0
+    slow_launches: range = range(0)
+    slow_mhz: float = REFERENCE_MHZ
+    seed: int = 0
+
+    host_now: float = 0.0
+    device_now: float = 0.0
+    held: bool = False
+    launches: int = 0
+    log: list[str] = field(default_factory=list)
+    _l2_warm: bool = False
+    _woke: float = 0.0
+    _cycles: float = 0.0
+    _slow: bool = False
+    _pending: list[Callable[[], None]] = field(default_factory=list)
+    _events: dict[int, float] = field(default_factory=dict)
+    _stamps: dict[int, tuple[float, float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._rng = np.random.default_rng(self.seed)
+
+    # ------------------------------------------------------------------------------------------------ what tests call
+
+    def kernel(self, us: float, name: str = "kernel") -> Callable[[], None]:
+        """A launcher of a kernel that truly lasts `us` at the reference clock with a cold L2."""
+        loaded = False
+
+        def launch() -> None:
+            nonlocal loaded
+            if not loaded:
+                if self.held:
+                    raise LaunchFailed(
+                        "a module was loaded while the queue was held: on a real GPU this waits for ever"
+                    )
+                self.host_now += self.load_us
+                loaded = True
+            self.log.append(name)
+            self._enqueue(lambda: self._run_kernel(us))
+
+        return launch
+
+    def mhz(self, now: float) -> float:
+        """The SM clock at a simulated time."""
+        clock = self.slow_mhz if self._slow else self.clock(now)
+        if not self.ramp_us:
+            return clock
+        return float(clock - (clock - min(self.idle_mhz, clock)) * np.exp(-(now - self._woke) / self.ramp_us))
+
+    # --------------------------------------------------------------------------------------------------- the Timeline
+
+    def hold(self) -> None:
+        self.synchronize()
+        self.held = True
+
+    def release(self) -> None:
+        self.held = False
+        self.device_now = max(self.device_now, self.host_now)
+        pending, self._pending = self._pending, []
+        for operation in pending:
+            operation()
+
+    def flush_l2(self) -> None:
+        self.log.append("flush")
+        self._enqueue(self._run_flush)
+
+    def stamp_clock(self, slot: int) -> None:
+        def stamp() -> None:
+            self._stamps[slot] = (self.device_now, self._cycles)
+
+        self._enqueue(stamp)
+
+    def record_event(self, slot: int) -> None:
+        def record() -> None:
+            self._events[slot] = self.device_now
+
+        self._enqueue(record)
+
+    def synchronize(self) -> None:
+        if self.held:
+            self.host_now += HOLD_LIMIT_US
+            self.release()
+            raise LaunchFailed("the blocking kernel gave up: the launcher synchronises")
+        self.host_now = max(self.host_now, self.device_now)
+
+    def elapsed_us(self, start: int, stop: int) -> float:
+        elapsed = self._events[stop] - self._events[start] + self.offset_us
+        return round(elapsed / self.tick_us) * self.tick_us if self.tick_us else elapsed
+
+    def clock_mhz(self, start: int, stop: int) -> float:
+        (began, before), (ended, after) = self._stamps[start], self._stamps[stop]
+        return (after - before) / (ended - began) if ended > began else float("nan")
+
+    def host_us(self) -> float:
+        return self.host_now
+
+    def throttle_reasons(self) -> int:
+        return self.mask(self.host_now)
+
+    def go_cold(self) -> None:
+        self.synchronize()
+        self.host_now += 1e6
+        self._woke = self.host_now
+
+    # -------------------------------------------------------------------------------------------------------- the GPU
+
+    def _enqueue(self, operation: Callable[[], None]) -> None:
+        self.host_now += self.enqueue_us
+        if self.held:
+            self._pending.append(operation)
+            return
+        self.device_now = max(self.device_now, self.host_now)
+        operation()
+
+    def _run_flush(self) -> None:
+        self._l2_warm = False
+        self._run(self.flush_us)
+
+    def _run_kernel(self, us: float) -> None:
+        self._slow = self.launches in self.slow_launches
+        self.launches += 1
+        us *= REFERENCE_MHZ / self.mhz(self.device_now)
+        us /= self.warm_speedup if self._l2_warm else 1.0
+        us *= float(np.exp(self.noise * self._rng.standard_normal()))
+        if self.outlier_every and self.launches % self.outlier_every == 0:
+            us *= self.outlier_factor
+        self._l2_warm = True
+        self._run(us)
+
+    def _run(self, us: float) -> None:
+        self._cycles += us * self.mhz(self.device_now)
+        self.device_now += us
