@@ -61,10 +61,9 @@ class Reading:
         in a row count, single turns are all there is.
         """
         pairs = list(zip(self.subject, self.baseline, strict=False))  # timed in sequence, one may have more
-        twos = [
-            two for two in zip(pairs[::2], pairs[1::2], strict=False) if all(s.counts for pair in two for s in pair)
-        ]
-        turns = [list(two) for two in twos] or [[pair] for pair in pairs if pair[0].counts]
+        twos = list(zip(pairs[::2], pairs[1::2], strict=False))
+        both_count = [list(two) for two in twos if all(sample.counts for pair in two for sample in pair)]
+        turns = both_count or [[pair] for pair in pairs if pair[0].counts]
         means = [[sum(pair[side].us for pair in block) / len(block) for block in turns] for side in (0, 1)]
         return means[0], means[1]
 
