@@ -1,7 +1,7 @@
 """The charts: a run in, a figure out that says its finding, its source and, in words, what it shows.
 
-This room reads runs and draws; it measures nothing and imports nothing that does. Every chart is a `matplotlib` figure that shows
-itself as the last line of a cell.
+This room reads runs and draws; it measures nothing and imports nothing that does. Every chart is a matplotlib figure
+that shows itself as the last line of a cell.
 """
 
 from __future__ import annotations
@@ -35,9 +35,8 @@ def draw_all(run: Run, out: Path) -> Drawn:
     Raises WorklogError where the folder cannot be written.
     """
     charts: dict[str, Callable[[], Chart]] = {"ladder": partial(ladder, run), "roofline": partial(roofline, run)}
-    charts |= {f"ablation_{name}": partial(ablation, run, name) for name in ablated(run)} or {
-        "ablation": partial(ablation, run)
-    }
+    ablations = {f"ablation_{name}": partial(ablation, run, name) for name in ablated(run)}
+    charts |= ablations or {"ablation": partial(ablation, run)}
     drawn = Drawn()
     for name, draw in charts.items():
         try:

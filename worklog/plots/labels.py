@@ -36,6 +36,15 @@ class Box:
         """How far this sticks out of the bounds."""
         return max(bounds.x0 - self.x0, self.x1 - bounds.x1, bounds.y0 - self.y0, self.y1 - bounds.y1, 0.0)
 
+    def shrunk(self, by: float) -> Box:
+        """The same rectangle with its edges moved in."""
+        return Box(self.x0 + by, self.y0 + by, self.x1 - by, self.y1 - by)
+
+    @property
+    def centre(self) -> Point:
+        """Its middle."""
+        return (self.x0 + self.x1) / 2, (self.y0 + self.y1) / 2
+
     def nearest(self, point: Point) -> Point:
         """The point of this rectangle that is nearest to another."""
         return min(max(point[0], self.x0), self.x1), min(max(point[1], self.y0), self.y1)
@@ -54,14 +63,19 @@ def place(
     taken: Sequence[Box] = (),
     strokes: NDArray[np.float64] | None = None,
 ) -> list[Box]:
-    """A rectangle of each size near its anchor, inside the bounds and off the taken places and each other; off strokes if it can be."""
+    """A rectangle of each size near its anchor, in inches: inside the bounds, off the taken places and each other.
+
+    Strokes are lines to keep off where that does not lead too far away.
+    """
     ink = np.empty((0, 2)) if strokes is None else strokes
     placed: list[Box] = []
     for anchor, size in zip(anchors, sizes, strict=True):
         candidates = [(_box(anchor, size, d, a), d + 0.004 * i) for d in DISTANCES for i, a in enumerate(DIRECTIONS)]
         occupied = [*taken, *placed]
-        costs = [_cost(box, cost, bounds, occupied, ink) for box, cost in candidates]
-        placed.append(candidates[int(np.argmin(costs))][0])
+        costs = [_cost(anchor, box, cost, bounds, occupied, ink) for box, cost in candidates]
+        best = candidates[int(np.argmin(costs))][0]
+        placed.append(best)
+        ink = np.concatenate([ink, stroke(anchor, best.nearest(anchor))])
     return placed
 
 
@@ -72,8 +86,17 @@ def _box(anchor: Point, size: Point, distance: float, angle: float) -> Box:
     return Box(x - size[0] / 2, y - size[1] / 2, x + size[0] / 2, y + size[1] / 2)
 
 
-def _cost(box: Box, distance: float, bounds: Box, occupied: Sequence[Box], ink: NDArray[np.float64]) -> float:
-    """Overlaps and leaving the bounds weigh more than any distance; crossing a line weighs as much as some distance."""
-    forbidden = 1e3 * (10 * box.outside(bounds) + sum(100 * box.overlap(other) for other in occupied))
-    crossed = (ink[:, 0] > box.x0) & (ink[:, 0] < box.x1) & (ink[:, 1] > box.y0) & (ink[:, 1] < box.y1)
-    return forbidden + distance + 0.04 * int(np.count_nonzero(crossed))
+def _cost(
+    anchor: Point, box: Box, distance: float, bounds: Box, occupied: Sequence[Box], ink: NDArray[np.float64]
+) -> float:
+    """Overlaps and leaving the bounds weigh more than any distance; lines under the words, and words under the line to
+    the anchor, weigh as much as some distance."""
+    forbidden = 1e4 * box.outside(bounds) + 1e5 * sum(box.overlap(other) for other in occupied)
+    leader = stroke(anchor, box.nearest(anchor))[3:]
+    crossed = _inside(ink, box) + 4 * sum(_inside(leader, other) for other in occupied)
+    return forbidden + distance + 0.08 * crossed
+
+
+def _inside(points: NDArray[np.float64], box: Box) -> int:
+    x, y = points[:, 0], points[:, 1]
+    return int(np.count_nonzero((x > box.x0) & (x < box.x1) & (y > box.y0) & (y < box.y1)))

@@ -48,8 +48,8 @@ ARTICLE_PERCENT = {
 }
 ARTICLE_SOURCE = "○ article: % of cuBLAS on an RTX A6000 at 4096, from siboehm's SGEMM_CUDA README"
 
-# Inches. A row has a lane for the bar with its label, and under it one for the article's mark, so that they cannot meet.
-ROW, BAR, BAR_LANE, MARK_LANE = 0.45, 0.25, 0.17, 0.375
+# Inches. A row has a lane for the bar with its label, and under it one for the article's mark: they cannot meet.
+ROW, BAR, BAR_LANE, MARK_LANE = 0.49, 0.25, 0.155, 0.36
 HEAD, ABOVE, BELOW, RIGHT = 0.38, 0.4, 0.4, 0.2
 NAME_ROOM = 1.4
 
@@ -58,7 +58,8 @@ NAME_ROOM = 1.4
 def ladder(run: Run, size: Size | None = None) -> Chart:
     """Horizontal bars in rung order at one size (default 4096, else the largest measured), in TFLOP/s and % of cuBLAS.
 
-    A refused or skipped rung has a row that says why. Raises NothingToDraw where nothing was measured at the size, BadShape.
+    A refused or skipped rung has a row that says why. Raises NothingToDraw where nothing was measured at the size,
+    BadShape.
     """
     shape = shape_to_draw(run, size)
     kernels = rows(run, shape)
@@ -105,7 +106,10 @@ def _scales(axes: Axes, most: float, reference: float, height: float, marks: boo
     axes.set_xlabel("TFLOP/s")
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
-    share = axes.secondary_xaxis("top", functions=(lambda rates: 100 / reference * rates, lambda p: reference / 100 * p))
+    share = axes.twiny()
+    share.set_xlim(0, 100 * most / reference)
+    share.spines["top"].set_visible(True)
+    share.spines[["left", "bottom"]].set_visible(False)
     step = next(s for s in (20, 25, 50, 100, 200, 500, 1000, 10**9) if 100 * most / reference / s <= 8)
     share.set_xticks([float(p) for p in range(0, int(100 * most / reference) + 1, step)])
     share.set_xlabel("% of cuBLAS" + (", bars on this GPU · ○ article, RTX A6000" if marks else ""))
@@ -113,7 +117,7 @@ def _scales(axes: Axes, most: float, reference: float, height: float, marks: boo
 
 def _line(axes: Axes, x: float, words: str, y: float) -> None:
     """A vertical reference line; its words stand left of it, each in a lane of their own above the bars."""
-    axes.axvline(x, color=MUTED, linewidth=0.9, zorder=0.5)
+    axes.plot([x, x], [y - 0.06, axes.get_ylim()[0]], color=MUTED, linewidth=0.9, zorder=0.5)
     axes.annotate(
         words, (x, y), (-4, 0), textcoords="offset points", ha="right", va="center", fontsize=SMALL_PT, color=MUTED
     )
@@ -123,15 +127,8 @@ def _bar(axes: Axes, m: Measurement, y: float, inches_per_unit: float) -> None:
     rate, (low, high) = m.tflops or 0.0, _interval(m)
     ours = m.kernel != CUBLAS
     axes.barh(y, rate, BAR, color=ACCENT if ours else BASELINE)
-    axes.errorbar(
-        rate,
-        y,
-        xerr=[[max(rate - low, 0.0)], [max(high - rate, 0.0)]],
-        color=INK,
-        elinewidth=1.0,
-        capsize=2.5,
-        capthick=1.0,
-    )
+    whiskers = [[max(rate - low, 0.0)], [max(high - rate, 0.0)]]
+    axes.errorbar(rate, y, xerr=whiskers, color=INK, elinewidth=1.0, capsize=2.5, capthick=1.0)
     words = f"{rate:.{_decimals(rate)}f} TFLOP/s · {100 * (m.ratio or 0.0):.1f} %" + ("" if m.converged else " *")
     inside = min(rate, low) * inches_per_unit > text_width(words, BODY_PT) + 0.2
     axes.annotate(
@@ -206,8 +203,8 @@ def _finding(kernels: list[Measurement]) -> str:
 
 def _subtitle(shape: Shape, marks: bool) -> str:
     words = (
-        f"C = A·B in FP32, {dimensions(shape)}. Bars: median TFLOP/s of each rung with its 95 % interval, and its share of cuBLAS "
-        "measured in the same loop."
+        f"C = A·B in FP32, {dimensions(shape)}. Bars: median TFLOP/s of each rung with its 95 % interval, "
+        "and its share of cuBLAS measured in the same loop."
     )
     elsewhere = "" if shape == ARTICLE_SHAPE else " (at 4096)"
     return words + (f" Circles: the shares that the article states for another GPU{elsewhere}." if marks else "")
@@ -222,4 +219,5 @@ def _alt(run: Run, shape: Shape, kernels: list[Measurement]) -> str:
     ]
     ceiling = run.calibration.get("fp32_tflops")
     roof = f" Measured FP32 ceiling: {ceiling:.1f} TFLOP/s." if ceiling else ""
-    return f"Bar chart of FP32 matrix multiplication at {dimensions(shape)}. {'; '.join(parts)}.{roof} Source: {run.label}."
+    what = f"Bar chart of FP32 matrix multiplication at {dimensions(shape)}"
+    return f"{what}. {'; '.join(parts)}.{roof} Source: {run.label}."

@@ -1,4 +1,4 @@
-"""A page: title (the finding), subtitle (what is plotted) and footer (the source) around a free body, all laid out in inches."""
+"""A page: title (the finding), subtitle (what is plotted) and footer (the source) around a free body, in inches."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
 from worklog.plots.figure import Chart
@@ -24,7 +25,7 @@ from worklog.plots.style import (
 
 @dataclass(frozen=True)
 class Page:
-    """A figure with its words in place and a free body. All lengths are inches; y counts up from the figure's lower edge."""
+    """A figure with its words in place and a free body. Inches; y counts up from the figure's lower edge."""
 
     figure: Chart
     width: float
@@ -45,11 +46,16 @@ class Page:
         """Text at a place on the page."""
         return self.figure.text(x, y, words, fontsize=points, transform=self.figure.dpi_scale_trans, **how)
 
+    def line(self, start: tuple[float, float], end: tuple[float, float], **how: Any) -> None:
+        """A straight line on the page."""
+        across, up = zip(start, end, strict=True)
+        self.figure.add_artist(Line2D(across, up, transform=self.figure.dpi_scale_trans, **how))
+
 
 def page(
     name: str, title: str, subtitle: str, footer: list[str], alt: str, body_height: float, width: float = WIDTH_IN
 ) -> Page:
-    """A page for a body of that height: title (the finding), subtitle (what is plotted) and footer (the source) are wrapped to fit."""
+    """A page for a body of that height; title, subtitle and footer are wrapped to fit."""
     room = width - 2 * MARGIN_IN
     titles = wrap(title, TITLE_PT, room, bold=True)
     subtitles = wrap(subtitle, SUBTITLE_PT, room)

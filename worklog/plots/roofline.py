@@ -1,13 +1,14 @@
 """The roofline: how many FLOP each rung makes of a byte that its blocks fetch, and which roof it stands under.
 
-The intensity is counted from the tile that the run recorded, not measured: each block brings its rows of A and its columns of B
-once from L2. Where a cache closer to the threads serves some of it, a rung can stand above a memory roof.
+The intensity is counted from the tile that the run recorded, not measured: each block brings its rows of A and its
+columns of B once from L2. Where a cache closer to the threads serves some of it, a rung can stand above a memory roof.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -27,15 +28,15 @@ from worklog.plots.style import (
     MUTED,
     SMALL_PT,
     WIDTH_IN,
-    line_height,
+    block_size,
     styled,
-    text_width,
 )
 from worklog.runs import Measurement, Run
 from worklog.tables import label_line
 
 BODY, LEFT, BELOW, RIGHT = 4.3, 0.62, 0.45, 0.2  # inches
 MARKER = 0.05  # half of a marker, inches
+FAR = 0.17  # a label further from its point than this has a line to it, inches
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ class Frame:
 
 
 def intensity(run: Run, m: Measurement) -> float | None:
-    """FLOP per byte that blocks fetch from L2 (and write once), counted from the tile that the run recorded; None without a tile."""
+    """FLOP per byte that blocks fetch from L2, counted from the tile that the run recorded; None without a tile."""
     tile = run.kernels.get(m.kernel, {}).get("tile")
     if not tile or not {"BM", "BN"} <= tile.keys():
         return None
@@ -107,9 +108,7 @@ def roofline(run: Run, size: Size | None = None) -> Chart:
     kernels = rows(run, shape)
     points = {m.kernel: (x, m.tflops or 0.0) for m in kernels if measured(m) and (x := intensity(run, m))}
     if not points:
-        raise NothingToDraw(
-            f"the run has no measured rung with a recorded tile at size {shape}: `worklog run --size {shape}`"
-        )
+        raise NothingToDraw(f"no rung with a tile was measured at size {shape}: `worklog run --size {shape}`")
     new = page(
         "roofline",
         _finding(kernels, points, roofs),
@@ -122,8 +121,10 @@ def roofline(run: Run, size: Size | None = None) -> Chart:
     cublas = cublas_tflops(kernels)
     frame = _frame(points, roofs, cublas, box)
     axes = _axes(new, frame)
-    _draw_roofs(axes, frame, roofs)
-    axes.plot([_ridge(frame, roofs), frame.x[1]], [cublas, cublas], ":", color=MUTED, linewidth=1.1, zorder=1)
+    for (x0, y0), (x1, y1), style in _roof_lines(frame, roofs):
+        axes.plot([x0, x1], [y0, y1], style, color=INK, linewidth=1.0, zorder=1.5)
+    mark = [_right_of(points), frame.x[1]]
+    axes.plot(mark, [cublas, cublas], color=MUTED, linewidth=2.5, solid_capstyle="butt", zorder=1)
     _draw_climb(axes, frame, list(points.values()))
     _draw_words(new, frame, roofs, cublas, points)
     return new.figure
@@ -134,8 +135,8 @@ def _frame(points: dict[str, Point], roofs: Roofs, cublas: float, box: Box) -> F
     ridges = [roofs.fp32 / slope for slope in roofs.slopes]
     top = max(roofs.fp32, roofs.fp32_peak or 0.0, cublas, *ys)
     # Room left of the first point and right of the last for words, and one decade of height at least.
-    low, high = min(*xs, *ridges, 8.0) / 4, max(*xs, *ridges, 16.0) * 4
-    return Frame((low, high), (min(*ys, cublas, top / 10) / 2.2, top * 1.9), box)
+    low, high = min(*xs, *ridges, 8.0) / 4, max(*xs, *ridges, 16.0) * 4.5
+    return Frame((low, high), (min(*ys, cublas, top / 10) / 1.7, top * 1.9), box)
 
 
 def _axes(new: Page, frame: Frame) -> Axes:
@@ -162,114 +163,67 @@ def _ticks(limits: tuple[float, float], base: int, steps: tuple[int, ...] = (1,)
     return kept, [f"{value:g}" for value in kept]
 
 
-def _ridge(frame: Frame, roofs: Roofs) -> float:
-    """Where the steepest memory roof meets the measured FP32 ceiling."""
-    return roofs.fp32 / max(roofs.slopes) if roofs.slopes else frame.x[0]
+def _right_of(points: dict[str, Point]) -> float:
+    """Where the mark of cuBLAS starts: right of every rung, since its own place is unknown."""
+    return 2.2 * max(x for x, _ in points.values())
 
 
-def _draw_roofs(axes: Axes, frame: Frame, roofs: Roofs) -> None:
-    for slope, ceiling, how in (
-        (roofs.l2, roofs.fp32, "-"),
-        (roofs.copy, roofs.fp32, "-"),
-        (roofs.memory_peak, roofs.fp32_peak or roofs.fp32, "--"),
-    ):
-        if slope:
-            axes.plot(
-                [frame.x[0], ceiling / slope], [slope * frame.x[0], ceiling], how, color=INK, linewidth=1.0, zorder=1.5
-            )
-    axes.plot([_ridge(frame, roofs), frame.x[1]], [roofs.fp32, roofs.fp32], "-", color=INK, linewidth=1.0, zorder=1.5)
-    if roofs.fp32_peak:
-        start = roofs.fp32_peak / max(roofs.slopes) if roofs.slopes else frame.x[0]
-        axes.plot([start, frame.x[1]], [roofs.fp32_peak] * 2, "--", color=INK, linewidth=1.0, zorder=1.5)
+def _roof_lines(frame: Frame, roofs: Roofs) -> list[tuple[Point, Point, str]]:
+    """Every roof from end to end, in data, and its line style: memory roofs end where they meet a ceiling."""
+    peak = roofs.fp32_peak or roofs.fp32
+    memory = ((roofs.l2, roofs.fp32, "-"), (roofs.copy, roofs.fp32, "-"), (roofs.memory_peak, peak, "--"))
+    lines = [((frame.x[0], slope * frame.x[0]), (top / slope, top), style) for slope, top, style in memory if slope]
+    steepest = max(roofs.slopes, default=math.inf)
+    for ceiling, style in ((roofs.fp32, "-"), (roofs.fp32_peak, "--")):
+        if ceiling:
+            lines.append(((max(ceiling / steepest, frame.x[0]), ceiling), (frame.x[1], ceiling), style))
+    return lines
 
 
 def _draw_climb(axes: Axes, frame: Frame, points: list[Point]) -> None:
     """The rungs, and an arrow from each to the next where there is room for one."""
-    for start, end in zip(points, points[1:], strict=False):
+    arrow = {"arrowstyle": "-|>", "color": ACCENT, "linewidth": 0.8, "shrinkA": 4, "shrinkB": 4, "mutation_scale": 7}
+    for start, end in pairwise(points):
         if math.dist(frame.inches(*start), frame.inches(*end)) > 4 * MARKER:
-            axes.annotate(
-                "",
-                end,
-                start,
-                arrowprops={
-                    "arrowstyle": "-|>",
-                    "color": ACCENT,
-                    "linewidth": 0.8,
-                    "shrinkA": 4,
-                    "shrinkB": 4,
-                    "mutation_scale": 7,
-                },
-                zorder=2,
-            )
+            axes.annotate("", end, start, arrowprops=arrow, zorder=2)
     xs, ys = zip(*points, strict=True)
     axes.plot(xs, ys, "o", color=ACCENT, markersize=6, markeredgecolor="white", markeredgewidth=0.8, zorder=3)
 
 
 def _draw_words(new: Page, frame: Frame, roofs: Roofs, cublas: float, points: dict[str, Point]) -> None:
-    """Roofs are named where their lines are, rungs beside their points; nothing on top of anything else."""
+    """Rungs are named beside their points, roofs where their lines are; nothing on top of anything else."""
     ends = [frame.inches(*point) for point in points.values()]
+    lines = [(frame.inches(*start), frame.inches(*end)) for start, end, _ in _roof_lines(frame, roofs)]
+    lines.append((frame.inches(_right_of(points), cublas), frame.inches(frame.x[1], cublas)))
+    strokes = np.concatenate([stroke(start, end) for start, end in [*lines, *pairwise(ends)]])
     markers = [Box(x - MARKER, y - MARKER, x + MARKER, y + MARKER) for x, y in ends]
-    strokes = np.concatenate(_strokes(frame, roofs, cublas, ends))
-    named = [(words, frame.inches(*at), SMALL_PT, MUTED) for words, at in _roof_words(frame, roofs, cublas)]
-    named += [
-        (f"{name} {y:.{1 if y >= 10 else 2}f}", frame.inches(x, y), BODY_PT, INK) for name, (x, y) in points.items()
-    ]
-    # 1.05: a label's inked height with its descenders, in font sizes.
-    sizes = [
-        (max(text_width(line, pt) for line in words.split("\n")), line_height(pt, words.count("\n") + 1))
-        for words, _, pt, _ in named
-    ]
-    boxes = place([at for _, at, _, _ in named], sizes, frame.box, markers, strokes)
-    for (words, at, points_size, colour), label in zip(named, boxes, strict=True):
-        near = label.nearest(at)
-        if math.dist(near, at) > 0.17:
-            _leader(new, at, near)
-        middle = ((label.x0 + label.x1) / 2, (label.y0 + label.y1) / 2)
-        new.text(*middle, words, points_size, color=colour, ha="center", va="center", linespacing=1.15, zorder=5)
+    words = [(_named(name, y), at, BODY_PT, INK) for (name, (_, y)), at in zip(points.items(), ends, strict=True)]
+    words += [(text, frame.inches(*at), SMALL_PT, MUTED) for text, at in _roof_words(frame, roofs, cublas, points)]
+    sizes = [block_size(text, points_size) for text, _, points_size, _ in words]
+    boxes = place([at for _, at, _, _ in words], sizes, frame.box.shrunk(0.06), markers, strokes)
+    for (text, at, points_size, colour), label in zip(words, boxes, strict=True):
+        if math.dist(label.nearest(at), at) > FAR:
+            new.line(at, label.nearest(at), color=MUTED, linewidth=0.5, zorder=2)
+        new.text(*label.centre, text, points_size, color=colour, ha="center", va="center", linespacing=1.15, zorder=5)
 
 
-def _leader(new: Page, start: Point, end: Point) -> None:
-    from matplotlib.lines import Line2D
-
-    figure = new.figure
-    figure.add_artist(
-        Line2D(
-            [start[0], end[0]],
-            [start[1], end[1]],
-            color=MUTED,
-            linewidth=0.5,
-            transform=figure.dpi_scale_trans,
-            zorder=2,
-        )
-    )
+def _named(name: str, rate: float) -> str:
+    return f"{name} {rate:.{1 if rate >= 10 else 2}f}"
 
 
-def _strokes(
-    frame: Frame, roofs: Roofs, cublas: float, ends: list[Point]
-) -> list[np.ndarray[tuple[int, ...], np.dtype[np.float64]]]:
-    """All lines of the chart, for words to keep off."""
-    ceilings = [height for height in (roofs.fp32, roofs.fp32_peak, cublas) if height]
-    lines = [stroke(frame.inches(_ridge(frame, roofs), h), frame.inches(frame.x[1], h)) for h in ceilings]
-    lines += [
-        stroke(frame.inches(frame.x[0], s * frame.x[0]), frame.inches(roofs.fp32 / s, roofs.fp32)) for s in roofs.slopes
-    ]
-    return lines + [stroke(a, b) for a, b in zip(ends, ends[1:], strict=False)]
-
-
-def _roof_words(frame: Frame, roofs: Roofs, cublas: float) -> list[tuple[str, Point]]:
+def _roof_words(frame: Frame, roofs: Roofs, cublas: float, points: dict[str, Point]) -> list[tuple[str, Point]]:
     """What each roof is called, and a point of its line."""
     paper = f", {roofs.fp32_peak:.1f} on paper (dashed)" if roofs.fp32_peak else ""
     words = [(f"FP32: {roofs.fp32:.1f} TFLOP/s measured{paper}", (frame.x[1] / 3.2, roofs.fp32_peak or roofs.fp32))]
-    words.append((f"cuBLAS {cublas:.1f}\n(its tile is unknown)", (frame.x[1] / 1.4, cublas)))
+    words.append((f"cuBLAS {cublas:.1f}\n(its tile is unknown)", (math.sqrt(_right_of(points) * frame.x[1]), cublas)))
     if roofs.l2:
         x = 1.7 * frame.x[0]
         words.append((f"L2 reads:\n{roofs.l2:.2f} TB/s measured", (x, roofs.l2 * x)))
     if roofs.copy:
         x = 1.25 * frame.x[0]
         on_paper = f",\n{roofs.memory_peak:.2f} on paper (dashed)" if roofs.memory_peak else ""
-        words.append(
-            (f"memory, if no byte came from L2:\n{roofs.copy:.2f} TB/s copy measured{on_paper}", (x, roofs.copy * x))
-        )
+        copied = f"memory, if no byte came from L2:\n{roofs.copy:.2f} TB/s copy measured"
+        words.append((copied + on_paper, (x, roofs.copy * x)))
     return words
 
 
@@ -284,14 +238,14 @@ def _finding(kernels: list[Measurement], points: dict[str, Point], roofs: Roofs)
 
 def _subtitle(shape: Shape) -> str:
     return (
-        f"C = A·B in FP32, {dimensions(shape)}. Each rung's TFLOP/s over its FLOP per byte, counted from the tile: each block brings "
-        "its rows of A and its columns of B once from L2. Roofs: solid are measured, dashed are computed from the data sheet's clocks."
+        f"C = A·B in FP32, {dimensions(shape)}. FLOP per byte are counted from the tile: each block brings its rows "
+        "of A and its columns of B once from L2. Solid roofs: measured; dashed: computed from the highest clocks."
     )
 
 
 def _alt(run: Run, shape: Shape, points: dict[str, Point], roofs: Roofs) -> str:
     parts = [f"{name} {y:.2f} TFLOP/s at {x:.1f} FLOP per byte" for name, (x, y) in points.items()]
-    memory = [f"L2 {roofs.l2:.2f} TB/s"] * bool(roofs.l2) + [f"memory copy {roofs.copy:.2f} TB/s"] * bool(roofs.copy)
+    memory = [f"{name} {slope:.2f} TB/s" for name, slope in (("L2", roofs.l2), ("memory copy", roofs.copy)) if slope]
     return (
         f"Roofline chart, log-log, of FP32 matrix multiplication at {dimensions(shape)}. Measured roofs: "
         f"{', '.join([f'FP32 {roofs.fp32:.1f} TFLOP/s', *memory])}. {'; '.join(parts)}. Source: {run.label}."

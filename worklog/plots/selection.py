@@ -1,4 +1,4 @@
-"""What the ladder and the roofline take from a run: one size, its rows in rung order, and how fast cuBLAS was beside them."""
+"""What the ladder and the roofline take from a run: one size, its rows in rung order, and how fast cuBLAS was."""
 
 from __future__ import annotations
 

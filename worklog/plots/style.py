@@ -1,7 +1,7 @@
 """How every figure looks: the palette, the style file, and the size of a text before it is drawn.
 
-Charts are laid out in inches with measured text, not by an automatic layout, so that nothing overlaps at any number of rungs and
-the same run gives the same bytes.
+Charts are laid out in inches with measured text, not by an automatic layout, so that nothing overlaps at any number of
+rungs and the same run gives the same bytes.
 """
 
 from __future__ import annotations
@@ -50,6 +50,12 @@ def text_width(text: str, points: float, bold: bool = False) -> float:
 def line_height(points: float, lines: int = 1) -> float:
     """Inches that so many lines of text take."""
     return lines * LINE * points / 72
+
+
+def block_size(text: str, points: float) -> tuple[float, float]:
+    """Width and height in inches of text that may have several lines."""
+    lines = text.split("\n")
+    return max(text_width(line, points) for line in lines), line_height(points, len(lines))
 
 
 def wrap(text: str, points: float, width: float, *, bold: bool = False, most: int = 99) -> list[str]:

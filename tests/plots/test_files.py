@@ -1,0 +1,143 @@
+"""The files: complete, the same bytes in every process, in words for those who do not see, shown in notebooks."""
+
+from __future__ import annotations
+
+import base64
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree
+
+import matplotlib
+import pytest
+from PIL import Image
+
+from worklog.errors import WorklogError
+from worklog.plots import ablation, draw_all, ladder, save
+from worklog.plots.figure import few_colours
+from worklog.runs import Run, recordings
+
+SVG = "{http://www.w3.org/2000/svg}"
+DRAW = """
+import sys
+from pathlib import Path
+from worklog.plots import draw_all
+from worklog.runs import Run
+draw_all(Run.load(Path(sys.argv[1]), origin="recorded"), Path(sys.argv[2]))
+for name in sys.modules:
+    assert name.split(".")[0] not in ("cupy", "torch", "IPython"), name
+    assert name not in ("matplotlib.pyplot", "worklog.bench", "worklog.harness", "worklog.gate", "worklog.cuda"), name
+"""
+
+
+def drawn_in_a_process(run_file: Path, out: Path, seed: str) -> dict[str, bytes]:
+    """All charts, drawn by a fresh Python with that hash seed and the user's own style."""
+    environment = os.environ | {"PYTHONHASHSEED": seed, "MPLBACKEND": "agg"}
+    subprocess.run([sys.executable, "-c", DRAW, str(run_file), str(out)], check=True, env=environment, timeout=120)
+    return {path.name: path.read_bytes() for path in out.iterdir()}
+
+
+def test_all_charts_are_drawn_as_svg_and_png(h200: Run, tmp_path: Path) -> None:
+    drawn = draw_all(h200, tmp_path / "new" / "folder")
+    names = ["ladder", "roofline", "ablation_naive", "ablation_warptiled"]
+    assert [path.name for path in drawn.paths] == [f"{name}.{kind}" for name in names for kind in ("svg", "png")]
+    assert all(path.stat().st_size > 5000 for path in drawn.paths)
+    assert drawn.missing == {}
+
+
+def test_what_cannot_be_drawn_is_named_with_the_reason(h200: Run, tmp_path: Path) -> None:
+    h200.measurements = [m for m in h200.measurements if not m.changed]
+    h200.calibration = {}
+    drawn = draw_all(h200, tmp_path)
+    assert {path.stem for path in drawn.paths} == {"ladder"}
+    assert set(drawn.missing) == {"roofline", "ablation"}
+    assert "worklog ablate" in drawn.missing["ablation"]
+
+
+def test_an_empty_run_draws_nothing_and_says_so(h200: Run, tmp_path: Path) -> None:
+    h200.measurements = []
+    drawn = draw_all(h200, tmp_path)
+    assert drawn.paths == []
+    assert set(drawn.missing) == {"ladder", "roofline", "ablation"}
+
+
+def test_the_same_run_gives_the_same_bytes_in_every_process(h200: Run, tmp_path: Path) -> None:
+    run_file = h200.save(tmp_path / "run.json")
+    once = drawn_in_a_process(run_file, tmp_path / "once", "1")
+    again = drawn_in_a_process(run_file, tmp_path / "again", "2")
+    assert len(once) == 8
+    assert once == again
+
+
+def test_the_recordings_give_the_same_bytes_in_every_process(tmp_path: Path) -> None:
+    for name, recording in recordings().items():
+        once = drawn_in_a_process(recording, tmp_path / name / "once", "1")
+        assert once == drawn_in_a_process(recording, tmp_path / name / "again", "2")
+
+
+def test_the_users_own_style_changes_nothing(h200: Run) -> None:
+    expected = ladder(h200).svg()
+    with matplotlib.rc_context({"font.size": 20, "axes.facecolor": "red", "svg.hashsalt": "mine", "savefig.dpi": 30}):
+        assert ladder(h200).svg() == expected
+        assert matplotlib.rcParams["font.size"] == 20
+
+
+def test_another_run_gives_other_bytes(h200: Run, tall: Callable[[int], Run]) -> None:
+    assert ladder(h200).svg() != ladder(tall(7)).svg()
+    assert ladder(h200).png() != ladder(tall(7)).png()
+
+
+def test_an_svg_has_a_role_a_title_and_a_description(h200: Run, tmp_path: Path) -> None:
+    h200.device["name"] = "<GPU & Co>"
+    for path in draw_all(h200, tmp_path).paths[::2]:
+        root = ElementTree.parse(path).getroot()
+        title, description = root.find(f"{SVG}title"), root.find(f"{SVG}desc")
+        assert title is not None
+        assert description is not None
+        assert root.get("role") == "img"
+        assert root.get("aria-labelledby") == f"{title.get('id')} {description.get('id')}"
+        assert "<GPU & Co>" in (description.text or "")
+        assert len(title.text or "") > 20
+        assert not root.findall(f".//{SVG}text"), "text must be outlines, or it looks different elsewhere"
+
+
+def test_no_file_tells_when_or_by_what_it_was_drawn(h200: Run, tmp_path: Path) -> None:
+    for path in draw_all(h200, tmp_path).paths:
+        content = path.read_bytes()
+        assert b"dc:date" not in content
+        assert b"Matplotlib v" not in content
+        assert b"Software" not in content
+
+
+def test_a_png_has_its_words_inside(h200: Run, tmp_path: Path) -> None:
+    chart = ladder(h200)
+    with Image.open(save(chart, tmp_path / "chart")[1]) as image:
+        assert image.width == 1400
+        assert image.info["Title"] == chart.headline
+        assert image.info["Description"] == chart.alt
+
+
+def test_a_chart_shows_itself_in_a_notebook(h200: Run) -> None:
+    formatters = pytest.importorskip("IPython.core.formatters")
+    chart = ablation(h200)
+    data, metadata = formatters.DisplayFormatter().format(chart)
+    assert base64.b64decode(data["image/png"]).startswith(b"\x89PNG")
+    assert data["text/plain"] == chart.alt
+    assert metadata["image/png"]["alt"] == chart.alt
+
+
+def test_a_folder_that_cannot_be_written_is_one_clear_line(h200: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(WorklogError, match=r"cannot write the figure .*--out"):
+        save(ladder(h200), tmp_path / "file" / "ladder")
+
+
+def test_few_colours_keep_surfaces_exactly() -> None:
+    image = Image.new("RGB", (300, 10), "#EE9B5C")
+    for x in range(300):
+        image.putpixel((x, 0), (x % 256, (7 * x) % 256, 255))
+    few = few_colours(image, 16).convert("RGB")
+    assert few.getpixel((5, 5)) == (0xEE, 0x9B, 0x5C)
+    assert len(few.getcolors() or []) <= 16
