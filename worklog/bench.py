@@ -6,7 +6,6 @@ import contextlib
 import os
 import secrets
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -14,21 +13,20 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from worklog.device import gpu, gpu_reason, software, source_revision
-from worklog.errors import BadSetting, LaunchFailed, NoGpu, OutOfMemory, WorklogError
-from worklog.gate import Exam, Stage, Verdict
+from worklog.errors import BadRunFile, BadSetting, LaunchFailed, NoGpu, WorklogError
+from worklog.gate import Stage, Verdict
 from worklog.gemm import Float32, Shape, random_inputs, tflops
 from worklog.gremlins import BF16_DATASHEET_TFLOPS
 from worklog.harness import Harness, Reading, time_pair
-from worklog.kernels import Program, RungSubject, Subject
+from worklog.kernels import RungSubject, Subject
 from worklog.ladder import LADDER, rung
 from worklog.plans import ABLATION_SIZES, BASELINE, Task, ablation_tasks
 from worklog.runs import Measurement, Run, new_path, open_run
+from worklog.session import Session
 from worklog.statistics import Estimate, paired_ratio, summarise
 
 if TYPE_CHECKING:
-    from worklog.cuda import CudaDevice
     from worklog.harness.calibration import Calibration
-    from worklog.harness.cuda_timeline import CudaTimeline
 
 PATIENCE_S = 20.0
 
@@ -47,66 +45,6 @@ class Interrupted(WorklogError):
     """The user stopped a run; the message says where the finished measurements are."""
 
     exit_code = 130
-
-
-class Session:
-    """A GPU made ready: the device, the calibrated ruler, compiled kernels, and the exam of the shape at hand."""
-
-    def __init__(self) -> None:
-        from worklog.cuda import Cublas, CudaDevice
-        from worklog.harness.calibration import calibrate
-        from worklog.harness.cuda_timeline import CudaTimeline
-
-        self.device: CudaDevice = CudaDevice()
-        self.timeline: CudaTimeline = CudaTimeline(self.device)
-        self.calibration: Calibration = calibrate(self.timeline)
-        self.seed = secrets.randbits(63)
-        self.baselines: dict[str, Subject] = {math: Cublas(self.device, math) for math in ("fp32", "tf32")}
-        self._subjects: dict[str, Subject] = {BASELINE: self.baselines["fp32"]}
-        self._exams: dict[Shape, Exam] = {}
-        self._verdicts: dict[tuple[str, Shape], Verdict] = {}
-
-    def subject(self, name: str) -> Subject:
-        """The kernel of that name, compiled once. Raises UnknownRung or CompileFailed."""
-        if name not in self._subjects:
-            self._subjects[name] = RungSubject(rung(name), self.device)
-        return self._subjects[name]
-
-    def never_launched(self, name: str) -> Subject:
-        """The same kernel in a module of its own, so that its next launch is its first; cuBLAS has no such thing."""
-        if name == BASELINE:
-            return self.subject(name)
-        program = Program.of(rung(name))
-        fresh = replace(program, source=f"{program.source}\n// {secrets.token_hex(8)}\n")
-        return RungSubject(rung(name), self.device, fresh)
-
-    def exam(self, shape: Shape) -> Exam:
-        """The questions for a shape; the last shape's are dropped, since their matrices fill memory. Raises
-        OutOfMemory.
-        """
-        if shape not in self._exams:
-            self._exams.clear()
-            try:
-                self._exams[shape] = Exam(self.device, shape, self.seed)
-            except MemoryError as error:
-                raise OutOfMemory(f"size {shape} does not fit the host's memory: take a smaller one") from error
-        return self._exams[shape]
-
-    def require_memory(self, shape: Shape) -> None:
-        """Raise OutOfMemory, before anything is measured, for a shape that cannot fit the GPU."""
-        needed = shape.compulsory_bytes + 4 * shape.m * shape.n  # A, B and C, and a C of the baseline's own
-        free = self.device.free_bytes()
-        if needed > free:
-            raise OutOfMemory(
-                f"size {shape} needs {needed / 1e9:.1f} GB on the GPU, which has {free / 1e9:.1f} GB free: "
-                "take a smaller size"
-            )
-
-    def verdict(self, name: str, shape: Shape) -> Verdict:
-        """The gate's word on a kernel at a shape, asked once."""
-        if (name, shape) not in self._verdicts:
-            self._verdicts[name, shape] = self.exam(shape).examine(self.subject(name))
-        return self._verdicts[name, shape]
 
 
 def measure(
@@ -149,16 +87,34 @@ def results(
     sizes: Iterable[Shape | int | str | Sequence[int]] = (4096,),
     *,
     progress: Progress = _silent,
+    **settings: Any,
 ) -> Run:
-    """Live where there is a GPU, recorded where there is none: the same call everywhere, and the run's label says
-    which it was.
+    """Live where there is a GPU, recorded where there is none: the same call everywhere; the run's label says which
+    it was.
+
+    settings: gremlins let loose, such as l2="warm". Raises BadRunFile, naming what there is, for what was never
+    recorded.
     """
     shapes = [Shape.of(size) for size in sizes]
-    names = None if kernels is None else list(kernels)
+    names = [r.name for r in LADDER] + [BASELINE] if kernels is None else list(kernels)
+    Harness().but(**settings)
     if live_wanted():
-        return measure(names, shapes, progress=progress)
+        changed = tuple(settings.items())
+        return carry_out(
+            [Task(name, shape, changed) for shape in shapes for name in names], Harness(), progress=progress
+        )
     run = open_run()
-    run.measurements = [m for m in run.measurements if (names is None or m.kernel in names) and m.problem in shapes]
+    recorded = run.measurements
+    run.measurements = [found for shape in shapes for name in names for found in run.select(name, shape, settings)]
+    missing = {(name, shape) for shape in shapes for name in names} - {(m.kernel, m.problem) for m in run.measurements}
+    if missing:
+        name, shape = min(missing)
+        lies = "".join(f", {setting} = {value}" for setting, value in settings.items())
+        sizes_there = sorted({m.problem for m in recorded if m.kernel == name and m.changed == settings})
+        there = f"recorded sizes: {', '.join(map(str, sizes_there))}" if sizes_there else "nothing like it is"
+        raise BadRunFile(
+            f"{name} at {shape}{lies} is not in the recording ({there}): ask for those, or measure on a GPU"
+        )
     return run
 
 
@@ -203,6 +159,8 @@ def carry_out(tasks: Sequence[Task], harness: Harness, *, progress: Progress = _
             run.complete = index == len(tasks) - 1
             run.save(path)
     except KeyboardInterrupt as interrupt:
+        if not run.measurements:
+            raise Interrupted("interrupted before the first measurement: nothing is saved") from interrupt
         kept = f"{len(run.measurements)} of {len(tasks)} measurements are kept in {run.save(path)}"
         raise Interrupted(f"interrupted: {kept}") from interrupt
     progress(len(tasks), len(tasks), "done")

@@ -14,8 +14,8 @@ import numpy as np
 from cupy_backends.cuda.libs import cublas
 from numpy.typing import NDArray
 
-from worklog.device import gpu_reason
-from worklog.errors import LaunchFailed, NoGpu, OutOfMemory
+from worklog.device import require_gpu
+from worklog.errors import LaunchFailed, OutOfMemory
 from worklog.gemm import Shape
 from worklog.kernels import Program, Resources, compile_error
 from worklog.ladder import Domain
@@ -48,12 +48,7 @@ class CudaDevice:
     source = "live"
 
     def __init__(self) -> None:
-        reason = gpu_reason()
-        if reason is not None:
-            raise NoGpu(
-                f"no GPU to measure on: {reason}; "
-                "without one, open a recording: worklog.open_run() or `worklog article`"
-            )
+        require_gpu()
         self.stream = cupy.cuda.Stream(non_blocking=True)
 
     def compile(self, program: Program) -> CudaKernel:

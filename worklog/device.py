@@ -16,6 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from worklog.errors import NoGpu
+
 # FP32 lanes of one multiprocessor by compute capability (CUDA C++ Programming Guide, arithmetic instructions
 # throughput).
 FP32_LANES = {(6, 0): 64, (6, 1): 128, (7, 0): 64, (7, 2): 64, (7, 5): 64, (8, 0): 64}
@@ -85,6 +87,15 @@ def gpu_reason() -> str | None:
     except cupy.cuda.runtime.CUDARuntimeError as error:
         return f"no usable NVIDIA driver ({error})"
     return None if count else "the NVIDIA driver finds no GPU"
+
+
+def require_gpu() -> None:
+    """Raise NoGpu, with the reason and a way out, where there is no CUDA GPU."""
+    reason = gpu_reason()
+    if reason is not None:
+        raise NoGpu(
+            f"no GPU to measure on: {reason}; without one, open a recording: worklog.open_run() or `worklog article`"
+        )
 
 
 @cache

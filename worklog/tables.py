@@ -67,6 +67,18 @@ def footnotes(run: Run, measurements: Sequence[Measurement]) -> list[str]:
     return lines + run.notes
 
 
+def groups(run: Run) -> list[tuple[str, list[Measurement]]]:
+    """Measurements by size, each group with its title: those under the run's own harness, or where there are none,
+    the others.
+    """
+    found: dict[tuple[Shape, str], list[Measurement]] = {}
+    for m in run.select() or run.measurements:
+        lies = "".join(f", {setting} = {value}" for setting, value in m.changed.items())
+        found.setdefault((m.problem, lies), []).append(m)
+    ordered = sorted(found.items(), key=lambda item: item[0][0].flops)
+    return [(f"{shape.m} × {shape.n} × {shape.k}{lies}", measurements) for (shape, lies), measurements in ordered]
+
+
 def text(run: Run) -> str:
     """The run's own measurements as terminal text, a table for each size."""
     from rich.console import Console
@@ -84,10 +96,9 @@ def print_tables(run: Run, console: Any) -> None:
     from rich.table import Table
 
     console.print(escape(label_line(run)), highlight=False)
-    for shape in run.shapes():
-        measurements = run.select(shape=shape)
+    for title, measurements in groups(run):
         table = Table(
-            title=f"{shape.m} x {shape.n} x {shape.k}",
+            title=title,
             title_justify="left",
             box=None,
             header_style="bold",
@@ -110,10 +121,9 @@ def print_tables(run: Run, console: Any) -> None:
 def html(run: Run) -> str:
     """The run's own measurements as HTML, with a bar for the share of cuBLAS. Screen readers get a caption."""
     parts = [f"<p>{html_escape.escape(label_line(run))}</p>"]
-    for shape in run.shapes():
-        measurements = run.select(shape=shape)
+    for title, measurements in groups(run):
         parts.append(
-            f"<table><caption>{shape.m} × {shape.n} × {shape.k}, {html_escape.escape(run.label)}</caption><thead><tr>"
+            f"<table><caption>{html_escape.escape(title)} · {html_escape.escape(run.label)}</caption><thead><tr>"
         )
         parts += [f'<th scope="col">{column}</th>' for column in COLUMNS]
         parts.append("</tr></thead><tbody>")

@@ -1,0 +1,83 @@
+"""A GPU made ready to gate and to time: what is made once and used for every measurement of a run."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from worklog.device import require_gpu
+from worklog.errors import OutOfMemory
+from worklog.gate import Exam, Verdict
+from worklog.gemm import Shape
+from worklog.kernels import Program, RungSubject, Subject
+from worklog.ladder import rung
+from worklog.plans import BASELINE
+
+if TYPE_CHECKING:
+    from worklog.cuda import CudaDevice
+    from worklog.harness.calibration import Calibration
+    from worklog.harness.cuda_timeline import CudaTimeline
+
+
+class Session:
+    """A GPU made ready: the device, the calibrated ruler, compiled kernels, and the exam of the shape at hand. Raises
+    NoGpu.
+    """
+
+    def __init__(self) -> None:
+        require_gpu()  # first: without a driver, CuPy's libraries do not even import
+        from worklog.cuda import Cublas, CudaDevice
+        from worklog.harness.calibration import calibrate
+        from worklog.harness.cuda_timeline import CudaTimeline
+
+        self.device: CudaDevice = CudaDevice()
+        self.timeline: CudaTimeline = CudaTimeline(self.device)
+        self.calibration: Calibration = calibrate(self.timeline)
+        self.seed = secrets.randbits(63)
+        self.baselines: dict[str, Subject] = {math: Cublas(self.device, math) for math in ("fp32", "tf32")}
+        self._subjects: dict[str, Subject] = {BASELINE: self.baselines["fp32"]}
+        self._exams: dict[Shape, Exam] = {}
+        self._verdicts: dict[tuple[str, Shape], Verdict] = {}
+
+    def subject(self, name: str) -> Subject:
+        """The kernel of that name, compiled once. Raises UnknownRung or CompileFailed."""
+        if name not in self._subjects:
+            self._subjects[name] = RungSubject(rung(name), self.device)
+        return self._subjects[name]
+
+    def never_launched(self, name: str) -> Subject:
+        """The same kernel in a module of its own, so that its next launch is its first; cuBLAS has no such thing."""
+        if name == BASELINE:
+            return self.subject(name)
+        program = Program.of(rung(name))
+        fresh = replace(program, source=f"{program.source}\n// {secrets.token_hex(8)}\n")
+        return RungSubject(rung(name), self.device, fresh)
+
+    def exam(self, shape: Shape) -> Exam:
+        """The questions for a shape; the last shape's are dropped, since their matrices fill memory. Raises
+        OutOfMemory.
+        """
+        if shape not in self._exams:
+            self._exams.clear()
+            try:
+                self._exams[shape] = Exam(self.device, shape, self.seed)
+            except MemoryError as error:
+                raise OutOfMemory(f"size {shape} does not fit the host's memory: take a smaller one") from error
+        return self._exams[shape]
+
+    def require_memory(self, shape: Shape) -> None:
+        """Raise OutOfMemory, before anything is measured, for a shape that cannot fit the GPU."""
+        needed = shape.compulsory_bytes + 4 * shape.m * shape.n  # A, B and C, and a C of the baseline's own
+        free = self.device.free_bytes()
+        if needed > free:
+            raise OutOfMemory(
+                f"size {shape} needs {needed / 1e9:.1f} GB on the GPU, which has {free / 1e9:.1f} GB free: "
+                "take a smaller size"
+            )
+
+    def verdict(self, name: str, shape: Shape) -> Verdict:
+        """The gate's word on a kernel at a shape, asked once."""
+        if (name, shape) not in self._verdicts:
+            self._verdicts[name, shape] = self.exam(shape).examine(self.subject(name))
+        return self._verdicts[name, shape]
