@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from worklog.gemm import Shape
 
 if TYPE_CHECKING:
     from worklog.bench import Progress
+    from worklog.plots import Drawn
     from worklog.runs import Run
 
 
@@ -35,14 +37,21 @@ class Commands(click.Group):
             ctx.exit(error.exit_code)
 
 
+def _version() -> str:
+    try:
+        return version("gemm-worklog")
+    except PackageNotFoundError:
+        return "uninstalled checkout"
+
+
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="gemm-worklog", prog_name="worklog")
+@click.version_option(_version(), prog_name="worklog")
 def main() -> None:
     """A worklog you can trust: SGEMM kernels, one honest ruler, and a gate that no wrong kernel passes."""
 
 
 def _sizes(_: click.Context, __: click.Parameter, words: tuple[str, ...]) -> list[Shape]:
-    return [Shape.of(word) for words_ in words for word in words_.split(",") if word.strip()]
+    return [Shape.of(word) for listed in words for word in listed.split(",")]
 
 
 size_option = click.option(
@@ -69,7 +78,7 @@ def doctor(as_json: bool) -> None:
 
     findings = examine()
     if as_json:
-        click.echo(json.dumps([asdict(finding) for finding in findings], indent=1))
+        _print_json([asdict(finding) for finding in findings])
         return
     for finding in findings:
         click.echo(f"{'✓' if finding.good else '·'} {finding.subject}: {finding.state}")
@@ -98,7 +107,10 @@ def run(rungs: tuple[str, ...], sizes: list[Shape], settings: tuple[str, ...], o
     harness = Harness().but(**parse_settings(settings))
     with _progress() as progress:
         measured = measure(rungs or None, sizes or [Shape.of(4096)], harness=harness, progress=progress, out=out)
-    _show(measured, as_json)
+    if as_json:
+        _print_json(_measurements(measured))
+    else:
+        _print_run(measured)
     if any(m.status == "refused" for m in measured.measurements):
         sys.exit(1)
 
@@ -118,7 +130,7 @@ def ablate(rung: str, sizes: list[Shape], out: Path | None, as_json: bool) -> No
     with _progress() as progress:
         measured = bench.ablate(rung, sizes or ABLATION_SIZES, progress=progress, out=out)
     if as_json:
-        click.echo(json.dumps([asdict(effect) for effect in effects(measured, rung)], indent=1))
+        _print_json([asdict(effect) for effect in effects(measured, rung)])
         return
     click.echo(text(measured, rung))
     click.echo(f"run saved: {measured.path}")
@@ -131,7 +143,7 @@ def settings(as_json: bool) -> None:
     from worklog.gremlins import GREMLINS
 
     if as_json:
-        click.echo(json.dumps([asdict(gremlin) for gremlin in GREMLINS], indent=1))
+        _print_json([asdict(gremlin) for gremlin in GREMLINS])
         return
     for gremlin in GREMLINS:
         number = f"{gremlin.article} · " if gremlin.article else ""
@@ -158,10 +170,15 @@ def settings(as_json: bool) -> None:
 @json_option
 def figures(run_file: Path | None, out: Path, as_json: bool) -> None:
     """Draw every chart that a run has the measurements for."""
+    from worklog.plots import draw_all
     from worklog.runs import open_run
 
-    opened = open_run(run_file)
-    _draw(opened, out, as_json)
+    taken = open_run(run_file)
+    drawn = draw_all(taken, out)
+    if as_json:
+        _print_json({"label": taken.label, **_figures(drawn)})
+    else:
+        _print_figures(taken, drawn)
 
 
 @main.command()
@@ -187,6 +204,7 @@ def article(out: Path, readme: Path, as_json: bool) -> None:
     from worklog import bench
     from worklog.harness.settings import Harness
     from worklog.plans import article_tasks
+    from worklog.plots import draw_all
     from worklog.readme import rewrite
     from worklog.runs import open_run
 
@@ -195,49 +213,46 @@ def article(out: Path, readme: Path, as_json: bool) -> None:
             taken = bench.carry_out(article_tasks(), Harness(), progress=progress)
     else:
         taken = open_run()
-    _show(taken, as_json)
-    _draw(taken, out, as_json)
-    if rewrite(readme, taken) and not as_json:
+    if as_json:
+        drawn = draw_all(taken, out)
+        rewritten = rewrite(readme, taken)
+        _print_json({**_measurements(taken), **_figures(drawn), "readme": str(readme) if rewritten else None})
+        return
+    _print_run(taken)
+    _print_figures(taken, draw_all(taken, out))
+    if rewrite(readme, taken):
         click.echo(f"table rewritten: {readme}")
 
 
-def _draw(taken: Run, out: Path, as_json: bool) -> None:
-    from worklog.plots import draw_all
+def _print_json(document: Any) -> None:
+    click.echo(json.dumps(document, indent=1))
 
-    drawn = draw_all(taken, out)
-    if as_json:
-        click.echo(
-            json.dumps(
-                {"label": taken.label, "figures": [str(path) for path in drawn.paths], "not_drawn": drawn.missing}
-            )
-        )
-        return
+
+def _measurements(taken: Run) -> dict[str, Any]:
+    rows = json.loads(taken.frame().to_json(orient="records"))
+    return {"label": taken.label, "path": str(taken.path), "measurements": rows}
+
+
+def _print_run(taken: Run) -> None:
+    from rich.console import Console
+
+    from worklog.tables import print_tables
+
+    print_tables(taken, Console(width=None if sys.stdout.isatty() else 160))
+    if taken.origin == "live":
+        click.echo(f"run saved: {taken.path}")
+
+
+def _figures(drawn: Drawn) -> dict[str, Any]:
+    return {"figures": [str(path) for path in drawn.paths], "not_drawn": drawn.missing}
+
+
+def _print_figures(taken: Run, drawn: Drawn) -> None:
     click.echo(f"figures from: {taken.label}")
     for path in drawn.paths:
         click.echo(f"  {path}")
     for name, why in drawn.missing.items():
         click.echo(f"  {name} not drawn: {why}")
-
-
-def _show(taken: Run, as_json: bool) -> None:
-    from worklog.tables import print_tables
-
-    if as_json:
-        click.echo(
-            json.dumps(
-                {
-                    "label": taken.label,
-                    "path": str(taken.path),
-                    "measurements": json.loads(taken.frame().to_json(orient="records")),
-                }
-            )
-        )
-        return
-    from rich.console import Console
-
-    print_tables(taken, Console(width=None if sys.stdout.isatty() else 160))
-    if taken.origin == "live":
-        click.echo(f"run saved: {taken.path}")
 
 
 def _refuse_to_overwrite(out: Path | None) -> None:
