@@ -91,7 +91,7 @@ def fma_fraction(a: float, b: float, c: float) -> float:
     try:
         return exact.numerator / exact.denominator
     except OverflowError:
-        return math.copysign(math.inf, exact)
+        return math.inf if exact > 0 else -math.inf
 
 
 def _two_sum(x: Array, y: Array) -> tuple[Array, Array]:
@@ -108,10 +108,25 @@ def _product_error(a: Array, b: Array, product: Array) -> Array:
     return out
 
 
+def float_mul(a: Array, b: Array) -> Array:
+    """a * b. Subnormal results are none of fma_f32's business, whose alarm is on while generated code runs."""
+    with np.errstate(under="ignore"):
+        out: Array = a * b
+        return out
+
+
+def float_div(a: Array, b: Array) -> Array:
+    """a / b, likewise."""
+    with np.errstate(under="ignore"):
+        out: Array = a / b
+        return out
+
+
 def fma_fast_f32(a: Array, b: Array, c: Array) -> Array:
     """a * b + c in float32 with two roundings: near enough to check within a tolerance, never bit for bit."""
-    out: Array = a * b + c
-    return out
+    with np.errstate(under="ignore"):
+        out: Array = a * b + c
+        return out
 
 
 def flush(x: Array) -> Array:
@@ -221,7 +236,9 @@ def bfe(a: Array, position: Array, length: Array) -> Array:
         return field
     top = np.minimum(position + length - np.uint32(1), np.uint32(bits - 1))
     sign = (shr(a.view(unsigned), top) & unsigned.type(1)).astype(bool) & (length > 0)
-    return np.where(sign, field | ~_mask(length, unsigned), field).view(a.dtype)
+    # A field that reaches beyond the top bit goes on with the sign from there.
+    there = np.minimum(length, np.uint32(bits) - np.minimum(position, np.uint32(bits)))
+    return np.where(sign, field | ~_mask(there, unsigned), field).view(a.dtype)
 
 
 def bfi(a: Array, b: Array, position: Array, length: Array) -> Array:

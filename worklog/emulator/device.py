@@ -8,7 +8,7 @@ where a GPU would report a fault, at the next synchronisation.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -100,20 +100,20 @@ class EmulatedDevice:
     def download(self, buffer: Any) -> NDArray[np.float32]:
         """A copy of the elements. Raises EmulatedFault if a launch went wrong."""
         self.synchronize()
-        return buffer.data.copy()
+        out: NDArray[np.float32] = buffer.data.copy()
+        return out
 
     def view(self, buffer: Any, start: int, size: int) -> EmulatedBuffer:
         """Part of a buffer, without a copy. A kernel that gets it may access nothing beyond it."""
         if start % 4 or not 0 <= start <= start + size <= buffer.size:
             raise BadLaunch(f"elements {start} ... {start + size} are no view of a buffer of {buffer.size}")
-        return replace(buffer, data=buffer.data[start : start + size], skew=(buffer.skew + 4 * start) % 256)
+        return EmulatedBuffer(buffer.data[start : start + size], (buffer.skew + 4 * start) % 256)
 
     def launch(self, kernel: Any, grid: tuple[int, int], block: int, arguments: Sequence[Any]) -> None:
         """Run to the end. Raises LaunchFailed for what no GPU would start; mistakes are raised by `synchronize`."""
-        names = [parameter_name(kernel.kernel, number) for number in range(len(arguments))]
         values = [
-            Pointer(value.data, value.data.nbytes, name, value.skew) if isinstance(value, EmulatedBuffer) else value
-            for name, value in zip(names, arguments, strict=True)
+            Pointer(value.data, value.data.nbytes, skew=value.skew) if isinstance(value, EmulatedBuffer) else value
+            for value in arguments
         ]
         self.last = launch(
             kernel.kernel,
@@ -140,11 +140,3 @@ class EmulatedDevice:
         more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
         message = f"{kernel.program.name}:{first.line}: {first.kind}: {first.message}{more}\n    {first.text}"
         raise EmulatedFault(message, tuple(finding for _, finding in faults))
-
-
-def parameter_name(kernel: Kernel, number: int) -> str:
-    """What to call an argument: A, B or C where the kernel has the ladder's signature, else its number."""
-    types = [parameter.type[1:] for parameter in kernel.params]
-    if types == ["32", "32", "32", "32", "64", "64", "32", "64"]:
-        return ("M", "N", "K", "alpha", "A", "B", "beta", "C")[number]
-    return f"argument {number}"

@@ -118,7 +118,7 @@ class GlobalMemory:
                 "misaligned",
                 site,
                 crooked,
-                f"accesses {width} bytes at {self._name(int(address[lane]))}: no multiple of {width}",
+                f"accesses {width} bytes, {self._name(int(address[lane]))}: no multiple of {width}",
             )
         left = active & ~crooked
         out: list[tuple[Buffer, Array, Mask]] = []
@@ -133,22 +133,21 @@ class GlobalMemory:
         if left.any():
             lane = int(left.argmax())
             verb = "writes" if write else "reads"
-            self._report(
-                "global-out-of-bounds", site, left, f"{verb} {width} bytes at {self._name(int(address[lane]))}"
-            )
+            self._report("global-out-of-bounds", site, left, f"{verb} {width} bytes, {self._name(int(address[lane]))}")
         return out
 
     def _name(self, address: int) -> str:
         """An address in words: relative to the buffer it is nearest to."""
         near = min(self.buffers, key=lambda b: max(b.base - address, address - b.base - b.size, 0), default=None)
         if near is None or abs(address - near.base) > SPACING // 2:
-            return f"address {address:#x}, in no buffer"
+            return f"at address {address:#x}, in no buffer"
         offset = address - near.base
         if offset < 0:
             return f"{-offset} bytes before {near.name}"
         if offset >= near.size:
-            return f"{offset - near.size} bytes behind the end of {near.name} ({near.size} bytes)"
-        return f"byte {offset} of {near.name} ({near.size} bytes)"
+            behind = f"{offset - near.size} bytes behind" if offset > near.size else "just behind"
+            return f"{behind} the end of {near.name} ({near.size} bytes)"
+        return f"at byte {offset} of {near.name} ({near.size} bytes)"
 
     def _report(self, kind: str, site: Site, lanes: Array, what: str) -> None:
         first = int(lanes.argmax())

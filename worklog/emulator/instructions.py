@@ -52,7 +52,7 @@ def _add_sub_mul(symbol: str) -> Rule:
         type_ = i.parts[-1]
         if type_ in FLOATS:
             a, b = (_float_source(w, i, k, type_) for k in (1, 2))
-            return _float_result(w, i, f"{a} {symbol} {b}", type_)
+            return _float_result(w, i, f"float_mul({a}, {b})" if symbol == "*" else f"{a} {symbol} {b}", type_)
         if type_ not in INTEGERS:
             return False
         a, b = _arguments(w, i, type_)
@@ -110,7 +110,7 @@ def _div(w: Writer, i: Instruction) -> bool:
         return True
     if type_ in FLOATS and i.parts[0] == "div" and "rn" in i.parts:
         a, b = (_float_source(w, i, k, type_) for k in (1, 2))
-        return _float_result(w, i, f"{a} / {b}", type_)
+        return _float_result(w, i, f"float_div({a}, {b})", type_)
     return False
 
 
@@ -120,7 +120,7 @@ def _rcp_sqrt(w: Writer, i: Instruction) -> bool:
         return False
     a = _float_source(w, i, 1, type_)
     one = w.constant(1.0, DTYPE[type_])
-    return _float_result(w, i, f"np.sqrt({a})" if i.parts[0] == "sqrt" else f"{one} / {a}", type_)
+    return _float_result(w, i, f"np.sqrt({a})" if i.parts[0] == "sqrt" else f"float_div({one}, {a})", type_)
 
 
 def _min_max(w: Writer, i: Instruction) -> bool:

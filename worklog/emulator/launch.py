@@ -239,7 +239,7 @@ def _bind(kernel: Kernel, arguments: Sequence[Any], memory: GlobalMemory) -> dic
     out = {}
     for number, (param, value) in enumerate(zip(kernel.params, arguments, strict=True)):
         if param.type in ("u64", "b64"):
-            out[param.name] = _bind_64(param, number, value, memory)
+            out[param.name] = _bind_64(kernel, number, value, memory)
         elif isinstance(value, np.ndarray | Pointer):
             raise BadLaunch(f"argument {number} of {kernel.name} is a number (.{param.type}), not a buffer")
         else:
@@ -247,19 +247,21 @@ def _bind(kernel: Kernel, arguments: Sequence[Any], memory: GlobalMemory) -> dic
     return out
 
 
-def _bind_64(param: Param, number: int, value: Any, memory: GlobalMemory) -> bytes:
+def _bind_64(kernel: Kernel, number: int, value: Any, memory: GlobalMemory) -> bytes:
     """A pointer, or a 64-bit number; both take a place among the buffers, so that variables' addresses stay fixed."""
     if isinstance(value, np.ndarray):
         value = Pointer(value, value.nbytes)
     if not isinstance(value, Pointer):
-        memory.add(f"argument {number}", None, 0)
-        return _scalar(param, number, value)
+        memory.add("", None, 0)
+        return _scalar(kernel.params[number], number, value)
     data = value.data
     if data is not None:
         if not data.flags.c_contiguous or not data.flags.writeable:
             raise BadLaunch(f"argument {number}: the array must be contiguous and writable")
         data = data.reshape(-1).view(np.uint8)
-    return np.uint64(memory.add(value.name or f"argument {number}", data, value.size, skew=value.skew)).tobytes()
+    return np.uint64(
+        memory.add(value.name or parameter_name(kernel, number), data, value.size, skew=value.skew)
+    ).tobytes()
 
 
 def _scalar(param: Param, number: int, value: Any) -> bytes:
@@ -272,3 +274,11 @@ def _scalar(param: Param, number: int, value: Any) -> bytes:
     if not -(1 << bits - 1) <= int(value) < 1 << bits:
         raise BadLaunch(f"argument {number}: {value} does not fit {bits} bits")
     return (int(value) & ((1 << bits) - 1)).to_bytes(param.size, "little")
+
+
+def parameter_name(kernel: Kernel, number: int) -> str:
+    """What to call an argument: A, B or C where the kernel has the ladder's signature, else its number."""
+    types = [parameter.type[1:] for parameter in kernel.params]
+    if types == ["32", "32", "32", "32", "64", "64", "32", "64"]:
+        return ("M", "N", "K", "alpha", "A", "B", "beta", "C")[number]
+    return f"argument {number}"

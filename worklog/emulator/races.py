@@ -25,6 +25,19 @@ KEPT_INTERVALS = 4096
 
 
 @dataclass(frozen=True)
+class Clash:
+    """Two accesses that nothing orders: in program order, with a lane of each; count: how many such pairs of lanes
+    there are.
+    """
+
+    first: Visit
+    second: Visit
+    lanes: tuple[int, int]
+    count: int
+    same_warp: bool
+
+
+@dataclass(frozen=True)
 class Access:
     """One noted access: cells of its lanes (bytes of the batch's memory), how often each lane's warp had
     synchronised before it.
@@ -147,6 +160,7 @@ class Interval:
         """Compare each write with every other access, and report pairs that neither a barrier nor __syncwarp orders."""
         accesses = [self._access(entry) for entry in log]
         owner = np.full(memory_size, -1, np.int64)
+        clashes: list[Clash] = []
         for i, write in enumerate(accesses):
             if not write.visit.site.writes:
                 continue
@@ -160,11 +174,17 @@ class Interval:
                     continue
                 if write.visit.site.op == other.visit.site.op == "atom":
                     continue
-                self._compare(owner, write, other, i < j)
+                clash = self._compare(owner, write, other, i < j)
+                if clash:
+                    clashes.append(clash)
             for cell in touched:
                 owner[cell] = -1
+        # Where one pair needs __syncthreads(), that will part the others of the interval too.
+        warps_only = all(clash.same_warp for clash in clashes)
+        for clash in clashes:
+            self._report(clash, warps_only)
 
-    def _compare(self, owner: Array, write: Access, other: Access, write_first: bool) -> None:
+    def _compare(self, owner: Array, write: Access, other: Access, write_first: bool) -> Clash | None:
         for offset in range(0, other.visit.site.width, self.grain):
             cell, lane = self._cells(other, offset)
             before = owner[cell]
@@ -172,11 +192,14 @@ class Interval:
             if clash.any():
                 clash &= ~self._ordered(write, before, other, lane)
             if clash.any():
-                k = int(clash.argmax())
-                pair = (write, other) if write_first else (other, write)
-                lanes = (int(before[k]), int(lane[k])) if write_first else (int(lane[k]), int(before[k]))
-                self.report(pair[0].visit, pair[1].visit, *lanes, int(clash.sum()))
-                return
+                apart = clash & (before // 32 != lane // 32)
+                k = int((apart if apart.any() else clash).argmax())
+                pair = (int(before[k]), int(lane[k]))
+                count, same_warp = int(clash.sum()), not apart.any()
+                if write_first:
+                    return Clash(write.visit, other.visit, pair, count, same_warp)
+                return Clash(other.visit, write.visit, pair[::-1], count, same_warp)
+        return None
 
     @staticmethod
     def _ordered(write: Access, write_lane: Array, other: Access, lane: Array) -> Array:
@@ -190,27 +213,31 @@ class Interval:
 
     # Reports.
 
-    def report(self, first: Visit, second: Visit, first_lane: int, second_lane: int, count: int) -> None:
-        """A race of two accesses, the later one named as the place."""
-        lanes = self.place.lanes
-        block = self.place.block_at(self.blocks[first_lane // lanes])
-        one, two = first_lane % lanes, second_lane % lanes
-        same_warp = one // 32 == two // 32 and first_lane // lanes == second_lane // lanes
-        kind = "missing-syncwarp" if same_warp and first is not second else "shared-race"
-        fix = "__syncwarp()" if kind == "missing-syncwarp" else "__syncthreads()"
-        verbs = ["writes" if visit.site.writes else "reads" for visit in (first, second)]
-        array = first.site.array.name if first.site.array else ""
-        where = f"the same bytes of {plain_name(array)}" if array else "the same shared bytes"
-        if first is second:
-            message = f"threads {one} and {two} of block {block} write different values to {where} with one store"
-        else:
-            message = (
-                f"thread {one} of block {block} {verbs[0]} (line {first.site.line}) and thread {two} {verbs[1]} "
-                f"(line {second.site.line}) {where}, with no {fix} between them"
-            )
-        key = ("missing-wait", second.site.line, first.site.line)
-        if key not in self.recorder.found:
-            self.recorder.add(kind, second.site.line, message, block, (one, two), first.site.line, count)
+    def _report(self, clash: Clash, warps_only: bool) -> None:
+        first, second = clash.first.site, clash.second.site
+        kind, fix = ("missing-syncwarp", "__syncwarp()") if warps_only else ("shared-race", "__syncthreads()")
+        block, one, two = self._who(clash.lanes)
+        verbs = ["writes" if site.writes else "reads" for site in (first, second)]
+        message = (
+            f"thread {one} of block {block} {verbs[0]} (line {first.line}) and thread {two} {verbs[1]} "
+            f"(line {second.line}) {_what(first)}, with no {fix} between them"
+        )
+        if ("missing-wait", second.line, first.line) not in self.recorder.found:
+            self.recorder.add(kind, second.line, message, block, (one, two), first.line, clash.count)
+
+    def report_twice(self, visit: Visit, lanes: tuple[int, int], count: int) -> None:
+        """Two lanes of one store that put different values in one place."""
+        block, one, two = self._who(lanes)
+        line = visit.site.line
+        message = (
+            f"threads {one} and {two} of block {block} write different values to {_what(visit.site)} with one store"
+        )
+        self.recorder.add("shared-race", line, message, block, (one, two), line, count)
+
+    def _who(self, lanes: tuple[int, int]) -> tuple[tuple[int, int, int], int, int]:
+        """Block, and the two threads in it."""
+        size = self.place.lanes
+        return self.place.block_at(self.blocks[lanes[0] // size]), lanes[0] % size, lanes[1] % size
 
     def report_early(self, visit: Visit, copy: Site, lane: int, count: int) -> None:
         """An access to bytes that an asynchronous copy is still writing."""
@@ -222,3 +249,7 @@ class Interval:
             "wait for it first"
         )
         self.recorder.add("missing-wait", visit.site.line, message, block, (thread,), copy.line, count)
+
+
+def _what(site: Site) -> str:
+    return f"the same bytes of {plain_name(site.array.name)}" if site.array else "the same shared bytes"

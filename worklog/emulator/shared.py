@@ -323,7 +323,7 @@ class SharedMemory:
                 loser = int(lost.argmax())
                 same = np.flatnonzero((visit.index == visit.index[loser]) & (True if mask is None else mask))
                 winner = int(same[-1])
-                self.interval.report(visit, visit, loser, winner, int(lost.sum()))
+                self.interval.report_twice(visit, (loser, winner), int(lost.sum()))
                 return
 
     def _check_pending(self, visit: Visit) -> None:

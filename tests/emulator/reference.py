@@ -1,0 +1,168 @@
+"""What PTX instructions compute, written once more in Python's integers and fractions: slow, plain, and not the
+emulator's way.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from fractions import Fraction
+
+FORMATS = {"f32": (24, -149, 127, "<f", "<I"), "f64": (53, -1074, 1023, "<d", "<Q")}
+
+
+def to_bits(value: float, type_: str) -> int:
+    _, _, _, float_code, int_code = FORMATS[type_]
+    return struct.unpack(int_code, struct.pack(float_code, value))[0]
+
+
+def from_bits(bits: int, type_: str) -> float:
+    _, _, _, float_code, int_code = FORMATS[type_]
+    return struct.unpack(float_code, struct.pack(int_code, bits))[0]
+
+
+def rounded(x: Fraction, type_: str) -> float:
+    """The nearest value of the format, ties to even; infinities beyond the largest."""
+    digits, lowest, highest, _, _ = FORMATS[type_]
+    if x == 0:
+        return 0.0
+    size = abs(x)
+    exponent = size.numerator.bit_length() - size.denominator.bit_length()
+    if Fraction(2) ** exponent > size:
+        exponent -= 1
+    step = Fraction(2) ** max(exponent - digits + 1, lowest)
+    count, rest = divmod(size, step)
+    if rest * 2 > step or (rest * 2 == step and count % 2):
+        count += 1
+    result = count * step
+    if result >= Fraction(2) ** (highest + 1):
+        return math.inf if x > 0 else -math.inf
+    return math.copysign(float(result), x)
+
+
+def fma(a: float, b: float, c: float, type_: str) -> float:
+    if math.isnan(a) or math.isnan(b) or math.isnan(c):
+        return math.nan
+    if math.isinf(a) or math.isinf(b):
+        if a == 0 or b == 0:
+            return math.nan
+        product = math.copysign(math.inf, math.copysign(1, a) * math.copysign(1, b))
+        return math.nan if math.isinf(c) and c != product else product
+    if math.isinf(c):
+        return c
+    exact = Fraction(a) * Fraction(b) + Fraction(c)
+    if exact == 0:
+        minus = math.copysign(1, a) * math.copysign(1, b) < 0
+        both = (a == 0 or b == 0) and c == 0 and minus and math.copysign(1, c) < 0
+        return -0.0 if both else 0.0
+    return rounded(exact, type_)
+
+
+def add(a: float, b: float, type_: str) -> float:
+    return fma(a, 1.0, b, type_) if not (a == 0 and b == 0) else a + b
+
+
+def mul(a: float, b: float, type_: str) -> float:
+    if any(map(math.isnan, (a, b))) or (math.isinf(a) and b == 0) or (math.isinf(b) and a == 0):
+        return math.nan
+    sign = math.copysign(1, a) * math.copysign(1, b)
+    if math.isinf(a) or math.isinf(b):
+        return math.copysign(math.inf, sign)
+    return math.copysign(rounded(abs(Fraction(a) * Fraction(b)), type_), sign)
+
+
+def div(a: float, b: float, type_: str) -> float:
+    if math.isnan(a) or math.isnan(b) or (a == 0 and b == 0) or (math.isinf(a) and math.isinf(b)):
+        return math.nan
+    sign = math.copysign(1, a) * math.copysign(1, b)
+    if math.isinf(a) or b == 0:
+        return math.copysign(math.inf, sign)
+    if math.isinf(b):
+        return math.copysign(0.0, sign)
+    return math.copysign(rounded(abs(Fraction(a) / Fraction(b)), type_), sign)
+
+
+def sqrt(a: float, type_: str) -> float:
+    if math.isnan(a) or (a < 0):
+        return math.nan
+    if a == 0 or math.isinf(a):
+        return a
+    # An integer square root with so many digits that the rest only breaks ties, which a square root never has.
+    value = Fraction(a)
+    scale = 2**600
+    root = Fraction(math.isqrt(value.numerator * scale * scale // value.denominator), scale)
+    exact = root * root == value
+    return rounded(root if exact else root + Fraction(1, scale * 4), type_)
+
+
+def minimum(a: float, b: float, sign: int) -> float:
+    """IEEE minimumNumber (sign 1) or maximumNumber (-1)."""
+    if math.isnan(a):
+        return b
+    if math.isnan(b):
+        return a
+    return sign * min((sign * a, sign * b), key=lambda x: (x, math.copysign(1, x)))
+
+
+def wrap(value: int, type_: str) -> int:
+    """An integer as the type holds it."""
+    bits = int(type_[1:])
+    value &= (1 << bits) - 1
+    return value - (1 << bits) if type_[0] == "s" and value >> (bits - 1) else value
+
+
+def quotient(a: int, b: int) -> int:
+    """Towards zero."""
+    return abs(a) // abs(b) * (-1 if (a < 0) != (b < 0) else 1)
+
+
+def bit_field(a: int, position: int, length: int, type_: str) -> int:
+    """bfe as PTX's manual gives it in pseudocode, bit by bit."""
+    bits = int(type_[1:])
+    position, length = position & 255, length & 255
+    unsigned = a & ((1 << bits) - 1)
+
+    def bit(i: int) -> int:
+        return unsigned >> i & 1
+
+    top = min(position + length - 1, bits - 1)
+    sign = 0 if type_[0] == "u" or length == 0 else bit(top)
+    out = 0
+    for i in range(bits):
+        value = bit(position + i) if i < length and position + i <= bits - 1 else sign
+        out |= value << i
+    return wrap(out, type_)
+
+
+def insert(a: int, b: int, position: int, length: int, bits: int) -> int:
+    """bfi, bit by bit."""
+    position, length = position & 255, length & 255
+    out = b
+    for i in range(length):
+        if position + i < bits:
+            out = out & ~(1 << position + i) | (a >> i & 1 if i < bits else 0) << position + i
+    return out
+
+
+def permute(a: int, b: int, selector: int) -> int:
+    """prmt.b32 in its default mode."""
+    data = (b << 32 | a).to_bytes(8, "little")
+    out = []
+    for i in range(4):
+        nibble = selector >> 4 * i & 15
+        byte = data[nibble & 7]
+        out.append((255 if byte & 128 else 0) if nibble & 8 else byte)
+    return int.from_bytes(bytes(out), "little")
+
+
+def to_integer(x: float, source: str, target: str, rounding: str) -> int:
+    """cvt.rXi: saturating; NaN is 0, or the top bit alone where a 64-bit type takes part."""
+    bits = int(target[1:])
+    low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if target[0] == "s" else (0, 2**bits - 1)
+    if math.isnan(x):
+        return wrap(1 << (bits - 1), target) if source == "f64" or bits == 64 else 0
+    if math.isinf(x):
+        return high if x > 0 else low
+    value = Fraction(x)
+    whole = {"rni": round, "rzi": math.trunc, "rmi": math.floor, "rpi": math.ceil}[rounding](value)
+    return min(max(whole, low), high)
