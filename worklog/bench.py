@@ -267,11 +267,11 @@ def _time(session: Session, task: Task, used: Harness) -> tuple[Reading, Stage |
     if used.inputs != "random":
         _load(session, (a, b), random_inputs(task.shape, np.random.default_rng(0), used.inputs))
     exam.poison()
-    subject = session.subject(task.kernel) if used.warmup == "steady" else session.never_launched(task.kernel)
+    subject = session.subject(task.kernel) if used.warmup != "none" else session.never_launched(task.kernel)
     launches = _Launches(subject, task.shape, 1.0, (a, b), ours)
     baseline = _Launches(session.baselines[used.baseline], task.shape, -1.0, (a, b), theirs)
     try:
-        reading = time_pair(session.timeline, launches, baseline, used)
+        reading = time_pair(session.timeline, launches, baseline, used, size=(task.shape.flops / 2) ** (1 / 3))
     finally:
         if used.inputs != "random":
             _load(session, (a, b), (exam.a, exam.b))

@@ -4,6 +4,7 @@ was given.
 
 from __future__ import annotations
 
+from itertools import cycle
 from typing import Any
 
 import pytest
@@ -12,8 +13,8 @@ from pytest import approx
 from tests.harness.reading import BASELINE_US, tell
 from tests.harness.virtual import REFERENCE_MHZ, VirtualGpu
 from worklog.device import THROTTLING
-from worklog.harness import Harness
-from worklog.statistics import median
+from worklog.harness import Harness, time_pair
+from worklog.statistics import median, paired_ratio
 
 TRUE_US = 50.0
 TRUE_RATIO = BASELINE_US / TRUE_US
@@ -70,7 +71,7 @@ def test_a_first_launch_pays_for_loading_and_for_an_idle_clock() -> None:
 
 
 def test_a_launch_after_idling_runs_at_the_idle_clock() -> None:
-    gpu = VirtualGpu(ramp_us=1e9, idle_mhz=500.0, enqueue_us=4.0)
+    gpu = VirtualGpu(ramp_us=1e6, idle_mhz=500.0, enqueue_us=4.0, host_now=1e8)  # warm from work before
     told = tell(gpu, Harness().but(warmup="none", statistic="first"))
     assert told.time.value == approx(TRUE_US * REFERENCE_MHZ / 500.0 + gpu.enqueue_us, rel=1e-3)
 
@@ -134,3 +135,14 @@ def test_samples_under_a_throttle_mask_do_not_count() -> None:
     assert told.reading.throttle_mask == power_cap
     assert any(not sample.counts for sample in told.reading.subject)
     assert len(told.reading.counted("subject")) >= Harness().least_samples
+
+
+def test_two_kernels_that_swap_a_fast_and_a_slow_buffer_in_step_are_compared_fairly() -> None:
+    gpu = VirtualGpu()
+    fast, slow = gpu.kernel(50.0), gpu.kernel(53.0)
+    for load in (fast, slow):
+        load()
+    ours, theirs = cycle([fast, slow]), cycle([slow, fast])
+    reading = time_pair(gpu, lambda: next(ours)(), lambda: next(theirs)(), Harness().but(precision=0.1))
+    assert paired_ratio(*reading.comparisons()).low == approx(1.0)
+    assert paired_ratio(*reading.comparisons()).high == approx(1.0)

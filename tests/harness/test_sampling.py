@@ -93,6 +93,16 @@ def test_sequential_times_all_of_one_before_the_other() -> None:
     assert len(told.reading.counted("subject")) == len(told.reading.counted("baseline"))
 
 
+def test_sequential_pairs_count_together_though_only_one_of_them_was_throttled() -> None:
+    first = tell(VirtualGpu()).reading.warmup_launches * 2 + 2
+    gpu = VirtualGpu(slow_launches=range(first, first + 5), slow_mhz=REFERENCE_MHZ / 1.25)
+    reading = tell(gpu, Harness().but(order="sequential")).reading
+    assert len(reading.subject) != len(reading.baseline) or not all(s.counts for s in reading.baseline)
+    for subject, baseline in zip(reading.subject, reading.baseline, strict=False):
+        assert subject.counts == baseline.counts
+    assert len(reading.counted("subject")) == len(reading.counted("baseline"))
+
+
 def test_every_timed_launch_has_its_own_flush_right_before_it() -> None:
     gpu = VirtualGpu()
     tell(gpu)

@@ -77,6 +77,15 @@ def test_each_statistic_is_what_it_is_called() -> None:
     assert found == {"median": 3.0, "mean": 22.2, "min": 1.0, "first": 5.0}
 
 
+def test_a_lie_keeps_the_medians_interval_around_itself() -> None:
+    samples = np.random.default_rng(3).normal(100, 5, 50).tolist()
+    honest = median(samples)
+    for statistic in STATISTICS:
+        told = summarise(samples, statistic)
+        assert told.high - told.low == approx(honest.high - honest.low)
+        assert told.low - told.value == approx(honest.low - honest.value)
+
+
 @pytest.mark.parametrize("bad", [[], [float("nan")], [1.0, float("nan"), 3.0], [1.0, float("inf")]])
 def test_what_is_no_number_is_refused_and_counted(bad: list[float]) -> None:
     for statistic in STATISTICS:

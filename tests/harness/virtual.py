@@ -14,6 +14,7 @@ from worklog.errors import LaunchFailed
 
 REFERENCE_MHZ = 2000.0  # a kernel's true time is its time at this clock, with a cold L2
 HOLD_LIMIT_US = 20e6
+BURN_FLOPS_PER_US = 60e6
 
 
 @dataclass
@@ -137,6 +138,13 @@ class VirtualGpu:
 
     def throttle_reasons(self) -> int:
         return self.mask(self.host_now)
+
+    def burn(self, flops: float) -> None:
+        self.log.append("burn")
+        self._enqueue(lambda: self._run(flops / BURN_FLOPS_PER_US))
+
+    def pause(self, seconds: float) -> None:
+        self.host_now += 1e6 * seconds
 
     def go_cold(self) -> None:
         self.synchronize()

@@ -14,7 +14,7 @@ from typing import Any
 import cupy
 import numpy as np
 
-from worklog.harness.cuda_timeline import CudaTimeline
+from worklog.harness.cuda_timeline import BURN_BLOCKS_PER_SM, FFMA_FLOPS_PER_STEP, CudaTimeline
 from worklog.harness.sampling import LONGEST_BATCH, Sample, take_batch
 from worklog.harness.settings import Harness
 from worklog.harness.timeline import Launch
@@ -91,14 +91,9 @@ def _steady(timeline: CudaTimeline, launch: Launch, harness: Harness) -> tuple[f
 
 
 def _fp32_ceiling(timeline: CudaTimeline, harness: Harness) -> tuple[float, float]:
-    blocks, threads = 8 * timeline.gpu.multiprocessors, 256
-    function, out = timeline.module.get_function("ruler_ffma"), cupy.zeros(1, cupy.float32)
-
-    def launch() -> None:
-        timeline.launch(function, blocks, threads, out, np.int32(FFMA_STEPS))
-
-    us, mhz = _steady(timeline, launch, harness)
-    return 2 * 16 * 16 * FFMA_STEPS * blocks * threads / us / 1e6, mhz
+    flops = float(FFMA_FLOPS_PER_STEP * FFMA_STEPS * BURN_BLOCKS_PER_SM * timeline.gpu.multiprocessors * 256)
+    us, mhz = _steady(timeline, partial(timeline.burn, flops), harness)
+    return flops / us / 1e6, mhz
 
 
 def _copy_ceiling(timeline: CudaTimeline, harness: Harness) -> float:

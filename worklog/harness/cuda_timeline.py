@@ -16,6 +16,8 @@ from worklog.errors import LaunchFailed, OutOfMemory
 HOLD_LIMIT_NS = 20_000_000_000
 IDLE_S = 1.0  # long enough for the SM clock to fall to its idle value
 FLUSH_BLOCKS_PER_SM = 2
+BURN_BLOCKS_PER_SM = 8
+FFMA_FLOPS_PER_STEP = 2 * 16 * 16  # of one thread of ruler_ffma: 16 chains, unrolled 16 times
 
 
 class CudaTimeline:
@@ -33,6 +35,7 @@ class CudaTimeline:
         try:
             with device.stream:
                 self._scratch = cupy.zeros(2 * self.gpu.l2_bytes // 4, cupy.uint32)
+                self._sink = cupy.zeros(1, cupy.float32)
                 self._stamps: Any = cupy.zeros((64, self.gpu.multiprocessors, 2), cupy.uint64)
         except cupy.cuda.memory.OutOfMemoryError as error:
             raise OutOfMemory(
@@ -106,10 +109,20 @@ class CudaTimeline:
         """NVML's mask now."""
         return self.watch.reasons()
 
+    def burn(self, flops: float) -> None:
+        """Multiply-adds alone, rounded up to whole steps of the FP32 ceiling's kernel."""
+        blocks, threads = BURN_BLOCKS_PER_SM * self.gpu.multiprocessors, 256
+        steps = -(-flops // (FFMA_FLOPS_PER_STEP * blocks * threads))
+        self.launch(self.module.get_function("ruler_ffma"), blocks, threads, self._sink, np.int32(steps))
+
+    def pause(self, seconds: float) -> None:
+        """Sleep."""
+        time.sleep(seconds)
+
     def go_cold(self) -> None:
         """Wait until the GPU has idled long enough to lower its clock."""
         self.synchronize()
-        time.sleep(IDLE_S)
+        self.pause(IDLE_S)
 
     def spin(self, ns: int) -> None:
         """Enqueue a one-thread kernel that lasts so many nanoseconds by the GPU's global timer."""

@@ -14,14 +14,22 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from worklog.device import THROTTLING, reason_names
+from worklog.harness.rules import (
+    TENSARA_BURN_FLOPS,
+    TENSARA_BURNS,
+    TENSARA_PAUSE_S,
+    Evidence,
+    Warmth,
+    WarmUp,
+    is_known,
+    stopping_rule,
+    warm_up_rule,
+)
 from worklog.harness.settings import Harness
 from worklog.harness.timeline import Launch, Timeline
-from worklog.statistics import median
 
 BATCH_US = 60_000.0  # queue about this much work at a time: enough to hide the host, little enough to interrupt
 LONGEST_BATCH = 16  # pairs: a CUDA queue holds about 1024 entries, and a pair takes up to 14
-STEADY = 0.005  # two windows in a row that agree this well are steady
-WINDOW_US = 50_000.0
 WARMUP_LIMIT_US = 3_000_000.0
 CLOCK_TOLERANCE = 0.01
 MOST_REJECTED = 0.5  # of all samples: beyond this share the clock is not an outlier but the weather
@@ -68,19 +76,24 @@ class Reading:
         return means[0], means[1]
 
 
-def time_pair(timeline: Timeline, subject: Launch, baseline: Launch, harness: Harness) -> Reading:
-    """Samples of subject and baseline under one harness. Raises LaunchFailed if a launch fails."""
+def time_pair(
+    timeline: Timeline, subject: Launch, baseline: Launch, harness: Harness, *, size: float | None = None
+) -> Reading:
+    """Samples of subject and baseline under one harness. Raises LaunchFailed if a launch fails.
+
+    size: N of the square problem of the same work, for the rules that go by it; without it they raise BadSetting.
+    """
     reading = Reading()
     series = [_Series(subject, reading.subject), _Series(baseline, reading.baseline)]
-    if harness.warmup == "steady":
-        _warm_up(timeline, series, harness, reading)
+    if harness.warmup != "none":
+        _warm_up(timeline, series, harness, reading, size)
     else:
         timeline.go_cold()
     started = timeline.host_us()
     if harness.order == "interleaved":
-        reading.converged = _sample(timeline, series, harness, reading)
+        reading.converged = _sample(timeline, series, harness, reading, size)
     else:
-        known = [_sample(timeline, [one], harness, reading) for one in series]
+        known = [_sample(timeline, [one], harness, reading, size) for one in series]
         reading.converged = all(known)
         _cut_to_pairs(reading)
     if not reading.converged:
@@ -107,33 +120,59 @@ class _Series:
         return abs(sample.sm_mhz - self.plateau_mhz) > CLOCK_TOLERANCE * self.plateau_mhz
 
 
-def _warm_up(timeline: Timeline, series: Sequence[_Series], harness: Harness, reading: Reading) -> None:
+def _warm_up(
+    timeline: Timeline, series: Sequence[_Series], harness: Harness, reading: Reading, size: float | None
+) -> None:
     """Launch once unqueued, since a first launch may load a module and would wait for ever behind a held queue; then
-    run windows of samples until the subject's time and SM clock agree with the window before.
+    run windows of samples until the rule has enough. The last window's clock is the plateau.
     """
+    rule = warm_up_rule(harness.warmup, size)
     for one in series:
         one.launch()
     timeline.synchronize()
-    before: tuple[float, float] | None = None
-    spent = 0.0
-    while True:
-        window: list[list[Sample]] = []
-        opened = timeline.host_us()
-        while timeline.host_us() - opened < WINDOW_US:
-            window += take_batch(timeline, [one.launch for one in series], _batch_size(window), harness)[0]
+    if rule.prepare:
+        _prepare_like_tensara(timeline)
+    windows: list[tuple[float, float]] = []
+    started = timeline.host_us()
+    while rule.most is None or reading.warmup_launches < rule.most:
+        window = _window(timeline, series, harness, rule, reading.warmup_launches)
         reading.warmup_launches += len(window)
-        spent += timeline.host_us() - opened
         for index, one in enumerate(series):
             one.plateau_mhz = float(np.median([pair[index].sm_mhz for pair in window]))
-        now = float(np.median([pair[0].us for pair in window])), series[0].plateau_mhz
-        if before is not None and not any(
-            abs(new - old) > STEADY * abs(old) for new, old in zip(now, before, strict=True)
-        ):
-            return
+        windows.append((float(np.median([pair[0].us for pair in window])), series[0].plateau_mhz))
+        spent = timeline.host_us() - started
+        if rule.enough(Warmth(windows, reading.warmup_launches, spent)):
+            break
         if spent > WARMUP_LIMIT_US:
             reading.degradations.append(f"warm-up: not steady after {spent / 1e6:.1f} s")
             return
-        before = now
+    if not rule.checks_steadiness:
+        for one in series:
+            one.plateau_mhz = float("nan")
+        reading.degradations.append(
+            f"warm-up: {harness.warmup}, which does not look whether time and clock are steady; "
+            "no plateau to compare the samples' clock with"
+        )
+
+
+def _window(
+    timeline: Timeline, series: Sequence[_Series], harness: Harness, rule: WarmUp, launched: int
+) -> list[list[Sample]]:
+    """Pairs of a warm-up for at least the rule's window, and no more than the rule still wants."""
+    left = LONGEST_BATCH if rule.most is None else rule.most - launched
+    window: list[list[Sample]] = []
+    opened = timeline.host_us()
+    while not window or timeline.host_us() - opened < rule.window_us:
+        window += take_batch(timeline, [one.launch for one in series], min(left, _batch_size(window)), harness)[0]
+    return window
+
+
+def _prepare_like_tensara(timeline: Timeline) -> None:
+    """Ten products of 5000 x 5000 matrices' worth of multiply-adds, then half a second of nothing."""
+    for _ in range(TENSARA_BURNS):
+        timeline.burn(TENSARA_BURN_FLOPS)
+    timeline.synchronize()
+    timeline.pause(TENSARA_PAUSE_S)
 
 
 def _batch_size(taken: Sequence[Sequence[Sample]]) -> int:
@@ -142,16 +181,21 @@ def _batch_size(taken: Sequence[Sequence[Sample]]) -> int:
     return int(np.clip(BATCH_US / max(longest, 1.0), 1, LONGEST_BATCH))
 
 
-def _sample(timeline: Timeline, series: Sequence[_Series], harness: Harness, reading: Reading) -> bool:
-    """Take batches until the first launch's median is known well enough, or patience ends. Returns whether it is
-    known.
+def _sample(
+    timeline: Timeline, series: Sequence[_Series], harness: Harness, reading: Reading, size: float | None
+) -> bool:
+    """Take batches until the rule has enough of the first launch, or patience ends. Returns whether its median is
+    known well enough.
     """
+    rule = stopping_rule(harness.stopping, harness.precision, harness.least_samples, size)
     started = timeline.host_us()
     taken: list[list[Sample]] = []
     watching = harness.clocks == "watched"
+    times: list[float] = []
     rejected = 0
     while True:
         wanted = min(_batch_size(taken[-LONGEST_BATCH:]), harness.most_samples - len(taken))
+        wanted = min(wanted, rule.step or wanted, wanted if rule.most is None else rule.most - len(times))
         cold = harness.warmup == "none" and not taken
         launches = [one.launch for one in series]
         batch, mask = take_batch(timeline, launches, wanted, harness, held=not cold, first=len(taken))
@@ -169,15 +213,19 @@ def _sample(timeline: Timeline, series: Sequence[_Series], harness: Harness, rea
             taken = [[replace(sample, counts=True) for sample in pair] for pair in taken]
             watching, rejected = False, 0
         times = [pair[0].us for pair in taken if pair[0].counts]
-        known = len(times) >= harness.least_samples and median(times).relative_half_width <= harness.precision
+        enough = rule.ask(Evidence(times, spent))
         late = spent > harness.budget_s * 1e6 and len(times) >= min(3, harness.least_samples)
-        if known or late or len(taken) >= harness.most_samples:
+        if enough is not None or late or len(taken) >= harness.most_samples:
             break
+    if not enough and harness.stopping != "interval":
+        reading.degradations.append(
+            f"stopping: {harness.stopping} had not got what it asks for in {len(times)} samples"
+        )
     if rejected:
         reading.degradations.append(f"clocks: {rejected} of {len(taken)} samples were off the clock and taken again")
     for index, one in enumerate(series):
         one.samples += [pair[index] for pair in taken]
-    return known
+    return len(times) >= harness.least_samples and is_known(times, harness.precision)
 
 
 def _weather(rejected: int, total: int, plateau_mhz: float, mask: int) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from worklog.errors import BadSetting
 from worklog.gremlins import GREMLINS, Gremlin, Value
+from worklog.harness.rules import stopping_rule, warm_up_rule
 
 
 @dataclass(frozen=True)
@@ -16,7 +17,8 @@ class Harness:
     other value.
 
     The remaining fields are no gremlins but patience: precision (half-width of the median's 95 % interval, relative,
-    at which sampling stops), least and most samples, and the seconds one kernel may take at one size.
+    at which sampling stops), least and most samples, and the seconds one kernel may take at one size. `stopping` is
+    the rule by which sampling stops (worklog.harness.rules); the honest one looks at the interval.
     """
 
     clocks: str = "watched"
@@ -35,14 +37,18 @@ class Harness:
     least_samples: int = 24
     most_samples: int = 2000
     budget_s: float = 8.0
+    stopping: str = "interval"
 
     def __post_init__(self) -> None:
         for gremlin in GREMLINS:
             value = getattr(self, gremlin.setting)
-            if not any(value is known or (isinstance(value, str) and value == known) for known in gremlin.values):
+            if not gremlin.takes(value):
                 raise BadSetting(
                     f"{gremlin.setting} = {value!r} is not a setting: choose from {', '.join(map(str, gremlin.values))}"
                 )
+        if self.warmup != "none":
+            warm_up_rule(self.warmup, size=1024)
+        stopping_rule(self.stopping, self.precision, self.least_samples, size=1024)
         if not 0 < self.precision < 1:
             raise BadSetting(f"precision = {self.precision!r} must be between 0 and 1: 0.005 stops at ±0.5 %")
         if not 1 <= self.least_samples <= self.most_samples:
@@ -79,7 +85,7 @@ class Harness:
 
     def lies(self) -> dict[str, Value]:
         """The gremlin settings that are not honest."""
-        return {g.setting: getattr(self, g.setting) for g in GREMLINS if getattr(self, g.setting) != g.honest}
+        return {g.setting: getattr(self, g.setting) for g in GREMLINS if g.is_lie(getattr(self, g.setting))}
 
     def as_dict(self) -> dict[str, Any]:
         """For a run file."""

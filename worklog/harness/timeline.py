@@ -45,5 +45,11 @@ class Timeline(Protocol):
     def throttle_reasons(self) -> int:
         """NVML's mask of clock event reasons now, 0 where it cannot be read."""
 
+    def burn(self, flops: float) -> None:
+        """Enqueue so many FP32 operations of multiply-adds on all SMs."""
+
+    def pause(self, seconds: float) -> None:
+        """Let the host do nothing."""
+
     def go_cold(self) -> None:
         """Idle until the clocks have fallen."""

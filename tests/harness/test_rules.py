@@ -1,0 +1,163 @@
+"""Warm-up and stopping rules: each does what the harness it is named after does, and says what it does not check."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from pytest import approx
+
+from tests.harness.reading import tell
+from tests.harness.virtual import VirtualGpu
+from worklog.errors import BadSetting
+from worklog.gremlins import GREMLINS
+from worklog.harness import Harness, time_pair
+from worklog.harness.rules import (
+    STOPPINGS,
+    WARMUPS,
+    Evidence,
+    Warmth,
+    salykova_replays,
+    stopping_rule,
+    warm_up_rule,
+)
+
+
+def noisy(relative: float, n: int, us: float = 100.0) -> list[float]:
+    return (us * (1 + relative * np.random.default_rng(n).standard_normal(n))).tolist()
+
+
+def ask(word: str, times: list[float], spent_us: float = 0.0, size: float | None = None) -> bool | None:
+    return stopping_rule(word, 0.005, 24, size).ask(Evidence(times, spent_us))
+
+
+@pytest.mark.parametrize(("n", "replays"), [(1024, 1000), (4096, 371), (128, 1335), (8192, 99), (100_000, 2)])
+def test_the_salykova_schedule_replays_small_problems_more_often(n: int, replays: int) -> None:
+    assert salykova_replays("warmup", n) == replays
+
+
+def test_steady_wants_time_and_clock_of_two_windows_to_agree() -> None:
+    enough = warm_up_rule("steady").enough
+    assert not enough(Warmth([(50.0, 1980.0)], 100, 5e4))
+    assert enough(Warmth([(90.0, 900.0), (50.0, 1980.0), (50.1, 1979.0)], 100, 5e4))
+    assert not enough(Warmth([(50.0, 1980.0), (50.4, 1980.0)], 100, 5e4))
+    assert not enough(Warmth([(50.0, 1980.0), (50.0, 1965.0)], 100, 5e4))
+    assert enough(Warmth([(50.0, float("nan")), (50.0, float("nan"))], 100, 5e4))
+
+
+@pytest.mark.parametrize(("relative", "done"), [(0.002, True), (0.2, None)])
+def test_the_interval_rule_wants_the_median_known(relative: float, done: bool | None) -> None:
+    assert ask("interval", noisy(relative, 100)) is done
+    assert ask("interval", noisy(relative, 23)) is None
+
+
+def test_nvbench_wants_half_a_second_and_half_a_percent_of_noise() -> None:
+    assert ask("nvbench", noisy(0.003, 100, us=4000.0)) is None
+    assert ask("nvbench", noisy(0.003, 150, us=4000.0)) is True
+    assert ask("nvbench", noisy(0.02, 5000, us=4000.0)) is None  # more samples do not make the noise smaller
+    assert ask("nvbench", [1e6] * 9) is None
+
+
+def test_tensara_takes_5_to_20_until_they_vary_by_one_percent() -> None:
+    assert ask("tensara", [100.0] * 4) is None
+    assert ask("tensara", [100.0] * 5) is True
+    assert ask("tensara", noisy(0.2, 19)) is None
+    assert ask("tensara", noisy(0.2, 20)) is False
+
+
+def test_tensara_takes_12_of_a_kernel_that_lasts_a_second() -> None:
+    assert ask("tensara", [1.2e6] * 11) is None
+    assert ask("tensara", [1.2e6] * 12) is True
+
+
+@pytest.mark.parametrize("word", ["count:7", "count", "time:3", "salykova", "tensara", "nvbench", "interval"])
+def test_a_stopping_rule_recovers_the_truth_with_as_many_samples_as_it_says(word: str) -> None:
+    gpu = VirtualGpu(noise=0.0002)
+    reading = time_pair(
+        gpu, gpu.kernel(1000.0), gpu.kernel(80.0), Harness().but(stopping=word, most_samples=1000), size=4096
+    )
+    n = len(reading.subject)
+    assert reading.counted("subject")[n // 2] == approx(1003.45, rel=2e-3)
+    expected = {"count:7": (7, 7), "count": (10, 10), "salykova": (185, 185), "tensara": (5, 5), "nvbench": (499, 520)}
+    low, high = expected.get(word, (1, 40))
+    assert low <= n <= high
+
+
+@pytest.mark.parametrize(("word", "launches"), [("count:13", (13, 13)), ("count", (10, 10)), ("salykova", (185, 185))])
+def test_a_warm_up_by_count_launches_so_often_and_says_what_it_does_not_check(
+    word: str, launches: tuple[int, int]
+) -> None:
+    gpu = VirtualGpu()
+    reading = time_pair(gpu, gpu.kernel(50.0), gpu.kernel(80.0), Harness().but(warmup=word), size=4096)
+    assert launches[0] <= reading.warmup_launches <= launches[1]
+    assert any(f"warm-up: {word}, which does not look" in said for said in reading.degradations)
+
+
+def test_a_warm_up_by_time_lasts_so_long() -> None:
+    def host_us(word: str) -> float:
+        tell(gpu := VirtualGpu(), Harness().but(warmup=word))
+        return gpu.host_now
+
+    assert host_us("time:100") - host_us("time:50") == approx(50_000.0, rel=0.1)
+    assert host_us("time") - host_us("time:25") == 0.0
+
+
+def test_tensara_prepares_the_gpu_and_then_lets_it_idle() -> None:
+    gpu = VirtualGpu()
+    reading = time_pair(gpu, gpu.kernel(50.0), gpu.kernel(80.0), Harness().but(warmup="tensara"))
+    assert gpu.log.count("burn") == 10
+    assert gpu.host_now > 0.5e6
+    assert reading.warmup_launches == 0
+
+
+def test_a_fixed_number_of_warm_up_launches_is_not_enough_for_a_clock_that_climbs_slowly() -> None:
+    def climbing() -> VirtualGpu:
+        return VirtualGpu(ramp_us=20_000.0, idle_mhz=345.0)
+
+    assert tell(climbing()).time.value == approx(50.0, rel=1e-3)
+    assert tell(climbing(), Harness().but(warmup="count:10", stopping="count:10")).time.value > 60.0
+
+
+def test_few_samples_that_a_rule_was_content_with_are_still_told_not_to_have_converged() -> None:
+    told = tell(VirtualGpu(noise=0.05), Harness().but(stopping="count:10"))
+    assert not told.reading.converged
+    assert any("not converged" in said for said in told.reading.degradations)
+
+
+def test_a_rule_that_patience_cut_short_is_named() -> None:
+    told = tell(VirtualGpu(noise=0.05), Harness().but(stopping="nvbench", most_samples=100))
+    assert any("stopping: nvbench had not got what it asks for in 100 samples" in d for d in told.reading.degradations)
+
+
+def test_the_salykova_schedule_needs_a_size() -> None:
+    for setting in ("warmup", "stopping"):
+        with pytest.raises(BadSetting, match=f"{setting} = salykova follows the problem's size"):
+            tell(VirtualGpu(), Harness().but(**{setting: "salykova"}))
+
+
+def test_no_named_rule_is_a_lie_and_the_table_names_every_warm_up() -> None:
+    gremlin = next(gremlin for gremlin in GREMLINS if gremlin.setting == "warmup")
+    assert (gremlin.honest, *gremlin.also) == WARMUPS
+    for warmup in WARMUPS:
+        assert Harness().but(warmup=warmup).lies() == {}
+    for stopping in STOPPINGS:
+        assert Harness().but(stopping=stopping).lies() == {}
+    assert Harness().but(warmup="count:30").lies() == {}
+
+
+@pytest.mark.parametrize(
+    ("setting", "word", "says"),
+    [
+        ("warmup", "count:0", "a whole number of launches"),
+        ("warmup", "count:2.5", "a whole number of launches"),
+        ("warmup", "time:-3", "milliseconds"),
+        ("warmup", "time:nan", "milliseconds"),
+        ("warmup", "count:many", "'many' is not a number"),
+        ("warmup", "steady:3", "choose from steady, count"),
+        ("stopping", "sometime", "choose from interval, count"),
+        ("stopping", "nvbench:1", "nvbench"),
+        ("stopping", "count:", "'' is not a number"),
+    ],
+)
+def test_a_rule_that_cannot_be_read_says_why(setting: str, word: str, says: str) -> None:
+    with pytest.raises(BadSetting, match=says):
+        Harness().but(**{setting: word})

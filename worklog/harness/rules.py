@@ -1,0 +1,159 @@
+"""When the GPU is warm, and when there are enough samples: the rules that harnesses in use go by, each a small named
+one.
+
+The defaults ask the right question (has the clock settled, is the median known); the others are here to be compared
+with, and say on the result what they do not check. A rule is chosen by a word such as "steady", "count:10" or
+"time:100" (milliseconds).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import exp
+
+import numpy as np
+
+from worklog.errors import BadSetting
+from worklog.statistics import median
+
+STEADY = 0.005  # two windows in a row that agree this well are steady
+WINDOW_US = 50_000.0
+COUNT = 10
+WARMUP_MS, STOPPING_MS = 25.0, 100.0  # triton.testing.do_bench
+NVBENCH_NOISE, NVBENCH_US, NVBENCH_LEAST = 0.005, 500_000.0, 10  # nvbench: --max-noise, --min-time, --min-samples
+TENSARA_CV, TENSARA_LEAST, TENSARA_MOST = 0.01, 5, 20
+TENSARA_LONG_US, TENSARA_LONG_COUNT = 1e6, 12
+TENSARA_BURN_FLOPS, TENSARA_BURNS, TENSARA_PAUSE_S = 2 * 5000.0**3, 10, 0.5
+
+WARMUPS = ("steady", "count", "time", "salykova", "tensara")
+STOPPINGS = ("interval", "count", "time", "salykova", "tensara", "nvbench")
+
+
+@dataclass(frozen=True)
+class Warmth:
+    """How far a warm-up is. windows: median microseconds of the subject and SM MHz, window by window."""
+
+    windows: Sequence[tuple[float, float]]
+    launches: int
+    spent_us: float
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """enough: asked after each window. window_us: a window's least host time, 0 for one batch. most: launches of each
+    kernel in all. prepare: whether Tensara's preparation of the GPU goes first. checks_steadiness: whether the rule
+    looks at what it waits for.
+    """
+
+    enough: Callable[[Warmth], bool]
+    window_us: float = 0.0
+    most: int | None = None
+    prepare: bool = False
+    checks_steadiness: bool = False
+
+
+def warm_up_rule(word: str, size: float | None = None) -> WarmUp:
+    """The warm-up rule of a word; `size` is N of the square problem of the same work. Raises BadSetting."""
+    name, number = _split("warmup", word, {"count": COUNT, "time": WARMUP_MS}, WARMUPS)
+    if name == "steady":
+        return WarmUp(_steady, WINDOW_US, checks_steadiness=True)
+    if name == "time":
+        return WarmUp(lambda warmth: warmth.spent_us >= 1e3 * number)
+    if name == "tensara":
+        return WarmUp(lambda warmth: True, most=0, prepare=True)
+    most = round(number) if name == "count" else salykova_replays("warmup", size) // 2
+    return WarmUp(lambda warmth: warmth.launches >= most, most=most)
+
+
+def _steady(warmth: Warmth) -> bool:
+    """Time and clock of the last window within 0.5 % of the window before."""
+    if len(warmth.windows) < 2:
+        return False
+    before, now = warmth.windows[-2:]
+    return not any(abs(new - old) > STEADY * abs(old) for new, old in zip(now, before, strict=True))
+
+
+def salykova_replays(setting: str, size: float | None) -> int:
+    """Replays of one kernel by the schedule of salykova's SGEMM benchmark, 1000 exp((1024 - N) / 3100), of which the
+    first half warms up and the second half counts.
+    """
+    if size is None:
+        raise BadSetting(f"{setting} = salykova follows the problem's size: take another rule")
+    return max(2, round(1000 * exp((1024 - size) / 3100)))
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a stopping rule may look at: microseconds of the subject's samples that count, and host time spent."""
+
+    times: Sequence[float]
+    spent_us: float
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """ask: True for enough, False for an end without what the rule asks for, None to go on. most: samples that it ever
+    takes. step: samples between two askings, where it matters.
+    """
+
+    ask: Callable[[Evidence], bool | None]
+    most: int | None = None
+    step: int | None = None
+
+
+def stopping_rule(word: str, precision: float, least: int, size: float | None = None) -> Stopping:
+    """The stopping rule of a word. `precision` and `least` samples belong to "interval". Raises BadSetting."""
+    name, number = _split("stopping", word, {"count": COUNT, "time": STOPPING_MS}, STOPPINGS)
+    if name == "interval":
+        return Stopping(lambda seen: (len(seen.times) >= least and is_known(seen.times, precision)) or None)
+    if name == "time":
+        return Stopping(lambda seen: (bool(seen.times) and seen.spent_us >= 1e3 * number) or None)
+    if name == "nvbench":
+        return Stopping(_nvbench)
+    if name == "tensara":
+        return Stopping(_tensara, most=TENSARA_MOST, step=1)
+    count = round(number) if name == "count" else salykova_replays("stopping", size) // 2
+    return Stopping(lambda seen: len(seen.times) >= count or None, most=count)
+
+
+def is_known(times: Sequence[float], precision: float) -> bool:
+    """Whether the half-width of the median's 95 % interval is within `precision` of it."""
+    return median(times).relative_half_width <= precision
+
+
+def _nvbench(seen: Evidence) -> bool | None:
+    """NVBench's stdrel without its second branch, which lets a steadily noisy kernel pass."""
+    enough = len(seen.times) >= NVBENCH_LEAST and sum(seen.times) > NVBENCH_US
+    return (enough and _variation(seen.times) < NVBENCH_NOISE) or None
+
+
+def _tensara(seen: Evidence) -> bool | None:
+    """Tensara's: 5 to 20 samples until their variation is under 1 %, or 12 where the first lasted a second."""
+    n = len(seen.times)
+    if n and seen.times[0] >= TENSARA_LONG_US:
+        return n >= TENSARA_LONG_COUNT or None
+    if n >= TENSARA_LEAST and _variation(seen.times) < TENSARA_CV:
+        return True
+    return False if n >= TENSARA_MOST else None
+
+
+def _variation(times: Sequence[float]) -> float:
+    """Standard deviation (unbiased) over mean."""
+    return float(np.std(times, ddof=1) / np.mean(times))
+
+
+def _split(setting: str, word: str, numbers: dict[str, float], names: Sequence[str]) -> tuple[str, float]:
+    """A word's rule and number, the rule's own number where none is given."""
+    name, colon, text = word.partition(":")
+    if name not in names or (colon and name not in numbers):
+        choices = ", ".join(f"{name}[:{numbers[name]:g}]" if name in numbers else name for name in names)
+        raise BadSetting(f"{setting} = {word!r} is not a setting: choose from {choices}")
+    try:
+        number = float(text) if colon else numbers.get(name, 0.0)
+    except ValueError as error:
+        raise BadSetting(f"{setting} = {word!r}: {text!r} is not a number") from error
+    if colon and not (1 <= number < 1e9 and (name != "count" or number == int(number))):
+        kind = "a whole number of launches" if name == "count" else "milliseconds"
+        raise BadSetting(f"{setting} = {word!r}: give {kind}, 1 or more")
+    return name, number
