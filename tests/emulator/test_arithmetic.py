@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ SETTINGS = settings(max_examples=25, deadline=None)
 
 
 def evaluate(instruction: str, result: str, operands: Sequence[str], values: Sequence[Sequence[Any]]) -> np.ndarray:
-    """The results of `instruction`, in which $d is the destination and $0, $1 … are operands; values: a row an element."""
+    """The results of `instruction`: $d is the destination, $0, $1 … the operands; values: a row an element."""
     arrays = [np.array([row[k] for row in values], DTYPES[type_]) for k, type_ in enumerate(operands)]
     return evaluate_arrays(instruction, result, operands, arrays)
 
@@ -439,8 +440,6 @@ def test_integer_conversions(source: str) -> None:
             assert got.tolist() == [min(max(a, low), high) for a in flat], target
         for target in ("f32", "f64"):
             got = evaluate(f"cvt.rn.{target}.{source} $d, $0;", target, [source], values)
-            from fractions import Fraction
-
             assert_same_floats(got, [ref.rounded(Fraction(a), target) for a in flat], target, values)
 
     check()
@@ -457,8 +456,6 @@ def test_float_conversions(source: str) -> None:
                 got = evaluate(f"cvt.{rounding}.{target}.{source} $d, $0;", target, [source], values)
                 assert got.tolist() == [ref.to_integer(a, source, target, rounding) for a in flat], (target, rounding)
         if source == "f64":
-            from fractions import Fraction
-
             got = evaluate("cvt.rn.f32.f64 $d, $0;", "f32", ["f64"], values)
             wanted = [a if not math.isfinite(a) or a == 0 else ref.rounded(Fraction(a), "f32") for a in flat]
             assert_same_floats(got, wanted, "f32", values)

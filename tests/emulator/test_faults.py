@@ -19,7 +19,7 @@ RACE, GLOBAL, SHARED = "shared-race", "global-out-of-bounds", "shared-out-of-bou
 
 @dataclass(frozen=True)
 class Fault:
-    """An edit of a rung, and what must be found: its kind, and texts on the lines that it must name (in the edited source)."""
+    """An edit of a rung, and what must be found: its kind, and texts of the edited source's lines that it must name."""
 
     rung: str
     old: str

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.emulator.helpers import gemm, rung_kernel, smallest
+from worklog.emulator import launch
 from worklog.ladder import LADDER
 from worklog.nvrtc import ARCHITECTURES
 
@@ -27,13 +28,10 @@ def test_with_beta_zero_c_is_not_read(name: str) -> None:
     m, n, k = smallest(record, 1)
     a, b = np.ones((m, k), np.float32), np.ones((k, n), np.float32)
     c = np.full((m, n), np.nan, np.float32)
-    from worklog.emulator import launch
-
     result = launch(
         kernel, (-(-n // record.tile["BN"]), -(-m // record.tile["BM"])), record.block, [m, n, k, 1.0, a, b, 0.0, c]
     )
     assert (c == k).all()
-    assert result.counts.global_load.bytes == result.counts.global_load.bytes // 4 * 4
     assert result.ok
 
 
@@ -71,8 +69,6 @@ def test_random_data_round_once_a_multiply_add() -> None:
     record, kernel, _ = rung_kernel("naive")
     rng = np.random.default_rng(5)
     a, b, c = (rng.standard_normal((64, 64)).astype(np.float32) for _ in range(3))
-    from worklog.emulator import launch
-
     launch(kernel, (2, 2), record.block, [64, 64, 64, 1.0, a, b, 0.0, c])
     right = np.zeros((64, 64), np.float32)
     for k in range(64):

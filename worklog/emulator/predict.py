@@ -1,0 +1,101 @@
+"""Traffic of a launch of any size from a few of its blocks and two short loops over K, without data and without
+their memory.
+
+Blocks that lie alike cost alike: the first, an inner one and the last along each axis stand for all. And what a
+block does grows by the same amount with every further stretch of K. Both are checked against full runs in the
+tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from worklog.emulator.counts import Counts
+from worklog.emulator.errors import BadLaunch, NotPredictable
+from worklog.emulator.flow import analyse
+from worklog.emulator.launch import Pointer, launch
+from worklog.emulator.ptx import Kernel
+from worklog.gemm import Shape
+from worklog.ladder import Rung
+
+STRETCH = (
+    64  # floats of K: a multiple of every rung's BK (twice, for two buffers), of a loop's unrolling, and 256 bytes
+)
+SHORTEST = 2 * STRETCH
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """counts: of the whole launch. blocks: how many of it were run; label: where the numbers come from."""
+
+    counts: Counts
+    blocks: int
+    label: str
+
+
+def predict(
+    kernel: Kernel,
+    rung: Rung,
+    shape: Shape,
+    *,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    grid: tuple[int, int] | None = None,
+) -> Prediction:
+    """Counts of a rung's kernel (or one with its signature, tile and block) at a shape, in about a second at any size.
+
+    Raises NotPredictable where addresses or branches depend on loaded data, OutsideDomain for a shape the rung does
+    not take.
+    """
+    rung.check(shape)
+    line = analyse(kernel).data_dependent
+    if line is not None:
+        raise NotPredictable(
+            f"{kernel.name}: an address or a branch at line {line} depends on loaded data, so traffic cannot be known "
+            "without running it: launch it in full"
+        )
+    grid = grid or rung.grid(shape)
+    weights = {
+        y * grid[0] + x: count_x * count_y
+        for (x, count_x), (y, count_y) in product(_representatives(grid[0]), _representatives(grid[1]))
+    }
+    short, turns = _shortened(shape.k)
+    counts = _of_blocks(kernel, rung, Shape(shape.m, shape.n, short), grid, weights, alpha, beta)
+    if turns:
+        longer = _of_blocks(kernel, rung, Shape(shape.m, shape.n, short + STRETCH), grid, weights, alpha, beta)
+        counts = longer.combined(turns, counts, 1 - turns)
+    return Prediction(counts, len(weights), f"emulated · {kernel.arch} PTX · predicted from {len(weights)} blocks")
+
+
+def _representatives(blocks: int) -> Sequence[tuple[int, int]]:
+    """Numbers of the blocks to run along one axis, each with how many it stands for."""
+    if blocks <= 2:
+        return [(number, 1) for number in range(blocks)]
+    return [(0, 1), (1, blocks - 2), (blocks - 1, 1)]
+
+
+def _shortened(k: int) -> tuple[int, int]:
+    """A shorter K at the same place within a stretch, and how many stretches were left out."""
+    turns = max(0, (k - SHORTEST) // STRETCH)
+    return k - turns * STRETCH, turns
+
+
+def _of_blocks(
+    kernel: Kernel, rung: Rung, shape: Shape, grid: tuple[int, int], weights: dict[int, int], alpha: float, beta: float
+) -> Counts:
+    m, n, k = shape.m, shape.n, shape.k
+    pointers = [Pointer(None, 4 * size) for size in (m * k, k * n, m * n)]
+    arguments = [m, n, k, alpha, pointers[0], pointers[1], beta, pointers[2]]
+    if len(kernel.params) != len(arguments):
+        raise BadLaunch(f"{kernel.name} has not the ladder's signature (M, N, K, alpha, A, B, beta, C)")
+    out = Counts()
+    # Blocks of equal weight run together: their counts need not be told apart.
+    for weight in sorted(set(weights.values())):
+        blocks = [number for number, own in weights.items() if own == weight]
+        result = launch(kernel, grid, rung.block, arguments, races=False, values=False, only_blocks=blocks)
+        if result.findings:
+            raise BadLaunch(f"{kernel.name} at {shape}: {result.findings[0]}")
+        out = out.combined(1, result.counts, weight)
+    return out
