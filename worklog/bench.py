@@ -75,11 +75,14 @@ def ablate(
     progress: Progress = _silent,
     out: Path | None = None,
 ) -> Run:
-    """One kernel under the honest harness, then with each gremlin let loose alone, then with the article's four and
-    with all.
+    """One kernel under the honest harness, then with each gremlin let loose alone, with the article's four, and with
+    all.
+
+    Live where there is a GPU, recorded where there is none, like results(); out is for a live run only.
     """
-    tasks = ablation_tasks(kernel, [Shape.of(size) for size in sizes])
-    return carry_out(tasks, Harness(), progress=progress, out=out)
+    shapes = [Shape.of(size) for size in sizes]
+    tasks = ablation_tasks(kernel, shapes)
+    return carry_out(tasks, Harness(), progress=progress, out=out) if live_wanted() else _recorded(tasks)
 
 
 def results(
@@ -103,18 +106,24 @@ def results(
         return carry_out(
             [Task(name, shape, changed) for shape in shapes for name in names], Harness(), progress=progress
         )
+    return _recorded([Task(name, shape, tuple(settings.items())) for shape in shapes for name in names])
+
+
+def _recorded(tasks: Sequence[Task]) -> Run:
+    """The tasks' measurements from the run to look at. Raises BadRunFile, naming what there is, if one is missing."""
+    for task in tasks:
+        if task.kernel != BASELINE:
+            rung(task.kernel).check(task.shape)
     run = open_run()
-    recorded = run.measurements
-    run.measurements = [found for shape in shapes for name in names for found in run.select(name, shape, settings)]
-    missing = {(name, shape) for shape in shapes for name in names} - {(m.kernel, m.problem) for m in run.measurements}
-    if missing:
-        name, shape = min(missing)
-        lies = "".join(f", {setting} = {value}" for setting, value in settings.items())
-        sizes_there = sorted({m.problem for m in recorded if m.kernel == name and m.changed == settings})
-        there = f"recorded sizes: {', '.join(map(str, sizes_there))}" if sizes_there else "nothing like it is"
-        raise BadRunFile(
-            f"{name} at {shape}{lies} is not in the recording ({there}): ask for those, or measure on a GPU"
-        )
+    found = [run.select(task.kernel, task.shape, task.gremlins) for task in tasks]
+    for task, there in zip(tasks, found, strict=True):
+        if not there:
+            same = sorted(
+                {m.problem for m in run.measurements if (m.kernel, m.changed) == (task.kernel, task.gremlins)}
+            )
+            known = f"it holds sizes {', '.join(map(str, same))}" if same else "at no size"
+            raise BadRunFile(f"{task} is not in the {run.origin} run ({known}): ask for those, or measure on a GPU")
+    run.measurements = [measurement for there in found for measurement in there]
     return run
 
 

@@ -121,7 +121,7 @@ def run(rungs: tuple[str, ...], sizes: list[Shape], settings: tuple[str, ...], o
 @out_option
 @json_option
 def ablate(rung: str, sizes: list[Shape], out: Path | None, as_json: bool) -> None:
-    """Let each gremlin loose on one rung and see what it does to the number."""
+    """Let each gremlin loose on one rung: what does it do to the number? Without a GPU, from the recording."""
     from worklog import bench
     from worklog.ablation import effects, text
     from worklog.plans import ABLATION_SIZES
@@ -133,7 +133,8 @@ def ablate(rung: str, sizes: list[Shape], out: Path | None, as_json: bool) -> No
         _print_json([asdict(effect) for effect in effects(measured, rung)])
         return
     click.echo(text(measured, rung))
-    click.echo(f"run saved: {measured.path}")
+    if measured.origin == "live":
+        click.echo(f"run saved: {measured.path}")
 
 
 @main.command()

@@ -46,7 +46,7 @@ def cells(run: Run, m: Measurement) -> tuple[str, ...]:
         m.kernel,
         gate,
         duration(m.us) + ("" if m.converged else " *"),
-        f"{half:.2%}",
+        f"{100 * half:.2f} %",
         f"{m.tflops:.2f}",
         f"{100 * m.ratio:.1f} % ±{ratio_half:.1f}",
         "" if m.of_ceiling is None else f"{100 * m.of_ceiling:.1f} %",

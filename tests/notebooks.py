@@ -1,0 +1,51 @@
+"""Runs a notebook's `.py` from top to bottom and stores the outputs beside it as `.ipynb`, in one canonical form.
+
+`python -m tests.notebooks` does it for every notebook; the tests do the same and compare.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import jupytext
+import nbformat
+from nbclient import NotebookClient
+
+FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
+CELL_S = 120
+
+
+def sources() -> list[Path]:
+    return sorted(FOLDER.glob("[0-9]*.py"))
+
+
+def execute(source: Path) -> nbformat.NotebookNode:
+    """The notebook of a .py, with outputs and nothing else: no timings, no widget state, cells numbered."""
+    notebook = jupytext.read(source)
+    for number, cell in enumerate(notebook.cells):
+        cell["id"] = f"cell-{number:02}"
+    client = NotebookClient(
+        notebook,
+        timeout=CELL_S,
+        kernel_name="python3",
+        record_timing=False,
+        store_widget_state=False,
+        resources={"metadata": {"path": str(FOLDER)}},
+    )
+    client.execute()
+    notebook.metadata = {key: notebook.metadata[key] for key in ("jupytext", "kernelspec")}
+    notebook.metadata["language_info"] = {"name": "python"}
+    notebook.nbformat, notebook.nbformat_minor = 4, 5
+    nbformat.validate(notebook)
+    return notebook
+
+
+def text(notebook: nbformat.NotebookNode) -> str:
+    return nbformat.writes(notebook, indent=1, sort_keys=True) + "\n"
+
+
+if __name__ == "__main__":
+    for path in sources():
+        path.with_suffix(".ipynb").write_text(text(execute(path)), encoding="utf-8")
+        print(path.with_suffix(".ipynb"), file=sys.stderr)

@@ -1,0 +1,61 @@
+"""Each notebook runs from top to bottom on the recording, and what is stored beside it is what that gives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jupytext
+import nbformat
+import pytest
+
+import worklog
+from tests.notebooks import execute, sources
+
+NOTEBOOKS = pytest.mark.parametrize("source", sources(), ids=lambda path: path.stem)
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKLOG_SOURCE", "recorded")
+
+
+def outputs(notebook: nbformat.NotebookNode) -> list[str]:
+    """What a reader sees of each code cell, pictures by their description."""
+    seen = []
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            seen.append(
+                "".join(output.get("text") or str(output.get("data", {}).get("text/plain")) for output in cell.outputs)
+            )
+    return seen
+
+
+def test_there_are_notebooks() -> None:
+    assert sources()
+
+
+@NOTEBOOKS
+def test_it_runs_without_a_gpu_and_gives_what_is_stored(source: Path, recorded: None) -> None:
+    fresh = execute(source)
+    stored = nbformat.read(source.with_suffix(".ipynb"), as_version=4)
+    assert outputs(fresh) == outputs(stored), "outputs are out of date: make notebooks"
+    assert any("recorded · NVIDIA H200" in text for text in outputs(fresh)), "no output says where its numbers are from"
+
+
+@NOTEBOOKS
+def test_the_stored_pair_is_in_step_and_clean(source: Path) -> None:
+    stored = nbformat.read(source.with_suffix(".ipynb"), as_version=4)
+    pairs = zip(jupytext.read(source).cells, stored.cells, strict=True)
+    assert all(a.source == b.source and a.cell_type == b.cell_type for a, b in pairs)
+    assert set(stored.metadata) == {"jupytext", "kernelspec", "language_info"}
+    code = [cell for cell in stored.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
+    assert not any(output.output_type == "error" for cell in code for output in cell.outputs)
+
+
+def test_the_exercise_is_true_of_the_recording(recorded: None) -> None:
+    """00_start_here: "tiles_1d beats every later rung at 1024, and is far behind them at 4096"."""
+    rates = {(m.kernel, m.shape[0]): m.tflops for m in worklog.open_run().select() if m.tflops is not None}
+    later = [rung.name for rung in worklog.LADDER[4:]]
+    assert all(rates["tiles_1d", 1024] > rates[name, 1024] for name in later)
+    assert all(rates["tiles_1d", 4096] < 0.8 * rates[name, 4096] for name in later)
