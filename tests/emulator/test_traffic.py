@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.emulator.helpers import gemm, run, rung_kernel
+from tests.emulator.helpers import compiled, gemm, run, rung_kernel
 from worklog.emulator import Access, Counts, NotPredictable, Pointer, launch
 from worklog.emulator.predict import predict
 from worklog.emulator.traffic import sectors, wavefronts
