@@ -33,6 +33,8 @@ _HOMES = {
     "open_run": "runs",
 }
 
+__version__ = "0.1.0"
+
 __all__ = [
     "LADDER",
     "Harness",

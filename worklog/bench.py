@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import secrets
 from collections.abc import Iterable, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+import worklog
 from worklog.device import gpu, gpu_reason, software, source_revision
 from worklog.errors import BadRunFile, BadSetting, LaunchFailed, NoGpu, WorklogError
 from worklog.gate import Stage, Verdict
@@ -178,9 +177,7 @@ def carry_out(tasks: Sequence[Task], harness: Harness, *, progress: Progress = _
 
 def tool() -> dict[str, Any]:
     """Name, version and source revision of this package."""
-    with contextlib.suppress(PackageNotFoundError):
-        return {"name": "gemm-worklog", "version": version("gemm-worklog"), **source_revision()}
-    return {"name": "gemm-worklog", "version": "uninstalled checkout", **source_revision()}
+    return {"name": "gemm-worklog", "version": worklog.__version__, **source_revision()}
 
 
 def _describe(run: Run, session: Session, name: str) -> None:

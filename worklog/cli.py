@@ -10,12 +10,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from worklog import __version__
 from worklog.errors import BadSetting, WorklogError
 from worklog.gemm import Shape
 
@@ -37,15 +37,8 @@ class Commands(click.Group):
             ctx.exit(error.exit_code)
 
 
-def _version() -> str:
-    try:
-        return version("gemm-worklog")
-    except PackageNotFoundError:
-        return "uninstalled checkout"
-
-
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(_version(), prog_name="worklog")
+@click.version_option(__version__, prog_name="worklog")
 def main() -> None:
     """A worklog you can trust: SGEMM kernels, one honest ruler, and a gate that no wrong kernel passes."""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import os
 import platform
 import subprocess
 from collections.abc import Iterator
@@ -209,10 +210,14 @@ def _cuda_version(number: int) -> str:
 
 
 def source_revision() -> dict[str, Any]:
-    """Commit of the checkout that this package runs from, and whether it was changed; empty for an installed wheel."""
+    """Commit of the checkout that this package runs from, and whether it was changed since.
+
+    A copy without its .git may be told by WORKLOG_COMMIT; an installed wheel is known by its version alone.
+    """
     root = Path(__file__).resolve().parents[1]
     if not (root / ".git").exists():
-        return {}
+        commit = os.environ.get("WORKLOG_COMMIT")
+        return {"commit": commit} if commit else {}
 
     def git(*arguments: str) -> str:
         return subprocess.run(

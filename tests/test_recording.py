@@ -1,0 +1,92 @@
+"""The shipped recording holds what the project claims, and what is shown of it is what it holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from worklog.ablation import effects
+from worklog.gemm import Shape
+from worklog.gremlins import GREMLINS
+from worklog.kernels import Program
+from worklog.ladder import LADDER
+from worklog.plans import ABLATION_RUNGS, ABLATION_SIZES, ARTICLE_SIZES, BASELINE
+from worklog.plots import draw_all
+from worklog.readme import BEGIN, END
+from worklog.runs import Run, recordings
+from worklog.tables import markdown
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="module")
+def h200() -> Run:
+    return Run.load(recordings()["h200"], origin="recorded")
+
+
+def test_it_is_a_whole_run_of_an_h200(h200: Run) -> None:
+    assert h200.complete
+    assert h200.device["name"] == "NVIDIA H200"
+    assert h200.calibration["fp32_tflops"] > 0.9 * h200.device["fp32_peak_tflops"]
+    assert h200.calibration["copy_gbs"] > 0
+
+
+def test_every_rung_and_cublas_stand_at_every_size_with_samples_or_with_a_reason(h200: Run) -> None:
+    for size in ARTICLE_SIZES:
+        for name in [rung.name for rung in LADDER] + [BASELINE]:
+            (m,) = h200.select(name, Shape.of(size))
+            if m.status == "skipped":
+                assert "too slow" in (m.reason or "")
+                assert size > 4096
+            else:
+                assert m.status == "measured"
+                assert m.verdict is not None and m.verdict["accepted"] and m.verdict["precision"] == "fp32"
+                assert len(m.samples["us"]) == len(m.samples["sm_mhz"]) >= 24
+
+
+def test_its_numbers_belong_to_the_sources_in_kernels(h200: Run) -> None:
+    """A kernel that was edited after it was measured has no number: measure again."""
+    assert {r.name: h200.kernels[r.name]["sha256"] for r in LADDER} == {r.name: Program.of(r).sha256 for r in LADDER}
+
+
+def test_the_ladder_rises_to_the_articles_shares_of_cublas(h200: Run) -> None:
+    rungs = [h200.select(rung.name, Shape.of(4096))[0] for rung in LADDER]
+    rates = [m.tflops or 0.0 for m in rungs]
+    assert rates == sorted(rates) and len(set(rates)) == len(rates)
+    shares = {m.kernel: m.ratio_low or 0.0 for m in rungs}
+    assert shares["autotuned"] >= 0.848
+    assert shares["warptiled"] >= 0.937
+
+
+def test_cublas_against_itself_is_one_within_the_interval(h200: Run) -> None:
+    """The A/A test of the whole path: a bias between the two sides of a pair would show here."""
+    for size in ARTICLE_SIZES:
+        (m,) = h200.select(BASELINE, Shape.of(size))
+        assert m.ratio_low is not None and m.ratio_high is not None
+        margin = 0.005  # the precision that sampling stops at
+        assert m.ratio_low - margin <= 1 <= m.ratio_high + margin, size
+
+
+@pytest.mark.parametrize("name", ABLATION_RUNGS)
+def test_every_gremlin_was_let_loose_at_every_size(h200: Run, name: str) -> None:
+    found = {(effect.setting, effect.shape[0]) for effect in effects(h200, name)}
+    assert found >= {(gremlin.setting, size) for gremlin in GREMLINS for size in ABLATION_SIZES}
+
+
+def test_the_readmes_table_is_the_recordings(h200: Run) -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    table = text.partition(BEGIN)[2].partition(END)[0].strip()
+    assert table == markdown(h200, Shape.of(4096)), (
+        "the README's table is out of date: WORKLOG_SOURCE=recorded make article"
+    )
+
+
+def test_the_figures_are_the_recordings(h200: Run, tmp_path: Path) -> None:
+    drawn = draw_all(h200, tmp_path)
+    assert not drawn.missing
+    for path in drawn.paths:
+        kept = ROOT / "figures" / path.name
+        assert kept.read_bytes() == path.read_bytes(), (
+            f"{kept.name} is out of date: WORKLOG_SOURCE=recorded make article"
+        )
