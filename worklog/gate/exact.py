@@ -59,30 +59,44 @@ def _signs(rng: np.random.Generator, size: tuple[int, int], along: int) -> Float
     return values
 
 
-def ragged_shapes(domain: Domain) -> list[Shape]:
-    """Small shapes inside the domain, M, N and K all different: what squares and powers of two hide shows here.
+# Around warps and tiles, down to a single element; M, N and K all different.
+ANY_SIZES = (
+    (1, 7, 2),
+    (7, 1, 33),
+    (16, 31, 1),
+    (31, 65, 17),
+    (33, 16, 129),
+    (64, 127, 9),
+    (65, 33, 64),
+    (127, 129, 8),
+    (129, 64, 31),
+    (130, 190, 70),
+)
+FINE = 16  # a step up to this is small against a tile: sizes are rounded up to it, not counted in it
 
-    For a kernel that takes anything: sizes around warps and tiles, down to a single element. For one that takes whole
-    tiles: one to five tiles a side in different mixes, the fewest K steps included.
+
+def ragged_shapes(domain: Domain) -> list[Shape]:
+    """Small shapes inside the domain, none with M = N: what squares and powers of two hide shows here.
+
+    For a kernel that takes anything, or any multiple of a few: sizes around warps and tiles. For one that takes whole
+    tiles: one to five tiles a side in different mixes, wide and tall, the fewest K steps included.
     """
-    if domain == Domain():
-        sizes = [
-            (1, 7, 2),
-            (7, 1, 33),
-            (16, 31, 1),
-            (31, 65, 17),
-            (33, 16, 129),
-            (64, 127, 9),
-            (65, 33, 64),
-            (127, 129, 8),
-            (129, 64, 31),
-            (130, 190, 70),
+    if domain.m > FINE and domain.n > FINE:
+        wide, tall = max(2, domain.m // domain.n + 1), max(2, domain.n // domain.m + 1)
+        mixes = ((1, wide, 3), (tall, 1, 1), (3, 2, 5), (2, 3, 2))
+        shapes = [Shape(m * domain.m, n * domain.n, k * domain.k) for m, n, k in mixes]
+    else:
+        steps = (domain.m, domain.n, domain.k)
+        shapes = [
+            Shape(*(_multiple(step, size, index) for step, size in zip(steps, sizes, strict=True)))
+            for index, sizes in enumerate(ANY_SIZES)
         ]
-        return [Shape(*size) for size in sizes]
-    mixes = [(1, 2, 3), (2, 1, 1), (3, 2, 5), (1, 3, 2)]
-    # Different numbers of tiles can still give equal M and N when tiles differ; a mix with that flaw is skipped.
-    shapes = [Shape(m * domain.m, n * domain.n, k * domain.k) for m, n, k in mixes]
-    return [shape for shape in shapes if shape.m != shape.n]
+    return [shape for shape in dict.fromkeys(shapes) if shape.m != shape.n]
+
+
+def _multiple(step: int, size: int, index: int) -> int:
+    """A multiple of step: the first from size on, or for a coarse step one of the first three."""
+    return -(-size // step) * step if step <= FINE else step * (1 + index % 3)
 
 
 @dataclass(frozen=True)
