@@ -1,0 +1,137 @@
+"""Right kernels, each in its own order of operations. The gate must accept every one on every seed."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.gate.numpy_device import Function, Problem
+from worklog.gemm import Float32
+from worklog.ladder import Domain
+
+F32 = np.float32
+WHOLE_TILES = Domain(32, 32, 16)
+
+
+def epilogue(p: Problem, product: Float32) -> None:
+    """C = alpha * product + beta * C, and with beta = 0 C is not read."""
+    p.c[:] = p.alpha * product if p.beta == 0 else p.alpha * product + p.beta * p.c
+
+
+def summed(a: Float32, b: Float32) -> Float32:
+    """A B, one k after the other, rounded to float32 after each product and each sum."""
+    total = np.zeros((a.shape[0], b.shape[1]), F32)
+    for k in range(a.shape[1]):
+        total += a[:, k : k + 1] * b[k : k + 1]
+    return total
+
+
+def sequential(p: Problem) -> None:
+    epilogue(p, summed(p.a, p.b))
+
+
+def fused(p: Problem) -> None:
+    """Multiply-adds that round once."""
+    total = np.zeros((p.m, p.n), F32)
+    for k in range(p.k):
+        total = (p.a[:, k : k + 1].astype(np.float64) * p.b[k : k + 1] + total).astype(F32)
+    epilogue(p, total)
+
+
+def split_k(p: Problem) -> None:
+    """Four partial sums, added at the end, as with atomics in whatever order."""
+    parts = [summed(p.a[:, part::4], p.b[part::4]) for part in (2, 0, 3, 1)]
+    epilogue(p, ((parts[0] + parts[1]) + parts[2]) + parts[3])
+
+
+def kahan(p: Problem) -> None:
+    """Compensated summation: more precise than asked for."""
+    total, lost = np.zeros((p.m, p.n), F32), np.zeros((p.m, p.n), F32)
+    for k in range(p.k):
+        term = p.a[:, k : k + 1] * p.b[k : k + 1] - lost
+        new = total + term
+        lost = (new - total) - term
+        total = new
+    epilogue(p, total)
+
+
+def blocked(p: Problem) -> None:
+    """Tiles of 32 x 32 x 16, for whole tiles only."""
+    product = np.zeros((p.m, p.n), F32)
+    for row in range(0, p.m, 32):
+        for col in range(0, p.n, 32):
+            for k in range(0, p.k, 16):
+                product[row : row + 32, col : col + 32] += summed(
+                    p.a[row : row + 32, k : k + 16], p.b[k : k + 16, col : col + 32]
+                )
+    epilogue(p, product)
+
+
+def tree(p: Problem) -> None:
+    """Halves summed first, as a warp's reduction does."""
+
+    def sum_of(a: Float32, b: Float32) -> Float32:
+        half = a.shape[1] // 2
+        return summed(a, b) if half < 4 else sum_of(a[:, :half], b[:half]) + sum_of(a[:, half:], b[half:])
+
+    epilogue(p, sum_of(p.a, p.b))
+
+
+def in_double(p: Problem) -> None:
+    epilogue(p, (p.a.astype(np.float64) @ p.b.astype(np.float64)).astype(F32))
+
+
+def reads_c_at_beta_0(p: Problem) -> None:
+    """alpha * acc + beta * C in every case: BLAS forbids the read, but with finite C the answer is right."""
+    p.c[:] = p.alpha * summed(p.a, p.b) + p.beta * p.c
+
+
+def scales_a_first(p: Problem) -> None:
+    """alpha on the way in."""
+    product = summed(p.alpha * p.a, p.b)
+    p.c[:] = product if p.beta == 0 else product + p.beta * p.c
+
+
+def accumulates_in_c(p: Problem) -> None:
+    """beta * C first, then every term straight into C."""
+    p.c[:] = 0 if p.beta == 0 else p.beta * p.c
+    for k in range(p.k):
+        p.c[:] += p.alpha * (p.a[:, k : k + 1] * p.b[k : k + 1])
+
+
+def strassen(p: Problem) -> None:
+    """One level of Strassen's seven products, padded to even sizes."""
+    odd_m, odd_n, odd_k = p.m % 2, p.n % 2, p.k % 2
+    a, b = np.pad(p.a, ((0, odd_m), (0, odd_k))), np.pad(p.b, ((0, odd_k), (0, odd_n)))
+    m, n, k = (p.m + odd_m) // 2, (p.n + odd_n) // 2, (p.k + odd_k) // 2
+    a11, a12, a21, a22 = a[:m, :k], a[:m, k:], a[m:, :k], a[m:, k:]
+    b11, b12, b21, b22 = b[:k, :n], b[:k, n:], b[k:, :n], b[k:, n:]
+    m1 = summed(a11 + a22, b11 + b22)
+    m2, m3 = summed(a21 + a22, b11), summed(a11, b12 - b22)
+    m4, m5 = summed(a22, b21 - b11), summed(a11 + a12, b22)
+    m6, m7 = summed(a21 - a11, b11 + b12), summed(a12 - a22, b21 + b22)
+    c = np.block([[m1 + m4 - m5 + m7, m3 + m5], [m2 + m4, m1 - m2 + m3 + m6]])
+    epilogue(p, c[: p.m, : p.n].astype(F32))
+
+
+def rows_backwards(p: Problem) -> None:
+    """Nothing says in which order C is written."""
+    product = summed(p.a, p.b)
+    for row in reversed(range(p.m)):
+        p.c[row] = p.alpha * product[row] + (F32(0) if p.beta == 0 else p.beta * p.c[row])
+
+
+RIGHT: tuple[tuple[Function, Domain], ...] = (
+    (sequential, Domain()),
+    (fused, Domain()),
+    (split_k, Domain()),
+    (kahan, Domain()),
+    (blocked, WHOLE_TILES),
+    (blocked, Domain(96, 160, 48)),
+    (tree, Domain()),
+    (in_double, Domain()),
+    (reads_c_at_beta_0, Domain()),
+    (scales_a_first, Domain()),
+    (accumulates_in_c, Domain()),
+    (strassen, Domain()),
+    (rows_backwards, Domain()),
+)

@@ -1,0 +1,238 @@
+"""Right kernels pass on every seed, wrong ones do not, and the stage that says no is the one that is meant to."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+
+import numpy as np
+import pytest
+
+from tests.gate.numpy_device import Function, NumpyDevice, NumpySubject, Problem
+from tests.gate.right import RIGHT, epilogue, sequential, summed
+from tests.gate.wrong import BENCHMARK, LAUNCH, PRECISION, RAGGED, TIMED, WRONG, tf32_rounded
+from worklog.errors import LaunchFailed
+from worklog.gate import Exam, Stage, Verdict
+from worklog.gemm import Shape
+from worklog.kernels import Buffer
+from worklog.ladder import Domain
+
+SHAPE = Shape(192, 160, 144)
+SEEDS = range(5)
+DEVICE = NumpyDevice()
+
+every_seed = pytest.mark.parametrize("seed", SEEDS)
+
+
+@cache
+def exam(seed: int) -> Exam:
+    """The questions of one seed, put to all."""
+    return Exam(DEVICE, SHAPE, seed)
+
+
+def examine(function: Function, seed: int = 0, domain: Domain | None = None) -> Verdict:
+    return exam(seed).examine(NumpySubject(DEVICE, function, domain))
+
+
+@every_seed
+@pytest.mark.parametrize(("function", "domain"), RIGHT, ids=[f"{f.__name__}-{d}" for f, d in RIGHT])
+def test_a_right_kernel_is_accepted(function: Function, domain: Domain, seed: int) -> None:
+    verdict = examine(function, seed, domain)
+    assert verdict.accepted, verdict.reason
+    assert verdict.precision == "fp32" and verdict.reason is None
+    assert str(verdict) == "fp32 ok"
+    assert all(stage.measured <= stage.limit for stage in verdict.stages)
+
+
+@every_seed
+@pytest.mark.parametrize(("function", "stage"), WRONG, ids=[f.__name__ for f, _ in WRONG])
+def test_a_wrong_kernel_is_refused_by_the_stage_that_sees_it(function: Function, stage: str, seed: int) -> None:
+    verdict = examine(function, seed)
+    assert not verdict.accepted
+    assert verdict.stages[-1].name == stage and not verdict.stages[-1].passed
+    assert all(earlier.passed for earlier in verdict.stages[:-1])
+    assert verdict.reason == f"{stage}: {verdict.stages[-1].detail}"
+    assert str(verdict) == f"refused at {verdict.reason}"
+
+
+def test_there_are_mutants_for_every_stage() -> None:
+    assert len(WRONG) >= 30
+    assert {stage for _, stage in WRONG} == {RAGGED, BENCHMARK, PRECISION, LAUNCH}
+
+
+# ---------------------------------------------------------------------------------------------------------- in words
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("does_nothing", "elements were never written"),
+        ("last_row_unwritten", "elements were never written"),
+        ("writes_past_c", "it wrote outside C"),
+        ("writes_before_c", "it wrote outside C"),
+        ("clobbers_a", "it changed its inputs"),
+        ("beta_ignored", "with alpha = 2, beta = -1"),
+        ("one_element_misses_a_k", "1 of 192 rows"),
+        ("one_warp_tile_misses_a_k", "32 of 192 rows are wrong (rows 32 to 63)"),
+        ("tf32_when_big", "an operand lost its low bits (TF32, FP16 or BF16)"),
+        ("tf32_unless_integers", "class tf32"),
+        ("bf16_unless_integers", "class bf16"),
+        ("one_row_off_unless_integers", "class wrong"),
+        ("writes_past_c_on_real_data", "it wrote outside C"),
+        ("faults", "an illegal memory access"),
+    ],
+)
+def test_the_reason_says_what_was_found(name: str, words: str) -> None:
+    (function,) = [f for f, _ in WRONG if f.__name__ == name]
+    assert words in str(examine(function).reason)
+
+
+def test_a_verdict_goes_into_a_run_file() -> None:
+    for function in (sequential, tf32_rounded):
+        verdict = examine(function)
+        document = json.loads(json.dumps(verdict.as_dict(), allow_nan=False))
+        assert document["accepted"] == verdict.accepted
+        assert document["reason"] == verdict.reason
+        assert [Stage(**stage) for stage in document["stages"]] == list(verdict.stages)
+
+
+def test_margins_are_shown() -> None:
+    precision = examine(sequential).stages[-1]
+    # Sequential sums have an rms of 0.3 sqrt(K) u·D, and a largest error of a few times that.
+    assert 0 < precision.measured < precision.limit / 4
+
+
+# ----------------------------------------------------------------------------------------------------------- launches
+
+
+def test_a_shape_outside_the_domain_is_refused() -> None:
+    verdict = examine(sequential, domain=Domain(m=128))
+    assert verdict.reason == "domain: size 192x160x144 is outside the kernel's domain (M % 128 == 0)"
+
+
+def test_a_launch_that_the_device_does_not_take_is_a_verdict() -> None:
+    verdict = exam(0).examine(NumpySubject(DEVICE, sequential, block=2048))
+    assert verdict.reason == "launch: launching a kernel: invalid configuration argument"
+
+
+class OnAnotherStream(NumpySubject):
+    """Starts its work when it is called again: too late for who asked."""
+
+    waiting: tuple[Shape, float, Buffer, Buffer, float, Buffer] | None = None
+
+    def enqueue(self, shape: Shape, alpha: float, a: Buffer, b: Buffer, beta: float, c: Buffer) -> None:
+        before, self.waiting = self.waiting, (shape, alpha, a, b, beta, c)
+        if before is not None:
+            super().enqueue(*before)
+
+
+class SkipsCalls(NumpySubject):
+    """Works honestly for some calls and then does nothing."""
+
+    honest = 40
+
+    def enqueue(self, shape: Shape, alpha: float, a: Buffer, b: Buffer, beta: float, c: Buffer) -> None:
+        self.honest -= 1
+        if self.honest >= 0:
+            super().enqueue(shape, alpha, a, b, beta, c)
+
+
+def test_work_that_comes_later_is_no_work() -> None:
+    verdict = exam(0).examine(OnAnotherStream(DEVICE, sequential))
+    assert "never written" in str(verdict.reason)
+
+
+def test_errors_of_the_package_do_not_hide_in_a_verdict() -> None:
+    def buggy(p: Problem) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        examine(buggy)
+
+
+def test_after_a_fault_the_next_kernel_is_judged_by_itself() -> None:
+    def faulty(p: Problem) -> None:
+        raise LaunchFailed("running a kernel: an illegal instruction was encountered")
+
+    assert not examine(faulty).accepted
+    assert examine(sequential).accepted
+
+
+# -------------------------------------------------------------------------------------------------- what is timed
+
+
+def launch(subject: NumpySubject, which: Exam, alpha: float = 1.0, spare: bool = False) -> Buffer:
+    """One launch as the ruler makes it; what it wrote to."""
+    a, b, c = which.buffers
+    into = which.spare if spare else c
+    subject.enqueue(which.shape, alpha, a, b, 0.0, into)
+    return into
+
+
+@pytest.mark.parametrize("spare", [False, True])
+def test_an_honest_timed_output_passes(spare: bool) -> None:
+    subject = NumpySubject(DEVICE, sequential)
+    exam(0).poison()
+    stage = exam(0).check_timed_output(launch(subject, exam(0), spare=spare))
+    assert stage.passed and stage.name == TIMED and stage.measured <= stage.limit
+
+
+def test_the_inputs_that_are_timed_are_those_that_were_judged() -> None:
+    examined = Exam(DEVICE, SHAPE, 7)
+    for function in (sequential, tf32_rounded):
+        examined.examine(NumpySubject(DEVICE, function))
+        a, b, _ = (DEVICE.download(buffer) for buffer in examined.buffers)
+        assert np.array_equal(a, examined.a.ravel()) and np.array_equal(b, examined.b.ravel())
+
+
+def test_a_kernel_that_stops_working_once_it_is_timed_is_refused() -> None:
+    subject = SkipsCalls(DEVICE, sequential)
+    subject.honest = 10_000
+    assert exam(0).examine(subject).accepted
+    subject.honest = 0
+    exam(0).poison()
+    stage = exam(0).check_timed_output(launch(subject, exam(0)))
+    assert not stage.passed and stage.name == TIMED
+
+
+def test_the_answer_of_the_check_does_not_serve_as_the_timed_one() -> None:
+    """Poison lies over it."""
+    assert examine(sequential).accepted
+    exam(0).poison()
+    assert not exam(0).check_timed_output(exam(0).buffers[2]).passed
+
+
+def test_the_baselines_answer_does_not_serve_either() -> None:
+    baseline = NumpySubject(DEVICE, sequential)
+    exam(0).poison()
+    assert not exam(0).check_timed_output(launch(baseline, exam(0), alpha=-1.0)).passed
+
+
+def test_a_timed_kernel_that_writes_outside_c_is_refused() -> None:
+    def spills(p: Problem) -> None:
+        epilogue(p, summed(p.a, p.b))
+        p.c_buffer.beyond(5, 0)[0] = 1
+
+    exam(0).poison()
+    stage = exam(0).check_timed_output(launch(NumpySubject(DEVICE, spills), exam(0)))
+    assert not stage.passed and "outside C" in stage.detail
+
+
+# ------------------------------------------------------------------------------------------------------------ seeds
+
+
+def test_a_seed_gives_the_same_questions_and_another_gives_others() -> None:
+    small = Shape(40, 24, 16)
+    first, again, other = (Exam(NumpyDevice(), small, seed) for seed in (3, 3, 4))
+    assert np.array_equal(first.a, again.a) and np.array_equal(first.b, again.b)
+    assert not np.array_equal(first.a, other.a)
+
+
+def test_poison_is_never_the_same_twice() -> None:
+    seen = set()
+    for _ in range(5):
+        exam(0).poison()
+        values = np.unique(DEVICE.download(exam(0).buffers[2]))
+        assert len(values) == 1 and np.isfinite(values).all() and values[0] < -1e30
+        seen.add(float(values[0]))
+    assert len(seen) == 5
