@@ -58,7 +58,8 @@ def one_line(result: Result) -> str:
     [
         (["run"], f"no GPU to measure on: {WHY}; without one, open a recording"),
         (["run", "naive", "--size", "256"], f"no GPU to measure on: {WHY}"),
-        (["ablate", "naive"], f"no GPU to measure on: {WHY}"),
+        (["ablate", "tiles_2d", "--size", "256"], "tiles_2d at 256 with clocks=ignored is not in the recorded run"),
+        (["ablate", "warptiled", "--size", "100"], "size 100 is outside warptiled's domain"),
         (["run", "nonsense"], "there is no rung 'nonsense': choose from naive, coalesced, "),
         (["ablate", "nonsense"], "there is no rung 'nonsense': choose from naive, coalesced, "),
         (["run", "warptiled", "--size", "4100"], "size 4100 is outside warptiled's domain"),
@@ -287,7 +288,17 @@ def test_a_refusal_is_shown_and_leaves_1(answers: list[tuple[list[Task], Harness
     assert "shared: refused: wrong" in result.stdout
 
 
-def test_ablate_tells_each_gremlin_and_saves(answers: list[tuple[list[Task], Harness]]) -> None:
+def test_ablate_without_a_gpu_tells_the_recorded_effects() -> None:
+    result = worklog("ablate", "naive", "--size", "256,4096")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("recorded · NVIDIA H200")
+    assert "run saved" not in result.stdout
+
+
+def test_ablate_tells_each_gremlin_and_saves(
+    answers: list[tuple[list[Task], Harness]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "live_wanted", lambda: True)
     result = worklog("ablate", "naive", "--size", "512")
     assert result.exit_code == 0
     ((tasks, _),) = answers

@@ -16,6 +16,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from worklog import __version__
+
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 KERNELS = sorted(path.name for path in (ROOT / "kernels").glob("*.cu"))
@@ -89,7 +91,7 @@ def test_the_wheel_holds_the_recording_and_the_charts_style(built: Built) -> Non
 def test_nothing_but_the_package_is_installed(built: Built) -> None:
     assert {name.split("/")[0] for name in contents(built.wheel)} == {
         "worklog",
-        f"gemm_worklog-{PROJECT['version']}.dist-info",
+        f"gemm_worklog-{__version__}.dist-info",
     }
 
 
@@ -131,7 +133,7 @@ def test_the_checkouts_kernels_are_found_from_another_folder(tmp_path: Path) -> 
 
 def test_the_command_is_installed_and_knows_its_version(tmp_path: Path) -> None:
     command = Path(sys.executable).with_name("worklog")
-    assert PROJECT["version"] in run(command, "--version", cwd=tmp_path)
+    assert __version__ in run(command, "--version", cwd=tmp_path)
 
 
 def test_importing_the_package_loads_nothing_heavy(tmp_path: Path) -> None:
@@ -163,4 +165,12 @@ def test_a_pin_is_a_plain_public_version() -> None:
 
 def test_make_alone_names_every_target() -> None:
     said = run("make", cwd=ROOT)
-    assert re.findall(r"^make ([a-z]+) +\S", said, re.MULTILINE) == ["help", "article", "lab", "test", "check", "clean"]
+    assert re.findall(r"^make ([a-z]+) +\S", said, re.MULTILINE) == [
+        "help",
+        "article",
+        "lab",
+        "test",
+        "check",
+        "notebooks",
+        "clean",
+    ]
