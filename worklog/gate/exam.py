@@ -21,7 +21,7 @@ from worklog.gemm import Float32, Shape, random_inputs
 from worklog.kernels import Buffer, Device, Subject
 
 GUARD = 4096  # elements on either side: 16 KiB, which keeps the matrix between them aligned as an allocation is
-SCALARS = ((1.0, 0.0), (2.0, -1.0), (0.5, 0.5))  # alpha, beta: with even C, all exact
+SCALARS = ((1.0, 0.0), (1.0, 1.0), (2.0, -1.0), (0.5, 0.5))  # alpha, beta: with even C, all exact
 
 
 @dataclass
