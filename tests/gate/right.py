@@ -126,7 +126,7 @@ RIGHT: tuple[tuple[Function, Domain], ...] = (
     (split_k, Domain()),
     (kahan, Domain()),
     (blocked, WHOLE_TILES),
-    (blocked, Domain(96, 160, 48)),
+    (blocked, Domain(32, 20, 24)),
     (tree, Domain()),
     (in_double, Domain()),
     (reads_c_at_beta_0, Domain()),

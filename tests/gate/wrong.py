@@ -312,6 +312,13 @@ def beta_ignored(p: Problem) -> None:
 
 
 @refused_by(RAGGED)
+def beta_1_taken_for_0(p: Problem) -> None:
+    """A special case too many."""
+    product = p.alpha * summed(p.a, p.b)
+    p.c[:] = product if p.beta in (0, 1) else product + p.beta * p.c
+
+
+@refused_by(RAGGED)
 def not_a_number(p: Problem) -> None:
     """NaN > tolerance is false."""
     p.c[:] = np.nan

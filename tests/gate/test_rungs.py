@@ -1,0 +1,52 @@
+"""The real rungs, compiled and run by the emulator, before the same gate as on a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from worklog.emulator.device import EmulatedDevice
+from worklog.gate import Exam, Verdict
+from worklog.gate.exact import ragged_shapes
+from worklog.kernels import Program, RungSubject
+from worklog.ladder import LADDER, rung
+
+
+def examine(name: str, old: str = "", new: str = "", races: bool = True) -> Verdict:
+    """Put a rung, with one piece of its source replaced, to the whole gate at a small shape."""
+    record, program = rung(name), Program.of(rung(name))
+    assert old in program.source
+    device = EmulatedDevice(races=races)
+    subject = RungSubject(record, device, replace(program, source=program.source.replace(old, new, 1)))
+    return Exam(device, ragged_shapes(record.domain)[0], seed=5).examine(subject)
+
+
+@pytest.mark.parametrize("name", [r.name for r in LADDER])
+def test_every_rung_passes(name: str) -> None:
+    verdict = examine(name)
+    assert verdict.accepted, verdict.reason
+    assert verdict.precision == "fp32"
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "reason"),
+    [
+        ("naive", "k < K; ++k", "k < K - 1; ++k", "exact on ragged shapes: at 1 x 7 x 2"),
+        ("naive", "if (row >= M || col >= N) return;", "if (row >= M - 1 || col >= N) return;", "never written"),
+        ("naive", "if (row >= M || col >= N) return;", "if (row >= N || col >= M) return;", "at 7 x 1 x 33"),
+        ("naive", "(size_t)row * K + k", "(size_t)row * N + k", "at 7 x 1 x 33"),
+        ("naive", "if (row >= M || col >= N) return;", "if (row > M || col >= N) return;", "launch: 01_naive.cu:"),
+        ("coalesced", "beta == 0.0f", "beta == 1.0f", "with alpha = 1, beta = 1"),
+    ],
+)
+def test_a_slip_of_the_pen_does_not(name: str, old: str, new: str, reason: str) -> None:
+    verdict = examine(name, old, new)
+    assert not verdict.accepted
+    assert reason in str(verdict.reason)
+
+
+@pytest.mark.parametrize("name", ["shared", "tiles_2d", "autotuned"])
+def test_a_missing_barrier_does_not(name: str) -> None:
+    verdict = examine(name, "__syncthreads();", "")
+    assert str(verdict.reason).startswith("launch: ") and "race" in str(verdict.reason)
