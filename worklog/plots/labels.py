@@ -1,4 +1,7 @@
-"""Where to put the words beside points so that no two overlap: greedy, in the order given, and the same every time."""
+"""Where to put the words beside points so that no two overlap: one after the other, in a few rounds, always the same.
+
+All lengths are inches on the page.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,23 @@ Point = tuple[float, float]
 
 DISTANCES = (0.08, 0.13, 0.2, 0.3, 0.42, 0.56, 0.72, 0.9, 1.1, 1.4, 1.8, 2.3)
 # Right first, then left, above and below, then between: what a reader expects beside a point.
-DIRECTIONS = tuple(math.radians(degrees) for degrees in (0, 180, 90, 270, 30, 330, 150, 210, 60, 300, 120, 240))
+DIRECTIONS = tuple(
+    math.radians(degrees)
+    for degrees in (
+        0,
+        180,
+        90,
+        270,
+        *range(15, 90, 15),
+        *range(345, 270, -15),
+        *range(105, 180, 15),
+        *range(255, 180, -15),
+    )
+)
 GAP = 0.03
+NEAR = 0.04  # words closer than this to what they name touch it
+FAR = 0.17  # a label further from its point than this needs a line to it
+ROUNDS = 3  # after the first, each label is placed again, now that the others are known
 
 
 @dataclass(frozen=True)
@@ -31,10 +49,6 @@ class Box:
         wide = min(self.x1, other.x1) - max(self.x0, other.x0) + GAP
         high = min(self.y1, other.y1) - max(self.y0, other.y0) + GAP
         return wide * high if wide > 0 and high > 0 else 0.0
-
-    def outside(self, bounds: Box) -> float:
-        """How far this sticks out of the bounds."""
-        return max(bounds.x0 - self.x0, self.x1 - bounds.x1, bounds.y0 - self.y0, self.y1 - bounds.y1, 0.0)
 
     def shrunk(self, by: float) -> Box:
         """The same rectangle with its edges moved in."""
@@ -67,34 +81,42 @@ def place(
 
     Strokes are lines to keep off where that does not lead too far away.
     """
-    ink = np.empty((0, 2)) if strokes is None else strokes
-    placed: list[Box] = []
-    for anchor, size in zip(anchors, sizes, strict=True):
-        candidates = [(_box(anchor, size, d, a), d + 0.004 * i) for d in DISTANCES for i, a in enumerate(DIRECTIONS)]
-        occupied = [*taken, *placed]
-        costs = [_cost(anchor, box, cost, bounds, occupied, ink) for box, cost in candidates]
-        best = candidates[int(np.argmin(costs))][0]
-        placed.append(best)
-        ink = np.concatenate([ink, stroke(anchor, best.nearest(anchor))])
-    return placed
+    lines = np.empty((0, 2)) if strokes is None else strokes
+    placed: list[Box | None] = [None] * len(anchors)
+    for _ in range(ROUNDS):
+        for index, (anchor, size) in enumerate(zip(anchors, sizes, strict=True)):
+            others = [(at, box) for i, (at, box) in enumerate(zip(anchors, placed, strict=True)) if box and i != index]
+            occupied = [*taken, *(box for _, box in others)]
+            ink = np.concatenate([lines, *(stroke(at, box.nearest(at)) for at, box in others)])
+            candidates = _candidates(anchor, size, bounds)
+            costs = [_cost(anchor, box, distance, occupied, ink) for box, distance in candidates]
+            placed[index] = candidates[int(np.argmin(costs))][0]
+    return [box for box in placed if box]
 
 
-def _box(anchor: Point, size: Point, distance: float, angle: float) -> Box:
-    """The rectangle whose edge is that far from the anchor in that direction."""
-    x = anchor[0] + math.cos(angle) * (distance + size[0] / 2 * abs(math.cos(angle)))
-    y = anchor[1] + math.sin(angle) * (distance + size[1] / 2)
-    return Box(x - size[0] / 2, y - size[1] / 2, x + size[0] / 2, y + size[1] / 2)
+def _candidates(anchor: Point, size: Point, bounds: Box) -> list[tuple[Box, float]]:
+    """Rectangles around the anchor, pushed back into the bounds, with how little a reader would like each."""
+    found = []
+    for distance in DISTANCES:
+        for rank, angle in enumerate(DIRECTIONS):
+            x = anchor[0] + math.cos(angle) * (distance + size[0] / 2 * abs(math.cos(angle)))
+            y = anchor[1] + math.sin(angle) * (distance + size[1] / 2)
+            x = min(max(x, bounds.x0 + size[0] / 2), bounds.x1 - size[0] / 2)
+            y = min(max(y, bounds.y0 + size[1] / 2), bounds.y1 - size[1] / 2)
+            found.append((Box(x - size[0] / 2, y - size[1] / 2, x + size[0] / 2, y + size[1] / 2), 0.002 * rank))
+    return found
 
 
-def _cost(
-    anchor: Point, box: Box, distance: float, bounds: Box, occupied: Sequence[Box], ink: NDArray[np.float64]
-) -> float:
-    """Overlaps and leaving the bounds weigh more than any distance; lines under the words, and words under the line to
+def _cost(anchor: Point, box: Box, dislike: float, occupied: Sequence[Box], ink: NDArray[np.float64]) -> float:
+    """Overlaps weigh more than any distance; a line to the anchor, lines under the words, and words under the line to
     the anchor, weigh as much as some distance."""
-    forbidden = 1e4 * box.outside(bounds) + 1e5 * sum(box.overlap(other) for other in occupied)
-    leader = stroke(anchor, box.nearest(anchor))[3:]
-    crossed = _inside(ink, box) + 4 * sum(_inside(leader, other) for other in occupied)
-    return forbidden + distance + 0.08 * crossed
+    distance = math.dist(anchor, box.nearest(anchor))
+    forbidden = 1e5 * sum(box.overlap(other) for other in occupied) + 1e3 * (distance < NEAR)
+    crossed = _inside(ink, box)
+    if distance > FAR and not forbidden:
+        leader = stroke(anchor, box.nearest(anchor))[3:]
+        crossed += 4 * sum(_inside(leader, other) for other in occupied)
+    return forbidden + distance + dislike + 0.2 * (distance > FAR) + 0.08 * crossed
 
 
 def _inside(points: NDArray[np.float64], box: Box) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from matplotlib.axes import Axes
 
 from worklog.gemm import Shape, tflops
@@ -49,9 +51,11 @@ ARTICLE_PERCENT = {
 ARTICLE_SOURCE = "○ article: % of cuBLAS on an RTX A6000 at 4096, from siboehm's SGEMM_CUDA README"
 
 # Inches. A row has a lane for the bar with its label, and under it one for the article's mark: they cannot meet.
-ROW, BAR, BAR_LANE, MARK_LANE = 0.49, 0.25, 0.155, 0.36
+ROW, BARE_ROW, BAR, BAR_LANE, MARK_LANE = 0.49, 0.36, 0.25, 0.155, 0.36
 HEAD, ABOVE, BELOW, RIGHT = 0.38, 0.4, 0.4, 0.2
 NAME_ROOM = 1.4
+WHITE: dict[str, Any] = {"facecolor": "white", "pad": 1.0}  # words stand in front of the reference lines
+FAR_CEILING = 2.5  # a ceiling this many times above everything else would squeeze the bars
 
 
 @styled()
@@ -63,40 +67,36 @@ def ladder(run: Run, size: Size | None = None) -> Chart:
     """
     shape = shape_to_draw(run, size)
     kernels = rows(run, shape)
+    marks = ARTICLE_PERCENT if shape == ARTICLE_SHAPE and any(m.kernel in ARTICLE_PERCENT for m in kernels) else {}
     names = [shorten(m.kernel, BODY_PT, NAME_ROOM) for m in kernels]
     left = MARGIN_IN + max(text_width(name, BODY_PT) for name in names) + 0.12
-    height = HEAD + ROW * len(kernels)
-    marks = any(m.kernel in ARTICLE_PERCENT for m in kernels)
+    pitch, wide = ROW if marks else BARE_ROW, WIDTH_IN - left - RIGHT
+    height = HEAD + pitch * len(kernels)
     new = page(
         "ladder",
         _finding(kernels),
-        _subtitle(shape, marks),
-        [label_line(run)] + [ARTICLE_SOURCE] * marks + _star(kernels),
+        _subtitle(shape, bool(marks)),
+        [label_line(run)] + [ARTICLE_SOURCE] * bool(marks) + _star(kernels),
         _alt(run, shape, kernels),
         ABOVE + height + BELOW,
     )
-    axes = new.axes(left, new.body_bottom + BELOW, WIDTH_IN - left - RIGHT, height)
-    ceiling = run.calibration.get("fp32_tflops")
-    reference = cublas_tflops(kernels)
-    most = max([reference, ceiling or 0.0] + [_interval(m)[1] for m in kernels if measured(m)])
-    _scales(axes, 1.06 * most, reference, height, marks)
-    axes.set_yticks([_lane(index, BAR_LANE) for index in range(len(kernels))], names)
-    _line(axes, reference, f"cuBLAS {reference:.1f}", HEAD - 0.1)
+    axes = new.axes(left, new.body_bottom + BELOW, wide, height)
+    reference, ceiling = cublas_tflops(kernels), run.calibration.get("fp32_tflops")
+    most = max([reference] + [_interval(m)[1] for m in kernels if measured(m)])
+    far = ceiling is not None and ceiling > FAR_CEILING * most
+    most = 1.06 * (most if far else max(most, ceiling or 0.0))
+    _scales(axes, most, reference, height, bool(marks))
+    axes.set_yticks([HEAD + pitch * index + BAR_LANE for index in range(len(kernels))], names)
+    _line(axes, reference, f"cuBLAS {reference:.{_decimals(reference)}f}", HEAD - 0.1)
     if ceiling:
-        _line(axes, ceiling, f"measured FP32 ceiling {ceiling:.1f}", HEAD - 0.1 - line_height(SMALL_PT) - 0.02)
-    inches_per_unit = (WIDTH_IN - left - RIGHT) / (1.06 * most)
+        words = f"measured FP32 ceiling {ceiling:.1f}" + (", off the scale →" if far else "")
+        _line(axes, most if far else ceiling, words, HEAD - 0.12 - line_height(SMALL_PT), drawn=not far)
     for index, m in enumerate(kernels):
-        if measured(m):
-            _bar(axes, m, _lane(index, BAR_LANE), inches_per_unit)
-        else:
-            _reason(axes, m, _lane(index, BAR_LANE), inches_per_unit)
-        if m.kernel in ARTICLE_PERCENT:
-            _mark(axes, ARTICLE_PERCENT[m.kernel], reference, _lane(index, MARK_LANE), inches_per_unit)
+        top = HEAD + pitch * index
+        (_bar if measured(m) else _reason)(axes, m, top + BAR_LANE, wide / most)
+        if m.kernel in marks:
+            _mark(axes, marks[m.kernel], reference, top + MARK_LANE, wide / most)
     return new.figure
-
-
-def _lane(index: int, within: float) -> float:
-    return HEAD + ROW * index + within
 
 
 def _scales(axes: Axes, most: float, reference: float, height: float, marks: bool) -> None:
@@ -115,11 +115,20 @@ def _scales(axes: Axes, most: float, reference: float, height: float, marks: boo
     share.set_xlabel("% of cuBLAS" + (", bars on this GPU · ○ article, RTX A6000" if marks else ""))
 
 
-def _line(axes: Axes, x: float, words: str, y: float) -> None:
-    """A vertical reference line; its words stand left of it, each in a lane of their own above the bars."""
-    axes.plot([x, x], [y - 0.06, axes.get_ylim()[0]], color=MUTED, linewidth=0.9, zorder=0.5)
+def _line(axes: Axes, x: float, words: str, y: float, *, drawn: bool = True) -> None:
+    """A vertical reference line; its words stand beside it, each in a lane of their own above the bars."""
+    if drawn:
+        axes.plot([x, x], [y - 0.06, axes.get_ylim()[0]], color=MUTED, linewidth=0.9, zorder=0.5)
+    at_the_left = x < axes.get_xlim()[1] / 3
     axes.annotate(
-        words, (x, y), (-4, 0), textcoords="offset points", ha="right", va="center", fontsize=SMALL_PT, color=MUTED
+        words,
+        (x, y),
+        (4 if at_the_left else -4, 0),
+        textcoords="offset points",
+        ha="left" if at_the_left else "right",
+        va="center",
+        fontsize=SMALL_PT,
+        color=MUTED,
     )
 
 
@@ -139,12 +148,14 @@ def _bar(axes: Axes, m: Measurement, y: float, inches_per_unit: float) -> None:
         ha="right" if inside else "left",
         va="center_baseline",
         color="white" if inside and ours else INK,
+        bbox=None if inside else WHITE,
     )
 
 
 def _reason(axes: Axes, m: Measurement, y: float, inches_per_unit: float) -> None:
     room = axes.get_xlim()[1] * inches_per_unit - 0.2
-    words = f"{m.status}: {(m.reason or 'no reason given').removeprefix(m.status).strip(' :')}"
+    reason = m.reason or "no reason given"
+    words = reason if reason.startswith(m.status) else f"{m.status}: {reason}"
     axes.annotate(
         "\n".join(wrap(words, SMALL_PT, room, most=2)),
         (0, y),
@@ -154,7 +165,7 @@ def _reason(axes: Axes, m: Measurement, y: float, inches_per_unit: float) -> Non
         fontsize=SMALL_PT,
         color=MUTED,
         style="italic",
-        bbox={"facecolor": "white", "pad": 1.0},
+        bbox=WHITE,
     )
 
 
@@ -172,6 +183,7 @@ def _mark(axes: Axes, percent: float, reference: float, y: float, inches_per_uni
         va="center_baseline",
         fontsize=SMALL_PT,
         color=MUTED,
+        bbox=WHITE,
     )
 
 
@@ -206,8 +218,7 @@ def _subtitle(shape: Shape, marks: bool) -> str:
         f"C = A·B in FP32, {dimensions(shape)}. Bars: median TFLOP/s of each rung with its 95 % interval, "
         "and its share of cuBLAS measured in the same loop."
     )
-    elsewhere = "" if shape == ARTICLE_SHAPE else " (at 4096)"
-    return words + (f" Circles: the shares that the article states for another GPU{elsewhere}." if marks else "")
+    return words + (" Circles: the shares that the article states for another GPU." if marks else "")
 
 
 def _alt(run: Run, shape: Shape, kernels: list[Measurement]) -> str:

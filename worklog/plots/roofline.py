@@ -17,7 +17,7 @@ from worklog.errors import NothingToDraw
 from worklog.gemm import Shape
 from worklog.ladder import Rung
 from worklog.plots.figure import Chart
-from worklog.plots.labels import Box, Point, place, stroke
+from worklog.plots.labels import FAR, Box, Point, place, stroke
 from worklog.plots.page import Page, page
 from worklog.plots.selection import Size, cublas_tflops, dimensions, measured, rows, shape_to_draw
 from worklog.plots.style import (
@@ -36,7 +36,6 @@ from worklog.tables import label_line
 
 BODY, LEFT, BELOW, RIGHT = 4.3, 0.62, 0.45, 0.2  # inches
 MARKER = 0.05  # half of a marker, inches
-FAR = 0.17  # a label further from its point than this has a line to it, inches
 
 
 @dataclass(frozen=True)
@@ -197,13 +196,13 @@ def _draw_words(new: Page, frame: Frame, roofs: Roofs, cublas: float, points: di
     lines.append((frame.inches(_right_of(points), cublas), frame.inches(frame.x[1], cublas)))
     strokes = np.concatenate([stroke(start, end) for start, end in [*lines, *pairwise(ends)]])
     markers = [Box(x - MARKER, y - MARKER, x + MARKER, y + MARKER) for x, y in ends]
-    words = [(_named(name, y), at, BODY_PT, INK) for (name, (_, y)), at in zip(points.items(), ends, strict=True)]
-    words += [(text, frame.inches(*at), SMALL_PT, MUTED) for text, at in _roof_words(frame, roofs, cublas, points)]
+    words = [(text, frame.inches(*at), SMALL_PT, MUTED) for text, at in _roof_words(frame, roofs, cublas, points)]
+    words += [(_named(name, y), at, BODY_PT, INK) for (name, (_, y)), at in zip(points.items(), ends, strict=True)]
     sizes = [block_size(text, points_size) for text, _, points_size, _ in words]
     boxes = place([at for _, at, _, _ in words], sizes, frame.box.shrunk(0.06), markers, strokes)
     for (text, at, points_size, colour), label in zip(words, boxes, strict=True):
         if math.dist(label.nearest(at), at) > FAR:
-            new.line(at, label.nearest(at), color=MUTED, linewidth=0.5, zorder=2)
+            new.line(at, label.shrunk(-0.02).nearest(at), color=MUTED, linewidth=0.5, zorder=2)
         new.text(*label.centre, text, points_size, color=colour, ha="center", va="center", linespacing=1.15, zorder=5)
 
 
@@ -230,10 +229,9 @@ def _roof_words(frame: Frame, roofs: Roofs, cublas: float, points: dict[str, Poi
 def _finding(kernels: list[Measurement], points: dict[str, Point], roofs: Roofs) -> str:
     best = max(points, key=lambda name: points[name][1])
     share = 100 * points[best][1] / roofs.fp32
-    if len(points) == 1:
-        return f"{best} stands at {share:.0f} % of the measured FP32 ceiling"
-    first = next(iter(points))
-    return f"From {first} to {best}, the climb ends at {share:.0f} % of the measured FP32 ceiling"
+    if best == next(reversed(points)) and len(points) > 1:
+        return f"From {next(iter(points))} to {best}, the climb ends at {share:.0f} % of the measured FP32 ceiling"
+    return f"{best} stands highest, at {share:.0f} % of the measured FP32 ceiling"
 
 
 def _subtitle(shape: Shape) -> str:
