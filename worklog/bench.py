@@ -17,8 +17,9 @@ from worklog.gate import Stage, Verdict
 from worklog.gemm import Float32, Shape, random_inputs, tflops
 from worklog.gremlins import BF16_DATASHEET_TFLOPS
 from worklog.harness import Harness, Reading, time_pair
-from worklog.kernels import RungSubject, Subject
+from worklog.kernels import RungSubject
 from worklog.ladder import LADDER, rung
+from worklog.launches import Alternating, GoingRound, rotation
 from worklog.plans import ABLATION_SIZES, BASELINE, Task, ablation_tasks
 from worklog.runs import Measurement, Run, new_path, open_run
 from worklog.session import Session
@@ -244,22 +245,6 @@ def _measurement(session: Session, task: Task, harness: Harness, run: Run) -> Me
     return _conclude(common, used, reading, session.calibration, verdict, degradations)
 
 
-class _Launches:
-    """Launches of one subject, writing to each of some buffers in turn; `written` is the one written last."""
-
-    def __init__(
-        self, subject: Subject, shape: Shape, alpha: float, inputs: tuple[Any, Any], outputs: list[Any]
-    ) -> None:
-        self.subject, self.shape, self.alpha, self.inputs, self.outputs = subject, shape, alpha, inputs, outputs
-        self.written = outputs[-1]
-
-    def __call__(self) -> None:
-        """Enqueue one."""
-        self.outputs = [*self.outputs[1:], self.outputs[0]]
-        self.written = self.outputs[-1]
-        self.subject.enqueue(self.shape, self.alpha, *self.inputs, 0.0, self.written)
-
-
 def _time(session: Session, task: Task, used: Harness) -> tuple[Reading, Stage | None]:
     """Time the task's kernel against the baseline on the exam's buffers; also the gate's word on what the timed
     launches left behind, where the inputs are those that it knows.
@@ -269,13 +254,19 @@ def _time(session: Session, task: Task, used: Harness) -> tuple[Reading, Stage |
     """
     exam = session.exam(task.shape)
     a, b, c = exam.buffers
-    ours, theirs = ([c, exam.spare], [exam.spare, c]) if used.order == "interleaved" else ([c], [exam.spare])
+    in_step = used.order == "interleaved" and used.timer != "graph"
+    ours, theirs = ([c, exam.spare], [exam.spare, c]) if in_step else ([c], [exam.spare])
     if used.inputs != "random":
         _load(session, (a, b), random_inputs(task.shape, np.random.default_rng(0), used.inputs))
     exam.poison()
     subject = session.subject(task.kernel) if used.warmup != "none" else session.never_launched(task.kernel)
-    launches = _Launches(subject, task.shape, 1.0, (a, b), ours)
-    baseline = _Launches(session.baselines[used.baseline], task.shape, -1.0, (a, b), theirs)
+    reference = session.baselines[used.baseline]
+    launches: Alternating | GoingRound = Alternating(subject, task.shape, 1.0, (a, b), ours)
+    baseline: Alternating | GoingRound = Alternating(reference, task.shape, -1.0, (a, b), theirs)
+    if used.l2 == "rotate":
+        our_sets, their_sets = rotation(exam, session.device, session.timeline.l2_bytes, in_step)
+        launches = GoingRound(subject, task.shape, 1.0, our_sets)
+        baseline = GoingRound(reference, task.shape, -1.0, their_sets)
     try:
         reading = time_pair(session.timeline, launches, baseline, used, size=(task.shape.flops / 2) ** (1 / 3))
     finally:

@@ -69,6 +69,7 @@ GREMLINS: tuple[Gremlin, ...] = (
         ("host",),
         2,
         "A host clock around a launch times the queue, not the kernel.",
+        also=("graph", "cupti"),
     ),
     Gremlin(
         "l2",
@@ -77,6 +78,7 @@ GREMLINS: tuple[Gremlin, ...] = (
         ("warm",),
         3,
         "The launch before left the inputs in L2, where no real call finds them.",
+        also=("rotate",),
     ),
     Gremlin(
         "warmup",

@@ -10,7 +10,7 @@ from tests.harness.virtual import REFERENCE_MHZ, VirtualGpu
 from worklog.device import THROTTLING
 from worklog.errors import LaunchFailed
 from worklog.harness import Harness, time_pair
-from worklog.harness.sampling import take_batch
+from worklog.harness.batches import take_batch
 
 
 def kernels_only(log: list[str]) -> list[str]:

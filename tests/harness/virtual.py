@@ -5,8 +5,10 @@ It implements worklog.harness.timeline.Timeline. Nothing here looks at a real cl
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 
 import numpy as np
 
@@ -27,6 +29,7 @@ class VirtualGpu:
     idling, the clock climbs from idle_mhz with this time constant (0: at once). noise: relative standard deviation.
     outlier_every, outlier_factor: every n-th launch is so much slower. mask: NVML's reasons at a simulated time.
     tick_us: resolution of events (0: exact). slow_launches: numbers of launches that run at slow_mhz.
+    node_us: gap before each node of a graph. tracer_us: what the tracer reads on top.
     """
 
     enqueue_us: float = 4.0
@@ -44,6 +47,9 @@ class VirtualGpu:
     tick_us: float = 0.0
     slow_launches: range = range(0)
     slow_mhz: float = REFERENCE_MHZ
+    l2_bytes: int = 64 * 2**20
+    node_us: float = 0.0
+    tracer_us: float = 0.0
     seed: int = 0
 
     host_now: float = 0.0
@@ -51,7 +57,9 @@ class VirtualGpu:
     held: bool = False
     launches: int = 0
     log: list[str] = field(default_factory=list)
-    _l2_warm: bool = False
+    _l2: dict[str, int] = field(default_factory=dict)
+    _last_span: tuple[float, float] = (0.0, 0.0)
+    _recording: list[Callable[[], None]] | None = None
     _woke: float = 0.0
     _cycles: float = 0.0
     _slow: bool = False
@@ -60,25 +68,28 @@ class VirtualGpu:
     _stamps: dict[int, tuple[float, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self._loaded: set[str] = set()
+        self._serial = count()
         self._rng = np.random.default_rng(self.seed)
 
     # ------------------------------------------------------------------------------------------------ what tests call
 
-    def kernel(self, us: float, name: str = "kernel") -> Callable[[], None]:
-        """A launcher of a kernel that truly lasts `us` at the reference clock with a cold L2."""
-        loaded = False
+    def kernel(
+        self, us: float, name: str = "kernel", data: str = "shared", data_bytes: int = 1, module: str | None = None
+    ) -> Callable[[], None]:
+        """A launcher of a kernel that truly lasts `us` at the reference clock with a cold L2, and reads `data`.
+        Launchers of one module load it once.
+        """
+        module = module or f"module {next(self._serial)}"
 
         def launch() -> None:
-            nonlocal loaded
-            if not loaded:
-                if self.held:
-                    raise LaunchFailed(
-                        "a module was loaded while the queue was held: on a real GPU this waits for ever"
-                    )
+            if module not in self._loaded:
+                if self.held or self._recording is not None:
+                    raise LaunchFailed("a module was loaded in a held queue: on a real GPU this waits for ever")
                 self.host_now += self.load_us
-                loaded = True
+                self._loaded.add(module)
             self.log.append(name)
-            self._enqueue(lambda: self._run_kernel(us))
+            self._enqueue(lambda: self._run_kernel(us, data, data_bytes))
 
         return launch
 
@@ -119,6 +130,8 @@ class VirtualGpu:
         self._enqueue(record)
 
     def synchronize(self) -> None:
+        if self._recording is not None:
+            raise LaunchFailed("operation not permitted when stream is capturing")
         if self.held:
             self.host_now += HOLD_LIMIT_US
             self.release()
@@ -139,6 +152,34 @@ class VirtualGpu:
     def throttle_reasons(self) -> int:
         return self.mask(self.host_now)
 
+    def capture(self, launches: Sequence[Callable[[], None]]) -> Callable[[], None]:
+        self._recording = []
+        try:
+            for launch in launches:
+                launch()
+        finally:
+            nodes, self._recording = self._recording, None
+
+        def replay() -> None:
+            for node in nodes:
+                self._run(self.node_us)
+                node()
+
+        return lambda: self._enqueue(replay)
+
+    @contextmanager
+    def tracer(self) -> Iterator[Callable[[Callable[[], None]], float]]:
+        def traced(launch: Callable[[], None]) -> float:
+            launch()
+            self.synchronize()
+            began, ended = self._last_span
+            return ended - began + self.tracer_us
+
+        yield traced
+
+    def remarks(self) -> list[str]:
+        return []
+
     def burn(self, flops: float) -> None:
         self.log.append("burn")
         self._enqueue(lambda: self._run(flops / BURN_FLOPS_PER_US))
@@ -154,6 +195,9 @@ class VirtualGpu:
     # -------------------------------------------------------------------------------------------------------- the GPU
 
     def _enqueue(self, operation: Callable[[], None]) -> None:
+        if self._recording is not None:
+            self._recording.append(operation)
+            return
         self.host_now += self.enqueue_us
         if self.held:
             self._pending.append(operation)
@@ -162,19 +206,28 @@ class VirtualGpu:
         operation()
 
     def _run_flush(self) -> None:
-        self._l2_warm = False
+        self._l2.clear()
         self._run(self.flush_us)
 
-    def _run_kernel(self, us: float) -> None:
+    def _run_kernel(self, us: float, data: str, data_bytes: int) -> None:
         self._slow = self.launches in self.slow_launches
         self.launches += 1
         us *= REFERENCE_MHZ / self.mhz(self.device_now)
-        us /= self.warm_speedup if self._l2_warm else 1.0
+        us /= self.warm_speedup if self._touch(data, data_bytes) else 1.0
         us *= float(np.exp(self.noise * self._rng.standard_normal()))
         if self.outlier_every and self.launches % self.outlier_every == 0:
             us *= self.outlier_factor
-        self._l2_warm = True
+        began = self.device_now
         self._run(us)
+        self._last_span = (began, self.device_now)
+
+    def _touch(self, data: str, data_bytes: int) -> bool:
+        """Whether the data were still in L2; then they are, and what was used longest ago makes room."""
+        warm = self._l2.pop(data, None) is not None
+        self._l2[data] = data_bytes
+        while sum(self._l2.values()) > self.l2_bytes:
+            del self._l2[next(iter(self._l2))]
+        return warm
 
     def _run(self, us: float) -> None:
         self._cycles += us * self.mhz(self.device_now)

@@ -14,8 +14,8 @@ from typing import Any
 import cupy
 import numpy as np
 
+from worklog.harness.batches import LONGEST_BATCH, Sample, take_batch
 from worklog.harness.cuda_timeline import BURN_BLOCKS_PER_SM, FFMA_FLOPS_PER_STEP, CudaTimeline
-from worklog.harness.sampling import LONGEST_BATCH, Sample, take_batch
 from worklog.harness.settings import Harness
 from worklog.harness.timeline import Launch
 

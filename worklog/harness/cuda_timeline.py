@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,8 @@ import numpy as np
 from worklog.cuda import CUDA_ERRORS, CudaDevice
 from worklog.device import ClockWatch, gpu
 from worklog.errors import LaunchFailed, OutOfMemory
+from worklog.harness.cupti_timer import kernel_tracer, load_cupti
+from worklog.harness.timeline import Launch
 
 HOLD_LIMIT_NS = 20_000_000_000
 IDLE_S = 1.0  # long enough for the SM clock to fall to its idle value
@@ -47,16 +52,28 @@ class CudaTimeline:
         self._events: list[Any] = []
         self._read_stamps: np.ndarray[Any, Any] | None = None
         self._salt = 0
+        self._remarks: list[str] = []
 
     def hold(self) -> None:
         """Block the stream behind a spinning kernel."""
         self.device.synchronize()
+        self._reset_persisting()
         self._flag[:] = 0
         self.launch(self._hold, 1, 1, np.uint64(self._pinned.ptr), np.uint64(HOLD_LIMIT_NS))
 
     def release(self) -> None:
         """Let the spinning kernel end."""
         self._flag[0] = 1
+
+    def _reset_persisting(self) -> None:
+        """Make lines that a kernel marked as persisting ordinary ones, which the flush evicts. Not in stream order, so
+        it comes before a batch; a line marked by one sample survives until the next batch.
+        """
+        from cuda.bindings import driver
+
+        (status,) = driver.cuCtxResetPersistingL2Cache()
+        if status != driver.CUresult.CUDA_SUCCESS and not self._remarks:
+            self._remarks.append(f"l2: persisting lines could not be reset ({status.name}); the flush may leave some")
 
     def flush_l2(self) -> None:
         """Write 2 x L2 of values that differ everywhere and every time."""
@@ -108,6 +125,38 @@ class CudaTimeline:
     def throttle_reasons(self) -> int:
         """NVML's mask now."""
         return self.watch.reasons()
+
+    @property
+    def l2_bytes(self) -> int:
+        """As the driver states it."""
+        return self.gpu.l2_bytes
+
+    def capture(self, launches: Sequence[Launch]) -> Launch:
+        """A CUDA graph of the launches, uploaded. Each must have been launched before: capture cannot load a module."""
+        stream = self.device.stream
+        try:
+            with stream:
+                stream.begin_capture()
+                try:
+                    for launch in launches:
+                        launch()
+                finally:  # a capture that stays open would swallow everything that follows
+                    graph = stream.end_capture()
+                graph.upload(stream)
+        except CUDA_ERRORS as error:
+            raise LaunchFailed(
+                f"the launch cannot be recorded in a CUDA graph ({error}): it synchronises or allocates; "
+                "take timer = events"
+            ) from error
+        return partial(graph.launch, stream)
+
+    def tracer(self) -> AbstractContextManager[Callable[[Launch], float]]:
+        """By CUPTI."""
+        return kernel_tracer(load_cupti(), self.synchronize)
+
+    def remarks(self) -> list[str]:
+        """Whether persisting lines could be reset."""
+        return list(self._remarks)
 
     def burn(self, flops: float) -> None:
         """Multiply-adds alone, rounded up to whole steps of the FP32 ceiling's kernel."""

@@ -1,9 +1,8 @@
 """The loop: warm up until steady, then take interleaved samples of the subject and the baseline until the interval is
 narrow.
 
-One sample, honestly: clock stamp, L2 flush, event, launch, event, clock stamp, all of it queued behind a blocking
-kernel so that the GPU never waits for the host inside the pair. Samples taken at another clock, or while NVML reports
-throttling, are kept in the record, marked, and taken again, up to a cap.
+Samples taken at another clock, or while NVML reports throttling, are kept in the record, marked, and taken again, up
+to a cap.
 """
 
 from __future__ import annotations
@@ -14,6 +13,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from worklog.device import THROTTLING, reason_names
+from worklog.harness.batches import LONGEST_BATCH, Sample, batch_size, take_batch
+from worklog.harness.graph_timer import as_graphs
+from worklog.harness.l2 import require_rotation
 from worklog.harness.rules import (
     TENSARA_BURN_FLOPS,
     TENSARA_BURNS,
@@ -28,22 +30,11 @@ from worklog.harness.rules import (
 from worklog.harness.settings import Harness
 from worklog.harness.timeline import Launch, Timeline
 
-BATCH_US = 60_000.0  # queue about this much work at a time: enough to hide the host, little enough to interrupt
-LONGEST_BATCH = 16  # pairs: a CUDA queue holds about 1024 entries, and a pair takes up to 14
 WARMUP_LIMIT_US = 3_000_000.0
 CLOCK_TOLERANCE = 0.01
 MOST_REJECTED = 0.5  # of all samples: beyond this share the clock is not an outlier but the weather
 SETTLED = 12  # samples before that share is judged,
 SETTLED_US = 250_000.0  # and host time: a throttled batch of short kernels is over in milliseconds, a dip may pass
-
-
-@dataclass(frozen=True)
-class Sample:
-    """One timed launch: microseconds as read (offset included), SM clock in MHz, and whether it counts."""
-
-    us: float
-    sm_mhz: float
-    counts: bool = True
 
 
 @dataclass
@@ -79,11 +70,16 @@ class Reading:
 def time_pair(
     timeline: Timeline, subject: Launch, baseline: Launch, harness: Harness, *, size: float | None = None
 ) -> Reading:
-    """Samples of subject and baseline under one harness. Raises LaunchFailed if a launch fails.
+    """Samples of subject and baseline under one harness. Raises LaunchFailed if a launch fails, and BadSetting for
+    what this timeline or these launches cannot do: trace, rotate over enough sets of inputs.
 
     size: N of the square problem of the same work, for the rules that go by it; without it they raise BadSetting.
     """
     reading = Reading()
+    if harness.l2 == "rotate":
+        require_rotation([subject, baseline], timeline.l2_bytes)
+    if harness.timer == "graph":
+        subject, baseline = as_graphs(timeline, [subject, baseline], harness)
     series = [_Series(subject, reading.subject), _Series(baseline, reading.baseline)]
     if harness.warmup != "none":
         _warm_up(timeline, series, harness, reading, size)
@@ -96,6 +92,7 @@ def time_pair(
         known = [_sample(timeline, [one], harness, reading, size) for one in series]
         reading.converged = all(known)
         _cut_to_pairs(reading)
+    reading.degradations += timeline.remarks()
     if not reading.converged:
         reading.degradations.append(
             f"not converged: ±{100 * harness.precision:g} % was not reached in {len(reading.subject)} samples "
@@ -160,10 +157,11 @@ def _window(
 ) -> list[list[Sample]]:
     """Pairs of a warm-up for at least the rule's window, and no more than the rule still wants."""
     left = LONGEST_BATCH if rule.most is None else rule.most - launched
+    launches = [one.launch for one in series]
     window: list[list[Sample]] = []
     opened = timeline.host_us()
     while not window or timeline.host_us() - opened < rule.window_us:
-        window += take_batch(timeline, [one.launch for one in series], min(left, _batch_size(window)), harness)[0]
+        window += take_batch(timeline, launches, min(left, batch_size(window, launches)), harness)[0]
     return window
 
 
@@ -175,12 +173,6 @@ def _prepare_like_tensara(timeline: Timeline) -> None:
     timeline.pause(TENSARA_PAUSE_S)
 
 
-def _batch_size(taken: Sequence[Sequence[Sample]]) -> int:
-    """Pairs to queue at once, from the longest pair seen so far; one where none was."""
-    longest = max((sum(sample.us for sample in pair) for pair in taken), default=BATCH_US)
-    return int(np.clip(BATCH_US / max(longest, 1.0), 1, LONGEST_BATCH))
-
-
 def _sample(
     timeline: Timeline, series: Sequence[_Series], harness: Harness, reading: Reading, size: float | None
 ) -> bool:
@@ -188,16 +180,16 @@ def _sample(
     known well enough.
     """
     rule = stopping_rule(harness.stopping, harness.precision, harness.least_samples, size)
+    launches = [one.launch for one in series]
     started = timeline.host_us()
     taken: list[list[Sample]] = []
     watching = harness.clocks == "watched"
     times: list[float] = []
     rejected = 0
     while True:
-        wanted = min(_batch_size(taken[-LONGEST_BATCH:]), harness.most_samples - len(taken))
+        wanted = min(batch_size(taken[-LONGEST_BATCH:], launches), harness.most_samples - len(taken))
         wanted = min(wanted, rule.step or wanted, wanted if rule.most is None else rule.most - len(times))
         cold = harness.warmup == "none" and not taken
-        launches = [one.launch for one in series]
         batch, mask = take_batch(timeline, launches, wanted, harness, held=not cold, first=len(taken))
         reading.throttle_mask |= mask
         for pair in batch:
@@ -243,72 +235,3 @@ def _cut_to_pairs(reading: Reading) -> None:
     both = [reading.subject[i].counts and reading.baseline[i].counts for i in range(pairs)]
     for samples in (reading.subject, reading.baseline):
         samples[:] = [replace(s, counts=i < pairs and both[i]) for i, s in enumerate(samples)]
-
-
-def take_batch(
-    timeline: Timeline, launches: Sequence[Launch], count: int, harness: Harness, held: bool = True, first: int = 0
-) -> tuple[list[list[Sample]], int]:
-    """`count` samples of each launch, and the throttle mask seen while they ran. Launches take turns, and turn about
-    who is first; `first` is the number of turns taken before.
-    """
-    turns = [_turn(launches, first + number) for number in range(count)]
-    if harness.timer == "host" or not harness.queue or not held:
-        return _take_unqueued(timeline, launches, turns, harness)
-    order = [index for turn in turns for index in turn]
-    timeline.hold()
-    try:
-        for slot, index in enumerate(order):
-            timeline.stamp_clock(2 * slot)
-            if harness.l2 == "flush":
-                timeline.flush_l2()
-            timeline.record_event(2 * slot)
-            launches[index]()
-            timeline.record_event(2 * slot + 1)
-            timeline.stamp_clock(2 * slot + 1)
-    finally:
-        timeline.release()
-    mask = timeline.throttle_reasons()
-    timeline.synchronize()
-    samples = [
-        Sample(timeline.elapsed_us(2 * slot, 2 * slot + 1), timeline.clock_mhz(2 * slot, 2 * slot + 1))
-        for slot in range(len(order))
-    ]
-    width = len(launches)
-    return [[samples[width * n + turns[n].index(i)] for i in range(width)] for n in range(count)], mask
-
-
-def _turn(launches: Sequence[Launch], number: int) -> list[int]:
-    """Indices in the order of one turn: forwards and backwards by turns, so that going first favours nobody."""
-    forwards = list(range(len(launches)))
-    return forwards if number % 2 == 0 else forwards[::-1]
-
-
-def _take_unqueued(
-    timeline: Timeline, launches: Sequence[Launch], turns: Sequence[Sequence[int]], harness: Harness
-) -> tuple[list[list[Sample]], int]:
-    """The lies: a host clock around the launch, or events on a stream that has run dry."""
-    mask = 0
-    batch: list[list[Sample]] = []
-    for turn in turns:
-        pair: dict[int, Sample] = {}
-        for index in turn:
-            timeline.stamp_clock(0)
-            if harness.l2 == "flush":
-                timeline.flush_l2()
-            timeline.synchronize()
-            if harness.timer == "host":
-                started = timeline.host_us()
-                launches[index]()
-                us = timeline.host_us() - started
-            else:
-                timeline.record_event(0)
-                launches[index]()
-                timeline.record_event(1)
-            timeline.stamp_clock(1)
-            timeline.synchronize()
-            if harness.timer != "host":
-                us = timeline.elapsed_us(0, 1)
-            pair[index] = Sample(us, timeline.clock_mhz(0, 1))
-        mask |= timeline.throttle_reasons()
-        batch.append([pair[index] for index in range(len(launches))])
-    return batch, mask

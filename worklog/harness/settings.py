@@ -8,6 +8,7 @@ from typing import Any
 
 from worklog.errors import BadSetting
 from worklog.gremlins import GREMLINS, Gremlin, Value
+from worklog.harness.l2 import require_no_flush
 from worklog.harness.rules import stopping_rule, warm_up_rule
 
 
@@ -46,6 +47,8 @@ class Harness:
                 raise BadSetting(
                     f"{gremlin.setting} = {value!r} is not a setting: choose from {', '.join(map(str, gremlin.values))}"
                 )
+        if self.timer == "graph":
+            require_no_flush(self.l2)
         if self.warmup != "none":
             warm_up_rule(self.warmup, size=1024)
         stopping_rule(self.stopping, self.precision, self.least_samples, size=1024)

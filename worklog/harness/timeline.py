@@ -6,7 +6,8 @@ times, clocks and offsets are known, so that each fix can be shown to recover th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 Launch = Callable[[], None]
@@ -14,6 +15,10 @@ Launch = Callable[[], None]
 
 class Timeline(Protocol):
     """One in-order queue of a device. Everything but `synchronize`, `release` and the readers only enqueues."""
+
+    @property
+    def l2_bytes(self) -> int:
+        """Size of the device's L2 cache."""
 
     def hold(self) -> None:
         """Block the queue until `release`: what is enqueued meanwhile runs back to back."""
@@ -44,6 +49,17 @@ class Timeline(Protocol):
 
     def throttle_reasons(self) -> int:
         """NVML's mask of clock event reasons now, 0 where it cannot be read."""
+
+    def capture(self, launches: Sequence[Launch]) -> Launch:
+        """One launch that replays all of these, recorded in this order. Raises LaunchFailed where one cannot be."""
+
+    def tracer(self) -> AbstractContextManager[Callable[[Launch], float]]:
+        """While open, a function from a launch to the microseconds its kernels took, as the device's tracer saw them.
+        Raises BadSetting where there is none.
+        """
+
+    def remarks(self) -> list[str]:
+        """What the timeline could not do as asked, for the result."""
 
     def burn(self, flops: float) -> None:
         """Enqueue so many FP32 operations of multiply-adds on all SMs."""

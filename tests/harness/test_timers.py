@@ -1,0 +1,222 @@
+"""The other timers and the other way to a cold cache: what each reads, and what each refuses instead of lying."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pytest import approx
+
+from tests.harness.virtual import VirtualGpu
+from worklog.errors import BadSetting, LaunchFailed
+from worklog.harness import Harness, Reading, time_pair
+from worklog.harness.cupti_timer import kernel_tracer, load_cupti, span
+from worklog.harness.l2 import Rotating, input_sets
+from worklog.statistics import median
+
+MIB = 2**20
+
+
+def rotating(gpu: VirtualGpu, us: float, sets: int, set_bytes: int = 16 * MIB, start: int = 0) -> Rotating:
+    launches = [gpu.kernel(us, data=f"set {n}", data_bytes=set_bytes, module=f"{us}") for n in range(sets)]
+    return Rotating(launches, set_bytes, start)
+
+
+def read(gpu: VirtualGpu, harness: Harness, us: float = 50.0, sets: int = 12) -> Reading:
+    start = 0 if harness.timer == "graph" else sets // 2
+    return time_pair(gpu, rotating(gpu, us, sets), rotating(gpu, 80.0, sets, start=start), harness)
+
+
+def middle(reading: Reading) -> float:
+    return median(reading.counted("subject")).value
+
+
+# ---------------------------------------------------------------------------------------------------------- rotation
+
+
+@pytest.mark.parametrize(
+    ("set_bytes", "sets"), [(16 * MIB, 12), (64 * MIB, 3), (200 * MIB, 2), (65 * MIB, 3), (MIB, 192)]
+)
+def test_the_sets_are_three_times_the_cache_and_at_least_two(set_bytes: int, sets: int) -> None:
+    assert input_sets(set_bytes, 64 * MIB) == sets
+
+
+def test_inputs_that_rotate_are_as_cold_as_after_a_flush() -> None:
+    gpu = VirtualGpu(warm_speedup=1.4, offset_us=0.0)
+    assert middle(read(gpu, Harness().but(l2="rotate"))) == approx(50.0)
+    assert "flush" not in gpu.log
+
+
+def test_the_baseline_finds_its_inputs_as_cold() -> None:
+    reading = read(VirtualGpu(warm_speedup=1.4, offset_us=0.0), Harness().but(l2="rotate"))
+    assert median(reading.counted("baseline")).value == approx(80.0)
+
+
+def test_a_rotation_that_comes_round_too_soon_is_refused_and_would_have_been_warm() -> None:
+    gpu = VirtualGpu(warm_speedup=1.4, offset_us=0.0)
+    with pytest.raises(BadSetting, match=r"3 sets of 16\.00 MiB .* L2 of 64 MiB: give 12"):
+        read(gpu, Harness().but(l2="rotate"), sets=3)
+    assert middle(read(gpu, Harness().but(l2="warm"), sets=3)) == approx(50.0 / 1.4)
+
+
+def test_a_launch_with_one_set_of_inputs_cannot_rotate() -> None:
+    gpu = VirtualGpu()
+    with pytest.raises(BadSetting, match="take l2 = flush"):
+        time_pair(gpu, gpu.kernel(50.0), gpu.kernel(80.0), Harness().but(l2="rotate"))
+
+
+def test_inputs_without_a_byte_cannot_rotate() -> None:
+    with pytest.raises(BadSetting, match="without a byte"):
+        input_sets(0, 64 * MIB)
+
+
+def test_a_rotation_knows_which_set_it_took_last() -> None:
+    gpu = VirtualGpu()
+    launch = rotating(gpu, 5.0, sets=3, start=2)
+    for expected in (2, 0, 1, 2):
+        launch()
+        assert launch.last == expected
+
+
+# -------------------------------------------------------------------------------------------------------------- graph
+
+
+def test_a_graph_divides_its_time_by_its_launches() -> None:
+    gpu = VirtualGpu(offset_us=3.6, enqueue_us=9.0)
+    assert middle(read(gpu, Harness().but(timer="graph", l2="warm"))) == approx(50.0 + 0.36)
+
+
+def test_a_graph_reads_the_gaps_between_its_nodes() -> None:
+    gpu = VirtualGpu(offset_us=0.0, node_us=1.0)
+    assert middle(read(gpu, Harness().but(timer="graph", l2="warm"))) == approx(51.0)
+
+
+def test_a_graph_with_rotating_inputs_is_cold_in_every_node() -> None:
+    gpu = VirtualGpu(offset_us=0.0, warm_speedup=1.4)
+    assert middle(read(gpu, Harness().but(timer="graph", l2="rotate"))) == approx(50.0)
+    assert middle(read(gpu, Harness().but(timer="graph", l2="warm"), sets=1)) == approx(50.0 / 1.4)
+
+
+def test_a_graph_too_short_to_rotate_is_refused() -> None:
+    with pytest.raises(BadSetting, match="give 12"):
+        read(VirtualGpu(), Harness().but(timer="graph", l2="rotate"), sets=10)
+
+
+def test_a_graph_of_slow_kernels_is_short() -> None:
+    gpu = VirtualGpu()
+    reading = read(gpu, Harness().but(timer="graph", l2="warm"), us=300_000.0)
+    assert middle(reading) == approx(300_000.0, rel=1e-3)
+    assert gpu.host_now < 40e6
+
+
+def test_a_flush_and_a_graph_contradict_each_other() -> None:
+    with pytest.raises(BadSetting, match="set l2=rotate too"):
+        Harness().but(timer="graph")
+
+
+def test_a_launcher_that_synchronises_cannot_be_recorded() -> None:
+    gpu = VirtualGpu()
+    kernel = gpu.kernel(50.0)
+
+    def waits() -> None:
+        kernel()
+        gpu.synchronize()
+
+    with pytest.raises(LaunchFailed, match="capturing"):
+        time_pair(gpu, waits, gpu.kernel(80.0), Harness().but(timer="graph", l2="warm"))
+    gpu.synchronize()
+
+
+# -------------------------------------------------------------------------------------------------------------- CUPTI
+
+
+def test_the_tracer_sees_neither_the_launch_nor_the_event_pair() -> None:
+    gpu = VirtualGpu(offset_us=3.45, enqueue_us=9.0, tracer_us=0.6)
+    reading = time_pair(gpu, gpu.kernel(50.0), gpu.kernel(80.0), Harness().but(timer="cupti"))
+    assert middle(reading) == approx(50.6)
+
+
+def test_the_tracer_is_used_on_a_cold_cache_too() -> None:
+    gpu = VirtualGpu(warm_speedup=1.4)
+    reading = time_pair(gpu, gpu.kernel(50.0), gpu.kernel(80.0), Harness().but(timer="cupti"))
+    assert middle(reading) == approx(50.0)
+
+
+def test_without_the_package_the_message_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupti", None)
+    with pytest.raises(BadSetting, match="pip install cupti-python"):
+        load_cupti()
+
+
+class FakeCupti:
+    """CUPTI's activity interface as the tracer uses it: records reach the callback only when they are flushed."""
+
+    ActivityKind = SimpleNamespace(CONCURRENT_KERNEL=10)
+
+    class cuptiError(Exception):  # noqa: N801
+        pass
+
+    def __init__(self, refuses: bool = False) -> None:
+        self.refuses, self.enabled, self.pending = refuses, False, []
+
+    def activity_register_callbacks(self, requested: Any, completed: Any) -> None:
+        self.completed = completed
+        size, most = requested()
+        assert size > 0
+        assert most == 0
+
+    def activity_enable(self, kind: int) -> None:
+        if self.refuses:
+            raise self.cuptiError("CUPTI_ERROR_MULTIPLE_SUBSCRIBERS")
+        self.enabled = True
+
+    def activity_disable(self, kind: int) -> None:
+        self.enabled = False
+
+    def activity_flush_all(self, flag: int) -> None:
+        self.completed([SimpleNamespace(start=start, end=end) for start, end in self.pending])
+        self.pending.clear()
+
+    def kernel(self, *spans: tuple[int, int]) -> Any:
+        return lambda: self.pending.extend(spans)
+
+
+def test_a_launch_of_two_kernels_lasts_from_the_first_start_to_the_last_end() -> None:
+    cupti = FakeCupti()
+    cupti.pending.append((0, 999_000))  # the flush before it, which must not count
+    with kernel_tracer(cupti, lambda: None) as traced:
+        assert cupti.enabled
+        assert traced(cupti.kernel((5_000, 9_000), (10_000, 17_500))) == 12.5
+        assert traced(cupti.kernel((20_000, 21_000))) == 1.0
+    assert not cupti.enabled
+
+
+def test_the_tracer_is_switched_off_after_a_failure() -> None:
+    cupti = FakeCupti()
+
+    def bad() -> None:
+        raise LaunchFailed("no")
+
+    with pytest.raises(LaunchFailed), kernel_tracer(cupti, lambda: None) as traced:
+        traced(bad)
+    assert not cupti.enabled
+
+
+def test_a_second_tracer_in_the_process_is_told() -> None:
+    with pytest.raises(BadSetting, match="MULTIPLE_SUBSCRIBERS"), kernel_tracer(FakeCupti(refuses=True), lambda: None):
+        pass
+
+
+def test_a_launch_without_a_kernel_has_no_time() -> None:
+    with pytest.raises(LaunchFailed, match="saw no kernel"):
+        span([])
+
+
+# ---------------------------------------------------------------------------------------------------------- the table
+
+
+@pytest.mark.parametrize("honest", [{"timer": "graph", "l2": "rotate"}, {"timer": "cupti"}, {"l2": "rotate"}])
+def test_another_honest_way_is_no_lie(honest: dict[str, str]) -> None:
+    assert Harness().but(**honest).lies() == {}

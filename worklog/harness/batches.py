@@ -1,0 +1,124 @@
+"""One batch of samples, taken by the timer that the harness names.
+
+One sample, honestly: clock stamp, L2 flush, event, launch, event, clock stamp, all of it queued behind a blocking
+kernel so that the GPU never waits for the host inside the pair. The other ways are here too, the lies among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from worklog.harness.graph_timer import launches_in
+from worklog.harness.settings import Harness
+from worklog.harness.timeline import Launch, Timeline
+
+BATCH_US = 60_000.0  # queue about this much work at a time: enough to hide the host, little enough to interrupt
+LONGEST_BATCH = 16  # pairs: a CUDA queue holds about 1024 entries, and a pair takes up to 14
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One timed launch: microseconds as read (offset included), SM clock in MHz, and whether it counts."""
+
+    us: float
+    sm_mhz: float
+    counts: bool = True
+
+
+def batch_size(taken: Sequence[Sequence[Sample]], launches: Sequence[Launch]) -> int:
+    """Pairs to queue at once, from the longest pair seen so far; one where none was."""
+    weights = [launches_in(launch) for launch in launches]
+    pairs = (sum(weight * sample.us for weight, sample in zip(weights, pair, strict=True)) for pair in taken)
+    longest = max(pairs, default=BATCH_US)
+    return int(np.clip(BATCH_US / max(longest, 1.0), 1, LONGEST_BATCH))
+
+
+def take_batch(
+    timeline: Timeline, launches: Sequence[Launch], count: int, harness: Harness, held: bool = True, first: int = 0
+) -> tuple[list[list[Sample]], int]:
+    """`count` samples of each launch, and the throttle mask seen while they ran. Launches take turns, and turn about
+    who is first; `first` is the number of turns taken before.
+    """
+    turns = [_turn(launches, first + number) for number in range(count)]
+    if harness.timer in ("host", "cupti") or not harness.queue or not held:
+        return _take_unqueued(timeline, launches, turns, harness)
+    order = [index for turn in turns for index in turn]
+    timeline.hold()
+    try:
+        for slot, index in enumerate(order):
+            timeline.stamp_clock(2 * slot)
+            if harness.l2 == "flush":
+                timeline.flush_l2()
+            timeline.record_event(2 * slot)
+            launches[index]()
+            timeline.record_event(2 * slot + 1)
+            timeline.stamp_clock(2 * slot + 1)
+    finally:
+        timeline.release()
+    mask = timeline.throttle_reasons()
+    timeline.synchronize()
+    samples = [
+        Sample(
+            timeline.elapsed_us(2 * slot, 2 * slot + 1) / launches_in(launches[index]),
+            timeline.clock_mhz(2 * slot, 2 * slot + 1),
+        )
+        for slot, index in enumerate(order)
+    ]
+    width = len(launches)
+    return [[samples[width * n + turns[n].index(i)] for i in range(width)] for n in range(count)], mask
+
+
+def _turn(launches: Sequence[Launch], number: int) -> list[int]:
+    """Indices in the order of one turn: forwards and backwards by turns, so that going first favours nobody."""
+    forwards = list(range(len(launches)))
+    return forwards if number % 2 == 0 else forwards[::-1]
+
+
+def _take_unqueued(
+    timeline: Timeline, launches: Sequence[Launch], turns: Sequence[Sequence[int]], harness: Harness
+) -> tuple[list[list[Sample]], int]:
+    """One launch at a time on a stream that has run dry: by the tracer, a host clock, or events with the bubble."""
+    mask = 0
+    batch: list[list[Sample]] = []
+    with _stopwatch(timeline, harness.timer) as timed:
+        for turn in turns:
+            pair: dict[int, Sample] = {}
+            for index in turn:
+                timeline.stamp_clock(0)
+                if harness.l2 == "flush":
+                    timeline.flush_l2()
+                timeline.synchronize()
+                us = timed(launches[index]) / launches_in(launches[index])
+                timeline.stamp_clock(1)
+                timeline.synchronize()
+                pair[index] = Sample(us, timeline.clock_mhz(0, 1))
+            mask |= timeline.throttle_reasons()
+            batch.append([pair[index] for index in range(len(launches))])
+    return batch, mask
+
+
+@contextmanager
+def _stopwatch(timeline: Timeline, timer: str) -> Iterator[Callable[[Launch], float]]:
+    """A function from a launch to its microseconds, by one timer."""
+
+    def by_host(launch: Launch) -> float:
+        started = timeline.host_us()
+        launch()
+        return timeline.host_us() - started
+
+    def by_events(launch: Launch) -> float:
+        timeline.record_event(0)
+        launch()
+        timeline.record_event(1)
+        timeline.synchronize()
+        return timeline.elapsed_us(0, 1)
+
+    if timer == "cupti":
+        with timeline.tracer() as by_tracer:
+            yield by_tracer
+    else:
+        yield by_host if timer == "host" else by_events
