@@ -434,3 +434,34 @@ def test_findings_read_well() -> None:
         "(16 bytes) (2 times)\n    if (threadIdx.x < n) out[threadIdx.x] = scale;"
     )
     assert result.findings[0].threads == (4, 5)
+
+
+def test_every_batch_of_blocks_starts_with_fresh_shared_memory() -> None:
+    body = """
+  __shared__ int tile[32];
+  if (blockIdx.x == 0) tile[threadIdx.x] = 5;
+  __syncthreads();
+  out[32 * blockIdx.x + threadIdx.x] = tile[31 - threadIdx.x];
+"""
+    out = np.zeros(64, np.int32)
+    result = run(kernel(body, "int* out"), [out], grid=(2,), lanes=32)
+    (finding,) = result.findings
+    assert (finding.kind, finding.line, finding.block) == ("uninitialised-shared", 7, (1, 0, 0))
+    assert out.tolist() == [5] * 32 + [0] * 32
+
+
+def test_repeated_accesses_between_barriers_are_compared_once_and_still_found() -> None:
+    body = """
+  __shared__ float tile[64];
+  float sum = 0.0f;
+  tile[threadIdx.x] = 1.0f;
+  __syncthreads();
+#pragma unroll 1
+  for (int i = 0; i < 500; ++i) {
+    tile[threadIdx.x] = tile[threadIdx.x] + 1.0f;
+    sum += tile[63 - threadIdx.x];
+  }
+  out[threadIdx.x] = sum;
+"""
+    result = run(kernel(body, "float* out"), [np.zeros(64, np.float32)], block=64)
+    assert {(f.kind, f.line, f.other_line) for f in result.findings} == {("shared-race", 11, 10)}

@@ -220,3 +220,28 @@ def test_what_cannot_be_predicted() -> None:
     looked_up = source.replace("A[(size_t)row * K + k]", "A[(size_t)row * K + (int)A[k]]")
     with pytest.raises(NotPredictable, match="line 19"):
         predict(compiled(looked_up, rung("coalesced").entry), rung("coalesced"), Shape(64, 64, 64))
+
+
+def test_costs_follow_addresses_that_move_and_spread_in_a_loop() -> None:
+    """Turn i reads floats i + lane, then every i-th float: what the turn before cost does not tell."""
+    source = """extern "C" __global__ void k(const float* in, float* out) {
+  float sum = 0.0f;
+#pragma unroll 1
+  for (int i = 0; i < 8; ++i) {
+    sum += in[i + threadIdx.x];
+    sum += in[i * threadIdx.x];
+  }
+  out[threadIdx.x] = sum;
+}
+"""
+    lines = run(source, [np.ones(256, np.float32), np.zeros(32, np.float32)]).lines
+    shifted = sum(len({(i + lane) // 8 for lane in range(32)}) for i in range(8))
+    spread = sum(len({i * lane // 8 for lane in range(32)}) for i in range(8))
+    assert (lines[5].global_load.requests, lines[5].global_load.sectors) == (8, shifted)
+    assert (lines[6].global_load.requests, lines[6].global_load.sectors) == (8, spread)
+
+
+def test_launches_do_not_add_up() -> None:
+    record, kernel, _ = rung_kernel("tiles_1d")
+    first = gemm(record, kernel, (64, 64, 64))[2].counts
+    assert gemm(record, kernel, (64, 64, 64))[2].counts == first

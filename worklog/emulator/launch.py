@@ -111,9 +111,6 @@ def launch(
     place = Place(_three(grid, "grid"), _three((block,) if isinstance(block, int) else block, "block"))
     _check_block(kernel, place)
     program = _program(kernel, shared_bytes, exact)
-    sites: dict[int, Site] = program.context.sites
-    for site in sites.values():
-        _reset(site)
     static, local = _sizes(kernel, shared_bytes)
     numbers = range(place.grid[0] * place.grid[1] * place.grid[2]) if only_blocks is None else only_blocks
     together = min(max(1, lanes // place.lanes), max(1, len(numbers)))
@@ -122,22 +119,20 @@ def launch(
     recorder = Recorder(source)
     memory = GlobalMemory(recorder, place, count, values)
     params = _bind(kernel, arguments, memory)
-    for variable in kernel.variables:
-        if variable.space in ("global", "const"):
-            data = np.frombuffer(bytearray(variable.data.ljust(-(-variable.size // 8) * 8, b"\0")), np.uint8)
-            base = memory.add(variable.name, data, variable.size, writable=variable.space == "global")
-            if base != program.context.addresses[variable.name]:
-                raise PtxError(f"{variable.name} moved")
+    _place_variables(kernel, memory)
+    sites: dict[int, Site] = program.context.sites
     grain = min((site.size for site in sites.values() if site.space in ("shared", "generic")), default=4)
     shared = SharedMemory(recorder, place, static, min(grain, 4), counting=count, values=values, races=races)
-    machine = Machine(
-        program, place, memory, shared, LocalMemory(recorder, place, local), params, recorder, budget, shared_bytes
-    )
-    for start in range(0, len(numbers), together):
-        machine.run(numbers[start : start + together])
-    shared.settle()
-    executed = [(e.warps, e.threads) for e in machine.executed]
-    lines = tally(kernel, program.blocks, executed, sites.values()) if count else {}
+    private = LocalMemory(recorder, place, local)
+    with program.lock:
+        for site in sites.values():
+            site.reset()
+        machine = Machine(program, place, memory, shared, private, params, recorder, budget, shared_bytes)
+        for start in range(0, len(numbers), together):
+            machine.run(numbers[start : start + together])
+        shared.settle()
+        executed = [(e.warps, e.threads) for e in machine.executed]
+        lines = tally(kernel, program.blocks, executed, sites.values()) if count else {}
     return Result(kernel.name, kernel.arch, recorder.findings(), lines)
 
 
@@ -170,10 +165,12 @@ def _program(kernel: Kernel, shared_bytes: int, exact: bool) -> Program:
     return make_program(Context(kernel, flow, {}, addresses, sites, exact))
 
 
-def _reset(site: Site) -> None:
-    site.requests = site.sectors = site.waves = site.conflicts = site.bytes = 0
-    for name in ("traffic", "source"):
-        site.memo.pop(name, None)
+def _place_variables(kernel: Kernel, memory: GlobalMemory) -> None:
+    """Give __device__ and __constant__ variables their memory, in the order that `_addresses` counted on."""
+    for variable in kernel.variables:
+        if variable.space in ("global", "const"):
+            data = np.frombuffer(bytearray(variable.data.ljust(-(-variable.size // 8) * 8, b"\0")), np.uint8)
+            memory.add(variable.name, data, variable.size, writable=variable.space == "global")
 
 
 def _addresses(kernel: Kernel) -> dict[str, int]:

@@ -6,7 +6,8 @@ where the ways join. A lane that left the kernel stays in the arrays and is mask
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -24,6 +25,7 @@ from worklog.emulator.globalmem import GlobalMemory, LocalMemory
 from worklog.emulator.ptx import Reg
 from worklog.emulator.shared import SharedMemory
 from worklog.emulator.sites import Site
+from worklog.emulator.specials import special
 from worklog.emulator.unwritten import Unwritten
 
 Array = NDArray[Any]
@@ -47,6 +49,8 @@ class Program:
     context: Context
     registers: dict[str, str]
     functions: dict[tuple[int, bool], BlockFunction] = field(default_factory=dict)
+    # Counters of the access sites are the program's, so one launch at a time.
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     def function(self, block: int, merge: bool) -> BlockFunction:
         """The code of a block; merge: other lanes need their registers kept."""
@@ -290,37 +294,8 @@ class Machine:
     def special(self, name: str) -> Array:
         """A special register, uint32."""
         if name not in self.specials:
-            self.specials[name] = self._special(name)
+            self.specials[name] = special(name, self.place, self.block_numbers, self.dynamic_bytes)
         return self.specials[name]
-
-    def _special(self, name: str) -> Array:
-        lane = np.arange(self.lanes) % self.place.lanes
-        blocks = np.repeat(self.block_numbers, self.place.lanes)
-        base, _, axis = name.partition(".")
-        if axis:
-            k = "xyz".index(axis)
-            if base in ("%ntid", "%nctaid"):
-                return np.array([(self.place.block if base == "%ntid" else self.place.grid)[k]], np.uint32)
-            sizes, numbers = (self.place.block, lane) if base == "%tid" else (self.place.grid, blocks)
-            value = numbers // int(np.prod(sizes[:k], dtype=np.int64)) % sizes[k]
-            uniform = bool((value == value[0]).all())
-            return (value[:1] if uniform else value).astype(np.uint32)
-        one = np.uint64(1)
-        bit = one << (lane % 32).astype(np.uint64)
-        values: dict[str, Callable[[], Any]] = {
-            "%laneid": lambda: lane % 32,
-            "%warpid": lambda: lane // 32,
-            "%nwarpid": lambda: np.array([self.place.lanes // 32]),
-            "WARP_SZ": lambda: np.array([32]),
-            "%dynamic_smem_size": lambda: np.array([self.dynamic_bytes]),
-            "%lanemask_eq": lambda: bit,
-            "%lanemask_lt": lambda: bit - one,
-            "%lanemask_le": lambda: bit | (bit - one),
-            "%lanemask_gt": lambda: ~(bit | (bit - one)),
-            "%lanemask_ge": lambda: ~(bit - one),
-        }
-        out: Array = values[name]().astype(np.uint32)
-        return out
 
     def param(self, name: str, offset: int, dtype: str) -> Array:
         """A kernel argument's bytes as one element."""

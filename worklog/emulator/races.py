@@ -135,7 +135,8 @@ class Interval:
 
     def _conflicts(self, log: Sequence[Any], memory_size: int) -> bool:
         """Whether any cell was written by one lane and touched by another; order and warps are not looked at yet."""
-        accesses = [self._access(entry) for entry in log]
+        # An access that a loop repeats between two barriers is compared once.
+        accesses = [self._access(entry) for entry in {self._key(entry): entry for entry in log}.values()]
         if not any(a.visit.site.writes for a in accesses):
             return False
         owner = np.full(memory_size, -1, np.int32)
@@ -158,7 +159,7 @@ class Interval:
 
     def _explain(self, log: Sequence[Any], memory_size: int) -> None:
         """Compare each write with every other access, and report pairs that neither a barrier nor __syncwarp orders."""
-        accesses = [self._access(entry) for entry in log]
+        accesses = [self._access(entry) for entry in {self._key(entry): entry for entry in log}.values()]
         owner = np.full(memory_size, -1, np.int64)
         clashes: list[Clash] = []
         for i, write in enumerate(accesses):

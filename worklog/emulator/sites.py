@@ -46,6 +46,12 @@ class Site:
         """Bytes that one lane accesses."""
         return self.size * self.count
 
+    def reset(self) -> None:
+        """Forget what earlier launches cost."""
+        self.requests = self.sectors = self.waves = self.conflicts = self.bytes = 0
+        for name in ("traffic", "source"):
+            self.memo.pop(name, None)
+
     @property
     def writes(self) -> bool:
         """It changes memory."""
