@@ -72,7 +72,7 @@ def one_line(result: Result) -> str:
         (["run", "--size", "1x2"], "size (1, 2) has 2 parts"),
         (["run", "--set", "l3=warm"], "cannot read --set l3=warm: give setting=value with a setting from clocks, "),
         (["run", "--set", "l2"], "cannot read --set l2"),
-        (["run", "--set", "l2=tepid"], "l2 = 'tepid' is not a setting: choose from flush, warm"),
+        (["run", "--set", "l2=tepid"], "l2 = 'tepid' is not a setting: choose from flush"),
         (["run", "--set", "gate=perhaps"], "cannot read --set gate=perhaps"),
         (["run", "--set", "precision=much"], "cannot read --set precision=much: give a number"),
         (["run", "--set", "precision=2"], "precision = 2.0 must be between 0 and 1"),

@@ -38,7 +38,7 @@ def test_a_measured_row() -> None:
         "kernel": "naive",
         "gate": "fp32 ok",
         "time": "100 µs",
-        "±95 %": "1.00%",
+        "±95 %": "1.00 %",
         "TFLOP/s": "2.68",
         "of cuBLAS": "50.0 % ±1.0",
         "of ceiling": "45.0 %",
@@ -92,7 +92,7 @@ def test_the_terminals_table() -> None:
     shown = text(small_run())
     lines = shown.splitlines()
     assert lines[0].startswith(LABEL)
-    assert [line.strip() for line in lines if " x " in line] == [f"{n} x {n} x {n}" for n in (512, 1024, 2048)]
+    assert [line.strip() for line in lines if " × " in line] == [f"{n} × {n} × {n}" for n in (512, 1024, 2048)]
     (naive,) = [line for line in lines if "100 µs" in line]
     assert "50.0 % ±1.0" in naive and "45.0 %" in naive
     assert "70 µs" not in shown, "a lie is no row of the honest table"

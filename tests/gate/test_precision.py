@@ -53,6 +53,7 @@ def test_one_wild_element_is_wrong_and_no_format(value: float) -> None:
     c[13, 17] = value
     rms, largest = question.errors(c)
     assert classify(rms, largest, 64) == "wrong"
+    assert not np.isnan([rms, largest]).any(), "a margin can be compared and written down"
 
 
 def test_a_wild_element_among_tf32_is_wrong() -> None:
