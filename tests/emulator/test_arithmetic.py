@@ -393,6 +393,11 @@ def test_float_arithmetic(type_: str) -> None:
         }
         for name, wanted in operations.items():
             assert_same_floats(evaluate(f"{name} $d, $0, $1;", type_, types, values), wanted, type_, values)
+        got = evaluate(f"copysign.{type_} $d, $0, $1;", type_, types, values)
+        numbers = [0.0 if math.isnan(a) else math.copysign(b, a) for a, b in values]
+        assert_same_floats(
+            np.where(np.isnan([a for a, _ in values]), 0.0, got).astype(got.dtype), numbers, type_, values
+        )
         singles: dict[str, list[float]] = {
             f"sqrt.rn.{type_}": [ref.sqrt(a, type_) for a, _ in values],
             f"rcp.rn.{type_}": [ref.div(1.0, a, type_) for a, _ in values],

@@ -465,3 +465,18 @@ def test_repeated_accesses_between_barriers_are_compared_once_and_still_found() 
 """
     result = run(kernel(body, "float* out"), [np.zeros(64, np.float32)], block=64)
     assert {(f.kind, f.line, f.other_line) for f in result.findings} == {("shared-race", 11, 10)}
+
+
+@pytest.mark.parametrize("arch", ["sm_90", "sm_120"])
+def test_shared_addresses_that_start_below_zero(arch: str) -> None:
+    """Read backwards, the base register is minus the lane and the offset brings it back; 32-bit addresses wrap."""
+    body = """
+  __shared__ float tile[64];
+  tile[threadIdx.x] = out[threadIdx.x];
+  __syncthreads();
+  out[threadIdx.x] = tile[63 - threadIdx.x];
+"""
+    out = np.arange(64, dtype=np.float32)
+    result = launch(compiled(kernel(body, "float* out"), "k", arch), (1,), 64, [out])
+    assert result.findings == ()
+    assert out.tolist() == list(range(63, -1, -1))

@@ -48,10 +48,20 @@ def test_ragged_edges(name: str, shape: tuple[int, int, int]) -> None:
 @pytest.mark.parametrize("name", ["naive", "shared", "vectorized", "autotuned"])
 def test_other_architectures_ptx_runs_too(name: str, arch: str) -> None:
     record, kernel, _ = rung_kernel(name, arch)
-    c, right, result = gemm(record, kernel, smallest(record, 2), alpha=1.5, beta=0.5)
-    np.testing.assert_array_equal(c, right)
-    assert result.findings == ()
-    assert result.label == f"emulated · {arch} PTX"
+    for beta in (0.0, 0.5):
+        c, right, result = gemm(record, kernel, smallest(record, 2), alpha=1.5, beta=beta)
+        np.testing.assert_array_equal(c, right)
+        assert result.findings == ()
+        assert result.label == f"emulated · {arch} PTX"
+
+
+@pytest.mark.parametrize("name", ["tiles_1d", "tiles_2d", "warptiled"])
+def test_the_newest_architecture_writes_other_ptx(name: str) -> None:
+    record, kernel, _ = rung_kernel(name, "sm_120")
+    for beta in (0.0, 0.5):
+        c, right, result = gemm(record, kernel, smallest(record, 2), alpha=1.5, beta=beta)
+        np.testing.assert_array_equal(c, right)
+        assert result.findings == ()
 
 
 def test_lanes_at_once_change_nothing() -> None:

@@ -1,9 +1,11 @@
 """A NumPy interpreter of compiled PTX: runs real kernels without a GPU, finds their races, counts their memory traffic.
 
-It gives right or wrong, findings and counts, never a time. Nothing here imports NVRTC or needs it: PTX text is enough.
+It gives right or wrong, findings and counts, never a time. `launch` needs PTX text and nothing else;
+`EmulatedDevice` compiles source too, and imports NVRTC when it first does.
 """
 
 from worklog.emulator.counts import Access, Counts
+from worklog.emulator.device import EmulatedDevice, EmulatedFault
 from worklog.emulator.errors import (
     BadLaunch,
     BudgetExceeded,
@@ -14,6 +16,7 @@ from worklog.emulator.errors import (
 )
 from worklog.emulator.findings import KINDS, Finding
 from worklog.emulator.launch import Pointer, Result, launch, load
+from worklog.emulator.predict import Prediction, predict
 from worklog.emulator.ptx import Kernel, parse
 
 __all__ = [
@@ -22,10 +25,13 @@ __all__ = [
     "BadLaunch",
     "BudgetExceeded",
     "Counts",
+    "EmulatedDevice",
+    "EmulatedFault",
     "Finding",
     "Kernel",
     "NotPredictable",
     "Pointer",
+    "Prediction",
     "PtxError",
     "Result",
     "TooLarge",
@@ -33,4 +39,5 @@ __all__ = [
     "launch",
     "load",
     "parse",
+    "predict",
 ]

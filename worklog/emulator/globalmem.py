@@ -256,7 +256,8 @@ class LocalMemory:
 
     def _index(self, site: Site, base: Array, mask: Mask) -> tuple[Array, Array]:
         lanes = len(self.blocks) * self.place.lanes
-        address = np.broadcast_to(base.astype(np.int64), (lanes,)) + site.offset
+        signed = base.view(np.int32 if base.itemsize == 4 else np.int64).astype(np.int64)
+        address = np.broadcast_to(signed, (lanes,)) + site.offset
         active = np.ones(lanes, bool) if mask is None else mask
         bad = active & ((address < 0) | (address + site.width > self.size) | (address % site.width != 0))
         if bad.any():

@@ -147,6 +147,16 @@ def _abs_neg(w: Writer, i: Instruction) -> bool:
     return len(i.parts) == 2
 
 
+def _copysign(w: Writer, i: Instruction) -> bool:
+    """The second operand with the sign of the first."""
+    type_ = i.parts[-1]
+    if type_ not in FLOATS or len(i.parts) != 2:
+        return False
+    sign, size = _arguments(w, i, type_)
+    w.result(i.operands[0], f"np.copysign({size}, {sign})", DTYPE[type_])
+    return True
+
+
 def _logic(symbol: str) -> Rule:
     def rule(w: Writer, i: Instruction) -> bool:
         type_ = i.parts[-1]
@@ -347,6 +357,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("rcp", "sqrt"), _rcp_sqrt),
     **dict.fromkeys(("min", "max"), _min_max),
     **dict.fromkeys(("abs", "neg"), _abs_neg),
+    "copysign": _copysign,
     "and": _logic("&"),
     "or": _logic("|"),
     "xor": _logic("^"),

@@ -188,7 +188,9 @@ class SharedMemory:
                 self.settle()
             lanes = len(self.lane_base)
             active = np.ones(lanes, bool) if mask is None else mask
-            address = np.broadcast_to(base.astype(np.int64), (lanes,))
+            # A 32-bit base may lie before the window's start, for an offset to bring it back in.
+            signed = base.view(np.int32 if base.itemsize == 4 else np.int64).astype(np.int64)
+            address = np.broadcast_to(signed, (lanes,))
             places = Places(np.where(active, address, 0), active, mask, {}, {})
             self.by_content[content] = places
         # The register's array and the mask are kept with their entry, so that their identities stay theirs.
@@ -199,7 +201,9 @@ class SharedMemory:
         address = places.address + site.offset
         good = self._good_lanes(site, address, places.active)
         mask = places.mask if good is None else good
-        residue = site.offset % site.size if site.offset >= 0 and good is None else site.offset
+        residue = site.offset % site.size
+        if site.offset < 0 or good is not None or int(places.address.min()) + residue < 0:
+            residue = site.offset
         shift = (site.offset - residue) // site.size
         index = places.indices.get((site.size, residue)) if good is None else None
         if index is None:
