@@ -17,6 +17,7 @@ from worklog.gate import Stage, Verdict
 from worklog.gemm import Float32, Shape, random_inputs, tflops
 from worklog.gremlins import BF16_DATASHEET_TFLOPS
 from worklog.harness import Harness, Reading, time_pair
+from worklog.harness.clock_lock import clocks_as_asked
 from worklog.kernels import RungSubject
 from worklog.ladder import LADDER, rung
 from worklog.launches import Alternating, GoingRound, rotation
@@ -149,6 +150,12 @@ def carry_out(tasks: Sequence[Task], harness: Harness, *, progress: Progress = _
         if task.kernel != BASELINE:
             rung(task.kernel).check(task.shape)
         harness.but(**dict(task.changed))
+    with clocks_as_asked(harness.clocks) as (clocks, notes):
+        return _carry_out(tasks, harness.but(clocks=clocks), notes, progress, out)
+
+
+def _carry_out(tasks: Sequence[Task], harness: Harness, notes: list[str], progress: Progress, out: Path | None) -> Run:
+    """The tasks, under clocks that are as the harness says."""
     session = Session()
     for shape in {task.shape for task in tasks}:
         session.require_memory(shape)
@@ -158,6 +165,7 @@ def carry_out(tasks: Sequence[Task], harness: Harness, *, progress: Progress = _
         tool=tool(),
         software={**software(), "cublas": session.baselines["fp32"].version},  # type: ignore[attr-defined]
         calibration=session.calibration.as_dict(),
+        notes=notes,
     )
     path = out or new_path(run.device["name"], run.created, secrets.token_hex(2))
     try:

@@ -61,6 +61,7 @@ GREMLINS: tuple[Gremlin, ...] = (
         ("ignored",),
         1,
         "The SM clock moves with load and heat, and with it every time.",
+        also=("locked",),
     ),
     Gremlin(
         "timer",

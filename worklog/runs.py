@@ -107,7 +107,8 @@ class Run:
     @property
     def label(self) -> str:
         """What must stand beside every number of this run: source, device, clocks, date."""
-        clocks = "clocks as found" if self.harness.get("clocks") == "watched" else "clocks ignored"
+        held = {"watched": "clocks as found", "locked": "clocks locked"}
+        clocks = held.get(self.harness.get("clocks", ""), "clocks ignored")
         cut = "" if self.complete else " · cut short"
         return f"{self.origin} · {self.device.get('name', 'unknown GPU')} · {clocks} · {self.created[:10]}{cut}"
 

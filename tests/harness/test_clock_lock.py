@@ -1,0 +1,209 @@
+"""Clocks are held while asked for and given back whatever happens to the process; a fake NVML, never a real lock."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pytest import approx
+
+from tests.harness import fake_nvml
+from tests.harness.reading import tell
+from tests.harness.virtual import REFERENCE_MHZ, VirtualGpu
+from worklog.device import Gpu
+from worklog.errors import BadSetting
+from worklog.harness import Harness, clock_lock
+from worklog.harness.clock_lock import ClocksNotLocked, LockedClocks, locked_clocks
+
+ROOT = Path(__file__).parents[2]
+GPU = Gpu("Virtual", (9, 0), 132, 60 * 2**20, 141 * 2**30, 1980.0, 3201.0, 6144, "580")
+AS_FOUND = {"sm": None, "memory": None, "persistence": 0}
+
+CHILD = """
+import os, signal, sys, time
+sys.path.insert(0, {root!r})
+from tests.harness import fake_nvml
+from tests.harness.test_clock_lock import GPU
+from worklog.harness.clock_lock import locked_clocks
+with locked_clocks(on=GPU, bus_id="0000:01:00.0", nvml=fake_nvml):
+    print("locked", flush=True)
+    {then}
+"""
+
+
+@pytest.fixture(autouse=True)
+def nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("FAKE_NVML", str(tmp_path / "nvml.json"))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    fake_nvml.write(**fake_nvml.START)
+    yield
+
+
+def lock(sm_mhz: int | None = None, memory_mhz: int | None = None) -> AbstractContextManager[LockedClocks]:
+    return locked_clocks(sm_mhz, memory_mhz, on=GPU, bus_id="0000:01:00.0", nvml=fake_nvml)
+
+
+def clocks() -> dict[str, Any]:
+    return {name: fake_nvml.state()[name] for name in AS_FOUND}
+
+
+def eventually(expected: dict[str, Any]) -> bool:
+    """Wait for another process to have done its work; generous, since only whether it does counts."""
+    for _ in range(300):
+        if clocks() == expected:
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def child(then: str) -> subprocess.Popen[str]:
+    code = CHILD.format(root=str(ROOT), then=then)
+    started = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert started.stdout is not None
+    assert started.stdout.readline() == "locked\n"
+    return started
+
+
+def test_clocks_are_held_at_a_sustainable_supported_pair_and_given_back() -> None:
+    with lock() as locked:
+        assert (locked.sm_mhz, locked.memory_mhz) == (1770, 3201)
+        assert clocks() == {"sm": 1770, "memory": 3201, "persistence": 1}
+    assert clocks() == AS_FOUND
+
+
+def test_the_peaks_are_those_at_the_locked_clock() -> None:
+    with lock() as locked:
+        assert locked.fp32_peak_tflops == approx(132 * 128 * 2 * 1770e6 / 1e12)
+        assert locked.memory_peak_gbs == approx(GPU.memory_peak_gbs)
+    with lock(memory_mhz=1593) as locked:
+        assert locked.memory_peak_gbs == approx(GPU.memory_peak_gbs * 1593 / 3201)
+
+
+def test_a_clock_can_be_asked_for_but_only_a_supported_one() -> None:
+    with lock(sm_mhz=345) as locked:
+        assert locked.sm_mhz == 345
+    with pytest.raises(BadSetting, match=r"SM clock 1795 MHz .* nearest is 1800 MHz"), lock(sm_mhz=1795):
+        pass
+    assert clocks() == AS_FOUND
+
+
+@pytest.mark.parametrize("raised", [ValueError, KeyboardInterrupt, SystemExit])
+def test_an_exception_gives_them_back(raised: type[BaseException]) -> None:
+    with pytest.raises(raised), lock():
+        raise raised
+    assert clocks() == AS_FOUND
+
+
+def test_without_permission_nothing_is_changed_and_the_remedy_is_said() -> None:
+    fake_nvml.write(refuses=["lock sm", "lock memory", "persistence", "reset sm", "reset memory"])
+    with pytest.raises(ClocksNotLocked, match=r"Insufficient Permissions.*run as root"), lock():
+        pass
+    assert clocks() == AS_FOUND
+
+
+def test_a_memory_clock_that_cannot_be_locked_is_said() -> None:
+    fake_nvml.write(refuses=["lock memory", "reset memory"])
+    with lock() as locked:
+        assert any("memory clock not locked" in remark for remark in locked.remarks)
+    assert clocks() == AS_FOUND
+
+
+def test_somebody_elses_lock_is_reported_and_left_alone() -> None:
+    fake_nvml.write(reasons=0x2, sm=1500)
+    with pytest.raises(ClocksNotLocked, match="held already, at 1500 MHz"), lock():
+        pass
+    assert clocks() == {"sm": 1500, "memory": None, "persistence": 0}
+    assert "reset sm" not in fake_nvml.state()["calls"]
+
+
+def test_persistence_mode_that_was_on_stays_on() -> None:
+    fake_nvml.write(persistence=1)
+    with lock():
+        pass
+    assert clocks() == AS_FOUND | {"persistence": 1}
+
+
+def test_clocks_that_cannot_be_given_back_are_not_kept_quiet_about() -> None:
+    with pytest.raises(ClocksNotLocked, match=r"not given back .*nvidia-smi -rgc"), lock():
+        fake_nvml.write(refuses=["reset sm"])
+
+
+def test_without_nvml_clocks_are_watched() -> None:
+    fake_nvml.write(refuses=["init"])
+    with pytest.raises(ClocksNotLocked, match="watched instead"), lock():
+        pass
+
+
+def test_a_killed_process_has_its_clocks_given_back() -> None:
+    killed = child("time.sleep(600)")
+    assert clocks()["sm"] == 1770
+    killed.kill()
+    killed.communicate()
+    assert eventually(AS_FOUND)
+
+
+def test_ctrl_c_gives_them_back() -> None:
+    interrupted = child("time.sleep(600)")
+    os.killpg(interrupted.pid, signal.SIGINT)
+    interrupted.communicate()
+    assert interrupted.returncode != 0
+    assert clocks() == AS_FOUND
+
+
+def test_a_process_that_hangs_up_without_a_word_has_its_clocks_given_back() -> None:
+    assert child("os._exit(3)").communicate() is not None
+    assert eventually(AS_FOUND)
+
+
+# ------------------------------------------------------------------------------------------------ as a harness setting
+
+
+def asked_of(monkeypatch: pytest.MonkeyPatch, asked: str, reason: str | None = None) -> tuple[str, list[str]]:
+    monkeypatch.setattr(clock_lock, "gpu_reason", lambda: reason)
+    monkeypatch.setattr(clock_lock, "locked_clocks", lock)
+    with clock_lock.clocks_as_asked(asked) as held:
+        return held
+
+
+def test_locked_clocks_are_noted_with_their_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert asked_of(monkeypatch, "locked") == ("locked", ["clocks locked to 1770 MHz SM, 3201 MHz memory"])
+    assert clocks() == AS_FOUND
+
+
+def test_where_they_cannot_be_locked_they_are_watched_and_the_run_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_nvml.write(refuses=["lock sm"])
+    held, notes = asked_of(monkeypatch, "locked")
+    assert held == "watched"
+    assert "run as root" in notes[0]
+
+
+@pytest.mark.parametrize(("asked", "reason"), [("watched", None), ("ignored", None), ("locked", "no GPU")])
+def test_nobody_who_did_not_ask_has_them_locked(
+    monkeypatch: pytest.MonkeyPatch, asked: str, reason: str | None
+) -> None:
+    assert asked_of(monkeypatch, asked, reason) == (asked, [])
+    assert fake_nvml.state()["calls"] == []
+
+
+def test_an_error_of_the_measurement_itself_is_not_taken_for_a_failed_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clock_lock, "gpu_reason", lambda: None)
+    monkeypatch.setattr(clock_lock, "locked_clocks", lock)
+    with pytest.raises(ZeroDivisionError), clock_lock.clocks_as_asked("locked"):
+        raise ZeroDivisionError
+    assert clocks() == AS_FOUND
+
+
+def test_samples_under_a_lock_are_still_watched() -> None:
+    warmup = 2 * tell(VirtualGpu()).reading.warmup_launches + 2
+    gpu = VirtualGpu(slow_launches=range(warmup, warmup + 20), slow_mhz=REFERENCE_MHZ / 1.25)
+    told = tell(gpu, Harness().but(clocks="locked"))
+    assert told.time.value == approx(50.0, rel=1e-3)
+    assert any(not sample.counts for sample in told.reading.subject)

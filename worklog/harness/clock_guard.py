@@ -1,0 +1,72 @@
+"""The process that gives the clocks back when the one that locked them no longer can: killed, crashed, or hung up on.
+
+It runs as a script of its own, in a session of its own so that Ctrl-C does not reach it, and loads NVML and nothing
+else. It waits for "done" on its standard input; the end of its input without that word, or the death of its parent,
+means that the clocks are still locked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import select
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+DONE = b"done\n"
+READY = b"ready\n"
+LOOK_S = 0.5
+
+
+def give_back(nvml: Any, handle: Any, persistence: int) -> list[str]:
+    """Reset both clocks and the persistence mode; what could not be reset, in words. Raises nothing of NVML's: each
+    part is tried whatever became of the others.
+    """
+    parts: dict[str, Callable[[], object]] = {
+        "SM clock": lambda: nvml.nvmlDeviceResetGpuLockedClocks(handle),
+        "memory clock": lambda: nvml.nvmlDeviceResetMemoryLockedClocks(handle),
+        "persistence mode": lambda: nvml.nvmlDeviceSetPersistenceMode(handle, persistence),
+    }
+    failed = []
+    for what, reset in parts.items():
+        try:
+            reset()
+        except nvml.NVMLError as error:
+            failed.append(f"{what}: {error}")
+    return failed
+
+
+def parent_is_done(parent: int) -> bool:
+    """Wait for the parent; whether it said that it has given the clocks back itself."""
+    said = b""
+    while os.getppid() == parent:
+        if not select.select([0], [], [], LOOK_S)[0]:
+            continue
+        chunk = os.read(0, 64)
+        said += chunk
+        if not chunk or said.endswith(DONE):
+            break
+    return said.endswith(DONE)
+
+
+def main(module: str, bus_id: str, persistence: str, parent: str) -> int:
+    """Watch over one GPU's clocks; 1 if they could not be given back."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    nvml: Any = importlib.import_module(module)
+    nvml.nvmlInit()
+    handle = nvml.nvmlDeviceGetHandleByPciBusId(bus_id.encode())
+    os.write(1, READY)
+    if parent_is_done(int(parent)):
+        return 0
+    failed = give_back(nvml, handle, int(persistence))
+    with contextlib.suppress(OSError):  # the terminal may be gone with the parent
+        os.write(2, "".join(f"worklog: clocks not given back: {what}\n" for what in failed).encode())
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,187 @@
+"""Clocks held still while something is measured, where the driver permits it, and always given back.
+
+A lock is a request: power and heat override it, so the samples' own clock is still watched. It outlives the process
+that made it, so a guard process stands by to undo it (worklog.harness.clock_guard). NVML cannot say which lock
+somebody else has set; one that is found is therefore reported and left alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Any
+
+from worklog.device import Gpu, gpu, gpu_reason
+from worklog.errors import BadSetting, WorklogError
+from worklog.harness.clock_guard import DONE, READY, give_back
+
+SUSTAINABLE = 0.9  # of the highest SM clock: power goes up with its cube, and a heavy kernel must not reach the limit
+APPLICATION_CLOCKS = 0x2  # nvml.h, nvmlClocksEventReasonApplicationsClocksSetting
+
+
+class ClocksNotLocked(WorklogError):
+    """The clocks cannot be locked here; the message says why, and what would help."""
+
+
+@dataclass(frozen=True)
+class LockedClocks:
+    """What the clocks are locked to, MHz, and the GPU's peaks at them. remarks: what could not be locked."""
+
+    sm_mhz: int
+    memory_mhz: int
+    fp32_peak_tflops: float
+    memory_peak_gbs: float
+    remarks: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"clocks locked to {self.sm_mhz} MHz SM, {self.memory_mhz} MHz memory"
+
+
+@contextmanager
+def locked_clocks(
+    sm_mhz: int | None = None,
+    memory_mhz: int | None = None,
+    *,
+    on: Gpu | None = None,
+    bus_id: str | None = None,
+    nvml: Any = None,
+) -> Iterator[LockedClocks]:
+    """Hold the GPU's clocks while the context is open.
+
+    sm_mhz, memory_mhz: supported clocks (default: nine tenths of the highest SM clock, the highest memory clock). on,
+    bus_id: the GPU (default: CUDA's current one). nvml: a module with NVML's functions. Raises ClocksNotLocked without
+    the permission (root), or where somebody holds the clocks already, and BadSetting for a clock the GPU lacks.
+    """
+    nvml = nvml or importlib.import_module("pynvml")
+    bus_id = bus_id or _current_bus_id()
+    on = on or gpu()
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError as error:
+        raise ClocksNotLocked(f"clocks: cannot lock (NVML: {error}); they are watched instead") from error
+    try:
+        with _held(nvml, bus_id, on, sm_mhz, memory_mhz) as locked:
+            yield locked
+    finally:
+        nvml.nvmlShutdown()
+
+
+@contextmanager
+def clocks_as_asked(asked: str) -> Iterator[tuple[str, list[str]]]:
+    """The `clocks` setting that really holds while the context is open, and what to say about it: "locked" becomes
+    "watched", with the reason, where the clocks cannot be locked.
+    """
+    if asked != "locked" or gpu_reason() is not None:
+        yield asked, []
+        return
+    with contextlib.ExitStack() as stack:
+        try:
+            locked = stack.enter_context(locked_clocks())
+        except ClocksNotLocked as error:
+            held, notes = "watched", [str(error)]
+        else:
+            held, notes = asked, [str(locked), *locked.remarks]
+        yield held, notes
+
+
+@contextmanager
+def _held(nvml: Any, bus_id: str, on: Gpu, sm_mhz: int | None, memory_mhz: int | None) -> Iterator[LockedClocks]:
+    """Choose, set a guard, lock; give back whatever happens."""
+    try:
+        handle = nvml.nvmlDeviceGetHandleByPciBusId(bus_id.encode())
+        _leave_another_lock_alone(nvml, handle)
+        memory, sm = _choose(nvml, handle, sm_mhz, memory_mhz)
+        persistence = nvml.nvmlDeviceGetPersistenceMode(handle)
+    except nvml.NVMLError as error:
+        raise ClocksNotLocked(f"clocks: cannot lock (NVML: {error}); they are watched instead") from error
+    with _guarded(nvml, bus_id, persistence) as dismiss_guard:
+        try:
+            remarks = _lock(nvml, handle, sm, memory)
+            at = replace(on, sm_clock_mhz=float(sm), memory_clock_mhz=float(memory))
+            yield LockedClocks(sm, memory, at.fp32_peak_tflops, at.memory_peak_gbs, remarks)
+        finally:
+            failed = give_back(nvml, handle, persistence)
+            dismiss_guard()
+    if failed and not remarks:
+        raise ClocksNotLocked(f"clocks: not given back ({'; '.join(failed)}): run nvidia-smi -rgc and -rmc as root")
+
+
+def _leave_another_lock_alone(nvml: Any, handle: Any) -> None:
+    """Raise ClocksNotLocked where a setting of somebody else already holds the clocks."""
+    if nvml.nvmlDeviceGetCurrentClocksEventReasons(handle) & APPLICATION_CLOCKS:
+        now = nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)
+        raise ClocksNotLocked(
+            f"clocks: held already, at {now} MHz, by a lock or by application clocks; left as found and watched "
+            "(nvidia-smi -rgc and -rac release them)"
+        )
+
+
+def _choose(nvml: Any, handle: Any, sm_mhz: int | None, memory_mhz: int | None) -> tuple[int, int]:
+    """Memory and SM clock from the supported lists."""
+    memories = nvml.nvmlDeviceGetSupportedMemoryClocks(handle)
+    memory = _supported("memory", memories, memory_mhz or max(memories), memory_mhz)
+    clocks = nvml.nvmlDeviceGetSupportedGraphicsClocks(handle, memory)
+    wanted = max((clock for clock in clocks if clock <= SUSTAINABLE * max(clocks)), default=min(clocks))
+    return memory, _supported("SM", clocks, sm_mhz or wanted, sm_mhz)
+
+
+def _supported(what: str, clocks: Sequence[int], chosen: int, asked: int | None) -> int:
+    if asked is not None and asked not in clocks:
+        nearest = min(clocks, key=lambda clock: abs(clock - asked))
+        raise BadSetting(f"{what} clock {asked} MHz is not one that this GPU supports: the nearest is {nearest} MHz")
+    return int(chosen)
+
+
+def _lock(nvml: Any, handle: Any, sm: int, memory: int) -> tuple[str, ...]:
+    """Lock both; a memory clock that cannot be locked is a remark, since many GPUs hold it still anyway."""
+    try:
+        nvml.nvmlDeviceSetPersistenceMode(handle, 1)  # without it, a lock is forgotten when the last client leaves
+        nvml.nvmlDeviceSetGpuLockedClocks(handle, sm, sm)
+    except nvml.NVMLError as error:
+        raise ClocksNotLocked(
+            f"clocks: cannot lock (NVML: {error}); they are watched instead. To lock: run as root"
+        ) from error
+    try:
+        nvml.nvmlDeviceSetMemoryLockedClocks(handle, memory, memory)
+    except nvml.NVMLError as error:
+        return (f"clocks: memory clock not locked (NVML: {error})",)
+    return ()
+
+
+@contextmanager
+def _guarded(nvml: Any, bus_id: str, persistence: int) -> Iterator[Callable[[], None]]:
+    """Have a process stand by that gives the clocks back unless it is dismissed before its input ends. Raises
+    ClocksNotLocked without it.
+    """
+    script = Path(__file__).with_name("clock_guard.py")
+    command = [sys.executable, "-P", str(script), nvml.__name__, bus_id, str(persistence), str(os.getpid())]
+    guard = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+    assert guard.stdin is not None and guard.stdout is not None
+    said = guard.stdin
+    try:
+        if guard.stdout.readline() != READY:
+            raise ClocksNotLocked(f"clocks: not locked, the guard that gives them back ended with {guard.wait()}")
+        yield lambda: _say_done(said)
+    finally:
+        guard.stdin.close()
+        guard.stdout.close()
+        guard.wait()
+
+
+def _say_done(pipe: IO[bytes]) -> None:
+    with contextlib.suppress(BrokenPipeError):  # a guard that was killed has nothing left to do either
+        pipe.write(DONE)
+        pipe.flush()
+
+
+def _current_bus_id() -> str:
+    import cupy
+
+    return str(cupy.cuda.runtime.deviceGetPCIBusId(cupy.cuda.runtime.getDevice()))
