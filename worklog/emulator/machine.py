@@ -6,10 +6,8 @@ where the ways join. A lane that left the kernel stays in the arrays and is mask
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,12 +15,11 @@ from numpy.typing import NDArray
 
 from worklog.emulator import warp
 from worklog.emulator.asynccopy import Copies
-from worklog.emulator.codegen import BlockFunction, Context, generate, register_dtype
 from worklog.emulator.errors import BudgetExceeded, UnsupportedInstruction
 from worklog.emulator.findings import Place, Recorder
-from worklog.emulator.flow import Block, defined, used
+from worklog.emulator.flow import Block
 from worklog.emulator.globalmem import GlobalMemory, LocalMemory
-from worklog.emulator.ptx import Reg
+from worklog.emulator.program import Program
 from worklog.emulator.shared import SharedMemory
 from worklog.emulator.sites import Site
 from worklog.emulator.specials import special
@@ -40,29 +37,6 @@ class Executed:
 
     warps: int = 0
     threads: int = 0
-
-
-@dataclass
-class Program:
-    """Generated code of one kernel, made block by block when first needed and kept for further launches."""
-
-    context: Context
-    registers: dict[str, str]
-    functions: dict[tuple[int, bool], BlockFunction] = field(default_factory=dict)
-    # Counters of the access sites are the program's, so one launch at a time.
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def function(self, block: int, merge: bool) -> BlockFunction:
-        """The code of a block; merge: other lanes need their registers kept."""
-        key = (block, merge)
-        if key not in self.functions:
-            self.functions[key] = generate(self.context, block, merge)
-        return self.functions[key]
-
-    @cached_property
-    def blocks(self) -> tuple[Block, ...]:
-        """The kernel's basic blocks."""
-        return self.context.flow.blocks
 
 
 class Machine:
@@ -409,13 +383,3 @@ class Machine:
         lanes = self._members(pc, members, mask)
         if self.shared.checking:
             self.shared.interval.synchronise_warps(lanes)
-
-
-def make_program(context: Context) -> Program:
-    """An empty program with one slot a register."""
-    names: dict[str, Reg] = {}
-    for instruction in context.kernel.instructions:
-        for register in (*used(instruction), *defined(instruction)):
-            names.setdefault(register.name, register)
-    context.numbers.update({name: number for number, name in enumerate(names)})
-    return Program(context, {name: register_dtype(register.type) for name, register in names.items()})
