@@ -193,7 +193,7 @@ def _merged_loads(kernel: Kernel, block: Block) -> Iterator[tuple[int, Group]]:
     barrier parts them.
 
     Whether the base itself is aligned is known only when the address is; who counts must check that. Loads of different
-    turns of a loop that only ptxas unrolls are not seen here: for tiles_2d on sm_75 to sm_89 it needs fewer than counted.
+    turns of a loop that only ptxas unrolls are not seen here: for tiles_2d on sm_75 to sm_89 fewer are needed.
     """
     version: dict[str, int] = defaultdict(int)
     open_: dict[tuple[str, int, int], dict[int, int]] = defaultdict(dict)
