@@ -165,7 +165,7 @@ def _carry_out(tasks: Sequence[Task], harness: Harness, notes: list[str], progre
         tool=tool(),
         software={**software(), "cublas": session.baselines["fp32"].version},  # type: ignore[attr-defined]
         calibration=session.calibration.as_dict(),
-        notes=notes,
+        notes=[*notes, *session.calibration.remarks],
     )
     path = out or new_path(run.device["name"], run.created, secrets.token_hex(2))
     try:

@@ -132,6 +132,25 @@ def ablate(rung: str, sizes: list[Shape], out: Path | None, as_json: bool) -> No
 
 @main.command()
 @json_option
+def calibrate(as_json: bool) -> None:
+    """Measure the ruler itself: its offset and what is left of it, its noise, whether its flush works, this GPU's
+    ceilings.
+    """
+    from datetime import UTC, datetime
+
+    from worklog.device import gpu
+    from worklog.harness.certificate import certificate
+    from worklog.session import Session
+
+    found = Session().calibration
+    if as_json:
+        _print_json({"device": gpu().as_dict(), "calibration": found.as_dict(), "remarks": found.remarks})
+        return
+    click.echo(certificate(found, gpu(), datetime.now(UTC).date().isoformat()))
+
+
+@main.command()
+@json_option
 def settings(as_json: bool) -> None:
     """List the harness settings: the gremlin each one fixes, its honest value and its lies."""
     from worklog.gremlins import GREMLINS
@@ -141,8 +160,9 @@ def settings(as_json: bool) -> None:
         return
     for gremlin in GREMLINS:
         number = f"{gremlin.article} · " if gremlin.article else ""
+        fair = " or ".join(map(str, (gremlin.honest, *gremlin.also)))
         click.echo(
-            f"{gremlin.setting} = {gremlin.honest} (lies: {', '.join(map(str, gremlin.lies))})\n"
+            f"{gremlin.setting} = {fair} (lies: {', '.join(map(str, gremlin.lies))})\n"
             f"    {number}{gremlin.title}. {gremlin.what}"
         )
 

@@ -29,6 +29,7 @@ class VirtualGpu:
     idling, the clock climbs from idle_mhz with this time constant (0: at once). noise: relative standard deviation.
     outlier_every, outlier_factor: every n-th launch is so much slower. mask: NVML's reasons at a simulated time.
     tick_us: resolution of events (0: exact). slow_launches: numbers of launches that run at slow_mhz.
+    event_slope: microseconds that events count for a true one. flush_evicts: whether the flush does its work.
     node_us: gap before each node of a graph. tracer_us: what the tracer reads on top.
     """
 
@@ -50,6 +51,8 @@ class VirtualGpu:
     l2_bytes: int = 64 * 2**20
     node_us: float = 0.0
     tracer_us: float = 0.0
+    event_slope: float = 1.0
+    flush_evicts: bool = True
     seed: int = 0
 
     host_now: float = 0.0
@@ -139,7 +142,7 @@ class VirtualGpu:
         self.host_now = max(self.host_now, self.device_now)
 
     def elapsed_us(self, start: int, stop: int) -> float:
-        elapsed = self._events[stop] - self._events[start] + self.offset_us
+        elapsed = (self._events[stop] - self._events[start]) * self.event_slope + self.offset_us
         return round(elapsed / self.tick_us) * self.tick_us if self.tick_us else elapsed
 
     def clock_mhz(self, start: int, stop: int) -> float:
@@ -180,9 +183,16 @@ class VirtualGpu:
     def remarks(self) -> list[str]:
         return []
 
+    def spin(self, ns: int) -> None:
+        self._enqueue(lambda: self._run(ns / 1000))
+
+    def probe_l2(self) -> Sequence[float]:
+        warm = self._touch("probe", 2**20)
+        return [(250.0 if warm else 650.0) + 20 * draw for draw in self._rng.standard_normal(500)]
+
     def burn(self, flops: float) -> None:
         self.log.append("burn")
-        self._enqueue(lambda: self._run(flops / BURN_FLOPS_PER_US))
+        self._enqueue(lambda: self._run_kernel(flops / BURN_FLOPS_PER_US, "burn", 0))
 
     def pause(self, seconds: float) -> None:
         self.host_now += 1e6 * seconds
@@ -206,7 +216,8 @@ class VirtualGpu:
         operation()
 
     def _run_flush(self) -> None:
-        self._l2.clear()
+        if self.flush_evicts:
+            self._l2.clear()
         self._run(self.flush_us)
 
     def _run_kernel(self, us: float, data: str, data_bytes: int) -> None:

@@ -23,6 +23,18 @@ IDLE_S = 1.0  # long enough for the SM clock to fall to its idle value
 FLUSH_BLOCKS_PER_SM = 2
 BURN_BLOCKS_PER_SM = 8
 FFMA_FLOPS_PER_STEP = 2 * 16 * 16  # of one thread of ruler_ffma: 16 chains, unrolled 16 times
+PROBE_BYTES, LINE_BYTES = 4 * 2**20, 128
+PROBES = 2048  # ruler.cu keeps their latencies in shared memory
+
+
+def _chain() -> np.ndarray[Any, Any]:
+    """A buffer in which each of some shuffled cache lines holds the index of the next, the first at 0."""
+    lines = np.random.default_rng(0).permutation(PROBE_BYTES // LINE_BYTES - 1)[: PROBES - 1] + 1
+    words = LINE_BYTES // 4
+    chain = np.zeros(PROBE_BYTES // 4, np.uint32)
+    path = np.concatenate([[0], lines]) * words
+    chain[path] = np.roll(path, -1)
+    return chain
 
 
 class CudaTimeline:
@@ -41,6 +53,7 @@ class CudaTimeline:
             with device.stream:
                 self._scratch = cupy.zeros(2 * self.gpu.l2_bytes // 4, cupy.uint32)
                 self._sink = cupy.zeros(1, cupy.float32)
+                self._chain, self._latencies = cupy.asarray(_chain()), cupy.zeros(PROBES, cupy.uint32)
                 self._stamps: Any = cupy.zeros((64, self.gpu.multiprocessors, 2), cupy.uint64)
         except cupy.cuda.memory.OutOfMemoryError as error:
             raise OutOfMemory(
@@ -172,6 +185,13 @@ class CudaTimeline:
         """Wait until the GPU has idled long enough to lower its clock."""
         self.synchronize()
         self.pause(IDLE_S)
+
+    def probe_l2(self) -> Sequence[float]:
+        """One thread walks a shuffled chain of cache lines."""
+        self.launch(self.module.get_function("ruler_probe"), 1, 1, self._chain, self._latencies, np.int32(PROBES))
+        latencies: np.ndarray[Any, Any] = self._latencies.get(stream=self.device.stream)
+        self.device.synchronize()
+        return [float(cycles) for cycles in latencies]
 
     def spin(self, ns: int) -> None:
         """Enqueue a one-thread kernel that lasts so many nanoseconds by the GPU's global timer."""

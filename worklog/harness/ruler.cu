@@ -74,3 +74,17 @@ extern "C" __global__ void __launch_bounds__(1024) ruler_read(const float4* buff
   }
   if (sum == 12345.678f) out[0] = sum;
 }
+
+// How long single reads take: one thread walks a chain of cache lines past L1, each read waiting for the one before.
+extern "C" __global__ void ruler_probe(const unsigned* chain, unsigned* cycles, int steps) {
+  __shared__ unsigned took[2048];
+  __shared__ volatile unsigned sink;
+  unsigned at = 0;
+  for (int i = 0; i < steps; ++i) {
+    const unsigned start = clock();
+    at = __ldcg(&chain[at]);
+    sink = at;  // the clock below is read after this store, and the store waits for the read
+    took[i] = clock() - start;
+  }
+  for (int i = 0; i < steps; ++i) cycles[i] = took[i];
+}

@@ -61,6 +61,12 @@ class Timeline(Protocol):
     def remarks(self) -> list[str]:
         """What the timeline could not do as asked, for the result."""
 
+    def spin(self, ns: int) -> None:
+        """Enqueue a kernel that lasts so many nanoseconds by the device's global timer."""
+
+    def probe_l2(self) -> Sequence[float]:
+        """Cycles of each of some reads, one after the other and past L1, from a buffer much smaller than L2."""
+
     def burn(self, flops: float) -> None:
         """Enqueue so many FP32 operations of multiply-adds on all SMs."""
 

@@ -1,0 +1,165 @@
+"""The ruler measured by itself on a GPU whose offset, slope, flush and noise the test has chosen."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from pytest import approx
+
+from tests.harness.virtual import VirtualGpu
+from worklog.cli import main
+from worklog.device import Gpu
+from worklog.harness import selfcheck
+from worklog.harness.calibration import Calibration
+from worklog.harness.certificate import certificate
+
+GPU = Gpu("Virtual", (9, 0), 132, 60 * 2**20, 141 * 2**30, 1980.0, 3201.0, 6144, "580")
+
+
+def calibration(**changes: Any) -> Calibration:
+    values: dict[str, Any] = {
+        "offset_us": 3.45,
+        "offset_spread_us": 0.06,
+        "offset_by_length_us": {"1": 3.45, "10": 3.42, "100": 3.47, "1000": 3.4},
+        "tick_us": 0.032,
+        "fp32_tflops": 65.3,
+        "copy_gbs": 4260.0,
+        "l2_gbs": 9000.0,
+        "sm_mhz": 1980.0,
+        "slope": 0.99995,
+        "aa_ratio": 1.0001,
+        "aa_low": 0.9998,
+        "aa_high": 1.0004,
+        "launch_us": 4.2,
+        "warm_cycles": 270.0,
+        "cold_cycles": 690.0,
+        "still_cached": 0.0,
+    }
+    return Calibration(**(values | changes))
+
+
+@pytest.mark.parametrize("offset", [0.0, 2.8, 3.45])
+def test_the_offset_is_found_at_every_length(offset: float) -> None:
+    found = selfcheck.read_known_lengths(VirtualGpu(offset_us=offset))
+    assert found.offset_us == approx(offset, abs=1e-6)
+    assert found.slope == approx(1.0)
+    assert found.by_length_us == approx([offset] * len(found.known_us), abs=1e-6)
+    assert found.within_promise
+
+
+def test_the_lengths_reach_from_a_microsecond_to_a_millisecond() -> None:
+    known = selfcheck.read_known_lengths(VirtualGpu()).known_us
+    assert (min(known), max(known)) == (1.0, 1000.0)
+
+
+def test_a_slope_is_told_from_an_offset() -> None:
+    found = selfcheck.read_known_lengths(VirtualGpu(offset_us=3.45, event_slope=1.001))
+    assert found.slope == approx(1.001, rel=1e-5)
+    assert found.within_promise
+
+
+def test_a_clock_of_events_that_runs_fast_breaks_the_promise() -> None:
+    found = selfcheck.read_known_lengths(VirtualGpu(event_slope=1.01))
+    assert not found.within_promise
+    assert found.error_us[-1] == approx(10.0, rel=0.1)
+
+
+def test_the_tick_is_the_smallest_step() -> None:
+    # The flush before it makes each reading fall elsewhere on the grid, as on a real GPU.
+    gpu = VirtualGpu(tick_us=0.032, offset_us=3.45)
+    jitter = iter(range(10**6))
+    gpu.spin = lambda ns: gpu._enqueue(lambda: gpu._run(ns / 1000 + next(jitter) % 7 * 0.02))  # type: ignore[method-assign]
+    assert selfcheck.read_known_lengths(gpu).tick_us == approx(0.032, abs=1e-3)
+
+
+def test_a_kernel_against_itself_is_as_noisy_as_the_gpu() -> None:
+    quiet, noisy = (selfcheck.same_against_itself(VirtualGpu(noise=noise)) for noise in (0.0005, 0.02))
+    assert quiet.low <= 1.0 <= quiet.high
+    assert noisy.relative_half_width == approx(40 * quiet.relative_half_width, rel=0.5)
+
+
+def test_a_launch_costs_the_host_what_it_costs() -> None:
+    assert selfcheck.launch_cost_us(VirtualGpu(enqueue_us=5.5)) == approx(5.5)
+
+
+def test_a_flush_that_works_is_proved() -> None:
+    proof = selfcheck.prove_flush(VirtualGpu())
+    assert proof.evicts
+    assert proof.warm_cycles == approx(250, rel=0.05)
+    assert proof.cold_cycles == approx(650, rel=0.05)
+    assert proof.still_cached == 0.0
+
+
+def test_a_flush_that_leaves_the_cache_is_found_out() -> None:
+    proof = selfcheck.prove_flush(VirtualGpu(flush_evicts=False))
+    assert not proof.evicts
+    assert proof.still_cached == approx(0.95, abs=0.05)
+
+
+@pytest.mark.parametrize("left", [0.1, 0.5])
+def test_a_flush_that_leaves_part_of_the_cache_is_found_out_by_how_much(left: float) -> None:
+    warm = [250.0 + n % 20 for n in range(1000)]
+    cold = [250.0 if n < 1000 * left else 650.0 for n in range(1000)]
+    proof = selfcheck.FlushProof.of(warm, cold)
+    assert proof.still_cached == approx(left)
+    assert not proof.evicts
+
+
+def test_a_good_calibration_has_nothing_to_remark() -> None:
+    assert calibration().remarks == []
+
+
+def test_what_the_ruler_does_not_keep_is_said_on_results() -> None:
+    bad = calibration(offset_by_length_us={"1": 3.4, "10": 3.4, "100": 4.2}, still_cached=0.4)
+    assert any("up to +0.80 µs wrong" in said for said in bad.remarks)
+    assert any("40% of the reads" in said for said in bad.remarks)
+
+
+def test_the_certificate_states_promise_evidence_and_machine() -> None:
+    page = certificate(calibration(), GPU, "2026-11-21")
+    for words in (
+        "live · Virtual · driver 580 · 2026-11-21",
+        "3.45 µs too long",
+        "within 0.1 µs or 0.2%",
+        "100.01 % ±0.03",
+        "evicts: a read takes 270 cycles",
+        "65.3 TFLOP/s at 1980 MHz, 97.6% of theory",
+        "1000 µs",
+    ):
+        assert words in page
+
+
+def test_the_certificate_does_not_hide_a_failure() -> None:
+    page = certificate(calibration(offset_by_length_us={"1": 3.4, "100": 9.4}, still_cached=0.5), GPU, "2026-11-21")
+    assert "NOT AS PROMISED" in page
+    assert "DOES NOT EVICT" in page
+
+
+def test_the_chart_has_a_row_a_length_and_a_bar_no_longer_than_its_half() -> None:
+    rows = certificate(calibration(offset_by_length_us={"1": 0.0, "10": 50.0, "100": 3.0}), GPU, "d").splitlines()[-3:]
+    assert [row.count("█") for row in rows] == [24, 24, 0]
+    assert len({row.index("│") for row in rows}) == 1
+
+
+def test_the_command_prints_the_certificate_or_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worklog.session.Session", lambda: SimpleNamespace(calibration=calibration()))
+    monkeypatch.setattr("worklog.device.gpu", lambda: GPU)
+    page = CliRunner().invoke(main, ["calibrate"])
+    assert page.exit_code == 0
+    assert "taken off every result" in page.output
+    document = json.loads(CliRunner().invoke(main, ["calibrate", "--json"]).output)
+    assert document["calibration"]["offset_us"] == 3.45
+    assert document["device"]["name"] == "Virtual"
+    assert document["remarks"] == []
+
+
+def test_without_a_gpu_the_command_is_one_line_and_code_2(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worklog.device.gpu_reason", lambda: "no usable NVIDIA driver")
+    refused = CliRunner().invoke(main, ["calibrate"])
+    assert refused.exit_code == 2
+    assert "no usable NVIDIA driver" in refused.output
+    assert "Traceback" not in refused.output
