@@ -48,7 +48,7 @@ def cells(run: Run, m: Measurement) -> tuple[str, ...]:
         duration(m.us) + ("" if m.converged else " *"),
         f"{100 * half:.2f} %",
         f"{m.tflops:.2f}",
-        f"{100 * m.ratio:.1f} % ±{ratio_half:.1f}",
+        f"{100 * m.ratio:.1f} % ±{ratio_half:.{1 if ratio_half >= 0.1 else 2}f}",
         "" if m.of_ceiling is None else f"{100 * m.of_ceiling:.1f} %",
         "" if m.sm_mhz is None else f"{m.sm_mhz:.0f}",
         "" if registers is None else str(registers),
