@@ -83,6 +83,13 @@ def doctor(as_json: bool) -> None:
 @click.argument("rungs", nargs=-1, metavar="[RUNG…]")
 @size_option
 @click.option(
+    "--axis",
+    "axes",
+    multiple=True,
+    metavar="NAME[KIND]=VALUES",
+    help='Sizes as axes N, M and K, all combinations: "N[pow2]=8:13", "K=512,1024:4096:1024".',
+)
+@click.option(
     "--set",
     "settings",
     multiple=True,
@@ -91,13 +98,23 @@ def doctor(as_json: bool) -> None:
 )
 @out_option
 @json_option
-def run(rungs: tuple[str, ...], sizes: list[Shape], settings: tuple[str, ...], out: Path | None, as_json: bool) -> None:
+def run(
+    rungs: tuple[str, ...],
+    sizes: list[Shape],
+    axes: tuple[str, ...],
+    settings: tuple[str, ...],
+    out: Path | None,
+    as_json: bool,
+) -> None:
     """Gate and time rungs (all of them and cuBLAS by default) at 4096 or the sizes given."""
+    from worklog.axes import Axis, shapes
     from worklog.bench import measure
     from worklog.harness.settings import Harness, parse_settings
 
     _refuse_to_overwrite(out)
     harness = Harness().but(**parse_settings(settings))
+    if axes:
+        sizes = [*sizes, *shapes([Axis.parse(axis) for axis in axes])]
     with _progress() as progress:
         measured = measure(rungs or None, sizes or [Shape.of(4096)], harness=harness, progress=progress, out=out)
     if as_json:

@@ -1,0 +1,171 @@
+"""What a benchmark varies: named axes, their product, and which of its points are skipped and why.
+
+From Python or from words as `--axis "N[pow2]=8:13"`: a name, a kind in brackets, and values, ranges (both ends
+included) or a list of both. The kinds are NVBench's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from itertools import product
+from math import prod
+from re import fullmatch
+
+from worklog.errors import BadSetting
+from worklog.gemm import Shape
+
+Value = int | float | str
+KINDS = ("int", "pow2", "float", "str", "type")
+MOST_VALUES = 100_000
+HIGHEST_POWER = 40
+EXAMPLE = 'as in "N[pow2]=8:13", "K=512,1024:4096:1024", "alpha[float]=0.5:1.5:0.5" or "T[type]=float,double"'
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One thing that varies. kind: "int"; "pow2", whose values are the powers, not the exponents; "float"; "str"; or
+    "type", a template argument. Raises BadSetting for no values, for one twice, or for a name that is none.
+    """
+
+    name: str
+    values: tuple[Value, ...]
+    kind: str = "int"
+
+    def __post_init__(self) -> None:
+        if not self.name.isidentifier():
+            raise BadSetting(f"axis {self.name!r}: a name is a letter followed by letters, digits or _, {EXAMPLE}")
+        if self.kind not in KINDS:
+            raise BadSetting(f"axis {self.name}: {self.kind!r} is no kind: choose from {', '.join(KINDS)}")
+        if not self.values:
+            raise BadSetting(f"axis {self.name} has no values: give at least one, {EXAMPLE}")
+        if len(set(self.values)) < len(self.values):
+            repeated = next(value for value in self.values if self.values.count(value) > 1)
+            raise BadSetting(f"axis {self.name} has {repeated} more than once")
+
+    @classmethod
+    def pow2(cls, name: str, exponents: Sequence[int]) -> Axis:
+        """Powers of two. Raises BadSetting for an exponent outside 0 … 40."""
+        for exponent in exponents:
+            if not 0 <= exponent <= HIGHEST_POWER:
+                raise BadSetting(f"axis {name}: 2^{exponent} is out of reach: exponents go from 0 to {HIGHEST_POWER}")
+        return cls(name, tuple(2**exponent for exponent in exponents), "pow2")
+
+    @classmethod
+    def parse(cls, text: str) -> Axis:
+        """An axis from words. Raises BadSetting, quoting what cannot be read."""
+        found = fullmatch(r"\s*([^\[\]=]*?)\s*(?:\[\s*(\w*)\s*\])?\s*=\s*(\[.*\]|[^\[\]]*?)\s*", text)
+        if found is None:
+            raise BadSetting(f"cannot read --axis {text!r}: give name[kind]=values, {EXAMPLE}")
+        name, kind, body = found[1], found[2] or "int", found[3].removeprefix("[").removesuffix("]")
+        items = [item.strip() for item in body.split(",")] if body.strip() else []
+        if kind in ("str", "type"):
+            return cls(name, tuple(items), kind)
+        if kind not in KINDS:
+            return cls(name, (), kind)
+        numbers = [number for item in items for number in _numbers(name, item, whole=kind != "float")]
+        if kind == "pow2":
+            return cls.pow2(name, [int(number) for number in numbers])
+        return cls(name, tuple(float(number) if kind == "float" else int(number) for number in numbers), kind)
+
+
+def _numbers(name: str, item: str, whole: bool) -> list[Decimal]:
+    """A number, or a range lo:hi[:step] with both ends; decimal, so that 0.1:0.5:0.1 ends at 0.5."""
+    try:
+        parts = [Decimal(part.strip()) for part in item.split(":")]
+    except InvalidOperation as error:
+        raise BadSetting(f"axis {name}: {item!r} is neither a number nor a range, {EXAMPLE}") from error
+    if len(parts) > 3 or not all(part.is_finite() for part in parts):
+        raise BadSetting(f"axis {name}: {item!r} is neither a number nor a range, {EXAMPLE}")
+    if whole and any(part != part.to_integral_value() for part in parts):
+        raise BadSetting(f"axis {name}: {item!r} is not whole: write {name}[float]={item}")
+    if len(parts) == 1:
+        return parts
+    low, high, step = (*parts, Decimal(1))[:3]
+    if step <= 0 or high < low:
+        raise BadSetting(f"axis {name}: {item!r} goes nowhere: give low:high or low:high:step with a step above 0")
+    count = int((high - low) / step) + 1
+    if count > MOST_VALUES:
+        raise BadSetting(f"axis {name}: {item!r} makes {count} values: more than {MOST_VALUES}; take a larger step")
+    return [low + n * step for n in range(count)]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One combination of values. skipped: why it is not measured, or None."""
+
+    values: Mapping[str, Value]
+    skipped: str | None = None
+
+    def __str__(self) -> str:
+        return " ".join(f"{name}={value}" for name, value in self.values.items()) or "the only point"
+
+
+def _keep(values: Mapping[str, Value]) -> str | None:
+    """Skip nothing."""
+
+
+@dataclass(frozen=True)
+class Space:
+    """The product of some axes under a benchmark's name. skip: from a point's values to the reason why it is left out,
+    or None. Raises BadSetting for an axis that is there twice.
+    """
+
+    name: str
+    axes: tuple[Axis, ...]
+    skip: Callable[[Mapping[str, Value]], str | None] = _keep
+
+    def __post_init__(self) -> None:
+        names = [axis.name for axis in self.axes]
+        for name in names:
+            if names.count(name) > 1:
+                raise BadSetting(f"{self.name}: axis {name} is given twice: write its values as one list")
+
+    def __len__(self) -> int:
+        return prod(len(axis.values) for axis in self.axes)
+
+    def points(self) -> Iterator[Point]:
+        """Every combination, the last axis fastest; skipped ones too, with their reason."""
+        for values in product(*(axis.values for axis in self.axes)):
+            point = {axis.name: value for axis, value in zip(self.axes, values, strict=True)}
+            yield Point(point, self.skip(point))
+
+    def preview(self, seconds_each: float) -> str:
+        """How many points there are, what is skipped and why, and how long the others take."""
+        reasons: dict[str, int] = {}
+        for point in self.points():
+            if point.skipped is not None:
+                reasons[point.skipped] = reasons.get(point.skipped, 0) + 1
+        left = len(self) - sum(reasons.values())
+        counts = " x ".join(f"{len(axis.values)} {axis.name}" for axis in self.axes) or "1"
+        skipped = "".join(f"; {count} skipped: {why}" for why, count in reasons.items())
+        time = _duration(left * seconds_each)
+        return f"{self.name}: {counts} = {len(self)} points{skipped}; {left} to measure, about {time}"
+
+
+def _duration(seconds: float) -> str:
+    for unit, length in (("h", 3600.0), ("min", 60.0)):
+        if seconds >= 1.5 * length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def shapes(axes: Sequence[Axis]) -> list[Shape]:
+    """Shapes from axes M, N and K, of which M and K are N where they are not given. Raises BadSetting for any other
+    axis, or without N, and BadShape for a size that is none.
+    """
+    space = Space("sizes", tuple(axes))
+    names = [axis.name for axis in axes]
+    strange = [name for name in names if name not in ("M", "N", "K")]
+    if strange or "N" not in names:
+        found = f"{strange[0]} is no axis of a problem" if strange else "there is no axis N"
+        raise BadSetting(f"--axis: {found}: give N, and M and K where they differ from N")
+    points = [point.values for point in space.points()]
+    return [Shape.of((_size(p.get("M", p["N"])), _size(p["N"]), _size(p.get("K", p["N"])))) for p in points]
+
+
+def _size(value: Value) -> int:
+    if not isinstance(value, int):
+        raise BadSetting(f"--axis: {value!r} is no size: sizes are whole numbers")
+    return value
