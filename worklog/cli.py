@@ -177,9 +177,9 @@ def settings(as_json: bool) -> None:
         return
     for gremlin in GREMLINS:
         number = f"{gremlin.article} · " if gremlin.article else ""
-        fair = " or ".join(map(str, (gremlin.honest, *gremlin.also)))
+        also = f"; also honest: {', '.join(map(str, gremlin.also))}" if gremlin.also else ""
         click.echo(
-            f"{gremlin.setting} = {fair} (lies: {', '.join(map(str, gremlin.lies))})\n"
+            f"{gremlin.setting} = {gremlin.honest} (lies: {', '.join(map(str, gremlin.lies))}{also})\n"
             f"    {number}{gremlin.title}. {gremlin.what}"
         )
 
