@@ -147,6 +147,20 @@ def ablate(rung: str, sizes: list[Shape], out: Path | None, as_json: bool) -> No
         click.echo(f"run saved: {measured.path}")
 
 
+@main.command(hidden=True)
+@out_option
+def grid(out: Path | None) -> None:
+    """Record every combination of fixes that the notebooks' panel answers from. Minutes on a GPU."""
+    from worklog.bench import carry_out
+    from worklog.harness.settings import Harness
+    from worklog.plans import grid_tasks
+
+    _refuse_to_overwrite(out)
+    with _progress() as progress:
+        measured = carry_out(grid_tasks(), Harness(), progress=progress, out=out)
+    click.echo(f"run saved: {measured.path} ({len(measured.measurements)} measurements)")
+
+
 @main.command()
 @json_option
 def calibrate(as_json: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from worklog.gemm import Shape
@@ -15,6 +16,9 @@ ARTICLE_SIZES = (256, 512, 1024, 2048, 4096, 8192)
 ABLATION_SIZES = (256, 512, 1024, 2048, 4096)
 ABLATION_RUNGS = ("naive", "vectorized", "warptiled")
 ABLATION_PATIENCE: tuple[tuple[str, Any], ...] = (("most_samples", 200), ("budget_s", 2.0))
+GRID_SIZES = (256, 1024, 4096)
+# A second is four launches of the naive kernel at 4096; 60 samples keep a recording of the grid under 2 MB.
+GRID_PATIENCE: tuple[tuple[str, Any], ...] = (("most_samples", 60), ("budget_s", 1.0))
 
 
 @dataclass(frozen=True)
@@ -62,3 +66,27 @@ def article_tasks() -> list[Task]:
     for name in ABLATION_RUNGS:
         tasks += [task for task in ablation_tasks(name, [Shape.of(n) for n in ABLATION_SIZES]) if task.changed]
     return sorted(tasks, key=lambda task: task.shape.flops)
+
+
+def grid_tasks() -> list[Task]:
+    """What the panel answers from: every combination of the article's four fixes and the queue, and the other lies that
+    need launches each alone. What only changes the arithmetic on samples is computed, and a gate that is off times the
+    same launches.
+    """
+    axes = [g for g in GREMLINS if g.article or g.setting == "queue"]
+    alone = [((g.setting, g.lies[0]),) for g in GREMLINS if g.resampled and g not in axes and g.setting != "gate"]
+    choices = product(*(((), ((g.setting, g.lies[0]),)) for g in axes))
+    lies = [tuple(lie for choice in chosen for lie in choice) for chosen in choices]
+    return [
+        Task(name, Shape.of(size), lie + GRID_PATIENCE)
+        for size in GRID_SIZES
+        for name in ABLATION_RUNGS
+        for lie in [*lies, *alone]
+        if lie == one_of_a_kind(lie)
+    ]
+
+
+def one_of_a_kind(lies: Sequence[tuple[str, Any]]) -> tuple[tuple[str, Any], ...]:
+    """The lies without those that change nothing beside the others: by a host clock, launches never queue up."""
+    by_host = ("timer", "host") in lies
+    return tuple(lie for lie in lies if not (by_host and lie[0] == "queue"))

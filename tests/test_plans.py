@@ -1,0 +1,43 @@
+"""The lists of tasks: the panel's grid holds every combination once, and nothing that is the same measurement."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from worklog.harness.settings import Harness
+from worklog.plans import ABLATION_RUNGS, GRID_SIZES, grid_tasks, one_of_a_kind
+
+
+def test_the_grid_has_each_combination_of_the_fixes_once_for_each_rung_and_size() -> None:
+    tasks = grid_tasks()
+    assert len(set(tasks)) == len(tasks)
+    places = Counter((task.kernel, task.shape.m) for task in tasks)
+    combinations = 2**5 - 2**3  # by a host clock, the queue is no choice
+    alone = 3  # order, inputs, baseline
+    assert places == {(name, size): combinations + alone for name in ABLATION_RUNGS for size in GRID_SIZES}
+
+
+def test_the_grid_has_the_honest_reading_and_all_lies_together() -> None:
+    changed = [task.gremlins for task in grid_tasks() if (task.kernel, task.shape.m) == ("naive", 256)]
+    assert {} in changed
+    assert {"clocks": "ignored", "timer": "host", "l2": "warm", "warmup": "none"} in changed
+    assert {"clocks": "ignored", "l2": "warm", "warmup": "none", "queue": False} in changed
+    assert {"order": "sequential"} in changed
+    assert not any(lies.get("timer") == "host" and "queue" in lies for lies in changed)
+
+
+def test_the_grids_settings_are_a_harness() -> None:
+    for task in grid_tasks():
+        used = Harness().but(**dict(task.changed))
+        assert used.lies() == task.gremlins
+        assert (used.most_samples, used.budget_s) == (60, 1.0)
+
+
+def test_only_a_lie_that_changes_nothing_is_left_out() -> None:
+    assert one_of_a_kind([("timer", "host"), ("queue", False)]) == (("timer", "host"),)
+    assert one_of_a_kind([("l2", "warm"), ("queue", False)]) == (("l2", "warm"), ("queue", False))
+
+
+def test_sizes_ascend_so_that_patience_is_judged_from_smaller_ones() -> None:
+    sizes = [task.shape.m for task in grid_tasks()]
+    assert sizes == sorted(sizes)
