@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.gate.right import summed
 from tests.gate.wrong import bf16, tf32
-from worklog.gate.exact import EXACT_LIMIT, FAMILIES, Projection, family, ragged_shapes, whereabouts
+from worklog.gate.exact import EXACT_LIMIT, FAMILIES, Projection, family, ragged_shapes
 from worklog.gemm import Shape
 from worklog.ladder import LADDER, Domain
 
@@ -132,17 +132,3 @@ def test_a_kernel_that_takes_anything_is_asked_around_warps_and_tiles() -> None:
     assert edges <= {s.m for s in found} | {s.n for s in found}
     assert {1, 2} <= {s.k for s in found}
     assert any(s.m == 1 for s in found) and any(s.n == 1 for s in found)
-
-
-@pytest.mark.parametrize(
-    ("rows", "total", "words"),
-    [
-        (range(8), 8, "all 8 rows are wrong"),
-        ([7], 8, "1 of 8 rows are wrong (rows 7)"),
-        (range(4, 8), 8, "4 of 8 rows are wrong (rows 4 to 7)"),
-        ([15, 31, 47], 48, "3 of 48 rows are wrong (rows 15, 31, 47, every 16th)"),
-        ([1, 2, 5, 6, 9], 48, "5 of 48 rows are wrong (rows 1, 2, 5, 6, …)"),
-    ],
-)
-def test_whereabouts(rows: object, total: int, words: str) -> None:
-    assert whereabouts(np.array(list(rows)), total) == words  # type: ignore[call-overload]

@@ -11,9 +11,10 @@ from tests.gate.right import F32, epilogue, summed
 from worklog.errors import LaunchFailed
 from worklog.gemm import Float32
 
-RAGGED, BENCHMARK, PRECISION, TIMED, LAUNCH = (
+RAGGED, BENCHMARK, REPEAT, PRECISION, TIMED, LAUNCH = (
     "exact on ragged shapes",
     "exact at the benchmark shape",
+    "bit-equal when repeated",
     "precision",
     "timed output",
     "launch",
@@ -282,6 +283,15 @@ def clobbers_a(p: Problem) -> None:
     p.a[:] = 0
 
 
+@refused_by(PRECISION)
+def clobbers_a_on_real_data(p: Problem) -> None:
+    """The same, where only the time seems to count."""
+    integers = holds_integers(p)
+    epilogue(p, summed(p.a, p.b))
+    if not integers:
+        p.a[0, 0] = 0
+
+
 @refused_by(RAGGED)
 def clobbers_one_element_of_b(p: Problem) -> None:
     """Uses B as scratch."""
@@ -365,7 +375,39 @@ def one_row_off_unless_integers(p: Problem) -> None:
     epilogue(p, product)
 
 
+@refused_by(PRECISION)
+def one_row_of_many_off_unless_integers(p: Problem) -> None:
+    """One row that few would look at."""
+    product = summed(p.a, p.b)
+    if not holds_integers(p):
+        product[100] += p.a[100, 0] * p.b[0]
+    epilogue(p, product)
+
+
+@refused_by(PRECISION)
+def truncates(p: Problem) -> None:
+    """A tensor core's accumulator: each sum rounded towards zero. Exact on integers, and no FP32."""
+    total = np.zeros((p.m, p.n), F32)
+    for k in range(p.k):
+        new = p.a[:, k : k + 1].astype(np.float64) * p.b[k : k + 1] + total
+        rounded = new.astype(F32)
+        too_far = np.abs(rounded) > np.abs(new)
+        total = np.where(too_far, np.nextafter(rounded, F32(0)), rounded)
+    epilogue(p, total)
+
+
 # ------------------------------------------------------------------------------------------------------- launches
+
+
+@refused_by(REPEAT)
+def races(p: Problem) -> None:
+    """At the benchmark's size, one warp's tile now and then lacks a term."""
+    product = summed(p.a, p.b)
+    # Three families are asked once each before; the question that repeats begins with a right launch.
+    races.big_calls = races.big_calls + 1 if is_big(p) else 0  # type: ignore[attr-defined]
+    if races.big_calls == 5:  # type: ignore[attr-defined]
+        product[:32, :32] -= p.a[:32, 1:2] * p.b[1:2, :32]
+    epilogue(p, product)
 
 
 @refused_by(LAUNCH)

@@ -4,9 +4,11 @@ integer.
 While sum |a||b| <= 2^24 for each element of C, no correct FP32 algorithm rounds anything, whatever its order, its
 splits or its use of fused multiply-adds. So the comparison needs no tolerance, at the real benchmark shape too, and
 it refuses dropped, stale, doubled and misplaced terms as well as operands cut to 11 or 8 bits (TF32, FP16, BF16).
+Atomics become deterministic, too, so that two launches must agree bit by bit.
 
 Families: E1 dense integers as large as K allows (the structure); E2 odd 12-bit A with B = ±1, and E3 the reverse (the
-precision of each operand, which E1's few bits cannot show).
+precision of each operand, which E1's few bits cannot show). A subject that claims a shorter format gets E1 alone,
+with integers that its format holds.
 """
 
 from __future__ import annotations
@@ -19,17 +21,29 @@ import numpy as np
 from worklog.gemm import Float32, Float64, Shape
 from worklog.ladder import Domain
 
+Indices = np.ndarray[tuple[int], np.dtype[np.intp]]
+
 EXACT_LIMIT = 2**24
 PROJECTION_BITS = 16
 FAMILIES = ("E1", "E2", "E3")
+OPERAND_BITS = {
+    "tf32": 11,
+    "fp16": 11,
+    "bf16": 8,
+}  # significands of the shorter formats; integers up to 2^bits are exact
 
 
-def family(name: str, shape: Shape, rng: np.random.Generator) -> tuple[Float32, Float32]:
+def families(claimed: str = "fp32") -> tuple[str, ...]:
+    """The families that a kernel of this class must answer exactly."""
+    return FAMILIES[:1] if claimed in OPERAND_BITS else FAMILIES
+
+
+def family(name: str, shape: Shape, rng: np.random.Generator, claimed: str = "fp32") -> tuple[Float32, Float32]:
     """A (M x K) and B (K x N) of one family, float32 integers with sum |a||b| <= 2^24 for every element of the
     product.
     """
     if name == "E1":
-        bits = min(11, (24 - math.ceil(math.log2(shape.k))) // 2) if shape.k > 1 else 11
+        bits = min(OPERAND_BITS.get(claimed, 11), (24 - math.ceil(math.log2(shape.k))) // 2)
         return _nonzero(rng, (shape.m, shape.k), 2**bits - 1), _nonzero(rng, (shape.k, shape.n), 2**bits - 1)
     if name == "E2":
         return _odd_12_bit(rng, (shape.m, shape.k)), _signs(rng, (shape.k, shape.n), along=0)
@@ -101,29 +115,43 @@ def _multiple(step: int, size: int, index: int) -> int:
 
 @dataclass(frozen=True)
 class Projection:
-    """A product reduced to two vectors on each side: C is right if C X == A (B X) and Y C == (Y A) B.
+    """A product reduced to two vectors on each side: C is right if C X == A (B X), and Y C == (Y A) B.
 
-    X and Y hold random integers below 2^16; all sums stay below 2^53, so FP64 is exact and no product C need be
-    computed (Freivalds, 1977). A wrong row survives one column of X with a chance of about 2^-16, two with 2^-32.
+    X (N x 2) and Y (2 x M) hold random integers below 2^16; all sums stay below 2^53, so FP64 is exact and no product
+    C need be computed (Freivalds, 1977). A wrong row survives one column of X with a chance of about 2^-16, two with
+    2^-32. Y is asked only where a row is wrong, to find the columns. An element that is no integer could hide in the
+    rounding of a long sum, so each is looked at.
     """
 
     right: Float64
     right_expected: Float64
+    left: Float64
+    left_expected: Float64
 
     @classmethod
     def of(cls, a: Float32, b: Float32, rng: np.random.Generator) -> Projection:
-        """Draw X and compute A (B X), in FP64."""
-        n = b.shape[1]
-        largest = 2 ** max(1, PROJECTION_BITS - max(0, math.ceil(math.log2(n)) - 13))
-        x = rng.integers(1, largest, (n, 2)).astype(np.float64)
-        return cls(x, multiply(a, multiply(b, x)))
+        """Draw X and Y; compute A (B X) and (Y A) B, in FP64."""
+        right, left = _weights(rng, b.shape[1]), _weights(rng, a.shape[0])
+        from_left = multiply(b.T, multiply(a.T, left))
+        return cls(right, multiply(a, multiply(b, right)), left, from_left)
 
-    def wrong_rows(self, c: Float32) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
+    def wrong_rows(self, c: Float32) -> Indices:
         """Indices of the rows of C that cannot be right."""
-        with np.errstate(
-            invalid="ignore", over="ignore"
-        ):  # a wrong C may hold anything, inf and NaN included: it only has to compare unequal
-            return np.flatnonzero((multiply(c, self.right) != self.right_expected).any(axis=1))
+        with np.errstate(invalid="ignore", over="ignore"):  # a wrong C may hold anything: it only has to differ
+            wrong = (multiply(c, self.right) != self.right_expected).any(axis=1)
+        return np.flatnonzero(wrong | (c != np.rint(c)).any(axis=1))
+
+    def wrong_columns(self, c: Float32) -> Indices:
+        """Indices of the columns of C that cannot be right."""
+        with np.errstate(invalid="ignore", over="ignore"):
+            wrong = (multiply(c.T, self.left) != self.left_expected).any(axis=1)
+        return np.flatnonzero(wrong | (c != np.rint(c)).any(axis=0))
+
+
+def _weights(rng: np.random.Generator, size: int) -> Float64:
+    """Integers below 2^16, or for more than 8192 of them below so much less that their sums stay exact."""
+    bits = PROJECTION_BITS - max(0, math.ceil(math.log2(size)) - 13)
+    return rng.integers(1, 2 ** max(1, bits), (size, 2)).astype(np.float64)
 
 
 def multiply(matrix: Float32, vectors: Float64) -> Float64:
@@ -135,15 +163,3 @@ def multiply(matrix: Float32, vectors: Float64) -> Float64:
     for start in range(0, matrix.shape[0], step):
         result[start : start + step] = matrix[start : start + step].astype(np.float64) @ vectors
     return result
-
-
-def whereabouts(rows: np.ndarray[tuple[int], np.dtype[np.intp]], total: int) -> str:
-    """Words for a set of wrong rows: how many, which, and the step between them when it is constant."""
-    if len(rows) == total:
-        return f"all {total} rows are wrong"
-    steps = set(np.diff(rows).tolist())
-    if len(rows) > 1 and steps == {1}:
-        return f"{len(rows)} of {total} rows are wrong (rows {rows[0]} to {rows[-1]})"
-    listed = ", ".join(map(str, rows[:4])) + (", …" if len(rows) > 4 else "")
-    pattern = f", every {steps.pop()}th" if len(rows) > 2 and len(steps) == 1 else ""
-    return f"{len(rows)} of {total} rows are wrong (rows {listed}{pattern})"

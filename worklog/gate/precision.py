@@ -1,10 +1,15 @@
-"""How precise is this kernel, on the data that it is timed on?
+"""Stage: how precise is this kernel, on the data that it is timed on?
 
 The natural scale of one element's rounding error is u·D: u = 2^-24, D = sqrt((A∘A)(B∘B)), the 2-norm of its K
 products. Measured in that unit, a sequential FP32 sum has an rms of about 0.30 sqrt(K), split or tree sums less, TF32
 inputs a constant of 4400 (rounded) to 11500 (truncated), BF16 inputs 35000: two orders of magnitude apart, on any
 zero-mean data. The limits leave honest kernels a factor of four on the rms and of more than five on the largest
-error.
+error. Between FP32 and TF32 lie products put together from several short ones, and accumulators that truncate, whose
+error grows with K and not with its root: the class fp32-emulated.
+
+Some rows are compared with an FP64 product, element by element: the first, the last and random ones. Every row is
+compared in one number, its projection on a random vector, whose gauge is the 2-norm of the row's gauges: a row that
+is wrong by much more than rounding shows there, sampled or not.
 """
 
 from __future__ import annotations
@@ -13,10 +18,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from worklog.gate.arena import Result
+from worklog.gate.exact import Indices, multiply
+from worklog.gate.locate import whereabouts
+from worklog.gate.verdict import Stage, refused
 from worklog.gemm import Float32, Float64, sampled_reference
 
+CLASSES = ("fp32", "fp32-emulated", "tf32", "fp16", "bf16")  # most precise first
+# TF32 and FP16 keep the same 11 bits: the error cannot tell them apart, so each may claim what the other is.
+RANK = {"fp32": 0, "fp32-emulated": 1, "tf32": 2, "fp16": 2, "bf16": 3, "wrong": 4}
 UNIT_ROUNDOFF = 2.0**-24
 SAMPLED_ROWS = 64
+OUTLIER = 60  # times the rms: beyond, an element is wrong rather than imprecise
+PROJECTED_OUTLIER = 10  # the same for a row's projection, which is nearly normal
 
 
 def rms_limit(k: int) -> float:
@@ -29,38 +43,81 @@ def max_limit(k: int) -> float:
     return 16 + 20 * float(np.sqrt(k))
 
 
+def emulated_limit(k: int) -> float:
+    """Largest rms error of the class fp32-emulated, in u·D: an accumulator that truncates each step has 0.42 K."""
+    return min(4 + 0.5 * k, 2000.0)
+
+
+def classify(rms: float, largest: float, k: int) -> str:
+    """fp32, fp32-emulated, tf32 (or fp16: the same 11-bit significand), bf16, or wrong."""
+    if rms <= rms_limit(k) and largest <= max_limit(k):
+        return "fp32"
+    if not largest <= OUTLIER * rms:
+        return "wrong"  # a few wild elements in an otherwise precise result are an error, not a format
+    if rms <= emulated_limit(k):
+        return "fp32-emulated"
+    if 2e3 <= rms <= 1.5e4:
+        return "tf32"
+    return "bf16" if 1.5e4 < rms <= 8e4 else "wrong"
+
+
 @dataclass(frozen=True)
 class PrecisionQuestion:
-    """FP64 reference and gauge for some rows of A B, to hold a result against. rows: (R,), the others (R, N)."""
+    """FP64 reference and gauge for some rows of A B, and one projection of every row, to hold a result against.
+
+    rows: (R,); reference and gauge: (R, N). weights: (N, 1); projected and projected_gauge: (M, 1).
+    """
 
     k: int
-    rows: np.ndarray[tuple[int], np.dtype[np.intp]]
+    rows: Indices
     reference: Float64
     gauge: Float64
+    weights: Float64
+    projected: Float64
+    projected_gauge: Float64
 
     @classmethod
     def of(cls, a: Float32, b: Float32, rng: np.random.Generator) -> PrecisionQuestion:
-        """Sample rows of A: the first, the last and random ones."""
-        m = a.shape[0]
+        """Sample rows of A: the first, the last and random ones; draw the weights."""
+        m, n = a.shape[0], b.shape[1]
         chosen = rng.permutation(m)[:SAMPLED_ROWS]
         rows = np.unique(np.concatenate([[0, m - 1], chosen])).astype(np.intp)
         reference, gauge = sampled_reference(a, b, rows)
-        return cls(a.shape[1], rows, reference, gauge)
+        weights = rng.choice([-1.0, 1.0], (n, 1)) * (0.5 + rng.random((n, 1)))
+        projected = multiply(a, multiply(b, weights))
+        projected_gauge = np.sqrt(multiply(np.square(a), multiply(np.square(b), np.square(weights))))
+        return cls(a.shape[1], rows, reference, gauge, weights, projected, projected_gauge)
 
     def errors(self, c: Float32) -> tuple[float, float]:
         """(rms, largest) error of C's sampled rows in u·D; infinite where an element is not finite."""
         got = c[self.rows].astype(np.float64)
         if not np.isfinite(got).all():
             return float("inf"), float("inf")
-        scaled = np.abs(got - self.reference) / (UNIT_ROUNDOFF * self.gauge)
+        scaled = np.abs(got - self.reference) / (UNIT_ROUNDOFF * np.maximum(self.gauge, np.finfo(np.float32).tiny))
         return float(np.sqrt(np.mean(np.square(scaled)))), float(scaled.max())
 
+    def wrong_rows(self, c: Float32, rms: float) -> Indices:
+        """Rows whose projection is off by more than a kernel with this rms on the sampled rows can be."""
+        with np.errstate(invalid="ignore", over="ignore"):
+            error = np.abs(multiply(c, self.weights) - self.projected)
+            limit = max(max_limit(self.k), PROJECTED_OUTLIER * rms)
+            right = error <= limit * UNIT_ROUNDOFF * np.maximum(self.projected_gauge, np.finfo(np.float32).tiny)
+        return np.flatnonzero(~right)
 
-def classify(rms: float, largest: float, k: int) -> str:
-    """fp32, tf32 (or fp16: the same 11-bit significand), bf16, or wrong."""
-    if rms <= rms_limit(k) and largest <= max_limit(k):
-        return "fp32"
-    if rms <= 1.5e4:
-        # A few wild elements in an otherwise precise result are an error, not a format.
-        return "tf32" if rms >= 1e3 and largest <= 60 * rms else "wrong"
-    return "bf16" if rms <= 8e4 and largest <= 60 * rms else "wrong"
+    def judge(self, name: str, result: Result, claimed: str) -> tuple[str, Stage]:
+        """The class found, and the stage: it passes for the class that was claimed or a more precise one."""
+        if result.trespass:
+            return "wrong", refused(name, result.trespass)
+        rms, largest = self.errors(result.c)
+        found = classify(rms, largest, self.k)
+        rows = self.wrong_rows(result.c, rms) if found != "wrong" else self.rows[:0]
+        if len(rows):
+            off = whereabouts(rows, len(self.projected), "row")
+            return "wrong", refused(name, f"class wrong: on its inputs, {off} off by more than rounding", len(rows))
+        detail = (
+            f"class {found}: rms {rms:.3g} u·D (fp32 up to {rms_limit(self.k):.3g}), "
+            f"largest {largest:.3g} (up to {max_limit(self.k):.4g})"
+        )
+        good = RANK[found] <= RANK[claimed]
+        limit = max_limit(self.k) if claimed == "fp32" else OUTLIER * rms
+        return found, Stage(name, good, largest, limit, detail if good else f"{detail}; {claimed} was claimed")

@@ -7,11 +7,39 @@ from typing import Any
 
 
 @dataclass(frozen=True)
+class Where:
+    """Which elements of C are wrong.
+
+    shape: M and N. wrong: how many elements, of `checked` that were compared. rows and columns: in words. tile: height
+    and width of one cell of `tiles`, which holds, row by row, the share of wrong elements in each tile of C. guess:
+    what the pattern looks like, or "" where it looks like nothing known.
+    """
+
+    shape: tuple[int, int]
+    wrong: int
+    checked: int
+    rows: str
+    columns: str
+    tile: tuple[int, int]
+    tiles: tuple[tuple[float, ...], ...]
+    guess: str
+
+    def __str__(self) -> str:
+        """In one line."""
+        found = f"{self.wrong} of {self.checked} elements are wrong: {self.rows}; {self.columns}"
+        return f"{found}. {self.guess}" if self.guess else found
+
+    def picture(self) -> str:
+        """C as text, a character a tile: "." right, "o" some elements wrong, "#" all of them."""
+        return "\n".join("".join("#" if x == 1 else "o" if x else "." for x in row) for row in self.tiles)
+
+
+@dataclass(frozen=True)
 class Stage:
     """One question and its answer.
 
     measured and limit are in the stage's own unit (wrong elements for the exact stages, units of u·D for precision);
-    a stage passes when measured <= limit. detail says what was asked, or for a failure what was found and where.
+    a stage passes when measured <= limit. detail says what was asked, or for a failure what was found.
     """
 
     name: str
@@ -19,12 +47,23 @@ class Stage:
     measured: float
     limit: float
     detail: str
+    where: Where | None = None
+
+
+def passed(name: str, detail: str, measured: float = 0, limit: float = 0) -> Stage:
+    """A stage that passed; by default an exact one, with no element wrong."""
+    return Stage(name, True, measured, limit, detail)
+
+
+def refused(name: str, detail: str, wrong: float = 1, where: Where | None = None) -> Stage:
+    """An exact stage that failed."""
+    return Stage(name, False, wrong, 0, detail, where)
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Accepted, or refused at the last of its stages. precision: the class found, "fp32", "tf32", "bf16" or "wrong";
-    None before that stage.
+    """Accepted, or refused at the last of its stages. precision: the class found, one of worklog.gate.precision.CLASSES
+    or "wrong"; None before that stage.
     """
 
     stages: tuple[Stage, ...]
@@ -42,6 +81,11 @@ class Verdict:
             if not stage.passed:
                 return f"{stage.name}: {stage.detail}"
         return None
+
+    @property
+    def where(self) -> Where | None:
+        """For a refusal, which elements are wrong, if the stage knows."""
+        return next((stage.where for stage in self.stages if not stage.passed), None)
 
     def as_dict(self) -> dict[str, Any]:
         """For a run file."""
