@@ -17,11 +17,14 @@ if TYPE_CHECKING:
     from worklog.harness import Harness
     from worklog.ladder import LADDER, Rung, rung
     from worklog.runs import Measurement, Run, open_run
+    from worklog.timing import Timing, time
 
 _HOMES = {
     "ablate": "bench",
     "measure": "bench",
     "results": "bench",
+    "Timing": "timing",
+    "time": "timing",
     "WorklogError": "errors",
     "Shape": "gemm",
     "Harness": "harness",
@@ -42,12 +45,14 @@ __all__ = [
     "Run",
     "Rung",
     "Shape",
+    "Timing",
     "WorklogError",
     "ablate",
     "measure",
     "open_run",
     "results",
     "rung",
+    "time",
 ]
 
 

@@ -68,25 +68,27 @@ class Reading:
 
 
 def time_pair(
-    timeline: Timeline, subject: Launch, baseline: Launch, harness: Harness, *, size: float | None = None
+    timeline: Timeline, subject: Launch, baseline: Launch | None, harness: Harness, *, size: float | None = None
 ) -> Reading:
-    """Samples of subject and baseline under one harness. Raises LaunchFailed if a launch fails, and BadSetting for
-    what this timeline or these launches cannot do: trace, rotate over enough sets of inputs.
+    """Samples of subject and baseline, or of the subject alone, under one harness. Raises LaunchFailed if a launch
+    fails, and BadSetting for what this timeline or these launches cannot do: trace, rotate over enough sets of inputs.
 
     size: N of the square problem of the same work, for the rules that go by it; without it they raise BadSetting.
     """
     reading = Reading()
+    launches = [subject] if baseline is None else [subject, baseline]
     if harness.l2 == "rotate":
-        require_rotation([subject, baseline], timeline.l2_bytes)
+        require_rotation(launches, timeline.l2_bytes)
     if harness.timer == "graph":
-        subject, baseline = as_graphs(timeline, [subject, baseline], harness)
-    series = [_Series(subject, reading.subject), _Series(baseline, reading.baseline)]
+        launches = list(as_graphs(timeline, launches, harness))
+    both = zip(launches, (reading.subject, reading.baseline), strict=False)  # the baseline may be missing
+    series = [_Series(launch, samples) for launch, samples in both]
     if harness.warmup != "none":
         _warm_up(timeline, series, harness, reading, size)
     else:
         timeline.go_cold()
     started = timeline.host_us()
-    if harness.order == "interleaved":
+    if harness.order == "interleaved" or baseline is None:
         reading.converged = _sample(timeline, series, harness, reading, size)
     else:
         known = [_sample(timeline, [one], harness, reading, size) for one in series]

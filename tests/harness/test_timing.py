@@ -1,0 +1,151 @@
+"""`worklog.time` on a GPU whose truth is known: any callable, alone or against another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pytest import approx
+
+import worklog
+from tests.harness.virtual import VirtualGpu
+from worklog import timing
+from worklog.errors import BadSetting, LaunchFailed, NoGpu
+from worklog.harness import Harness
+
+MIB = 2**20
+
+
+class Array:
+    """A GPU array as far as the ruler looks: it has bytes and can be copied."""
+
+    __cuda_array_interface__: dict[str, Any] = {}  # noqa: RUF012
+
+    def __init__(self, nbytes: int, serial: int = 0) -> None:
+        self.nbytes, self.serial, self.copies = nbytes, serial, 0
+
+    def copy(self) -> Array:
+        self.copies += 1
+        return Array(self.nbytes, self.copies)
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> VirtualGpu:
+    virtual = VirtualGpu(warm_speedup=1.4, noise=1e-4)
+    calibration = SimpleNamespace(offset_us=virtual.offset_us, remarks=["ruler: as the calibration says"])
+    monkeypatch.setattr(timing, "_ruler", lambda: (virtual, calibration))
+    monkeypatch.setattr(timing, "_streams", lambda timeline: [])
+    monkeypatch.setattr(timing, "require_gpu", lambda: None)
+    monkeypatch.setattr(timing, "gpu", lambda: SimpleNamespace(name="Virtual"))
+    return virtual
+
+
+def reads_its_argument(gpu: VirtualGpu, us: float) -> Callable[[Array], None]:
+    def call(array: Array) -> None:
+        gpu.kernel(us, data=f"copy {array.serial}", data_bytes=array.nbytes, module=f"{us}")()
+
+    return call
+
+
+def test_a_callable_is_read_as_it_is_alone(gpu: VirtualGpu) -> None:
+    told = worklog.time(gpu.kernel(50.0), flops=1e9, moved_bytes=1e8)
+    assert told.us == approx(50.0, rel=1e-3)
+    assert told.us_low <= told.us <= told.us_high
+    assert told.tflops == approx(20.0, rel=1e-3)
+    assert told.gbs == approx(2000.0, rel=1e-3)
+    assert told.cycles == approx(50.0 * 2000, rel=1e-3)
+    assert told.ratio is None
+    assert told.converged
+
+
+def test_two_callables_are_compared_in_turn(gpu: VirtualGpu) -> None:
+    told = worklog.time(gpu.kernel(50.0), against=gpu.kernel(80.0))
+    assert told.ratio == approx(1.6, rel=1e-3)
+    assert told.ratio_low is not None and told.ratio_high is not None
+    assert told.ratio_low <= 1.6 + 1e-3
+    assert told.ratio_high >= 1.6 - 1e-3
+    assert len(told.samples["us"]) == len(told.samples["against_us"])
+
+
+def test_the_number_never_travels_without_its_label(gpu: VirtualGpu) -> None:
+    def my_kernel() -> None:
+        launch()
+
+    launch = gpu.kernel(50.0)
+    shown = str(worklog.time(my_kernel, harness=Harness().but(l2="warm")))
+    assert shown.startswith("my_kernel: 35.7")
+    for words in (
+        "live · Virtual · clocks as found",
+        "nobody checked the answer",
+        "l2: warm",
+        "as the calibration says",
+    ):
+        assert words in shown
+
+
+def test_arguments_are_handed_over_and_copied_for_a_rotation(gpu: VirtualGpu) -> None:
+    array = Array(16 * MIB)
+    told = worklog.time(reads_its_argument(gpu, 50.0), array, harness=Harness().but(l2="rotate"))
+    assert told.us == approx(50.0, rel=1e-3)
+    assert array.copies == 11
+    assert "flush" not in gpu.log
+
+
+def test_what_it_is_compared_with_is_as_cold(gpu: VirtualGpu) -> None:
+    harness = Harness().but(l2="rotate")
+    call, other = reads_its_argument(gpu, 50.0), reads_its_argument(gpu, 80.0)
+    assert worklog.time(call, Array(16 * MIB), against=other, harness=harness).ratio == approx(1.6, rel=1e-3)
+
+
+def test_a_rotation_without_arrays_is_refused(gpu: VirtualGpu) -> None:
+    with pytest.raises(BadSetting, match="pass the arrays as arguments"):
+        worklog.time(gpu.kernel(50.0), harness=Harness().but(l2="rotate"))
+
+
+def test_gradients_are_dropped_before_each_call(gpu: VirtualGpu) -> None:
+    weight, seen, launch = SimpleNamespace(grad="old"), [], gpu.kernel(50.0)
+
+    def step() -> None:
+        seen.append(weight.grad)
+        weight.grad = "new"
+        launch()
+
+    worklog.time(step, grad_to_none=[weight])
+    assert set(seen) == {None}
+
+
+def test_a_callable_that_waits_is_told_what_to_set(gpu: VirtualGpu) -> None:
+    launch = gpu.kernel(50.0)
+
+    def waits() -> None:
+        launch()
+        gpu.synchronize()
+
+    with pytest.raises(LaunchFailed, match="synchronises"):
+        worklog.time(waits)
+    told = worklog.time(waits, harness=Harness().but(queue=False, l2="warm"))
+    assert "queue: False" in told.degradations
+
+
+def test_what_a_callable_raises_comes_through_and_the_queue_is_free(gpu: VirtualGpu) -> None:
+    def breaks() -> None:
+        if gpu.held:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        worklog.time(breaks)
+    assert not gpu.held
+
+
+@pytest.mark.parametrize(("fn", "against"), [(3, None), (print, "cuBLAS")])
+def test_what_cannot_be_called_is_refused(fn: Any, against: Any) -> None:
+    with pytest.raises(BadSetting, match="cannot be called"):
+        worklog.time(fn, against=against)
+
+
+def test_without_a_gpu_there_is_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worklog.device.gpu_reason", lambda: "no usable NVIDIA driver")
+    with pytest.raises(NoGpu, match="no usable NVIDIA driver"):
+        worklog.time(print)

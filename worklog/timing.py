@@ -1,0 +1,222 @@
+"""`worklog.time`: any callable that enqueues GPU work (CuPy, PyTorch, Triton), read by the same ruler as the ladder.
+
+The ruler does not know what the callable computes, so nothing here says that the answer is right.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from worklog.device import gpu, require_gpu
+from worklog.errors import BadSetting
+from worklog.harness import Harness, Reading, time_pair
+from worklog.harness.clock_lock import clocks_as_asked
+from worklog.harness.l2 import Rotating, input_sets
+from worklog.harness.timeline import Launch
+from worklog.statistics import paired_ratio, summarise
+
+if TYPE_CHECKING:
+    from worklog.harness.calibration import Calibration
+    from worklog.harness.cuda_timeline import CudaTimeline
+
+UNCHECKED = "gate: not asked, nobody checked the answer"
+Streams = Sequence[Callable[[], AbstractContextManager[Any]]]
+IRRELEVANT = ("inputs", "gate", "baseline", "roof", "order")  # settings about a ladder's kernel, not about any callable
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One callable under one harness. Microseconds of one call, with the 95 % interval.
+
+    ratio: the time of `against` over this one's, pair by pair: above 1, this one is faster. tflops, gbs: where the
+    caller stated the work. samples: as read, the offset included, with their SM clocks; counts marks those that count.
+    label: what must stand beside the number.
+    """
+
+    name: str
+    us: float
+    us_low: float
+    us_high: float
+    n: int
+    label: str
+    ratio: float | None = None
+    ratio_low: float | None = None
+    ratio_high: float | None = None
+    tflops: float | None = None
+    gbs: float | None = None
+    sm_mhz: float | None = None
+    throttle_mask: int = 0
+    converged: bool = False
+    degradations: tuple[str, ...] = ()
+    samples: dict[str, list[Any]] = field(default_factory=dict, repr=False)
+
+    @property
+    def cycles(self) -> float | None:
+        """SM cycles of one call, where the clock is known."""
+        return None if self.sm_mhz is None else self.us * self.sm_mhz
+
+    def __str__(self) -> str:
+        parts = [f"{self.name}: {self.us:.2f} µs ±{50 * (self.us_high - self.us_low) / self.us:.2f} %"]
+        parts += [] if self.tflops is None else [f"{self.tflops:.2f} TFLOP/s"]
+        parts += [] if self.gbs is None else [f"{self.gbs:.0f} GB/s"]
+        parts += [] if self.ratio is None else [f"{self.ratio:.3f} x the other"]
+        return " · ".join(parts) + "".join(f"\n  {line}" for line in (self.label, *self.degradations))
+
+
+def time(
+    fn: Callable[..., Any],
+    *args: Any,
+    against: Callable[..., Any] | None = None,
+    harness: Harness | None = None,
+    flops: float | None = None,
+    moved_bytes: float | None = None,
+    grad_to_none: Sequence[Any] = (),
+    name: str | None = None,
+) -> Timing:
+    """Time `fn(*args)` on this GPU, alone or interleaved with `against(*args)`.
+
+    The call must enqueue its work on the current stream (CuPy's and PyTorch's are set) and not wait for it; one that
+    waits needs Harness().but(queue=False). With l2="rotate", arrays among `args` are copied as often as it takes.
+    flops, moved_bytes: the work of one call, for its rates. grad_to_none: tensors whose gradient is dropped before each
+    call. Raises NoGpu without a GPU, BadSetting for what cannot be timed so, LaunchFailed where the GPU fails; what
+    `fn` raises comes through.
+    """
+    harness = harness or Harness()
+    for what, call in (("fn", fn), ("against", against)):
+        if call is not None and not callable(call):
+            raise BadSetting(f"worklog.time: {what} is {type(call).__name__}, which cannot be called")
+    require_gpu()
+    with clocks_as_asked(harness.clocks) as (clocks, notes):
+        harness = harness.but(clocks=clocks)
+        timeline, calibration = _ruler()
+        sets = _sets(args, timeline.l2_bytes) if harness.l2 == "rotate" else [args]
+        ahead = 0 if harness.timer == "graph" else len(sets) // 2  # launch by launch, half a round between the two
+        streams = _streams(timeline)
+        subject = _launch(fn, sets, grad_to_none, streams)
+        other = None if against is None else _launch(against, sets[ahead:] + sets[:ahead], grad_to_none, streams)
+        reading = time_pair(timeline, subject, other, harness)
+    title = str(name or getattr(fn, "__name__", type(fn).__name__))
+    degradations = [*notes, *calibration.remarks]
+    offset = calibration.offset_us
+    return conclude(title, reading, harness, offset, _label(clocks), degradations, flops=flops, moved_bytes=moved_bytes)
+
+
+def conclude(
+    name: str,
+    reading: Reading,
+    harness: Harness,
+    offset_us: float,
+    label: str,
+    degradations: Sequence[str] = (),
+    *,
+    flops: float | None = None,
+    moved_bytes: float | None = None,
+) -> Timing:
+    """From a reading to a timing: offset, statistic, rates, ratio, and everything that must be said."""
+    offset = offset_us if harness.offset == "removed" and harness.timer == "events" else 0.0
+    taken = summarise(reading.counted("subject"), harness.statistic)
+    us = taken.value - offset
+    ratio = None
+    if reading.baseline:
+        ours, theirs = ([value - offset for value in side] for side in reading.comparisons())
+        ratio = paired_ratio(theirs, ours)
+    clocks = [sample.sm_mhz for sample in reading.subject if sample.counts and np.isfinite(sample.sm_mhz)]
+    lies = [f"{setting}: {value}" for setting, value in harness.lies().items() if setting not in IRRELEVANT]
+    return Timing(
+        name=name,
+        us=us,
+        us_low=taken.low - offset,
+        us_high=taken.high - offset,
+        n=len(reading.counted("subject")),
+        label=label,
+        ratio=ratio.value if ratio else None,
+        ratio_low=ratio.low if ratio else None,
+        ratio_high=ratio.high if ratio else None,
+        tflops=None if flops is None else flops / us / 1e6,
+        gbs=None if moved_bytes is None else moved_bytes / us / 1e3,
+        sm_mhz=float(np.median(clocks)) if clocks else None,
+        throttle_mask=reading.throttle_mask,
+        converged=reading.converged,
+        degradations=(UNCHECKED, *lies, *degradations, *reading.degradations),
+        samples={
+            "us": [sample.us for sample in reading.subject],
+            "sm_mhz": [sample.sm_mhz for sample in reading.subject],
+            "counts": [int(sample.counts) for sample in reading.subject],
+            "against_us": [sample.us for sample in reading.baseline],
+        },
+    )
+
+
+@cache
+def _ruler() -> tuple[CudaTimeline, Calibration]:
+    """A stream and its calibrated ruler, made once a process."""
+    from worklog.cuda import CudaDevice
+    from worklog.harness.calibration import calibrate
+    from worklog.harness.cuda_timeline import CudaTimeline
+
+    timeline = CudaTimeline(CudaDevice())
+    return timeline, calibrate(timeline)
+
+
+def _launch(
+    call: Callable[..., Any], sets: Sequence[Sequence[Any]], gradients: Sequence[Any], streams: Streams
+) -> Launch:
+    """Launches of a call with these streams current, going round the sets of arguments."""
+
+    def enqueue(arguments: Sequence[Any]) -> None:
+        for tensor in gradients:
+            tensor.grad = None
+        with ExitStack() as current:
+            for stream in streams:
+                current.enter_context(stream())
+            call(*arguments)
+
+    if len(sets) == 1:
+        return lambda: enqueue(sets[0])
+    return Rotating([lambda chosen=chosen: enqueue(chosen) for chosen in sets], _bytes(sets[0]))  # type: ignore[misc]
+
+
+def _streams(timeline: CudaTimeline) -> Streams:
+    """What makes the timeline's stream the current one: of CuPy, and of PyTorch where that is loaded and has a GPU."""
+    stream, torch = timeline.device.stream, sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available():
+        return [lambda: stream]
+    external = torch.cuda.ExternalStream(stream.ptr)
+    return [lambda: stream, lambda: torch.cuda.stream(external)]
+
+
+def _is_array(value: Any) -> bool:
+    """A CuPy array or a PyTorch tensor on a GPU."""
+    return hasattr(value, "__cuda_array_interface__") or bool(getattr(value, "is_cuda", False))
+
+
+def _bytes(arguments: Sequence[Any]) -> int:
+    return sum(int(value.nbytes) for value in arguments if _is_array(value))
+
+
+def _sets(args: tuple[Any, ...], l2_bytes: int) -> list[tuple[Any, ...]]:
+    """The arguments and copies of them, as many as push each other out of L2; what is no array is shared. Raises
+    BadSetting where there is no array among them: a closure's cannot be seen.
+    """
+    if not _bytes(args):
+        raise BadSetting("l2 = rotate: no GPU array among the arguments to copy; pass the arrays as arguments")
+    return [args, *(tuple(map(_copy, args)) for _ in range(input_sets(_bytes(args), l2_bytes) - 1))]
+
+
+def _copy(value: Any) -> Any:
+    if not _is_array(value):
+        return value
+    return value.detach().clone().requires_grad_(value.requires_grad) if hasattr(value, "detach") else value.copy()
+
+
+def _label(clocks: str) -> str:
+    held = {"watched": "clocks as found", "locked": "clocks locked"}.get(clocks, "clocks ignored")
+    return f"live · {gpu().name} · {held} · {datetime.now(UTC).date().isoformat()}"
