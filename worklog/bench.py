@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -13,7 +14,7 @@ import numpy as np
 import worklog
 from worklog.device import gpu, gpu_reason, software, source_revision
 from worklog.errors import BadRunFile, BadSetting, LaunchFailed, NoGpu, WorklogError
-from worklog.gate import Stage, Verdict
+from worklog.gate import Stage, Verdict, plausible
 from worklog.gemm import Float32, Shape, random_inputs, tflops
 from worklog.gremlins import BF16_DATASHEET_TFLOPS
 from worklog.harness import Harness, Reading, time_pair
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
     from worklog.harness.calibration import Calibration
 
 PATIENCE_S = 20.0
+GATE_LIES: dict[bool | str, str] = {
+    False: "gate: off, the result may be wrong",
+    "article": "gate: the article's rule, which lets TF32, FP16, BF16 and missing terms pass",
+}
 
 
 class Progress(Protocol):
@@ -234,23 +239,29 @@ def _measurement(session: Session, task: Task, harness: Harness, run: Run) -> Me
     verdict: Verdict | None = None
     if used.gate:
         for name in dict.fromkeys((BASELINE, task.kernel)):
-            verdict = session.verdict(name, task.shape)
+            verdict = session.verdict(name, task.shape, used.gate)
             if not verdict.accepted:
-                whose = "" if name == task.kernel else f"the baseline {name} was "
-                reason = f"{whose}refused at {verdict.reason}"
-                return Measurement(**common, status="refused", reason=reason, verdict=verdict.as_dict())
+                return _refused(common, verdict, "" if name == task.kernel else f"the baseline {name} was ")
     reading, timed = _time(session, task, used)
     if verdict is not None and timed is not None:
-        verdict = Verdict((*verdict.stages, timed), verdict.precision)
+        verdict = verdict.and_then(timed)
         if not timed.passed:
-            reason = f"refused at {verdict.reason}"
-            return Measurement(**common, status="refused", reason=reason, verdict=verdict.as_dict())
+            return _refused(common, verdict)
     degradations = [f"{name}: {value}" for name, value in used.lies().items() if name != "gate"]
-    if not used.gate:
-        degradations.append("gate: off, the result may be wrong")
+    if used.gate is not True:
+        degradations.append(GATE_LIES[used.gate])
     if not session.timeline.watch.available:
         degradations.append(f"clocks: throttle reasons unknown ({session.timeline.watch.reason})")
-    return _conclude(common, used, reading, session.calibration, verdict, degradations)
+    concluded = _conclude(common, used, reading, session.calibration, verdict, degradations)
+    if verdict is None or concluded.us is None or used.lies():
+        return concluded
+    verdict = verdict.and_then(plausible.judge(task.shape, concluded.us, gpu().fp32_peak_tflops))
+    return replace(concluded, verdict=verdict.as_dict()) if verdict.accepted else _refused(common, verdict)
+
+
+def _refused(common: dict[str, Any], verdict: Verdict, whose: str = "") -> Measurement:
+    reason = f"{whose}refused at {verdict.reason}"
+    return Measurement(**common, status="refused", reason=reason, verdict=verdict.as_dict())
 
 
 def _time(session: Session, task: Task, used: Harness) -> tuple[Reading, Stage | None]:
@@ -280,7 +291,7 @@ def _time(session: Session, task: Task, used: Harness) -> tuple[Reading, Stage |
     finally:
         if used.inputs != "random":
             _load(session, (a, b), (exam.a, exam.b))
-    return reading, exam.check_timed_output(launches.written) if used.gate and used.inputs == "random" else None
+    return reading, exam.check_timed_output(launches.written) if used.gate is True and used.inputs == "random" else None
 
 
 def _load(session: Session, buffers: Iterable[Any], hosts: Iterable[Float32]) -> None:

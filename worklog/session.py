@@ -38,7 +38,7 @@ class Session:
         self.baselines: dict[str, Subject] = {math: Cublas(self.device, math) for math in ("fp32", "tf32")}
         self._subjects: dict[str, Subject] = {BASELINE: self.baselines["fp32"]}
         self._exams: dict[Shape, Exam] = {}
-        self._verdicts: dict[tuple[str, Shape], Verdict] = {}
+        self._verdicts: dict[tuple[str, Shape, bool | str], Verdict] = {}
 
     def subject(self, name: str) -> Subject:
         """The kernel of that name, compiled once. Raises UnknownRung or CompileFailed."""
@@ -76,8 +76,10 @@ class Session:
                 "take a smaller size"
             )
 
-    def verdict(self, name: str, shape: Shape) -> Verdict:
-        """The gate's word on a kernel at a shape, asked once."""
-        if (name, shape) not in self._verdicts:
-            self._verdicts[name, shape] = self.exam(shape).examine(self.subject(name))
-        return self._verdicts[name, shape]
+    def verdict(self, name: str, shape: Shape, gate: bool | str = True) -> Verdict:
+        """The gate's word on a kernel at a shape, asked once; with gate "article", the article's rule instead."""
+        if (name, shape, gate) not in self._verdicts:
+            exam = self.exam(shape)
+            ask = exam.examine_by_article if gate == "article" else exam.examine
+            self._verdicts[name, shape, gate] = ask(self.subject(name))
+        return self._verdicts[name, shape, gate]

@@ -19,7 +19,7 @@ def label_line(run: Run) -> str:
     """The label with what the ruler did about itself."""
     offset = run.calibration.get("offset_us")
     treated = "" if offset is None else f" · event offset {offset:.2f} µs {run.harness.get('offset', 'removed')}"
-    lies = [f"{m}" for m in sorted({d for x in run.select() for d in x.degradations if d.startswith("gate: off")})]
+    lies = [f"{m}" for m in sorted({d for x in run.select() for d in x.degradations if d.startswith("gate: ")})]
     return run.label + treated + (" · " + "; ".join(lies) if lies else "")
 
 

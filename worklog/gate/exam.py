@@ -81,9 +81,9 @@ class Exam:
         return Verdict((article.judge(result, self._precision),), found)
 
     def check_timed_output(self, written: Buffer, claimed: str = "fp32") -> Stage:
-        """Judge what the timed launches left in C or in the spare, whichever the subject wrote last.
+        """Judge what the timed launches left in C, in the spare or in a copy of them, whichever the subject wrote last.
 
-        Both were poisoned before, and whoever else writes to them must leave something else than A B: the baseline of a
+        All were poisoned before, and whoever else writes to them must leave something else than A B: the baseline of a
         timed loop computes -A B, so that its right answer cannot stand in for the subject's.
         """
         return self._precision.judge("timed output", self._arena.written(written), claimed)[1]

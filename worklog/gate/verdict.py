@@ -69,6 +69,10 @@ class Verdict:
     stages: tuple[Stage, ...]
     precision: str | None
 
+    def and_then(self, stage: Stage) -> Verdict:
+        """The same with one stage more."""
+        return Verdict((*self.stages, stage), self.precision)
+
     @property
     def accepted(self) -> bool:
         """Whether every stage passed."""

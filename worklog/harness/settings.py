@@ -31,7 +31,7 @@ class Harness:
     statistic: str = "median"
     order: str = "interleaved"
     inputs: str = "random"
-    gate: bool = True
+    gate: bool | str = True
     baseline: str = "fp32"
     roof: str = "fp32"
     precision: float = 0.005
@@ -108,7 +108,7 @@ def parse_settings(pairs: Iterable[str]) -> dict[str, Any]:
 
 
 def _read(name: str, word: str, kind: str) -> Any:
-    if kind == "bool":
+    if kind.startswith("bool"):
         truth = {
             "true": True,
             "on": True,
@@ -119,9 +119,9 @@ def _read(name: str, word: str, kind: str) -> Any:
             "no": False,
             "0": False,
         }
-        if word.lower() not in truth:
+        if word.lower() not in truth and kind == "bool":
             raise BadSetting(f"cannot read --set {name}={word}: give true or false")
-        return truth[word.lower()]
+        return truth.get(word.lower(), word)
     if kind in ("int", "float"):
         try:
             return int(word) if kind == "int" else float(word)
