@@ -194,6 +194,16 @@ def test_an_honest_timed_output_passes(spare: bool) -> None:
     assert stage.passed and stage.name == TIMED and stage.measured <= stage.limit
 
 
+def test_an_output_of_somebody_elses_is_judged_as_it_is() -> None:
+    """Timing with a cold L2 goes round copies of C."""
+    subject, (a, b, c) = NumpySubject(DEVICE, sequential), exam(0).buffers
+    exam(0).poison()
+    copy = DEVICE.upload(DEVICE.download(c))
+    assert not exam(0).check_timed_output(copy).passed
+    subject.enqueue(SHAPE, 1.0, a, b, 0.0, copy)
+    assert exam(0).check_timed_output(copy).passed
+
+
 def test_the_inputs_that_are_timed_are_those_that_were_judged() -> None:
     examined = Exam(DEVICE, SHAPE, 7)
     for function in (sequential, tf32_rounded):

@@ -165,6 +165,41 @@ def test_a_wrong_kernel_gets_no_time(home: Path, monkeypatch: pytest.MonkeyPatch
     assert m.verdict is not None and m.verdict["accepted"] is False
 
 
+def test_the_articles_rule_lets_a_wrong_kernel_have_a_time_and_says_so(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench.Session, "subject", lambda self, name: self.baselines["tf32"])
+    (m,) = bench.measure(["naive"], [1024], harness=QUICK.but(gate="article")).measurements
+    assert m.status == "measured" and m.verdict is not None and m.verdict["precision"] == "tf32"
+    assert any(degradation.startswith("gate: the article") for degradation in m.degradations)
+    (m,) = bench.measure(["naive"], [1024], harness=QUICK).measurements
+    assert m.status == "refused"
+
+
+def test_a_time_that_cannot_be_is_refused(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peak that is set too low stands in for a time that is too short."""
+    slow = replace(gpu(), sm_clock_mhz=0.001)
+    monkeypatch.setattr(bench, "gpu", lambda: slow)
+    (m,) = bench.measure(["coalesced"], [512], harness=QUICK).measurements
+    assert (m.status, m.us) == ("refused", None) and "plausible" in str(m.reason)
+
+
+@pytest.mark.parametrize("l2", ["flush", "rotate", "warm"])
+def test_a_right_kernel_is_accepted_whatever_the_cache(home: Path, l2: str) -> None:
+    (m,) = bench.measure(["coalesced"], [512], harness=QUICK.but(l2=l2)).measurements
+    assert m.status == "measured", m.reason
+
+
+def test_the_gate_is_cheap_at_4096(session: bench.Session) -> None:
+    exam = session.exam(Shape.of(4096))
+    subject = session.subject("warptiled")
+    exam.examine(subject)
+    started = time.monotonic()
+    verdict = exam.examine(subject)
+    spent = time.monotonic() - started
+    assert verdict.accepted and spent < 1.5, f"{spent:.2f} s"
+
+
 def test_mistakes_are_found_before_anything_is_measured(home: Path) -> None:
     with pytest.raises(UnknownRung):
         bench.measure(["naive", "nonsense"], [256])
@@ -195,7 +230,8 @@ def test_a_run_holds_all_that_its_numbers_need(home: Path) -> None:
     for m in run.measurements:
         assert m.status == "measured" and m.us is not None and m.us_low is not None and m.us_high is not None
         assert m.us_low <= m.us <= m.us_high
-        assert m.verdict is not None and m.verdict["stages"][-1]["name"] == "timed output"
+        assert m.verdict is not None
+        assert [stage["name"] for stage in m.verdict["stages"][-2:]] == ["timed output", "plausible"]
         assert m.n >= QUICK.least_samples
         assert len(m.samples["us"]) == len(m.samples["sm_mhz"]) == len(m.samples["counts"])
         assert m.sm_mhz is not None and 300 < m.sm_mhz < 4000
