@@ -5,8 +5,10 @@ Nothing here is imported until a GPU is asked for.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import cupy
@@ -135,23 +137,32 @@ class Cublas:
         """Row-major C = A B is column-major C^T = B^T A^T, so B comes first and no operand is transposed."""
         scalars = np.array([alpha, beta], np.float32)
         m, n, k = shape.m, shape.n, shape.k
-        with (
-            self.device.errors("running cuBLAS"),
-            self.device.stream,
-        ):  # CuPy sets the handle's stream to the current one
-            cublas.sgemm(
-                self.handle,
-                cublas.CUBLAS_OP_N,
-                cublas.CUBLAS_OP_N,
-                n,
-                m,
-                k,
-                scalars.ctypes.data,
-                b.data.ptr,
-                n,
-                a.data.ptr,
-                k,
-                scalars.ctypes.data + 4,
-                c.data.ptr,
-                n,
-            )
+        dense, alpha_at, beta_at = cublas.CUBLAS_OP_N, scalars.ctypes.data, scalars.ctypes.data + 4
+        operands = (alpha_at, b.data.ptr, n, a.data.ptr, k, beta_at, c.data.ptr, n)
+        with self.device.errors("running cuBLAS"), self.device.stream:  # CuPy gives the handle the current stream
+            if self.device.stream.is_capturing():
+                _record_sgemm(self.handle, dense, (n, m, k), operands)
+            else:
+                cublas.sgemm(self.handle, dense, dense, n, m, k, *operands)
+
+
+def _record_sgemm(handle: int, dense: int, sizes: tuple[int, int, int], operands: tuple[int, ...]) -> None:
+    """SGEMM past CuPy, which refuses to call cuBLAS while its stream is recorded (cupy/cupy#6290). The handle has its
+    stream already from the launch before, which it needs to load its kernels. Raises LaunchFailed.
+    """
+    alpha, b, ldb, a, lda, beta, c, ldc = operands
+    pointer = ctypes.c_void_p
+    status = _cublas_library().cublasSgemm_v2(
+        pointer(handle), dense, dense, *sizes, pointer(alpha), pointer(b), ldb, pointer(a), lda, pointer(beta),
+        pointer(c), ldc
+    )  # fmt: skip
+    if status:
+        raise LaunchFailed(f"recording cuBLAS in a graph: cublasStatus_t {status}")
+
+
+@cache
+def _cublas_library() -> ctypes.CDLL:
+    """The cuBLAS that is loaded already."""
+    from cuda.pathfinder import load_nvidia_dynamic_lib
+
+    return ctypes.CDLL(load_nvidia_dynamic_lib("cublas").abs_path)

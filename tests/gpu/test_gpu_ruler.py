@@ -1,10 +1,10 @@
-"""The ruler's promises on a real GPU: known lengths are read right, every timer and both ways to a cold cache agree, and
-any callable can be timed.
+"""The ruler's promises on a real GPU: known lengths are read right, every timer and both ways to a cold cache agree,
+and any callable can be timed.
 """
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -34,6 +34,12 @@ def spin_us(session: bench.Session, us: float, harness: Harness = QUICK) -> floa
     return median(time_pair(session.timeline, launch, launch, harness).counted("subject")).value
 
 
+@pytest.fixture(autouse=True)
+def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKLOG_HOME", str(tmp_path_factory.getbasetemp() / "home"))
+
+
+@cache
 def cublas(size: int, **changes: Any) -> Measurement:
     (m,) = bench.measure([BASELINE], [Shape.of(size)], harness=QUICK.but(**changes)).measurements
     assert m.status == "measured", m.reason

@@ -13,6 +13,7 @@ from tests.harness.virtual import VirtualGpu
 from worklog.errors import BadSetting, LaunchFailed
 from worklog.harness import Harness, Reading, time_pair
 from worklog.harness.cupti_timer import kernel_tracer, load_cupti, span
+from worklog.harness.graph_timer import as_graphs
 from worklog.harness.l2 import Rotating, input_sets
 from worklog.statistics import median
 
@@ -97,6 +98,13 @@ def test_a_graph_with_rotating_inputs_is_cold_in_every_node() -> None:
     gpu = VirtualGpu(offset_us=0.0, warm_speedup=1.4)
     assert middle(read(gpu, Harness().but(timer="graph", l2="rotate"))) == approx(50.0)
     assert middle(read(gpu, Harness().but(timer="graph", l2="warm"), sets=1)) == approx(50.0 / 1.4)
+
+
+@pytest.mark.parametrize(("sets", "launches"), [(12, 12), (4, 12), (25, 25), (1, 10)])
+def test_a_graph_goes_whole_rounds(sets: int, launches: int) -> None:
+    gpu = VirtualGpu()
+    (graph,) = as_graphs(gpu, [rotating(gpu, 50.0, sets)], Harness().but(timer="graph", l2="rotate"))
+    assert graph.launches == launches
 
 
 def test_a_graph_too_short_to_rotate_is_refused() -> None:

@@ -156,10 +156,10 @@ class CudaTimeline:
                 finally:  # a capture that stays open would swallow everything that follows
                     graph = stream.end_capture()
                 graph.upload(stream)
-        except CUDA_ERRORS as error:
+        except (*CUDA_ERRORS, NotImplementedError) as error:  # CuPy implements no library's calls while recording
             raise LaunchFailed(
-                f"the launch cannot be recorded in a CUDA graph ({error}): it synchronises or allocates; "
-                "take timer = events"
+                f"the launch cannot be recorded in a CUDA graph ({error}): it synchronises, allocates, or "
+                "calls a library through CuPy; take timer = events"
             ) from error
         return partial(graph.launch, stream)
 

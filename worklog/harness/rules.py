@@ -41,7 +41,7 @@ class Warmth:
 
 @dataclass(frozen=True)
 class WarmUp:
-    """enough: asked after each window. window_us: a window's least host time, 0 for one batch. most: launches of each
+    """enough: asked after each window. window_us: a window's least host time, 0 for one pair. most: launches of each
     kernel in all. prepare: whether Tensara's preparation of the GPU goes first. checks_steadiness: whether the rule
     looks at what it waits for.
     """

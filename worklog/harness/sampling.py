@@ -134,7 +134,7 @@ def _warm_up(
     windows: list[tuple[float, float]] = []
     started = timeline.host_us()
     while rule.most is None or reading.warmup_launches < rule.most:
-        window = _window(timeline, series, harness, rule, reading.warmup_launches)
+        window = _window(timeline, series, harness, rule)
         reading.warmup_launches += len(window)
         for index, one in enumerate(series):
             one.plateau_mhz = float(np.median([pair[index].sm_mhz for pair in window]))
@@ -154,16 +154,13 @@ def _warm_up(
         )
 
 
-def _window(
-    timeline: Timeline, series: Sequence[_Series], harness: Harness, rule: WarmUp, launched: int
-) -> list[list[Sample]]:
-    """Pairs of a warm-up for at least the rule's window, and no more than the rule still wants."""
-    left = LONGEST_BATCH if rule.most is None else rule.most - launched
+def _window(timeline: Timeline, series: Sequence[_Series], harness: Harness, rule: WarmUp) -> list[list[Sample]]:
+    """Pairs of a warm-up for at least the rule's window: one, where the rule has none."""
     launches = [one.launch for one in series]
     window: list[list[Sample]] = []
     opened = timeline.host_us()
     while not window or timeline.host_us() - opened < rule.window_us:
-        window += take_batch(timeline, launches, min(left, batch_size(window, launches)), harness)[0]
+        window += take_batch(timeline, launches, batch_size(window, launches), harness)[0]
     return window
 
 
