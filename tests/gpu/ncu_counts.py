@@ -1,0 +1,145 @@
+"""Compares the emulator's counts with Nsight Compute's, for every rung, and records both.
+
+`python -m tests.gpu.ncu_counts OUT.json` on a machine with a GPU and ncu; exit code 1 if any count differs. The record
+made on an H200 lies in tests/emulator/, where a test without a GPU holds the emulator to it.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import shutil
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from worklog.emulator import Counts, Pointer, launch, load
+from worklog.gemm import Shape
+from worklog.kernels import Program
+from worklog.ladder import LADDER, Rung, rung
+from worklog.nvrtc import compile_cuda, nvrtc_version
+
+ROOT = Path(__file__).parents[2]
+SHAPE, ALPHA, BETA = Shape.of(256), 1.5, 0.5
+# Nsight Compute's name of each count, and ours.
+METRICS = {
+    "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum": "global_load.requests",
+    "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum": "global_store.requests",
+    "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum": "global_load.sectors",
+    "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum": "global_store.sectors",
+    "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum": "shared_load.wavefronts",
+    "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum": "shared_store.wavefronts",
+    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum": "shared_load.conflicts",
+    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum": "shared_store.conflicts",
+    "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum": "thread_fma",
+}
+
+
+def count(counts: Counts, name: str) -> int:
+    """One of the counts by its dotted name."""
+    value: Any = counts
+    for part in name.split("."):
+        value = getattr(value, part)
+    return int(value)
+
+
+def emulated(record: Rung, shape: Shape, alpha: float, beta: float, arch: str) -> dict[str, int]:
+    """The emulator's counts of one launch, by our names."""
+    program = Program.of(record)
+    out = compile_cuda(program.source, program.entry, name=program.name, arch=arch, options=program.options)
+    sizes = (shape.m * shape.k, shape.k * shape.n, shape.m * shape.n)
+    a, b, c = (Pointer(None, 4 * size) for size in sizes)
+    values = [shape.m, shape.n, shape.k, alpha, a, b, beta, c]
+    kernel = load(out.ptx, out.symbol)
+    counts = launch(kernel, record.grid(shape), record.block, values, races=False, values=False).counts
+    return {name: count(counts, name) for name in METRICS.values()}
+
+
+def profiled() -> dict[str, dict[str, int]]:
+    """Nsight Compute's counts of every rung, by our names."""
+    ncu = shutil.which("ncu")
+    if ncu is None:
+        sys.exit("ncu is not on PATH: it comes with the CUDA toolkit (nsight-compute)")
+    command = [ncu, "--clock-control", "none", "--csv", "--print-units", "base", "--print-kernel-base", "function"]
+    command += ["--kernel-name", "regex:^sgemm_", "--metrics", ",".join(METRICS)]
+    command += [sys.executable, "-m", "tests.gpu.ncu_counts", "--launch"]
+    done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"ncu left with {done.returncode}:\n{done.stdout}\n{done.stderr}")
+    return read_csv(done.stdout)
+
+
+def read_csv(text: str) -> dict[str, dict[str, int]]:
+    """Counts by rung out of what `ncu --csv` prints: its own messages, then a table with a row for each metric."""
+    start = text.find('"ID"')
+    if start < 0:
+        sys.exit(f"ncu printed no table:\n{text}")
+    found: dict[str, dict[str, int]] = {}
+    for row in csv.DictReader(io.StringIO(text[start:])):
+        kernel = re.search(r"sgemm_(\w+)", row["Kernel Name"] or "")
+        if kernel and row["Metric Name"] in METRICS:
+            value = float(row["Metric Value"].replace(",", ""))
+            found.setdefault(kernel[1], {})[METRICS[row["Metric Name"]]] = round(value)
+    missing = [r.name for r in LADDER if len(found.get(r.name, {})) != len(METRICS)]
+    if missing:
+        sys.exit(f"ncu has no complete counts of {', '.join(missing)}:\n{text}")
+    return found
+
+
+def launch_all() -> None:
+    """What runs under ncu: each rung once."""
+    from tests.gpu import same_ptx
+
+    device = same_ptx.CudaDevice()
+    for record in LADDER:
+        out = same_ptx.compiled(record, same_ptx.architecture())
+        kernel = same_ptx.load(out, out.cubin)
+        same_ptx.run_on_gpu(device, record, kernel, SHAPE, ALPHA, BETA, same_ptx.matrices(SHAPE, 0))
+
+
+def provenance() -> dict[str, Any]:
+    from tests.gpu import same_ptx
+    from worklog.device import gpu
+
+    version = subprocess.run(["ncu", "--version"], capture_output=True, text=True).stdout
+    return {
+        "device": gpu().name,
+        "arch": same_ptx.architecture(),
+        "driver": gpu().driver,
+        "ncu": version.strip().splitlines()[-1],
+        "nvrtc": ".".join(map(str, nvrtc_version())),
+        "date": datetime.now(UTC).date().isoformat(),
+        "shape": [SHAPE.m, SHAPE.n, SHAPE.k],
+        "alpha": ALPHA,
+        "beta": BETA,
+    }
+
+
+def main(out: Path) -> int:
+    """Profile, emulate, compare, write. Returns 1 if any count differs."""
+    record = provenance()
+    there = profiled()
+    kernels, differing = {}, 0
+    for name, counted in there.items():
+        here = emulated(rung(name), SHAPE, ALPHA, BETA, record["arch"])
+        kernels[name] = {"sha256": Program.of(rung(name)).sha256, "counts": counted}
+        for what, value in counted.items():
+            agrees = "" if here[what] == value else "  <-- differs"
+            differing += bool(agrees)
+            print(f"{name:12} {what:24} {record['device']} {value:>12,}  emulated {here[what]:>12,}{agrees}")
+    out.write_text(json.dumps({**record, "kernels": kernels}, indent=1) + "\n", encoding="utf-8")
+    print(f"{len(kernels) * len(METRICS) - differing} counts agree, {differing} differ; written: {out}")
+    return 1 if differing else 0
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--launch"]:
+        launch_all()
+    elif len(sys.argv) == 2:
+        sys.exit(main(Path(sys.argv[1])))
+    else:
+        sys.exit("usage: python -m tests.gpu.ncu_counts OUT.json")

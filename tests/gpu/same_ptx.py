@@ -1,0 +1,82 @@
+"""One compilation for both machines: what the emulator interprets is the PTX that the GPU's code was assembled from.
+
+CuPy would compile the source once more, and two compilers may contract alpha * acc + beta * c differently; then the
+last bits differ for a reason that is not the emulator's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import cupy
+import numpy as np
+
+from worklog.cuda import CudaDevice
+from worklog.device import gpu
+from worklog.gemm import Shape
+from worklog.kernels import Program, Resources
+from worklog.ladder import Rung
+from worklog.nvrtc import ARCHITECTURES, Compiled, compile_cuda
+
+UNSUPPORTED_PTX = 222  # cuda.h, CUDA_ERROR_UNSUPPORTED_PTX_VERSION: the PTX is newer than the driver
+
+
+def architecture() -> str:
+    """This GPU's, as NVRTC names it."""
+    arch = "sm_{}{}".format(*gpu().compute_capability)
+    assert arch in ARCHITECTURES, f"{gpu().name} is {arch}, which the package does not compile for"
+    return arch
+
+
+def compiled(record: Rung, arch: str) -> Compiled:
+    program = Program.of(record)
+    return compile_cuda(program.source, program.entry, name=program.name, arch=arch, options=program.options)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A kernel of one image, as CudaDevice.launch wants it."""
+
+    function: Any
+    resources: Resources
+
+
+def load(out: Compiled, image: bytes) -> Loaded:
+    """Load a cubin, or PTX that the driver then assembles itself."""
+    module = cupy.cuda.function.Module()
+    module.load(image)
+    return Loaded(module.get_function(out.symbol), Resources(out.registers, out.stack_bytes, out.shared_bytes))
+
+
+def is_too_new(error: cupy.cuda.driver.CUDADriverError) -> bool:
+    return int(error.status) == UNSUPPORTED_PTX
+
+
+def arguments(shape: Shape, alpha: float, beta: float, buffers: Sequence[Any]) -> list[Any]:
+    a, b, c = buffers
+    i32, f32 = np.int32, np.float32
+    return [i32(shape.m), i32(shape.n), i32(shape.k), f32(alpha), a, b, f32(beta), c]
+
+
+def matrices(shape: Shape, seed: int) -> list[np.ndarray]:
+    """A, B and C of U(-1, 1) with full mantissas."""
+    rng = np.random.default_rng([seed, shape.m, shape.n, shape.k])
+    sizes = ((shape.m, shape.k), (shape.k, shape.n), (shape.m, shape.n))
+    return [rng.random(size, dtype=np.float32) * np.float32(2) - np.float32(1) for size in sizes]
+
+
+def run_on_gpu(
+    device: CudaDevice,
+    record: Rung,
+    kernel: Loaded,
+    shape: Shape,
+    alpha: float,
+    beta: float,
+    host: Sequence[np.ndarray],
+) -> np.ndarray:
+    """What the GPU leaves in C."""
+    buffers = [device.upload(matrix) for matrix in host]
+    device.launch(kernel, record.grid(shape), record.block, arguments(shape, alpha, beta, buffers))
+    return device.download(buffers[2]).reshape(shape.m, shape.n)
