@@ -14,7 +14,8 @@ def test_the_grid_has_each_combination_of_the_fixes_once_for_each_rung_and_size(
     places = Counter((task.kernel, task.shape.m) for task in tasks)
     combinations = 2**5 - 2**3  # by a host clock, the queue is no choice
     alone = 3  # order, inputs, baseline
-    assert places == {(name, size): combinations + alone for name in ABLATION_RUNGS for size in GRID_SIZES}
+    together = 1
+    assert places == {(name, size): combinations + alone + together for name in ABLATION_RUNGS for size in GRID_SIZES}
 
 
 def test_the_grid_has_the_honest_reading_and_all_lies_together() -> None:
@@ -23,6 +24,8 @@ def test_the_grid_has_the_honest_reading_and_all_lies_together() -> None:
     assert {"clocks": "ignored", "timer": "host", "l2": "warm", "warmup": "none"} in changed
     assert {"clocks": "ignored", "l2": "warm", "warmup": "none", "queue": False} in changed
     assert {"order": "sequential"} in changed
+    everything = dict(clocks="ignored", timer="host", l2="warm", warmup="none", order="sequential", inputs="zeros")
+    assert {**everything, "baseline": "tf32"} in changed
     assert not any(lies.get("timer") == "host" and "queue" in lies for lies in changed)
 
 

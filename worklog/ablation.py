@@ -12,10 +12,16 @@ from dataclasses import dataclass
 from worklog.errors import NothingToDraw
 from worklog.gemm import Shape, tflops
 from worklog.gremlins import BF16_DATASHEET_TFLOPS, GREMLINS, Gremlin
+from worklog.plans import HOW_ONE_MEASURES
 from worklog.runs import Measurement, Run
 from worklog.statistics import summarise
 
 PRECISION = 0.005  # two readings of the same thing may differ by this much: it is what sampling stops at
+
+TOGETHER = {
+    frozenset(g.setting for g in GREMLINS if g.article): ("article", "the article's four together"),
+    frozenset(HOW_ONE_MEASURES): ("all", "all that touch the time"),
+}
 
 
 @dataclass(frozen=True)
@@ -68,15 +74,11 @@ def effects(run: Run, kernel: str) -> list[Effect]:
             elif lie is not None:
                 found += [_first_launch(run, honest, lie, gremlin)] if gremlin.setting == "warmup" else []
                 found.append(_measured(honest, lie, gremlin))
-        four = frozenset(g.setting for g in GREMLINS if g.article)
-        for settings, together in lying.items():
-            if len(settings) > 1:
-                kind = (
-                    ("article", "the article's four together")
-                    if settings == four
-                    else ("all", "all that touch the time")
-                )
-                found.append(_effect(honest, together, *kind, None, "…", "TFLOP/s"))
+        found += [
+            _effect(honest, lying[settings], *kind, None, "…", "TFLOP/s")
+            for settings, kind in TOGETHER.items()
+            if settings in lying
+        ]
     if not found:
         raise NothingToDraw(f"the run has no ablation of {kernel}: make one with `worklog ablate {kernel}`")
     return found

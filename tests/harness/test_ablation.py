@@ -11,7 +11,7 @@ from worklog.ablation import effects, percent, text
 from worklog.errors import NothingToDraw
 from worklog.gemm import Shape, tflops
 from worklog.gremlins import BF16_DATASHEET_TFLOPS, GREMLINS
-from worklog.plans import ablation_tasks
+from worklog.plans import HOW_ONE_MEASURES, ablation_tasks
 from worklog.runs import Measurement, Run
 
 SIZE = Shape.of(1024)
@@ -84,7 +84,13 @@ def test_a_cold_start_is_also_told_as_the_first_launch_believed() -> None:
 def test_lies_let_loose_together_are_named_for_what_they_are() -> None:
     four = {g.setting: g.lies[0] for g in GREMLINS if g.article}
     assert effect_of("article", measurement(10.0, four)).factor == approx(6.0)
-    assert effect_of("all", measurement(5.0, four | {"queue": False})).factor == approx(12.0)
+    every = {g.setting: g.lies[0] for g in GREMLINS if g.setting in HOW_ONE_MEASURES}
+    assert effect_of("all", measurement(5.0, every)).factor == approx(12.0)
+
+
+def test_a_combination_without_a_name_is_no_row() -> None:
+    some = measurement(5.0, {"l2": "warm", "queue": False})
+    assert {e.setting for e in effects(run(some), "warptiled")} == {"offset", "statistic", "roof"}  # the computed ones
 
 
 def test_an_effect_within_the_noise_is_none() -> None:
