@@ -150,6 +150,24 @@ def test_a_killed_process_has_its_clocks_given_back() -> None:
     assert eventually(AS_FOUND)
 
 
+def test_the_guard_outlives_what_is_sent_to_the_process_and_to_itself() -> None:
+    process = child("time.sleep(600)")
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text(encoding="utf-8").split()
+    (guard,) = map(int, children)
+    assert os.getsid(guard) != os.getsid(process.pid)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        os.kill(guard, number)
+    process.kill()
+    process.communicate()
+    assert eventually(AS_FOUND)
+
+
+def test_a_gpu_without_supported_clocks_is_watched() -> None:
+    fake_nvml.write(memories=[])
+    with pytest.raises(ClocksNotLocked, match="no supported clocks"), lock():
+        pass
+
+
 def test_ctrl_c_gives_them_back() -> None:
     interrupted = child("time.sleep(600)")
     os.killpg(interrupted.pid, signal.SIGINT)

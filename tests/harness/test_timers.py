@@ -12,7 +12,7 @@ from pytest import approx
 from tests.harness.virtual import VirtualGpu
 from worklog.errors import BadSetting, LaunchFailed
 from worklog.harness import Harness, Reading, time_pair
-from worklog.harness.cupti_timer import kernel_tracer, load_cupti, span
+from worklog.harness.cupti_timer import load_cupti, span, the_tracer
 from worklog.harness.graph_timer import as_graphs
 from worklog.harness.l2 import Rotating, input_sets
 from worklog.statistics import median
@@ -167,9 +167,10 @@ class FakeCupti:
         pass
 
     def __init__(self, refuses: bool = False) -> None:
-        self.refuses, self.enabled, self.pending = refuses, False, []
+        self.refuses, self.enabled, self.pending, self.registered = refuses, False, [], 0
 
     def activity_register_callbacks(self, requested: Any, completed: Any) -> None:
+        self.registered += 1
         self.completed = completed
         size, most = requested()
         assert size > 0
@@ -194,11 +195,19 @@ class FakeCupti:
 def test_a_launch_of_two_kernels_lasts_from_the_first_start_to_the_last_end() -> None:
     cupti = FakeCupti()
     cupti.pending.append((0, 999_000))  # the flush before it, which must not count
-    with kernel_tracer(cupti, lambda: None) as traced:
+    with the_tracer(cupti).tracing(lambda: None) as traced:
         assert cupti.enabled
         assert traced(cupti.kernel((5_000, 9_000), (10_000, 17_500))) == 12.5
         assert traced(cupti.kernel((20_000, 21_000))) == 1.0
     assert not cupti.enabled
+
+
+def test_callbacks_are_registered_once_however_often_it_traces() -> None:
+    cupti = FakeCupti()
+    for _ in range(3):
+        with the_tracer(cupti).tracing(lambda: None) as traced:
+            assert traced(cupti.kernel((1_000, 2_000))) == 1.0
+    assert cupti.registered == 1
 
 
 def test_the_tracer_is_switched_off_after_a_failure() -> None:
@@ -207,13 +216,14 @@ def test_the_tracer_is_switched_off_after_a_failure() -> None:
     def bad() -> None:
         raise LaunchFailed("no")
 
-    with pytest.raises(LaunchFailed), kernel_tracer(cupti, lambda: None) as traced:
+    with pytest.raises(LaunchFailed), the_tracer(cupti).tracing(lambda: None) as traced:
         traced(bad)
     assert not cupti.enabled
 
 
 def test_a_second_tracer_in_the_process_is_told() -> None:
-    with pytest.raises(BadSetting, match="MULTIPLE_SUBSCRIBERS"), kernel_tracer(FakeCupti(refuses=True), lambda: None):
+    tracer = the_tracer(FakeCupti(refuses=True))
+    with pytest.raises(BadSetting, match="MULTIPLE_SUBSCRIBERS"), tracer.tracing(lambda: None):
         pass
 
 

@@ -126,6 +126,8 @@ def _leave_another_lock_alone(nvml: Any, handle: Any) -> None:
 def _choose(nvml: Any, handle: Any, sm_mhz: int | None, memory_mhz: int | None) -> tuple[int, int]:
     """Memory and SM clock from the supported lists."""
     memories = nvml.nvmlDeviceGetSupportedMemoryClocks(handle)
+    if not memories:
+        raise ClocksNotLocked("clocks: this GPU states no supported clocks to lock to; they are watched instead")
     memory = _supported("memory", memories, memory_mhz or max(memories), memory_mhz)
     clocks = nvml.nvmlDeviceGetSupportedGraphicsClocks(handle, memory)
     wanted = max((clock for clock in clocks if clock <= SUSTAINABLE * max(clocks)), default=min(clocks))

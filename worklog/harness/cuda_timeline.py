@@ -15,7 +15,7 @@ import numpy as np
 from worklog.cuda import CUDA_ERRORS, CudaDevice
 from worklog.device import ClockWatch, gpu
 from worklog.errors import LaunchFailed, OutOfMemory
-from worklog.harness.cupti_timer import kernel_tracer, load_cupti
+from worklog.harness.cupti_timer import load_cupti, the_tracer
 from worklog.harness.timeline import Launch
 
 HOLD_LIMIT_NS = 20_000_000_000
@@ -165,7 +165,7 @@ class CudaTimeline:
 
     def tracer(self) -> AbstractContextManager[Callable[[Launch], float]]:
         """By CUPTI."""
-        return kernel_tracer(load_cupti(), self.synchronize)
+        return the_tracer(load_cupti()).tracing(self.synchronize)
 
     def remarks(self) -> list[str]:
         """Whether persisting lines could be reset."""

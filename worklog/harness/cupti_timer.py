@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 from worklog.errors import BadSetting, LaunchFailed
@@ -29,37 +30,56 @@ def load_cupti() -> Any:
     return cupti
 
 
-@contextmanager
-def kernel_tracer(cupti: Any, synchronize: Callable[[], None]) -> Iterator[Callable[[Launch], float]]:
-    """Trace kernels while the context is open; it yields a function from a launch to microseconds.
-
-    A launch may enqueue several kernels: its time is from the first start to the last end. Raises BadSetting where
-    CUPTI refuses to trace (another tracer in the process, no permission).
+class KernelTracer:
+    """Notes start and end, in nanoseconds, of every kernel while it traces. CUPTI takes one pair of callbacks a
+    process, so make one of these (the_tracer).
     """
-    records: list[tuple[int, int]] = []
 
-    def completed(activities: list[Any]) -> None:
-        records.extend((activity.start, activity.end) for activity in activities)
+    def __init__(self, cupti: Any) -> None:
+        self._cupti = cupti
+        self._records: list[tuple[int, int]] = []
+        with self._refusals():
+            cupti.activity_register_callbacks(lambda: (BUFFER_BYTES, 0), self._completed)
 
-    def span_us(launch: Launch) -> float:
+    @contextmanager
+    def tracing(self, synchronize: Callable[[], None]) -> Iterator[Callable[[Launch], float]]:
+        """Trace while the context is open; it yields a function from a launch to microseconds.
+
+        A launch may enqueue several kernels: its time is from the first start to the last end. Raises BadSetting where
+        CUPTI refuses to trace (another tracer in the process, no permission).
+        """
+        kind = self._cupti.ActivityKind.CONCURRENT_KERNEL
+        with self._refusals():
+            self._cupti.activity_enable(kind)
+        try:
+            yield lambda launch: self._span_us(launch, synchronize)
+        finally:
+            self._cupti.activity_disable(kind)
+
+    def _span_us(self, launch: Launch, synchronize: Callable[[], None]) -> float:
         synchronize()
-        cupti.activity_flush_all(FORCED)
-        records.clear()
+        self._cupti.activity_flush_all(FORCED)
+        self._records.clear()
         launch()
         synchronize()
-        cupti.activity_flush_all(FORCED)
-        return span(records)
+        self._cupti.activity_flush_all(FORCED)
+        return span(self._records)
 
-    kind = cupti.ActivityKind.CONCURRENT_KERNEL
-    try:
-        cupti.activity_register_callbacks(lambda: (BUFFER_BYTES, 0), completed)
-        cupti.activity_enable(kind)
-    except cupti.cuptiError as error:
-        raise BadSetting(f"timer = cupti: CUPTI refuses to trace ({error}): take timer = events") from error
-    try:
-        yield span_us
-    finally:
-        cupti.activity_disable(kind)
+    def _completed(self, activities: list[Any]) -> None:
+        self._records.extend((activity.start, activity.end) for activity in activities)
+
+    @contextmanager
+    def _refusals(self) -> Iterator[None]:
+        try:
+            yield
+        except self._cupti.cuptiError as error:
+            raise BadSetting(f"timer = cupti: CUPTI refuses to trace ({error}): take timer = events") from error
+
+
+@cache
+def the_tracer(cupti: Any) -> KernelTracer:
+    """The process's one tracer."""
+    return KernelTracer(cupti)
 
 
 def span(records: list[tuple[int, int]]) -> float:
