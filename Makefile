@@ -16,7 +16,7 @@ DEV_STAMP := $(VENV)/.installed-dev
 usable = $(shell test -x $(PY) && test "$$(cat $(1) 2>/dev/null)" = "$(CURDIR)" && echo yes)
 AGAIN := $(if $(and $(wildcard $(USER_STAMP)),$(if $(call usable,$(USER_STAMP)),,no)),again)
 
-.PHONY: help article test lab check notebooks clean again
+.PHONY: help article test lab check notebooks ptx clean again
 
 help: ## print this list
 	@sed -n 's/^\([a-z]*\):[^#]*## /make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -38,6 +38,9 @@ check: $(DEV_STAMP) ## check style, formatting, types and which room imports whi
 
 notebooks: $(DEV_STAMP) ## run every notebook on the recording and store its outputs
 	WORKLOG_SOURCE=recorded $(PY) -m tests.notebooks
+
+ptx: $(DEV_STAMP) ## compile the PTX that the package ships, after a kernel has changed
+	$(PY) -m tests.shipped
 
 clean: ## remove .venv, caches and build output; figures/ stays
 	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

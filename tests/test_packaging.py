@@ -82,6 +82,11 @@ def test_the_wheel_holds_every_file_of_the_package(built: Built) -> None:
     assert there <= contents(built.wheel)
 
 
+def test_the_wheel_holds_the_ptx_of_every_kernel(built: Built) -> None:
+    shipped = {name.partition("worklog/ptx/")[2] for name in contents(built.wheel)}
+    assert {"index.json", *(f"{Path(name).stem.partition('_')[2]}.ptx" for name in KERNELS)} <= shipped
+
+
 def test_the_wheel_holds_the_recording_and_the_charts_style(built: Built) -> None:
     names = contents(built.wheel)
     assert any(re.fullmatch(r"worklog/recordings/.+\.json", name) for name in names)
@@ -172,5 +177,6 @@ def test_make_alone_names_every_target() -> None:
         "test",
         "check",
         "notebooks",
+        "ptx",
         "clean",
     ]

@@ -1,8 +1,8 @@
 """The emulated machine behind the interface that the gate knows (worklog.kernels.Device), so that its checks run
 without a GPU.
 
-Kernels are compiled with NVRTC for a named architecture and run at once; what the emulator finds wrong is raised
-where a GPU would report a fault, at the next synchronisation.
+Kernels are compiled with NVRTC for a named architecture (or come with the package) and run at once; what the emulator
+finds wrong is raised where a GPU would report a fault, at the next synchronisation.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from worklog.emulator.errors import BadLaunch, TooLarge
 from worklog.emulator.findings import Finding
 from worklog.emulator.launch import Pointer, Result, launch, load
 from worklog.emulator.ptx import Kernel
+from worklog.emulator.shipped import build, label
 from worklog.errors import LaunchFailed
-from worklog.kernels import Program, Resources
-from worklog.nvrtc import compile_cuda
+from worklog.kernels import Block, Program, Resources
 
 
 class EmulatedFault(LaunchFailed):
@@ -67,16 +67,19 @@ class EmulatedDevice:
         self.races, self.count, self.exact = races, count, exact
         self.last: Result | None = None
         self.warnings: list[Finding] = []
+        self._shipped = ""
         self._faults: list[tuple[EmulatedKernel, Finding]] = []
 
     @property
     def label(self) -> str:
-        """Where results come from, for everything shown."""
-        return f"emulated · {self.arch} PTX"
+        """Where results come from, for everything shown; says so if any kernel is the package's PTX."""
+        return label(self.arch, self._shipped)
 
     def compile(self, program: Program) -> EmulatedKernel:
-        """Compile for the architecture. Raises CompileFailed, NvrtcMissing."""
-        out = compile_cuda(program.source, program.entry, name=program.name, arch=self.arch, options=program.options)
+        """Compile for the architecture, or take shipped PTX. Raises CompileFailed, NvrtcMissing."""
+        built = build(program, self.arch)
+        self._shipped = self._shipped or built.shipped
+        out = built.compiled
         resources = Resources(out.registers, out.stack_bytes, out.shared_bytes)
         return EmulatedKernel(program, load(out.ptx, out.symbol), resources)
 
@@ -109,7 +112,7 @@ class EmulatedDevice:
             raise BadLaunch(f"elements {start} ... {start + size} are no view of a buffer of {buffer.size}")
         return EmulatedBuffer(buffer.data[start : start + size], (buffer.skew + 4 * start) % 256)
 
-    def launch(self, kernel: Any, grid: tuple[int, int], block: int, arguments: Sequence[Any]) -> None:
+    def launch(self, kernel: Any, grid: tuple[int, int], block: Block, arguments: Sequence[Any]) -> None:
         """Run to the end. Raises LaunchFailed for what no GPU would start; mistakes are raised by `synchronize`."""
         values = [
             Pointer(value.data, value.data.nbytes, skew=value.skew) if isinstance(value, EmulatedBuffer) else value

@@ -30,6 +30,7 @@ __global__ void differ(int n, const unsigned* a, const unsigned* b, int launch, 
   if (i < n && a[i] != b[i]) found[launch] = 1.0f;  // every thread that writes, writes the same
 }
 """
+PROGRAM = Program("differ.cu", SOURCE, "differ")
 
 
 class Repeater:
@@ -37,7 +38,7 @@ class Repeater:
 
     def __init__(self, device: Device) -> None:
         self.device = device
-        self._kernel = device.compile(Program("differ.cu", SOURCE, "differ"))
+        self._kernel = device.compile(PROGRAM)
 
     def ask(self, subject: Subject, arena: Arena, question: ExactQuestion) -> Stage:
         """Launch and compare. Raises LaunchFailed."""

@@ -1,0 +1,74 @@
+"""The PTX in the package is that of the kernels, and stands in for NVRTC where there is none."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from tests import shipped as make
+from worklog.emulator import EmulatedDevice, shipped
+from worklog.errors import WorklogError
+from worklog.gate import Exam
+from worklog.gate.exact import ragged_shapes
+from worklog.kernels import Program, RungSubject
+from worklog.ladder import LADDER, rung
+from worklog.nvrtc import NvrtcMissing
+
+AGAIN = "compile it again: make ptx"
+
+
+@pytest.fixture
+def no_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: object, **__: object) -> None:
+        raise NvrtcMissing("cannot compile CUDA source: no module; install it with: pip install nvidia-cuda-nvrtc")
+
+    monkeypatch.setattr(shipped, "compile_cuda", missing)
+
+
+def test_it_belongs_to_the_sources_in_kernels() -> None:
+    index = json.loads((shipped.FOLDER / shipped.INDEX).read_text(encoding="utf-8"))
+    there = {name: entry["sha256"] for name, entry in index["programs"].items()}
+    assert there == {name: program.sha256 for name, program in make.programs().items()}, AGAIN
+    assert {path.stem for path in shipped.FOLDER.glob("*.ptx")} == set(there), AGAIN
+
+
+def test_it_is_what_the_compiler_makes_of_them() -> None:
+    index = json.loads((shipped.FOLDER / shipped.INDEX).read_text(encoding="utf-8"))
+    if index["nvrtc"] != make.version():
+        pytest.skip(f"compiled with NVRTC {index['nvrtc']}; this is {make.version()}, whose PTX may differ")
+    assert index == make.index(), AGAIN
+    for name, program in make.programs().items():
+        kept = (shipped.FOLDER / f"{name}.ptx").read_text(encoding="utf-8")
+        assert kept == make.plain(make.compiled(program).ptx), AGAIN
+
+
+@pytest.mark.parametrize("name", [r.name for r in LADDER])
+def test_a_rung_passes_the_gate_without_a_compiler(no_nvrtc: None, name: str) -> None:
+    device = EmulatedDevice()
+    subject = RungSubject(rung(name), device)
+    verdict = Exam(device, ragged_shapes(rung(name).domain)[0], seed=5).examine(subject)
+    assert verdict.accepted, verdict.reason
+    assert device.label.startswith("emulated · sm_90 PTX from the package (NVRTC 1")
+    assert subject.kernel.resources.registers > 16
+
+
+def test_with_a_compiler_nothing_shipped_is_used() -> None:
+    device = EmulatedDevice()
+    device.compile(Program.of(rung("naive")))
+    assert device.label == "emulated · sm_90 PTX"
+
+
+def test_other_source_still_needs_the_compiler(no_nvrtc: None) -> None:
+    program = Program.of(rung("naive"))
+    with pytest.raises(NvrtcMissing, match=r"pip install nvidia-cuda-nvrtc .*01_naive\.cu for sm_90 is not among them"):
+        shipped.build(replace(program, source=program.source + "\n"))
+    with pytest.raises(NvrtcMissing, match="for sm_80 is not among them"):
+        shipped.build(program, "sm_80")
+
+
+def test_a_file_that_is_gone(no_nvrtc: None, monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
+    monkeypatch.setattr(shipped, "FOLDER", tmp_path)
+    with pytest.raises(WorklogError, match="install gemm-worklog again"):
+        shipped.build(Program.of(rung("naive")))

@@ -1,0 +1,87 @@
+"""PTX for the emulator: NVRTC's where it is installed, and where it is not, what the package ships of its own kernels.
+
+NVIDIA ships no NVRTC for macOS. The ladder never changes there, so its PTX, compiled once, comes in worklog/ptx/; it
+belongs to one source text, and other source still needs the compiler.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from worklog.errors import WorklogError
+from worklog.kernels import Program
+from worklog.nvrtc import Compiled, NvrtcMissing, compile_cuda
+
+FOLDER = Path(__file__).parents[1] / "ptx"
+INDEX = "index.json"
+ARCH = "sm_90"
+SPENT = ("registers", "stack_bytes", "spill_store_bytes", "spill_load_bytes", "shared_bytes")
+
+
+@dataclass(frozen=True)
+class Built:
+    """A compiled program. shipped: version of the NVRTC that made the package's PTX, empty if it was compiled here;
+    then there is no cubin and no log.
+    """
+
+    compiled: Compiled
+    shipped: str = ""
+
+    @property
+    def label(self) -> str:
+        """Where results of it come from."""
+        return label(self.compiled.arch, self.shipped)
+
+
+def label(arch: str, shipped: str) -> str:
+    """For everything shown; shipped as in Built."""
+    origin = f" from the package (NVRTC {shipped})" if shipped else ""
+    return f"emulated · {arch} PTX{origin}"
+
+
+def build(program: Program, arch: str = ARCH) -> Built:
+    """Compile, or take the shipped PTX of this very source where there is no NVRTC.
+
+    Raises CompileFailed, UnknownArchitecture, and NvrtcMissing for what is not shipped.
+    """
+    try:
+        return Built(compile_cuda(program.source, program.entry, name=program.name, arch=arch, options=program.options))
+    except NvrtcMissing as missing:
+        built = shipped(program, arch)
+        if built is None:
+            raise NvrtcMissing(
+                f"{missing} (without it only the ladder's own kernels run, from the {ARCH} PTX in the package; "
+                f"{program.name} for {arch} is not among them)"
+            ) from missing
+        return built
+
+
+def shipped(program: Program, arch: str = ARCH) -> Built | None:
+    """The package's PTX of this source, entry and options, or None. Raises WorklogError if a file is missing."""
+    index = _index()
+    for name, entry in index["programs"].items():
+        if entry["sha256"] == program.sha256 and arch == index["arch"]:
+            ptx = _read(FOLDER / f"{name}.ptx")
+            spent = {what: int(entry[what]) for what in SPENT}
+            out = Compiled(
+                program.name, program.source, program.entry, entry["symbol"], arch, ptx, b"", log="", **spent
+            )
+            return Built(out, index["nvrtc"])
+    return None
+
+
+@lru_cache(maxsize=1)
+def _index() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(_read(FOLDER / INDEX))
+    return found
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise WorklogError(f"the shipped PTX is missing: {error}; install gemm-worklog again") from error
