@@ -181,6 +181,33 @@ def calibrate(as_json: bool) -> None:
 
 
 @main.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--grid", required=True, metavar="X,Y", help="Blocks, from M, N and K: '(N + 31) // 32, (M + 31) // 32'.")
+@click.option("--block", required=True, metavar="X[,Y]", help="Threads of a block: 256, or 32,8.")
+@click.option("--entry", help="The kernel, with template arguments if it has any (default: the only one in the file).")
+@click.option("--domain", default="any", show_default=True, help="Shapes that it takes: 'M % 64 == 0, K % 8 == 0'.")
+@click.option("--class", "claimed", default="fp32", show_default=True, help="Precision that it must have at least.")
+@click.option("--size", metavar="N", help="The benchmark shape (default: 1024, or a small one without a GPU).")
+@click.option(
+    "--on", type=click.Choice(["gpu", "emulated"]), help="Where to run it (default: the GPU if there is one)."
+)
+@json_option
+def check(file: Path, size: str | None, on: str | None, as_json: bool, **words: str) -> None:
+    """Put a kernel of your own to the gate: one of the ladder's signature, in a .cu file. Leaves 1 if it is refused."""
+    from worklog.check import UserKernel, report
+    from worklog.check import check as put_to_the_gate
+
+    kernel = UserKernel.read(file, **words)
+    checked = put_to_the_gate(kernel, None if size is None else Shape.of(size), on=on)
+    if as_json:
+        _print_json(checked.as_dict())
+    else:
+        click.echo(report(checked))
+    if not checked.verdict.accepted:
+        sys.exit(1)
+
+
+@main.command()
 @json_option
 def settings(as_json: bool) -> None:
     """List the harness settings: the gremlin each one fixes, its honest value and its lies."""

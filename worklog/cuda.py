@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from worklog.device import require_gpu
 from worklog.errors import LaunchFailed, OutOfMemory
 from worklog.gemm import Shape
-from worklog.kernels import Program, Resources, compile_error
+from worklog.kernels import Block, Program, Resources, compile_error
 from worklog.ladder import Domain
 
 # cublas_api.h, cublasMath_t: CUBLAS_DEFAULT_MATH and CUBLAS_TF32_TENSOR_OP_MATH; CuPy names only the first.
@@ -84,10 +84,10 @@ class CudaDevice:
         """Part of a buffer, without a copy."""
         return buffer[start : start + size]
 
-    def launch(self, kernel: Any, grid: tuple[int, int], block: int, arguments: Sequence[Any]) -> None:
+    def launch(self, kernel: Any, grid: tuple[int, int], block: Block, arguments: Sequence[Any]) -> None:
         """Enqueue one launch."""
         with self.errors("launching a kernel"), self.stream:
-            kernel.function(grid, (block,), tuple(arguments))
+            kernel.function(grid, (block,) if isinstance(block, int) else block, tuple(arguments))
 
     def synchronize(self) -> None:
         """Wait for the stream; an asynchronous fault surfaces here."""

@@ -22,6 +22,7 @@ from worklog.gemm import Shape
 from worklog.ladder import Domain, Rung
 
 COMPILE_OPTIONS = ("-std=c++17",)
+Block = int | tuple[int, int]  # threads of a block: along x, or along x and y
 
 
 def kernels_dir() -> Path:
@@ -109,7 +110,7 @@ class Device(Protocol):
     def view(self, buffer: Buffer, start: int, size: int) -> Buffer:
         """Elements start ... start + size of the buffer, without a copy. start must be a multiple of 4 (16 bytes)."""
 
-    def launch(self, kernel: Kernel, grid: tuple[int, int], block: int, arguments: Sequence[Any]) -> None:
+    def launch(self, kernel: Kernel, grid: tuple[int, int], block: Block, arguments: Sequence[Any]) -> None:
         """Enqueue one launch. Arguments: NumPy scalars and buffers, in the signature's order. Raises LaunchFailed."""
 
     def synchronize(self) -> None:

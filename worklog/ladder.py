@@ -7,6 +7,7 @@ from __future__ import annotations
 import ast
 import math
 import operator
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -41,7 +42,7 @@ def evaluate(expression: str, names: Mapping[str, int]) -> int:
 
     try:
         return value(ast.parse(expression, mode="eval").body)
-    except (SyntaxError, ZeroDivisionError) as error:
+    except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError) as error:
         raise BadSetting(f"cannot read {expression!r}: {error}") from error
 
 
@@ -64,6 +65,20 @@ class Domain:
                 for have, step in zip((shape.m, shape.n, shape.k), (self.m, self.n, self.k), strict=True)
             )
         )
+
+    @classmethod
+    def of(cls, rules: str) -> Domain:
+        """Read "M % 128 == 0, K % 8 == 0", or "any" for every shape. Raises BadSetting."""
+        steps = {"M": 1, "N": 1, "K": 1}
+        for rule in re.split(r",|\band\b", rules):
+            match = re.fullmatch(r"\s*([MNK])\s*%\s*([1-9][0-9]{0,8})\s*==\s*0\s*", rule)
+            if match is not None:
+                steps[match[1]] = math.lcm(steps[match[1]], int(match[2]))
+            elif rules.strip() not in ("any", "any M, N, K"):
+                raise BadSetting(
+                    f"cannot read the domain {rules!r}: give rules such as 'M % 64 == 0, K % 8 == 0', or any"
+                )
+        return cls(steps["M"], steps["N"], steps["K"])
 
     def __str__(self) -> str:
         rules = [f"{name} % {step} == 0" for name, step in (("M", self.m), ("N", self.n), ("K", self.k)) if step > 1]

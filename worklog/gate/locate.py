@@ -18,6 +18,7 @@ from worklog.gemm import Float32, Float64
 
 MOST_TILES = 32  # a side
 SAMPLES = 64
+UNWRITTEN = "These elements were never written: they hold what was there before."
 Factors = tuple[Float64 | Float32, Float32]
 
 
@@ -27,7 +28,8 @@ def locate(c: Float32, expected: Float32, sentinel: np.float32, factors: Factors
     """
     mask = c != expected
     rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
-    guess = _value_guess(c, expected, mask, sentinel, factors) or _place_guess(rows, columns, mask)
+    value, place = _value_guess(c, expected, mask, sentinel, factors), _place_guess(rows, columns, mask)
+    guess = f"{value} {place}".strip() if value in ("", UNWRITTEN) else value
     m, n = c.shape
     tile = _tile(m), _tile(n)
     return Where(
@@ -79,7 +81,7 @@ def _value_guess(
     if (got == sentinel).all():
         if mask.all():
             return "C was never written: it holds what was there before."
-        return "These elements were never written: they hold what was there before."
+        return UNWRITTEN
     if not np.isfinite(got).all():
         return "NaN or infinity: an input was read out of bounds (NaN lies around A and B)."
     ratio = np.unique(got[expected[mask] != 0].astype(np.float64) / expected[mask][expected[mask] != 0])
