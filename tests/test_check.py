@@ -1,0 +1,181 @@
+"""`worklog check`: a kernel that somebody brings gets the ladder's gate, and every slip in how to launch it a line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from worklog import check as check_module
+from worklog.check import UserKernel, check
+from worklog.cli import main
+from worklog.errors import BadSetting
+from worklog.gemm import Shape
+from worklog.ladder import Domain
+
+SIGNATURE = "int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C"
+PLAIN = f"""\
+__global__ void mine({SIGNATURE}) {{
+  const int row = blockIdx.y * blockDim.y + threadIdx.y, col = blockIdx.x * blockDim.x + threadIdx.x;
+  if (row >= M || col >= N) return;
+  float acc = 0.0f;
+  for (int k = 0; k < K; ++k) acc += A[row * K + k] * B[k * N + col];
+  C[row * N + col] = beta == 0.0f ? alpha * acc : alpha * acc + beta * C[row * N + col];
+}}
+"""
+LAUNCH = ("--grid", "(N + 15) // 16, (M + 7) // 8", "--block", "16,8")
+
+
+@pytest.fixture(autouse=True)
+def laptop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A machine without a GPU, whatever machine this is."""
+    monkeypatch.setattr(check_module, "gpu_reason", lambda: "this test has no GPU")
+    monkeypatch.chdir(tmp_path)
+
+
+def worklog(source: str, *words: str) -> Result:
+    Path("mine.cu").write_text(source, encoding="utf-8")
+    result = CliRunner().invoke(main, ["check", "mine.cu", *words])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+def test_a_right_kernel_is_accepted_and_says_where_it_ran() -> None:
+    result = worklog(PLAIN, *LAUNCH)
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert lines[0] == "mine.cu: mine at 130x190x70 · emulated · sm_90 PTX"
+    assert [line[0] for line in lines[1:5]] == ["✓"] * 4
+    assert lines[-1] == "accepted as fp32"
+    assert "registers" in lines[-2]
+
+
+def test_a_wrong_kernel_is_refused_with_a_map_and_leaves_1() -> None:
+    result = worklog(PLAIN.replace("col >= N", "col >= N - 1"), *LAUNCH)
+    assert result.exit_code == 1
+    assert "✗ exact on ragged shapes: " in result.stdout
+    assert "Only the last column: a bound is off by one." in result.stdout
+    assert "    .......................o\n" in result.stdout
+    assert result.stdout.endswith("refused\n")
+
+
+def test_for_machines() -> None:
+    result = worklog(PLAIN.replace("k < K", "k < K - 1"), *LAUNCH, "--json", "--size", "64x48x40")
+    assert result.exit_code == 1
+    document = json.loads(result.stdout)
+    assert document["accepted"] is False and document["kernel"] == "mine" and document["shape"] == [64, 48, 40]
+    assert document["label"].startswith("emulated") and document["registers"] > 0
+    assert "The terms from k = 69 to the end are missing" in document["stages"][0]["where"]["guess"]
+
+
+def test_a_kernel_of_whole_tiles_is_asked_inside_its_domain() -> None:
+    """Outside, this one would write past C."""
+    tiles = PLAIN.replace("if (row >= M || col >= N) return;", "")
+    launch = ("--grid", "N // 16, M // 8", "--block", "16,8")
+    result = worklog(tiles, *launch, "--domain", "M % 8 == 0, N % 16 == 0")
+    assert result.exit_code == 0, result.output
+    outside = worklog(tiles, *launch, "--domain", "M % 8 == 0, N % 16 == 0", "--size", "100")
+    assert outside.exit_code == 2
+    assert outside.stderr == (
+        "worklog: size 100 is outside the domain that was stated (M % 8 == 0, N % 16 == 0): pad to 104x112x100\n"
+    )
+    assert worklog(tiles, *launch, "--domain", "M % 4 == 0, N % 16 == 0").exit_code != 0
+
+
+def test_templates_and_several_kernels_need_an_entry() -> None:
+    two = PLAIN + PLAIN.replace("mine", "other")
+    result = worklog(two, *LAUNCH)
+    assert result.exit_code == 2
+    assert result.stderr == "worklog: mine.cu has 2 kernels (mine, other): name one with --entry\n"
+    assert worklog(two, *LAUNCH, "--entry", "other").exit_code == 0
+    template = "template <int UNUSED>\n" + PLAIN
+    assert worklog(template, *LAUNCH, "--entry", "mine<3>").exit_code == 0
+    assert "template needs its arguments" in worklog(template, *LAUNCH).stderr
+
+
+def test_a_class_must_be_held() -> None:
+    short = PLAIN.replace("A[row * K + k] *", "__uint_as_float(__float_as_uint(A[row * K + k]) & 0xffffe000u) *")
+    assert worklog(short, *LAUNCH).exit_code == 1
+    result = worklog(short, *LAUNCH, "--class", "tf32")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.endswith("accepted as tf32\n")
+
+
+@pytest.mark.parametrize(
+    ("source", "words", "complaint"),
+    [
+        (PLAIN, ("--grid", "N", "--block", "16"), ""),
+        ("int x;", LAUNCH, "mine.cu has no __global__ function: name one with --entry"),
+        (PLAIN.replace("float beta, ", ""), LAUNCH, "mine.cu:6: identifier"),
+        (PLAIN.replace("int K,", "long long K,"), LAUNCH, "mine.cu: mine takes 8 parameters of 32, 32, 64, 32"),
+        (PLAIN, ("--grid", "N / 16", "--block", "16"), "cannot read 'N / 16'"),
+        (PLAIN, ("--grid", "BN // 16", "--block", "16"), "cannot read 'BN'"),
+        (PLAIN, ("--grid", "1, 1, 1", "--block", "16"), "cannot read the grid '1, 1, 1'"),
+        (PLAIN, ("--grid", "N // 64", "--block", "16"), "the grid N // 64, 1 has 0 x 1 blocks at 1x7x2: round up"),
+        (PLAIN, ("--grid", "N", "--block", "x"), "cannot read 'x'"),
+        (PLAIN, ("--grid", "N", "--block", "0"), "cannot read the block '0'"),
+        (PLAIN, ("--grid", "N", "--block", "1,2,3"), "cannot read the block '1,2,3'"),
+        (PLAIN, (*LAUNCH, "--domain", "M > 3"), "cannot read the domain 'M > 3'"),
+        (PLAIN, (*LAUNCH, "--domain", "M % 0 == 0"), "cannot read the domain"),
+        (PLAIN, (*LAUNCH, "--class", "fp99"), "there is no class 'fp99': choose from fp32, fp32-emulated"),
+        (PLAIN, (*LAUNCH, "--size", "0"), "size M = 0 is not a positive integer"),
+        (PLAIN, (*LAUNCH, "--entry", "yours"), "mine.cu: there is no kernel yours; its kernels are mine"),
+    ],
+)
+def test_a_slip_is_one_line(source: str, words: tuple[str, ...], complaint: str) -> None:
+    result = worklog(source, *words)
+    if not complaint:  # a launch that is legal and wrong is a refusal
+        assert result.exit_code == 1
+        return
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"worklog: {complaint}"), result.stderr
+
+
+def test_a_missing_file() -> None:
+    result = CliRunner().invoke(main, ["check", "none.cu", *LAUNCH])
+    assert (result.exit_code, result.stderr) == (2, "worklog: cannot read none.cu: No such file or directory\n")
+
+
+def test_a_launch_that_no_gpu_takes_is_a_refusal() -> None:
+    result = worklog(PLAIN, "--grid", "N, M", "--block", "64,64")
+    assert result.exit_code == 1
+    assert "✗ launch: " in result.stdout
+
+
+def test_a_race_is_a_refusal_with_its_line() -> None:
+    racy = PLAIN.replace("  float acc", "  __shared__ float s[1];\n  s[0] = threadIdx.x;\n  float acc").replace(
+        "alpha * acc :", "alpha * acc + 0.0f * s[0] :"
+    )
+    result = worklog(racy, *LAUNCH)
+    assert result.exit_code == 1
+    assert "✗ launch: mine.cu:" in result.stdout and "race" in result.stdout
+
+
+def test_from_python() -> None:
+    path = Path("mine.cu")
+    path.write_text(PLAIN)
+    kernel = UserKernel.read(path, grid="(N + 15) // 16, (M + 7) // 8", block="16,8")
+    assert check(kernel, Shape(40, 24, 8)).verdict.accepted
+
+
+@pytest.mark.parametrize(
+    ("rules", "domain"),
+    [
+        ("any", Domain()),
+        ("any M, N, K", Domain()),
+        ("M % 64 == 0", Domain(m=64)),
+        ("K%8==0 and N % 4 == 0", Domain(n=4, k=8)),
+        ("M % 4 == 0, M % 6 == 0", Domain(m=12)),
+    ],
+)
+def test_domains_are_read(rules: str, domain: Domain) -> None:
+    assert Domain.of(rules) == domain
+    assert Domain.of(str(domain)) == domain
+
+
+@pytest.mark.parametrize("rules", ["", "M", "M % 64", "X % 2 == 0", "M % 64 == 1", "M % -2 == 0", "M % 2 == 0,", "all"])
+def test_what_is_no_domain(rules: str) -> None:
+    with pytest.raises(BadSetting, match="cannot read the domain"):
+        Domain.of(rules)
