@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from worklog.device import gpu, require_gpu
 from worklog.errors import BadSetting
 from worklog.harness import Harness, Reading, time_pair
 from worklog.harness.clock_lock import clocks_as_asked
+from worklog.harness.crosscheck import cross_check
 from worklog.harness.l2 import Rotating, input_sets
 from worklog.harness.timeline import Launch
 from worklog.statistics import paired_ratio, summarise
@@ -38,7 +39,8 @@ class Timing:
 
     ratio: the time of `against` over this one's, pair by pair: above 1, this one is faster. tflops, gbs: where the
     caller stated the work. samples: as read, the offset included, with their SM clocks; counts marks those that count.
-    label: what must stand beside the number.
+    label: what must stand beside the number. witnesses: what a graph, the tracer and the wall clock said of one call
+    with a warm L2, where it was cross-checked; absent: why one said nothing.
     """
 
     name: str
@@ -57,6 +59,8 @@ class Timing:
     converged: bool = False
     degradations: tuple[str, ...] = ()
     samples: dict[str, list[Any]] = field(default_factory=dict, repr=False)
+    witnesses: dict[str, float] = field(default_factory=dict)
+    absent: dict[str, str] = field(default_factory=dict)
 
     @property
     def cycles(self) -> float | None:
@@ -79,6 +83,7 @@ def time(
     flops: float | None = None,
     moved_bytes: float | None = None,
     grad_to_none: Sequence[Any] = (),
+    cross_checked: bool = False,
     name: str | None = None,
 ) -> Timing:
     """Time `fn(*args)` on this GPU, alone or interleaved with `against(*args)`.
@@ -86,7 +91,8 @@ def time(
     The call must enqueue its work on the current stream (CuPy's and PyTorch's are set) and not wait for it; one that
     waits needs Harness().but(queue=False). With l2="rotate", arrays among `args` are copied as often as it takes.
     flops, moved_bytes: the work of one call, for its rates. grad_to_none: tensors whose gradient is dropped before each
-    call. Raises NoGpu without a GPU, BadSetting for what cannot be timed so, LaunchFailed where the GPU fails; what
+    call. cross_checked: whether the wall clock, a graph and the tracer are asked too; where one disagrees, the result
+    says so. Raises NoGpu without a GPU, BadSetting for what cannot be timed so, LaunchFailed where the GPU fails; what
     `fn` raises comes through.
     """
     harness = harness or Harness()
@@ -103,10 +109,22 @@ def time(
         subject = _launch(fn, sets, grad_to_none, streams)
         other = None if against is None else _launch(against, sets[ahead:] + sets[:ahead], grad_to_none, streams)
         reading = time_pair(timeline, subject, other, harness)
+        witnesses = (
+            cross_check(timeline, subject, calibration.offset_us, calibration.launch_us) if cross_checked else None
+        )
     title = str(name or getattr(fn, "__name__", type(fn).__name__))
-    degradations = [*notes, *calibration.remarks]
-    offset = calibration.offset_us
-    return conclude(title, reading, harness, offset, _label(clocks), degradations, flops=flops, moved_bytes=moved_bytes)
+    degradations = [*notes, *calibration.remarks, *(witnesses.disagreements if witnesses else ())]
+    told = conclude(
+        title,
+        reading,
+        harness,
+        calibration.offset_us,
+        _label(clocks),
+        degradations,
+        flops=flops,
+        moved_bytes=moved_bytes,
+    )
+    return replace(told, witnesses=witnesses.others, absent=witnesses.absent) if witnesses else told
 
 
 def conclude(

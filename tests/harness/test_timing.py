@@ -34,7 +34,8 @@ class Array:
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> VirtualGpu:
     virtual = VirtualGpu(warm_speedup=1.4, noise=1e-4)
-    calibration = SimpleNamespace(offset_us=virtual.offset_us, remarks=["ruler: as the calibration says"])
+    remarks = ["ruler: as the calibration says"]
+    calibration = SimpleNamespace(offset_us=virtual.offset_us, launch_us=virtual.enqueue_us, remarks=remarks)
     monkeypatch.setattr(timing, "_ruler", lambda: (virtual, calibration))
     monkeypatch.setattr(timing, "_streams", lambda timeline: [])
     monkeypatch.setattr(timing, "require_gpu", lambda: None)
@@ -114,6 +115,21 @@ def test_gradients_are_dropped_before_each_call(gpu: VirtualGpu) -> None:
 
     worklog.time(step, grad_to_none=[weight])
     assert set(seen) == {None}
+
+
+def test_other_witnesses_are_heard_when_asked_for(gpu: VirtualGpu) -> None:
+    launch = gpu.kernel(50.0)
+
+    def works_elsewhere_too() -> None:
+        launch()
+        gpu.host_now += 300.0
+
+    assert worklog.time(launch).witnesses == {}
+    agreed = worklog.time(launch, cross_checked=True)
+    assert set(agreed.witnesses) == {"graph", "cupti", "wall clock"}
+    assert not any("cross-check" in said for said in agreed.degradations)
+    doubted = worklog.time(works_elsewhere_too, cross_checked=True)
+    assert any("cross-check: the wall clock says 304" in said for said in doubted.degradations)
 
 
 def test_a_callable_that_waits_is_told_what_to_set(gpu: VirtualGpu) -> None:

@@ -5,8 +5,8 @@ measures a subject against the baseline on a `Timeline`, which is a CUDA stream 
 """
 
 from worklog.gremlins import GREMLINS, Gremlin
-from worklog.harness.sampling import Reading, time_pair
+from worklog.harness.sampling import Reading, Sample, time_pair
 from worklog.harness.settings import Harness
 from worklog.harness.timeline import Timeline
 
-__all__ = ["GREMLINS", "Gremlin", "Harness", "Reading", "Timeline", "time_pair"]
+__all__ = ["GREMLINS", "Gremlin", "Harness", "Reading", "Sample", "Timeline", "time_pair"]

@@ -30,6 +30,8 @@ from worklog.harness.rules import (
 from worklog.harness.settings import Harness
 from worklog.harness.timeline import Launch, Timeline
 
+__all__ = ["Reading", "Sample", "time_pair"]
+
 WARMUP_LIMIT_US = 3_000_000.0
 CLOCK_TOLERANCE = 0.01
 MOST_REJECTED = 0.5  # of all samples: beyond this share the clock is not an outlier but the weather
