@@ -57,3 +57,36 @@ def summarise(samples: Sequence[float], statistic: str) -> Estimate:
 def paired_ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Estimate:
     """Median of the sample-by-sample ratio: what drifts, drifts in both, and cancels."""
     return median(np.divide(numerators, denominators).tolist())
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How samples lie, in their unit: extremes, quartiles and the 5 % and 95 % points, nothing dropped."""
+
+    low: float
+    p5: float
+    q1: float
+    median: float
+    q3: float
+    p95: float
+    high: float
+
+    @property
+    def iqr(self) -> float:
+        """Between the quartiles."""
+        return self.q3 - self.q1
+
+
+def spread(samples: Sequence[float]) -> Spread:
+    """Extremes and quantiles, interpolated between samples. Raises BadSetting for what is no number."""
+    median(samples)
+    return Spread(*np.quantile(samples, (0, 0.05, 0.25, 0.5, 0.75, 0.95, 1)).tolist())
+
+
+def over_shapes(values: Sequence[float]) -> tuple[float, float]:
+    """Arithmetic mean, as Tensara reports rates over its test cases, and geometric mean, which no single large shape
+    decides. Raises BadSetting for no values, or for one that is not above 0.
+    """
+    if not len(values) or not all(0 < value < np.inf for value in values):
+        raise BadSetting(f"cannot average {list(values)} over shapes: each must be a number above 0")
+    return float(np.mean(values)), float(np.exp(np.mean(np.log(values))))

@@ -22,7 +22,7 @@ from worklog.harness.clock_lock import clocks_as_asked
 from worklog.harness.crosscheck import cross_check
 from worklog.harness.l2 import Rotating, input_sets
 from worklog.harness.timeline import Launch
-from worklog.statistics import paired_ratio, summarise
+from worklog.statistics import Spread, paired_ratio, spread, summarise
 
 if TYPE_CHECKING:
     from worklog.harness.calibration import Calibration
@@ -61,6 +61,11 @@ class Timing:
     samples: dict[str, list[Any]] = field(default_factory=dict, repr=False)
     witnesses: dict[str, float] = field(default_factory=dict)
     absent: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def spread(self) -> Spread:
+        """How the samples that count lie, microseconds, as read."""
+        return spread([us for us, counts in zip(self.samples["us"], self.samples["counts"], strict=True) if counts])
 
     @property
     def cycles(self) -> float | None:

@@ -10,7 +10,7 @@ from pytest import approx
 
 from worklog.errors import BadSetting
 from worklog.gremlins import GREMLINS
-from worklog.statistics import median, paired_ratio, summarise
+from worklog.statistics import median, over_shapes, paired_ratio, spread, summarise
 
 TIMES = st.lists(st.floats(min_value=0.5, max_value=1e6), min_size=1, max_size=200)
 STATISTICS = next(gremlin.values for gremlin in GREMLINS if gremlin.setting == "statistic")
@@ -95,3 +95,41 @@ def test_what_is_no_number_is_refused_and_counted(bad: list[float]) -> None:
 
 def test_a_time_of_zero_is_never_known_precisely() -> None:
     assert median([0.0] * 50).relative_half_width == float("inf")
+
+
+@given(TIMES)
+def test_a_spread_is_in_order_and_drops_nothing(samples: list[float]) -> None:
+    found = spread(samples)
+    points = [found.low, found.p5, found.q1, found.median, found.q3, found.p95, found.high]
+    assert points == approx(sorted(points))
+    assert (found.low, found.high) == (min(samples), max(samples))
+    assert found.median == approx(median(samples).value)
+    assert found.iqr >= 0
+
+
+def test_quartiles_of_samples_counted_by_hand() -> None:
+    found = spread([1.0, 2.0, 3.0, 4.0, 5.0])
+    assert (found.q1, found.q3, found.iqr) == (2.0, 4.0, 2.0)
+
+
+def test_a_spread_of_nothing_or_of_what_is_no_number_is_refused() -> None:
+    for bad in ([], [1.0, float("nan")]):
+        with pytest.raises(BadSetting):
+            spread(bad)
+
+
+def test_one_large_shape_decides_the_mean_and_not_the_geometric_mean() -> None:
+    assert over_shapes([1.0, 1.0, 1.0, 1000.0]) == approx((250.75, 1000**0.25))
+    assert over_shapes([50.0]) == approx((50.0, 50.0))
+
+
+@given(TIMES)
+def test_the_geometric_mean_never_exceeds_the_mean(values: list[float]) -> None:
+    mean, geometric = over_shapes(values)
+    assert geometric <= mean * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("bad", [[], [0.0], [1.0, -1.0], [float("nan")], [float("inf")]])
+def test_rates_that_are_none_have_no_average(bad: list[float]) -> None:
+    with pytest.raises(BadSetting, match="above 0"):
+        over_shapes(bad)

@@ -59,6 +59,7 @@ def test_a_callable_is_read_as_it_is_alone(gpu: VirtualGpu) -> None:
     assert told.cycles == approx(50.0 * 2000, rel=1e-3)
     assert told.ratio is None
     assert told.converged
+    assert told.spread.median - 3.45 == approx(told.us)
 
 
 def test_two_callables_are_compared_in_turn(gpu: VirtualGpu) -> None:
