@@ -92,6 +92,11 @@ def test_a_warm_up_by_count_launches_so_often_and_says_what_it_does_not_check(
     assert any(f"warm-up: {word}, which does not look" in said for said in reading.degradations)
 
 
+def test_a_warm_up_that_takes_too_long_is_cut_short_and_said() -> None:
+    told = tell(VirtualGpu(), Harness().but(warmup="count:1000", budget_s=1.0), us=100_000.0)
+    assert any("warm-up: count:1000 not done after 3." in said for said in told.reading.degradations)
+
+
 def test_a_warm_up_by_time_lasts_so_long() -> None:
     def host_us(word: str) -> float:
         tell(gpu := VirtualGpu(), Harness().but(warmup=word))

@@ -124,6 +124,11 @@ def test_a_flush_and_a_graph_contradict_each_other() -> None:
         Harness().but(timer="graph")
 
 
+def test_a_cold_start_and_a_graph_contradict_each_other() -> None:
+    with pytest.raises(BadSetting, match="launched before"):
+        Harness().but(timer="graph", l2="warm", warmup="none")
+
+
 def test_a_launcher_that_synchronises_cannot_be_recorded() -> None:
     gpu = VirtualGpu()
     kernel = gpu.kernel(50.0)

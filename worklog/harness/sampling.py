@@ -145,7 +145,8 @@ def _warm_up(
         if rule.enough(Warmth(windows, reading.warmup_launches, spent)):
             break
         if spent > WARMUP_LIMIT_US:
-            reading.degradations.append(f"warm-up: not steady after {spent / 1e6:.1f} s")
+            how = "not steady" if rule.checks_steadiness else f"{harness.warmup} not done"
+            reading.degradations.append(f"warm-up: {how} after {spent / 1e6:.1f} s")
             return
     if not rule.checks_steadiness:
         for one in series:

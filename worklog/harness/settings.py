@@ -49,6 +49,10 @@ class Harness:
                 )
         if self.timer == "graph":
             require_no_flush(self.l2)
+            if self.warmup == "none":
+                raise BadSetting(
+                    "timer = graph and warmup = none contradict: what is recorded has been launched before"
+                )
         if self.warmup != "none":
             warm_up_rule(self.warmup, size=1024)
         stopping_rule(self.stopping, self.precision, self.least_samples, size=1024)
