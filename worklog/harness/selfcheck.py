@@ -20,7 +20,7 @@ from worklog.harness.timeline import Launch, Timeline
 from worklog.statistics import Estimate, median, paired_ratio
 
 KNOWN_US = (1, 2, 5, 10, 30, 100, 300, 1000)
-SAMPLES = 96  # one reading is spread over 1.3 µs by when the flush before it ends: their median is good to 0.05 µs
+SAMPLES = 256  # one reading is spread over 1.3 µs by when the flush before it ends: their median is good to 0.03 µs
 AA_FLOPS = 3e9  # about 50 µs on an H200
 AA_PAIRS = 128
 LAUNCHES, LAUNCH_ROUNDS = 64, 9
