@@ -23,7 +23,7 @@ SCALARS = [(1.0, 0.0), (1.5, -0.75)]
 
 def shapes(record: Rung) -> list[Shape]:
     """A square, and one whose sides all differ: ragged where the rung takes that."""
-    return [Shape.of(256), Shape(384, 512, 144) if record.whole_tiles else Shape(333, 190, 77)]
+    return [Shape.of(256), Shape(384, 512, 160) if record.whole_tiles else Shape(333, 190, 77)]
 
 
 @pytest.fixture(scope="module")
