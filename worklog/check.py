@@ -146,11 +146,12 @@ def report(checked: Checked) -> str:
     return "\n".join(lines)
 
 
-def check(kernel: UserKernel, shape: Shape | None = None, *, on: str | None = None) -> Checked:
+def check(kernel: UserKernel, shape: Shape | None = None, *, on: str | None = None, seed: int | None = None) -> Checked:
     """Put a kernel to every stage of the gate.
 
     shape: the benchmark shape (default: 1024 padded to the domain on a GPU, a small one on the emulator). on: "gpu" or
-    "emulated"; None takes the GPU where there is one. Raises NoGpu, CompileFailed, OutsideDomain, BadSetting.
+    "emulated"; None takes the GPU where there is one. seed: for the questions (default: drawn now). Raises NoGpu,
+    CompileFailed, OutsideDomain, BadSetting.
     """
     live = on == "gpu" if on is not None else gpu_reason() is None
     if live:
@@ -165,7 +166,7 @@ def check(kernel: UserKernel, shape: Shape | None = None, *, on: str | None = No
         raise OutsideDomain(f"size {shape} is outside the domain that was stated ({kernel.domain}): pad to {padded}")
     device, label = _device(live)
     subject = UserSubject(kernel, device)
-    verdict = Exam(device, shape, secrets.randbits(63)).examine(subject, kernel.claimed)
+    verdict = Exam(device, shape, secrets.randbits(63) if seed is None else seed).examine(subject, kernel.claimed)
     return Checked(verdict, shape, label, replace(compiled, cubin=b""))
 
 

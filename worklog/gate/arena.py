@@ -51,6 +51,12 @@ class Result:
         return "it changed its inputs" if self.inputs_changed else None
 
 
+def between_guards(host: Float32, guard: float) -> Float32:
+    """The matrix's elements in a row, with GUARD times the value on both sides."""
+    band = np.full(GUARD, guard, np.float32)
+    return np.concatenate([band, host.ravel(), band])
+
+
 class Memory:
     """Makes guarded matrices on a device, and draws sentinels."""
 
@@ -60,8 +66,7 @@ class Memory:
 
     def guarded(self, host: Float32, guard: float) -> Banded:
         """A copy of the matrix on the device, with the value `guard` on both sides."""
-        band = np.full(GUARD, guard, np.float32)
-        whole = self.device.upload(np.concatenate([band, host.ravel(), band]))
+        whole = self.device.upload(between_guards(host, guard))
         return Banded(whole, self.device.view(whole, GUARD, host.size))
 
     def sentinel(self) -> np.float32:
@@ -112,6 +117,13 @@ class Arena:
         self.memory.device.overwrite(self._a.inner, a)
         self.memory.device.overwrite(self._b.inner, b)
         self._loaded = a, b
+
+    def restore(self) -> None:
+        """Write the timed inputs and the guards around them anew: who wrote outside C may have hit them."""
+        for banded, host in zip((self._a, self._b), self.timed, strict=True):
+            self.memory.device.overwrite(banded.whole, between_guards(host, np.nan))
+        self._loaded = self.timed
+        self.poison()
 
     def poison(self) -> None:
         """Fill both C, guards included, with a sentinel drawn anew."""
