@@ -10,7 +10,17 @@ import pytest
 
 from tests.gate.numpy_device import Function, NumpyDevice, NumpySubject, Problem
 from tests.gate.right import RIGHT, epilogue, sequential, summed
-from tests.gate.wrong import BENCHMARK, LAUNCH, PRECISION, RAGGED, REPEAT, TIMED, WRONG, tf32_rounded
+from tests.gate.wrong import (
+    BENCHMARK,
+    LAUNCH,
+    PRECISION,
+    RAGGED,
+    REPEAT,
+    TIMED,
+    WRONG,
+    clobbers_a_on_real_data,
+    tf32_rounded,
+)
 from worklog.errors import LaunchFailed
 from worklog.gate import Exam, Verdict
 from worklog.gemm import Shape
@@ -206,7 +216,7 @@ def test_an_output_of_somebody_elses_is_judged_as_it_is() -> None:
 
 def test_the_inputs_that_are_timed_are_those_that_were_judged() -> None:
     examined = Exam(DEVICE, SHAPE, 7)
-    for function in (sequential, tf32_rounded):
+    for function in (sequential, tf32_rounded, clobbers_a_on_real_data):
         examined.examine(NumpySubject(DEVICE, function))
         a, b, _ = (DEVICE.download(buffer) for buffer in examined.buffers)
         assert np.array_equal(a, examined.a.ravel()) and np.array_equal(b, examined.b.ravel())
