@@ -207,6 +207,29 @@ def check(file: Path, size: str | None, on: str | None, as_json: bool, **words: 
         sys.exit(1)
 
 
+@main.command(name="inspect")
+@click.argument("what", metavar="RUNG|FILE.cu")
+@click.option("--entry", help="The kernel in the file, with template arguments if it has any (default: the only one).")
+@click.option("--grid", metavar="X,Y", help="Blocks of a file's kernel: '(N + 31) // 32, (M + 31) // 32'.")
+@click.option("--block", metavar="X[,Y]", help="Threads of a block of a file's kernel: 256, or 32,8.")
+@click.option("--domain", default="any", show_default=True, help="Shapes that a file's kernel takes: 'M % 64 == 0'.")
+@click.option("--arch", default="sm_90", show_default=True, help="What to compile for: sm_80,sm_90, or all.")
+@click.option(
+    "--size", metavar="N", help="The shape to count at (default: 4096; 128 for a file, which is run in full)."
+)
+@json_option
+def inspect_(what: str, arch: str, size: str | None, as_json: bool, **words: Any) -> None:
+    """Say what a kernel costs, without a GPU and never as a time: registers, occupancy, memory traffic line by line."""
+    from worklog.annotated import report
+    from worklog.inspection import architectures, inspect
+
+    found = inspect(what, shape=None if size is None else Shape.of(size), archs=architectures(arch), **words)
+    if as_json:
+        _print_json(found.as_dict())
+    else:
+        click.echo(report(found))
+
+
 @main.command()
 @json_option
 def settings(as_json: bool) -> None:

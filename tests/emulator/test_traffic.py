@@ -201,6 +201,7 @@ def test_a_prediction_is_the_full_runs_count(name: str, shape: tuple[int, int, i
         _, _, full = gemm(record, kernel, shape, alpha=1.5, beta=beta)
         predicted = predict(kernel, record, Shape(*shape), alpha=1.5, beta=beta)
         assert predicted.counts == full.counts
+        assert predicted.lines == full.lines
         assert "predicted" in predicted.label
 
 

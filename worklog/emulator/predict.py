@@ -8,11 +8,11 @@ tests.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from worklog.emulator.counts import Counts
+from worklog.emulator.counts import Counts, total
 from worklog.emulator.errors import BadLaunch, NotPredictable
 from worklog.emulator.flow import analyse
 from worklog.emulator.launch import Pointer, launch
@@ -28,11 +28,18 @@ SHORTEST = 2 * STRETCH
 
 @dataclass(frozen=True)
 class Prediction:
-    """counts: of the whole launch. blocks: how many of it were run; label: where the numbers come from."""
+    """lines: counts of the whole launch by source line. blocks: how many of it were run; label: where the numbers come
+    from.
+    """
 
-    counts: Counts
+    lines: Mapping[int, Counts]
     blocks: int
     label: str
+
+    @property
+    def counts(self) -> Counts:
+        """All lines together."""
+        return total(self.lines)
 
 
 def predict(
@@ -62,11 +69,11 @@ def predict(
         for (x, count_x), (y, count_y) in product(_representatives(grid[0]), _representatives(grid[1]))
     }
     short, turns = _shortened(shape.k)
-    counts = _of_blocks(kernel, rung, Shape(shape.m, shape.n, short), grid, weights, alpha, beta)
+    lines = _of_blocks(kernel, rung, Shape(shape.m, shape.n, short), grid, weights, alpha, beta)
     if turns:
         longer = _of_blocks(kernel, rung, Shape(shape.m, shape.n, short + STRETCH), grid, weights, alpha, beta)
-        counts = longer.combined(turns, counts, 1 - turns)
-    return Prediction(counts, len(weights), f"emulated · {kernel.arch} PTX · predicted from {len(weights)} blocks")
+        lines = _combined(longer, turns, lines, 1 - turns)
+    return Prediction(lines, len(weights), f"emulated · {kernel.arch} PTX · predicted from {len(weights)} blocks")
 
 
 def _representatives(blocks: int) -> Sequence[tuple[int, int]]:
@@ -84,18 +91,25 @@ def _shortened(k: int) -> tuple[int, int]:
 
 def _of_blocks(
     kernel: Kernel, rung: Rung, shape: Shape, grid: tuple[int, int], weights: dict[int, int], alpha: float, beta: float
-) -> Counts:
+) -> Mapping[int, Counts]:
     m, n, k = shape.m, shape.n, shape.k
     pointers = [Pointer(None, 4 * size) for size in (m * k, k * n, m * n)]
     arguments = [m, n, k, alpha, pointers[0], pointers[1], beta, pointers[2]]
     if len(kernel.params) != len(arguments):
         raise BadLaunch(f"{kernel.name} has not the ladder's signature (M, N, K, alpha, A, B, beta, C)")
-    out = Counts()
+    out: Mapping[int, Counts] = {}
     # Blocks of equal weight run together: their counts need not be told apart.
     for weight in sorted(set(weights.values())):
         blocks = [number for number, own in weights.items() if own == weight]
         result = launch(kernel, grid, rung.block, arguments, races=False, values=False, only_blocks=blocks)
         if result.findings:
             raise BadLaunch(f"{kernel.name} at {shape}: {result.findings[0]}")
-        out = out.combined(1, result.counts, weight)
+        out = _combined(out, 1, result.lines, weight)
     return out
+
+
+def _combined(some: Mapping[int, Counts], factor: int, others: Mapping[int, Counts], other: int) -> dict[int, Counts]:
+    """factor * some + other * others, line by line."""
+    nothing = Counts()
+    lines = sorted(some.keys() | others.keys())
+    return {line: some.get(line, nothing).combined(factor, others.get(line, nothing), other) for line in lines}

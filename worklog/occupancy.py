@@ -1,0 +1,101 @@
+"""How many blocks of a kernel an SM holds at once, from what the compiler says and the architecture's limits.
+
+The arithmetic is that of NVIDIA's occupancy calculator (cuda_occupancy.h of CUDA 13.0), and a test compares it with
+that header's answers. It is a bound on what can be resident, not a prediction of speed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from worklog.errors import WorklogError
+
+WARP = 32
+REGISTERS = 65536  # of an SM, since compute capability 5.0; also the most that a block may have
+REGISTER_UNIT = 256  # registers are given to a warp in portions of this many
+PARTITIONS = 4  # of an SM; each has a quarter of the registers
+MAX_THREADS = 1024  # of a block
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of one SM. warps, blocks: resident at once. shared: bytes. block_shared: the most that one block may ask for.
+    reserved: bytes that the system takes of every block's share; unit: shared memory is given in portions of it.
+    """
+
+    warps: int
+    blocks: int
+    shared: int
+    block_shared: int
+    reserved: int = 1024
+    unit: int = 128
+
+
+KIB = 1024
+# CUDA C++ Programming Guide, "Technical Specifications per Compute Capability" (warps, blocks, shared memory), and
+# cuda_occupancy.h (blocks, units, the reserved KiB).
+LIMITS = {
+    "sm_75": Limits(32, 16, 64 * KIB, 64 * KIB, reserved=0, unit=256),
+    "sm_80": Limits(64, 32, 164 * KIB, 163 * KIB),
+    "sm_86": Limits(48, 16, 100 * KIB, 99 * KIB),
+    "sm_89": Limits(48, 24, 100 * KIB, 99 * KIB),
+    "sm_90": Limits(64, 32, 228 * KIB, 227 * KIB),
+    "sm_100": Limits(64, 32, 228 * KIB, 227 * KIB),
+    "sm_120": Limits(48, 24, 100 * KIB, 99 * KIB),
+}
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """blocks and warps: resident on one SM. share: of the warps that it could hold. limited_by: "warps", "blocks",
+    "registers" or "shared memory", or several.
+    """
+
+    blocks: int
+    warps: int
+    share: float
+    limited_by: tuple[str, ...]
+
+
+def occupancy(arch: str, threads: int, registers: int, shared_bytes: int) -> Occupancy:
+    """Of blocks of `threads` with so many registers a thread and so much shared memory a block, static and dynamic.
+
+    Zero blocks: no such block can be launched. Raises WorklogError for an architecture without known limits or a block
+    without threads.
+    """
+    if arch not in LIMITS:
+        raise WorklogError(f"the limits of {arch} are not known here: choose from {', '.join(LIMITS)}")
+    if threads < 1:
+        raise WorklogError(f"a block of {threads} threads: give at least one")
+    limits = LIMITS[arch]
+    warps = -(-threads // WARP)
+    bounds = {
+        "warps": limits.warps // warps if threads <= MAX_THREADS else 0,
+        "blocks": limits.blocks,
+        "registers": _by_registers(warps, registers),
+        "shared memory": _by_shared(limits, shared_bytes),
+    }
+    blocks = min(bounds.values())
+    limited_by = tuple(name for name, bound in bounds.items() if bound == blocks)
+    return Occupancy(blocks, blocks * warps, blocks * warps / limits.warps, limited_by)
+
+
+def _by_registers(warps: int, registers: int) -> int:
+    """The launch is checked as if every partition took its share of warps; then each partition takes whole warps."""
+    if not registers:
+        return REGISTERS
+    a_warp = _up(registers * WARP, REGISTER_UNIT)
+    if a_warp * _up(warps, PARTITIONS) > REGISTERS:
+        return 0
+    return REGISTERS // PARTITIONS // a_warp * PARTITIONS // warps
+
+
+def _by_shared(limits: Limits, shared_bytes: int) -> int:
+    if shared_bytes > limits.block_shared:
+        return 0
+    taken = _up(shared_bytes + limits.reserved, limits.unit)
+    return limits.shared // taken if taken else limits.blocks
+
+
+def _up(value: int, unit: int) -> int:
+    return -(-value // unit) * unit

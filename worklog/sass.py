@@ -1,0 +1,86 @@
+"""What the assembler made of a kernel's main loop, by NVIDIA's disassembler: how many FFMA for how many loads, and how
+wide. PTX does not show this: only ptxas decides which scalar loads become one of 16 bytes.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import subprocess
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+from worklog.errors import WorklogError
+
+HOW_TO_GET = "nvdisasm is not here: pip install 'gemm-worklog[sass]' (or the CUDA toolkit) shows the main loop's SASS"
+MEMORY = ("LDS", "LDG", "STS", "STG", "LDGSTS", "LDL", "STL")
+
+_LABEL = re.compile(r"^(\.L_x_\w+):")
+_INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(?:@(!?\w+)\s+)?([A-Z][\w.]*)([^;]*);?")
+
+
+def disassembler() -> Path | None:
+    """nvdisasm of the wheel nvidia-cuda-nvdisasm, else the one on PATH."""
+    nvidia = importlib.util.find_spec("nvidia")
+    for folder in (nvidia.submodule_search_locations or []) if nvidia else []:
+        for found in sorted(Path(folder).glob("*/bin/nvdisasm*")):
+            return found
+    on_path = shutil.which("nvdisasm")
+    return Path(on_path) if on_path else None
+
+
+def disassemble(cubin: bytes, tool: Path) -> str:
+    """The cubin's code as nvdisasm prints it. Raises WorklogError where that fails."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "kernel.cubin"
+        file.write_bytes(cubin)
+        done = subprocess.run([tool, "-c", file], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode:
+        raise WorklogError(f"{tool} left with {done.returncode}: {done.stderr.strip() or 'no message'}")
+    return done.stdout
+
+
+def main_loop(text: str, symbol: str) -> dict[str, int]:
+    """Instructions of the loop with the most FFMA, by name, memory accesses by width too, most frequent first.
+
+    Empty where the kernel has no loop with an FFMA. Instructions that are never executed (@!PT) do not count.
+    """
+    code, labels = _parse(text, symbol)
+    best: list[str] = []
+    for index, (name, operands) in enumerate(code):
+        target = re.search(r"\.L_x_\w+", operands) if name.startswith("BRA") else None
+        start = labels.get(target.group(), index + 1) if target else index + 1
+        if start <= index:
+            body = [name for name, _ in code[start : index + 1]]
+            best = max(best, body, key=lambda names: (_multiply_adds(names), -len(names)))
+    return dict(Counter(map(_short, best)).most_common()) if _multiply_adds(best) else {}
+
+
+def _parse(text: str, symbol: str) -> tuple[list[tuple[str, str]], dict[str, int]]:
+    """One kernel's instructions in order, and where its labels stand among them."""
+    start = text.find(f"\n.text.{symbol}:")
+    code: list[tuple[str, str]] = []
+    labels: dict[str, int] = {}
+    for line in text[start + 1 :].splitlines()[1:] if start >= 0 else []:
+        if line.startswith(("\t.section", ".text.", "//---")):
+            break
+        label, instruction = _LABEL.match(line), _INSTRUCTION.match(line)
+        if label:
+            labels[label[1]] = len(code)
+        elif instruction and instruction[2] != "!PT":
+            code.append((instruction[3], instruction[4]))
+    return code, labels
+
+
+def _multiply_adds(names: list[str]) -> int:
+    return sum(name.startswith("FFMA") for name in names)
+
+
+def _short(name: str) -> str:
+    """FFMA, IADD3, LDS.128: the operation, and how many bits a thread moves."""
+    operation, *rest = name.split(".")
+    if operation not in MEMORY:
+        return operation
+    return f"{operation}.{next((part for part in rest if part in ('64', '128')), '32')}"
