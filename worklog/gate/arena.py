@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from worklog.gate.dirt import Dirt
 from worklog.gemm import Float32, Shape
 from worklog.kernels import Buffer, Device, Subject
 
@@ -58,11 +59,12 @@ def between_guards(host: Float32, guard: float) -> Float32:
 
 
 class Memory:
-    """Makes guarded matrices on a device, and draws sentinels."""
+    """Makes guarded matrices on a device, draws sentinels, fouls what a launch might inherit."""
 
     def __init__(self, device: Device, rng: np.random.Generator) -> None:
         self.device = device
         self.rng = rng
+        self.dirt = Dirt(device)
 
     def guarded(self, host: Float32, guard: float) -> Banded:
         """A copy of the matrix on the device, with the value `guard` on both sides."""
@@ -134,6 +136,7 @@ class Arena:
     def launch(self, subject: Subject) -> None:
         """Poison, one launch of C = A B, and wait for it. Raises LaunchFailed."""
         self.poison()
+        self.memory.dirt.spread()
         subject.enqueue(self.shape, 1.0, *self.buffers[:2], 0.0, self.buffers[2])
         self.memory.device.synchronize()
 

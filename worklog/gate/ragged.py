@@ -108,6 +108,7 @@ def _launch(subject: Subject, memory: Memory, problem: _Problem, inputs: Inputs,
     shape, sentinel = problem.shape, memory.sentinel()
     host = np.full((shape.m, shape.n), sentinel, np.float32) if before is None else before
     c = memory.guarded(host, float(sentinel))
+    memory.dirt.spread()
     subject.enqueue(shape, problem.alpha, inputs[0][0].inner, inputs[1][0].inner, problem.beta, c.inner)
     memory.device.synchronize()
     return memory.result(c, shape.m, shape.n, sentinel, inputs)
