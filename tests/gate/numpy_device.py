@@ -84,16 +84,18 @@ def differ(n: Any, a: NumpyBuffer, b: NumpyBuffer, launch: Any, found: NumpyBuff
 class NumpyDevice:
     """functions: what `compile` finds, by entry, beside the gate's own kernel."""
 
-    source = "emulated"
-
-    def __init__(self, functions: dict[str, Function] | None = None) -> None:
+    def __init__(self, functions: dict[str, Function] | None = None, source: str = "emulated") -> None:
         self.functions = functions or {}
+        self.source = source
         self.launches = 0
+        self.inherited = np.zeros(64, np.float32)  # what a launch finds in shared memory
         self._queue: list[Callable[[], object]] = []
 
     def compile(self, program: Program) -> NumpyKernel:
         if program.entry == "differ":
             return NumpyKernel(differ, gemm=False)
+        if program.entry == "foul":
+            return NumpyKernel(lambda: self.inherited.fill(np.nan), gemm=False)
         if program.entry not in self.functions:
             raise CompileFailed(f"{program.name}: there is no kernel {program.entry}")
         return NumpyKernel(self.functions[program.entry])

@@ -169,6 +169,19 @@ def test_work_that_comes_later_is_no_work() -> None:
     assert "never written" in str(verdict.reason)
 
 
+@pytest.mark.parametrize(("source", "accepted"), [("live", False), ("emulated", True)])
+def test_what_a_launch_inherits_is_no_zero(source: str, accepted: bool) -> None:
+    """Shared memory outlives a kernel: on a live device the gate fills it first."""
+    device = NumpyDevice(source=source)
+
+    def tail_not_zeroed(p: Problem) -> None:
+        epilogue(p, summed(p.a, p.b) + device.inherited[0])
+
+    verdict = Exam(device, Shape(40, 24, 16), 0).examine(NumpySubject(device, tail_not_zeroed))
+    assert verdict.accepted is accepted
+    assert Exam(device, Shape(40, 24, 16), 0).examine(NumpySubject(device, sequential)).accepted
+
+
 def test_errors_of_the_package_do_not_hide_in_a_verdict() -> None:
     def buggy(p: Problem) -> None:
         raise ZeroDivisionError
