@@ -1,0 +1,151 @@
+"""What a run says about a combination: measured numbers with the arithmetic asked for, or that it does not hold it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pytest import approx
+
+from tests.lab.grid import CUBLAS, HOST, OFFSET, PEAK, small_grid, true_us
+from worklog.gemm import Shape, tflops
+from worklog.gremlins import BF16_DATASHEET_TFLOPS, GREMLINS
+from worklog.lab.readings import NotRecorded, Reading, find, honest_settings, naive_settings, read, say
+from worklog.plans import grid_tasks
+from worklog.runs import Run, recordings
+
+GRID = small_grid()
+SIZE = Shape.of(1024)
+
+
+def reading(run: Run = GRID, kernel: str = "warptiled", **lies: Any) -> Reading:
+    return read(run, kernel, SIZE, honest_settings() | lies)
+
+
+@pytest.mark.parametrize("task", [t for t in grid_tasks() if (t.kernel, t.shape.m) == ("warptiled", 1024)], ids=str)
+def test_every_combination_of_the_grid_is_read_as_it_was_made(task: Any) -> None:
+    found = reading(**task.gremlins)
+    assert found.measurement.changed == task.gremlins
+    assert found.time.value == approx(true_us("warptiled", 1024, task.gremlins), rel=1e-3)
+
+
+def test_only_samples_that_count_are_used_and_the_offset_is_taken_off() -> None:
+    found = reading()
+    assert len(found.samples) == 9
+    assert found.time.value == approx(140.0)
+    assert found.ratio.value == approx(CUBLAS / 140.0, rel=1e-3)
+    assert found.of_roof == approx(tflops(SIZE, 140.0) / PEAK)
+
+
+def test_an_offset_that_is_kept_is_on_every_time() -> None:
+    assert reading(offset="kept").time.value == approx(140.0 + OFFSET)
+
+
+def test_a_host_clock_has_no_event_offset_to_remove() -> None:
+    assert reading(timer="host").time.value == reading(timer="host", offset="kept").time.value == approx(HOST)
+
+
+@pytest.mark.parametrize(("statistic", "us"), [("first", 1140.0), ("min", 140.0), ("mean", 140.0 + 1000 / 9)])
+def test_a_statistic_is_taken_of_the_samples(statistic: str, us: float) -> None:
+    assert reading(warmup="none", statistic=statistic).time.value == approx(us, rel=1e-3)
+
+
+def test_the_wrong_roof() -> None:
+    assert reading(roof="bf16_datasheet").of_roof == approx(tflops(SIZE, 140.0) / BF16_DATASHEET_TFLOPS)
+
+
+def test_by_a_host_clock_the_queue_changes_nothing() -> None:
+    assert reading(timer="host", queue=False).measurement is reading(timer="host").measurement
+
+
+def test_a_gate_that_is_off_times_the_same_launches() -> None:
+    assert reading(gate=False).measurement is reading().measurement
+
+
+def test_a_measurement_without_the_gate_is_preferred_where_there_is_one() -> None:
+    unasked = replace(reading().measurement, changed={"gate": False})
+    run = replace(GRID, measurements=[*GRID.measurements, unasked])
+    assert reading(run, gate=False).measurement is unasked
+    assert reading(run).measurement is not unasked
+
+
+def test_a_run_made_under_one_lie_answers_for_that_lie() -> None:
+    mine = [m for m in GRID.measurements if m.changed == {"l2": "warm"}]
+    run = replace(GRID, harness=GRID.harness | {"l2": "warm"}, measurements=[replace(m, changed={}) for m in mine])
+    assert reading(run, l2="warm").time.value == approx(112.0)
+    with pytest.raises(NotRecorded):
+        reading(run)
+
+
+def test_locked_clocks_answer_where_watching_is_asked_for() -> None:
+    run = replace(GRID, harness=GRID.harness | {"clocks": "locked"})
+    assert honest_settings(run)["clocks"] == "locked"
+    assert reading(run).time.value == reading(run, clocks="locked").time.value == approx(140.0)
+    with pytest.raises(NotRecorded, match="clocks = locked"):
+        reading(clocks="locked")
+
+
+def test_the_naive_harness_is_answered() -> None:
+    assert read(GRID, "warptiled", SIZE, naive_settings()).measurement.changed["inputs"] == "zeros"
+
+
+def test_what_is_not_there_is_said_with_the_nearest() -> None:
+    with pytest.raises(NotRecorded) as told:
+        reading(l2="warm", inputs="zeros")
+    assert str(told.value).startswith(
+        "warptiled at 1024 with l2 = warm, inputs = zeros is not in this recorded run; the nearest that is differs in "
+    )
+    with pytest.raises(NotRecorded, match="the nearest that is differs in l2 = rotate"):
+        reading(l2="rotate")
+
+
+def test_a_rung_that_is_not_there_is_said_with_what_is() -> None:
+    with pytest.raises(
+        NotRecorded, match="which holds naive at 256, warptiled at 256, naive at 1024, warptiled at 1024"
+    ):
+        reading(kernel="shared")
+
+
+def test_a_refusal_is_no_reading() -> None:
+    refused = replace(reading().measurement, status="refused", reason="refused at precision: wrong")
+    with pytest.raises(NotRecorded, match="warptiled at 1024 was refused: refused at precision: wrong"):
+        reading(replace(GRID, measurements=[refused]))
+
+
+def test_without_a_calibration_nothing_is_taken_off_in_silence() -> None:
+    run = replace(GRID, calibration={})
+    with pytest.raises(NotRecorded, match="no calibrated offset"):
+        reading(run)
+    assert reading(run, offset="kept").time.value == approx(140.0 + OFFSET)
+
+
+def test_samples_without_a_partner_do_not_count() -> None:
+    m = reading().measurement
+    longer = m.samples | {"baseline_us": m.samples["baseline_us"] + [1.0] * 5}
+    run = replace(GRID, measurements=[replace(m, samples=longer)])
+    assert reading(run).ratio.value == reading().ratio.value
+
+
+def test_settings_in_words() -> None:
+    assert say(honest_settings()) == "honest"
+    assert say(honest_settings() | {"queue": False, "l2": "warm"}) == "l2 = warm, queue = off"
+    assert set(naive_settings()) == {g.setting for g in GREMLINS}
+
+
+def test_the_same_launches_differ_exactly_and_others_beyond_their_noise() -> None:
+    assert not reading().differs(reading(clocks="ignored"))
+    assert reading().differs(reading(l2="warm"))
+    assert reading().differs(reading(offset="kept"))
+    assert not reading().differs(reading(roof="bf16_datasheet"))
+
+
+@pytest.mark.skipif("h200_grid" not in recordings(), reason="the grid's recording is not shipped yet")
+def test_the_shipped_grid_is_read_as_its_harness_read_it() -> None:
+    run = Run.load(recordings()["h200_grid"], origin="recorded")
+    assert {(m.kernel, m.shape[0]): 0 for m in run.measurements}
+    for m in run.measurements:
+        assert find(run, m.kernel, m.problem, honest_settings(run) | m.changed) is m
+        found = read(run, m.kernel, m.problem, honest_settings(run) | m.changed)
+        assert (found.time.value, found.ratio.value) == (approx(m.us, abs=2e-3), approx(m.ratio, rel=2e-3))
+        assert found.of_roof == approx(m.of_roof, rel=1e-3)

@@ -1,0 +1,208 @@
+"""The widgets: made from the table, in step with the model both ways, and with a button that measures beside them."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ipywidgets as widgets
+import pytest
+
+from tests.lab.grid import small_grid
+from worklog import lab
+from worklog.gremlins import GREMLINS
+from worklog.lab import sources, view
+from worklog.lab.model import Model
+from worklog.lab.view import Panel
+
+GRID = small_grid()
+WHY = "this test has no GPU"
+
+
+@pytest.fixture(autouse=True)
+def laptop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("WORKLOG_HOME", str(tmp_path))
+    monkeypatch.setattr(sources, "gpu_reason", lambda: WHY)
+
+
+@pytest.fixture
+def panel() -> Panel:
+    return lab.panel("warptiled", 1024, run=GRID)
+
+
+def row(panel: Panel, setting: str) -> Any:
+    return next(row for row in panel.rows if row.gremlin.setting == setting)
+
+
+def descendants(widget: Any) -> list[Any]:
+    return [widget, *(found for child in getattr(widget, "children", ()) for found in descendants(child))]
+
+
+def test_there_is_one_row_for_each_gremlin_the_articles_first(panel: Panel) -> None:
+    boxes = [w for w in descendants(panel.box) if isinstance(w, widgets.Checkbox)]
+    assert [box.description for box in boxes][:4] == ["1 clocks", "2 timer", "3 l2", "4 warmup"]
+    assert len(boxes) == len(GREMLINS)
+    for gremlin in GREMLINS:
+        assert [value for _, value in row(panel, gremlin.setting).value.options] == list(gremlin.values)
+
+
+def test_everything_that_takes_a_click_says_what_it_is(panel: Panel) -> None:
+    kinds = (widgets.Checkbox, widgets.Dropdown, widgets.SelectionSlider, widgets.Button)
+    assert all(w.description or w.tooltip for w in descendants(panel.box) if isinstance(w, kinds))
+    assert all(row.box.tooltip and row.value.tooltip for row in panel.rows)
+
+
+def test_a_box_unticked_moves_the_reading_and_says_so(panel: Panel) -> None:
+    assert "140 µs" in panel.reading.value
+    row(panel, "l2").box.value = False
+    assert "112 µs" in panel.reading.value and "lies by −20.0 %" in panel.reading.value
+    assert row(panel, "l2").value.value == "warm"
+    assert "← L2 stays warm" in row(panel, "l2").what.value
+    row(panel, "l2").box.value = True
+    assert "this is the honest reading" in panel.reading.value
+    assert row(panel, "l2").value.value == "flush"
+
+
+def test_a_value_chosen_ticks_or_unticks_its_box(panel: Panel) -> None:
+    row(panel, "statistic").value.value = "first"
+    assert row(panel, "statistic").box.value is False and panel.model.settings["statistic"] == "first"
+    row(panel, "statistic").value.value = "median"
+    assert row(panel, "statistic").box.value is True
+
+
+def test_rung_and_size(panel: Panel) -> None:
+    panel.kernel.value = "naive"
+    assert "4 ms" in panel.reading.value
+    panel.size.index = 0
+    assert "100 µs" in panel.reading.value
+
+
+def test_the_source_stands_under_the_picture_and_the_picture_has_words(panel: Panel) -> None:
+    assert GRID.label in panel.source.value
+    assert 'alt="warptiled at 1024, honest: 140 µs' in panel.picture.value
+
+
+def test_all_naive_and_all_honest(panel: Panel) -> None:
+    panel.naive.click()
+    assert not any(row.box.value for row in panel.rows)
+    assert "honest: 140 µs; this reading" in panel.reading.value
+    assert "is not in this" not in panel.reading.value
+    panel.honest.click()
+    assert all(row.box.value for row in panel.rows)
+
+
+def test_what_is_not_recorded_is_said_and_nothing_old_stays(panel: Panel) -> None:
+    row(panel, "l2").value.value = "rotate"
+    assert "is not in this recorded run" in panel.reading.value
+    assert panel.picture.value == panel.source.value == ""
+    row(panel, "timer").value.value = "graph"
+    assert panel.picture.value == ""
+    panel.all_honest()
+    assert "140 µs" in panel.reading.value
+
+
+def test_two_panels_do_not_share_their_choices() -> None:
+    one, other = lab.panel(run=GRID), lab.panel(run=GRID)
+    row(one, "l2").box.value = False
+    assert row(other, "l2").box.value is True and other.model.lying == []
+
+
+def test_a_page_without_a_kernel_gets_the_answer_in_words(panel: Panel) -> None:
+    shown = panel._repr_mimebundle_()
+    assert "application/vnd.jupyter.widget-view+json" in shown
+    assert shown["text/plain"].startswith("warptiled at 1024, honest: 140 µs")
+
+
+# ----------------------------------------------------------------------------------------------------------- measuring
+
+JOB = """
+import json, sys, time
+from tests.lab.grid import small_grid
+order = json.loads(sys.stdin.readline())
+print(json.dumps({"done": 0, "total": 2, "doing": "warptiled at 1024"}), flush=True)
+run = small_grid()
+asked = [changed for _, _, changed in order["tasks"]]
+run.measurements = [m for m in run.measurements if m.kernel == "warptiled" and not m.changed]
+run.complete = False
+run.save(__import__("pathlib").Path(order["out"]))
+time.sleep({seconds})
+run = small_grid()
+run.save(__import__("pathlib").Path(order["out"]))
+"""
+
+
+def live_panel(monkeypatch: pytest.MonkeyPatch, seconds: float = 0.0, job: str = JOB) -> Panel:
+    monkeypatch.setattr(view, "why_not_live", lambda: None)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    script = job.replace("{seconds}", str(seconds))
+    return Panel(Model([GRID], "warptiled", 1024, l2="warm"), (sys.executable, "-c", script))
+
+
+def until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_without_a_gpu_measure_is_off_and_says_why(panel: Panel) -> None:
+    assert panel.measure_button.disabled and panel.cancel_button.disabled
+    assert panel.measure_button.tooltip == WHY
+    assert WHY in panel.status.value
+
+
+def test_measuring_shows_progress_and_then_the_live_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    panel = live_panel(monkeypatch)
+    assert "recorded" in panel.source.value
+    panel.measure_button.click()
+    assert panel.measure_button.disabled and not panel.cancel_button.disabled
+    until(lambda: "live · NVIDIA H200" in panel.source.value)
+    assert panel.status.value.count("measured; what was finished is in") == 1
+    assert not panel.measure_button.disabled and panel.cancel_button.disabled
+
+
+def test_cancel_keeps_what_is_finished_and_a_second_run_works(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    panel = live_panel(monkeypatch, seconds=60)
+    panel.measure()
+    until(lambda: len(list(tmp_path.glob("runs/panel/*.json"))) == 1)
+    panel.cancel_button.click()
+    until(lambda: "cancelled" in panel.status.value)
+    assert panel.model.runs[0].origin == "live" and not panel.model.runs[0].complete
+    assert "recorded" in panel.source.value  # the lying reading was not finished
+    panel._job = (sys.executable, "-c", JOB.replace("{seconds}", "0"))
+    panel.measure()
+    until(lambda: "live" in panel.source.value)
+
+
+def test_a_second_click_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    panel = live_panel(monkeypatch, seconds=60)
+    panel.measure()
+    child = panel._child
+    panel.measure()
+    assert panel._child is child
+    panel.cancel()
+    until(lambda: "cancelled" in panel.status.value)
+
+
+@pytest.mark.parametrize(
+    ("job", "says"),
+    [
+        ("import sys; sys.exit('worklog: no such thing')", "failed: worklog: no such thing; nothing was finished"),
+        (
+            "import sys, json; open(json.loads(sys.stdin.readline())['out'], 'w').write('{')",
+            "is not a whole JSON document",
+        ),
+    ],
+)
+def test_a_job_that_fails_is_said_and_leaves_the_panel_usable(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, job: str, says: str
+) -> None:
+    (tmp_path / "runs" / "panel").mkdir(parents=True)
+    panel = live_panel(monkeypatch, job=job)
+    panel.measure()
+    until(lambda: says in panel.status.value)
+    assert not panel.measure_button.disabled
+    assert "112 µs" in panel.reading.value

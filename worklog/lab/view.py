@@ -1,0 +1,244 @@
+"""The panel's widgets: one row a gremlin, made from the table, and beside them the reading that the choices lead to.
+
+Every handler is one call of a method of Panel, and every such method a call of the model and a redraw, since a widget
+swallows what a handler raises.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import ipywidgets as widgets
+
+from worklog.errors import WorklogError
+from worklog.gemm import Shape
+from worklog.gremlins import GREMLINS, Gremlin, Value
+from worklog.lab.child import Child, End, Progress
+from worklog.lab.job import order
+from worklog.lab.model import Model
+from worklog.lab.picture import alt, body
+from worklog.lab.readings import word
+from worklog.lab.sources import new_file, why_not_live
+from worklog.lab.words import html, html_trouble
+from worklog.plots.style import LIE, MUTED
+from worklog.runs import Run
+
+JOB = (sys.executable, "-m", "worklog.lab.job")
+LEFT = widgets.Layout(width="27em", flex="0 0 auto")
+RIGHT = widgets.Layout(min_width="24em", max_width="46em", flex="1 1 24em")
+WIDE = {"description_width": "3.2em"}
+
+
+class Row:
+    """One gremlin: a box that is ticked while its fix is on, the setting's value, and what goes wrong without."""
+
+    def __init__(self, gremlin: Gremlin, panel: Panel) -> None:
+        self.gremlin = gremlin
+        number = f"{gremlin.article} " if gremlin.article else ""
+        what = f"{gremlin.title}: {gremlin.what}"
+        self.box = widgets.Checkbox(
+            description=f"{number}{gremlin.setting}",
+            tooltip=what,
+            indent=False,
+            layout=widgets.Layout(width="7.5em"),
+        )
+        self.value = widgets.Dropdown(
+            options=[(word(value), value) for value in gremlin.values],
+            tooltip=f"value of {gremlin.setting}",
+            layout=widgets.Layout(width="7.5em"),
+        )
+        self.what = widgets.HTML(layout=widgets.Layout(flex="1 1 auto"))
+        self.widget = widgets.HBox([self.box, self.value, self.what])
+        self.box.observe(lambda change: panel.fix(gremlin, change["new"]), "value")
+        self.value.observe(lambda change: panel.choose(gremlin, change["new"]), "value")
+
+    def show(self, value: Value, lying: bool) -> None:
+        """Show a value, and whether it lies in words as well as in colour."""
+        self.box.value = not lying
+        self.value.value = value
+        said, colour = (f"← {self.gremlin.title}", LIE) if lying else (self.gremlin.title, MUTED)
+        self.what.value = f'<span style="font-size:0.85em;color:{colour}">{said}</span>'
+
+
+class Panel:
+    """The panel as a notebook shows it. `model` holds what is chosen; `box` is the widget around all others."""
+
+    def __init__(self, model: Model, job: tuple[str, ...] = JOB) -> None:
+        self.model, self._job = model, job
+        self._child: Child | None = None
+        self._showing = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        with suppress(RuntimeError):  # outside a notebook nobody else draws, and there is no loop
+            self._loop = asyncio.get_running_loop()
+        self._make_choices()
+        self._make_reading()
+        self._make_buttons()
+        four, rest = ([row for row in self.rows if bool(row.gremlin.article) is named] for named in (True, False))
+        more = widgets.Accordion([widgets.VBox([row.widget for row in rest])])
+        more.set_title(0, f"gremlins that the article does not name ({len(rest)})")
+        buttons = widgets.HBox([self.honest, self.naive, self.measure_button, self.cancel_button])
+        parts = [self.kernel, self.size, *(row.widget for row in four), more, buttons, self.bar, self.status]
+        left = widgets.VBox(parts, layout=LEFT)
+        right = widgets.VBox([self.reading, self.picture, self.source], layout=RIGHT)
+        self.box = widgets.HBox([left, right], layout=widgets.Layout(flex_flow="row wrap", grid_gap="0 1.5em"))
+        self.show()
+
+    def _make_choices(self) -> None:
+        known = dict(style=WIDE, layout=widgets.Layout(width="22em"))
+        self.kernel = widgets.Dropdown(options=self.model.kernels, description="rung", **known)
+        sizes = [(str(shape), shape) for shape in self.model.shapes]
+        self.size = widgets.SelectionSlider(options=sizes, description="size", continuous_update=False, **known)
+        self.rows = [Row(gremlin, self) for gremlin in GREMLINS]
+        self.kernel.observe(lambda change: self.choose_kernel(change["new"]), "value")
+        self.size.observe(lambda change: self.choose_shape(change["new"]), "value")
+
+    def _make_reading(self) -> None:
+        self.reading, self.picture, self.source = widgets.HTML(), widgets.HTML(), widgets.HTML()
+
+    def _make_buttons(self) -> None:
+        layout = widgets.Layout(width="auto")
+        self.honest = widgets.Button(description="all honest", tooltip="turn every fix on", layout=layout)
+        self.naive = widgets.Button(description="all naive", tooltip="let every gremlin loose", layout=layout)
+        self.measure_button = widgets.Button(description="measure", layout=layout)
+        self.cancel_button = widgets.Button(description="cancel", tooltip="stop measuring", layout=layout)
+        self.bar = widgets.IntProgress(description="", max=1, layout=widgets.Layout(width="25em"))
+        self.status = widgets.HTML()
+        self.honest.on_click(lambda _: self.all_honest())
+        self.naive.on_click(lambda _: self.all_naive())
+        self.measure_button.on_click(lambda _: self.measure())
+        self.cancel_button.on_click(lambda _: self.cancel())
+        reason = why_not_live()
+        self.measure_button.tooltip = reason or "measure what is chosen, in a process of its own"
+        self._idle("" if reason is None else f"measure: {reason}")
+
+    # ------------------------------------------------------------------------------------------------------- choices
+
+    def choose_kernel(self, kernel: str) -> None:
+        """Take another rung."""
+        self._do(lambda: self.model.choose_kernel(kernel))
+
+    def choose_shape(self, shape: Shape) -> None:
+        """Take another size."""
+        self._do(lambda: self.model.choose_shape(shape))
+
+    def fix(self, gremlin: Gremlin, fixed: bool) -> None:
+        """Turn one fix on or off."""
+        self._do(lambda: self.model.fix(gremlin, fixed))
+
+    def choose(self, gremlin: Gremlin, value: Value) -> None:
+        """Take one value of one setting."""
+        self._do(lambda: self.model.choose(gremlin.setting, value))
+
+    def all_honest(self) -> None:
+        """Turn every fix on."""
+        self._do(self.model.all_honest)
+
+    def all_naive(self) -> None:
+        """Let every gremlin loose."""
+        self._do(self.model.all_naive)
+
+    def _do(self, act: Callable[[], None]) -> None:
+        """Change the model and show it; what the widgets say while they are being set is no choice."""
+        if not self._showing:
+            act()
+            self.show()
+
+    # ------------------------------------------------------------------------------------------------------- showing
+
+    def show(self) -> None:
+        """Make the widgets show the model."""
+        self._showing = True
+        try:
+            self.kernel.value, self.size.value = self.model.kernel, self.model.shape
+            for row in self.rows:
+                row.show(self.model.settings[row.gremlin.setting], self.model.is_lying(row.gremlin))
+        finally:
+            self._showing = False
+        self._show_answer()
+
+    def _show_answer(self) -> None:
+        try:
+            answer = self.model.answer()
+        except WorklogError as error:
+            self.reading.value, self.picture.value, self.source.value = html_trouble(str(error)), "", ""
+            return
+        self.reading.value = html(answer)
+        self.source.value = f"<small>{answer.reading.run.label}</small>"
+        self.picture.value = _image(body(answer).svg(), alt(answer))
+
+    def _repr_mimebundle_(self, **how: Any) -> Any:
+        """The widgets, and for a page without a kernel the answer in words."""
+        bundle = self.box._repr_mimebundle_(**how)
+        data = bundle[0] if isinstance(bundle, tuple) else bundle
+        return {**data, "text/plain": self.words()}
+
+    def words(self) -> str:
+        """What the panel shows, as text."""
+        try:
+            return alt(self.model.answer())
+        except WorklogError as error:
+            return str(error)
+
+    # ----------------------------------------------------------------------------------------------------- measuring
+
+    def measure(self) -> None:
+        """Measure what is chosen, honestly and as chosen, in a process of its own."""
+        if self._child is not None and self._child.running:
+            return
+        out = new_file()
+        self.measure_button.disabled, self.cancel_button.disabled = True, False
+        self.bar.layout.visibility = "visible"
+        told = order(self.model.tasks(), out)
+        self._child = Child(self._job, told, self._progress, lambda end: self._later(self._ended, end, out))
+
+    def cancel(self) -> None:
+        """Stop measuring; what is finished stays."""
+        if self._child is not None:
+            self._child.cancel()
+
+    def _progress(self, progress: Progress) -> None:
+        left = "" if progress.left_s is None else f", about {progress.left_s:.0f} s left"
+        self.bar.max, self.bar.value = progress.total, progress.done
+        self.status.value = html_trouble(f"{progress.doing} · {progress.elapsed_s:.0f} s{left}")
+
+    def _later(self, act: Callable[..., None], *what: Any) -> None:
+        """Do something from the child's thread on the thread that draws, when that is free."""
+        if self._loop is None:
+            act(*what)
+        else:
+            self._loop.call_soon_threadsafe(act, *what)
+
+    def _ended(self, end: End, out: Path) -> None:
+        """Take the run in, cut short or not, and say what happened."""
+        kept = self._take_in(out)
+        how = "measured" if end.code == 0 else "cancelled" if end.cancelled else f"failed: {end.words or end.code}"
+        self._idle(f"{how}; {kept}")
+        self.show()
+
+    def _take_in(self, out: Path) -> str:
+        if not out.exists():
+            return "nothing was finished"
+        try:
+            run = Run.load(out)
+        except WorklogError as error:
+            return str(error)
+        self.model.add(run)
+        return f"what was finished is in {out}"
+
+    def _idle(self, said: str) -> None:
+        self.measure_button.disabled, self.cancel_button.disabled = why_not_live() is not None, True
+        self.bar.layout.visibility = "hidden"
+        self.status.value = html_trouble(said)
+
+
+def _image(svg: str, words: str) -> str:
+    """An SVG apart from the page, so that the ids of two panels cannot meet."""
+    data = base64.b64encode(svg.encode()).decode("ascii")
+    quoted = words.replace("&", "&amp;").replace('"', "&quot;")
+    return f'<img style="width:100%;max-width:44em" alt="{quoted}" src="data:image/svg+xml;base64,{data}">'

@@ -1,0 +1,97 @@
+"""The panel's answer in words: the number, the truth beside it, and what else the lies moved; as text and as HTML."""
+
+from __future__ import annotations
+
+from html import escape
+
+from worklog.gremlins import GREMLINS
+from worklog.lab.model import Answer, Step
+from worklog.lab.readings import Reading
+from worklog.plots.style import ACCENT, LIE
+from worklog.tables import duration
+
+MOVED = 0.005  # a share of cuBLAS or of the roof that moved by less is not worth a line
+
+
+def headline(reading: Reading) -> str:
+    """The number that one would publish: time, rate, share of cuBLAS."""
+    return f"{duration(reading.time.value)} → {reading.tflops:.3g} TFLOP/s → {share(reading.ratio.value)} of cuBLAS"
+
+
+def truth(answer: Answer) -> str:
+    """The honest time, and how far off this one is."""
+    if not answer.changed:
+        return f"this is the honest reading, {interval(answer.reading)}"
+    honest = f"honest: {duration(answer.honest.time.value)}"
+    if not answer.lies:
+        return f"{honest}; here the lies change the time by less than its noise, {interval(answer.reading)}"
+    return f"{honest}; this reading {amount(answer.off)}"
+
+
+def amount(off: float) -> str:
+    """How far off, in words that suit the size."""
+    if off >= 2:
+        return f"is {off + 1:.3g} times too long"
+    if off <= -2 / 3:
+        return f"is {1 / (off + 1):.3g} times too short"
+    return f"lies by {signed(100 * off)} %"
+
+
+def interval(reading: Reading) -> str:
+    """The half-width of the 95 % interval, and of how many samples."""
+    return f"±{100 * reading.time.relative_half_width:.2g} % from {len(reading.samples)} samples"
+
+
+def signed(value: float) -> str:
+    """A difference with its sign, one digit after the point."""
+    return f"{value:+.1f}".replace("-", "−")
+
+
+def share(value: float) -> str:
+    """A share in percent, three digits."""
+    return f"{100 * value:.3g} %"
+
+
+def others(answer: Answer) -> list[str]:
+    """What the lies moved besides the time: the shares of cuBLAS and of the roof, and whether the result is right."""
+    reading, honest = answer.reading, answer.honest
+    lines = []
+    if abs(reading.ratio.value / honest.ratio.value - 1) > MOVED:
+        lines.append(f"of cuBLAS: {share(reading.ratio.value)} here, {share(honest.ratio.value)} honestly")
+    if honest.of_roof and reading.of_roof and abs(reading.of_roof / honest.of_roof - 1) > MOVED:
+        lines.append(f"of the roof: {share(reading.of_roof)} here, {share(honest.of_roof)} honestly")
+    if answer.settings["gate"] is False:
+        lines.append("the gate is off: nobody asked whether the result is right")
+    return lines + notes(reading)
+
+
+def notes(reading: Reading) -> list[str]:
+    """What went less well than asked for while the samples were taken; the settings themselves are on the left."""
+    known = {f"{g.setting}: {value}" for g in GREMLINS for value in g.lies}
+    return [d for d in reading.measurement.degradations if d not in known and not d.startswith("gate:")]
+
+
+def step_words(step: Step) -> tuple[str, str]:
+    """A step's name and what it does to the time."""
+    name = " + ".join(g.setting for g in step.gremlins if g.corrupts == "TFLOP/s")
+    number = next((f"{g.article} " for g in step.gremlins if g.article), "")
+    if not step.visible:
+        return number + name, "not visible"
+    return number + name, f"{'+' if step.us > 0 else '−'}{duration(abs(step.us))}"
+
+
+def html(answer: Answer) -> str:
+    """The answer for a notebook: the number large, the truth under it, coloured where it lies."""
+    colour = f"color:{ACCENT if answer.off > 0 else LIE};font-weight:600" if answer.lies else ""
+    lines = "".join(f"<div>{escape(line)}</div>" for line in others(answer))
+    return (
+        f'<div role="status"><div style="font-size:1.35em;font-weight:600;line-height:1.5">'
+        f"{escape(headline(answer.reading))}</div>"
+        f'<div style="{colour}">{escape(truth(answer))}</div>'
+        f'<div style="font-size:0.9em;line-height:1.4">{lines}</div></div>'
+    )
+
+
+def html_trouble(message: str) -> str:
+    """Why there is no number."""
+    return f'<div role="status" style="line-height:1.5">{escape(message)}</div>'
