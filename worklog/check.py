@@ -142,7 +142,8 @@ def report(checked: Checked) -> str:
         f"{compiled.registers} registers, {compiled.stack_bytes} bytes of local memory a thread, "
         f"{compiled.shared_bytes} bytes of shared memory a block ({compiled.arch})"
     )
-    lines.append(f"accepted as {verdict.precision}" if verdict.accepted else "refused")
+    word = f"accepted as {verdict.precision}" if verdict.accepted else "refused"
+    lines.append(f"{word} in {verdict.seconds:.1f} s")
     return "\n".join(lines)
 
 

@@ -6,8 +6,10 @@ precision again and plausible.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 
@@ -70,11 +72,12 @@ class Exam:
         precision: str | None = None
         try:
             for ask in self._stages(subject, claimed):
-                stages.append(ask())
+                stages.append(_clocked(ask))
                 if not stages[-1].passed:
                     return Verdict(tuple(stages), None)
+            started = time.perf_counter()
             precision, stage = self._precision.judge("precision", self._arena.run(subject), claimed)
-            stages.append(stage)
+            stages.append(replace(stage, seconds=time.perf_counter() - started))
         except LaunchFailed as error:
             stages.append(refused("launch", str(error)))
         return Verdict(tuple(stages), precision)
@@ -111,3 +114,9 @@ class Exam:
         if kind not in self._questions:
             self._questions[kind] = benchmark.questions(self.shape, self._rng, kind)
         return self._questions[kind]
+
+
+def _clocked(ask: Callable[[], Stage]) -> Stage:
+    started = time.perf_counter()
+    stage = ask()
+    return replace(stage, seconds=time.perf_counter() - started)

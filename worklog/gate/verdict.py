@@ -39,7 +39,8 @@ class Stage:
     """One question and its answer.
 
     measured and limit are in the stage's own unit (wrong elements for the exact stages, units of u·D for precision);
-    a stage passes when measured <= limit. detail says what was asked, or for a failure what was found.
+    a stage passes when measured <= limit. detail says what was asked, or for a failure what was found. seconds: what
+    asking cost.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Stage:
     limit: float
     detail: str
     where: Where | None = None
+    seconds: float = 0.0
 
 
 def passed(name: str, detail: str, measured: float = 0, limit: float = 0) -> Stage:
@@ -85,6 +87,11 @@ class Verdict:
             if not stage.passed:
                 return f"{stage.name}: {stage.detail}"
         return None
+
+    @property
+    def seconds(self) -> float:
+        """What the stages cost together."""
+        return sum(stage.seconds for stage in self.stages)
 
     @property
     def where(self) -> Where | None:
