@@ -123,6 +123,12 @@ def test_a_verdict_goes_into_a_run_file() -> None:
         assert [stage["measured"] for stage in document["stages"]] == [stage.measured for stage in verdict.stages]
 
 
+def test_a_verdict_tells_what_it_cost() -> None:
+    verdict = examine(sequential)
+    assert all(stage.seconds > 0 for stage in verdict.stages)
+    assert verdict.seconds == pytest.approx(sum(stage.seconds for stage in verdict.stages))
+
+
 def test_margins_are_shown() -> None:
     precision = examine(sequential).stages[-1]
     # Sequential sums have an rms of 0.3 sqrt(K) u·D, and a largest error of a few times that.
