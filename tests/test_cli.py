@@ -14,12 +14,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.helpers import measured, small_run
-from worklog import bench, device, doctor
+from worklog import bench, device, doctor, emulated
 from worklog.cli import main
 from worklog.errors import BadSetting
 from worklog.gemm import Shape
 from worklog.gremlins import GREMLINS
 from worklog.harness.settings import Harness
+from worklog.ladder import LADDER
 from worklog.plans import Task
 from worklog.runs import Measurement, Run, runs_dir
 
@@ -193,6 +194,14 @@ def test_figures_that_a_run_has_nothing_for_say_why(tmp_path: Path) -> None:
     assert "ladder not drawn: " in result.stdout
 
 
+@pytest.fixture
+def two_rungs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The article executes two rungs instead of all."""
+    execute = emulated.execute
+    monkeypatch.setattr(emulated, "execute", lambda progress: execute(progress, LADDER[:2]))
+
+
+@pytest.mark.usefixtures("two_rungs")
 def test_the_article_without_a_gpu_takes_what_there_is(tmp_path: Path) -> None:
     run = small_run(measurements=[measured("naive", 4096), measured("cuBLAS", 4096, ratio=1.0)])
     run.save(runs_dir() / "latest.json")
@@ -203,9 +212,12 @@ def test_the_article_without_a_gpu_takes_what_there_is(tmp_path: Path) -> None:
     assert result.stdout.startswith("live · NVIDIA H200 · clocks as found · 2026-11-21")
     assert "  figures/ladder.svg\n" in result.stdout
     assert "table rewritten: README.md" in result.stdout
+    assert "executed here · emulated · sm_90 PTX" in result.stdout
+    assert re.search(r"^ coalesced +fp32 ok +256 +none +2\.5 ", result.stdout, re.MULTILINE)
     assert "| naive | one thread, one element |" in readme.read_text(encoding="utf-8")
 
 
+@pytest.mark.usefixtures("two_rungs")
 def test_the_article_for_machines_is_one_document(tmp_path: Path) -> None:
     small_run(measurements=[measured("naive", 4096), measured("cuBLAS", 4096, ratio=1.0)]).save(runs_dir() / "r.json")
     result = worklog("article", "--json")
@@ -213,6 +225,16 @@ def test_the_article_for_machines_is_one_document(tmp_path: Path) -> None:
     document = json.loads(result.stdout)
     assert [m["kernel"] for m in document["measurements"]] == ["naive", "cuBLAS"]
     assert document["figures"] and document["readme"] is None
+    assert document["executed"]["label"] == "emulated · sm_90 PTX"
+    assert [(row["rung"], row["precision"], row["findings"]) for row in document["executed"]["rungs"]] == [
+        ("naive", "fp32", 0),
+        ("coalesced", "fp32", 0),
+    ]
+
+
+def test_the_article_can_leave_the_emulator_out(tmp_path: Path) -> None:
+    small_run(measurements=[measured("naive", 4096), measured("cuBLAS", 4096, ratio=1.0)]).save(runs_dir() / "r.json")
+    assert json.loads(worklog("article", "--json", "--no-emulate").stdout)["executed"] is None
 
 
 # --------------------------------------------------------------------------------------------- what a GPU would answer

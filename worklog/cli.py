@@ -21,6 +21,7 @@ from worklog.gemm import Shape
 
 if TYPE_CHECKING:
     from worklog.bench import Progress
+    from worklog.emulated import Executed
     from worklog.plots import Drawn
     from worklog.runs import Run
 
@@ -291,10 +292,11 @@ def figures(run_file: Path | None, out: Path, as_json: bool) -> None:
     show_default=True,
     help="File whose table is rewritten.",
 )
+@click.option("--emulate/--no-emulate", default=True, help="Without a GPU, execute every rung on the emulator.")
 @json_option
-def article(out: Path, readme: Path, as_json: bool) -> None:
-    """The main job: measure if there is a GPU, else take the recording; draw the figures, print the table, update the
-    README.
+def article(out: Path, readme: Path, emulate: bool, as_json: bool) -> None:
+    """The main job: measure if there is a GPU, else take the recording and execute every rung on the emulator; draw
+    the figures, print the table, update the README.
     """
     from worklog import bench
     from worklog.harness.settings import Harness
@@ -303,20 +305,41 @@ def article(out: Path, readme: Path, as_json: bool) -> None:
     from worklog.readme import rewrite
     from worklog.runs import open_run
 
-    if bench.live_wanted():
+    live = bench.live_wanted()
+    if live:
         with _progress() as progress:
             taken = bench.carry_out(article_tasks(), Harness(), progress=progress)
     else:
         taken = open_run()
+    if not as_json:
+        _print_run(taken)
+    executed = [] if live or not emulate else _execute(as_json)
+    drawn = draw_all(taken, out)
+    rewritten = rewrite(readme, taken)
     if as_json:
-        drawn = draw_all(taken, out)
-        rewritten = rewrite(readme, taken)
-        _print_json({**_measurements(taken), **_figures(drawn), "readme": str(readme) if rewritten else None})
-        return
-    _print_run(taken)
-    _print_figures(taken, draw_all(taken, out))
-    if rewrite(readme, taken):
-        click.echo(f"table rewritten: {readme}")
+        from worklog.emulated import as_dict
+
+        seen = {"executed": as_dict(executed) if executed else None, "readme": str(readme) if rewritten else None}
+        _print_json({**_measurements(taken), **_figures(drawn), **seen})
+    else:
+        _print_figures(taken, drawn)
+        if rewritten:
+            click.echo(f"table rewritten: {readme}")
+    if any(row.reason for row in executed):
+        sys.exit(1)
+
+
+def _execute(quiet: bool) -> list[Executed]:
+    """Every rung on the emulator, with a table of what came of it."""
+    from rich.console import Console
+
+    from worklog import emulated
+
+    with _progress() as progress:
+        executed = emulated.execute(progress)
+    if not quiet:
+        emulated.print_table(executed, Console(width=None if sys.stdout.isatty() else 160))
+    return executed
 
 
 def _print_json(document: Any) -> None:

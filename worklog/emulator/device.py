@@ -57,7 +57,7 @@ class EmulatedDevice:
     """A machine without a GPU, as worklog.kernels.Device.
 
     arch: what to compile for. races, count, exact: as for worklog.emulator.launch. last: the latest launch's result;
-    warnings: findings that are no errors, since the device was made.
+    findings: all since the device was made; warnings: those that are no errors.
     """
 
     source = "emulated"
@@ -66,9 +66,14 @@ class EmulatedDevice:
         self.arch = arch
         self.races, self.count, self.exact = races, count, exact
         self.last: Result | None = None
-        self.warnings: list[Finding] = []
+        self.findings: list[Finding] = []
         self._shipped = ""
         self._faults: list[tuple[EmulatedKernel, Finding]] = []
+
+    @property
+    def warnings(self) -> list[Finding]:
+        """Findings that no launch is refused for."""
+        return [finding for finding in self.findings if not finding.is_error]
 
     @property
     def label(self) -> str:
@@ -129,10 +134,9 @@ class EmulatedDevice:
             source=kernel.program.source,
         )
         for finding in self.last.findings:
+            self.findings.append(finding)
             if finding.is_error:
                 self._faults.append((kernel, finding))
-            else:
-                self.warnings.append(finding)
 
     def synchronize(self) -> None:
         """Nothing is left to wait for. Raises EmulatedFault, once, for what launches since the last call did wrong."""
