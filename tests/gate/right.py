@@ -20,8 +20,10 @@ def epilogue(p: Problem, product: Float32) -> None:
 def summed(a: Float32, b: Float32) -> Float32:
     """A B, one k after the other, rounded to float32 after each product and each sum."""
     total = np.zeros((a.shape[0], b.shape[1]), F32)
+    term = np.empty_like(total)
     for k in range(a.shape[1]):
-        total += a[:, k : k + 1] * b[k : k + 1]
+        np.multiply(a[:, k : k + 1], b[k : k + 1], out=term)
+        total += term
     return total
 
 
