@@ -84,6 +84,16 @@ def test_what_is_no_integer_is_wrong_too(value: float) -> None:
     assert projection.wrong_rows(c).tolist() == [7, 9]
 
 
+def test_a_trace_of_a_fraction_does_not_hide_in_a_long_sum() -> None:
+    rng = np.random.default_rng(0)
+    a, b = family("E1", Shape(20, 512, 64), rng)
+    b[:, 7] = 0
+    projection = Projection.of(a, b, rng)
+    c = summed(a, b)
+    c[3, 7] = 1e-12
+    assert projection.wrong_rows(c).tolist() == [3] and projection.wrong_columns(c).tolist() == [7]
+
+
 def test_swapped_columns_are_found() -> None:
     """Sums of rows stay the same; only random weights tell the columns apart."""
     c, projection = question(Shape(20, 30, 40))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from worklog.emulator.device import EmulatedDevice
 from worklog.gate import Exam, Verdict
 from worklog.gate.exact import ragged_shapes
+from worklog.gate.repeat import BLOCK, SOURCE
 from worklog.kernels import Program, RungSubject
 from worklog.ladder import LADDER, rung
 
@@ -50,3 +52,18 @@ def test_a_slip_of_the_pen_does_not(name: str, old: str, new: str, reason: str) 
 def test_a_missing_barrier_does_not(name: str) -> None:
     verdict = examine(name, "__syncthreads();", "")
     assert str(verdict.reason).startswith("launch: ") and "race" in str(verdict.reason)
+
+
+@pytest.mark.parametrize("wrong_at", [None, 0, 299])
+def test_the_gates_own_kernel_finds_the_bit_that_differs(wrong_at: int | None) -> None:
+    """NaN is equal to the same NaN, and 0 is not -0: bits are compared."""
+    device = EmulatedDevice()
+    kernel = device.compile(Program("differ.cu", SOURCE, "differ"))
+    first = np.zeros(300, np.float32)
+    first[5] = np.nan
+    second = first.copy()
+    if wrong_at is not None:
+        second[wrong_at] = -0.0
+    a, b, found = device.upload(first), device.upload(second), device.upload(np.zeros(4, np.float32))
+    device.launch(kernel, (2, 1), BLOCK, (np.int32(300), a, b, np.int32(2), found))
+    assert device.download(found).tolist() == [0, 0, 0 if wrong_at is None else 1, 0]
