@@ -64,7 +64,7 @@ def emulated(record: Rung, shape: Shape, alpha: float, beta: float, arch: str) -
 
 def replays(here: dict[str, int], there: dict[str, int]) -> int:
     """How often the hardware repeated a shared store for a reason that is not in its addresses: a conflict more and a
-    wavefront more each time. A few in a hundred, other ones in every run; never for loads. 0 where the GPU counts fewer.
+    wavefront more each time. A few in a hundred, others in every run, never loads. 0 where the GPU counts fewer.
     """
     return max(0, there["shared_store.conflicts"] - here["shared_store.conflicts"])
 
