@@ -52,7 +52,7 @@ def test_there_is_one_row_for_each_gremlin_the_articles_first(panel: Panel) -> N
 def test_everything_that_takes_a_click_says_what_it_is(panel: Panel) -> None:
     kinds = (widgets.Checkbox, widgets.Dropdown, widgets.SelectionSlider, widgets.Button)
     assert all(w.description or w.tooltip for w in descendants(panel.box) if isinstance(w, kinds))
-    assert all(row.box.tooltip and row.value.tooltip for row in panel.rows)
+    assert all(row.box.tooltip and row.value.description for row in panel.rows)
 
 
 def test_a_box_unticked_moves_the_reading_and_says_so(panel: Panel) -> None:
@@ -71,6 +71,17 @@ def test_a_value_chosen_ticks_or_unticks_its_box(panel: Panel) -> None:
     assert row(panel, "statistic").box.value is False and panel.model.settings["statistic"] == "first"
     row(panel, "statistic").value.value = "median"
     assert row(panel, "statistic").box.value is True
+
+
+def test_the_other_gremlins_unfold(panel: Panel) -> None:
+    assert panel.rest.layout.display == "none"
+    panel.more.value = True
+    assert panel.rest.layout.display == "" and panel.more.icon == "caret-down"
+
+
+def test_no_lie_is_told_behind_a_fold(panel: Panel) -> None:
+    panel.all_naive()
+    assert panel.rest.layout.display == ""
 
 
 def test_rung_and_size(panel: Panel) -> None:

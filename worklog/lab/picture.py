@@ -24,13 +24,13 @@ from worklog.plots.style import (
     MARGIN_IN,
     MUTED,
     SMALL_PT,
-    WIDTH_IN,
     shorten,
     styled,
 )
 from worklog.tables import duration
 
 GREY = "#9A9A9A"  # the honest samples: light, but darker than a line of the grid
+BESIDE_IN = 5.4  # width beside the settings, where a page of its own has 7
 STRIP_IN = 1.15  # height of the samples
 CAPTION_IN = 0.24
 GAP_IN = 0.12
@@ -44,8 +44,8 @@ BAR_PT = 7
 def body(answer: Answer) -> Chart:
     """The picture alone, for beside the words."""
     height = _height(answer)
-    chart = Chart("reading", headline(answer.reading), alt(answer), WIDTH_IN, height + 0.1)
-    _draw(Page(chart, WIDTH_IN, 0.05, height), answer)
+    chart = Chart("reading", headline(answer.reading), alt(answer), BESIDE_IN, height + 0.1)
+    _draw(Page(chart, BESIDE_IN, 0.05, height), answer)
     return chart
 
 
@@ -169,8 +169,8 @@ def _round_values(low: float, high: float) -> list[float]:
 
 def _even_values(low: float, high: float) -> list[float]:
     """Two to five multiples of a round step within the limits."""
-    rough = (high - low) / 3
+    rough = (high - low) / 4
     power = 10.0 ** math.floor(math.log10(rough))
-    step = max(m * power for m in (1, 2, 5) if m * power <= rough * 1.0000001)
+    step = next(m * power for m in (1, 2, 5, 10) if m * power >= rough)
     first = math.ceil(low / step)
     return [n * step for n in range(first, math.floor(high / step) + 1)]

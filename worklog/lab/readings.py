@@ -127,7 +127,7 @@ def _what_there_is(run: Run, kernel: str, shape: Shape, settings: Settings) -> s
         there = ", ".join(dict.fromkeys(f"{m.kernel} at {m.problem}" for m in run.measurements)) or "nothing"
         return f"{asked}, which holds {there}"
     nearest = min(here, key=lambda m: len(_apart(run, m, settings)))
-    return f"{asked}; the nearest that is differs in {say(settings, iter(_apart(run, nearest, settings)))}"
+    return f"{asked}; without {say(settings, iter(_apart(run, nearest, settings)))} it is"
 
 
 def _take(run: Run, m: Measurement, settings: Settings) -> Reading:

@@ -30,7 +30,7 @@ from worklog.plots.style import LIE, MUTED
 from worklog.runs import Run
 
 JOB = (sys.executable, "-m", "worklog.lab.job")
-LEFT = widgets.Layout(width="27em", flex="0 0 auto")
+LEFT = widgets.Layout(width="29em", flex="0 0 auto")
 RIGHT = widgets.Layout(min_width="24em", max_width="46em", flex="1 1 24em")
 WIDE = {"description_width": "3.2em"}
 
@@ -46,12 +46,13 @@ class Row:
             description=f"{number}{gremlin.setting}",
             tooltip=what,
             indent=False,
-            layout=widgets.Layout(width="7.5em"),
+            layout=widgets.Layout(width="7.5em", flex="0 0 auto"),
         )
         self.value = widgets.Dropdown(
             options=[(word(value), value) for value in gremlin.values],
-            tooltip=f"value of {gremlin.setting}",
-            layout=widgets.Layout(width="7.5em"),
+            description=f"value of {gremlin.setting}",
+            style={"description_width": "0px"},  # not seen, but read aloud: a tooltip is no name
+            layout=widgets.Layout(width="8em", flex="0 0 auto"),
         )
         self.what = widgets.HTML(layout=widgets.Layout(flex="1 1 auto"))
         self.widget = widgets.HBox([self.box, self.value, self.what])
@@ -63,7 +64,8 @@ class Row:
         self.box.value = not lying
         self.value.value = value
         said, colour = (f"← {self.gremlin.title}", LIE) if lying else (self.gremlin.title, MUTED)
-        self.what.value = f'<span style="font-size:0.85em;color:{colour}">{said}</span>'
+        style = f"display:inline-block;font-size:0.85em;line-height:1.2;vertical-align:middle;color:{colour}"
+        self.what.value = f'<span style="{style}">{said}</span>'
 
 
 class Panel:
@@ -80,10 +82,17 @@ class Panel:
         self._make_reading()
         self._make_buttons()
         four, rest = ([row for row in self.rows if bool(row.gremlin.article) is named] for named in (True, False))
-        more = widgets.Accordion([widgets.VBox([row.widget for row in rest])])
-        more.set_title(0, f"gremlins that the article does not name ({len(rest)})")
+        self.rest = widgets.VBox([row.widget for row in rest], layout=widgets.Layout(display="none"))
+        self.more = widgets.ToggleButton(
+            description=f"gremlins that the article does not name ({len(rest)})",
+            tooltip="show or hide the other settings",
+            icon="caret-right",
+            layout=widgets.Layout(width="auto"),
+        )
+        self.more.observe(lambda change: self.unfold(change["new"]), "value")
         buttons = widgets.HBox([self.honest, self.naive, self.measure_button, self.cancel_button])
-        parts = [self.kernel, self.size, *(row.widget for row in four), more, buttons, self.bar, self.status]
+        rows = [row.widget for row in four]
+        parts = [self.kernel, self.size, *rows, self.more, self.rest, buttons, self.bar, self.status]
         left = widgets.VBox(parts, layout=LEFT)
         right = widgets.VBox([self.reading, self.picture, self.source], layout=RIGHT)
         self.box = widgets.HBox([left, right], layout=widgets.Layout(flex_flow="row wrap", grid_gap="0 1.5em"))
@@ -143,6 +152,11 @@ class Panel:
         """Let every gremlin loose."""
         self._do(self.model.all_naive)
 
+    def unfold(self, shown: bool) -> None:
+        """Show or hide the gremlins that the article does not name. An accordion would do it by mouse only."""
+        self.rest.layout.display = "" if shown else "none"
+        self.more.icon = "caret-down" if shown else "caret-right"
+
     def _do(self, act: Callable[[], None]) -> None:
         """Change the model and show it; what the widgets say while they are being set is no choice."""
         if not self._showing:
@@ -158,6 +172,8 @@ class Panel:
             self.kernel.value, self.size.value = self.model.kernel, self.model.shape
             for row in self.rows:
                 row.show(self.model.settings[row.gremlin.setting], self.model.is_lying(row.gremlin))
+            if any(gremlin.article is None for gremlin in self.model.lying):
+                self.more.value = True  # no lie is told behind a fold
         finally:
             self._showing = False
         self._show_answer()
@@ -193,7 +209,7 @@ class Panel:
             return
         out = new_file()
         self.measure_button.disabled, self.cancel_button.disabled = True, False
-        self.bar.layout.visibility = "visible"
+        self.bar.layout.display = ""
         told = order(self.model.tasks(), out)
         self._child = Child(self._job, told, self._progress, lambda end: self._later(self._ended, end, out))
 
@@ -233,7 +249,7 @@ class Panel:
 
     def _idle(self, said: str) -> None:
         self.measure_button.disabled, self.cancel_button.disabled = why_not_live() is not None, True
-        self.bar.layout.visibility = "hidden"
+        self.bar.layout.display = "none"
         self.status.value = html_trouble(said)
 
 

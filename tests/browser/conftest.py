@@ -1,0 +1,143 @@
+"""A real JupyterLab in a headless Chromium, for what only a browser can tell: that widgets show, answer, and can be
+reached by keyboard. Skipped with the reason where there is no Chromium; a failed test leaves a screenshot.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+CHROMIUM = next((path for path in map(shutil.which, NAMES) if path), None)
+QUIET = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-dev-shm-usage",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+)
+SERVER_S = 60
+PAGE_MS = 30_000
+SHOTS = Path(os.environ.get("WORKLOG_SCREENSHOTS", Path(__file__).parents[2] / ".screenshots"))
+# The toolbar says "idle" before the kernel's session is connected, and a Run All then does nothing.
+READY = """async () => {
+    const notebook = window.jupyterapp.shell.currentWidget;
+    await notebook.context.ready; await notebook.sessionContext.ready;
+    await notebook.sessionContext.session.kernel.info;
+    await window.jupyterapp.commands.execute('notebook:run-all-cells');
+}"""
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A server: where it is, its token, and the folder it shows."""
+
+    url: str
+    token: str
+    folder: Path
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
+    """Remember whether the test failed, for the fixture that takes screenshots."""
+    report = yield
+    if report.when == "call":
+        item.stash[FAILED] = report.failed
+    return report
+
+
+FAILED = pytest.StashKey[bool]()
+
+
+@pytest.fixture(scope="session")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """JupyterLab on a free port, with settings of its own and no news pop-up."""
+    if CHROMIUM is None:
+        pytest.skip(f"needs a browser: none of {', '.join(NAMES)} is here (Debian: apt-get install chromium)")
+    home = tmp_path_factory.mktemp("jupyter")
+    folder, news = home / "notebooks", home / "settings" / "@jupyterlab" / "apputils-extension"
+    for path in (folder, news):
+        path.mkdir(parents=True)
+    (news / "notification.jupyterlab-settings").write_text('{"fetchNews": "false"}')
+    names = ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR", "WORKLOG_HOME")
+    own = {name: str(home / name.lower()) for name in names}
+    own |= {"JUPYTERLAB_SETTINGS_DIR": str(home / "settings"), "JUPYTERLAB_WORKSPACES_DIR": str(home / "workspaces")}
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    token = secrets.token_hex(8)
+    command = (sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", f"--port={port}")
+    options = (f"--IdentityProvider.token={token}", f"--ServerApp.root_dir={folder}", "--ip=127.0.0.1")
+    expose = "--LabApp.expose_app_in_browser=True"
+    with (home / "server.log").open("w") as log:
+        server = subprocess.Popen((*command, *options, expose), env=os.environ | own, stdout=log, stderr=log)
+    found = Lab(f"http://127.0.0.1:{port}", token, folder)
+    try:
+        _wait_for(found, server, home / "server.log")
+        yield found
+    finally:
+        server.terminate()
+        server.wait(30)
+
+
+def _wait_for(lab: Lab, server: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + SERVER_S
+    while True:
+        try:
+            with urllib.request.urlopen(f"{lab.url}/api?token={lab.token}", timeout=5) as answer:
+                json.load(answer)
+            return
+        except OSError:
+            assert server.poll() is None and time.monotonic() < deadline, log.read_text()[-2000:]
+            time.sleep(0.2)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    if CHROMIUM is None:
+        pytest.skip(f"needs a browser: none of {', '.join(NAMES)} is here (Debian: apt-get install chromium)")
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=CHROMIUM, headless=True, args=list(QUIET))
+        yield running
+        running.close()
+
+
+@pytest.fixture
+def notebook(lab: Lab, browser: Browser, request: pytest.FixtureRequest) -> Iterator[Callable[..., Page]]:
+    """A function that writes cells to a notebook, opens it, runs it and returns the page."""
+    page = browser.new_page(viewport={"width": 1400, "height": 1000})
+    page.set_default_timeout(PAGE_MS)
+    name = re.sub(r"\W+", "-", request.node.name)
+
+    def opened(*cells: str) -> Page:
+        written = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+        written.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+        nbformat.write(written, lab.folder / f"{name}.ipynb")
+        page.goto(f"{lab.url}/lab/tree/{name}.ipynb?token={lab.token}&reset")
+        page.wait_for_function("window.jupyterapp?.shell?.currentWidget?.context?.isReady")
+        page.evaluate(READY)
+        return page
+
+    yield opened
+    if request.node.stash.get(FAILED, False):
+        SHOTS.mkdir(exist_ok=True)
+        page.screenshot(path=SHOTS / f"{name}.png", full_page=True)
+    page.close()
