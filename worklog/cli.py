@@ -182,6 +182,23 @@ def calibrate(as_json: bool) -> None:
 
 
 @main.command()
+@out_option
+@json_option
+def peers(out: Path | None, as_json: bool) -> None:
+    """Time kernels of known length and cuBLAS with this ruler and with every other one that is installed."""
+    from worklog.peers import compare, text
+
+    _refuse_to_overwrite(out)
+    with _progress() as progress:
+        path = compare(out, progress)
+    document = json.loads(path.read_text(encoding="utf-8"))
+    if as_json:
+        _print_json(document)
+    else:
+        click.echo(f"{text(document)}\nsaved: {path}")
+
+
+@main.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--grid", required=True, metavar="X,Y", help="Blocks, from M, N and K: '(N + 31) // 32, (M + 31) // 32'.")
 @click.option("--block", required=True, metavar="X[,Y]", help="Threads of a block: 256, or 32,8.")

@@ -1,0 +1,180 @@
+"""The peers, each as its own documentation uses it. All are imported when asked, since none is a dependency."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+EXTRA = "pip install 'gemm-worklog[peers]'"
+PACKAGES = ("cuda-bench", "triton", "torch", "cupti-python", "nvidia-cuda-cupti", "cuda-bindings")
+COLD, BATCH = "nv/cold/", "nv/batch/"
+SHORT_TIMEOUT_S = 6.0  # half a second of GPU time in launches of a microsecond would take longer than the others all
+
+
+@dataclass(frozen=True)
+class Work:
+    """Something to time: "spin" of a length in microseconds, or "cuBLAS" of a size N; enqueue takes a CuPy stream."""
+
+    kind: str
+    of: float
+    enqueue: Callable[[Any], None]
+
+
+Found = tuple[str, Work, float, float | None]  # the row's ruler, the work, microseconds, seconds that it took
+
+
+@dataclass(frozen=True)
+class Ruler:
+    """A peer. read: from works to what it read of each, in turn; it may raise anything. remedy: how to get it."""
+
+    name: str
+    read: Callable[[Sequence[Work]], Iterator[Found]]
+    remedy: str = EXTRA
+
+
+def versions() -> dict[str, str]:
+    """Of the peers that are installed."""
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _each(name: str, setup: Callable[[], Callable[[Work], float]], works: Sequence[Work]) -> Iterator[Found]:
+    """One work after the other by a function from a work to microseconds, which `setup` imports."""
+    timed = setup()
+    for work in works:
+        started = time.perf_counter()
+        us = timed(work)
+        yield name, work, us, time.perf_counter() - started
+
+
+def _on_torch(work: Work) -> Callable[[], None]:
+    """The work on PyTorch's current stream, whichever that is when it is called."""
+    import cupy
+    import torch
+
+    def launch() -> None:
+        pointer = torch.cuda.current_stream().cuda_stream
+        work.enqueue(cupy.cuda.ExternalStream(pointer) if pointer else cupy.cuda.Stream.null)
+
+    return launch
+
+
+def _do_bench() -> Callable[[Work], float]:
+    from triton.testing import do_bench
+
+    return lambda work: 1e3 * float(do_bench(_on_torch(work), return_mode="median"))
+
+
+def _do_bench_cudagraph() -> Callable[[Work], float]:
+    from triton.testing import do_bench_cudagraph
+
+    return lambda work: 1e3 * float(do_bench_cudagraph(_on_torch(work), return_mode="median"))
+
+
+def _torch_timer() -> Callable[[Work], float]:
+    from torch.utils.benchmark import Timer
+
+    def timed(work: Work) -> float:
+        timer = Timer(stmt="launch()", globals={"launch": _on_torch(work)})
+        return 1e6 * float(timer.blocked_autorange(min_run_time=0.2).median)
+
+    return timed
+
+
+def _cupy() -> Callable[[Work], float]:
+    import cupy
+    from cupyx.profiler import benchmark
+
+    def timed(work: Work) -> float:
+        stream = cupy.cuda.Stream(non_blocking=True)
+        with stream:
+            found = benchmark(work.enqueue, (stream,), n_repeat=1000, n_warmup=10, max_duration=0.5)
+        return 1e6 * float(cupy.median(cupy.asarray(found.gpu_times)))
+
+    return timed
+
+
+def _nvbench(works: Sequence[Work]) -> Iterator[Found]:
+    """All works in one go: NVBench runs once a process. Its own clock says how long each took."""
+    import cuda.bench as bench
+
+    names = {f"work{number}": work for number, work in enumerate(works)}
+    for name, work in names.items():
+        registered = bench.register(_benchmark(name, work))
+        registered.set_name(name)
+        if work.kind == "spin":
+            registered.set_timeout(SHORT_TIMEOUT_S)
+    with tempfile.TemporaryDirectory() as folder, _stdout_to_stderr():
+        path = Path(folder) / "nvbench.json"
+        bench.run_all_benchmarks([sys.argv[0], "--devices", "0", "--json", str(path)])
+        document = json.loads(path.read_text(encoding="utf-8"))
+    for name, summaries in nvbench_summaries(document).items():
+        for title, tag in (("NVBench cold", COLD), ("NVBench batch", BATCH)):
+            mean = summaries.get(f"{tag}time/gpu/mean")
+            if mean is not None:
+                yield title, names[name], 1e6 * mean, summaries.get(f"{tag}walltime")
+
+
+def _benchmark(name: str, work: Work) -> Callable[[Any], None]:
+    def benchmark(state: Any) -> None:
+        state.exec(partial(_launch, work))
+
+    benchmark.__name__ = name
+    return benchmark
+
+
+def _launch(work: Work, launch: Any) -> None:
+    import cupy
+
+    work.enqueue(cupy.cuda.ExternalStream(launch.get_stream().addressof()))
+
+
+def nvbench_summaries(document: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """From NVBench's JSON: the numbers of each benchmark's first state by their tags; times are in seconds."""
+    return {
+        benchmark["name"]: {
+            summary["tag"]: float(datum["value"])
+            for state in benchmark["states"][:1]
+            for summary in state.get("summaries") or ()
+            for datum in summary.get("data") or ()
+            if datum["name"] == "value" and datum["type"] in ("float64", "int64")
+        }
+        for benchmark in document["benchmarks"]
+    }
+
+
+@contextmanager
+def _stdout_to_stderr() -> Iterator[None]:
+    """NVBench writes its tables to standard output, past Python; ours may be a document for a machine."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+RULERS = (
+    Ruler("CuPy benchmark", partial(_each, "CuPy benchmark", _cupy), "pip install 'gemm-worklog[cuda13]'"),
+    Ruler("torch Timer", partial(_each, "torch Timer", _torch_timer), "pip install torch"),
+    Ruler("do_bench", partial(_each, "do_bench", _do_bench)),
+    Ruler("do_bench_cudagraph", partial(_each, "do_bench_cudagraph", _do_bench_cudagraph)),
+    Ruler("NVBench cold", _nvbench),
+)

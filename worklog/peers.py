@@ -1,0 +1,229 @@
+"""Other rulers on the same work: kernels whose length is known and cuBLAS, each timed by every harness that is here.
+
+Nobody can judge a ruler by its own words. Each peer is used as its documentation says, one that is missing or fails is
+a row that says so, and the document is written after every ruler, so that a crash in foreign code loses nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import worklog
+from worklog.device import gpu, software, source_revision
+from worklog.errors import BadRunFile
+from worklog.harness import Harness, time_pair
+from worklog.peer_rulers import RULERS, Ruler, Work, versions
+from worklog.runs import runs_dir
+from worklog.statistics import Estimate, median
+
+if TYPE_CHECKING:
+    from worklog.harness.timeline import Launch, Timeline
+
+SCHEMA = 1
+KNOWN_US = (1, 2, 5, 10, 30, 100, 1000)
+SIZES = (128, 512, 1024, 2048, 4096)
+OURS, KEPT, TRACED = "worklog", "worklog, offset kept", "worklog, CUPTI"
+PATIENCE = Harness().but(budget_s=3.0)
+AA_PAIRS, AA_SIZE = 50, 512
+PROMISED_SIZES = (512, 1024, 2048, 4096)
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One ruler on one work: microseconds as it reads them and the seconds that it took, or the reason why there are
+    none. work: "spin" with its true length in microseconds, or "cuBLAS" with its N. low, high: its 95 % interval,
+    where the ruler states one; converged: whether it is as narrow as asked for.
+    """
+
+    ruler: str
+    work: str
+    of: float
+    us: float | None = None
+    wall_s: float | None = None
+    reason: str | None = None
+    low: float | None = None
+    high: float | None = None
+    converged: bool | None = None
+
+
+def compare(out: Path | None = None, progress: Progress = lambda done, total, doing: None) -> Path:
+    """Time everything with every ruler on this GPU, in less than three minutes; the path of the document. Raises NoGpu,
+    BadRunFile where it cannot be written.
+    """
+    from worklog.peer_works import works_on
+    from worklog.session import Session
+
+    session = Session()
+    path = out or new_path(gpu().name)
+    document = provenance(session.calibration.as_dict())
+    works = works_on(session, KNOWN_US, SIZES)
+    stream = session.device.stream
+    launches: dict[tuple[str, float], Launch] = {(w.kind, w.of): partial(w.enqueue, stream) for w in works}
+    steps: list[tuple[str, Callable[[], None]]] = [
+        (OURS, lambda: _add(document, our_rows(session.timeline, launches, session.calibration.offset_us))),
+        ("A/A", lambda: document["promises"].update(same_twice(session.timeline, launches["cuBLAS", AA_SIZE]))),
+        *((ruler.name, partial(_ask_and_add, document, ruler, works)) for ruler in RULERS),
+        (TRACED, lambda: _add(document, traced_rows(session.timeline, launches))),
+    ]
+    for done, (name, step) in enumerate(steps):
+        progress(done, len(steps), name)
+        step()
+        document["complete"] = done == len(steps) - 1
+        document["promises"]["wall_s"] = wall_times(document["rows"])
+        write(document, path)
+    progress(len(steps), len(steps), "done")
+    return path
+
+
+def provenance(calibration: dict[str, Any]) -> dict[str, Any]:
+    """A document without rows yet: what was compared, on what, with what, when."""
+    return {
+        "schema": SCHEMA,
+        "kind": "peers",
+        "tool": {"name": "gemm-worklog", "version": worklog.__version__, **source_revision()},
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "complete": False,
+        "device": gpu().as_dict(),
+        "software": {**software(), **versions()},
+        "harness": PATIENCE.as_dict(),
+        "calibration": calibration,
+        "rows": [],
+        "promises": {},
+    }
+
+
+def _add(document: dict[str, Any], rows: Sequence[Row]) -> None:
+    document["rows"] += [asdict(row) for row in rows]
+
+
+def _ask_and_add(document: dict[str, Any], ruler: Ruler, works: Sequence[Work]) -> None:
+    _add(document, ask(ruler, works))
+
+
+def our_rows(timeline: Timeline, launches: dict[tuple[str, float], Launch], offset_us: float) -> list[Row]:
+    """This harness, with the offset taken off and with it kept: one reading each, shown in two ways."""
+    rows = []
+    for (kind, of), launch in launches.items():
+        read, converged, wall_s = _read(timeline, launch, PATIENCE)
+        for name, off in ((OURS, offset_us), (KEPT, 0.0)):
+            rows.append(_row(name, kind, of, read, off, wall_s, converged))
+    return rows
+
+
+def traced_rows(timeline: Timeline, launches: dict[tuple[str, float], Launch]) -> list[Row]:
+    """This harness with the GPU's own tracer as its timer."""
+    rows = []
+    for (kind, of), launch in launches.items():
+        try:
+            read, converged, wall_s = _read(timeline, launch, PATIENCE.but(timer="cupti", queue=False))
+        # The tracer is NVIDIA's code and one a process: whatever it raises must not cost the other rulers' rows.
+        except Exception as error:
+            rows.append(Row(TRACED, kind, of, reason=_words(error)))
+            continue
+        rows.append(_row(TRACED, kind, of, read, 0.0, wall_s, converged))
+    return rows
+
+
+def _row(name: str, kind: str, of: float, read: Estimate, off: float, wall_s: float, converged: bool) -> Row:
+    return Row(name, kind, of, read.value - off, wall_s, None, read.low - off, read.high - off, converged)
+
+
+def _read(timeline: Timeline, launch: Launch, harness: Harness) -> tuple[Estimate, bool, float]:
+    """Median with its interval, offset included; whether it converged; seconds, the warm-up among them."""
+    started = time.perf_counter()
+    reading = time_pair(timeline, launch, None, harness)
+    return median(reading.counted("subject")), reading.converged, time.perf_counter() - started
+
+
+def ask(ruler: Ruler, works: Sequence[Work]) -> list[Row]:
+    """A peer's rows. Whatever goes wrong in it becomes the reason of its rows."""
+    rows: list[Row] = []
+    try:
+        for name, work, us, wall_s in ruler.read(works):
+            rows.append(Row(name, work.kind, work.of, us, wall_s))
+    # Foreign code: a peer may raise anything, at import or at any launch, and none of it may end the comparison.
+    except Exception as error:
+        why = f"{_words(error)}; to get it: {ruler.remedy}" if isinstance(error, ImportError) else _words(error)
+        read = {(row.work, row.of) for row in rows}
+        rows += [Row(ruler.name, w.kind, w.of, reason=why) for w in works if (w.kind, w.of) not in read]
+    return rows
+
+
+def _words(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def same_twice(timeline: Timeline, launch: Launch, pairs: int = AA_PAIRS) -> dict[str, Any]:
+    """How often two readings of the same kernel agree, which is to say that their 95 % intervals meet."""
+    found = []
+    for _ in range(pairs):
+        one, two = (_read(timeline, launch, PATIENCE)[0] for _ in range(2))
+        found.append([[one.low, one.value, one.high], [two.low, two.value, two.high]])
+    agree = sum(one[0] <= two[2] and two[0] <= one[2] for one, two in found)
+    return {"aa": {"work": "cuBLAS", "of": AA_SIZE, "pairs": pairs, "agree": agree, "intervals_us": found}}
+
+
+def wall_times(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Seconds to a ±0.5 % interval of cuBLAS by this harness, beside NVBench's for the same point."""
+    found = {(row["ruler"], row["of"]): row for row in rows if row["work"] == "cuBLAS"}
+    return [
+        {
+            "of": size,
+            "worklog_s": found[OURS, size]["wall_s"],
+            "converged": found[OURS, size]["converged"],
+            "nvbench_s": found.get(("NVBench cold", size), {}).get("wall_s"),
+        }
+        for size in PROMISED_SIZES
+        if (OURS, size) in found
+    ]
+
+
+def new_path(device: str) -> Path:
+    """A fresh file beside this machine's runs, where nobody takes it for one."""
+    slug = "".join(c if c.isalnum() else "-" for c in device.lower()).removeprefix("nvidia-")
+    stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%SZ")
+    return runs_dir().parent / "peers" / f"{stamp}-{slug}.json"
+
+
+def write(document: dict[str, Any], path: Path) -> None:
+    """The whole document in one atomic step. Raises BadRunFile."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        raise BadRunFile(f"cannot write {path}: {error.strerror}; give another place with --out") from error
+
+
+def text(document: dict[str, Any]) -> str:
+    """A table: a line for each work, a column for each ruler, microseconds; then what is missing and why."""
+    rows = document["rows"]
+    rulers = list(dict.fromkeys(row["ruler"] for row in rows))
+    works = list(dict.fromkeys((row["work"], row["of"]) for row in rows))
+    read = {(row["ruler"], row["work"], row["of"]): row["us"] for row in rows}
+    lines = [f"live · {document['device'].get('name')} · {document['created'][:10]} · microseconds as each reads them"]
+    lines += [f"  [{number}] {ruler}" for number, ruler in enumerate(rulers)]
+    lines.append(" " * 14 + "".join(f"{f'[{number}]':>10}" for number in range(len(rulers))))
+    for kind, of in works:
+        values = (read.get((ruler, kind, of)) for ruler in rulers)
+        cells = "".join(f"{'–' if value is None else f'{value:.2f}':>10}" for value in values)
+        lines.append(f"{f'{kind} {of:g}':>14}{cells}")
+    lines += list(dict.fromkeys(f"{row['ruler']}: {row['reason']}" for row in rows if row["reason"]))
+    same = document["promises"].get("aa")
+    if same:
+        lines.append(f"same kernel twice: {same['agree']} of {same['pairs']} pairs agree within their intervals")
+    for point in document["promises"].get("wall_s", ()):
+        theirs = "–" if point["nvbench_s"] is None else f"{point['nvbench_s']:.2f} s"
+        lines.append(f"cuBLAS {point['of']}: ±0.5 % after {point['worklog_s']:.2f} s; NVBench {theirs}")
+    return "\n".join(lines)
