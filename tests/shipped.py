@@ -1,4 +1,5 @@
-"""Writes worklog/ptx/: the PTX that the package ships for machines without NVRTC, and what each kernel spent.
+"""Writes worklog/ptx/: the PTX that the package ships for machines without NVRTC, what each kernel spent, and the
+traffic that it causes.
 
 `python -m tests.shipped` (`make ptx`) after a kernel has changed; a test compiles again and compares.
 """
@@ -8,12 +9,18 @@ from __future__ import annotations
 import json
 import re
 import sys
+from dataclasses import asdict
 
+from worklog.emulator import load, predict
 from worklog.emulator.shipped import ARCH, FOLDER, INDEX, SPENT
 from worklog.gate import repeat
+from worklog.gemm import Shape
 from worklog.kernels import Program
-from worklog.ladder import LADDER
+from worklog.ladder import LADDER, Rung
 from worklog.nvrtc import Compiled, compile_cuda, nvrtc_version
+from worklog.traffic import FILE, RungTraffic
+
+TRAFFIC_SHAPE = Shape.of(4096)
 
 
 def programs() -> dict[str, Program]:
@@ -45,10 +52,37 @@ def index() -> dict[str, object]:
     return {"arch": ARCH, "nvrtc": version(), "programs": entries}
 
 
+def traffic() -> dict[str, object]:
+    """Every rung's counts at 4096, as worklog.traffic reads them."""
+    return {
+        "label": f"emulated · {ARCH} PTX",
+        "shape": [TRAFFIC_SHAPE.m, TRAFFIC_SHAPE.n, TRAFFIC_SHAPE.k],
+        "rungs": {r.name: asdict(rung_traffic(r)) for r in LADDER},
+    }
+
+
+def rung_traffic(record: Rung) -> RungTraffic:
+    program = Program.of(record)
+    out = compiled(program)
+    c = predict(load(out.ptx, out.symbol), record, TRAFFIC_SHAPE).counts
+    return RungTraffic(
+        program.sha256,
+        c.global_load.requests,
+        c.global_load.sectors,
+        c.global_load.bytes,
+        c.global_store.requests,
+        c.global_store.sectors,
+        c.shared_load.wavefronts + c.shared_store.wavefronts,
+        c.shared_load.conflicts + c.shared_store.conflicts,
+        c.thread_fma,
+    )
+
+
 if __name__ == "__main__":
     for old in FOLDER.glob("*.ptx"):
         old.unlink()
     for name, program in programs().items():
         (FOLDER / f"{name}.ptx").write_text(plain(compiled(program).ptx), encoding="utf-8")
     (FOLDER / INDEX).write_text(json.dumps(index(), indent=1) + "\n", encoding="utf-8")
+    FILE.write_text(json.dumps(traffic(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(f"{len(programs())} kernels for {ARCH} by NVRTC {version()} in {FOLDER}", file=sys.stderr)

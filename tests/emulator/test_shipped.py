@@ -15,6 +15,7 @@ from worklog.gate.exact import ragged_shapes
 from worklog.kernels import Program, RungSubject
 from worklog.ladder import LADDER, rung
 from worklog.nvrtc import NvrtcMissing
+from worklog.traffic import traffic
 
 AGAIN = "compile it again: make ptx"
 
@@ -72,3 +73,13 @@ def test_a_file_that_is_gone(no_nvrtc: None, monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setattr(shipped, "FOLDER", tmp_path)
     with pytest.raises(WorklogError, match="install gemm-worklog again"):
         shipped.build(Program.of(rung("naive")))
+
+
+def test_the_traffic_that_is_shipped_is_counted_from_it() -> None:
+    index = json.loads((shipped.FOLDER / shipped.INDEX).read_text(encoding="utf-8"))
+    counted = traffic()
+    assert counted.label == "emulated · sm_90 PTX" and list(counted.rungs) == [r.name for r in LADDER]
+    assert {n: r.sha256 for n, r in counted.rungs.items()} == {r.name: Program.of(r).sha256 for r in LADDER}, AGAIN
+    if index["nvrtc"] != make.version():
+        pytest.skip(f"counted on the PTX of NVRTC {index['nvrtc']}; this is {make.version()}, whose PTX may differ")
+    assert dict(counted.rungs) == {r.name: make.rung_traffic(r) for r in LADDER}, AGAIN

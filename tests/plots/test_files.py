@@ -48,7 +48,7 @@ def drawn_in_two_processes(run_file: Path, out: Path) -> list[dict[str, bytes]]:
 
 def test_all_charts_are_drawn_as_svg_and_png(h200: Run, tmp_path: Path) -> None:
     drawn = draw_all(h200, tmp_path / "new" / "folder")
-    names = ["ladder", "roofline", "ablation_naive", "ablation_warptiled"]
+    names = ["ladder", "roofline", "ablation_naive", "ablation_warptiled", "traffic"]
     assert [path.name for path in drawn.paths] == [f"{name}.{kind}" for name in names for kind in ("svg", "png")]
     assert all(path.stat().st_size > 5000 for path in drawn.paths)
     assert drawn.missing == {}
@@ -58,22 +58,22 @@ def test_what_cannot_be_drawn_is_named_with_the_reason(h200: Run, tmp_path: Path
     h200.measurements = [m for m in h200.measurements if not m.changed]
     h200.calibration = {}
     drawn = draw_all(h200, tmp_path)
-    assert {path.stem for path in drawn.paths} == {"ladder"}
+    assert {path.stem for path in drawn.paths} == {"ladder", "traffic"}
     assert set(drawn.missing) == {"roofline", "ablation"}
     assert "worklog ablate" in drawn.missing["ablation"]
 
 
-def test_an_empty_run_draws_nothing_and_says_so(h200: Run, tmp_path: Path) -> None:
+def test_an_empty_run_draws_nothing_of_its_own_and_says_so(h200: Run, tmp_path: Path) -> None:
     h200.measurements = []
     drawn = draw_all(h200, tmp_path)
-    assert drawn.paths == []
+    assert {path.stem for path in drawn.paths} == {"traffic"}, "that one was counted, not measured"
     assert set(drawn.missing) == {"ladder", "roofline", "ablation"}
 
 
 def test_the_same_run_gives_the_same_bytes_in_every_process(h200: Run, tmp_path: Path) -> None:
     run_file = h200.save(tmp_path / "run.json")
     once, again = drawn_in_two_processes(run_file, tmp_path)
-    assert len(once) == 8
+    assert len(once) == 10
     assert once == again
 
 
@@ -104,7 +104,8 @@ def test_an_svg_has_a_role_a_title_and_a_description(h200: Run, tmp_path: Path) 
         assert description is not None
         assert root.get("role") == "img"
         assert root.get("aria-labelledby") == f"{title.get('id')} {description.get('id')}"
-        assert "<GPU & Co>" in (description.text or "")
+        source = "emulated · sm_90 PTX" if path.stem == "traffic" else "<GPU & Co>"
+        assert source in (description.text or "")
         assert len(title.text or "") > 20
         assert not root.findall(f".//{SVG}text"), "text must be outlines, or it looks different elsewhere"
 

@@ -16,9 +16,10 @@ from worklog.plots.ablation import ablated, ablation
 from worklog.plots.figure import Chart, save
 from worklog.plots.ladder import ladder
 from worklog.plots.roofline import roofline
+from worklog.plots.traffic import traffic
 from worklog.runs import Run
 
-__all__ = ["Chart", "Drawn", "ablation", "draw_all", "ladder", "roofline", "save"]
+__all__ = ["Chart", "Drawn", "ablation", "draw_all", "ladder", "roofline", "save", "traffic"]
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ def draw_all(run: Run, out: Path) -> Drawn:
     charts: dict[str, Callable[[], Chart]] = {"ladder": partial(ladder, run), "roofline": partial(roofline, run)}
     ablations = {f"ablation_{name}": partial(ablation, run, name) for name in ablated(run)}
     charts |= ablations or {"ablation": partial(ablation, run)}
+    charts["traffic"] = traffic
     drawn = Drawn()
     for name, draw in charts.items():
         try:
