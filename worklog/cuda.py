@@ -133,6 +133,10 @@ class Cublas:
         number = cublas.getVersion(self.handle)
         return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
+    def follow(self, stream: Any) -> None:
+        """Name the stream to the handle past CuPy, which does not while a stream is recorded."""
+        _cublas_library().cublasSetStream_v2(ctypes.c_void_p(self.handle), ctypes.c_void_p(stream.ptr))
+
     def enqueue(self, shape: Shape, alpha: float, a: Any, b: Any, beta: float, c: Any) -> None:
         """Row-major C = A B is column-major C^T = B^T A^T, so B comes first and no operand is transposed."""
         scalars = np.array([alpha, beta], np.float32)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +37,7 @@ def _spin(session: Session, us: int) -> Work:
 
 
 def _cublas(session: Session, size: int) -> Work:
-    from worklog.cuda import Cublas, CudaDevice, _cublas_library
+    from worklog.cuda import Cublas, CudaDevice
 
     shape, device = Shape(size, size, size), CudaDevice()
     product = Cublas(device)
@@ -48,8 +47,8 @@ def _cublas(session: Session, size: int) -> Work:
 
     def enqueue(stream: Any) -> None:
         device.stream = stream
-        if stream.is_capturing():  # CuPy names no stream to the handle while it is recorded
-            _cublas_library().cublasSetStream_v2(ctypes.c_void_p(product.handle), ctypes.c_void_p(stream.ptr))
+        if stream.is_capturing():
+            product.follow(stream)
         product.enqueue(shape, 1.0, a, b, 0.0, c)
 
     return Work("cuBLAS", size, enqueue)

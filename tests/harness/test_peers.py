@@ -1,0 +1,114 @@
+"""Peers that lie by a known amount, that are missing or fall over: each is a row, and none ends the comparison."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pytest import approx
+
+from tests.harness.virtual import VirtualGpu
+from worklog import peers
+from worklog.errors import BadRunFile
+from worklog.peer_rulers import Found, Ruler, Work, nvbench_summaries
+
+WORKS = [Work("spin", 5, lambda stream: None), Work("cuBLAS", 512, lambda stream: None)]
+
+
+def test_this_harness_reads_the_true_length_and_its_offset_where_that_is_kept() -> None:
+    gpu = VirtualGpu(offset_us=3.45)
+    rows = peers.our_rows(gpu, {("spin", 5.0): partial(gpu.spin, 5000)}, 3.45)
+    assert [row.ruler for row in rows] == [peers.OURS, peers.KEPT]
+    assert [row.us for row in rows] == approx([5.0, 8.45])
+    assert rows[0].converged and rows[0].wall_s is not None and rows[0].wall_s > 0
+
+
+def test_the_tracer_is_a_ruler_too() -> None:
+    gpu = VirtualGpu(tracer_us=0.6)
+    (row,) = peers.traced_rows(gpu, {("cuBLAS", 512.0): gpu.kernel(20.0)})
+    assert row.us == approx(20.6)
+
+
+def test_a_tracer_that_fails_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = VirtualGpu()
+    monkeypatch.setattr(gpu, "tracer", lambda: (_ for _ in ()).throw(RuntimeError("no tracer\nsecond line")))
+    (row,) = peers.traced_rows(gpu, {("cuBLAS", 512.0): gpu.kernel(20.0)})
+    assert (row.us, row.reason) == (None, "RuntimeError: no tracer")
+
+
+def test_a_missing_peer_says_how_to_get_it() -> None:
+    def read(works: Sequence[Work]) -> Iterator[Found]:
+        raise ModuleNotFoundError("No module named 'foreign'")
+        yield
+
+    rows = peers.ask(Ruler("foreign", read, "pip install foreign"), WORKS)
+    assert [row.us for row in rows] == [None, None]
+    assert {row.reason for row in rows} == {
+        "ModuleNotFoundError: No module named 'foreign'; to get it: pip install foreign"
+    }
+
+
+def test_a_peer_that_falls_over_keeps_what_it_had_read() -> None:
+    def read(works: Sequence[Work]) -> Iterator[Found]:
+        yield "foreign", works[0], 8.4, 0.1
+        raise RuntimeError("cudaErrorStreamCaptureInvalidated")
+
+    rows = peers.ask(Ruler("foreign", read), WORKS)
+    assert [(row.work, row.us, row.reason) for row in rows] == [
+        ("spin", 8.4, None),
+        ("cuBLAS", None, "RuntimeError: cudaErrorStreamCaptureInvalidated"),
+    ]
+
+
+def test_the_same_kernel_twice_agrees() -> None:
+    gpu = VirtualGpu(noise=2e-3)
+    found = peers.same_twice(gpu, gpu.kernel(20.0), pairs=20)["aa"]
+    assert found["agree"] >= 18
+    assert len(found["intervals_us"]) == found["pairs"] == 20
+
+
+def document(rows: list[peers.Row]) -> dict[str, Any]:
+    read = [asdict(row) for row in rows]
+    return {
+        "device": {"name": "Virtual"},
+        "created": "2026-11-21T05:00:00+00:00",
+        "rows": read,
+        "promises": {"aa": {"pairs": 50, "agree": 48}, "wall_s": peers.wall_times(read)},
+    }
+
+
+def test_wall_times_stand_beside_nvbench() -> None:
+    told = document(
+        [
+            peers.Row(peers.OURS, "cuBLAS", 512, 17.0, 0.15, converged=True),
+            peers.Row("NVBench cold", "cuBLAS", 512, 20.0, 1.5),
+            peers.Row("torch Timer", "spin", 1, reason="ImportError: no torch"),
+        ]
+    )
+    assert told["promises"]["wall_s"] == [{"of": 512, "worklog_s": 0.15, "converged": True, "nvbench_s": 1.5}]
+    text = peers.text(told)
+    assert "cuBLAS 512: ±0.5 % after 0.15 s; NVBench 1.50 s" in text
+    assert "48 of 50 pairs agree" in text
+    assert "torch Timer: ImportError: no torch" in text
+
+
+def test_the_document_is_written_whole_or_refused(tmp_path: Path) -> None:
+    peers.write(document([]), tmp_path / "new" / "peers.json")
+    assert json.loads((tmp_path / "new" / "peers.json").read_text())["rows"] == []
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["peers.json"]
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BadRunFile, match="another place"):
+        peers.write(document([]), tmp_path / "file" / "peers.json")
+
+
+def test_nvbench_results_are_read_by_tag() -> None:
+    number = {"name": "value", "type": "float64", "value": "1.25e-05"}
+    state = {"summaries": [{"tag": "nv/cold/time/gpu/mean", "data": [number]}, {"tag": "nv/empty"}]}
+    assert nvbench_summaries({"benchmarks": [{"name": "work0", "states": [state]}]}) == {
+        "work0": {"nv/cold/time/gpu/mean": 1.25e-05}
+    }
