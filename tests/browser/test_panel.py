@@ -12,6 +12,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.conftest import Lab
 from tests.lab.grid import small_grid
+from tests.lab.waiting import gone, until
 
 RUN = """
 from pathlib import Path
@@ -19,6 +20,20 @@ from worklog import lab
 from worklog.runs import Run
 lab.panel("warptiled", 1024, run=Run.load(Path("grid.json"), origin="recorded"))
 """
+
+# The panel as on a machine with a GPU; its job is a stand-in that takes as long as a file says.
+LIVE = """
+import sys
+from pathlib import Path
+from worklog.lab import view
+from worklog.lab.model import Model
+from worklog.runs import Run
+view.why_not_live = lambda: None
+run = Run.load(Path("grid.json"), origin="recorded")
+panel = view.Panel(Model([run], "warptiled", 1024, l2="warm"), (sys.executable, {job!r}, "seconds", "pid"))
+panel
+"""
+RESTART = "() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()"
 
 
 @pytest.fixture
@@ -116,3 +131,33 @@ def test_all_naive(panel: Page) -> None:
     expect(panel.get_by_role("checkbox", name="4 warmup")).not_to_be_checked()
     expect(reading(panel)).to_contain_text("the gate is off")
     shot(panel, "6-naive")
+
+
+@pytest.fixture
+def live(lab: Lab, notebook: Callable[..., Page]) -> Page:
+    """The page of a notebook with a panel that measures by a stand-in, started."""
+    small_grid().save(lab.folder / "grid.json")
+    (lab.folder / "seconds").write_text("60")
+    page = notebook(LIVE.format(job=str(Path(__file__).parents[1] / "lab" / "stand_in_job.py")))
+    page.get_by_role("button", name="measure").click()
+    expect(page.get_by_role("status").filter(has_text="with l2=warm")).to_be_visible()
+    return page
+
+
+def test_cancel_ends_a_measurement_and_a_second_one_is_taken(live: Page, lab: Lab) -> None:
+    shot(live, "7-measuring")
+    expect(live.get_by_role("button", name="measure")).to_be_disabled()
+    live.get_by_role("button", name="cancel").click()
+    expect(live.get_by_role("status").filter(has_text="cancelled; what was finished is in")).to_be_visible()
+    assert gone(int((lab.folder / "pid").read_text()))
+    (lab.folder / "seconds").write_text("0")
+    live.get_by_role("button", name="measure").click()
+    expect(live.get_by_text("live · NVIDIA H200 · clocks as found · 2026-11-21").first).to_be_visible()
+    shot(live, "8-measured")
+
+
+def test_a_kernel_restarted_while_it_measures_leaves_no_process(live: Page, lab: Lab) -> None:
+    pid = int((lab.folder / "pid").read_text())
+    assert not gone(pid)
+    live.evaluate(RESTART)
+    until(lambda: gone(pid))

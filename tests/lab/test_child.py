@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import queue
 import subprocess
 import sys
-import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.lab.waiting import WAIT_S, gone, until
 from worklog.gemm import Shape
 from worklog.lab.child import Child, End, Progress
 from worklog.lab.job import order
 from worklog.plans import Task
-
-WAIT_S = 20.0
 
 WORKS = """
 import json, sys, time
@@ -36,23 +32,6 @@ def started(seconds: float = 0.0, code: int = 0, source: str = WORKS) -> tuple[C
     ended: queue.Queue[End] = queue.Queue()
     script = source.replace("{seconds}", str(seconds)).replace("{code}", str(code))
     return Child((sys.executable, "-c", script), "the order\n", told.append, ended.put), told, ended
-
-
-def until(true: Any) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def gone(pid: int) -> bool:
-    """Whether a process that is no child of ours has ended."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    state = Path(f"/proc/{pid}/stat")
-    return state.exists() and state.read_text().rsplit(")", 1)[1].split()[0] == "Z"
 
 
 def test_it_gets_its_order_tells_its_progress_and_ends() -> None:
@@ -116,7 +95,10 @@ print(child.pid, flush=True)
     ("script", "then"),
     [
         ("import time; time.sleep(60)", "sys.exit()"),  # an exit handler ends it
-        ("from worklog.lab.job import _end_with_the_parent as wait; wait()", "os._exit(9)"),  # the pipe ends it
+        (
+            "import time; from worklog.lab.job import watch_the_parent as watch; watch(); time.sleep(60)",
+            "os._exit(9)",
+        ),  # the pipe ends it
     ],
     ids=["the kernel exits", "the kernel is killed"],
 )

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,7 @@ import ipywidgets as widgets
 import pytest
 
 from tests.lab.grid import small_grid
+from tests.lab.waiting import until
 from worklog import lab
 from worklog.gremlins import GREMLINS
 from worklog.lab import sources, view
@@ -129,34 +128,13 @@ def test_a_page_without_a_kernel_gets_the_answer_in_words(panel: Panel) -> None:
 
 # ----------------------------------------------------------------------------------------------------------- measuring
 
-JOB = """
-import json, sys, time
-from tests.lab.grid import small_grid
-order = json.loads(sys.stdin.readline())
-print(json.dumps({"done": 0, "total": 2, "doing": "warptiled at 1024"}), flush=True)
-run = small_grid()
-asked = [changed for _, _, changed in order["tasks"]]
-run.measurements = [m for m in run.measurements if m.kernel == "warptiled" and not m.changed]
-run.complete = False
-run.save(__import__("pathlib").Path(order["out"]))
-time.sleep({seconds})
-run = small_grid()
-run.save(__import__("pathlib").Path(order["out"]))
-"""
+JOB = str(Path(__file__).with_name("stand_in_job.py"))
 
 
-def live_panel(monkeypatch: pytest.MonkeyPatch, seconds: float = 0.0, job: str = JOB) -> Panel:
+def live_panel(monkeypatch: pytest.MonkeyPatch, *job: str) -> Panel:
     monkeypatch.setattr(view, "why_not_live", lambda: None)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
-    script = job.replace("{seconds}", str(seconds))
-    return Panel(Model([GRID], "warptiled", 1024, l2="warm"), (sys.executable, "-c", script))
-
-
-def until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    return Panel(Model([GRID], "warptiled", 1024, l2="warm"), (sys.executable, *job))
 
 
 def test_without_a_gpu_measure_is_off_and_says_why(panel: Panel) -> None:
@@ -166,7 +144,7 @@ def test_without_a_gpu_measure_is_off_and_says_why(panel: Panel) -> None:
 
 
 def test_measuring_shows_progress_and_then_the_live_reading(monkeypatch: pytest.MonkeyPatch) -> None:
-    panel = live_panel(monkeypatch)
+    panel = live_panel(monkeypatch, JOB, "0")
     assert "recorded" in panel.source.value
     panel.measure_button.click()
     assert panel.measure_button.disabled and not panel.cancel_button.disabled
@@ -176,20 +154,20 @@ def test_measuring_shows_progress_and_then_the_live_reading(monkeypatch: pytest.
 
 
 def test_cancel_keeps_what_is_finished_and_a_second_run_works(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    panel = live_panel(monkeypatch, seconds=60)
+    panel = live_panel(monkeypatch, JOB, "60")
     panel.measure()
     until(lambda: len(list(tmp_path.glob("runs/panel/*.json"))) == 1)
     panel.cancel_button.click()
     until(lambda: "cancelled" in panel.status.value)
     assert panel.model.runs[0].origin == "live" and not panel.model.runs[0].complete
     assert "recorded" in panel.source.value  # the lying reading was not finished
-    panel._job = (sys.executable, "-c", JOB.replace("{seconds}", "0"))
+    panel._job = (sys.executable, JOB, "0")
     panel.measure()
     until(lambda: "live" in panel.source.value)
 
 
 def test_a_second_click_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    panel = live_panel(monkeypatch, seconds=60)
+    panel = live_panel(monkeypatch, JOB, "60")
     panel.measure()
     child = panel._child
     panel.measure()
@@ -212,7 +190,7 @@ def test_a_job_that_fails_is_said_and_leaves_the_panel_usable(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, job: str, says: str
 ) -> None:
     (tmp_path / "runs" / "panel").mkdir(parents=True)
-    panel = live_panel(monkeypatch, job=job)
+    panel = live_panel(monkeypatch, "-c", job)
     panel.measure()
     until(lambda: says in panel.status.value)
     assert not panel.measure_button.disabled

@@ -23,7 +23,7 @@ from worklog.plans import Task
 def main() -> None:
     """Read one line of JSON, {"out": path, "tasks": [[kernel, [m, n, k], {setting: value}]]}, and carry it out."""
     order = json.loads(sys.stdin.readline())
-    threading.Thread(target=_end_with_the_parent, daemon=True).start()
+    watch_the_parent()
     tasks = [Task(kernel, Shape(*shape), tuple(changed.items())) for kernel, shape, changed in order["tasks"]]
     try:
         bench.carry_out(tasks, Harness(), progress=_say, out=Path(order["out"]))
@@ -41,6 +41,11 @@ def order(tasks: list[Task], out: Path) -> str:
 def _say(done: int, total: int, doing: str) -> None:
     line: dict[str, Any] = {"done": done, "total": total, "doing": doing}
     print(json.dumps(line), flush=True)
+
+
+def watch_the_parent() -> None:
+    """End this process as soon as the one at the other end of its standard input has gone. First read all it says."""
+    threading.Thread(target=_end_with_the_parent, daemon=True).start()
 
 
 def _end_with_the_parent() -> None:
