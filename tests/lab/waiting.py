@@ -10,8 +10,9 @@ from pathlib import Path
 WAIT_S = 30.0
 
 
-def until(true: Callable[[], object]) -> None:
-    deadline = time.monotonic() + WAIT_S
+def until(true: Callable[[], object], seconds: float = WAIT_S) -> None:
+    """Wait for something to become true."""
+    deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.02)
