@@ -1,0 +1,118 @@
+"""The certificate: what the ruler reads wrong on kernels of known length once its offset is off."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from worklog.errors import NothingToDraw
+from worklog.plots.figure import Chart
+from worklog.plots.page import page
+from worklog.plots.style import ACCENT, FAINT, LIE, MARGIN_IN, MUTED, SMALL_PT, WIDTH_IN, line_height, styled
+from worklog.runs import Run
+from worklog.tables import label_line
+
+TOLERANCE_US, TOLERANCE = 0.1, 0.002  # the promise, whichever is larger; kept equal to the harness's by a test
+HEIGHT, BELOW, ABOVE = 2.2, 0.42, 0.1
+
+
+@styled()
+def calibration(run: Run) -> Chart:
+    """Error left at each known length, the band that is promised, and in words tick, noise floor and flush. Raises
+    NothingToDraw for a run that states no calibration by length.
+    """
+    errors = errors_left(run.calibration)
+    if not errors:
+        raise NothingToDraw("the run says nothing of how its ruler reads known lengths: measure again")
+    proofs = _proofs(run.calibration)
+    words = line_height(SMALL_PT, len(proofs)) + 0.1
+    new = page(
+        "calibration",
+        _finding(errors),
+        f"Reading minus true length, µs, after the offset of {run.calibration['offset_us']:.2f} µs is taken off. "
+        f"Band: what is promised, ±{TOLERANCE_US:g} µs or ±{100 * TOLERANCE:g} % of the length.",
+        [label_line(run)],
+        _alt(run, errors, proofs),
+        ABOVE + HEIGHT + BELOW + words,
+    )
+    left = MARGIN_IN + 0.5
+    bottom = new.body_bottom + words + BELOW
+    axes = new.axes(left, bottom, WIDTH_IN - left - 0.2, HEIGHT)
+    _draw(axes, errors)
+    for index, line in enumerate(proofs):
+        new.text(left, bottom - BELOW - line_height(SMALL_PT, index), line, SMALL_PT, va="top", color=MUTED)
+    return new.figure
+
+
+def errors_left(found: dict[str, Any]) -> dict[float, float]:
+    """Microseconds wrong at each known length, once the offset is off."""
+    by_length = found.get("offset_by_length_us") or {}
+    return {float(length): over - found["offset_us"] for length, over in by_length.items()}
+
+
+def promised(length_us: float) -> float:
+    """The error that is promised at a length, in microseconds."""
+    return max(TOLERANCE_US, TOLERANCE * length_us)
+
+
+def _draw(axes: Axes, errors: dict[float, float]) -> None:
+    lengths = sorted(errors)
+    first, last = 0.8 * lengths[0], 1.25 * lengths[-1]
+    knots = np.geomspace(first, last, 400).tolist()
+    axes.fill_between(knots, [-promised(x) for x in knots], [promised(x) for x in knots], color=FAINT, linewidth=0)
+    axes.axhline(0, color=MUTED, linewidth=0.6)
+    for length in lengths:
+        kept = abs(errors[length]) <= promised(length)
+        axes.plot([length] * 2, [0, errors[length]], color=ACCENT if kept else LIE, linewidth=1.6)
+        axes.plot([length], [errors[length]], "o", color=ACCENT if kept else LIE, markersize=4)
+        axes.annotate(
+            f"{errors[length]:+.3f}".replace("-", "−"),
+            (length, errors[length]),
+            (0, 7 if errors[length] >= 0 else -7),
+            textcoords="offset points",
+            ha="center",
+            va="center",
+            fontsize=SMALL_PT,
+        )
+    worst = max(0.15, 1.6 * max(map(abs, errors.values())))
+    axes.set_xscale("log")
+    axes.set_xlim(first, last)
+    axes.set_ylim(-worst, worst)
+    axes.set_xticks(lengths, [f"{length:g}" for length in lengths])
+    axes.minorticks_off()
+    axes.set_xlabel("true length, µs")
+
+
+def _proofs(found: dict[str, Any]) -> list[str]:
+    """What else the calibration proved, as far as the run states it."""
+    lines = [f"tick of the events: {1000 * found['tick_us']:.0f} ns"]
+    if "slope" in found:
+        lines[0] += f" · slope {found['slope']:.5f}"
+    if "aa_ratio" in found:
+        half = 50 * (found["aa_high"] - found["aa_low"])
+        lines.append(f"a kernel against itself, interleaved: {100 * found['aa_ratio']:.2f} % ±{half:.2f}")
+    if "cold_cycles" in found:
+        lines.append(
+            f"a read takes {found['warm_cycles']:.0f} cycles from L2, {found['cold_cycles']:.0f} after the flush; "
+            f"{100 * found['still_cached']:.1f} % of the lines were still there"
+        )
+    return lines
+
+
+def _finding(errors: dict[float, float]) -> str:
+    worst = max(errors, key=lambda length: abs(errors[length]))
+    broken = [length for length, error in errors.items() if abs(error) > promised(length)]
+    span = f"{min(errors):g} to {max(errors):g} µs"
+    if broken:
+        return f"The ruler breaks its promise at {', '.join(f'{length:g}' for length in sorted(broken))} µs"
+    return f"Known lengths from {span} are read within {abs(errors[worst]):.2f} µs"
+
+
+def _alt(run: Run, errors: dict[float, float], proofs: list[str]) -> str:
+    read = ", ".join(f"{error:+.3f} at {length:g}" for length, error in errors.items())
+    return (
+        f"Error in microseconds left on kernels of known length in microseconds: {read}. {'; '.join(proofs)}. "
+        f"Source: {run.label}."
+    )

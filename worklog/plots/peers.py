@@ -1,0 +1,196 @@
+"""Every ruler against the truth: what each harness reads too long or too short on kernels whose length is known.
+
+The document is the one that `worklog peers` writes, not a run: its rows are other people's readings.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+
+from worklog.errors import BadRunFile, NothingToDraw
+from worklog.plots.figure import Chart
+from worklog.plots.page import page
+from worklog.plots.style import (
+    ACCENT,
+    BASELINE,
+    FAINT,
+    INK,
+    MARGIN_IN,
+    MUTED,
+    SMALL_PT,
+    WIDTH_IN,
+    styled,
+    text_width,
+)
+
+OURS = "worklog"
+HEIGHT, BELOW, ABOVE = 3.3, 0.42, 0.1
+TICKS = (-1, 0, 1, 2, 5, 10, 20, 50, 100)
+LINEAR = 1.0  # microseconds: below, the axis is linear, since an error may be 0
+LANE = 0.15  # inches between two labels
+MARKS = "osD^v<>PX*"
+
+Points = list[tuple[float, float]]
+
+
+def shipped() -> dict[str, Any]:
+    """The comparison that comes with the package. Raises NothingToDraw where there is none, BadRunFile for a broken
+    one.
+    """
+    folder = Path(str(resources.files("worklog"))) / "recordings" / "peers"
+    found = sorted(folder.glob("*.json"))
+    if not found:
+        raise NothingToDraw("no comparison of rulers is recorded: make one with `worklog peers` on a GPU")
+    try:
+        document: dict[str, Any] = json.loads(found[-1].read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BadRunFile(f"{found[-1]} cannot be read ({error}): install gemm-worklog again") from error
+    return document
+
+
+@styled()
+def peers(document: dict[str, Any] | None = None) -> Chart:
+    """Reading minus true length by true length, a line for each ruler, and the band of our own error. By default the
+    comparison that comes with the package. Raises NothingToDraw where no ruler read a known length.
+    """
+    document = shipped() if document is None else document
+    errors = errors_by_ruler(document)
+    if not errors:
+        raise NothingToDraw("this comparison has no kernel of known length: make one with `worklog peers` on a GPU")
+    band = _band(document["calibration"])
+    names = max(text_width(_label(name, points), SMALL_PT) for name, points in errors.items())
+    new = page(
+        "peers",
+        _finding(errors),
+        "Reading minus true length, µs, on kernels that spin for a known time; both axes are logarithmic, the upright "
+        f"one linear up to ±{LINEAR:g} µs. Band: what calibration leaves of our own error, ±{band:.2f} µs.",
+        [_source(document), *_missing(document)],
+        _alt(errors, document),
+        ABOVE + HEIGHT + BELOW,
+    )
+    left = MARGIN_IN + 0.45
+    axes = new.axes(left, new.body_bottom + BELOW, WIDTH_IN - left - names - 0.45, HEIGHT)
+    _scales(axes, errors)
+    axes.axhspan(-band, band, color=FAINT, zorder=0)
+    axes.axhline(0, color=MUTED, linewidth=0.6)
+    for number, (name, points) in enumerate(errors.items()):
+        axes.plot(*zip(*points, strict=True), color=_colour(name), marker=MARKS[number % len(MARKS)], markersize=3.2)
+    _name_lines(axes, errors)
+    return new.figure
+
+
+def errors_by_ruler(document: dict[str, Any]) -> dict[str, Points]:
+    """(true length, reading minus it) in microseconds of each ruler that read any, shortest first."""
+    found: dict[str, Points] = {}
+    for row in document["rows"]:
+        if row["work"] == "spin" and row["us"] is not None:
+            found.setdefault(row["ruler"], []).append((row["of"], row["us"] - row["of"]))
+    return {name: sorted(points) for name, points in found.items()}
+
+
+def _band(calibration: dict[str, Any]) -> float:
+    """The largest error that is left on the calibrated lengths once the offset is off, in microseconds."""
+    offset = float(calibration["offset_us"])
+    return max(abs(float(over) - offset) for over in calibration["offset_by_length_us"].values())
+
+
+def _scales(axes: Axes, errors: dict[str, Points]) -> None:
+    values = [error for points in errors.values() for _, error in points]
+    lengths = [length for points in errors.values() for length, _ in points]
+    axes.set_xscale("log")
+    axes.set_yscale("symlog", linthresh=LINEAR, linscale=0.8)
+    axes.set_xlim(0.85 * min(lengths), 1.18 * max(lengths))
+    axes.set_ylim(min(-0.5, 1.3 * min(values)), max(2.0, 1.3 * max(values)))
+    ticks = sorted(set(lengths))
+    axes.set_xticks(ticks, [f"{length:g}" for length in ticks])
+    low, high = axes.get_ylim()
+    shown = [tick for tick in TICKS if low <= tick <= high]
+    axes.set_yticks(shown, [f"{tick:+g}" if tick else "0" for tick in shown])
+    axes.minorticks_off()
+    axes.set_xlabel("true length, µs")
+
+
+def _name_lines(axes: Axes, errors: dict[str, Points]) -> None:
+    """Each line's name at its right end, moved where two would meet, with a thin line to where it belongs."""
+    per_inch = axes.get_figure().dpi  # type: ignore[union-attr]
+    ends = {name: axes.transData.transform(points[-1]) / per_inch for name, points in errors.items()}
+    names = sorted(errors, key=lambda name: (ends[name][1], name))
+    lanes = _apart([float(ends[name][1]) for name in names], axes.bbox.y1 / per_inch)
+    right = axes.bbox.x1 / per_inch
+    for name, lane in zip(names, lanes, strict=True):
+        x, y = ends[name]
+        axes.annotate(
+            _label(name, errors[name]),
+            errors[name][-1],
+            (72 * (right + 0.3 - x), 72 * (lane - y)),
+            textcoords="offset points",
+            va="center",
+            fontsize=SMALL_PT,
+            color=_colour(name) if name == OURS else INK,
+            weight="bold" if name == OURS else "normal",
+            arrowprops={"arrowstyle": "-", "color": BASELINE, "linewidth": 0.6, "shrinkA": 1, "relpos": (0, 0.5)},
+        )
+
+
+def _apart(heights: list[float], top: float) -> list[float]:
+    """Ascending heights at least a lane apart: pushed up, then down again from the top."""
+    for index in range(1, len(heights)):
+        heights[index] = max(heights[index], heights[index - 1] + LANE)
+    for index in reversed(range(len(heights))):
+        above = heights[index + 1] - LANE if index + 1 < len(heights) else top
+        heights[index] = min(heights[index], above)
+    return heights
+
+
+def _label(name: str, points: Points) -> str:
+    return f"{name} {points[0][1]:+.2f} … {points[-1][1]:+.2f}"
+
+
+def _colour(name: str) -> str:
+    return ACCENT if name == OURS else MUTED
+
+
+def _worst(points: Points) -> float:
+    return max((error for _, error in points), key=abs)
+
+
+def _finding(errors: dict[str, Points]) -> str:
+    others = {name: points for name, points in errors.items() if not name.startswith(OURS)}
+    if OURS not in errors:
+        return "What each ruler reads on kernels of known length"
+    ours = abs(_worst(errors[OURS]))
+    told = f"Worklog is at most {ours:.2f} µs off on kernels of known length"
+    if not others:
+        return told
+    best = min(others, key=lambda name: abs(_worst(others[name])))
+    return f"{told}; the best of the others, {best}, {_worst(others[best]):+.2f} µs"
+
+
+def _source(document: dict[str, Any]) -> str:
+    cut = "" if document.get("complete") else " · cut short"
+    origin = f"{document['device'].get('name', 'unknown GPU')} · clocks as found · {document['created'][:10]}{cut}"
+    return f"{origin} · numbers at the names: error at the shortest and at the longest length, µs"
+
+
+def _missing(document: dict[str, Any]) -> list[str]:
+    read = errors_by_ruler(document)
+    gone = dict.fromkeys(
+        row["ruler"] for row in document["rows"] if row["work"] == "spin" and row["ruler"] not in read and row["reason"]
+    )
+    return [f"not read: {', '.join(gone)}"] if gone else []
+
+
+def _alt(errors: dict[str, Points], document: dict[str, Any]) -> str:
+    parts = [
+        f"{name}: " + ", ".join(f"{error:+.2f} at {length:g}" for length, error in points)
+        for name, points in errors.items()
+    ]
+    return (
+        "Line chart of reading minus true length in microseconds on kernels of known length in microseconds. "
+        f"{'; '.join(parts)}. Source: {_source(document)}."
+    )
