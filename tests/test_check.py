@@ -180,3 +180,40 @@ def test_domains_are_read(rules: str, domain: Domain) -> None:
 def test_what_is_no_domain(rules: str) -> None:
     with pytest.raises(BadSetting, match="cannot read the domain"):
         Domain.of(rules)
+
+
+def test_every_race_is_told_with_line_block_and_threads() -> None:
+    racy = f"""\
+__global__ void mine({SIGNATURE}) {{
+  __shared__ float As[8][8], Bs[8][8];
+  const int y = threadIdx.y, x = threadIdx.x, row = blockIdx.y * 8 + y, col = blockIdx.x * 8 + x;
+  float acc = 0.0f;
+  for (int k0 = 0; k0 < K; k0 += 8) {{
+    As[y][x] = A[row * K + k0 + x];
+    Bs[y][x] = B[(k0 + y) * N + col];
+    for (int k = 0; k < 8; ++k) acc += As[y][k] * Bs[k][x];
+    __syncthreads();
+  }}
+  C[row * N + col] = beta == 0.0f ? alpha * acc : alpha * acc + beta * C[row * N + col];
+}}
+"""
+    words = ("--grid", "N // 8, M // 8", "--block", "8,8", "--domain", "M % 8 == 0, N % 8 == 0, K % 8 == 0")
+    result = worklog(racy, *words, "--emulate")
+    assert result.exit_code == 1
+    assert re.search(r"✗ launch: mine\.cu:8: shared-race: thread \d+ of block \(0, 0, 0\)", result.stdout)
+    assert re.search(r"✗ mine\.cu: line 8: shared-race: thread \d+ of block .* of Bs, ", result.stdout)
+    found = json.loads(worklog(racy, *words, "--emulate", "--json").stdout)["findings"]
+    assert {(f["kind"], f["line"], f["other_line"]) for f in found} == {("shared-race", 8, 6), ("shared-race", 8, 7)}
+
+
+def test_a_rung_brings_its_own_launch() -> None:
+    result = CliRunner().invoke(main, ["check", "tiles_1d", "--emulate"])
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("04_tiles_1d.cu: sgemm_tiles_1d<64, 64, 8, 8> at ")
+    for words, complaint in (
+        (["tiles_1d", "--grid", "1"], "a rung brings its own"),
+        (["tiles_9d"], "there is no rung 'tiles_9d'"),
+        (["none.cu"], "a file's kernel needs a launch: give --grid"),
+    ):
+        refused = CliRunner().invoke(main, ["check", *words])
+        assert refused.exit_code == 2 and complaint in refused.stderr

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 import secrets
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,8 +21,11 @@ from worklog.gate.exact import ragged_shapes
 from worklog.gate.precision import CLASSES
 from worklog.gemm import Shape
 from worklog.kernels import Block, Buffer, Device, Program
-from worklog.ladder import Domain, evaluate
+from worklog.ladder import Domain, Rung, evaluate, rung
 from worklog.nvrtc import Compiled, compile_cuda, kernel_names
+
+if TYPE_CHECKING:
+    from worklog.emulator import Finding
 
 SIGNATURE = "(int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C)"
 PARAMETERS = ("32", "32", "32", "32", "64", "64", "32", "64")  # bits of each, as PTX declares them
@@ -58,6 +61,29 @@ class UserKernel:
             raise BadSetting(f"there is no class {claimed!r}: choose from {', '.join(CLASSES)}")
         program = Program(path.name, source, entry or _only_kernel(path, source))
         return cls(program, _grid(grid), _block(block), Domain.of(domain), claimed)
+
+    @classmethod
+    def of(cls, record: Rung) -> UserKernel:
+        """A rung, as if somebody had brought it."""
+        bn, bm = record.tile["BN"], record.tile["BM"]
+        grid = f"(N + {bn - 1}) // {bn}", f"(M + {bm - 1}) // {bm}"
+        return cls(Program.of(record), grid, record.block, record.domain)
+
+
+def brought(
+    what: str, *, grid: str | None, block: str | None, entry: str | None, domain: str, claimed: str
+) -> UserKernel:
+    """A .cu file by its path, or a rung by its name, which brings its own launch. Raises what UserKernel.read does."""
+    if what.endswith(".cu") or Path(what).exists():
+        if grid is None or block is None:
+            raise BadSetting(
+                "a file's kernel needs a launch: give --grid '(N + 31) // 32, (M + 31) // 32' --block 32,32"
+            )
+        return UserKernel.read(Path(what), grid=grid, block=block, entry=entry, domain=domain, claimed=claimed)
+    record = rung(what)
+    if grid or block or entry or (domain, claimed) != ("any", "fp32"):
+        raise BadSetting("--grid, --block, --entry, --domain and --class are for a .cu file: a rung brings its own")
+    return UserKernel.of(record)
 
 
 def _only_kernel(path: Path, source: str) -> str:
@@ -114,18 +140,23 @@ class UserSubject:
 
 @dataclass(frozen=True)
 class Checked:
-    """The gate's word. label: where it ran. compiled: what the compiler made of it."""
+    """The gate's word. label: where it ran. compiled: what the compiler made of it. findings: the emulator's, of all
+    launches; each kind and place once.
+    """
 
     verdict: Verdict
     shape: Shape
     label: str
     compiled: Compiled
+    findings: tuple[Finding, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """For machines."""
         spent = {name: getattr(self.compiled, name) for name in ("registers", "stack_bytes", "shared_bytes", "arch")}
         shape = [self.shape.m, self.shape.n, self.shape.k]
-        return {"kernel": self.compiled.entry, "label": self.label, "shape": shape, **spent, **self.verdict.as_dict()}
+        found = {"findings": [asdict(finding) for finding in self.findings]}
+        named = {"kernel": self.compiled.entry, "label": self.label, "shape": shape}
+        return {**named, **spent, **found, **self.verdict.as_dict()}
 
 
 def report(checked: Checked) -> str:
@@ -138,6 +169,9 @@ def report(checked: Checked) -> str:
             height, width = stage.where.tile
             lines.append(f"    C in tiles of {height} x {width}: . right, o some elements wrong, # all")
             lines += [f"    {row}" for row in stage.where.picture().splitlines()]
+    for finding in checked.findings:
+        if finding.message not in str(verdict.reason):  # the first one is the refusal's own
+            lines.append(f"{'✗' if finding.is_error else '·'} {compiled.name}: {finding}")
     lines.append(
         f"{compiled.registers} registers, {compiled.stack_bytes} bytes of local memory a thread, "
         f"{compiled.shared_bytes} bytes of shared memory a block ({compiled.arch})"
@@ -165,21 +199,24 @@ def check(kernel: UserKernel, shape: Shape | None = None, *, on: str | None = No
     if shape not in kernel.domain:
         padded = kernel.domain.padded(shape)
         raise OutsideDomain(f"size {shape} is outside the domain that was stated ({kernel.domain}): pad to {padded}")
-    device, label = _device(live)
+    device = _device(live)
     subject = UserSubject(kernel, device)
     verdict = Exam(device, shape, secrets.randbits(63) if seed is None else seed).examine(subject, kernel.claimed)
-    return Checked(verdict, shape, label, replace(compiled, cubin=b""))
+    found: dict[tuple[str, int, int | None], Finding] = {}
+    for finding in getattr(device, "findings", ()):
+        found.setdefault((finding.kind, finding.line, finding.other_line), finding)
+    label = f"live · {gpu().name}" if live else f"emulated · {EMULATED_ARCH} PTX"
+    return Checked(verdict, shape, label, replace(compiled, cubin=b""), tuple(found.values()))
 
 
-def _device(live: bool) -> tuple[Device, str]:
+def _device(live: bool) -> Device:
     if live:
         from worklog.cuda import CudaDevice
 
-        return CudaDevice(), f"live · {gpu().name}"
+        return CudaDevice()
     from worklog.emulator.device import EmulatedDevice
 
-    emulated = EmulatedDevice(EMULATED_ARCH)
-    return emulated, emulated.label
+    return EmulatedDevice(EMULATED_ARCH)
 
 
 def _require_signature(compiled: Compiled) -> None:

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from worklog import __version__
+from worklog.cli_kernels import check, inspect_, json_option
+from worklog.cli_kernels import print_json as _print_json
 from worklog.errors import BadSetting, WorklogError
 from worklog.gemm import Shape
 
@@ -44,6 +46,10 @@ def main() -> None:
     """A worklog you can trust: SGEMM kernels, one honest ruler, and a gate that no wrong kernel passes."""
 
 
+main.add_command(check)
+main.add_command(inspect_)
+
+
 def _sizes(_: click.Context, __: click.Parameter, words: tuple[str, ...]) -> list[Shape]:
     return [Shape.of(word) for listed in words for word in listed.split(",")]
 
@@ -56,7 +62,6 @@ size_option = click.option(
     metavar="N[,N…]",
     help="Sizes: 4096, or M x N x K as 512x1024x256.",
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines instead of a table.")
 out_option = click.option(
     "--out",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -199,56 +204,6 @@ def peers(out: Path | None, as_json: bool) -> None:
 
 
 @main.command()
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option("--grid", required=True, metavar="X,Y", help="Blocks, from M, N and K: '(N + 31) // 32, (M + 31) // 32'.")
-@click.option("--block", required=True, metavar="X[,Y]", help="Threads of a block: 256, or 32,8.")
-@click.option("--entry", help="The kernel, with template arguments if it has any (default: the only one in the file).")
-@click.option("--domain", default="any", show_default=True, help="Shapes that it takes: 'M % 64 == 0, K % 8 == 0'.")
-@click.option("--class", "claimed", default="fp32", show_default=True, help="Precision that it must have at least.")
-@click.option("--size", metavar="N", help="The benchmark shape (default: 1024, or a small one without a GPU).")
-@click.option(
-    "--on", type=click.Choice(["gpu", "emulated"]), help="Where to run it (default: the GPU if there is one)."
-)
-@json_option
-def check(file: Path, size: str | None, on: str | None, as_json: bool, **words: str) -> None:
-    """Put a kernel of your own to the gate: one of the ladder's signature, in a .cu file. Leaves 1 if it is refused."""
-    from worklog.check import UserKernel, report
-    from worklog.check import check as put_to_the_gate
-
-    kernel = UserKernel.read(file, **words)
-    checked = put_to_the_gate(kernel, None if size is None else Shape.of(size), on=on)
-    if as_json:
-        _print_json(checked.as_dict())
-    else:
-        click.echo(report(checked))
-    if not checked.verdict.accepted:
-        sys.exit(1)
-
-
-@main.command(name="inspect")
-@click.argument("what", metavar="RUNG|FILE.cu")
-@click.option("--entry", help="The kernel in the file, with template arguments if it has any (default: the only one).")
-@click.option("--grid", metavar="X,Y", help="Blocks of a file's kernel: '(N + 31) // 32, (M + 31) // 32'.")
-@click.option("--block", metavar="X[,Y]", help="Threads of a block of a file's kernel: 256, or 32,8.")
-@click.option("--domain", default="any", show_default=True, help="Shapes that a file's kernel takes: 'M % 64 == 0'.")
-@click.option("--arch", default="sm_90", show_default=True, help="What to compile for: sm_80,sm_90, or all.")
-@click.option(
-    "--size", metavar="N", help="The shape to count at (default: 4096; 128 for a file, which is run in full)."
-)
-@json_option
-def inspect_(what: str, arch: str, size: str | None, as_json: bool, **words: Any) -> None:
-    """Say what a kernel costs, without a GPU and never as a time: registers, occupancy, memory traffic line by line."""
-    from worklog.annotated import report
-    from worklog.inspection import architectures, inspect
-
-    found = inspect(what, shape=None if size is None else Shape.of(size), archs=architectures(arch), **words)
-    if as_json:
-        _print_json(found.as_dict())
-    else:
-        click.echo(report(found))
-
-
-@main.command()
 @json_option
 def settings(as_json: bool) -> None:
     """List the harness settings: the gremlin each one fixes, its honest value and its lies."""
@@ -357,10 +312,6 @@ def _execute(quiet: bool) -> list[Executed]:
     if not quiet:
         emulated.print_table(executed, Console(width=None if sys.stdout.isatty() else 160))
     return executed
-
-
-def _print_json(document: Any) -> None:
-    click.echo(json.dumps(document, indent=1))
 
 
 def _measurements(taken: Run) -> dict[str, Any]:

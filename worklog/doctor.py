@@ -80,7 +80,10 @@ def _packages() -> list[Finding]:
             "nvrtc",
             nvrtc,
             "installed" if nvrtc else "missing",
-            "" if nvrtc else "kernels cannot be compiled without a GPU: pip install nvidia-cuda-nvrtc cuda-bindings",
+            ""
+            if nvrtc
+            else "without a GPU only the ladder's own kernels run, from the PTX in the package: "
+            "pip install nvidia-cuda-nvrtc cuda-bindings",
         )
     )
     sanitizer = shutil.which("compute-sanitizer")
