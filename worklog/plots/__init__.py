@@ -13,13 +13,26 @@ from pathlib import Path
 
 from worklog.errors import NothingToDraw
 from worklog.plots.ablation import ablated, ablation
+from worklog.plots.certificate import calibration
 from worklog.plots.figure import Chart, save
 from worklog.plots.ladder import ladder
+from worklog.plots.peers import peers
 from worklog.plots.roofline import roofline
 from worklog.plots.traffic import traffic
 from worklog.runs import Run
 
-__all__ = ["Chart", "Drawn", "ablation", "draw_all", "ladder", "roofline", "save", "traffic"]
+__all__ = [
+    "Chart",
+    "Drawn",
+    "ablation",
+    "calibration",
+    "draw_all",
+    "ladder",
+    "peers",
+    "roofline",
+    "save",
+    "traffic",
+]
 
 
 @dataclass(frozen=True)
@@ -38,7 +51,7 @@ def draw_all(run: Run, out: Path) -> Drawn:
     charts: dict[str, Callable[[], Chart]] = {"ladder": partial(ladder, run), "roofline": partial(roofline, run)}
     ablations = {f"ablation_{name}": partial(ablation, run, name) for name in ablated(run)}
     charts |= ablations or {"ablation": partial(ablation, run)}
-    charts["traffic"] = traffic
+    charts |= {"traffic": traffic, "calibration": partial(calibration, run), "peers": peers}
     drawn = Drawn()
     for name, draw in charts.items():
         try:
