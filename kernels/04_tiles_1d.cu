@@ -31,7 +31,6 @@ __global__ void __launch_bounds__(BM * BN / TM) sgemm_tiles_1d(int M, int N, int
     Bs[b_row][b_col] = B[(size_t)(k0 + b_row) * N + b_col];
     __syncthreads();  // the tile is complete before anybody reads it
 
-#pragma unroll  // then four k of a row of As, which lie side by side, are one load of 16 bytes
     for (int k = 0; k < BK; ++k) {
       const float b = Bs[k][col];
       for (int i = 0; i < TM; ++i) {

@@ -15,7 +15,8 @@ from typing import Any
 from worklog.errors import CompileFailed, WorklogError
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
-FIXED_OPTIONS = ("-lineinfo", "--ptxas-options=-v")
+# NVRTC keeps compiled code on disk where there is a driver, and what comes from there comes without the report.
+FIXED_OPTIONS = ("-lineinfo", "--ptxas-options=-v", "--no-cache")
 
 
 class NvrtcMissing(WorklogError):
