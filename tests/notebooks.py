@@ -14,6 +14,7 @@ from nbclient import NotebookClient
 
 FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
 CELL_S = 120
+WIDGET = "application/vnd.jupyter.widget-view+json"  # names what is gone with its kernel; the words beside it stay
 
 
 def sources() -> list[Path]:
@@ -34,6 +35,9 @@ def execute(source: Path) -> nbformat.NotebookNode:
         resources={"metadata": {"path": str(FOLDER)}},
     )
     client.execute()
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            output.get("data", {}).pop(WIDGET, None)
     notebook.metadata = {key: notebook.metadata[key] for key in ("jupytext", "kernelspec")}
     notebook.metadata["language_info"] = {"name": "python"}
     notebook.nbformat, notebook.nbformat_minor = 4, 5
