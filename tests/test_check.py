@@ -12,9 +12,11 @@ from click.testing import CliRunner, Result
 from worklog import check as check_module
 from worklog.check import UserKernel, check
 from worklog.cli import main
+from worklog.emulator import shipped
 from worklog.errors import BadSetting
 from worklog.gemm import Shape
 from worklog.ladder import Domain
+from worklog.nvrtc import NvrtcMissing
 
 SIGNATURE = "int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C"
 PLAIN = f"""\
@@ -204,6 +206,16 @@ __global__ void mine({SIGNATURE}) {{
     assert re.search(r"✗ mine\.cu: line 8: shared-race: thread \d+ of block .* of Bs, ", result.stdout)
     found = json.loads(worklog(racy, *words, "--emulate", "--json").stdout)["findings"]
     assert {(f["kind"], f["line"], f["other_line"]) for f in found} == {("shared-race", 8, 6), ("shared-race", 8, 7)}
+
+
+def test_a_rung_is_checked_without_nvrtc_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: object, **__: object) -> None:
+        raise NvrtcMissing("cannot compile CUDA source")
+
+    monkeypatch.setattr(shipped, "compile_cuda", missing)
+    result = CliRunner().invoke(main, ["check", "shared", "--emulate"])
+    assert result.exit_code == 0, result.output
+    assert "· emulated · sm_90 PTX from the package (NVRTC " in result.stdout
 
 
 def test_a_rung_brings_its_own_launch() -> None:

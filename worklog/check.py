@@ -191,9 +191,7 @@ def check(kernel: UserKernel, shape: Shape | None = None, *, on: str | None = No
     live = on == "gpu" if on is not None else gpu_reason() is None
     if live:
         require_gpu()
-    arch = "sm_" + "".join(map(str, gpu().compute_capability)) if live else EMULATED_ARCH
-    program = kernel.program
-    compiled = compile_cuda(program.source, program.entry, name=program.name, arch=arch, options=program.options)
+    compiled, label = _compiled(kernel.program, live)
     _require_signature(compiled)
     shape = shape or (kernel.domain.padded(Shape.of(GPU_SIZE)) if live else ragged_shapes(kernel.domain)[-1])
     if shape not in kernel.domain:
@@ -205,8 +203,19 @@ def check(kernel: UserKernel, shape: Shape | None = None, *, on: str | None = No
     found: dict[tuple[str, int, int | None], Finding] = {}
     for finding in getattr(device, "findings", ()):
         found.setdefault((finding.kind, finding.line, finding.other_line), finding)
-    label = f"live · {gpu().name}" if live else f"emulated · {EMULATED_ARCH} PTX"
     return Checked(verdict, shape, label, replace(compiled, cubin=b""), tuple(found.values()))
+
+
+def _compiled(program: Program, live: bool) -> tuple[Compiled, str]:
+    """What the compiler makes of it for the machine it will run on, and that machine's label."""
+    if live:
+        arch = "sm_" + "".join(map(str, gpu().compute_capability))
+        out = compile_cuda(program.source, program.entry, name=program.name, arch=arch, options=program.options)
+        return out, f"live · {gpu().name}"
+    from worklog.emulator.shipped import build
+
+    built = build(program, EMULATED_ARCH)
+    return built.compiled, built.label
 
 
 def _device(live: bool) -> Device:
