@@ -57,7 +57,7 @@ class Child:
         tell: Callable[[Progress], None],
         end: Callable[[End], None],
     ) -> None:
-        self._errors: IO[str] = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 (closed by _finish)
+        self._errors: IO[str] = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 (closed by _finish)
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=self._errors, text=True)
         self._finalizer = weakref.finalize(self, end_process, self._process)
