@@ -180,7 +180,7 @@ def test_figures_of_a_run_file(tmp_path: Path) -> None:
     document = json.loads(result.stdout)
     assert document["label"] == "live · NVIDIA H200 · clocks as found · 2026-11-21"
     drawn = sorted(str(p) for p in Path("drawn").iterdir())
-    assert sorted(document["figures"]) == drawn
+    assert sorted([*document["figures"], document["gallery"]]) == drawn
     assert "drawn/ladder.svg" in drawn and "drawn/ladder.png" in drawn
     assert "ablation" in document["not_drawn"]
 

@@ -12,7 +12,7 @@ from worklog.gremlins import GREMLINS
 from worklog.kernels import Program
 from worklog.ladder import LADDER
 from worklog.plans import ABLATION_RUNGS, ABLATION_SIZES, ARTICLE_SIZES, BASELINE
-from worklog.plots import draw_all
+from worklog.plots import draw_all, gallery
 from worklog.readme import BEGIN, END
 from worklog.runs import Run, recordings
 from worklog.tables import markdown
@@ -90,3 +90,4 @@ def test_the_figures_are_the_recordings(h200: Run, tmp_path: Path) -> None:
         assert kept.read_bytes() == path.read_bytes(), (
             f"{kept.name} is out of date: WORKLOG_SOURCE=recorded make article"
         )
+    assert (ROOT / "figures" / "README.md").read_text(encoding="utf-8") == gallery(drawn)

@@ -9,7 +9,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -238,11 +238,10 @@ def settings(as_json: bool) -> None:
 @json_option
 def figures(run_file: Path | None, out: Path, as_json: bool) -> None:
     """Draw every chart that a run has the measurements for."""
-    from worklog.plots import draw_all
     from worklog.runs import open_run
 
     taken = open_run(run_file)
-    drawn = draw_all(taken, out)
+    drawn = _draw(taken, out)
     if as_json:
         _print_json({"label": taken.label, **_figures(drawn)})
     else:
@@ -273,7 +272,6 @@ def article(out: Path, readme: Path, emulate: bool, as_json: bool) -> None:
     from worklog import bench
     from worklog.harness.settings import Harness
     from worklog.plans import article_tasks
-    from worklog.plots import draw_all
     from worklog.readme import rewrite
     from worklog.runs import open_run
 
@@ -286,7 +284,7 @@ def article(out: Path, readme: Path, emulate: bool, as_json: bool) -> None:
     if not as_json:
         _print_run(taken)
     executed = [] if live or not emulate else _execute(as_json)
-    drawn = draw_all(taken, out)
+    drawn = _draw(taken, out)
     rewritten = rewrite(readme, taken)
     if as_json:
         from worklog.emulated import as_dict
@@ -329,8 +327,17 @@ def _print_run(taken: Run) -> None:
         click.echo(f"run saved: {taken.path}")
 
 
+def _draw(taken: Run, out: Path) -> Drawn:
+    """Every figure, and the page that shows them."""
+    from worklog.plots import draw_all, write_gallery
+
+    drawn = draw_all(taken, out)
+    return replace(drawn, gallery=write_gallery(drawn, out))
+
+
 def _figures(drawn: Drawn) -> dict[str, Any]:
-    return {"figures": [str(path) for path in drawn.paths], "not_drawn": drawn.missing}
+    gallery = str(drawn.gallery) if drawn.gallery else None
+    return {"figures": [str(path) for path in drawn.paths], "gallery": gallery, "not_drawn": drawn.missing}
 
 
 def _print_figures(taken: Run, drawn: Drawn) -> None:
@@ -339,6 +346,8 @@ def _print_figures(taken: Run, drawn: Drawn) -> None:
         click.echo(f"  {path}")
     for name, why in drawn.missing.items():
         click.echo(f"  {name} not drawn: {why}")
+    if drawn.gallery:
+        click.echo(f"all of them: {drawn.gallery}")
 
 
 def _refuse_to_overwrite(out: Path | None) -> None:

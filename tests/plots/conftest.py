@@ -24,6 +24,17 @@ TIMES_MS = {
     "cuBLAS": 2.663,
 }
 CEILING = 66.0
+STAGES = [
+    {"name": name, "passed": True, "measured": measured, "limit": limit, "detail": detail}
+    for name, measured, limit, detail in (
+        ("exact on ragged shapes", 0, 0, "4 shapes x 4 pairs of alpha and beta, no element wrong"),
+        ("exact at the benchmark shape", 0, 0, "families E1, E2, E3 at 4096, no row wrong"),
+        ("bit-equal when repeated", 0, 0, "20 launches on the same integers"),
+        ("precision", 187.4, 1296.0, "class fp32: rms 19.3 u·D (fp32 up to 80.8), largest 187 (up to 1296)"),
+        ("timed output", 187.4, 1296.0, "class fp32: rms 19.3 u·D (fp32 up to 80.8), largest 187 (up to 1296)"),
+        ("plausible", 0.78, 1.02, "77.7 % of the 66.9 TFLOP/s that are possible"),
+    )
+]
 NAIVE_READING = {
     "clocks": "ignored",
     "timer": "host",
@@ -69,6 +80,7 @@ def measurement(kernel: str, n: int, us: float, ratio: float, **more: Any) -> Me
         "sm_mhz": 1980.0,
         "converged": True,
         "samples": {"us": [round(us * s + 3.3, 3) for s in spread], "counts": [1] * len(spread)},
+        "verdict": {"accepted": True, "precision": "fp32", "reason": None, "stages": STAGES},
     }
     return Measurement(kernel, (n, n, n), "measured", **(fields | more))
 
@@ -76,7 +88,14 @@ def measurement(kernel: str, n: int, us: float, ratio: float, **more: Any) -> Me
 def empty_run() -> Run:
     """Provenance and calibration, no measurement."""
     return Run(
-        device={"name": "NVIDIA H200", "fp32_peak_tflops": 66.9, "memory_peak_gbs": 4814.3},
+        device={
+            "name": "NVIDIA H200",
+            "multiprocessors": 132,
+            "l2_bytes": 60 * 2**20,
+            "memory_bytes": 140 * 2**30,
+            "fp32_peak_tflops": 66.9,
+            "memory_peak_gbs": 4814.3,
+        },
         harness={"clocks": "watched", "offset": "removed"},
         created="2026-11-21T03:12:44+00:00",
         calibration={

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from html import escape
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -15,8 +16,9 @@ import pytest
 from PIL import Image
 
 from worklog.errors import WorklogError
-from worklog.plots import ablation, draw_all, ladder, save
+from worklog.plots import DIAGRAMS, Drawn, ablation, draw_all, gallery, ladder, save, write_gallery
 from worklog.plots.figure import few_colours
+from worklog.plots.gallery import Caption
 from worklog.runs import Run, recordings
 
 # The comparison of rulers comes with the package, or does not yet.
@@ -52,6 +54,7 @@ def drawn_in_two_processes(run_file: Path, out: Path) -> list[dict[str, bytes]]:
 def test_all_charts_are_drawn_as_svg_and_png(h200: Run, tmp_path: Path) -> None:
     drawn = draw_all(h200, tmp_path / "new" / "folder")
     names = ["ladder", "roofline", "ablation_naive", "ablation_warptiled", "traffic", "calibration", *SHIPPED]
+    names += DIAGRAMS
     assert [path.name for path in drawn.paths] == [f"{name}.{kind}" for name in names for kind in ("svg", "png")]
     assert all(path.stat().st_size > 5000 for path in drawn.paths)
     assert drawn.missing.keys() == NOT_YET
@@ -61,8 +64,9 @@ def test_what_cannot_be_drawn_is_named_with_the_reason(h200: Run, tmp_path: Path
     h200.measurements = [m for m in h200.measurements if not m.changed]
     h200.calibration = {}
     drawn = draw_all(h200, tmp_path)
-    assert {path.stem for path in drawn.paths} == {"ladder", "traffic", *SHIPPED}
-    assert set(drawn.missing) == {"roofline", "ablation", "calibration"} | NOT_YET
+    machine = {"diagram_2_memory_hierarchy", "diagram_5_conversion"}
+    assert {path.stem for path in drawn.paths} == {"ladder", "traffic", *SHIPPED, *DIAGRAMS} - machine
+    assert set(drawn.missing) == {"roofline", "ablation", "calibration"} | machine | NOT_YET
     assert "worklog ablate" in drawn.missing["ablation"]
 
 
@@ -71,13 +75,13 @@ def test_an_empty_run_draws_nothing_of_its_own_and_says_so(h200: Run, tmp_path: 
     drawn = draw_all(h200, tmp_path)
     own = {"calibration", *SHIPPED}
     assert {path.stem for path in drawn.paths} == {"traffic", *own}, "that one was counted, not measured"
-    assert set(drawn.missing) == {"ladder", "roofline", "ablation"} | NOT_YET
+    assert set(drawn.missing) == {"ladder", "roofline", "ablation", *DIAGRAMS} | NOT_YET
 
 
 def test_the_same_run_gives_the_same_bytes_in_every_process(h200: Run, tmp_path: Path) -> None:
     run_file = h200.save(tmp_path / "run.json")
     once, again = drawn_in_two_processes(run_file, tmp_path)
-    assert len(once) == 12 + 2 * len(SHIPPED)
+    assert len(once) == 12 + 2 * len(SHIPPED) + 2 * len(DIAGRAMS)
     assert once == again
 
 
@@ -152,3 +156,43 @@ def test_few_colours_keep_surfaces_exactly() -> None:
     few = few_colours(image, 16).convert("RGB")
     assert few.getpixel((5, 5)) == (0xEE, 0x9B, 0x5C)
     assert len(few.getcolors() or []) <= 16
+
+
+def test_the_gallery_shows_every_figure_with_its_finding_and_its_words(h200: Run, tmp_path: Path) -> None:
+    h200.device["name"] = "<GPU & Co>"
+    drawn = draw_all(h200, tmp_path)
+    page = gallery(drawn)
+    assert list(drawn.captions) == [path.stem for path in drawn.paths[::2]]
+    for name, caption in drawn.captions.items():
+        assert f'src="{name}.png"' in page
+        assert f'href="{name}.svg"' in page
+        assert f"### {escape(caption.headline, False)}\n" in page
+        assert escape(caption.alt) in page
+    assert "<GPU" not in page
+    assert page.index("diagram_1") < page.index("diagram_7") < page.index('"ladder.png"')
+
+
+def test_the_gallery_says_what_was_not_drawn(h200: Run, tmp_path: Path) -> None:
+    h200.calibration = {}
+    assert "Not drawn: `roofline`, the run has no measured FP32 ceiling" in gallery(draw_all(h200, tmp_path))
+
+
+def test_the_gallery_is_written_into_the_folder_and_anew_but_over_nobody_elses_page(h200: Run, tmp_path: Path) -> None:
+    drawn = Drawn(captions={"ladder": Caption("The finding", "The words")})
+    page = tmp_path / "README.md"
+    assert write_gallery(drawn, tmp_path) == page
+    assert write_gallery(Drawn(captions={"ladder": Caption("Another", "Words")}), tmp_path) == page
+    assert "### Another" in page.read_text()
+    page.write_text("# My project")
+    assert write_gallery(drawn, tmp_path) is None
+    assert page.read_text() == "# My project"
+
+
+def test_a_gallery_of_nothing_is_not_written(tmp_path: Path) -> None:
+    assert write_gallery(Drawn(), tmp_path) is None
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_gallery_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> None:
+    with pytest.raises(WorklogError, match=r"cannot write the gallery .*--out"):
+        write_gallery(Drawn(captions={"a": Caption("b", "c")}), tmp_path / "nowhere")

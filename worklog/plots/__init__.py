@@ -14,7 +14,9 @@ from pathlib import Path
 from worklog.errors import NothingToDraw
 from worklog.plots.ablation import ablated, ablation
 from worklog.plots.certificate import calibration
+from worklog.plots.diagrams import DIAGRAMS
 from worklog.plots.figure import Chart, save
+from worklog.plots.gallery import Caption, gallery, write_gallery
 from worklog.plots.ladder import ladder
 from worklog.plots.peers import peers
 from worklog.plots.roofline import roofline
@@ -22,25 +24,33 @@ from worklog.plots.traffic import traffic
 from worklog.runs import Run
 
 __all__ = [
+    "DIAGRAMS",
     "Chart",
     "Drawn",
     "ablation",
     "calibration",
     "draw_all",
+    "gallery",
     "ladder",
     "peers",
     "roofline",
     "save",
     "traffic",
+    "write_gallery",
 ]
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """What `draw_all` left: the files, and for each chart that was not drawn, why."""
+    """What `draw_all` left: the files, what each chart says, and for each that was not drawn, why.
+
+    gallery: the page that shows them, where one was written.
+    """
 
     paths: list[Path] = field(default_factory=list)
     missing: dict[str, str] = field(default_factory=dict)
+    captions: dict[str, Caption] = field(default_factory=dict)
+    gallery: Path | None = None
 
 
 def draw_all(run: Run, out: Path) -> Drawn:
@@ -52,10 +62,13 @@ def draw_all(run: Run, out: Path) -> Drawn:
     ablations = {f"ablation_{name}": partial(ablation, run, name) for name in ablated(run)}
     charts |= ablations or {"ablation": partial(ablation, run)}
     charts |= {"traffic": traffic, "calibration": partial(calibration, run), "peers": peers}
+    charts |= {name: partial(diagram, run) for name, diagram in DIAGRAMS.items()}
     drawn = Drawn()
     for name, draw in charts.items():
         try:
-            drawn.paths.extend(save(draw(), out / name))
+            chart = draw()
+            drawn.paths.extend(save(chart, out / name))
+            drawn.captions[name] = Caption(chart.headline, chart.alt)
         except NothingToDraw as nothing:
             drawn.missing[name] = str(nothing)
     return drawn

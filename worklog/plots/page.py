@@ -56,7 +56,7 @@ def page(
     name: str, title: str, subtitle: str, footer: list[str], alt: str, body_height: float, width: float = WIDTH_IN
 ) -> Page:
     """A page for a body of that height; title, subtitle and footer are wrapped to fit."""
-    room = width - 2 * MARGIN_IN
+    room = 0.98 * (width - 2 * MARGIN_IN)  # drawn at 100 dpi, letters are up to that much wider
     titles = wrap(title, TITLE_PT, room, bold=True)
     subtitles = wrap(subtitle, SUBTITLE_PT, room)
     footers = [line for part in footer for line in wrap(part, SMALL_PT, room)]
