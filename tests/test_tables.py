@@ -81,6 +81,13 @@ def test_a_degradation_is_told_once_with_everyone_it_befell() -> None:
     assert footnotes(run, ms) == [f"{cold} (a at 256, b at 256, a at 512)", "a note"]
 
 
+@pytest.mark.parametrize("timer", ["graph", "cupti", "host"])
+def test_the_label_line_claims_no_offset_where_none_is_taken_off(timer: str) -> None:
+    run = small_run()
+    run.harness["timer"] = timer
+    assert label_line(run) == f"{LABEL} · timer {timer}, nothing taken off"
+
+
 def test_the_label_line_tells_the_offset_and_a_gate_that_is_off() -> None:
     assert label_line(small_run()) == f"{LABEL} · event offset 3.45 µs removed"
     ungated = replace(measured("naive"), degradations=("gate: off, the result may be wrong",))

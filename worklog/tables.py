@@ -17,8 +17,10 @@ COLUMNS = ("kernel", "gate", "time", "±95 %", "TFLOP/s", "of cuBLAS", "of ceili
 
 def label_line(run: Run) -> str:
     """The label with what the ruler did about itself."""
-    offset = run.calibration.get("offset_us")
+    offset, timer = run.calibration.get("offset_us"), run.harness.get("timer", "events")
     treated = "" if offset is None else f" · event offset {offset:.2f} µs {run.harness.get('offset', 'removed')}"
+    if timer != "events":  # only an event pair has a known length of its own
+        treated = f" · timer {timer}, nothing taken off"
     lies = [f"{m}" for m in sorted({d for x in run.select() for d in x.degradations if d.startswith("gate: ")})]
     return run.label + treated + (" · " + "; ".join(lies) if lies else "")
 
