@@ -19,6 +19,7 @@ from worklog.gemm import Float32, Shape, random_inputs, tflops
 from worklog.gremlins import BF16_DATASHEET_TFLOPS
 from worklog.harness import Harness, Reading, time_pair
 from worklog.harness.clock_lock import clocks_as_asked
+from worklog.harness.settings import require_unchanged
 from worklog.kernels import RungSubject
 from worklog.ladder import LADDER, rung
 from worklog.launches import Alternating, GoingRound, rotation
@@ -172,11 +173,14 @@ def _carry_out(tasks: Sequence[Task], harness: Harness, notes: list[str], progre
         calibration=session.calibration.as_dict(),
         notes=[*notes, *session.calibration.remarks],
     )
+    recorded = harness.as_dict()
     path = out or new_path(run.device["name"], run.created, secrets.token_hex(2))
     try:
         for index, task in enumerate(tasks):
             progress(index, len(tasks), str(task))
-            run.measurements.append(_attempt(session, task, harness, run))
+            measurement = _attempt(session, task, harness, run)
+            require_unchanged(recorded, run.harness, harness.as_dict())
+            run.measurements.append(measurement)
             _describe(run, session, task.kernel)
             run.complete = index == len(tasks) - 1
             run.save(path)
@@ -242,7 +246,9 @@ def _measurement(session: Session, task: Task, harness: Harness, run: Run) -> Me
             verdict = session.verdict(name, task.shape, used.gate)
             if not verdict.accepted:
                 return _refused(common, verdict, "" if name == task.kernel else f"the baseline {name} was ")
+    settings = used.as_dict()
     reading, timed = _time(session, task, used)
+    require_unchanged(settings, used.as_dict())
     if verdict is not None and timed is not None:
         verdict = verdict.and_then(timed)
         if not timed.passed:
@@ -337,6 +343,7 @@ def _conclude(
     sm_mhz = float(np.median(clocks)) if clocks else None
     rate = tflops(shape, time.value)
     peak = gpu().fp32_peak_tflops * ((sm_mhz or gpu().sm_clock_mhz) / gpu().sm_clock_mhz)
+    gbs = shape.compulsory_bytes / time.value / 1e3
     roof = peak if used.roof == "fp32" else BF16_DATASHEET_TFLOPS
     return Measurement(
         **common,
@@ -351,6 +358,10 @@ def _conclude(
         ratio_high=ratio.high,
         of_ceiling=rate / calibration.fp32_tflops,
         of_roof=rate / roof,
+        **work_of(shape),
+        gbs=gbs,
+        of_copy=gbs / calibration.copy_gbs,
+        of_memory_peak=gbs / gpu().memory_peak_gbs,
         sm_mhz=sm_mhz,
         throttle_mask=reading.throttle_mask,
         converged=reading.converged,
@@ -363,6 +374,19 @@ def _conclude(
             "counts": [int(s.counts) for s in reading.subject],
         },
     )
+
+
+def work_of(shape: Shape) -> dict[str, Any]:
+    """What a problem must do, by the names of a Measurement: operations, elements of C, and bytes read and written if
+    each matrix passes once (beta is 0, so C is not read).
+    """
+    written = 4 * shape.m * shape.n
+    return {
+        "flops": shape.flops,
+        "elements": shape.m * shape.n,
+        "bytes_read": shape.compulsory_bytes - written,
+        "bytes_written": written,
+    }
 
 
 def _shifted(estimate: Estimate, by: float) -> Estimate:

@@ -36,7 +36,9 @@ class Measurement:
     status: "measured"; "refused" by the gate, or "skipped", with the reason and without a time. changed: settings
     that differ from the run's harness, for an ablation. Times are microseconds of one launch, after the offset's
     treatment; `us_raw` and `baseline_us_raw` are as read. ratio: the baseline's time over this kernel's, pair by
-    pair, so 1.0 is as fast as cuBLAS. Intervals are 95 %.
+    pair, so 1.0 is as fast as cuBLAS. Intervals are 95 %. flops, elements, bytes_read, bytes_written: the work that the
+    problem states, None where it states none, and then there is only a time. gbs: those bytes over the time, GB/s;
+    of_copy, of_memory_peak: its share of the measured and of the theoretical rate of the memory.
     """
 
     kernel: str
@@ -54,6 +56,13 @@ class Measurement:
     ratio_high: float | None = None
     of_ceiling: float | None = None
     of_roof: float | None = None
+    flops: int | None = None
+    elements: int | None = None
+    bytes_read: int | None = None
+    bytes_written: int | None = None
+    gbs: float | None = None
+    of_copy: float | None = None
+    of_memory_peak: float | None = None
     sm_mhz: float | None = None
     throttle_mask: int = 0
     converged: bool = False
