@@ -47,7 +47,7 @@ class Chart(Figure):
         256 colours are a third of the bytes; the surfaces keep theirs, and only edges of letters move to the nearest.
         """
         drawn, small = io.BytesIO(), io.BytesIO()
-        self._save(drawn, "png", {"Software": None})
+        self._save(drawn, "png", {"Software": None}, pil_kwargs={"compress_level": 1})  # read again at once
         words = PngInfo()
         words.add_text("Title", self.headline)
         words.add_text("Description", self.alt)
@@ -55,9 +55,9 @@ class Chart(Figure):
             few_colours(image).save(small, "png", optimize=True, pnginfo=words, dpi=image.info["dpi"])
         return small.getvalue()
 
-    def _save(self, buffer: io.StringIO | io.BytesIO, kind: str, metadata: dict[str, str | None]) -> None:
+    def _save(self, buffer: io.StringIO | io.BytesIO, kind: str, metadata: dict[str, str | None], **how: Any) -> None:
         with styled():
-            self.savefig(buffer, format=kind, metadata=metadata)
+            self.savefig(buffer, format=kind, metadata=metadata, **how)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> tuple[dict[str, str], dict[str, Any]]:
         """PNG, twice as large as on screen, and words. An SVG beside it would double what a notebook stores."""
