@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from worklog.harness import Harness, Reading, time_pair
 from worklog.harness.clock_lock import clocks_as_asked
 from worklog.harness.crosscheck import cross_check
 from worklog.harness.l2 import Rotating, input_sets
+from worklog.harness.launchers import Partly, Waiting
 from worklog.harness.timeline import Launch
 from worklog.statistics import Spread, paired_ratio, spread, summarise
 
@@ -89,12 +90,16 @@ def time(
     moved_bytes: float | None = None,
     grad_to_none: Sequence[Any] = (),
     cross_checked: bool = False,
+    synchronises: bool = False,
+    partly: bool = False,
     name: str | None = None,
 ) -> Timing:
     """Time `fn(*args)` on this GPU, alone or interleaved with `against(*args)`.
 
-    The call must enqueue its work on the current stream (CuPy's and PyTorch's are set) and not wait for it; one that
-    waits needs Harness().but(queue=False). With l2="rotate", arrays among `args` are copied as often as it takes.
+    The call must enqueue its work on the current stream (CuPy's and PyTorch's are set) and not wait for it; for one
+    that waits say synchronises=True. With partly=True, fn is given a stopwatch before its arguments, and only what it
+    enqueues between stopwatch.start() and stopwatch.stop() is timed. What either costs is said on the result. With
+    l2="rotate", arrays among `args` are copied as often as it takes.
     flops, moved_bytes: the work of one call, for its rates. grad_to_none: tensors whose gradient is dropped before each
     call. cross_checked: whether the wall clock, a graph and the tracer are asked too; where one disagrees, the result
     says so. Raises NoGpu without a GPU, BadSetting for what cannot be timed so, LaunchFailed where the GPU fails; what
@@ -104,6 +109,10 @@ def time(
     for what, call in (("fn", fn), ("against", against)):
         if call is not None and not callable(call):
             raise BadSetting(f"worklog.time: {what} is {type(call).__name__}, which cannot be called")
+    if partly and (cross_checked or synchronises or against is not None):
+        raise BadSetting("worklog.time: partly goes without against, cross_checked and synchronises")
+    if (partly or synchronises) and harness.l2 == "rotate":
+        raise BadSetting("worklog.time: a call that is partly timed, or waits, cannot go round: take l2 = flush")
     require_gpu()
     with clocks_as_asked(harness.clocks) as (clocks, notes):
         harness = harness.but(clocks=clocks)
@@ -111,7 +120,11 @@ def time(
         sets = _sets(args, timeline.l2_bytes) if harness.l2 == "rotate" else [args]
         ahead = 0 if harness.timer == "graph" else len(sets) // 2  # launch by launch, half a round between the two
         streams = _streams(timeline)
-        subject = _launch(fn, sets, grad_to_none, streams)
+        subject: Launch = _launch(fn, sets, grad_to_none, streams)
+        if partly:
+            subject = Partly(lambda watch: _launch(partial(fn, watch), sets, grad_to_none, streams)())
+        if synchronises:
+            subject = Waiting(subject)
         other = None if against is None else _launch(against, sets[ahead:] + sets[:ahead], grad_to_none, streams)
         reading = time_pair(timeline, subject, other, harness)
         witnesses = (

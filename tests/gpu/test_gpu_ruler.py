@@ -130,3 +130,30 @@ def test_a_torch_product_agrees_with_cublas() -> None:
     told = worklog.time(torch.matmul, a, b, against=torch.matmul, flops=2 * 2048.0**3)
     assert told.ratio == approx(1.0, abs=0.01)
     assert told.us == approx(cublas(2048).us or 0.0, rel=0.1)
+
+
+def test_a_part_of_a_call_is_timed_and_a_waiting_call_says_its_cost(session: bench.Session) -> None:
+    def launch(watch: Any) -> None:
+        ruler_stream(session, 200.0)
+        watch.start()
+        ruler_stream(session, 50.0)
+        watch.stop()
+
+    assert worklog.time(launch, partly=True, harness=QUICK).us == approx(50.0, abs=0.3)
+
+    def waiting() -> None:
+        import cupy
+
+        ruler_stream(session, 50.0)
+        cupy.cuda.get_current_stream().synchronize()
+
+    told = worklog.time(waiting, synchronises=True, harness=QUICK)
+    assert 50.0 < told.us < 120.0
+    assert any("waits for the GPU" in said for said in told.degradations)
+
+
+def ruler_stream(session: bench.Session, us: float) -> None:
+    """A kernel of known length on CuPy's current stream."""
+    import numpy as np
+
+    session.timeline.module.get_function("ruler_spin")((1,), (1,), (np.uint64(1000 * us),))

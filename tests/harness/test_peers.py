@@ -44,7 +44,6 @@ def test_a_tracer_that_fails_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_missing_peer_says_how_to_get_it() -> None:
     def read(works: Sequence[Work]) -> Iterator[Found]:
         raise ModuleNotFoundError("No module named 'foreign'")
-        yield
 
     rows = peers.ask(Ruler("foreign", read, "pip install foreign"), WORKS)
     assert [row.us for row in rows] == [None, None]

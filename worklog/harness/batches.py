@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from worklog.harness.graph_timer import launches_in
+from worklog.harness.launchers import bracketed, waits
 from worklog.harness.settings import Harness
 from worklog.harness.timeline import Launch, Timeline
 
@@ -44,7 +45,7 @@ def take_batch(
     who is first; `first` is the number of turns taken before.
     """
     turns = [_turn(launches, first + number) for number in range(count)]
-    if harness.timer in ("host", "cupti") or not harness.queue or not held:
+    if harness.timer in ("host", "cupti") or not harness.queue or not held or waits(launches):
         return _take_unqueued(timeline, launches, turns, harness)
     order = [index for turn in turns for index in turn]
     timeline.hold()
@@ -53,9 +54,7 @@ def take_batch(
             timeline.stamp_clock(2 * slot)
             if harness.l2 == "flush":
                 timeline.flush_l2()
-            timeline.record_event(2 * slot)
-            launches[index]()
-            timeline.record_event(2 * slot + 1)
+            bracketed(timeline, launches[index], 2 * slot)
             timeline.stamp_clock(2 * slot + 1)
     finally:
         timeline.release()
@@ -111,9 +110,7 @@ def _stopwatch(timeline: Timeline, timer: str) -> Iterator[Callable[[Launch], fl
         return timeline.host_us() - started
 
     def by_events(launch: Launch) -> float:
-        timeline.record_event(0)
-        launch()
-        timeline.record_event(1)
+        bracketed(timeline, launch, 0)
         timeline.synchronize()
         return timeline.elapsed_us(0, 1)
 

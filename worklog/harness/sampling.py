@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from worklog.device import THROTTLING, reason_names
 from worklog.harness.batches import LONGEST_BATCH, Sample, batch_size, take_batch
 from worklog.harness.graph_timer import as_graphs
 from worklog.harness.l2 import require_rotation
+from worklog.harness.launchers import PARTLY, Partly, require_events, waits
 from worklog.harness.rules import (
     TENSARA_BURN_FLOPS,
     TENSARA_BURNS,
@@ -35,6 +37,7 @@ __all__ = ["Reading", "Sample", "time_pair"]
 WARMUP_LIMIT_US = 3_000_000.0
 CLOCK_TOLERANCE = 0.01
 MOST_REJECTED = 0.5  # of all samples: beyond this share the clock is not an outlier but the weather
+WAITING_US = 10  # length of the kernel on which the cost of a waiting launcher is shown
 SETTLED = 12  # samples before that share is judged,
 SETTLED_US = 250_000.0  # and host time: a throttled batch of short kernels is over in milliseconds, a dip may pass
 
@@ -79,6 +82,11 @@ def time_pair(
     """
     reading = Reading()
     launches = [subject] if baseline is None else [subject, baseline]
+    require_events(launches, harness)
+    if any(isinstance(launch, Partly) for launch in launches):
+        reading.degradations.append(PARTLY)
+    if waits(launches):
+        reading.degradations.append(_cost_of_waiting(timeline, harness))
     if harness.l2 == "rotate":
         require_rotation(launches, timeline.l2_bytes)
     if harness.timer == "graph":
@@ -103,6 +111,19 @@ def time_pair(
             f"and {(timeline.host_us() - started) / 1e6:.1f} s"
         )
     return reading
+
+
+def _cost_of_waiting(timeline: Timeline, harness: Harness) -> str:
+    """What a launch that waits for the GPU costs, from a kernel of known length queued and not queued."""
+    spin = partial(timeline.spin, 1000 * WAITING_US)
+    queued, alone = (
+        np.median([pair[0].us for pair in take_batch(timeline, [spin], LONGEST_BATCH, harness.but(**how))[0]])
+        for how in ({"timer": "events", "queue": True}, {"timer": "events", "queue": False})
+    )
+    return (
+        f"queue: the launcher waits for the GPU, so nothing is queued; events around a kernel of {WAITING_US} µs then "
+        f"read {alone - queued:.1f} µs more, which is not taken off"
+    )
 
 
 @dataclass
