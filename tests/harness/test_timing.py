@@ -166,3 +166,35 @@ def test_without_a_gpu_there_is_no_time(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("worklog.device.gpu_reason", lambda: "no usable NVIDIA driver")
     with pytest.raises(NoGpu, match="no usable NVIDIA driver"):
         worklog.time(print)
+
+
+def test_a_part_of_a_call_is_timed(gpu: VirtualGpu) -> None:
+    setup, part = gpu.kernel(400.0), gpu.kernel(50.0, data="part")
+
+    def call(watch: Any) -> None:
+        setup()
+        watch.start()
+        part()
+        watch.stop()
+
+    told = worklog.time(call, partly=True)
+    assert told.us == approx(50.0, rel=1e-3)
+    assert any("which part of it is timed" in said for said in told.degradations)
+
+
+def test_a_call_that_waits_is_timed_and_says_its_cost(gpu: VirtualGpu) -> None:
+    kernel = gpu.kernel(50.0)
+
+    def call() -> None:
+        kernel()
+        gpu.synchronize()
+
+    told = worklog.time(call, synchronises=True)
+    assert told.us >= 50.0
+    assert any("waits for the GPU" in said for said in told.degradations)
+
+
+@pytest.mark.parametrize("asked", [{"cross_checked": True}, {"synchronises": True}, {"against": print}])
+def test_a_part_of_a_call_cannot_be_had_with_everything(gpu: VirtualGpu, asked: dict[str, Any]) -> None:
+    with pytest.raises(BadSetting, match="partly goes without"):
+        worklog.time(print, partly=True, **asked)
