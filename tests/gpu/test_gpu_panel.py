@@ -17,7 +17,9 @@ MEASURED_S = 120.0
 @pytest.fixture
 def panel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Panel:
     monkeypatch.setenv("WORKLOG_HOME", str(tmp_path))
-    return Panel(Model([small_grid()], "naive", 1024, queue=False))
+    made = Panel(Model([small_grid()], "naive", 1024, queue=False))
+    made._loop = None  # a browser's test in the same session leaves a loop that nobody turns
+    return made
 
 
 def test_what_is_chosen_is_measured_in_a_process_of_its_own(panel: Panel) -> None:

@@ -134,7 +134,9 @@ JOB = str(Path(__file__).with_name("stand_in_job.py"))
 def live_panel(monkeypatch: pytest.MonkeyPatch, *job: str) -> Panel:
     monkeypatch.setattr(view, "why_not_live", lambda: None)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
-    return Panel(Model([GRID], "warptiled", 1024, l2="warm"), (sys.executable, *job))
+    panel = Panel(Model([GRID], "warptiled", 1024, l2="warm"), (sys.executable, *job))
+    panel._loop = None  # a browser's test in the same session leaves a loop that nobody turns
+    return panel
 
 
 def test_without_a_gpu_measure_is_off_and_says_why(panel: Panel) -> None:
