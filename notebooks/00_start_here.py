@@ -133,5 +133,6 @@ plots.ablation(worklog.ablate("vectorized", [256, 1024, 4096]), "vectorized")
 #
 # </details>
 #
-# **Where next:** `worklog article` in a terminal measures everything (with a GPU) and draws every figure; `worklog
-# run --help` has the rest.
+# **Where next:** [01_four_gremlins](01_four_gremlins.ipynb) reproduces the article's four lies and kills them.
+# `worklog article` in a terminal measures everything (with a GPU) and draws every figure; `worklog run --help` has the
+# rest.

@@ -1,0 +1,170 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Four gremlins
+#
+# **Goal:** make a benchmark lie in the four ways that everybody's first benchmark does, and take each lie away again.
+#
+# **New concepts:** the event pair, the queue, the flush, the first launch, one number beside its honest twin.
+#
+# The kernel never changes in this notebook. Only the ruler does. Every cell runs with and without a GPU; the label says
+# where its numbers are from.
+
+# %%
+import worklog
+from worklog import lab, plots
+
+worklog.open_run().label
+
+# %% [markdown]
+# One function is enough for all of it: the same kernel at the same size, honestly and with one fix switched off.
+
+
+# %%
+def beside(kernel, size, **lie):
+    """The honest and the lying measurement, and a line that says how they differ."""
+    honest, lying = (worklog.results([kernel], [size], **how).measurements[0] for how in ({}, lie))
+    said = ", ".join(f"{setting} = {value}" for setting, value in lie.items())
+    off = f"{lying.us / honest.us - 1:+8.1%}"
+    print(f"{kernel:>10} at {size}: {honest.us:10.1f} µs, with {said} {lying.us:10.1f} µs  {off}")
+    return honest, lying
+
+
+# %% [markdown]
+# ## Gremlin 1: the clock drifts
+#
+# A GPU changes its clock with load, heat and power. A kernel timed at another clock is another measurement. So the
+# harness reads the SM clock beside every sample, compares it with where the clock had settled, and takes a sample that
+# ran off it again.
+
+# %%
+honest, lying = beside("warptiled", 4096, clocks="ignored")
+clocks = [mhz for mhz in honest.samples["sm_mhz"] if mhz]
+print(f"SM clock of {len(clocks)} samples: {min(clocks):.0f} to {max(clocks):.0f} MHz")
+
+# %% [markdown]
+# On a well cooled machine the two readings may agree. That is no reason to stop watching: without the watch you would
+# not know that they agree. This gremlin costs most where it shows least, on a laptop or on a shared machine.
+
+# %% [markdown]
+# ## Gremlin 2: the launch is asynchronous
+#
+# A launch only puts the kernel on a queue, and returns. A host clock around it times the queue. The first sign: the
+# reading hardly depends on the size of the problem, while the work grows with its cube.
+
+# %%
+for size in (256, 1024, 4096):
+    honest, lying = beside("warptiled", size, timer="host")
+
+# %% [markdown]
+# The second sign: it is faster than the hardware can be. No kernel computes at several times the peak.
+
+# %%
+peak = worklog.open_run().device["fp32_peak_tflops"]
+print(f"{lying.tflops:.0f} TFLOP/s is {lying.tflops / peak:.1f} times the peak of {peak:.0f} TFLOP/s")
+
+# %% [markdown]
+# Two events in the same stream as the kernel are stamped by the GPU itself, and time what ran between them. They bring
+# a gremlin of their own that the article does not name: if the queue is empty, the GPU stamps the first event at once
+# and then waits for the host to launch. The shorter the kernel, the more of its reading is that bubble. Work queued up
+# behind a blocking kernel closes it.
+
+# %%
+for size in (256, 1024, 4096):
+    beside("warptiled", size, queue=False)
+
+# %% [markdown]
+# ## Gremlin 3: L2 stays warm
+#
+# Launched again and again on the same matrices, a kernel finds them in L2. Nobody who calls it once finds them there.
+# The harness writes over twice the L2 before each launch, outside the timed pair.
+
+# %%
+for size in (256, 1024, 4096):
+    beside("vectorized", size, l2="warm")
+
+# %% [markdown]
+# What this lie does depends on the size. A and B fit in L2 for the smaller two; for the largest, even one launch's own
+# traffic does not fit, and there is arithmetic enough to hide the memory. A harness that was only checked there looks
+# as if it needed no flush.
+
+# %%
+l2 = worklog.open_run().device["l2_bytes"]
+for size in (256, 1024, 4096):
+    a_b_c = worklog.Shape.of(size).compulsory_bytes
+    print(f"{size:5}: A, B and C are {a_b_c / 1e6:6.1f} MB, {a_b_c / l2:.2f} of L2")
+
+# %% [markdown]
+# ## Gremlin 4: the cold start
+#
+# The first launch of a kernel loads its module, and finds clocks that are still rising.
+
+# %%
+honest, lying = beside("warptiled", 1024, warmup="none")
+first = lying.samples["us"][0]
+print(f"its first launch: {first:.0f} µs, {first / honest.us:.0f} times the honest time")
+
+# %% [markdown]
+# The median of many launches steps over the first one, which is one reason to take a median. A mean does not, and who
+# times a single launch has nothing else. Warming up *until time and clock are steady* is the fix; a fixed number of
+# launches is a guess about a machine that you have not met.
+
+# %% [markdown]
+# ## All four
+#
+# Lies do not add up. Behind a host clock, a warm or a cold cache makes no difference, because nobody waits for the
+# kernel.
+
+# %%
+four = {gremlin.setting: gremlin.lies[0] for gremlin in worklog.Harness.fixes() if gremlin.article}
+for size in (256, 1024, 4096):
+    beside("vectorized", size, **four)
+
+# %%
+plots.ablation(worklog.ablate("vectorized", [256, 1024, 4096]), "vectorized")
+
+# %% [markdown]
+# ## The panel
+#
+# Turn the fixes off and on yourself. Without a GPU it answers from a recording of every combination of the fixes, and
+# says so where a combination was not recorded. With one, *measure* takes the numbers here, in a process of its own.
+
+# %%
+lab.panel("vectorized", 1024, l2="warm", queue=False)
+
+# %% [markdown]
+# The same picture, for a page on which no kernel runs:
+
+# %%
+lab.panel_static("vectorized", 1024, l2="warm", queue=False)
+
+# %% [markdown]
+# ## Exercises
+#
+# 1. In the panel, take `naive` at 4096 and turn off every fix of the article but `2 timer`. How much of a lie is
+#    left, and why?
+# 2. Turn off `4 warmup` only. The reading hardly moves. Which second setting makes the cold start visible?
+# 3. Find two lies that cancel so well that the reading is nearly honest. Would you notice in a report?
+#
+# <details><summary>Answers</summary>
+#
+# 1. Next to none. The kernel takes so long that a bubble, a cache and a first launch vanish beside it. Which is why the
+#    gremlins live on: they are harmless exactly where people check.
+# 2. `statistic = first`, or `mean`: both let the first launch in.
+# 3. For `vectorized` at 1024, a warm L2 takes away about as much as an empty queue adds. The sum looks plausible, and
+#    both parts are wrong; it is further off at the next size.
+#
+# </details>
+#
+# **Where next:** the ruler itself, and how it is calibrated on kernels whose length is known.
