@@ -9,6 +9,8 @@ import pytest
 from tests.lab.grid import small_grid
 from tests.lab.waiting import gone, until
 from worklog.lab.model import Model
+
+pytest.importorskip("ipywidgets", reason="the panel is made of ipywidgets")
 from worklog.lab.view import Panel
 
 MEASURED_S = 120.0

@@ -173,7 +173,8 @@ def _finding(errors: dict[str, Points]) -> str:
 
 def _source(document: dict[str, Any]) -> str:
     cut = "" if document.get("complete") else " · cut short"
-    origin = f"{document['device'].get('name', 'unknown GPU')} · clocks as found · {document['created'][:10]}{cut}"
+    name = document["device"].get("name", "unknown GPU")
+    origin = f"recorded · {name} · clocks as found · {document['created'][:10]}{cut}"
     return f"{origin} · numbers at the names: error at the shortest and at the longest length, µs"
 
 
