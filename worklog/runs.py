@@ -93,7 +93,7 @@ class Measurement:
         return cls(**values)
 
 
-@dataclass
+@dataclass(repr=False)
 class Run:
     """Measurements plus provenance. `origin` is "live" for a run of this machine and "recorded" for one that ships
     with the package.
@@ -234,6 +234,9 @@ class Run:
         from worklog.tables import html
 
         return html(self)
+
+    def __repr__(self) -> str:
+        return str(self)
 
     def __str__(self) -> str:
         from worklog.tables import text
