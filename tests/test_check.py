@@ -10,7 +10,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from worklog import check as check_module
-from worklog.check import UserKernel, check
+from worklog.brought import UserKernel
+from worklog.check import check
 from worklog.cli import main
 from worklog.emulator import shipped
 from worklog.errors import BadSetting

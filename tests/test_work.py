@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from worklog.bench import work_of
 from worklog.gemm import Shape
+from worklog.measurement import work_of
 from worklog.runs import Measurement
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -13,23 +13,22 @@ import numpy as np
 
 import worklog
 from worklog.device import gpu, gpu_reason, software, source_revision
-from worklog.errors import BadRunFile, BadSetting, LaunchFailed, NoGpu, WorklogError
+from worklog.errors import BadRunFile, BadSetting, LaunchFailed, NoGpu, OutsideDomain, WorklogError
 from worklog.gate import Stage, Verdict, plausible
-from worklog.gemm import Float32, Shape, random_inputs, tflops
-from worklog.gremlins import BF16_DATASHEET_TFLOPS
+from worklog.gemm import Float32, Shape, random_inputs
 from worklog.harness import Harness, Reading, time_pair
 from worklog.harness.clock_lock import clocks_as_asked
 from worklog.harness.settings import require_unchanged
 from worklog.kernels import RungSubject
 from worklog.ladder import LADDER, rung
 from worklog.launches import Alternating, GoingRound, rotation
+from worklog.measurement import conclude
 from worklog.plans import ABLATION_SIZES, BASELINE, Task, ablation_tasks
 from worklog.runs import Measurement, Run, new_path, open_run
 from worklog.session import Session
-from worklog.statistics import Estimate, paired_ratio, summarise
 
 if TYPE_CHECKING:
-    from worklog.harness.calibration import Calibration
+    from worklog.brought import Brought
 
 PATIENCE_S = 20.0
 GATE_LIES: dict[bool | str, str] = {
@@ -55,7 +54,7 @@ class Interrupted(WorklogError):
 
 
 def measure(
-    kernels: Iterable[str] | None = None,
+    kernels: Iterable[str | Brought] | None = None,
     sizes: Iterable[Shape | int | str | Sequence[int]] = (4096,),
     *,
     harness: Harness | None = None,
@@ -64,15 +63,17 @@ def measure(
 ) -> Run:
     """Gate, then time, each kernel at each size, interleaved with cuBLAS. The run is saved after every measurement.
 
-    kernels: names of rungs, and "cuBLAS" for the baseline against itself; None for the whole ladder and cuBLAS. A
-    kernel that the gate refuses is in the run with its verdict and without a time. out: the run's file (default: a
-    new one among this machine's runs). Raises NoGpu where there is no CUDA device, UnknownRung, OutsideDomain,
-    BadShape.
+    kernels: names of rungs, "cuBLAS" for the baseline against itself, and what you bring (worklog.brought); None for
+    the whole ladder and cuBLAS. A kernel that the gate refuses is in the run with its verdict and without a time. out:
+    the run's file (default: a new one among this machine's runs). Raises NoGpu where there is no CUDA device,
+    UnknownRung, OutsideDomain, BadShape.
     """
-    names = [r.name for r in LADDER] + [BASELINE] if kernels is None else list(kernels)
+    asked = [r.name for r in LADDER] + [BASELINE] if kernels is None else list(kernels)
+    brought = [kernel for kernel in asked if not isinstance(kernel, str)]
+    names = [kernel if isinstance(kernel, str) else kernel.name for kernel in asked]
     shapes = [Shape.of(size) for size in sizes]
     tasks = [Task(name, shape) for shape in shapes for name in names]
-    return carry_out(tasks, harness or Harness(), progress=progress, out=out)
+    return carry_out(tasks, harness or Harness(), brought=brought, progress=progress, out=out)
 
 
 def ablate(
@@ -146,23 +147,62 @@ def live_wanted() -> bool:
     return source != "recorded" and gpu_reason() is None
 
 
-def carry_out(tasks: Sequence[Task], harness: Harness, *, progress: Progress = _silent, out: Path | None = None) -> Run:
+def carry_out(
+    tasks: Sequence[Task],
+    harness: Harness,
+    *,
+    brought: Iterable[Brought] = (),
+    progress: Progress = _silent,
+    out: Path | None = None,
+) -> Run:
     """Make each measurement in order and save the run after each. An interrupt keeps what is finished, marks the run
-    and is raised again.
+    and is raised again. brought: kernels of the user's own, which tasks call by their names.
     """
     if not tasks:
         raise BadSetting("nothing to measure: name at least one kernel and one size")
+    own = _by_name(brought)
     for task in tasks:  # every mistake in what was asked is found before anything is measured
-        if task.kernel != BASELINE:
-            rung(task.kernel).check(task.shape)
+        _require_domain(task, own)
         harness.but(**dict(task.changed))
     with clocks_as_asked(harness.clocks) as (clocks, notes):
-        return _carry_out(tasks, harness.but(clocks=clocks), notes, progress, out)
+        return _carry_out(tasks, harness.but(clocks=clocks), own, notes, progress, out)
 
 
-def _carry_out(tasks: Sequence[Task], harness: Harness, notes: list[str], progress: Progress, out: Path | None) -> Run:
+def _by_name(brought: Iterable[Brought]) -> dict[str, Brought]:
+    """Raises BadSetting for a name that is taken."""
+    own: dict[str, Brought] = {}
+    taken = {BASELINE, *(r.name for r in LADDER)}
+    for one in brought:
+        if one.name in taken:
+            raise BadSetting(f"a kernel of yours is called {one.name}, as another one is: give it another name")
+        taken.add(one.name)
+        own[one.name] = one
+    return own
+
+
+def _require_domain(task: Task, own: Mapping[str, Brought]) -> None:
+    """Raise UnknownRung or OutsideDomain for what cannot be measured."""
+    if task.kernel in own:
+        domain = own[task.kernel].domain
+        if task.shape not in domain:
+            raise OutsideDomain(
+                f"size {task.shape} is outside the domain stated for {task.kernel} ({domain}): "
+                f"pad to {domain.padded(task.shape)}"
+            )
+    elif task.kernel != BASELINE:
+        rung(task.kernel).check(task.shape)
+
+
+def _carry_out(
+    tasks: Sequence[Task],
+    harness: Harness,
+    own: Mapping[str, Brought],
+    notes: list[str],
+    progress: Progress,
+    out: Path | None,
+) -> Run:
     """The tasks, under clocks that are as the harness says."""
-    session = Session()
+    session = Session(own)
     for shape in {task.shape for task in tasks}:
         session.require_memory(shape)
     run = Run(
@@ -203,7 +243,9 @@ def _describe(run: Run, session: Session, name: str) -> None:
     if name in run.kernels:
         return
     subject = session.subject(name)
-    if isinstance(subject, RungSubject):
+    if name in session.brought:
+        run.kernels[name] = session.brought[name].describe(subject)
+    elif isinstance(subject, RungSubject):
         resources, program = subject.kernel.resources, subject.program
         run.kernels[name] = {
             "file": program.name,
@@ -258,7 +300,7 @@ def _measurement(session: Session, task: Task, harness: Harness, run: Run) -> Me
         degradations.append(GATE_LIES[used.gate])
     if not session.timeline.watch.available:
         degradations.append(f"clocks: throttle reasons unknown ({session.timeline.watch.reason})")
-    concluded = _conclude(common, used, reading, session.calibration, verdict, degradations)
+    concluded = conclude(common, used, reading, session.calibration, verdict, degradations)
     if verdict is None or concluded.us is None or used.lies():
         return concluded
     verdict = verdict.and_then(plausible.judge(task.shape, concluded.us, gpu().fp32_peak_tflops))
@@ -318,76 +360,3 @@ def _too_slow(task: Task, harness: Harness, run: Run) -> str | None:
         f"too slow: at the rate of size {largest.problem}, one launch takes {expected_s:.1f} s and "
         f"{harness.least_samples} samples {expected_s * harness.least_samples:.0f} s, more than {PATIENCE_S:.0f} s"
     )
-
-
-def _conclude(
-    common: dict[str, Any],
-    used: Harness,
-    reading: Reading,
-    calibration: Calibration,
-    verdict: Verdict | None,
-    degradations: list[str],
-) -> Measurement:
-    """From a reading to a measurement: offset, statistic, rates and ratios."""
-    shape = Shape(*common["shape"])
-    offset = calibration.offset_us if used.offset == "removed" and used.timer == "events" else 0.0
-    subject, baseline = reading.counted("subject"), reading.counted("baseline")
-    time = _shifted(summarise(subject, used.statistic), -offset)
-    if used.statistic == "median":
-        ours, theirs = ([us - offset for us in side] for side in reading.comparisons())
-        ratio = paired_ratio(theirs, ours)
-    else:
-        ratio_value = (summarise(baseline, used.statistic).value - offset) / time.value
-        ratio = Estimate(ratio_value, ratio_value, ratio_value)
-    clocks = [s.sm_mhz for s in reading.subject if s.counts and np.isfinite(s.sm_mhz)]
-    sm_mhz = float(np.median(clocks)) if clocks else None
-    rate = tflops(shape, time.value)
-    peak = gpu().fp32_peak_tflops * ((sm_mhz or gpu().sm_clock_mhz) / gpu().sm_clock_mhz)
-    gbs = shape.compulsory_bytes / time.value / 1e3
-    roof = peak if used.roof == "fp32" else BF16_DATASHEET_TFLOPS
-    return Measurement(
-        **common,
-        status="measured",
-        verdict=verdict.as_dict() if verdict else None,
-        us=time.value,
-        us_low=time.low,
-        us_high=time.high,
-        tflops=rate,
-        ratio=ratio.value,
-        ratio_low=ratio.low,
-        ratio_high=ratio.high,
-        of_ceiling=rate / calibration.fp32_tflops,
-        of_roof=rate / roof,
-        **work_of(shape),
-        gbs=gbs,
-        of_copy=gbs / calibration.copy_gbs,
-        of_memory_peak=gbs / gpu().memory_peak_gbs,
-        sm_mhz=sm_mhz,
-        throttle_mask=reading.throttle_mask,
-        converged=reading.converged,
-        degradations=tuple(degradations + reading.degradations),
-        samples={
-            "us": [round(s.us, 3) for s in reading.subject],
-            "sm_mhz": [round(s.sm_mhz, 1) for s in reading.subject],
-            "baseline_us": [round(s.us, 3) for s in reading.baseline],
-            "baseline_sm_mhz": [round(s.sm_mhz, 1) for s in reading.baseline],
-            "counts": [int(s.counts) for s in reading.subject],
-        },
-    )
-
-
-def work_of(shape: Shape) -> dict[str, Any]:
-    """What a problem must do, by the names of a Measurement: operations, elements of C, and bytes read and written if
-    each matrix passes once (beta is 0, so C is not read).
-    """
-    written = 4 * shape.m * shape.n
-    return {
-        "flops": shape.flops,
-        "elements": shape.m * shape.n,
-        "bytes_read": shape.compulsory_bytes - written,
-        "bytes_written": written,
-    }
-
-
-def _shifted(estimate: Estimate, by: float) -> Estimate:
-    return Estimate(estimate.value + by, estimate.low + by, estimate.high + by)

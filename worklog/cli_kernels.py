@@ -35,8 +35,9 @@ def print_json(document: Any) -> None:
 @json_option
 def check(what: str, size: str | None, on: str | None, emulate: bool, as_json: bool, **words: Any) -> None:
     """Put a kernel of your own to the gate: one of the ladder's signature, in a .cu file. Leaves 1 if it is refused."""
-    from worklog.check import brought, report
+    from worklog.brought import brought
     from worklog.check import check as put_to_the_gate
+    from worklog.check import report
 
     kernel, on = brought(what, **words), "emulated" if emulate else on
     checked = put_to_the_gate(kernel, None if size is None else Shape.of(size), on=on)

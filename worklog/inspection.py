@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from worklog.check import UserKernel, UserSubject
+from worklog.brought import UserKernel, UserSubject
 from worklog.emulator import Counts, EmulatedDevice, Finding, load, predict
 from worklog.emulator.counts import total
 from worklog.emulator.shipped import ARCH, Built, build

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,17 +16,19 @@ from worklog.ladder import rung
 from worklog.plans import BASELINE
 
 if TYPE_CHECKING:
+    from worklog.brought import Brought
     from worklog.cuda import CudaDevice
     from worklog.harness.calibration import Calibration
     from worklog.harness.cuda_timeline import CudaTimeline
 
 
 class Session:
-    """A GPU made ready: the device, the calibrated ruler, compiled kernels, and the exam of the shape at hand. Raises
-    NoGpu.
+    """A GPU made ready: the device, the calibrated ruler, compiled kernels, and the exam of the shape at hand.
+
+    brought: what users brought, by name, beside the rungs. Raises NoGpu.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, brought: Mapping[str, Brought] | None = None) -> None:
         require_gpu()  # first: without a driver, CuPy's libraries do not even import
         from worklog.cuda import Cublas, CudaDevice
         from worklog.harness.calibration import calibrate
@@ -36,6 +39,7 @@ class Session:
         self.calibration: Calibration = calibrate(self.timeline)
         self.seed = secrets.randbits(63)
         self.baselines: dict[str, Subject] = {math: Cublas(self.device, math) for math in ("fp32", "tf32")}
+        self.brought = brought or {}
         self._subjects: dict[str, Subject] = {BASELINE: self.baselines["fp32"]}
         self._exams: dict[Shape, Exam] = {}
         self._verdicts: dict[tuple[str, Shape, bool | str], Verdict] = {}
@@ -43,13 +47,16 @@ class Session:
     def subject(self, name: str) -> Subject:
         """The kernel of that name, compiled once. Raises UnknownRung or CompileFailed."""
         if name not in self._subjects:
-            self._subjects[name] = RungSubject(rung(name), self.device)
+            theirs = self.brought.get(name)
+            self._subjects[name] = theirs.subject(self.device) if theirs else RungSubject(rung(name), self.device)
         return self._subjects[name]
 
     def never_launched(self, name: str) -> Subject:
         """The same kernel in a module of its own, so that its next launch is its first; cuBLAS has no such thing."""
         if name == BASELINE:
             return self.subject(name)
+        if name in self.brought:
+            return self.brought[name].subject(self.device, fresh=True)
         program = Program.of(rung(name))
         fresh = replace(program, source=f"{program.source}\n// {secrets.token_hex(8)}\n")
         return RungSubject(rung(name), self.device, fresh)
@@ -76,10 +83,16 @@ class Session:
                 "take a smaller size"
             )
 
+    def claimed(self, name: str) -> str:
+        """The precision class that the kernel must have at least."""
+        return self.brought[name].claimed if name in self.brought else "fp32"
+
     def verdict(self, name: str, shape: Shape, gate: bool | str = True) -> Verdict:
         """The gate's word on a kernel at a shape, asked once; with gate "article", the article's rule instead."""
         if (name, shape, gate) not in self._verdicts:
             exam = self.exam(shape)
-            ask = exam.examine_by_article if gate == "article" else exam.examine
-            self._verdicts[name, shape, gate] = ask(self.subject(name))
+            subject = self.subject(name)
+            by_article = gate == "article"
+            found = exam.examine_by_article(subject) if by_article else exam.examine(subject, self.claimed(name))
+            self._verdicts[name, shape, gate] = found
         return self._verdicts[name, shape, gate]
