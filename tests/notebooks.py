@@ -1,11 +1,13 @@
 """Runs a notebook's `.py` from top to bottom and stores the outputs beside it as `.ipynb`, in one canonical form.
 
-`python -m tests.notebooks` does it for every notebook; the tests do the same and compare.
+`python -m tests.notebooks` does it for every notebook, `python -m tests.notebooks 02 06_roofline` for those whose names
+begin so; the tests do the same and compare.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import jupytext
@@ -17,8 +19,13 @@ CELL_S = 120
 WIDGET = "application/vnd.jupyter.widget-view+json"  # names what is gone with its kernel; the words beside it stay
 
 
-def sources() -> list[Path]:
-    return sorted(FOLDER.glob("[0-9]*.py"))
+def sources(names: Sequence[str] = ()) -> list[Path]:
+    """All notebooks, or those whose names begin with one of these. Raises SystemExit for a name that none has."""
+    every = sorted(FOLDER.glob("[0-9]*.py"))
+    for name in names:
+        if not any(path.name.startswith(name) for path in every):
+            raise SystemExit(f"no notebook begins with {name!r}: there are {', '.join(path.stem for path in every)}")
+    return [path for path in every if not names or path.name.startswith(tuple(names))]
 
 
 def execute(source: Path) -> nbformat.NotebookNode:
@@ -50,6 +57,6 @@ def text(notebook: nbformat.NotebookNode) -> str:
 
 
 if __name__ == "__main__":
-    for path in sources():
+    for path in sources(sys.argv[1:]):
         path.with_suffix(".ipynb").write_text(text(execute(path)), encoding="utf-8")
         print(path.with_suffix(".ipynb"), file=sys.stderr)
