@@ -9,11 +9,12 @@ import pytest
 
 from tests.plots.conftest import empty_run
 from tests.plots.test_charts import collisions
+from worklog.comparison import Comparison
 from worklog.errors import NothingToDraw
 from worklog.harness import selfcheck
 from worklog.plots import certificate
 from worklog.plots.certificate import calibration
-from worklog.plots.peers import errors_by_ruler, peers
+from worklog.plots.peers import peers
 from worklog.runs import Run
 
 LENGTHS = (1, 2, 5, 10, 30, 100, 1000)
@@ -63,7 +64,7 @@ def run(**changes: Any) -> Run:
 
 
 def test_every_ruler_has_a_line_a_name_and_its_error_in_words() -> None:
-    chart = peers(document())
+    chart = peers(Comparison(document()))
     assert collisions(chart) == []
     assert all(name in chart.alt for name in OFF)
     assert chart.headline == (
@@ -74,13 +75,12 @@ def test_every_ruler_has_a_line_a_name_and_its_error_in_words() -> None:
 
 
 def test_rulers_that_agree_to_the_hair_keep_their_names_apart() -> None:
-    assert collisions(peers(document(**{f"ruler {n}": 3.4 for n in range(10)}))) == []
+    assert collisions(peers(Comparison(document(**{f"ruler {n}": 3.4 for n in range(10)})))) == []
 
 
 def test_without_a_known_length_there_is_nothing_to_draw() -> None:
     with pytest.raises(NothingToDraw):
-        peers({**document(), "rows": []})
-    assert errors_by_ruler({"rows": []}) == {}
+        peers(Comparison({**document(), "rows": []}))
 
 
 def test_the_certificate_says_what_is_left_and_proves_the_rest() -> None:

@@ -1,18 +1,13 @@
-"""Every ruler against the truth: what each harness reads too long or too short on kernels whose length is known.
-
-The document is the one that `worklog peers` writes, not a run: its rows are other people's readings.
-"""
+"""Every ruler against the truth: what each harness reads too long or too short on kernels whose length is known."""
 
 from __future__ import annotations
 
-import json
-from importlib import resources
-from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
 
-from worklog.errors import BadRunFile, NothingToDraw
+from worklog.comparison import Comparison, Points, open_comparison
+from worklog.errors import NothingToDraw
 from worklog.plots.figure import Chart
 from worklog.plots.page import page
 from worklog.plots.style import (
@@ -35,42 +30,25 @@ LINEAR = 1.0  # microseconds: below, the axis is linear, since an error may be 0
 LANE = 0.15  # inches between two labels
 MARKS = "osD^v<>PX*"
 
-Points = list[tuple[float, float]]
-
-
-def shipped() -> dict[str, Any]:
-    """The comparison that comes with the package. Raises NothingToDraw where there is none, BadRunFile for a broken
-    one.
-    """
-    folder = Path(str(resources.files("worklog"))) / "recordings" / "peers"
-    found = sorted(folder.glob("*.json"))
-    if not found:
-        raise NothingToDraw("no comparison of rulers is recorded: make one with `worklog peers` on a GPU")
-    try:
-        document: dict[str, Any] = json.loads(found[-1].read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise BadRunFile(f"{found[-1]} cannot be read ({error}): install gemm-worklog again") from error
-    return document
-
 
 @styled()
-def peers(document: dict[str, Any] | None = None) -> Chart:
+def peers(comparison: Comparison | None = None) -> Chart:
     """Reading minus true length by true length, a line for each ruler, and the band of our own error. By default the
     comparison that comes with the package. Raises NothingToDraw where no ruler read a known length.
     """
-    document = shipped() if document is None else document
-    errors = errors_by_ruler(document)
+    comparison = comparison or open_comparison()
+    errors = comparison.errors()
     if not errors:
         raise NothingToDraw("this comparison has no kernel of known length: make one with `worklog peers` on a GPU")
-    band = _band(document["calibration"])
+    band = _band(comparison.document["calibration"])
     names = max(text_width(_label(name, points), SMALL_PT) for name, points in errors.items())
     new = page(
         "peers",
         _finding(errors),
         "Reading minus true length, µs, on kernels that spin for a known time; both axes are logarithmic, the upright "
         f"one linear up to ±{LINEAR:g} µs. Band: what calibration leaves of our own error, ±{band:.2f} µs.",
-        [_source(document), *_missing(document)],
-        _alt(errors, document),
+        [_source(comparison), *_missing(comparison)],
+        _alt(errors, comparison),
         ABOVE + HEIGHT + BELOW,
     )
     left = MARGIN_IN + 0.45
@@ -82,15 +60,6 @@ def peers(document: dict[str, Any] | None = None) -> Chart:
         axes.plot(*zip(*points, strict=True), color=_colour(name), marker=MARKS[number % len(MARKS)], markersize=3.2)
     _name_lines(axes, errors)
     return new.figure
-
-
-def errors_by_ruler(document: dict[str, Any]) -> dict[str, Points]:
-    """(true length, reading minus it) in microseconds of each ruler that read any, shortest first."""
-    found: dict[str, Points] = {}
-    for row in document["rows"]:
-        if row["work"] == "spin" and row["us"] is not None:
-            found.setdefault(row["ruler"], []).append((row["of"], row["us"] - row["of"]))
-    return {name: sorted(points) for name, points in found.items()}
 
 
 def _band(calibration: dict[str, Any]) -> float:
@@ -148,7 +117,8 @@ def _apart(heights: list[float], top: float) -> list[float]:
 
 
 def _label(name: str, points: Points) -> str:
-    return f"{name} {points[0][1]:+.2f} … {points[-1][1]:+.2f}"
+    first, last = (f"{round(error, 2) + 0.0:+.2f}".replace("-", "−") for _, error in (points[0], points[-1]))
+    return f"{name} {first} … {last}"
 
 
 def _colour(name: str) -> str:
@@ -171,27 +141,22 @@ def _finding(errors: dict[str, Points]) -> str:
     return f"{told}; the best of the others, {best}, {_worst(others[best]):+.2f} µs"
 
 
-def _source(document: dict[str, Any]) -> str:
-    cut = "" if document.get("complete") else " · cut short"
-    name = document["device"].get("name", "unknown GPU")
-    origin = f"recorded · {name} · clocks as found · {document['created'][:10]}{cut}"
-    return f"{origin} · numbers at the names: error at the shortest and at the longest length, µs"
+def _source(comparison: Comparison) -> str:
+    return f"{comparison.label} · numbers at the names: error at the shortest and at the longest length, µs"
 
 
-def _missing(document: dict[str, Any]) -> list[str]:
-    read = errors_by_ruler(document)
-    gone = dict.fromkeys(
-        row["ruler"] for row in document["rows"] if row["work"] == "spin" and row["ruler"] not in read and row["reason"]
-    )
+def _missing(comparison: Comparison) -> list[str]:
+    read = comparison.errors()
+    gone = [ruler for ruler in comparison.rulers if ruler not in read and ruler in comparison.reasons]
     return [f"not read: {', '.join(gone)}"] if gone else []
 
 
-def _alt(errors: dict[str, Points], document: dict[str, Any]) -> str:
+def _alt(errors: dict[str, Points], comparison: Comparison) -> str:
     parts = [
         f"{name}: " + ", ".join(f"{error:+.2f} at {length:g}" for length, error in points)
         for name, points in errors.items()
     ]
     return (
         "Line chart of reading minus true length in microseconds on kernels of known length in microseconds. "
-        f"{'; '.join(parts)}. Source: {_source(document)}."
+        f"{'; '.join(parts)}. Source: {_source(comparison)}."
     )
