@@ -122,7 +122,15 @@ class UserKernel:
 
     @classmethod
     def read(
-        cls, path: Path, *, grid: str, block: str, entry: str | None = None, domain: str = "any", claimed: str = "fp32"
+        cls,
+        path: Path,
+        *,
+        grid: str,
+        block: str,
+        entry: str | None = None,
+        domain: str = "any",
+        claimed: str = "fp32",
+        title: str = "",
     ) -> UserKernel:
         """From a file and words as the command line has them. Raises WorklogError for a file that cannot be read or
         that holds several kernels, and BadSetting.
@@ -132,10 +140,29 @@ class UserKernel:
         except (OSError, UnicodeDecodeError) as error:
             why = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
             raise WorklogError(f"cannot read {path}: {why}") from error
+        words = {"grid": grid, "block": block, "domain": domain, "claimed": claimed}
+        return cls.written(source, file=path.name, entry=entry, title=title, **words)
+
+    @classmethod
+    def written(
+        cls,
+        source: str,
+        *,
+        file: str,
+        grid: str,
+        block: str,
+        entry: str | None = None,
+        domain: str = "any",
+        claimed: str = "fp32",
+        title: str = "",
+    ) -> UserKernel:
+        """From source text and words as the command line has them. file: what messages call the source. Raises
+        BadSetting, also for a source that holds several kernels.
+        """
         if claimed not in CLASSES:
             raise BadSetting(f"there is no class {claimed!r}: choose from {', '.join(CLASSES)}")
-        program = Program(path.name, source, entry or _only_kernel(path, source))
-        return cls(program, _grid(grid), _block(block), Domain.of(domain), claimed)
+        program = Program(file, source, entry or _only_kernel(file, source))
+        return cls(program, _grid(grid), _block(block), Domain.of(domain), claimed, title)
 
     @classmethod
     def of(cls, record: Rung) -> UserKernel:
@@ -161,11 +188,11 @@ def brought(
     return UserKernel.of(record)
 
 
-def _only_kernel(path: Path, source: str) -> str:
+def _only_kernel(file: str, source: str) -> str:
     names = kernel_names(source)
     if len(names) != 1:
         found = f"has {len(names)} kernels ({', '.join(names)})" if names else "has no __global__ function"
-        raise BadSetting(f"{path} {found}: name one with --entry")
+        raise BadSetting(f"{file} {found}: name one with --entry")
     return names[0]
 
 
