@@ -82,8 +82,7 @@ def check(kernel: UserKernel, shape: Shape | None = None, *, on: str | None = No
     live = on == "gpu" if on is not None else gpu_reason() is None
     if live:
         require_gpu()
-    compiled, label = _compiled(kernel.program, live)
-    _require_signature(compiled)
+    compiled, label = compile_for(kernel.program, live)
     shape = shape or (kernel.domain.padded(Shape.of(GPU_SIZE)) if live else ragged_shapes(kernel.domain)[-1])
     if shape not in kernel.domain:
         padded = kernel.domain.padded(shape)
@@ -97,16 +96,21 @@ def check(kernel: UserKernel, shape: Shape | None = None, *, on: str | None = No
     return Checked(verdict, shape, label, replace(compiled, cubin=b""), tuple(found.values()))
 
 
-def _compiled(program: Program, live: bool) -> tuple[Compiled, str]:
-    """What the compiler makes of it for the machine it will run on, and that machine's label."""
+def compile_for(program: Program, live: bool) -> tuple[Compiled, str]:
+    """What the compiler makes of it for the machine it will run on, and that machine's label; nothing is launched.
+    Raises CompileFailed, and BadSetting for a signature that is not the ladder's.
+    """
     if live:
         arch = "sm_" + "".join(map(str, gpu().compute_capability))
-        out = compile_cuda(program.source, program.entry, name=program.name, arch=arch, options=program.options)
-        return out, f"live · {gpu().name}"
-    from worklog.emulator.shipped import build
+        compiled = compile_cuda(program.source, program.entry, name=program.name, arch=arch, options=program.options)
+        label = f"live · {gpu().name}"
+    else:
+        from worklog.emulator.shipped import build
 
-    built = build(program, EMULATED_ARCH)
-    return built.compiled, built.label
+        built = build(program, EMULATED_ARCH)
+        compiled, label = built.compiled, built.label
+    _require_signature(compiled)
+    return compiled, label
 
 
 def _device(live: bool) -> Device:
