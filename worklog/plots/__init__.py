@@ -18,8 +18,10 @@ from worklog.plots.diagrams import DIAGRAMS
 from worklog.plots.figure import Chart, save
 from worklog.plots.gallery import Caption, gallery, write_gallery
 from worklog.plots.ladder import ladder
+from worklog.plots.levels import levels
 from worklog.plots.peers import peers
 from worklog.plots.roofline import roofline
+from worklog.plots.samples import samples
 from worklog.plots.traffic import traffic
 from worklog.runs import Run
 
@@ -32,8 +34,10 @@ __all__ = [
     "draw_all",
     "gallery",
     "ladder",
+    "levels",
     "peers",
     "roofline",
+    "samples",
     "save",
     "traffic",
     "write_gallery",
