@@ -15,13 +15,14 @@ import worklog
 from worklog.device import gpu, gpu_reason, software, source_revision
 from worklog.errors import BadRunFile, BadSetting, LaunchFailed, NoGpu, OutsideDomain, WorklogError
 from worklog.gate import Stage, Verdict, plausible
+from worklog.gate.exam import clocked
 from worklog.gemm import Float32, Shape, random_inputs
 from worklog.harness import Harness, Reading, time_pair
 from worklog.harness.clock_lock import clocks_as_asked
 from worklog.harness.settings import require_unchanged
 from worklog.kernels import RungSubject
 from worklog.ladder import LADDER, rung
-from worklog.launches import Alternating, GoingRound, rotation
+from worklog.launches import alternating, rotating, witnessed
 from worklog.measurement import conclude
 from worklog.plans import ABLATION_SIZES, BASELINE, Task, ablation_tasks
 from worklog.runs import Measurement, Run, new_path, open_run
@@ -313,33 +314,34 @@ def _refused(common: dict[str, Any], verdict: Verdict, whose: str = "") -> Measu
 
 
 def _time(session: Session, task: Task, used: Harness) -> tuple[Reading, Stage | None]:
-    """Time the task's kernel against the baseline on the exam's buffers; also the gate's word on what the timed
-    launches left behind, where the inputs are those that it knows.
+    """Time the task's kernel against the baseline in the exam's buffers; also the gate's word on what was timed.
 
-    In an interleaved loop the two swap their C in step, since at small sizes the address alone is worth some percent.
-    The baseline computes -A B, so that it never leaves the answer that the subject owes.
+    Where L2 is flushed before each launch, each gets inputs of its own and is looked at. Otherwise new inputs would
+    warm what it should find cold, and the gate looks at what the last launch left.
     """
     exam = session.exam(task.shape)
-    a, b, c = exam.buffers
-    in_step = used.order == "interleaved" and used.timer != "graph"
-    ours, theirs = ([c, exam.spare], [exam.spare, c]) if in_step else ([c], [exam.spare])
-    if used.inputs != "random":
-        _load(session, (a, b), random_inputs(task.shape, np.random.default_rng(0), used.inputs))
+    easy, judged = used.inputs != "random", used.gate is True and used.inputs == "random"
+    if easy:
+        _load(session, exam.buffers[:2], random_inputs(task.shape, np.random.default_rng(0), used.inputs))
     exam.poison()
     subject = session.subject(task.kernel) if used.warmup != "none" else session.never_launched(task.kernel)
     reference = session.baselines[used.baseline]
-    launches: Alternating | GoingRound = Alternating(subject, task.shape, 1.0, (a, b), ours)
-    baseline: Alternating | GoingRound = Alternating(reference, task.shape, -1.0, (a, b), theirs)
-    if used.l2 == "rotate":
-        our_sets, their_sets = rotation(exam, session.device, session.timeline.l2_bytes, in_step)
-        launches = GoingRound(subject, task.shape, 1.0, our_sets)
-        baseline = GoingRound(reference, task.shape, -1.0, their_sets)
+    in_step = used.order == "interleaved" and used.timer != "graph"
+    each = judged and used.l2 == "flush" and used.timer != "graph"
+    if each:
+        classes = session.claimed(task.kernel), used.baseline
+        loop = witnessed(exam, subject, reference, in_step, classes)
+    elif used.l2 == "rotate":
+        loop = rotating(exam, subject, reference, in_step, session.device, session.timeline.l2_bytes)
+    else:
+        loop = alternating(exam, subject, reference, in_step)
     try:
-        reading = time_pair(session.timeline, launches, baseline, used, size=(task.shape.flops / 2) ** (1 / 3))
+        size = (task.shape.flops / 2) ** (1 / 3)
+        reading = time_pair(session.timeline, loop.subject, loop.baseline, used, size=size)
+        return reading, clocked(loop.judge) if judged else None
     finally:
-        if used.inputs != "random":
-            _load(session, (a, b), (exam.a, exam.b))
-    return reading, exam.check_timed_output(launches.written) if used.gate is True and used.inputs == "random" else None
+        if each or easy:
+            exam.restore()
 
 
 def _load(session: Session, buffers: Iterable[Any], hosts: Iterable[Float32]) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from worklog.gate import Exam
+from worklog.gate import Exam, Stage
+from worklog.gate.every_launch import Witness
 from worklog.gemm import Shape
 from worklog.harness.l2 import Rotating, input_sets
+from worklog.harness.launchers import Witnessed
+from worklog.harness.timeline import Launch
 from worklog.kernels import Device, Subject
 
 Buffers = tuple[Any, Any, Any]
@@ -23,6 +28,17 @@ class Alternating:
     ) -> None:
         self.subject, self.shape, self.alpha, self.inputs, self.outputs = subject, shape, alpha, inputs, outputs
         self.written = outputs[-1]
+
+    @property
+    def buffers(self) -> Buffers:
+        """A, B and the output of the next launch."""
+        return *self.inputs, self.outputs[0]
+
+    def witnessed(self, witness: Witness) -> Witnessed:
+        """The same launches, each on inputs made for it and looked at afterwards."""
+        return Witnessed(
+            self, lambda: witness.prepare(*self.buffers), lambda: witness.check(*self.inputs, self.written)
+        )
 
     def __call__(self) -> None:
         """Enqueue one."""
@@ -43,6 +59,56 @@ class GoingRound(Rotating):
     def written(self) -> Any:
         """The output written last."""
         return self.outputs[self.last]
+
+
+@dataclass(frozen=True)
+class Loop:
+    """What a timed loop launches in turn, and the gate's word on what the subject did in it."""
+
+    subject: Launch
+    baseline: Launch
+    judge: Callable[[], Stage]
+
+
+def alternating(exam: Exam, subject: Subject, reference: Subject, in_step: bool) -> Loop:
+    """Subject and baseline on the exam's inputs; judged by what the subject's last launch left.
+
+    In step, the two swap their C in each turn, since at small sizes the address alone is worth some percent. The
+    baseline computes -A B, so that it never leaves the answer that the subject owes.
+    """
+    ours, theirs = _pair(exam, subject, reference, in_step)
+    return Loop(ours, theirs, lambda: exam.check_timed_output(ours.written))
+
+
+def witnessed(exam: Exam, subject: Subject, reference: Subject, in_step: bool, classes: tuple[str, str]) -> Loop:
+    """The same, each launch on inputs that were never seen before and looked at afterwards, the baseline's too, so that
+    both find the GPU in the same state. classes: the precision that the two owe. The exam's inputs are gone afterwards.
+    """
+    ours, theirs = _pair(exam, subject, reference, in_step)
+    witnesses = exam.witness(classes[0]), exam.witness(classes[1], alpha=-1.0)
+
+    def judge() -> Stage:
+        stage, other = (exam.check_timed_launches(witness) for witness in witnesses)
+        return stage if other.passed else replace(other, detail=f"of the baseline {reference.name}: {other.detail}")
+
+    return Loop(ours.witnessed(witnesses[0]), theirs.witnessed(witnesses[1]), judge)
+
+
+def rotating(exam: Exam, subject: Subject, reference: Subject, in_step: bool, device: Device, l2_bytes: int) -> Loop:
+    """Both going round copies of the exam's inputs, with outputs of their own; judged by the subject's last launch."""
+    our_sets, their_sets = rotation(exam, device, l2_bytes, in_step)
+    ours = GoingRound(subject, exam.shape, 1.0, our_sets)
+    theirs = GoingRound(reference, exam.shape, -1.0, their_sets)
+    return Loop(ours, theirs, lambda: exam.check_timed_output(ours.written))
+
+
+def _pair(exam: Exam, subject: Subject, reference: Subject, in_step: bool) -> tuple[Alternating, Alternating]:
+    a, b, c = exam.buffers
+    ours, theirs = ([c, exam.spare], [exam.spare, c]) if in_step else ([c], [exam.spare])
+    return (
+        Alternating(subject, exam.shape, 1.0, (a, b), ours),
+        Alternating(reference, exam.shape, -1.0, (a, b), theirs),
+    )
 
 
 def rotation(exam: Exam, device: Device, l2_bytes: int, in_step: bool) -> tuple[list[Buffers], list[Buffers]]:

@@ -81,6 +81,73 @@ def differ(n: Any, a: NumpyBuffer, b: NumpyBuffer, launch: Any, found: NumpyBuff
         found.data[launch] = 1
 
 
+U64 = np.uint64
+GOLDEN = U64(0x9E3779B97F4A7C15)
+
+
+def hashed(key: Any, index: Any) -> Any:
+    """SplitMix64's finaliser, upper half, as worklog.gate.every_launch has it."""
+    with np.errstate(over="ignore"):
+        x = U64(key) + index.astype(U64) * GOLDEN
+        x = (x ^ (x >> U64(30))) * U64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> U64(27))) * U64(0x94D049BB133111EB)
+    return x >> U64(32)
+
+
+def contents(key: Any, size: int) -> Float32:
+    """Uniform in -1 ... 1, 24 bits each."""
+    bits = hashed(key, np.arange(size))
+    magnitude = ((bits & U64(0xFFFFFF)) + U64(1)).astype(np.float32) * np.float32(2.0**-24)
+    out: Float32 = np.where(bits >> U64(31), -magnitude, magnitude).astype(np.float32)
+    return out
+
+
+def signs(key: Any, size: int) -> Any:
+    """Plus and minus one."""
+    return np.where(hashed(key, np.arange(size)) >> U64(31), -1.0, 1.0)
+
+
+def refill(key: Any, in_a: Any, a: Any, in_b: Any, b: Any, in_c: Any, c: Any, sentinel: Any) -> None:
+    """The gate's kernel of this name."""
+    a.data[:] = contents(key, int(in_a))
+    b.data[:] = contents(~key, int(in_b))
+    c.data.fill(sentinel)
+
+
+def project(key: Any, x: Any, n: Any, k: Any, b: Any, bx: Any, gauges: Any, found: Any) -> None:
+    """The gate's kernel of this name."""
+    made = contents(~key, int(k) * int(n))
+    found.data.view(np.uint32)[2] += np.count_nonzero(b.data.view(np.uint32) != made.view(np.uint32))
+    rows = made.astype(np.float64).reshape(k, n)
+    bx.data.view(np.float64)[:] = rows @ signs(x, int(n))
+    gauges.data.view(np.float64)[:] = np.square(rows).sum(axis=1)
+
+
+def compare(
+    key: Any, x: Any, m: Any, n: Any, k: Any, a: Any, c: Any, bx: Any, gauges: Any, alpha: Any, limit: Any, launch: Any,
+    found: Any,
+) -> None:  # fmt: skip
+    """The gate's kernel of this name."""
+    made = contents(key, int(m) * int(k))
+    words = found.data.view(np.uint32)
+    words[2] += np.count_nonzero(a.data.view(np.uint32) != made.view(np.uint32))
+    rows = made.astype(np.float64).reshape(m, k)
+    with np.errstate(invalid="ignore", over="ignore"):
+        off = c.data.astype(np.float64).reshape(m, n) @ signs(x, int(n)) - float(alpha) * rows @ bx.data.view(
+            np.float64
+        )
+        error = np.abs(off) / (2.0**-24 * np.sqrt(np.square(rows) @ gauges.data.view(np.float64)))
+    words[3] += int(m)
+    found.data[0] = max(found.data[0], np.float32(error.max()) if (error <= 3e38).all() else np.float32(np.inf))
+    wrong = np.count_nonzero(~(error <= limit))
+    words[1] += wrong
+    if wrong:
+        words[4] = max(words[4], 2**32 - 1 - int(launch))
+
+
+GATES_OWN = {"differ": differ, "refill": refill, "project": project, "compare": compare}
+
+
 class NumpyDevice:
     """functions: what `compile` finds, by entry, beside the gate's own kernel."""
 
@@ -92,8 +159,8 @@ class NumpyDevice:
         self._queue: list[Callable[[], object]] = []
 
     def compile(self, program: Program) -> NumpyKernel:
-        if program.entry == "differ":
-            return NumpyKernel(differ, gemm=False)
+        if program.entry in GATES_OWN:
+            return NumpyKernel(GATES_OWN[program.entry], gemm=False)
         if program.entry == "foul":
             return NumpyKernel(lambda: self.inherited.fill(np.nan), gemm=False)
         if program.entry not in self.functions:

@@ -113,7 +113,11 @@ class Arena:
         try:
             yield
         finally:
-            self._load(*self.timed)
+            self.reload()
+
+    def reload(self) -> None:
+        """Have the timed inputs in A and B."""
+        self._load(*self.timed)
 
     def _load(self, a: Float32, b: Float32) -> None:
         self.memory.device.overwrite(self._a.inner, a)
@@ -132,6 +136,13 @@ class Arena:
         self._sentinel = self.memory.sentinel()
         for banded in (self._c, self._spare):
             self.memory.device.fill(banded.whole, float(self._sentinel))
+
+    def guards_written(self) -> bool:
+        """Whether anything around C or the second C was written since they were poisoned."""
+        device = self.memory.device
+        wholes = [banded.whole for banded in (self._c, self._spare)]
+        bands = [device.view(whole, start, GUARD) for whole in wholes for start in (0, whole.size - GUARD)]
+        return any(bool((device.download(band) != self._sentinel).any()) for band in bands)
 
     def launch(self, subject: Subject) -> None:
         """Poison, one launch of C = A B, and wait for it. Raises LaunchFailed."""

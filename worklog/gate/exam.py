@@ -1,7 +1,7 @@
 """The stages in order, for one shape. Questions are made once a shape and put to every subject, the baseline included.
 
 What each stage asks, and why, is in its module: ragged, benchmark, repeat, precision; and for what was timed,
-precision again and plausible.
+every_launch (or precision again, where inputs cannot be new) and plausible.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from worklog.errors import LaunchFailed
 from worklog.gate import article, benchmark, ragged
 from worklog.gate.arena import Arena, Memory
 from worklog.gate.benchmark import ExactQuestion
+from worklog.gate.every_launch import NAME as EVERY_LAUNCH
+from worklog.gate.every_launch import LaunchChecker, Witness
 from worklog.gate.precision import PrecisionQuestion
 from worklog.gate.repeat import Repeater
 from worklog.gate.verdict import Stage, Verdict, refused
@@ -41,6 +43,7 @@ class Exam:
         self._memory = Memory(device, self._rng)
         self._arena = Arena(self._memory, shape, self.a, self.b)
         self._repeater = Repeater(device)
+        self._checker = LaunchChecker(device)
         self._questions: dict[str, list[ExactQuestion]] = {}
 
     @property
@@ -72,7 +75,7 @@ class Exam:
         precision: str | None = None
         try:
             for ask in self._stages(subject, claimed):
-                stages.append(_clocked(ask))
+                stages.append(clocked(ask))
                 if not stages[-1].passed:
                     return Verdict(tuple(stages), None)
             started = time.perf_counter()
@@ -99,6 +102,20 @@ class Exam:
         """
         return self._precision.judge("timed output", self._arena.written(written), claimed)[1]
 
+    def witness(self, claimed: str = "fp32", alpha: float = 1.0) -> Witness:
+        """For one timed loop of a subject of that class, which computes C = alpha A B in this exam's buffers."""
+        return Witness(self._checker, self.shape, claimed, alpha)
+
+    def check_timed_launches(self, witness: Witness) -> Stage:
+        """Judge every launch of a loop that was witnessed. Whoever timed it on new inputs restores these."""
+        if self._arena.guards_written():
+            return refused(EVERY_LAUNCH, "it wrote outside C")
+        return witness.stage()
+
+    def restore(self) -> None:
+        """Have the timed inputs in A and B again, after a loop that changed them."""
+        self._arena.reload()
+
     def _stages(self, subject: Subject, claimed: str) -> Iterator[Callable[[], Stage]]:
         """The exact stages in order, each ready to be asked."""
         if self.shape not in subject.domain:
@@ -116,7 +133,8 @@ class Exam:
         return self._questions[kind]
 
 
-def _clocked(ask: Callable[[], Stage]) -> Stage:
+def clocked(ask: Callable[[], Stage]) -> Stage:
+    """The answer, with the seconds that it took."""
     started = time.perf_counter()
     stage = ask()
     return replace(stage, seconds=time.perf_counter() - started)

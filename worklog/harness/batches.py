@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from worklog.harness.graph_timer import launches_in
-from worklog.harness.launchers import bracketed, waits
+from worklog.harness.launchers import bracketed, look_at, prepare, timed_part, waits
 from worklog.harness.settings import Harness
 from worklog.harness.timeline import Launch, Timeline
 
 BATCH_US = 60_000.0  # queue about this much work at a time: enough to hide the host, little enough to interrupt
-LONGEST_BATCH = 16  # pairs: a CUDA queue holds about 1024 entries, and a pair takes up to 14
+LONGEST_BATCH = 16  # pairs: a CUDA queue holds about 1024 entries, and a pair takes up to 20
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,13 @@ def take_batch(
     timeline.hold()
     try:
         for slot, index in enumerate(order):
+            prepare(launches[index])
             timeline.stamp_clock(2 * slot)
             if harness.l2 == "flush":
                 timeline.flush_l2()
-            bracketed(timeline, launches[index], 2 * slot)
+            bracketed(timeline, timed_part(launches[index]), 2 * slot)
             timeline.stamp_clock(2 * slot + 1)
+            look_at(launches[index])
     finally:
         timeline.release()
     mask = timeline.throttle_reasons()
@@ -87,12 +89,14 @@ def _take_unqueued(
         for turn in turns:
             pair: dict[int, Sample] = {}
             for index in turn:
+                prepare(launches[index])
                 timeline.stamp_clock(0)
                 if harness.l2 == "flush":
                     timeline.flush_l2()
                 timeline.synchronize()
-                us = timed(launches[index]) / launches_in(launches[index])
+                us = timed(timed_part(launches[index])) / launches_in(launches[index])
                 timeline.stamp_clock(1)
+                look_at(launches[index])
                 timeline.synchronize()
                 pair[index] = Sample(us, timeline.clock_mhz(0, 1))
             mask |= timeline.throttle_reasons()

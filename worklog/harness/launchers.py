@@ -1,5 +1,5 @@
 """Launches that are not simply called between two events: one that times only a part of itself, one that waits for the
-GPU. Both are possible, and what each costs stands on the result.
+GPU, one that is prepared and looked at. What the first two cost stands on the result.
 """
 
 from __future__ import annotations
@@ -60,6 +60,40 @@ class Waiting:
     def __call__(self) -> None:
         """Launch and wait."""
         self.launch()
+
+
+@dataclass(frozen=True)
+class Witnessed:
+    """A launch with something enqueued before and after each of its samples, outside what is timed: new inputs before
+    the flush, a look at the output after the end event.
+    """
+
+    launch: Launch
+    before: Launch
+    after: Launch
+
+    def __call__(self) -> None:
+        """Launch without timing, for a warm-up; that is looked at too."""
+        self.before()
+        self.launch()
+        self.after()
+
+
+def timed_part(launch: Launch) -> Launch:
+    """What belongs between the events."""
+    return launch.launch if isinstance(launch, Witnessed) else launch
+
+
+def prepare(launch: Launch) -> None:
+    """Enqueue what goes before a sample."""
+    if isinstance(launch, Witnessed):
+        launch.before()
+
+
+def look_at(launch: Launch) -> None:
+    """Enqueue what goes after a sample."""
+    if isinstance(launch, Witnessed):
+        launch.after()
 
 
 def _nothing() -> None:

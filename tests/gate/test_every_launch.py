@@ -1,0 +1,185 @@
+"""Every timed launch is looked at: the stage's real kernels on the emulator, and its verdicts on a NumPy machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.gate.numpy_device import NumpyDevice, NumpySubject, Problem, contents
+from worklog.emulator.device import EmulatedDevice
+from worklog.gate import Exam
+from worklog.gate.every_launch import LaunchChecker, Witness, limit
+from worklog.gemm import Shape
+from worklog.kernels import RungSubject
+from worklog.ladder import rung
+
+SHAPE = Shape(33, 40, 17)
+
+
+def buffers(device: Any, shape: Shape) -> tuple[Any, Any, Any]:
+    sizes = shape.m * shape.k, shape.k * shape.n, shape.m * shape.n
+    a, b, c = (device.upload(np.zeros(size, np.float32)) for size in sizes)
+    return a, b, c
+
+
+def watched(device: Any, subject: Any, launches: int = 5, alpha: float = 1.0, claimed: str = "fp32") -> Any:
+    """The stage after some launches of a subject."""
+    witness = Witness(LaunchChecker(device), SHAPE, claimed, alpha)
+    a, b, c = buffers(device, SHAPE)
+    for _ in range(launches):
+        witness.prepare(a, b, c)
+        subject.enqueue(SHAPE, alpha, a, b, 0.0, c)
+        witness.check(a, b, c)
+    return witness.stage()
+
+
+def right(p: Problem) -> None:
+    p.c[:] = p.alpha * (p.a @ p.b) + (p.beta * p.c if p.beta else 0)
+
+
+def of_a_kind(device: Any) -> Any:
+    if isinstance(device, EmulatedDevice):
+        return RungSubject(rung("coalesced"), device)
+    return NumpySubject(device, right)
+
+
+@pytest.fixture(params=["emulated", "numpy"])
+def device(request: pytest.FixtureRequest) -> Any:
+    return EmulatedDevice("sm_90") if request.param == "emulated" else NumpyDevice()
+
+
+@pytest.mark.parametrize("alpha", [1.0, -1.0])
+def test_a_right_kernel_passes_with_its_margin(device: Any, alpha: float) -> None:
+    stage = watched(device, of_a_kind(device), alpha=alpha)
+    assert stage.passed, stage.detail
+    assert 0 < stage.measured < stage.limit / 5
+    assert stage.detail.startswith("5 launches, each on inputs never seen before")
+
+
+def test_the_contents_are_the_same_hash_on_both(device: Any) -> None:
+    witness = Witness(LaunchChecker(device), SHAPE)
+    a, b, c = buffers(device, SHAPE)
+    witness.prepare(a, b, c)
+    key = np.uint64(witness._key)
+    assert np.array_equal(device.download(a), contents(key, SHAPE.m * SHAPE.k))
+    assert np.array_equal(device.download(b), contents(~key, SHAPE.k * SHAPE.n))
+    assert len(np.unique(device.download(c))) == 1
+
+
+def test_contents_are_uniform_and_never_come_back() -> None:
+    drawn = contents(np.uint64(7), 200_000)
+    assert abs(drawn.mean()) < 0.01 and abs(np.square(drawn).mean() - 1 / 3) < 0.01
+    assert drawn.min() >= -1 and drawn.max() <= 1 and (drawn != 0).all()
+    assert not np.intersect1d(drawn[:1000], contents(np.uint64(8), 1000)).size > 5
+
+
+def spoil(device: Any, what: Callable[[np.ndarray[Any, Any]], None], which: int) -> Any:
+    """One launch of a right kernel with one of A, B and C spoiled before the look."""
+    witness = Witness(LaunchChecker(device), SHAPE)
+    three = buffers(device, SHAPE)
+    witness.prepare(*three)
+    of_a_kind(device).enqueue(SHAPE, 1.0, three[0], three[1], 0.0, three[2])
+    host = device.download(three[which]).copy()
+    what(host)
+    device.overwrite(three[which], host)
+    witness.check(*three)
+    return witness.stage()
+
+
+def test_one_wrong_element_is_seen(device: Any) -> None:
+    stage = spoil(device, lambda c: c.__setitem__(5 * SHAPE.n + 3, c[5 * SHAPE.n + 3] + 0.01), which=2)
+    assert not stage.passed
+    assert "1 rows off by more than rounding, the first in launch 1 of 1" in stage.detail
+
+
+def test_a_nan_is_seen(device: Any) -> None:
+    assert "1 rows off" in spoil(device, lambda c: c.__setitem__(0, np.nan), which=2).detail
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_changed_inputs_are_seen_although_the_answer_fits_the_old_ones(device: Any, which: int) -> None:
+    stage = spoil(device, lambda x: x.__setitem__(slice(2), 0.0), which=which)
+    assert not stage.passed and "it changed 2 elements of its inputs" in stage.detail
+
+
+def remembering() -> Callable[[Problem], None]:
+    """Computes once for each pair of addresses."""
+    known: dict[tuple[int, int], Any] = {}
+
+    def replays(p: Problem) -> None:
+        key = id(p.a_buffer.memory), id(p.b_buffer.memory)
+        if key not in known:
+            known[key] = p.a @ p.b
+        p.c[:] = p.alpha * known[key]
+
+    return replays
+
+
+def lazy_every_second_time() -> Callable[[Problem], None]:
+    launches = 0
+
+    def lazy(p: Problem) -> None:
+        nonlocal launches
+        launches += 1
+        right(p)
+        if launches % 2 == 0:
+            p.c[: p.m // 2] = 0
+
+    return lazy
+
+
+@pytest.mark.parametrize("make", [remembering, lazy_every_second_time])
+def test_what_answers_from_memory_or_not_every_time_is_seen(make: Callable[[], Callable[[Problem], None]]) -> None:
+    device = NumpyDevice()
+    stage = watched(device, NumpySubject(device, make()))
+    assert not stage.passed and "the first in launch 2 of 5" in stage.detail
+
+
+def test_less_precise_kernels_pass_only_as_what_they_are() -> None:
+    def in_bf16(p: Problem) -> None:
+        rounded = [(x.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32) for x in (p.a, p.b)]
+        p.c[:] = p.alpha * (rounded[0] @ rounded[1])
+
+    device = NumpyDevice()
+    subject = NumpySubject(device, in_bf16)
+    assert not watched(device, subject).passed
+    assert not watched(device, subject, claimed="fp32-emulated").passed
+    assert watched(device, subject, claimed="bf16").passed
+    assert limit("fp32", 4096) < limit("fp32-emulated", 4096) < limit("tf32", 4096) < limit("bf16", 4096)
+
+
+def test_looks_that_did_not_run_are_no_pass() -> None:
+    device = NumpyDevice()
+    witness = Witness(LaunchChecker(device), SHAPE)
+    witness.prepare(*buffers(device, SHAPE))
+    assert "0 rows of 1 launches were looked at" in witness.stage().detail
+
+
+def test_an_exam_also_looks_at_the_guards() -> None:
+    def spills(p: Problem) -> None:
+        right(p)
+        p.c_buffer.beyond(0, 1)[-1] = 1.0
+
+    device = NumpyDevice()
+    exam = Exam(device, SHAPE, 0)
+    for function, good in ((right, True), (spills, False)):
+        exam.poison()
+        witness = exam.witness()
+        witness.prepare(*exam.buffers)
+        NumpySubject(device, function).enqueue(SHAPE, 1.0, *exam.buffers[:2], 0.0, exam.buffers[2])
+        witness.check(*exam.buffers)
+        stage = exam.check_timed_launches(witness)
+        assert stage.passed is good, stage.detail
+    assert stage.detail == "it wrote outside C"
+
+
+def test_after_the_loop_the_exams_own_inputs_are_back() -> None:
+    device = NumpyDevice()
+    exam = Exam(device, SHAPE, 0)
+    exam.witness().prepare(*exam.buffers)
+    exam.restore()
+    assert np.array_equal(device.download(exam.buffers[0]), exam.a.ravel())
+    assert exam.examine(NumpySubject(device, right)).accepted
