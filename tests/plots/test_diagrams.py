@@ -16,6 +16,7 @@ from worklog.errors import NothingToDraw
 from worklog.gate import article as rule
 from worklog.gate import plausible, ragged
 from worklog.gate.benchmark import NAME as BENCHMARK
+from worklog.gate.every_launch import NAME as EVERY_LAUNCH
 from worklog.gate.precision import UNIT_ROUNDOFF
 from worklog.gate.repeat import NAME as REPEAT
 from worklog.gemm import Shape, tflops
@@ -331,7 +332,7 @@ def test_the_gate_shows_every_stage_in_order_with_the_timing_between(h200: Run) 
 
 
 def test_the_gates_words_are_about_stages_that_exist() -> None:
-    assert set(WHY) == {ragged.NAME, BENCHMARK, REPEAT, PRECISION, "timed output", plausible.NAME}
+    assert set(WHY) == {ragged.NAME, BENCHMARK, REPEAT, PRECISION, EVERY_LAUNCH, "timed output", plausible.NAME}
     assert set(AFTER) < set(WHY)
 
 
