@@ -17,7 +17,8 @@ from worklog.emulator.errors import (
 from worklog.emulator.findings import KINDS, Finding
 from worklog.emulator.launch import Pointer, Result, launch, load
 from worklog.emulator.predict import Prediction, predict
-from worklog.emulator.ptx import Kernel, parse
+from worklog.emulator.ptx import Kernel
+from worklog.emulator.reader import parse
 
 __all__ = [
     "KINDS",

@@ -19,7 +19,8 @@ from worklog.emulator.flow import analyse
 from worklog.emulator.globalmem import GlobalMemory, LocalMemory
 from worklog.emulator.machine import Machine
 from worklog.emulator.program import Program, make_program
-from worklog.emulator.ptx import Kernel, Param, parse
+from worklog.emulator.ptx import Kernel, Param
+from worklog.emulator.reader import parse
 from worklog.emulator.shared import SharedMemory
 from worklog.emulator.sites import Site, build_sites
 

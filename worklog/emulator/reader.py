@@ -1,0 +1,294 @@
+"""PTX text to records (worklog.emulator.ptx).
+
+Reads what NVRTC, nvcc and inline assembly write for kernels like ours. It does not judge instructions (codegen
+does); text that it cannot read is an error, never skipped.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator
+from dataclasses import replace
+
+from worklog.emulator.errors import PtxError, UnsupportedInstruction
+from worklog.emulator.ptx import Imm, Instruction, Kernel, Mem, Operand, Param, Reg, Special, Sym, Variable, Vec, size_of
+
+SPECIAL_VECTORS = ("%tid", "%ntid", "%ctaid", "%nctaid")
+SPECIALS = (
+    *(f"{name}.{axis}" for name in SPECIAL_VECTORS for axis in "xyz"),
+    "%laneid", "%warpid", "%nwarpid", "%lanemask_eq", "%lanemask_le", "%lanemask_lt", "%lanemask_ge", "%lanemask_gt",
+    "WARP_SZ", "%dynamic_smem_size",
+)  # fmt: skip
+
+_TOKEN = re.compile(
+    r"\s+|(?P<loc>\.loc\b[^\n]*)|(?P<file>\.file\b[^\n]*)|(?P<section>\.section\b[^{]*\{[^}]*\})|(?P<label>[A-Za-z_$%][\w$]*\s*:(?!:))"
+    r"|(?P<open>\{)|(?P<close>\})|(?P<statement>[^;{}]*(?:\{[^{}]*\}[^;{}]*)*;)"
+)
+_HEADER = re.compile(r"(?P<head>(?:\.\w+\s+)*\.(?:entry|func)\b[^{;]*)(?P<end>[{;])")
+_VARIABLE = re.compile(
+    r"(?P<extern>\.(?:extern|visible|weak|common)\s+)?(?:\.(?:extern|visible|weak|common)\s+)*\.(?P<space>shared|global|const|local)\s+"
+    r"(?:\.attribute\([^)]*\)\s*)?(?:\.align\s+(?P<align>\d+)\s+)?\.(?P<type>[bsuf]\d+)\s+(?P<name>[\w$]+)(?P<dims>(?:\[\d*\])*)\s*(?:=\s*(?P<init>.*))?$",
+    re.DOTALL,
+)
+
+
+def parse(text: str) -> dict[str, Kernel]:
+    """All kernels of a PTX module by symbol. Raises PtxError for text that is not PTX."""
+    text = re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.DOTALL)
+    target = re.search(r"\.target\s+(\w+)", text)
+    if target is None:
+        raise PtxError("this is not PTX: there is no .target line")
+    files = {int(number): path for number, path in re.findall(r'\.file\s+(\d+)\s+"([^"]*)"', text)}
+    kernels: dict[str, Kernel] = {}
+    module_variables: list[Variable] = []
+    position = 0
+    while header := _HEADER.search(text, position):
+        module_variables += _module_variables(text[position : header.start()])
+        position = header.end()
+        if header["end"] == ";":
+            continue
+        end = _matching_brace(text, header.end() - 1)
+        if ".entry" in header["head"]:
+            kernel = _Body(header["head"], text[header.end() : end - 1], files, target.group(1)).kernel()
+            kernels[kernel.name] = kernel
+        position = end
+    module_variables += _module_variables(text[position:])
+    return {name: replace(k, variables=(*module_variables, *k.variables)) for name, k in kernels.items()}
+
+
+def _matching_brace(text: str, start: int) -> int:
+    depth = 0
+    for match in re.compile(r"[{}]").finditer(text, start):
+        depth += 1 if match.group() == "{" else -1
+        if depth == 0:
+            return match.end()
+    raise PtxError("a brace is not closed: the PTX is cut short")
+
+
+def _module_variables(text: str) -> Iterator[Variable]:
+    text = re.sub(r"\.section\b[^{]*\{[^}]*\}|\.(?:loc|file|version|target|address_size)\b[^\n]*", "", text)
+    for statement in re.split(r";", text):
+        if variable := _variable(statement.strip()):
+            yield variable
+
+
+def _variable(statement: str) -> Variable | None:
+    match = _VARIABLE.match(statement)
+    if match is None:
+        return None
+    element = size_of(match["type"])
+    count = 1
+    for dimension in re.findall(r"\[(\d*)\]", match["dims"]):
+        count *= int(dimension or 0)
+    data = _initial(match["init"], match["type"], element) if match["init"] else b""
+    return Variable(
+        match["name"], match["space"], count * element, int(match["align"] or element), ".extern" in statement, data
+    )
+
+
+def _initial(text: str, type_: str, element: int) -> bytes:
+    out = bytearray()
+    for item in re.findall(r"[^\s,{}]+", text):
+        literal = _literal(item)
+        if literal is None:
+            raise UnsupportedInstruction(f"the emulator cannot initialise a variable with {item!r}")
+        out += (literal.bits & ((1 << 8 * element) - 1)).to_bytes(element, "little")
+    return bytes(out)
+
+
+def _literal(text: str) -> Imm | None:
+    if re.fullmatch(r"0[fF][0-9a-fA-F]{8}", text):
+        bits = int(text[2:], 16)
+        return Imm(struct.unpack("<f", struct.pack("<I", bits))[0], bits, "f32")
+    if re.fullmatch(r"0[dD][0-9a-fA-F]{16}", text):
+        bits = int(text[2:], 16)
+        return Imm(struct.unpack("<d", struct.pack("<Q", bits))[0], bits, "f64")
+    if re.fullmatch(r"-?(0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?", text):
+        digits = text.rstrip("U")
+        octal = re.fullmatch(r"-?0[0-7]+", digits)
+        value = int(digits, 8 if octal else 0)
+        return Imm(value, value & (2**64 - 1), "int")
+    return None
+
+
+class _Body:
+    """One kernel's text, read statement by statement; inline assembly opens scopes with registers of their own."""
+
+    def __init__(self, head: str, body: str, files: dict[int, str], arch: str) -> None:
+        self.head, self.body, self.arch = head, body, arch
+        self.files = files
+        self.scopes: list[dict[str, Reg]] = [{}]
+        self.ranges: dict[str, str] = {}
+        self.instructions: list[Instruction] = []
+        self.labels: dict[str, int] = {}
+        self.variables: list[Variable] = []
+        self.line = 0
+        self.main_file: int | None = None
+        self.scope_count = 0
+
+    def kernel(self) -> Kernel:
+        name_and_params = re.search(r"\.entry\s+([\w$]+)\s*(?:\((.*?)\))?", self.head, re.DOTALL)
+        if name_and_params is None:
+            raise PtxError(f"cannot read this kernel header: {self.head.strip()[:80]}")
+        params = tuple(_params(name_and_params[2] or ""))
+        limit = re.search(r"\.maxntid\s+(\d+)\s*(?:,\s*(\d+))?\s*(?:,\s*(\d+))?", self.head)
+        self._read()
+        max_threads = int(limit[1]) * int(limit[2] or 1) * int(limit[3] or 1) if limit else None
+        return Kernel(
+            name_and_params[1],
+            self.arch,
+            params,
+            tuple(self.instructions),
+            self.labels,
+            tuple(self.variables),
+            max_threads,
+        )
+
+    def _read(self) -> None:
+        position = 0
+        while position < len(self.body):
+            match = _TOKEN.match(self.body, position)
+            if match is None:
+                raise PtxError(f"cannot read PTX at: {self.body[position : position + 60].strip()!r}")
+            position = match.end()
+            if match["loc"]:
+                self._loc(match["loc"])
+            elif match["label"]:
+                self.labels[match["label"].rstrip(": \t\n")] = len(self.instructions)
+            elif match["open"]:
+                self.scopes.append({})
+                self.scope_count += 1
+            elif match["close"]:
+                self.scopes.pop()
+            elif match["statement"]:
+                self._statement(match["statement"][:-1].strip())
+
+    def _loc(self, text: str) -> None:
+        """The line in the file of the kernel itself: for inlined code of a header, the line that it was inlined at."""
+        places = [(int(f), int(n)) for f, n in re.findall(r"(?:\.loc|inlined_at)\s+(\d+)\s+(\d+)", text)]
+        if self.main_file is None:
+            self.main_file = places[0][0]
+        own = [number for file, number in places if file == self.main_file]
+        # Line 0 is the compiler's way to say that an instruction belongs to no line; the line before it is the best
+        # there is.
+        if own and own[0]:
+            self.line = own[0]
+
+    def _statement(self, text: str) -> None:
+        if text.startswith(".reg"):
+            self._declare(text)
+        elif text.startswith("."):
+            variable = _variable(text)
+            if variable:
+                self.variables.append(variable)
+            elif not text.startswith((".pragma", ".branchtargets", ".calltargets")):
+                raise UnsupportedInstruction(
+                    f"the emulator does not know the directive {text.split()[0]} (line {self.line})"
+                )
+        elif text:
+            self._instruction(text)
+
+    def _declare(self, text: str) -> None:
+        match = re.match(r"\.reg\s+\.(\w+)\s+(.*)", text, re.DOTALL)
+        if match is None or match[1].startswith("v"):
+            raise UnsupportedInstruction(f"the emulator does not know this register declaration: {text}")
+        for name in re.split(r"\s*,\s*", match[2].strip()):
+            counted = re.fullmatch(r"([%\w$]+)<(\d+)>", name)
+            if counted:
+                self.ranges[counted[1]] = match[1]
+            else:
+                unique = name if len(self.scopes) == 1 else f"{name}@{self.scope_count}"
+                self.scopes[-1][name] = Reg(unique, match[1])
+
+    def _instruction(self, text: str) -> None:
+        match = re.match(
+            r"(?:@(?P<not>!?)(?P<guard>[%\w$]+)\s+)?(?P<op>[a-z]\w*(?:(?:\.|::)\w+)*)\s*(?P<rest>.*)$", text, re.DOTALL
+        )
+        if match is None:
+            raise PtxError(f"cannot read this instruction: {text!r}")
+        guard = None
+        if match["guard"]:
+            register = self._register(match["guard"])
+            if register is None:
+                raise PtxError(f"{match['guard']} in {text!r} is not a register")
+            guard = (register, bool(match["not"]))
+        operands = tuple(self._operand(item, text) for item in _split(match["rest"]))
+        shown = re.sub(r"\s+", " ", text)
+        self.instructions.append(Instruction(len(self.instructions), match["op"], operands, guard, self.line, shown))
+
+    def _register(self, name: str) -> Reg | None:
+        for scope in reversed(self.scopes):
+            if name in scope:
+                return scope[name]
+        numbered = re.fullmatch(r"([%A-Za-z_$][\w$]*?)(\d+)", name)
+        if numbered and numbered[1] in self.ranges:
+            return Reg(name, self.ranges[numbered[1]])
+        return None
+
+    def _operand(self, text: str, statement: str) -> Operand:
+        if text.startswith("{") or ("|" in text and not text.startswith("[")):
+            items = re.split(r"\s*[,|]\s*", text.strip("{} \t"))
+            return Vec(tuple(None if item == "_" else self._simple(item, statement) for item in items))
+        if text.startswith("["):
+            return self._address(text[1:-1].strip(), statement)
+        if text in SPECIALS:
+            return Special(text)
+        register = self._register(text)
+        literal = None if register else _literal(text)
+        if register or literal:
+            return register or literal  # type: ignore[return-value]
+        if text.startswith("%"):
+            raise UnsupportedInstruction(
+                f"line {self.line}: the emulator does not know the register {text} in {statement!r}"
+            )
+        if not re.fullmatch(r"[\w$]+", text):
+            raise UnsupportedInstruction(
+                f"line {self.line}: the emulator does not know the operand {text!r} in {statement!r}"
+            )
+        return Sym(text)
+
+    def _simple(self, text: str, statement: str) -> Reg | Imm:
+        item = self._register(text) or _literal(text)
+        if item is None:
+            raise PtxError(f"{text!r} in {statement!r} is neither a register nor a literal")
+        return item
+
+    def _address(self, text: str, statement: str) -> Mem:
+        match = re.fullmatch(r"(?P<base>[%\w$.]+)\s*(?:(?P<sign>[+-])\s*(?P<offset>-?\w+))?", text)
+        if match is None:
+            raise UnsupportedInstruction(
+                f"line {self.line}: the emulator does not know the address [{text}] in {statement!r}"
+            )
+        offset = int(match["offset"], 0) if match["offset"] else 0
+        offset = -offset if match["sign"] == "-" else offset
+        literal = _literal(match["base"])
+        if literal:
+            return Mem(None, int(literal.value) + offset)
+        return Mem(self._register(match["base"]) or Sym(match["base"]), offset)
+
+
+def _params(text: str) -> Iterator[Param]:
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        match = re.search(
+            r"\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)\s+(?:\.ptr\s*(?:\.\w+\s*)*(?:\.align\s+\d+\s+)?)?([\w$]+)\s*(?:\[(\d+)\])?$",
+            item,
+        )
+        if match is None:
+            raise PtxError(f"cannot read the kernel parameter {item!r}")
+        yield Param(match[2], match[1], size_of(match[1]) * int(match[3] or 1))
+
+
+def _split(text: str) -> list[str]:
+    """Operands, split at commas outside of braces and brackets."""
+    out, depth, current = [], 0, ""
+    for char in text:
+        depth += (char in "{[(") - (char in "}])")
+        if char == "," and depth == 0:
+            out.append(current.strip())
+            current = ""
+        else:
+            current += char
+    if current.strip():
+        out.append(current.strip())
+    return out
