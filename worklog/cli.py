@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from worklog import __version__
-from worklog.cli_kernels import check, inspect_, json_option
+from worklog.cli_kernels import check, inspect_, json_option, sweep
 from worklog.cli_kernels import print_json as _print_json
+from worklog.cli_kernels import progress_bar as _progress
 from worklog.errors import BadSetting, WorklogError
 from worklog.gemm import Shape
 
 if TYPE_CHECKING:
-    from worklog.bench import Progress
     from worklog.emulated import Executed
     from worklog.plots import Drawn
     from worklog.runs import Run
@@ -48,6 +46,7 @@ def main() -> None:
 
 main.add_command(check)
 main.add_command(inspect_)
+main.add_command(sweep)
 
 
 def _sizes(_: click.Context, __: click.Parameter, words: tuple[str, ...]) -> list[Shape]:
@@ -353,20 +352,3 @@ def _print_figures(taken: Run, drawn: Drawn) -> None:
 def _refuse_to_overwrite(out: Path | None) -> None:
     if out is not None and out.exists():
         raise BadSetting(f"{out} exists already: give --out another name, or remove it first")
-
-
-@contextmanager
-def _progress() -> Iterator[Progress]:
-    """A bar with time left on standard error, where that is a terminal; nothing otherwise."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("starting", total=None)
-
-        def update(done: int, total: int, doing: str) -> None:
-            bar.update(task, completed=done, total=total, description=doing)
-
-        yield update

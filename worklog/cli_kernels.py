@@ -1,16 +1,23 @@
-"""`worklog check` and `worklog inspect`: the two commands that take a kernel of the user's own. Like the rest of the
-command line they parse, call and print.
+"""`worklog check`, `worklog inspect` and `worklog sweep`: the commands that take a kernel of the user's own, or make
+new ones of a rung. Like the rest of the command line they parse, call and print.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from worklog.errors import BadSetting
 from worklog.gemm import Shape
+
+if TYPE_CHECKING:
+    from worklog.bench import Progress
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines instead of a table.")
 
@@ -18,6 +25,23 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON f
 def print_json(document: Any) -> None:
     """One document on standard output."""
     click.echo(json.dumps(document, indent=1))
+
+
+@contextmanager
+def progress_bar() -> Iterator[Progress]:
+    """A bar with time left on standard error, where that is a terminal; nothing otherwise."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("starting", total=None)
+
+        def update(done: int, total: int, doing: str) -> None:
+            bar.update(task, completed=done, total=total, description=doing)
+
+        yield update
 
 
 @click.command()
@@ -70,3 +94,46 @@ def inspect_(what: str, arch: str, size: str | None, as_json: bool, **words: Any
         print_json(found.as_dict())
     else:
         click.echo(report(found))
+
+
+@click.command()
+@click.argument("name", metavar="RUNG")
+@click.option(
+    "--axis",
+    "axes",
+    multiple=True,
+    required=True,
+    metavar="NAME=VALUES",
+    help='A tile parameter and its values, once for each: "BM=64,128", "TN[pow2]=2:4".',
+)
+@click.option("--size", default="4096", show_default=True, metavar="N", help="The shape to measure at.")
+@click.option("--preview", is_flag=True, help="Say what would be measured, and measure nothing; needs no GPU.")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Where to save the run.")
+@json_option
+def sweep(name: str, axes: tuple[str, ...], size: str, preview: bool, out: Path | None, as_json: bool) -> None:
+    """Gate and time every tile of a rung that can be built, beside cuBLAS."""
+    from worklog.axes import Axis
+    from worklog.device import require_gpu
+    from worklog.ladder import rung
+    from worklog.tuning import sweep as measure_all
+    from worklog.tuning import variants
+
+    if out is not None and out.exists():
+        raise BadSetting(f"{out} exists already: give --out another name, or remove it first")
+    if not preview:
+        require_gpu()
+    found = variants(rung(name), [Axis.parse(axis) for axis in axes], shape=Shape.of(size))
+    click.echo(found.preview(), err=True)
+    if preview:
+        table = found.frame()
+        click.echo(table.to_json(orient="records", indent=1) if as_json else table.to_string(index=False))
+        return
+    with progress_bar() as progress:
+        run = measure_all(found, progress=progress, out=out)
+    if as_json:
+        rows = json.loads(run.frame().to_json(orient="records"))
+        print_json({"label": run.label, "path": str(run.path), "measurements": rows})
+    else:
+        click.echo(f"{run}run saved: {run.path}")
+    if any(m.status == "refused" for m in run.measurements):
+        sys.exit(1)

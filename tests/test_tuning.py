@@ -1,0 +1,128 @@
+"""Tile parameters as axes: what cannot be built says why, what can says what it spends, and recorded times belong to
+the same sources."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tests.helpers import measured, small_run
+from worklog import bench, device, tuning
+from worklog.axes import Axis
+from worklog.cli import main
+from worklog.errors import BadSetting, CompileFailed
+from worklog.gemm import Shape
+from worklog.kernels import Program
+from worklog.ladder import rung
+from worklog.tuning import Variants, results, variants
+
+AUTOTUNED = rung("autotuned")
+
+
+@pytest.fixture(autouse=True)
+def laptop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for module in (bench, device):
+        monkeypatch.setattr(module, "gpu_reason", lambda: "this test has no GPU")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def pair() -> Variants:
+    """Two tiles, one of which the compiler must squeeze."""
+    return variants(AUTOTUNED, [Axis("MIN_BLOCKS", (1, 2))], arch="sm_90")
+
+
+def test_a_variant_is_the_rung_with_another_tile(pair: Variants) -> None:
+    own, squeezed = pair.kept
+    assert own.kernel.program == Program.of(AUTOTUNED) and own.name == own.kernel.name == "MIN_BLOCKS=1"
+    assert squeezed.record.tile == {**AUTOTUNED.tile, "MIN_BLOCKS": 2}
+    assert squeezed.record.entry in squeezed.kernel.program.entry
+
+
+def test_two_blocks_of_this_tile_fit_only_with_spills(pair: Variants) -> None:
+    own, squeezed = pair.kept
+    assert (own.resident.blocks, own.spilled_bytes) == (1, 0) and own.registers > 128
+    assert squeezed.resident.blocks == 2 and squeezed.registers <= 128 and squeezed.spilled_bytes > 0
+
+
+def test_the_table_has_a_row_for_each(pair: Variants) -> None:
+    frame = pair.frame()
+    assert list(frame["MIN_BLOCKS"]) == [1, 2] and list(frame["threads"]) == [256, 256]
+    assert list(frame["blocks"]) == [32 * 16] * 2 and list(frame["FMA/float"]) == [5.33] * 2
+    assert list(frame["L2 GB"]) == [round(AUTOTUNED.block_traffic_bytes(Shape.of(4096)) / 1e9, 2)] * 2
+
+
+@pytest.mark.parametrize(
+    ("axis", "shape", "why"),
+    [
+        (Axis("TN", (1,)), 4096, "more than 1024 threads a block"),
+        (Axis("TM", (512,)), 4096, "no whole warps: 4 threads for 32768 outputs"),
+        (Axis("TN", (8,)), 4096, "the kernel needs that every thread copies the same number of float4"),
+        (Axis("BK", (128,)), 4096, "more static shared memory than a block may have"),
+        (Axis("BM", (96,)), 4096, "4096 is no multiple of the tile"),
+    ],
+)
+def test_what_cannot_be_built_says_why(axis: Axis, shape: int, why: str) -> None:
+    found = variants(AUTOTUNED, [axis], shape=Shape.of(shape), arch="sm_90")
+    assert found.kept == () and [point.skipped for point in found.skipped] == [why]
+    assert found.preview().endswith(f"1 skipped: {why}; 0 to measure, about 0 s")
+    with pytest.raises(BadSetting, match="nothing to measure"):
+        tuning.sweep(found)
+
+
+def test_any_other_mistake_in_the_source_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise CompileFailed('07_autotuned.cu:12: expected a ";"')
+
+    monkeypatch.setattr(tuning, "compile_cuda", broken)
+    with pytest.raises(CompileFailed, match="expected a"):
+        variants(AUTOTUNED, [Axis("BM", (64,))], arch="sm_90")
+
+
+@pytest.mark.parametrize(
+    ("axis", "complaint"),
+    [
+        (Axis("WM", (64,)), "autotuned has no tile parameter WM: choose from BM, BN"),
+        (Axis("BM", (0,)), "axis BM: tile parameters are whole numbers"),
+        (Axis("BM", ("64",), "str"), "axis BM: tile parameters are whole numbers"),
+    ],
+)
+def test_axes_that_are_none(axis: Axis, complaint: str) -> None:
+    with pytest.raises(BadSetting, match=complaint):
+        variants(AUTOTUNED, [axis], arch="sm_90")
+
+
+def test_recorded_times_belong_to_the_same_sources(
+    pair: Variants, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tuning, "recordings", dict)
+    assert results(pair) is None
+    names = [variant.name for variant in pair.kept]
+    run = small_run(
+        measurements=[measured(name, n=4096) for name in (*names, "cuBLAS")],
+        kernels={names[0]: {"sha256": pair.kept[0].kernel.program.sha256}, names[1]: {"sha256": "of another source"}},
+    )
+    path = run.save(tmp_path / "sweep.json")
+    monkeypatch.setattr(tuning, "recordings", lambda: {tuning.RECORDING: path})
+    found = results(pair)
+    assert found is not None and found.origin == "recorded"
+    assert [m.kernel for m in found.measurements] == [names[0], "cuBLAS"]
+    run.kernels.clear()
+    run.save(path)
+    assert results(pair) is None
+
+
+def test_the_command_previews_without_a_gpu_and_measures_only_with_one() -> None:
+    words = ["sweep", "autotuned", "--axis", "MIN_BLOCKS=1"]
+    shown = CliRunner().invoke(main, [*words, "--preview", "--json"])
+    assert shown.exit_code == 0 and shown.stderr == "autotuned: 1 MIN_BLOCKS = 1 points; 1 to measure, about 2 s\n"
+    [row] = json.loads(shown.stdout)
+    assert row["MIN_BLOCKS"] == 1 and row["threads"] == 256
+    measured_without = CliRunner().invoke(main, words)
+    assert measured_without.exit_code == 2 and "no GPU to measure on" in measured_without.stderr
+    Path("there.json").touch()
+    taken = CliRunner().invoke(main, [*words, "--out", "there.json"])
+    assert taken.exit_code == 2 and "exists already" in taken.stderr
