@@ -6,9 +6,11 @@ Nothing here is imported until a GPU is asked for.
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 import cupy
@@ -94,6 +96,10 @@ class CudaDevice:
         with self.errors("running a kernel"):
             self.stream.synchronize()
 
+    def loan(self, arrays: str) -> CudaLoan:
+        """Its memory and stream for host code, as worklog.callables.Lender."""
+        return CudaLoan(self, arrays)
+
     def free_bytes(self) -> int:
         """Memory of the GPU that nobody holds."""
         cupy.get_default_memory_pool().free_all_blocks()
@@ -108,6 +114,36 @@ class CudaDevice:
             raise OutOfMemory(f"{doing}: {error}; take a smaller size, or free the GPU's memory") from error
         except CUDA_ERRORS as error:
             raise LaunchFailed(f"{doing}: {error}") from error
+
+
+class CudaLoan:
+    """A CudaDevice's memory and stream for host code, as worklog.callables.Loan. arrays: "cupy", "torch" or
+    "pointers".
+    """
+
+    def __init__(self, device: CudaDevice, arrays: str) -> None:
+        self.device = device
+        self.arrays = arrays
+        self.handle = int(device.stream.ptr)
+        self._external: Any = None
+        if arrays == "torch":
+            import_module("torch")
+
+    def matrix(self, buffer: Any, rows: int, columns: int) -> Any:
+        """The buffer as a CuPy array or a PyTorch tensor on the same memory, or its address."""
+        if self.arrays == "pointers":
+            return int(buffer.data.ptr)
+        matrix = buffer.reshape(rows, columns)
+        return sys.modules["torch"].as_tensor(matrix, device="cuda") if self.arrays == "torch" else matrix
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        """The stream as CuPy's current one, and as PyTorch's where that is loaded."""
+        torch = sys.modules.get("torch")
+        if torch is not None and self._external is None and torch.cuda.is_available():
+            self._external = torch.cuda.ExternalStream(self.handle)
+        with self.device.stream, nullcontext() if self._external is None else torch.cuda.stream(self._external):  # type: ignore[union-attr]
+            yield
 
 
 class Cublas:
