@@ -111,7 +111,7 @@ def test_a_class_must_be_held() -> None:
     ("source", "words", "complaint"),
     [
         (PLAIN, ("--grid", "N", "--block", "16"), ""),
-        ("int x;", LAUNCH, "mine.cu has no __global__ function: name one with --entry"),
+        ("int x;", LAUNCH, "mine.cu has no __global__ function: write one"),
         (PLAIN.replace("float beta, ", ""), LAUNCH, "mine.cu:6: identifier"),
         (PLAIN.replace("int K,", "long long K,"), LAUNCH, "mine.cu: mine takes 8 parameters of 32, 32, 64, 32"),
         (PLAIN, ("--grid", "N / 16", "--block", "16"), "cannot read 'N / 16'"),

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from worklog.errors import WorklogError
     from worklog.gemm import Shape
     from worklog.harness import Harness
+    from worklog.lab.tried import Tried, try_kernel
     from worklog.ladder import LADDER, Rung, rung
     from worklog.runs import Measurement, Run, open_run
     from worklog.timing import Timing, time
@@ -34,6 +35,8 @@ _HOMES = {
     "Measurement": "runs",
     "Run": "runs",
     "open_run": "runs",
+    "Tried": "lab.tried",
+    "try_kernel": "lab.tried",
 }
 
 __version__ = "0.1.0"
@@ -46,6 +49,7 @@ __all__ = [
     "Rung",
     "Shape",
     "Timing",
+    "Tried",
     "WorklogError",
     "ablate",
     "measure",
@@ -53,6 +57,7 @@ __all__ = [
     "results",
     "rung",
     "time",
+    "try_kernel",
 ]
 
 
@@ -66,3 +71,8 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """`%load_ext worklog`: the cell magic `%%rung`."""
+    import_module("worklog.lab.magic").load(shell)

@@ -190,9 +190,10 @@ def brought(
 
 def _only_kernel(file: str, source: str) -> str:
     names = kernel_names(source)
-    if len(names) != 1:
-        found = f"has {len(names)} kernels ({', '.join(names)})" if names else "has no __global__ function"
-        raise BadSetting(f"{file} {found}: name one with --entry")
+    if not names:
+        raise BadSetting(f"{file} has no __global__ function: write one that takes what the ladder's kernels take")
+    if len(names) > 1:
+        raise BadSetting(f"{file} has {len(names)} kernels ({', '.join(names)}): name one with --entry")
     return names[0]
 
 

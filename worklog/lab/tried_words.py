@@ -1,0 +1,82 @@
+"""What came of a tried kernel, in words: for a terminal, for a notebook, and every line number as the writer counts
+them.
+"""
+
+from __future__ import annotations
+
+import re
+from html import escape
+from typing import TYPE_CHECKING
+
+from worklog import tables
+from worklog.check import report
+from worklog.gate import Stage
+from worklog.gate.verdict import Where
+from worklog.nvrtc import UnknownEntry
+
+if TYPE_CHECKING:
+    from worklog.lab.tried import Tried
+
+MOST_COMPLAINTS = 5
+
+
+def text(tried: Tried) -> str:
+    """The gate's report, then the table with the rungs."""
+    told = in_lines(report(tried.checked), tried.kernel.program.name)
+    return f"{told}\n\n{tables.text(tried.shown)}".rstrip()
+
+
+def html(tried: Tried) -> str:
+    """The same for a notebook."""
+    checked, name = tried.checked, tried.kernel.program.name
+    verdict, compiled = checked.verdict, checked.compiled
+    word = f"accepted as {verdict.precision}" if verdict.accepted else "refused"
+    head = f"<b>{escape(tried.kernel.name)}</b>: {word} at {checked.shape} in {verdict.seconds:.1f} s"
+    stages = "".join(f"<li>{_stage(stage, name)}</li>" for stage in verdict.stages)
+    findings = "".join(
+        f"<li>{escape(str(finding))}</li>" for finding in checked.findings if finding.message not in str(verdict.reason)
+    )
+    spent = (
+        f"{compiled.registers} registers, {compiled.stack_bytes} bytes of local memory a thread, "
+        f"{compiled.shared_bytes} bytes of shared memory a block ({compiled.arch})"
+    )
+    return (
+        f'<div role="status"><p>{head} · {escape(checked.label)}</p>'
+        f'<ul style="list-style:none;padding-left:0.5em">{stages}{findings}</ul><p>{spent}</p></div>'
+        f"{tables.html(tried.shown)}"
+    )
+
+
+def _stage(stage: Stage, name: str) -> str:
+    told = f"{'✓' if stage.passed else '✗'} {stage.name}: {in_lines(stage.detail, name)}"
+    return escape(told).replace("\n", "<br>") + ("" if stage.where is None else _map(stage.where))
+
+
+def _map(where: Where) -> str:
+    """C in tiles; letters tell what the colours do."""
+    height, width = where.tile
+    return (
+        f"<div>C in tiles of {height} x {width}: . right, o some elements wrong, # all</div>"
+        f'<pre style="line-height:1">{escape(where.picture())}</pre>'
+    )
+
+
+def in_lines(words: str, file: str) -> str:
+    """The words with "cell:7" and "cell: line 7" as "cell line 7"."""
+    return re.sub(rf"\b{re.escape(file)}: ?(?:line )?(\d+)", rf"{file} line \1", words)
+
+
+def complaints(error: Exception, file: str, source: str) -> str:
+    """What the compiler did not like, each with its line and that line's text; for any other error, its words, without
+    the log of a compiler that was asked for a name that is not there.
+    """
+    found = re.findall(
+        rf"^{re.escape(file)}\((\d+)\):\s*(?:catastrophic )?error[^:]*:\s*(.+)$", str(error), re.MULTILINE
+    )
+    if not found:
+        words = str(error).splitlines()[0] if isinstance(error, UnknownEntry) else str(error)
+        return in_lines(words, file)
+    lines = source.splitlines()
+    told = [f"{file} line {number}: {what}\n    {lines[int(number) - 1].strip()}" for number, what in found]
+    more = len(told) - MOST_COMPLAINTS
+    return "\n".join(told[:MOST_COMPLAINTS] + [f"… and {more} more"] * (more > 0))
