@@ -90,7 +90,7 @@ def test_the_wheel_holds_the_ptx_of_every_kernel(built: Built) -> None:
 def test_the_wheel_holds_the_recording_and_the_charts_style(built: Built) -> None:
     names = contents(built.wheel)
     assert any(re.fullmatch(r"worklog/recordings/.+\.json", name) for name in names)
-    assert any(re.fullmatch(r"worklog/plots/.+\.mplstyle", name) for name in names)
+    assert any(re.fullmatch(r"worklog/plots/style\.toml", name) for name in names)
 
 
 def test_nothing_but_the_package_is_installed(built: Built) -> None:

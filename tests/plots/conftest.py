@@ -138,13 +138,18 @@ def ablate(run: Run, kernel: str, sizes: tuple[int, ...] = (256, 512, 1024, 2048
             run.measurements.append(measurement(kernel, n, lying_us, ratio, changed=changed))
 
 
-@pytest.fixture
-def h200() -> Run:
+def full_run() -> Run:
     """The ladder at 4096 and the ablation of two rungs."""
     run = ladder_run()
     for kernel in ("naive", "warptiled"):
         ablate(run, kernel)
     return run
+
+
+@pytest.fixture
+def h200() -> Run:
+    """A full run, to be changed at will."""
+    return full_run()
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from worklog.errors import BadShape, NothingToDraw
 from worklog.gemm import Shape
 from worklog.plots import Chart, ablation, ladder, roofline
 from worklog.plots.ladder import ARTICLE_PERCENT
+from worklog.plots.style import PAPER
 from worklog.runs import Measurement, Run, recordings
 
 Draw = Callable[[Run], Chart]
@@ -283,4 +284,4 @@ def test_no_word_is_smaller_or_fainter_than_can_be_read(h200: Run) -> None:
         for text in texts(draw(h200)):
             red, green, blue = to_rgb(text.get_color())
             grey = 0.299 * red + 0.587 * green + 0.114 * blue
-            assert grey < 0.45 or text.get_color() == "white", text
+            assert grey < 0.45 or text.get_color() == PAPER, text

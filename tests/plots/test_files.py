@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,15 +16,18 @@ import matplotlib
 import pytest
 from PIL import Image
 
+from tests.plots.conftest import full_run
 from worklog.errors import WorklogError
 from worklog.plots import DIAGRAMS, Drawn, ablation, draw_all, gallery, ladder, save, write_gallery
 from worklog.plots.figure import few_colours
 from worklog.plots.gallery import Caption
+from worklog.plots.style import DARK, LIGHT
 from worklog.runs import Run, recordings
 
 # The comparison of rulers comes with the package, or does not yet.
 SHIPPED = ["peers"] if any(list(path.parent.glob("peers/*.json")) for path in recordings().values()) else []
 NOT_YET = {"peers"} - {*SHIPPED}
+ENDS = (".svg", ".png", "_dark.svg", "_dark.png")
 SVG = "{http://www.w3.org/2000/svg}"
 DRAW = """
 import sys
@@ -37,25 +41,18 @@ for name in sys.modules:
 """
 
 
-def drawn_in_two_processes(run_file: Path, out: Path) -> list[dict[str, bytes]]:
-    """All charts, drawn twice at the same time, by fresh Pythons with other hash seeds."""
-    folders = [out / seed for seed in ("1", "2")]
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", DRAW, str(run_file), str(folder)],
-            env=os.environ | {"PYTHONHASHSEED": folder.name, "MPLBACKEND": "agg"},
-        )
-        for folder in folders
-    ]
-    assert [process.wait(timeout=200) for process in processes] == [0, 0]
-    return [{path.name: path.read_bytes() for path in folder.iterdir()} for folder in folders]
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> Drawn:
+    """All charts of the run made by hand, on a device whose name is no HTML, in a folder that was not there."""
+    run = full_run()
+    run.device["name"] = "<GPU & Co>"
+    return draw_all(run, tmp_path_factory.mktemp("drawn") / "new" / "folder")
 
 
-def test_all_charts_are_drawn_as_svg_and_png(h200: Run, tmp_path: Path) -> None:
-    drawn = draw_all(h200, tmp_path / "new" / "folder")
+def test_all_charts_are_drawn_as_svg_and_png_light_and_dark(drawn: Drawn) -> None:
     names = ["ladder", "roofline", "ablation_naive", "ablation_warptiled", "traffic", "calibration", *SHIPPED]
     names += DIAGRAMS
-    assert [path.name for path in drawn.paths] == [f"{name}.{kind}" for name in names for kind in ("svg", "png")]
+    assert [path.name for path in drawn.paths] == [f"{name}{end}" for name in names for end in ENDS]
     assert all(path.stat().st_size > 5000 for path in drawn.paths)
     assert drawn.missing.keys() == NOT_YET
 
@@ -65,30 +62,29 @@ def test_what_cannot_be_drawn_is_named_with_the_reason(h200: Run, tmp_path: Path
     h200.calibration = {}
     drawn = draw_all(h200, tmp_path)
     machine = {"diagram_2_memory_hierarchy", "diagram_5_conversion"}
-    assert {path.stem for path in drawn.paths} == {"ladder", "traffic", *SHIPPED, *DIAGRAMS} - machine
+    assert set(drawn.captions) == {"ladder", "traffic", *SHIPPED, *DIAGRAMS} - machine
     assert set(drawn.missing) == {"roofline", "ablation", "calibration"} | machine | NOT_YET
     assert "worklog ablate" in drawn.missing["ablation"]
+    assert "Not drawn: `roofline`, the run has no measured FP32 ceiling" in gallery(drawn)
 
 
 def test_an_empty_run_draws_nothing_of_its_own_and_says_so(h200: Run, tmp_path: Path) -> None:
     h200.measurements = []
     drawn = draw_all(h200, tmp_path)
     own = {"calibration", *SHIPPED}
-    assert {path.stem for path in drawn.paths} == {"traffic", *own}, "that one was counted, not measured"
+    assert set(drawn.captions) == {"traffic", *own}, "that one was counted, not measured"
     assert set(drawn.missing) == {"ladder", "roofline", "ablation", *DIAGRAMS} | NOT_YET
 
 
-def test_the_same_run_gives_the_same_bytes_in_every_process(h200: Run, tmp_path: Path) -> None:
-    run_file = h200.save(tmp_path / "run.json")
-    once, again = drawn_in_two_processes(run_file, tmp_path)
-    assert len(once) == 12 + 2 * len(SHIPPED) + 2 * len(DIAGRAMS)
-    assert once == again
-
-
-def test_the_recordings_give_the_same_bytes_in_every_process(tmp_path: Path) -> None:
-    for name, recording in recordings().items():
-        once, again = drawn_in_two_processes(recording, tmp_path / name)
-        assert once == again
+def test_the_same_run_gives_the_same_bytes_in_another_process(drawn: Drawn, tmp_path: Path) -> None:
+    run = full_run()
+    run.device["name"] = "<GPU & Co>"
+    run_file = run.save(tmp_path / "run.json")
+    other = os.environ | {"PYTHONHASHSEED": "7", "MPLBACKEND": "svg"}
+    subprocess.run([sys.executable, "-c", DRAW, str(run_file), str(tmp_path / "drawn")], env=other, check=True)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "drawn").iterdir()} == {
+        path.name: path.read_bytes() for path in drawn.paths
+    }
 
 
 def test_the_users_own_style_changes_nothing(h200: Run) -> None:
@@ -103,9 +99,8 @@ def test_another_run_gives_other_bytes(h200: Run, tall: Callable[[int], Run]) ->
     assert ladder(h200).png() != ladder(tall(7)).png()
 
 
-def test_an_svg_has_a_role_a_title_and_a_description(h200: Run, tmp_path: Path) -> None:
-    h200.device["name"] = "<GPU & Co>"
-    for path in draw_all(h200, tmp_path).paths[::2]:
+def test_an_svg_has_a_role_a_title_and_a_description(drawn: Drawn) -> None:
+    for path in drawn.paths[::2]:
         root = ElementTree.parse(path).getroot()
         title, description = root.find(f"{SVG}title"), root.find(f"{SVG}desc")
         assert title is not None
@@ -113,14 +108,21 @@ def test_an_svg_has_a_role_a_title_and_a_description(h200: Run, tmp_path: Path) 
         assert root.get("role") == "img"
         assert root.get("aria-labelledby") == f"{title.get('id')} {description.get('id')}"
         # Traffic and peers come with the package, from other sources than this run.
-        source = {"traffic": "emulated · sm_90 PTX", "peers": "recorded · NVIDIA H200"}.get(path.stem, "<GPU & Co>")
+        name = path.stem.removesuffix("_dark")
+        source = {"traffic": "emulated · sm_90 PTX", "peers": "recorded · NVIDIA H200"}.get(name, "<GPU & Co>")
         assert source in (description.text or "")
         assert len(title.text or "") > 20
         assert not root.findall(f".//{SVG}text"), "text must be outlines, or it looks different elsewhere"
 
 
-def test_no_file_tells_when_or_by_what_it_was_drawn(h200: Run, tmp_path: Path) -> None:
-    for path in draw_all(h200, tmp_path).paths:
+def test_every_colour_is_one_of_the_styles(drawn: Drawn) -> None:
+    for path in drawn.paths[::2]:
+        palette = DARK if path.stem.endswith("_dark") else LIGHT
+        assert set(re.findall(r"#[0-9a-f]{6}\b", path.read_text())) <= set(palette.values()), path.name
+
+
+def test_no_file_tells_when_or_by_what_it_was_drawn(drawn: Drawn) -> None:
+    for path in drawn.paths:
         content = path.read_bytes()
         assert b"dc:date" not in content
         assert b"Matplotlib v" not in content
@@ -159,23 +161,16 @@ def test_few_colours_keep_surfaces_exactly() -> None:
     assert len(few.getcolors() or []) <= 16
 
 
-def test_the_gallery_shows_every_figure_with_its_finding_and_its_words(h200: Run, tmp_path: Path) -> None:
-    h200.device["name"] = "<GPU & Co>"
-    drawn = draw_all(h200, tmp_path)
+def test_the_gallery_shows_every_figure_with_its_finding_and_its_words(drawn: Drawn) -> None:
     page = gallery(drawn)
-    assert list(drawn.captions) == [path.stem for path in drawn.paths[::2]]
+    assert list(drawn.captions) == [path.stem for path in drawn.paths[::4]]
     for name, caption in drawn.captions.items():
-        assert f'src="{name}.png"' in page
-        assert f'href="{name}.svg"' in page
+        assert f'src="{name}.png"' in page and f'srcset="{name}_dark.png"' in page
+        assert f'href="{name}.svg"' in page and f'href="{name}_dark.svg"' in page
         assert f"### {escape(caption.headline, False)}\n" in page
         assert escape(caption.alt) in page
     assert "<GPU" not in page
     assert page.index("diagram_1") < page.index("diagram_7") < page.index('"ladder.png"')
-
-
-def test_the_gallery_says_what_was_not_drawn(h200: Run, tmp_path: Path) -> None:
-    h200.calibration = {}
-    assert "Not drawn: `roofline`, the run has no measured FP32 ceiling" in gallery(draw_all(h200, tmp_path))
 
 
 def test_the_gallery_is_written_into_the_folder_and_anew_but_over_nobody_elses_page(h200: Run, tmp_path: Path) -> None:

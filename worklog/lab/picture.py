@@ -19,6 +19,7 @@ from worklog.plots.style import (
     ACCENT,
     BODY_PT,
     FAINT,
+    GREY,
     INK,
     LIE,
     MARGIN_IN,
@@ -29,7 +30,6 @@ from worklog.plots.style import (
 )
 from worklog.tables import duration
 
-GREY = "#9A9A9A"  # the honest samples: light, but darker than a line of the grid
 BESIDE_IN = 5.4  # width beside the settings, where a page of its own has 7
 STRIP_IN = 1.15  # height of the samples
 CAPTION_IN = 0.24

@@ -58,7 +58,7 @@ class Drawn:
 
 
 def draw_all(run: Run, out: Path) -> Drawn:
-    """Draw every chart that the run has the measurements for, each as SVG and PNG in the folder `out`.
+    """Draw every chart that the run has the measurements for, each as SVG and PNG, light and dark, in the folder `out`.
 
     Raises WorklogError where the folder cannot be written.
     """

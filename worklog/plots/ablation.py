@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.patches import Rectangle
 
 from worklog.ablation import Effect, effects, percent
@@ -22,7 +21,19 @@ from worklog.gemm import Shape
 from worklog.ladder import LADDER
 from worklog.plots.figure import Chart
 from worklog.plots.page import page
-from worklog.plots.style import ACCENT, BODY_PT, INK, MARGIN_IN, MUTED, SMALL_PT, styled, text_width
+from worklog.plots.style import (
+    ACCENT,
+    BELITTLES,
+    BODY_PT,
+    FLATTERS,
+    INK,
+    MARGIN_IN,
+    MUTED,
+    PAPER,
+    SMALL_PT,
+    styled,
+    text_width,
+)
 from worklog.plots.waterfall import REMAINDER, Fall, clearest, draw_fall, factor, falls, rate
 from worklog.runs import Run
 from worklog.tables import label_line
@@ -37,8 +48,6 @@ DETAILS = {
     "all": "TFLOP/s",
     REMAINDER: "beyond the product of the single ones",
 }
-# Blue and orange light enough for dark text on them, in colour and in grey.
-DIVERGING = LinearSegmentedColormap.from_list("belittles to flatters", ["#6FB1DC", "#FFFFFF", "#EE9B5C"])
 
 
 @dataclass(frozen=True)
@@ -156,8 +165,10 @@ def _name(axes: Axes, line: int, name: str, detail: str) -> None:
 def _cell(axes: Axes, x: float, y: float, effect: Effect | None) -> None:
     value = None if effect is None else factor(effect)
     words = "–" if effect is None or value is None else in_words(effect)
-    shade = 0.5 + 0.5 * min(max(math.log2(value or 1.0), -1.0), 1.0)
-    axes.add_patch(Rectangle((x, y), CELL, ROW, facecolor=DIVERGING(shade), edgecolor="white", linewidth=1.0))
+    doublings = math.log2(value or 1.0)
+    colour = (FLATTERS if doublings > 0 else BELITTLES, min(abs(doublings), 1.0))
+    axes.add_patch(Rectangle((x, y), CELL, ROW, facecolor=colour, edgecolor="none"))
+    axes.add_patch(Rectangle((x, y), CELL, ROW, fill=False, edgecolor=PAPER, linewidth=1.0))
     points = BODY_PT * min(1.0, (CELL - 0.08) / text_width(words, BODY_PT))
     axes.text(x + CELL / 2, y + ROW / 2, words, ha="center", va="center_baseline", fontsize=points)
 

@@ -1,4 +1,5 @@
-"""A figure that shows itself in a notebook, says in words what it shows, and is always saved to the same bytes.
+"""A figure that shows itself in a notebook, says in words what it shows, and is always saved to the same bytes, for a
+light page or a dark one.
 
 Matplotlib writes dates, versions and random ids into its files, and no words for those who do not see; that is put
 right here.
@@ -8,56 +9,79 @@ from __future__ import annotations
 
 import base64
 import io
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from html import escape
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_hex, to_rgba, to_rgba_array
 from matplotlib.figure import Figure
+from matplotlib.text import Annotation, Text
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from worklog.errors import WorklogError
-from worklog.plots.style import styled
+from worklog.plots.style import DARK, LIGHT, styled
+
+COLOURS = ("color", "facecolor", "edgecolor", "markerfacecolor", "markeredgecolor", "hatchcolor")
+IN_THE_DARK = {LIGHT[role]: DARK[role] for role in LIGHT}
+DPI = 200
+CODE = np.array([1 << 16, 1 << 8, 1], dtype=np.uint32)  # of red, green, blue in a colour as one number
 
 
 class Chart(Figure):
-    """A matplotlib figure with a name (its file's stem), a headline (its finding) and an alt text. Sizes in inches."""
+    """A matplotlib figure with a name (its file's stem), a headline (its finding) and an alt text. Sizes in inches.
+
+    It is drawn in the light palette; `svg` and `png` give it in either.
+    """
 
     def __init__(self, name: str, headline: str, alt: str, width: float, height: float) -> None:
         super().__init__(figsize=(width, height))
         FigureCanvasAgg(self)
         self.name, self.headline, self.alt = name, headline, alt
 
-    def svg(self) -> str:
+    def svg(self, *, dark: bool = False) -> str:
         """The figure as SVG with role, title and description, so that a screen reader says what it shows."""
         buffer = io.StringIO()
-        self._save(buffer, "svg", {"Date": None, "Creator": None})
+        with styled():
+            self.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
         title = f'<title id="{self.name}-title">{escape(self.headline)}</title>'
         description = f'<desc id="{self.name}-desc">{escape(self.alt)}</desc>'
         roles = f'role="img" aria-labelledby="{self.name}-title {self.name}-desc"'
         before, opening, after = buffer.getvalue().partition("<svg ")
         attributes, end, drawing = after.partition(">")
+        if dark:  # here a colour is a word
+            drawing = re.sub("#[0-9a-f]{6}\\b", lambda found: IN_THE_DARK.get(found[0], found[0]), drawing)
         return f"{before}{opening}{roles} {attributes}{end}\n {title}\n {description}{drawing}"
 
-    def png(self) -> bytes:
+    def png(self, *, dark: bool = False) -> bytes:
         """The figure as PNG, twice as large as on screen, with title and description inside.
 
         256 colours are a third of the bytes; the surfaces keep theirs, and only edges of letters move to the nearest.
+        Packed at 7, since 9 saves another 6 % in eight times as long.
         """
-        drawn, small = io.BytesIO(), io.BytesIO()
-        self._save(drawn, "png", {"Software": None}, pil_kwargs={"compress_level": 1})  # read again at once
-        words = PngInfo()
+        small, words = io.BytesIO(), PngInfo()
         words.add_text("Title", self.headline)
         words.add_text("Description", self.alt)
-        with Image.open(drawn) as image:
-            few_colours(image).save(small, "png", optimize=True, pnginfo=words, dpi=image.info["dpi"])
+        few_colours(self._drawn(dark)).save(small, "png", compress_level=7, pnginfo=words, dpi=(DPI, DPI))
         return small.getvalue()
 
-    def _save(self, buffer: io.StringIO | io.BytesIO, kind: str, metadata: dict[str, str | None], **how: Any) -> None:
-        with styled():
-            self.savefig(buffer, format=kind, metadata=metadata, **how)
+    def _drawn(self, dark: bool) -> Image.Image:
+        """The pixels, without the detour of a file."""
+        screen, canvas = self.dpi, self.canvas
+        assert isinstance(canvas, FigureCanvasAgg)
+        with styled(), _palette(self, dark):
+            self.dpi = DPI
+            try:
+                canvas.draw()  # type: ignore[no-untyped-call]
+                return Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")  # type: ignore[no-untyped-call]
+            finally:
+                self.dpi = screen
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> tuple[dict[str, str], dict[str, Any]]:
         """PNG, twice as large as on screen, and words. An SVG beside it would double what a notebook stores."""
@@ -66,26 +90,70 @@ class Chart(Figure):
         return data, {"image/png": {"width": width, "height": height, "alt": self.alt}}
 
 
+@contextmanager
+def _palette(chart: Chart, dark: bool) -> Iterator[None]:
+    """The chart in its dark colours for a while, where that is asked for."""
+    if not dark:
+        yield
+        return
+    _recolour(chart, IN_THE_DARK)
+    try:
+        yield
+    finally:
+        _recolour(chart, {dark: light for light, dark in IN_THE_DARK.items()})
+
+
+def _recolour(chart: Chart, to: Mapping[str, str]) -> None:
+    """Give every colour of the one palette its counterpart in the other; a colour of neither stays, and so does how
+    much shines through."""
+    for artist in chart.findobj(include_self=True):
+        _recolour_one(artist, to)
+        if isinstance(artist, Text) and artist.get_bbox_patch() is not None:
+            _recolour_one(artist.get_bbox_patch(), to)
+        if isinstance(artist, Annotation) and artist.arrow_patch is not None:
+            _recolour_one(artist.arrow_patch, to)
+
+
+def _recolour_one(artist: Artist | None, to: Mapping[str, str]) -> None:
+    for name in COLOURS:
+        read, write = getattr(artist, f"get_{name}", None), getattr(artist, f"set_{name}", None)
+        if read is None or write is None:
+            continue
+        had = read()
+        if isinstance(had, str) and had in ("none", "auto"):
+            continue
+        colours = to_rgba_array(had)  # a collection has several
+        told = [(*to_rgba(to.get(to_hex(colour), colour))[:3], colour[3]) for colour in colours]
+        if told and any(colours[:, 3]):
+            write(told[0] if len(told) == 1 else told)
+
+
 def few_colours(image: Image.Image, most: int = 256) -> Image.Image:
     """The image in its most frequent colours, which stay as they are; each rarer one becomes the nearest of them."""
-    pixels = np.asarray(image.convert("RGB"), dtype=np.int64)
-    codes, where, counts = np.unique(pixels @ (65536, 256, 1), return_inverse=True, return_counts=True)
-    colours = np.stack([codes >> 16, codes >> 8 & 255, codes & 255], axis=1)
-    kept = colours[np.argsort(-counts, kind="stable")[:most]]
-    nearest = np.square(colours[:, None, :] - kept[None, :, :]).sum(axis=2).argmin(axis=1).astype(np.uint8)
-    indexed = Image.fromarray(nearest[where].reshape(pixels.shape[:2]))
+    image = image.convert("RGB")
+    counted: Any = image.getcolors(image.width * image.height)
+    colours = np.array([colour for _, colour in sorted(counted, key=lambda one: (-one[0], one[1]))], dtype=np.int64)
+    kept = colours[:most]
+    nearest = np.zeros(1 << 24, dtype=np.uint8)  # by colour as a number; only the pages of those that occur are filled
+    nearest[colours @ CODE] = np.square(colours[:, None, :] - kept[None, :, :]).sum(axis=2).argmin(axis=1)
+    indexed = Image.fromarray(nearest[np.asarray(image) @ CODE])
     indexed.putpalette(kept.astype(np.uint8).tobytes())
     return indexed
 
 
 def save(figure: Chart, path_stem: Path | str) -> list[Path]:
-    """Write `<path_stem>.svg` and `<path_stem>.png`; return their paths. Raises WorklogError if it cannot."""
+    """Write the figure as SVG and PNG, for a light page (`<path_stem>.svg`) and for a dark one
+    (`<path_stem>_dark.svg`); return the four paths. Raises WorklogError if it cannot.
+    """
     stem = Path(path_stem)
-    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("svg", "png")]
+    paths = []
     try:
         stem.parent.mkdir(parents=True, exist_ok=True)
-        paths[0].write_text(figure.svg(), encoding="utf-8", newline="\n")
-        paths[1].write_bytes(figure.png())
+        for dark, name in ((False, stem.name), (True, f"{stem.name}_dark")):
+            svg, png = (stem.with_name(f"{name}.{kind}") for kind in ("svg", "png"))
+            svg.write_text(figure.svg(dark=dark), encoding="utf-8", newline="\n")
+            png.write_bytes(figure.png(dark=dark))
+            paths += [svg, png]
     except OSError as error:
         what = f"cannot write the figure {stem}: {error.strerror}"
         raise WorklogError(f"{what}; give another folder with --out") from error

@@ -45,9 +45,11 @@ def _section(title: str, names: Iterable[str], drawn: Drawn) -> list[str]:
 
 
 def _figure(name: str, caption: Caption) -> str:
-    """Heading, picture, words for those who do not see it, and the SVG."""
-    picture = f'<img src="{name}.png" width="700" alt="{escape(caption.alt)}">'
-    words = f'<details><summary>In words · <a href="{name}.svg">SVG</a></summary>\n\n{escape(caption.alt, False)}'
+    """Heading, picture as the reader's page is light or dark, words for those who do not see it, and the SVGs."""
+    dark = f'<source media="(prefers-color-scheme: dark)" srcset="{name}_dark.png">'
+    picture = f'<picture>{dark}<img src="{name}.png" width="700" alt="{escape(caption.alt)}"></picture>'
+    files = f'<a href="{name}.svg">SVG</a>, <a href="{name}_dark.svg">dark</a>'
+    words = f"<details><summary>In words · {files}</summary>\n\n{escape(caption.alt, False)}"
     return f"### {escape(caption.headline, False)}\n\n{picture}\n\n{words}\n\n</details>"
 
 

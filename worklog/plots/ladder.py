@@ -26,6 +26,7 @@ from worklog.plots.style import (
     INK,
     MARGIN_IN,
     MUTED,
+    PAPER,
     SMALL_PT,
     WIDTH_IN,
     line_height,
@@ -54,7 +55,7 @@ ARTICLE_SOURCE = "○ article: % of cuBLAS on an RTX A6000 at 4096, from siboehm
 ROW, BARE_ROW, BAR, BAR_LANE, MARK_LANE = 0.49, 0.36, 0.25, 0.155, 0.36
 HEAD, ABOVE, BELOW, RIGHT = 0.38, 0.4, 0.4, 0.2
 NAME_ROOM = 1.4
-WHITE: dict[str, Any] = {"facecolor": "white", "pad": 1.0}  # words stand in front of the reference lines
+BEHIND: dict[str, Any] = {"facecolor": PAPER, "pad": 1.0}  # words stand in front of the reference lines
 FAR_CEILING = 2.5  # a ceiling this many times above everything else would squeeze the bars
 
 
@@ -147,8 +148,8 @@ def _bar(axes: Axes, m: Measurement, y: float, inches_per_unit: float) -> None:
         textcoords="offset points",
         ha="right" if inside else "left",
         va="center_baseline",
-        color="white" if inside and ours else INK,
-        bbox=None if inside else WHITE,
+        color=PAPER if inside and ours else INK,
+        bbox=None if inside else BEHIND,
     )
 
 
@@ -165,7 +166,7 @@ def _reason(axes: Axes, m: Measurement, y: float, inches_per_unit: float) -> Non
         fontsize=SMALL_PT,
         color=MUTED,
         style="italic",
-        bbox=WHITE,
+        bbox=BEHIND,
     )
 
 
@@ -173,7 +174,7 @@ def _mark(axes: Axes, percent: float, reference: float, y: float, inches_per_uni
     """The article's share as a hollow mark with its number, under our bar."""
     x = percent / 100 * reference
     to_the_left = x * inches_per_unit > 1
-    axes.plot([x], [y], "o", markersize=4.2, markerfacecolor="white", markeredgecolor=MUTED, markeredgewidth=0.9)
+    axes.plot([x], [y], "o", markersize=4.2, markerfacecolor=PAPER, markeredgecolor=MUTED, markeredgewidth=0.9)
     axes.annotate(
         f"{percent} %",
         (x, y),
@@ -183,7 +184,7 @@ def _mark(axes: Axes, percent: float, reference: float, y: float, inches_per_uni
         va="center_baseline",
         fontsize=SMALL_PT,
         color=MUTED,
-        bbox=WHITE,
+        bbox=BEHIND,
     )
 
 

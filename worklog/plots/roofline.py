@@ -26,6 +26,7 @@ from worklog.plots.style import (
     INK,
     MARGIN_IN,
     MUTED,
+    PAPER,
     SMALL_PT,
     WIDTH_IN,
     block_size,
@@ -186,7 +187,7 @@ def _draw_climb(axes: Axes, frame: Frame, points: list[Point]) -> None:
         if math.dist(frame.inches(*start), frame.inches(*end)) > 4 * MARKER:
             axes.annotate("", end, start, arrowprops=arrow, zorder=2)
     xs, ys = zip(*points, strict=True)
-    axes.plot(xs, ys, "o", color=ACCENT, markersize=6, markeredgecolor="white", markeredgewidth=0.8, zorder=3)
+    axes.plot(xs, ys, "o", color=ACCENT, markersize=6, markeredgecolor=PAPER, markeredgewidth=0.8, zorder=3)
 
 
 def _draw_words(new: Page, frame: Frame, roofs: Roofs, cublas: float, points: dict[str, Point]) -> None:

@@ -12,7 +12,19 @@ from matplotlib.ticker import FuncFormatter
 from worklog.plots.figure import Chart
 from worklog.plots.page import page
 from worklog.plots.selection import dimensions
-from worklog.plots.style import ACCENT, BODY_PT, FAINT, INK, LIE, MARGIN_IN, SMALL_PT, WIDTH_IN, styled, text_width
+from worklog.plots.style import (
+    ACCENT,
+    BODY_PT,
+    FAINT,
+    INK,
+    LIE,
+    MARGIN_IN,
+    PAPER,
+    SMALL_PT,
+    WIDTH_IN,
+    styled,
+    text_width,
+)
 from worklog.traffic import RungTraffic, Traffic
 from worklog.traffic import traffic as shipped
 
@@ -98,7 +110,7 @@ def _conflicts(axes: Axes, rungs: dict[str, RungTraffic]) -> None:
         extra = rung.wavefronts_per_fma * rung.conflict_share
         if extra:
             start = rung.wavefronts_per_fma - extra
-            axes.barh(y, extra, BAR, start, color=LIE, edgecolor="white", hatch="////", linewidth=0)
+            axes.barh(y, extra, BAR, start, color=LIE, edgecolor=PAPER, hatch="////", linewidth=0)
 
 
 def _sector_words(rung: RungTraffic) -> str:

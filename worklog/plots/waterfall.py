@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 
 from worklog.ablation import Effect
 from worklog.gemm import Shape
-from worklog.plots.style import ACCENT, FAINT, INK, LIE, MUTED
+from worklog.plots.style import ACCENT, FAINT, INK, LIE, MUTED, PAPER
 from worklog.runs import Run
 
 REMAINDER = "together"
@@ -137,7 +137,7 @@ def _end(axes: Axes, limits: tuple[float, float], name: str, value: float, y: fl
         textcoords="offset points",
         ha="right" if to_the_left else "left",
         va="center_baseline",
-        bbox={"facecolor": "white", "pad": 1.0},
+        bbox={"facecolor": PAPER, "pad": 1.0},
     )
 
 

@@ -10,12 +10,24 @@ from dataclasses import dataclass
 
 from worklog.gremlins import BF16_DATASHEET_TFLOPS, GREMLINS
 from worklog.plots.diagrams.facts import Subject, beside, calibrated, speed, thousands, unbroken, value
-from worklog.plots.diagrams.shapes import PALE, Canvas, Say, card_height, small
+from worklog.plots.diagrams.shapes import Canvas, Say, card_height, small
 from worklog.plots.figure import Chart
 from worklog.plots.labels import Box
 from worklog.plots.page import page
 from worklog.plots.selection import dimensions
-from worklog.plots.style import ACCENT, BASELINE, BODY_PT, INK, MARGIN_IN, MUTED, SMALL_PT, WIDTH_IN, styled, text_width
+from worklog.plots.style import (
+    ACCENT,
+    BASELINE,
+    BODY_PT,
+    INK,
+    MARGIN_IN,
+    MUTED,
+    PALE,
+    SMALL_PT,
+    WIDTH_IN,
+    styled,
+    text_width,
+)
 from worklog.runs import Run
 from worklog.tables import duration, label_line
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from worklog.gremlins import Gremlin, rule
 from worklog.plots.diagrams.facts import ARTICLES_FOUR, MEASURED_AS, change, did_at_worst, largest, value, worst_of_all
-from worklog.plots.diagrams.shapes import PAD, PALE, Canvas, Say, card_height, height, small, title
+from worklog.plots.diagrams.shapes import PAD, Canvas, Say, card_height, height, small, title
 from worklog.plots.figure import Chart
 from worklog.plots.labels import Box
 from worklog.plots.page import page
 from worklog.plots.selection import shape_to_draw
-from worklog.plots.style import ACCENT, BASELINE, INK, MARGIN_IN, MUTED, SMALL_PT, WIDTH_IN, styled
+from worklog.plots.style import ACCENT, BASELINE, INK, MARGIN_IN, MUTED, PALE, SMALL_PT, WIDTH_IN, styled
 from worklog.plots.waterfall import factor
 from worklog.runs import Run
 from worklog.tables import label_line
@@ -78,17 +78,17 @@ def four_gremlins(run: Run) -> Chart:
 
 
 def _picture(canvas: Canvas, setting: str, x: float, y: float) -> None:
-    """Launches in a row, as long as they are high; those whose reading is corrupted are dark. y: where they stand."""
+    """Launches in a row, as long as they are high; those whose reading is corrupted stand out. y: where they stand."""
     highs = {
         "clocks": [0.24] * 3 + [0.32] * 3,
         "timer": [0.3] * LAUNCHES,
         "l2": [0.32] + [0.22] * (LAUNCHES - 1),
         "warmup": [0.34] + [0.22] * (LAUNCHES - 1),
     }[setting]
-    dark = {"clocks": range(3, LAUNCHES), "l2": range(1, LAUNCHES), "warmup": range(1)}.get(setting, range(0))
+    wrong = {"clocks": range(3, LAUNCHES), "l2": range(1, LAUNCHES), "warmup": range(1)}.get(setting, range(0))
     for index, high in enumerate(highs):
         left = x + 0.068 * index
-        canvas.rectangle(Box(left, y - high, left + 0.05, y), MUTED if index in dark else BASELINE)
+        canvas.rectangle(Box(left, y - high, left + 0.05, y), MUTED if index in wrong else BASELINE)
         if setting == "timer":
             canvas.rectangle(Box(left, y - 0.04, left + 0.05, y), MUTED)
 
@@ -128,7 +128,7 @@ def _subtitle() -> str:
     return (
         "Each of the article's gremlins, wired to the one measurement that it corrupts; the wire ends at the harness "
         "setting that stops it. Let loose: that setting alone turned off, the rung and size where it did most. Bars: "
-        "launches by length, dark what is read wrong."
+        "launches by length; those that stand out are read wrong."
     )
 
 

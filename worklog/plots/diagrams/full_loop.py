@@ -11,7 +11,7 @@ from typing import Any
 
 from worklog.errors import NothingToDraw
 from worklog.plots.diagrams.facts import Subject, honest, mebibytes, speed, unbroken
-from worklog.plots.diagrams.shapes import PALE, TINT, Canvas, card_height, small, title
+from worklog.plots.diagrams.shapes import Canvas, card_height, small, title
 from worklog.plots.figure import Chart
 from worklog.plots.labels import Box
 from worklog.plots.page import page
@@ -24,7 +24,10 @@ from worklog.plots.style import (
     INK,
     MARGIN_IN,
     MUTED,
+    PALE,
+    PAPER,
     SMALL_PT,
+    TINT,
     WIDTH_IN,
     shorten,
     styled,
@@ -114,7 +117,7 @@ def _sample(canvas: Canvas, x: float, kernel: float, name: str, *, ours: bool) -
                 width=0.0 if is_kernel else 0.8,
             )
             points, room = (BODY_PT, wide - 0.1) if is_kernel else (SMALL_PT, wide)
-            how = {"weight": "bold", "color": "white" if ours else INK} if is_kernel else {}
+            how = {"weight": "bold", "color": PAPER if ours else INK} if is_kernel else {}
             fitted = shorten(words, points, room, bold=is_kernel)
             canvas.words(x + wide / 2, top + LANE / 2, fitted, points, ha="center", va="center_baseline", **how)
         else:
@@ -184,7 +187,7 @@ def _strip(canvas: Canvas, sampled: Sampled, subject: Subject) -> None:
     n = len(sampled.us)
     xs = [left + (right - left) * (index + 0.5) / n for index in range(n)]
     size = 3.4 if n <= 100 else 1.6
-    for counts, fill in ((True, ACCENT), (False, "white")):
+    for counts, fill in ((True, ACCENT), (False, PAPER)):
         dots = [(x, up(us)) for x, us, kept in zip(xs, sampled.us, sampled.counts, strict=True) if kept == counts]
         if dots:
             look: dict[str, Any] = {

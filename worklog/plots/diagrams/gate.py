@@ -13,12 +13,12 @@ from typing import Any
 from worklog.errors import NothingToDraw
 from worklog.plots.diagrams.facts import Subject, thousands, unbroken
 from worklog.plots.diagrams.looseness import ARTICLE_TOLERANCE, COLUMNS, ROWS, Looseness, looseness
-from worklog.plots.diagrams.shapes import PALE, Canvas, Say, height, small, title
+from worklog.plots.diagrams.shapes import Canvas, Say, height, small, title
 from worklog.plots.figure import Chart
 from worklog.plots.labels import Box
 from worklog.plots.page import page
 from worklog.plots.selection import CUBLAS, dimensions
-from worklog.plots.style import ACCENT, BASELINE, FAINT, INK, MARGIN_IN, MUTED, SMALL_PT, WIDTH_IN, styled
+from worklog.plots.style import ACCENT, BASELINE, FAINT, INK, MARGIN_IN, MUTED, PALE, PAPER, SMALL_PT, WIDTH_IN, styled
 from worklog.runs import Run
 from worklog.tables import duration, label_line
 
@@ -29,13 +29,14 @@ CELL, CELLS, LESSON = 0.13, 9, 2.2
 NAMES, VERDICT, HEAD, ROW, BETWEEN = 1.75, 1.3, 0.52, 0.22, 0.22
 
 MAX_NOT_MEAN = title("the largest error, never the mean")
-PRECISION, AFTER = "precision", ("timed output", "plausible")
+PRECISION, AFTER = "precision", ("every timed launch", "timed output", "plausible")
 # Why each stage is there; its own words say what was asked.
 WHY = {
     "exact on ragged shapes": "integers that no order of adding rounds: no tolerance",
     "exact at the benchmark shape": "the same at the very size that is timed",
     "bit-equal when repeated": "a race need not show in one launch",
     PRECISION: "on the timed data; sums in another order may differ by rounding",
+    "every timed launch": "inputs that nobody has seen, and a look behind the event",
     "timed output": "what the timed launches themselves left in C",
     "plausible": "no time below the work over the peak",
 }
@@ -102,9 +103,9 @@ def _flow(canvas: Canvas, nodes: list[tuple[list[Say], str]], room: float) -> No
     for (_, mark), centre in zip(nodes, centres, strict=True):
         if mark:
             canvas.dot(x, centre, NODE, fill=ACCENT)
-            canvas.words(x, centre, mark, SMALL_PT, color="white", ha="center", va="center_baseline", weight="bold")
+            canvas.words(x, centre, mark, SMALL_PT, color=PAPER, ha="center", va="center_baseline", weight="bold")
         else:
-            canvas.dot(x, centre, NODE, fill="white", edge=ACCENT)
+            canvas.dot(x, centre, NODE, fill=PAPER, edge=ACCENT)
 
 
 def _lesson(subject: Subject) -> list[Say]:
@@ -125,7 +126,7 @@ def _reduction(canvas: Canvas, subject: Subject) -> None:
         for column in range(CELLS):
             wrong = (row, column) == (3, 6)
             cell = Box(left + CELL * column, y + CELL * row, left + CELL * (column + 1), y + CELL * (row + 1))
-            canvas.rectangle(cell, INK if wrong else FAINT, "white", 0.8)
+            canvas.rectangle(cell, INK if wrong else FAINT, PAPER, 0.8)
     beside = left + CELL * CELLS + 0.12
     canvas.say(beside, y + CELL * 3 - 0.02, [small("one raced", INK), small("element", INK)], LESSON)
     canvas.say(left, y + CELL * CELLS + 0.1, _lesson(subject), LESSON)
@@ -162,7 +163,7 @@ def _scale(canvas: Canvas, errors: list[tuple[str, float, bool]], limit: float, 
         y = top + HEAD + ROW * (index + 0.5) - 0.03
         canvas.words(left - 0.1, y, name, ha="right", va="center_baseline", color=INK)
         canvas.wire((left, y), (along(error), y), colour=BASELINE, width=0.8)
-        canvas.dot(along(error), y, 0.045, fill=ACCENT if ours else "white", edge=ACCENT if ours else INK)
+        canvas.dot(along(error), y, 0.045, fill=ACCENT if ours else PAPER, edge=ACCENT if ours else INK)
         canvas.words(right + 0.1, y, _passes(error, limit, loose), SMALL_PT, va="center_baseline", color=INK)
 
 

@@ -16,7 +16,7 @@ from worklog.plots.diagrams.shapes import Canvas, Say, card_height, small, title
 from worklog.plots.figure import Chart
 from worklog.plots.labels import Box
 from worklog.plots.page import page
-from worklog.plots.style import ACCENT, BASELINE, BODY_PT, MARGIN_IN, MUTED, SMALL_PT, WIDTH_IN, styled
+from worklog.plots.style import ACCENT, BASELINE, BODY_PT, MARGIN_IN, MUTED, PAPER, SMALL_PT, WIDTH_IN, styled
 from worklog.plots.waterfall import factor
 from worklog.runs import Run
 from worklog.tables import label_line
@@ -129,7 +129,7 @@ def _matrices(canvas: Canvas, left: float, y: float, wide: float) -> None:
     """A, B and C side by side, each `wide` inches."""
     for part, name in enumerate("ABC"):
         box = Box(left + part * wide, y - BAR / 2, left + (part + 1) * wide, y + BAR / 2)
-        canvas.rectangle(box, BASELINE, "white", 0.5 if wide > 0.05 else 0.0)
+        canvas.rectangle(box, BASELINE, PAPER, 0.5 if wide > 0.05 else 0.0)
         if wide > 0.2:
             canvas.words(*box.centre, name, SMALL_PT, ha="center", va="center_baseline")
 

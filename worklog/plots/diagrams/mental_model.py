@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from worklog.ablation import Effect
 from worklog.plots.diagrams.facts import ARTICLES_FOUR, MEASURED_AS, Subject, change, did, did_at_worst, speed
-from worklog.plots.diagrams.shapes import PAD, PALE, Canvas, Say, card_height, height, small, title
+from worklog.plots.diagrams.shapes import PAD, Canvas, Say, card_height, height, small, title
 from worklog.plots.figure import Chart
 from worklog.plots.labels import Box
 from worklog.plots.page import page
 from worklog.plots.selection import dimensions
-from worklog.plots.style import ACCENT, INK, MARGIN_IN, WIDTH_IN, styled
+from worklog.plots.style import ACCENT, INK, MARGIN_IN, PALE, WIDTH_IN, styled
 from worklog.runs import Run
 from worklog.tables import duration, label_line
 

@@ -20,6 +20,7 @@ from worklog.plots.style import (
     INK,
     MARGIN_IN,
     MUTED,
+    PAPER,
     SMALL_PT,
     WIDTH_IN,
     shorten,
@@ -91,7 +92,7 @@ def _bar(canvas: Canvas, m: Measurement, x: float, y: float, scale: float) -> No
         words,
         ha="right" if inside else "left",
         va="center_baseline",
-        color="white" if inside and ours else INK,
+        color=PAPER if inside and ours else INK,
     )
 
 

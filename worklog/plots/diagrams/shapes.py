@@ -16,10 +16,8 @@ from matplotlib.path import Path
 
 from worklog.plots.labels import Box, Point
 from worklog.plots.page import Page
-from worklog.plots.style import ACCENT, BODY_PT, INK, MUTED, SMALL_PT, line_height, text_width, wrap
+from worklog.plots.style import ACCENT, BODY_PT, INK, MUTED, PALE, PAPER, SMALL_PT, TINT, line_height, text_width, wrap
 
-TINT = "#E5F0F7"  # ours, behind text
-PALE = "#F4F4F4"  # everybody else's, behind text
 PAD = 0.09
 CORNER = 0.06
 HEAD = 0.085  # length of an arrow's head
@@ -76,9 +74,7 @@ class Canvas:
         self.axes.set_ylim(page.body_height, 0)
         self.axes.set_axis_off()
 
-    def box(
-        self, box: Box, fill: str = "white", edge: str = MUTED, *, width: float = 0.8, dashed: bool = False
-    ) -> None:
+    def box(self, box: Box, fill: str = PAPER, edge: str = MUTED, *, width: float = 0.8, dashed: bool = False) -> None:
         """A rectangle with slightly round corners."""
         radius = min(CORNER, (box.x1 - box.x0) / 2, (box.y1 - box.y0) / 2)
         style = f"round,pad=0,rounding_size={radius}"
@@ -136,7 +132,7 @@ class Canvas:
     def badge(self, x: float, y: float, words: str, colour: str = MUTED) -> None:
         """A number in a filled circle."""
         self.dot(x, y, BADGE, fill=colour)
-        self.words(x, y, words, SMALL_PT, color="white", weight="bold", ha="center", va="center_baseline")
+        self.words(x, y, words, SMALL_PT, color=PAPER, weight="bold", ha="center", va="center_baseline")
 
     def rectangle(self, box: Box, fill: str, edge: str = "none", width: float = 0.0) -> None:
         """A bar: sharp corners, no edge unless asked for."""
