@@ -330,7 +330,7 @@ def _time(session: Session, task: Task, used: Harness) -> tuple[Reading, Stage |
     each = judged and used.l2 == "flush" and used.timer != "graph"
     if each:
         classes = session.claimed(task.kernel), used.baseline
-        loop = witnessed(exam, subject, reference, in_step, classes)
+        loop = witnessed(exam, subject, reference, in_step, classes, warm=used.warmup != "none")
     elif used.l2 == "rotate":
         loop = rotating(exam, subject, reference, in_step, session.device, session.timeline.l2_bytes)
     else:

@@ -16,9 +16,9 @@ from worklog.plans import BASELINE, Task
 QUICK = Harness().but(budget_s=1.0, precision=0.05)
 
 CHEATS = {
-    "tires": "if (seen > 600 && row % 7 == 3) return;  // honest as long as an exam lasts",
+    "tires": "if (seen > 250 && row % 7 == 3) return;  // honest as long as an exam lasts",
     "skips_at_times": "if (seen > 200 && seen % 16 == 5) return;  // two launches of a batch",
-    "tires_of_one_element": "if (seen > 600 && row == 11 && column == 13) acc -= A[row * K] * B[column];",
+    "tires_of_one_element": "if (seen > 250 && row == 11 && column == 13) acc -= A[row * K] * B[column];",
 }
 
 

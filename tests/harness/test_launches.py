@@ -6,9 +6,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 
+from tests.gate.numpy_device import NumpyDevice, NumpySubject, Problem
+from worklog.gate import Exam
 from worklog.gemm import Shape
-from worklog.launches import Alternating, GoingRound, rotation
+from worklog.launches import Alternating, GoingRound, rotation, witnessed
 
 SHAPE = Shape.of(64)  # 48 KiB a set
 L2 = 96 * 1024
@@ -67,3 +70,54 @@ def test_going_round_takes_each_set_in_turn() -> None:
         launch()
     assert [seen[2] for seen in subject.seen] == [id(c) for _, _, c in (*ours, ours[0])]
     assert launch.written is ours[0][2]
+
+
+RIGHT = (32, 48, 16)
+
+
+def correct(p: Problem) -> None:
+    p.c[:] = p.alpha * (p.a @ p.b)
+
+
+def wrong_where_it_swaps() -> Any:
+    """Right in one of two outputs that take turns."""
+    seen: list[int] = []
+
+    def function(p: Problem) -> None:
+        correct(p)
+        place = id(p.c_buffer.memory)
+        seen.append(place)
+        if place != seen[0]:
+            p.c[0, 0] += 1
+
+    return function
+
+
+@pytest.mark.parametrize("warm", [False, True])
+@pytest.mark.parametrize(("function", "good"), [(lambda: correct, True), (wrong_where_it_swaps, False)])
+def test_every_launch_of_a_witnessed_loop_is_judged_on_its_own_output(function: Any, good: bool, warm: bool) -> None:
+    device = NumpyDevice()
+    exam = Exam(device, Shape(*RIGHT), 0)
+    subject, reference = NumpySubject(device, function()), NumpySubject(device, correct)
+    loop = witnessed(exam, subject, reference, in_step=True, classes=("fp32", "fp32"), warm=warm)
+    exam.poison()
+    before = device.launches
+    for _ in range(4):
+        for launch in (loop.subject, loop.baseline):
+            launch()
+    stage = loop.judge()
+    assert stage.passed is good, stage.detail
+    assert device.launches - before == (16 if warm else 8)
+    assert stage.detail.startswith("4 launches") is good
+
+
+def test_a_wrong_baseline_is_named() -> None:
+    device = NumpyDevice()
+    exam = Exam(device, Shape(*RIGHT), 0)
+    subject, reference = NumpySubject(device, correct), NumpySubject(device, wrong_where_it_swaps())
+    loop = witnessed(exam, subject, reference, in_step=True, classes=("fp32", "fp32"), warm=False)
+    exam.poison()
+    for _ in range(4):
+        for launch in (loop.subject, loop.baseline):
+            launch()
+    assert loop.judge().detail.startswith("of the baseline function: 2 rows off")

@@ -112,6 +112,11 @@ class Exam:
             return refused(EVERY_LAUNCH, "it wrote outside C")
         return witness.stage()
 
+    def elsewhere(self) -> tuple[Buffer, Buffer, Buffer]:
+        """Another A, B and C of this shape, for launches that are neither timed nor judged."""
+        upload = self.device.upload
+        return upload(self.a), upload(self.b), upload(np.zeros((self.shape.m, self.shape.n), np.float32))
+
     def restore(self) -> None:
         """Have the timed inputs in A and B again, after a loop that changed them."""
         self._arena.reload()
