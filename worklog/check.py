@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from worklog.errors import BadSetting, OutsideDomain
 from worklog.gate import Exam, Verdict
 from worklog.gate.exact import ragged_shapes
 from worklog.gemm import Shape
-from worklog.kernels import Device, Program
+from worklog.kernels import Buffer, Device, Program, Subject
 from worklog.nvrtc import Compiled, compile_cuda
 
 if TYPE_CHECKING:
@@ -72,14 +73,24 @@ def report(checked: Checked) -> str:
     return "\n".join(lines)
 
 
-def check(kernel: UserKernel, shape: Shape | None = None, *, on: str | None = None, seed: int | None = None) -> Checked:
+def check(
+    kernel: UserKernel,
+    shape: Shape | None = None,
+    *,
+    on: str | None = None,
+    seed: int | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
+    begun: Callable[[Checked], None] | None = None,
+) -> Checked:
     """Put a kernel to every stage of the gate.
 
     shape: the benchmark shape (default: 1024 padded to the domain on a GPU, a small one on the emulator). on: "gpu" or
-    "emulated"; None takes the GPU where there is one. seed: for the questions (default: drawn now). Raises NoGpu,
-    CompileFailed, OutsideDomain, BadSetting.
+    "emulated"; None takes the GPU where there is one. seed: for the questions (default: drawn now). progress: told
+    before each launch how many there were, of 0 since the last one is not known before. begun: told before anything of
+    the kernel's runs what is known by then, a result without stages. Raises NoGpu, CompileFailed, OutsideDomain,
+    BadSetting.
     """
-    live = on == "gpu" if on is not None else gpu_reason() is None
+    live = wants_gpu(on)
     if live:
         require_gpu()
     compiled, label = compile_for(kernel.program, live)
@@ -87,13 +98,38 @@ def check(kernel: UserKernel, shape: Shape | None = None, *, on: str | None = No
     if shape not in kernel.domain:
         padded = kernel.domain.padded(shape)
         raise OutsideDomain(f"size {shape} is outside the domain that was stated ({kernel.domain}): pad to {padded}")
+    if begun is not None:
+        begun(Checked(Verdict((), None), shape, label, replace(compiled, cubin=b"")))
     device = _device(live)
-    subject = UserSubject(kernel, device)
+    made = UserSubject(kernel, device)
+    subject = made if progress is None else Told(made, progress)
     verdict = Exam(device, shape, secrets.randbits(63) if seed is None else seed).examine(subject, kernel.claimed)
     found: dict[tuple[str, int, int | None], Finding] = {}
     for finding in getattr(device, "findings", ()):
         found.setdefault((finding.kind, finding.line, finding.other_line), finding)
     return Checked(verdict, shape, label, replace(compiled, cubin=b""), tuple(found.values()))
+
+
+def wants_gpu(on: str | None) -> bool:
+    """Whether check() would take the GPU."""
+    return on == "gpu" if on is not None else gpu_reason() is None
+
+
+class Told:
+    """A subject that tells of each launch before it is made; in all else the subject itself."""
+
+    def __init__(self, subject: Subject, progress: Callable[[int, int, str], None]) -> None:
+        self._subject, self._progress, self._launches = subject, progress, 0
+        self.name, self.domain = subject.name, subject.domain
+
+    def enqueue(self, shape: Shape, alpha: float, a: Buffer, b: Buffer, beta: float, c: Buffer) -> None:
+        """Tell, and enqueue."""
+        self._progress(self._launches, 0, f"launch {self._launches + 1} at {shape}")
+        self._launches += 1
+        self._subject.enqueue(shape, alpha, a, b, beta, c)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._subject, name)
 
 
 def compile_for(program: Program, live: bool) -> tuple[Compiled, str]:

@@ -206,14 +206,19 @@ class Run:
                 f"{path} is not a whole JSON document ({error}): it was cut short or is no run file; "
                 "measure again, or take another file"
             ) from error
+        return cls.from_document(document, str(path), origin, path)
+
+    @classmethod
+    def from_document(cls, document: Any, name: str, origin: str = "live", path: Path | None = None) -> Run:
+        """A run from what JSON held. name: what messages call it. Raises BadRunFile like load()."""
         schema = document.get("schema") if isinstance(document, dict) else None
         if type(schema) is not int or schema < 1:
             raise BadRunFile(
-                f"{path} is JSON but no run file (it states no known schema): give a file that `worklog run` wrote"
+                f"{name} is JSON but no run file (it states no known schema): give a file that `worklog run` wrote"
             )
         if schema > SCHEMA:
             raise BadRunFile(
-                f"{path} has schema {schema}, newer than this worklog reads ({SCHEMA}): "
+                f"{name} has schema {schema}, newer than this worklog reads ({SCHEMA}): "
                 "pip install --upgrade gemm-worklog"
             )
         try:
@@ -225,7 +230,7 @@ class Run:
             run = cls(**values, measurements=measurements, origin=origin, path=path)
         except (KeyError, TypeError, ValueError, BadShape) as error:
             raise BadRunFile(
-                f"{path} lacks what a run file of schema {schema} holds ({error!r}): "
+                f"{name} lacks what a run file of schema {schema} holds ({error!r}): "
                 "measure again, or take another file"
             ) from error
         return run

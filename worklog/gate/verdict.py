@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -107,5 +108,19 @@ class Verdict:
             "stages": [asdict(s) for s in self.stages],
         }
 
+    @classmethod
+    def from_dict(cls, words: Mapping[str, Any]) -> Verdict:
+        """What as_dict() gave, JSON's lists as tuples again. Raises KeyError or TypeError for anything else."""
+        return cls(tuple(_stage(**stage) for stage in words["stages"]), words["precision"])
+
     def __str__(self) -> str:
         return f"{self.precision} ok" if self.accepted else f"refused at {self.reason}"
+
+
+def _stage(*, where: Mapping[str, Any] | None = None, **words: Any) -> Stage:
+    return Stage(**words, where=None if where is None else _where(**where))
+
+
+def _where(*, shape: Any, tile: Any, tiles: Any, **words: Any) -> Where:
+    (m, n), (height, width) = shape, tile
+    return Where(shape=(m, n), tile=(height, width), tiles=tuple(tuple(row) for row in tiles), **words)
