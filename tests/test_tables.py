@@ -181,3 +181,9 @@ def test_a_refusal_in_the_readme_keeps_the_tables_shape() -> None:
     lines = markdown(run, Shape.of(8)).splitlines()
     assert len(lines) == 5
     assert len(re.findall(r"(?<!\\)\|", lines[4])) == 8
+
+
+def test_a_notebook_gets_the_text_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There, Rich would display the table at once, and nothing would be left to print."""
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    assert text(small_run()).startswith(LABEL)

@@ -85,7 +85,7 @@ def text(run: Run) -> str:
     """The run's own measurements as terminal text, a table for each size."""
     from rich.console import Console
 
-    console = Console(file=io.StringIO(), width=160, force_terminal=False)
+    console = Console(file=io.StringIO(), width=160, force_terminal=False, force_jupyter=False)
     print_tables(run, console)
     output = console.file
     assert isinstance(output, io.StringIO)
