@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
 from tests.gate.right import summed
-from tests.gate.wrong import bf16, tf32
+from tests.gate.wrong import bf16, cut, tf32
+from worklog.gate.arena import Result
 from worklog.gate.precision import UNIT_ROUNDOFF, PrecisionQuestion, classify, max_limit, rms_limit
+from worklog.gate.verdict import Stage
 from worklog.gemm import Float32, Shape, random_inputs
+
+Change = Callable[[Float32], Float32]
 
 SIZES = (16, 64, 256, 1024, 4096)
 
@@ -61,7 +68,7 @@ def test_a_wild_element_among_tf32_is_wrong() -> None:
     assert classify(rms, 61 * rms, 1024) == "wrong"
 
 
-@pytest.mark.parametrize("rms", [200.0, 999.0, 8.1e4, 1e9, float("inf")])
+@pytest.mark.parametrize("rms", [200.0, 999.0, 1.3e5, 1e9, float("inf")])
 def test_what_is_no_formats_error_is_wrong(rms: float) -> None:
     assert classify(rms, rms, 256) == "wrong"
 
@@ -82,3 +89,72 @@ def test_first_and_last_row_are_always_among_the_sampled() -> None:
     for seed in range(5):
         rows = PrecisionQuestion.of(a, b, np.random.default_rng(seed)).rows
         assert rows[0] == 0 and rows[-1] == 499 and 64 <= len(rows) <= 66
+
+
+# ------------------------------------------------------------------------------------------------ a factor is no format
+
+
+def truncated(bits: int) -> Callable[[Float32], Float32]:
+    return lambda values: cut(np.ascontiguousarray(values), bits, half=False)
+
+
+def unchanged(values: Float32) -> Float32:
+    return values
+
+
+DRAWS: dict[str, Callable[[np.random.Generator, tuple[int, int]], Float32]] = {
+    "uniform": lambda rng, size: (2 * rng.random(size) - 1).astype(np.float32),
+    "normal": lambda rng, size: rng.standard_normal(size).astype(np.float32),
+    "hundredths": lambda rng, size: (rng.integers(-404, 405, size) / 100).astype(np.float32),
+}
+
+
+def judged(draw: str, k: int, change_a: Change, change_b: Change, factor: float = 1.0) -> tuple[str, Stage]:
+    """A product of changed operands, rounded once and multiplied with the factor, as the gate judges it."""
+    rng = np.random.default_rng(k)
+    a, b = DRAWS[draw](rng, (40, k)), DRAWS[draw](rng, (k, 24))
+    question = PrecisionQuestion.of(a, b, rng)
+    c = np.float32(factor) * (change_a(a).astype(np.float64) @ change_b(b)).astype(np.float32)
+    return question.judge("precision", Result(c, np.float32(0), outside=False, inputs_changed=False), "bf16")
+
+
+@pytest.mark.parametrize("k", [16, 256, 4096])
+@pytest.mark.parametrize("draw", DRAWS)
+@pytest.mark.parametrize(
+    ("change_a", "change_b", "found"),
+    [
+        (tf32, tf32, "tf32"),
+        (truncated(13), truncated(13), "tf32"),
+        (truncated(13), tf32, "tf32"),
+        (truncated(13), unchanged, "tf32"),
+        (bf16, bf16, "bf16"),
+        (truncated(16), truncated(16), "bf16"),
+        (unchanged, truncated(16), "bf16"),
+    ],
+)
+def test_a_truncated_format_is_no_factor(draw: str, k: int, change_a: Change, change_b: Change, found: str) -> None:
+    """Truncation has a bias of its own, and must not be taken for a factor."""
+    assert judged(draw, k, change_a, change_b)[0] == found
+
+
+@pytest.mark.parametrize("k", [16, 256, 4096])
+@pytest.mark.parametrize("draw", DRAWS)
+@pytest.mark.parametrize("change", [unchanged, tf32], ids=["fp32", "tf32"])
+@pytest.mark.parametrize("factor", [1.001, 0.997, 1.01, -1.0])
+def test_a_factor_is_no_format(draw: str, k: int, change: Change, factor: float) -> None:
+    found, stage = judged(draw, k, change, change, factor)
+    assert found == "wrong" and not stage.passed
+    told = re.search(r"times (-?[\d.]+), which no rounding is", stage.detail)
+    assert told and float(told[1]) == pytest.approx(factor, abs=2e-4)
+
+
+def test_the_smallest_factor_that_shows() -> None:
+    assert judged("normal", 1024, unchanged, unchanged, 1 + 1e-5)[0] == "wrong"
+    assert judged("normal", 1024, unchanged, unchanged, 1 + 1e-6)[0] == "fp32"
+
+
+def test_a_few_elements_are_too_few_for_a_factor() -> None:
+    rng = np.random.default_rng(0)
+    a, b = DRAWS["normal"](rng, (1, 64)), DRAWS["normal"](rng, (64, 7))
+    question = PrecisionQuestion.of(a, b, rng)
+    assert question.factor(np.float32(1.001) * (a @ b)) is None

@@ -2,10 +2,15 @@
 
 The natural scale of one element's rounding error is u·D: u = 2^-24, D = sqrt((A∘A)(B∘B)), the 2-norm of its K
 products. Measured in that unit, a sequential FP32 sum has an rms of about 0.30 sqrt(K), split or tree sums less, TF32
-inputs a constant of 4400 (rounded) to 11500 (truncated), BF16 inputs 35000: two orders of magnitude apart, on any
-zero-mean data. The limits leave honest kernels a factor of four on the rms and of more than five on the largest
+inputs a constant of 4400 (rounded) to 11500 (truncated), BF16 inputs 35000 to 92000: two orders of magnitude apart,
+on any zero-mean data. The limits leave honest kernels a factor of four on the rms and of more than five on the largest
 error. Between FP32 and TF32 lie products put together from several short ones, and accumulators that truncate, whose
 error grows with K and not with its root: the class fp32-emulated.
+
+A format's error is no factor. Rounded operands leave an error that has nothing to do with the result; truncated ones,
+and truncating accumulators, make the result smaller, and that factor explains up to 86 % of the squared error (on
+U(-1, 1), N(0, 1) and a grid of hundredths, K = 16 to 4096). Where a factor explains nearly all of it, or makes the
+result larger, the kernel is wrong by that factor, whatever format its rms looks like: 1.001 looks like BF16.
 
 Some rows are compared with an FP64 product, element by element: the first, the last and random ones. Every row is
 compared in one number, its projection on a random vector, whose gauge is the 2-norm of the row's gauges: a row that
@@ -30,7 +35,12 @@ RANK = {"fp32": 0, "fp32-emulated": 1, "tf32": 2, "fp16": 2, "bf16": 3, "wrong":
 UNIT_ROUNDOFF = 2.0**-24
 SAMPLED_ROWS = 64
 OUTLIER = 60  # times the rms: beyond, an element is wrong rather than imprecise
+# Largest rms of a class in u·D: truncated TF32 operands have 11500, truncated BF16 ones 92000, on U(-1, 1).
+RMS_OF_CLASS = {"tf32": 1.5e4, "fp16": 1.5e4, "bf16": 1.25e5}
 PROJECTED_OUTLIER = 10  # the same for a row's projection, which is nearly normal
+# The share of the squared error that a factor on the result may explain: truncation has 0.86, a rounded format 0.01.
+SHRINKING, GROWING = 0.92, 0.2
+FEWEST_FOR_A_FACTOR = 256  # elements; of fewer, chance explains too much
 
 
 def rms_limit(k: int) -> float:
@@ -56,9 +66,9 @@ def classify(rms: float, largest: float, k: int) -> str:
         return "wrong"  # a few wild elements in an otherwise precise result are an error, not a format
     if rms <= emulated_limit(k):
         return "fp32-emulated"
-    if 2e3 <= rms <= 1.5e4:
-        return "tf32"
-    return "bf16" if 1.5e4 < rms <= 8e4 else "wrong"
+    if rms < 2e3:
+        return "wrong"
+    return next((name for name in ("tf32", "bf16") if rms <= RMS_OF_CLASS[name]), "wrong")
 
 
 @dataclass(frozen=True)
@@ -96,6 +106,16 @@ class PrecisionQuestion:
         scaled = np.abs(got - self.reference) / (UNIT_ROUNDOFF * np.maximum(self.gauge, np.finfo(np.float32).tiny))
         return float(np.sqrt(np.mean(np.square(scaled)))), float(scaled.max())
 
+    def factor(self, c: Float32) -> float | None:
+        """What the sampled rows are multiplied with, where that is what is wrong with them; else None."""
+        scale = np.maximum(self.gauge, np.finfo(np.float32).tiny)
+        right, error = self.reference / scale, (c[self.rows].astype(np.float64) - self.reference) / scale
+        if right.size < FEWEST_FOR_A_FACTOR or not np.isfinite(error).all() or not error.any() or not right.any():
+            return None
+        slope = float((error * right).sum() / np.square(right).sum())
+        share = float(slope**2 * np.square(right).sum() / np.square(error).sum())
+        return 1 + slope if share > (GROWING if slope > 0 else SHRINKING) else None
+
     def wrong_rows(self, c: Float32, rms: float) -> Indices:
         """Rows whose projection is off by more than a kernel with this rms on the sampled rows can be."""
         with np.errstate(invalid="ignore", over="ignore"):
@@ -110,6 +130,10 @@ class PrecisionQuestion:
             return "wrong", refused(name, result.trespass)
         rms, largest = self.errors(result.c)
         found = classify(rms, largest, self.k)
+        factor = self.factor(result.c) if found != "fp32" else None
+        if factor is not None:
+            detail = f"class wrong: its inputs' product times {factor:.6g}, which no rounding is"
+            return "wrong", Stage(name, False, largest, max_limit(self.k), detail)
         rows = self.wrong_rows(result.c, rms) if found != "wrong" else self.rows[:0]
         if len(rows):
             off = whereabouts(rows, len(self.projected), "row")
