@@ -9,6 +9,7 @@ from itertools import combinations
 import pytest
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_hex, to_rgba
 from matplotlib.text import Annotation, Text
 from matplotlib.transforms import Bbox
 
@@ -16,7 +17,7 @@ from worklog.errors import BadShape, NothingToDraw
 from worklog.gemm import Shape
 from worklog.plots import Chart, ablation, ladder, roofline
 from worklog.plots.ladder import ARTICLE_PERCENT
-from worklog.plots.style import PAPER
+from worklog.plots.style import ACCENT, PAPER
 from worklog.runs import Measurement, Run, recordings
 
 Draw = Callable[[Run], Chart]
@@ -285,3 +286,17 @@ def test_no_word_is_smaller_or_fainter_than_can_be_read(h200: Run) -> None:
             red, green, blue = to_rgb(text.get_color())
             grey = 0.299 * red + 0.587 * green + 0.114 * blue
             assert grey < 0.45 or text.get_color() == PAPER, text
+
+
+def test_what_a_user_brought_stands_below_the_rungs_in_the_accent(h200: Run) -> None:
+    h200.kernels |= {"mine": {"brought": "kernel"}, "wrong": {"brought": "kernel"}}
+    made = replace(h200.select("tiles_1d")[0], kernel="mine", ratio=0.5, tflops=25.0)
+    h200.measurements = [made, *h200.select(), Measurement("wrong", (4096,) * 3, "refused", reason="refused at launch")]
+    chart = ladder(h200)
+    assert collisions(chart) == []
+    assert chart.headline == "mine reaches 50.0 % of cuBLAS, more than tiles_2d"
+    names = [text.get_text() for text in chart.axes[0].get_yticklabels()]
+    assert names[-3:] == ["mine · yours", "wrong · yours", "cuBLAS"]
+    colours = [patch.get_facecolor() for patch in chart.axes[0].patches]
+    assert colours[-2] == to_rgba(ACCENT) and ACCENT not in map(to_hex, colours[:-2])
+    assert to_hex(ladder(replace(h200, kernels={})).axes[0].patches[0].get_facecolor()) == ACCENT

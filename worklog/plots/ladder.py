@@ -22,6 +22,7 @@ from worklog.plots.selection import (
 from worklog.plots.style import (
     ACCENT,
     BASELINE,
+    BELITTLES,
     BODY_PT,
     INK,
     MARGIN_IN,
@@ -55,6 +56,7 @@ ARTICLE_SOURCE = "○ article: % of cuBLAS on an RTX A6000 at 4096, from siboehm
 ROW, BARE_ROW, BAR, BAR_LANE, MARK_LANE = 0.49, 0.36, 0.25, 0.155, 0.36
 HEAD, ABOVE, BELOW, RIGHT = 0.38, 0.4, 0.4, 0.2
 NAME_ROOM = 1.4
+YOURS = " · yours"
 BEHIND: dict[str, Any] = {"facecolor": PAPER, "pad": 1.0}  # words stand in front of the reference lines
 FAR_CEILING = 2.5  # a ceiling this many times above everything else would squeeze the bars
 
@@ -63,19 +65,20 @@ FAR_CEILING = 2.5  # a ceiling this many times above everything else would squee
 def ladder(run: Run, size: Size | None = None) -> Chart:
     """Horizontal bars in rung order at one size (default 4096, else the largest measured), in TFLOP/s and % of cuBLAS.
 
-    A refused or skipped rung has a row that says why. Raises NothingToDraw where nothing was measured at the size,
-    BadShape.
+    A refused or skipped rung has a row that says why. What a user brought stands below the rungs, which step back in a
+    lighter colour. Raises NothingToDraw where nothing was measured at the size, BadShape.
     """
     shape = shape_to_draw(run, size)
     kernels = rows(run, shape)
+    brought = {m.kernel for m in kernels if run.kernels.get(m.kernel, {}).get("brought")}
     marks = ARTICLE_PERCENT if shape == ARTICLE_SHAPE and any(m.kernel in ARTICLE_PERCENT for m in kernels) else {}
-    names = [shorten(m.kernel, BODY_PT, NAME_ROOM) for m in kernels]
+    names = [shorten(m.kernel + YOURS * (m.kernel in brought), BODY_PT, NAME_ROOM) for m in kernels]
     left = MARGIN_IN + max(text_width(name, BODY_PT) for name in names) + 0.12
     pitch, wide = ROW if marks else BARE_ROW, WIDTH_IN - left - RIGHT
     height = HEAD + pitch * len(kernels)
     new = page(
         "ladder",
-        _finding(kernels),
+        _finding(kernels, brought),
         _subtitle(shape, bool(marks)),
         [label_line(run)] + [ARTICLE_SOURCE] * bool(marks) + _star(kernels),
         _alt(run, shape, kernels),
@@ -94,7 +97,10 @@ def ladder(run: Run, size: Size | None = None) -> Chart:
         _line(axes, most if far else ceiling, words, HEAD - 0.12 - line_height(SMALL_PT), drawn=not far)
     for index, m in enumerate(kernels):
         top = HEAD + pitch * index
-        (_bar if measured(m) else _reason)(axes, m, top + BAR_LANE, wide / most)
+        if measured(m):
+            _bar(axes, m, top + BAR_LANE, wide / most, _colour(m.kernel, brought))
+        else:
+            _reason(axes, m, top + BAR_LANE, wide / most)
         if m.kernel in marks:
             _mark(axes, marks[m.kernel], reference, top + MARK_LANE, wide / most)
     return new.figure
@@ -133,10 +139,16 @@ def _line(axes: Axes, x: float, words: str, y: float, *, drawn: bool = True) -> 
     )
 
 
-def _bar(axes: Axes, m: Measurement, y: float, inches_per_unit: float) -> None:
+def _colour(kernel: str, brought: set[str]) -> str:
+    """The accent is for what a user brought, or where nobody did, for the rungs."""
+    if kernel == CUBLAS:
+        return BASELINE
+    return ACCENT if not brought or kernel in brought else BELITTLES
+
+
+def _bar(axes: Axes, m: Measurement, y: float, inches_per_unit: float, colour: str) -> None:
     rate, (low, high) = m.tflops or 0.0, _interval(m)
-    ours = m.kernel != CUBLAS
-    axes.barh(y, rate, BAR, color=ACCENT if ours else BASELINE)
+    axes.barh(y, rate, BAR, color=colour)
     whiskers = [[max(rate - low, 0.0)], [max(high - rate, 0.0)]]
     axes.errorbar(rate, y, xerr=whiskers, color=INK, elinewidth=1.0, capsize=2.5, capthick=1.0)
     words = f"{rate:.{_decimals(rate)}f} TFLOP/s · {100 * (m.ratio or 0.0):.1f} %" + ("" if m.converged else " *")
@@ -148,7 +160,7 @@ def _bar(axes: Axes, m: Measurement, y: float, inches_per_unit: float) -> None:
         textcoords="offset points",
         ha="right" if inside else "left",
         va="center_baseline",
-        color=PAPER if inside and ours else INK,
+        color=PAPER if inside and colour == ACCENT else INK,
         bbox=None if inside else BEHIND,
     )
 
@@ -204,7 +216,11 @@ def _star(kernels: list[Measurement]) -> list[str]:
     return ["* the interval is wider than asked for"] * any(measured(m) and not m.converged for m in kernels)
 
 
-def _finding(kernels: list[Measurement]) -> str:
+def _finding(kernels: list[Measurement], brought: set[str]) -> str:
+    mine = [m for m in kernels if measured(m) and m.kernel in brought]
+    if mine:
+        best = max(mine, key=lambda m: m.ratio or 0.0)
+        return f"{best.kernel} reaches {100 * (best.ratio or 0.0):.1f} % of cuBLAS{_place(best, kernels, brought)}"
     ours = [m for m in kernels if measured(m) and m.kernel != CUBLAS]
     if not ours:
         return "No rung was measured at this size; cuBLAS was"
@@ -212,6 +228,17 @@ def _finding(kernels: list[Measurement]) -> str:
     finding = f"{best.kernel} reaches {100 * (best.ratio or 0.0):.1f} % of cuBLAS"
     times = (best.tflops or 0.0) / (ours[0].tflops or 1.0)
     return finding if best is ours[0] else f"{finding}, {times:.{0 if times >= 10 else 1}f} times {ours[0].kernel}"
+
+
+def _place(mine: Measurement, kernels: list[Measurement], brought: set[str]) -> str:
+    """Where a brought kernel stands on the ladder, in words."""
+    rungs = [m for m in kernels if measured(m) and m.kernel not in brought and m.kernel != CUBLAS]
+    slower = [m for m in rungs if (m.tflops or 0.0) < (mine.tflops or 0.0)]
+    if not rungs:
+        return ""
+    if not slower:
+        return f", less than {min(rungs, key=lambda m: m.tflops or 0.0).kernel}"
+    return f", more than {max(slower, key=lambda m: m.tflops or 0.0).kernel}"
 
 
 def _subtitle(shape: Shape, marks: bool) -> str:
