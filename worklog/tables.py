@@ -131,12 +131,21 @@ def html(run: Run) -> str:
         parts.append("</tr></thead><tbody>")
         for m in measurements:
             row = [html_escape.escape(cell) for cell in cells(run, m)]
+            if m.status != "measured":  # the reason takes the room of the numbers
+                parts.append(
+                    f'<tr><th scope="row">{row[0]}</th><td>{row[1]}</td>'
+                    f'<td colspan="{len(row) - 3}" style="text-align:left;white-space:normal">{row[2]}</td>'
+                    f"<td>{row[-1]}</td></tr>"
+                )
+                continue
             if m.ratio is not None:
                 share = min(100.0, 100 * m.ratio)
                 bar = f"background:linear-gradient(90deg,#9ecae1 {share:.1f}%,transparent 0);display:block"
                 row[5] = f'<span style="{bar}">{row[5]}</span>'
             parts.append(
-                f'<tr><th scope="row">{row[0]}</th>' + "".join(f"<td>{cell}</td>" for cell in row[1:]) + "</tr>"
+                f'<tr><th scope="row">{row[0]}</th>'
+                + "".join(f'<td style="white-space:nowrap">{cell}</td>' for cell in row[1:])
+                + "</tr>"
             )
         parts.append("</tbody></table>")
         parts += [f"<p><small>{html_escape.escape(note)}</small></p>" for note in footnotes(run, measurements)]

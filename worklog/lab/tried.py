@@ -17,7 +17,6 @@ from worklog.check import Checked
 from worklog.device import gpu_reason, require_gpu
 from worklog.errors import BadSetting, NothingToDraw
 from worklog.gate import Stage, Verdict
-from worklog.gate.verdict import Where
 from worklog.gemm import Shape
 from worklog.lab.tried_words import html, text
 from worklog.ladder import LADDER, rung
@@ -196,7 +195,7 @@ def _beside_recorded(kernel: UserKernel, checked: Checked, asked: Sequence[Shape
     held = [shape for shape in run.shapes() if shape in asked] or run.shapes()[-1:]
     status, reason = "skipped", f"{why}; accepted as {verdict.precision} ({checked.label})"
     if not verdict.accepted:
-        status, reason = "refused", f"refused at {verdict.reason} ({checked.label})"
+        status, reason = "refused", f"refused at {verdict.stages[-1].name} ({checked.label})"
     rows: list[Measurement] = []
     for shape in held:
         rows += run.select(shape=shape)
@@ -218,5 +217,4 @@ def _verdict(m: Measurement) -> Verdict:
     """The gate's word out of a measurement."""
     if m.verdict is None:
         return Verdict((Stage("launch", False, 1, 0, m.reason or "it could not be launched"),), None)
-    stages = [Stage(**{**s, "where": Where(**s["where"]) if s["where"] else None}) for s in m.verdict["stages"]]
-    return Verdict(tuple(stages), m.verdict["precision"])
+    return Verdict.from_dict(m.verdict)

@@ -13,6 +13,7 @@ from worklog.check import report
 from worklog.gate import Stage
 from worklog.gate.verdict import Where
 from worklog.nvrtc import UnknownEntry
+from worklog.plots.style import LIE
 
 if TYPE_CHECKING:
     from worklog.lab.tried import Tried
@@ -53,11 +54,12 @@ def _stage(stage: Stage, name: str) -> str:
 
 
 def _map(where: Where) -> str:
-    """C in tiles; letters tell what the colours do."""
+    """C in tiles; letters tell what the colour does."""
     height, width = where.tile
+    tiles = re.sub(r"[o#]+", rf'<span style="color:{LIE};font-weight:bold">\g<0></span>', where.picture())
     return (
         f"<div>C in tiles of {height} x {width}: . right, o some elements wrong, # all</div>"
-        f'<pre style="line-height:1">{escape(where.picture())}</pre>'
+        f'<pre style="font-family:monospace;line-height:1.1">{tiles}</pre>'
     )
 
 
