@@ -167,4 +167,4 @@ lab.panel_static("vectorized", 1024, l2="warm", queue=False)
 #
 # </details>
 #
-# **Where next:** the ruler itself, and how it is calibrated on kernels whose length is known.
+# **Where next:** [02_the_ruler](02_the_ruler.ipynb), and how it is calibrated on kernels whose length is known.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import jupytext
@@ -51,6 +52,13 @@ def test_the_stored_pair_is_in_step_and_clean(source: Path) -> None:
     code = [cell for cell in stored.cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
     assert not any(output.output_type == "error" for cell in code for output in cell.outputs)
+
+
+def test_each_notebook_ends_with_the_way_to_the_next() -> None:
+    for here, there in pairwise(sources()):
+        if int(there.name[:2]) == int(here.name[:2]) + 1:
+            end = jupytext.read(here).cells[-1].source
+            assert f"]({there.stem}.ipynb)" in end, f"{here.name} does not lead to {there.name}"
 
 
 def test_the_exercise_is_true_of_the_recording(recorded: None) -> None:
