@@ -21,6 +21,7 @@ from worklog.emulator.traffic import WARP, sectors
 
 Array = NDArray[Any]
 Mask = Any  # None for all lanes, False for none, else a bool array
+Watch = Callable[[Site, Array, Array, int], None]  # site, address and activity of each lane, bytes a lane
 FIRST_ADDRESS = 1 << 40
 SPACING = 1 << 40
 ZERO_BYTES = np.zeros(1, np.uint64)
@@ -73,6 +74,7 @@ class GlobalMemory:
         self.buffers: list[Buffer] = []
         self.bases: list[int] = []
         self.blocks: Sequence[int] = ()
+        self.watch: Watch | None = None
 
     def add(self, name: str, data: Array | None, size: int, *, skew: int = 0, writable: bool = True) -> int:
         """Give memory an address, a multiple of 256 as cudaMalloc's plus `skew`, and return it."""
@@ -230,6 +232,9 @@ class GlobalMemory:
         warps = base.reshape(-1, WARP)
         relative = warps - warps[:, :1]
         start = (warps[:, 0] + np.uint64(offset % 2**64)) & np.uint64(31)
+        if self.watch is not None:
+            lit = np.ones(lanes, bool) if mask is None else mask
+            self.watch(site, (base + np.uint64(offset % 2**64)).view(np.int64), lit, width)
         memo: _Cost | None = site.memo.get("traffic")
         if memo is None or not memo.fits(mask, relative, start):
             active = np.ones((lanes // WARP, WARP), bool) if mask is None else mask.reshape(-1, WARP)

@@ -16,7 +16,7 @@ from worklog.emulator.counts import Counts, tally, total
 from worklog.emulator.errors import BadLaunch, PtxError, TooLarge
 from worklog.emulator.findings import Finding, Place, Recorder
 from worklog.emulator.flow import analyse
-from worklog.emulator.globalmem import GlobalMemory, LocalMemory
+from worklog.emulator.globalmem import GlobalMemory, LocalMemory, Watch
 from worklog.emulator.machine import Machine
 from worklog.emulator.program import Program, make_program
 from worklog.emulator.ptx import Kernel, Param
@@ -98,6 +98,7 @@ def launch(
     source: str | None = None,
     budget: int = BUDGET,
     lanes: int = LANES,
+    watch: Watch | None = None,
 ) -> Result:
     """Run the kernel on grid x block threads; array arguments are changed in place.
 
@@ -105,7 +106,8 @@ def launch(
     memory. races: look for races, missing waits and unwritten shared memory. count: count traffic. exact:
     multiply-add with one rounding (False: two, a little faster). values: False runs addresses and control alone,
     and loads give zeros. only_blocks: numbers of the blocks to run. source: the .cu text, for messages. budget:
-    instructions that a thread may run. lanes: threads that run side by side, at least one block's.
+    instructions that a thread may run. lanes: threads that run side by side, at least one block's. watch: called with
+    each access to global memory, and with those to shared memory that have new addresses; needs count.
 
     Addresses out of bounds and their like are findings in the result; loads from there give zeros and stores do
     nothing. Raises BadLaunch, BudgetExceeded, TooLarge, UnsupportedInstruction.
@@ -120,11 +122,13 @@ def launch(
 
     recorder = Recorder(source)
     memory = GlobalMemory(recorder, place, count, values)
+    memory.watch = watch
     params = _bind(kernel, arguments, memory)
     _place_variables(kernel, memory)
     sites: dict[int, Site] = program.context.sites
     grain = min((site.size for site in sites.values() if site.space in ("shared", "generic")), default=4)
     shared = SharedMemory(recorder, place, static, min(grain, 4), counting=count, values=values, races=races)
+    shared.watch = watch
     private = LocalMemory(recorder, place, local)
     with program.lock:
         for site in sites.values():

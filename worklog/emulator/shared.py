@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worklog.emulator.findings import Place, Recorder, plain_name
+from worklog.emulator.globalmem import Watch
 from worklog.emulator.races import Interval
 from worklog.emulator.sites import Site
 from worklog.emulator.traffic import WARP, wavefronts
@@ -74,6 +75,7 @@ class SharedMemory:
         self.lane_base: Array = np.zeros(0, np.int64)
         # Called with a site and the lanes that read unwritten words; the machine watches whether the value is used.
         self.on_unwritten: Callable[[Site, Array], None] = lambda site, lanes: None
+        self.watch: Watch | None = None
         self.pending: Array | None = None
         self.copies: list[Site] = []
 
@@ -286,6 +288,8 @@ class SharedMemory:
                 width = site.group.width
             else:
                 start = address
+        if self.watch is not None:
+            self.watch(site, start, active, width)
         requests, waves, conflicts = wavefronts(start.reshape(-1, WARP), active.reshape(-1, WARP), width)
         return requests, waves, conflicts, size
 

@@ -19,9 +19,12 @@ from worklog.plots.figure import Chart, save
 from worklog.plots.gallery import Caption, gallery, write_gallery
 from worklog.plots.ladder import ladder
 from worklog.plots.levels import levels
+from worklog.plots.ownership import ownership
 from worklog.plots.peers import peers
 from worklog.plots.roofline import roofline
 from worklog.plots.samples import samples
+from worklog.plots.sweep import sweep
+from worklog.plots.tilemap import tile_map
 from worklog.plots.traffic import traffic
 from worklog.runs import Run
 
@@ -35,10 +38,13 @@ __all__ = [
     "gallery",
     "ladder",
     "levels",
+    "ownership",
     "peers",
     "roofline",
     "samples",
     "save",
+    "sweep",
+    "tile_map",
     "traffic",
     "write_gallery",
 ]

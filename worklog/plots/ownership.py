@@ -6,6 +6,7 @@ Drawn from the addresses of a rung's compiled code (worklog.touches), so the pic
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +17,6 @@ from worklog.plots.figure import Chart
 from worklog.plots.page import Page, page
 from worklog.plots.style import (
     ACCENT,
-    BASELINE,
     FAINT,
     INK,
     LIE,
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from worklog.touches import Request, Touches
 
 WARP, BANKS, PER_SECTOR = 32, 32, 8
-TILE, GAP = 2.35, 0.3  # inches: the larger side of C's picture, and the way to the right half
-CELL, SPACE, ROW = 0.052, 0.03, 0.085  # inches: a float, between sectors, a row of either kind
+TILE, GAP = 2.05, 0.3  # inches: the larger side of C's picture, and the way to the right half
+CELL, SPACE, ROW = 0.056, 0.03, 0.09  # inches: a float, between sectors, a row of either kind
 AFTER = 0.1  # below each strip
 ABOVE, BELOW = 0.12, 0.34  # words under C
 Rectangle = tuple[float, float, float, float]
@@ -50,10 +50,12 @@ def ownership(touched: Touches) -> Chart:
     strips = sum(line_height(SMALL_PT) + ROW * _rows(request) + AFTER for request in shown)
     scale = TILE / max(bm, bn)
     height = max(scale * bm + BELOW, strips) + ABOVE
+    banks = (
+        " Shared memory as 32 banks, the words of one bank below each other." if any(r.in_shared for r in shown) else ""
+    )
     subtitle = (
-        "Left, the tile of C that one block computes: dark, the elements of thread 0; light, those of its warp. Right, "
-        "the warp's first access of each kind, as compiled. Global memory in sectors of 8 floats, blue what is used; "
-        "shared memory as 32 banks, words of one bank below each other."
+        "Left, the tile of C of one block: dark, thread 0's elements, light, its warp's. Right, the warp's first "
+        f"access of each kind, as compiled: sectors of 8 floats, filled what is used.{banks}"
     )
     words = [_words(request) for request in shown]
     alt = f"{_finding(touched)}. {'. '.join(words)}. Source: {touched.label}."
@@ -97,7 +99,7 @@ def _draw_tile(new: Page, touched: Touches, scale: float) -> None:
 def _runs(level: NDArray[np.bool_]) -> Iterator[Rectangle]:
     """The true elements as rectangles (x, y, width, height), rows with the same pattern put together."""
     starts = [0, *(np.flatnonzero((level[1:] != level[:-1]).any(axis=1)) + 1), len(level)]
-    for top, bottom in zip(starts, starts[1:], strict=False):
+    for top, bottom in pairwise(starts):
         edges = np.flatnonzero(np.diff(np.r_[False, level[top], False].astype(np.int8)))
         for left, right in zip(edges[::2], edges[1::2], strict=True):
             yield float(left), float(top), float(right - left), float(bottom - top)
@@ -184,16 +186,14 @@ def _words(request: Request) -> str:
         return f"{verb} {request.memory}, {each}: {several}, {passes}{conflicts}"
     share = 100 * floats / (PER_SECTOR * request.sectors)
     sectors = f"{request.sectors} sector{'s' if request.sectors > 1 else ''}"
-    return f"{verb} {request.memory}, {each}: {several} in {sectors}, {share:.0f} % used"
+    return f"{verb} {request.memory}, {each}: {several} in {sectors}, {share:.3g} % used"
 
 
 def _finding(touched: Touches) -> str:
-    own = int((touched.owners == 0).sum())
-    of_c = f"{touched.rung.name}: a thread owns {own} element{'s' if own > 1 else ''} of C"
-    a, b = touched.first("A"), touched.first("B")
+    name, a, b = touched.rung.name, touched.first("A"), touched.first("B")
     reads = [r for r in _shown(touched) if r.in_shared and not r.is_store]
     if reads:
-        passes = " and ".join(f"{r.wavefronts} of {r.memory}" for r in reads)
-        return f"{of_c}; a warp's reads take {passes} wavefronts"
+        passes = ", ".join(f"{r.memory} in {r.wavefronts}" for r in reads)
+        return f"{name}: a warp reads {passes} wavefront{'s' if reads[-1].wavefronts > 1 else ''}"
     assert a is not None and b is not None
-    return f"{of_c}; a warp's loads take {a.sectors} of A and {b.sectors} of B sectors"
+    return f"{name}: a warp's loads take {a.sectors} sectors of A and {b.sectors} of B"
