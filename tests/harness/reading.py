@@ -29,6 +29,12 @@ def offset_of(gpu: VirtualGpu) -> float:
     return median([sample[0].us for sample in samples]).value - 10.0
 
 
+def launches_of_warm_up(us: float = 50.0) -> int:
+    """Launches on an undisturbed GPU before the warm-up is over, its last windows among them."""
+    harness = Harness().but(order="sequential")  # which takes no samples from the warm-up
+    return 2 * tell(VirtualGpu(), harness, us=us).reading.warmup_launches + 2
+
+
 def tell(gpu: VirtualGpu, harness: Harness | None = None, us: float = 50.0, baseline_us: float = BASELINE_US) -> Told:
     """Time a kernel of `us` against a baseline on this GPU, under this harness (default: the honest one)."""
     harness = harness or Harness()

@@ -16,6 +16,7 @@ from worklog.harness.rules import (
     WARMUPS,
     Evidence,
     Warmth,
+    Window,
     salykova_replays,
     stopping_rule,
     warm_up_rule,
@@ -35,19 +36,39 @@ def test_the_salykova_schedule_replays_small_problems_more_often(n: int, replays
     assert salykova_replays("warmup", n) == replays
 
 
+def steady(*windows: tuple[float, float, float]) -> bool:
+    """Whether these windows (time, half an interval, clock) are enough."""
+    return warm_up_rule("steady").enough(Warmth([Window(*window) for window in windows], 100, 5e4))
+
+
 def test_steady_wants_time_and_clock_of_two_windows_to_agree() -> None:
-    enough = warm_up_rule("steady").enough
-    assert not enough(Warmth([(50.0, 1980.0)], 100, 5e4))
-    assert enough(Warmth([(90.0, 900.0), (50.0, 1980.0), (50.1, 1979.0)], 100, 5e4))
-    assert not enough(Warmth([(50.0, 1980.0), (50.4, 1980.0)], 100, 5e4))
-    assert not enough(Warmth([(50.0, 1980.0), (50.0, 1965.0)], 100, 5e4))
-    assert enough(Warmth([(50.0, float("nan")), (50.0, float("nan"))], 100, 5e4))
+    before = (90.0, 0.0, 900.0)
+    assert not steady((50.0, 0.0, 1980.0), (50.0, 0.0, 1980.0)), "a ramp shows in three"
+    assert steady(before, (50.0, 0.0, 1980.0), (50.1, 0.0, 1979.0))
+    assert not steady(before, (50.0, 0.0, 1980.0), (50.4, 0.0, 1980.0))
+    assert not steady(before, (50.0, 0.0, 1980.0), (50.0, 0.0, 1965.0))
+    assert steady(*[(50.0, 0.0, float("nan"))] * 3)
+
+
+def test_two_blurred_windows_agree_within_their_intervals_but_not_beyond_two_percent() -> None:
+    before = (10.0, 0.1, 1980.0)
+    assert steady(before, (10.0, 0.1, 1980.0), (10.15, 0.1, 1980.0))
+    assert not steady(before, (10.0, 0.05, 1980.0), (10.15, 0.05, 1980.0))
+    assert not steady(before, (10.0, 5.0, 1980.0), (10.5, 5.0, 1980.0)), "a slow launch among few is no blur"
+    assert not steady(before, (10.0, 5.0, 1980.0), (10.0, 5.0, 1940.0)), "the clock is known well, always"
+
+
+def test_windows_that_get_faster_each_time_are_not_steady_though_each_two_agree() -> None:
+    assert not steady((50.4, 0.0, 1960.0), (50.2, 0.0, 1960.0), (50.1, 0.0, 1960.0))
+    assert not steady((50.0, 0.0, 1970.0), (50.0, 0.0, 1975.0), (50.0, 0.0, 1979.0))
+    assert steady((50.02, 0.0, 1980.0), (50.01, 0.0, 1980.0), (50.0, 0.0, 1980.0)), "a tenth of a percent is noise"
+    assert steady((50.0, 0.0, 1980.0), (50.1, 0.0, 1980.0), (50.2, 0.0, 1980.0)), "no patience mends getting slower"
 
 
 @pytest.mark.parametrize(("relative", "done"), [(0.002, True), (0.2, None)])
 def test_the_interval_rule_wants_the_median_known(relative: float, done: bool | None) -> None:
     assert ask("interval", noisy(relative, 100)) is done
-    assert ask("interval", noisy(relative, 23)) is None
+    assert ask("interval", noisy(relative, 15)) is None
 
 
 def test_nvbench_wants_half_a_second_and_half_a_percent_of_noise() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pytest import approx
 
-from tests.harness.reading import tell
+from tests.harness.reading import launches_of_warm_up, tell
 from tests.harness.virtual import REFERENCE_MHZ, VirtualGpu
 from worklog.device import THROTTLING
 from worklog.errors import LaunchFailed
@@ -18,10 +18,9 @@ def kernels_only(log: list[str]) -> list[str]:
 
 
 def test_when_most_samples_are_off_the_clock_all_are_kept_and_it_is_said() -> None:
-    warmup = 2 * tell(VirtualGpu()).reading.warmup_launches + 2
-    gpu = VirtualGpu(slow_launches=range(warmup, 10**9), slow_mhz=REFERENCE_MHZ / 1.25)
-    told = tell(gpu)
-    assert told.time.value == approx(1.25 * 50.0, rel=1e-3)
+    gpu = VirtualGpu(slow_launches=range(launches_of_warm_up(us=2000.0), 10**9), slow_mhz=REFERENCE_MHZ / 1.25)
+    told = tell(gpu, us=2000.0)
+    assert told.time.value == approx(1.25 * 2000.0, rel=1e-3)
     assert all(sample.counts for sample in told.reading.subject)
     assert any("all were kept" in said and "not throttled" in said for said in told.reading.degradations)
 
@@ -60,12 +59,12 @@ def test_a_warm_up_that_never_gets_steady_ends_and_is_said() -> None:
 
 @pytest.mark.parametrize("least", [1, 7, 60])
 def test_a_quiet_kernel_takes_no_fewer_samples_than_the_least(least: int) -> None:
-    taken = len(tell(VirtualGpu(), Harness().but(least_samples=least)).reading.subject)
+    taken = len(tell(VirtualGpu(), Harness().but(least_samples=least), us=20_000.0).reading.subject)
     assert least <= taken < least + 16
 
 
 def test_a_noisy_kernel_takes_more_samples_until_its_interval_is_narrow() -> None:
-    quiet, noisy = (tell(VirtualGpu(noise=noise), Harness()).reading for noise in (0.001, 0.03))
+    quiet, noisy = (tell(VirtualGpu(noise=noise), us=2000.0).reading for noise in (0.001, 0.03))
     assert noisy.converged
     assert len(noisy.subject) > 4 * len(quiet.subject)
 
@@ -94,7 +93,7 @@ def test_sequential_times_all_of_one_before_the_other() -> None:
 
 
 def test_sequential_pairs_count_together_though_only_one_of_them_was_throttled() -> None:
-    first = tell(VirtualGpu()).reading.warmup_launches * 2 + 2
+    first = launches_of_warm_up()
     gpu = VirtualGpu(slow_launches=range(first, first + 5), slow_mhz=REFERENCE_MHZ / 1.25)
     reading = tell(gpu, Harness().but(order="sequential")).reading
     assert len(reading.subject) != len(reading.baseline) or not all(s.counts for s in reading.baseline)
@@ -162,3 +161,27 @@ def test_a_cold_start_takes_its_first_sample_without_holding_the_queue() -> None
     told = tell(VirtualGpu(load_us=40_000.0), Harness().but(warmup="none"))
     assert told.reading.subject[0].us > 40_000.0
     assert told.reading.warmup_launches == 0
+
+
+def test_the_windows_that_agreed_are_samples_too_and_nothing_is_launched_in_vain() -> None:
+    gpu = VirtualGpu()
+    reading = tell(gpu).reading
+    windows = 3
+    kernels = len(kernels_only(gpu.log)) - 2
+    assert kernels == 2 * (reading.warmup_launches + len(reading.subject))
+    assert reading.warmup_launches < len(reading.subject)
+    assert len(reading.subject) * (windows - 2) == approx(2 * reading.warmup_launches, rel=0.1)
+
+
+def test_what_a_warm_up_saw_while_throttled_does_not_count() -> None:
+    told = tell(VirtualGpu(mask=lambda now: THROTTLING & 0x4 if now < 45_000.0 else 0))
+    assert not all(sample.counts for sample in told.reading.subject)
+    assert any("taken again" in said for said in told.reading.degradations)
+
+
+@pytest.mark.parametrize("harness", [Harness().but(stopping="count:9"), Harness().but(order="sequential")])
+def test_a_rule_with_a_count_of_its_own_and_a_sequence_take_nothing_from_the_warm_up(harness: Harness) -> None:
+    interleaved = tell(VirtualGpu()).reading
+    reading = tell(VirtualGpu(), harness).reading
+    assert reading.warmup_launches == interleaved.warmup_launches + len(interleaved.subject)
+    assert len(reading.subject) < 40

@@ -30,12 +30,12 @@ class Sample:
     counts: bool = True
 
 
-def batch_size(taken: Sequence[Sequence[Sample]], launches: Sequence[Launch]) -> int:
+def batch_size(taken: Sequence[Sequence[Sample]], launches: Sequence[Launch], most_us: float = BATCH_US) -> int:
     """Pairs to queue at once, from the longest pair seen so far; one where none was."""
     weights = [launches_in(launch) for launch in launches]
     pairs = (sum(weight * sample.us for weight, sample in zip(weights, pair, strict=True)) for pair in taken)
-    longest = max(pairs, default=BATCH_US)
-    return int(np.clip(BATCH_US / max(longest, 1.0), 1, LONGEST_BATCH))
+    longest = max(pairs, default=most_us)
+    return int(np.clip(most_us / max(longest, 1.0), 1, LONGEST_BATCH))
 
 
 def take_batch(

@@ -17,8 +17,10 @@ import numpy as np
 from worklog.errors import BadSetting
 from worklog.statistics import median
 
-STEADY = 0.005  # two windows in a row that agree this well are steady
-WINDOW_US = 50_000.0
+STEADY = 0.005  # two windows in a row that agree this well are steady,
+BLURRED = 0.02  # or within what their samples leave open, up to this,
+STILL_WARMING = 0.001  # unless each of the last three was faster than the one before, by this in all
+WINDOW_US = 12_000.0
 COUNT = 10
 WARMUP_MS, STOPPING_MS = 25.0, 100.0  # triton.testing.do_bench
 NVBENCH_NOISE, NVBENCH_US, NVBENCH_LEAST = 0.005, 500_000.0, 10  # nvbench: --max-noise, --min-time, --min-samples
@@ -31,10 +33,21 @@ STOPPINGS = ("interval", "count", "time", "salykova", "tensara", "nvbench")
 
 
 @dataclass(frozen=True)
-class Warmth:
-    """How far a warm-up is. windows: median microseconds of the subject and SM MHz, window by window."""
+class Window:
+    """A stretch of a warm-up: median microseconds of the subject, how far its 95 % interval reaches to either side, and
+    the SM clock in MHz.
+    """
 
-    windows: Sequence[tuple[float, float]]
+    us: float
+    half_width_us: float
+    mhz: float
+
+
+@dataclass(frozen=True)
+class Warmth:
+    """How far a warm-up is."""
+
+    windows: Sequence[Window]
     launches: int
     spent_us: float
 
@@ -67,11 +80,20 @@ def warm_up_rule(word: str, size: float | None = None) -> WarmUp:
 
 
 def _steady(warmth: Warmth) -> bool:
-    """Time and clock of the last window within 0.5 % of the window before."""
-    if len(warmth.windows) < 2:
+    """Clock and time of the last window within 0.5 % of the window before, and no ramp over the last three.
+
+    A short kernel's median is not known so well after one window; then the two are to agree within their intervals.
+    A clock that climbs slowly may agree with itself twice, but not without getting faster each time.
+    """
+    if len(warmth.windows) < 3:
         return False
-    before, now = warmth.windows[-2:]
-    return not any(abs(new - old) > STEADY * abs(old) for new, old in zip(now, before, strict=True))
+    first, before, now = warmth.windows[-3:]
+    known = min(before.half_width_us + now.half_width_us, BLURRED * before.us)
+    if abs(now.us - before.us) > max(STEADY * before.us, known) or abs(now.mhz - before.mhz) > STEADY * before.mhz:
+        return False  # of a clock that is not known nothing is asked
+    faster = first.us > before.us > now.us and first.us - now.us > STILL_WARMING * now.us
+    climbing = first.mhz < before.mhz < now.mhz and now.mhz - first.mhz > STILL_WARMING * now.mhz
+    return not (faster or climbing)
 
 
 def salykova_replays(setting: str, size: float | None) -> int:

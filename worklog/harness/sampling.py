@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 
 from worklog.device import THROTTLING, reason_names
-from worklog.harness.batches import LONGEST_BATCH, Sample, batch_size, take_batch
+from worklog.harness.batches import BATCH_US, LONGEST_BATCH, Sample, batch_size, take_batch
 from worklog.harness.graph_timer import as_graphs
 from worklog.harness.l2 import require_rotation
 from worklog.harness.launchers import PARTLY, Partly, require_events, waits
@@ -25,14 +25,18 @@ from worklog.harness.rules import (
     Evidence,
     Warmth,
     WarmUp,
+    Window,
     is_known,
     stopping_rule,
     warm_up_rule,
 )
 from worklog.harness.settings import Harness
 from worklog.harness.timeline import Launch, Timeline
+from worklog.statistics import median
 
 __all__ = ["Reading", "Sample", "time_pair"]
+
+Pairs = list[list[Sample]]  # pair by pair, a sample of each launch
 
 WARMUP_LIMIT_US = 3_000_000.0
 CLOCK_TOLERANCE = 0.01
@@ -93,15 +97,18 @@ def time_pair(
         launches = list(as_graphs(timeline, launches, harness))
     both = zip(launches, (reading.subject, reading.baseline), strict=False)  # the baseline may be missing
     series = [_Series(launch, samples) for launch, samples in both]
+    steady: Pairs = []
     if harness.warmup != "none":
-        _warm_up(timeline, series, harness, reading, size)
+        steady = _warm_up(timeline, series, harness, reading, size)
     else:
         timeline.go_cold()
     started = timeline.host_us()
     if harness.order == "interleaved" or baseline is None:
-        reading.converged = _sample(timeline, series, harness, reading, size)
+        first = steady[-harness.most_samples :] if harness.stopping == "interval" else []
+        reading.warmup_launches -= len(first)
+        reading.converged = _sample(timeline, series, harness, reading, size, first)
     else:
-        known = [_sample(timeline, [one], harness, reading, size) for one in series]
+        known = [_sample(timeline, [one], harness, reading, size, []) for one in series]
         reading.converged = all(known)
         _cut_to_pairs(reading)
     reading.degradations += timeline.remarks()
@@ -144,9 +151,12 @@ class _Series:
 
 def _warm_up(
     timeline: Timeline, series: Sequence[_Series], harness: Harness, reading: Reading, size: float | None
-) -> None:
+) -> Pairs:
     """Launch once unqueued, since a first launch may load a module and would wait for ever behind a held queue; then
     run windows of samples until the rule has enough. The last window's clock is the plateau.
+
+    Returns the two windows that were found to agree, which are samples like those that follow: none, where the rule
+    does not look.
     """
     rule = warm_up_rule(harness.warmup, size)
     for one in series:
@@ -154,21 +164,24 @@ def _warm_up(
     timeline.synchronize()
     if rule.prepare:
         _prepare_like_tensara(timeline)
-    windows: list[tuple[float, float]] = []
+    windows: list[Window] = []
+    taken: list[tuple[Pairs, int]] = []
     started = timeline.host_us()
     while rule.most is None or reading.warmup_launches < rule.most:
-        window = _window(timeline, series, harness, rule)
+        window, mask = _window(timeline, series, harness, rule)
         reading.warmup_launches += len(window)
         for index, one in enumerate(series):
             one.plateau_mhz = float(np.median([pair[index].sm_mhz for pair in window]))
-        windows.append((float(np.median([pair[0].us for pair in window])), series[0].plateau_mhz))
+        middle = median([pair[0].us for pair in window])
+        windows.append(Window(middle.value, (middle.high - middle.low) / 2, series[0].plateau_mhz))
+        taken = [*taken[-1:], (window, mask)]
         spent = timeline.host_us() - started
         if rule.enough(Warmth(windows, reading.warmup_launches, spent)):
             break
         if spent > WARMUP_LIMIT_US:
             how = "not steady" if rule.checks_steadiness else f"{harness.warmup} not done"
             reading.degradations.append(f"warm-up: {how} after {spent / 1e6:.1f} s")
-            return
+            return []
     if not rule.checks_steadiness:
         for one in series:
             one.plateau_mhz = float("nan")
@@ -176,16 +189,34 @@ def _warm_up(
             f"warm-up: {harness.warmup}, which does not look whether time and clock are steady; "
             "no plateau to compare the samples' clock with"
         )
+        return []
+    return _samples_of_warm_up(series, taken, harness, reading)
 
 
-def _window(timeline: Timeline, series: Sequence[_Series], harness: Harness, rule: WarmUp) -> list[list[Sample]]:
-    """Pairs of a warm-up for at least the rule's window: one, where the rule has none."""
+def _samples_of_warm_up(
+    series: Sequence[_Series], windows: Sequence[tuple[Pairs, int]], harness: Harness, reading: Reading
+) -> Pairs:
+    """The pairs of the windows that agreed, as whole turns (see Reading.comparisons), marked like any other."""
+    watching, kept = harness.clocks != "ignored", []
+    for window, mask in windows:
+        whole = window[len(window) % 2 :]
+        kept += [_judged(series, pair, watching, mask) for pair in whole]
+        reading.throttle_mask |= mask
+    return kept
+
+
+def _window(timeline: Timeline, series: Sequence[_Series], harness: Harness, rule: WarmUp) -> tuple[Pairs, int]:
+    """Pairs of a warm-up for at least the rule's window (one, where the rule has none), and the throttle mask."""
     launches = [one.launch for one in series]
-    window: list[list[Sample]] = []
+    window: Pairs = []
+    mask = 0
     opened = timeline.host_us()
     while not window or timeline.host_us() - opened < rule.window_us:
-        window += take_batch(timeline, launches, batch_size(window, launches), harness)[0]
-    return window
+        size = batch_size(window, launches, min(BATCH_US, rule.window_us))
+        batch, seen = take_batch(timeline, launches, size, harness, first=len(window))
+        window += batch
+        mask |= seen
+    return window, mask
 
 
 def _prepare_like_tensara(timeline: Timeline) -> None:
@@ -197,29 +228,33 @@ def _prepare_like_tensara(timeline: Timeline) -> None:
 
 
 def _sample(
-    timeline: Timeline, series: Sequence[_Series], harness: Harness, reading: Reading, size: float | None
+    timeline: Timeline,
+    series: Sequence[_Series],
+    harness: Harness,
+    reading: Reading,
+    size: float | None,
+    first: Pairs,
 ) -> bool:
-    """Take batches until the rule has enough of the first launch, or patience ends. Returns whether its median is
-    known well enough.
+    """To the samples that the warm-up ended with, add batches until the rule has enough of the first launch, or
+    patience ends. Returns whether its median is known well enough.
     """
     rule = stopping_rule(harness.stopping, harness.precision, harness.least_samples, size)
     launches = [one.launch for one in series]
     started = timeline.host_us()
-    taken: list[list[Sample]] = []
     watching = harness.clocks != "ignored"
-    times: list[float] = []
-    rejected = 0
-    while True:
+    taken = list(first)
+    times = [pair[0].us for pair in taken if pair[0].counts]
+    rejected, late = len(taken) - len(times), False
+    enough = rule.ask(Evidence(times, 0.0)) if times else None
+    while enough is None and not late and len(taken) < harness.most_samples:
         wanted = min(batch_size(taken[-LONGEST_BATCH:], launches), harness.most_samples - len(taken))
         wanted = min(wanted, rule.step or wanted, wanted if rule.most is None else rule.most - len(times))
         cold = harness.warmup == "none" and not taken
         batch, mask = take_batch(timeline, launches, wanted, harness, held=not cold, first=len(taken))
         reading.throttle_mask |= mask
         for pair in batch:
-            off = any(one.off_clock(sample) for one, sample in zip(series, pair, strict=True))
-            counts = not (watching and (off or mask & THROTTLING))
-            taken.append([replace(sample, counts=counts) for sample in pair])
-            rejected += not counts
+            taken.append(_judged(series, pair, watching, mask))
+            rejected += not taken[-1][0].counts
         spent = timeline.host_us() - started
         impatient = spent > harness.budget_s * 1e6 or len(taken) >= harness.most_samples
         settled = impatient or (len(taken) >= SETTLED and spent > SETTLED_US)
@@ -230,8 +265,6 @@ def _sample(
         times = [pair[0].us for pair in taken if pair[0].counts]
         enough = rule.ask(Evidence(times, spent))
         late = spent > harness.budget_s * 1e6 and len(times) >= min(3, harness.least_samples)
-        if enough is not None or late or len(taken) >= harness.most_samples:
-            break
     if not enough and harness.stopping != "interval":
         reading.degradations.append(
             f"stopping: {harness.stopping} had not got what it asks for in {len(times)} samples"
@@ -241,6 +274,12 @@ def _sample(
     for index, one in enumerate(series):
         one.samples += [pair[index] for pair in taken]
     return len(times) >= harness.least_samples and is_known(times, harness.precision)
+
+
+def _judged(series: Sequence[_Series], pair: Sequence[Sample], watching: bool, mask: int) -> list[Sample]:
+    """A pair, marked as to whether it counts."""
+    off = any(one.off_clock(sample) for one, sample in zip(series, pair, strict=True))
+    return [replace(sample, counts=not (watching and (off or mask & THROTTLING))) for sample in pair]
 
 
 def _weather(rejected: int, total: int, plateau_mhz: float, mask: int) -> str:
