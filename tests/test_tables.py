@@ -11,7 +11,20 @@ import pytest
 from tests.helpers import measured, small_run
 from worklog.gemm import Shape
 from worklog.runs import Measurement
-from worklog.tables import COLUMNS, cells, duration, footnotes, html, label_line, markdown, text
+from worklog.tables import (
+    COLUMNS,
+    DETAILS,
+    MEANS,
+    cells,
+    details,
+    duration,
+    footnotes,
+    html,
+    label_line,
+    markdown,
+    means,
+    text,
+)
 
 LABEL = "live · NVIDIA H200 · clocks as found · 2026-11-21"
 
@@ -145,8 +158,9 @@ def test_the_notebooks_table() -> None:
     run = small_run()
     reader = read(html(run))
     assert reader.words[0].startswith(LABEL)
-    assert reader.seen.count("table") == reader.seen.count("caption") == 3
-    assert reader.seen.count("tr") == 3 + 4
+    assert reader.seen.count("table") == reader.seen.count("caption") == 2 * 3
+    assert reader.seen.count("tr") == 2 * (3 + 4)
+    assert reader.seen.count("details") == 3, "the second table of each size is folded away"
     assert all(LABEL in words for words in reader.words if words.startswith("512 ×"))
     assert run._repr_html_() == html(run)
     assert str(run) == text(run)
@@ -187,3 +201,43 @@ def test_a_notebook_gets_the_text_as_text(monkeypatch: pytest.MonkeyPatch) -> No
     """There, Rich would display the table at once, and nothing would be left to print."""
     monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
     assert text(small_run()).startswith(LABEL)
+
+
+def test_the_details_of_a_measurement() -> None:
+    m = replace(measured("naive"), gbs=31.46, of_copy=0.0074, of_memory_peak=0.65)
+    assert dict(zip(DETAILS, details(m), strict=True)) == {
+        "kernel": "naive",
+        "rate": "2.68 TFLOP/s",
+        "GB/s": "31.46",
+        "of copy": "0.74 %",
+        "of memory peak": "65.0 %",
+        "of FP32 peak": "40.0 %",
+        "cycles": "198 k",
+        "SM MHz": "1980",
+        "samples": "2",
+    }
+    assert details(replace(m, tflops=0.4971))[1] == "497.1 GFLOP/s"
+    assert details(replace(m, us=4.0, sm_mhz=1500.0))[6] == "6000"
+    assert details(replace(m, us=2649.7))[6] == "5.246 M"
+
+
+def test_details_of_what_has_no_time_or_less_than_all_stay_empty() -> None:
+    assert details(small_run().measurements[2]) == ("naive", "refused", *[""] * 7)
+    assert details(replace(measured("naive"), sm_mhz=None))[2:8] == ("", "", "", "40.0 %", "", "")
+
+
+def test_the_terminal_shows_details_where_they_are_asked_for() -> None:
+    assert "of memory peak" not in text(small_run())
+    shown = text(small_run(), with_details=True)
+    assert "512 × 512 × 512, details" in shown and re.search(r"naive +2\.68 TFLOP/s", shown)
+
+
+def test_several_sizes_have_means_and_say_over_how_many() -> None:
+    assert means(small_run()) == [], "naive has one time"
+    rows = [measured("naive", 512, us=100.0, ratio=0.5), measured("naive", 1024, us=100.0, ratio=0.125)]
+    skipped = Measurement("naive", (2048, 2048, 2048), "skipped", reason="too slow")
+    run = small_run(measurements=[*rows, skipped, measured("cuBLAS", 512)])
+    assert means(run) == [("naive", "2 of 3", "12.08", "7.59", "25.0 %")]
+    shown = text(run)
+    assert all(column in shown for column in MEANS)
+    assert "over the sizes" in shown and "over the sizes · live" in html(run)

@@ -6,13 +6,16 @@ from __future__ import annotations
 
 import html as html_escape
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from worklog.gemm import Shape
 from worklog.runs import Measurement, Run
+from worklog.statistics import over_shapes
 
 COLUMNS = ("kernel", "gate", "time", "±95 %", "TFLOP/s", "of cuBLAS", "of ceiling", "SM MHz", "registers")
+DETAILS = ("kernel", "rate", "GB/s", "of copy", "of memory peak", "of FP32 peak", "cycles", "SM MHz", "samples")
+MEANS = ("kernel", "sizes", "mean TFLOP/s", "geometric mean TFLOP/s", "geometric mean of cuBLAS")
 
 
 def label_line(run: Run) -> str:
@@ -57,6 +60,58 @@ def cells(run: Run, m: Measurement) -> tuple[str, ...]:
     )
 
 
+def details(m: Measurement) -> tuple[str, ...]:
+    """One measurement's further numbers, in the order of DETAILS; what the run does not hold stays empty.
+
+    GB/s: each matrix once over the time. of copy: of the measured rate of a copy; of memory peak and of FP32 peak: of
+    what the memory's and the SMs' clocks allow on paper, the SMs' being the one that was seen. cycles: of the SM clock,
+    in one launch.
+    """
+    if m.status != "measured" or m.us is None or m.tflops is None:
+        return (m.kernel, m.status, *[""] * (len(DETAILS) - 2))
+    return (
+        m.kernel,
+        f"{m.tflops:.2f} TFLOP/s" if m.tflops >= 1 else f"{1e3 * m.tflops:.1f} GFLOP/s",
+        "" if m.gbs is None else f"{m.gbs:.4g}",
+        _percent(m.of_copy),
+        _percent(m.of_memory_peak),
+        _percent(m.of_roof),
+        "" if m.sm_mhz is None else _scaled(m.us * m.sm_mhz),
+        "" if m.sm_mhz is None else f"{m.sm_mhz:.0f}",
+        str(m.n),
+    )
+
+
+def _scaled(count: float) -> str:
+    """Four digits: 8432, 84.32 k, 5.244 M."""
+    for unit, scale in (("G", 1e9), ("M", 1e6), ("k", 1e4)):
+        if count >= scale:
+            return f"{count / (1e3 if unit == 'k' else scale):.4g} {unit}"
+    return f"{count:.4g}"
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.2f} %" if share < 0.1 else f"{100 * share:.1f} %"
+
+
+def means(run: Run) -> list[tuple[str, ...]]:
+    """Over the sizes of the run's own harness, for each kernel that was measured at several, in the order of MEANS: the
+    arithmetic mean of the rates, which large sizes decide, and geometric means, which all decide alike. A kernel that
+    has no time at some size is averaged over the others, and their number is told.
+    """
+    every = len(run.shapes())
+    rows: list[tuple[str, ...]] = []
+    for kernel in dict.fromkeys(m.kernel for m in run.select()):
+        found = [m for m in run.select(kernel) if m.status == "measured" and m.tflops and m.ratio]
+        if len(found) < 2:
+            continue
+        mean, geometric = over_shapes([m.tflops or 0.0 for m in found])
+        _, ratio = over_shapes([m.ratio or 0.0 for m in found])
+        sizes = f"{len(found)} of {every}"
+        rows.append((kernel, sizes, f"{mean:.2f}", f"{geometric:.2f}", f"{100 * ratio:.1f} %"))
+    return rows
+
+
 def footnotes(run: Run, measurements: Sequence[Measurement]) -> list[str]:
     """What was degraded, each thing once with the kernels it befell."""
     befell: dict[str, list[str]] = {}
@@ -81,75 +136,98 @@ def groups(run: Run) -> list[tuple[str, list[Measurement]]]:
     return [(f"{shape.m} × {shape.n} × {shape.k}{lies}", measurements) for (shape, lies), measurements in ordered]
 
 
-def text(run: Run) -> str:
+def text(run: Run, *, with_details: bool = False) -> str:
     """The run's own measurements as terminal text, a table for each size."""
     from rich.console import Console
 
     console = Console(file=io.StringIO(), width=160, force_terminal=False, force_jupyter=False)
-    print_tables(run, console)
+    print_tables(run, console, with_details=with_details)
     output = console.file
     assert isinstance(output, io.StringIO)
     return output.getvalue()
 
 
-def print_tables(run: Run, console: Any) -> None:
-    """Print label, tables and footnotes on a rich console."""
+def print_tables(run: Run, console: Any, *, with_details: bool = False) -> None:
+    """Print label, tables and footnotes on a rich console. with_details: a second table for each size."""
     from rich.markup import escape
-    from rich.table import Table
 
     console.print(escape(label_line(run)), highlight=False)
     for title, measurements in groups(run):
-        table = Table(
-            title=title,
-            title_justify="left",
-            box=None,
-            header_style="bold",
-            padding=(0, 1),
-        )
-        for column in COLUMNS:
-            table.add_column(column, justify="left" if column in ("kernel", "gate") else "right", overflow="fold")
-        refused = []
+        refused: list[str] = []
+        rows: list[tuple[str, ...]] = []
         for m in measurements:
             row = cells(run, m)
             if m.status != "measured":
                 refused.append(f"{m.kernel}: {m.status}: {m.reason}")
                 row = (row[0], row[1], "–", *row[3:])
-            table.add_row(*(escape(cell) for cell in row))
-        console.print(table)
+            rows.append(row)
+        _print_table(console, title, COLUMNS, rows)
+        if with_details:
+            _print_table(console, f"{title}, details", DETAILS, [details(m) for m in measurements])
         for line in refused + footnotes(run, measurements):
             console.print("  " + escape(line), highlight=False, soft_wrap=True)
+    over = means(run)
+    if over:
+        _print_table(console, "over the sizes", MEANS, over)
+
+
+def _print_table(console: Any, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", box=None, header_style="bold", padding=(0, 1))
+    for column in columns:
+        table.add_column(column, justify="left" if column in ("kernel", "gate") else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*(escape(cell) for cell in row))
+    console.print(table)
 
 
 def html(run: Run) -> str:
-    """The run's own measurements as HTML, with a bar for the share of cuBLAS. Screen readers get a caption."""
+    """The run's own measurements as HTML, with a bar for the share of cuBLAS; further numbers are folded away. Screen
+    readers get a caption.
+    """
     parts = [f"<p>{html_escape.escape(label_line(run))}</p>"]
     for title, measurements in groups(run):
-        parts.append(
-            f"<table><caption>{html_escape.escape(title)} · {html_escape.escape(run.label)}</caption><thead><tr>"
-        )
-        parts += [f'<th scope="col">{column}</th>' for column in COLUMNS]
-        parts.append("</tr></thead><tbody>")
-        for m in measurements:
-            row = [html_escape.escape(cell) for cell in cells(run, m)]
-            if m.status != "measured":  # the reason takes the room of the numbers
-                parts.append(
-                    f'<tr><th scope="row">{row[0]}</th><td>{row[1]}</td>'
-                    f'<td colspan="{len(row) - 3}" style="text-align:left;white-space:normal">{row[2]}</td>'
-                    f"<td>{row[-1]}</td></tr>"
-                )
-                continue
-            if m.ratio is not None:
-                share = min(100.0, 100 * m.ratio)
-                bar = f"background:linear-gradient(90deg,#9ecae1 {share:.1f}%,transparent 0);display:block"
-                row[5] = f'<span style="{bar}">{row[5]}</span>'
-            parts.append(
-                f'<tr><th scope="row">{row[0]}</th>'
-                + "".join(f'<td style="white-space:nowrap">{cell}</td>' for cell in row[1:])
-                + "</tr>"
-            )
-        parts.append("</tbody></table>")
+        rows = "".join(_row(run, m) for m in measurements)
+        parts.append(_table(f"{title} · {run.label}", COLUMNS, rows))
         parts += [f"<p><small>{html_escape.escape(note)}</small></p>" for note in footnotes(run, measurements)]
+        further = _table(f"{title}, details · {run.label}", DETAILS, _plain(details(m) for m in measurements))
+        parts.append(f"<details><summary>details</summary>{further}</details>")
+    over = means(run)
+    if over:
+        parts.append(_table(f"over the sizes · {run.label}", MEANS, _plain(over)))
     return "".join(parts)
+
+
+def _table(caption: str, columns: Sequence[str], rows: str) -> str:
+    head = "".join(f'<th scope="col">{column}</th>' for column in columns)
+    return (
+        f"<table><caption>{html_escape.escape(caption)}</caption><thead><tr>{head}</tr></thead>"
+        f"<tbody>{rows}</tbody></table>"
+    )
+
+
+def _row(run: Run, m: Measurement) -> str:
+    row = [html_escape.escape(cell) for cell in cells(run, m)]
+    if m.status != "measured":  # the reason takes the room of the numbers
+        reason = f'<td colspan="{len(row) - 3}" style="text-align:left;white-space:normal">{row[2]}</td>'
+        return f'<tr><th scope="row">{row[0]}</th><td>{row[1]}</td>{reason}<td>{row[-1]}</td></tr>'
+    if m.ratio is not None:
+        share = min(100.0, 100 * m.ratio)
+        bar = f"background:linear-gradient(90deg,#9ecae1 {share:.1f}%,transparent 0);display:block"
+        row[5] = f'<span style="{bar}">{row[5]}</span>'
+    return _tr(row)
+
+
+def _plain(rows: Iterable[Sequence[str]]) -> str:
+    return "".join(_tr([html_escape.escape(cell) for cell in row]) for row in rows)
+
+
+def _tr(row: Sequence[str]) -> str:
+    """A table's row from cells that are HTML."""
+    others = "".join(f'<td style="white-space:nowrap">{cell}</td>' for cell in row[1:])
+    return f'<tr><th scope="row">{row[0]}</th>{others}</tr>'
 
 
 def markdown(run: Run, shape: Shape) -> str:
