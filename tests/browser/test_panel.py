@@ -83,7 +83,7 @@ def test_each_fix_turned_off_moves_the_reading(panel: Page) -> None:
 def test_a_value_a_rung_and_a_size_are_chosen(panel: Page) -> None:
     panel.get_by_role("combobox", name="rung").select_option("naive")
     expect(reading(panel)).to_contain_text("4 ms")
-    panel.get_by_role("slider").press("ArrowLeft")
+    panel.get_by_role("slider", name="size").press("ArrowLeft")
     expect(reading(panel)).to_contain_text("100 µs")
     panel.get_by_role("combobox", name="value of timer").select_option("host")
     expect(reading(panel)).to_contain_text("25 µs")
@@ -105,9 +105,10 @@ def tab_to(page: Page, role: Any, name: str | None = None) -> None:
 
 def test_the_keyboard_alone_is_enough(panel: Page) -> None:
     panel.get_by_role("combobox", name="rung").focus()
-    tab_to(panel, "slider")
+    tab_to(panel, "slider", "size")
     panel.keyboard.press("ArrowLeft")
-    expect(reading(panel)).to_contain_text("40 µs")
+    expect(reading(panel)).to_contain_text("40 µs → ")
+    expect(reading(panel)).not_to_contain_text("140 µs")
     tab_to(panel, "checkbox", "1 clocks")
     tab_to(panel, "checkbox", "3 l2")
     panel.keyboard.press("Space")

@@ -49,7 +49,7 @@ def test_there_is_one_row_for_each_gremlin_the_articles_first(panel: Panel) -> N
 
 
 def test_everything_that_takes_a_click_says_what_it_is(panel: Panel) -> None:
-    kinds = (widgets.Checkbox, widgets.Dropdown, widgets.SelectionSlider, widgets.Button)
+    kinds = (widgets.Checkbox, widgets.Dropdown, widgets.Button)
     assert all(w.description or w.tooltip for w in descendants(panel.box) if isinstance(w, kinds))
     assert all(row.box.tooltip and row.value.description for row in panel.rows)
 

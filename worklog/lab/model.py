@@ -76,8 +76,9 @@ class Model:
     ) -> None:
         self.runs = list(runs)
         self.settings = self._honest()
-        self.kernel = self.kernels[-1]
-        self.shape = self.shapes[len(self.shapes) // 2]
+        self.kernel = self._known_kernels()[-1]
+        shapes = sorted(self._known_shapes(), key=_by_work)
+        self.shape = shapes[len(shapes) // 2]
         if kernel is not None:
             self.choose_kernel(kernel)
         if size is not None:
@@ -87,14 +88,13 @@ class Model:
 
     @property
     def kernels(self) -> list[str]:
-        """The kernels that the runs hold, in their order."""
-        return list(dict.fromkeys(m.kernel for run in self.runs for m in run.measurements)) or list(ABLATION_RUNGS)
+        """The kernels that the runs hold, in their order, and the one that is chosen."""
+        return list(dict.fromkeys([*self._known_kernels(), self.kernel]))
 
     @property
     def shapes(self) -> list[Shape]:
-        """The shapes that the runs hold, smallest first."""
-        known = {m.problem for run in self.runs for m in run.measurements} or {Shape.of(n) for n in GRID_SIZES}
-        return sorted(known, key=lambda shape: (shape.flops, shape))
+        """The shapes that the runs hold, and the one that is chosen, smallest first."""
+        return sorted(self._known_shapes() | {self.shape}, key=_by_work)
 
     @property
     def lying(self) -> list[Gremlin]:
@@ -150,6 +150,12 @@ class Model:
         chosen = [{}, lies] if lies else [{}]
         return [Task(self.kernel, self.shape, tuple(lie.items()) + ABLATION_PATIENCE) for lie in chosen]
 
+    def _known_kernels(self) -> list[str]:
+        return list(dict.fromkeys(m.kernel for run in self.runs for m in run.measurements)) or list(ABLATION_RUNGS)
+
+    def _known_shapes(self) -> set[Shape]:
+        return {m.problem for run in self.runs for m in run.measurements} or {Shape.of(n) for n in GRID_SIZES}
+
     def _honest(self) -> dict[str, Value]:
         return honest_settings(self.runs[-1] if self.runs else None)
 
@@ -178,3 +184,7 @@ class Model:
                     steps.append(Step(tuple(waiting), last, after))
                 last, waiting = after, []
         return tuple(steps)
+
+
+def _by_work(shape: Shape) -> tuple[int, Shape]:
+    return shape.flops, shape

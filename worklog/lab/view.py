@@ -7,7 +7,6 @@ swallows what a handler raises.
 from __future__ import annotations
 
 import asyncio
-import base64
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,13 +19,14 @@ from worklog.errors import WorklogError
 from worklog.gemm import Shape
 from worklog.gremlins import GREMLINS, Gremlin, Value
 from worklog.lab.child import Child, End, Progress
+from worklog.lab.controls import box, slider
 from worklog.lab.job import order
 from worklog.lab.model import Model
 from worklog.lab.picture import alt, body
 from worklog.lab.readings import word
 from worklog.lab.sources import new_file, why_not_live
+from worklog.lab.theme import colour, image
 from worklog.lab.words import html, html_trouble
-from worklog.plots.style import LIE, MUTED
 from worklog.runs import Run
 
 JOB = (sys.executable, "-m", "worklog.lab.job")
@@ -63,8 +63,8 @@ class Row:
         """Show a value, and whether it lies in words as well as in colour."""
         self.box.value = not lying
         self.value.value = value
-        said, colour = (f"← {self.gremlin.title}", LIE) if lying else (self.gremlin.title, MUTED)
-        style = f"display:inline-block;font-size:0.85em;line-height:1.2;vertical-align:middle;color:{colour}"
+        said, role = (f"← {self.gremlin.title}", "lie") if lying else (self.gremlin.title, "muted")
+        style = f"display:inline-block;font-size:0.85em;line-height:1.2;vertical-align:middle;color:{colour(role)}"
         self.what.value = f'<span style="{style}">{said}</span>'
 
 
@@ -95,17 +95,15 @@ class Panel:
         parts = [self.kernel, self.size, *rows, self.more, self.rest, buttons, self.bar, self.status]
         left = widgets.VBox(parts, layout=LEFT)
         right = widgets.VBox([self.reading, self.picture, self.source], layout=RIGHT)
-        self.box = widgets.HBox([left, right], layout=widgets.Layout(flex_flow="row wrap", grid_gap="0 1.5em"))
+        self.box = box([left, right], widgets.HBox, dict(flex_flow="row wrap", grid_gap="0 1.5em"))
         self.show()
 
     def _make_choices(self) -> None:
-        known = dict(style=WIDE, layout=widgets.Layout(width="22em"))
-        self.kernel = widgets.Dropdown(options=self.model.kernels, description="rung", **known)
-        sizes = [(str(shape), shape) for shape in self.model.shapes]
-        self.size = widgets.SelectionSlider(options=sizes, description="size", continuous_update=False, **known)
+        layout = widgets.Layout(width="22em")
+        self.kernel = widgets.Dropdown(options=self.model.kernels, description="rung", style=WIDE, layout=layout)
+        self.size = slider("size", self.model.shapes, lambda index: self.choose_shape(self.model.shapes[index]))
         self.rows = [Row(gremlin, self) for gremlin in GREMLINS]
         self.kernel.observe(lambda change: self.choose_kernel(change["new"]), "value")
-        self.size.observe(lambda change: self.choose_shape(change["new"]), "value")
 
     def _make_reading(self) -> None:
         self.reading, self.picture, self.source = widgets.HTML(), widgets.HTML(), widgets.HTML()
@@ -169,7 +167,9 @@ class Panel:
         """Make the widgets show the model."""
         self._showing = True
         try:
-            self.kernel.value, self.size.value = self.model.kernel, self.model.shape
+            self.kernel.options, self.kernel.value = self.model.kernels, self.model.kernel
+            self.size.words = [str(shape) for shape in self.model.shapes]
+            self.size.index = self.model.shapes.index(self.model.shape)
             for row in self.rows:
                 row.show(self.model.settings[row.gremlin.setting], self.model.is_lying(row.gremlin))
             if any(gremlin.article is None for gremlin in self.model.lying):
@@ -186,7 +186,7 @@ class Panel:
             return
         self.reading.value = html(answer)
         self.source.value = f"<small>{answer.reading.run.label}</small>"
-        self.picture.value = _image(body(answer).svg(), alt(answer))
+        self.picture.value = image(body(answer))
 
     def _repr_mimebundle_(self, **how: Any) -> Any:
         """The widgets, and for a page without a kernel the answer in words."""
@@ -251,10 +251,3 @@ class Panel:
         self.measure_button.disabled, self.cancel_button.disabled = why_not_live() is not None, True
         self.bar.layout.display = "none"
         self.status.value = html_trouble(said)
-
-
-def _image(svg: str, words: str) -> str:
-    """An SVG apart from the page, so that the ids of two panels cannot meet."""
-    data = base64.b64encode(svg.encode()).decode("ascii")
-    quoted = words.replace("&", "&amp;").replace('"', "&quot;")
-    return f'<img style="width:100%;max-width:44em" alt="{quoted}" src="data:image/svg+xml;base64,{data}">'

@@ -7,7 +7,7 @@ from html import escape
 from worklog.gremlins import GREMLINS
 from worklog.lab.model import Answer, Step
 from worklog.lab.readings import Reading
-from worklog.plots.style import ACCENT, LIE
+from worklog.lab.theme import colour
 from worklog.tables import duration
 
 MOVED = 0.005  # a share of cuBLAS or of the roof that moved by less is not worth a line
@@ -82,12 +82,12 @@ def step_words(step: Step) -> tuple[str, str]:
 
 def html(answer: Answer) -> str:
     """The answer for a notebook: the number large, the truth under it, coloured where it lies."""
-    colour = f"color:{ACCENT if answer.off > 0 else LIE};font-weight:600" if answer.lies else ""
+    told = f"color:{colour('accent' if answer.off > 0 else 'lie')};font-weight:600" if answer.lies else ""
     lines = "".join(f"<div>{escape(line)}</div>" for line in others(answer))
     return (
         f'<div role="status"><div style="font-size:1.35em;font-weight:600;line-height:1.5">'
         f"{escape(headline(answer.reading))}</div>"
-        f'<div style="{colour}">{escape(truth(answer))}</div>'
+        f'<div style="{told}">{escape(truth(answer))}</div>'
         f'<div style="font-size:0.9em;line-height:1.4">{lines}</div></div>'
     )
 

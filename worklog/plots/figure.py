@@ -55,9 +55,8 @@ class Chart(Figure):
         roles = f'role="img" aria-labelledby="{self.name}-title {self.name}-desc"'
         before, opening, after = buffer.getvalue().partition("<svg ")
         attributes, end, drawing = after.partition(">")
-        if dark:  # here a colour is a word
-            drawing = re.sub("#[0-9a-f]{6}\\b", lambda found: IN_THE_DARK.get(found[0], found[0]), drawing)
-        return f"{before}{opening}{roles} {attributes}{end}\n {title}\n {description}{drawing}"
+        svg = f"{before}{opening}{roles} {attributes}{end}\n {title}\n {description}{drawing}"
+        return in_the_dark(svg) if dark else svg
 
     def png(self, *, dark: bool = False) -> bytes:
         """The figure as PNG, twice as large as on screen, with title and description inside.
@@ -88,6 +87,11 @@ class Chart(Figure):
         width, height = (round(100 * inches) for inches in self.get_size_inches())
         data = {"image/png": base64.b64encode(self.png()).decode("ascii"), "text/plain": self.alt}
         return data, {"image/png": {"width": width, "height": height, "alt": self.alt}}
+
+
+def in_the_dark(svg: str) -> str:
+    """A chart's SVG in the dark palette: there, a colour is a word."""
+    return re.sub("#[0-9a-f]{6}\\b", lambda found: IN_THE_DARK.get(found[0], found[0]), svg)
 
 
 @contextmanager

@@ -1,0 +1,88 @@
+"""What the lab's pages have in common besides ipywidgets' own controls: a slider that a screen reader can name, and the
+box around a page that knows the palettes.
+
+ipywidgets' sliders give their handle no accessible name and say an index instead of the word, and nothing but script
+can tell them; so this one is the browser's native control with a label.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import anywidget
+import ipywidgets as widgets
+import traitlets
+
+from worklog.lab.theme import SHEET
+
+ESM = """
+function render({ model, el }) {
+    const label = document.createElement("label");
+    const name = document.createElement("span");
+    const range = document.createElement("input");
+    const said = document.createElement("output");
+    name.textContent = model.get("name");
+    range.type = "range";
+    range.min = 0;
+    range.setAttribute("aria-label", model.get("name"));
+    const show = () => {
+        range.max = model.get("words").length - 1;
+        range.value = model.get("index");
+        say();
+    };
+    const say = () => {
+        said.textContent = model.get("words")[range.value];
+        range.setAttribute("aria-valuetext", said.textContent);
+    };
+    range.addEventListener("input", say);
+    range.addEventListener("change", () => { model.set("index", Number(range.value)); model.save_changes(); });
+    model.on("change:index", show);
+    model.on("change:words", show);
+    label.addEventListener("keydown", (event) => {
+        if (/^(Arrow|Page|Home|End)/.test(event.key)) event.stopPropagation();  // JupyterLab folds headings by arrows
+    });
+    label.append(name, range, said);
+    el.append(label);
+    show();
+}
+export default { render };
+"""
+# As wide and as high as ipywidgets' own controls, in their font and colours.
+CSS = """
+.worklog-slider label {
+    display: flex; gap: 4px; width: 22em; height: 28px; align-items: center;
+    font-size: var(--jp-widgets-font-size, 13px); color: var(--jp-widgets-label-color, inherit);
+}
+.worklog-slider span { width: 3.2em; text-align: right; }
+.worklog-slider input { flex: 1; accent-color: var(--jp-brand-color1, auto); }
+.worklog-slider output { min-width: 3.5em; text-align: right; }
+"""
+
+
+class Slider(anywidget.AnyWidget):
+    """words: what can be chosen, left to right. index: of the one that is. name: what it is a choice of."""
+
+    _esm = ESM
+    _css = CSS
+    name = traitlets.Unicode().tag(sync=True)
+    words = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    index = traitlets.Int(0).tag(sync=True)
+
+
+def slider(name: str, words: Sequence[Any], chosen: Callable[[int], None]) -> Slider:
+    """A slider over these words that calls `chosen` with the index of the one chosen."""
+    made = Slider(name=name, words=[str(word) for word in words])
+    made.add_class("worklog-slider")
+    made.observe(lambda change: chosen(change["new"]), "index")
+    return made
+
+
+def box(
+    parts: Sequence[widgets.Widget], kind: type[widgets.Box] = widgets.VBox, layout: Mapping[str, str] | None = None
+) -> widgets.Box:
+    """Widgets on a page that knows the palettes."""
+    style = widgets.HTML(f"<style>{SHEET}</style>", layout=widgets.Layout(display="none"))
+    made = kind([*parts, style], layout=widgets.Layout(**(layout or {})))
+    made.add_class("worklog")
+    return made
