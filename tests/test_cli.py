@@ -248,7 +248,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[Task], Harness]]
     """In place of the measuring: an answer made by hand. Gives what was asked for."""
     asked: list[tuple[list[Task], Harness]] = []
 
-    def carry_out(tasks: Sequence[Task], harness: Harness, *, progress: Any = None, out: Path | None = None) -> Run:
+    def carry_out(tasks: Sequence[Task], harness: Harness, *, out: Path | None = None, **_: Any) -> Run:
         asked.append((list(tasks), harness))
         made = [
             Measurement(t.kernel, (t.shape.m, t.shape.n, t.shape.k), "refused", reason="wrong")
@@ -295,6 +295,40 @@ def test_run_asks_for_what_was_typed(answers: list[tuple[list[Task], Harness]]) 
     ]
     assert Path("here.json").is_file()
     assert result.stdout.endswith("run saved: here.json\n")
+
+
+MINE = (
+    "__global__ void sgemm(int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {}\n"
+)
+LAUNCH = ("--grid", "(N + 31) // 32, (M + 31) // 32", "--block", "32,32")
+
+
+def test_run_takes_files_and_rungs_and_adds_the_baseline(answers: list[tuple[list[Task], Harness]]) -> None:
+    for name in ("mine", "other"):
+        Path(f"{name}.cu").write_text(MINE)
+    result = worklog("run", "mine.cu", "naive", "other.cu", *LAUNCH, "--size", "256", "--details")
+    assert result.exit_code == 0, result.output
+    ((tasks, _),) = answers
+    assert [t.kernel for t in tasks] == ["mine", "naive", "other", "cuBLAS"]
+    assert "of memory peak" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["run", "none.cu", *LAUNCH], "cannot read none.cu: No such file or directory"),
+        (["run", "mine.cu"], "a file's kernel needs a launch: give --grid"),
+        (["run", "naive", "--grid", "N"], "--grid, --block and --entry are for a kernel of your own"),
+        (["run", "naive.cu", *LAUNCH], "a kernel of yours is called naive, as another one is: give it another name"),
+        (["run", "mine.cu", "mine.cu", *LAUNCH], "a kernel of yours is called mine, as another one is"),
+        (["run", "mine.cu", *LAUNCH, "--domain", "M % 64 == 0", "--size", "100"], "size 100 is outside the domain"),
+        (["run", "mine.cu", *LAUNCH], f"no GPU to measure on: {WHY}"),
+    ],
+)
+def test_a_slip_about_a_kernel_of_ones_own_is_one_line(words: list[str], complaint: str) -> None:
+    for name in ("mine", "naive"):
+        Path(f"{name}.cu").write_text(MINE)
+    assert one_line(worklog(*words)).startswith(complaint)
 
 
 def test_run_for_machines(answers: list[tuple[list[Task], Harness]]) -> None:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from worklog import __version__
-from worklog.cli_kernels import check, inspect_, json_option, sweep
+from worklog.cli_gate import gate
+from worklog.cli_kernels import check, inspect_, json_option, kernels_of, launch_options, sweep
 from worklog.cli_kernels import print_json as _print_json
 from worklog.cli_kernels import progress_bar as _progress
 from worklog.errors import BadSetting, WorklogError
@@ -45,6 +46,7 @@ def main() -> None:
 
 
 main.add_command(check)
+main.add_command(gate)
 main.add_command(inspect_)
 main.add_command(sweep)
 
@@ -85,7 +87,7 @@ def doctor(as_json: bool) -> None:
 
 
 @main.command()
-@click.argument("rungs", nargs=-1, metavar="[RUNG…]")
+@click.argument("kernels", nargs=-1, metavar="[RUNG|FILE.cu…]")
 @size_option
 @click.option(
     "--axis",
@@ -101,17 +103,21 @@ def doctor(as_json: bool) -> None:
     metavar="SETTING=VALUE",
     help="Change one harness setting, e.g. l2=warm (see `worklog settings`).",
 )
+@launch_options
+@click.option("--details", is_flag=True, help="A second table: GB/s, shares of copy and peaks, cycles of a launch.")
 @out_option
 @json_option
 def run(
-    rungs: tuple[str, ...],
+    kernels: tuple[str, ...],
     sizes: list[Shape],
     axes: tuple[str, ...],
     settings: tuple[str, ...],
+    details: bool,
     out: Path | None,
     as_json: bool,
+    **launch: Any,
 ) -> None:
-    """Gate and time rungs (all of them and cuBLAS by default) at 4096 or the sizes given."""
+    """Gate and time rungs (all of them and cuBLAS by default), or kernels of your own, at 4096 or the sizes given."""
     from worklog.axes import Axis, shapes
     from worklog.bench import measure
     from worklog.harness.settings import Harness, parse_settings
@@ -120,12 +126,13 @@ def run(
     harness = Harness().but(**parse_settings(settings))
     if axes:
         sizes = [*sizes, *shapes([Axis.parse(axis) for axis in axes])]
+    asked = kernels_of(kernels, **launch) or None
     with _progress() as progress:
-        measured = measure(rungs or None, sizes or [Shape.of(4096)], harness=harness, progress=progress, out=out)
+        measured = measure(asked, sizes or [Shape.of(4096)], harness=harness, progress=progress, out=out)
     if as_json:
         _print_json(_measurements(measured))
     else:
-        _print_run(measured)
+        _print_run(measured, with_details=details)
     if any(m.status == "refused" for m in measured.measurements):
         sys.exit(1)
 
@@ -316,12 +323,12 @@ def _measurements(taken: Run) -> dict[str, Any]:
     return {"label": taken.label, "path": str(taken.path), "measurements": rows}
 
 
-def _print_run(taken: Run) -> None:
+def _print_run(taken: Run, *, with_details: bool = False) -> None:
     from rich.console import Console
 
     from worklog.tables import print_tables
 
-    print_tables(taken, Console(width=None if sys.stdout.isatty() else 160))
+    print_tables(taken, Console(width=None if sys.stdout.isatty() else 160), with_details=with_details)
     if taken.origin == "live":
         click.echo(f"run saved: {taken.path}")
 

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from worklog.gemm import Shape
 
 if TYPE_CHECKING:
     from worklog.bench import Progress
+    from worklog.brought import Brought
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines instead of a table.")
 
@@ -44,13 +46,56 @@ def progress_bar() -> Iterator[Progress]:
         yield update
 
 
+def launch_options(command: Any) -> Any:
+    """What a file's kernel needs beside its source."""
+    options = (
+        click.option("--grid", metavar="X,Y", help="Blocks, from M, N and K: '(N + 31) // 32, (M + 31) // 32'."),
+        click.option("--block", metavar="X[,Y]", help="Threads of a block: 256, or 32,8."),
+        click.option(
+            "--entry", help="The kernel, with template arguments if it has any (default: the only one in the file)."
+        ),
+        click.option(
+            "--domain", default="any", show_default=True, help="Shapes that it takes: 'M % 64 == 0, K % 8 == 0'."
+        ),
+        click.option(
+            "--class", "claimed", default="fp32", show_default=True, help="Precision that it must have at least."
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def kernels_of(words: Sequence[str], **launch: Any) -> list[str | Brought]:
+    """Rungs and cuBLAS by name, and what users bring: a file's kernel is called as its file. Raises what
+    worklog.brought.brought and the compiler do, and BadSetting for a launch that nothing takes.
+    """
+    from worklog.brought import UserKernel, brought
+    from worklog.check import compile_for
+    from worklog.device import gpu_reason
+    from worklog.ladder import LADDER
+    from worklog.plans import BASELINE
+
+    named = {BASELINE, *(record.name for record in LADDER)}
+    found: list[str | Brought] = []
+    for word in words:
+        kernel = word if word in named else brought(word, **launch)
+        if isinstance(kernel, UserKernel):
+            kernel = replace(kernel, title=Path(word).stem)
+            if gpu_reason() is None:
+                compile_for(kernel.program, live=True)  # a slip in the source is told before anything is measured
+        found.append(kernel)
+    own = len(found) > len(named.intersection(words))
+    if own and BASELINE not in found:
+        found.append(BASELINE)
+    if not own and (launch["grid"] or launch["block"] or launch["entry"]):
+        raise BadSetting("--grid, --block and --entry are for a kernel of your own: name its file too")
+    return found
+
+
 @click.command()
 @click.argument("what", metavar="FILE.cu|RUNG")
-@click.option("--grid", metavar="X,Y", help="Blocks, from M, N and K: '(N + 31) // 32, (M + 31) // 32'.")
-@click.option("--block", metavar="X[,Y]", help="Threads of a block: 256, or 32,8.")
-@click.option("--entry", help="The kernel, with template arguments if it has any (default: the only one in the file).")
-@click.option("--domain", default="any", show_default=True, help="Shapes that it takes: 'M % 64 == 0, K % 8 == 0'.")
-@click.option("--class", "claimed", default="fp32", show_default=True, help="Precision that it must have at least.")
+@launch_options
 @click.option("--size", metavar="N", help="The benchmark shape (default: 1024, or a small one without a GPU).")
 @click.option(
     "--on", type=click.Choice(["gpu", "emulated"]), help="Where to run it (default: the GPU if there is one)."
