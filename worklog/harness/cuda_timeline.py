@@ -37,6 +37,18 @@ def _chain() -> np.ndarray[Any, Any]:
     return chain
 
 
+def _mhz(starts: np.ndarray[Any, Any], stops: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Between stamps, (pairs, SMs, 2) of nanoseconds and cycles: the SMs' median in MHz, NaN where no SM has both."""
+    first = starts.astype(np.float64)
+    steps = stops.astype(np.float64) - first
+    usable = (steps > 0).all(axis=2) & (first[..., 0] > 0)
+    if usable.all():
+        found: np.ndarray[Any, Any] = np.median(steps[..., 1] / steps[..., 0], axis=1) * 1e3
+        return found
+    some = [pair[good, 1] / pair[good, 0] if good.any() else [np.nan] for pair, good in zip(steps, usable, strict=True)]
+    return np.array([np.median(rates) for rates in some]) * 1e3
+
+
 class CudaTimeline:
     """worklog.harness.Timeline on the stream of a CudaDevice. Its flush buffer is 2 x the device's own L2 size."""
 
@@ -63,7 +75,8 @@ class CudaTimeline:
         self._pinned = cupy.cuda.alloc_pinned_memory(8)
         self._flag = np.frombuffer(self._pinned, np.int32, 2)
         self._events: list[Any] = []
-        self._read_stamps: np.ndarray[Any, Any] | None = None
+        self._clocks: np.ndarray[Any, Any] | None = None
+        self._last_stamped = 1
         self._salt = 0
         self._remarks: list[str] = []
 
@@ -96,7 +109,8 @@ class CudaTimeline:
 
     def stamp_clock(self, slot: int) -> None:
         """One block an SM (more, so that each SM surely gets one) notes its counters."""
-        self._read_stamps = None
+        self._clocks = None
+        self._last_stamped = max(self._last_stamped, slot)
         self.launch(self._stamp, 2 * self.gpu.multiprocessors, 1, self._stamps[slot])
 
     def record_event(self, slot: int) -> None:
@@ -123,13 +137,19 @@ class CudaTimeline:
 
     def clock_mhz(self, start: int, stop: int) -> float:
         """Median over the SMs that have both stamps of cycles per nanosecond, in MHz."""
-        if self._read_stamps is None:
-            self._read_stamps = self._stamps.get(stream=self.device.stream)
-            self.device.synchronize()
-        stamps = self._read_stamps.astype(np.float64)
-        ns, cycles = (stamps[stop] - stamps[start]).T
-        usable = (stamps[start, :, 0] > 0) & (ns > 0) & (cycles > 0)
-        return float(np.median(cycles[usable] / ns[usable]) * 1e3) if usable.any() else float("nan")
+        if stop != start + 1 or start % 2:
+            stamps = self._stamps_read()
+            return float(_mhz(stamps[[start]], stamps[[stop]])[0])
+        if self._clocks is None:  # all of a batch at once: one by one they cost more than the launches
+            stamps = self._stamps_read()
+            self._clocks = _mhz(stamps[:-1:2], stamps[1::2])
+        return float(self._clocks[start // 2])
+
+    def _stamps_read(self) -> np.ndarray[Any, Any]:
+        """(slots, SMs, 2): nanoseconds and cycles, of all slots stamped since the last read and of older ones."""
+        stamps: np.ndarray[Any, Any] = self._stamps[: self._last_stamped + 1].get(stream=self.device.stream)
+        self.device.synchronize()
+        return stamps
 
     def host_us(self) -> float:
         """The host's monotonic clock."""

@@ -249,6 +249,8 @@ def _sample(
     while enough is None and not late and len(taken) < harness.most_samples:
         wanted = min(batch_size(taken[-LONGEST_BATCH:], launches), harness.most_samples - len(taken))
         wanted = min(wanted, rule.step or wanted, wanted if rule.most is None else rule.most - len(times))
+        missing = harness.least_samples - len(times)
+        wanted = min(wanted, missing + missing % 2) if missing > 0 else wanted
         cold = harness.warmup == "none" and not taken
         batch, mask = take_batch(timeline, launches, wanted, harness, held=not cold, first=len(taken))
         reading.throttle_mask |= mask
