@@ -13,7 +13,7 @@ from dataclasses import asdict
 
 from worklog.emulator import load, predict
 from worklog.emulator.shipped import ARCH, FOLDER, INDEX, SPENT
-from worklog.gate import repeat
+from worklog.gate import every_launch, repeat
 from worklog.gemm import Shape
 from worklog.kernels import Program
 from worklog.ladder import LADDER, Rung
@@ -24,8 +24,9 @@ TRAFFIC_SHAPE = Shape.of(4096)
 
 
 def programs() -> dict[str, Program]:
-    """The ladder, and the kernel that the gate compares launches with."""
-    return {**{r.name: Program.of(r) for r in LADDER}, "differ": repeat.PROGRAM}
+    """The ladder, and the gate's own kernels."""
+    gate = {program.entry: program for program in (repeat.PROGRAM, *every_launch.PROGRAMS)}
+    return {**{r.name: Program.of(r) for r in LADDER}, **gate}
 
 
 def version() -> str:
@@ -48,7 +49,8 @@ def index() -> dict[str, object]:
     for name, program in programs().items():
         out = compiled(program)
         spent = {what: getattr(out, what) for what in SPENT}
-        entries[name] = {"file": program.name, "sha256": program.sha256, "symbol": out.symbol, **spent}
+        identity = {"file": program.name, "sha256": program.sha256, "symbol": out.symbol}
+        entries[name] = {**identity, **spent, "shared_accesses": dict(out.shared_accesses)}
     return {"arch": ARCH, "nvrtc": version(), "programs": entries}
 
 
@@ -64,7 +66,7 @@ def traffic() -> dict[str, object]:
 def rung_traffic(record: Rung) -> RungTraffic:
     program = Program.of(record)
     out = compiled(program)
-    c = predict(load(out.ptx, out.symbol), record, TRAFFIC_SHAPE).counts
+    c = predict(load(out.ptx, out.symbol, out.shared_accesses), record, TRAFFIC_SHAPE).counts
     return RungTraffic(
         program.sha256,
         c.global_load.requests,

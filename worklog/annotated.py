@@ -20,6 +20,7 @@ def report(found: Inspection) -> str:
             f"{found.label} · {found.shape} with alpha = 1, beta = 0",
             _mix(found.counts),
             _table(_TRAFFIC, _traffic(found.counts)),
+            *(f"note: {caveat}" for caveat in found.caveats),
         ]
         parts += [str(finding) for finding in found.findings]
         parts.append(_source(found))

@@ -13,7 +13,7 @@ import numpy as np
 
 from worklog.brought import UserKernel, UserSubject
 from worklog.emulator import Counts, EmulatedDevice, Finding, load, predict
-from worklog.emulator.counts import total
+from worklog.emulator.counts import caveats, total
 from worklog.emulator.shipped import ARCH, Built, build
 from worklog.errors import BadSetting, OutsideDomain
 from worklog.gemm import Shape, random_inputs
@@ -44,7 +44,8 @@ class Spent:
 @dataclass(frozen=True)
 class Inspection:
     """All that was found. threads: of a block, None if it was not told. lines: counts by source line, empty if nothing
-    was run. sass: the main loop's instructions; without them, sass_note says why. Counts and SASS are for `arch`.
+    was run. caveats: where a GPU may count otherwise. sass: the main loop's instructions; without them, sass_note says
+    why. Counts and SASS are for `arch`.
     """
 
     file: str
@@ -57,6 +58,7 @@ class Inspection:
     shape: Shape | None
     lines: Mapping[int, Counts]
     findings: tuple[Finding, ...]
+    caveats: tuple[str, ...]
     sass: Mapping[str, int]
     sass_note: str
 
@@ -80,6 +82,7 @@ class Inspection:
                 {"line": n, "text": text[n - 1] if 0 < n <= len(text) else "", **asdict(counts)}
                 for n, counts in self.lines.items()
             ],
+            "caveats": list(self.caveats),
             "findings": [asdict(finding) for finding in self.findings],
             "sass_main_loop": dict(self.sass),
             "sass_note": self.sass_note,
@@ -117,7 +120,7 @@ def inspect_rung(record: Rung, shape: Shape | None = None, archs: Sequence[str] 
     built = [build(Program.of(record), arch) for arch in archs]
     main = _main(built)
     first = main.compiled
-    predicted = predict(load(first.ptx, first.symbol), record, shape)
+    predicted = predict(load(first.ptx, first.symbol, first.shared_accesses), record, shape)
     blocks = f"{predicted.blocks} block{'s' if predicted.blocks > 1 else ''}"
     label = f"{main.label} · predicted from {blocks}"
     return _inspection([b.compiled for b in built], record.block, label, shape, predicted.lines, ())
@@ -180,9 +183,20 @@ def _inspection(
 ) -> Inspection:
     first = next((out for out in compiled if out.arch == ARCH), compiled[0])
     sass, note = _sass(first)
-    spent = tuple(_spent(out, threads) for out in compiled)
     return Inspection(
-        first.name, first.entry, first.arch, first.source, threads, spent, label, shape, lines, findings, sass, note
+        file=first.name,
+        entry=first.entry,
+        arch=first.arch,
+        source=first.source,
+        threads=threads,
+        spent=tuple(_spent(out, threads) for out in compiled),
+        label=label,
+        shape=shape,
+        lines=lines,
+        findings=findings,
+        caveats=caveats(load(first.ptx, first.symbol, first.shared_accesses)) if lines else (),
+        sass=sass,
+        sass_note=note,
     )
 
 

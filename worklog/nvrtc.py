@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from worklog.cubin import Widths, shared_widths
 from worklog.errors import CompileFailed, WorklogError
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
@@ -37,7 +38,8 @@ class Compiled:
 
     name: the caller's file name. entry: as asked for. symbol: its mangled name in the PTX and the cubin. registers: a
     thread. stack_bytes, spill_store_bytes, spill_load_bytes: local memory a thread, as ptxas reports it.
-    shared_bytes: static, a block. log: everything NVRTC and ptxas wrote, warnings included.
+    shared_bytes: static, a block. shared_accesses: how many shared loads and stores the machine code has, by width.
+    log: everything NVRTC and ptxas wrote, warnings included.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Compiled:
     spill_store_bytes: int
     spill_load_bytes: int
     shared_bytes: int
+    shared_accesses: Widths
     log: str
 
 
@@ -91,7 +94,10 @@ def compile_cuda(
     if not re.search(rf"\.entry\s+{re.escape(symbol)}\b", ptx):
         raise _no_entry(name, source, entry)
     registers, stack, stores, loads, shared = _spent(log, symbol)
-    return Compiled(name, source, entry, symbol, arch, ptx, cubin, registers, stack, stores, loads, shared, log)
+    accesses = shared_widths(cubin, symbol)
+    return Compiled(
+        name, source, entry, symbol, arch, ptx, cubin, registers, stack, stores, loads, shared, accesses, log
+    )
 
 
 def nvrtc_version() -> tuple[int, int]:

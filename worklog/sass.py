@@ -16,6 +16,7 @@ from worklog.errors import WorklogError
 
 HOW_TO_GET = "nvdisasm is not here: pip install 'gemm-worklog[sass]' (or the CUDA toolkit) shows the main loop's SASS"
 MEMORY = ("LDS", "LDG", "STS", "STG", "LDGSTS", "LDL", "STL")
+WIDTHS = {"U8": "8", "S8": "8", "U16": "16", "S16": "16", "64": "64", "128": "128"}  # others move 32 bits
 
 _LABEL = re.compile(r"^(\.L_x_\w+):")
 _INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(?:@(!?\w+)\s+)?([A-Z][\w.]*)([^;]*);?")
@@ -83,4 +84,4 @@ def _short(name: str) -> str:
     operation, *rest = name.split(".")
     if operation not in MEMORY:
         return operation
-    return f"{operation}.{next((part for part in rest if part in ('64', '128')), '32')}"
+    return f"{operation}.{next((WIDTHS[part] for part in rest if part in WIDTHS), '32')}"

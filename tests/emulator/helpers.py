@@ -16,7 +16,7 @@ from worklog.nvrtc import compile_cuda
 
 def compiled(source: str, entry: str, arch: str = "sm_90") -> Kernel:
     out = compile_cuda(source, entry, name="test.cu", arch=arch)
-    return load(out.ptx, out.symbol)
+    return load(out.ptx, out.symbol, out.shared_accesses)
 
 
 def rung_kernel(name: str, arch: str = "sm_90") -> tuple[Rung, Kernel, str]:

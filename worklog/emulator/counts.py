@@ -12,7 +12,7 @@ from worklog.emulator.flow import Block
 from worklog.emulator.ptx import Instruction, Kernel
 from worklog.emulator.sites import Site
 
-GLOBAL_KINDS = ("global_load", "global_store")
+COMPARED = "sm_90"  # tests/emulator/ncu_h200.json: every rung's counts against a GPU's hardware counters
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def _counts(accesses: Mapping[str, Access], instructions: Mapping[str, int], thr
     return Counts(loads, stores, shared_loads, shared_stores, local, atomic, instructions, thread_fma)
 
 
-_CONTROL = ("bra", "ret", "exit")
+_CONTROL = ("bra", "ret", "exit", "taken")
 _INTEGER = ("and", "or", "xor", "not", "shl", "shr", "shf", "bfe", "bfi", "brev", "popc", "clz", "prmt", "lop3")
 
 
@@ -163,3 +163,19 @@ def _kind(site: Site) -> str | None:
 def total(lines: Mapping[int, Counts]) -> Counts:
     """All lines together."""
     return sum(lines.values(), Counts())
+
+
+def caveats(kernel: Kernel) -> tuple[str, ...]:
+    """What to say beside a kernel's counts: where a GPU may count otherwise."""
+    out = []
+    if kernel.arch.rstrip("af") != COMPARED:
+        out.append(
+            f"the counting rules were compared with hardware counters on {COMPARED} alone; on {kernel.arch} the "
+            "numbers follow from the same rules and this architecture's PTX and machine code"
+        )
+    if kernel.assembled is False:
+        out.append(
+            "shared-memory wavefronts are those of the PTX: the assembler joined its shared loads and stores in a way "
+            "that is not known here, so a GPU counts others, mostly fewer"
+        )
+    return tuple(out)

@@ -86,7 +86,7 @@ class EmulatedDevice:
         self._shipped = self._shipped or built.shipped
         out = built.compiled
         resources = Resources(out.registers, out.stack_bytes, out.shared_bytes)
-        return EmulatedKernel(program, load(out.ptx, out.symbol), resources)
+        return EmulatedKernel(program, load(out.ptx, out.symbol, out.shared_accesses), resources)
 
     def upload(self, host: NDArray[np.float32]) -> EmulatedBuffer:
         """A new buffer with a copy of the array's elements, row-major. Raises TooLarge."""

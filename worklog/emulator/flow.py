@@ -1,19 +1,34 @@
 """What can be known of a kernel without running it: basic blocks, live registers, which array an address belongs to,
-which shared loads the assembler will merge, and whether addresses depend on loaded data.
+which shared accesses the assembler joins, and whether addresses depend on loaded data.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from worklog.emulator.errors import PtxError
-from worklog.emulator.ptx import Imm, Instruction, Kernel, Mem, Operand, Reg, Sym, Variable, Vec, size_of
+from worklog.emulator.merging import Groups, merged
+from worklog.emulator.ptx import Instruction, Kernel, Mem, Operand, Reg, Sym, Variable, Vec
 
 EXITS = ("ret", "exit")
 STORES = ("st", "red")
-NO_RESULT = (*STORES, "bra", "ret", "exit", "bar", "barrier", "membar", "fence", "cp", "prefetch", "trap", "nanosleep")
+NO_RESULT = (
+    *STORES,
+    "bra",
+    "ret",
+    "exit",
+    "bar",
+    "barrier",
+    "membar",
+    "fence",
+    "cp",
+    "prefetch",
+    "trap",
+    "nanosleep",
+    "taken",
+)
 
 
 @dataclass(frozen=True)
@@ -27,33 +42,24 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Group:
-    """Scalar shared loads that ptxas makes one wide load of: the leader's pc, the lowest offset, bytes in all."""
-
-    leader: int
-    offset: int
-    width: int
-
-
-@dataclass(frozen=True)
 class Flow:
     """All of it for one kernel. live_out: names of registers, by block. symbols: shared array by pc. groups: by pc."""
 
     blocks: tuple[Block, ...]
     live_out: tuple[frozenset[str], ...]
     symbols: dict[int, Variable] = field(hash=False)
-    groups: dict[int, Group] = field(hash=False)
+    groups: Groups = field(hash=False)
     data_dependent: int | None
 
 
 def analyse(kernel: Kernel) -> Flow:
     """Raises PtxError for a branch to nowhere."""
-    blocks = tuple(_blocks(kernel))
+    blocks = basic_blocks(kernel)
     return Flow(
         blocks,
         _liveness(kernel, blocks),
         _provenance(kernel),
-        {pc: group for block in blocks for pc, group in _merged_loads(kernel, block)},
+        merged_accesses(kernel, blocks),
         _data_dependent(kernel),
     )
 
@@ -97,6 +103,11 @@ def used(instruction: Instruction) -> tuple[Reg, ...]:
     counts too.
     """
     return (*reads(instruction), *defined(instruction)) if instruction.guard else reads(instruction)
+
+
+def basic_blocks(kernel: Kernel) -> tuple[Block, ...]:
+    """In the order of the code. Raises PtxError for a branch to nowhere."""
+    return tuple(_blocks(kernel))
 
 
 def _blocks(kernel: Kernel) -> Iterator[Block]:
@@ -188,36 +199,9 @@ def _bases(operand: Operand, arrays: dict[str, Variable], bases: dict[str, set[s
     return set().union(*(bases[r.name] for r in registers(operand)))
 
 
-def _merged_loads(kernel: Kernel, block: Block) -> Iterator[tuple[int, Group]]:
-    """ptxas joins 32-bit shared loads off one base that fill an aligned group of 16 bytes, unless a store or
-    barrier parts them.
-
-    Whether the base itself is aligned is known only when the address is; who counts must check that. Loads of different
-    turns of a loop that only ptxas unrolls are not seen here: for tiles_2d on sm_75 to sm_89 fewer are needed.
-    """
-    version: dict[str, int] = defaultdict(int)
-    open_: dict[tuple[str, int, int], dict[int, int]] = defaultdict(dict)
-    for instruction in kernel.instructions[block.start : block.stop]:
-        parts = instruction.parts
-        if parts[0] in ("st", "atom", "red", "cp", "bar", "barrier", "membar", "fence") and "global" not in parts:
-            yield from _complete(open_.values())
-            open_.clear()
-        if parts[0] == "ld" and "shared" in parts and "volatile" not in parts and not instruction.guard:
-            address = instruction.operands[1]
-            assert isinstance(address, Mem)
-            if not any(p in ("v2", "v4") for p in parts) and size_of(parts[-1]) == 4:
-                base = address.base.name if address.base else ""
-                open_[base, version[base], address.offset // 16].setdefault(address.offset, instruction.pc)
-        for register in defined(instruction):
-            version[register.name] += 1
-    yield from _complete(open_.values())
-
-
-def _complete(candidates: Iterable[dict[int, int]]) -> Iterator[tuple[int, Group]]:
-    for loads in candidates:
-        if len(loads) == 4:
-            group = Group(min(loads.values()), min(loads), 16)
-            yield from ((pc, group) for pc in loads.values())
+def merged_accesses(kernel: Kernel, blocks: tuple[Block, ...]) -> Groups:
+    """Which shared accesses the assembler joins, by pc."""
+    return {pc: group for block in blocks for pc, group in merged(kernel, block.start, block.stop).items()}
 
 
 def _data_dependent(kernel: Kernel) -> int | None:
@@ -237,8 +221,3 @@ def _data_dependent(kernel: Kernel) -> int | None:
         if any(r.name in tainted for r in deciding):
             return instruction.line
     return None
-
-
-def constant(operand: Operand) -> int | None:
-    """The value of an integer literal, None for anything else."""
-    return int(operand.value) if isinstance(operand, Imm) and operand.kind == "int" else None

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from worklog.cubin import Widths
 from worklog.emulator.codegen import Context
 from worklog.emulator.counts import Counts, tally, total
 from worklog.emulator.errors import BadLaunch, PtxError, TooLarge
@@ -23,6 +24,7 @@ from worklog.emulator.ptx import Kernel, Param
 from worklog.emulator.reader import parse
 from worklog.emulator.shared import SharedMemory
 from worklog.emulator.sites import Site, build_sites
+from worklog.emulator.unroll import as_assembled
 
 Array = NDArray[Any]
 LANES = 8192
@@ -73,14 +75,18 @@ class Result:
 
 
 @lru_cache(maxsize=64)
-def load(ptx: str, symbol: str | None = None) -> Kernel:
-    """A kernel of a PTX module by its symbol, the only one if none is named. Raises PtxError."""
+def load(ptx: str, symbol: str | None = None, assembled: Widths | None = None) -> Kernel:
+    """A kernel of a PTX module by its symbol, the only one if none is named. Raises PtxError.
+
+    assembled: the machine code's shared accesses (worklog.nvrtc.Compiled.shared_accesses). With them, wavefronts are
+    counted for what the assembler made of the PTX, and the kernel says whether that could be done.
+    """
     kernels = parse(ptx)
     if symbol is None and len(kernels) == 1:
-        return next(iter(kernels.values()))
+        symbol = next(iter(kernels))
     if symbol is None or symbol not in kernels:
         raise PtxError(f"there is no kernel {symbol} in the PTX; it has {', '.join(kernels) or 'none'}")
-    return kernels[symbol]
+    return kernels[symbol] if assembled is None else as_assembled(kernels[symbol], assembled)
 
 
 def launch(

@@ -176,4 +176,5 @@ MEMORY_RULES: dict[str, Rule] = {
     "membar": _nothing,
     "fence": _nothing,
     "prefetch": _nothing,
+    "taken": _nothing,
 }

@@ -98,7 +98,9 @@ class Param:
 
 @dataclass(frozen=True)
 class Kernel:
-    """One .entry: instructions in order, labels as indices into them, all variables it can see."""
+    """One .entry: instructions in order, labels as indices into them, all variables it can see. assembled: whether the
+    shared accesses are, by number and width, those of the machine code; None where nobody compared.
+    """
 
     name: str
     arch: str
@@ -107,6 +109,7 @@ class Kernel:
     labels: dict[str, int] = field(hash=False)
     variables: tuple[Variable, ...]
     max_threads: int | None
+    assembled: bool | None = None
 
 
 SIZES = {"8": 1, "16": 2, "32": 4, "64": 8}

@@ -12,7 +12,20 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from worklog.emulator.errors import PtxError, UnsupportedInstruction
-from worklog.emulator.ptx import Imm, Instruction, Kernel, Mem, Operand, Param, Reg, Special, Sym, Variable, Vec, size_of
+from worklog.emulator.ptx import (
+    Imm,
+    Instruction,
+    Kernel,
+    Mem,
+    Operand,
+    Param,
+    Reg,
+    Special,
+    Sym,
+    Variable,
+    Vec,
+    size_of,
+)
 
 SPECIAL_VECTORS = ("%tid", "%ntid", "%ctaid", "%nctaid")
 SPECIALS = (

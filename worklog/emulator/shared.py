@@ -275,19 +275,18 @@ class SharedMemory:
         )
 
     def _costs(self, site: Site, places: Places, address: Array, active: Array) -> tuple[int, int, int, int]:
-        """Requests, wavefronts, conflicts, bytes. Where ptxas joins loads, the first of them costs what the wide
+        """Requests, wavefronts, conflicts, bytes. Where ptxas joins accesses, the first of them costs what the wide
         one does.
         """
         size = int(active.sum()) * site.width
         width, start = site.width, address
-        if site.group is not None:
-            start = places.address + site.group.offset
-            if not (start[active] % site.group.width).any():
-                if site.pc != site.group.leader:
+        for group in site.groups:
+            wide = places.address + group.offset
+            if not (wide[active] % group.width).any():
+                if not group.leads:
                     return 0, 0, 0, size
-                width = site.group.width
-            else:
-                start = address
+                width, start = group.width, wide
+                break
         if self.watch is not None:
             self.watch(site, start, active, width)
         requests, waves, conflicts = wavefronts(start.reshape(-1, WARP), active.reshape(-1, WARP), width)

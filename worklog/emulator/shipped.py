@@ -67,8 +67,18 @@ def shipped(program: Program, arch: str = ARCH) -> Built | None:
         if entry["sha256"] == program.sha256 and arch == index["arch"]:
             ptx = _read(FOLDER / f"{name}.ptx")
             spent = {what: int(entry[what]) for what in SPENT}
+            accesses = tuple((what, int(count)) for what, count in entry["shared_accesses"].items())
             out = Compiled(
-                program.name, program.source, program.entry, entry["symbol"], arch, ptx, b"", log="", **spent
+                program.name,
+                program.source,
+                program.entry,
+                entry["symbol"],
+                arch,
+                ptx,
+                b"",
+                shared_accesses=accesses,
+                log="",
+                **spent,
             )
             return Built(out, index["nvrtc"])
     return None

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from worklog.emulator.codegen import DTYPES, unsupported
-from worklog.emulator.flow import Flow, Group
+from worklog.emulator.flow import Flow
+from worklog.emulator.merging import Group
 from worklog.emulator.ptx import Instruction, Kernel, Mem, Variable, size_of
 
 SPACES = ("global", "shared", "local", "const")
@@ -19,8 +20,8 @@ class Site:
     """op: "ld", "st", "atom" or "cp" (a cp.async's shared side). width: bytes a lane; count of elements of `size`
     bytes.
 
-    array: the shared array that the address belongs to, where that is known. group: the wide load that ptxas makes
-    of several. requests, sectors, waves, conflicts and bytes add up over the run.
+    array: the shared array that the address belongs to, where that is known. groups: the wide accesses that ptxas may
+    make it part of. requests, sectors, waves, conflicts and bytes add up over the run.
     """
 
     pc: int
@@ -33,7 +34,7 @@ class Site:
     count: int
     offset: int
     array: Variable | None
-    group: Group | None
+    groups: tuple[Group, ...]
     requests: int = 0
     sectors: int = 0
     waves: int = 0
@@ -99,5 +100,5 @@ def _site(i: Instruction, flow: Flow) -> Site:
         count,
         addresses[0].offset,
         flow.symbols.get(i.pc),
-        flow.groups.get(i.pc),
+        flow.groups.get(i.pc, ()),
     )

@@ -46,7 +46,7 @@ def traffic(counted: Traffic | None = None) -> Chart:
     left = MARGIN_IN + max(text_width(name, BODY_PT) for name in rungs) + 0.12
     wide = (WIDTH_IN - left - GAP - RIGHT) / 2
     height = ROW * len(rungs)
-    new = page("traffic", _finding(rungs), _subtitle(counted), _sources(counted), _alt(counted), ABOVE + height + BELOW)
+    new = page("traffic", _finding(rungs), _subtitle(counted), [counted.label], _alt(counted), ABOVE + height + BELOW)
     sectors = new.axes(left, new.body_bottom + BELOW, wide, height)
     _dots(sectors, rungs, wide)
     sectors.set_yticks(_places(rungs), list(rungs))
@@ -61,12 +61,6 @@ def traffic(counted: Traffic | None = None) -> Chart:
 
 def _places(rungs: dict[str, RungTraffic]) -> list[float]:
     return [ROW * (index + 0.5) for index in range(len(rungs))]
-
-
-def _sources(counted: Traffic) -> list[str]:
-    """The label, and which bars a GPU's own counters contradict (tests/emulator/ncu_h200.json holds them)."""
-    merged = "tiles_1d: counted before the assembler, which merges four of its loads into one of 16 bytes"
-    return [counted.label, merged] if "tiles_1d" in counted.rungs else [counted.label]
 
 
 def _dots(axes: Axes, rungs: dict[str, RungTraffic], wide: float) -> None:

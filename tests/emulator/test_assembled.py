@@ -1,0 +1,241 @@
+"""What the assembler makes of shared-memory accesses: read from the machine code, and found again in the PTX."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.emulator.helpers import edited, gemm
+from worklog.cubin import shared_widths
+from worklog.emulator import Counts, launch, load
+from worklog.emulator.counts import caveats
+from worklog.emulator.unroll import as_assembled, counted_loops, unrolled
+from worklog.kernels import Program
+from worklog.ladder import LADDER, rung
+from worklog.nvrtc import ARCHITECTURES, Compiled, compile_cuda
+from worklog.sass import disassemble, disassembler
+
+
+def compiled(name: str, arch: str = "sm_90") -> Compiled:
+    program = Program.of(rung(name))
+    return compile_cuda(program.source, program.entry, name=program.name, arch=arch, options=program.options)
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("name", [r.name for r in LADDER])
+def test_every_rungs_shared_accesses_are_the_machine_codes(name: str, arch: str) -> None:
+    out = compiled(name, arch)
+    assert load(out.ptx, out.symbol, out.shared_accesses).assembled
+
+
+ACCESSES = """extern "C" __global__ void k(float* out, const float* in, int n, short* h, double* d) {
+  __shared__ float t[1024];
+  __shared__ short s[64];
+  __shared__ double e[64];
+  extern __shared__ float4 q[];
+  t[threadIdx.x] = in[threadIdx.x];
+  t[512] = n;
+  s[n] = h[n];
+  e[n] = d[n];
+  q[n] = make_float4(1, 2, 3, n);
+  *(float2*)&t[2 * n] = *(float2*)&in[2 * n];
+  __syncthreads();
+  float a = t[0] + t[n] + t[blockIdx.x] + t[threadIdx.x + n];
+  if (threadIdx.x == n) a += t[7];
+  for (int i = 0; i < n; i++) a += t[i] * t[i + 32];
+  a += s[n] + s[threadIdx.x] + e[threadIdx.x] + e[n] + q[n].x + q[threadIdx.x].y + q[threadIdx.x].z;
+  atomicAdd(&t[n], a);
+  __syncthreads();
+  out[threadIdx.x] = a + t[threadIdx.x];
+}
+"""
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_90", "sm_120"])
+def test_the_cubin_is_read_as_the_disassembler_reads_it(arch: str) -> None:
+    tool = disassembler()
+    assert tool is not None, "it comes with the extra dev"
+    all_widths = compile_cuda(ACCESSES, "k", arch=arch)
+    for out in (all_widths, compiled("vectorized", arch)):
+        listing = disassemble(out.cubin, tool)
+        read = re.findall(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\d\s+)?(LDS|STS)((?:\.\w+)*) ", listing)
+        widths = [
+            f"{name}.{re.sub(r'.*[US](8|16)$', 'narrow', parts).lstrip('.U').strip('.') or '32'}"
+            for name, parts in read
+        ]
+        assert out.shared_accesses == tuple(sorted(Counter(widths).items()))
+    assert {name for name, _ in all_widths.shared_accesses} == {
+        *("LDS.32", "LDS.64", "LDS.128", "LDS.narrow", "STS.32", "STS.64", "STS.128", "STS.narrow")
+    }
+
+
+def test_a_cubin_without_the_kernel_has_nothing() -> None:
+    assert shared_widths(compiled("shared").cubin, "another") == ()
+
+
+def test_turns_that_the_assembler_unrolled_share_a_load() -> None:
+    """tiles_1d reads 8 floats of a row of As, two a turn of its loop over k: two loads of 16 bytes, not four of 8."""
+    out, record = compiled("tiles_1d"), rung("tiles_1d")
+    as_written = gemm(record, load(out.ptx, out.symbol), (64, 64, 64), alpha=1.5)
+    assembled = gemm(record, load(out.ptx, out.symbol, out.shared_accesses), (64, 64, 64), alpha=1.5)
+    np.testing.assert_array_equal(as_written[0], assembled[0])
+    before, after = as_written[2].counts, assembled[2].counts
+    # 16 warps, 64 k: 1 float of B, and 8 of A, which a warp reads together.
+    assert before.shared_load.requests == 16 * 64 * (1 + 8 // 2)
+    assert after.shared_load.requests == 16 * 64 * (1 + 8 // 4)
+    assert before.instructions == after.instructions
+    assert {line: counts.instructions for line, counts in as_written[2].lines.items()} == {
+        line: counts.instructions for line, counts in assembled[2].lines.items()
+    }
+
+
+def test_where_the_assembler_cannot_be_followed_it_is_said() -> None:
+    """A loop without a known number of turns is unrolled too, with what is left over done one by one."""
+    source, _ = edited(Program.of(rung("shared")).source, "k < BK; ++k", "k < K % 31 + 1; ++k")
+    out = compile_cuda(source, rung("shared").entry)
+    kernel = load(out.ptx, out.symbol, out.shared_accesses)
+    assert kernel.assembled is False
+    assert [caveat[:36] for caveat in caveats(kernel)] == ["shared-memory wavefronts are those o"]
+    assert kernel.instructions == load(out.ptx, out.symbol).instructions
+
+
+def test_counts_say_on_which_hardware_their_rules_were_tried() -> None:
+    kernels = {arch: compiled("naive", arch) for arch in ("sm_80", "sm_90")}
+    said = {arch: caveats(load(out.ptx, out.symbol, out.shared_accesses)) for arch, out in kernels.items()}
+    assert said["sm_90"] == ()
+    assert len(said["sm_80"]) == 1 and "on sm_90 alone; on sm_80" in said["sm_80"][0]
+
+
+HEAD = ".version 8.0\n.target sm_90\n.address_size 64\n"
+LOOP = """.visible .entry k(.param .u64 p0) {{
+.reg .b32 %r<9>; .reg .b64 %rd<9>; .reg .f32 %f<9>; .reg .pred %p<3>;
+.shared .align 16 .b8 S[4096];
+ld.param.u64 %rd1, [p0];
+mov.u64 %rd2, S;
+mov.u32 %r1, %tid.x;
+mul.wide.u32 %rd3, %r1, 4;
+add.s64 %rd4, %rd2, %rd3;
+add.s64 %rd5, %rd1, %rd3;
+cvt.rn.f32.u32 %f1, %r1;
+st.shared.f32 [%rd4], %f1;
+bar.sync 0;
+mov.f32 %f2, 0f00000000;
+mov.u32 %r2, {start};
+mov.u32 %r3, %r2;
+LOOP:
+{test}
+ld.shared.f32 %f3, [%rd2];
+fma.rn.f32 %f2, %f2, 0f40000000, %f3;
+add.s64 %rd2, %rd2, 4;
+add.s32 %r3, %r3, {step};
+{late}
+@{negated}%p1 bra LOOP;
+st.global.f32 [%rd5], %f2;
+ret;
+}}
+"""
+COMPARE = {"ne": operator.ne, "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge}
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    start=st.integers(-20, 20),
+    step=st.integers(-3, 3).filter(bool),
+    bound=st.integers(-20, 20),
+    compare=st.sampled_from(sorted(COMPARE)),
+    early=st.booleans(),
+    negated=st.booleans(),
+)
+def test_a_counted_loop_has_the_turns_that_it_runs(
+    start: int, step: int, bound: int, compare: str, early: bool, negated: bool
+) -> None:
+    """Turns as Python counts them; unrolled by each of their divisors, the loop does and counts the same."""
+    turns, value = 0, start
+    while turns < 25:
+        turns, before, value = turns + 1, value, value + step
+        if COMPARE[compare](before if early else value, bound) == negated:
+            break
+    test = f"setp.{compare}.s32 %p1, %r3, {bound};"
+    text = HEAD + LOOP.format(
+        start=start,
+        step=step,
+        test=test if early else "",
+        late="" if early else test,
+        negated="!" if negated else "",
+    )
+    kernel = load(text, "k")
+    loops = counted_loops(kernel)
+    if not 1 < turns < 25:
+        assert all(loop.turns >= 25 for loop in loops)
+        return
+    assert [loop.turns for loop in loops] == [turns]
+    right = run(kernel)
+    for factor in range(1, turns + 1):
+        if turns % factor == 0:
+            assert run(unrolled(kernel, loops[0].block, factor)) == right
+
+
+def run(kernel: object) -> tuple[bytes, Counter[str]]:
+    out = np.zeros(32, np.float32)
+    counts: Counts = launch(kernel, (1,), 32, [out]).counts  # type: ignore[arg-type]
+    return out.tobytes(), Counter(counts.instructions)
+
+
+# Offsets of scalar accesses off one base, and what ptxas 13.0 made of them on sm_75, sm_90 and sm_120.
+@pytest.mark.parametrize(
+    ("statements", "found"),
+    [
+        (["ld 0", "ld 4"], {"LDS.64": 1}),
+        (["ld 4", "ld 8"], {"LDS.32": 2}),
+        (["ld 0", "ld 8"], {"LDS.32": 2}),
+        (["ld 8", "ld 4", "ld 12"], {"LDS.128": 1}),
+        (["ld 0", "ld 4", "ld 8", "ld 12"], {"LDS.128": 1}),
+        (["ld 4", "ld 8", "ld 12", "ld 16", "ld 20", "ld 24"], {"LDS.128": 2}),
+        (["ld.v2 0", "ld 8"], {"LDS.128": 1}),
+        (["ld.v2 0", "ld.v2 8"], {"LDS.128": 1}),
+        (["ld 0", "st 512", "ld 4"], {"LDS.32": 2, "STS.32": 1}),
+        (["ld 0", "bar", "ld 4"], {"LDS.32": 2}),
+        (["ld 0", "global", "ld 4"], {"LDS.64": 1}),
+        (["st 0", "st 4"], {"STS.64": 1}),
+        (["st 4", "st 8"], {"STS.32": 2}),
+        (["st 0", "st 4", "st 8"], {"STS.64": 1, "STS.32": 1}),
+        (["st 0", "st 12", "st 4", "st 8"], {"STS.128": 1}),
+        (["st 0", "ld 512", "st 4"], {"STS.32": 2, "LDS.32": 1}),
+        (["st.v2 0", "st.v2 8"], {"STS.128": 1}),
+        (["ld 0", "move 4", "ld 0", "ld 4"], {"LDS.128": 1}),
+        (["guarded 0", "guarded 4"], {"LDS.32": 2}),
+    ],
+)
+def test_neighbours_become_one_access(statements: list[str], found: dict[str, int]) -> None:
+    spelled = {
+        "ld": "ld.shared.f32 %f1, [%rd2+{}];",
+        "ld.v2": "ld.shared.v2.f32 {{%f1, %f2}}, [%rd2+{}];",
+        "st": "st.shared.f32 [%rd2+{}], %f3;",
+        "st.v2": "st.shared.v2.f32 [%rd2+{}], {{%f3, %f4}};",
+        "bar": "bar.sync 0;",
+        "global": "st.global.f32 [%rd1], %f3;",
+        "move": "add.s64 %rd2, %rd2, {};",
+        "guarded": "@%p1 ld.shared.f32 %f1, [%rd2+{}];",
+    }
+    body = "\n".join(spelled[name].format(at) for name, _, at in (s.partition(" ") for s in statements))
+    text = f"""{HEAD}.visible .entry k(.param .u64 p0) {{
+.reg .b64 %rd<9>; .reg .f32 %f<9>; .reg .pred %p<3>;
+.shared .align 16 .b8 S[4096];
+ld.param.u64 %rd1, [p0];
+mov.u64 %rd2, S;
+{body}
+ret;
+}}
+"""
+    assert as_assembled(load(text, "k"), tuple(sorted(found.items()))).assembled
+
+
+def test_a_disassembler_is_installed_for_the_tests() -> None:
+    assert isinstance(disassembler(), Path)

@@ -1,0 +1,130 @@
+"""Loops of a known number of turns, unrolled as the assembler unrolled them.
+
+Unrolled, neighbouring shared accesses of different turns become one wide access. How far the assembler goes is its own
+secret, so nothing is guessed: the unrolling is taken under which the kernel's shared accesses are, by number and width,
+those of the machine code (worklog.cubin). What runs and what instructions are counted stays the same.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import islice, product
+
+from worklog.cubin import Widths
+from worklog.emulator.flow import Block, basic_blocks, branch_target, defined, merged_accesses
+from worklog.emulator.merging import widths
+from worklog.emulator.ptx import Imm, Instruction, Kernel, Operand, Reg
+
+MOST_TURNS = 1024
+MOST_INSTRUCTIONS = 20_000
+MOST_TRIES = 64
+COMPARE = {"ne": operator.ne, "eq": operator.eq, "lt": operator.lt, "le": operator.le, "gt": operator.gt,
+           "ge": operator.ge, "lo": operator.lt, "ls": operator.le, "hi": operator.gt, "hs": operator.ge}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A block that branches to its own start, and how often it runs in a row."""
+
+    block: Block
+    turns: int
+
+
+def as_assembled(kernel: Kernel, found: Widths) -> Kernel:
+    """The kernel unrolled so that its shared accesses are those that were found in the machine code, with `assembled`
+    True; the kernel as it is, with False, where no unrolling gives that.
+    """
+    loops = [loop for loop in counted_loops(kernel) if _accesses_shared(kernel, loop.block)]
+    factors = [[n for n in range(1, loop.turns + 1) if loop.turns % n == 0] for loop in loops]
+    for choice in islice(product(*factors), MOST_TRIES):
+        size = sum(n * (loop.block.stop - loop.block.start) for n, loop in zip(choice, loops, strict=True) if n > 1)
+        if size > MOST_INSTRUCTIONS:
+            continue
+        candidate = kernel
+        # From the last one, so that the places of those before stay.
+        for loop, factor in sorted(zip(loops, choice, strict=True), key=lambda pair: -pair[0].block.start):
+            candidate = unrolled(candidate, loop.block, factor)
+        if widths(candidate, merged_accesses(candidate, basic_blocks(candidate))) == found:
+            return replace(candidate, assembled=True)
+    return replace(kernel, assembled=False)
+
+
+def _accesses_shared(kernel: Kernel, block: Block) -> bool:
+    code = kernel.instructions[block.start : block.stop]
+    return any(i.parts[0] in ("ld", "st") and "shared" in i.parts for i in code)
+
+
+def counted_loops(kernel: Kernel) -> list[Loop]:
+    """Loops of one block whose counter starts, steps and ends at numbers that the PTX has as literals."""
+    out = []
+    for block in basic_blocks(kernel):
+        last = kernel.instructions[block.stop - 1]
+        if last.parts[0] == "bra" and last.guard and branch_target(kernel, last) == block.start:
+            turns = _turns(kernel, block, *last.guard)
+            if turns is not None and turns > 1:
+                out.append(Loop(block, turns))
+    return out
+
+
+def _turns(kernel: Kernel, block: Block, predicate: Reg, negated: bool) -> int | None:
+    """How often the block runs: its predicate compares a register, which a literal is added to, with a literal."""
+    code = kernel.instructions[block.start : block.stop]
+    tests = [i for i in code if predicate.name in (r.name for r in defined(i))]
+    if len(tests) != 1 or tests[0].parts[0] != "setp" or len(tests[0].parts) != 3 or tests[0].guard:
+        return None
+    _, counter, bound = tests[0].operands
+    compare = COMPARE.get(tests[0].parts[1])
+    if not isinstance(counter, Reg) or not isinstance(bound, Imm) or compare is None:
+        return None
+    steps = [i for i in code if counter.name in (r.name for r in defined(i))]
+    if len(steps) != 1 or steps[0].parts[0] != "add" or steps[0].guard or steps[0].operands[1] != counter:
+        return None
+    step, start = steps[0].operands[2], _constant(kernel, counter, steps[0])
+    if not isinstance(step, Imm) or start is None:
+        return None
+    late = steps[0].pc > tests[0].pc
+    value = start
+    for turn in range(1, MOST_TURNS + 1):
+        after = value + int(step.value)
+        if compare(value if late else after, int(bound.value)) == negated:
+            return turn
+        value = after
+    return None
+
+
+def _constant(kernel: Kernel, operand: Operand, but: Instruction | None = None) -> int | None:
+    """The one literal that a register gets, through copies too, from all instructions but one."""
+    if isinstance(operand, Imm):
+        return int(operand.value) if operand.kind == "int" else None
+    if not isinstance(operand, Reg):
+        return None
+    values = set()
+    for instruction in _definitions(kernel, operand):
+        if instruction is not but:
+            if instruction.parts[0] != "mov" or instruction.guard:
+                return None
+            values.add(_constant(kernel, instruction.operands[1]))
+    return values.pop() if len(values) == 1 else None
+
+
+def _definitions(kernel: Kernel, register: Reg) -> Iterator[Instruction]:
+    return (i for i in kernel.instructions if register.name in (r.name for r in defined(i)))
+
+
+def unrolled(kernel: Kernel, block: Block, factor: int) -> Kernel:
+    """The kernel with a loop's body `factor` times in a row; the branches between the copies become "taken", which
+    counts as a branch and goes nowhere.
+    """
+    code = kernel.instructions
+    body, last = code[block.start : block.stop - 1], code[block.stop - 1]
+    taken = replace(last, op="taken", operands=(), guard=None)
+    copies = (*((*body, taken) * (factor - 1)), *body, last)
+    whole = (*code[: block.start], *copies, *code[block.stop :])
+    more = len(whole) - len(code)
+    return replace(
+        kernel,
+        instructions=tuple(replace(i, pc=pc) for pc, i in enumerate(whole)),
+        labels={name: pc + (more if pc >= block.stop else 0) for name, pc in kernel.labels.items()},
+    )
