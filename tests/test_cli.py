@@ -352,6 +352,24 @@ def test_ablate_without_a_gpu_tells_the_recorded_effects() -> None:
     assert "run saved" not in result.stdout
 
 
+@pytest.mark.parametrize("words", [[], ["--recorded"]])
+def test_peers_without_a_gpu_tells_the_recorded_comparison(words: list[str]) -> None:
+    result = worklog("peers", *words)
+    assert result.exit_code == 0
+    assert result.stdout.startswith("recorded · NVIDIA H200 · clocks as found · ")
+    assert re.search(r"^ +spin 1 +\d", result.stdout, re.MULTILINE) and "saved" not in result.stdout
+    document = json.loads(worklog("peers", *words, "--json").stdout)
+    assert document["kind"] == "peers" and document["rows"]
+
+
+def test_peers_that_shall_measure_without_a_gpu_says_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert one_line(worklog("peers", "--out", "new.json")).startswith(f"no GPU to measure on: {WHY}")
+    assert one_line(worklog("peers", "--recorded", "--out", "new.json")).startswith("--recorded measures nothing")
+    monkeypatch.setenv("WORKLOG_SOURCE", "live")
+    assert one_line(worklog("peers")).startswith("WORKLOG_SOURCE=live, but there is no GPU to measure on")
+    assert not Path("new.json").exists()
+
+
 def test_ablate_tells_each_gremlin_and_saves(
     answers: list[tuple[list[Task], Harness]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -193,20 +193,34 @@ def calibrate(as_json: bool) -> None:
 
 
 @main.command()
+@click.option("--recorded", is_flag=True, help="Show the comparison that comes with the package, GPU or not.")
 @out_option
 @json_option
-def peers(out: Path | None, as_json: bool) -> None:
-    """Time kernels of known length and cuBLAS with this ruler and with every other one that is installed."""
+def peers(recorded: bool, out: Path | None, as_json: bool) -> None:
+    """Time kernels of known length and cuBLAS with this ruler and with every other one that is installed. Without a
+    GPU, from the recording.
+    """
+    from worklog.bench import live_wanted
+    from worklog.comparison import open_comparison
+    from worklog.device import require_gpu
     from worklog.peers import compare, text
 
     _refuse_to_overwrite(out)
-    with _progress() as progress:
-        path = compare(out, progress)
-    document = json.loads(path.read_text(encoding="utf-8"))
-    if as_json:
-        _print_json(document)
+    if recorded and out is not None:
+        raise BadSetting("--recorded measures nothing that could be saved: leave --out away")
+    if recorded or (out is None and not live_wanted()):
+        path = None
     else:
-        click.echo(f"{text(document)}\nsaved: {path}")
+        require_gpu()
+        with _progress() as progress:
+            path = compare(out, progress)
+    found = open_comparison(path)
+    if as_json:
+        _print_json(found.document)
+        return
+    click.echo(text(found))
+    if path is not None:
+        click.echo(f"saved: {path}")
 
 
 @main.command()

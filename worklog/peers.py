@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import worklog
+from worklog.comparison import CUBLAS, KNOWN, Comparison
 from worklog.device import gpu, software, source_revision
 from worklog.errors import BadRunFile
 from worklog.harness import Harness, time_pair
@@ -206,24 +207,23 @@ def write(document: dict[str, Any], path: Path) -> None:
         raise BadRunFile(f"cannot write {path}: {error.strerror}; give another place with --out") from error
 
 
-def text(document: dict[str, Any]) -> str:
+def text(comparison: Comparison) -> str:
     """A table: a line for each work, a column for each ruler, microseconds; then what is missing and why."""
-    rows = document["rows"]
-    rulers = list(dict.fromkeys(row["ruler"] for row in rows))
-    works = list(dict.fromkeys((row["work"], row["of"]) for row in rows))
-    read = {(row["ruler"], row["work"], row["of"]): row["us"] for row in rows}
-    lines = [f"live · {document['device'].get('name')} · {document['created'][:10]} · microseconds as each reads them"]
+    rulers = comparison.rulers
+    lines = [f"{comparison.label} · microseconds as each reads them"]
     lines += [f"  [{number}] {ruler}" for number, ruler in enumerate(rulers)]
     lines.append(" " * 14 + "".join(f"{f'[{number}]':>10}" for number in range(len(rulers))))
-    for kind, of in works:
-        values = (read.get((ruler, kind, of)) for ruler in rulers)
-        cells = "".join(f"{'–' if value is None else f'{value:.2f}':>10}" for value in values)
-        lines.append(f"{f'{kind} {of:g}':>14}{cells}")
-    lines += list(dict.fromkeys(f"{row['ruler']}: {row['reason']}" for row in rows if row["reason"]))
-    same = document["promises"].get("aa")
+    for kind in (KNOWN, CUBLAS):
+        for of in comparison.works(kind):
+            read = comparison.us(kind, of)
+            cells = "".join(f"{f'{read[ruler]:.2f}' if ruler in read else '–':>10}" for ruler in rulers)
+            lines.append(f"{f'{kind} {of:g}':>14}{cells}")
+    lines += [f"{ruler}: {reason}" for ruler, reason in comparison.reasons.items()]
+    promises = comparison.document["promises"]
+    same = promises.get("aa")
     if same:
         lines.append(f"same kernel twice: {same['agree']} of {same['pairs']} pairs agree within their intervals")
-    for point in document["promises"].get("wall_s", ()):
+    for point in promises.get("wall_s", ()):
         theirs = "–" if point["nvbench_s"] is None else f"{point['nvbench_s']:.2f} s"
         lines.append(f"cuBLAS {point['of']}: ±0.5 % after {point['worklog_s']:.2f} s; NVBench {theirs}")
     return "\n".join(lines)

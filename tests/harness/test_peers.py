@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -14,6 +15,7 @@ from pytest import approx
 
 from tests.harness.virtual import VirtualGpu
 from worklog import peers
+from worklog.comparison import Comparison
 from worklog.errors import BadRunFile
 from worklog.peer_rulers import Found, Ruler, Work, nvbench_summaries
 
@@ -90,7 +92,9 @@ def test_wall_times_stand_beside_nvbench() -> None:
         ]
     )
     assert told["promises"]["wall_s"] == [{"of": 512, "worklog_s": 0.15, "converged": True, "nvbench_s": 1.5}]
-    text = peers.text(told)
+    text = peers.text(Comparison(told, "live"))
+    assert text.startswith("live · Virtual · ")
+    assert re.search(r"^ +cuBLAS 512 +17\.00 +20\.00 +–$", text, re.MULTILINE)
     assert "cuBLAS 512: ±0.5 % after 0.15 s; NVBench 1.50 s" in text
     assert "48 of 50 pairs agree" in text
     assert "torch Timer: ImportError: no torch" in text
