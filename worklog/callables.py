@@ -75,6 +75,9 @@ class Lender(Protocol):
     def loan(self, arrays: str) -> Loan:
         """arrays: one of ARRAYS."""
 
+    def state(self) -> Mapping[str, object]:
+        """What host code could change of it, by name: devices, current streams, allocators."""
+
 
 @dataclass(frozen=True)
 class HostCallable:
@@ -135,7 +138,7 @@ class HostCallable:
         """
         if not isinstance(device, Lender):
             raise NoGpu(f"{self.name} is host code: it runs on a GPU, and the {device.source} device cannot run it")
-        integrity = Integrity.taken(device)
+        integrity = Integrity.taken(device, states=(device.state,))
         call, arrays = _library(self, fresh) if self.where.endswith(LIBRARY) else _python(self)
         return HostSubject(self, device.loan(arrays), call, arrays, integrity.stage)
 
@@ -255,12 +258,11 @@ def _wants_stream(brought: HostCallable, function: Callable[..., object]) -> boo
 
 
 def _file(brought: HostCallable) -> ModuleType:
-    """The file as a module of its own, its folder last on the path. Raises BadSetting."""
+    """The file as a module of its own, which finds others beside it and in the current folder. Raises BadSetting."""
     path = Path(brought.where)
     if _sha256(path) != brought.sha256:
         raise BadSetting(f"{path} has changed since it was named: name it again")
-    if str(path.parent) not in sys.path:
-        sys.path.append(str(path.parent))
+    _on_the_path(str(path.parent), os.getcwd())
     name = f"{path.stem}_{secrets.token_hex(4)}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
@@ -273,10 +275,14 @@ def _file(brought: HostCallable) -> ModuleType:
 
 def _module(brought: HostCallable) -> ModuleType:
     """An importable module, from the current folder too. Raises BadSetting."""
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
+    _on_the_path(os.getcwd())
     _loaded(brought, lambda: importlib.import_module(brought.where))
     return sys.modules[brought.where]
+
+
+def _on_the_path(*folders: str) -> None:
+    """Last, so that nothing in them stands in for what the ruler imports."""
+    sys.path += [folder for folder in dict.fromkeys(folders) if folder not in sys.path]
 
 
 def _loaded(brought: HostCallable, load: Callable[[], object]) -> None:

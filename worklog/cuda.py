@@ -100,6 +100,20 @@ class CudaDevice:
         """Its memory and stream for host code, as worklog.callables.Lender."""
         return CudaLoan(self, arrays)
 
+    def state(self) -> dict[str, object]:
+        """What host code could change of it: the devices, and CuPy's and PyTorch's current ones, streams, allocator."""
+        runtime, torch = cupy.cuda.runtime, sys.modules.get("torch")
+        state: dict[str, object] = {
+            "the number of devices": runtime.getDeviceCount(),
+            "the current device": runtime.getDevice(),
+            "CuPy's current stream": cupy.cuda.get_current_stream().ptr,
+            "CuPy's allocator": cupy.cuda.get_allocator(),
+        }
+        if torch is not None and torch.cuda.is_initialized():
+            state["PyTorch's current device"] = torch.cuda.current_device()
+            state["PyTorch's current stream"] = torch.cuda.current_stream().cuda_stream
+        return state
+
     def free_bytes(self) -> int:
         """Memory of the GPU that nobody holds."""
         cupy.get_default_memory_pool().free_all_blocks()

@@ -22,7 +22,7 @@ import sys
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from types import FunctionType, ModuleType
@@ -75,6 +75,7 @@ AS_PYTORCH_COMES = {
     "torch.get_float32_matmul_precision()": "highest",
 }
 Parts = tuple[object, ...]
+State = Callable[[], Mapping[str, object]]
 
 
 @dataclass(frozen=True)
@@ -96,27 +97,27 @@ class Seen:
 class Integrity:
     """What was noted before a subject's host code was loaded. look: how, bound then, so that replacing it later shows.
 
-    Bind `stage` before the code is loaded, too, for the same reason: `judge = Integrity.taken().stage`.
+    Bind `stage` before the code is loaded, too, for the same reason: `judge = Integrity.taken().stage`. And ask the
+    answer whether measured <= limit: `passed` is a word that a class can be made to say.
     """
 
     before: Seen
     packages: tuple[str, ...]
-    probes: Mapping[str, Callable[[], object]]
-    look: Callable[[tuple[str, ...], Mapping[str, Callable[[], object]]], Seen]
+    states: Sequence[State]
+    look: Callable[[tuple[str, ...], Sequence[State]], Seen]
 
     @classmethod
-    def taken(cls, *objects: object, probes: Mapping[str, Callable[[], object]] | None = None) -> Integrity:
-        """Note everything now. objects: things such as the device, whose classes' packages are noted too. probes: more
-        to compare, by name, each a function that gives a value.
+    def taken(cls, *objects: object, states: Sequence[State] = ()) -> Integrity:
+        """Note everything now. objects: things such as the device, whose classes' packages are noted too. states: each
+        gives values by name, to be compared too: what a device knows of itself.
         """
         homes = (type(thing).__module__.rpartition(".")[0] for thing in objects)
         packages = tuple(dict.fromkeys(("worklog", *(home for home in homes if home))))
-        asked = dict(probes or {})
-        return cls(look(packages, asked), packages, asked, look)
+        return cls(look(packages, states), packages, states, look)
 
     def stage(self) -> Stage:
         """Compare."""
-        after = self.look(self.packages, self.probes)
+        after = self.look(self.packages, self.states)
         changes = list(_changes(self.before, after))
         if changes:
             more = f", and {len(changes) - 3} more" if len(changes) > 3 else ""
@@ -130,7 +131,7 @@ class Integrity:
         return passed(NAME, "; ".join([f"{kept} are as before its code was loaded", *told, CAUTION]))
 
 
-def look(packages: tuple[str, ...], probes: Mapping[str, Callable[[], object]]) -> Seen:
+def look(packages: tuple[str, ...], states: Sequence[State]) -> Seen:
     """Everything that is compared, as it is now."""
     code: dict[str, Parts] = {}
     for name, module in list(sys.modules.items()):
@@ -150,7 +151,7 @@ def look(packages: tuple[str, ...], probes: Mapping[str, Callable[[], object]]) 
     return Seen(
         code,
         frozenset(_hidden(instances)),
-        {**_state(), **{name: probe() for name, probe in probes.items()}},
+        _state(states),
         [(weakref.ref(thing), _fields(thing)) for thing in instances if _is_frozen(thing)],
         _flags(),
         tuple(thread.name for thread in threading.enumerate()),
@@ -232,19 +233,12 @@ def _fields(thing: Any) -> dict[str, tuple[int, object]]:
     return {name: (id(value), value if isinstance(value, small) else None) for name, value in held.items()}
 
 
-def _state() -> dict[str, object]:
-    """Devices, streams, allocators and environment. What is not loaded, or was not started, has no state."""
+def _state(states: Sequence[State]) -> dict[str, object]:
+    """Environment, hooks of the interpreter, and what the device says."""
     state: dict[str, object] = {f"the environment's {name}": os.environ.get(name) for name in ENVIRONMENT}
     state["the tracing function"], state["the profiling function"] = sys.gettrace(), sys.getprofile()
-    cupy, torch = sys.modules.get("cupy"), sys.modules.get("torch")
-    if cupy is not None:
-        state["the number of devices"] = cupy.cuda.runtime.getDeviceCount()
-        state["the current device"] = cupy.cuda.runtime.getDevice()
-        state["CuPy's current stream"] = cupy.cuda.get_current_stream().ptr
-        state["CuPy's allocator"] = cupy.cuda.get_allocator()
-    if torch is not None and torch.cuda.is_initialized():
-        state["PyTorch's current device"] = torch.cuda.current_device()
-        state["PyTorch's current stream"] = torch.cuda.current_stream().cuda_stream
+    for ask in states:
+        state.update(ask())
     return state
 
 
@@ -276,7 +270,11 @@ def _changes(before: Seen, after: Seen) -> Iterator[str]:
     yield from sorted(after.hidden - before.hidden)
     for name, value in before.state.items():
         if name in after.state and after.state[name] != value:
-            yield f"{name} from {value} to {after.state[name]}"
+            yield (
+                name
+                if callable(value) or callable(after.state[name])
+                else f"{name} from {value} to {after.state[name]}"
+            )
     for reference, held in before.frozen:
         thing = reference()
         if thing is not None:

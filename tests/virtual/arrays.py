@@ -1,0 +1,202 @@
+"""Arrays of the virtual device, with the few operations that the callables under tests/exploits/callables need.
+
+Each only enqueues on the current stream, but for what the host reads, which waits, as on a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tests.gate.numpy_device import NumpyBuffer
+from tests.virtual.machine import Graph, Machine, Stream, Thread
+from worklog.gemm import Float32
+
+SHORT_US = 2.0  # a kernel that touches little
+
+
+@dataclass(frozen=True, eq=False)
+class Array:
+    """A row-major matrix, or a row, in a machine's memory."""
+
+    machine: Machine
+    buffer: NumpyBuffer
+    shape: tuple[int, ...]
+
+    @property
+    def data(self) -> Float32:
+        out: Float32 = self.buffer.data.reshape(self.shape)
+        return out
+
+    @property
+    def size(self) -> int:
+        return self.buffer.size
+
+    def __getitem__(self, rows: slice) -> Array:
+        """Some rows, without a copy."""
+        first, last, step = rows.indices(self.shape[0])
+        assert step == 1
+        width = self.size // self.shape[0]
+        part = NumpyBuffer(self.buffer.memory, self.buffer.start + first * width, (last - first) * width)
+        return Array(self.machine, part, (last - first, *self.shape[1:]))
+
+
+class VirtualArrays:
+    """The operations, on a machine."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+
+    # --------------------------------------------------------------------------------------------------------- memory
+
+    def empty(self, *shape: int) -> Array:
+        """New memory; what it holds is nobody's business."""
+        size = int(np.prod(shape))
+        return Array(self.machine, NumpyBuffer(np.full(size, 7.0, np.float32), 0, size), shape)
+
+    def head(self, array: Array, size: int) -> Array:
+        """Its first elements, without a copy."""
+        return Array(self.machine, NumpyBuffer(array.buffer.memory, array.buffer.start, size), (size,))
+
+    def address(self, array: Array) -> int:
+        return int(array.data.ctypes.data)
+
+    def to_host(self, array: Array) -> Float32:
+        """Waits for the current stream."""
+        self.machine.enqueue(SHORT_US)
+        self.machine.synchronize()
+        return array.data.copy()
+
+    def from_host(self, to: Array, host: Float32) -> None:
+        kept = host.astype(np.float32).reshape(to.shape)
+        self._enqueue(host.nbytes / self.machine.bytes_per_us, lambda: kept, to)
+
+    # ------------------------------------------------------------------------------------------------------- kernels
+
+    def gemm(self, alpha: float, a: Array, b: Array, beta: float, c: Array, rounded: bool = False) -> None:
+        """C = alpha A B + beta C as FP32 kernels do it. rounded: operands cut to 11 bits, as tensor cores take them."""
+
+        def work() -> Float32:
+            left, right = (x.data.astype(np.float16).astype(np.float32) if rounded else x.data for x in (a, b))
+            product = np.float32(alpha) * (left @ right)
+            return product if beta == 0 else product + np.float32(beta) * c.data
+
+        self._enqueue(lambda: self._product_us(a, b), work, c, alone=True)
+
+    def gemm_unless(self, flag: Array, cached: Array, alpha: float, a: Array, b: Array, beta: float, c: Array) -> None:
+        """One kernel that looks at a flag: where it is not 0, it copies `cached`, else it computes."""
+
+        def work() -> Float32:
+            if flag.data.any():
+                return cached.data.copy()
+            product = np.float32(alpha) * (a.data @ b.data)
+            return product if beta == 0 else product + np.float32(beta) * c.data
+
+        copied = c.size * 4 / self.machine.bytes_per_us
+        self._enqueue(lambda: copied if flag.data.any() else self._product_us(a, b), work, c, alone=True)
+
+    def copy(self, to: Array, source: Array) -> None:
+        self._enqueue(to.size * 4 / self.machine.bytes_per_us, lambda: source.data.reshape(to.shape).copy(), to)
+
+    def scale_and_add(self, alpha: float, product: Array, beta: float, c: Array) -> None:
+        """C = alpha product + beta C."""
+
+        def work() -> Float32:
+            scaled = np.float32(alpha) * product.data
+            return scaled if beta == 0 else scaled + np.float32(beta) * c.data
+
+        self._enqueue(c.size * 8 / self.machine.bytes_per_us, work, c)
+
+    def fill(self, array: Array, value: float) -> None:
+        self._enqueue(array.size * 4 / self.machine.bytes_per_us, lambda: np.float32(value), array)
+
+    def same(self, one: Array, other: Array, flag: Array) -> None:
+        """flag[0] = whether both hold the same, bit by bit."""
+
+        def equal() -> bool:
+            return bool((one.data.ravel().view(np.uint32) == other.data.ravel().view(np.uint32)).all())
+
+        self._enqueue(SHORT_US, lambda: np.float32(equal()), flag)
+
+    def add(self, to: Array, value: float) -> None:
+        self._enqueue(SHORT_US, lambda: to.data + np.float32(value), to)
+
+    def above(self, one: Array, limit: float, flag: Array) -> None:
+        """flag[0] = whether the first element exceeds a limit."""
+        self._enqueue(SHORT_US, lambda: np.float32(one.data.ravel()[0] > limit), flag)
+
+    def _product_us(self, a: Array, b: Array) -> float:
+        us = 2 * a.shape[0] * a.shape[1] * b.shape[1] / self.machine.flops_per_us
+        key = id(a.buffer.memory)
+        warm = key in self.machine.warm
+        self.machine.warm.add(key)
+        return us / self.machine.warm_speedup if warm else us
+
+    def _enqueue(
+        self, us: float | Callable[[], float], work: Callable[[], Any], to: Array, alone: bool = False
+    ) -> None:
+        """Read at the start, write at the end. alone: a product, which fills the device."""
+
+        def begin() -> Callable[[], None]:
+            value = work()
+            return lambda: np.copyto(to.data, value)
+
+        self.machine.enqueue(us, begin, alone=alone)
+
+    # ------------------------------------------------------------------------------------ streams, threads, devices
+
+    def new_stream(self) -> Stream:
+        """A non-blocking one."""
+        return self.machine.stream()
+
+    def on(self, stream: Stream) -> AbstractContextManager[None]:
+        return self.machine.on(stream)
+
+    def leave_current(self, stream: Stream) -> None:
+        """Make it the thread's current one for good."""
+        self.machine.current = stream
+
+    def current_stream(self) -> Stream:
+        return self.machine.current
+
+    def legacy_stream(self) -> Stream:
+        return self.machine.legacy
+
+    def join(self, waiting: Stream, on: Stream) -> None:
+        """Let one stream wait for what is in another by now."""
+        self.machine.wait(waiting, on)
+
+    def synchronize(self, stream: Stream) -> None:
+        self.machine.synchronize(stream)
+
+    def busy(self, stream: Stream) -> bool:
+        return self.machine.busy(stream)
+
+    def record(self, function: Callable[[], object]) -> Graph:
+        """What it enqueues, as a graph, recorded on a stream of its own."""
+        return self.machine.record(self.machine.stream(), function)
+
+    def replay(self, graph: Graph) -> None:
+        self.machine.replay(graph)
+
+    def thread(self, function: Callable[[], object], in_us: float = 0.0) -> Thread:
+        """A host thread that does this after a while."""
+        return self.machine.thread(function, in_us)
+
+    def wait_for(self, thread: Thread) -> None:
+        self.machine.join(thread)
+
+    def pause(self, us: float) -> None:
+        """The host does nothing for so long."""
+        self.machine.pass_host(us)
+
+    def use_device(self, number: int) -> None:
+        self.machine.device = number
+
+    def replace_allocator(self) -> None:
+        """Everybody's memory comes from somewhere else from now on."""
+        self.machine.allocator = "another"

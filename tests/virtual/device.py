@@ -1,0 +1,220 @@
+"""The virtual machine as worklog.kernels.Device, worklog.callables.Lender and worklog.harness.timeline.Timeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import numpy as np
+
+from tests.gate.numpy_device import NumpyBuffer, NumpyDevice, Problem
+from tests.virtual.arrays import SHORT_US, Array, VirtualArrays
+from tests.virtual.machine import Machine
+from worklog.errors import LaunchFailed
+from worklog.gemm import Float32, Shape
+from worklog.harness.timeline import Launch
+from worklog.kernels import Buffer, Program
+from worklog.ladder import Domain
+
+MHZ = 20.0
+LANES = 128
+
+
+class VirtualDevice:
+    """Kernels are Python functions, found as tests.gate.numpy_device finds them; a non-blocking stream carries all."""
+
+    source = "emulated"
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.stream = machine.stream()
+        self._compiler = NumpyDevice()
+
+    def compile(self, program: Program) -> Any:
+        return self._compiler.compile(program)
+
+    def upload(self, host: Float32) -> NumpyBuffer:
+        return self._compiler.upload(host)
+
+    def view(self, buffer: Any, start: int, size: int) -> NumpyBuffer:
+        return self._compiler.view(buffer, start, size)
+
+    def overwrite(self, buffer: Any, host: Float32) -> None:
+        kept = host.ravel().copy()
+        self.machine.enqueue(SHORT_US, lambda: lambda: np.copyto(buffer.data, kept), self.stream)
+
+    def fill(self, buffer: Any, value: float) -> None:
+        self.machine.enqueue(SHORT_US, lambda: lambda: buffer.data.fill(value), self.stream)
+
+    def download(self, buffer: Any) -> Float32:
+        self.machine.enqueue(SHORT_US, stream=self.stream)
+        self.synchronize()
+        out: Float32 = buffer.data.copy()
+        return out
+
+    def launch(self, kernel: Any, grid: tuple[int, int], block: int, arguments: Sequence[Any]) -> None:
+        if kernel.gemm:
+            m, n, k, alpha, a, b, beta, c = arguments
+            problem = Problem(int(m), int(n), int(k), alpha, a, b, beta, c)
+            us = 2 * problem.m * problem.n * problem.k / self.machine.flops_per_us
+            self.machine.enqueue(us, lambda: lambda: kernel.function(problem), self.stream)
+        else:
+            self.machine.enqueue(SHORT_US, lambda: lambda: kernel.function(*arguments), self.stream)
+
+    def synchronize(self) -> None:
+        self.machine.synchronize(self.stream)
+
+    def loan(self, arrays: str) -> VirtualLoan:
+        return VirtualLoan(self, arrays)
+
+    def state(self) -> dict[str, object]:
+        machine = self.machine
+        return {
+            "the current device": machine.device,
+            "the current stream": machine.streams.index(machine.current),
+            "the allocator": machine.allocator,
+        }
+
+
+class VirtualLoan:
+    """A VirtualDevice's memory and stream, as worklog.callables.Loan. PyTorch tensors and addresses are the host's own
+    memory, where work is done at once: the machine is waited for before it.
+    """
+
+    def __init__(self, device: VirtualDevice, arrays: str) -> None:
+        self.device = device
+        self.arrays = arrays
+        self.handle = id(device.stream)
+
+    def matrix(self, buffer: Any, rows: int, columns: int) -> Any:
+        if self.arrays == "pointers":
+            return int(buffer.data.ctypes.data)
+        if self.arrays == "torch":
+            import torch
+
+            return torch.from_numpy(buffer.data.reshape(rows, columns))
+        return Array(self.device.machine, buffer, (rows, columns))
+
+    def current(self) -> AbstractContextManager[None]:
+        if self.arrays != "cupy":
+            self.device.synchronize()
+        return self.device.machine.on(self.device.stream)
+
+
+class VirtualBaseline:
+    """The library's product, as worklog.kernels.Subject."""
+
+    def __init__(self, device: VirtualDevice, name: str) -> None:
+        self.name = name
+        self.domain = Domain()
+        self.device = device
+        self.loan = device.loan("cupy")
+        self.arrays = VirtualArrays(device.machine)
+
+    def enqueue(self, shape: Shape, alpha: float, a: Buffer, b: Buffer, beta: float, c: Buffer) -> None:
+        lend = self.loan.matrix
+        left, right, out = lend(a, shape.m, shape.k), lend(b, shape.k, shape.n), lend(c, shape.m, shape.n)
+        with self.loan.current():
+            self.arrays.gemm(alpha, left, right, beta, out, rounded=self.name.endswith("TF32"))
+
+
+class VirtualTimeline:
+    """The ruler's queue on a virtual device, with an event pair that reads 3.45 µs too long."""
+
+    l2_bytes = 2**22
+    offset_us = 3.45
+    flush_us = 30.0
+
+    class watch:  # noqa: N801 - as CudaTimeline has it
+        """Clock event reasons can be read here."""
+
+        available = True
+        reason = ""
+
+    def __init__(self, device: VirtualDevice) -> None:
+        self.device = device
+        self.machine: Machine = device.machine
+        self._events: dict[int, float] = {}
+        self._stamps: dict[int, float] = {}
+        self._last_us = 0.0
+
+    def _at(self, notes: dict[int, float], slot: int) -> None:
+        def begin() -> None:
+            notes[slot] = self.machine.device_now
+
+        self.machine.enqueue(0.0, begin, self.device.stream)
+
+    def hold(self) -> None:
+        self.machine.hold(self.device.stream)
+
+    def release(self) -> None:
+        self.machine.release()
+
+    def flush_l2(self) -> None:
+        self.machine.enqueue(self.flush_us, lambda: self.machine.warm.clear, self.device.stream)
+
+    def stamp_clock(self, slot: int) -> None:
+        self._at(self._stamps, slot)
+
+    def record_event(self, slot: int) -> None:
+        self._at(self._events, slot)
+
+    def synchronize(self) -> None:
+        self.device.synchronize()
+        if self.machine.gave_up:
+            self.machine.gave_up = False
+            raise LaunchFailed("the blocking kernel waited 20 s for the host: the launcher synchronises")
+
+    def elapsed_us(self, start: int, stop: int) -> float:
+        if not {start, stop} <= self._events.keys():
+            raise LaunchFailed("an event has not been reached: device not ready")
+        return self._events[stop] - self._events[start] + self.offset_us
+
+    def clock_mhz(self, start: int, stop: int) -> float:
+        return MHZ
+
+    def host_us(self) -> float:
+        return self.machine.host_now
+
+    def throttle_reasons(self) -> int:
+        return 0
+
+    def capture(self, launches: Sequence[Launch]) -> Launch:
+        graph = self.machine.record(self.device.stream, lambda: [launch() for launch in launches])
+
+        def replay() -> None:
+            with self.machine.on(self.device.stream):
+                self.machine.replay(graph)
+
+        return replay
+
+    @contextmanager
+    def tracer(self) -> Iterator[Callable[[Launch], float]]:
+        def traced(launch: Launch) -> float:
+            self.record_event(-1)
+            launch()
+            self.record_event(-2)
+            self.synchronize()
+            return self._events[-2] - self._events[-1]
+
+        yield traced
+
+    def remarks(self) -> list[str]:
+        return []
+
+    def spin(self, ns: int) -> None:
+        self.machine.enqueue(ns / 1000, stream=self.device.stream)
+
+    def probe_l2(self) -> Sequence[float]:
+        return [650.0]
+
+    def burn(self, flops: float) -> None:
+        self.machine.enqueue(flops / self.machine.flops_per_us, stream=self.device.stream)
+
+    def pause(self, seconds: float) -> None:
+        self.machine.pass_host(1e6 * seconds)
+
+    def go_cold(self) -> None:
+        self.synchronize()
+        self.pause(1.0)

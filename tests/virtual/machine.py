@@ -1,0 +1,298 @@
+"""A host and a GPU in simulated time: streams that run beside each other, events, graphs, threads, and a held queue.
+
+Nothing here looks at a real clock, so what a cheat gains by being late or elsewhere is exact and repeatable. Work is
+enqueued as `(microseconds, begin)`: `begin` runs when the work starts on the device, reads what it reads, and returns
+what writes its results when it ends. Streams follow CUDA's rules: in order within one; the legacy stream waits for all
+blocking ones and they for it; non-blocking ones wait for nobody unless told to.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from worklog.errors import LaunchFailed
+
+HOLD_LIMIT_US = 20e6
+NEVER = float("inf")
+Commit = Callable[[], None]
+Begin = Callable[[], Commit | None]
+Node = tuple[Callable[[], float], Begin, bool]
+
+
+def nothing() -> None:
+    """Work that leaves nothing."""
+
+
+@dataclass(eq=False)
+class Operation:
+    """Something in a stream. us: how long it takes, known when it starts; NEVER until it is released. alone: whether it
+    fills the device, so that no other such thing runs beside it.
+    """
+
+    us: Callable[[], float]
+    begin: Begin
+    after: list[Operation]
+    enqueued: float
+    began: float | None = None
+    ended: float | None = None
+    alone: bool = False
+    released: float | None = None
+    commit: Commit | None = None
+
+    @property
+    def done(self) -> bool:
+        return self.ended is not None
+
+    @property
+    def end(self) -> float:
+        """When it will end, once it has begun."""
+        assert self.began is not None
+        return self.began + self.us() if self.released is None else max(self.began, self.released)
+
+    def start(self) -> float | None:
+        """When it can start, or None while that is not known."""
+        if not all(other.done for other in self.after):
+            return None
+        return max([self.enqueued, *(other.ended or 0.0 for other in self.after)])
+
+
+@dataclass(eq=False)
+class Stream:
+    """kind: "legacy", "blocking" or "non-blocking"."""
+
+    kind: str
+    queue: deque[Operation] = field(default_factory=deque)
+    last: Operation | None = None
+    waits_for: list[Operation] = field(default_factory=list)
+    recording: list[Node] | None = None
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Operations to be enqueued together."""
+
+    nodes: tuple[Node, ...]
+
+
+@dataclass(eq=False)
+class Thread:
+    """A host thread that does one thing at a time of its own."""
+
+    at: float
+    function: Callable[[], object]
+    ended: float | None = None
+
+
+class Machine:
+    """enqueue_us: what a call of the driver costs the host. flops_per_us: of a product from a cold L2; warm_speedup:
+    how much faster one is whose inputs were used last. bytes_per_us: of a copy.
+    """
+
+    def __init__(
+        self,
+        enqueue_us: float = 4.0,
+        flops_per_us: float = 4096.0,
+        bytes_per_us: float = 16384.0,
+        warm_speedup: float = 1.25,
+    ) -> None:
+        self.enqueue_us, self.flops_per_us, self.bytes_per_us = enqueue_us, flops_per_us, bytes_per_us
+        self.warm_speedup = warm_speedup
+        self.host_now = self.device_now = 0.0
+        self.device = 0
+        self.allocator = "its own"
+        self.legacy = Stream("legacy")
+        self.streams = [self.legacy]
+        self.current = self.legacy
+        self.warm: set[int] = set()
+        self.gave_up = False
+        self.threads: list[Thread] = []
+        self._held: Operation | None = None
+        self._alone: Operation | None = None
+
+    def stream(self, kind: str = "non-blocking") -> Stream:
+        """A new one."""
+        made = Stream(kind)
+        self.streams.append(made)
+        return made
+
+    @contextmanager
+    def on(self, stream: Stream) -> Iterator[None]:
+        """The current stream for a while."""
+        before, self.current = self.current, stream
+        try:
+            yield
+        finally:
+            self.current = before
+
+    def enqueue(
+        self,
+        us: float | Callable[[], float],
+        begin: Begin = lambda: None,
+        stream: Stream | None = None,
+        alone: bool = False,
+    ) -> Operation | None:
+        """Put work into a stream (default: the current one). None while the stream is recorded."""
+        stream = stream or self.current
+        lasts = us if callable(us) else lambda: us
+        if stream.recording is not None:
+            stream.recording.append((lasts, begin, alone))
+            return None
+        self.pass_host(self.enqueue_us)
+        return self._put(stream, lasts, begin, alone)
+
+    def _put(self, stream: Stream, lasts: Callable[[], float], begin: Begin, alone: bool) -> Operation:
+        before = [stream.last, *stream.waits_for]
+        if stream.kind == "legacy":
+            before += [other.last for other in self.streams if other.kind == "blocking"]
+        if stream.kind == "blocking":
+            before.append(self.legacy.last)
+        operation = Operation(lasts, begin, [other for other in before if other is not None], self.host_now)
+        operation.alone = alone
+        stream.waits_for.clear()
+        stream.queue.append(operation)
+        stream.last = operation
+        return operation
+
+    def wait(self, waiting: Stream, on: Stream) -> None:
+        """Make a stream wait for all that is in another by now: an event recorded and waited for."""
+        self.pass_host(self.enqueue_us)
+        if on.last is not None:
+            waiting.waits_for.append(on.last)
+
+    def record(self, stream: Stream, function: Callable[[], object]) -> Graph:
+        """What a function enqueues on a stream, as a graph."""
+        stream.recording = []
+        try:
+            with self.on(stream):
+                function()
+        finally:
+            nodes, stream.recording = stream.recording, None
+        return Graph(tuple(nodes))
+
+    def replay(self, graph: Graph) -> None:
+        """Enqueue a graph on the current stream by one call."""
+        if self.current.recording is not None:
+            self.current.recording += graph.nodes
+            return
+        self.pass_host(self.enqueue_us)
+        for node in graph.nodes:
+            self._put(self.current, *node)
+
+    def thread(self, function: Callable[[], object], in_us: float = 0.0) -> Thread:
+        """A host thread that wakes in so many microseconds and does one thing, with the legacy stream current."""
+        made = Thread(self.host_now + in_us, function)
+        self.threads.append(made)
+        return made
+
+    def join(self, thread: Thread) -> None:
+        """Wait for a host thread."""
+        self.pass_host(max(0.0, thread.at - self.host_now))
+        assert thread.ended is not None
+        self.host_now = max(self.host_now, thread.ended)
+
+    def pass_host(self, us: float) -> None:
+        """The host does something for so long; threads whose time has come do theirs."""
+        self.host_now += us
+        for thread in sorted(self.threads, key=lambda one: one.at):
+            if thread.ended is None and thread.at <= self.host_now:
+                self._run(thread)
+
+    def _run(self, thread: Thread) -> None:
+        thread.ended = thread.at  # so that it is not run again from within
+        kept = self.host_now, self.current
+        self.host_now, self.current = thread.at, self.legacy
+        try:
+            thread.function()
+        finally:
+            thread.ended = self.host_now
+            self.threads.remove(thread)
+            self.host_now, self.current = kept
+
+    def synchronize(self, stream: Stream | None = None) -> None:
+        """Wait for a stream (default: the current one). Raises LaunchFailed where it is being recorded."""
+        stream = stream or self.current
+        if stream.recording is not None:
+            raise LaunchFailed("operation not permitted when stream is capturing")
+        last = stream.last
+        if last is not None:
+            self._advance(lambda: last.done)
+            self.host_now = max(self.host_now, last.ended or 0.0)
+        self._advance_to(self.host_now)
+
+    def busy(self, stream: Stream) -> bool:
+        """Whether anything in it is not done yet, without waiting."""
+        self._advance_to(self.host_now)
+        return stream.last is not None and not stream.last.done
+
+    def hold(self, stream: Stream) -> None:
+        """Block a stream until `release`."""
+        self.synchronize(stream)
+        self._held = self.enqueue(NEVER, stream=stream)
+
+    def release(self) -> None:
+        """Let the held stream run."""
+        if self._held is not None:
+            self._held.released, self._held = self.host_now, None
+
+    def _advance_to(self, now: float) -> None:
+        self._advance(lambda: self._next()[0] > now)
+
+    def _advance(self, enough: Callable[[], bool]) -> None:
+        """Let the device run, in the order of time, until it is enough."""
+        while not enough():
+            when, what = self._next()
+            if when == NEVER and self._held is not None:  # the host waits for what waits for the host
+                self.host_now += HOLD_LIMIT_US
+                self.gave_up = True
+                self.release()
+                continue
+            assert when != NEVER, "a stream waits for what is never done"
+            what()
+
+    def _next(self) -> tuple[float, Callable[[], None]]:
+        """What happens next anywhere: an end before a start at the same time."""
+        best: tuple[float, int, Callable[[], None]] = (NEVER, 2, nothing)
+        for stream in self.streams:
+            if not stream.queue:
+                continue
+            head = stream.queue[0]
+            if head.began is not None:
+                candidate = (head.end, 0, lambda stream=stream: self._end(stream))
+            else:
+                start = self._start(head)
+                candidate = (
+                    NEVER if start is None else start,
+                    1,
+                    lambda stream=stream, at=start: self._begin(stream, at),
+                )
+            best = min(best, candidate, key=lambda one: one[:2])
+        for thread in self.threads:
+            if thread.ended is None:
+                best = min(best, (thread.at, 1, lambda thread=thread: self._run(thread)), key=lambda one: one[:2])
+        return best[0], best[2]
+
+    def _start(self, head: Operation) -> float | None:
+        """When the head of a stream can start, as far as is known."""
+        start = head.start()
+        if start is None or not head.alone or self._alone is None:
+            return start
+        return max(start, self._alone.ended) if self._alone.ended is not None else None
+
+    def _begin(self, stream: Stream, at: float | None) -> None:
+        assert at is not None
+        self.device_now = at
+        head = stream.queue[0]
+        self._alone = head if head.alone else self._alone
+        us = head.us()
+        head.us = lambda: us
+        head.began, head.commit = at, head.begin()
+
+    def _end(self, stream: Stream) -> None:
+        head = stream.queue.popleft()
+        self.device_now = head.ended = head.end
+        head.after.clear()  # the past may be forgotten
+        if head.commit is not None:
+            head.commit()

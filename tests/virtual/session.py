@@ -1,0 +1,102 @@
+"""A session on the virtual device: worklog.bench's own path from the gate to a measurement, with known true times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest import mock
+
+import numpy as np
+
+from tests.virtual.arrays import VirtualArrays
+from tests.virtual.device import LANES, MHZ, VirtualBaseline, VirtualDevice, VirtualTimeline
+from tests.virtual.machine import Machine
+from worklog import bench, measurement
+from worklog.callables import HostCallable, HostSubject
+from worklog.device import Gpu
+from worklog.gemm import Shape
+from worklog.harness import Harness
+from worklog.harness.calibration import Calibration
+from worklog.plans import BASELINE, Task
+from worklog.runs import Measurement, Run
+from worklog.session import Session
+from worklog.statistics import summarise
+
+GPU = Gpu("a virtual GPU", (9, 0), 1, VirtualTimeline.l2_bytes, 2**30, MHZ, 1e3, 64, "none")
+PEAK_TFLOPS = 2 * LANES * MHZ / 1e6  # 5120 FLOP a microsecond; the machine's products reach 4096
+QUICK = Harness().but(least_samples=6, most_samples=64, precision=0.05)
+RULER = Calibration(
+    offset_us=VirtualTimeline.offset_us,
+    offset_spread_us=0.0,
+    offset_by_length_us={"10": VirtualTimeline.offset_us},
+    tick_us=0.0,
+    fp32_tflops=PEAK_TFLOPS,
+    copy_gbs=16.0,
+    l2_gbs=32.0,
+    sm_mhz=MHZ,
+    slope=1.0,
+    aa_ratio=1.0,
+    aa_low=1.0,
+    aa_high=1.0,
+    launch_us=4.0,
+    warm_cycles=250.0,
+    cold_cycles=650.0,
+    still_cached=0.0,
+)
+
+
+class VirtualSession(Session):
+    """Everything but the GPU is the real session's."""
+
+    def __init__(self, machine: Machine, subject: HostCallable) -> None:
+        device = VirtualDevice(machine)
+        self.device, self.timeline, self.calibration = device, VirtualTimeline(device), RULER  # type: ignore[assignment]
+        self.seed = int(np.random.default_rng().integers(2**62))
+        self.baselines = {math: VirtualBaseline(device, f"cuBLAS {math.upper()}") for math in ("fp32", "tf32")}
+        self.brought = {subject.name: subject}
+        self._subjects = {BASELINE: self.baselines["fp32"]}
+        self._exams = {}
+        self._verdicts = {}
+
+
+@contextmanager
+def virtual_gpu() -> Iterator[None]:
+    """What the orchestrator asks of the machine's GPU is answered for the virtual one."""
+    with mock.patch.object(bench, "gpu", lambda: GPU), mock.patch.object(measurement, "gpu", lambda: GPU):
+        yield
+
+
+def true_us(machine: Machine, shape: Shape) -> float:
+    """How long the work that is owed takes on this machine, from a cold cache."""
+    return shape.flops / machine.flops_per_us
+
+
+def measure(session: Session, name: str, shape: Shape, harness: Harness = QUICK) -> Measurement:
+    """One measurement as a run makes it, and the integrity stage. Where code was changed, anything may have failed."""
+    run = Run(GPU.as_dict(), harness.as_dict(), bench.tool())
+    try:
+        measured = bench._attempt(session, Task(name, shape), harness, run)
+    except Exception:
+        if not _tampered(session, name):
+            raise
+        return _tampered(session, name)[0]
+    return _tampered(session, name)[0] if measured.status == "measured" and _tampered(session, name) else measured
+
+
+def _tampered(session: Session, name: str) -> list[Measurement]:
+    """The refusal, where the subject's code has changed something."""
+    subject = session.subject(name)
+    assert isinstance(subject, HostSubject)
+    stage = subject.integrity()
+    refusal = Measurement(name, (0, 0, 0), "refused", reason=f"refused at {stage.name}: {stage.detail}")
+    return [refusal] if stage.measured > stage.limit else []
+
+
+def read_us(session: Session, name: str, shape: Shape, harness: Harness) -> float:
+    """What the ruler alone says under a harness, whatever the gate would: microseconds."""
+    reading, _ = bench._time(session, Task(name, shape), harness)
+    offset = RULER.offset_us if (harness.offset, harness.timer) == ("removed", "events") else 0.0
+    return summarise(reading.counted("subject"), harness.statistic).value - offset
+
+
+__all__ = ["VirtualArrays", "VirtualSession", "measure", "read_us", "true_us", "virtual_gpu"]
