@@ -196,4 +196,5 @@ def _finding(touched: Touches) -> str:
         passes = ", ".join(f"{r.memory} in {r.wavefronts}" for r in reads)
         return f"{name}: a warp reads {passes} wavefront{'s' if reads[-1].wavefronts > 1 else ''}"
     assert a is not None and b is not None
-    return f"{name}: a warp's loads take {a.sectors} sectors of A and {b.sectors} of B"
+    plural = "s" if a.sectors > 1 else ""
+    return f"{name}: a warp's loads take {a.sectors} sector{plural} of A and {b.sectors} of B"
