@@ -1,0 +1,286 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Climbing the ladder
+#
+# **Goal:** understand each of the eight kernels from its difference to the one before, predict from counts what the
+# difference is worth, and hold the prediction against the clock.
+#
+# **New concepts:** who owns what, sectors, banks and wavefronts, a floor, a prediction that can fail.
+#
+# Counts come from the emulator, which runs the compiled kernels without a GPU; times are measured, here or on the
+# machine of the recording. The two are never mixed up: a count is no time.
+
+# %%
+import pandas as pd
+from IPython.display import display
+
+import worklog
+from worklog import plots
+from worklog.lab.diff import diff, source
+from worklog.touches import touches
+from worklog.traffic import traffic
+
+run = worklog.results(sizes=[4096])
+timed = {m.kernel: m for m in run.measurements}
+counted = traffic()
+print(f"times:  {run.label}\ncounts: {counted.label}")
+
+# %% [markdown]
+# `floor` is the least time that a rung's counts allow, if every multiprocessor (SM) did nothing but the busiest of
+# three things, without a gap:
+#
+# - multiply-adds, at the peak that the data sheet's clock and lanes give;
+# - lookups in L1, one line of 128 bytes a clock: an assumption, which the first two rungs put to the test;
+# - passes through shared memory (wavefronts), one a clock.
+#
+# It knows nothing of latency, barriers or instructions. So it is a floor and no prediction. But if two rungs are
+# equally far above their floors, then the ratio of the floors predicts the ratio of the times.
+
+# %%
+touched = {rung.name: touches(rung) for rung in worklog.LADDER}
+
+
+def floor(name):
+    """(milliseconds, what takes them) at 4096."""
+    counts, gpu = counted.rungs[name], run.device
+    loads = [r for r in touched[name].requests if not r.in_shared and not r.is_store]
+    lines = sum(len(set((r.floats // 32).flat)) for r in loads) / len(loads)
+    clocks = gpu["multiprocessors"] * gpu["sm_clock_mhz"] * 1e3  # of all SMs, in a millisecond
+    needs = {
+        "multiply-adds": counted.shape.flops / gpu["fp32_peak_tflops"] / 1e9,
+        "L1 lines": counts.load_requests * lines / clocks,
+        "shared wavefronts": counts.wavefronts / clocks,
+    }
+    busiest = max(needs, key=needs.get)
+    return needs[busiest], busiest
+
+
+def predict(before, after):
+    """The time of a rung from the time of the one before, and what was measured."""
+    (old, what), (new, now), ms = floor(before), floor(after), timed[before].us / 1e3
+    print(f"counted:   floor of {before} {old:.2f} ms ({what}), of {after} {new:.2f} ms ({now})")
+    print(f"predicted: {ms:.2f} ms x {new:.2f} / {old:.2f} = {ms * new / old:.2f} ms")
+    print(f"measured:  {timed[after].us / 1e3:.2f} ms, {run.origin}; {timed[after].ratio:.1%} of cuBLAS")
+
+
+# %% [markdown]
+# ## 1. Naive
+#
+# One thread computes one element of C. Here is the whole kernel, and below it a picture that every rung gets: which
+# thread owns what, and what a warp's first load of each kind asks of memory. It is drawn from the addresses of the
+# compiled code.
+
+# %%
+display(source("naive"))
+plots.ownership(touched["naive"])
+
+# %% [markdown]
+# `threadIdx.x` walks down the rows, so the 32 threads of a warp sit in one column: 32 rows of A, and of each fetched
+# sector of 32 bytes they use 4. A sector is the least that memory hands out.
+
+# %%
+ms, what = floor("naive")
+print(f"counted:  {counted.rungs['naive'].sectors_per_request:.1f} sectors a load, floor {ms:.0f} ms ({what})")
+print(f"measured: {timed['naive'].us / 1e3:.0f} ms, {run.origin}; {timed['naive'].ratio:.1%} of cuBLAS")
+
+# %% [markdown]
+# ## 2. Coalesced
+#
+# Swap two words, and the warp lies along a row. Its read of B is one line, its read of A one float for all. Before you
+# look: two lookups where there were 33 makes how many times faster?
+
+# %%
+display(diff("naive", "coalesced"))
+plots.ownership(touched["coalesced"])
+
+# %%
+predict("naive", "coalesced")
+
+# %% [markdown]
+# The direction is right and the size is not quite: `naive` sits right on its floor, `coalesced` does not reach its own.
+# It now waits for something that we did not count. Every thread still fetches two floats through L1 for each
+# multiply-add, and each load must come back before its multiply-add can start.
+
+# %% [markdown]
+# ## 3. Shared memory
+#
+# The block copies a tile of A and one of B into shared memory, which all its threads then read. A float fetched once
+# serves 32 threads.
+
+# %%
+display(diff("coalesced", "shared"))
+plots.ownership(touched["shared"])
+
+# %%
+predict("coalesced", "shared")
+before, after = counted.rungs["coalesced"], counted.rungs["shared"]
+print(f"global sectors for a warp's multiply-add: {before.sectors_per_fma:.2f}, now {after.sectors_per_fma:.2f}")
+
+# %% [markdown]
+# A twentieth of the global traffic, and not even twice as fast. The picture says why: each multiply-add still reads an
+# element of `As` and one of `Bs`. The bottleneck has moved, from L1 to shared memory. From here on the ladder is about
+# reading shared memory less.
+#
+# The compiler helps: four turns of the loop read four neighbours of a row of `As`, and it makes one 16-byte read of
+# them.
+
+# %% [markdown]
+# ## 4. Thread tiles, 1D
+#
+# Let a thread compute a column of TM elements. Then one float of `Bs`, kept in a register, serves TM multiply-adds.
+
+# %%
+display(diff("shared", "tiles_1d"))
+plots.ownership(touched["tiles_1d"])
+
+# %%
+predict("shared", "tiles_1d")
+
+# %% [markdown]
+# ## 5. Thread tiles, 2D
+#
+# The same idea in both directions: TM + TN floats from shared memory serve TM·TN multiply-adds. On paper:
+
+# %%
+one, two = worklog.rung("tiles_1d").tile, worklog.rung("tiles_2d").tile
+print(f"1D: ({one['TM']} + 1) / {one['TM']} = {(one['TM'] + 1) / one['TM']:.3f} floats a multiply-add")
+patch = two["TM"] * two["TN"]
+print(f"2D: ({two['TM']} + {two['TN']}) / {patch} = {(two['TM'] + two['TN']) / patch:.3f}")
+
+# %%
+display(diff("tiles_1d", "tiles_2d"))
+plots.ownership(touched["tiles_2d"])
+
+# %%
+predict("tiles_1d", "tiles_2d")
+
+# %% [markdown]
+# The paper promised several times fewer floats; the count of wavefronts fell by much less, and the time followed the
+# count. Orange in the picture is why: threads that own neighbouring 8 x 8 patches read `Bs` eight floats apart, so half
+# of the 32 banks are asked twice and the other half not at all. That is a bank conflict: correct, and slow.
+
+# %% [markdown]
+# ## 6. Vectorized
+#
+# Move 16 bytes at a time, and store A transposed, so that a thread's eight elements of it lie side by side.
+
+# %%
+display(diff("tiles_2d", "vectorized"))
+plots.ownership(touched["vectorized"])
+
+# %%
+predict("tiles_2d", "vectorized")
+
+# %% [markdown]
+# Reads of `As` are now wide. The price stands beside it in orange: the transposing write has a conflict of its own, and
+# the reads of `Bs` still have theirs.
+
+# %% [markdown]
+# ## 7. Autotuned
+#
+# Three changes that only pay together. The patch is cut into quads of four columns that lie apart, so that neighbouring
+# threads read neighbouring quads: no orange left. The next tile travels to registers while this one is computed. And a
+# thread owns 8 x 16 elements, a tile that a search chose.
+
+# %%
+display(diff("vectorized", "autotuned"))
+plots.ownership(touched["autotuned"])
+
+# %%
+predict("vectorized", "autotuned")
+
+# %% [markdown]
+# The busiest thing is now the multiply-adds themselves. There is nothing left to read less of: from here on the
+# question is how few other instructions stand between them.
+
+# %% [markdown]
+# ## 8. Warptiled
+#
+# A warp owns a square of C rather than a strip: fewer different floats for the same work. The fragment of the next k is
+# read while this one is multiplied. The multiply-adds go in zigzags, each sharing an operand with the one before, since
+# the register file cannot deliver three operands a clock. And a name in the signature keeps the assembler from
+# reordering them (`kernels/08_warptiled.cu` says how, and how fragile that is).
+
+# %%
+display(diff("autotuned", "warptiled"))
+plots.ownership(touched["warptiled"])
+
+# %%
+predict("autotuned", "warptiled")
+
+# %% [markdown]
+# Both floors are the same: the model has nothing more to say. What this rung gains comes from what it does not know,
+# latencies and register banks.
+
+# %% [markdown]
+# ## The whole climb
+#
+# The last column is the test of the model: how far above its floor each rung runs. If it were a theory of speed, all
+# would be equal.
+
+# %%
+rows = []
+for rung in worklog.LADDER:
+    counts, (ms, what) = counted.rungs[rung.name], floor(rung.name)
+    rows.append(
+        {
+            "rung": rung.name,
+            "sectors/FMA": round(counts.sectors_per_fma, 3),
+            "wavefronts/FMA": round(counts.wavefronts_per_fma, 3),
+            "conflicts": f"{counts.conflict_share:.0%}",
+            "floor ms": round(ms, 2),
+            "busiest": what,
+            "measured ms": round(timed[rung.name].us / 1e3, 2),
+            "measured / floor": round(timed[rung.name].us / 1e3 / ms, 2),
+        }
+    )
+print(f"counts: {counted.label}; times: {run.label}")
+pd.DataFrame(rows).set_index("rung")
+
+# %% [markdown]
+# From `coalesced` on it is a nearly constant factor, although the times differ by a factor of nine. So three counts,
+# all of them known without a GPU, explain most of the ladder. Everything else together is what is left between the
+# last rung and its floor.
+
+# %%
+plots.traffic()
+
+# %%
+plots.ladder(run, 4096)
+
+# %% [markdown]
+# The circles are the article's percentages. They were measured on an RTX A6000, whose shared memory and multiply-adds
+# are balanced otherwise; on this machine the same ideas are worth something else. A ladder's percentages belong to a
+# machine.
+
+# %% [markdown]
+# ## Exercises
+#
+# 1. `coalesced` asks for 1 + 4 sectors where `naive` asked for 32 + 1. Why does the floor count lines and not sectors?
+# 2. Take the conflicts out of `vectorized`'s wavefronts on paper. What would its floor be, and what takes it then?
+# 3. Why does 8 x 16 elements a thread beat 8 x 8, if both are free of conflicts?
+#
+# <details><summary>Answers</summary>
+#
+# 1. Try it: with four sectors a clock, the floor of `naive` is a quarter of its time. Its 32 sectors lie in 32 lines,
+#    and a lookup finds one line, whether it takes one sector of it or four.
+# 2. `counted.rungs["vectorized"]` has `wavefronts` and `conflicts`. What remains needs less time than the multiply-adds
+#    do. So without conflicts, the multiply-adds would be the floor already here.
+# 3. It reads 8 + 16 floats for 128 multiply-adds, not 8 + 8 for 64: 0.19 a multiply-add, not 0.25. The next notebooks
+#    search for more such tiles.
+#
+# </details>
+#
+# **Where next:** [06_roofline](06_roofline.ipynb) puts the rungs under the roofs of the machine.
