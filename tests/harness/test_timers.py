@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +17,7 @@ from worklog.harness import Harness, Reading, time_pair
 from worklog.harness.cupti_timer import load_cupti, span, the_tracer
 from worklog.harness.graph_timer import as_graphs
 from worklog.harness.l2 import Rotating, input_sets
+from worklog.harness.launchers import Waiting
 from worklog.statistics import median
 
 MIB = 2**20
@@ -190,21 +193,39 @@ class FakeCupti:
         self.enabled = False
 
     def activity_flush_all(self, flag: int) -> None:
-        self.completed([SimpleNamespace(start=start, end=end) for start, end in self.pending])
+        self.completed([SimpleNamespace(start=start, end=end, name=name) for start, end, name in self.pending])
         self.pending.clear()
 
     def kernel(self, *spans: tuple[int, int]) -> Any:
-        return lambda: self.pending.extend(spans)
+        return lambda: self.pending.extend((*span, "sgemm") for span in spans)
 
 
 def test_a_launch_of_two_kernels_lasts_from_the_first_start_to_the_last_end() -> None:
     cupti = FakeCupti()
-    cupti.pending.append((0, 999_000))  # the flush before it, which must not count
+    cupti.pending.append((0, 999_000, "sgemm"))  # the flush before it, which must not count
     with the_tracer(cupti).tracing(lambda: None) as traced:
         assert cupti.enabled
         assert traced(cupti.kernel((5_000, 9_000), (10_000, 17_500))) == 12.5
         assert traced(cupti.kernel((20_000, 21_000))) == 1.0
     assert not cupti.enabled
+
+
+def test_two_kernels_are_enqueued_together_and_what_holds_them_is_not_timed() -> None:
+    cupti, order = FakeCupti(), []
+
+    @contextmanager
+    def held() -> Iterator[None]:
+        cupti.pending.append((0, 4_000, "ruler_hold"))
+        order.append("hold")
+        yield
+        order.append("release")
+
+    launch = cupti.kernel((5_000, 9_000), (9_100, 17_000))
+    with the_tracer(cupti).tracing(lambda: None, held) as traced:
+        assert traced(lambda: (order.append("launch"), launch())[1]) == 12.0
+        assert order == ["hold", "launch", "release"]
+        assert traced(Waiting(launch)) == 12.0
+        assert order == ["hold", "launch", "release"], "a launch that waits for the GPU would wait for ever"
 
 
 def test_callbacks_are_registered_once_however_often_it_traces() -> None:

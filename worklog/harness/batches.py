@@ -82,7 +82,9 @@ def _turn(launches: Sequence[Launch], number: int) -> list[int]:
 def _take_unqueued(
     timeline: Timeline, launches: Sequence[Launch], turns: Sequence[Sequence[int]], harness: Harness
 ) -> tuple[list[list[Sample]], int]:
-    """One launch at a time on a stream that has run dry: by the tracer, a host clock, or events with the bubble."""
+    """One launch at a time on a stream that has run dry: by the tracer, which queues it for itself, by a host clock, or
+    by events with the bubble.
+    """
     mask = 0
     batch: list[list[Sample]] = []
     with _stopwatch(timeline, harness.timer) as timed:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -185,7 +185,15 @@ class CudaTimeline:
 
     def tracer(self) -> AbstractContextManager[Callable[[Launch], float]]:
         """By CUPTI."""
-        return the_tracer(load_cupti()).tracing(self.synchronize)
+        return the_tracer(load_cupti()).tracing(self.synchronize, self._held)
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        self.hold()
+        try:
+            yield
+        finally:
+            self.release()
 
     def remarks(self) -> list[str]:
         """Whether persisting lines could be reset."""

@@ -7,13 +7,15 @@ needs NVIDIA's cupti-python package, and only one tracer can be in a process.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from typing import Any
 
 from worklog.errors import BadSetting, LaunchFailed
+from worklog.harness.launchers import Waiting
 from worklog.harness.timeline import Launch
 
+OWN = "ruler_"  # kernels of the ruler, which it enqueues around a launch
 BUFFER_BYTES = 2**20
 FORCED = 1  # cupti_activity.h, CUPTI_ACTIVITY_FLAG_FLUSH_FORCED: hand over buffers that are not full
 
@@ -42,31 +44,37 @@ class KernelTracer:
             cupti.activity_register_callbacks(lambda: (BUFFER_BYTES, 0), self._completed)
 
     @contextmanager
-    def tracing(self, synchronize: Callable[[], None]) -> Iterator[Callable[[Launch], float]]:
+    def tracing(
+        self, synchronize: Callable[[], None], held: Callable[[], AbstractContextManager[object]] = nullcontext
+    ) -> Iterator[Callable[[Launch], float]]:
         """Trace while the context is open; it yields a function from a launch to microseconds.
 
-        A launch may enqueue several kernels: its time is from the first start to the last end. Raises BadSetting where
+        A launch may enqueue several kernels: its time is from the first start to the last end. held: a context in which
+        what is enqueued waits, so that the GPU need not wait for the host between two of them. Raises BadSetting where
         CUPTI refuses to trace (another tracer in the process, no permission).
         """
         kind = self._cupti.ActivityKind.CONCURRENT_KERNEL
         with self._refusals():
             self._cupti.activity_enable(kind)
         try:
-            yield lambda launch: self._span_us(launch, synchronize)
+            yield lambda launch: self._span_us(launch, synchronize, held)
         finally:
             self._cupti.activity_disable(kind)
 
-    def _span_us(self, launch: Launch, synchronize: Callable[[], None]) -> float:
+    def _span_us(
+        self, launch: Launch, synchronize: Callable[[], None], held: Callable[[], AbstractContextManager[object]]
+    ) -> float:
         synchronize()
         self._cupti.activity_flush_all(FORCED)
         self._records.clear()
-        launch()
+        with nullcontext() if isinstance(launch, Waiting) else held():
+            launch()
         synchronize()
         self._cupti.activity_flush_all(FORCED)
         return span(self._records)
 
     def _completed(self, activities: list[Any]) -> None:
-        self._records.extend((activity.start, activity.end) for activity in activities)
+        self._records.extend((each.start, each.end) for each in activities if not str(each.name).startswith(OWN))
 
     @contextmanager
     def _refusals(self) -> Iterator[None]:
