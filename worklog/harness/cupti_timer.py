@@ -15,7 +15,7 @@ from worklog.errors import BadSetting, LaunchFailed
 from worklog.harness.launchers import Waiting
 from worklog.harness.timeline import Launch
 
-OWN = "ruler_"  # kernels of the ruler, which it enqueues around a launch
+HOLDING = "ruler_hold"  # the kernel that holds the queue
 BUFFER_BYTES = 2**20
 FORCED = 1  # cupti_activity.h, CUPTI_ACTIVITY_FLAG_FLUSH_FORCED: hand over buffers that are not full
 
@@ -74,7 +74,7 @@ class KernelTracer:
         return span(self._records)
 
     def _completed(self, activities: list[Any]) -> None:
-        self._records.extend((each.start, each.end) for each in activities if not str(each.name).startswith(OWN))
+        self._records.extend((each.start, each.end) for each in activities if str(each.name) != HOLDING)
 
     @contextmanager
     def _refusals(self) -> Iterator[None]:
