@@ -1,0 +1,96 @@
+"""What 09_rulers_compared says in prose is true of the recorded comparison."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import worklog
+from worklog.comparison import CUBLAS, KNOWN, Comparison, open_comparison
+
+WARM = ("NVBench batch", "do_bench_cudagraph", "torch Timer")
+COLD = ("worklog", "worklog, offset kept", "worklog, CUPTI", "NVBench cold", "do_bench")
+
+
+@pytest.fixture(autouse=True)
+def recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKLOG_SOURCE", "recorded")
+
+
+@pytest.fixture(scope="module")
+def rulers() -> Comparison:
+    return open_comparison()
+
+
+@pytest.fixture(scope="module")
+def errors(rulers: Comparison) -> dict[str, np.ndarray]:
+    return {name: np.array([error for _, error in points]) for name, points in rulers.errors().items()}
+
+
+def test_everybody_of_the_table_was_there(rulers: Comparison) -> None:
+    assert {*rulers.rulers} == {*WARM, *COLD, "CuPy benchmark"} and not rulers.reasons
+
+
+def test_ours_is_nearest_to_the_truth(errors: dict[str, np.ndarray]) -> None:
+    worst = {name: np.abs(wrong).max() for name, wrong in errors.items()}
+    assert all(worst["worklog"] < 0.5 * worst[name] for name in worst if name != "worklog")
+    assert worst["worklog"] < 0.25
+
+
+def test_constants_are_level_and_throughput_has_a_floor(rulers: Comparison, errors: dict[str, np.ndarray]) -> None:
+    for name in ("worklog", "worklog, CUPTI", "NVBench cold"):
+        assert np.ptp(errors[name]) < 0.25, f"{name} is level"
+    assert 2.5 < np.median(errors["do_bench"]) < 4.5, "some three microseconds"
+    for name in ("torch Timer", "NVBench batch"):
+        reads = [rulers.us(KNOWN, length)[name] for length in (1, 2, 5)]
+        assert max(reads) / min(reads) < 1.6 < rulers.us(KNOWN, 5)["NVBench cold"] / rulers.us(KNOWN, 1)["NVBench cold"]
+
+
+def test_a_calibrated_peer_would_be_as_good(errors: dict[str, np.ndarray]) -> None:
+    left = {name: np.abs(wrong - np.median(wrong)).max() for name, wrong in errors.items()}
+    for name in ("NVBench cold", "worklog, CUPTI"):
+        assert left[name] < max(0.1, 1.5 * left["worklog"]), name
+    assert left["torch Timer"] > 1 and left["NVBench batch"] > 1, "a floor is no constant"
+
+
+def test_they_agree_on_long_work_and_differ_by_factors_on_short(rulers: Comparison) -> None:
+    small, large = (list(rulers.us(CUBLAS, size).values()) for size in (128, 4096))
+    assert max(large) / min(large) < 1.02 and max(small) / min(small) > 2
+
+
+def test_two_camps_at_1024_and_ours_can_join_either(rulers: Comparison) -> None:
+    us = rulers.us(CUBLAS, 1024)
+    assert max(us[name] for name in WARM) < min(us[name] for name in COLD)
+    assert us["CuPy benchmark"] > max(us[name] for name in WARM), "warm and slow"
+    ours = {}
+    for name, lie in (("cold", {}), ("warm", {"l2": "warm"})):
+        run = worklog.results(["vectorized"], [1024], **lie)
+        ours[name] = np.median(run.measurements[0].samples["baseline_us"]) - run.calibration["offset_us"]
+    assert abs(ours["warm"] / us["do_bench_cudagraph"] - 1) < 0.03 < ours["cold"] / ours["warm"] - 1
+
+
+def test_nvbench_takes_longer_and_others_do_not(rulers: Comparison) -> None:
+    assert all(point["nvbench_s"] > point["worklog_s"] for point in rulers.document["promises"]["wall_s"])
+    quicker = {
+        name
+        for size in rulers.works(CUBLAS)
+        for name, seconds in rulers.wall_s(CUBLAS, size).items()
+        if seconds < rulers.wall_s(CUBLAS, size)["worklog"]
+    }
+    assert len(quicker - {*COLD[:3]}) >= 2, "several are quicker somewhere"
+
+
+def test_intervals_hold_what_they_claim(rulers: Comparison) -> None:
+    same = rulers.document["promises"]["aa"]
+    low, middle, high = np.array(same["intervals_us"]).reshape(-1, 3).T
+    common = np.median(middle)
+    assert np.mean((low <= common) & (common <= high)) >= 0.95
+    assert same["agree"] >= 0.95 * same["pairs"]
+
+
+def test_every_ruler_is_right_on_long_kernels(rulers: Comparison) -> None:
+    assert all(abs(us / 1000 - 1) < 0.01 for us in rulers.us(KNOWN, 1000).values())
+
+
+def test_the_exercises() -> None:
+    assert (6 + 3) / (5 + 3) == 1.125 and 6 / 5 == 1.2
