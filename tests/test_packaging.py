@@ -87,6 +87,13 @@ def test_the_wheel_holds_the_ptx_of_every_kernel(built: Built) -> None:
     assert {"index.json", *(f"{Path(name).stem.partition('_')[2]}.ptx" for name in KERNELS)} <= shipped
 
 
+def test_the_wheel_holds_every_exploit_and_no_test(built: Built) -> None:
+    there = {path.relative_to(ROOT / "tests" / "exploits") for path in (ROOT / "tests" / "exploits").glob("*/*.cu")}
+    assert len(there) >= 50
+    packaged = {name for name in contents(built.wheel) if name.startswith("worklog/_exploits/")}
+    assert packaged == {f"worklog/_exploits/{path.as_posix()}" for path in there}
+
+
 def test_the_wheel_holds_the_recording_and_the_charts_style(built: Built) -> None:
     names = contents(built.wheel)
     assert any(re.fullmatch(r"worklog/recordings/.+\.json", name) for name in names)

@@ -38,7 +38,7 @@ class NumpyBuffer:
 
 @dataclass(frozen=True)
 class Problem:
-    """One launch's arguments. a, b, c: (M, K), (K, N), (M, N) without a copy; the buffers beside them."""
+    """One launch's arguments. a, b, c: (M, K), (K, N), (M, N) without a copy, at the start of their buffers."""
 
     m: int
     n: int
@@ -51,15 +51,15 @@ class Problem:
 
     @property
     def a(self) -> Float32:
-        return self.a_buffer.data.reshape(self.m, self.k)
+        return self.a_buffer.data[: self.m * self.k].reshape(self.m, self.k)
 
     @property
     def b(self) -> Float32:
-        return self.b_buffer.data.reshape(self.k, self.n)
+        return self.b_buffer.data[: self.k * self.n].reshape(self.k, self.n)
 
     @property
     def c(self) -> Float32:
-        return self.c_buffer.data.reshape(self.m, self.n)
+        return self.c_buffer.data[: self.m * self.n].reshape(self.m, self.n)
 
 
 Function = Callable[[Problem], None]

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from worklog.errors import LaunchFailed, OutsideDomain
+from worklog.errors import LaunchFailed
 from worklog.gate import peer_rules as rules
 from worklog.gate.peer_rules import Expected, Rule
 from worklog.gemm import Float32, Float64, Shape, random_inputs
@@ -116,10 +116,10 @@ def passes(peer: Peer, questions: Sequence[Question], subject: Subject, device: 
     GPU does.
     """
     for asked in questions:
+        if asked.shape not in subject.domain:
+            return f"asks {asked.shape}, which is outside the kernel's domain ({subject.domain})"
         try:
             c, expected = _answer(peer, asked, subject, device)
-        except OutsideDomain:
-            return f"asks {asked.shape}, which is outside the kernel's domain ({subject.domain})"
         except LaunchFailed as error:
             return f"the launch failed: {str(error).splitlines()[0]}"
         with np.errstate(invalid="ignore", over="ignore"):  # a wrong C may hold anything
@@ -129,7 +129,7 @@ def passes(peer: Peer, questions: Sequence[Question], subject: Subject, device: 
 
 
 def _answer(peer: Peer, asked: Question, subject: Subject, device: Device) -> tuple[Float32, Expected]:
-    """One launch. Raises OutsideDomain, LaunchFailed."""
+    """One launch. Raises LaunchFailed."""
     room = np.full(ROOM, 7.0, np.float32)
     on_a, on_b, on_c = (device.upload(np.concatenate([m.ravel(), room])) for m in (asked.a, asked.b, asked.old))
     subject.enqueue(asked.shape, asked.alpha, on_a, on_b, asked.beta, on_c)
