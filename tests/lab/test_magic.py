@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
+from jupyter_client.manager import start_new_kernel
 from traitlets.config import Config
 
 from tests.helpers import measured, small_run
 from worklog import bench, check, device, try_kernel
-from worklog.errors import BadSetting, CompileFailed, UnknownRung
+from worklog.errors import BadSetting, CompileFailed, NothingToDraw, UnknownRung
 from worklog.gemm import Shape
 from worklog.lab import tried
 from worklog.lab.tried import Tried
@@ -96,15 +98,22 @@ def test_a_right_kernel_is_accepted_and_stands_on_the_ladder_without_a_time(page
     assert "mine skipped: the emulator gives no time" in found.ladder().alt
 
 
-def test_the_notebook_gets_the_verdict_the_map_and_the_table_as_html(page: Page) -> None:
-    found, _ = page.run(CELL.replace("col >= N", "col >= N - 1"))
+def test_the_notebook_gets_the_verdict_and_the_table_as_html(page: Page) -> None:
+    html = page.run(CELL)[0]._repr_html_()
+    assert html.startswith('<div role="status"><p><b>mine</b>: accepted as fp32 at 130x190x70')
+    assert "✓ precision: class fp32" in html and "32 registers" in html
+    assert '<th scope="row">mine</th><td>skipped</td>' in html and "recorded · NVIDIA H200" in html
+
+
+def test_a_wrong_kernel_is_refused_with_a_map_and_no_table(page: Page) -> None:
+    found, printed = page.run(CELL.replace("col >= N", "col >= N - 1"))
     assert not found.accepted
+    assert "    .......................o\n" in printed and "recorded" not in printed
     html = found._repr_html_()
-    assert html.startswith('<div role="status"><p><b>mine</b>: refused at 130x190x70')
     assert "✗ exact on ragged shapes: " in html and "Only the last column: a bound is off by one." in html
-    assert "<pre" in html and re.search(r"\.{23}<span [^>]*>o</span>", html)
-    assert "32 registers" in html and '<th scope="row">mine</th><td>refused</td>' in html
-    assert "mine refused: refused at exact on ragged shapes" in found.ladder().alt
+    assert "<table" not in html
+    assert "Only the last column" in found.tile_map().headline
+    assert "mine refused: refused at exact on ragged shapes (emulated" in found.ladder().alt
 
 
 def test_a_syntax_error_is_told_with_the_cells_line_and_its_text(page: Page) -> None:
@@ -143,7 +152,7 @@ def test_a_race_is_told_with_the_cells_lines(page: Page) -> None:
     assert (read, written) == (9, 7)
     assert re.search(rf"✗ launch: cell line {read}: shared-race: .*line {written}", printed), printed
     assert {f.line for f in found.checked.findings} == {9}
-    assert "cell line 9: shared-race" in found._repr_html_()
+    assert found._repr_html_().count("cell line 9: shared-race") == 2
 
 
 @pytest.mark.parametrize(
@@ -194,6 +203,62 @@ def test_an_interrupt_leaves_a_line_and_a_shell_that_works(page: Page, monkeypat
     assert "%%rung: interrupted; nothing runs any more" in printed and "Traceback" not in printed
     monkeypatch.undo()
     assert page.run("1 + 1")[0] == 2
+
+
+# ------------------------------------------------------------------------------------------------------- in a notebook
+
+
+@pytest.fixture(scope="module")
+def kernel() -> Iterator[Any]:
+    """A Jupyter kernel, and a client of it."""
+    manager, client = start_new_kernel(kernel_name="python3")
+    yield manager, client
+    client.stop_channels()
+    manager.shutdown_kernel(now=True)
+
+
+def outputs(client: Any, cell: str, begun: Callable[[], None] = lambda: None) -> list[dict[str, Any]]:
+    """What a page would keep of a cell. begun: called at the first sign of life."""
+    kept: list[dict[str, Any]] = []
+    started = False
+
+    def keep(message: dict[str, Any]) -> None:
+        nonlocal started
+        kind, content = message["msg_type"], message["content"]
+        if kind == "clear_output":
+            kept.clear()
+        elif kind in ("stream", "display_data", "execute_result", "error"):
+            kept.append({"output_type": kind, **content})
+        if kind == "stream" and not started:
+            started = True
+            begun()
+
+    client.execute_interactive(cell, output_hook=keep, timeout=60)
+    return kept
+
+
+def test_a_page_keeps_the_verdict_and_the_ladder_as_two_outputs(kernel: Any) -> None:
+    _, client = kernel
+    outputs(client, "%load_ext worklog")
+    verdict, chart = outputs(client, CELL)
+    assert "accepted as fp32" in verdict["data"]["text/plain"] and "<table" in verdict["data"]["text/html"]
+    assert "mine skipped" in chart["data"]["text/plain"] and "image/png" in chart["data"]
+    _, drawn = outputs(client, CELL.replace("col >= N", "col >= N - 1"))
+    assert "image/png" in drawn["data"]
+    (error,) = outputs(client, CELL.replace("acc = 0.0f;", "acc = 0.0f"))
+    assert error["output_type"] == "error" and error["traceback"][0].startswith("%%rung: cell line 6: expected")
+
+
+def test_an_interrupted_cell_says_so_and_leaves_nothing_behind(kernel: Any) -> None:
+    manager, client = kernel
+    outputs(client, "%load_ext worklog")
+    slow = CELL.replace("for (int k = 0; k < K; ++k)", "for (int r = 0; r < 100000; ++r) for (int k = 0; k < K; ++k)")
+    found = outputs(client, slow, begun=manager.interrupt_kernel)
+    assert [output["output_type"] for output in found if output["output_type"] != "stream"] == ["error"]
+    assert re.match("%%rung: interrupted", found[-1]["traceback"][0])
+    assert psutil.Process(manager.provisioner.pid).children(recursive=True) == []
+    (still,) = outputs(client, "1 + 1")
+    assert still["data"]["text/plain"] == "2"
 
 
 # ------------------------------------------------------------------------------------------------------ the function
@@ -279,7 +344,9 @@ def test_with_a_gpu_it_is_timed_with_the_rungs_once_and_then_alone(page: Page, g
 def test_a_kernel_that_fails_on_the_gpu_is_refused(page: Page, gpu: list[list[str]]) -> None:
     found, printed = page.run(CELL.replace("%%rung mine", "%%rung bad"))
     assert not found.accepted and found.checked.verdict.reason == "launch: launch: it failed"
-    assert "bad: refused: launch: it failed" in printed
+    assert "✗ launch: launch: it failed" in printed
+    with pytest.raises(NothingToDraw, match="no map"):
+        found.tile_map()
 
 
 def test_unknown_rungs_are_told_before_anything_is_measured(gpu: list[list[str]]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +59,15 @@ class Tried:
 
         return ladder(self.shown, size if size is not None else self.shown.shapes()[0])
 
+    def tile_map(self) -> Chart:
+        """Where C is wrong. Raises NothingToDraw where the gate has no map of it."""
+        from worklog.plots import tile_map
+
+        where = self.checked.verdict.where
+        if where is None:
+            raise NothingToDraw(f"there is no map of what is wrong with {self.kernel.name}")
+        return tile_map(where, self.checked.label)
+
     def __str__(self) -> str:
         return text(self)
 
@@ -68,17 +78,16 @@ class Tried:
         return html(self)
 
     def _ipython_display_(self) -> None:
-        """Verdict and table, then the chart as an output of its own where the shell is a notebook's."""
+        """The verdict, then where the shell is a notebook's a chart as an output of its own: the ladder, or for a
+        refusal the map.
+        """
         from IPython import get_ipython
         from IPython.display import display
 
         display({"text/plain": str(self), "text/html": self._repr_html_()}, raw=True)
-        if not hasattr(get_ipython(), "kernel"):
-            return
-        try:
-            display(self.ladder())
-        except NothingToDraw as error:
-            display({"text/plain": f"no chart: {error}"}, raw=True)
+        if hasattr(get_ipython(), "kernel"):
+            with suppress(NothingToDraw):  # a refusal without a map; a time that there is stands in the table
+                display(self.ladder() if self.accepted else self.tile_map())
 
 
 def try_kernel(
@@ -130,8 +139,9 @@ def try_kernel(
     run = measure([kernel, *([] if known else names), BASELINE], asked, progress or _quiet)
     if rungs is None and known is None and run.complete:
         _ladders[tuple(asked)] = run
-    first = run.select(kernel.name)[0]
-    checked = Checked(_verdict(first), first.problem, label, replace(compiled, cubin=b""))
+    mine = run.select(kernel.name)
+    telling = next((m for m in mine if m.status == "refused"), mine[0])
+    checked = Checked(_verdict(telling), telling.problem, label, replace(compiled, cubin=b""))
     return Tried(kernel, checked, run, _in_order(run if known is None else _with_rungs_of(known, run)))
 
 
@@ -200,6 +210,7 @@ def _beside_recorded(kernel: UserKernel, checked: Checked, asked: Sequence[Shape
     for shape in held:
         rows += run.select(shape=shape)
         rows.append(Measurement(kernel.name, (shape.m, shape.n, shape.k), status, reason, verdict=verdict.as_dict()))
+    assert checked.compiled is not None  # a cell holds a kernel, not host code
     kernels = {**run.kernels, kernel.name: _spent(kernel, checked.compiled)}
     return _in_order(replace(run, measurements=rows, kernels=kernels))
 

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING
 from worklog import tables
 from worklog.check import report
 from worklog.gate import Stage
-from worklog.gate.verdict import Where
 from worklog.nvrtc import UnknownEntry
-from worklog.plots.style import LIE
 
 if TYPE_CHECKING:
     from worklog.lab.tried import Tried
@@ -22,20 +20,23 @@ MOST_COMPLAINTS = 5
 
 
 def text(tried: Tried) -> str:
-    """The gate's report, then the table with the rungs."""
+    """The gate's report, then, if it let the kernel pass, the table with the rungs."""
     told = in_lines(report(tried.checked), tried.kernel.program.name)
-    return f"{told}\n\n{tables.text(tried.shown)}".rstrip()
+    return f"{told}\n\n{tables.text(tried.shown)}".rstrip() if tried.accepted else told
 
 
 def html(tried: Tried) -> str:
-    """The same for a notebook."""
+    """The same for a notebook, but for the map, which is a chart there."""
     checked, name = tried.checked, tried.kernel.program.name
     verdict, compiled = checked.verdict, checked.compiled
+    assert compiled is not None  # a cell holds a kernel, not host code
     word = f"accepted as {verdict.precision}" if verdict.accepted else "refused"
     head = f"<b>{escape(tried.kernel.name)}</b>: {word} at {checked.shape} in {verdict.seconds:.1f} s"
     stages = "".join(f"<li>{_stage(stage, name)}</li>" for stage in verdict.stages)
     findings = "".join(
-        f"<li>{escape(str(finding))}</li>" for finding in checked.findings if finding.message not in str(verdict.reason)
+        f"<li>{_lines(f'{name}: {finding}', name)}</li>"
+        for finding in checked.findings
+        if finding.message not in str(verdict.reason)
     )
     spent = (
         f"{compiled.registers} registers, {compiled.stack_bytes} bytes of local memory a thread, "
@@ -44,23 +45,16 @@ def html(tried: Tried) -> str:
     return (
         f'<div role="status"><p>{head} · {escape(checked.label)}</p>'
         f'<ul style="list-style:none;padding-left:0.5em">{stages}{findings}</ul><p>{spent}</p></div>'
-        f"{tables.html(tried.shown)}"
+        f"{tables.html(tried.shown) if tried.accepted else ''}"
     )
 
 
 def _stage(stage: Stage, name: str) -> str:
-    told = f"{'✓' if stage.passed else '✗'} {stage.name}: {in_lines(stage.detail, name)}"
-    return escape(told).replace("\n", "<br>") + ("" if stage.where is None else _map(stage.where))
+    return _lines(f"{'✓' if stage.passed else '✗'} {stage.name}: {stage.detail}", name)
 
 
-def _map(where: Where) -> str:
-    """C in tiles; letters tell what the colour does."""
-    height, width = where.tile
-    tiles = re.sub(r"[o#]+", rf'<span style="color:{LIE};font-weight:bold">\g<0></span>', where.picture())
-    return (
-        f"<div>C in tiles of {height} x {width}: . right, o some elements wrong, # all</div>"
-        f'<pre style="font-family:monospace;line-height:1.1">{tiles}</pre>'
-    )
+def _lines(told: str, name: str) -> str:
+    return escape(in_lines(told, name)).replace("\n", "<br>")
 
 
 def in_lines(words: str, file: str) -> str:
