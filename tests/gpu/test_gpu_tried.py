@@ -1,0 +1,95 @@
+"""A kernel in a few lines, on a GPU: timed beside the rungs and cuBLAS, from Python, from a cell and from a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from worklog import open_run, try_kernel
+from worklog.cli import main
+from worklog.device import gpu
+from worklog.lab import tried
+
+SOURCE = """\
+__global__ void mine(int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {
+  const int row = blockIdx.y * blockDim.y + threadIdx.y, col = blockIdx.x * blockDim.x + threadIdx.x;
+  if (row >= M || col >= N) return;
+  float acc = 0.0f;
+  for (int k = 0; k < K; ++k) acc += A[row * K + k] * B[k * N + col];
+  C[row * N + col] = beta == 0.0f ? alpha * acc : alpha * acc + beta * C[row * N + col];
+}
+"""
+BESIDE = ["naive", "shared"]
+
+
+@pytest.fixture(autouse=True)
+def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("WORKLOG_HOME", str(tmp_path))
+    monkeypatch.setattr(tried, "_ladders", {})
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_kernel_is_timed_between_the_rungs_that_it_lies_between() -> None:
+    found = try_kernel(SOURCE, sizes=[512], beside=BESIDE)
+    assert found.accepted and found.run is not None and found.checked.label == f"live · {gpu().name}"
+    rate = {m.kernel: m.tflops or 0.0 for m in found.shown.measurements}
+    assert list(rate) == ["naive", "shared", "mine", "cuBLAS"]
+    assert rate["naive"] < rate["mine"] < rate["cuBLAS"]
+    assert found.ladder().headline.startswith("mine reaches ")
+    assert open_run().kernels["mine"]["brought"] == "kernel"
+
+
+def test_the_ladder_is_measured_once_for_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tried, "_that_take", lambda sizes: BESIDE)
+    first = try_kernel(SOURCE, "one", sizes=[256])
+    second = try_kernel(SOURCE, "two", sizes=[256])
+    assert first.run is not None and [m.kernel for m in first.run.measurements] == ["one", *BESIDE, "cuBLAS"]
+    assert second.run is not None and [m.kernel for m in second.run.measurements] == ["two", "cuBLAS"]
+    assert [m.kernel for m in second.shown.measurements] == [*BESIDE, "two", "cuBLAS"]
+
+
+def test_a_wrong_kernel_has_a_map_and_no_time() -> None:
+    found = try_kernel(SOURCE.replace("col >= N", "col >= N - 1"), sizes=[256], beside=[])
+    assert not found.accepted and found.run is not None
+    assert "last column" in found.tile_map().headline
+    assert all(m.us is None for m in found.run.select("mine"))
+
+
+def test_a_kernel_that_leaves_its_memory_costs_nobody_else_anything() -> None:
+    wild = SOURCE.replace("C[row * N + col] =", "C[(size_t)1 << 40] = ")
+    found = try_kernel(wild, sizes=[256], beside=["naive"])
+    assert not found.accepted
+    assert try_kernel(SOURCE, sizes=[256], beside=[]).accepted
+
+
+def test_only_the_gate_or_only_the_emulator() -> None:
+    checked = try_kernel(SOURCE, time=False)
+    assert checked.accepted and checked.run is None and checked.checked.label.startswith("live")
+    emulated = try_kernel(SOURCE, on="emulated")
+    assert emulated.accepted and emulated.run is None and emulated.why == "the emulator gives no time"
+
+
+def test_in_a_cell() -> None:
+    shell_module = pytest.importorskip("IPython.core.interactiveshell", reason="the cell magic needs IPython")
+    shell = shell_module.InteractiveShell.instance()
+    try:
+        shell.run_cell("%load_ext worklog")
+        done = shell.run_cell(f"%%rung --size 256 --beside naive\n{SOURCE}")
+        assert done.success and done.result.run is not None and done.result.accepted
+    finally:
+        shell_module.InteractiveShell.clear_instance()
+
+
+def test_from_a_file_beside_a_rung(home: Path) -> None:
+    (home / "plain.cu").write_text(SOURCE)
+    words = ["--grid", "(N + 31) // 32, (M + 31) // 32", "--block", "32,32", "--size", "256", "--json"]
+    result = CliRunner().invoke(main, ["run", "plain.cu", "naive", *words])
+    assert result.exit_code == 0, result.output
+    told = {m["kernel"]: m for m in json.loads(result.stdout)["measurements"]}
+    assert list(told) == ["plain", "naive", "cuBLAS"] and all(m["us"] > 0 for m in told.values())
+    wrong = CliRunner().invoke(main, ["run", "plain.cu", "--entry", "nothing", *words])
+    assert wrong.exit_code == 2 and "there is no kernel nothing" in wrong.stderr
