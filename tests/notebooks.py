@@ -39,6 +39,7 @@ def execute(source: Path) -> nbformat.NotebookNode:
         kernel_name="python3",
         record_timing=False,
         store_widget_state=False,
+        coalesce_streams=True,
         resources={"metadata": {"path": str(FOLDER)}},
     )
     client.execute()
