@@ -82,7 +82,7 @@ State = Callable[[], Mapping[str, object]]
 class Seen:
     """What there was at one moment. code: by dotted name, the objects that make it up, compared by identity. hidden:
     methods that an attribute of one object hides. state: devices, streams, allocators, environment, compared by value.
-    frozen: the fields of every frozen value. told: flags; threads: their names.
+    frozen: the fields of every frozen value. told: flags; threads: their names by number.
     """
 
     code: dict[str, Parts]
@@ -90,7 +90,7 @@ class Seen:
     state: dict[str, object]
     frozen: list[tuple[weakref.ref[Any], dict[str, tuple[int, object]]]]
     told: dict[str, object]
-    threads: tuple[str, ...]
+    threads: dict[int | None, str]
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class Integrity:
         told = [
             f"it set {name} to {value}" for name, value in after.told.items() if self.before.told.get(name) != value
         ]
-        started = sorted({*after.threads} - {*self.before.threads})
+        started = sorted(after.threads[number] for number in after.threads.keys() - self.before.threads.keys())
         told += [f"it started the threads {', '.join(started)}"] if started else []
         kept = f"{len(self.before.code)} functions and constants and {len(self.before.state)} states"
         return passed(NAME, "; ".join([f"{kept} are as before its code was loaded", *told, CAUTION]))
@@ -154,7 +154,7 @@ def look(packages: tuple[str, ...], states: Sequence[State]) -> Seen:
         _state(states),
         [(weakref.ref(thing), _fields(thing)) for thing in instances if _is_frozen(thing)],
         _flags(),
-        tuple(thread.name for thread in threading.enumerate()),
+        {thread.ident: thread.name for thread in threading.enumerate()},
     )
 
 
