@@ -24,6 +24,7 @@ from worklog.plots.style import (
     LIE,
     MARGIN_IN,
     MUTED,
+    PAPER,
     SMALL_PT,
     WIDTH_IN,
     styled,
@@ -100,8 +101,8 @@ def levels(run: Run, counted: Traffic | None = None) -> Chart:
         y = ROW * (index + 0.5)
         axes.plot([at.sectors, at.blocks], [y, y], color=FAINT, linewidth=1.2, zorder=0.8)
         axes.plot([at.compulsory], [y], "|", color=INK, markersize=9)
-        axes.plot([at.threads], [y], "o", color=MUTED, markersize=5, markerfacecolor="white")
-        axes.plot([at.sectors], [y], "D", color=LIE, markersize=6.4, markerfacecolor="white")
+        axes.plot([at.threads], [y], "o", color=MUTED, markersize=5, markerfacecolor=PAPER)
+        axes.plot([at.sectors], [y], "D", color=LIE, markersize=6.4, markerfacecolor=PAPER)
         axes.plot([at.blocks], [y], "o", color=ACCENT, markersize=4.4)
         words = f"{at.blocks:.3g}"
         axes.annotate(

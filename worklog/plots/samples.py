@@ -15,7 +15,7 @@ from worklog.gemm import Shape
 from worklog.plots.figure import Chart
 from worklog.plots.page import page
 from worklog.plots.selection import Size, measured, shape_to_draw
-from worklog.plots.style import ACCENT, BASELINE, FAINT, INK, LIE, MARGIN_IN, MUTED, SMALL_PT, WIDTH_IN, styled
+from worklog.plots.style import ACCENT, FAINT, GREY, INK, LIE, MARGIN_IN, MUTED, SMALL_PT, WIDTH_IN, styled
 from worklog.runs import Measurement, Run
 from worklog.statistics import median
 from worklog.tables import label_line
@@ -88,7 +88,7 @@ def _cloud(axes: Axes, us: list[float], counts: list[bool], steps: list[Closing]
     size = 3.0 if len(us) < 100 else 1.8
     at = [places[step.n - 1] for step in steps]
     axes.fill_between(at, [s.low for s in steps], [s.high for s in steps], color=FAINT, linewidth=0)
-    for counted, colour in ((True, ACCENT), (False, BASELINE)):
+    for counted, colour in ((True, ACCENT), (False, GREY)):
         dots = [(n, value) for n, (value, c) in enumerate(zip(us, counts, strict=True), start=1) if c is counted]
         if dots:
             axes.plot(*zip(*dots, strict=True), "o", color=colour, markersize=size, markeredgewidth=0)
@@ -114,7 +114,7 @@ def _narrowing(axes: Axes, steps: list[Closing], places: list[int], precision: f
     axes.set_xlim(0.5, total + 0.5)
     axes.set_xlabel("samples taken")
     axes.set_ylabel("%")
-    ends = sorted([(noise[-1], "σ / mean", LIE), (half[-1], "interval", ACCENT)])
+    ends = sorted([(noise[-1], "σ / mean", INK), (half[-1], "interval", ACCENT)])
     apart = max(ends[0][0], min(values)), max(ends[1][0], 2.2 * max(ends[0][0], min(values)))
     for place, (value, words, colour) in zip(apart, ends, strict=True):
         _name(axes, place, f"{words} {value:.2g}", colour)
