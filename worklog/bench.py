@@ -13,7 +13,7 @@ import numpy as np
 
 import worklog
 from worklog.device import gpu, gpu_reason, software, source_revision
-from worklog.errors import BadRunFile, BadSetting, LaunchFailed, NoGpu, OutsideDomain, WorklogError
+from worklog.errors import BadRunFile, BadSetting, Interrupted, LaunchFailed, NoGpu, OutsideDomain
 from worklog.gate import Stage, Verdict, plausible
 from worklog.gate.exam import clocked
 from worklog.gemm import Float32, Shape, random_inputs
@@ -46,12 +46,6 @@ class Progress(Protocol):
 
 def _silent(done: int, total: int, doing: str) -> None:
     """No progress shown."""
-
-
-class Interrupted(WorklogError):
-    """The user stopped a run; the message says where the finished measurements are."""
-
-    exit_code = 130
 
 
 def measure(
@@ -296,7 +290,13 @@ def _measurement(session: Session, task: Task, harness: Harness, run: Run) -> Me
         verdict = verdict.and_then(timed)
         if not timed.passed:
             return _refused(common, verdict)
+    integrity = getattr(session.subject(task.kernel), "integrity", None)  # only host code can change the ruler
+    if verdict is not None and integrity is not None:
+        verdict = verdict.and_then(clocked(integrity))
+        if not verdict.accepted:
+            return _refused(common, verdict)
     degradations = [f"{name}: {value}" for name, value in used.lies().items() if name != "gate"]
+    degradations += getattr(session.brought.get(task.kernel), "remarks", ())
     if used.gate is not True:
         degradations.append(GATE_LIES[used.gate])
     if not session.timeline.watch.available:

@@ -10,6 +10,7 @@ import importlib.util
 import os
 import platform
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -97,6 +98,15 @@ def require_gpu() -> None:
         raise NoGpu(
             f"no GPU to measure on: {reason}; without one, open a recording: worklog.open_run() or `worklog article`"
         )
+
+
+def visible_to_a_child() -> str:
+    """CUDA_VISIBLE_DEVICES for a process that shall see the GPU that is current here, and no other."""
+    cupy = sys.modules.get("cupy")  # where it is not loaded, nothing was chosen yet
+    number = 0 if cupy is None or gpu_reason() is not None else int(cupy.cuda.runtime.getDevice())
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    visible = [str(number)] if named is None else [name.strip() for name in named.split(",")][number:]
+    return visible[0] if visible else ""
 
 
 @cache

@@ -50,3 +50,21 @@ class BadRunFile(WorklogError):
 
 class NothingToDraw(WorklogError):
     """The run lacks the measurements that a chart shows."""
+
+
+class Interrupted(WorklogError):
+    """The user stopped a run; the message says where the finished measurements are."""
+
+    exit_code = 130
+
+
+class GpuBusy(WorklogError):
+    """Another measurement is running on the GPU."""
+
+    exit_code = 1
+
+
+class ChildFailed(WorklogError):
+    """The process in which kernels run ended before it came to one, or met a bug of this package's."""
+
+    exit_code = 1

@@ -1,0 +1,175 @@
+"""In place of worklog.job, where nothing can be measured: a kernel's name says what becomes of its process.
+
+Ids of processes that a test has to look for are written to the file that FOREIGN_PIDS names.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from worklog.check import Checked
+from worklog.errors import BadSetting, CompileFailed, LaunchFailed, OutOfMemory
+from worklog.gate import Verdict
+from worklog.gate.verdict import passed
+from worklog.gemm import Shape
+from worklog.job import Answers, ContextLost, carry_out, packed, started
+from worklog.nvrtc import Compiled, UnknownEntry
+from worklog.runs import HEAD, SCHEMA, Measurement, Run
+
+FOR_EVER_S = 300.0
+SLEEPER = f"import time; time.sleep({FOR_EVER_S})"
+
+
+def noted(pid: int) -> None:
+    """Write down the id of a process for the test to look for."""
+    with Path(os.environ["FOREIGN_PIDS"]).open("a") as file:
+        file.write(f"{pid}\n")
+
+
+def hang() -> None:
+    noted(os.getpid())
+    time.sleep(FOR_EVER_S)
+
+
+def hang_deaf() -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    hang()
+
+
+def hang_with_the_lock() -> None:
+    """Where no other thread of this process can do anything."""
+    noted(os.getpid())
+    ctypes.PyDLL(None).sleep(int(FOR_EVER_S))
+
+
+def start_another() -> None:
+    """And leave, so that it would have no parent."""
+    noted(subprocess.Popen([sys.executable, "-c", SLEEPER]).pid)
+    os._exit(0)
+
+
+def hang_with_another() -> None:
+    noted(subprocess.Popen([sys.executable, "-c", SLEEPER]).pid)
+    hang()
+
+
+def segfault() -> None:
+    ctypes.string_at(0)
+
+
+def leave() -> None:
+    os._exit(0)
+
+
+def leave_talking() -> None:
+    print("so long", flush=True)
+    os._exit(3)
+
+
+def garbage() -> None:
+    """On every pipe there is, and right answers to nobody's question."""
+    forged = json.dumps({"nonce": "0" * 32, "is": "done"}).encode() + b"\n"
+    for fd in range(1, 64):
+        try:
+            os.write(fd, b"\xff\x00{]\n" + b"[" * 5000 + b"\n7\n" + forged)
+        except OSError:
+            continue
+
+
+def raise_(error: BaseException) -> Callable[[], None]:
+    def act() -> None:
+        raise error
+
+    return act
+
+
+ACTS: dict[str, Callable[[], None]] = {
+    "fine": lambda: None,
+    "hangs": hang,
+    "hangs deaf": hang_deaf,
+    "hangs with the lock": hang_with_the_lock,
+    "hangs with another": hang_with_another,
+    "starts another": start_another,
+    "segfaults": segfault,
+    "leaves": leave,
+    "leaves talking": leave_talking,
+    "leaves a thread that leaves": lambda: threading.Thread(target=leave).start(),
+    "garbage": garbage,
+    "fills the memory": raise_(MemoryError()),
+    "fills the GPU": raise_(OutOfMemory("allocating 64 MiB: out of memory; take a smaller size")),
+    "illegal address": raise_(LaunchFailed("running a kernel: cudaErrorIllegalAddress")),
+    "raises": raise_(ValueError("no such thing")),
+    "exits": raise_(SystemExit(0)),
+    "does not compile": raise_(CompileFailed("x.cu:3: expected a ';'")),
+    "no such entry": raise_(UnknownEntry("x.cu: there is no kernel x")),
+    "bad setting": raise_(BadSetting("the grid has 0 blocks")),
+}
+
+
+def document(order: dict[str, Any], *kernels: str, calibration: dict[str, Any] | None = None) -> dict[str, Any]:
+    """A run file's document with a measurement for each kernel."""
+    run = Run({"name": "NVIDIA H200"}, order["harness"], {"name": "gemm-worklog"}, calibration=calibration or {})
+    head = {name: getattr(run, name) for name in HEAD}
+    made = [Measurement(kernel, (512, 512, 512), "measured", us=100.0) for kernel in kernels]
+    return {"schema": SCHEMA, **head, "measurements": [asdict(one) for one in made]}
+
+
+def measure(order: dict[str, Any], say: Answers) -> None:
+    """As worklog.job measures, but for the measuring."""
+    names = [kernel for kernel, _, _ in order["tasks"]]
+    if names[0] == "never ready":
+        os._exit(4)
+    if names[0] == "ready with nonsense":
+        say("ready", run={"schema": 1})
+    say("ready", run=document(order))
+    for done, name in enumerate(names):
+        say("progress", done=done, total=len(names), doing=name)
+        if name == "answers for another":
+            say("measured", run=document(order, "fine but another"))
+        elif name == "answers under another harness":
+            lax = {**order, "harness": {**order["harness"], "gate": False}}
+            say("measured", run=document(lax, name))
+        elif name == "answers nonsense":
+            say("measured", run={"measurements": "many"})
+        elif name == "loses the context":
+            say("measured", run=document(order, name))
+            raise ContextLost("cudaErrorIllegalAddress: an illegal memory access was encountered")
+        else:
+            ACTS[name]()
+            say("measured", run=document(order, name, calibration={"offset_us": float(os.getpid())}))
+    time.sleep(0.2 if "leaves a thread that leaves" in names else 0)
+    say("done")
+
+
+def check(order: dict[str, Any], say: Answers) -> None:
+    """As worklog.job checks, but for the checking."""
+    name = order["kernel"]["name"]
+    if name == "dies at once":
+        os._exit(5)
+    if name == "begins with nonsense":
+        say("begun", checked={"verdict": 7})
+    compiled = Compiled("x.cu", "", "x", "x", "sm_90", "", b"", 32, 0, 0, 0, 0, (), "")
+    begun = Checked(Verdict((), None), Shape(*order["shape"]), "live · NVIDIA H200", compiled)
+    say("begun", checked=packed(begun))
+    say("progress", done=0, total=0, doing="launch 1 at 64")
+    ACTS[name]()
+    say("checked", checked=packed(Checked(Verdict((passed("all", "fine"),), "fp32"), *list(vars(begun).values())[1:])))
+
+
+if __name__ == "__main__":
+    from worklog import job
+
+    job._measure, job._check = measure, check  # type: ignore[assignment]
+    carry_out(*started())
+    os._exit(0)

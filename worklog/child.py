@@ -1,0 +1,199 @@
+"""A process that somebody else's code may ruin: started, listened to, and ended with everything that it started.
+
+Nothing here knows what the process does. It gets one line of JSON on its standard input, which stays open: its end is
+the parent's end. It answers in lines of JSON on a pipe of its own, each with a nonce, since whatever runs there may
+print anything on standard output; those lines are kept as its last words and are never read as an answer.
+
+The standard library does this with little code; no library fits better. loky and concurrent.futures cannot end a task
+that runs (kill_workers ends the whole pool, from Python 3.14 on), and pebble and billiard, which can, hand results over
+as pickles, so that what cheats there could run code here, and run the caller's __main__ again to start. None of them
+ends what the process started itself, and none reports progress. psutil would find those by walking the process table;
+a session of their own holds them together, and one signal ends all.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hmac
+import json
+import os
+import queue
+import secrets
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import IO, Any
+
+from worklog.errors import WorklogError
+
+TICK_S = 0.5
+GRACE_S = 0.5  # between asking a process to end and making it
+STUCK_S = 10.0  # after which a process that was killed will not go
+LEFTOVERS_S = 1.0  # for pipes that something outside the session still holds open
+WORDS = 4000  # characters of what it printed that are kept
+LONGEST = 2**26  # bytes of an answer
+
+
+class ProcessStuck(WorklogError):
+    """A process was killed and is still there."""
+
+    exit_code = 1
+
+
+@dataclass(frozen=True)
+class End:
+    """How it ended. code: its exit code, or minus the signal that ended it. words: the last that it printed. hung: it
+    was ended after `patience_s` seconds without an answer. cancelled: it was ended by cancel().
+    """
+
+    code: int
+    words: str
+    patience_s: float
+    hung: bool
+    cancelled: bool
+
+    def __str__(self) -> str:
+        """What happened, for a sentence about a kernel."""
+        if self.hung:
+            return f"hung: no progress for {self.patience_s:.0f} s, so its process was ended"
+        if self.code < 0:
+            return f"crashed: its process ended with {_signal_name(-self.code)}"
+        said = self.words.strip().splitlines()
+        last = f", and last printed {said[-1].strip()!r}" if said else ""
+        return f"its process left without an answer (exit code {self.code}){last}"
+
+
+class Child:
+    """A running process. order: what it is told, beside the nonce and the number of the pipe for its answers.
+    patience_s: seconds without an answer after which wait() ends it.
+    """
+
+    def __init__(
+        self, command: Sequence[str], order: Mapping[str, Any], patience_s: float, env: Mapping[str, str] | None = None
+    ) -> None:
+        self.patience_s = patience_s
+        self._nonce = secrets.token_hex(16)
+        self._hung = self._cancelled = False
+        self._gone = threading.Event()
+        self._heard: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self._words = b""
+        ours, theirs = os.pipe()
+        answers = os.fdopen(ours, "rb")
+        pipe = subprocess.PIPE
+        streams: dict[str, Any] = dict(stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT)
+        try:
+            self._process = subprocess.Popen(command, **streams, pass_fds=(theirs,), start_new_session=True, env=env)
+        except OSError:
+            answers.close()
+            raise
+        finally:
+            os.close(theirs)
+        atexit.register(self.end)
+        told = json.dumps({**order, "answers": theirs, "nonce": self._nonce}) + "\n"
+        talks = threading.Thread(target=self._talk, args=(told.encode(), answers), daemon=True)
+        prints = threading.Thread(target=self._keep_words, daemon=True)
+        for thread in (talks, prints):
+            thread.start()
+        threading.Thread(target=self._watch, args=((talks, prints), answers), daemon=True).start()
+
+    @property
+    def pid(self) -> int:
+        """The process's id, and that of its session."""
+        return self._process.pid
+
+    def wait(self, hear: Callable[[dict[str, Any]], None], tick: Callable[[], None]) -> End:
+        """Pass on each answer until the process has gone; tick is called twice a second while none comes. Whatever
+        either of them raises, KeyboardInterrupt included, ends the process first.
+        """
+        last = time.monotonic()
+        try:
+            while True:
+                try:
+                    answer = self._heard.get(timeout=TICK_S)
+                except queue.Empty:
+                    if time.monotonic() - last > self.patience_s:
+                        self._hung = True
+                        self.end()
+                    tick()
+                    continue
+                if answer is None:
+                    words = self._words.decode(errors="replace")
+                    return End(self._process.returncode, words, self.patience_s, self._hung, self._cancelled)
+                last = time.monotonic()
+                hear(answer)
+        finally:
+            self.end()
+
+    def cancel(self) -> None:
+        """End the process, whatever it is doing, and say so in its End; from any thread. Raises ProcessStuck."""
+        self._cancelled = True
+        self.end()
+
+    def end(self) -> None:
+        """Make sure that the process and what it started are gone. Raises ProcessStuck."""
+        for number, seconds in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, STUCK_S)):
+            if not self._gone.is_set():
+                _signal_session(self.pid, number)
+            if self._gone.wait(seconds):
+                return
+        raise ProcessStuck(
+            f"process {self.pid} was killed and is still there after {STUCK_S:.0f} s: the GPU's driver holds it; look "
+            "with nvidia-smi, and restart the machine if it stays"
+        )
+
+    def _watch(self, threads: Sequence[threading.Thread], answers: IO[bytes]) -> None:
+        """Wait for the end, then end what is left of the session, and read what is left in the pipes."""
+        self._process.wait()
+        _signal_session(self.pid, signal.SIGKILL)
+        self._gone.set()
+        atexit.unregister(self.end)
+        for thread in threads:
+            thread.join(LEFTOVERS_S)
+        if not any(thread.is_alive() for thread in threads):  # a file cannot be closed under its reader
+            for pipe in (self._process.stdin, self._process.stdout, answers):
+                assert pipe is not None
+                with suppress(BrokenPipeError):
+                    pipe.close()
+        self._heard.put(None)
+
+    def _talk(self, order: bytes, answers: IO[bytes]) -> None:
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # it has ended already; the watcher says how
+            self._process.stdin.write(order)
+            self._process.stdin.flush()
+        while line := answers.readline(LONGEST):
+            answer = _answer(line, self._nonce)
+            if answer is not None:
+                self._heard.put(answer)
+
+    def _keep_words(self) -> None:
+        pipe: Any = self._process.stdout
+        while chunk := pipe.read1(65536):
+            self._words = (self._words + chunk)[-WORDS:]
+
+
+def _answer(line: bytes, nonce: str) -> dict[str, Any] | None:
+    """What a line says, None for one without the nonce."""
+    try:
+        answer = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(answer, dict) or not hmac.compare_digest(str(answer.pop("nonce", "")).encode(), nonce.encode()):
+        return None
+    return answer
+
+
+def _signal_session(pid: int, number: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):  # gone; macOS says the latter of one that nobody waited for
+        os.killpg(pid, number)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return f"{signal.Signals(number).name} ({signal.strsignal(number)})"
+    except ValueError:
+        return f"signal {number}"
