@@ -114,8 +114,8 @@ for name, lie in ways.items():
 
 # %% [markdown]
 # The harness does not warm up for a number of launches, which is a guess about a machine that you have not met. It
-# takes windows of samples until two in a row agree, in time and in clock, within half a percent, and says on the result
-# if they never did.
+# takes short windows of samples until two in a row agree, in clock and in time, within half a percent or within what so
+# few samples can say, and until no ramp is left over the last three. On the result it says so if that never came.
 
 # %% [markdown]
 # ## 4. A median, and how well it is known

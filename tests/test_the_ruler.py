@@ -11,7 +11,7 @@ import pytest
 import worklog
 from worklog.ablation import effects
 from worklog.harness.batches import take_batch
-from worklog.harness.rules import STEADY, Evidence, stopping_rule
+from worklog.harness.rules import Evidence, Warmth, Window, stopping_rule, warm_up_rule
 from worklog.plots.certificate import errors_left, promised
 from worklog.plots.samples import closing
 from worklog.runs import Measurement
@@ -71,7 +71,15 @@ def test_without_a_flush_all_samples_are_wrong_and_without_a_warm_up_the_first()
     assert honest.us and warm.us and cold.us
     assert max(raw(warm)) < min(raw(honest))
     assert raw(cold)[0] > 1.2 * honest.us and abs(cold.us / honest.us - 1) < 0.02
-    assert STEADY == 0.005, "two windows agree within half a percent"
+
+
+def test_a_warm_up_ends_when_windows_agree_and_no_ramp_is_left() -> None:
+    def ends(*us: float) -> bool:
+        windows = [Window(time, 0.0, 1980.0) for time in us]
+        return warm_up_rule("steady").enough(Warmth(windows, 100, 1e5))
+
+    assert ends(100, 100.4, 100) and not ends(110, 101, 100), "within half a percent"
+    assert not ends(100, 100) and not ends(100.6, 100.3, 100), "a ramp over the last three"
 
 
 def test_the_noise_stays_and_the_interval_closes() -> None:
