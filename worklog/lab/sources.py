@@ -28,6 +28,18 @@ def runs(given: Run | Path | None = None) -> list[Run]:
     return [open_run(recordings()[GRID])]
 
 
+def ladder_runs(given: Run | Path | None = None) -> list[Run]:
+    """The run that is given, else the one to look at by default and, where that is this machine's own and nothing says
+    live only, the recording after it. Raises BadRunFile where there is none.
+    """
+    if given is not None:
+        return [given if isinstance(given, Run) else open_run(given)]
+    found = open_run()
+    if found.origin == "recorded" or os.environ.get("WORKLOG_SOURCE") == "live":
+        return [found]
+    return [found, *(open_run(path) for path in list(recordings().values())[:1])]
+
+
 def why_not_live() -> str | None:
     """Why nothing can be measured here, or None."""
     if os.environ.get("WORKLOG_SOURCE") == "recorded":

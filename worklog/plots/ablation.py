@@ -21,6 +21,7 @@ from worklog.gemm import Shape
 from worklog.ladder import LADDER
 from worklog.plots.figure import Chart
 from worklog.plots.page import page
+from worklog.plots.selection import Size
 from worklog.plots.style import (
     ACCENT,
     BELITTLES,
@@ -75,10 +76,11 @@ def _has_effects(run: Run, name: str) -> bool:
 
 
 @styled()
-def ablation(run: Run, rung: str | None = None) -> Chart:
+def ablation(run: Run, rung: str | None = None, size: Size | None = None) -> Chart:
     """Heat map of every gremlin's effect by size, beside the waterfall that they make at one size.
 
-    rung: by default the last of the ladder that the run has an ablation of. Raises NothingToDraw where there is none.
+    rung: by default the last of the ladder that the run has an ablation of. size: of the waterfall and the finding; by
+    default of the clearest waterfall and of the largest effect. Raises NothingToDraw where there is none; BadShape.
     """
     known = ablated(run)
     if rung is None and not known:
@@ -87,14 +89,21 @@ def ablation(run: Run, rung: str | None = None) -> Chart:
     found = effects(run, kernel)
     sizes = list(dict.fromkeys(Shape(*e.shape) for e in found))
     every = falls(run, found)
-    fall = clearest(every)
+    if size is None:
+        fall, shown = clearest(every), found
+    else:
+        shape = Shape.of(size)
+        if shape not in sizes:
+            there = ", ".join(map(str, sizes))
+            raise NothingToDraw(f"the run has no ablation of {kernel} at {shape}, only at {there}")
+        fall, shown = every.get(shape), [e for e in found if Shape(*e.shape) == shape]
     table = _table(found, every)
     label = 0.12 + max(max(text_width(row.name, BODY_PT), text_width(row.detail, SMALL_PT)) for row in table)
     wide, height = CELL * len(sizes), ROW * (len(table) + 1)
     width = 2 * MARGIN_IN + label + wide + (GAP + FALL if fall else 0)
     new = page(
         f"ablation_{kernel}",
-        _finding(kernel, found),
+        _finding(kernel, shown),
         _subtitle(kernel, fall),
         [label_line(run)],
         _alt(run, kernel, table, fall),

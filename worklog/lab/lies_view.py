@@ -1,0 +1,72 @@
+"""The ablation's page: choose a rung and a size, see what each lie alone does to the reading. Every handler is one
+call of a method of Ablation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ipywidgets as widgets
+
+from worklog.errors import WorklogError
+from worklog.lab.controls import box, slider
+from worklog.lab.lies import Lies, html, picture, text
+from worklog.lab.theme import image
+from worklog.lab.words import html_trouble
+
+NAME = {"description_width": "3.2em"}
+WIDE = widgets.Layout(min_width="24em", max_width="46em", flex="1 1 24em")
+
+
+class Ablation:
+    """The page as a notebook shows it. `lies` holds what is chosen; `box` is the widget around all others."""
+
+    def __init__(self, lies: Lies) -> None:
+        self.lies, self._showing = lies, False
+        layout = widgets.Layout(width="22em")
+        self.rung = widgets.Dropdown(options=lies.kernels, description="rung", style=NAME, layout=layout)
+        self.size = slider("size", lies.shapes, lambda index: self._do(lambda: self._choose_shape(index)))
+        self.table, self.picture = widgets.HTML(), widgets.HTML(layout=WIDE)
+        self.rung.observe(lambda change: self._do(lambda: lies.choose(change["new"])), "value")
+        left = widgets.VBox([self.rung, self.size, self.table], layout=widgets.Layout(flex="0 1 auto"))
+        self.box = box([left, self.picture], widgets.HBox, dict(flex_flow="row wrap", grid_gap="0 1.5em"))
+        self.show()
+
+    def _choose_shape(self, index: int) -> None:
+        self.lies.choose_shape(self.lies.shapes[index])
+
+    def _do(self, act: Callable[[], None]) -> None:
+        """A choice of the user's, not an echo of showing one."""
+        if not self._showing:
+            act()
+            self.show()
+
+    def show(self) -> None:
+        """Make the widgets show what is chosen."""
+        self._showing = True
+        try:
+            self.rung.options, self.rung.value = self.lies.kernels, self.lies.kernel
+            self.size.words = [str(shape) for shape in self.lies.shapes]
+            self.size.index = self.lies.shapes.index(self.lies.shape)
+        finally:
+            self._showing = False
+        try:
+            told = self.lies.told()
+        except WorklogError as error:
+            self.table.value, self.picture.value = html_trouble(str(error)), ""
+            return
+        self.table.value, self.picture.value = html(told), image(picture(told))
+
+    def _repr_mimebundle_(self, **how: Any) -> Any:
+        """The widgets, and for a page without a kernel the effects in words."""
+        bundle = self.box._repr_mimebundle_(**how)
+        data = bundle[0] if isinstance(bundle, tuple) else bundle
+        return {**data, "text/plain": self.told()}
+
+    def told(self) -> str:
+        """What the page shows, as text."""
+        try:
+            return text(self.lies.told())
+        except WorklogError as error:
+            return str(error)
