@@ -1,4 +1,5 @@
-"""What a user brings to be gated and timed beside the ladder: a `.cu` file's kernel with its launch.
+"""What a user brings to be gated and timed beside the ladder: a `.cu` file's kernel with its launch, or host code that
+launches something of its own (worklog.callables).
 
 `Brought` is what the orchestrator needs to know about one; it travels to a child process as a dictionary, and becomes
 a Subject only there, on a device.
@@ -7,13 +8,14 @@ a Subject only there, on a device.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
+from worklog.callables import HostCallable
 from worklog.errors import BadSetting, OutsideDomain, WorklogError
 from worklog.gate.precision import CLASSES
 from worklog.gemm import Shape
@@ -173,10 +175,28 @@ class UserKernel:
 
 
 def brought(
-    what: str, *, grid: str | None, block: str | None, entry: str | None, domain: str, claimed: str
-) -> UserKernel:
-    """A .cu file by its path, or a rung by its name, which brings its own launch. Raises what UserKernel.read does."""
-    if what.endswith(".cu") or Path(what).exists():
+    what: str,
+    *,
+    grid: str | None,
+    block: str | None,
+    entry: str | None,
+    domain: str,
+    claimed: str,
+    arrays: str = "",
+) -> UserKernel | HostCallable:
+    """A .cu file by its path, a rung by its name, which brings its own launch, or host code as module:function,
+    file.py:function or lib.so:function. Raises what UserKernel.read and HostCallable.read do.
+    """
+    is_file = what.endswith(".cu") or Path(what).exists()
+    if ":" in what and not is_file:
+        if grid or block or entry:
+            raise BadSetting("--grid, --block and --entry are for a .cu file: host code launches itself")
+        return HostCallable.read(what, domain=domain, claimed=claimed, arrays=arrays)
+    if arrays:
+        raise BadSetting("--arrays is for host code, such as file.py:function: a kernel is handed pointers")
+    if Path(what).suffix in (".py", ".so"):
+        raise BadSetting(f"{what} is host code: name its function too, as {what}:function")
+    if is_file:
         if grid is None or block is None:
             raise BadSetting(
                 "a file's kernel needs a launch: give --grid '(N + 31) // 32, (M + 31) // 32' --block 32,32"
@@ -243,7 +263,10 @@ class UserSubject:
 
 def from_dict(words: Mapping[str, Any]) -> Brought:
     """What somebody brought, from what its as_dict() gave. Raises BadSetting for a kind that is not known."""
-    kinds = {"kernel": UserKernel.from_dict}
+    kinds: dict[str, Callable[[Mapping[str, Any]], Brought]] = {
+        "kernel": UserKernel.from_dict,
+        "callable": HostCallable.from_dict,
+    }
     if words["kind"] not in kinds:
         raise BadSetting(f"cannot read a brought {words['kind']!r}: this version knows {', '.join(kinds)}")
     return kinds[words["kind"]](words)

@@ -1,7 +1,8 @@
 """May this kernel of yours be timed? A .cu file with a kernel of the ladder's signature, before the whole gate.
 
 On a GPU where there is one, else on the emulator at a small size, and the result says which. The kernel is compiled
-with NVRTC in either case, so that what it spends and a wrong signature are known before anything is launched.
+with NVRTC in either case, so that what it spends and a wrong signature are known before anything is launched. Host code
+(worklog.callables) launches itself, on a GPU only; it is asked for its integrity too.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ import re
 import secrets
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from worklog.brought import UserKernel, UserSubject
+from worklog.brought import UserKernel
+from worklog.callables import LABEL, HostCallable, HostSubject
 from worklog.device import gpu, gpu_reason, require_gpu
 from worklog.errors import BadSetting, OutsideDomain
 from worklog.gate import Exam, Verdict
@@ -26,35 +29,43 @@ if TYPE_CHECKING:
 
 SIGNATURE = "(int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C)"
 PARAMETERS = ("32", "32", "32", "32", "64", "64", "32", "64")  # bits of each, as PTX declares them
+SPENT = ("registers", "stack_bytes", "shared_bytes", "arch")
 EMULATED_ARCH = "sm_90"
 GPU_SIZE = 1024
 
 
 @dataclass(frozen=True)
 class Checked:
-    """The gate's word. label: where it ran. compiled: what the compiler made of it. findings: the emulator's, of all
-    launches; each kind and place once.
+    """The gate's word. label: where it ran. compiled: what the compiler made of it, or None for host code, which `host`
+    names by its file and function. findings: the emulator's, of all launches; each kind and place once.
     """
 
     verdict: Verdict
     shape: Shape
     label: str
-    compiled: Compiled
+    compiled: Compiled | None
     findings: tuple[Finding, ...] = ()
+    host: tuple[str, str] = ("", "")
+
+    @property
+    def named(self) -> tuple[str, str]:
+        """Where it is from, and what it is called there."""
+        return self.host if self.compiled is None else (self.compiled.name, self.compiled.entry)
 
     def as_dict(self) -> dict[str, Any]:
         """For machines."""
-        spent = {name: getattr(self.compiled, name) for name in ("registers", "stack_bytes", "shared_bytes", "arch")}
+        spent = {name: getattr(self.compiled, name) for name in SPENT} if self.compiled else {}
         shape = [self.shape.m, self.shape.n, self.shape.k]
         found = {"findings": [asdict(finding) for finding in self.findings]}
-        named = {"kernel": self.compiled.entry, "label": self.label, "shape": shape}
+        named = {"kernel": self.named[1], "label": self.label, "shape": shape}
         return {**named, **spent, **found, **self.verdict.as_dict()}
 
 
 def report(checked: Checked) -> str:
     """For a terminal: every stage that was asked, the map of C where something is wrong, and what was spent."""
     compiled, verdict = checked.compiled, checked.verdict
-    lines = [f"{compiled.name}: {compiled.entry} at {checked.shape} · {checked.label}"]
+    file, entry = checked.named
+    lines = [f"{file}: {entry} at {checked.shape} · {checked.label}"]
     for stage in verdict.stages:
         lines.append(f"{'✓' if stage.passed else '✗'} {stage.name}: {stage.detail}")
         if stage.where is not None:
@@ -63,18 +74,19 @@ def report(checked: Checked) -> str:
             lines += [f"    {row}" for row in stage.where.picture().splitlines()]
     for finding in checked.findings:
         if finding.message not in str(verdict.reason):  # the first one is the refusal's own
-            lines.append(f"{'✗' if finding.is_error else '·'} {compiled.name}: {finding}")
-    lines.append(
-        f"{compiled.registers} registers, {compiled.stack_bytes} bytes of local memory a thread, "
-        f"{compiled.shared_bytes} bytes of shared memory a block ({compiled.arch})"
-    )
+            lines.append(f"{'✗' if finding.is_error else '·'} {file}: {finding}")
+    if compiled is not None:
+        lines.append(
+            f"{compiled.registers} registers, {compiled.stack_bytes} bytes of local memory a thread, "
+            f"{compiled.shared_bytes} bytes of shared memory a block ({compiled.arch})"
+        )
     word = f"accepted as {verdict.precision}" if verdict.accepted else "refused"
     lines.append(f"{word} in {verdict.seconds:.1f} s")
     return "\n".join(lines)
 
 
 def check(
-    kernel: UserKernel,
+    kernel: UserKernel | HostCallable,
     shape: Shape | None = None,
     *,
     on: str | None = None,
@@ -82,7 +94,7 @@ def check(
     progress: Callable[[int, int, str], None] | None = None,
     begun: Callable[[Checked], None] | None = None,
 ) -> Checked:
-    """Put a kernel to every stage of the gate.
+    """Put a kernel, or host code, to every stage of the gate, in this process (worklog.worker has one of its own).
 
     shape: the benchmark shape (default: 1024 padded to the domain on a GPU, a small one on the emulator). on: "gpu" or
     "emulated"; None takes the GPU where there is one. seed: for the questions (default: drawn now). progress: told
@@ -90,24 +102,52 @@ def check(
     the kernel's runs what is known by then, a result without stages. Raises NoGpu, CompileFailed, OutsideDomain,
     BadSetting.
     """
-    live = wants_gpu(on)
+    live = wants_gpu(on) or isinstance(kernel, HostCallable)
+    if on == "emulated" and isinstance(kernel, HostCallable):
+        raise BadSetting(f"{kernel.name} is host code, which the emulator cannot run: check it on a GPU")
     if live:
         require_gpu()
-    compiled, label = compile_for(kernel.program, live)
+    known = _before(kernel, live)
     shape = shape or (kernel.domain.padded(Shape.of(GPU_SIZE)) if live else ragged_shapes(kernel.domain)[-1])
     if shape not in kernel.domain:
         padded = kernel.domain.padded(shape)
         raise OutsideDomain(f"size {shape} is outside the domain that was stated ({kernel.domain}): pad to {padded}")
+    known = replace(known, shape=shape)
     if begun is not None:
-        begun(Checked(Verdict((), None), shape, label, replace(compiled, cubin=b"")))
+        begun(known)
     device = _device(live)
-    made = UserSubject(kernel, device)
-    subject = made if progress is None else Told(made, progress)
-    verdict = Exam(device, shape, secrets.randbits(63) if seed is None else seed).examine(subject, kernel.claimed)
+    made = kernel.subject(device)
+    exam = Exam(device, shape, secrets.randbits(63) if seed is None else seed)  # after the host code was loaded
+    verdict = _examined(exam, made, made if progress is None else Told(made, progress), kernel.claimed)
     found: dict[tuple[str, int, int | None], Finding] = {}
     for finding in getattr(device, "findings", ()):
         found.setdefault((finding.kind, finding.line, finding.other_line), finding)
-    return Checked(verdict, shape, label, replace(compiled, cubin=b""), tuple(found.values()))
+    return replace(known, verdict=verdict, findings=tuple(found.values()))
+
+
+def _before(kernel: UserKernel | HostCallable, live: bool) -> Checked:
+    """What is known before anything is launched, but for the shape. Raises CompileFailed, BadSetting."""
+    nothing, anywhere = Verdict((), None), Shape.of(GPU_SIZE)
+    if isinstance(kernel, HostCallable):
+        label = f"live · {gpu().name} · {LABEL}"
+        return Checked(nothing, anywhere, label, None, host=(Path(kernel.where).name, kernel.function))
+    compiled, label = compile_for(kernel.program, live)
+    return Checked(nothing, anywhere, label, replace(compiled, cubin=b""))
+
+
+def _examined(exam: Exam, made: Subject, subject: Subject, claimed: str) -> Verdict:
+    """The exam's verdict; of host code with the stage of its integrity, which is asked whatever the others say."""
+    if not isinstance(made, HostSubject):
+        return exam.examine(subject, claimed)
+    try:
+        verdict = exam.examine(subject, claimed)
+    except Exception:
+        stage = made.integrity()
+        if stage.measured <= stage.limit:
+            raise
+        return Verdict((stage,), None)  # whoever changes the gate may make it fail in any way
+    stage = made.integrity()
+    return verdict.and_then(stage) if verdict.accepted or stage.measured > stage.limit else verdict
 
 
 def wants_gpu(on: str | None) -> bool:

@@ -60,6 +60,12 @@ def launch_options(command: Any) -> Any:
         click.option(
             "--class", "claimed", default="fp32", show_default=True, help="Precision that it must have at least."
         ),
+        click.option(
+            "--arrays",
+            default="",
+            metavar="cupy|torch",
+            help="What host code is handed (default: as its file's ARRAYS says, else cupy).",
+        ),
     )
     for option in reversed(options):
         command = option(command)
@@ -90,11 +96,13 @@ def kernels_of(words: Sequence[str], **launch: Any) -> list[str | Brought]:
         found.append(BASELINE)
     if not own and (launch["grid"] or launch["block"] or launch["entry"]):
         raise BadSetting("--grid, --block and --entry are for a kernel of your own: name its file too")
+    if not own and launch["arrays"]:
+        raise BadSetting("--arrays is for host code of your own: name its file and function too")
     return found
 
 
 @click.command()
-@click.argument("what", metavar="FILE.cu|RUNG")
+@click.argument("what", metavar="FILE.cu|FILE.py:FUNCTION|RUNG")
 @launch_options
 @click.option("--size", metavar="N", help="The benchmark shape (default: 1024, or a small one without a GPU).")
 @click.option(
@@ -103,7 +111,9 @@ def kernels_of(words: Sequence[str], **launch: Any) -> list[str | Brought]:
 @click.option("--emulate", is_flag=True, help="Run it on the emulator, as --on emulated: it finds races too.")
 @json_option
 def check(what: str, size: str | None, on: str | None, emulate: bool, as_json: bool, **words: Any) -> None:
-    """Put a kernel of your own to the gate: one of the ladder's signature, in a .cu file. Leaves 1 if it is refused."""
+    """Put a kernel of your own to the gate: one of the ladder's signature, in a .cu file, or host code that launches
+    something itself, named as file.py:function, module:function or lib.so:function. Leaves 1 if it is refused.
+    """
     from worklog.brought import brought
     from worklog.check import check as put_to_the_gate
     from worklog.check import report
