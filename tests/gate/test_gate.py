@@ -97,7 +97,7 @@ def test_there_are_mutants_for_every_stage() -> None:
         ("clobbers_a_on_real_data", "it changed its inputs"),
         ("one_element_misses_a_k", "1 of 30720 elements are wrong: row 77; column 55."),
         ("one_warp_tile_misses_a_k", "rows 32 to 63; columns 64 to 95. The term k = 9 is missing in every"),
-        ("races", "number 2 left other bits than the first"),
+        ("races", "number 3 left other bits than the first"),
         ("tf32_when_big", "An operand lost its low bits (TF32, FP16 or BF16)?"),
         ("tf32_unless_integers", "class tf32"),
         ("bf16_unless_integers", "class bf16"),

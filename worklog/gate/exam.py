@@ -1,6 +1,6 @@
 """The stages in order, for one shape. Questions are made once a shape and put to every subject, the baseline included.
 
-What each stage asks, and why, is in its module: ragged, benchmark, repeat, precision; and for what was timed,
+What each stage asks, and why, is in its module: ragged, benchmark, repeat, products, precision; and for what was timed,
 every_launch (or precision again, where inputs cannot be new) and plausible.
 """
 
@@ -10,11 +10,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
 from worklog.errors import LaunchFailed
-from worklog.gate import article, benchmark, ragged
+from worklog.gate import article, benchmark, products, ragged
 from worklog.gate.arena import Arena, Memory
 from worklog.gate.benchmark import ExactQuestion
 from worklog.gate.every_launch import NAME as EVERY_LAUNCH
@@ -129,6 +130,13 @@ class Exam:
         yield lambda: ragged.ask(subject, self._memory, claimed)
         yield lambda: benchmark.ask(subject, self._arena, self._exact(claimed))
         yield lambda: self._repeater.ask(subject, self._arena, self._exact(claimed)[0])
+        if claimed in products.CLASSES:
+            yield lambda: products.ask(subject, self._arena, self._products)
+
+    @cached_property
+    def _products(self) -> products.ProductQuestion:
+        """The label's question, made when first asked."""
+        return products.ProductQuestion.of(self.shape, self._rng)
 
     def _exact(self, claimed: str) -> list[ExactQuestion]:
         """The exact questions for a class, made when first asked."""

@@ -41,7 +41,7 @@ class Stage:
 
     measured and limit are in the stage's own unit (wrong elements for the exact stages, units of u·D for precision);
     a stage passes when measured <= limit. detail says what was asked, or for a failure what was found. seconds: what
-    asking cost.
+    asking cost. note: what a reader should know although the stage passed.
     """
 
     name: str
@@ -51,6 +51,7 @@ class Stage:
     detail: str
     where: Where | None = None
     seconds: float = 0.0
+    note: str = ""
 
 
 def passed(name: str, detail: str, measured: float = 0, limit: float = 0) -> Stage:
@@ -88,6 +89,11 @@ class Verdict:
             if not stage.passed:
                 return f"{stage.name}: {stage.detail}"
         return None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader should know although nothing was refused for it."""
+        return tuple(stage.note for stage in self.stages if stage.note)
 
     @property
     def seconds(self) -> float:
