@@ -25,6 +25,11 @@ def rung_kernel(name: str, arch: str = "sm_90") -> tuple[Rung, Kernel, str]:
     return record, compiled(program.source, program.entry, arch), program.source
 
 
+def kernel(body: str, parameters: str, before: str = "") -> str:
+    """Source of a kernel k; the body starts in line 3."""
+    return f'{before}\nextern "C" __global__ void k({parameters}) {{\n{body}\n}}\n'
+
+
 def integers(rng: np.random.Generator, *shape: int) -> np.ndarray:
     """Small whole numbers: every product and sum of them is exact in float32, in any order."""
     return rng.integers(-8, 9, shape).astype(np.float32)

@@ -58,6 +58,73 @@ def fma(a: float, b: float, c: float, type_: str) -> float:
     return rounded(exact, type_)
 
 
+def directed(x: Fraction, mode: str) -> float:
+    """The float32 next to x towards zero (rz), below (rm) or above (rp)."""
+    near = rounded(x, "f32")
+    if near == x if math.isfinite(near) else False:
+        return near
+    up = mode == "rp" or (mode == "rz" and x < 0)
+    beyond = near < x if up else near > x
+    if not beyond:
+        return math.copysign(near, x)
+    bits = to_bits(math.copysign(near, x), "f32")
+    away = (x > 0) == up  # from zero: the next value has the next larger pattern
+    return from_bits(bits + (1 if away else -1), "f32")
+
+
+def fma_directed(a: float, b: float, c: float, mode: str) -> float:
+    if not all(map(math.isfinite, (a, b, c))):
+        return fma(a, b, c, "f32")
+    exact = Fraction(a) * Fraction(b) + Fraction(c)
+    if exact == 0:
+        minus = (math.copysign(1, a) * math.copysign(1, b) < 0, math.copysign(1, c) < 0)
+        return -0.0 if all(minus) or (mode == "rm" and any(minus)) else 0.0
+    return directed(exact, mode)
+
+
+def mul_directed(a: float, b: float, mode: str) -> float:
+    if not (math.isfinite(a) and math.isfinite(b)) or a == 0 or b == 0:
+        return mul(a, b, "f32")
+    return directed(Fraction(a) * Fraction(b), mode)
+
+
+SIXTEEN = {"f16": (5, 10), "bf16": (8, 7)}  # bits of exponent and mantissa
+
+
+def from_sixteen(bits: int, format_: str) -> float:
+    """What a 16-bit pattern stands for, field by field."""
+    exponent_bits, mantissa_bits = SIXTEEN[format_]
+    sign = -1.0 if bits >> 15 else 1.0
+    exponent, mantissa = bits >> mantissa_bits & (1 << exponent_bits) - 1, bits & (1 << mantissa_bits) - 1
+    bias = (1 << exponent_bits - 1) - 1
+    if exponent == (1 << exponent_bits) - 1:
+        return math.nan if mantissa else sign * math.inf
+    if exponent == 0:
+        return sign * math.ldexp(mantissa, 1 - bias - mantissa_bits)
+    return sign * math.ldexp((1 << mantissa_bits) + mantissa, exponent - bias - mantissa_bits)
+
+
+def to_sixteen(x: float, format_: str) -> int:
+    """The pattern nearest to x, the even one of two: by halving the interval of all non-negative patterns."""
+    if math.isnan(x):
+        return 0x7FFF
+    sign, size = (0x8000 if math.copysign(1, x) < 0 else 0), abs(x)
+    exponent_bits, mantissa_bits = SIXTEEN[format_]
+    infinite = ((1 << exponent_bits) - 1) << mantissa_bits
+    if math.isinf(size):
+        return sign | infinite
+    low, high = 0, infinite
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if from_sixteen(middle, format_) <= size else (low, middle)
+    below = Fraction(from_sixteen(low, format_))
+    # Infinity takes what would round to the next power of two.
+    step = 2 * below - Fraction(from_sixteen(low - 1, format_)) if high == infinite else None
+    above = step if step is not None else Fraction(from_sixteen(high, format_))
+    left, right = Fraction(size) - below, above - Fraction(size)
+    return sign | (low if left < right or (left == right and low % 2 == 0) else high)
+
+
 def add(a: float, b: float, type_: str) -> float:
     return fma(a, 1.0, b, type_) if not (a == 0 and b == 0) else a + b
 

@@ -5,14 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.emulator.helpers import compiled, run
-from worklog.emulator import BadLaunch, BudgetExceeded, PtxError, TooLarge, UnsupportedInstruction, launch, load
+from tests.emulator.helpers import compiled, kernel, run
+from worklog.emulator import launch
 
 EVERYONE = 0xFFFFFFFF
-
-
-def kernel(body: str, parameters: str, before: str = "") -> str:
-    return f'{before}\nextern "C" __global__ void k({parameters}) {{\n{body}\n}}\n'
 
 
 def test_a_warp_adds_up_with_each_kind_of_shuffle() -> None:
@@ -57,6 +53,58 @@ def test_votes_and_reductions() -> None:
     assert set(out[96:128].view(np.int32)) == {-9}
     assert set(out[129:160:2]) == {0xAAAAAAAA}
     assert set(out[128:160:2]) == {16}
+
+
+def test_lanes_that_hold_the_same_value_and_one_of_them() -> None:
+    body = """
+  unsigned t = threadIdx.x, leader, chosen;
+  int same;
+  out[t] = __match_any_sync(0xffffffffu, in[t] % 5);
+  out[32 + t] = __match_all_sync(0xffffffffu, in[t] > -1, &same) + same;
+  out[64 + t] = __match_all_sync(0xffffffffu, in[t], &same) + same;
+  if (t >= 7) {
+    asm volatile("{ .reg .pred p; elect.sync %0|p, 0xffffff80; selp.u32 %1, 1, 0, p; }" : "=r"(leader), "=r"(chosen));
+    out[96 + t] = 100 * leader + chosen;
+  }
+"""
+    values, out = np.arange(32, dtype=np.int32) ** 2, np.zeros(128, np.uint32)
+    assert run(kernel(body, "const int* in, unsigned* out"), [values, out]).ok
+    rests = values % 5
+    assert out[:32].tolist() == [sum(1 << k for k in range(32) if rests[k] == rest) for rest in rests]
+    assert set(out[32:64]) == {0} and set(out[64:96]) == {0}  # 0xffffffff + 1, and nothing
+    assert out[96:].tolist() == [0] * 7 + [701] + [700] * 24
+
+
+def test_cache_hints_naps_and_prefetches_change_nothing() -> None:
+    body = """
+  unsigned long long policy;
+  float x, y;
+  asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+  asm volatile("ld.global.nc.L1::no_allocate.L2::cache_hint.f32 %0, [%1], %2;"
+               : "=f"(x) : "l"(in + threadIdx.x), "l"(policy));
+  asm volatile("ld.global.nc.L2::256B.f32 %0, [%1];" : "=f"(y) : "l"(in + threadIdx.x + 1));
+  asm volatile("prefetch.global.L2 [%0]; prefetchu.L1 [%0];" :: "l"(in));
+  asm volatile("griddepcontrol.wait;");
+  __nanosleep(100);
+  asm volatile("st.global.L2::cache_hint.f32 [%0], %1, %2;" :: "l"(out + threadIdx.x), "f"(x + y), "l"(policy));
+"""
+    values, out = np.arange(33, dtype=np.float32), np.zeros(32, np.float32)
+    assert run(kernel(body, "const float* in, float* out"), [values, out]).findings == ()
+    assert out.tolist() == (values[:-1] + values[1:]).tolist()
+
+
+def test_an_epilogue_with_an_activation() -> None:
+    """expf compiles to an approximate exponential; the answer is near, and the launch says so."""
+    out, values = np.zeros(32, np.float32), np.linspace(-8, 8, 32).astype(np.float32)
+    source = kernel(
+        "  float x = in[threadIdx.x];\n  out[threadIdx.x] = x / (1.0f + expf(-x));", "float* in, float* out"
+    )
+    result = run(source, [values, out])
+    np.testing.assert_allclose(out, values / (1 + np.exp(-values.astype(np.float64))), rtol=1e-6)
+    assert result.ok
+    assert [(f.kind, f.line, f.text) for f in result.findings] == [
+        ("approximation", 4, "out[threadIdx.x] = x / (1.0f + expf(-x));")
+    ]
 
 
 def test_a_shuffle_that_names_absent_lanes_is_found() -> None:
@@ -170,145 +218,6 @@ def test_blocks_and_threads_in_three_dimensions() -> None:
     np.testing.assert_array_equal(out, (1000 * b + 100 * z + 10 * y + x).ravel())
 
 
-COPY = """
-#define SHARED(p) (unsigned)__cvta_generic_to_shared(p)
-#define COPY(to, from) asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" :: "r"(SHARED(to)), "l"(from))
-#define COMMIT asm volatile("cp.async.commit_group;")
-#define WAIT(n) asm volatile("cp.async.wait_group %0;" :: "n"(n) : "memory")
-"""
-PIPELINE = """
-  __shared__ __align__(16) float tile[2][128];
-  int t = threadIdx.x;
-  float sum = 0.0f;
-  COPY(&tile[0][4 * t], in + 4 * t);
-  COMMIT;
-  for (int i = 0; i < n; ++i) {
-    if (i + 1 < n) COPY(&tile[(i + 1) % 2][4 * t], in + 128 * (i + 1) + 4 * t);
-    COMMIT;
-    WAIT(1);  // the copy
-    __syncthreads();  // for all
-    sum += tile[i % 2][4 * (31 - t)];
-    __syncthreads();  // before it is overwritten
-  }
-  out[t] = sum;
-"""
-
-
-def pipeline(source: str) -> tuple[np.ndarray, np.ndarray, object]:
-    rng = np.random.default_rng(3)
-    values = rng.integers(-9, 9, 5 * 128).astype(np.float32)
-    out = np.zeros(32, np.float32)
-    result = run(kernel(source, "const float* in, float* out, int n", COPY), [values, out, 5])
-    return out, values.reshape(5, 32, 4)[:, ::-1, 0].sum(axis=0), result
-
-
-def test_a_pipeline_of_asynchronous_copies_is_right_and_clean() -> None:
-    got, wanted, result = pipeline(PIPELINE)
-    np.testing.assert_array_equal(got, wanted)
-    assert result.findings == ()
-    loads = result.counts.global_load
-    assert (loads.requests, loads.sectors, loads.bytes) == (5, 5 * 16, 5 * 512)
-    assert result.counts.shared_load.requests == 5
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "kind", "text"),
-    [
-        ("    WAIT(1);  // the copy\n", "", "missing-wait", "sum += tile"),
-        ("WAIT(1);", "WAIT(2);", "missing-wait", "sum += tile"),
-        ("    __syncthreads();  // for all\n", "", "missing-syncwarp", "sum += tile"),
-        ("    __syncthreads();  // before it is overwritten\n", "", "missing-syncwarp", "if (i + 1 < n) COPY"),
-    ],
-)
-def test_a_pipeline_with_a_piece_missing(old: str, new: str, kind: str, text: str) -> None:
-    assert PIPELINE.count(old) == 1
-    source = PIPELINE.replace(old, new)
-    got, wanted, result = pipeline(source)
-    assert kind in {f.kind for f in result.findings}, [str(f) for f in result.findings]
-    named = {f.text for f in result.findings if f.kind == kind}
-    assert any(text in line for line in named), named
-    if "WAIT" in old:
-        assert (got != wanted).any()
-
-
-def test_a_copy_fills_up_with_zeros() -> None:
-    body = """
-  __shared__ __align__(16) float tile[128];
-  unsigned to = (unsigned)__cvta_generic_to_shared(&tile[4 * threadIdx.x]);
-  const float* from = in + 4 * threadIdx.x;
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;" :: "r"(to), "l"(from), "r"(threadIdx.x % 5 * 4));
-  asm volatile("cp.async.wait_all;" ::: "memory");
-  for (int i = 0; i < 4; ++i) out[4 * threadIdx.x + i] = tile[4 * threadIdx.x + i];
-"""
-    out = np.full(128, 9, np.float32)
-    assert run(kernel(body, "const float* in, float* out"), [np.ones(128, np.float32), out]).findings == ()
-    assert out.reshape(32, 4).sum(axis=1).tolist() == [t % 5 for t in range(32)]
-
-
-EXCHANGE = """
-  __shared__ int tile[64];
-  tile[threadIdx.x] = in[threadIdx.x];
-  __syncwarp();
-  int other = tile[threadIdx.x ^ 1];
-  __syncwarp();
-  tile[threadIdx.x] = other;
-  __syncwarp();
-  out[threadIdx.x] = tile[threadIdx.x ^ 2];
-"""
-
-
-@pytest.mark.parametrize("missing", [None, 0, 1, 2])
-def test_syncwarp_orders_a_warp(missing: int | None) -> None:
-    parts = EXCHANGE.split("  __syncwarp();\n")
-    source = parts[0]
-    for number, part in enumerate(parts[1:]):
-        source += ("\n" if number == missing else "  __syncwarp();\n") + part
-    out = np.zeros(64, np.int32)
-    result = run(kernel(source, "const int* in, int* out"), [np.arange(64, dtype=np.int32), out], block=64)
-    if missing is None:
-        assert result.findings == ()
-        np.testing.assert_array_equal(out, np.arange(64) ^ 3)
-    else:
-        assert {f.kind for f in result.findings} == {"missing-syncwarp"}
-        assert [f.line for f in result.findings] == [[7], [9], [11]][missing]
-
-
-def test_writing_the_same_value_twice_is_no_race() -> None:
-    body = "  __shared__ int flag;\n  flag = 1;\n  __syncthreads();\n  out[threadIdx.x] = flag;"
-    assert run(kernel(body, "int* out"), [np.zeros(64, np.int32)], block=64).findings == ()
-    result = run(kernel(body.replace("flag = 1", "flag = threadIdx.x"), "int* out"), [np.zeros(64, np.int32)], block=64)
-    assert [(f.kind, f.line) for f in result.findings] == [("shared-race", 4)]
-
-
-def test_a_barrier_that_not_all_reach_together() -> None:
-    body = """  __shared__ int tile[64];
-  tile[threadIdx.x] = 1;
-  if (threadIdx.x < 40) {
-    __syncthreads();
-    tile[threadIdx.x] += in[0];
-  } else {
-    __syncthreads();
-    tile[threadIdx.x] -= in[1];
-  }
-  out[threadIdx.x] = tile[threadIdx.x];
-"""
-    result = run(kernel(body, "const int* in, int* out"), [np.zeros(2, np.int32), np.zeros(64, np.int32)], block=64)
-    (finding,) = result.findings
-    assert (finding.kind, finding.line, finding.other_line) == ("divergent-barrier", 6, 9)
-    assert "40 threads" in finding.message
-    assert "24 wait" in finding.message
-    assert not result.ok
-
-
-def test_leaving_before_a_barrier_is_only_a_warning() -> None:
-    body = "  if (threadIdx.x >= 48) return;\n  __syncthreads();\n  out[threadIdx.x] = 1;"
-    out = np.zeros(48, np.int32)
-    result = run(kernel(body, "int* out"), [out], block=64)
-    assert [f.kind for f in result.findings] == ["barrier-after-exit"]
-    assert result.ok
-    assert (out == 1).all()
-
-
 def test_blocks_of_one_batch_wait_only_for_themselves() -> None:
     """Different numbers of turns a block, each with two barriers."""
     body = """
@@ -332,91 +241,7 @@ def test_blocks_of_one_batch_wait_only_for_themselves() -> None:
     assert {f.kind for f in result.findings} == {"shared-race"}
 
 
-def test_an_endless_loop_runs_out_of_budget() -> None:
-    body = "  volatile int* p = out;\n  while (p[0] == 0) {\n    p[1] = threadIdx.x;\n  }"
-    with pytest.raises(BudgetExceeded, match=r"more than 1000 instructions and is near line [45].*\n.*does not end"):
-        run(kernel(body, "int* out"), [np.zeros(2, np.int32)], budget=1000)
-
-
-@pytest.mark.parametrize(
-    ("body", "name"),
-    [
-        ('  float x; asm volatile("sin.approx.f32 %0, %1;" : "=f"(x) : "f"(out[0])); out[1] = x;', "sin.approx.f32"),
-        ("  out[0] = __expf(out[1]);", "ex2.approx"),
-        (
-            "  float d[4] = {}; unsigned a[4] = {}, b[2] = {};"
-            ' asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "'
-            ' "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"'
-            ' : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])'
-            ' : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));'
-            " out[0] = d[0];",
-            "mma.sync",
-        ),
-        ('  asm volatile("bar.sync 1, 64;");', "bar.sync"),
-    ],
-)
-def test_what_is_not_covered_is_named_with_its_line(body: str, name: str) -> None:
-    with pytest.raises(UnsupportedInstruction, match=r"^line 3: ") as caught:
-        run(kernel(body, "float* out"), [np.zeros(32, np.float32)], block=64)
-    assert name in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("statement", "hint"),
-    [
-        ("wgmma.fence.sync.aligned;", "on a GPU of its architecture"),
-        ("cp.async.bulk.commit_group;", "TMA"),
-        ("add.cc.u32 %r1, %r1, 1;", "does not cover"),
-        ("add.rz.f32 %f1, %f1, %f1;", "does not cover"),
-        ("frobnicate.b32 %r1, %r1;", "frobnicate.b32"),
-        ("mov.u32 %r1, %clock;", "%clock"),
-    ],
-)
-def test_instructions_that_no_compiler_gave_us(statement: str, hint: str) -> None:
-    head = ".version 8.0\n.target sm_90\n.address_size 64\n"
-    ptx = head + f".visible .entry k() {{\n.reg .b32 %r<3>; .reg .f32 %f<3>;\n{statement}\nret;\n}}\n"
-    with pytest.raises(UnsupportedInstruction, match=hint):
-        launch(load(ptx, "k"), (1,), 32, [])
-
-
-def test_text_that_is_not_ptx() -> None:
-    with pytest.raises(PtxError, match="not PTX"):
-        load("int main() {}", "k")
-    with pytest.raises(PtxError, match="cut short"):
-        load(".version 8.0\n.target sm_90\n.visible .entry k() {\nret;\n", "k")
-    with pytest.raises(PtxError, match="there is no kernel j"):
-        load(".version 8.0\n.target sm_90\n.visible .entry k() {\nret;\n}\n", "j")
-
-
 SIMPLE = kernel("  if (threadIdx.x < n) out[threadIdx.x] = scale;", "float* out, int n, float scale")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "block", "message"),
-    [
-        ([1, 2], 32, "takes 3 arguments, got 2"),
-        ([np.zeros(4, np.float32), 2.5, 1.0], 32, "argument 1 is a whole number"),
-        ([np.zeros(4, np.float32), np.zeros(1, np.int32), 1.0], 32, "is a number .*, not a buffer"),
-        ([np.zeros(4, np.float32), 2**40, 1.0], 32, "does not fit 32 bits"),
-        ([np.zeros((4, 4), np.float32)[:, 0], 2, 1.0], 32, "contiguous"),
-        ([np.zeros(4, np.float32), 2, 1.0], 2048, "2048 threads a block are more"),
-        ([np.zeros(4, np.float32), 2, 1.0], (0, 1), "positive"),
-    ],
-)
-def test_launches_that_no_gpu_would_take(arguments: list[object], block: object, message: str) -> None:
-    with pytest.raises(BadLaunch, match=message):
-        launch(compiled(SIMPLE, "k"), (1,), block, arguments)  # type: ignore[arg-type]
-
-
-def test_a_launch_larger_than_the_memory_is_refused_before_it_starts() -> None:
-    with pytest.raises(TooLarge, match="run fewer lanes at a time"):
-        launch(compiled(SIMPLE, "k"), (2**30,), 1024, [np.zeros(4, np.float32), 2, 1.0], lanes=2**40)
-
-
-def test_launch_bounds_are_kept() -> None:
-    source = SIMPLE.replace("void k", "void __launch_bounds__(64) k")
-    with pytest.raises(BadLaunch, match="allow 64"):
-        launch(compiled(source, "k"), (1,), 96, [np.zeros(4, np.float32), 2, 1.0])
 
 
 def test_a_pointer_to_nowhere() -> None:

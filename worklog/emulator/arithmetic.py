@@ -45,10 +45,10 @@ def _fma_f32_exact(a: Array, b: Array, c: Array) -> Array:
     tie.
     """
     with np.errstate(all="ignore"):
-        return _round_to_odd(a * b, c).astype(np.float32)
+        return round_to_odd(a * b, c).astype(np.float32)
 
 
-def _round_to_odd(x: Array, y: Array) -> Array:
+def round_to_odd(x: Array, y: Array) -> Array:
     """x + y in float64, truncated, with the last bit set wherever something was cut off (Boldo and Melquiond's RO)."""
     x, y = np.broadcast_arrays(x, y)
     total = x + y
@@ -71,7 +71,7 @@ def fma_f64(a: Array, b: Array, c: Array) -> Array:
         low = _product_error(a, b, high)
         t_high, t_low = _two_sum(c, low)
         v_high, v_low = _two_sum(high, t_high)
-        out: Array = v_high + _round_to_odd(t_low, v_low)
+        out: Array = v_high + round_to_odd(t_low, v_low)
         sizes = np.abs(np.stack(np.broadcast_arrays(a, b, c, high)))
         safe = ((sizes == 0) | ((sizes > _TINY_F64) & (sizes < _HUGE_F64))).all(axis=0) & (high != 0)
         plain = high + c
@@ -150,6 +150,16 @@ def float_max(a: Array, b: Array) -> Array:
     """IEEE maximumNumber: a NaN loses, +0 is above -0."""
     zero = (a == 0) & (b == 0)
     return np.where(zero, np.where(np.signbit(a), b, a), np.fmax(a, b))
+
+
+def nan_min(a: Array, b: Array) -> Array:
+    """The same, but a NaN wins: the .NaN modifier."""
+    return np.where(np.isnan(a) | np.isnan(b), a.dtype.type(np.nan), float_min(a, b))
+
+
+def nan_max(a: Array, b: Array) -> Array:
+    """float_max, but a NaN wins."""
+    return np.where(np.isnan(a) | np.isnan(b), a.dtype.type(np.nan), float_max(a, b))
 
 
 def mul_hi(a: Array, b: Array) -> Array:
@@ -278,6 +288,38 @@ def clz(a: Array) -> Array:
         if step < bits:
             filled = filled | (filled >> a.dtype.type(step))
     out: Array = np.uint32(bits) - np.bitwise_count(filled).astype(np.uint32)
+    return out
+
+
+def bfind(a: Array, as_shift: bool) -> Array:
+    """Place of the most significant bit that is not a copy of the sign, or the shift that brings it to the top; all
+    bits set where there is none.
+    """
+    unsigned = np.dtype(f"u{a.dtype.itemsize}")
+    magnitude = np.where(a < 0, ~a, a).view(unsigned) if a.dtype.kind == "i" else a
+    leading = clz(magnitude)
+    place = leading if as_shift else np.uint32(a.dtype.itemsize * 8 - 1) - leading
+    return np.where(magnitude == 0, np.uint32(0xFFFFFFFF), place)
+
+
+def dp4a(a: Array, b: Array, c: Array) -> Array:
+    """c plus the products of the four bytes of a and b, each with the sign of its word's type; in c's type."""
+    out = c
+    for k in range(4):
+        x, y = (_byte(word, k).astype(c.dtype) for word in (a, b))
+        out = out + x * y
+    return out
+
+
+def _byte(word: Array, k: int) -> Array:
+    narrow = np.int8 if word.dtype.kind == "i" else np.uint8
+    out: Array = (word >> word.dtype.type(8 * k)).astype(np.uint8).view(narrow)
+    return out
+
+
+def sad(a: Array, b: Array, c: Array) -> Array:
+    """c plus the distance of a and b."""
+    out: Array = c + np.where(a < b, b - a, a - b)
     return out
 
 

@@ -15,35 +15,45 @@ from typing import Any
 
 import numpy as np
 
-from worklog.emulator import arithmetic
+from worklog.emulator import approximations, arithmetic, rounding
+from worklog.emulator.approximations import APPROXIMATE_RULES, approximate, is_approximate
+from worklog.emulator.bit_instructions import BIT_RULES
+from worklog.emulator.conversion_instructions import CONVERSION_RULES
 from worklog.emulator.errors import UnsupportedInstruction
 from worklog.emulator.flow import EXITS, Flow, branch_target, defined, is_barrier
-from worklog.emulator.instructions import RULES
+from worklog.emulator.instructions import ARITHMETIC_RULES
 from worklog.emulator.memory_instructions import MEMORY_RULES
 from worklog.emulator.ptx import Imm, Instruction, Kernel, Mem, Operand, Reg, Special, Sym
 
+RULES = {**ARITHMETIC_RULES, **BIT_RULES, **CONVERSION_RULES, **APPROXIMATE_RULES, **MEMORY_RULES}
 BlockFunction = Callable[[Any, list[Any], Any], int]
 
 DTYPES = {
     "pred": "?", "b8": "u1", "u8": "u1", "s8": "i1", "b16": "u2", "u16": "u2", "s16": "i2", "f16": "f2",
     "b32": "u4", "u32": "u4", "s32": "i4", "f32": "f4", "b64": "u8", "u64": "u8", "s64": "i8", "f64": "f8",
 }  # fmt: skip
+TENSOR = "tensor-core instructions are not emulated: check this kernel on a GPU"
+HALF = "arithmetic on 16-bit floats is not emulated, only their conversion: compute in float, or check on a GPU"
+# What to do instead, by the start of the opcode or a type in it; the last that fits.
 HINTS = {
     "wgmma": "warp-group tensor-core instructions are not emulated: check this kernel on a GPU of its architecture",
-    "mma": "tensor-core instructions are not emulated: check this kernel on a GPU",
-    "wmma": "tensor-core instructions are not emulated: check this kernel on a GPU",
-    "ldmatrix": "tensor-core loads are not emulated: check this kernel on a GPU",
-    "tcgen05": "tensor-core instructions are not emulated: check this kernel on a GPU",
+    **dict.fromkeys(("mma", "wmma", "ldmatrix", "stmatrix", "movmatrix", "tcgen05"), TENSOR),
     "mbarrier": "asynchronous barriers are not emulated: use __syncthreads() and cp.async groups, or a GPU",
+    "cp.async.mbarrier": "asynchronous barriers are not emulated: use cp.async groups, or a GPU",
     "cp.async.bulk": "TMA copies are not emulated: use cp.async or plain loads, or a GPU",
-    "call": "device functions are not emulated: let the compiler inline them (__forceinline__), print nothing",
-    "tex": "textures are not emulated: read global memory",
-    "ex2": "its bits are the hardware's own approximation, which the emulator will not guess",
-    "lg2": "its bits are the hardware's own approximation, which the emulator will not guess",
-    "sin": "its bits are the hardware's own approximation, which the emulator will not guess",
-    "cos": "its bits are the hardware's own approximation, which the emulator will not guess",
-    "tanh": "its bits are the hardware's own approximation, which the emulator will not guess",
-}
+    "cp.reduce": "TMA copies are not emulated: use atomics, or a GPU",
+    "fence.proxy": "TMA and its fences are not emulated: use cp.async or plain loads, or a GPU",
+    **dict.fromkeys(("bar", "barrier"), "of barriers only __syncthreads() and __syncwarp() are emulated, no named, "
+                    "partial, voting or cluster ones: use these two, or a GPU"),
+    **dict.fromkeys(("mapa", "getctarank"), "thread-block clusters are not emulated: check this kernel on a GPU"),
+    "call": "calls are not emulated: declare the function __forceinline__, and print and assert nothing",
+    "brx": "jump tables are not emulated: write the switch with if and else",
+    "trap": "the kernel gives up here (__trap or a failed assertion)",
+    **dict.fromkeys(("tex", "tld4", "suld", "sust"), "textures and surfaces are not emulated: read global memory"),
+    **dict.fromkeys((".f16", ".f16x2", ".bf16", ".bf16x2"), HALF),
+    ".tf32": TENSOR,
+}  # fmt: skip
+REFUSED = "the emulator does not cover it: check this kernel on a GPU, or write it without"
 
 
 def register_dtype(type_: str) -> str:
@@ -67,11 +77,12 @@ class Context:
 
 
 def unsupported(instruction: Instruction, why: str = "") -> UnsupportedInstruction:
-    """The error for an instruction without a rule, with a hint where there is one."""
-    hints = [hint for name, hint in HINTS.items() if re.match(rf"{re.escape(name)}(\.|$)", instruction.op)]
-    reason = why or (hints[-1] if hints else "the emulator does not cover it")
+    """The error for an instruction without a rule, with what to do instead."""
+    op = instruction.op
+    hints = [hint for name, hint in HINTS.items() if op == name or op.startswith(f"{name}.")]
+    hints += [hint for name, hint in HINTS.items() if name[0] == "." and name[1:] in instruction.parts]
     where = f"line {instruction.line}" if instruction.line else f"instruction {instruction.pc}"
-    return UnsupportedInstruction(f"{where}: {instruction.op} ({instruction.text}): {reason}")
+    return UnsupportedInstruction(f"{where}: {op} ({instruction.text}): {why or (hints or [REFUSED])[-1]}")
 
 
 class Writer:
@@ -88,6 +99,7 @@ class Writer:
         self.count = 0
         self.instruction: Instruction = context.kernel.instructions[0]
         self.mask = "m"
+        self.carry = ""
 
     # Reading operands.
 
@@ -257,7 +269,7 @@ def _leave(writer: Writer, context: Context, index: int, last: Instruction) -> s
         return f"return S.branch({writer.register(last.guard[0])}, m, {yes}, {no})"
     if is_barrier(last):
         if last.guard:
-            raise unsupported(last, "a barrier under a guard")
+            raise unsupported(last, "a barrier under a guard is not emulated: write it as a branch")
         _check_barrier(last)
         return f"return S.barrier(m, {last.pc}, {follow})"
     _emit(writer, last)
@@ -269,13 +281,13 @@ def _check_barrier(instruction: Instruction) -> None:
     number = instruction.operands[0] if instruction.operands else None
     plain = parts[1:] in (("sync",), ("cta", "sync"), ("sync", "aligned"), ("cta", "sync", "aligned"))
     if not plain or len(instruction.operands) != 1 or not isinstance(number, Imm) or number.value != 0:
-        raise unsupported(instruction, "only __syncthreads() is emulated, no named or partial barriers")
+        raise unsupported(instruction)
 
 
 def _emit(writer: Writer, instruction: Instruction) -> None:
     writer.instruction = instruction
     name = instruction.parts[0]
-    rule = RULES.get(name) or MEMORY_RULES.get(name)
+    rule = approximate if is_approximate(instruction) else RULES.get(name)
     if rule is None:
         raise unsupported(instruction)
     writer.mask = "m"
@@ -322,5 +334,6 @@ def merge_lanes(new: Any, old: Any, mask: Any) -> Any:
 _GLOBALS: dict[str, Any] = {
     "np": np,
     "merge": merge_lanes,
-    **{name: getattr(arithmetic, name) for name in dir(arithmetic) if not name.startswith("_")},
+    **{name: value for module in (arithmetic, rounding) for name, value in vars(module).items() if name[0] != "_"},
+    "nearest": approximations.nearest,
 }

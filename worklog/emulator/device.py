@@ -7,14 +7,15 @@ finds wrong is raised where a GPU would report a fault, at the next synchronisat
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from worklog.emulator.errors import BadLaunch, TooLarge
+from worklog.emulator.errors import BadLaunch, TooLarge, UnsupportedInstruction
 from worklog.emulator.findings import Finding
 from worklog.emulator.launch import Pointer, Result, launch, load
 from worklog.emulator.ptx import Kernel
@@ -29,6 +30,15 @@ class EmulatedFault(LaunchFailed):
     def __init__(self, message: str, findings: tuple[Finding, ...]) -> None:
         super().__init__(message)
         self.findings = findings
+
+
+@contextmanager
+def _naming(program: Program) -> Iterator[None]:
+    """An instruction that is not covered is named with its file too."""
+    try:
+        yield
+    except UnsupportedInstruction as error:
+        raise UnsupportedInstruction(f"{program.name}: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -81,12 +91,16 @@ class EmulatedDevice:
         return label(self.arch, self._shipped)
 
     def compile(self, program: Program) -> EmulatedKernel:
-        """Compile for the architecture, or take shipped PTX. Raises CompileFailed, NvrtcMissing."""
+        """Compile for the architecture, or take shipped PTX.
+
+        Raises CompileFailed, NvrtcMissing, UnsupportedInstruction.
+        """
         built = build(program, self.arch)
         self._shipped = self._shipped or built.shipped
         out = built.compiled
         resources = Resources(out.registers, out.stack_bytes, out.shared_bytes)
-        return EmulatedKernel(program, load(out.ptx, out.symbol, out.shared_accesses), resources)
+        with _naming(program):
+            return EmulatedKernel(program, load(out.ptx, out.symbol, out.shared_accesses), resources)
 
     def upload(self, host: NDArray[np.float32]) -> EmulatedBuffer:
         """A new buffer with a copy of the array's elements, row-major. Raises TooLarge."""
@@ -118,21 +132,24 @@ class EmulatedDevice:
         return EmulatedBuffer(buffer.data[start : start + size], (buffer.skew + 4 * start) % 256)
 
     def launch(self, kernel: Any, grid: tuple[int, int], block: Block, arguments: Sequence[Any]) -> None:
-        """Run to the end. Raises LaunchFailed for what no GPU would start; mistakes are raised by `synchronize`."""
+        """Run to the end. Raises LaunchFailed for what no GPU would start, UnsupportedInstruction for what the emulator
+        does not cover; mistakes are raised by `synchronize`.
+        """
         values = [
             Pointer(value.data, value.data.nbytes, skew=value.skew) if isinstance(value, EmulatedBuffer) else value
             for value in arguments
         ]
-        self.last = launch(
-            kernel.kernel,
-            grid,
-            block,
-            values,
-            races=self.races,
-            count=self.count,
-            exact=self.exact,
-            source=kernel.program.source,
-        )
+        with _naming(kernel.program):
+            self.last = launch(
+                kernel.kernel,
+                grid,
+                block,
+                values,
+                races=self.races,
+                count=self.count,
+                exact=self.exact,
+                source=kernel.program.source,
+            )
         for finding in self.last.findings:
             self.findings.append(finding)
             if finding.is_error:

@@ -21,8 +21,9 @@ KINDS = {
     "barrier-after-exit": "threads have left the kernel before a barrier that the others reach",
     "divergent-warp": "a warp instruction names lanes that are not there",
     "read-only": "a store to constant or read-only memory",
+    "approximation": "an instruction whose last bits only the hardware knows: here it gives the nearest float",
 }
-WARNINGS = ("barrier-after-exit",)
+WARNINGS = ("barrier-after-exit", "approximation")
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,8 @@ NO_RESULT = (
     "fence",
     "cp",
     "prefetch",
+    "prefetchu",
+    "griddepcontrol",
     "trap",
     "nanosleep",
     "taken",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from worklog.emulator.ptx import Imm, Instruction, Vec
+from worklog.emulator.ptx import Instruction, Vec
 
 if TYPE_CHECKING:
     from worklog.emulator.codegen import Writer
@@ -22,19 +22,21 @@ DTYPE = {
 }  # fmt: skip
 INTEGERS = ("u16", "s16", "u32", "s32", "u64", "s64")
 FLOATS = ("f32", "f64")
+DIRECTED = {"rz", "rm", "rp"}
 WIDER = {"u16": "u4", "s16": "i4", "u32": "u8", "s32": "i8"}
 WIDER_TYPE = {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64"}
 BITS = ("b16", "b32", "b64")
 
 
-def _arguments(w: Writer, i: Instruction, type_: str) -> list[str]:
+def arguments(w: Writer, i: Instruction, type_: str) -> list[str]:
+    """All operands but the destination, as one type."""
     return [w.source(operand, type_) for operand in i.operands[1:]]
 
 
-def _float_result(w: Writer, i: Instruction, expression: str, type_: str) -> bool:
-    """Store a float result under .ftz and .sat; any other modifier than .rn makes the form unknown."""
+def float_result(w: Writer, i: Instruction, expression: str, type_: str, further: tuple[str, ...] = ()) -> bool:
+    """Store a float result under .ftz and .sat; a modifier beyond these, .rn and `further` makes the form unknown."""
     modifiers = set(i.parts[1:-1])
-    if modifiers - {"rn", "ftz", "sat"} or ("ftz" in modifiers and type_ != "f32"):
+    if modifiers - {"rn", "ftz", "sat", *further} or ("ftz" in modifiers and type_ != "f32"):
         return False
     expression = f"flush({expression})" if "ftz" in modifiers else expression
     expression = f"saturate({expression})" if "sat" in modifiers else expression
@@ -42,7 +44,8 @@ def _float_result(w: Writer, i: Instruction, expression: str, type_: str) -> boo
     return True
 
 
-def _float_source(w: Writer, i: Instruction, k: int, type_: str) -> str:
+def float_source(w: Writer, i: Instruction, k: int, type_: str) -> str:
+    """A float operand, subnormals to zero under .ftz."""
     text = w.source(i.operands[k], type_)
     return f"flush({text})" if "ftz" in i.parts else text
 
@@ -50,13 +53,17 @@ def _float_source(w: Writer, i: Instruction, k: int, type_: str) -> str:
 def _add_sub_mul(symbol: str) -> Rule:
     def rule(w: Writer, i: Instruction) -> bool:
         type_ = i.parts[-1]
+        if type_ == "f32" and DIRECTED & set(i.parts):
+            return _directed(w, i, "mul" if symbol == "*" else "add", minus=symbol == "-")
         if type_ in FLOATS:
-            a, b = (_float_source(w, i, k, type_) for k in (1, 2))
-            return _float_result(w, i, f"float_mul({a}, {b})" if symbol == "*" else f"{a} {symbol} {b}", type_)
+            a, b = (float_source(w, i, k, type_) for k in (1, 2))
+            return float_result(w, i, f"float_mul({a}, {b})" if symbol == "*" else f"{a} {symbol} {b}", type_)
         if type_ not in INTEGERS:
             return False
-        a, b = _arguments(w, i, type_)
+        a, b = arguments(w, i, type_)
         if symbol != "*":
+            if i.parts[1:-1] == ("cc",):
+                return carry_chain(w, i, a, b, type_)
             if i.parts[1:-1]:
                 return False
             w.result(i.operands[0], f"{a} {symbol} {b}", DTYPE[type_])
@@ -64,6 +71,41 @@ def _add_sub_mul(symbol: str) -> Rule:
         return _product(w, i, a, b, type_)
 
     return rule
+
+
+def _directed(w: Writer, i: Instruction, name: str, minus: bool = False) -> bool:
+    """add, sub, mul and fma of float32 with .rz, .rm or .rp."""
+    doubles = [f"{float_source(w, i, k, 'f32')}.astype('f8')" for k in range(1, len(i.operands))]
+    if minus:
+        doubles[1] = f"-{doubles[1]}"
+    (mode,) = DIRECTED & set(i.parts)
+    return float_result(w, i, f"{name}_directed({', '.join(doubles)}, {mode!r})", "f32", (mode,))
+
+
+def carry_chain(w: Writer, i: Instruction, a: str, b: str, type_: str) -> bool:
+    """add.cc, addc, sub.cc, subc: the carry lives in a local of the block, so a chain must lie in one."""
+    takes, gives, minus = i.parts[0].endswith("c"), "cc" in i.parts, i.parts[0].startswith("sub")
+    if i.guard or type_ not in ("u32", "s32", "u64", "s64", "b32") or (takes and not w.carry):
+        return False
+    unsigned = DTYPE[type_].replace("i", "u")
+    a, b = (w.fresh(f"{x}.view({unsigned!r})") for x in (a, b))
+    before = f"{w.carry}.astype({unsigned!r})" if takes else ""
+    symbol = "-" if minus else "+"
+    total = w.fresh(f"{a} {symbol} {b}" + (f" {symbol} {before}" if takes else ""))
+    if gives:
+        over = f"({a} < {b})" if minus else f"({total} < {a})"
+        edge = f"({a} == {b})" if minus else f"({total} == {a})"
+        w.carry = w.fresh(f"{over} | ({edge} & {w.carry})" if takes else over)
+    w.result(i.operands[0], total, unsigned)
+    return True
+
+
+def _with_carry(w: Writer, i: Instruction) -> bool:
+    type_ = i.parts[-1]
+    if set(i.parts[1:-1]) - {"cc"}:
+        return False
+    a, b = arguments(w, i, type_)
+    return carry_chain(w, i, a, b, type_)
 
 
 def _product(w: Writer, i: Instruction, a: str, b: str, type_: str, plus: str = "") -> bool:
@@ -88,29 +130,31 @@ def _mad(w: Writer, i: Instruction) -> bool:
 
 def _fma(w: Writer, i: Instruction) -> bool:
     type_ = i.parts[-1]
+    if type_ == "f32" and DIRECTED & set(i.parts):
+        return _directed(w, i, "fma")
     if type_ not in FLOATS or "rn" not in i.parts:
         return False
     if type_ == "f64":
-        return _float_result(w, i, f"fma_f64({', '.join(_arguments(w, i, type_))})", type_)
+        return float_result(w, i, f"fma_f64({', '.join(arguments(w, i, type_))})", type_)
     if not w.context.exact:
-        singles = [_float_source(w, i, k, type_) for k in (1, 2, 3)]
-        return _float_result(w, i, f"fma_fast_f32({', '.join(singles)})", type_)
+        singles = [float_source(w, i, k, type_) for k in (1, 2, 3)]
+        return float_result(w, i, f"fma_fast_f32({', '.join(singles)})", type_)
     if "ftz" in i.parts:
-        doubles = [f"{_float_source(w, i, k, type_)}.astype('f8')" for k in (1, 2, 3)]
+        doubles = [f"{float_source(w, i, k, type_)}.astype('f8')" for k in (1, 2, 3)]
     else:
         doubles = [w.exact_double(operand) for operand in i.operands[1:4]]
-    return _float_result(w, i, f"fma_f32({', '.join(doubles)})", type_)
+    return float_result(w, i, f"fma_f32({', '.join(doubles)})", type_)
 
 
 def _div(w: Writer, i: Instruction) -> bool:
     type_ = i.parts[-1]
     if type_ in INTEGERS and len(i.parts) == 2:
-        a, b = _arguments(w, i, type_)
+        a, b = arguments(w, i, type_)
         w.result(i.operands[0], f"{i.parts[0]}({a}, {b})", DTYPE[type_])
         return True
     if type_ in FLOATS and i.parts[0] == "div" and "rn" in i.parts:
-        a, b = (_float_source(w, i, k, type_) for k in (1, 2))
-        return _float_result(w, i, f"float_div({a}, {b})", type_)
+        a, b = (float_source(w, i, k, type_) for k in (1, 2))
+        return float_result(w, i, f"float_div({a}, {b})", type_)
     return False
 
 
@@ -118,31 +162,34 @@ def _rcp_sqrt(w: Writer, i: Instruction) -> bool:
     type_ = i.parts[-1]
     if type_ not in FLOATS or "rn" not in i.parts:
         return False
-    a = _float_source(w, i, 1, type_)
+    a = float_source(w, i, 1, type_)
     one = w.constant(1.0, DTYPE[type_])
-    return _float_result(w, i, f"np.sqrt({a})" if i.parts[0] == "sqrt" else f"float_div({one}, {a})", type_)
+    return float_result(w, i, f"np.sqrt({a})" if i.parts[0] == "sqrt" else f"float_div({one}, {a})", type_)
 
 
 def _min_max(w: Writer, i: Instruction) -> bool:
     type_, name = i.parts[-1], i.parts[0]
     if type_ in INTEGERS and len(i.parts) == 2:
-        a, b = _arguments(w, i, type_)
+        a, b = arguments(w, i, type_)
         w.result(i.operands[0], f"np.{name}imum({a}, {b})", DTYPE[type_])
         return True
-    if type_ in FLOATS and len(i.operands) == 3:
-        a, b = (_float_source(w, i, k, type_) for k in (1, 2))
-        return _float_result(w, i, f"float_{name}({a}, {b})", type_)
-    return False
+    if type_ not in FLOATS or len(i.operands) < 3:
+        return False
+    first, *others = (float_source(w, i, k, type_) for k in range(1, len(i.operands)))
+    function = f"nan_{name}" if "NaN" in i.parts else f"float_{name}"
+    for other in others:
+        first = f"{function}({first}, {other})"
+    return float_result(w, i, first, type_, ("NaN",))
 
 
 def _abs_neg(w: Writer, i: Instruction) -> bool:
     type_ = i.parts[-1]
     if type_ not in (*FLOATS, "s16", "s32", "s64"):
         return False
-    a = _float_source(w, i, 1, type_) if type_ in FLOATS else w.source(i.operands[1], type_)
+    a = float_source(w, i, 1, type_) if type_ in FLOATS else w.source(i.operands[1], type_)
     expression = f"np.abs({a})" if i.parts[0] == "abs" else f"-{a}"
     if type_ in FLOATS:
-        return _float_result(w, i, expression, type_)
+        return float_result(w, i, expression, type_)
     w.result(i.operands[0], expression, DTYPE[type_])
     return len(i.parts) == 2
 
@@ -152,67 +199,9 @@ def _copysign(w: Writer, i: Instruction) -> bool:
     type_ = i.parts[-1]
     if type_ not in FLOATS or len(i.parts) != 2:
         return False
-    sign, size = _arguments(w, i, type_)
+    sign, size = arguments(w, i, type_)
     w.result(i.operands[0], f"np.copysign({size}, {sign})", DTYPE[type_])
     return True
-
-
-def _logic(symbol: str) -> Rule:
-    def rule(w: Writer, i: Instruction) -> bool:
-        type_ = i.parts[-1]
-        if type_ not in (*BITS, "pred") or len(i.parts) != 2:
-            return False
-        arguments = _arguments(w, i, type_)
-        expression = f"~{arguments[0]}" if symbol == "~" else f" {symbol} ".join(arguments)
-        w.result(i.operands[0], expression, DTYPE[type_])
-        return True
-
-    return rule
-
-
-def _shift(w: Writer, i: Instruction) -> bool:
-    type_, name = i.parts[-1], i.parts[0]
-    if len(i.parts) != 2 or type_ not in (*BITS, *INTEGERS):
-        return False
-    count = i.operands[2]
-    bits = int(type_[1:])
-    a = w.source(i.operands[1], type_)
-    if isinstance(count, Imm) and 0 <= int(count.value) < bits:
-        symbol = "<<" if name == "shl" else ">>"
-        w.result(i.operands[0], f"{a} {symbol} {w.constant(int(count.value), DTYPE[type_])}", DTYPE[type_])
-    else:
-        w.result(i.operands[0], f"{name}({a}, {w.source(count, 'u32')})", DTYPE[type_])
-    return True
-
-
-def _funnel(w: Writer, i: Instruction) -> bool:
-    if len(i.parts) != 4 or i.parts[1] not in "lr" or i.parts[2] not in ("wrap", "clamp") or i.parts[3] != "b32":
-        return False
-    low, high, count = _arguments(w, i, "u32")
-    w.result(i.operands[0], f"funnel({low}, {high}, {count}, {i.parts[1] == 'l'}, {i.parts[2] == 'clamp'})", "u4")
-    return True
-
-
-def _bits(w: Writer, i: Instruction) -> bool:
-    """bfe, bfi, brev, popc, clz, prmt, lop3."""
-    name, type_ = i.parts[0], i.parts[-1]
-    if len(i.parts) != 2 or type_ not in ("b32", "b64", "u32", "s32", "u64", "s64"):
-        return False
-    if name in ("popc", "clz"):
-        w.result(i.operands[0], f"{name}({w.source(i.operands[1], type_)})", "u4")
-    elif name == "lop3":
-        table = i.operands[4]
-        if not isinstance(table, Imm) or type_ != "b32":
-            return False
-        a, b, c = (w.source(operand, type_) for operand in i.operands[1:4])
-        w.result(i.operands[0], f"lop3({a}, {b}, {c}, {int(table.value)})", "u4")
-    elif name in ("bfe", "bfi"):
-        values = [w.source(operand, type_) for operand in i.operands[1:-2]]
-        places = [w.source(operand, "u32") for operand in i.operands[-2:]]
-        w.result(i.operands[0], f"{name}({', '.join(values + places)})", DTYPE[type_])
-    else:
-        w.result(i.operands[0], f"{name}({', '.join(_arguments(w, i, type_))})", DTYPE[type_])
-    return name != "prmt" or type_ == "b32"
 
 
 _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
@@ -228,7 +217,7 @@ def _setp(w: Writer, i: Instruction) -> bool:
     if len(combine) > 1 or (combine and combine[0] not in _COMBINE) or type_ not in (*FLOATS, *INTEGERS, *BITS):
         return False
     flushed = type_ in FLOATS and "ftz" in i.parts
-    a, b = (_float_source(w, i, k, type_) if flushed else w.source(i.operands[k], type_) for k in (1, 2))
+    a, b = (float_source(w, i, k, type_) if flushed else w.source(i.operands[k], type_) for k in (1, 2))
     expression = _comparison(compare, a, b, type_)
     if not expression:
         return False
@@ -265,91 +254,21 @@ def _selp(w: Writer, i: Instruction) -> bool:
     return True
 
 
-def _mov(w: Writer, i: Instruction) -> bool:
-    type_ = i.parts[-1]
-    target, value = i.operands
-    if len(i.parts) != 2:
+def _slct(w: Writer, i: Instruction) -> bool:
+    """The first operand where the third is not negative, else (NaN too) the second."""
+    type_, tested = i.parts[-2:]
+    if tested not in ("s32", "f32") or set(i.parts[1:-2]) - {"ftz"} or type_ not in DTYPE:
         return False
-    if isinstance(value, Vec):
-        return _pack(w, i, value, type_)
-    if isinstance(target, Vec):
-        return _unpack(w, i, target, type_)
-    w.result(target, w.source(value, type_), DTYPE[type_])
+    a, b = (w.source(operand, type_) for operand in i.operands[1:3])
+    c, zero = float_source(w, i, 3, tested) if tested == "f32" else w.source(i.operands[3], tested), DTYPE[tested]
+    w.result(i.operands[0], f"np.where({c} >= {w.constant(0, zero)}, {a}, {b})", DTYPE[type_])
     return True
 
 
-def _pack(w: Writer, i: Instruction, value: Vec, type_: str) -> bool:
-    part = int(type_[1:]) // len(value.items)
-    if type_ not in BITS or f"b{part}" not in BITS or len(value.items) != 2:
-        return False
-    low, high = (f"{w.source(item, f'b{part}')}.astype({DTYPE[type_]!r})" for item in value.items)
-    w.result(i.operands[0], f"({high} << {w.constant(part, DTYPE[type_])}) | {low}", DTYPE[type_])
-    return True
-
-
-def _unpack(w: Writer, i: Instruction, target: Vec, type_: str) -> bool:
-    part = int(type_[1:]) // len(target.items)
-    if type_ not in BITS or f"b{part}" not in BITS or len(target.items) != 2:
-        return False
-    whole = w.source(i.operands[1], type_)
-    for k, item in enumerate(target.items):
-        if item is not None:
-            narrow = DTYPE[f"b{part}"]
-            w.result(item, f"({whole} >> {w.constant(k * part, DTYPE[type_])}).astype({narrow!r})", narrow)
-    return True
-
-
-def _cvt(w: Writer, i: Instruction) -> bool:
-    to, source = i.parts[-2:]
-    modifiers = set(i.parts[1:-2])
-    rounding = modifiers & {"rn", "rni", "rzi", "rmi", "rpi"}
-    if len(rounding) > 1 or modifiers - rounding - {"ftz", "sat"} or "f16" in (to, source):
-        return False
-    a = _float_source(w, i, 1, source) if source == "f32" else w.source(i.operands[1], source)
-    how = next(iter(rounding), "")
-    sat = "sat" in modifiers
-    if source in FLOATS and to not in FLOATS:
-        if how not in ("rni", "rzi", "rmi", "rpi"):
-            return False
-        expression = f"to_integer({a}, np.dtype({DTYPE[to]!r}), {how!r})"
-    elif to in FLOATS:
-        expression = _to_float(a, source, to, how)
-        if not expression:
-            return False
-        expression = f"saturate({expression})" if sat else expression
-        expression = f"flush({expression})" if "ftz" in modifiers and to == "f32" else expression
-    else:
-        expression = f"clamp_integer({a}, np.dtype({DTYPE[to]!r}))" if sat else f"{a}.astype({DTYPE[to]!r})"
-    w.result(i.operands[0], expression, DTYPE[to])
-    return True
-
-
-def _to_float(a: str, source: str, to: str, how: str) -> str:
-    if source not in FLOATS:
-        return f"{a}.astype({DTYPE[to]!r})" if how == "rn" else ""
-    if source == to:
-        return f"to_integral({a}, {how!r})" if how.endswith("i") else a
-    if to == "f64":
-        return f"{a}.astype('f8')" if not how else ""
-    return f"round_f32({a})" if how == "rn" else ""
-
-
-def _cvta(w: Writer, i: Instruction) -> bool:
-    """Shared and local memory have windows in the generic address space; global and const addresses are generic
-    already.
-    """
-    space = next((part for part in ("shared", "local", "global", "const", "param") if part in i.parts), "")
-    if i.parts[-1] != "u64" or not space:
-        return False
-    a = w.source(i.operands[1], "u64")
-    window = w.fresh(f"S.window({space!r})")
-    w.result(i.operands[0], f"{a} {'-' if 'to' in i.parts else '+'} {window}", "u8")
-    return True
-
-
-RULES: dict[str, Rule] = {
+ARITHMETIC_RULES: dict[str, Rule] = {
     "add": _add_sub_mul("+"),
     "sub": _add_sub_mul("-"),
+    **dict.fromkeys(("addc", "subc"), _with_carry),
     "mul": _add_sub_mul("*"),
     "mad": _mad,
     "fma": _fma,
@@ -358,16 +277,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("min", "max"), _min_max),
     **dict.fromkeys(("abs", "neg"), _abs_neg),
     "copysign": _copysign,
-    "and": _logic("&"),
-    "or": _logic("|"),
-    "xor": _logic("^"),
-    "not": _logic("~"),
-    **dict.fromkeys(("shl", "shr"), _shift),
-    "shf": _funnel,
-    **dict.fromkeys(("bfe", "bfi", "brev", "popc", "clz", "prmt", "lop3"), _bits),
     "setp": _setp,
     "selp": _selp,
-    "mov": _mov,
-    "cvt": _cvt,
-    "cvta": _cvta,
+    "slct": _slct,
 }

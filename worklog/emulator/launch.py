@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worklog.cubin import Widths
+from worklog.emulator.approximations import is_approximate
 from worklog.emulator.codegen import Context
 from worklog.emulator.counts import Counts, tally, total
 from worklog.emulator.errors import BadLaunch, PtxError, TooLarge
@@ -144,8 +145,18 @@ def launch(
             machine.run(numbers[start : start + together])
         shared.settle()
         executed = [(e.warps, e.threads) for e in machine.executed]
+        _note_approximations(program, executed, recorder)
         lines = tally(kernel, program.blocks, executed, sites.values()) if count else {}
     return Result(kernel.name, kernel.arch, recorder.findings(), lines)
+
+
+def _note_approximations(program: Program, executed: Sequence[tuple[int, int]], recorder: Recorder) -> None:
+    """Say which of the instructions that ran have a GPU's last bits only by luck."""
+    for block, (_, threads) in zip(program.blocks, executed, strict=True):
+        for instruction in program.context.kernel.instructions[block.start : block.stop] if threads else ():
+            if is_approximate(instruction):
+                message = f"{instruction.op} gives the nearest float32 here; a GPU's last bits may differ"
+                recorder.add("approximation", instruction.line, message, (0, 0, 0), (), count=threads)
 
 
 def _three(size: Sequence[int], what: str) -> tuple[int, int, int]:

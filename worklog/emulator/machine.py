@@ -373,6 +373,14 @@ class Machine:
         """redux.sync."""
         return warp.reduce(operation, np.broadcast_to(a, (self.lanes,)), self._members(pc, members, mask))
 
+    def match(self, pc: int, mode: str, a: Array, members: Array, mask: Mask) -> tuple[Array, Array]:
+        """match.sync: mask of lanes, and whether all agree."""
+        return warp.match(mode, np.broadcast_to(a, (self.lanes,)), self._members(pc, members, mask))
+
+    def elect(self, pc: int, members: Array, mask: Mask) -> tuple[Array, Array]:
+        """elect.sync: the chosen lane, and whether it is this one."""
+        return warp.elect(self._members(pc, members, mask))
+
     def active(self, mask: Mask) -> Array:
         """activemask."""
         lanes = np.zeros(self.lanes, bool) if mask is False else self.lanes_of(mask)

@@ -17,7 +17,7 @@ _QUALIFIERS = {
     "weak", "relaxed", "volatile", "acquire", "release", "cta", "gpu", "sys",
     "nc", "ca", "cg", "cs", "lu", "cv", "wb", "wt", "unified",
     "L1::evict_normal", "L1::evict_last", "L1::evict_first", "L1::no_allocate", "L1::evict_unchanged",
-    "L2::64B", "L2::128B", "L2::256B", "L2::evict_last", "L2::evict_first",
+    "L2::64B", "L2::128B", "L2::256B", "L2::evict_last", "L2::evict_first", "L2::evict_normal", "L2::cache_hint",
 }  # fmt: skip
 SPACES = ("global", "shared", "local", "param", "const", "shared::cta")
 
@@ -29,7 +29,7 @@ def _modifiers_known(i: Instruction, further: tuple[str, ...] = ()) -> bool:
 
 def _ld(w: Writer, i: Instruction) -> bool:
     type_ = i.parts[-1]
-    if not _modifiers_known(i, ("v2", "v4")) or len(i.operands) != 2:
+    if not _modifiers_known(i, ("v2", "v4")) or len(i.operands) != 2 + ("L2::cache_hint" in i.parts):
         return False
     base, _ = w.address(i.operands[1]) if "param" not in i.parts else ("", 0)
     if "param" in i.parts:
@@ -74,7 +74,8 @@ def _atom(w: Writer, i: Instruction) -> bool:
         return False
     result = i.parts[0] == "atom"
     base, _ = w.address(i.operands[int(result)])
-    values = [w.source(operand, type_) for operand in i.operands[1 + int(result) :]]
+    further = i.operands[1 + int(result) : -1 if "L2::cache_hint" in i.parts else None]
+    values = [w.source(operand, type_) for operand in further]
     call = f"S.atomic({w.site()}, {base}, {w.mask}, {operations[0]!r}, ({', '.join(values)},))"
     if result:
         w.result(i.operands[0], call, DTYPE[type_])
@@ -97,15 +98,15 @@ def _cp(w: Writer, i: Instruction) -> bool:
             return False
         w.statement(f"S.wait({w.mask}, {int(count.value)})")
     else:
-        known = ("async", "ca", "cg", "shared", "shared::cta", "global", "L2::128B", "L2::64B", "L2::256B")
-        if not set(i.parts[1:]) <= set(known):
+        known = {"async", "ca", "cg", "shared", "shared::cta", "global", "L2::128B", "L2::64B", "L2::256B"}
+        if set(i.parts[1:]) - known - {"L2::cache_hint"}:
             return False
         target, _ = w.address(i.operands[0])
         source, offset = w.address(i.operands[1])
-        given = len(i.operands) > 3
-        if given and isinstance(i.operands[3], Reg) and i.operands[3].type == "pred":
+        further = i.operands[3 : -1 if "L2::cache_hint" in i.parts else None]
+        if further and isinstance(further[0], Reg) and further[0].type == "pred":
             return False
-        size = w.source(i.operands[3], "u32") if given else "None"
+        size = w.source(further[0], "u32") if further else "None"
         w.statement(f"S.copy({w.site()}, {target}, {source}, {offset}, {size}, {w.mask})")
     return True
 
@@ -144,6 +145,37 @@ def _redux(w: Writer, i: Instruction) -> bool:
     return True
 
 
+def _match(w: Writer, i: Instruction) -> bool:
+    if not _has_form(i, "any", ("sync",), ("b32", "b64")) and not _has_form(i, "all", ("sync",), ("b32", "b64")):
+        return False
+    targets = i.operands[0].items if isinstance(i.operands[0], Vec) else (i.operands[0], None)
+    a, members = w.source(i.operands[1], i.parts[3]), w.source(i.operands[2], "b32")
+    mask, same = f"x{i.pc}_0", f"x{i.pc}_1"
+    w.statement(f"{mask}, {same} = S.match({i.pc}, {i.parts[1]!r}, {a}, {members}, {w.mask})")
+    for target, local, dtype in zip(targets, (mask, same), ("u4", "?"), strict=True):
+        if target is not None:
+            w.result(target, local, dtype)
+    return True
+
+
+def _elect(w: Writer, i: Instruction) -> bool:
+    """The lowest lane of those named, which is one that a GPU may take."""
+    if i.parts != ("elect", "sync") or not isinstance(i.operands[0], Vec):
+        return False
+    leader, chosen = f"x{i.pc}_0", f"x{i.pc}_1"
+    w.statement(f"{leader}, {chosen} = S.elect({i.pc}, {w.source(i.operands[1], 'b32')}, {w.mask})")
+    for target, local, dtype in zip(i.operands[0].items, (leader, chosen), ("u4", "?"), strict=True):
+        if target is not None:
+            w.result(target, local, dtype)
+    return True
+
+
+def _createpolicy(w: Writer, i: Instruction) -> bool:
+    """Which lines L2 should keep: a number that only cache hints take."""
+    w.result(i.operands[0], w.constant(0, "u8"), "u8")
+    return i.parts[-1] == "b64"
+
+
 def _activemask(w: Writer, i: Instruction) -> bool:
     w.result(i.operands[0], f"S.active({w.mask})", "u4")
     return i.parts == ("activemask", "b32")
@@ -158,7 +190,7 @@ def _warp_barrier(w: Writer, i: Instruction) -> bool:
 
 
 def _nothing(w: Writer, i: Instruction) -> bool:
-    """Fences order memory between threads, which lockstep lanes do not need; prefetches change no value."""
+    """Fences order memory between threads, which lockstep lanes do not need; prefetches and naps change no value."""
     return i.parts[0] != "fence" or "proxy" not in i.parts
 
 
@@ -171,10 +203,10 @@ MEMORY_RULES: dict[str, Rule] = {
     "shfl": _shfl,
     "vote": _vote,
     "redux": _redux,
+    "match": _match,
+    "elect": _elect,
     "activemask": _activemask,
+    "createpolicy": _createpolicy,
     "bar": _warp_barrier,
-    "membar": _nothing,
-    "fence": _nothing,
-    "prefetch": _nothing,
-    "taken": _nothing,
+    **dict.fromkeys(("membar", "fence", "prefetch", "prefetchu", "nanosleep", "griddepcontrol", "taken"), _nothing),
 }

@@ -27,6 +27,7 @@ from worklog.emulator.ptx import (
     size_of,
 )
 
+TIMES = ("%clock", "%globaltimer")
 SPECIAL_VECTORS = ("%tid", "%ntid", "%ctaid", "%nctaid")
 SPECIALS = (
     *(f"{name}.{axis}" for name in SPECIAL_VECTORS for axis in "xyz"),
@@ -117,6 +118,8 @@ def _literal(text: str) -> Imm | None:
     if re.fullmatch(r"0[dD][0-9a-fA-F]{16}", text):
         bits = int(text[2:], 16)
         return Imm(struct.unpack("<d", struct.pack("<Q", bits))[0], bits, "f64")
+    if re.fullmatch(r"-?\d+\.\d+", text):
+        return Imm(float(text), struct.unpack("<Q", struct.pack("<d", float(text)))[0], "f64")
     if re.fullmatch(r"-?(0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?", text):
         digits = text.rstrip("U")
         octal = re.fullmatch(r"-?0[0-7]+", digits)
@@ -195,9 +198,14 @@ class _Body:
             variable = _variable(text)
             if variable:
                 self.variables.append(variable)
+            elif text.startswith((".param", ".callprototype")):
+                raise UnsupportedInstruction(
+                    f"line {self.line}: the kernel calls a function that was not inlined, and calls are not emulated: "
+                    "declare it __forceinline__, and print and assert nothing"
+                )
             elif not text.startswith((".pragma", ".branchtargets", ".calltargets")):
                 raise UnsupportedInstruction(
-                    f"the emulator does not know the directive {text.split()[0]} (line {self.line})"
+                    f"line {self.line}: the emulator does not know the directive {text.split()[0]}"
                 )
         elif text:
             self._instruction(text)
@@ -251,9 +259,14 @@ class _Body:
         literal = None if register else _literal(text)
         if register or literal:
             return register or literal  # type: ignore[return-value]
+        if text.startswith(TIMES):
+            raise UnsupportedInstruction(
+                f"line {self.line}: {statement!r} reads {text}, and the emulator has no time: take the clock out"
+            )
         if text.startswith("%"):
             raise UnsupportedInstruction(
-                f"line {self.line}: the emulator does not know the register {text} in {statement!r}"
+                f"line {self.line}: the emulator does not know the register {text} in {statement!r}: "
+                "what only a GPU can say is not emulated"
             )
         if not re.fullmatch(r"[\w$]+", text):
             raise UnsupportedInstruction(

@@ -74,6 +74,24 @@ def reduce(operation: str, a: Array, active: Array) -> Array:
     return np.repeat(ufunc.reduce(values, axis=1, dtype=a.dtype), 32)
 
 
+def match(mode: str, a: Array, active: Array) -> tuple[Array, Array]:
+    """match.sync: the active lanes of the warp that hold the lane's value (any), or all of them if they hold one value,
+    else none (all); and whether they do.
+    """
+    values, lanes = a.reshape(-1, 32), active.reshape(-1, 32)
+    same = (values[:, :, None] == values[:, None, :]) & lanes[:, None, :]
+    masks = np.where(same, BITS, np.uint32(0)).sum(axis=2, dtype=np.uint32)
+    everyone = np.where(lanes, BITS, np.uint32(0)).sum(axis=1, dtype=np.uint32)[:, None]
+    agreed = masks == everyone
+    return (masks if mode == "any" else np.where(agreed, everyone, np.uint32(0))).ravel(), agreed.ravel()
+
+
+def elect(active: Array) -> tuple[Array, Array]:
+    """The lowest active lane of each warp, for all its lanes, and whether a lane is it."""
+    leader = np.repeat(active.reshape(-1, 32).argmax(axis=1).astype(np.uint32), 32)
+    return leader, leader == np.tile(LANES, len(active) // 32)
+
+
 def _minimum(old: Array, value: Array) -> Array:
     return float_min(old, value) if old.dtype.kind == "f" else np.minimum(old, value)
 

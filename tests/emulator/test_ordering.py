@@ -1,0 +1,146 @@
+"""What orders the accesses of two threads, and what is found where it is missing: copies under way, warps, barriers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.emulator.helpers import kernel, run
+
+COPY = """
+#define SHARED(p) (unsigned)__cvta_generic_to_shared(p)
+#define COPY(to, from) asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" :: "r"(SHARED(to)), "l"(from))
+#define COMMIT asm volatile("cp.async.commit_group;")
+#define WAIT(n) asm volatile("cp.async.wait_group %0;" :: "n"(n) : "memory")
+"""
+PIPELINE = """
+  __shared__ __align__(16) float tile[2][128];
+  int t = threadIdx.x;
+  float sum = 0.0f;
+  COPY(&tile[0][4 * t], in + 4 * t);
+  COMMIT;
+  for (int i = 0; i < n; ++i) {
+    if (i + 1 < n) COPY(&tile[(i + 1) % 2][4 * t], in + 128 * (i + 1) + 4 * t);
+    COMMIT;
+    WAIT(1);  // the copy
+    __syncthreads();  // for all
+    sum += tile[i % 2][4 * (31 - t)];
+    __syncthreads();  // before it is overwritten
+  }
+  out[t] = sum;
+"""
+
+
+def pipeline(source: str) -> tuple[np.ndarray, np.ndarray, object]:
+    rng = np.random.default_rng(3)
+    values = rng.integers(-9, 9, 5 * 128).astype(np.float32)
+    out = np.zeros(32, np.float32)
+    result = run(kernel(source, "const float* in, float* out, int n", COPY), [values, out, 5])
+    return out, values.reshape(5, 32, 4)[:, ::-1, 0].sum(axis=0), result
+
+
+def test_a_pipeline_of_asynchronous_copies_is_right_and_clean() -> None:
+    got, wanted, result = pipeline(PIPELINE)
+    np.testing.assert_array_equal(got, wanted)
+    assert result.findings == ()
+    loads = result.counts.global_load
+    assert (loads.requests, loads.sectors, loads.bytes) == (5, 5 * 16, 5 * 512)
+    assert result.counts.shared_load.requests == 5
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kind", "text"),
+    [
+        ("    WAIT(1);  // the copy\n", "", "missing-wait", "sum += tile"),
+        ("WAIT(1);", "WAIT(2);", "missing-wait", "sum += tile"),
+        ("    __syncthreads();  // for all\n", "", "missing-syncwarp", "sum += tile"),
+        ("    __syncthreads();  // before it is overwritten\n", "", "missing-syncwarp", "if (i + 1 < n) COPY"),
+    ],
+)
+def test_a_pipeline_with_a_piece_missing(old: str, new: str, kind: str, text: str) -> None:
+    assert PIPELINE.count(old) == 1
+    source = PIPELINE.replace(old, new)
+    got, wanted, result = pipeline(source)
+    assert kind in {f.kind for f in result.findings}, [str(f) for f in result.findings]
+    named = {f.text for f in result.findings if f.kind == kind}
+    assert any(text in line for line in named), named
+    if "WAIT" in old:
+        assert (got != wanted).any()
+
+
+def test_a_copy_fills_up_with_zeros() -> None:
+    body = """
+  __shared__ __align__(16) float tile[128];
+  unsigned to = (unsigned)__cvta_generic_to_shared(&tile[4 * threadIdx.x]);
+  const float* from = in + 4 * threadIdx.x;
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;" :: "r"(to), "l"(from), "r"(threadIdx.x % 5 * 4));
+  asm volatile("cp.async.wait_all;" ::: "memory");
+  for (int i = 0; i < 4; ++i) out[4 * threadIdx.x + i] = tile[4 * threadIdx.x + i];
+"""
+    out = np.full(128, 9, np.float32)
+    assert run(kernel(body, "const float* in, float* out"), [np.ones(128, np.float32), out]).findings == ()
+    assert out.reshape(32, 4).sum(axis=1).tolist() == [t % 5 for t in range(32)]
+
+
+EXCHANGE = """
+  __shared__ int tile[64];
+  tile[threadIdx.x] = in[threadIdx.x];
+  __syncwarp();
+  int other = tile[threadIdx.x ^ 1];
+  __syncwarp();
+  tile[threadIdx.x] = other;
+  __syncwarp();
+  out[threadIdx.x] = tile[threadIdx.x ^ 2];
+"""
+
+
+@pytest.mark.parametrize("missing", [None, 0, 1, 2])
+def test_syncwarp_orders_a_warp(missing: int | None) -> None:
+    parts = EXCHANGE.split("  __syncwarp();\n")
+    source = parts[0]
+    for number, part in enumerate(parts[1:]):
+        source += ("\n" if number == missing else "  __syncwarp();\n") + part
+    out = np.zeros(64, np.int32)
+    result = run(kernel(source, "const int* in, int* out"), [np.arange(64, dtype=np.int32), out], block=64)
+    if missing is None:
+        assert result.findings == ()
+        np.testing.assert_array_equal(out, np.arange(64) ^ 3)
+    else:
+        assert {f.kind for f in result.findings} == {"missing-syncwarp"}
+        assert [f.line for f in result.findings] == [[7], [9], [11]][missing]
+
+
+def test_writing_the_same_value_twice_is_no_race() -> None:
+    body = "  __shared__ int flag;\n  flag = 1;\n  __syncthreads();\n  out[threadIdx.x] = flag;"
+    assert run(kernel(body, "int* out"), [np.zeros(64, np.int32)], block=64).findings == ()
+    result = run(kernel(body.replace("flag = 1", "flag = threadIdx.x"), "int* out"), [np.zeros(64, np.int32)], block=64)
+    assert [(f.kind, f.line) for f in result.findings] == [("shared-race", 4)]
+
+
+def test_a_barrier_that_not_all_reach_together() -> None:
+    body = """  __shared__ int tile[64];
+  tile[threadIdx.x] = 1;
+  if (threadIdx.x < 40) {
+    __syncthreads();
+    tile[threadIdx.x] += in[0];
+  } else {
+    __syncthreads();
+    tile[threadIdx.x] -= in[1];
+  }
+  out[threadIdx.x] = tile[threadIdx.x];
+"""
+    result = run(kernel(body, "const int* in, int* out"), [np.zeros(2, np.int32), np.zeros(64, np.int32)], block=64)
+    (finding,) = result.findings
+    assert (finding.kind, finding.line, finding.other_line) == ("divergent-barrier", 6, 9)
+    assert "40 threads" in finding.message
+    assert "24 wait" in finding.message
+    assert not result.ok
+
+
+def test_leaving_before_a_barrier_is_only_a_warning() -> None:
+    body = "  if (threadIdx.x >= 48) return;\n  __syncthreads();\n  out[threadIdx.x] = 1;"
+    out = np.zeros(48, np.int32)
+    result = run(kernel(body, "int* out"), [out], block=64)
+    assert [f.kind for f in result.findings] == ["barrier-after-exit"]
+    assert result.ok
+    assert (out == 1).all()

@@ -1,0 +1,129 @@
+"""What the emulator does not run: each refusal names the instruction, its line and what to do instead."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.emulator.helpers import compiled, kernel, run
+from worklog.emulator import BadLaunch, BudgetExceeded, PtxError, TooLarge, UnsupportedInstruction, launch, load
+
+
+def test_an_endless_loop_runs_out_of_budget() -> None:
+    body = "  volatile int* p = out;\n  while (p[0] == 0) {\n    p[1] = threadIdx.x;\n  }"
+    with pytest.raises(BudgetExceeded, match=r"more than 1000 instructions and is near line [45].*\n.*does not end"):
+        run(kernel(body, "int* out"), [np.zeros(2, np.int32)], budget=1000)
+
+
+MMA = (
+    "  float d[4] = {}; unsigned a[4] = {}, b[2] = {};"
+    ' asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "'
+    ' "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"'
+    ' : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])'
+    ' : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));'
+    " out[0] = d[0];"
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "name", "advice"),
+    [
+        (MMA, "mma.sync", "tensor-core instructions are not emulated: check this kernel on a GPU"),
+        ('  asm volatile("bar.sync 1, 64;");', "bar.sync", "only __syncthreads() and __syncwarp() are emulated"),
+        ("  out[0] = __syncthreads_or(out[1] > 0);", "bar.red.or.pred", "no named, partial, voting"),
+        ('  asm volatile("barrier.cluster.arrive.aligned;");', "barrier.cluster.arrive", "cluster ones"),
+        ('  printf("%f", out[0]);', "calls a function", "__forceinline__, and print and assert nothing"),
+        ("  out[0] = clock64();", "%clock64", "the emulator has no time: take the clock out"),
+        (
+            '  unsigned s; asm volatile("mov.u32 %0, %%smid;" : "=r"(s)); out[0] = s;',
+            "%smid",
+            "what only a GPU can say",
+        ),
+        (
+            '  unsigned h = 1; asm volatile("fma.rn.f16x2 %0, %0, %0, %0;" : "+r"(h)); out[0] = h;',
+            "fma.rn.f16x2",
+            "compute in float",
+        ),
+        (
+            '  unsigned h; asm volatile("cvt.rna.tf32.f32 %0, %1;" : "=r"(h) : "f"(out[0])); out[0] = h;',
+            "cvt.rna.tf32.f32",
+            "tensor-core",
+        ),
+        (
+            "  __shared__ unsigned long long m;"
+            ' asm volatile("mbarrier.init.shared.b64 [%0], 1;" :: "r"((unsigned)__cvta_generic_to_shared(&m)));',
+            "mbarrier.init",
+            "use __syncthreads() and cp.async groups",
+        ),
+        ("  out[0] = __fdiv_rz(out[1], out[2]);", "div.rz.f32", "check this kernel on a GPU, or write it without"),
+    ],
+)
+def test_what_is_not_covered_is_named_with_its_line_and_what_to_do(body: str, name: str, advice: str) -> None:
+    with pytest.raises(UnsupportedInstruction, match=r"^line 3: ") as caught:
+        run(kernel(body, "float* out"), [np.zeros(32, np.float32)], block=64)
+    assert name in str(caught.value) and advice in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("statement", "hint"),
+    [
+        ("wgmma.fence.sync.aligned;", "on a GPU of its architecture"),
+        ("tcgen05.wait::ld.sync.aligned;", "tensor-core"),
+        ("cp.async.bulk.commit_group;", "TMA"),
+        ("cp.async.bulk.tensor.2d.shared::cluster.global.tile [%r1], [%rd1, {%r1, %r2}], [%r2];", "address|TMA"),
+        ("fence.proxy.async;", "TMA and its fences"),
+        ("mapa.shared::cluster.u32 %r1, %r1, 0;", "clusters"),
+        ("brx.idx %r1, table;", "write the switch with if and else"),
+        ("addc.u32 %r1, %r1, 1;", "does not cover"),
+        ("add.rz.f64 %d1, %d1, %d1;", "does not cover"),
+        ("rcp.approx.ftz.f64 %d1, %d1;", "does not cover"),
+        ("frobnicate.b32 %r1, %r1;", "frobnicate.b32.*write it without"),
+        ("mov.u32 %r1, %clock;", "%clock"),
+    ],
+)
+def test_instructions_that_no_compiler_gave_us(statement: str, hint: str) -> None:
+    head = ".version 8.0\n.target sm_90\n.address_size 64\n"
+    registers = ".reg .b32 %r<3>; .reg .b64 %rd<3>; .reg .f32 %f<3>; .reg .f64 %d<3>;"
+    ptx = head + f".visible .entry k() {{\n{registers}\n{statement}\nret;\n}}\n"
+    with pytest.raises(UnsupportedInstruction, match=hint):
+        launch(load(ptx, "k"), (1,), 32, [])
+
+
+def test_text_that_is_not_ptx() -> None:
+    with pytest.raises(PtxError, match="not PTX"):
+        load("int main() {}", "k")
+    with pytest.raises(PtxError, match="cut short"):
+        load(".version 8.0\n.target sm_90\n.visible .entry k() {\nret;\n", "k")
+    with pytest.raises(PtxError, match="there is no kernel j"):
+        load(".version 8.0\n.target sm_90\n.visible .entry k() {\nret;\n}\n", "j")
+
+
+SIMPLE = kernel("  if (threadIdx.x < n) out[threadIdx.x] = scale;", "float* out, int n, float scale")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "block", "message"),
+    [
+        ([1, 2], 32, "takes 3 arguments, got 2"),
+        ([np.zeros(4, np.float32), 2.5, 1.0], 32, "argument 1 is a whole number"),
+        ([np.zeros(4, np.float32), np.zeros(1, np.int32), 1.0], 32, "is a number .*, not a buffer"),
+        ([np.zeros(4, np.float32), 2**40, 1.0], 32, "does not fit 32 bits"),
+        ([np.zeros((4, 4), np.float32)[:, 0], 2, 1.0], 32, "contiguous"),
+        ([np.zeros(4, np.float32), 2, 1.0], 2048, "2048 threads a block are more"),
+        ([np.zeros(4, np.float32), 2, 1.0], (0, 1), "positive"),
+    ],
+)
+def test_launches_that_no_gpu_would_take(arguments: list[object], block: object, message: str) -> None:
+    with pytest.raises(BadLaunch, match=message):
+        launch(compiled(SIMPLE, "k"), (1,), block, arguments)  # type: ignore[arg-type]
+
+
+def test_a_launch_larger_than_the_memory_is_refused_before_it_starts() -> None:
+    with pytest.raises(TooLarge, match="run fewer lanes at a time"):
+        launch(compiled(SIMPLE, "k"), (2**30,), 1024, [np.zeros(4, np.float32), 2, 1.0], lanes=2**40)
+
+
+def test_launch_bounds_are_kept() -> None:
+    source = SIMPLE.replace("void k", "void __launch_bounds__(64) k")
+    with pytest.raises(BadLaunch, match="allow 64"):
+        launch(compiled(source, "k"), (1,), 96, [np.zeros(4, np.float32), 2, 1.0])
