@@ -34,7 +34,7 @@ class Ladder:
         layout = widgets.Layout(width="auto")
         self.down = widgets.Button(description="rung before", icon="arrow-left", layout=layout)
         self.up = widgets.Button(description="next rung", icon="arrow-right", layout=layout)
-        self.comments = widgets.Checkbox(description="show the comments too", indent=False)
+        self.comments = widgets.Checkbox(description="whole file, comments too", indent=False)
         self.words, self.picture, self.diff = widgets.HTML(), widgets.HTML(), widgets.HTML()
         self.rung.observe(lambda change: self._do(lambda: climb.choose(change["new"])), "value")
         self.comments.observe(lambda _: self.show(), "value")

@@ -5,13 +5,13 @@ the ladder's page, without widgets.
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from worklog.errors import BadShape
 from worklog.gemm import Shape
 from worklog.kernels import Program
+from worklog.lab.diff import source as body
 from worklog.ladder import LADDER, Rung, rung
 from worklog.occupancy import LIMITS, Occupancy, occupancy
 from worklog.plans import ARTICLE_SIZES
@@ -55,7 +55,7 @@ class Step:
 
     @property
     def lines(self) -> tuple[int, int]:
-        """Lines of code that came and went, without comments."""
+        """Lines of the body that came and went, without comments."""
         diff = self.diff(comments=False)
         return sum(mark == "+" for mark, _ in diff), sum(mark == "-" for mark, _ in diff)
 
@@ -131,14 +131,8 @@ class Climb:
 
 
 def source(of: Rung, *, comments: bool) -> list[str]:
-    """A rung's lines; without comments also without the blank lines that they leave, and with the kernel named alike in
-    every rung.
-    """
-    text = Program.of(of).source
-    if comments:
-        return text.splitlines()
-    bare = re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.DOTALL).replace(of.entry.partition("<")[0], "sgemm")
-    return [line.rstrip() for line in bare.splitlines() if line.strip()]
+    """A rung's lines: the whole file, or its body without comments, signature and assertions."""
+    return Program.of(of).source.splitlines() if comments else list(body(of.name).lines)
 
 
 def _diff(earlier: list[str], later: list[str]) -> list[tuple[str, str]]:
