@@ -117,12 +117,17 @@ ACTS: dict[str, Callable[[], None]] = {
 }
 
 
-def document(order: dict[str, Any], *kernels: str, calibration: dict[str, Any] | None = None) -> dict[str, Any]:
-    """A run file's document with a measurement for each kernel."""
-    run = Run({"name": "NVIDIA H200"}, order["harness"], {"name": "gemm-worklog"}, calibration=calibration or {})
+def document(run: Run) -> dict[str, Any]:
+    """As a run file holds it."""
     head = {name: getattr(run, name) for name in HEAD}
-    made = [Measurement(kernel, (512, 512, 512), "measured", us=100.0) for kernel in kernels]
-    return {"schema": SCHEMA, **head, "measurements": [asdict(one) for one in made]}
+    return {"schema": SCHEMA, **head, "measurements": [asdict(one) for one in run.measurements]}
+
+
+def made(order: dict[str, Any], *kernels: str, calibration: dict[str, Any] | None = None) -> dict[str, Any]:
+    """A run with a measurement for each kernel."""
+    measurements = [Measurement(kernel, (512, 512, 512), "measured", us=100.0) for kernel in kernels]
+    tool, device = {"name": "gemm-worklog"}, {"name": "NVIDIA H200"}
+    return document(Run(device, order["harness"], tool, calibration=calibration or {}, measurements=measurements))
 
 
 def measure(order: dict[str, Any], say: Answers) -> None:
@@ -132,22 +137,22 @@ def measure(order: dict[str, Any], say: Answers) -> None:
         os._exit(4)
     if names[0] == "ready with nonsense":
         say("ready", run={"schema": 1})
-    say("ready", run=document(order))
+    say("ready", run=made(order))
     for done, name in enumerate(names):
         say("progress", done=done, total=len(names), doing=name)
         if name == "answers for another":
-            say("measured", run=document(order, "fine but another"))
+            say("measured", run=made(order, "fine but another"))
         elif name == "answers under another harness":
             lax = {**order, "harness": {**order["harness"], "gate": False}}
-            say("measured", run=document(lax, name))
+            say("measured", run=made(lax, name))
         elif name == "answers nonsense":
             say("measured", run={"measurements": "many"})
         elif name == "loses the context":
-            say("measured", run=document(order, name))
+            say("measured", run=made(order, name))
             raise ContextLost("cudaErrorIllegalAddress: an illegal memory access was encountered")
         else:
             ACTS[name]()
-            say("measured", run=document(order, name, calibration={"offset_us": float(os.getpid())}))
+            say("measured", run=made(order, name, calibration={"offset_us": float(os.getpid())}))
     time.sleep(0.2 if "leaves a thread that leaves" in names else 0)
     say("done")
 

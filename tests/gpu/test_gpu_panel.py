@@ -38,8 +38,8 @@ def test_what_is_chosen_is_measured_in_a_process_of_its_own(panel: Panel) -> Non
 def test_a_cancel_ends_it_while_kernels_run_and_keeps_what_is_finished(panel: Panel) -> None:
     panel.measure()
     until(lambda: "queue=False" in panel.status.value, MEASURED_S)  # the honest one is finished, the other runs
-    assert panel._child is not None
-    pid = panel._child.pid
+    assert panel._stop is not None and panel._stop.pid is not None
+    pid = panel._stop.pid
     panel.cancel()
     until(lambda: "cancelled" in panel.status.value, 10)
     assert gone(pid)

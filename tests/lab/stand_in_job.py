@@ -1,35 +1,34 @@
-"""In place of the panel's job: keeps the honest measurement at once, works for some seconds, and has it all.
+"""In place of worklog.job: has the honest measurement at once, works for some seconds, and has the other one.
 
 python stand_in_job.py SECONDS (or a file that says them) [FILE FOR ITS PROCESS ID]
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
+from tests.foreign_job import document
 from tests.lab.grid import small_grid
-from worklog.lab.job import watch_the_parent
+from worklog.job import started, tasks_of
 
 
 def main() -> None:
-    order = json.loads(sys.stdin.readline())
-    watch_the_parent()
-    out = Path(order["out"])
+    order, say = started()
     for name in sys.argv[2:]:
         Path(name).write_text(str(os.getpid()))
-    print(json.dumps({"done": 0, "total": 2, "doing": "warptiled at 1024"}), flush=True)
-    cut = small_grid()
-    cut.measurements = [m for m in cut.measurements if m.kernel == "warptiled" and not m.changed]
-    cut.complete = False
-    cut.save(out)
-    print(json.dumps({"done": 1, "total": 2, "doing": "warptiled at 1024 with l2=warm"}), flush=True)
-    said = Path(sys.argv[1])
-    time.sleep(float(said.read_text() if said.exists() else sys.argv[1]))
-    small_grid().save(out)
+    grid, tasks, said = small_grid(), tasks_of(order), Path(sys.argv[1])
+    say("ready", run=document(replace(grid, measurements=[])))
+    for done, task in enumerate(tasks):
+        say("progress", done=done, total=len(tasks), doing=str(task))
+        if done:
+            time.sleep(float(said.read_text() if said.exists() else sys.argv[1]))
+        found = grid.select(task.kernel, task.shape, task.gremlins)
+        say("measured", run=document(replace(grid, measurements=found)))
+    say("done")
 
 
 if __name__ == "__main__":

@@ -171,9 +171,9 @@ def test_cancel_keeps_what_is_finished_and_a_second_run_works(monkeypatch: pytes
 def test_a_second_click_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     panel = live_panel(monkeypatch, JOB, "60")
     panel.measure()
-    child = panel._child
+    stop = panel._stop
     panel.measure()
-    assert panel._child is child
+    assert stop is not None and panel._stop is stop
     panel.cancel()
     until(lambda: "cancelled" in panel.status.value)
 
@@ -181,19 +181,42 @@ def test_a_second_click_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("job", "says"),
     [
-        ("import sys; sys.exit('worklog: no such thing')", "failed: worklog: no such thing; nothing was finished"),
+        ("import sys; sys.exit('no such thing')", "last printed &#x27;no such thing&#x27;; nothing was finished"),
         (
-            "import sys, json; open(json.loads(sys.stdin.readline())['out'], 'w').write('{')",
-            "is not a whole JSON document",
+            "from worklog.job import started\norder, say = started()\nsay('ready', run='{')",
+            "failed: nothing was measured: its process answered with something that is no run",
         ),
     ],
 )
 def test_a_job_that_fails_is_said_and_leaves_the_panel_usable(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, job: str, says: str
+    monkeypatch: pytest.MonkeyPatch, job: str, says: str
 ) -> None:
-    (tmp_path / "runs" / "panel").mkdir(parents=True)
     panel = live_panel(monkeypatch, "-c", job)
     panel.measure()
     until(lambda: says in panel.status.value)
     assert not panel.measure_button.disabled
     assert "112 µs" in panel.reading.value
+
+
+CRASHES = """
+from tests.lab.stand_in_job import *
+order, say = started()
+say("ready", run=document(replace(small_grid(), measurements=[])))
+os.abort()
+"""
+
+
+def test_a_crash_is_a_refusal_with_its_signal_where_the_time_would_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    panel = live_panel(monkeypatch, "-c", CRASHES)
+    panel.measure()
+    until(lambda: "SIGABRT" in panel.reading.value)
+    assert "warptiled at 1024 was refused: refused at process: crashed" in panel.reading.value
+    assert "measured; " in panel.status.value and not panel.measure_button.disabled
+
+
+def test_time_left_is_judged_from_the_steps_done(panel: Panel) -> None:
+    panel._progress(0, 3, "warptiled at 1024", 4.0)
+    assert "warptiled at 1024 · 4 s<" in panel.status.value
+    panel._progress(1, 3, "warptiled at 1024", 4.0)
+    assert "warptiled at 1024 · 4 s, about 8 s left" in panel.status.value
+    assert (panel.bar.value, panel.bar.max) == (1, 3)

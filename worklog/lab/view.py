@@ -7,29 +7,30 @@ swallows what a handler raises.
 from __future__ import annotations
 
 import asyncio
-import sys
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import ipywidgets as widgets
 
-from worklog.errors import WorklogError
+from worklog import worker
+from worklog.errors import Interrupted, WorklogError
 from worklog.gemm import Shape
 from worklog.gremlins import GREMLINS, Gremlin, Value
-from worklog.lab.child import Child, End, Progress
+from worklog.harness.settings import Harness
 from worklog.lab.controls import box, slider
-from worklog.lab.job import order
 from worklog.lab.model import Model
 from worklog.lab.picture import alt, body
 from worklog.lab.readings import word
 from worklog.lab.sources import new_file, why_not_live
 from worklog.lab.theme import colour, image
 from worklog.lab.words import html, html_trouble
+from worklog.plans import Task
 from worklog.runs import Run
 
-JOB = (sys.executable, "-m", "worklog.lab.job")
 LEFT = widgets.Layout(width="29em", flex="0 0 auto")
 RIGHT = widgets.Layout(min_width="24em", max_width="46em", flex="1 1 24em")
 WIDE = {"description_width": "3.2em"}
@@ -69,11 +70,13 @@ class Row:
 
 
 class Panel:
-    """The panel as a notebook shows it. `model` holds what is chosen; `box` is the widget around all others."""
+    """The panel as a notebook shows it. `model` holds what is chosen; `box` is the widget around all others. job: what
+    measures (default: worklog.job).
+    """
 
-    def __init__(self, model: Model, job: tuple[str, ...] = JOB) -> None:
+    def __init__(self, model: Model, job: Sequence[str] | None = None) -> None:
         self.model, self._job = model, job
-        self._child: Child | None = None
+        self._stop: worker.Stop | None = None  # of what is being measured
         self._showing = False
         self._loop: asyncio.AbstractEventLoop | None = None
         with suppress(RuntimeError):  # outside a notebook nobody else draws, and there is no loop
@@ -205,36 +208,51 @@ class Panel:
 
     def measure(self) -> None:
         """Measure what is chosen, honestly and as chosen, in a process of its own."""
-        if self._child is not None and self._child.running:
+        if self._stop is not None:
             return
-        out = new_file()
+        self._stop = worker.Stop()
         self.measure_button.disabled, self.cancel_button.disabled = True, False
         self.bar.layout.display = ""
-        told = order(self.model.tasks(), out)
-        self._child = Child(self._job, told, self._progress, lambda end: self._later(self._ended, end, out))
+        threading.Thread(target=self._work, args=(self.model.tasks(), new_file(), self._stop), daemon=True).start()
 
     def cancel(self) -> None:
-        """Stop measuring; what is finished stays."""
-        if self._child is not None:
-            self._child.cancel()
+        """Stop measuring; what is finished stays. The driver may take its time, and the page does not wait for it."""
+        if self._stop is not None:
+            threading.Thread(target=self._stop.press, daemon=True).start()
 
-    def _progress(self, progress: Progress) -> None:
-        left = "" if progress.left_s is None else f", about {progress.left_s:.0f} s left"
-        self.bar.max, self.bar.value = progress.total, progress.done
-        self.status.value = html_trouble(f"{progress.doing} · {progress.elapsed_s:.0f} s{left}")
+    def _work(self, tasks: Sequence[Task], out: Path, stop: worker.Stop) -> None:
+        """On a thread of its own, which may set widgets' traits and must not draw with pyplot."""
+        started, how = time.monotonic(), "failed"
+
+        def tell(done: int, total: int, doing: str) -> None:
+            self._progress(done, total, doing, time.monotonic() - started)
+
+        try:
+            worker.carry_out(tasks, Harness(), progress=tell, out=out, stop=stop, command=self._job)
+            how = "measured"
+        except Interrupted:
+            how = "cancelled"
+        except WorklogError as error:
+            how = f"failed: {error}"
+        finally:
+            self._later(self._ended, how, out)
+
+    def _progress(self, done: int, total: int, doing: str, elapsed_s: float) -> None:
+        left = f", about {elapsed_s / done * (total - done):.0f} s left" if done else ""
+        self.bar.max, self.bar.value = total, done
+        self.status.value = html_trouble(f"{doing} · {elapsed_s:.0f} s{left}")
 
     def _later(self, act: Callable[..., None], *what: Any) -> None:
-        """Do something from the child's thread on the thread that draws, when that is free."""
+        """Do something from the working thread on the thread that draws, when that is free."""
         if self._loop is None:
             act(*what)
         else:
             self._loop.call_soon_threadsafe(act, *what)
 
-    def _ended(self, end: End, out: Path) -> None:
+    def _ended(self, how: str, out: Path) -> None:
         """Take the run in, cut short or not, and say what happened."""
-        kept = self._take_in(out)
-        how = "measured" if end.code == 0 else "cancelled" if end.cancelled else f"failed: {end.words or end.code}"
-        self._idle(f"{how}; {kept}")
+        self._stop = None
+        self._idle(f"{how}; {self._take_in(out)}")
         self.show()
 
     def _take_in(self, out: Path) -> str:
