@@ -158,9 +158,9 @@ for n in (24, 100):
 
 # %% [markdown]
 # (Simulated here, no GPU involved.) One assumption is left: that samples do not depend on each other. Look at the chart
-# again; if the dots come in waves, they do, and the interval is a little too narrow. That is why the ruler also
-# measures a kernel against itself, and why [09_rulers_compared](09_rulers_compared.ipynb) counts how often two readings
-# of the same kernel agree.
+# again; if the dots come in waves, they do, and the interval may be too narrow. That is why the ruler also measures a
+# kernel against itself, and why [09_rulers_compared](09_rulers_compared.ipynb) counts how often two readings of the
+# same kernel agree.
 
 # %% [markdown]
 # ## 5. When to stop
