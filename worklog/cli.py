@@ -15,7 +15,7 @@ import click
 
 from worklog import __version__
 from worklog.cli_gate import gate
-from worklog.cli_kernels import check, inspect_, json_option, kernels_of, launch_options, sweep
+from worklog.cli_kernels import check, inspect_, json_option, kernels_of, launch_options, measure_them, sweep
 from worklog.cli_kernels import print_json as _print_json
 from worklog.cli_kernels import progress_bar as _progress
 from worklog.errors import BadSetting, WorklogError
@@ -87,7 +87,7 @@ def doctor(as_json: bool) -> None:
 
 
 @main.command()
-@click.argument("kernels", nargs=-1, metavar="[RUNG|FILE.cu…]")
+@click.argument("kernels", nargs=-1, metavar="[RUNG|FILE.cu|FILE.py:FUNCTION…]")
 @size_option
 @click.option(
     "--axis",
@@ -119,7 +119,6 @@ def run(
 ) -> None:
     """Gate and time rungs (all of them and cuBLAS by default), or kernels of your own, at 4096 or the sizes given."""
     from worklog.axes import Axis, shapes
-    from worklog.bench import measure
     from worklog.harness.settings import Harness, parse_settings
 
     _refuse_to_overwrite(out)
@@ -128,7 +127,7 @@ def run(
         sizes = [*sizes, *shapes([Axis.parse(axis) for axis in axes])]
     asked = kernels_of(kernels, **launch) or None
     with _progress() as progress:
-        measured = measure(asked, sizes or [Shape.of(4096)], harness=harness, progress=progress, out=out)
+        measured = measure_them(asked, sizes or [Shape.of(4096)], harness=harness, progress=progress, out=out)
     if as_json:
         _print_json(_measurements(measured))
     else:

@@ -20,6 +20,7 @@ from worklog.gemm import Shape
 if TYPE_CHECKING:
     from worklog.bench import Progress
     from worklog.brought import Brought
+    from worklog.runs import Run
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines instead of a table.")
 
@@ -101,6 +102,17 @@ def kernels_of(words: Sequence[str], **launch: Any) -> list[str | Brought]:
     return found
 
 
+def measure_them(kernels: Sequence[str | Brought] | None, *words: Any, **more: Any) -> Run:
+    """worklog.bench.measure, in a process of its own where a kernel is not ours: it may do anything to its process."""
+    from worklog import bench, worker
+    from worklog.device import gpu_reason
+
+    foreign = any(not isinstance(kernel, str) for kernel in kernels or ())
+    if foreign and gpu_reason() is None:
+        return worker.measure(kernels, *words, **more)
+    return bench.measure(kernels, *words, **more)
+
+
 @click.command()
 @click.argument("what", metavar="FILE.cu|FILE.py:FUNCTION|RUNG")
 @launch_options
@@ -114,16 +126,17 @@ def check(what: str, size: str | None, on: str | None, emulate: bool, as_json: b
     """Put a kernel of your own to the gate: one of the ladder's signature, in a .cu file, or host code that launches
     something itself, named as file.py:function, module:function or lib.so:function. Leaves 1 if it is refused.
     """
+    from worklog import check as here
+    from worklog import worker
     from worklog.brought import brought
-    from worklog.check import check as put_to_the_gate
-    from worklog.check import report
 
     kernel, on = brought(what, **words), "emulated" if emulate else on
+    put_to_the_gate = worker.check if here.wants_gpu(on) else here.check  # on the emulator, nothing can be broken
     checked = put_to_the_gate(kernel, None if size is None else Shape.of(size), on=on)
     if as_json:
         print_json(checked.as_dict())
     else:
-        click.echo(report(checked))
+        click.echo(here.report(checked))
     if not checked.verdict.accepted:
         sys.exit(1)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from typing import Any
 
 from IPython.core.magic import Magics, cell_magic, magics_class
@@ -14,6 +16,7 @@ from worklog.lab.tried import BLOCK, SIZE, Tried, try_kernel
 from worklog.lab.tried_words import complaints
 
 FILE = "cell"
+PAUSE_S = 0.2
 
 
 class CellRefused(WorklogError):
@@ -73,7 +76,7 @@ class RungMagics(Magics):
                 beside=None if options.beside is None else [name.strip() for name in options.beside.split(",")],
                 on=options.on,
                 file=FILE,
-                progress=_say,
+                progress=Line(),
             )
         except WorklogError as error:
             raise CellRefused(complaints(error, FILE, source)) from None
@@ -91,9 +94,19 @@ class RungMagics(Magics):
         return before.count("\n") if found and cell.strip() else 1
 
 
-def _say(done: int, total: int, doing: str) -> None:
-    clear_output(wait=True)
-    print(f"{doing} ({done + 1} of {total})" if done < total else doing, end="", flush=True)
+class Line:
+    """How far the work is, in one line that the next one replaces."""
+
+    def __init__(self) -> None:
+        self._written = -math.inf
+
+    def __call__(self, done: int, total: int, doing: str) -> None:
+        """Say it, unless something was said a moment ago: the gate tells of every launch."""
+        if time.monotonic() - self._written < PAUSE_S:
+            return
+        self._written = time.monotonic()
+        clear_output(wait=True)
+        print(f"{doing} ({done + 1} of {total})" if done < total else doing, end="", flush=True)
 
 
 def load(shell: Any) -> None:

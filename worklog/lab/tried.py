@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from worklog import bench, check
+from worklog import bench, check, worker
 from worklog.brought import UserKernel
 from worklog.check import Checked
 from worklog.device import gpu_reason, require_gpu
@@ -130,13 +130,13 @@ def try_kernel(
     live = bench.live_wanted() if on is None else on == "gpu"
     compiled, label = check.compile_for(kernel.program, live)  # first: a slip in the source is told at once
     if not (live and time):
-        checked = gate(kernel, "gpu" if live else "emulated", progress or _quiet)
+        checked = gate(kernel, "gpu" if live else "emulated", progress)
         there = ", and there is no GPU here" if gpu_reason() else ""
         why = f"the emulator gives no time{there}" if time else "not timed, as asked"
         return Tried(kernel, checked, None, _beside_recorded(kernel, checked, asked, why), why)
     known = _ladders.get(tuple(asked)) if rungs is None else None
     names = _that_take(asked) if rungs is None else rungs
-    run = measure([kernel, *([] if known else names), BASELINE], asked, progress or _quiet)
+    run = measure([kernel, *([] if known else names), BASELINE], asked, progress)
     if rungs is None and known is None and run.complete:
         _ladders[tuple(asked)] = run
     mine = run.select(kernel.name)
@@ -145,19 +145,14 @@ def try_kernel(
     return Tried(kernel, checked, run, _in_order(run if known is None else _with_rungs_of(known, run)))
 
 
-def gate(kernel: UserKernel, on: str, progress: Progress) -> Checked:
+def gate(kernel: UserKernel, on: str, progress: Progress | None) -> Checked:
     """The gate's word, from a process of its own."""
-    progress(0, 1, f"gate of {kernel.name}, {on}")
-    return check.check(kernel, on=on)
+    return worker.check(kernel, on=on, progress=progress)
 
 
-def measure(kernels: Sequence[str | UserKernel], sizes: Sequence[Shape], progress: Progress) -> Run:
+def measure(kernels: Sequence[str | UserKernel], sizes: Sequence[Shape], progress: Progress | None) -> Run:
     """Gate and time in a process of its own."""
-    return bench.measure(kernels, sizes, progress=progress)
-
-
-def _quiet(done: int, total: int, doing: str) -> None:
-    """No progress shown."""
+    return worker.measure(kernels, sizes, progress=progress)
 
 
 def launch(grid: str | None, block: str | int | Sequence[int] | None) -> tuple[str, str]:
