@@ -28,6 +28,7 @@ def undone() -> Iterator[None]:
     frozen = [
         (thing, dict(vars(thing))) for thing in gc.get_objects() if type(thing) in ours and is_dataclass(type(thing))
     ]
+    hidden = {(id(thing), name) for thing, name in _hidden(ours)}
     environment, path, profile = dict(os.environ), list(sys.path), sys.getprofile()
     try:
         yield
@@ -36,12 +37,23 @@ def undone() -> Iterator[None]:
         os.environ.clear()
         os.environ.update(environment)
         sys.path[:] = path
+        for thing, name in [(thing, name) for thing, name in _hidden(ours) if (id(thing), name) not in hidden]:
+            del vars(thing)[name]
         for function, code in codes:
             function.__code__ = code
         for thing, held in kept:
             _restore(vars(thing), held, lambda name, value, thing=thing: setattr(thing, name, value), thing)
         for thing, held in frozen:
             vars(thing).update(held)
+
+
+def _hidden(ours: set[type]) -> Iterator[tuple[Any, str]]:
+    """Objects of our classes, each with the name of a method that an attribute of it hides."""
+    for thing in gc.get_objects():
+        if type(thing) in ours:
+            for name in list(getattr(thing, "__dict__", ())):
+                if isinstance(getattr(type(thing), name, None), FunctionType):
+                    yield thing, name
 
 
 def _watched(name: str) -> bool:
