@@ -1,5 +1,6 @@
 """A real JupyterLab in a headless Chromium, for what only a browser can tell: that widgets show, answer, and can be
-reached by keyboard. Skipped with the reason where there is no Chromium; a failed test leaves a screenshot.
+reached by keyboard. Skipped with the reason where there is no Chromium; a failed test leaves a screenshot in
+.screenshots/.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,10 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
-CHROMIUM = next((path for path in map(shutil.which, NAMES) if path), None)
+NO_BROWSER = (
+    f"needs a browser: none of {', '.join(NAMES)} is on the path, nor playwright's own (Debian, Ubuntu: "
+    "apt-get install chromium; else: playwright install chromium)"
+)
 QUIET = (
     "--no-sandbox",
     "--disable-gpu",
@@ -44,6 +49,11 @@ READY = """async () => {
     await notebook.sessionContext.session.kernel.info;
     await window.jupyterapp.commands.execute('notebook:run-all-cells');
 }"""
+SHUT_DOWN = "() => window.jupyterapp.shell.currentWidget.sessionContext.shutdown()"
+SETTINGS = {
+    "apputils-extension/notification": {"fetchNews": "false"},  # no pop-up in the corner
+    "notebook-extension/tracker": {"windowingMode": "none"},  # what is scrolled out of sight stays on the page
+}
 
 
 @dataclass(frozen=True)
@@ -57,29 +67,34 @@ class Lab:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
-    """Remember whether the test failed, for the fixture that takes screenshots."""
+    """A test that failed leaves a picture of every page that it had."""
     report = yield
-    if report.when == "call":
-        item.stash[FAILED] = report.failed
+    pages = [value for value in getattr(item, "funcargs", {}).values() if isinstance(value, Page)]
+    if report.when == "call" and report.failed:
+        SHOTS.mkdir(exist_ok=True)
+        for number, page in enumerate(pages):
+            page.screenshot(path=SHOTS / f"{_slug(item.name)}{number or ''}.png", full_page=True)
     return report
 
 
-FAILED = pytest.StashKey[bool]()
+def _slug(name: str) -> str:
+    return re.sub(r"\W+", "-", name).strip("-")
 
 
 @pytest.fixture(scope="session")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """JupyterLab on a free port, with settings of its own and no news pop-up."""
-    if CHROMIUM is None:
-        pytest.skip(f"needs a browser: none of {', '.join(NAMES)} is here (Debian: apt-get install chromium)")
+    """JupyterLab on a free port, with settings of its own, answering from recordings."""
     home = tmp_path_factory.mktemp("jupyter")
-    folder, news = home / "notebooks", home / "settings" / "@jupyterlab" / "apputils-extension"
-    for path in (folder, news):
-        path.mkdir(parents=True)
-    (news / "notification.jupyterlab-settings").write_text('{"fetchNews": "false"}')
+    folder = home / "notebooks"
+    folder.mkdir()
+    for name, settings in SETTINGS.items():
+        path = home / "settings" / "@jupyterlab" / f"{name}.jupyterlab-settings"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps(settings))
     names = ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR", "WORKLOG_HOME")
     own = {name: str(home / name.lower()) for name in names}
     own |= {"JUPYTERLAB_SETTINGS_DIR": str(home / "settings"), "JUPYTERLAB_WORKSPACES_DIR": str(home / "workspaces")}
+    own["WORKLOG_SOURCE"] = "recorded"
     own["PYTHONPATH"] = str(Path(__file__).parents[2])  # for a stand-in of the panel's job
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -113,32 +128,38 @@ def _wait_for(lab: Lab, server: subprocess.Popen[bytes], log: Path) -> None:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    if CHROMIUM is None:
-        pytest.skip(f"needs a browser: none of {', '.join(NAMES)} is here (Debian: apt-get install chromium)")
+    """The Chromium that is on the path, else the one that playwright may have installed."""
     with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=CHROMIUM, headless=True, args=list(QUIET))
+        found = next((path for path in map(shutil.which, NAMES) if path), playwright.chromium.executable_path)
+        if not Path(found).exists():
+            pytest.skip(NO_BROWSER)
+        running = playwright.chromium.launch(executable_path=found, headless=True, args=list(QUIET))
         yield running
         running.close()
 
 
-@pytest.fixture
-def notebook(lab: Lab, browser: Browser, request: pytest.FixtureRequest) -> Iterator[Callable[..., Page]]:
-    """A function that writes cells to a notebook, opens it, runs it and returns the page."""
-    page = browser.new_page(viewport={"width": 1400, "height": 1000})
-    page.set_default_timeout(PAGE_MS)
-    name = re.sub(r"\W+", "-", request.node.name)
+@pytest.fixture(scope="session")
+def opened(browser: Browser, lab: Lab) -> Callable[..., AbstractContextManager[Page]]:
+    """A context: a notebook of that name on a page, run; its kernel ends with it. The browser is asked for first, so
+    that without one no server starts.
+    """
 
-    def opened(*cells: str) -> Page:
-        written = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
-        written.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
-        nbformat.write(written, lab.folder / f"{name}.ipynb")
+    @contextmanager
+    def open_and_run(name: str, notebook: nbformat.NotebookNode) -> Iterator[Page]:
+        page = browser.new_page(viewport={"width": 1400, "height": 1000})
+        page.set_default_timeout(PAGE_MS)
+        notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+        nbformat.write(notebook, lab.folder / f"{name}.ipynb")
         page.goto(f"{lab.url}/lab/tree/{name}.ipynb?token={lab.token}&reset")
         page.wait_for_function("window.jupyterapp?.shell?.currentWidget?.context?.isReady")
         page.evaluate(READY)
-        return page
+        yield page
+        page.evaluate(SHUT_DOWN)
+        page.close()
 
-    yield opened
-    if request.node.stash.get(FAILED, False):
-        SHOTS.mkdir(exist_ok=True)
-        page.screenshot(path=SHOTS / f"{name}.png", full_page=True)
-    page.close()
+    return open_and_run
+
+
+def of_cells(*cells: str) -> nbformat.NotebookNode:
+    """A notebook of these code cells."""
+    return nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])

@@ -21,8 +21,9 @@ function render({ model, el }) {
     const label = document.createElement("label");
     const name = document.createElement("span");
     const range = document.createElement("input");
-    const said = document.createElement("output");
+    const said = document.createElement("span");  // for the eye; a reader says aria-valuetext
     name.textContent = model.get("name");
+    said.ariaHidden = "true";
     range.type = "range";
     range.min = 0;
     range.setAttribute("aria-label", model.get("name"));
@@ -54,9 +55,8 @@ CSS = """
     display: flex; gap: 4px; width: 22em; height: 28px; align-items: center;
     font-size: var(--jp-widgets-font-size, 13px); color: var(--jp-widgets-label-color, inherit);
 }
-.worklog-slider span { width: 3.2em; text-align: right; }
+.worklog-slider span { min-width: 3.2em; text-align: right; }
 .worklog-slider input { flex: 1; accent-color: var(--jp-brand-color1, auto); }
-.worklog-slider output { min-width: 3.5em; text-align: right; }
 """
 
 

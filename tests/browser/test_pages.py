@@ -1,0 +1,292 @@
+"""The lab's pages in a real JupyterLab: a fix turned off moves the number, by mouse and by keyboard; two are two; what
+is not recorded is said; every control has a name; a kernel that goes takes its child along.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.browser.conftest import Lab, of_cells
+from tests.lab.grid import small_grid
+from tests.lab.waiting import gone, until
+from tests.plots.conftest import full_run
+from worklog.gremlins import GREMLINS
+
+Opened = Callable[..., AbstractContextManager[Page]]
+
+LOAD = """
+from pathlib import Path
+from worklog import lab
+from worklog.runs import Run
+grid, run = (Run.load(Path(name), origin="recorded") for name in ("grid.json", "run.json"))
+"""
+PANEL = 'lab.panel("warptiled", 1024, run=grid)'
+LADDER = 'lab.ladder("tiles_2d", 4096, run=run)'
+ABLATION = 'lab.ablation("warptiled", 512, run=run)'
+
+# The panel as on a machine with a GPU; its job is a stand-in that takes as long as a file says.
+LIVE = """
+import sys
+from pathlib import Path
+from worklog.lab import view
+from worklog.lab.model import Model
+from worklog.runs import Run
+view.why_not_live = lambda: None
+run = Run.load(Path("grid.json"), origin="recorded")
+panel = view.Panel(Model([run], "warptiled", 1024, l2="warm"), (sys.executable, {job!r}, "seconds", "pid"))
+panel
+"""
+RESTART = "() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()"
+# Every control on the page that a person can move, with the name that a screen reader reads.
+UNNAMED = """() => [...document.querySelectorAll('.worklog :is(input, select, button, [role=slider], [tabindex="0"])')]
+    .filter(control => control.checkVisibility() && !(control.ariaLabel || control.labels?.[0]?.textContent.trim()
+        || control.textContent.trim()))
+    .map(control => control.outerHTML)"""
+
+
+@pytest.fixture(scope="module")
+def page(lab: Lab, opened: Opened) -> Iterator[Page]:
+    """A notebook with two panels, the ladder and the ablation, on runs made by hand. What one test changes, another
+    does not look at, or `panel` puts it back.
+    """
+    small_grid().save(lab.folder / "grid.json")
+    full_run().save(lab.folder / "run.json")
+    with opened("pages", of_cells(LOAD, PANEL, PANEL, LADDER, ABLATION)) as shown:
+        expect(cell(shown, 4).get_by_role("slider", name="size")).to_be_visible()
+        yield shown
+
+
+@pytest.fixture
+def panel(page: Page) -> Iterator[Locator]:
+    """The first panel, honest and folded up."""
+    shown = cell(page, 1)
+    expect(reading(shown)).to_contain_text("this is the honest reading")
+    yield shown
+    shown.get_by_role("combobox", name="rung").select_option("warptiled")
+    shown.get_by_role("button", name="all honest").click()
+    shown.get_by_role("slider", name="size").press("End")
+    expect(reading(shown)).to_contain_text("140 µs → ")
+    more = shown.get_by_role("button", name="gremlins that the article does not name")
+    if shown.get_by_role("checkbox", name="queue").is_visible():
+        more.click()
+
+
+def cell(page: Page, number: int) -> Locator:
+    """The output of one cell, from 0."""
+    return page.locator(".jp-CodeCell").nth(number).locator(".jp-Cell-outputWrapper")
+
+
+def reading(panel: Locator) -> Locator:
+    """The words of the answer."""
+    return panel.get_by_role("status").filter(has_text="→")
+
+
+def shot(page: Page, name: str) -> None:
+    """A picture for the eye, where somebody asked for them."""
+    folder = os.environ.get("WORKLOG_SCREENSHOTS")
+    if folder:
+        page.wait_for_timeout(300)
+        page.screenshot(path=Path(folder) / f"{name}.png")
+
+
+def test_each_fix_turned_off_moves_the_reading(panel: Locator, page: Page) -> None:
+    shot(page, "1-honest")
+    expect(reading(panel)).to_contain_text("140 µs → 15.3 TFLOP/s")
+    panel.get_by_role("checkbox", name="3 l2").uncheck()
+    expect(reading(panel)).to_contain_text("112 µs")
+    expect(reading(panel)).to_contain_text("honest: 140 µs; this reading lies by −20.0 %")
+    shot(page, "2-l2")
+    panel.get_by_role("button", name="gremlins that the article does not name").click()
+    panel.get_by_role("checkbox", name="queue").uncheck()
+    expect(reading(panel)).to_contain_text("132 µs")
+    panel.get_by_role("checkbox", name="2 timer").uncheck()
+    expect(reading(panel)).to_contain_text("25 µs")
+    expect(reading(panel)).to_contain_text("5.6 times too short")
+    shot(page, "3-timer")
+    expect(panel.get_by_text("recorded · NVIDIA H200 · clocks as found · 2026-11-21").first).to_be_visible()
+    expect(panel.get_by_role("img", name="warptiled at 1024, timer = host, l2 = warm, queue = off")).to_be_visible()
+    panel.get_by_role("button", name="all honest").click()
+    expect(reading(panel)).to_contain_text("140 µs")
+    expect(panel.get_by_role("checkbox", name="3 l2")).to_be_checked()
+
+
+def test_every_fix_of_the_table_can_be_turned_off_and_on(panel: Locator) -> None:
+    panel.get_by_role("button", name="gremlins that the article does not name").click()
+    for gremlin in GREMLINS:
+        box = panel.get_by_role(
+            "checkbox", name=f"{gremlin.article} {gremlin.setting}" if gremlin.article else gremlin.setting
+        )
+        value = panel.get_by_role("combobox", name=f"value of {gremlin.setting}")
+        box.uncheck()
+        expect(value).not_to_have_value("0")
+        box.check()
+        expect(value.locator("option:checked")).to_have_text({True: "on"}.get(gremlin.honest, str(gremlin.honest)))
+    expect(reading(panel)).to_contain_text("this is the honest reading")
+
+
+def test_a_value_a_rung_and_a_size_are_chosen(panel: Locator, page: Page) -> None:
+    panel.get_by_role("combobox", name="rung").select_option("naive")
+    expect(reading(panel)).to_contain_text("4 ms")
+    size = panel.get_by_role("slider", name="size")
+    expect(size).to_have_attribute("aria-valuetext", "1024")
+    size.press("ArrowLeft")
+    expect(reading(panel)).to_contain_text("100 µs")
+    expect(size).to_have_attribute("aria-valuetext", "256")
+    panel.get_by_role("combobox", name="value of timer").select_option("host")
+    expect(reading(panel)).to_contain_text("25 µs")
+    expect(panel.get_by_role("checkbox", name="2 timer")).not_to_be_checked()
+    panel.get_by_role("combobox", name="value of l2").select_option("rotate")
+    expect(panel.get_by_role("status").filter(has_text="is not in this recorded run")).to_be_visible()
+    shot(page, "4-not-recorded")
+
+
+def tab_to(page: Page, control: Locator) -> None:
+    """Press Tab until the control has the focus, a few times at most."""
+    for _ in range(10):
+        page.keyboard.press("Tab")
+        if control.evaluate("element => element === document.activeElement"):
+            return
+    raise AssertionError(f"{control} is not reached by Tab")
+
+
+def test_the_keyboard_alone_is_enough(panel: Locator, page: Page) -> None:
+    panel.get_by_role("combobox", name="rung").focus()
+    tab_to(page, panel.get_by_role("slider", name="size"))
+    page.keyboard.press("ArrowLeft")
+    expect(reading(panel)).to_contain_text("40 µs → ")
+    expect(reading(panel)).not_to_contain_text("140 µs")
+    tab_to(page, panel.get_by_role("checkbox", name="1 clocks"))
+    tab_to(page, panel.get_by_role("checkbox", name="3 l2"))
+    page.keyboard.press("Space")
+    expect(reading(panel)).to_contain_text("32 µs")
+    tab_to(page, panel.get_by_role("button", name="gremlins that the article does not name"))
+    page.keyboard.press("Enter")
+    expect(panel.get_by_role("checkbox", name="queue")).to_be_visible()
+    tab_to(page, panel.get_by_role("checkbox", name="queue"))
+    page.keyboard.press("Space")
+    expect(reading(panel)).to_contain_text("52 µs")
+
+
+def test_all_naive(panel: Locator, page: Page) -> None:
+    panel.get_by_role("button", name="all naive").click()
+    expect(panel.get_by_role("checkbox", name="4 warmup")).not_to_be_checked()
+    expect(reading(panel)).to_contain_text("the gate is off")
+    shot(page, "5-naive")
+
+
+def test_two_panels_are_two(panel: Locator, page: Page) -> None:
+    panel.get_by_role("checkbox", name="3 l2").uncheck()
+    expect(reading(panel)).to_contain_text("112 µs")
+    other = cell(page, 2)
+    expect(reading(other)).to_contain_text("140 µs")
+    other.get_by_role("slider", name="size").press("ArrowLeft")
+    expect(reading(other)).to_contain_text("40 µs → ")
+    expect(reading(panel)).to_contain_text("112 µs")
+
+
+def test_the_ladder_is_climbed_by_keyboard(page: Page) -> None:
+    shown = cell(page, 3)
+    words = shown.get_by_role("status")
+    expect(words).to_contain_text("tiles_2d at 4096: 5.61 ms")
+    shown.get_by_role("combobox", name="rung").focus()
+    tab_to(page, shown.get_by_role("button", name="next rung"))
+    page.keyboard.press("Enter")
+    expect(words).to_contain_text("vectorized at 4096: 3.89 ms")
+    expect(shown.get_by_role("img", name="vectorized at 4096")).to_be_visible()
+    expect(shown.get_by_role("row", name="of cuBLAS")).to_contain_text("68.5 %")
+    diff = shown.get_by_role("region", name="06_vectorized.cu against 05_tiles_2d.cu")
+    expect(diff).not_to_contain_text("//")
+    tab_to(page, shown.get_by_role("checkbox", name="whole file, comments too"))
+    page.keyboard.press("Space")
+    expect(diff).to_contain_text("//")
+    tab_to(page, diff)
+    shot(page, "6-ladder")
+    shown.get_by_role("slider", name="size").press("Home")
+    expect(words).to_contain_text("vectorized at 256")
+
+
+def test_the_ablation_moves_with_rung_and_size(page: Page) -> None:
+    shown = cell(page, 4)
+    expect(shown.get_by_role("row", name="3 L2 stays warm")).to_contain_text("+31.0 %")
+    shown.get_by_role("combobox", name="rung").select_option("naive")
+    shown.get_by_role("slider", name="size").press("End")
+    expect(shown.get_by_role("table", name="naive at 4096")).to_be_visible()
+    expect(shown.get_by_role("img", name="Heat map of what each lie").first).to_be_visible()
+    shot(page, "7-ablation")
+
+
+def test_every_control_has_a_name(page: Page) -> None:
+    for fold in page.get_by_role("button", name="gremlins that the article does not name").all():
+        fold.click()
+    assert page.locator(".worklog :is(input, select, button)").count() > 2 * 2 * len(GREMLINS)
+    assert page.evaluate(UNNAMED) == []
+    for fold in page.get_by_role("button", name="gremlins that the article does not name").all():
+        fold.click()
+
+
+def test_pictures_and_words_follow_a_dark_page(page: Page, panel: Locator) -> None:
+    theme = "name => window.jupyterapp.commands.execute('apputils:change-theme', {theme: name})"
+    panel.get_by_role("checkbox", name="3 l2").uncheck()
+    told, shown = panel.get_by_text("this reading lies by"), panel.get_by_role("img")
+    expect(told).to_have_css("color", "rgb(213, 94, 0)")
+    light = shown.get_attribute("src")
+    page.evaluate(theme, "JupyterLab Dark")
+    expect(told).to_have_css("color", "rgb(242, 138, 75)")
+    expect(shown).to_have_count(1)
+    assert shown.get_attribute("src") != light
+    shot(page, "8-dark")
+    page.evaluate(theme, "JupyterLab Light")
+    expect(told).to_have_css("color", "rgb(213, 94, 0)")
+
+
+def test_measuring_is_cancelled_taken_and_ended_with_the_kernel(opened: Opened, lab: Lab) -> None:
+    small_grid().save(lab.folder / "grid.json")
+    (lab.folder / "seconds").write_text("60")
+    job = str(Path(__file__).parents[1] / "lab" / "stand_in_job.py")
+    with opened("live", of_cells(LIVE.format(job=job))) as page:
+        status, measure = page.get_by_role("status"), page.get_by_role("button", name="measure")
+        measure.click()
+        expect(status.filter(has_text="with l2=warm")).to_be_visible()
+        expect(measure).to_be_disabled()
+        page.get_by_role("button", name="cancel").click()
+        expect(status.filter(has_text="cancelled; what was finished is in")).to_be_visible()
+        assert gone(child(lab))
+        (lab.folder / "seconds").write_text("0")
+        measure.click()
+        expect(page.get_by_text("live · NVIDIA H200 · clocks as found · 2026-11-21").first).to_be_visible()
+        (lab.folder / "seconds").write_text("60")
+        measure.click()
+        expect(status.filter(has_text="with l2=warm")).to_be_visible()
+        pid = child(lab)
+        assert not gone(pid)
+        page.evaluate(RESTART)
+        until(lambda: gone(pid))
+
+
+def child(lab: Lab) -> int:
+    """The process that measures."""
+    return int((lab.folder / "pid").read_text())
+
+
+def test_without_a_gpu_measure_is_off_and_says_why(panel: Locator) -> None:
+    expect(panel.get_by_role("button", name="measure")).to_be_disabled()
+    expect(panel.get_by_role("status").filter(has_text="measure: WORKLOG_SOURCE=recorded")).to_be_visible()
+
+
+def settled(page: Page) -> Any:
+    """Wait until every cell has run; what went wrong in which."""
+    return page.evaluate(
+        """async () => {
+            const cells = [...window.jupyterapp.shell.currentWidget.content.model.cells].filter(c => c.type === 'code');
+            while (cells.some(c => c.executionState !== 'idle' || !c.executionCount))
+                await new Promise(done => setTimeout(done, 100));
+            return cells.flatMap(c => c.outputs.toJSON().filter(o => o.output_type === 'error').map(o => o.evalue));
+        }"""
+    )
