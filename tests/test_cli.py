@@ -211,7 +211,7 @@ def test_the_article_without_a_gpu_takes_what_there_is(tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert result.stdout.startswith("live · NVIDIA H200 · clocks as found · 2026-11-21")
     assert "  figures/ladder.svg\n" in result.stdout
-    assert "table rewritten: README.md" in result.stdout
+    assert "tables rewritten: README.md" in result.stdout
     assert "executed here · emulated · sm_90 PTX" in result.stdout
     assert re.search(r"^ coalesced +fp32 ok +256 +none +2\.5 ", result.stdout, re.MULTILINE)
     assert "| naive | one thread, one element |" in readme.read_text(encoding="utf-8")

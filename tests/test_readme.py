@@ -1,16 +1,28 @@
-"""The README's table is rewritten between its markers, and nothing else in the file is."""
+"""The README's tables are rewritten between their markers, and nothing else in the file is; and every cell of the one
+that compares links to what backs it."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.helpers import measured, small_run
+from worklog.comparison import CUBLAS, KNOWN, Comparison, open_comparison
 from worklog.errors import WorklogError
 from worklog.gemm import Shape
-from worklog.readme import BEGIN, END, rewrite
+from worklog.readme import BEGIN, END, VERSUS_BEGIN, VERSUS_END, rewrite, rewrite_comparison
 from worklog.tables import markdown
+from worklog.versus import COLUMNS, ROWS, SIZE, TIMED
+from worklog.versus import markdown as compared
+
+ROOT = Path(__file__).parents[1]
+THEIRS = {
+    "NVBench": "https://github.com/NVIDIA/nvbench/blob/",
+    "Triton's do_bench": "https://(github.com/triton-lang/triton/blob/|triton-lang.org/)",
+    "KernelBench": "https://github.com/ScalingIntelligence/KernelBench/blob/",
+}
 
 
 @pytest.fixture
@@ -64,3 +76,46 @@ def test_a_run_without_measurements_leaves_the_table(readme: Path) -> None:
     readme.write_text(f"{BEGIN}\nold\n{END}")
     assert not rewrite(readme, small_run(measurements=[]))
     assert "old" in readme.read_text()
+
+
+# --------------------------------------------------------------------------------------------------- beside the others
+
+
+def test_both_tables_are_rewritten_and_each_only_between_its_own_markers(readme: Path) -> None:
+    readme.write_text(f"{BEGIN}\n{END}\nprose\n{VERSUS_BEGIN}\nold\n{VERSUS_END}\nthe end\n", encoding="utf-8")
+    run, comparison = small_run(), open_comparison()
+    assert rewrite(readme, run) and rewrite_comparison(readme, comparison)
+    table = markdown(run, Shape.of(512))
+    beside = f"{VERSUS_BEGIN}\n{compared(comparison)}\n{VERSUS_END}"
+    assert readme.read_text(encoding="utf-8") == f"{BEGIN}\n{table}\n{END}\nprose\n{beside}\nthe end\n"
+
+
+@pytest.mark.parametrize("about", [about for about, _ in ROWS])
+def test_every_cell_links_to_what_backs_it(about: str) -> None:
+    cells = dict(zip(COLUMNS[1:], dict(ROWS)[about], strict=True))
+    words, test = cells.pop("worklog")
+    assert words and "def test_" in (ROOT / test).read_text(encoding="utf-8")
+    for peer, (said, link) in cells.items():
+        assert said and re.match(THEIRS[peer], link), link
+
+
+def test_what_was_timed_is_what_was_recorded() -> None:
+    comparison = open_comparison()
+    rows = compared(comparison).splitlines()
+    (short,) = [row for row in rows if row.startswith("| a kernel of 1 µs reads |")]
+    (large,) = [row for row in rows if row.startswith(f"| cuBLAS at {SIZE} takes |")]
+    for row, found, unit in (
+        (short, comparison.us(KNOWN, 1), "µs"),
+        (large, comparison.wall_s(CUBLAS, SIZE), "s"),
+    ):
+        for name, cell in zip(TIMED, row.split(" | ")[1:], strict=True):
+            assert (f"[{found[name]:.2f} {unit}]" if name else "not timed") in cell
+    assert rows[-1] == f"The last two rows: {comparison.label}."
+
+
+def test_a_ruler_that_read_nothing_has_no_number() -> None:
+    rows = [{"ruler": "worklog", "work": KNOWN, "of": 2, "us": 2.004, "wall_s": 0.1, "reason": None}]
+    document = {"device": {"name": "a GPU"}, "created": "2026-11-21", "complete": True, "rows": rows}
+    table = compared(Comparison(document))
+    assert "| a kernel of 2 µs reads | [2.00 µs](figures/peers.png) | not timed | not timed | not timed |" in table
+    assert f"| cuBLAS at {SIZE} takes | not timed | not timed | not timed | not timed |" in table

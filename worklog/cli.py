@@ -289,9 +289,10 @@ def article(out: Path, readme: Path, emulate: bool, as_json: bool) -> None:
     the figures, print the table, update the README.
     """
     from worklog import bench
+    from worklog.comparison import open_comparison
     from worklog.harness.settings import Harness
     from worklog.plans import article_tasks
-    from worklog.readme import rewrite
+    from worklog.readme import rewrite, rewrite_comparison
     from worklog.runs import open_run
 
     live = bench.live_wanted()
@@ -304,7 +305,7 @@ def article(out: Path, readme: Path, emulate: bool, as_json: bool) -> None:
         _print_run(taken)
     executed = [] if live or not emulate else _execute(as_json)
     drawn = _draw(taken, out)
-    rewritten = rewrite(readme, taken)
+    rewritten = rewrite(readme, taken) | rewrite_comparison(readme, open_comparison())
     if as_json:
         from worklog.emulated import as_dict
 
@@ -313,7 +314,7 @@ def article(out: Path, readme: Path, emulate: bool, as_json: bool) -> None:
     else:
         _print_figures(taken, drawn)
         if rewritten:
-            click.echo(f"table rewritten: {readme}")
+            click.echo(f"tables rewritten: {readme}")
     if any(row.reason for row in executed):
         sys.exit(1)
 
