@@ -42,7 +42,7 @@ def progress_bar() -> Iterator[Progress]:
         task = bar.add_task("starting", total=None)
 
         def update(done: int, total: int, doing: str) -> None:
-            bar.update(task, completed=done, total=total, description=doing)
+            bar.update(task, completed=done, total=total or None, description=doing)  # 0: not known
 
         yield update
 
@@ -132,7 +132,9 @@ def check(what: str, size: str | None, on: str | None, emulate: bool, as_json: b
 
     kernel, on = brought(what, **words), "emulated" if emulate else on
     put_to_the_gate = worker.check if here.wants_gpu(on) else here.check  # on the emulator, nothing can be broken
-    checked = put_to_the_gate(kernel, None if size is None else Shape.of(size), on=on)
+    shape = None if size is None else Shape.of(size)
+    with progress_bar() as progress:
+        checked = put_to_the_gate(kernel, shape, on=on, progress=progress)
     if as_json:
         print_json(checked.as_dict())
     else:
