@@ -85,7 +85,7 @@ def test_both_tables_are_rewritten_and_each_only_between_its_own_markers(readme:
     readme.write_text(f"{BEGIN}\n{END}\nprose\n{VERSUS_BEGIN}\nold\n{VERSUS_END}\nthe end\n", encoding="utf-8")
     run, comparison = small_run(), open_comparison()
     assert rewrite(readme, run) and rewrite_comparison(readme, comparison)
-    table = markdown(run, Shape.of(512))
+    table = markdown(run, run.shapes()[-1])
     beside = f"{VERSUS_BEGIN}\n{compared(comparison)}\n{VERSUS_END}"
     assert readme.read_text(encoding="utf-8") == f"{BEGIN}\n{table}\n{END}\nprose\n{beside}\nthe end\n"
 
