@@ -28,6 +28,7 @@ lab: $(USER_STAMP) ## open JupyterLab on the notebooks
 	@$(PY) -m jupyterlab $(if $(filter 0,$(shell id -u)),--allow-root) $(ARGS) notebooks/
 
 test: $(DEV_STAMP) ## run the tests; those in tests/gpu/ are skipped where there is no CUDA GPU
+	@$(ensure_chromium)
 	@$(PY) -m pytest $(ARGS)
 
 check: $(DEV_STAMP) ## check style, formatting, types and which room imports which
@@ -87,6 +88,23 @@ fi; \
 case $$extra in ""|none) extra= ;; cuda12|cuda13) ;; \
     *) echo "make: CUDA_EXTRA=$$extra: none, cuda12 or cuda13 is meant" >&2; exit 1 ;; \
 esac
+endef
+
+# tests/browser/ takes the Chromium on the path or playwright's own. Where there is none and this is root's container,
+# Debian's is installed; where that cannot be (Ubuntu's apt has none), these tests are skipped. CHROMIUM=none leaves it.
+define ensure_chromium
+own='from playwright.sync_api import sync_playwright as p; d = p().start(); print(d.chromium.executable_path); d.stop()'; \
+log=$(VENV)/chromium.log; \
+for name in $${CHROMIUM:-chromium chromium-browser google-chrome} "$$($(PY) -c "$$own" 2>/dev/null || true)"; do \
+    if command -v "$$name" >/dev/null; then found=$$name; break; fi; \
+done; \
+if [ -z "$${found:-}" ] && [ "$${CHROMIUM:-}" != none ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+    echo "Installing Debian's chromium for the tests in a browser: a minute"; \
+    { timeout 120 apt-get update -qq || true; \
+      DEBIAN_FRONTEND=noninteractive timeout 300 apt-get install -y -qq --no-install-recommends chromium; \
+    } >"$$log" 2>&1 </dev/null || echo "make: no chromium could be installed ($$log says why):" \
+        "the tests in a browser are skipped" >&2; \
+fi
 endef
 
 # Quiet, unless it fails; then the end of the log says why.
