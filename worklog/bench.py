@@ -23,7 +23,7 @@ from worklog.harness.settings import require_unchanged
 from worklog.kernels import RungSubject
 from worklog.ladder import LADDER, rung
 from worklog.launches import alternating, rotating, witnessed
-from worklog.measurement import conclude
+from worklog.measurement import conclude, offset_of
 from worklog.plans import ABLATION_SIZES, BASELINE, Task, ablation_tasks
 from worklog.runs import Measurement, Run, new_path, open_run
 from worklog.session import Session
@@ -305,6 +305,9 @@ def _measurement(session: Session, task: Task, harness: Harness, run: Run) -> Me
     if verdict is None or concluded.us is None or used.lies():
         return concluded
     verdict = verdict.and_then(plausible.judge(task.shape, concluded.us, gpu().fp32_peak_tflops))
+    ours, theirs = reading.clocks("subject"), reading.clocks("baseline")
+    if ours and theirs and used.l2 == "flush":
+        verdict = verdict.and_then(plausible.second_clock(ours, theirs))
     return replace(concluded, verdict=verdict.as_dict()) if verdict.accepted else _refused(common, verdict)
 
 
@@ -337,7 +340,8 @@ def _time(session: Session, task: Task, used: Harness) -> tuple[Reading, Stage |
         loop = alternating(exam, subject, reference, in_step)
     try:
         size = (task.shape.flops / 2) ** (1 / 3)
-        reading = time_pair(session.timeline, loop.subject, loop.baseline, used, size=size)
+        offset = offset_of(session.calibration, used)
+        reading = time_pair(session.timeline, loop.subject, loop.baseline, used, size=size, offset_us=offset)
         return reading, clocked(loop.judge) if judged else None
     finally:
         if each or easy:

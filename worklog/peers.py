@@ -114,7 +114,7 @@ def our_rows(timeline: Timeline, launches: dict[tuple[str, float], Launch], offs
     """This harness, with the offset taken off and with it kept: one reading each, shown in two ways."""
     rows = []
     for (kind, of), launch in launches.items():
-        read, converged, wall_s = _read(timeline, launch, PATIENCE)
+        read, converged, wall_s = _read(timeline, launch, PATIENCE, offset_us)
         for name, off in ((OURS, offset_us), (KEPT, 0.0)):
             rows.append(_row(name, kind, of, read, off, wall_s, converged))
     return rows
@@ -125,7 +125,7 @@ def traced_rows(timeline: Timeline, launches: dict[tuple[str, float], Launch]) -
     rows = []
     for (kind, of), launch in launches.items():
         try:
-            read, converged, wall_s = _read(timeline, launch, PATIENCE.but(timer="cupti", queue=False))
+            read, converged, wall_s = _read(timeline, launch, PATIENCE.but(timer="cupti"))
         # The tracer is NVIDIA's code and one a process: whatever it raises must not cost the other rulers' rows.
         except Exception as error:
             rows.append(Row(TRACED, kind, of, reason=_words(error)))
@@ -138,10 +138,10 @@ def _row(name: str, kind: str, of: float, read: Estimate, off: float, wall_s: fl
     return Row(name, kind, of, read.value - off, wall_s, None, read.low - off, read.high - off, converged)
 
 
-def _read(timeline: Timeline, launch: Launch, harness: Harness) -> tuple[Estimate, bool, float]:
-    """Median with its interval, offset included; whether it converged; seconds, the warm-up among them."""
+def _read(timeline: Timeline, launch: Launch, harness: Harness, offset_us: float = 0.0) -> tuple[Estimate, bool, float]:
+    """Median with its interval, offset included; whether it converged without it; seconds, the warm-up among them."""
     started = time.perf_counter()
-    reading = time_pair(timeline, launch, None, harness)
+    reading = time_pair(timeline, launch, None, harness, offset_us=offset_us)
     return median(reading.counted("subject")), reading.converged, time.perf_counter() - started
 
 

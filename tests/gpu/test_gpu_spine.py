@@ -231,7 +231,11 @@ def test_a_run_holds_all_that_its_numbers_need(home: Path) -> None:
         assert m.status == "measured" and m.us is not None and m.us_low is not None and m.us_high is not None
         assert m.us_low <= m.us <= m.us_high
         assert m.verdict is not None
-        assert [stage["name"] for stage in m.verdict["stages"][-2:]] == ["every timed launch", "plausible"]
+        assert [stage["name"] for stage in m.verdict["stages"][-3:]] == [
+            "every timed launch",
+            "plausible",
+            "a second clock",
+        ]
         assert m.n >= QUICK.least_samples
         assert len(m.samples["us"]) == len(m.samples["sm_mhz"]) == len(m.samples["counts"])
         assert m.sm_mhz is not None and 300 < m.sm_mhz < 4000

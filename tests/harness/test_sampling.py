@@ -185,3 +185,15 @@ def test_a_rule_with_a_count_of_its_own_and_a_sequence_take_nothing_from_the_war
     reading = tell(VirtualGpu(), harness).reading
     assert reading.warmup_launches == interleaved.warmup_launches + len(interleaved.subject)
     assert len(reading.subject) < 40
+
+
+def test_the_interval_is_judged_of_what_is_left_without_the_offset() -> None:
+    offset = 2000.0
+
+    def samples(told: float) -> int:
+        gpu = VirtualGpu(offset_us=offset, noise=0.05)
+        reading = time_pair(gpu, gpu.kernel(2000.0), None, Harness(), offset_us=told)
+        assert reading.converged
+        return len(reading.subject)
+
+    assert samples(offset) > 2 * samples(0.0)

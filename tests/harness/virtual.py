@@ -149,6 +149,9 @@ class VirtualGpu:
         (began, before), (ended, after) = self._stamps[start], self._stamps[stop]
         return (after - before) / (ended - began) if ended > began else float("nan")
 
+    def stamped_us(self, start: int, stop: int) -> float:
+        return self._stamps[stop][0] - self._stamps[start][0]
+
     def host_us(self) -> float:
         return self.host_now
 

@@ -332,7 +332,16 @@ def test_the_gate_shows_every_stage_in_order_with_the_timing_between(h200: Run) 
 
 
 def test_the_gates_words_are_about_stages_that_exist() -> None:
-    assert set(WHY) == {ragged.NAME, BENCHMARK, REPEAT, PRECISION, EVERY_LAUNCH, "timed output", plausible.NAME}
+    assert set(WHY) == {
+        ragged.NAME,
+        BENCHMARK,
+        REPEAT,
+        PRECISION,
+        EVERY_LAUNCH,
+        "timed output",
+        plausible.NAME,
+        plausible.SECOND,
+    }
     assert set(AFTER) < set(WHY)
 
 

@@ -174,6 +174,9 @@ class VirtualTimeline:
     def clock_mhz(self, start: int, stop: int) -> float:
         return MHZ
 
+    def stamped_us(self, start: int, stop: int) -> float:
+        return self._stamps[stop] - self._stamps[start]
+
     def host_us(self) -> float:
         return self.machine.host_now
 

@@ -1,4 +1,4 @@
-"""Stage: is this time possible at all?
+"""Stages: is this time possible at all, and does a second clock agree?
 
 2MNK operations cannot take less than 2MNK over the peak of the datapath: SMs, times FP32 lanes, times two, times the
 highest clock that the driver states. A reading below that has lost work, or part of its time, whatever else looks
@@ -6,15 +6,25 @@ right: the events were on another stream than the kernel, an algorithm with fewe
 class is wrong. From 95 % of the peak on the stage says so; above 102 %, which leaves room for a clock that is stated
 too low, it refuses. It costs nothing, and it is asked only of readings taken honestly: a lie is expected to be
 impossible.
+
+The GPU's global timer knows nothing of events. It is read before the flush and after the end event, so it says what
+flush and launch took together; what it leaves for all but the launch must be the same for subject and baseline, which
+were flushed alike. Where it is more for the subject, the events have missed a part of its work, or were tampered with.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
 
 from worklog.gate.verdict import Stage
 from worklog.gemm import Shape, tflops
 
 NAME = "plausible"
+SECOND = "a second clock"
 WARN, REFUSE = 0.95, 1.02
+MISSED_US, MISSED = 2.0, 0.02  # microseconds, and share of the launch, by which the clocks may differ
 
 
 def judge(shape: Shape, microseconds: float, peak_tflops: float) -> Stage:
@@ -26,3 +36,15 @@ def judge(shape: Shape, microseconds: float, peak_tflops: float) -> Stage:
     elif share > WARN:
         detail += ": suspiciously close"
     return Stage(NAME, share <= REFUSE, share, REFUSE, detail)
+
+
+def second_clock(subject: Sequence[tuple[float, float]], baseline: Sequence[tuple[float, float]]) -> Stage:
+    """subject, baseline: of each sample, microseconds by the events, and by the global timer of the launch and all that
+    was enqueued with it.
+    """
+    ours, theirs = (float(np.median([around - us for us, around in samples])) for samples in (subject, baseline))
+    us = float(np.median([us for us, _ in subject]))
+    limit = MISSED_US + MISSED * us
+    detail = f"beside the events it leaves {ours:.1f} µs for the rest, and {theirs:.1f} µs at the baseline"
+    agree = abs(ours - theirs) <= limit
+    return Stage(SECOND, agree, abs(ours - theirs), limit, detail if agree else f"{detail}: the events miss a part")

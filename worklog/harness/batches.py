@@ -23,11 +23,14 @@ LONGEST_BATCH = 16  # pairs: a CUDA queue holds about 1024 entries, and a pair t
 
 @dataclass(frozen=True)
 class Sample:
-    """One timed launch: microseconds as read (offset included), SM clock in MHz, and whether it counts."""
+    """One timed launch: microseconds as read (offset included), SM clock in MHz, and whether it counts. around_us: what
+    a second clock says of the launch and all that was enqueued with it, the flush above all.
+    """
 
     us: float
     sm_mhz: float
     counts: bool = True
+    around_us: float = float("nan")
 
 
 def batch_size(taken: Sequence[Sequence[Sample]], launches: Sequence[Launch], most_us: float = BATCH_US) -> int:
@@ -66,6 +69,7 @@ def take_batch(
         Sample(
             timeline.elapsed_us(2 * slot, 2 * slot + 1) / launches_in(launches[index]),
             timeline.clock_mhz(2 * slot, 2 * slot + 1),
+            around_us=timeline.stamped_us(2 * slot, 2 * slot + 1) / launches_in(launches[index]),
         )
         for slot, index in enumerate(order)
     ]

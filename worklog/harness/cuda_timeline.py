@@ -37,16 +37,22 @@ def _chain() -> np.ndarray[Any, Any]:
     return chain
 
 
-def _mhz(starts: np.ndarray[Any, Any], stops: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Between stamps, (pairs, SMs, 2) of nanoseconds and cycles: the SMs' median in MHz, NaN where no SM has both."""
+def _clocks(starts: np.ndarray[Any, Any], stops: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Between stamps, (pairs, SMs, 2) of nanoseconds and cycles: (pairs, 2) of MHz and microseconds, the medians of the
+    SMs that have both, NaN where none has.
+    """
     first = starts.astype(np.float64)
     steps = stops.astype(np.float64) - first
     usable = (steps > 0).all(axis=2) & (first[..., 0] > 0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rates = np.stack([1e3 * steps[..., 1] / steps[..., 0], steps[..., 0] / 1e3], axis=2)
     if usable.all():
-        found: np.ndarray[Any, Any] = np.median(steps[..., 1] / steps[..., 0], axis=1) * 1e3
+        found: np.ndarray[Any, Any] = np.median(rates, axis=1)
         return found
-    some = [pair[good, 1] / pair[good, 0] if good.any() else [np.nan] for pair, good in zip(steps, usable, strict=True)]
-    return np.array([np.median(rates) for rates in some]) * 1e3
+    nothing = np.full((1, 2), np.nan)
+    return np.array(
+        [np.median(pair[good] if good.any() else nothing, axis=0) for pair, good in zip(rates, usable, strict=True)]
+    )
 
 
 class CudaTimeline:
@@ -137,13 +143,23 @@ class CudaTimeline:
 
     def clock_mhz(self, start: int, stop: int) -> float:
         """Median over the SMs that have both stamps of cycles per nanosecond, in MHz."""
+        return float(self._between(start, stop)[0])
+
+    def stamped_us(self, start: int, stop: int) -> float:
+        """Median over the SMs that have both stamps of the global timer's difference."""
+        return float(self._between(start, stop)[1])
+
+    def _between(self, start: int, stop: int) -> np.ndarray[Any, Any]:
+        """MHz and microseconds."""
         if stop != start + 1 or start % 2:
             stamps = self._stamps_read()
-            return float(_mhz(stamps[[start]], stamps[[stop]])[0])
+            only: np.ndarray[Any, Any] = _clocks(stamps[[start]], stamps[[stop]])[0]
+            return only
         if self._clocks is None:  # all of a batch at once: one by one they cost more than the launches
             stamps = self._stamps_read()
-            self._clocks = _mhz(stamps[:-1:2], stamps[1::2])
-        return float(self._clocks[start // 2])
+            self._clocks = _clocks(stamps[:-1:2], stamps[1::2])
+        pair: np.ndarray[Any, Any] = self._clocks[start // 2]
+        return pair
 
     def _stamps_read(self) -> np.ndarray[Any, Any]:
         """(slots, SMs, 2): nanoseconds and cycles, of all slots stamped since the last read and of older ones."""

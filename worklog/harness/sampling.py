@@ -61,6 +61,13 @@ class Reading:
         """Microseconds of the samples that count, of "subject" or "baseline"; pairs count or fall together."""
         return [sample.us for sample in getattr(self, which) if sample.counts]
 
+    def clocks(self, which: str) -> list[tuple[float, float]]:
+        """Of the samples that count: microseconds by the events, and around the launch by the global timer. None where
+        that was not read.
+        """
+        samples = [sample for sample in getattr(self, which) if sample.counts]
+        return [(sample.us, sample.around_us) for sample in samples if sample.around_us == sample.around_us]
+
     def comparisons(self) -> tuple[list[float], list[float]]:
         """Mean microseconds of the subject and of the baseline over each two turns in a row that both count.
 
@@ -77,12 +84,20 @@ class Reading:
 
 
 def time_pair(
-    timeline: Timeline, subject: Launch, baseline: Launch | None, harness: Harness, *, size: float | None = None
+    timeline: Timeline,
+    subject: Launch,
+    baseline: Launch | None,
+    harness: Harness,
+    *,
+    size: float | None = None,
+    offset_us: float = 0.0,
 ) -> Reading:
     """Samples of subject and baseline, or of the subject alone, under one harness. Raises LaunchFailed if a launch
     fails, and BadSetting for what this timeline or these launches cannot do: trace, rotate over enough sets of inputs.
 
     size: N of the square problem of the same work, for the rules that go by it; without it they raise BadSetting.
+    offset_us: what every sample reads too long, which stays in the samples: how well the median is known is asked of
+    what is left without it.
     """
     reading = Reading()
     launches = [subject] if baseline is None else [subject, baseline]
@@ -106,9 +121,9 @@ def time_pair(
     if harness.order == "interleaved" or baseline is None:
         first = steady[-harness.most_samples :] if harness.stopping == "interval" else []
         reading.warmup_launches -= len(first)
-        reading.converged = _sample(timeline, series, harness, reading, size, first)
+        reading.converged = _sample(timeline, series, harness, reading, size, offset_us, first)
     else:
-        known = [_sample(timeline, [one], harness, reading, size, []) for one in series]
+        known = [_sample(timeline, [one], harness, reading, size, offset_us, []) for one in series]
         reading.converged = all(known)
         _cut_to_pairs(reading)
     reading.degradations += timeline.remarks()
@@ -233,6 +248,7 @@ def _sample(
     harness: Harness,
     reading: Reading,
     size: float | None,
+    offset_us: float,
     first: Pairs,
 ) -> bool:
     """To the samples that the warm-up ended with, add batches until the rule has enough of the first launch, or
@@ -243,7 +259,7 @@ def _sample(
     started = timeline.host_us()
     watching = harness.clocks != "ignored"
     taken = list(first)
-    times = [pair[0].us for pair in taken if pair[0].counts]
+    times = [pair[0].us - offset_us for pair in taken if pair[0].counts]
     rejected, late = len(taken) - len(times), False
     enough = rule.ask(Evidence(times, 0.0)) if times else None
     while enough is None and not late and len(taken) < harness.most_samples:
@@ -264,7 +280,7 @@ def _sample(
             reading.degradations.append(_weather(rejected, len(taken), series[0].plateau_mhz, reading.throttle_mask))
             taken = [[replace(sample, counts=True) for sample in pair] for pair in taken]
             watching, rejected = False, 0
-        times = [pair[0].us for pair in taken if pair[0].counts]
+        times = [pair[0].us - offset_us for pair in taken if pair[0].counts]
         enough = rule.ask(Evidence(times, spent))
         late = spent > harness.budget_s * 1e6 and len(times) >= min(3, harness.least_samples)
     if not enough and harness.stopping != "interval":

@@ -44,6 +44,11 @@ class Timeline(Protocol):
     def clock_mhz(self, start: int, stop: int) -> float:
         """SM clock between two stamps, in MHz; NaN where it could not be read."""
 
+    def stamped_us(self, start: int, stop: int) -> float:
+        """Microseconds between two stamps by the global timer, a clock that knows nothing of events; NaN where it could
+        not be read.
+        """
+
     def host_us(self) -> float:
         """The host's clock in microseconds."""
 

@@ -1,0 +1,57 @@
+"""The global timer stands beside the events: what they miss, it has seen."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.harness.virtual import VirtualGpu
+from worklog.gate.plausible import second_clock
+from worklog.harness import Harness, Reading, time_pair
+
+
+class Tampered(VirtualGpu):
+    """Events that read a part of every second launch, as a patched library would."""
+
+    share = 0.5
+
+    def elapsed_us(self, start: int, stop: int) -> float:
+        elapsed = super().elapsed_us(start, stop)
+        return elapsed * self.share if elapsed < 70.0 else elapsed
+
+
+def read(gpu: VirtualGpu, us: float = 50.0) -> Reading:
+    return time_pair(gpu, gpu.kernel(us), gpu.kernel(80.0), Harness())
+
+
+@pytest.mark.parametrize("us", [2.0, 50.0, 5000.0])
+def test_both_clocks_agree_on_an_honest_reading(us: float) -> None:
+    reading = read(VirtualGpu(noise=0.01, flush_us=31.0), us)
+    stage = second_clock(reading.clocks("subject"), reading.clocks("baseline"))
+    assert stage.passed, stage.detail
+    assert re.search(r"leaves 27\.[56] µs for the rest", stage.detail)  # the flush, less the event pair's own 3.45
+
+
+def test_a_reading_that_misses_a_part_is_refused() -> None:
+    reading = read(Tampered())
+    stage = second_clock(reading.clocks("subject"), reading.clocks("baseline"))
+    assert not stage.passed
+    assert stage.measured == pytest.approx(0.5 * 53.45)
+    assert stage.detail.endswith("the events miss a part")
+
+
+def test_less_than_two_microseconds_are_left_to_the_flush() -> None:
+    honest = [(50.0, 80.0)] * 9
+    assert second_clock([(50.0, 81.9)] * 9, honest).passed
+    assert not second_clock([(50.0, 83.1)] * 9, honest).passed
+
+
+def test_one_disturbed_sample_decides_nothing() -> None:
+    assert second_clock([(50.0, 80.0)] * 8 + [(50.0, 900.0)], [(50.0, 80.0)] * 9).passed
+
+
+@pytest.mark.parametrize("timer", ["host", "cupti"])
+def test_other_timers_have_no_second_clock(timer: str) -> None:
+    reading = time_pair(gpu := VirtualGpu(), gpu.kernel(50.0), gpu.kernel(80.0), Harness().but(timer=timer))
+    assert reading.clocks("subject") == []
