@@ -15,6 +15,7 @@ from worklog.check import check
 from worklog.cli import main
 from worklog.emulator import shipped
 from worklog.errors import BadSetting
+from worklog.exploits import exploits_dir
 from worklog.gemm import Shape
 from worklog.ladder import Domain
 from worklog.nvrtc import NvrtcMissing
@@ -230,3 +231,30 @@ def test_a_rung_brings_its_own_launch() -> None:
     ):
         refused = CliRunner().invoke(main, ["check", *words])
         assert refused.exit_code == 2 and complaint in refused.stderr
+
+
+# ------------------------------------------------------------------------------------------- what the code is made of
+
+
+def test_short_products_are_a_note_and_no_refusal() -> None:
+    source = (exploits_dir() / "right" / "three_short_products.cu").read_text(encoding="utf-8")
+    result = worklog(source, *LAUNCH)
+    assert result.exit_code == 0, result.output
+    assert "· products: products are not kept to 24 bits" in result.stdout
+    assert re.search(r"^accepted as fp32 in", result.stdout, re.MULTILINE)
+    document = json.loads(worklog(source, *LAUNCH, "--json").stdout)
+    assert document["accepted"] and document["notes"] == [
+        "products are not kept to 24 bits (Strassen's algorithm, or several short products for one)"
+    ]
+
+
+def test_code_that_speaks_against_its_class_is_a_warning_and_no_refusal() -> None:
+    """What is never executed is no fault."""
+    unused = PLAIN.replace("alpha * acc :", "alpha * acc + (K < 0 ? __fadd_rz(A[0], B[0]) : 0.0f) :")
+    result = worklog(unused, *LAUNCH)
+    assert result.exit_code == 0, result.output
+    assert "· sums or products that truncate: 1 in the PTX" in result.stdout
+    assert "! fp32 is claimed, and the code truncates" in result.stdout
+    document = json.loads(worklog(unused, *LAUNCH, "--json").stdout)
+    assert document["accepted"] and len(document["warnings"]) == 1
+    assert "!" not in worklog(PLAIN, *LAUNCH).stdout

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from worklog.brought import UserKernel
 from worklog.callables import LABEL, HostCallable, HostSubject
+from worklog.census import census
 from worklog.device import gpu, gpu_reason, require_gpu
 from worklog.errors import BadSetting, OutsideDomain
 from worklog.gate import Exam, Verdict
@@ -37,7 +38,8 @@ GPU_SIZE = 1024
 @dataclass(frozen=True)
 class Checked:
     """The gate's word. label: where it ran. compiled: what the compiler made of it, or None for host code, which `host`
-    names by its file and function. findings: the emulator's, of all launches; each kind and place once.
+    names by its file and function. findings: the emulator's, of all launches; each kind and place once. notes: what the
+    code is made of (worklog.census); warnings: where that speaks against the class that was claimed.
     """
 
     verdict: Verdict
@@ -46,6 +48,8 @@ class Checked:
     compiled: Compiled | None
     findings: tuple[Finding, ...] = ()
     host: tuple[str, str] = ("", "")
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def named(self) -> tuple[str, str]:
@@ -56,7 +60,8 @@ class Checked:
         """For machines."""
         spent = {name: getattr(self.compiled, name) for name in SPENT} if self.compiled else {}
         shape = [self.shape.m, self.shape.n, self.shape.k]
-        found = {"findings": [asdict(finding) for finding in self.findings]}
+        told = {"notes": [*self.verdict.notes, *self.notes], "warnings": list(self.warnings)}
+        found = {"findings": [asdict(finding) for finding in self.findings], **told}
         named = {"kernel": self.named[1], "label": self.label, "shape": shape}
         return {**named, **spent, **found, **self.verdict.as_dict()}
 
@@ -67,7 +72,8 @@ def report(checked: Checked) -> str:
     file, entry = checked.named
     lines = [f"{file}: {entry} at {checked.shape} · {checked.label}"]
     for stage in verdict.stages:
-        lines.append(f"{'✓' if stage.passed else '✗'} {stage.name}: {stage.detail}")
+        mark = "·" if stage.note else "✓" if stage.passed else "✗"
+        lines.append(f"{mark} {stage.name}: {stage.detail}")
         if stage.where is not None:
             height, width = stage.where.tile
             lines.append(f"    C in tiles of {height} x {width}: . right, o some elements wrong, # all")
@@ -80,6 +86,7 @@ def report(checked: Checked) -> str:
             f"{compiled.registers} registers, {compiled.stack_bytes} bytes of local memory a thread, "
             f"{compiled.shared_bytes} bytes of shared memory a block ({compiled.arch})"
         )
+    lines += [f"· {note}" for note in checked.notes] + [f"! {warning}" for warning in checked.warnings]
     word = f"accepted as {verdict.precision}" if verdict.accepted else "refused"
     lines.append(f"{word} in {verdict.seconds:.1f} s")
     return "\n".join(lines)
@@ -126,13 +133,17 @@ def check(
 
 
 def _before(kernel: UserKernel | HostCallable, live: bool) -> Checked:
-    """What is known before anything is launched, but for the shape. Raises CompileFailed, BadSetting."""
+    """What is known before anything is launched, but for the shape. Raises CompileFailed, BadSetting, and WorklogError
+    where the machine code cannot be read.
+    """
     nothing, anywhere = Verdict((), None), Shape.of(GPU_SIZE)
     if isinstance(kernel, HostCallable):
         label = f"live · {gpu().name} · {LABEL}"
         return Checked(nothing, anywhere, label, None, host=(Path(kernel.where).name, kernel.function))
     compiled, label = compile_for(kernel.program, live)
-    return Checked(nothing, anywhere, label, replace(compiled, cubin=b""))
+    found = census(compiled)
+    notes, warnings = tuple(found.notes), tuple(found.warnings(kernel.claimed))
+    return Checked(nothing, anywhere, label, replace(compiled, cubin=b""), notes=notes, warnings=warnings)
 
 
 def _examined(exam: Exam, made: Subject, subject: Subject, claimed: str) -> Verdict:

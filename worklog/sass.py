@@ -43,6 +43,11 @@ def disassemble(cubin: bytes, tool: Path) -> str:
     return done.stdout
 
 
+def instructions(text: str, symbol: str) -> list[str]:
+    """Names of one kernel's instructions in order, with their modifiers: FFMA.FTZ, HMMA.1688.F32.TF32."""
+    return [name for name, _ in _parse(text, symbol)[0]]
+
+
 def main_loop(text: str, symbol: str) -> dict[str, int]:
     """Instructions of the loop with the most FFMA, by name, memory accesses by width too, most frequent first.
 
