@@ -322,7 +322,7 @@ def test_run_takes_files_and_rungs_and_adds_the_baseline(answers: list[tuple[lis
         (["run", "naive.cu", *LAUNCH], "a kernel of yours is called naive, as another one is: give it another name"),
         (["run", "mine.cu", "mine.cu", *LAUNCH], "a kernel of yours is called mine, as another one is"),
         (["run", "mine.cu", *LAUNCH, "--domain", "M % 64 == 0", "--size", "100"], "size 100 is outside the domain"),
-        (["run", "mine.cu", *LAUNCH], f"no GPU to measure on: {WHY}"),
+        (["run", "mine.cu", *LAUNCH], f"no GPU to measure on: {WHY}; without one, `worklog check` puts a kernel"),
     ],
 )
 def test_a_slip_about_a_kernel_of_ones_own_is_one_line(words: list[str], complaint: str) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from worklog.errors import BadSetting
+from worklog.errors import BadSetting, NoGpu
 from worklog.gemm import Shape
 
 if TYPE_CHECKING:
@@ -110,7 +110,13 @@ def measure_them(kernels: Sequence[str | Brought] | None, *words: Any, **more: A
     foreign = any(not isinstance(kernel, str) for kernel in kernels or ())
     if foreign and gpu_reason() is None:
         return worker.measure(kernels, *words, **more)
-    return bench.measure(kernels, *words, **more)
+    try:
+        return bench.measure(kernels, *words, **more)
+    except NoGpu as error:
+        if not foreign:
+            raise
+        advice = "without one, `worklog check` puts a kernel of your own to the gate on the emulator"
+        raise NoGpu(f"no GPU to measure on: {gpu_reason()}; {advice}") from error
 
 
 @click.command()
