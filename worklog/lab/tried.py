@@ -33,7 +33,7 @@ SIZE = 1024
 BLOCK = "32,32"
 TAKEN = (*(record.name for record in LADDER), BASELINE)
 
-_ladders: dict[tuple[Shape, ...], Run] = {}  # rungs measured here before, by their sizes
+_ladders: dict[tuple[str, tuple[Shape, ...]], Run] = {}  # rungs measured here before, by the GPU and their sizes
 
 
 @dataclass(frozen=True, repr=False)
@@ -134,11 +134,12 @@ def try_kernel(
         there = ", and there is no GPU here" if gpu_reason() else ""
         why = f"the emulator gives no time{there}" if time else "not timed, as asked"
         return Tried(kernel, checked, None, _beside_recorded(kernel, checked, asked, why), why)
-    known = _ladders.get(tuple(asked)) if rungs is None else None
+    place = label, tuple(asked)
+    known = _ladders.get(place) if rungs is None else None
     names = _that_take(asked) if rungs is None else rungs
     run = measure([kernel, *([] if known else names), BASELINE], asked, progress)
     if rungs is None and known is None and run.complete:
-        _ladders[tuple(asked)] = run
+        _ladders[place] = run
     mine = run.select(kernel.name)
     telling = next((m for m in mine if m.status == "refused"), mine[0])
     checked = Checked(_verdict(telling), telling.problem, label, replace(compiled, cubin=b""))
