@@ -109,4 +109,4 @@ class Copies:
 
 def _reader(site: Site, offset: int) -> Site:
     """The global side of the copy, as a load of 32-bit words that counts as one access of the whole width."""
-    return Site(site.pc, site.line, site.text, "ld", "global", "u4", 4, site.count, offset, None, ())
+    return Site(site.pc, site.line, site.text, "ld", "global", "u4", 4, site.count, offset, None, (), site.caller)

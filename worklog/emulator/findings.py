@@ -60,7 +60,7 @@ class Finding:
 
     line: of the .cu file (0: unknown, compiled without -lineinfo); other_line: of the other access, or None. text:
     that source line. block: (x, y, z) of the first culprit; threads: its threads' numbers in the block. count: how
-    often it was seen.
+    often it was seen. callers: where `line` and `other_line` are in functions, the lines that called these.
     """
 
     kind: str
@@ -71,6 +71,7 @@ class Finding:
     threads: tuple[int, ...]
     other_line: int | None = None
     count: int = 1
+    callers: tuple[int, ...] = ()
 
     @property
     def is_error(self) -> bool:
@@ -87,11 +88,15 @@ class Recorder:
 
     def __init__(self, source: str | None) -> None:
         self.lines = source.splitlines() if source else []
-        self.found: dict[tuple[str, int, int | None], Finding] = {}
+        self.found: dict[tuple[str, int, int | None, tuple[int, ...]], Finding] = {}
 
     def text(self, line: int) -> str:
         """The source line, empty where the source is not known."""
         return self.lines[line - 1].strip() if 0 < line <= len(self.lines) else ""
+
+    def has(self, kind: str, line: int, other_line: int, callers: tuple[int, ...]) -> bool:
+        """It was recorded already."""
+        return (kind, line, other_line, tuple(filter(None, callers))) in self.found
 
     def add(
         self,
@@ -102,19 +107,21 @@ class Recorder:
         threads: Sequence[int],
         other_line: int | None = None,
         count: int = 1,
+        callers: tuple[int, ...] = (),
     ) -> None:
         """Record one; only the first of its kind and place keeps its words."""
-        key = (kind, line, other_line)
+        callers = tuple(filter(None, callers))
+        key = (kind, line, other_line, callers)
         known = self.found.get(key)
         if known:
             self.found[key] = replace(known, count=known.count + count)
         else:
             who = tuple(int(thread) for thread in threads)
-            self.found[key] = Finding(kind, line, self.text(line), message, block, who, other_line, count)
+            self.found[key] = Finding(kind, line, self.text(line), message, block, who, other_line, count, callers)
 
     def findings(self) -> tuple[Finding, ...]:
         """All of them, by line."""
-        return tuple(sorted(self.found.values(), key=lambda f: (f.line, f.kind, f.other_line or 0)))
+        return tuple(sorted(self.found.values(), key=lambda f: (f.line, f.kind, f.other_line or 0, f.callers)))
 
 
 def plain_name(symbol: str) -> str:

@@ -157,8 +157,9 @@ class GlobalMemory:
         same = np.flatnonzero(lanes[first // self.place.lanes * self.place.lanes :][: self.place.lanes])
         where = self.place.block_at(block)
         thread = first % self.place.lanes
-        message = f"thread {thread} of block {where} {what}"
-        self.recorder.add(kind, site.line, message, where, same[:32].tolist(), count=int(lanes.sum()))
+        message = f"thread {thread} of block {where} {what}{site.called}"
+        threads, count = same[:32].tolist(), int(lanes.sum())
+        self.recorder.add(kind, site.line, message, where, threads, count=count, callers=(site.caller,))
 
     def load(self, site: Site, base: Array, mask: Mask) -> tuple[Array, ...]:
         """site.count arrays of site.dtype; zeros where the lane is not in the mask or its address is wrong."""

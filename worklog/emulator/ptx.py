@@ -60,7 +60,9 @@ Operand = Reg | Imm | Sym | Special | Mem | Vec
 
 @dataclass(frozen=True)
 class Instruction:
-    """One instruction. op: "ld.global.v4.f32". guard: (predicate, negated). line: of the .cu file, 0 where unknown."""
+    """One instruction. op: "ld.global.v4.f32". guard: (predicate, negated). line: of the .cu file, 0 where unknown.
+    caller: the line that called the function that this one is in, 0 for a line of the kernel itself.
+    """
 
     pc: int
     op: str
@@ -68,6 +70,7 @@ class Instruction:
     guard: tuple[Reg, bool] | None
     line: int
     text: str
+    caller: int = 0
 
     @property
     def parts(self) -> tuple[str, ...]:

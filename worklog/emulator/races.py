@@ -220,20 +220,20 @@ class Interval:
         block, one, two = self._who(clash.lanes)
         verbs = ["writes" if site.writes else "reads" for site in (first, second)]
         message = (
-            f"thread {one} of block {block} {verbs[0]} (line {first.line}) and thread {two} {verbs[1]} "
-            f"(line {second.line}) {_what(first)}, with no {fix} between them"
+            f"thread {one} of block {block} {verbs[0]} (line {first.line}{first.called}) and thread {two} "
+            f"{verbs[1]} (line {second.line}{second.called}) {_what(first)}, with no {fix} between them"
         )
-        if ("missing-wait", second.line, first.line) not in self.recorder.found:
-            self.recorder.add(kind, second.line, message, block, (one, two), first.line, clash.count)
+        callers = (second.caller, first.caller)
+        if not self.recorder.has("missing-wait", second.line, first.line, callers):
+            self.recorder.add(kind, second.line, message, block, (one, two), first.line, clash.count, callers)
 
     def report_twice(self, visit: Visit, lanes: tuple[int, int], count: int) -> None:
         """Two lanes of one store that put different values in one place."""
         block, one, two = self._who(lanes)
-        line = visit.site.line
-        message = (
-            f"threads {one} and {two} of block {block} write different values to {_what(visit.site)} with one store"
-        )
-        self.recorder.add("shared-race", line, message, block, (one, two), line, count)
+        site = visit.site
+        what = f"{_what(site)} with one store{site.called}"
+        message = f"threads {one} and {two} of block {block} write different values to {what}"
+        self.recorder.add("shared-race", site.line, message, block, (one, two), site.line, count, (site.caller,))
 
     def _who(self, lanes: tuple[int, int]) -> tuple[tuple[int, int, int], int, int]:
         """Block, and the two threads in it."""
@@ -244,12 +244,14 @@ class Interval:
         """An access to bytes that an asynchronous copy is still writing."""
         block = self.place.block_at(self.blocks[lane // self.place.lanes])
         thread = lane % self.place.lanes
-        verb = "overwrites" if visit.site.writes else "reads"
+        site = visit.site
+        verb = f"{'overwrites' if site.writes else 'reads'}{site.called}"
         message = (
-            f"thread {thread} of block {block} {verb} what the cp.async of line {copy.line} is still bringing: "
-            "wait for it first"
+            f"thread {thread} of block {block} {verb} what the cp.async of line {copy.line}{copy.called} is still "
+            "bringing: wait for it first"
         )
-        self.recorder.add("missing-wait", visit.site.line, message, block, (thread,), copy.line, count)
+        callers = (site.caller, copy.caller)
+        self.recorder.add("missing-wait", site.line, message, block, (thread,), copy.line, count, callers)
 
 
 def _what(site: Site) -> str:

@@ -139,7 +139,7 @@ class _Body:
         self.instructions: list[Instruction] = []
         self.labels: dict[str, int] = {}
         self.variables: list[Variable] = []
-        self.line = 0
+        self.line = self.caller = 0
         self.main_file: int | None = None
         self.scope_count = 0
 
@@ -189,7 +189,7 @@ class _Body:
         # Line 0 is the compiler's way to say that an instruction belongs to no line; the line before it is the best
         # there is.
         if own and own[0]:
-            self.line = own[0]
+            self.line, self.caller = own[0], own[-1] if len(own) > 1 else 0
 
     def _statement(self, text: str) -> None:
         if text.startswith(".reg"):
@@ -236,7 +236,8 @@ class _Body:
             guard = (register, bool(match["not"]))
         operands = tuple(self._operand(item, text) for item in _split(match["rest"]))
         shown = re.sub(r"\s+", " ", text)
-        self.instructions.append(Instruction(len(self.instructions), match["op"], operands, guard, self.line, shown))
+        number = len(self.instructions)
+        self.instructions.append(Instruction(number, match["op"], operands, guard, self.line, shown, self.caller))
 
     def _register(self, name: str) -> Reg | None:
         for scope in reversed(self.scopes):

@@ -268,10 +268,11 @@ class SharedMemory:
         self.recorder.add(
             kind,
             site.line,
-            f"thread {threads[0]} of block {where} {what}",
+            f"thread {threads[0]} of block {where} {what}{site.called}",
             where,
             threads[:32].tolist(),
             count=int(lanes.sum()),
+            callers=(site.caller,),
         )
 
     def _costs(self, site: Site, places: Places, address: Array, active: Array) -> tuple[int, int, int, int]:

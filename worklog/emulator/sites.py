@@ -21,7 +21,7 @@ class Site:
     bytes.
 
     array: the shared array that the address belongs to, where that is known. groups: the wide accesses that ptxas may
-    make it part of. requests, sectors, waves, conflicts and bytes add up over the run.
+    make it part of. caller: as an instruction's. requests, sectors, waves, conflicts and bytes add up over the run.
     """
 
     pc: int
@@ -35,12 +35,18 @@ class Site:
     offset: int
     array: Variable | None
     groups: tuple[Group, ...]
+    caller: int = 0
     requests: int = 0
     sectors: int = 0
     waves: int = 0
     conflicts: int = 0
     bytes: int = 0
     memo: dict[Any, Any] = field(default_factory=dict)
+
+    @property
+    def called(self) -> str:
+        """Words for messages: from where the function was called that the line is in; empty for the kernel itself."""
+        return f", called in line {self.caller}" if self.caller else ""
 
     @property
     def width(self) -> int:
@@ -101,4 +107,5 @@ def _site(i: Instruction, flow: Flow) -> Site:
         addresses[0].offset,
         flow.symbols.get(i.pc),
         flow.groups.get(i.pc, ()),
+        i.caller,
     )

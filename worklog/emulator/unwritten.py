@@ -76,6 +76,9 @@ class Unwritten:
         array = f"{plain_name(site.array.name)}" if site.array else "shared memory"
         message = (
             f"thread {thread} of block {block} reads {array} where nothing was written yet, "
-            f"and line {line} uses the value"
+            f"and line {line} uses the value{site.called}"
         )
-        self.recorder.add("uninitialised-shared", site.line, message, block, [thread], count=int(lanes.sum()))
+        count = int(lanes.sum())
+        self.recorder.add(
+            "uninitialised-shared", site.line, message, block, [thread], count=count, callers=(site.caller,)
+        )

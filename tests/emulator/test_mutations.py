@@ -1,0 +1,127 @@
+"""Every barrier of every rung, and every barrier, wait and commit of a kernel with asynchronous copies, taken away in
+turn: each time a detector says so, at a line that has to do with it.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from tests.emulator.helpers import compiled, gemm, integers, smallest
+from worklog.emulator import Finding, Result, launch
+from worklog.kernels import Program
+from worklog.ladder import LADDER, Rung, rung
+
+BARRIER = "__syncthreads();"
+
+
+def barriers() -> list[tuple[str, int]]:
+    return [(r.name, number) for r in LADDER for number in range(Program.of(r).source.count(BARRIER))]
+
+
+def without(source: str, text: str, number: int) -> str:
+    """The source without the text's occurrence of that number; line numbers stay."""
+    start = [match.start() for match in re.finditer(re.escape(text), source)][number]
+    return source[:start] + source[start + len(text) :]
+
+
+def lines_of(finding: Finding) -> set[int]:
+    """The lines that the finding names, and those that called the functions that they are in."""
+    return {finding.line, finding.other_line or finding.line, *finding.callers}
+
+
+def test_the_rungs_with_shared_memory_have_barriers() -> None:
+    assert {name for name, _ in barriers()} == {r.name for r in LADDER} - {"naive", "coalesced"}
+
+
+@pytest.mark.parametrize(("name", "number"), barriers())
+def test_without_a_barrier_there_is_a_race_between_lines_that_use_the_tiles(name: str, number: int) -> None:
+    record: Rung = rung(name)
+    source = without(Program.of(record).source, BARRIER, number)
+    _, _, result = gemm(record, compiled(source, record.entry), smallest(record), source=source)
+    assert {finding.kind for finding in result.findings} == {"shared-race"}
+    tiles = {n for n, line in enumerate(source.splitlines(), 1) if "As[" in line or "Bs[" in line}
+    assert all({f.line, f.other_line} <= tiles for f in result.findings), [str(f) for f in result.findings]
+    warps = [[thread // 32 for thread in finding.threads] for finding in result.findings]
+    assert any(one != two for one, two in warps)
+
+
+# C = A·B with tiles of 32 x 32, a step of 16 in K, three buffers and 128 threads.
+COPIES = """
+__device__ __forceinline__ void copy(float* to, const float* from) {
+  unsigned target = (unsigned)__cvta_generic_to_shared(to);
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(target), "l"(from) : "memory");
+}
+__device__ __forceinline__ void commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int N> __device__ __forceinline__ void wait() {
+  asm volatile("cp.async.wait_group %0;" :: "n"(N) : "memory");
+}
+
+extern "C" __global__ void k(int M, int N, int K, const float* A, const float* B, float* C) {
+  __shared__ __align__(16) float As[3][32][16];
+  __shared__ __align__(16) float Bs[3][16][32];
+  const int t = threadIdx.x, row = blockIdx.y * 32, col = blockIdx.x * 32;
+  float acc[8] = {};
+  copy(&As[0][t / 4][t % 4 * 4], &A[(row + t / 4) * K + t % 4 * 4]);
+  copy(&Bs[0][t / 8][t % 8 * 4], &B[t / 8 * N + col + t % 8 * 4]);
+  commit();
+  for (int k0 = 0; k0 < K; k0 += 16) {
+    const int now = k0 / 16 % 3, next = (now + 1) % 3;
+    if (k0 + 16 < K) {
+      copy(&As[next][t / 4][t % 4 * 4], &A[(row + t / 4) * K + k0 + 16 + t % 4 * 4]);
+      copy(&Bs[next][t / 8][t % 8 * 4], &B[(k0 + 16 + t / 8) * N + col + t % 8 * 4]);
+    }
+    commit();
+    wait<1>();
+    __syncthreads();
+    for (int k = 0; k < 16; ++k)
+      for (int i = 0; i < 8; ++i) acc[i] += As[now][t / 32 * 8 + i][k] * Bs[now][k][t % 32];
+  }
+  for (int i = 0; i < 8; ++i) C[(row + t / 32 * 8 + i) * N + col + t % 32] = acc[i];
+}
+"""
+
+
+def multiplied(source: str) -> tuple[bool, Result]:
+    """Whether the product is right, and what was found."""
+    m, n, k = 64, 32, 96
+    rng = np.random.default_rng(1)
+    a, b, c = integers(rng, m, k), integers(rng, k, n), np.full((m, n), np.nan, np.float32)
+    result = launch(compiled(source, "k"), (n // 32, m // 32), 128, [m, n, k, a, b, c], source=source)
+    return bool((c == a @ b).all()), result
+
+
+def test_the_kernel_with_copies_is_right_and_clean() -> None:
+    right, result = multiplied(COPIES)
+    assert right and result.findings == ()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kind", "text"),
+    [
+        ("wait<1>();", "", "missing-wait", "acc[i] +="),
+        ("wait<1>();", "wait<2>();", "missing-wait", "acc[i] +="),
+        ("    commit();\n    wait", "\n    wait", "missing-wait", "acc[i] +="),
+        ("  commit();\n  for", "\n  for", "missing-wait", "acc[i] +="),
+        ("    __syncthreads();\n", "\n", "shared-race", "acc[i] +="),
+        ("% 3, next = (now + 1) % 3;", "% 2, next = (now + 1) % 2;", "shared-race", "acc[i] +="),
+        ("wait<1>();\n    __syncthreads();", "__syncthreads();\n    wait<1>();", "shared-race", "acc[i] +="),
+        ("&A[(row + t / 4) * K + k0 + 16", "&A[(row + t / 4) * K + k0 + 32", "global-out-of-bounds", "k0 + 32"),
+        ("&B[(k0 + 16 + t / 8) * N", "&B[(k0 + 17 + t / 8) * N", "global-out-of-bounds", "k0 + 17"),
+        ("&As[next][t / 4]", "&As[next][t / 4 + 8]", "shared-out-of-bounds", "t / 4 + 8"),
+        ("&Bs[0][t / 8][t % 8 * 4]", "&Bs[0][t / 8][t % 8 * 4 + 1]", "misaligned", "t % 8 * 4 + 1]"),
+    ],
+)
+def test_the_kernel_with_copies_and_a_mistake(old: str, new: str, kind: str, text: str) -> None:
+    assert COPIES.count(old) == 1
+    source = COPIES.replace(old, new)
+    _, result = multiplied(source)
+    ours = [finding for finding in result.findings if finding.kind == kind]
+    assert ours, [str(finding) for finding in result.findings]
+    numbered = list(enumerate(source.splitlines(), 1))
+    allowed = {n for n, line in numbered if "As[" in line or "Bs[" in line or "cp.async.cg" in line}
+    (blamed,) = (n for n, line in numbered if text in line)
+    assert all(lines_of(finding) <= allowed for finding in ours), [str(finding) for finding in ours]
+    assert any(blamed in lines_of(finding) for finding in ours), [str(finding) for finding in ours]
