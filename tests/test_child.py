@@ -91,10 +91,22 @@ def test_whatever_is_raised_while_waiting_ends_it() -> None:
     def interrupted(_: dict[str, Any]) -> None:
         raise KeyboardInterrupt
 
-    one = child("say(started=True); time.sleep(300)")
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt), child("say(started=True); time.sleep(300)") as one:
         one.wait(interrupted, lambda: None)
     assert gone(one.pid)
+
+
+def test_a_second_ctrl_c_ends_the_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    def impatient(seconds: float) -> bool:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    with child("signal.signal(signal.SIGTERM, signal.SIG_IGN)\nsay(deaf=True); time.sleep(300)") as one:
+        until(lambda: not one._heard.empty())
+        monkeypatch.setattr(one._gone, "wait", impatient)
+        with pytest.raises(KeyboardInterrupt):
+            one.end()
+        until(lambda: gone(one.pid))
 
 
 @pytest.mark.parametrize("then", ["time.sleep(300)", "os._exit(0)"], ids=["ended", "left"])

@@ -19,7 +19,7 @@ from worklog import job, worker
 from worklog.brought import UserKernel
 from worklog.check import check
 from worklog.device import visible_to_a_child
-from worklog.errors import BadSetting, ChildFailed, CompileFailed, GpuBusy, Interrupted, NoGpu
+from worklog.errors import BadSetting, ChildFailed, CompileFailed, GpuBusy, Interrupted, NoGpu, WorklogError
 from worklog.gemm import Shape
 from worklog.harness import Harness
 from worklog.kernels import Program
@@ -29,6 +29,7 @@ from worklog.plans import Task
 from worklog.runs import Run
 
 FOREIGN = (sys.executable, "-m", "tests.foreign_job")
+ITSELF = worker.COMMAND
 EMULATE = "run it with `worklog check --emulate`: it names the line"
 SHAPE = Shape.of(512)
 
@@ -249,7 +250,7 @@ def test_what_it_prints_is_shown_where_errors_go(capfd: pytest.CaptureFixture[st
 
 def test_settings_reach_it_and_a_mistake_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """The package's own job, which finds no GPU here or a rung that is not there."""
-    monkeypatch.setattr(worker, "COMMAND", (sys.executable, "-m", "worklog.job"))
+    monkeypatch.setattr(worker, "COMMAND", ITSELF)
     order = job.measure_order(
         [Task("naive", SHAPE, (("l2", "warm"),))], Harness(gate="article"), [mine("m")], Path("s")
     )
@@ -321,7 +322,7 @@ __global__ void mine(int M, int N, int K, float alpha, const float* A, const flo
 def test_the_emulators_verdict_is_the_same_from_there_as_from_here(
     source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "COMMAND", (sys.executable, "-m", "worklog.job"))
+    monkeypatch.setattr(worker, "COMMAND", ITSELF)
     kernel = UserKernel(Program("mine.cu", source, "mine"), ("(N + 15) // 16", "(M + 7) // 8"), (16, 8), Domain())
     there = worker.check(kernel, Shape(40, 24, 8), on="emulated", seed=7, patience_s=0.0)
     here = check(kernel, Shape(40, 24, 8), on="emulated", seed=7)
@@ -333,7 +334,7 @@ def test_the_emulators_verdict_is_the_same_from_there_as_from_here(
 
 
 def test_a_gpu_that_is_not_there_is_an_error_of_the_same_kind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "COMMAND", (sys.executable, "-m", "worklog.job"))
+    monkeypatch.setattr(worker, "COMMAND", ITSELF)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     with pytest.raises(NoGpu, match="no GPU to measure on"):
         worker.check(UserKernel.of(rung("naive")), on="gpu")
@@ -371,6 +372,17 @@ def test_each_measurement_is_told_once_and_as_soon_as_it_is_finished(
     assert {one["nonce"] for one in said} == {"n"}
 
 
+def test_a_folder_that_is_called_like_a_module_is_not_taken_for_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The child finds what this process finds, not what lies in the current folder."""
+    (tmp_path / "json.py").write_text("raise SystemExit('shadowed')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(worker, "COMMAND", ITSELF)
+    with pytest.raises(WorklogError, match="there is no rung 'nonsense'"):
+        worker.measure(["nonsense"], [256])
+
+
 def test_two_measurements_at_once_on_a_gpu_are_refused_with_the_ones_id(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     with (
@@ -381,6 +393,10 @@ def test_two_measurements_at_once_on_a_gpu_are_refused_with_the_ones_id(tmp_path
         raise AssertionError("both measure")
     with job.locked(lock):
         assert lock.read_text() == str(os.getpid())
+    lock.unlink()
+    lock.symlink_to(tmp_path / "precious")
+    with pytest.raises(WorklogError, match="cannot open"), job.locked(lock):
+        raise AssertionError("it followed a link")
 
 
 @pytest.mark.parametrize(

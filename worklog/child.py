@@ -68,8 +68,8 @@ class End:
 
 
 class Child:
-    """A running process. order: what it is told, beside the nonce and the number of the pipe for its answers.
-    patience_s: seconds without an answer after which wait() ends it.
+    """A running process, and a context that ends it. order: what it is told, beside the nonce and the number of the
+    pipe for its answers. patience_s: seconds without an answer after which wait() ends it.
     """
 
     def __init__(
@@ -105,28 +105,29 @@ class Child:
         """The process's id, and that of its session."""
         return self._process.pid
 
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
     def wait(self, hear: Callable[[dict[str, Any]], None], tick: Callable[[], None]) -> End:
-        """Pass on each answer until the process has gone; tick is called twice a second while none comes. Whatever
-        either of them raises, KeyboardInterrupt included, ends the process first.
-        """
+        """Pass on each answer until the process has gone; tick is called twice a second while none comes."""
         last = time.monotonic()
-        try:
-            while True:
-                try:
-                    answer = self._heard.get(timeout=TICK_S)
-                except queue.Empty:
-                    if time.monotonic() - last > self.patience_s:
-                        self._hung = True
-                        self.end()
-                    tick()
-                    continue
-                if answer is None:
-                    words = self._words.decode(errors="replace")
-                    return End(self._process.returncode, words, self.patience_s, self._hung, self._cancelled)
-                last = time.monotonic()
-                hear(answer)
-        finally:
-            self.end()
+        while True:
+            try:
+                answer = self._heard.get(timeout=TICK_S)
+            except queue.Empty:
+                if time.monotonic() - last > self.patience_s:
+                    self._hung = True
+                    self.end()
+                tick()
+                continue
+            if answer is None:
+                words = self._words.decode(errors="replace")
+                return End(self._process.returncode, words, self.patience_s, self._hung, self._cancelled)
+            last = time.monotonic()
+            hear(answer)
 
     def cancel(self) -> None:
         """End the process, whatever it is doing, and say so in its End; from any thread. Raises ProcessStuck."""
@@ -135,11 +136,15 @@ class Child:
 
     def end(self) -> None:
         """Make sure that the process and what it started are gone. Raises ProcessStuck."""
-        for number, seconds in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, STUCK_S)):
-            if not self._gone.is_set():
-                _signal_session(self.pid, number)
-            if self._gone.wait(seconds):
-                return
+        try:
+            for number, seconds in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, STUCK_S)):
+                if not self._gone.is_set():
+                    _signal_session(self.pid, number)
+                if self._gone.wait(seconds):
+                    return
+        except KeyboardInterrupt:  # a second one: no more grace
+            _signal_session(self.pid, signal.SIGKILL)
+            raise
         raise ProcessStuck(
             f"process {self.pid} was killed and is still there after {STUCK_S:.0f} s: the GPU's driver holds it; look "
             "with nvidia-smi, and restart the machine if it stays"

@@ -218,11 +218,14 @@ def alone_on_the_gpu() -> Iterator[None]:
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold a lock file. Raises GpuBusy, naming the process that holds it."""
-    with path.open("a+", encoding="utf-8") as file:
+    try:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise WorklogError(f"cannot open {path}: {error.strerror}; remove it") from error
+    with os.fdopen(lock, "r+", encoding="utf-8") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            file.seek(0)
             raise GpuBusy(
                 f"process {file.read().strip() or '?'} is measuring on this GPU, and two at once would disturb each "
                 "other: wait for it, or cancel it"

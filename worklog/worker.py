@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from worklog.brought import Brought
     from worklog.harness.settings import Harness
 
-COMMAND = (sys.executable, "-m", "worklog.job")
+COMMAND = (sys.executable, "-P", "-m", "worklog.job")
 MEASURE_PATIENCE_S = 120.0
 CHECK_PATIENCE_S = 60.0
 START_PATIENCE_S = 120.0  # at least, until the first kernel: libraries are loaded and compiled, the ruler is calibrated
@@ -159,10 +159,10 @@ def _measure_some(log: _Log, progress: Progress, patience_s: float, stop: Stop, 
     progress(*how_far)
     with tempfile.TemporaryDirectory(prefix="worklog-", ignore_cleanup_errors=True) as folder:
         order = job.measure_order(log.left, log.harness, log.brought, Path(folder) / "run.json")
-        child = Child(command, order, max(patience_s, START_PATIENCE_S), _environment())
-        stop.watch(child)
         try:
-            end = child.wait(hear, lambda: progress(*how_far))
+            with Child(command, order, max(patience_s, START_PATIENCE_S), _environment()) as child:
+                stop.watch(child)
+                end = child.wait(hear, lambda: progress(*how_far))
         except Nonsense as error:
             if not ready:
                 raise ChildFailed(f"nothing was measured: {error}") from error
@@ -202,7 +202,6 @@ def check(
     how_far: list[Any] = [0, 0, "starting"]
     tell = progress or _silent
     order = job.check_order(kernel, shape, on, seed)
-    child = Child(COMMAND, order, max(patience_s, START_PATIENCE_S), _environment())
 
     def hear(answer: dict[str, Any]) -> None:
         nonlocal begun, last
@@ -216,7 +215,8 @@ def check(
             last = answer
 
     try:
-        end = child.wait(hear, lambda: tell(*how_far))
+        with Child(COMMAND, order, max(patience_s, START_PATIENCE_S), _environment()) as child:
+            end = child.wait(hear, lambda: tell(*how_far))
         _show(end)
         if last.get("is") == "checked":
             return _advised(_checked(last), kernel)
@@ -379,7 +379,7 @@ def _how_far(answer: Mapping[str, Any]) -> tuple[int, int, str]:
 
 def _environment() -> dict[str, str]:
     """This process's, with its import path, and the one GPU that it has chosen."""
-    path = os.pathsep.join(entry for entry in sys.path if entry)
+    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
     visible = visible_to_a_child()
     return {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1", "CUDA_VISIBLE_DEVICES": visible}
 
