@@ -17,6 +17,7 @@ import pytest
 from tests.lab.waiting import WAIT_S, gone, until
 from worklog import job, worker
 from worklog.brought import UserKernel
+from worklog.callables import HostCallable
 from worklog.check import check
 from worklog.device import visible_to_a_child
 from worklog.errors import BadSetting, ChildFailed, CompileFailed, GpuBusy, Interrupted, NoGpu, WorklogError
@@ -260,6 +261,50 @@ def test_settings_reach_it_and_a_mistake_comes_back(monkeypatch: pytest.MonkeyPa
     with pytest.raises(Exception, match="there is no rung 'nonsense'") as raised:
         worker.measure(["nonsense"], [256])
     assert type(raised.value).__name__ == "UnknownRung"
+
+
+HOST = """\
+import os, sys
+from tests.exploits.arrays import xp
+
+def first(alpha, A, B, beta, C):
+    xp.gemm(alpha, A, B, beta, C)
+
+def leaves(alpha, A, B, beta, C):
+    os._exit(0)
+
+def wrong(alpha, A, B, beta, C):
+    xp.gemm(2 * alpha, A, B, beta, C)
+
+def exits(alpha, A, B, beta, C):
+    sys.exit()
+
+last = first
+"""
+
+
+def test_the_real_job_gates_and_times_what_lives_and_goes_on_after_what_does_not(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The orchestrator's own path, on the virtual GPU."""
+    monkeypatch.setattr(worker, "COMMAND", (sys.executable, "-m", "tests.virtual.job"))
+    (tmp_path / "host.py").write_text(HOST)
+    names = ["first", "wrong", "leaves", "exits", "last"]
+    own = [HostCallable.read(f"{tmp_path}/host.py:{name}") for name in names]
+    harness = Harness().but(least_samples=6, most_samples=64, precision=0.05)
+    run = worker.measure(own, [Shape(96, 64, 80)], harness=harness)
+    found = {m.kernel: m for m in run.measurements}
+    assert list(found) == names and run.complete
+    assert [m.status for m in run.measurements] == ["measured", "refused", "refused", "refused", "measured"]
+    assert str(found["wrong"].reason).startswith("refused at exact on ragged shapes: ")
+    alone = "call it by itself in Python to see why"
+    assert found["leaves"].reason == f"refused at process: its process left without an answer (exit code 0); {alone}"
+    assert "exits raised SystemExit" in str(found["exits"].reason)
+    assert found["first"].us == pytest.approx(found["last"].us, rel=0.01)
+    assert found["last"].n >= 6 and found["last"].verdict is not None and found["last"].verdict["accepted"]
+    assert run.kernels["last"]["label"] == "host-launched" and run.calibration["offset_us"] > 0
+    assert run.device["name"] == "a virtual GPU" and run.software["cublas"] == "0"
+    assert "from exits at 96x64x80 on: in a fresh process, calibrated again" in run.notes
 
 
 # --------------------------------------------------------------------------------------------------------------- check
