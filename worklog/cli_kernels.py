@@ -127,20 +127,26 @@ def measure_them(kernels: Sequence[str | Brought] | None, *words: Any, **more: A
     "--on", type=click.Choice(["gpu", "emulated"]), help="Where to run it (default: the GPU if there is one)."
 )
 @click.option("--emulate", is_flag=True, help="Run it on the emulator, as --on emulated: it finds races too.")
+@click.option("--racecheck", is_flag=True, help="compute-sanitizer's racecheck and memcheck too, on a GPU.")
 @json_option
-def check(what: str, size: str | None, on: str | None, emulate: bool, as_json: bool, **words: Any) -> None:
+def check(
+    what: str, size: str | None, on: str | None, emulate: bool, racecheck: bool, as_json: bool, **words: Any
+) -> None:
     """Put a kernel of your own to the gate: one of the ladder's signature, in a .cu file, or host code that launches
     something itself, named as file.py:function, module:function or lib.so:function. Leaves 1 if it is refused.
     """
     from worklog import check as here
-    from worklog import worker
+    from worklog import sanitizer, worker
     from worklog.brought import brought
 
     kernel, on = brought(what, **words), "emulated" if emulate else on
+    looked_into = sanitizer.ready(kernel, on) if racecheck else None
     put_to_the_gate = worker.check if here.wants_gpu(on) else here.check  # on the emulator, nothing can be broken
     shape = None if size is None else Shape.of(size)
     with progress_bar() as progress:
         checked = put_to_the_gate(kernel, shape, on=on, progress=progress)
+        for stage in sanitizer.sanitize(looked_into) if looked_into else ():
+            checked = replace(checked, verdict=checked.verdict.and_then(stage))
     if as_json:
         print_json(checked.as_dict())
     else:
