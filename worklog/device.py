@@ -101,12 +101,29 @@ def require_gpu() -> None:
 
 
 def visible_to_a_child() -> str:
-    """CUDA_VISIBLE_DEVICES for a process that shall see the GPU that is current here, and no other."""
-    cupy = sys.modules.get("cupy")  # where it is not loaded, nothing was chosen yet
-    number = 0 if cupy is None or gpu_reason() is not None else int(cupy.cuda.runtime.getDevice())
+    """CUDA_VISIBLE_DEVICES for a process that shall see the GPU that is current here, and no other. Raises NoGpu where
+    CUDA cannot say which that is.
+    """
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    visible = [str(number)] if named is None else [name.strip() for name in named.split(",")][number:]
+    listed = None if named is None else [name.strip() for name in named.split(",")]
+    if listed is not None and len(listed) == 1:
+        return listed[0]
+    number = _current_device()
+    visible = [str(number)] if listed is None else listed[number:]
     return visible[0] if visible else ""
+
+
+def _current_device() -> int:
+    cupy = sys.modules.get("cupy")
+    if cupy is None or gpu_reason() is not None:
+        return 0  # nothing was chosen yet
+    try:
+        return int(cupy.cuda.runtime.getDevice())
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise NoGpu(
+            f"this process has lost its CUDA context ({error}) and cannot say which GPU is current: restart it, or set "
+            "CUDA_VISIBLE_DEVICES to one GPU"
+        ) from error
 
 
 @cache

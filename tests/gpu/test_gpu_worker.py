@@ -4,6 +4,8 @@ kernel runs.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -90,6 +92,25 @@ def test_an_illegal_address_in_a_run_costs_only_its_own_row() -> None:
     assert run.path is not None and Run.load(run.path).measurements == run.measurements
     us = {m.kernel: m.us for m in run.measurements}
     assert us["first"] == pytest.approx(us["last"], rel=0.1)
+
+
+BROKEN = """
+import cupy
+from tests.gpu.test_gpu_worker import GOOD, SHAPE, kernel
+from worklog import worker
+try:
+    cupy.RawKernel('extern "C" __global__ void bad(int* p) { p[1l << 40] = 1; }', "bad")((1,), (1,), (cupy.zeros(1),))
+    cupy.cuda.runtime.deviceSynchronize()
+except cupy.cuda.runtime.CUDARuntimeError:
+    print(worker.check(kernel(GOOD), SHAPE).verdict.accepted, flush=True)
+    os._exit(0)
+"""
+
+
+def test_a_notebook_that_lost_its_own_context_still_checks() -> None:
+    command = (sys.executable, "-c", "import os\n" + BROKEN)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=MEASURED_S)
+    assert done.stdout == "True\n", done.stderr
 
 
 def pressed_when(doing: str, act: Callable[..., Any]) -> float:
