@@ -29,7 +29,7 @@ STATUSES = ("measured", "refused", "skipped")
 HEAD = ("tool", "created", "complete", "device", "software", "harness", "calibration", "kernels", "notes")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Measurement:
     """One kernel on one problem under one harness.
 
@@ -78,6 +78,16 @@ class Measurement:
     def n(self) -> int:
         """Samples that count."""
         return sum(self.samples.get("counts", []))
+
+    def _repr_html_(self) -> str:
+        from worklog.tables import measurement_html
+
+        return measurement_html(self)
+
+    def __repr__(self) -> str:
+        from worklog.tables import measurement_text
+
+        return measurement_text(self)
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> Measurement:

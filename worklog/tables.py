@@ -4,12 +4,13 @@ numbers, always.
 
 from __future__ import annotations
 
-import html as html_escape
 import io
 from collections.abc import Iterable, Sequence
+from html import escape
 from typing import Any
 
 from worklog.gemm import Shape
+from worklog.markup import bar, table, verdict_html
 from worklog.runs import Measurement, Run
 from worklog.statistics import over_shapes
 
@@ -187,11 +188,11 @@ def html(run: Run) -> str:
     """The run's own measurements as HTML, with a bar for the share of cuBLAS; further numbers are folded away. Screen
     readers get a caption.
     """
-    parts = [f"<p>{html_escape.escape(label_line(run))}</p>"]
+    parts = [f"<p>{escape(label_line(run))}</p>"]
     for title, measurements in groups(run):
         rows = "".join(_row(run, m) for m in measurements)
         parts.append(_table(f"{title} · {run.label}", COLUMNS, rows))
-        parts += [f"<p><small>{html_escape.escape(note)}</small></p>" for note in footnotes(run, measurements)]
+        parts += [f"<p><small>{escape(note)}</small></p>" for note in footnotes(run, measurements)]
         further = _table(f"{title}, details · {run.label}", DETAILS, _plain(details(m) for m in measurements))
         parts.append(f"<details><summary>details</summary>{further}</details>")
     over = means(run)
@@ -202,32 +203,63 @@ def html(run: Run) -> str:
 
 def _table(caption: str, columns: Sequence[str], rows: str) -> str:
     head = "".join(f'<th scope="col">{column}</th>' for column in columns)
-    return (
-        f"<table><caption>{html_escape.escape(caption)}</caption><thead><tr>{head}</tr></thead>"
-        f"<tbody>{rows}</tbody></table>"
-    )
+    return f"<table><caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
 
 def _row(run: Run, m: Measurement) -> str:
-    row = [html_escape.escape(cell) for cell in cells(run, m)]
+    row = [escape(cell) for cell in cells(run, m)]
     if m.status != "measured":  # the reason takes the room of the numbers
         reason = f'<td colspan="{len(row) - 3}" style="text-align:left;white-space:normal">{row[2]}</td>'
         return f'<tr><th scope="row">{row[0]}</th><td>{row[1]}</td>{reason}<td>{row[-1]}</td></tr>'
     if m.ratio is not None:
-        share = min(100.0, 100 * m.ratio)
-        bar = f"background:linear-gradient(90deg,#9ecae1 {share:.1f}%,transparent 0);display:block"
-        row[5] = f'<span style="{bar}">{row[5]}</span>'
+        row[5] = bar(cells(run, m)[5], m.ratio)
     return _tr(row)
 
 
 def _plain(rows: Iterable[Sequence[str]]) -> str:
-    return "".join(_tr([html_escape.escape(cell) for cell in row]) for row in rows)
+    return "".join(_tr([escape(cell) for cell in row]) for row in rows)
 
 
 def _tr(row: Sequence[str]) -> str:
     """A table's row from cells that are HTML."""
     others = "".join(f'<td style="white-space:nowrap">{cell}</td>' for cell in row[1:])
     return f'<tr><th scope="row">{row[0]}</th>{others}</tr>'
+
+
+def measurement_html(m: Measurement) -> str:
+    """One measurement by itself, with bars for its shares; the gate's stages are folded away."""
+    rows = [(escape(name), bar(words, share)) for name, words, share in _facts(m)]
+    gate = f"<details><summary>the gate</summary>{verdict_html(m.verdict)}</details>" if m.verdict else ""
+    return table(_named(m), (), rows) + gate
+
+
+def measurement_text(m: Measurement) -> str:
+    """One measurement by itself for a terminal."""
+    lines = [f"  {name:14} {words}" for name, words, _ in _facts(m)]
+    return "\n".join([_named(m), *lines])
+
+
+def _named(m: Measurement) -> str:
+    lies = "".join(f", {setting} = {value}" for setting, value in m.changed.items())
+    return f"{m.kernel} at {m.problem}{lies}"
+
+
+def _facts(m: Measurement) -> list[tuple[str, str, float | None]]:
+    """Name, words and, where it is a share, how large. Where it was measured is said by its run."""
+    if m.status != "measured" or m.us is None:
+        return [(m.status, m.reason or "no reason given", None)]
+    _, gate, time, half, rate, share, ceiling, clock, _ = cells(Run(device={}, harness={}), m)
+    told: list[tuple[str, str, float | None]] = [
+        ("gate", gate, None),
+        ("time", f"{time} ±{half}", None),
+        ("TFLOP/s", rate, None),
+        ("of cuBLAS", share, m.ratio),
+        ("of ceiling", ceiling, m.of_ceiling),
+        ("SM MHz", clock, None),
+        ("samples", f"{m.n} of {len(m.samples.get('counts', []))} count", None),
+        *(("degraded", degradation, None) for degradation in m.degradations),
+    ]
+    return [fact for fact in told if fact[1]]
 
 
 def markdown(run: Run, shape: Shape) -> str:

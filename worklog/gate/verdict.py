@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from worklog.markup import verdict_html, verdict_text
+
 
 @dataclass(frozen=True)
 class Where:
@@ -64,7 +66,7 @@ def refused(name: str, detail: str, wrong: float = 1, where: Where | None = None
     return Stage(name, False, wrong, 0, detail, where)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Verdict:
     """Accepted, or refused at the last of its stages. precision: the class found, one of worklog.gate.precision.CLASSES
     or "wrong"; None before that stage.
@@ -118,6 +120,12 @@ class Verdict:
     def from_dict(cls, words: Mapping[str, Any]) -> Verdict:
         """What as_dict() gave, JSON's lists as tuples again. Raises KeyError or TypeError for anything else."""
         return cls(tuple(_stage(**stage) for stage in words["stages"]), words["precision"])
+
+    def _repr_html_(self) -> str:
+        return verdict_html(self.as_dict())
+
+    def __repr__(self) -> str:
+        return verdict_text(self.as_dict())
 
     def __str__(self) -> str:
         return f"{self.precision} ok" if self.accepted else f"refused at {self.reason}"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from worklog.errors import NothingToDraw
 from worklog.plots.ablation import ablated, ablation
-from worklog.plots.certificate import calibration
+from worklog.plots.certificate import Certificate, calibration
 from worklog.plots.diagrams import DIAGRAMS
 from worklog.plots.figure import Chart, save
 from worklog.plots.gallery import Caption, gallery, write_gallery
@@ -30,6 +30,7 @@ from worklog.runs import Run
 
 __all__ = [
     "DIAGRAMS",
+    "Certificate",
     "Chart",
     "Drawn",
     "ablation",

@@ -1,13 +1,18 @@
-"""The certificate: what the ruler reads wrong on kernels of known length once its offset is off."""
+"""The certificate: what the ruler reads wrong on kernels of known length once its offset is off; as a chart, and by
+itself as a table.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 
 from worklog.errors import NothingToDraw
+from worklog.markup import bar, table
 from worklog.plots.figure import Chart
 from worklog.plots.page import page
 from worklog.plots.style import ACCENT, FAINT, LIE, MARGIN_IN, MUTED, SMALL_PT, WIDTH_IN, line_height, styled
@@ -23,9 +28,7 @@ def calibration(run: Run) -> Chart:
     """Error left at each known length, the band that is promised, and in words tick, noise floor and flush. Raises
     NothingToDraw for a run that states no calibration by length.
     """
-    errors = errors_left(run.calibration)
-    if not errors:
-        raise NothingToDraw("the run says nothing of how its ruler reads known lengths: measure again")
+    errors = _errors(run)
     proofs = _proofs(run.calibration)
     words = line_height(SMALL_PT, len(proofs)) + 0.1
     new = page(
@@ -44,6 +47,45 @@ def calibration(run: Run) -> Chart:
     for index, line in enumerate(proofs):
         new.text(left, bottom - BELOW - line_height(SMALL_PT, index), line, SMALL_PT, va="top", color=MUTED)
     return new.figure
+
+
+@dataclass(frozen=True, repr=False)
+class Certificate:
+    """A run's calibration that shows itself: each known length with the error left, as a share of the promise, and what
+    else was proved. Raises NothingToDraw for a run that states no calibration by length.
+    """
+
+    run: Run
+
+    def __post_init__(self) -> None:
+        _errors(self.run)
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (f"{length:g} µs", bar(_micro(error), abs(error) / promised(length), over=abs(error) > promised(length)))
+            for length, error in _errors(self.run).items()
+        ]
+        proofs = "".join(f"<li>{escape(proof)}</li>" for proof in _proofs(self.run.calibration))
+        caption = f"{_finding(_errors(self.run))} · {label_line(self.run)}"
+        columns = ("true length", f"what is left of the error, of ±{TOLERANCE_US:g} µs or ±{100 * TOLERANCE:g} %")
+        return f"{table(caption, columns, rows)}<ul>{proofs}</ul>"
+
+    def __repr__(self) -> str:
+        lines = [f"{length:>8g} µs  {_micro(error)}" for length, error in _errors(self.run).items()]
+        proofs = [f"  {proof}" for proof in _proofs(self.run.calibration)]
+        return "\n".join([_finding(_errors(self.run)), label_line(self.run), *lines, *proofs])
+
+
+def _errors(run: Run) -> dict[float, float]:
+    """Errors left by length; raises NothingToDraw where the run states none."""
+    errors = errors_left(run.calibration)
+    if not errors:
+        raise NothingToDraw("the run says nothing of how its ruler reads known lengths: measure again")
+    return errors
+
+
+def _micro(error: float) -> str:
+    return f"{error:+.3f} µs".replace("-", "−")
 
 
 def errors_left(found: dict[str, Any]) -> dict[float, float]:
