@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.gate.numpy_device import Function, NumpyDevice, NumpySubject, Problem
@@ -13,12 +14,17 @@ from tests.gate.wrong import (
     alpha_ignored,
     clobbers_a_on_real_data,
     cut,
+    holds_integers,
     is_big,
+    one_row_of_many_off_unless_integers,
     races,
+    reads_past_a,
+    scaled_unless_integers,
     tf32_unless_integers,
     writes_past_c,
 )
-from worklog.gate import Exam, arena, benchmark, ragged
+from worklog.gate import Exam, arena, benchmark, products, ragged
+from worklog.gate.dirt import Dirt
 from worklog.gate.precision import PrecisionQuestion
 from worklog.gate.repeat import Repeater
 from worklog.gate.verdict import passed
@@ -36,9 +42,16 @@ def one_element_short_when_big(p: Problem) -> None:
     epilogue(p, product)
 
 
-def accepted(function: Function) -> list[bool]:
+def writes_outside_in_family_e4(p: Problem) -> None:
+    """Where it sees that only products are looked at."""
+    epilogue(p, summed(p.a, p.b))
+    if holds_integers(p) and np.count_nonzero(p.b) == p.n and p.k > 1:
+        p.c_buffer.beyond(0, 2)[-1] = 0
+
+
+def accepted(function: Function, claimed: str = "fp32") -> list[bool]:
     """On a few seeds: what is sampled decides too."""
-    return [Exam(DEVICE, SHAPE, seed).examine(NumpySubject(DEVICE, function)).accepted for seed in range(6)]
+    return [Exam(DEVICE, SHAPE, seed).examine(NumpySubject(DEVICE, function), claimed).accepted for seed in range(4)]
 
 
 def always(name: str) -> Callable[..., Any]:
@@ -52,10 +65,12 @@ def always(name: str) -> Callable[..., Any]:
         (benchmark, "ask", always("benchmark"), one_element_short_when_big),
         (Repeater, "ask", always("repeat"), races),
         (PrecisionQuestion, "judge", lambda *_: ("fp32", passed("precision", "not asked")), tf32_unless_integers),
+        (PrecisionQuestion, "wrong_rows", lambda self, *_: self.rows[:0], one_row_of_many_off_unless_integers),
+        (products, "ask", always("products"), writes_outside_in_family_e4),
         (arena.Result, "trespass", None, clobbers_a_on_real_data),
         (arena.Result, "trespass", None, writes_past_c),
     ],
-    ids=["ragged", "benchmark", "repeat", "precision", "inputs", "guards"],
+    ids=["ragged", "benchmark", "repeat", "precision", "rows", "products", "inputs", "guards"],
 )
 def test_without_it_something_passes(
     where: Any, name: str, blind: Any, function: Function, monkeypatch: pytest.MonkeyPatch
@@ -75,3 +90,36 @@ def test_without_a_sentinel_something_passes(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.undo()
     which.poison()
     assert not which.check_timed_output(which.buffers[2]).passed
+
+
+def test_without_a_look_for_factors_something_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything times 1.001 has the error of BF16, and passes for it."""
+    assert not any(accepted(scaled_unless_integers, "bf16"))
+    monkeypatch.setattr(PrecisionQuestion, "factor", lambda self, c: None)
+    assert all(accepted(scaled_unless_integers, "bf16"))
+
+
+def test_without_nan_around_the_inputs_something_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is read past A and multiplied with zero shows only if it is no number."""
+    assert not any(accepted(reads_past_a))
+    guarded = arena.Memory.guarded
+    monkeypatch.setattr(
+        arena.Memory, "guarded", lambda self, host, guard: guarded(self, host, 0.0 if np.isnan(guard) else guard)
+    )
+    assert all(accepted(reads_past_a))
+
+
+def test_without_dirt_in_shared_memory_something_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slot that nobody wrote holds zero, until another kernel has run in between."""
+    device = NumpyDevice(source="live")
+
+    def inherits(p: Problem) -> None:
+        epilogue(p, summed(p.a, p.b) + device.inherited[0])
+
+    def examined() -> bool:
+        device.inherited.fill(0)
+        return Exam(device, SHAPE, 0).examine(NumpySubject(device, inherits)).accepted
+
+    assert not examined()
+    monkeypatch.setattr(Dirt, "spread", lambda self: None)
+    assert examined()
