@@ -90,6 +90,14 @@ def test_both_tables_are_rewritten_and_each_only_between_its_own_markers(readme:
     assert readme.read_text(encoding="utf-8") == f"{BEGIN}\n{table}\n{END}\nprose\n{beside}\nthe end\n"
 
 
+def test_the_readme_shows_the_comparison_that_comes_with_the_package(readme: Path) -> None:
+    """If this fails, `worklog article` puts it right."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    readme.write_text(text, encoding="utf-8")
+    assert rewrite_comparison(readme, open_comparison())
+    assert readme.read_text(encoding="utf-8") == text
+
+
 @pytest.mark.parametrize("about", [about for about, _ in ROWS])
 def test_every_cell_links_to_what_backs_it(about: str) -> None:
     cells = dict(zip(COLUMNS[1:], dict(ROWS)[about], strict=True))
