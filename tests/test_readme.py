@@ -111,7 +111,7 @@ def test_what_was_timed_is_what_was_recorded() -> None:
     comparison = open_comparison()
     rows = compared(comparison).splitlines()
     (short,) = [row for row in rows if row.startswith("| a kernel of 1 µs reads |")]
-    (large,) = [row for row in rows if row.startswith(f"| cuBLAS at {SIZE} takes |")]
+    (large,) = [row for row in rows if row.startswith(f"| timing cuBLAS at {SIZE} takes |")]
     for row, found, unit in (
         (short, comparison.us(KNOWN, 1), "µs"),
         (large, comparison.wall_s(CUBLAS, SIZE), "s"),
@@ -126,4 +126,4 @@ def test_a_ruler_that_read_nothing_has_no_number() -> None:
     document = {"device": {"name": "a GPU"}, "created": "2026-11-21", "complete": True, "rows": rows}
     table = compared(Comparison(document))
     assert "| a kernel of 2 µs reads | [2.00 µs](figures/peers.png) | not timed | not timed | not timed |" in table
-    assert f"| cuBLAS at {SIZE} takes | not timed | not timed | not timed | not timed |" in table
+    assert f"| timing cuBLAS at {SIZE} takes | not timed | not timed | not timed | not timed |" in table

@@ -52,12 +52,12 @@ ROWS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
         ),
     ),
     (
-        "the GPU waits for the host",
+        "does the GPU wait for the host?",
         (
             ("no: queued behind a blocking kernel", "tests/harness/test_sampling.py"),
             ("no: queued behind a blocking kernel", f"{NVBENCH}nvbench/blocking_kernel.cuh"),
-            ("not while the clearing lasts", DO_BENCH_SOURCE),
-            ("not while the filling lasts", KB_TIMING),
+            ("no, as long as the clearing lasts", DO_BENCH_SOURCE),
+            ("no, as long as the filling lasts", KB_TIMING),
         ),
     ),
     (
@@ -100,7 +100,7 @@ ROWS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
         "without a GPU",
         (
             ("recorded runs, and every kernel on an emulator", "tests/test_emulated.py"),
-            ("nothing", f"{NVBENCH}README.md"),
+            ("CPU code only", f"{NVBENCH}README.md"),
             ("nothing", DO_BENCH_SOURCE),
             ("nothing", KB_EVAL),
         ),
@@ -114,7 +114,7 @@ def markdown(comparison: Comparison) -> str:
     lines += [_line((about, *(f"[{words}]({link})" for words, link in cells))) for about, cells in ROWS]
     shortest = comparison.works(KNOWN)[0]
     lines.append(_line((f"a kernel of {shortest:g} µs reads", *_read(comparison.us(KNOWN, shortest), "µs"))))
-    lines.append(_line((f"cuBLAS at {SIZE} takes", *_read(comparison.wall_s(CUBLAS, SIZE), "s"))))
+    lines.append(_line((f"timing cuBLAS at {SIZE} takes", *_read(comparison.wall_s(CUBLAS, SIZE), "s"))))
     return "\n".join([*lines, "", f"The last two rows: {comparison.label}."])
 
 
