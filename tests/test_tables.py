@@ -215,6 +215,7 @@ def test_the_details_of_a_measurement() -> None:
         "cycles": "198 k",
         "SM MHz": "1980",
         "samples": "2",
+        "gate": "",
     }
     assert details(replace(m, tflops=0.4971))[1] == "497.1 GFLOP/s"
     assert details(replace(m, us=4.0, sm_mhz=1500.0))[6] == "6000"
@@ -222,8 +223,16 @@ def test_the_details_of_a_measurement() -> None:
 
 
 def test_details_of_what_has_no_time_or_less_than_all_stay_empty() -> None:
-    assert details(small_run().measurements[2]) == ("naive", "refused", *[""] * 7)
+    assert details(small_run().measurements[2]) == ("naive", "refused", *[""] * 8)
     assert details(replace(measured("naive"), sm_mhz=None))[2:8] == ("", "", "", "40.0 %", "", "")
+
+
+def test_the_details_tell_what_the_gate_cost_and_a_footnote_what_it_noted() -> None:
+    stages = [{"seconds": 0.25, "note": ""}, {"seconds": 0.17, "note": "products are short"}]
+    noted = replace(measured("naive"), verdict={"accepted": True, "precision": "fp32", "stages": stages})
+    assert details(noted)[-1] == "0.42 s"
+    assert details(replace(noted, status="refused"))[-1] == "0.42 s", "a refusal costs as much"
+    assert footnotes(small_run(), [noted])[0] == f"products are short (naive at {noted.problem})"
 
 
 def test_the_terminal_shows_details_where_they_are_asked_for() -> None:

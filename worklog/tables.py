@@ -15,7 +15,7 @@ from worklog.runs import Measurement, Run
 from worklog.statistics import over_shapes
 
 COLUMNS = ("kernel", "gate", "time", "±95 %", "TFLOP/s", "of cuBLAS", "of ceiling", "SM MHz", "registers")
-DETAILS = ("kernel", "rate", "GB/s", "of copy", "of memory peak", "of FP32 peak", "cycles", "SM MHz", "samples")
+DETAILS = ("kernel", "rate", "GB/s", "of copy", "of memory peak", "of FP32 peak", "cycles", "SM MHz", "samples", "gate")
 MEANS = ("kernel", "sizes", "mean TFLOP/s", "geometric mean TFLOP/s", "geometric mean of cuBLAS")
 
 
@@ -66,10 +66,10 @@ def details(m: Measurement) -> tuple[str, ...]:
 
     GB/s: each matrix once over the time. of copy: of the measured rate of a copy; of memory peak and of FP32 peak: of
     what the memory's and the SMs' clocks allow on paper, the SMs' being the one that was seen. cycles: of the SM clock,
-    in one launch.
+    in one launch. gate: what all its stages took.
     """
     if m.status != "measured" or m.us is None or m.tflops is None:
-        return (m.kernel, m.status, *[""] * (len(DETAILS) - 2))
+        return (m.kernel, m.status, *[""] * (len(DETAILS) - 3), _gate_took(m))
     return (
         m.kernel,
         f"{m.tflops:.2f} TFLOP/s" if m.tflops >= 1 else f"{1e3 * m.tflops:.1f} GFLOP/s",
@@ -80,7 +80,14 @@ def details(m: Measurement) -> tuple[str, ...]:
         "" if m.sm_mhz is None else _scaled(m.us * m.sm_mhz),
         "" if m.sm_mhz is None else f"{m.sm_mhz:.0f}",
         str(m.n),
+        _gate_took(m),
     )
+
+
+def _gate_took(m: Measurement) -> str:
+    """0.42 s, or nothing where the gate was not asked or the run does not say."""
+    seconds = sum(stage.get("seconds", 0.0) for stage in (m.verdict or {}).get("stages", ()))
+    return f"{seconds:.2f} s" if seconds else ""
 
 
 def _scaled(count: float) -> str:
@@ -114,10 +121,11 @@ def means(run: Run) -> list[tuple[str, ...]]:
 
 
 def footnotes(run: Run, measurements: Sequence[Measurement]) -> list[str]:
-    """What was degraded, each thing once with the kernels it befell."""
+    """What was degraded and what the gate noted, each thing once with the kernels it befell."""
     befell: dict[str, list[str]] = {}
     for m in measurements:
-        for degradation in m.degradations:
+        noted = [stage["note"] for stage in (m.verdict or {}).get("stages", ()) if stage.get("note")]
+        for degradation in (*m.degradations, *noted):
             befell.setdefault(degradation, []).append(f"{m.kernel} at {m.problem}")
     lines = [f"{what} ({', '.join(dict.fromkeys(who))})" for what, who in befell.items()]
     if any(m.status == "measured" and not m.converged for m in measurements):
