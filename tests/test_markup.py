@@ -56,7 +56,7 @@ def test_a_table_names_its_rows_and_columns() -> None:
 def test_a_verdict_shows_every_stage_with_its_margin() -> None:
     document = VERDICT._repr_html_()
     Balanced(document)
-    assert "the gate: refused" in document and "✗ refused" in document and "✓ passed" in document
+    assert "the gate: refused" in document and "✗\u00a0refused" in document and "✓\u00a0passed" in document
     assert "900 of 600" in document and " 100.0%,transparent" in document
     assert "rms &lt;b&gt;9&lt;/b&gt;" in document
     assert repr(VERDICT).splitlines()[0] == "the gate: refused"

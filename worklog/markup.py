@@ -44,7 +44,7 @@ def verdict_html(verdict: Mapping[str, Any]) -> str:
     """A verdict as a run file holds it: every stage with how much of what it allows was used, and where C is wrong."""
     rows = []
     for stage in verdict["stages"]:
-        answer = "✓ passed" if stage["passed"] else "✗ refused"
+        answer = "✓\u00a0passed" if stage["passed"] else "✗\u00a0refused"
         margin = bar(_margin(stage), _used(stage), over=not stage["passed"])
         rows.append((escape(stage["name"]), answer, margin, escape(stage["detail"])))
     return table(_said(verdict), ("stage", "", "measured of allowed", "detail"), rows)
