@@ -173,12 +173,45 @@ def test_without_a_disassembler_it_says_how_to_get_one(monkeypatch: pytest.Monke
     assert "gemm-worklog[sass]" in report(found)
 
 
-def test_with_one_the_last_rungs_loop_is_mostly_multiply_adds() -> None:
-    if inspection.disassembler() is None:
-        pytest.skip(HOW_TO_GET)
-    found = inspect_rung(rung("warptiled"), Shape.of(128)).sass
-    assert found["FFMA"] / sum(found.values()) > 0.9
-    assert found["LDS.128"] > 0
+def test_the_main_loops_of_all_architectures_by_width() -> None:
+    """The extra dev brings the disassembler. Warptiled reads 16 bytes at a time, tiles_2d's A a float at a time."""
+    found = inspect_rung(rung("warptiled"), Shape.of(128), inspection.ARCHITECTURES).sass
+    assert tuple(found) == inspection.ARCHITECTURES
+    for mix in found.values():
+        assert mix["FFMA"] / sum(mix.values()) > 0.9
+        assert mix["LDS.128"] > 0 and "LDS.32" not in mix
+    assert {"LDS.32", "LDS.128"} <= set(inspect_rung(rung("tiles_2d"), Shape.of(128)).sass["sm_90"])
+
+
+def test_the_report_has_a_column_for_each_main_loop() -> None:
+    said = inspect("vectorized", "--size", "128", "--arch", "sm_80,sm_120").stdout.splitlines()
+    (head,) = (n for n, line in enumerate(said) if line.startswith("main loop, SASS"))
+    assert said[head].split()[3:] == ["sm_80", "sm_120"]
+    rows = {line.split()[0]: [int(cell) for cell in line.split()[1:]] for line in said[head + 1 : said.index("", head)]}
+    assert next(iter(rows)) == "FFMA" and rows["LDS.128"] != [0, 0]
+    total = rows.pop("all")
+    assert [sum(column) for column in zip(*rows.values(), strict=True)] == total
+
+
+def test_an_instruction_that_is_not_covered_leaves_the_resources(racy: str) -> None:
+    with_barrier = RACY.replace("    __syncthreads();", '    asm volatile("bar.sync 1, 256;");')
+    Path(racy).write_text(with_barrier, encoding="utf-8")
+    said = inspect(racy, *LAUNCH)
+    assert said.exit_code == 0
+    assert "registers" in said.stdout and "main loop, SASS" in said.stdout
+    assert "traffic not counted: mine.cu: line 10: bar.sync (bar.sync 1, 256): of barriers only" in said.stdout
+
+
+def test_a_shape_beyond_the_memory(racy: str) -> None:
+    said = inspect(racy, *LAUNCH, "--size", "1600000")
+    assert said.exit_code == 2
+    assert "size 1600000 on the emulator needs about" in said.stderr and "take a smaller size" in said.stderr
+
+
+def test_counts_on_other_architectures_are_marked() -> None:
+    said = inspect("naive", "--size", "128", "--arch", "sm_80").stdout
+    assert "note: the counting rules were compared with hardware counters on sm_90 alone; on sm_80 the" in said
+    assert "note:" not in inspect("naive", "--size", "128").stdout
 
 
 def test_numbers_are_short() -> None:

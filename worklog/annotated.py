@@ -24,6 +24,8 @@ def report(found: Inspection) -> str:
         ]
         parts += [str(finding) for finding in found.findings]
         parts.append(_source(found))
+    elif found.caveats:
+        parts += [found.label, *found.caveats]
     else:
         parts += [found.label, "with --grid and --block its traffic is counted, line by line"]
     return "\n\n".join(parts)
@@ -53,12 +55,17 @@ def _resources(spent: Spent) -> tuple[str, ...]:
 
 
 def _sass(found: Inspection) -> str:
+    """The main loop of each architecture, a column each, by its most frequent instructions."""
     if not found.sass:
         return found.sass_note
-    shown = [f"{name} {count}" for name, count in list(found.sass.items())[:SASS_SHOWN]]
-    rest = sum(list(found.sass.values())[SASS_SHOWN:])
-    others = f", {rest} others" if rest else ""
-    return f"main loop, {found.arch} SASS: {', '.join(shown)}{others}; {sum(found.sass.values())} in all"
+    counts = {name: [mix.get(name, 0) for mix in found.sass.values()] for mix in found.sass.values() for name in mix}
+    shown = sorted(counts, key=lambda name: -max(counts[name]))
+    rows = [(name, *map(str, counts[name])) for name in shown[:SASS_SHOWN]]
+    rest = [sum(column) for column in zip(*(counts[name] for name in shown[SASS_SHOWN:]), strict=True)]
+    if rest:
+        rows.append(("others", *map(str, rest)))
+    rows.append(("all", *(str(sum(mix.values())) for mix in found.sass.values())))
+    return _table(("main loop, SASS", *found.sass), rows)
 
 
 def _mix(counts: Counts) -> str:

@@ -14,6 +14,8 @@ import numpy as np
 from worklog.brought import UserKernel, UserSubject
 from worklog.emulator import Counts, EmulatedDevice, Finding, load, predict
 from worklog.emulator.counts import caveats, total
+from worklog.emulator.errors import UnsupportedInstruction
+from worklog.emulator.room import require_matrices
 from worklog.emulator.shipped import ARCH, Built, build
 from worklog.errors import BadSetting, OutsideDomain
 from worklog.gemm import Shape, random_inputs
@@ -44,8 +46,8 @@ class Spent:
 @dataclass(frozen=True)
 class Inspection:
     """All that was found. threads: of a block, None if it was not told. lines: counts by source line, empty if nothing
-    was run. caveats: where a GPU may count otherwise. sass: the main loop's instructions; without them, sass_note says
-    why. Counts and SASS are for `arch`.
+    was run; they are for `arch`. caveats: why nothing was run, or where a GPU may count otherwise. sass: instructions
+    of the main loop, by architecture; without them, sass_note says why.
     """
 
     file: str
@@ -59,7 +61,7 @@ class Inspection:
     lines: Mapping[int, Counts]
     findings: tuple[Finding, ...]
     caveats: tuple[str, ...]
-    sass: Mapping[str, int]
+    sass: Mapping[str, Mapping[str, int]]
     sass_note: str
 
     @property
@@ -84,7 +86,7 @@ class Inspection:
             ],
             "caveats": list(self.caveats),
             "findings": [asdict(finding) for finding in self.findings],
-            "sass_main_loop": dict(self.sass),
+            "sass_main_loop": {arch: dict(mix) for arch, mix in self.sass.items()},
             "sass_note": self.sass_note,
         }
 
@@ -140,7 +142,7 @@ def inspect_file(
     and block say how to launch it; else only what the compiler spent.
 
     Raises CompileFailed, NvrtcMissing, OutsideDomain, UnknownArchitecture, BadSetting for words that cannot be read,
-    and LaunchFailed for what cannot be launched or emulated.
+    TooLarge, and LaunchFailed for what cannot be launched. What the emulator does not cover is said in the result.
     """
     if grid is not None and block is None:
         raise BadSetting("--grid without --block: give both, and the kernel's traffic is counted too")
@@ -154,7 +156,10 @@ def inspect_file(
     if shape not in kernel.domain:
         padded = kernel.domain.padded(shape)
         raise OutsideDomain(f"size {shape} is outside the domain that was stated ({kernel.domain}): pad to {padded}")
-    lines, findings = _run(kernel, shape, main.compiled.arch)
+    try:
+        lines, findings = _run(kernel, shape, main.compiled.arch)
+    except UnsupportedInstruction as error:
+        return _inspection(compiled, threads, main.label, shape, {}, (), (f"traffic not counted: {error}",))
     return _inspection(compiled, threads, main.label, shape, lines, findings)
 
 
@@ -165,6 +170,7 @@ def _main(built: Sequence[Built]) -> Built:
 
 def _run(kernel: UserKernel, shape: Shape, arch: str) -> tuple[Mapping[int, Counts], tuple[Finding, ...]]:
     """One launch with every detector and every counter on; beta = 0, so C holds NaN before."""
+    require_matrices(shape, 2)
     device = EmulatedDevice(arch, count=True)
     a, b = random_inputs(shape, np.random.default_rng(0))
     c = np.full((shape.m, shape.n), np.nan, np.float32)
@@ -180,9 +186,10 @@ def _inspection(
     shape: Shape | None,
     lines: Mapping[int, Counts],
     findings: tuple[Finding, ...],
+    not_run: tuple[str, ...] = (),
 ) -> Inspection:
     first = next((out for out in compiled if out.arch == ARCH), compiled[0])
-    sass, note = _sass(first)
+    sass, note = _sass(compiled)
     return Inspection(
         file=first.name,
         entry=first.entry,
@@ -194,7 +201,7 @@ def _inspection(
         shape=shape,
         lines=lines,
         findings=findings,
-        caveats=caveats(load(first.ptx, first.symbol, first.shared_accesses)) if lines else (),
+        caveats=caveats(load(first.ptx, first.symbol, first.shared_accesses)) if lines else not_run,
         sass=sass,
         sass_note=note,
     )
@@ -213,11 +220,12 @@ def _spent(out: Compiled, threads: int | None) -> Spent:
     )
 
 
-def _sass(out: Compiled) -> tuple[Mapping[str, int], str]:
-    if not out.cubin:
-        return {}, "no SASS: the shipped PTX comes without machine code; it needs NVRTC"
+def _sass(compiled: Sequence[Compiled]) -> tuple[Mapping[str, Mapping[str, int]], str]:
+    """The main loops by architecture, or why there are none."""
     tool = disassembler()
+    if not all(out.cubin for out in compiled):
+        return {}, "no SASS: the shipped PTX comes without machine code; it needs NVRTC"
     if tool is None:
         return {}, HOW_TO_GET
-    found = main_loop(disassemble(out.cubin, tool), out.symbol)
-    return found, "" if found else "no loop with an FFMA"
+    found = {out.arch: main_loop(disassemble(out.cubin, tool), out.symbol) for out in compiled}
+    return {arch: mix for arch, mix in found.items() if mix}, "" if any(found.values()) else "no loop with an FFMA"

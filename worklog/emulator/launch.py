@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -15,7 +14,7 @@ from worklog.cubin import Widths
 from worklog.emulator.approximations import is_approximate
 from worklog.emulator.codegen import Context
 from worklog.emulator.counts import Counts, tally, total
-from worklog.emulator.errors import BadLaunch, PtxError, TooLarge
+from worklog.emulator.errors import BadLaunch, PtxError
 from worklog.emulator.findings import Finding, Place, Recorder
 from worklog.emulator.flow import analyse
 from worklog.emulator.globalmem import GlobalMemory, LocalMemory, Watch
@@ -23,13 +22,14 @@ from worklog.emulator.machine import Machine
 from worklog.emulator.program import Program, make_program
 from worklog.emulator.ptx import Kernel, Param
 from worklog.emulator.reader import parse
+from worklog.emulator.room import require_room
 from worklog.emulator.shared import SharedMemory
 from worklog.emulator.sites import Site, build_sites
 from worklog.emulator.unroll import as_assembled
 
 Array = NDArray[Any]
 LANES = 8192
-BUDGET = 2_000_000
+BUDGET = 1_000_000
 MAX_THREADS, MAX_SHARED = 1024, 232_448
 
 
@@ -113,8 +113,9 @@ def launch(
     memory. races: look for races, missing waits and unwritten shared memory. count: count traffic. exact:
     multiply-add with one rounding (False: two, a little faster). values: False runs addresses and control alone,
     and loads give zeros. only_blocks: numbers of the blocks to run. source: the .cu text, for messages. budget:
-    instructions that a thread may run. lanes: threads that run side by side, at least one block's. watch: called with
-    each access to global memory, and with those to shared memory that have new addresses; needs count.
+    instructions that a batch of blocks may take, one for all lanes that are in step. lanes: threads that run side by
+    side, at least one block's. watch: called with each access to global memory, and with those to shared memory that
+    have new addresses; needs count.
 
     Addresses out of bounds and their like are findings in the result; loads from there give zeros and stores do
     nothing. Raises BadLaunch, BudgetExceeded, TooLarge, UnsupportedInstruction.
@@ -232,25 +233,7 @@ def _check_memory(program: Program, lanes: int, further: int) -> None:
     """Refuse before allocating: registers that live across blocks, values inside one, and memories of the batch."""
     live = max((len(names) for names in program.context.flow.live_out), default=0)
     need = lanes * (2 * live + 64) * 8 + 3 * further
-    free, kernel = _free_memory(), program.context.kernel.name
-    if free is not None and need > free:
-        raise TooLarge(
-            f"{kernel} would need about {need / 2**20:.0f} MiB, and {free / 2**20:.0f} MiB are free: "
-            "run fewer lanes at a time"
-        )
-
-
-def _free_memory() -> int | None:
-    """Bytes that the system can still give, None where it does not say."""
-    try:
-        with open("/proc/meminfo", encoding="ascii") as file:
-            found = [line for line in file if line.startswith("MemAvailable")]
-        return int(found[0].split()[1]) * 1024
-    except (OSError, IndexError):
-        names = getattr(os, "sysconf_names", {})
-        if "SC_AVPHYS_PAGES" in names:
-            return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        return None
+    require_room(need, program.context.kernel.name, "run fewer lanes at a time")
 
 
 def _bind(kernel: Kernel, arguments: Sequence[Any], memory: GlobalMemory) -> dict[str, bytes]:

@@ -138,8 +138,9 @@ class Machine:
         lines = [self.lines[pc] for pc in range(block.start, block.stop) if self.lines[pc]]
         at = f"near line {lines[-1]}: {self.recorder.text(lines[-1])}" if lines else f"near instruction {block.stop}"
         raise BudgetExceeded(
-            f"thread {lane % self.place.lanes} of block {where} ran more than {self.budget} instructions "
-            f"and is {at}\nMost likely a loop that does not end; raise the budget if it should be that long"
+            f"after {self.budget:,} instructions, thread {lane % self.place.lanes} of block {where} is still {at}\n"
+            "Most likely a loop that does not end. If it does, take a smaller size, or worklog.emulator.launch with a "
+            "larger budget"
         )
 
     def push(self, number: int, lanes: Array) -> None:
