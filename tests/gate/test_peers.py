@@ -25,6 +25,7 @@ from tests.gate.wrong import (
     tf32_rounded,
     writes_past_c,
 )
+from worklog.errors import LaunchFailed
 from worklog.gate import peer_rules as rules
 from worklog.gate.peer_rules import Expected
 from worklog.gate.peers import PEERS, Peer, Question, passes
@@ -185,3 +186,15 @@ def test_epilogue_is_used() -> None:
         epilogue(p, p.a @ p.b)
 
     assert {"SGEMM_CUDA", "netlib"} <= passed_by(direct)
+
+
+def test_a_lost_device_is_no_peers_word() -> None:
+    """After a fault that ends the context every launch fails, and none of them says anything about its kernel."""
+
+    class Lost(NumpyDevice):
+        def synchronize(self) -> None:
+            raise LaunchFailed("running a kernel: an illegal memory access was encountered")
+
+    device = Lost()
+    with pytest.raises(LaunchFailed, match="illegal memory access"):
+        passes(BY_NAME["Vizuara"], questions("Vizuara"), NumpySubject(device, sequential), device)
