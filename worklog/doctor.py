@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import platform
-import shutil
 from dataclasses import dataclass
 
+from worklog import sanitizer
 from worklog.device import ClockWatch, gpu, gpu_reason, reason_names
 from worklog.errors import WorklogError
 from worklog.kernels import kernels_dir
@@ -86,15 +86,9 @@ def _packages() -> list[Finding]:
             "pip install nvidia-cuda-nvrtc cuda-bindings",
         )
     )
-    sanitizer = shutil.which("compute-sanitizer")
-    found.append(
-        Finding(
-            "compute-sanitizer",
-            sanitizer is not None,
-            sanitizer or "missing",
-            "" if sanitizer else "part of the CUDA toolkit",
-        )
-    )
+    tool = sanitizer.find()
+    cost = "" if tool else "no `worklog check --racecheck`: it comes with the CUDA toolkit; --emulate finds races too"
+    found.append(Finding("compute-sanitizer", tool is not None, str(tool or "missing"), cost))
     return found
 
 

@@ -123,3 +123,28 @@ def test_without_dirt_in_shared_memory_something_passes(monkeypatch: pytest.Monk
     assert not examined()
     monkeypatch.setattr(Dirt, "spread", lambda self: None)
     assert examined()
+
+
+def test_without_a_look_at_every_launch_something_passes() -> None:
+    """Every second launch does half of its work, and the last one all of it."""
+    launches = 0
+
+    def every_second(p: Problem) -> None:
+        nonlocal launches
+        launches += 1
+        epilogue(p, summed(p.a, p.b))
+        if launches % 2 == 0:
+            p.c[: p.m // 2] = 0
+
+    exam, subject = Exam(DEVICE, SHAPE, 0), NumpySubject(DEVICE, every_second)
+    witness = exam.witness()
+    exam.poison()
+    for _ in range(5):
+        subject.enqueue(SHAPE, 1.0, *exam.buffers[:2], 0.0, exam.buffers[2])
+    assert exam.check_timed_output(exam.buffers[2]).passed
+    launches = 0
+    for _ in range(5):
+        witness.prepare(*exam.buffers)
+        subject.enqueue(SHAPE, 1.0, *exam.buffers[:2], 0.0, exam.buffers[2])
+        witness.check(*exam.buffers)
+    assert not exam.check_timed_launches(witness).passed
