@@ -24,27 +24,37 @@ def undone() -> Iterator[None]:
     classes = {value for module in modules for value in vars(module).values() if isinstance(value, type)}
     ours = {cls for cls in classes if _watched(cls.__module__) and cls.__module__ not in ALSO}
     kept: list[tuple[Any, dict[str, Any]]] = [(thing, dict(vars(thing))) for thing in (*modules, *ours)]
-    codes = [(value, value.__code__) for _, held in kept for value in held.values() if isinstance(value, FunctionType)]
+    functions = {value for _, held in kept for value in held.values() if isinstance(value, FunctionType)}
+    codes = [(one, one.__code__, one.__defaults__, one.__kwdefaults__) for one in functions]
+    tables = [(value, dict(value)) for _, held in kept for name, value in held.items() if _is_table(name, value)]
     frozen = [
         (thing, dict(vars(thing))) for thing in gc.get_objects() if type(thing) in ours and is_dataclass(type(thing))
     ]
     hidden = {(id(thing), name) for thing, name in _hidden(ours)}
-    environment, path, profile = dict(os.environ), list(sys.path), sys.getprofile()
+    environment, path, hooks = dict(os.environ), list(sys.path), (sys.gettrace(), sys.getprofile())
     try:
         yield
     finally:
-        sys.setprofile(profile)
+        sys.settrace(hooks[0])
+        sys.setprofile(hooks[1])
         os.environ.clear()
         os.environ.update(environment)
         sys.path[:] = path
         for thing, name in [(thing, name) for thing, name in _hidden(ours) if (id(thing), name) not in hidden]:
             del vars(thing)[name]
-        for function, code in codes:
-            function.__code__ = code
+        for function, code, defaults, keywords in codes:
+            function.__code__, function.__defaults__, function.__kwdefaults__ = code, defaults, keywords
+        for table, entries in tables:
+            table.clear()
+            table.update(entries)
         for thing, held in kept:
             _restore(vars(thing), held, lambda name, value, thing=thing: setattr(thing, name, value), thing)
         for thing, held in frozen:
             vars(thing).update(held)
+
+
+def _is_table(name: str, value: object) -> bool:
+    return isinstance(value, dict) and name.isupper() and not name.startswith("_")
 
 
 def _hidden(ours: set[type]) -> Iterator[tuple[Any, str]]:
