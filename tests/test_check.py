@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from worklog import check as check_module
 from worklog.brought import UserKernel
 from worklog.check import check
 from worklog.cli import main
-from worklog.emulator import shipped
+from worklog.emulator import device, shipped
 from worklog.errors import BadSetting
 from worklog.exploits import exploits_dir
 from worklog.gemm import Shape
@@ -127,6 +128,17 @@ def test_a_class_must_be_held() -> None:
         (PLAIN, (*LAUNCH, "--class", "fp99"), "there is no class 'fp99': choose from fp32, fp32-emulated"),
         (PLAIN, (*LAUNCH, "--size", "0"), "size M = 0 is not a positive integer"),
         (PLAIN, (*LAUNCH, "--entry", "yours"), "mine.cu: there is no kernel yours; its kernels are mine"),
+        (PLAIN, (*LAUNCH, "--emulate", "--size", "1600000"), "size 1600000 on the emulator needs about"),
+        (
+            PLAIN.replace("  float acc", '  asm volatile("bar.sync 1, 128;");\n  float acc'),
+            (*LAUNCH, "--emulate"),
+            "mine.cu: line 4: bar.sync (bar.sync 1, 128): of barriers only __syncthreads() and __syncwarp() are",
+        ),
+        (
+            PLAIN.replace("float acc = 0.0f;", "float acc = 0.0f * clock();"),
+            (*LAUNCH, "--emulate"),
+            "mine.cu: line 4: 'mov.u64 %rd21, %clock64' reads %clock64, and the emulator",
+        ),
     ],
 )
 def test_a_slip_is_one_line(source: str, words: tuple[str, ...], complaint: str) -> None:
@@ -147,6 +159,14 @@ def test_a_launch_that_no_gpu_takes_is_a_refusal() -> None:
     result = worklog(PLAIN, "--grid", "N, M", "--block", "64,64")
     assert result.exit_code == 1
     assert "✗ launch: " in result.stdout
+
+
+def test_a_loop_that_does_not_end_is_a_refusal_with_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "launch", partial(device.launch, budget=20_000))  # the whole one takes seconds
+    result = worklog(PLAIN.replace("++k) acc", "k += k < 3) acc"), *LAUNCH, "--emulate", "--size", "16")
+    assert result.exit_code == 1
+    assert "✗ launch: after 20,000 instructions, thread " in result.stdout
+    assert "is still near line 5: for (int k = 0;" in result.stdout and "a loop that does not end" in result.stdout
 
 
 def test_a_race_is_a_refusal_with_its_line() -> None:

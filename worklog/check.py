@@ -33,6 +33,7 @@ PARAMETERS = ("32", "32", "32", "32", "64", "64", "32", "64")  # bits of each, a
 SPENT = ("registers", "stack_bytes", "shared_bytes", "arch")
 EMULATED_ARCH = "sm_90"
 GPU_SIZE = 1024
+EMULATED_COPIES = 8  # of A, B and C in float32: the gate's own, the emulator's, and what is worked out in float64
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ def check(
     "emulated"; None takes the GPU where there is one. seed: for the questions (default: drawn now). progress: told
     before each launch how many there were, of 0 since the last one is not known before. begun: told before anything of
     the kernel's runs what is known by then, a result without stages. Raises NoGpu, CompileFailed, OutsideDomain,
-    BadSetting.
+    BadSetting, OutOfMemory.
     """
     live = wants_gpu(on) or isinstance(kernel, HostCallable)
     if on == "emulated" and isinstance(kernel, HostCallable):
@@ -119,6 +120,10 @@ def check(
     if shape not in kernel.domain:
         padded = kernel.domain.padded(shape)
         raise OutsideDomain(f"size {shape} is outside the domain that was stated ({kernel.domain}): pad to {padded}")
+    if not live:
+        from worklog.emulator.room import require_matrices
+
+        require_matrices(shape, EMULATED_COPIES)
     known = replace(known, shape=shape)
     if begun is not None:
         begun(known)

@@ -234,8 +234,8 @@ class _Body:
             if register is None:
                 raise PtxError(f"{match['guard']} in {text!r} is not a register")
             guard = (register, bool(match["not"]))
-        operands = tuple(self._operand(item, text) for item in _split(match["rest"]))
         shown = re.sub(r"\s+", " ", text)
+        operands = tuple(self._operand(item, shown) for item in _split(match["rest"]))
         number = len(self.instructions)
         self.instructions.append(Instruction(number, match["op"], operands, guard, self.line, shown, self.caller))
 
