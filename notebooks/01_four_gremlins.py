@@ -150,6 +150,21 @@ lab.panel("vectorized", 1024, l2="warm", queue=False)
 lab.panel_static("vectorized", 1024, l2="warm", queue=False)
 
 # %% [markdown]
+# ## One rung, every lie
+#
+# The panel turns several fixes off at once. Here each is turned off alone, for one rung at one size: how far each lie
+# moves the number that it is about, beside the noise of the two readings. Move the size and watch which lies grow.
+
+# %%
+lab.ablation("warptiled", 1024)
+
+# %% [markdown]
+# And again as a picture:
+
+# %%
+lab.ablation_static("warptiled", 1024)
+
+# %% [markdown]
 # ## Exercises
 #
 # 1. In the panel, take `naive` at 4096 and turn off every fix of the article but `2 timer`. How much of a lie is
