@@ -277,13 +277,14 @@ slips = {
 }
 refused = {name: gate(RIGHT.replace(*slip)) for name, slip in slips.items()}
 for name, checked in refused.items():
-    reason = checked.verdict.reason.splitlines()[0]
-    print(name, *textwrap.wrap(reason, 100), sep="\n    ")
+    word = str(checked.verdict).splitlines()[0]
+    print(name, *textwrap.wrap(word, 100), sep="\n    ")
 
 # %% [markdown]
 # Each refusal says at which stage, and most say what the bug is. On the emulator a race is found in the addresses,
-# before it has spoiled any result; on a GPU it must show, in the exact stages or when twenty launches do not agree bit
-# by bit.
+# before it has spoiled any result. On a GPU it must show: in the exact stages, or when twenty launches do not agree bit
+# by bit. `worklog check --emulate` looks for it in any case, and `worklog gate --exploits` puts the whole collection of
+# mistakes and cheats to the gate.
 
 # %% [markdown]
 # ## 6. Where, which is what
@@ -300,7 +301,7 @@ plots.tile_map(column.verdict.where, column.label)
 # %%
 late = "if (row / 32 == 1 && col / 32 == 1 && M > 135) acc -= A[row * K + 9] * B[9 * N + col];\n  C[row"
 tile = gate(RIGHT.replace("C[row", late, 1))
-print(*textwrap.wrap(tile.verdict.reason, 100), sep="\n")
+print(*textwrap.wrap(str(tile.verdict), 100), sep="\n")
 plots.tile_map(tile.verdict.where, tile.label)
 
 # %% [markdown]

@@ -31,7 +31,7 @@ def test_fp32_is_thousands_of_times_better_than_the_rule_and_tf32_is_not(said: s
 
 
 def test_every_mistake_passes_the_articles_rule(said: str) -> None:
-    assert said.count("  passes") == 6 and "  refused" not in said
+    assert len(re.findall(r"^\w.*  passes$", said, re.MULTILINE)) == 6
 
 
 def test_the_law_and_the_limit(said: str) -> None:
@@ -57,5 +57,5 @@ def test_the_projection_names_the_element(said: str) -> None:
 
 
 def test_every_slip_is_refused_and_every_right_kernel_is_not(said: str) -> None:
-    assert len(re.findall(r"^    (launch|exact on ragged shapes): ", said, re.MULTILINE)) == 11
-    assert said.count("fp32 ok") == 2 and "refused at" not in said
+    assert len(re.findall(r"^    refused at (launch|exact on ragged shapes): ", said, re.MULTILINE)) == 11
+    assert said.count("fp32 ok") == 2
