@@ -95,7 +95,7 @@ def raise_(error: BaseException) -> Callable[[], None]:
 
 
 ACTS: dict[str, Callable[[], None]] = {
-    "fine": lambda: None,
+    **dict.fromkeys(("fine", "first", "last"), lambda: None),
     "hangs": hang,
     "hangs deaf": hang_deaf,
     "hangs with the lock": hang_with_the_lock,
@@ -140,19 +140,23 @@ def measure(order: dict[str, Any], say: Answers) -> None:
     say("ready", run=made(order))
     for done, name in enumerate(names):
         say("progress", done=done, total=len(names), doing=name)
+        then = {"done": done + 1, "total": len(names), "doing": name}
         if name == "answers for another":
-            say("measured", run=made(order, "fine but another"))
+            say("measured", run=made(order, "fine but another"), **then)
         elif name == "answers under another harness":
             lax = {**order, "harness": {**order["harness"], "gate": False}}
-            say("measured", run=made(lax, name))
+            say("measured", run=made(lax, name), **then)
         elif name == "answers nonsense":
-            say("measured", run={"measurements": "many"})
-        elif name == "loses the context":
-            say("measured", run=made(order, name))
+            say("measured", run={"measurements": "many"}, **then)
+        elif name in ("loses the context", "is refused and loses the context"):
+            run = made(order, name)
+            if name != "loses the context":
+                run["measurements"][0] |= {"status": "refused", "reason": "refused at launch: a fault", "us": None}
+            say("measured", run=run, **then)
             raise ContextLost("cudaErrorIllegalAddress: an illegal memory access was encountered")
         else:
             ACTS[name]()
-            say("measured", run=made(order, name, calibration={"offset_us": float(os.getpid())}))
+            say("measured", run=made(order, name, calibration={"offset_us": float(os.getpid())}), **then)
     time.sleep(0.2 if "leaves a thread that leaves" in names else 0)
     say("done")
 

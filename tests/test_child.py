@@ -87,6 +87,19 @@ def test_it_is_gone_when_cancel_returns(deaf: str) -> None:
     assert ends[0].cancelled and ends[0].code == -(signal.SIGKILL if deaf else signal.SIGTERM)
 
 
+def test_what_was_answered_before_an_end_is_not_lost() -> None:
+    def hear(answer: dict[str, Any]) -> None:
+        if answer["number"] == 1:
+            raise KeyboardInterrupt
+
+    with child("[say(number=i) for i in range(5)]; time.sleep(300)") as one:
+        until(lambda: len(one._answers) == 5)
+        with pytest.raises(KeyboardInterrupt):
+            one.wait(hear, lambda: None)
+        one.end()
+        assert [answer["number"] for answer in one.unheard()] == [1, 2, 3, 4]
+
+
 def test_whatever_is_raised_while_waiting_ends_it() -> None:
     def interrupted(_: dict[str, Any]) -> None:
         raise KeyboardInterrupt
@@ -102,7 +115,7 @@ def test_a_second_ctrl_c_ends_the_grace(monkeypatch: pytest.MonkeyPatch) -> None
         raise KeyboardInterrupt
 
     with child("signal.signal(signal.SIGTERM, signal.SIG_IGN)\nsay(deaf=True); time.sleep(300)") as one:
-        until(lambda: not one._heard.empty())
+        until(lambda: one._answers)
         monkeypatch.setattr(one._gone, "wait", impatient)
         with pytest.raises(KeyboardInterrupt):
             one.end()

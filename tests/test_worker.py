@@ -10,12 +10,13 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.lab.waiting import WAIT_S, gone, until
-from worklog import job, worker
+from worklog import device, job, worker
 from worklog.brought import UserKernel
 from worklog.callables import HostCallable
 from worklog.check import check
@@ -75,38 +76,38 @@ def test_what_is_measured_comes_back_and_is_saved(tmp_path: Path) -> None:
     assert told[0] == (0, 2, "starting") and (1, 2, "fine") in told and told[-1] == (2, 2, "done")
 
 
-@pytest.mark.parametrize(
-    ("kernel", "why"),
-    [
-        ("segfaults", f"process: crashed: its process ended with SIGSEGV (Segmentation fault); {EMULATE}"),
-        ("leaves", f"process: its process left without an answer (exit code 0); {EMULATE}"),
-        (
-            "leaves talking",
-            f"process: its process left without an answer (exit code 3), and last printed 'so long'; {EMULATE}",
-        ),
-        ("exits", f"process: raised SystemExit: 0; {EMULATE}"),
-        ("raises", f"process: raised ValueError: no such thing; {EMULATE}"),
-        ("illegal address", f"launch: running a kernel: cudaErrorIllegalAddress; {EMULATE}"),
-        ("fills the GPU", "memory: allocating 64 MiB: out of memory; take a smaller size"),
-        ("fills the memory", "memory: the host's memory is full: take a smaller size"),
-        ("starts another", f"process: its process left without an answer (exit code 0); {EMULATE}"),
-        ("answers for another", "process: its process answered for something else than was asked for"),
-        ("answers under another harness", "process: its process answered for something else than was asked for"),
-        ("answers nonsense", "process: its process answered with something that is no run: "),
-    ],
-)
-def test_a_kernel_that_ends_its_process_is_refused_and_the_next_one_runs(
-    kernel: str, why: str, pids: Callable[[], list[int]]
-) -> None:
-    run = measure("fine", kernel, "fine")
-    assert [m.status for m in run.measurements] == ["measured", "refused", "measured"]
-    refused = run.measurements[1]
-    assert (refused.kernel, refused.problem) == (kernel, SHAPE)
-    assert refused.reason is not None and refused.reason.startswith(f"refused at {why}")
-    assert refused.verdict is not None and refused.verdict["accepted"] is False
+LEFT = "its process left without an answer"
+ELSE = "process: its process answered for something else than was asked for"
+RUINOUS = {
+    "segfaults": f"process: crashed: its process ended with SIGSEGV (Segmentation fault); {EMULATE}",
+    "leaves": f"process: {LEFT} (exit code 0); {EMULATE}",
+    "leaves talking": f"process: {LEFT} (exit code 3), and last printed 'so long'; {EMULATE}",
+    "exits": f"process: raised SystemExit: 0; {EMULATE}",
+    "raises": f"process: raised ValueError: no such thing; {EMULATE}",
+    "illegal address": f"launch: running a kernel: cudaErrorIllegalAddress; {EMULATE}",
+    "fills the GPU": "memory: allocating 64 MiB: out of memory; take a smaller size",
+    "fills the memory": "memory: the host's memory is full: take a smaller size",
+    "starts another": f"process: {LEFT} (exit code 0); {EMULATE}",
+    "answers for another": ELSE,
+    "answers under another harness": ELSE,
+    "answers nonsense": "process: its process answered with something that is no run: ",
+}
+
+
+def test_a_kernel_that_ends_its_process_is_refused_and_the_next_one_runs(pids: Callable[[], list[int]]) -> None:
+    run = measure("first", *RUINOUS, "last")
+    assert [m.kernel for m in run.measurements] == ["first", *RUINOUS, "last"]
+    for m in run.measurements:
+        if m.kernel in RUINOUS:
+            assert str(m.reason).startswith(f"refused at {RUINOUS[m.kernel]}")
+            assert m.status == "refused" and m.problem == SHAPE
+            assert m.verdict is not None and m.verdict["accepted"] is False
+        else:
+            assert m.status == "measured" and m.reason is None
     assert run.complete and run.path is not None and Run.load(run.path).measurements == run.measurements
-    assert run.notes == ["from fine at 512 on: in a fresh process, calibrated again"]
-    assert why.partition(":")[0] in str(run)  # the table can show it
+    assert run.notes == ["from last at 512 on: in a fresh process, calibrated again"]
+    assert "SIGSEGV" in str(run)  # the table can show it
+    assert pids()
     for pid in pids():
         until(lambda pid=pid: gone(pid))
 
@@ -126,8 +127,9 @@ def test_a_kernel_that_hangs_is_ended_and_the_next_one_runs(pids: Callable[[], l
 
 
 def test_a_lost_context_is_blamed_on_the_kernel_before_it() -> None:
-    run = measure("loses the context", "fine")
-    lost, fine = run.measurements
+    run = measure("is refused and loses the context", "loses the context", "fine")
+    refused, lost, fine = run.measurements
+    assert refused.reason == f"refused at launch: a fault; {EMULATE}"
     assert lost.status == "refused" and lost.us is None
     assert f"an illegal memory access was encountered; {EMULATE}" in str(lost.reason)
     assert fine.status == "measured"
@@ -454,6 +456,17 @@ def test_it_sees_one_gpu(monkeypatch: pytest.MonkeyPatch, before: str | None, no
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", before)
     assert visible_to_a_child() == now
     assert worker._environment()["CUDA_VISIBLE_DEVICES"] == now
+
+
+@pytest.mark.parametrize(("named", "visible"), [(None, "1"), ("4,7", "7")])
+def test_it_sees_the_gpu_that_is_current_here(monkeypatch: pytest.MonkeyPatch, named: str | None, visible: str) -> None:
+    chosen = SimpleNamespace(getDevice=lambda: 1)
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(runtime=chosen)))  # type: ignore[misc]
+    monkeypatch.setattr(device, "gpu_reason", lambda: None)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if named is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
+    assert visible_to_a_child() == visible
 
 
 class OutOfMemoryError(MemoryError):

@@ -17,7 +17,6 @@ import atexit
 import hmac
 import json
 import os
-import queue
 import secrets
 import signal
 import subprocess
@@ -78,8 +77,9 @@ class Child:
         self.patience_s = patience_s
         self._nonce = secrets.token_hex(16)
         self._hung = self._cancelled = False
-        self._gone = threading.Event()
-        self._heard: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self._gone, self._silent, self._news = threading.Event(), threading.Event(), threading.Event()
+        self._answers: list[dict[str, Any]] = []
+        self._passed_on = 0  # of the answers; one counts when whoever hears it is done with it
         self._words = b""
         ours, theirs = os.pipe()
         answers = os.fdopen(ours, "rb")
@@ -115,19 +115,26 @@ class Child:
         """Pass on each answer until the process has gone; tick is called twice a second while none comes."""
         last = time.monotonic()
         while True:
-            try:
-                answer = self._heard.get(timeout=TICK_S)
-            except queue.Empty:
+            silent = self._silent.is_set()  # asked first: nothing is answered after it
+            if self._passed_on < len(self._answers):
+                hear(self._answers[self._passed_on])
+                self._passed_on += 1
+                last = time.monotonic()
+            elif silent:
+                words = self._words.decode(errors="replace")
+                return End(self._process.returncode, words, self.patience_s, self._hung, self._cancelled)
+            elif self._news.wait(TICK_S):
+                self._news.clear()
+            else:
                 if time.monotonic() - last > self.patience_s:
                     self._hung = True
                     self.end()
                 tick()
-                continue
-            if answer is None:
-                words = self._words.decode(errors="replace")
-                return End(self._process.returncode, words, self.patience_s, self._hung, self._cancelled)
-            last = time.monotonic()
-            hear(answer)
+
+    def unheard(self) -> list[dict[str, Any]]:
+        """What it answered before it was ended, and wait() was left before whoever hears it was done with it."""
+        self._silent.wait(STUCK_S)
+        return self._answers[self._passed_on :]
 
     def cancel(self) -> None:
         """End the process, whatever it is doing, and say so in its End; from any thread. Raises ProcessStuck."""
@@ -163,7 +170,8 @@ class Child:
                 assert pipe is not None
                 with suppress(BrokenPipeError):
                     pipe.close()
-        self._heard.put(None)
+        self._silent.set()
+        self._news.set()
 
     def _talk(self, order: bytes, answers: IO[bytes]) -> None:
         assert self._process.stdin is not None
@@ -173,7 +181,8 @@ class Child:
         while line := answers.readline(LONGEST):
             answer = _answer(line, self._nonce)
             if answer is not None:
-                self._heard.put(answer)
+                self._answers.append(answer)
+                self._news.set()
 
     def _keep_words(self) -> None:
         pipe: Any = self._process.stdout

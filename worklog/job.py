@@ -174,7 +174,7 @@ class Told:
         if done > self._finished:
             document = json.loads(self.scratch.read_text(encoding="utf-8"))
             document["measurements"] = document["measurements"][self._finished :]
-            self._say("measured", run=document)
+            self._say("measured", run=document, done=done, total=total, doing=doing)
             self._finished = done
         _require_context()
         self._say("progress", done=done, total=total, doing=doing)

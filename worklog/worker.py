@@ -10,7 +10,6 @@ What cannot be excluded is native code that looks for the nonce in its own proce
 
 from __future__ import annotations
 
-import importlib
 import math
 import os
 import secrets
@@ -23,19 +22,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from worklog import job
+from worklog.answers import (
+    EMULATE,
+    Nonsense,
+    advice,
+    advised,
+    checked_in,
+    failure,
+    progress_in,
+    run_in,
+    verdict_on,
+)
 from worklog.check import Checked
 from worklog.child import Child, End
 from worklog.device import visible_to_a_child
-from worklog.errors import (
-    BadRunFile,
-    BadSetting,
-    BadShape,
-    ChildFailed,
-    Interrupted,
-    LaunchFailed,
-    OutOfMemory,
-    WorklogError,
-)
+from worklog.errors import BadSetting, ChildFailed, Interrupted
 from worklog.gate import Verdict
 from worklog.gate.verdict import refused
 from worklog.gemm import Shape
@@ -52,11 +53,6 @@ COMMAND = (sys.executable, "-P", "-m", "worklog.job")
 MEASURE_PATIENCE_S = 120.0
 CHECK_PATIENCE_S = 60.0
 START_PATIENCE_S = 120.0  # at least, until the first kernel: libraries are loaded and compiled, the ruler is calibrated
-EMULATE = "run it with `worklog check --emulate`: it names the line"
-
-
-class Nonsense(Exception):
-    """An answer that bears the nonce and is none."""
 
 
 class Stop:
@@ -146,11 +142,10 @@ def _measure_some(log: _Log, progress: Progress, patience_s: float, stop: Stop, 
 
     def hear(answer: dict[str, Any]) -> None:
         nonlocal ready, last
-        if answer["is"] in ("ready", "measured"):
-            log.take(_run(answer))
+        if log.heard(answer, first):
             ready, child.patience_s = True, patience_s
-        elif answer["is"] == "progress":
-            done, _, doing = _how_far(answer)
+        elif answer.get("is") == "progress":
+            done, _, doing = progress_in(answer)
             how_far[:] = first + done, len(log.tasks), doing
             progress(*how_far)
         else:
@@ -162,7 +157,13 @@ def _measure_some(log: _Log, progress: Progress, patience_s: float, stop: Stop, 
         try:
             with Child(command, order, max(patience_s, START_PATIENCE_S), _environment()) as child:
                 stop.watch(child)
-                end = child.wait(hear, lambda: progress(*how_far))
+                try:
+                    end = child.wait(hear, lambda: progress(*how_far))
+                except KeyboardInterrupt:
+                    child.end()
+                    for answer in child.unheard():
+                        log.heard(answer, first)
+                    raise
         except Nonsense as error:
             if not ready:
                 raise ChildFailed(f"nothing was measured: {error}") from error
@@ -175,10 +176,10 @@ def _measure_some(log: _Log, progress: Progress, patience_s: float, stop: Stop, 
     if stop.pressed:
         raise log.interrupted()
     if not ready or (last.get("is") == "lost" and log.done == first):
-        raise _failure(last, end)
+        raise failure(last, end)
     culprit = log.tasks[log.done - 1 if last.get("is") == "lost" or not log.left else log.done].kernel
     its = [one for one in log.brought if one.name == culprit]
-    stage, why = _verdict(last, end, _advice(its[0]) if its else EMULATE, bool(its))
+    stage, why = verdict_on(last, end, advice(its[0]) if its else EMULATE, bool(its))
     log.blame(stage, why, its_last=last.get("is") == "lost")
 
 
@@ -205,11 +206,11 @@ def check(
 
     def hear(answer: dict[str, Any]) -> None:
         nonlocal begun, last
-        if answer["is"] == "begun":
-            begun = _checked(answer)
+        if answer.get("is") == "begun":
+            begun = checked_in(answer)
             child.patience_s = math.inf if answer.get("bounded") is True else patience_s
-        elif answer["is"] == "progress":
-            how_far[:] = _how_far(answer)
+        elif answer.get("is") == "progress":
+            how_far[:] = progress_in(answer)
             tell(*how_far)
         else:
             last = answer
@@ -219,10 +220,10 @@ def check(
             end = child.wait(hear, lambda: tell(*how_far))
         _show(end)
         if last.get("is") == "checked":
-            return _advised(_checked(last), kernel)
+            return advised(checked_in(last), kernel)
         if begun is None:
-            raise _failure(last, end)
-        stage, why = _verdict(last, end, _advice(kernel), True)
+            raise failure(last, end)
+        stage, why = verdict_on(last, end, advice(kernel), True)
     except Nonsense as error:
         if begun is None:
             raise ChildFailed(f"{kernel.name} was not judged: {error}") from error
@@ -248,22 +249,28 @@ class _Log:
     def left(self) -> Sequence[Task]:
         return self.tasks[self.done :]
 
-    def take(self, found: Run) -> None:
-        """Append what a process has measured; a run without measurements says that it is ready. Raises Nonsense."""
-        asked = [(task.kernel, task.shape, task.gremlins) for task in self.left[: len(found.measurements)]]
-        harness = {**self.harness.as_dict(), "clocks": found.harness.get("clocks")}  # where they cannot be locked
-        if [(m.kernel, m.problem, m.changed) for m in found.measurements] != asked or found.harness != harness:
-            raise Nonsense("its process answered for something else than was asked for")
-        if self.run is None:
-            self.run = replace(found, measurements=[])
-        if not asked:
+    def heard(self, answer: Mapping[str, Any], first: int) -> bool:
+        """Whether an answer was about the run: that a process is ready to measure, or has, from task number `first`
+        on. It may come twice, where an interrupt came between. Raises Nonsense.
+        """
+        if answer.get("is") == "ready":
+            found = run_in(answer)
+            self._require(found)
+            self.run = self.run or replace(found, measurements=[])
             self._again = bool(self.run.calibration)
-            return
-        run = self.run
+        elif answer.get("is") == "measured" and first + progress_in(answer)[0] > self.done:
+            self._take(run_in(answer))
+        return answer.get("is") in ("ready", "measured")
+
+    def _take(self, found: Run) -> None:
+        self._require(found)
+        if self.run is None or not found.measurements:
+            raise Nonsense("its process measured nothing, or before it was ready")
+        run, task = self.run, self.left[0]
         if not run.calibration:
             run.calibration, run.harness = found.calibration, found.harness
         elif self._again:
-            run.notes.append(f"from {asked[0][0]} at {asked[0][1]} on: in a fresh process, calibrated again")
+            run.notes.append(f"from {task.kernel} at {task.shape} on: in a fresh process, calibrated again")
         self._again = False
         run.software = {**run.software, **found.software}
         run.kernels = {**found.kernels, **run.kernels}
@@ -271,8 +278,17 @@ class _Log:
         run.measurements += found.measurements
         self._save()
 
+    def _require(self, found: Run) -> None:
+        """Raise Nonsense for a run of something else than was asked for."""
+        asked = [(task.kernel, task.shape, task.gremlins) for task in self.left[: len(found.measurements)]]
+        harness = {**self.harness.as_dict(), "clocks": found.harness.get("clocks")}  # where they cannot be locked
+        if [(m.kernel, m.problem, m.changed) for m in found.measurements] != asked or found.harness != harness:
+            raise Nonsense("its process answered for something else than was asked for")
+
     def blame(self, stage: str, why: str, *, its_last: bool = False) -> None:
-        """Refuse the measurement at hand, or the last one that the process made; a refusal keeps its own words too."""
+        """Refuse the measurement at hand, or the last one that the process made; what was refused already is told only
+        what to do.
+        """
         assert self.run is not None
         verdict = Verdict((refused(stage, why),), None)
         reason = f"refused at {verdict.reason}"
@@ -282,7 +298,7 @@ class _Log:
             new = Measurement(task.kernel, shape, "refused", reason, task.gremlins, verdict.as_dict())
         else:
             last = self.run.measurements.pop()
-            new = replace(last, reason=f"{last.reason}; {why}")
+            new = replace(last, reason=f"{last.reason}; {why.rpartition('; ')[2]}")
             if last.status != "refused":
                 new = Measurement(last.kernel, last.shape, "refused", reason, last.changed, verdict.as_dict())
         self.run.measurements.append(new)
@@ -295,86 +311,12 @@ class _Log:
         self.run.save(path or new_path(self.run.device["name"], self.run.created, secrets.token_hex(2)))
 
     def interrupted(self) -> Interrupted:
+        """To be raised. What an interrupt kept from the file is in it now."""
         if self.run is None or not self.run.measurements:
             return Interrupted("interrupted before the first measurement: nothing is saved")
+        self._save()
         kept = f"{self.done} of {len(self.tasks)} measurements are kept in {self.run.path}"
         return Interrupted(f"interrupted: {kept}")
-
-
-def _verdict(last: Mapping[str, Any], end: End, advice: str, foreign: bool) -> tuple[str, str]:
-    """At which stage and why a kernel is refused that ended its process. Raises what is no verdict on a kernel: errors
-    of what was asked, and where no foreign code could have raised it, of this package.
-    """
-    kind = last.get("is")
-    if kind == "error":
-        error = _error(last)
-        if isinstance(error, OutOfMemory):
-            return "memory", str(error)
-        if isinstance(error, LaunchFailed):
-            return "launch", f"{error}; {advice}"
-        raise error
-    if kind == "lost":
-        return "launch", f"{last.get('fault')}; {advice}"
-    if kind == "raised" and foreign:
-        return "process", f"raised {last.get('what')}; {advice}"
-    if kind == "raised":
-        raise _failure(last, end)
-    return "process", f"{end}; {advice}"
-
-
-def _failure(last: Mapping[str, Any], end: End) -> WorklogError:
-    """What ended a process that had come to no kernel yet."""
-    if last.get("is") == "error":
-        return _error(last)
-    if last.get("is") == "raised":
-        return ChildFailed(
-            f"{last.get('what')}: a mistake of worklog's own, or of a library that it uses\n{last.get('traceback')}"
-        )
-    return ChildFailed(f"no kernel was launched: {last.get('fault') or end}")
-
-
-def _error(answer: Mapping[str, Any]) -> WorklogError:
-    """The error that was raised there, of the same type and with the same words."""
-    module, name, message = (str(answer.get(word)) for word in ("module", "type", "message"))
-    found = getattr(importlib.import_module(module), name, None) if module.startswith("worklog.") else None
-    if not (isinstance(found, type) and issubclass(found, WorklogError)):
-        return ChildFailed(message)
-    return found.__new__(found, message)  # whatever else its own __init__ would want
-
-
-def _advice(kernel: Brought) -> str:
-    """What to do about one that ruins its process."""
-    return EMULATE if kernel.as_dict()["kind"] == "kernel" else "call it by itself in Python to see why"
-
-
-def _advised(checked: Checked, kernel: Brought) -> Checked:
-    """With a word on what to do, where a GPU only says that a launch failed."""
-    *before, last = checked.verdict.stages
-    if last.passed or last.name != "launch" or not checked.label.startswith("live"):
-        return checked
-    stages = (*before, replace(last, detail=f"{last.detail}; {_advice(kernel)}"))
-    return replace(checked, verdict=replace(checked.verdict, stages=stages))
-
-
-def _run(answer: Mapping[str, Any]) -> Run:
-    try:
-        return Run.from_document(answer["run"], "its process's answer")
-    except (BadRunFile, KeyError) as error:
-        raise Nonsense(f"its process answered with something that is no run: {error}") from error
-
-
-def _checked(answer: Mapping[str, Any]) -> Checked:
-    try:
-        return job.unpacked(answer["checked"])
-    except (BadShape, AttributeError, KeyError, TypeError, ValueError) as error:
-        raise Nonsense(f"its process answered with something that is no result: {error!r}") from error
-
-
-def _how_far(answer: Mapping[str, Any]) -> tuple[int, int, str]:
-    try:
-        return int(answer["done"]), int(answer["total"]), str(answer["doing"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise Nonsense(f"its process answered with something that is no progress: {error!r}") from error
 
 
 def _environment() -> dict[str, str]:

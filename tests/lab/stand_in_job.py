@@ -27,7 +27,8 @@ def main() -> None:
         if done:
             time.sleep(float(said.read_text() if said.exists() else sys.argv[1]))
         found = grid.select(task.kernel, task.shape, task.gremlins)
-        say("measured", run=document(replace(grid, measurements=found)))
+        finished = document(replace(grid, measurements=found))
+        say("measured", run=finished, done=done + 1, total=len(tasks), doing=str(task))
     say("done")
 
 
