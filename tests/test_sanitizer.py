@@ -137,7 +137,7 @@ def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     here = repr(str(tmp_path))
     path.write_text(
         f"#!{sys.executable}\nimport sys, os, json\n"
-        f"order = sys.stdin.read()\n"
+        f"order = open(sys.argv[-1]).read()\n"
         f"open(os.path.join({here}, 'called'), 'w').write(json.dumps([sys.argv[1:], json.loads(order)]))\n"
         f"sys.stdout.write(open(os.path.join({here}, sys.argv[2])).read())\n"
     )
@@ -155,7 +155,7 @@ def test_both_tools_are_run_on_the_kernel(kernel: UserKernel, tool: Path, tmp_pa
     assert not race.passed and "missing_first_barrier.cu:12" in race.detail
     assert memory.passed
     words, order = json.loads((tmp_path / "called").read_text())
-    assert words[:2] == ["--tool", "memcheck"] and words[-2:] == ["-m", "worklog.sanitized"]
+    assert words[:2] == ["--tool", "memcheck"] and words[-3:-1] == ["-m", "worklog.sanitized"]
     assert UserKernel.from_dict(order) == kernel
 
 
@@ -163,6 +163,13 @@ def test_a_tool_that_breaks_off_is_no_clean_bill(kernel: UserKernel, tool: Path,
     (tmp_path / "racecheck").write_text("========= COMPUTE-SANITIZER\n========= Internal Sanitizer Error\n")
     with pytest.raises(NoSanitizer, match=r"racecheck printed no summary, so nothing was checked(.|\n)*Internal"):
         run(tool, "racecheck", kernel)
+
+
+def test_a_kernel_that_never_ran_is_no_clean_bill(kernel: UserKernel, tool: Path, tmp_path: Path) -> None:
+    (tmp_path / "memcheck").write_text("========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n")
+    tool.write_text(tool.read_text() + "sys.exit('ImportError: no such module')\n")
+    with pytest.raises(NoSanitizer, match=r"saw nothing, but the kernel's process left 1(.|\n)*no such module"):
+        run(tool, "memcheck", kernel)
 
 
 def test_what_is_missing_is_told(kernel: UserKernel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
-"""The process that compute-sanitizer looks into (worklog.sanitizer): one kernel, from standard input, launched once at
-each of a few small shapes on exact integers.
+"""The process that compute-sanitizer looks into (worklog.sanitizer): one kernel, from the file that is named, launched
+once at each of a few small shapes on exact integers.
 
 CuPy's memory pool is off and there are no guard bands, so that each matrix is an allocation of its own, whose end the
 tool knows.
@@ -47,8 +47,8 @@ class WithLines:
 
 
 def main() -> None:
-    """Read a kernel as JSON and launch it. A fault ends the process; the tool has reported it by then."""
-    kernel = UserKernel.from_dict(json.load(sys.stdin))
+    """Read a kernel as JSON from the file and launch it. A fault ends the process; the tool has reported it by then."""
+    kernel = UserKernel.from_dict(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))
     cupy.cuda.set_allocator(None)
     device: Device = WithLines()  # type: ignore[assignment]
     subject, rng = UserSubject(kernel, device), np.random.default_rng(0)

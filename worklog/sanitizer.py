@@ -14,6 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,18 +102,31 @@ def sanitize(kernel: UserKernel) -> list[Stage]:
 
 def run(tool: Path, name: str, kernel: UserKernel) -> str:
     """What one tool prints about the kernel. Raises NoSanitizer where it did not get as far as its summary."""
-    command = [str(tool), "--tool", name, *OPTIONS[name], "--print-limit", "50", sys.executable, "-m", CHILD]
-    order = json.dumps(kernel.as_dict())
-    try:
-        done = subprocess.run(
-            command, input=order, capture_output=True, text=True, timeout=TIME_OUT_S, env=_environment(os.environ)
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise NoSanitizer(f"{name} did not end: {error}; find races without it: worklog check --emulate") from error
-    if not _SUMMARY.search(done.stdout):
-        words = "\n".join((done.stdout + done.stderr).strip().splitlines()[-8:])
-        raise NoSanitizer(f"{name} printed no summary, so nothing was checked; its last words:\n{words}")
+    with tempfile.TemporaryDirectory() as folder:
+        order = Path(folder) / "kernel.json"
+        order.write_text(json.dumps(kernel.as_dict()), encoding="utf-8")
+        child = (sys.executable, "-m", CHILD, str(order))
+        command = [str(tool), "--tool", name, *OPTIONS[name], "--print-limit", "50", *child]
+        try:
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=TIME_OUT_S,
+                env=_environment(os.environ),
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise NoSanitizer(f"{name} did not end: {error}; find races without it: worklog check --emulate") from error
     printed: str = done.stdout
+    summary = _SUMMARY.search(printed)
+    if summary is None or (done.returncode and summary["count"] == "0"):
+        words = "\n".join((printed + done.stderr).strip().splitlines()[-8:])
+        why = (
+            "printed no summary" if summary is None else f"saw nothing, but the kernel's process left {done.returncode}"
+        )
+        raise NoSanitizer(f"{name} {why}, so nothing was checked; its last words:\n{words}")
     return printed
 
 
