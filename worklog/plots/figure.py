@@ -153,9 +153,10 @@ def save(figure: Chart, path_stem: Path | str) -> list[Path]:
     paths = []
     try:
         stem.parent.mkdir(parents=True, exist_ok=True)
+        drawn = figure.svg()
         for dark, name in ((False, stem.name), (True, f"{stem.name}_dark")):
             svg, png = (stem.with_name(f"{name}.{kind}") for kind in ("svg", "png"))
-            svg.write_text(figure.svg(dark=dark), encoding="utf-8", newline="\n")
+            svg.write_text(in_the_dark(drawn) if dark else drawn, encoding="utf-8", newline="\n")
             png.write_bytes(figure.png(dark=dark))
             paths += [svg, png]
     except OSError as error:
