@@ -168,8 +168,8 @@ predict("tiles_1d", "tiles_2d")
 
 # %% [markdown]
 # The paper promised several times fewer floats; the count of wavefronts fell by much less, and the time followed the
-# count. Orange in the picture is why: threads that own neighbouring 8 x 8 patches read `Bs` eight floats apart, so half
-# of the 32 banks are asked twice and the other half not at all. That is a bank conflict: correct, and slow.
+# count. Orange in the picture is why: threads that own neighbouring 8 x 8 patches read `Bs` eight floats apart, so the
+# warp crowds into half of the 32 banks and leaves the other half idle. That is a bank conflict: correct, and slow.
 
 # %% [markdown]
 # ## 6. Vectorized

@@ -22,6 +22,6 @@ def test_it_says_what_was_found() -> None:
     naive, patch = ownership(touches(rung("naive"))), ownership(touches(rung("tiles_2d")))
     assert naive.headline == "naive: a warp's loads take 32 sectors of A and 1 of B"
     assert "load of A, 4 bytes a lane: 32 floats in 32 sectors, 12.5 % used" in said(naive)
-    assert "banks" not in said(naive) and "1 element a thread, 32 a warp" in said(naive)
+    assert "32 banks" not in said(naive) and "1 element a thread, 32 a warp" in said(naive)
     assert patch.headline == "tiles_2d: a warp reads As in 2, Bs in 8 wavefronts"
     assert "load of Bs, 16 bytes a lane: 64 floats, 8 wavefronts, 4 of them bank conflicts" in said(patch)

@@ -45,6 +45,11 @@ def test_times_stand_in_order_beside_cublas(found: Variants) -> None:
     assert "live · NVIDIA H200" in chart.alt and collisions(chart) == []
 
 
+def test_one_tile_is_no_contest(found: Variants) -> None:
+    run = small_run(measurements=[measured(found.kept[0].name, n=4096, us=3000.0, ratio=0.9)])
+    assert sweep(found, run).headline == "vectorized: one tile measured, 45.8 TFLOP/s"
+
+
 def test_nothing_left_is_nothing_to_draw() -> None:
     none = variants(rung("vectorized"), [Axis("BM", (96,))], arch="sm_90")
     with pytest.raises(NothingToDraw, match="no tile is left: vectorized: 1 BM"):

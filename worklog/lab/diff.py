@@ -25,7 +25,7 @@ class Code:
         return "\n".join(self.lines)
 
     def _repr_html_(self) -> str:
-        return f'<pre style="line-height:1.35">{"<br>".join(map(_html, self.lines))}</pre>'
+        return f'<pre style="font-family:monospace;line-height:1.35">{"<br>".join(map(_html, self.lines))}</pre>'
 
 
 def source(name: str) -> Code:

@@ -50,12 +50,10 @@ def ownership(touched: Touches) -> Chart:
     strips = sum(line_height(SMALL_PT) + ROW * _rows(request) + AFTER for request in shown)
     scale = TILE / max(bm, bn)
     height = max(scale * bm + BELOW, strips) + ABOVE
-    banks = (
-        " Shared memory as 32 banks, the words of one bank below each other." if any(r.in_shared for r in shown) else ""
-    )
+    banks = ", the 32 banks of shared memory" if any(r.in_shared for r in shown) else ""
     subtitle = (
-        "Left, the tile of C of one block: dark, thread 0's elements, light, its warp's. Right, the warp's first "
-        f"access of each kind, as compiled: sectors of 8 floats, filled what is used.{banks}"
+        "Left, one block's tile of C: in full colour thread 0's elements, pale its warp's. Right, the warp's first "
+        f"access of each kind, as compiled: sectors of 8 floats{banks}; what is used is filled."
     )
     words = [_words(request) for request in shown]
     alt = f"{_finding(touched)}. {'. '.join(words)}. Source: {touched.label}."

@@ -138,6 +138,8 @@ def _finding(order: list[Variant], times: dict[str, Measurement]) -> str:
         registers = [variant.registers for variant in order]
         return f"{order[0].record.name}: {len(order)} tiles of {min(registers)} to {max(registers)} registers a thread"
     best, worst = _rate(times[timed[0].name]), _rate(times[timed[-1].name])
+    if len(timed) == 1:
+        return f"{order[0].record.name}: one tile measured, {best:.1f} TFLOP/s"
     return f"{order[0].record.name}: the best of {len(timed)} tiles is {best / worst:.2g} times as fast as the worst"
 
 
