@@ -39,8 +39,8 @@ OUTLIER = 60  # times the rms: beyond, an element is wrong rather than imprecise
 RMS_OF_CLASS = {"tf32": 1.5e4, "fp16": 1.5e4, "bf16": 1.25e5}
 PROJECTED_OUTLIER = 10  # the same for a row's projection, which is nearly normal
 # The share of the squared error that a factor on the result may explain: truncation has 0.86, a rounded format 0.01.
-SHRINKING, GROWING = 0.92, 0.2
-FEWEST_FOR_A_FACTOR = 256  # elements; of fewer, chance explains too much
+SHRINKING, GROWING = 0.92, 0.35
+FEWEST_FOR_A_FACTOR = 256, 8  # elements, and terms of each: of fewer, chance explains too much
 
 
 def rms_limit(k: int) -> float:
@@ -110,7 +110,8 @@ class PrecisionQuestion:
         """What the sampled rows are multiplied with, where that is what is wrong with them; else None."""
         scale = np.maximum(self.gauge, np.finfo(np.float32).tiny)
         right, error = self.reference / scale, (c[self.rows].astype(np.float64) - self.reference) / scale
-        if right.size < FEWEST_FOR_A_FACTOR or not np.isfinite(error).all() or not error.any() or not right.any():
+        few = right.size < FEWEST_FOR_A_FACTOR[0] or self.k < FEWEST_FOR_A_FACTOR[1]
+        if few or not np.isfinite(error).all() or not error.any() or not right.any():
             return None
         slope = float((error * right).sum() / np.square(right).sum())
         share = float(slope**2 * np.square(right).sum() / np.square(error).sum())
