@@ -34,6 +34,10 @@ def test_every_rung_is_executed_and_right() -> None:
     assert sectors[0] > 30 and sectors[-1] < 0.1
     assert [row.rung for row in executed if row.conflict_share > 0.1] == ["tiles_2d", "vectorized"]
     assert len(printed(executed).splitlines()) == len(LADDER) + 2
+    marked = [
+        replace(row, caveats=("mostly fewer",)) if row.rung in ("shared", "tiles_1d") else row for row in executed
+    ]
+    assert printed(marked).splitlines()[-1] == "  shared, tiles_1d: mostly fewer"
     assert as_dict(executed)["rungs"][0]["shape"] == [256, 256, 256]
 
 

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from worklog.emulator import Counts, EmulatedDevice, predict
+from worklog.emulator import Counts, EmulatedDevice, Kernel, predict
+from worklog.emulator.counts import caveats
 from worklog.gate import Exam
 from worklog.gemm import Shape
 from worklog.kernels import RungSubject
@@ -35,7 +36,7 @@ class Executed:
     precision: the class that the gate found; reason: why it was refused, or None. findings: of the detectors, in all
     launches. sectors_per_request: of global loads. sectors_per_fma: of global loads and stores, for each multiply-add
     of a warp; wavefronts_per_fma: passes through shared memory, likewise. conflict_share: of those passes, the ones
-    that bank conflicts added.
+    that bank conflicts added. caveats: where a GPU may count otherwise.
     """
 
     rung: str
@@ -48,6 +49,7 @@ class Executed:
     sectors_per_fma: float
     wavefronts_per_fma: float
     conflict_share: float
+    caveats: tuple[str, ...] = ()
 
     @property
     def cells(self) -> tuple[str, ...]:
@@ -81,7 +83,8 @@ def _executed(record: Rung) -> Executed:
     subject = RungSubject(record, device)
     shape = record.domain.padded(SMALL)
     verdict = Exam(device, shape, secrets.randbits(63)).examine(subject)
-    counts = predict(subject.kernel.kernel, record, shape).counts  # type: ignore[attr-defined]
+    kernel: Kernel = subject.kernel.kernel  # type: ignore[attr-defined]
+    counts = predict(kernel, record, shape).counts
     return Executed(
         record.name,
         device.label,
@@ -92,6 +95,7 @@ def _executed(record: Rung) -> Executed:
         counts.global_load.sectors_per_request,
         counts.global_sectors / counts.instructions["fma"],
         *_shared(counts),
+        caveats(kernel),
     )
 
 
@@ -120,6 +124,9 @@ def print_table(executed: Sequence[Executed], console: Any) -> None:
     for row in executed:
         table.add_row(*(escape(cell) for cell in row.cells))
     console.print(table)
+    for caveat in dict.fromkeys(caveat for row in executed for caveat in row.caveats):
+        names = ", ".join(row.rung for row in executed if caveat in row.caveats)
+        console.print(f"  {escape(names)}: {escape(caveat)}", highlight=False, soft_wrap=True)
     for row in executed:
         if row.reason:
             console.print(f"  {escape(row.rung)}: refused at {escape(row.reason)}", highlight=False, soft_wrap=True)
