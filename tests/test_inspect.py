@@ -90,6 +90,21 @@ def test_without_a_launch_only_resources_are_told(racy: str) -> None:
     assert document["spent"][0]["occupancy"] is None
 
 
+def test_ptx_and_cubin_are_written_where_one_wants_them(racy: str) -> None:
+    said = inspect(racy, "--arch", "sm_80,sm_120", "--out", "built/here")
+    assert said.exit_code == 0
+    names = [f"mine.mine.{arch}.{kind}" for arch in ("sm_120", "sm_80") for kind in ("cubin", "ptx")]
+    assert said.stdout.splitlines()[-4:] == [f"written: {Path('built/here', name)}" for name in names]
+    assert ".target sm_80" in Path("built/here/mine.mine.sm_80.ptx").read_text(encoding="utf-8")
+    assert Path("built/here/mine.mine.sm_120.cubin").read_bytes()[:4] == b"\x7fELF"
+    Path("taken").write_text("", encoding="utf-8")
+    said = inspect(racy, "--out", "taken")
+    assert (
+        said.exit_code == 2
+        and said.stderr == "worklog: cannot write into taken: File exists; give --out another folder\n"
+    )
+
+
 def test_every_architecture_at_once(racy: str) -> None:
     document = json.loads(inspect(racy, "--block", "16,16", "--arch", "all", "--json").stdout)
     assert [spent["arch"] for spent in document["spent"]] == list(inspection.ARCHITECTURES)

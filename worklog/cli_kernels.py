@@ -165,17 +165,21 @@ def check(
 @click.option(
     "--size", metavar="N", help="The shape to count at (default: 4096; 128 for a file, which is run in full)."
 )
+@click.option("--out", type=click.Path(path_type=Path), metavar="FOLDER", help="Write PTX and cubins there too.")
 @json_option
-def inspect_(what: str, arch: str, size: str | None, as_json: bool, **words: Any) -> None:
+def inspect_(what: str, arch: str, size: str | None, out: Path | None, as_json: bool, **words: Any) -> None:
     """Say what a kernel costs, without a GPU and never as a time: registers, occupancy, memory traffic line by line."""
     from worklog.annotated import report
-    from worklog.inspection import architectures, inspect
+    from worklog.inspection import architectures, inspect, save
 
     found = inspect(what, shape=None if size is None else Shape.of(size), archs=architectures(arch), **words)
+    files = [] if out is None else save(found, out)
     if as_json:
-        print_json(found.as_dict())
+        print_json({**found.as_dict(), "files": [str(path) for path in files]})
     else:
         click.echo(report(found))
+        for path in files:
+            click.echo(f"written: {path}")
 
 
 @click.command()

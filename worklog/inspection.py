@@ -4,8 +4,9 @@ lines ask of memory. Counts and resources, never a time.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from worklog.emulator.counts import caveats, total
 from worklog.emulator.errors import UnsupportedInstruction
 from worklog.emulator.room import require_matrices
 from worklog.emulator.shipped import ARCH, Built, build
-from worklog.errors import BadSetting, OutsideDomain
+from worklog.errors import BadSetting, OutsideDomain, WorklogError
 from worklog.gemm import Shape, random_inputs
 from worklog.kernels import Program
 from worklog.ladder import Rung, rung
@@ -47,7 +48,8 @@ class Spent:
 class Inspection:
     """All that was found. threads: of a block, None if it was not told. lines: counts by source line, empty if nothing
     was run; they are for `arch`. caveats: why nothing was run, or where a GPU may count otherwise. sass: instructions
-    of the main loop, by architecture; without them, sass_note says why.
+    of the main loop, by architecture; without them, sass_note says why. compiled: PTX, cubin and logs, one an
+    architecture.
     """
 
     file: str
@@ -63,6 +65,7 @@ class Inspection:
     caveats: tuple[str, ...]
     sass: Mapping[str, Mapping[str, int]]
     sass_note: str
+    compiled: tuple[Compiled, ...] = field(repr=False, default=())
 
     @property
     def counts(self) -> Counts:
@@ -163,6 +166,23 @@ def inspect_file(
     return _inspection(compiled, threads, main.label, shape, lines, findings)
 
 
+def save(found: Inspection, folder: Path) -> list[Path]:
+    """Write what was compiled into a folder: PTX, and where NVRTC made it the cubin, one of each for an architecture.
+
+    Raises WorklogError where that cannot be written.
+    """
+    stem = f"{Path(found.file).stem}.{re.sub(r'[^A-Za-z0-9]+', '_', found.entry).strip('_')}"
+    contents = {f"{stem}.{out.arch}.ptx": out.ptx.encode() for out in found.compiled}
+    contents |= {f"{stem}.{out.arch}.cubin": out.cubin for out in found.compiled if out.cubin}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in contents.items():
+            (folder / name).write_bytes(content)
+    except OSError as error:
+        raise WorklogError(f"cannot write into {folder}: {error.strerror}; give --out another folder") from error
+    return [folder / name for name in sorted(contents)]
+
+
 def _main(built: Sequence[Built]) -> Built:
     """The architecture to count for: sm_90 if it was asked for, else the first."""
     return next((b for b in built if b.compiled.arch == ARCH), built[0])
@@ -204,6 +224,7 @@ def _inspection(
         caveats=caveats(load(first.ptx, first.symbol, first.shared_accesses)) if lines else not_run,
         sass=sass,
         sass_note=note,
+        compiled=tuple(compiled),
     )
 
 
