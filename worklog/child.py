@@ -4,11 +4,11 @@ Nothing here knows what the process does. It gets one line of JSON on its standa
 the parent's end. It answers in lines of JSON on a pipe of its own, each with a nonce, since whatever runs there may
 print anything on standard output; those lines are kept as its last words and are never read as an answer.
 
-The standard library does this with little code; no library fits better. loky and concurrent.futures cannot end a task
-that runs (kill_workers ends the whole pool, from Python 3.14 on), and pebble and billiard, which can, hand results over
-as pickles, so that what cheats there could run code here, and run the caller's __main__ again to start. None of them
-ends what the process started itself, and none reports progress. psutil would find those by walking the process table;
-a session of their own holds them together, and one signal ends all.
+The standard library does this with little code, and no library fits better. loky and concurrent.futures end no single
+task that runs, only a pool with all its workers (the latter from Python 3.14 on). pebble and billiard do, but results
+come back as pickles, so that what cheats there could run code here, and a spawned process runs the caller's __main__
+again. None of them ends what the process has started itself: psutil would find that by walking the process table, but a
+session of their own holds it together, and one signal ends all. What leaves that session is beyond us.
 """
 
 from __future__ import annotations
