@@ -260,7 +260,7 @@ def test_short_products_are_a_note_and_no_refusal() -> None:
     source = (exploits_dir() / "right" / "three_short_products.cu").read_text(encoding="utf-8")
     result = worklog(source, *LAUNCH)
     assert result.exit_code == 0, result.output
-    assert "· products: products are not kept to 24 bits" in result.stdout
+    assert "· products: not kept to 24 bits (Strassen" in result.stdout
     assert re.search(r"^accepted as fp32 in", result.stdout, re.MULTILINE)
     document = json.loads(worklog(source, *LAUNCH, "--json").stdout)
     assert document["accepted"] and document["notes"] == [

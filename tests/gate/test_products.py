@@ -58,14 +58,14 @@ def six_bf16(p: Problem) -> None:
 def test_whoever_multiplies_whole_elements_has_no_note(function: Function, domain: Domain) -> None:
     found = verdict(function, domain=domain if EXAM.shape in domain else None)
     assert found.accepted and found.stages[-2].name == NAME
-    assert found.notes == ((SHORT,) if function is strassen else ())
+    assert found.notes == ((f"products are {SHORT}",) if function is strassen else ())
 
 
 @pytest.mark.parametrize("function", [three_tf32, strassen])
 def test_short_products_are_told_and_not_refused(function: Function) -> None:
     found = verdict(function)
     assert found.accepted and found.precision == "fp32" and str(found) == "fp32 ok"
-    assert found.notes == (SHORT,)
+    assert found.notes == (f"products are {SHORT}",)
     told = found.stages[-2]
     assert "differ at 96x160x128" in told.detail and 0 < told.measured <= told.limit
     assert Verdict.from_dict(json.loads(json.dumps(found.as_dict()))) == found

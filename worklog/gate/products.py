@@ -23,7 +23,7 @@ from worklog.kernels import Subject
 
 NAME = "products"
 CLASSES = ("fp32", "fp32-emulated")  # of shorter formats nobody expects it
-SHORT = "products are not kept to 24 bits (Strassen's algorithm, or several short products for one)"
+SHORT = "not kept to 24 bits (Strassen's algorithm, or several short products for one)"
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def ask(subject: Subject, arena: Arena, question: ProductQuestion) -> Stage:
     if not wrong:
         return passed(NAME, f"kept to 24 bits at {arena.shape}", 0, result.c.size)
     stage = passed(NAME, f"{SHORT}: {wrong} of {result.c.size} differ at {arena.shape}", wrong, result.c.size)
-    return replace(stage, note=SHORT)
+    return replace(stage, note=f"products are {SHORT}")
 
 
 def _odd(rng: np.random.Generator, size: tuple[int, int]) -> Float32:
