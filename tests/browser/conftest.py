@@ -71,14 +71,15 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     report = yield
     pages = [value for value in getattr(item, "funcargs", {}).values() if isinstance(value, Page)]
     if report.when == "call" and report.failed:
-        SHOTS.mkdir(exist_ok=True)
-        for number, page in enumerate(pages):
-            page.screenshot(path=SHOTS / f"{_slug(item.name)}{number or ''}.png", full_page=True)
+        for page in pages:
+            keep(page, item.name)
     return report
 
 
-def _slug(name: str) -> str:
-    return re.sub(r"\W+", "-", name).strip("-")
+def keep(page: Page, name: str) -> None:
+    """A picture of what was seen."""
+    SHOTS.mkdir(exist_ok=True)
+    page.screenshot(path=SHOTS / f"{re.sub(r'[^a-zA-Z0-9]+', '-', name).strip('-')}.png", full_page=True)
 
 
 @pytest.fixture(scope="session")
@@ -153,9 +154,14 @@ def opened(browser: Browser, lab: Lab) -> Callable[..., AbstractContextManager[P
         page.goto(f"{lab.url}/lab/tree/{name}.ipynb?token={lab.token}&reset")
         page.wait_for_function("window.jupyterapp?.shell?.currentWidget?.context?.isReady")
         page.evaluate(READY)
-        yield page
-        page.evaluate(SHUT_DOWN)
-        page.close()
+        try:
+            yield page
+        except BaseException:
+            keep(page, name)
+            raise
+        finally:
+            page.evaluate(SHUT_DOWN)
+            page.close()
 
     return open_and_run
 
