@@ -27,6 +27,7 @@ from worklog.measurement import conclude, offset_of
 from worklog.plans import ABLATION_SIZES, BASELINE, Task, ablation_tasks
 from worklog.runs import Measurement, Run, new_path, open_run
 from worklog.session import Session
+from worklog.statistics import summarise
 
 if TYPE_CHECKING:
     from worklog.brought import Brought
@@ -292,23 +293,42 @@ def _measurement(session: Session, task: Task, harness: Harness, run: Run) -> Me
             return _refused(common, verdict)
     integrity = getattr(session.subject(task.kernel), "integrity", None)  # only host code can change the ruler
     if verdict is not None and integrity is not None:
-        verdict = verdict.and_then(clocked(integrity))
-        if not verdict.accepted:
-            return _refused(common, verdict)
-    degradations = [f"{name}: {value}" for name, value in used.lies().items() if name != "gate"]
-    degradations += getattr(session.brought.get(task.kernel), "remarks", ())
-    if used.gate is not True:
-        degradations.append(GATE_LIES[used.gate])
-    if not session.timeline.watch.available:
-        degradations.append(f"clocks: throttle reasons unknown ({session.timeline.watch.reason})")
+        kept = clocked(integrity)
+        verdict = verdict.and_then(replace(kept, passed=kept.measured <= kept.limit))
+        if kept.measured > kept.limit:  # numbers, and not the words of classes that it may have changed
+            return Measurement(**common, status="refused", reason=f"refused at {kept.name}: {kept.detail}")
+    if summarise(reading.counted("subject"), used.statistic).value <= offset_of(session.calibration, used):
+        return Measurement(**common, status="refused", reason="refused at plausible: the time is not above zero")
+    degradations = _degradations(session, task, used, looked_at_each=_looks_at_each(used))
     concluded = conclude(common, used, reading, session.calibration, verdict, degradations)
     if verdict is None or concluded.us is None or used.lies():
         return concluded
-    verdict = verdict.and_then(plausible.judge(task.shape, concluded.us, gpu().fp32_peak_tflops))
+    if session.claimed(task.kernel) == "fp32":  # the others may run where the peak is another
+        verdict = verdict.and_then(plausible.judge(task.shape, concluded.us, gpu().fp32_peak_tflops))
     ours, theirs = reading.clocks("subject"), reading.clocks("baseline")
     if ours and theirs and used.l2 == "flush":
         verdict = verdict.and_then(plausible.second_clock(ours, theirs))
     return replace(concluded, verdict=verdict.as_dict()) if verdict.accepted else _refused(common, verdict)
+
+
+def _degradations(session: Session, task: Task, used: Harness, looked_at_each: bool) -> list[str]:
+    """What must be said of a reading, apart from what happened while it was taken."""
+    said = [f"{name}: {value}" for name, value in used.lies().items() if name != "gate"]
+    remarks = getattr(session.brought.get(task.kernel), "remarks", ())
+    said += remarks
+    if remarks and not looked_at_each:
+        said.append("gate: of the timed launches only the last was looked at, on inputs that its host code may know")
+    if used.gate is not True:
+        said.append(GATE_LIES[used.gate])
+    if not session.timeline.watch.available:
+        said.append(f"clocks: throttle reasons unknown ({session.timeline.watch.reason})")
+    return said
+
+
+def _looks_at_each(used: Harness) -> bool:
+    """Whether each launch is timed on inputs of its own: where L2 is flushed after they were written."""
+    judged = used.gate is True and used.inputs == "random"
+    return judged and used.l2 == "flush" and used.timer != "graph"
 
 
 def _refused(common: dict[str, Any], verdict: Verdict, whose: str = "") -> Measurement:
@@ -330,10 +350,11 @@ def _time(session: Session, task: Task, used: Harness) -> tuple[Reading, Stage |
     subject = session.subject(task.kernel) if used.warmup != "none" else session.never_launched(task.kernel)
     reference = session.baselines[used.baseline]
     in_step = used.order == "interleaved" and used.timer != "graph"
-    each = judged and used.l2 == "flush" and used.timer != "graph"
+    each = _looks_at_each(used)
     if each:
         classes = session.claimed(task.kernel), used.baseline
-        loop = witnessed(exam, subject, reference, in_step, classes, warm=used.warmup != "none")
+        warm, has_host_code = used.warmup != "none", hasattr(subject, "integrity")
+        loop = witnessed(exam, subject, reference, in_step, classes, warm=warm, has_host_code=has_host_code)
     elif used.l2 == "rotate":
         loop = rotating(exam, subject, reference, in_step, session.device, session.timeline.l2_bytes)
     else:

@@ -40,16 +40,20 @@ class Alternating:
         """The same launches, each on inputs made for it and looked at afterwards.
 
         The gate's kernels push the subject's code out of the SMs' instruction caches. elsewhere: buffers for a launch
-        that brings it back before the flush, as it would be there without the gate.
+        that brings it back, as it would be there without the gate. It comes before the timed inputs are there, so that
+        nothing can be made of them ahead of time.
         """
 
         def before() -> None:
-            witness.prepare(*self.buffers)
             if elsewhere is not None:
                 a, b, c = elsewhere
                 self.subject.enqueue(self.shape, self.alpha, a, b, 0.0, c)
+            witness.prepare(*self.buffers)
 
-        return Witnessed(self, before, lambda: witness.check(*self.inputs, self.written))
+        def behind() -> None:
+            witness.observe(self.written)
+
+        return Witnessed(self, before, behind, lambda: witness.check(*self.inputs))
 
     def __call__(self) -> None:
         """Enqueue one."""
@@ -92,15 +96,26 @@ def alternating(exam: Exam, subject: Subject, reference: Subject, in_step: bool)
 
 
 def witnessed(
-    exam: Exam, subject: Subject, reference: Subject, in_step: bool, classes: tuple[str, str], warm: bool
+    exam: Exam,
+    subject: Subject,
+    reference: Subject,
+    in_step: bool,
+    classes: tuple[str, str],
+    *,
+    warm: bool,
+    has_host_code: bool,
 ) -> Loop:
     """The same, each launch on inputs that were never seen before and looked at afterwards, the baseline's too, so that
     both find the GPU in the same state. classes: the precision that the two owe. warm: whether each launch should find
-    its code in the instruction caches. The exam's inputs are gone afterwards.
+    its code in the instruction caches. has_host_code: whether the subject could know what this process knows. The
+    exam's inputs are gone afterwards.
     """
     ours, theirs = _pair(exam, subject, reference, in_step)
     elsewhere = exam.elsewhere() if warm and exam.shape.flops <= SHORT_FLOPS else None
-    witnesses = exam.witness(classes[0]), exam.witness(classes[1], alpha=-1.0)
+    witnesses = (
+        exam.witness(classes[0], stirred=has_host_code),
+        exam.witness(classes[1], alpha=-1.0, stirred=has_host_code),
+    )
 
     def judge() -> Stage:
         stage, other = (exam.check_timed_launches(witness) for witness in witnesses)

@@ -37,7 +37,6 @@ class Session:
         self.device: CudaDevice = CudaDevice()
         self.timeline: CudaTimeline = CudaTimeline(self.device)
         self.calibration: Calibration = calibrate(self.timeline)
-        self.seed = secrets.randbits(63)
         self.baselines: dict[str, Subject] = {math: Cublas(self.device, math) for math in ("fp32", "tf32")}
         self.brought = brought or {}
         self._subjects: dict[str, Subject] = {BASELINE: self.baselines["fp32"]}
@@ -49,6 +48,8 @@ class Session:
         if name not in self._subjects:
             theirs = self.brought.get(name)
             self._subjects[name] = theirs.subject(self.device) if theirs else RungSubject(rung(name), self.device)
+            if theirs:
+                self._exams.clear()  # no question is older than the code that must answer it
         return self._subjects[name]
 
     def never_launched(self, name: str) -> Subject:
@@ -68,7 +69,7 @@ class Session:
         if shape not in self._exams:
             self._exams.clear()
             try:
-                self._exams[shape] = Exam(self.device, shape, self.seed)
+                self._exams[shape] = Exam(self.device, shape, secrets.randbits(63))
             except MemoryError as error:
                 raise OutOfMemory(f"size {shape} does not fit the host's memory: take a smaller one") from error
         return self._exams[shape]
@@ -90,8 +91,8 @@ class Session:
     def verdict(self, name: str, shape: Shape, gate: bool | str = True) -> Verdict:
         """The gate's word on a kernel at a shape, asked once; with gate "article", the article's rule instead."""
         if (name, shape, gate) not in self._verdicts:
-            exam = self.exam(shape)
             subject = self.subject(name)
+            exam = self.exam(shape)
             by_article = gate == "article"
             found = exam.examine_by_article(subject) if by_article else exam.examine(subject, self.claimed(name))
             self._verdicts[name, shape, gate] = found

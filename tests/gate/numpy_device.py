@@ -6,6 +6,7 @@ arguments too, so that it can read and write out of bounds.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -107,15 +108,30 @@ def signs(key: Any, size: int) -> Any:
     return np.where(hashed(key, np.arange(size)) >> U64(31), -1.0, 1.0)
 
 
-def refill(key: Any, in_a: Any, a: Any, in_b: Any, b: Any, in_c: Any, c: Any, sentinel: Any) -> None:
+def stir(one: Any, other: Any, words: Any) -> None:
+    """The gate's kernel of this name; what a clock gives is any number here."""
+    words.data.view(np.uint64)[:] = one, other
+    words.data.view(np.uint64)[:] ^= np.frombuffer(secrets.token_bytes(16), np.uint64)
+
+
+def refill(key: Any, words: Any, in_a: Any, a: Any, in_b: Any, b: Any, in_c: Any, c: Any, sentinel: Any) -> None:
     """The gate's kernel of this name."""
+    key = key ^ words.data.view(np.uint64)[0]
     a.data[:] = contents(key, int(in_a))
     b.data[:] = contents(~key, int(in_b))
     c.data.fill(sentinel)
 
 
-def project(key: Any, x: Any, n: Any, k: Any, b: Any, bx: Any, gauges: Any, found: Any) -> None:
+def observe(x: Any, words: Any, m: Any, n: Any, c: Any, cx: Any) -> None:
     """The gate's kernel of this name."""
+    x = x ^ words.data.view(np.uint64)[1]
+    with np.errstate(invalid="ignore", over="ignore"):
+        cx.data.view(np.float64)[:] = c.data.astype(np.float64).reshape(m, n) @ signs(x, int(n))
+
+
+def project(key: Any, x: Any, words: Any, n: Any, k: Any, b: Any, bx: Any, gauges: Any, found: Any) -> None:
+    """The gate's kernel of this name."""
+    key, x = (word ^ stirred for word, stirred in zip((key, x), words.data.view(np.uint64), strict=True))
     made = contents(~key, int(k) * int(n))
     found.data.view(np.uint32)[2] += np.count_nonzero(b.data.view(np.uint32) != made.view(np.uint32))
     rows = made.astype(np.float64).reshape(k, n)
@@ -124,28 +140,26 @@ def project(key: Any, x: Any, n: Any, k: Any, b: Any, bx: Any, gauges: Any, foun
 
 
 def compare(
-    key: Any, x: Any, m: Any, n: Any, k: Any, a: Any, c: Any, bx: Any, gauges: Any, alpha: Any, limit: Any, launch: Any,
+    key: Any, words: Any, m: Any, k: Any, a: Any, cx: Any, bx: Any, gauges: Any, alpha: Any, limit: Any, launch: Any,
     found: Any,
 ) -> None:  # fmt: skip
     """The gate's kernel of this name."""
-    made = contents(key, int(m) * int(k))
-    words = found.data.view(np.uint32)
-    words[2] += np.count_nonzero(a.data.view(np.uint32) != made.view(np.uint32))
+    made = contents(key ^ words.data.view(np.uint64)[0], int(m) * int(k))
+    told = found.data.view(np.uint32)
+    told[2] += np.count_nonzero(a.data.view(np.uint32) != made.view(np.uint32))
     rows = made.astype(np.float64).reshape(m, k)
     with np.errstate(invalid="ignore", over="ignore"):
-        off = c.data.astype(np.float64).reshape(m, n) @ signs(x, int(n)) - float(alpha) * rows @ bx.data.view(
-            np.float64
-        )
+        off = cx.data.view(np.float64) - float(alpha) * (rows @ bx.data.view(np.float64))
         error = np.abs(off) / (2.0**-24 * np.sqrt(np.square(rows) @ gauges.data.view(np.float64)))
-    words[3] += int(m)
+    told[3] += int(m)
     found.data[0] = max(found.data[0], np.float32(error.max()) if (error <= 3e38).all() else np.float32(np.inf))
     wrong = np.count_nonzero(~(error <= limit))
-    words[1] += wrong
+    told[1] += wrong
     if wrong:
-        words[4] = max(words[4], 2**32 - 1 - int(launch))
+        told[4] = max(told[4], 2**32 - 1 - int(launch))
 
 
-GATES_OWN = {"differ": differ, "refill": refill, "project": project, "compare": compare}
+GATES_OWN = {each.__name__: each for each in (differ, stir, refill, observe, project, compare)}
 
 
 class NumpyDevice:

@@ -11,10 +11,11 @@ import pytest
 from tests.gate.numpy_device import NumpyDevice, NumpySubject, Problem, contents
 from worklog.emulator.device import EmulatedDevice
 from worklog.gate import Exam
-from worklog.gate.every_launch import LaunchChecker, Witness, limit
+from worklog.gate.every_launch import PROGRAMS, STIR, LaunchChecker, Witness, limit
 from worklog.gemm import Shape
 from worklog.kernels import RungSubject
 from worklog.ladder import rung
+from worklog.nvrtc import ARCHITECTURES, compile_cuda
 
 SHAPE = Shape(33, 40, 17)
 
@@ -32,7 +33,8 @@ def watched(device: Any, subject: Any, launches: int = 5, alpha: float = 1.0, cl
     for _ in range(launches):
         witness.prepare(a, b, c)
         subject.enqueue(SHAPE, alpha, a, b, 0.0, c)
-        witness.check(a, b, c)
+        witness.observe(c)
+        witness.check(a, b)
     return witness.stage()
 
 
@@ -63,7 +65,7 @@ def test_the_contents_are_the_same_hash_on_both(device: Any) -> None:
     witness = Witness(LaunchChecker(device), SHAPE)
     a, b, c = buffers(device, SHAPE)
     witness.prepare(a, b, c)
-    key = np.uint64(witness._key)
+    key = witness._key
     assert np.array_equal(device.download(a), contents(key, SHAPE.m * SHAPE.k))
     assert np.array_equal(device.download(b), contents(~key, SHAPE.k * SHAPE.n))
     assert len(np.unique(device.download(c))) == 1
@@ -85,7 +87,8 @@ def spoil(device: Any, what: Callable[[np.ndarray[Any, Any]], None], which: int)
     host = device.download(three[which]).copy()
     what(host)
     device.overwrite(three[which], host)
-    witness.check(*three)
+    witness.observe(three[2])
+    witness.check(*three[:2])
     return witness.stage()
 
 
@@ -170,7 +173,8 @@ def test_an_exam_also_looks_at_the_guards() -> None:
         witness = exam.witness()
         witness.prepare(*exam.buffers)
         NumpySubject(device, function).enqueue(SHAPE, 1.0, *exam.buffers[:2], 0.0, exam.buffers[2])
-        witness.check(*exam.buffers)
+        witness.observe(exam.buffers[2])
+        witness.check(*exam.buffers[:2])
         stage = exam.check_timed_launches(witness)
         assert stage.passed is good, stage.detail
     assert stage.detail == "it wrote outside C"
@@ -183,3 +187,42 @@ def test_after_the_loop_the_exams_own_inputs_are_back() -> None:
     exam.restore()
     assert np.array_equal(device.download(exam.buffers[0]), exam.a.ravel())
     assert exam.examine(NumpySubject(device, right)).accepted
+
+
+@pytest.mark.parametrize("arch", [ARCHITECTURES[0], "sm_90", ARCHITECTURES[-1]])
+def test_the_clock_that_stirs_is_read_when_its_turn_comes(arch: str) -> None:
+    made = compile_cuda(STIR.source, STIR.entry, name=STIR.name, arch=arch)
+    assert "%globaltimer" in made.ptx and "%clock64" in made.ptx
+
+
+def test_what_runs_before_a_launch_is_short() -> None:
+    """It would push the subject's code out of the instruction caches."""
+    program = PROGRAMS[0]
+    made = compile_cuda(program.source, program.entry, name=program.name, options=program.options)
+    body = made.ptx[made.ptx.index(".entry") :].partition("ret;")[0]
+    assert 20 < body.count(";\n") < 150
+    assert made.stack_bytes == 0
+
+
+def test_with_stirred_words_nobody_knows_the_inputs_beforehand() -> None:
+    device = NumpyDevice()
+    witness = Witness(LaunchChecker(device), SHAPE, stirred=True)
+    a, b, c = buffers(device, SHAPE)
+    for _ in range(3):
+        witness.prepare(a, b, c)
+        NumpySubject(device, right).enqueue(SHAPE, 1.0, a, b, 0.0, c)
+        witness.observe(c)
+        witness.check(a, b)
+        assert not np.array_equal(device.download(a), contents(witness._key, SHAPE.m * SHAPE.k))
+    assert witness.stage().passed
+
+
+def test_what_is_written_after_the_look_is_too_late() -> None:
+    device = NumpyDevice()
+    witness = Witness(LaunchChecker(device), SHAPE)
+    a, b, c = buffers(device, SHAPE)
+    witness.prepare(a, b, c)
+    witness.observe(c)
+    NumpySubject(device, right).enqueue(SHAPE, 1.0, a, b, 0.0, c)
+    witness.check(a, b)
+    assert f"{SHAPE.m} rows off" in witness.stage().detail

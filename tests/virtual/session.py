@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest import mock
 
-import numpy as np
-
 from tests.virtual.arrays import VirtualArrays
 from tests.virtual.device import LANES, MHZ, VirtualBaseline, VirtualDevice, VirtualTimeline
 from tests.virtual.machine import Machine
@@ -51,7 +49,6 @@ class VirtualSession(Session):
     def __init__(self, machine: Machine, subject: HostCallable) -> None:
         device = VirtualDevice(machine)
         self.device, self.timeline, self.calibration = device, VirtualTimeline(device), RULER  # type: ignore[assignment]
-        self.seed = int(np.random.default_rng().integers(2**62))
         self.baselines = {math: VirtualBaseline(device, f"cuBLAS {math.upper()}") for math in ("fp32", "tf32")}
         self.brought = {subject.name: subject}
         self._subjects = {BASELINE: self.baselines["fp32"]}

@@ -7,7 +7,9 @@ random vector of signs, all in the stream, with nothing between the two events. 
 launch that is not looked at, and whoever writes C later than the event is found not to have written it.
 
 The contents are a hash of a secret key and the index, so that the check makes them again instead of trusting what
-the subject may have changed, and says so where it did. The projection C x is held against s A (B x) in FP64, in units
+the subject may have changed, and says so where it did. Host code shares the process with the key, and runs ahead of the
+GPU; for a subject with such code, key and signs are mixed with the GPU's clocks when their turn in the stream has come.
+C is read first, right behind the end event. The projection C x is held against s A (B x) in FP64, in units
 of u times the 2-norm of the row's products (worklog.gate.precision), whose limit for FP32 a row with one wrong
 element exceeds unless that element is off by less than about 1e-5 of its row's norm.
 
@@ -18,6 +20,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -25,7 +28,7 @@ import numpy as np
 from worklog.gate.precision import PROJECTED_OUTLIER, UNIT_ROUNDOFF, emulated_limit, max_limit
 from worklog.gate.verdict import Stage, refused
 from worklog.gemm import Shape
-from worklog.kernels import COMPILE_OPTIONS, Buffer, Device, Program
+from worklog.kernels import COMPILE_OPTIONS, Buffer, Device, Kernel, Program
 
 NAME = "every timed launch"
 BLOCK = 256
@@ -57,20 +60,37 @@ __device__ double sum_of_warp(double value) {
   return value;
 }
 
-__global__ void refill(u64 key, long long in_a, float* A, long long in_b, float* B, long long in_c, float* C,
-                       float sentinel) {
-  const long long first = blockIdx.x * (long long)blockDim.x + threadIdx.x;
-  const long long step = gridDim.x * (long long)blockDim.x;
-  for (long long i = first; i < in_a; i += step) A[i] = content(key, i);
-  for (long long i = first; i < in_b; i += step) B[i] = content(~key, i);
-  for (long long i = first; i < in_c; i += step) C[i] = sentinel;
+// Short on purpose: what runs between two launches of a subject pushes its code out of the instruction caches.
+__global__ void refill(u64 key, const u64* words, long long in_a, float* A, long long in_b, float* B, long long in_c,
+                       float* C, float sentinel) {
+  key ^= words[0];
+  const long long most = in_a > in_b ? (in_a > in_c ? in_a : in_c) : (in_b > in_c ? in_b : in_c);
+#pragma unroll 1
+  for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < most; i += (long long)gridDim.x * BLOCK) {
+    if (i < in_a) A[i] = content(key, i);
+    if (i < in_b) B[i] = content(~key, i);
+    if (i < in_c) C[i] = sentinel;
+  }
+}
+
+// C x, first of all: what arrives later has not been written in time.
+__global__ void observe(u64 signs, const u64* words, int M, int N, const float* C, double* Cx) {
+  const int row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (row >= M) return;
+  signs ^= words[1];
+  double sum = 0;
+  for (int j = lane; j < N; j += 32) sum += (double)C[(long long)row * N + j] * sign(signs, j);
+  sum = sum_of_warp(sum);
+  if (lane == 0) Cx[row] = sum;
 }
 
 // found: the largest error (bits of a float), rows off, inputs changed, rows looked at, 2^32 - 1 - the first bad launch
-__global__ void project(u64 key, u64 signs, int N, int K, const float* B, double* Bx, double* gauges,
-                        unsigned* found) {
+__global__ void project(u64 key, u64 signs, const u64* words, int N, int K, const float* B, double* Bx,
+                        double* gauges, unsigned* found) {
   const int k = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
   if (k >= K) return;
+  key ^= words[0];
+  signs ^= words[1];
   double sum = 0, squares = 0;
   unsigned changed = 0;
   for (int j = lane; j < N; j += 32) {
@@ -89,25 +109,25 @@ __global__ void project(u64 key, u64 signs, int N, int K, const float* B, double
   }
 }
 
-__global__ void compare(u64 key, u64 signs, int M, int N, int K, const float* A, const float* C, const double* Bx,
+__global__ void compare(u64 key, const u64* words, int M, int K, const float* A, const double* Cx, const double* Bx,
                         const double* gauges, float alpha, float limit, unsigned launch, unsigned* found) {
   const int row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
   if (row >= M) return;
-  double off = 0, square = 0;
+  key ^= words[0];
+  double product = 0, square = 0;
   unsigned changed = 0;
   for (int k = lane; k < K; k += 32) {
     const long long i = (long long)row * K + k;
     const float a = content(key, i);
     changed += __float_as_uint(A[i]) != __float_as_uint(a);
-    off -= (double)alpha * a * Bx[k];
+    product += (double)a * Bx[k];
     square += (double)a * a * gauges[k];
   }
-  for (int j = lane; j < N; j += 32) off += (double)C[(long long)row * N + j] * sign(signs, j);
   if (changed) atomicAdd(found + 2, changed);
-  off = sum_of_warp(off);
+  product = sum_of_warp(product);
   square = sum_of_warp(square);
   if (lane != 0) return;
-  const double error = fabs(off) / (UNIT_ROUNDOFF * sqrt(square));
+  const double error = fabs(Cx[row] - alpha * product) / (UNIT_ROUNDOFF * sqrt(square));
   atomicAdd(found + 3, 1u);
   atomicMax(found, error <= 3e38 ? __float_as_uint((float)error) : 0x7f800000u);
   if (!(error <= limit)) {
@@ -116,8 +136,20 @@ __global__ void compare(u64 key, u64 signs, int M, int N, int K, const float* A,
   }
 }
 """
-OPTIONS = (*COMPILE_OPTIONS, f"-DUNIT_ROUNDOFF={UNIT_ROUNDOFF!r}")
-PROGRAMS = tuple(Program("every_launch.cu", SOURCE, entry, OPTIONS) for entry in ("refill", "project", "compare"))
+STIR_SOURCE = """\
+// What no host can know when it enqueues: two words made from the GPU's clocks when their turn has come.
+__global__ void stir(unsigned long long one, unsigned long long other, unsigned long long* words) {
+  unsigned long long now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  const unsigned long long cycles = clock64();
+  words[0] = one ^ (now * 0xbf58476d1ce4e5b9ull + cycles);
+  words[1] = other ^ (cycles * 0x94d049bb133111ebull + now);
+}
+"""
+OPTIONS = (*COMPILE_OPTIONS, f"-DUNIT_ROUNDOFF={UNIT_ROUNDOFF!r}", f"-DBLOCK={BLOCK}")
+ENTRIES = ("refill", "observe", "project", "compare")
+PROGRAMS = tuple(Program("every_launch.cu", SOURCE, entry, OPTIONS) for entry in ENTRIES)
+STIR = Program("stir.cu", STIR_SOURCE, "stir")
 
 
 def limit(claimed: str, k: int) -> float:
@@ -145,7 +177,12 @@ class LaunchChecker:
 
     def __init__(self, device: Device) -> None:
         self.device = device
-        self.refill, self.project, self.compare = map(device.compile, PROGRAMS)
+        self.refill, self.observe, self.project, self.compare = map(device.compile, PROGRAMS)
+
+    @cached_property
+    def stir(self) -> Kernel:
+        """Reads the GPU's clocks, which an emulated one does not have."""
+        return self.device.compile(STIR)
 
     def launch(self, kernel: Any, blocks: int, *arguments: Any) -> None:
         """Enqueue one of them."""
@@ -154,39 +191,60 @@ class LaunchChecker:
 
 class Witness:
     """Looks at each launch of one subject in one timed loop, which computes C = alpha A B on buffers that it may
-    refill. Nothing here waits for the device before `stage`.
+    refill: `prepare`, the launch, `observe`, `check`. Nothing here waits for the device before `stage`.
+
+    stirred: whether not even the host may know the inputs beforehand.
     """
 
-    def __init__(self, checker: LaunchChecker, shape: Shape, claimed: str = "fp32", alpha: float = 1.0) -> None:
-        self.checker, self.shape, self.alpha = checker, shape, alpha
+    def __init__(
+        self,
+        checker: LaunchChecker,
+        shape: Shape,
+        claimed: str = "fp32",
+        alpha: float = 1.0,
+        *,
+        stirred: bool = False,
+    ) -> None:
+        self.checker, self.shape, self.alpha, self.stirred = checker, shape, alpha, stirred
         self.limit = limit(claimed, shape.k)
         self.launches = 0
-        self._key = 0
+        self._key, self._signs = np.uint64(0), np.uint64(0)
         upload = checker.device.upload
-        self._found = upload(np.zeros(8, np.float32))
-        self._bx, self._gauges = (upload(np.zeros(2 * shape.k, np.float32)) for _ in range(2))  # doubles
+        self._found, self._words = upload(np.zeros(8, np.float32)), upload(np.zeros(4, np.float32))
+        self._cx = upload(np.zeros(2 * shape.m, np.float32))  # doubles
+        self._bx, self._gauges = (upload(np.zeros(2 * shape.k, np.float32)) for _ in range(2))
 
     def prepare(self, a: Buffer, b: Buffer, c: Buffer) -> None:
         """Enqueue new contents for A and B, and a sentinel for C."""
         self.launches += 1
-        self._key = secrets.randbits(64)
+        self._key, self._signs = (np.uint64(secrets.randbits(64)) for _ in range(2))
+        if self.stirred:
+            seeds = (np.uint64(secrets.randbits(64)) for _ in range(2))
+            self.checker.device.launch(self.checker.stir, (1, 1), 1, (*seeds, self._words))
         i64, shape = np.int64, self.shape
         sizes = [i64(rows * columns) for rows, columns in ((shape.m, shape.k), (shape.k, shape.n), (shape.m, shape.n))]
         sentinel = np.float32(-3e30 * (1 + secrets.randbits(20) / 2**20))
         blocks = min(MOST_BLOCKS, -(-int(max(sizes)) // BLOCK))
         arguments = (sizes[0], a, sizes[1], b, sizes[2], c, sentinel)
-        self.checker.launch(self.checker.refill, blocks, np.uint64(self._key), *arguments)
+        self.checker.launch(self.checker.refill, blocks, self._key, self._words, *arguments)
 
-    def check(self, a: Buffer, b: Buffer, c: Buffer) -> None:
-        """Enqueue the look at what the launch since `prepare` left in C."""
-        u64, i32, f32 = np.uint64, np.int32, np.float32
-        m, n, k = i32(self.shape.m), i32(self.shape.n), i32(self.shape.k)
-        keys = u64(self._key), u64(secrets.randbits(64))
+    def observe(self, c: Buffer) -> None:
+        """Enqueue the look at C, before anything else after the launch since `prepare`."""
+        m, n = np.int32(self.shape.m), np.int32(self.shape.n)
+        blocks = -(-self.shape.m // ROWS_A_BLOCK)
+        self.checker.launch(self.checker.observe, blocks, self._signs, self._words, m, n, c, self._cx)
+
+    def check(self, a: Buffer, b: Buffer) -> None:
+        """Enqueue the comparison of what was observed with what belongs there."""
+        m, n, k = (np.int32(size) for size in (self.shape.m, self.shape.n, self.shape.k))
         vectors = self._bx, self._gauges
-        judged = f32(self.alpha), f32(self.limit), np.uint32(self.launches), self._found
-        self.checker.launch(self.checker.project, -(-int(k) // ROWS_A_BLOCK), *keys, n, k, b, *vectors, self._found)
-        blocks = -(-int(m) // ROWS_A_BLOCK)
-        self.checker.launch(self.checker.compare, blocks, *keys, m, n, k, a, c, *vectors, *judged)
+        judged = np.float32(self.alpha), np.float32(self.limit), np.uint32(self.launches), self._found
+        blocks = -(-self.shape.k // ROWS_A_BLOCK)
+        project = self._key, self._signs, self._words, n, k, b, *vectors, self._found
+        self.checker.launch(self.checker.project, blocks, *project)
+        blocks = -(-self.shape.m // ROWS_A_BLOCK)
+        compare = self._key, self._words, m, k, a, self._cx, *vectors, *judged
+        self.checker.launch(self.checker.compare, blocks, *compare)
 
     def found(self) -> Found:
         """Wait, and read. Raises LaunchFailed."""

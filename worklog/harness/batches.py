@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from worklog.harness.graph_timer import launches_in
-from worklog.harness.launchers import bracketed, look_at, prepare, timed_part, waits
+from worklog.harness.launchers import bracketed, compare, look_at, prepare, timed_part, waits
 from worklog.harness.settings import Harness
 from worklog.harness.timeline import Launch, Timeline
 
 BATCH_US = 60_000.0  # queue about this much work at a time: enough to hide the host, little enough to interrupt
-LONGEST_BATCH = 16  # pairs: a CUDA queue holds about 1024 entries, and a pair takes up to 20
+LONGEST_BATCH = 16  # pairs: a CUDA queue holds about 1024 entries, and a pair takes up to 28
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,9 @@ def take_batch(
             if harness.l2 == "flush":
                 timeline.flush_l2()
             bracketed(timeline, timed_part(launches[index]), 2 * slot)
-            timeline.stamp_clock(2 * slot + 1)
             look_at(launches[index])
+            timeline.stamp_clock(2 * slot + 1)
+            compare(launches[index])
     finally:
         timeline.release()
     mask = timeline.throttle_reasons()
@@ -100,9 +101,9 @@ def _take_unqueued(
                 if harness.l2 == "flush":
                     timeline.flush_l2()
                 timeline.synchronize()
-                us = timed(timed_part(launches[index])) / launches_in(launches[index])
+                us = timed(launches[index]) / launches_in(launches[index])
                 timeline.stamp_clock(1)
-                look_at(launches[index])
+                compare(launches[index])
                 timeline.synchronize()
                 pair[index] = Sample(us, timeline.clock_mhz(0, 1))
             mask |= timeline.throttle_reasons()
@@ -115,17 +116,27 @@ def _stopwatch(timeline: Timeline, timer: str) -> Iterator[Callable[[Launch], fl
     """A function from a launch to its microseconds, by one timer."""
 
     def by_host(launch: Launch) -> float:
+        timed = timed_part(launch)
         started = timeline.host_us()
-        launch()
-        return timeline.host_us() - started
+        timed()
+        us = timeline.host_us() - started
+        look_at(launch)
+        return us
 
     def by_events(launch: Launch) -> float:
-        bracketed(timeline, launch, 0)
+        bracketed(timeline, timed_part(launch), 0)
+        look_at(launch)
         timeline.synchronize()
         return timeline.elapsed_us(0, 1)
 
     if timer == "cupti":
         with timeline.tracer() as by_tracer:
-            yield by_tracer
+
+            def traced(launch: Launch) -> float:
+                us = by_tracer(timed_part(launch))
+                look_at(launch)
+                return us
+
+            yield traced
     else:
         yield by_host if timer == "host" else by_events

@@ -64,18 +64,20 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Witnessed:
-    """A launch with something enqueued before and after each of its samples, outside what is timed: new inputs before
-    the flush, a look at the output after the end event.
+    """A launch with something enqueued around each of its samples, outside what is timed: new inputs before the flush,
+    a look at the output right behind the end event, and after all else what the look is held against.
     """
 
     launch: Launch
     before: Launch
+    behind: Launch
     after: Launch
 
     def __call__(self) -> None:
         """Launch without timing, for a warm-up; that is looked at too."""
         self.before()
         self.launch()
+        self.behind()
         self.after()
 
 
@@ -91,6 +93,12 @@ def prepare(launch: Launch) -> None:
 
 
 def look_at(launch: Launch) -> None:
+    """Enqueue what goes right behind the end event."""
+    if isinstance(launch, Witnessed):
+        launch.behind()
+
+
+def compare(launch: Launch) -> None:
     """Enqueue what goes after a sample."""
     if isinstance(launch, Witnessed):
         launch.after()
