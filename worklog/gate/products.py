@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from worklog.gate.arena import Arena
+from worklog.gate.exact import Indices
 from worklog.gate.verdict import Stage, passed, refused
 from worklog.gemm import Float32, Shape
 from worklog.kernels import Subject
@@ -28,20 +29,31 @@ SHORT = "not kept to 24 bits (Strassen's algorithm, or several short products fo
 
 @dataclass(frozen=True)
 class ProductQuestion:
-    """a: (M, K); b: (K, N), a single element in each column; expected: (M, N), exact in float32."""
+    """a: (M, K); column j of B holds factors[j] in row rows[j] and zeros elsewhere. B and what is expected are made
+    when they are asked for, which costs less than to keep them.
+    """
 
     a: Float32
-    b: Float32
-    expected: Float32
+    rows: Indices
+    factors: Float32
 
     @classmethod
     def of(cls, shape: Shape, rng: np.random.Generator) -> ProductQuestion:
         """Draw one."""
-        a, factors = _odd(rng, (shape.m, shape.k)), _odd(rng, (1, shape.n))
-        rows = rng.integers(0, shape.k, shape.n)
-        b = np.zeros((shape.k, shape.n), np.float32)
-        b[rows, np.arange(shape.n)] = factors[0]
-        return cls(a, b, a[:, rows] * factors)
+        return cls(_odd(rng, (shape.m, shape.k)), rng.integers(0, shape.k, shape.n), _odd(rng, (shape.n,)))
+
+    @property
+    def b(self) -> Float32:
+        """(K, N)."""
+        matrix = np.zeros((self.a.shape[1], self.rows.size), np.float32)
+        matrix[self.rows, np.arange(self.rows.size)] = self.factors
+        return matrix
+
+    @property
+    def expected(self) -> Float32:
+        """(M, N), exact in float32."""
+        product: Float32 = self.a[:, self.rows] * self.factors
+        return product
 
 
 def ask(subject: Subject, arena: Arena, question: ProductQuestion) -> Stage:
@@ -59,7 +71,7 @@ def ask(subject: Subject, arena: Arena, question: ProductQuestion) -> Stage:
     return replace(stage, note=f"products are {SHORT}")
 
 
-def _odd(rng: np.random.Generator, size: tuple[int, int]) -> Float32:
+def _odd(rng: np.random.Generator, size: tuple[int, ...]) -> Float32:
     """Odd integers of exactly 12 bits, of either sign."""
     values: Float32 = ((rng.integers(1024, 2048, size) * 2 + 1) * rng.choice([-1, 1], size)).astype(np.float32)
     return values
