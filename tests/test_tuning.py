@@ -17,6 +17,7 @@ from worklog.errors import BadSetting, CompileFailed
 from worklog.gemm import Shape
 from worklog.kernels import Program
 from worklog.ladder import rung
+from worklog.runs import Run
 from worklog.tuning import Variants, results, variants
 
 AUTOTUNED = rung("autotuned")
@@ -98,7 +99,7 @@ def test_axes_that_are_none(axis: Axis, complaint: str) -> None:
 def test_recorded_times_belong_to_the_same_sources(
     pair: Variants, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(tuning, "recordings", dict)
+    monkeypatch.setattr(tuning, "recorded", list)
     assert results(pair) is None
     names = [variant.name for variant in pair.kept]
     run = small_run(
@@ -106,13 +107,21 @@ def test_recorded_times_belong_to_the_same_sources(
         kernels={names[0]: {"sha256": pair.kept[0].kernel.program.sha256}, names[1]: {"sha256": "of another source"}},
     )
     path = run.save(tmp_path / "sweep.json")
-    monkeypatch.setattr(tuning, "recordings", lambda: {tuning.RECORDING: path})
+    monkeypatch.setattr(tuning, "recorded", lambda: [path])
     found = results(pair)
     assert found is not None and found.origin == "recorded"
     assert [m.kernel for m in found.measurements] == [names[0], "cuBLAS"]
     run.kernels.clear()
     run.save(path)
     assert results(pair) is None
+
+
+def test_recorded_sweeps_are_whole_runs_of_these_tiles() -> None:
+    """Of every sweep that ships, all tiles passed the gate and were timed beside cuBLAS."""
+    for path in tuning.recorded():
+        run = Run.load(path, origin="recorded")
+        assert run.complete and run.label.startswith("recorded · ")
+        assert {m.status for m in run.measurements} == {"measured"} and "cuBLAS" in run.kernels
 
 
 def test_the_command_previews_without_a_gpu_and_measures_only_with_one() -> None:

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from worklog.ladder import Rung
 from worklog.nvrtc import Compiled, compile_cuda
 from worklog.occupancy import MAX_THREADS, WARP, Occupancy, occupancy
 from worklog.plans import BASELINE
-from worklog.runs import Run, recordings
+from worklog.runs import Run
 
 if TYPE_CHECKING:
     import pandas
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 ARCH = "sm_90"
 SIZE = Shape.of(4096)
-RECORDING = "h200_sweep"
 # What the gate and the clock take for one kernel at 4096 on an H200, from the stages' own seconds in the recording.
 SECONDS_EACH = 1.5
 
@@ -141,19 +141,24 @@ def sweep(found: Variants, *, progress: Progress | None = None, out: Path | None
 
 
 def results(found: Variants) -> Run | None:
-    """The kept variants' times: measured where there is a GPU, else from the recording of a sweep, as far as it holds
-    these very sources. None where it holds none of them.
+    """The kept variants' times: measured where there is a GPU, else from a recorded sweep, as far as it holds these
+    very sources. None where none of them was recorded.
     """
     if live_wanted():
         return sweep(found)
-    path = recordings().get(RECORDING)
-    if path is None:
-        return None
-    run = Run.load(path, origin="recorded")
     sources = {variant.name: variant.kernel.program.sha256 for variant in found.kept}
-    same = {name for name, sha in sources.items() if run.kernels.get(name, {}).get("sha256") == sha}
-    run.measurements = [m for m in run.select(shape=found.shape) if m.kernel in same | {BASELINE}]
-    return run if any(m.kernel in same for m in run.measurements) else None
+    for path in recorded():
+        run = Run.load(path, origin="recorded")
+        same = {name for name, sha in sources.items() if run.kernels.get(name, {}).get("sha256") == sha}
+        run.measurements = [m for m in run.select(shape=found.shape) if m.kernel in same | {BASELINE}]
+        if any(m.kernel in same for m in run.measurements):
+            return run
+    return None
+
+
+def recorded() -> list[Path]:
+    """The sweeps that come with the package: runs, but of no rungs, so they are not among worklog.runs.recordings."""
+    return sorted((Path(str(resources.files("worklog"))) / "recordings" / "sweeps").glob("*.json"))
 
 
 def _arch() -> str:
