@@ -18,6 +18,7 @@ import tempfile
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,7 @@ from worklog.answers import (
     run_in,
     verdict_on,
 )
+from worklog.callables import HostCallable
 from worklog.check import Checked
 from worklog.child import Child, End
 from worklog.device import visible_to_a_child
@@ -117,7 +119,8 @@ def carry_out(
     stop: Stop | None = None,
     command: Sequence[str] | None = None,
 ) -> Run:
-    """worklog.bench.carry_out in processes of its own, a fresh one after each that a kernel took along.
+    """worklog.bench.carry_out in processes of its own: a fresh one after each that a kernel took along, and for each
+    callable one that nothing else is measured in, since host code may have changed it.
 
     progress: told at each step, and twice a second in between; what it raises ends the work. stop: ends it from another
     thread, as Ctrl-C does from this one. command: what to start (default: worklog.job).
@@ -136,8 +139,10 @@ def carry_out(
 
 
 def _measure_some(log: _Log, progress: Progress, patience_s: float, stop: Stop, command: Sequence[str]) -> None:
-    """One process: as many of the tasks as it lives through, and a verdict on the one that ended it."""
+    """One process: as many of its tasks as it lives through, and a verdict on the one that ended it."""
     first, ready, last = log.done, False, dict[str, Any]()
+    its_tasks = log.next_together()
+    end_of_its = first + len(its_tasks)
     how_far: list[Any] = [first, len(log.tasks), "starting"]
 
     def hear(answer: dict[str, Any]) -> None:
@@ -153,7 +158,7 @@ def _measure_some(log: _Log, progress: Progress, patience_s: float, stop: Stop, 
 
     progress(*how_far)
     with tempfile.TemporaryDirectory(prefix="worklog-", ignore_cleanup_errors=True) as folder:
-        order = job.measure_order(log.left, log.harness, log.brought, Path(folder) / "run.json")
+        order = job.measure_order(its_tasks, log.harness, log.brought, Path(folder) / "run.json")
         try:
             with Child(command, order, max(patience_s, START_PATIENCE_S), _environment()) as child:
                 stop.watch(child)
@@ -167,20 +172,22 @@ def _measure_some(log: _Log, progress: Progress, patience_s: float, stop: Stop, 
         except Nonsense as error:
             if not ready:
                 raise ChildFailed(f"nothing was measured: {error}") from error
-            log.blame("process", str(error))
+            log.blame("process", str(error), its_last=log.done == end_of_its)
             return
     _show(end)
-    if last.get("is") == "done" and not log.left:
-        progress(len(log.tasks), len(log.tasks), "done")
+    finished = log.done == end_of_its
+    if last.get("is") == "done" and finished:
+        progress(log.done, len(log.tasks), "starting" if log.left else "done")
         return
     if stop.pressed:
         raise log.interrupted()
     if not ready or (last.get("is") == "lost" and log.done == first):
         raise failure(last, end)
-    culprit = log.tasks[log.done - 1 if last.get("is") == "lost" or not log.left else log.done].kernel
+    its_last = last.get("is") == "lost" or finished
+    culprit = log.tasks[log.done - 1 if its_last else log.done].kernel
     its = [one for one in log.brought if one.name == culprit]
     stage, why = verdict_on(last, end, advice(its[0]) if its else EMULATE, bool(its))
-    log.blame(stage, why, its_last=last.get("is") == "lost")
+    log.blame(stage, why, its_last=its_last)
 
 
 def check(
@@ -248,6 +255,16 @@ class _Log:
     @property
     def left(self) -> Sequence[Task]:
         return self.tasks[self.done :]
+
+    def next_together(self) -> Sequence[Task]:
+        """What the next process measures: one callable's tasks, or all up to the next callable's."""
+        callables = {one.name for one in self.brought if isinstance(one, HostCallable)}
+
+        def home(task: Task) -> str:
+            return task.kernel if task.kernel in callables else ""
+
+        together = takewhile(lambda task: home(task) == home(self.left[0]), self.left)
+        return list(together)
 
     def heard(self, answer: Mapping[str, Any], first: int) -> bool:
         """Whether an answer was about the run: that a process is ready to measure, or has, from task number `first`
