@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -112,14 +112,21 @@ def test_a_kernel_that_ends_its_process_is_refused_and_the_next_one_runs(pids: C
         until(lambda pid=pid: gone(pid))
 
 
-def test_nothing_else_is_measured_in_a_callables_process() -> None:
+def test_nothing_else_is_measured_in_a_callables_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+    order = job.measure_order
+
+    def noted(tasks: Sequence[Task], *rest: Any) -> dict[str, Any]:
+        asked.append([task.kernel for task in tasks])
+        return order(tasks, *rest)
+
+    monkeypatch.setattr(job, "measure_order", noted)
     callables = [HostCallable.read(f"os:{name}") for name in ("one", "other")]
     names = ["first", "second", "one", "one", "other", "third"]
     kernels = [mine(name) for name in ("first", "second", "third")]
     run = worker.carry_out([Task(name, SHAPE) for name in names], Harness(), brought=[*kernels, *callables])
     assert [m.kernel for m in run.measurements] == names and run.complete
-    fresh = [note.partition(" at ")[0] for note in run.notes]
-    assert fresh == ["from one", "from other", "from third"]
+    assert asked == [["first", "second"], ["one", "one"], ["other"], ["third"]]
 
 
 def test_garbage_on_every_pipe_is_no_answer_and_no_harm() -> None:
