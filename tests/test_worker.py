@@ -121,12 +121,12 @@ def test_nothing_else_is_measured_in_a_callables_process(monkeypatch: pytest.Mon
         return order(tasks, *rest)
 
     monkeypatch.setattr(job, "measure_order", noted)
-    callables = [HostCallable.read(f"os:{name}") for name in ("one", "other")]
-    names = ["first", "second", "one", "one", "other", "third"]
-    kernels = [mine(name) for name in ("first", "second", "third")]
+    callables = [HostCallable.read(f"os:{name}") for name in ("fine", "garbage")]
+    names = ["first", "last", "fine", "fine", "garbage", "first"]
+    kernels = [mine(name) for name in ("first", "last")]
     run = worker.carry_out([Task(name, SHAPE) for name in names], Harness(), brought=[*kernels, *callables])
     assert [m.kernel for m in run.measurements] == names and run.complete
-    assert asked == [["first", "second"], ["one", "one"], ["other"], ["third"]]
+    assert asked == [["first", "last"], ["fine", "fine"], ["garbage"], ["first"]]
 
 
 def test_garbage_on_every_pipe_is_no_answer_and_no_harm() -> None:
