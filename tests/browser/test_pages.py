@@ -52,7 +52,7 @@ UNNAMED = """() => [...document.querySelectorAll('.worklog :is(input, select, bu
 
 
 @pytest.fixture(scope="module")
-def page(lab: Lab, opened: Opened) -> Iterator[Page]:
+def page(opened: Opened, lab: Lab) -> Iterator[Page]:
     """A notebook with two panels, the ladder and the ablation, on runs made by hand. What one test changes, another
     does not look at, or `panel` puts it back.
     """

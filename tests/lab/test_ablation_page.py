@@ -12,7 +12,7 @@ from worklog import lab
 from worklog.ablation import effects
 from worklog.errors import BadShape, NothingToDraw
 from worklog.gemm import Shape
-from worklog.lab.lies import Lies, cells, html, picture, text
+from worklog.lab.lies import Lies, cells, headline, html, picture, text
 from worklog.lab.readings import NotRecorded
 from worklog.plots import ablation
 
@@ -47,6 +47,14 @@ def test_a_row_says_what_the_lie_did_to_which_number() -> None:
     honest, lying = (float(value) for value in rows["baseline = tf32"][3:5])
     assert lying / honest == pytest.approx(0.16, rel=0.01)
     assert rows["statistic = mean"][6] == "none, the same samples"
+
+
+def test_the_headline_counts_what_can_be_seen_and_only_it_is_announced() -> None:
+    told = lies().told()
+    seen = [e for e in told.effects if cells(e)[5] != "not visible"]
+    assert headline(told) == f"warptiled at 512: {len(seen)} of {len(told.effects)} readings show that they lie"
+    status = html(told).partition('role="status"')[2].partition("</div>")[0]
+    assert headline(told) in status and "<table" not in status
 
 
 def test_what_is_not_recorded_is_said_with_what_there_is() -> None:

@@ -116,6 +116,12 @@ def text(told: Told) -> str:
     return f"{told.kernel} at {told.shape}, each lie alone. {'; '.join(parts)}. Source: {label_line(told.run)}."
 
 
+def headline(told: Told) -> str:
+    """How many of the lies can be seen."""
+    seen = sum(in_words(effect) != "0" for effect in told.effects)
+    return f"{told.kernel} at {told.shape}: {seen} of {len(told.effects)} readings show that they lie"
+
+
 def html(told: Told) -> str:
     """The table of all effects, with those that can be seen in the colour of the heat map."""
     head = "".join(f'<th scope="col" style="{_side(name)}">{name}</th>' for name in COLUMNS)
@@ -126,10 +132,11 @@ def html(told: Told) -> str:
         row = [f'<td style="{look}">{value}</td>' for look, value in zip(looks, values, strict=True)]
         rows.append(f'<tr><th scope="row" style="{_side("gremlin")};font-weight:400">{name}</th>{"".join(row)}</tr>')
     caption = f"{escape(told.kernel)} at {told.shape}: each lie alone against the honest reading"
-    source = f'<small style="color:{colour("muted")}">{escape(label_line(told.run))}</small>'
     return (
-        f'<div role="status"><table style="line-height:1.35"><caption style="text-align:left;font-weight:600">{caption}'
-        f"</caption><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>{source}</div>"
+        f'<div role="status" style="font-weight:600;line-height:1.6">{escape(headline(told))}</div>'
+        f'<table style="line-height:1.35"><caption style="text-align:left">{caption}</caption>'
+        f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+        f'<small style="color:{colour("muted")}">{escape(label_line(told.run))}</small>'
     )
 
 
