@@ -150,19 +150,21 @@ COMPARE = {"ne": operator.ne, "lt": operator.lt, "le": operator.le, "gt": operat
     step=st.integers(-3, 3).filter(bool),
     bound=st.integers(-20, 20),
     compare=st.sampled_from(sorted(COMPARE)),
+    unsigned=st.booleans(),
     early=st.booleans(),
     negated=st.booleans(),
 )
 def test_a_counted_loop_has_the_turns_that_it_runs(
-    start: int, step: int, bound: int, compare: str, early: bool, negated: bool
+    start: int, step: int, bound: int, compare: str, unsigned: bool, early: bool, negated: bool
 ) -> None:
     """Turns as Python counts them; unrolled by each of their divisors, the loop does and counts the same."""
     turns, value = 0, start
     while turns < 25:
         turns, before, value = turns + 1, value, value + step
-        if COMPARE[compare](before if early else value, bound) == negated:
+        tested, end = before if early else value, bound
+        if COMPARE[compare](*((x % 2**32 for x in (tested, end)) if unsigned else (tested, end))) == negated:
             break
-    test = f"setp.{compare}.s32 %p1, %r3, {bound};"
+    test = f"setp.{compare}.{'u32' if unsigned else 's32'} %p1, %r3, {bound};"
     text = HEAD + LOOP.format(
         start=start,
         step=step,
@@ -180,6 +182,17 @@ def test_a_counted_loop_has_the_turns_that_it_runs(
     for factor in range(1, turns + 1):
         if turns % factor == 0:
             assert run(unrolled(kernel, loops[0].block, factor)) == right
+
+
+@pytest.mark.parametrize("start_again", [True, False])
+def test_a_counter_that_goes_on_where_it_stood_is_no_counted_loop(start_again: bool) -> None:
+    """Entered a second time, the loop runs once more, unless its counter starts anew."""
+    text = HEAD + LOOP.format(start=0, step=1, test="", late="setp.lt.s32 %p1, %r3, 8;", negated="")
+    again = "add.s32 %r4, %r4, 1; setp.lt.s32 %p2, %r4, 3; @%p2 bra AGAIN; st.global"
+    text = text.replace("st.global", again).replace("mov.u32 %r3, %r2;", "mov.u32 %r4, 0; mov.u32 %r3, %r2; AGAIN:")
+    if start_again:
+        text = text.replace("AGAIN:", "AGAIN: mov.u32 %r3, %r2;")
+    assert [loop.turns for loop in counted_loops(load(text, "k"))] == ([8] if start_again else [])
 
 
 def run(kernel: object) -> tuple[bytes, Counter[str]]:

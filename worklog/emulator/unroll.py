@@ -8,18 +8,19 @@ those of the machine code (worklog.cubin). What runs and what instructions are c
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, product
 
 from worklog.cubin import Widths
 from worklog.emulator.flow import Block, basic_blocks, branch_target, defined, merged_accesses
 from worklog.emulator.merging import widths
-from worklog.emulator.ptx import Imm, Instruction, Kernel, Operand, Reg
+from worklog.emulator.ptx import Imm, Instruction, Kernel, Reg
 
 MOST_TURNS = 1024
 MOST_INSTRUCTIONS = 20_000
 MOST_TRIES = 64
+UNSIGNED = ("lo", "ls", "hi", "hs")
 COMPARE = {"ne": operator.ne, "eq": operator.eq, "lt": operator.lt, "le": operator.le, "gt": operator.gt,
            "ge": operator.ge, "lo": operator.lt, "ls": operator.le, "hi": operator.gt, "hs": operator.ge}  # fmt: skip
 
@@ -58,59 +59,90 @@ def _accesses_shared(kernel: Kernel, block: Block) -> bool:
 
 def counted_loops(kernel: Kernel) -> list[Loop]:
     """Loops of one block whose counter starts, steps and ends at numbers that the PTX has as literals."""
+    blocks = basic_blocks(kernel)
     out = []
-    for block in basic_blocks(kernel):
+    for block in blocks:
         last = kernel.instructions[block.stop - 1]
         if last.parts[0] == "bra" and last.guard and branch_target(kernel, last) == block.start:
-            turns = _turns(kernel, block, *last.guard)
+            turns = _turns(kernel, blocks, block, *last.guard)
             if turns is not None and turns > 1:
                 out.append(Loop(block, turns))
     return out
 
 
-def _turns(kernel: Kernel, block: Block, predicate: Reg, negated: bool) -> int | None:
+def _turns(kernel: Kernel, blocks: Sequence[Block], block: Block, predicate: Reg, negated: bool) -> int | None:
     """How often the block runs: its predicate compares a register, which a literal is added to, with a literal."""
-    code = kernel.instructions[block.start : block.stop]
-    tests = [i for i in code if predicate.name in (r.name for r in defined(i))]
+    tests = _definitions(kernel, block, predicate)
     if len(tests) != 1 or tests[0].parts[0] != "setp" or len(tests[0].parts) != 3 or tests[0].guard:
         return None
     _, counter, bound = tests[0].operands
-    compare = COMPARE.get(tests[0].parts[1])
-    if not isinstance(counter, Reg) or not isinstance(bound, Imm) or compare is None:
+    how, type_ = tests[0].parts[1:]
+    if not isinstance(counter, Reg) or not isinstance(bound, Imm) or how not in COMPARE or type_[0] not in "bsu":
         return None
-    steps = [i for i in code if counter.name in (r.name for r in defined(i))]
+    steps = _definitions(kernel, block, counter)
     if len(steps) != 1 or steps[0].parts[0] != "add" or steps[0].guard or steps[0].operands[1] != counter:
         return None
-    step, start = steps[0].operands[2], _constant(kernel, counter, steps[0])
+    step, start = steps[0].operands[2], _on_entry(kernel, blocks, block, counter)
     if not isinstance(step, Imm) or start is None:
         return None
     late = steps[0].pc > tests[0].pc
-    value = start
+    signed = type_[0] == "s" and how not in UNSIGNED
+    value, end = start, _wrapped(int(bound.value), type_, signed)
     for turn in range(1, MOST_TURNS + 1):
-        after = value + int(step.value)
-        if compare(value if late else after, int(bound.value)) == negated:
+        tested = value if late else value + int(step.value)
+        if COMPARE[how](_wrapped(tested, type_, signed), end) == negated:
             return turn
-        value = after
+        value += int(step.value)
     return None
 
 
-def _constant(kernel: Kernel, operand: Operand, but: Instruction | None = None) -> int | None:
-    """The one literal that a register gets, through copies too, from all instructions but one."""
-    if isinstance(operand, Imm):
-        return int(operand.value) if operand.kind == "int" else None
-    if not isinstance(operand, Reg):
-        return None
-    values = set()
-    for instruction in _definitions(kernel, operand):
-        if instruction is not but:
-            if instruction.parts[0] != "mov" or instruction.guard:
-                return None
-            values.add(_constant(kernel, instruction.operands[1]))
+def _wrapped(value: int, type_: str, signed: bool) -> int:
+    """As a register of the type's width holds it."""
+    bits = int(type_[1:])
+    value &= (1 << bits) - 1
+    return value - (1 << bits) if signed and value >> bits - 1 else value
+
+
+def _on_entry(kernel: Kernel, blocks: Sequence[Block], loop: Block, counter: Reg) -> int | None:
+    """The one literal that a register holds whenever the loop is entered, on every way from the kernel's start."""
+    before: dict[int, list[Block]] = {block.index: [] for block in blocks}
+    for block in blocks:
+        for follower in block.successors:
+            before[follower].append(block)
+    values: set[int | None] = set()
+    waiting, seen = [block for block in before[loop.index] if block != loop], set[int]()
+    while waiting:
+        block = waiting.pop()
+        if block.index in seen:
+            continue
+        seen.add(block.index)
+        own = _definitions(kernel, block, counter)
+        if own:
+            values.add(_literal(kernel, own[-1]))
+        elif block.index == 0:
+            values.add(None)
+        waiting += [] if own else before[block.index]
     return values.pop() if len(values) == 1 else None
 
 
-def _definitions(kernel: Kernel, register: Reg) -> Iterator[Instruction]:
-    return (i for i in kernel.instructions if register.name in (r.name for r in defined(i)))
+def _literal(kernel: Kernel, instruction: Instruction, depth: int = 3) -> int | None:
+    """What a mov gives: a literal, or the literal that every definition of the register moves."""
+    if instruction.parts[0] != "mov" or instruction.guard or not depth:
+        return None
+    source = instruction.operands[1]
+    if isinstance(source, Imm):
+        return int(source.value) if source.kind == "int" else None
+    if not isinstance(source, Reg):
+        return None
+    everywhere = [i for i in kernel.instructions if source.name in (r.name for r in defined(i))]
+    values = {_literal(kernel, i, depth - 1) for i in everywhere}
+    return values.pop() if len(values) == 1 else None
+
+
+def _definitions(kernel: Kernel, block: Block, register: Reg) -> list[Instruction]:
+    """Instructions of a block that write a register."""
+    code = kernel.instructions[block.start : block.stop]
+    return [i for i in code if register.name in (r.name for r in defined(i))]
 
 
 def unrolled(kernel: Kernel, block: Block, factor: int) -> Kernel:
