@@ -142,6 +142,19 @@ def test_atomics_on_global_and_shared_memory() -> None:
     assert result.counts.atomic.requests == 2 * 2 * 6
 
 
+def test_atomics_on_four_floats_at_once() -> None:
+    body = """
+  float4 old = atomicAdd((float4*)sums + threadIdx.x % 2, make_float4(1, 2, threadIdx.x, blockIdx.x));
+  if (threadIdx.x == 31) out[blockIdx.x] = old.y;
+"""
+    sums, out = np.zeros(8, np.float32), np.zeros(2, np.float32)
+    result = run(kernel(body, "float* sums, float* out"), [sums, out], grid=(2,))
+    assert result.findings == ()
+    assert sums.tolist() == [32, 64, 2 * sum(range(0, 32, 2)), 16, 32, 64, 2 * sum(range(1, 32, 2)), 16]
+    assert out.tolist() == [30, 62]  # the last of 16 odd threads of each block sees those before
+    assert result.counts.atomic.bytes == 2 * 32 * 16
+
+
 def test_local_arrays_dynamic_shared_memory_constants_and_globals() -> None:
     before = "__constant__ int weights[4] = {1, 10, 100, 1000};\n__device__ int offsets[2] = {7, -7};"
     body = """

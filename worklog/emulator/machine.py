@@ -312,9 +312,9 @@ class Machine:
         memory, address = self._place(site, base, mask)
         memory.store(site, address, mask, values)
 
-    def atomic(self, site: Site, base: Array, mask: Mask, operation: str, values: Sequence[Array]) -> Array:
-        """atom and red: the old values."""
-        old = np.zeros(self.lanes, site.dtype)
+    def atomic(self, site: Site, base: Array, mask: Mask, operation: str, values: Sequence[Array]) -> list[Array]:
+        """atom and red: the old values, one array an element."""
+        old = [np.zeros(self.lanes, site.dtype) for _ in range(site.count)]
         if mask is False:
             return old
         memory, address = self._place(site, base, mask)
@@ -322,9 +322,12 @@ class Machine:
         combine = warp.ATOMICS[operation]
 
         def apply(elements: Array, index: int, lane: int) -> None:
-            old[lane] = elements[index]
-            values = [operand[lane : lane + 1] for operand in operands]
-            elements[index] = combine(elements[index : index + 1], *values)[0]
+            for k, before in enumerate(old):
+                own = operands if site.count == 1 else operands[k : k + 1]
+                values = [operand[lane : lane + 1] for operand in own]
+                place = slice(index + k, index + k + 1)
+                before[lane] = elements[index + k]
+                elements[place] = combine(elements[place], *values)
 
         if not isinstance(memory, GlobalMemory | SharedMemory):
             raise UnsupportedInstruction(f"line {site.line}: {site.text}: atomics on local memory")

@@ -40,15 +40,20 @@ def _ld(w: Writer, i: Instruction) -> bool:
         w.result(i.operands[0], f"S.param({name!r}, {address.offset}, {DTYPE[type_]!r})", DTYPE[type_])
         return True
     if isinstance(i.operands[0], Vec):
-        locals_ = [f"x{i.pc}_{k}" for k in range(len(i.operands[0].items))]
-        w.statement(f"{', '.join(locals_)} = S.load({w.site()}, {base}, {w.mask})")
-        for item, local in zip(i.operands[0].items, locals_, strict=True):
-            if item is not None:
-                w.result(item, local, DTYPE[type_])
-        w.statement(f"del {', '.join(locals_)}")
+        _results(w, i, f"S.load({w.site()}, {base}, {w.mask})", i.operands[0], type_)
         return True
     w.result(i.operands[0], f"S.load({w.site()}, {base}, {w.mask})[0]", DTYPE[type_])
     return True
+
+
+def _results(w: Writer, i: Instruction, call: str, targets: Vec, type_: str) -> None:
+    """Give several registers the arrays that a call returns."""
+    locals_ = [f"x{i.pc}_{k}" for k in range(len(targets.items))]
+    w.statement(f"{', '.join(locals_)} = {call}")
+    for item, local in zip(targets.items, locals_, strict=True):
+        if item is not None:
+            w.result(item, local, DTYPE[type_])
+    w.statement(f"del {', '.join(locals_)}")
 
 
 def _st(w: Writer, i: Instruction) -> bool:
@@ -70,15 +75,19 @@ def _atom(w: Writer, i: Instruction) -> bool:
     """atom and red: one lane after the other, in lane order, which is one of the orders that a GPU may take."""
     type_ = i.parts[-1]
     operations = [part for part in i.parts if part in _ATOMICS]
-    if not _modifiers_known(i, (*_ATOMICS, "acq_rel")) or len(operations) != 1 or type_ not in _ATOMIC_TYPES:
+    known = _modifiers_known(i, (*_ATOMICS, "acq_rel", "v2", "v4"))
+    if not known or len(operations) != 1 or type_ not in _ATOMIC_TYPES:
         return False
     result = i.parts[0] == "atom"
     base, _ = w.address(i.operands[int(result)])
     further = i.operands[1 + int(result) : -1 if "L2::cache_hint" in i.parts else None]
-    values = [w.source(operand, type_) for operand in further]
+    items = [item for operand in further for item in (operand.items if isinstance(operand, Vec) else (operand,))]
+    values = [w.source(item, type_) for item in items]
     call = f"S.atomic({w.site()}, {base}, {w.mask}, {operations[0]!r}, ({', '.join(values)},))"
-    if result:
-        w.result(i.operands[0], call, DTYPE[type_])
+    if result and isinstance(i.operands[0], Vec):
+        _results(w, i, call, i.operands[0], type_)
+    elif result:
+        w.result(i.operands[0], f"{call}[0]", DTYPE[type_])
     else:
         w.statement(call)
     return True
