@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -354,3 +355,10 @@ def test_unknown_rungs_are_told_before_anything_is_measured(gpu: list[list[str]]
     with pytest.raises(UnknownRung):
         try_kernel(SOURCE, beside=["nonsense"])
     assert gpu == []
+
+
+def test_an_earlier_cells_kernel_does_not_stand_beside_the_next_one() -> None:
+    naive = small_run().select("naive")[0]
+    first = replace(small_run(), measurements=[naive, replace(naive, kernel="one")])
+    second = replace(small_run(), measurements=[replace(naive, kernel="two")], kernels={"two": {}})
+    assert [m.kernel for m in tried._with_rungs_of(first, second).measurements] == ["naive", "two"]

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 SIZE = 1024
 BLOCK = "32,32"
-TAKEN = (*(record.name for record in LADDER), BASELINE)
+RUNGS = tuple(record.name for record in LADDER)
+TAKEN = (*RUNGS, BASELINE)
 
 _ladders: dict[tuple[str, tuple[Shape, ...]], Run] = {}  # rungs measured here before, by the GPU and their sizes
 
@@ -178,7 +179,7 @@ def _that_take(sizes: Sequence[Shape]) -> list[str]:
 
 def _with_rungs_of(earlier: Run, run: Run) -> Run:
     """The run, with the rungs that were measured for an earlier cell."""
-    rungs = [m for m in earlier.measurements if m.kernel not in run.kernels]
+    rungs = [m for m in earlier.measurements if m.kernel in RUNGS and m.kernel not in run.kernels]
     note = f"the rungs were measured before, in the run of {earlier.created}"
     return replace(
         run,
