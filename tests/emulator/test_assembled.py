@@ -96,6 +96,28 @@ def test_turns_that_the_assembler_unrolled_share_a_load() -> None:
     }
 
 
+def test_a_loop_that_was_only_repeated_is_as_the_ptx_has_it() -> None:
+    """The loop over K has no known number of turns: the assembler repeats its body, barriers and all, and joins nothing
+    anew.
+    """
+    source = """extern "C" __global__ void k(int K, const float* A, float* C) {
+  __shared__ float As[16][16];
+  float acc = 0;
+  for (int k0 = 0; k0 < K; k0 += 16) {
+    As[threadIdx.y][threadIdx.x] = A[k0 + threadIdx.x];
+    __syncthreads();
+    for (int k = 0; k < 16; ++k) acc += As[threadIdx.y][k];
+    __syncthreads();
+  }
+  C[threadIdx.x] = acc;
+}
+"""
+    out = compile_cuda(source, "k")
+    kernel = load(out.ptx, out.symbol, out.shared_accesses)
+    assert dict(out.shared_accesses)["STS.32"] > 1
+    assert kernel.assembled and kernel.instructions == load(out.ptx, out.symbol).instructions
+
+
 def test_where_the_assembler_cannot_be_followed_it_is_said() -> None:
     """A loop without a known number of turns is unrolled too, with what is left over done one by one."""
     source, _ = edited(Program.of(rung("shared")).source, "k < BK; ++k", "k < K % 31 + 1; ++k")

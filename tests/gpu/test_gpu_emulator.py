@@ -48,7 +48,7 @@ def test_every_bit_is_the_gpus(device: same_ptx.CudaDevice, name: str, which: in
         a, b, c = same_ptx.matrices(shape, seed)
         there = same_ptx.run_on_gpu(device, record, on_gpu, shape, alpha, beta, (a, b, c))
         result = launch(
-            emulated(out.ptx, out.symbol),
+            emulated(out.ptx, out.symbol, out.shared_accesses),
             record.grid(shape),
             record.block,
             same_ptx.arguments(shape, alpha, beta, (a, b, c)),

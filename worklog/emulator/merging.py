@@ -7,10 +7,9 @@ kernels for sm_75 to sm_120 and reading the machine code; a test holds them to e
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from worklog.cubin import Widths
 from worklog.emulator.ptx import Imm, Instruction, Kernel, Mem, Reg, size_of
 
 WIDE, HALF, WORD = 16, 8, 4
@@ -142,12 +141,12 @@ def _group(members: list[_Part], start: int, width: int, enough: int) -> dict[in
     return {p.pc: Group(p.pc == members[0].pc, start - p.base, width) for p in members}
 
 
-def widths(kernel: Kernel, groups: Groups) -> Widths:
-    """Static counts of shared loads and stores as the assembler should have them; in the form of
+def widths(code: Sequence[Instruction], groups: Groups) -> Counter[str]:
+    """Static counts of the shared loads and stores that the assembler should make of some instructions, by the names of
     worklog.cubin.shared_widths.
     """
     found: Counter[str] = Counter()
-    for instruction in kernel.instructions:
+    for instruction in code:
         name = instruction.parts[0]
         if name not in ("ld", "st") or "shared" not in instruction.parts:
             continue
@@ -159,4 +158,4 @@ def widths(kernel: Kernel, groups: Groups) -> Widths:
             width = size_of(instruction.parts[-1]) * count
         if width:
             found[f"{name.upper()}S.{8 * width if width >= WORD else 'narrow'}"] += 1
-    return tuple(sorted(found.items()))
+    return found

@@ -1,13 +1,14 @@
 """Loops of a known number of turns, unrolled as the assembler unrolled them.
 
 Unrolled, neighbouring shared accesses of different turns become one wide access. How far the assembler goes is its own
-secret, so nothing is guessed: the unrolling is taken under which the kernel's shared accesses are, by number and width,
-those of the machine code (worklog.cubin). What runs and what instructions are counted stays the same.
+secret, so nothing is guessed: the least unrolling is taken under which the kernel's shared accesses are, by number and
+width, those of the machine code (worklog.cubin). What runs and what instructions are counted stays the same.
 """
 
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, product
@@ -20,6 +21,7 @@ from worklog.emulator.ptx import Imm, Instruction, Kernel, Reg
 MOST_TURNS = 1024
 MOST_INSTRUCTIONS = 20_000
 MOST_TRIES = 64
+MOST_STEPS = 10_000
 UNSIGNED = ("lo", "ls", "hi", "hs")
 COMPARE = {"ne": operator.ne, "eq": operator.eq, "lt": operator.lt, "le": operator.le, "gt": operator.gt,
            "ge": operator.ge, "lo": operator.lt, "ls": operator.le, "hi": operator.gt, "hs": operator.ge}  # fmt: skip
@@ -47,9 +49,43 @@ def as_assembled(kernel: Kernel, found: Widths) -> Kernel:
         # From the last one, so that the places of those before stay.
         for loop, factor in sorted(zip(loops, choice, strict=True), key=lambda pair: -pair[0].block.start):
             candidate = unrolled(candidate, loop.block, factor)
-        if widths(candidate, merged_accesses(candidate, basic_blocks(candidate))) == found:
+        if _explains(candidate, found):
             return replace(candidate, assembled=True)
     return replace(kernel, assembled=False)
+
+
+def _explains(kernel: Kernel, found: Widths) -> bool:
+    """Whether the machine code's accesses are those of the kernel's blocks, each block once or a few times: the
+    assembler repeats the body of a loop that it unrolls, and where no turn's accesses join another's that is all.
+    """
+    blocks = basic_blocks(kernel)
+    groups = merged_accesses(kernel, blocks)
+    parts = Counter(tuple(widths(kernel.instructions[b.start : b.stop], groups).items()) for b in blocks)
+    parts.pop((), None)
+    left = Counter(dict(found))
+    for part, times in parts.items():
+        once = Counter({name: times * count for name, count in part})
+        if not once <= left:
+            return False
+        left -= once
+    return _adds_up(left, [Counter(dict(part)) for part in parts], [MOST_STEPS])
+
+
+def _adds_up(wanted: Counter[str], parts: Sequence[Counter[str]], steps: list[int]) -> bool:
+    """Whether each of the parts, so many times or not at all, gives what is wanted. steps: left before giving up."""
+    if not +wanted:
+        return True
+    if not parts:
+        return False
+    first, *others = parts
+    while steps[0] > 0:
+        steps[0] -= 1
+        if _adds_up(wanted, others, steps):
+            return True
+        if not first <= wanted:
+            return False
+        wanted = wanted - first
+    return False
 
 
 def _accesses_shared(kernel: Kernel, block: Block) -> bool:
