@@ -90,6 +90,19 @@ def test_without_a_launch_only_resources_are_told(racy: str) -> None:
     assert document["spent"][0]["occupancy"] is None
 
 
+def test_a_large_size_of_a_file_is_predicted_once_a_small_one_was_right(racy: str) -> None:
+    document = json.loads(inspect(racy, *LAUNCH, "--size", "2048", "--json").stdout)
+    assert document["label"].endswith("predicted from 9 blocks, as a full run confirmed at 384x384x256")
+    tiles = 2048**3 // 16**3
+    assert document["counts"]["global_load"]["bytes"] == tiles * 256 * 2 * 4
+    assert document["shape"] == [2048] * 3 and {f["line"] for f in document["findings"]} >= {9}
+    uneven = RACY.replace("K; k0", "K - blockIdx.x % 4 * 16; k0")
+    Path(racy).write_text(uneven, encoding="utf-8")
+    said = inspect(racy, *LAUNCH, "--size", "2048")
+    assert said.exit_code == 2 and "cannot be predicted from a few of its blocks (at 384x384x256" in said.stderr
+    assert "take a size of up to 512, which is run in full" in said.stderr
+
+
 def test_ptx_and_cubin_are_written_where_one_wants_them(racy: str) -> None:
     said = inspect(racy, "--arch", "sm_80,sm_120", "--out", "built/here")
     assert said.exit_code == 0
@@ -215,12 +228,6 @@ def test_an_instruction_that_is_not_covered_leaves_the_resources(racy: str) -> N
     assert said.exit_code == 0
     assert "registers" in said.stdout and "main loop, SASS" in said.stdout
     assert "traffic not counted: mine.cu: line 10: bar.sync (bar.sync 1, 256): of barriers only" in said.stdout
-
-
-def test_a_shape_beyond_the_memory(racy: str) -> None:
-    said = inspect(racy, *LAUNCH, "--size", "1600000")
-    assert said.exit_code == 2
-    assert "size 1600000 on the emulator needs about" in said.stderr and "take a smaller size" in said.stderr
 
 
 def test_counts_on_other_architectures_are_marked() -> None:

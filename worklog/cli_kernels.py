@@ -163,7 +163,7 @@ def check(
 @click.option("--domain", default="any", show_default=True, help="Shapes that a file's kernel takes: 'M % 64 == 0'.")
 @click.option("--arch", default="sm_90", show_default=True, help="What to compile for: sm_80,sm_90, or all.")
 @click.option(
-    "--size", metavar="N", help="The shape to count at (default: 4096; 128 for a file, which is run in full)."
+    "--size", metavar="N", help="The shape to count at (default: 4096; 128 for a file's, run in full up to 512)."
 )
 @click.option("--out", type=click.Path(path_type=Path), metavar="FOLDER", help="Write PTX and cubins there too.")
 @json_option

@@ -15,18 +15,19 @@ import numpy as np
 from worklog.brought import UserKernel, UserSubject
 from worklog.emulator import Counts, EmulatedDevice, Finding, load, predict
 from worklog.emulator.counts import caveats, total
-from worklog.emulator.errors import UnsupportedInstruction
-from worklog.emulator.room import require_matrices
+from worklog.emulator.errors import NotPredictable, UnsupportedInstruction
 from worklog.emulator.shipped import ARCH, Built, build
 from worklog.errors import BadSetting, OutsideDomain, WorklogError
 from worklog.gemm import Shape, random_inputs
-from worklog.kernels import Program
-from worklog.ladder import Rung, rung
+from worklog.kernels import Block, Program
+from worklog.ladder import Rung, evaluate, rung
 from worklog.nvrtc import ARCHITECTURES, Compiled, UnknownArchitecture
 from worklog.occupancy import Occupancy, occupancy
 from worklog.sass import HOW_TO_GET, disassemble, disassembler, main_loop
 
 RUNG_SIZE, FILE_SIZE = Shape.of(4096), Shape.of(128)
+WHOLE = 512  # a file's kernel is run in full up to here; a prediction for more is tried at TRIAL, against a full run
+TRIAL = Shape(384, 384, 256)
 
 
 @dataclass(frozen=True)
@@ -141,11 +142,13 @@ def inspect_file(
     shape: Shape | None = None,
     archs: Sequence[str] = (ARCH,),
 ) -> Inspection:
-    """A kernel of one's own, run in full on random data at a small shape (default 128, padded to the domain), if grid
-    and block say how to launch it; else only what the compiler spent.
+    """A kernel of one's own, if grid and block say how to launch it; else only what the compiler spent. It is run in
+    full on random data up to WHOLE (default 128, padded to the domain). Beyond, its traffic is predicted from a few
+    blocks, after the same prediction for a small shape was found to be what a full run counts there.
 
-    Raises CompileFailed, NvrtcMissing, OutsideDomain, UnknownArchitecture, BadSetting for words that cannot be read,
-    TooLarge, and LaunchFailed for what cannot be launched. What the emulator does not cover is said in the result.
+    Raises NotPredictable where it was not, CompileFailed, NvrtcMissing, OutsideDomain, UnknownArchitecture, BadSetting
+    for words that cannot be read, and LaunchFailed for what cannot be launched. What the emulator does not cover is
+    said in the result.
     """
     if grid is not None and block is None:
         raise BadSetting("--grid without --block: give both, and the kernel's traffic is counted too")
@@ -160,6 +163,9 @@ def inspect_file(
         padded = kernel.domain.padded(shape)
         raise OutsideDomain(f"size {shape} is outside the domain that was stated ({kernel.domain}): pad to {padded}")
     try:
+        if max(shape.m, shape.n, shape.k) > WHOLE:
+            lines, findings, label = _predicted(kernel, shape, main)
+            return _inspection(compiled, threads, label, shape, lines, findings)
         lines, findings = _run(kernel, shape, main.compiled.arch)
     except UnsupportedInstruction as error:
         return _inspection(compiled, threads, main.label, shape, {}, (), (f"traffic not counted: {error}",))
@@ -188,9 +194,41 @@ def _main(built: Sequence[Built]) -> Built:
     return next((b for b in built if b.compiled.arch == ARCH), built[0])
 
 
+@dataclass(frozen=True)
+class _AsRung:
+    """A brought kernel's launch, as `predict` wants it."""
+
+    kernel: UserKernel
+
+    @property
+    def block(self) -> Block:
+        return self.kernel.block
+
+    def grid(self, shape: Shape) -> tuple[int, int]:
+        x, y = (evaluate(words, {"M": shape.m, "N": shape.n, "K": shape.k}) for words in self.kernel.grid)
+        return x, y
+
+    def check(self, shape: Shape) -> None:
+        """The caller did."""
+
+
+def _predicted(kernel: UserKernel, shape: Shape, main: Built) -> tuple[Mapping[int, Counts], tuple[Finding, ...], str]:
+    """Counts of a large shape by line, findings of a small one, and a label that says so."""
+    out, small = main.compiled, kernel.domain.padded(TRIAL)
+    parsed = load(out.ptx, out.symbol, out.shared_accesses)
+    right, findings = _run(kernel, small, out.arch)
+    if predict(parsed, _AsRung(kernel), small).lines != right:
+        raise NotPredictable(
+            f"{out.name}: the traffic of {out.entry} cannot be predicted from a few of its blocks (at {small}, a full "
+            f"run counts otherwise): take a size of up to {WHOLE}, which is run in full"
+        )
+    predicted = predict(parsed, _AsRung(kernel), shape)
+    label = f"{main.label} · predicted from {predicted.blocks} blocks, as a full run confirmed at {small}"
+    return predicted.lines, findings, label
+
+
 def _run(kernel: UserKernel, shape: Shape, arch: str) -> tuple[Mapping[int, Counts], tuple[Finding, ...]]:
     """One launch with every detector and every counter on; beta = 0, so C holds NaN before."""
-    require_matrices(shape, 2)
     device = EmulatedDevice(arch, count=True)
     a, b = random_inputs(shape, np.random.default_rng(0))
     c = np.full((shape.m, shape.n), np.nan, np.float32)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import Protocol
 
 from worklog.emulator.counts import Counts, total
 from worklog.emulator.errors import BadLaunch, NotPredictable
@@ -18,12 +19,26 @@ from worklog.emulator.flow import analyse
 from worklog.emulator.launch import Pointer, launch
 from worklog.emulator.ptx import Kernel
 from worklog.gemm import Shape
-from worklog.ladder import Rung
+from worklog.kernels import Block
 
 STRETCH = (
     64  # floats of K: a multiple of every rung's BK (twice, for two buffers), of a loop's unrolling, and 256 bytes
 )
 SHORTEST = 2 * STRETCH
+
+
+class Launched(Protocol):
+    """How a kernel of the ladder's signature is launched: a rung, or what says as much of another kernel."""
+
+    @property
+    def block(self) -> Block:
+        """Threads."""
+
+    def grid(self, shape: Shape) -> tuple[int, int]:
+        """Blocks along x and y."""
+
+    def check(self, shape: Shape) -> None:
+        """Raise OutsideDomain for a shape that it does not take."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +59,7 @@ class Prediction:
 
 def predict(
     kernel: Kernel,
-    rung: Rung,
+    rung: Launched,
     shape: Shape,
     *,
     alpha: float = 1.0,
@@ -90,7 +105,13 @@ def _shortened(k: int) -> tuple[int, int]:
 
 
 def _of_blocks(
-    kernel: Kernel, rung: Rung, shape: Shape, grid: tuple[int, int], weights: dict[int, int], alpha: float, beta: float
+    kernel: Kernel,
+    rung: Launched,
+    shape: Shape,
+    grid: tuple[int, int],
+    weights: dict[int, int],
+    alpha: float,
+    beta: float,
 ) -> Mapping[int, Counts]:
     m, n, k = shape.m, shape.n, shape.k
     pointers = [Pointer(None, 4 * size) for size in (m * k, k * n, m * n)]
