@@ -238,3 +238,4 @@ def test_counts_on_other_architectures_are_marked() -> None:
 
 def test_numbers_are_short() -> None:
     assert [short(n) for n in (0, 9999, 12345, 1234567, 70866960384)] == ["0", "9999", "12.35 k", "1.235 M", "70.87 G"]
+    assert short(4398046511104) == "4.398 T"

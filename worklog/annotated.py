@@ -145,7 +145,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def short(count: int) -> str:
     """1234567 as 1.23 M; below ten thousand in full."""
-    for unit, scale in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
+    for unit, scale in (("T", 10**12), ("G", 10**9), ("M", 10**6), ("k", 10**3)):
         if count >= 10 * scale or (count >= scale and unit != "k"):
             return f"{count / scale:.4g} {unit}"
     return str(count)
