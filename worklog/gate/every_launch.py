@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from worklog.gate.precision import PROJECTED_OUTLIER, UNIT_ROUNDOFF, emulated_limit, max_limit
+from worklog.gate.precision import PROJECTED_OUTLIER, RMS_OF_CLASS, UNIT_ROUNDOFF, emulated_limit, max_limit
 from worklog.gate.verdict import Stage, refused
 from worklog.gemm import Shape
 from worklog.kernels import COMPILE_OPTIONS, Buffer, Device, Kernel, Program
@@ -34,7 +34,6 @@ NAME = "every timed launch"
 BLOCK = 256
 ROWS_A_BLOCK = BLOCK // 32  # a warp a row
 MOST_BLOCKS = 2048  # of the kernel that fills: each goes on through the matrices
-RMS_OF_CLASS = {"tf32": 1.5e4, "fp16": 1.5e4, "bf16": 8e4}  # u·D, the largest that precision.classify calls so
 
 SOURCE = """\
 typedef unsigned long long u64;
