@@ -40,6 +40,9 @@ run.label
 # and this is its certificate.
 
 # %%
+plots.Certificate(run)
+
+# %%
 plots.calibration(run)
 
 # %% [markdown]

@@ -266,6 +266,20 @@ plots.ladder(run, 4096)
 # machine.
 
 # %% [markdown]
+# ## Any rung, any size
+#
+# Choose a rung and a size: what changed, what it asks of memory, what it takes. The picture below it is the same page
+# for readers without a kernel.
+
+# %%
+from worklog import lab
+
+lab.ladder("tiles_2d", 4096)
+
+# %%
+lab.ladder_static("tiles_2d", 4096)
+
+# %% [markdown]
 # ## Exercises
 #
 # 1. `coalesced` asks for 1 + 4 sectors where `naive` asked for 32 + 1. Why does the floor count lines and not sectors?

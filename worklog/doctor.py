@@ -68,6 +68,7 @@ def _packages() -> list[Finding]:
         "torch": "not needed by the ladder; torch callables cannot be measured",
         "jupyterlab": "notebooks cannot be opened: pip install jupyterlab",
         "ipywidgets": "no widgets in notebooks: pip install ipywidgets",
+        "anywidget": "no size slider in the notebooks' panels: pip install anywidget",
         "matplotlib": "no figures: pip install matplotlib",
     }
     found = []
