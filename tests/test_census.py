@@ -8,7 +8,7 @@ import pytest
 
 from worklog import census as module
 from worklog.census import APPROXIMATE, DOUBLE, FLUSHED, SHORTENED, TENSOR, TRUNCATED, Census, census
-from worklog.exploits import exploits
+from worklog.exploits.catalogue import exploits
 from worklog.kernels import Program
 from worklog.ladder import LADDER
 from worklog.nvrtc import Compiled, compile_cuda

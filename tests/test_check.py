@@ -16,7 +16,7 @@ from worklog.check import check
 from worklog.cli import main
 from worklog.emulator import device, shipped
 from worklog.errors import BadSetting
-from worklog.exploits import exploits_dir
+from worklog.exploits.catalogue import exploits_dir
 from worklog.gemm import Shape
 from worklog.ladder import Domain
 from worklog.nvrtc import NvrtcMissing

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.lab.waiting import WAIT_S, gone, until
-from worklog.child import Child, End
+from worklog.process.child import Child, End
 
 HEAD = """
 import json, os, signal, subprocess, sys, time
@@ -140,7 +140,7 @@ def test_what_it_has_started_goes_with_it(then: str) -> None:
 
 PARENT = """
 import os, signal, sys, threading, time
-from worklog.child import Child
+from worklog.process.child import Child
 child = Child((sys.executable, "-c", {source!r}), {{}}, 300.0)
 ready = threading.Event()
 threading.Thread(target=child.wait, args=(lambda answer: ready.set(), lambda: None), daemon=True).start()
@@ -150,14 +150,14 @@ print(child.pid, flush=True)
 """
 JOB = """
 import ctypes, os, sys
-from worklog import job
+from worklog.process import job
 order, say = job.started()
 say("ready")
 ctypes.PyDLL(None).sleep(300)  # holds the interpreter's lock: no thread of ours can do anything
 """
 ELSEWHERE = """
 import json, os, sys, time
-from worklog.job import Answers, _wait_for_the_end
+from worklog.process.job import Answers, _wait_for_the_end
 import threading
 order = json.loads(sys.stdin.readline())
 threading.Thread(target=_wait_for_the_end, args=(0,), daemon=True).start()

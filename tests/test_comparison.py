@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pytest import approx
 
-from worklog.comparison import CUBLAS, KNOWN, Comparison, open_comparison
 from worklog.errors import BadRunFile
+from worklog.peers.comparison import CUBLAS, KNOWN, Comparison, open_comparison
 
 
 def row(ruler: str, work: str, of: float, us: float | None, **more: Any) -> dict[str, Any]:

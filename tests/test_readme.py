@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import measured, small_run
-from worklog.comparison import CUBLAS, KNOWN, Comparison, open_comparison
 from worklog.errors import WorklogError
 from worklog.gemm import Shape
+from worklog.peers.comparison import CUBLAS, KNOWN, Comparison, open_comparison
 from worklog.readme import BEGIN, END, VERSUS_BEGIN, VERSUS_END, rewrite, rewrite_comparison
 from worklog.tables import markdown
 from worklog.versus import COLUMNS, ROWS, SIZE, TIMED

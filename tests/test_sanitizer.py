@@ -17,7 +17,7 @@ from worklog import sanitizer
 from worklog.brought import UserKernel
 from worklog.cli import main
 from worklog.errors import BadSetting, NoGpu
-from worklog.exploits import exploits
+from worklog.exploits.catalogue import exploits
 from worklog.sanitizer import NoSanitizer, Report, find, parse, ready, run, sanitize, stage
 
 # CUDA 12 and 13: the function, the offset in it, and the file without its folder.

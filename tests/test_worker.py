@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.lab.waiting import WAIT_S, gone, until
-from worklog import device, job, worker
+from worklog import device, worker
 from worklog.brought import UserKernel
 from worklog.callables import HostCallable
 from worklog.check import check
@@ -28,6 +28,7 @@ from worklog.kernels import Program
 from worklog.ladder import Domain, rung
 from worklog.nvrtc import UnknownEntry
 from worklog.plans import Task
+from worklog.process import job
 from worklog.runs import Run
 
 FOREIGN = (sys.executable, "-m", "tests.foreign_job")

@@ -200,9 +200,9 @@ def peers(recorded: bool, out: Path | None, as_json: bool) -> None:
     GPU, from the recording.
     """
     from worklog.bench import live_wanted
-    from worklog.comparison import open_comparison
     from worklog.device import require_gpu
-    from worklog.peers import compare, text
+    from worklog.peers.compare import compare, text
+    from worklog.peers.comparison import open_comparison
 
     _refuse_to_overwrite(out)
     if recorded and out is not None:
@@ -289,8 +289,8 @@ def article(out: Path, readme: Path, emulate: bool, as_json: bool) -> None:
     the figures, print the table, update the README.
     """
     from worklog import bench
-    from worklog.comparison import open_comparison
     from worklog.harness.settings import Harness
+    from worklog.peers.comparison import open_comparison
     from worklog.plans import article_tasks
     from worklog.readme import rewrite, rewrite_comparison
     from worklog.runs import open_run

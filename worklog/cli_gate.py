@@ -12,7 +12,7 @@ from worklog.cli_kernels import json_option, print_json, progress_bar
 from worklog.errors import BadSetting
 
 if TYPE_CHECKING:
-    from worklog.exploit_table import ExploitTable
+    from worklog.exploits.table import ExploitTable
 
 
 @click.command()
@@ -31,7 +31,7 @@ def gate(
     """Show what the gate does with every known way to be wrong, and which other harnesses would have passed it."""
     from rich.console import Console
 
-    from worklog.exploit_table import open_exploits, print_table
+    from worklog.exploits.table import open_exploits, print_table
 
     if not asked:
         raise BadSetting("say what to show: --exploits prints every exploit with the gate's word on it")
@@ -57,7 +57,7 @@ def _recorded(recorded: bool, emulate: bool, seeds: int | None, out: Path | None
 
 
 def _tried(emulate: bool, small: bool, seeds: int, out: Path | None) -> ExploitTable:
-    from worklog.exploit_trials import try_all
+    from worklog.exploits.trials import try_all
 
     if out is not None and out.exists():
         raise BadSetting(f"{out} exists already: give --out another name, or remove it first")

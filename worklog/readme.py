@@ -7,8 +7,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from worklog import tables, versus
-from worklog.comparison import Comparison
 from worklog.errors import WorklogError
+from worklog.peers.comparison import Comparison
 from worklog.runs import Run
 
 BEGIN = "<!-- worklog table: rewritten by `worklog article` -->"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from worklog.comparison import CUBLAS, KNOWN, Comparison
+from worklog.peers.comparison import CUBLAS, KNOWN, Comparison
 
 COLUMNS = ("", "worklog", "NVBench", "Triton's do_bench", "KernelBench")
 TIMED = ("worklog", "NVBench cold", "do_bench", "")  # the columns' names in a comparison

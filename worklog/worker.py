@@ -22,8 +22,17 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from worklog import job
-from worklog.answers import (
+from worklog.callables import HostCallable
+from worklog.check import Checked
+from worklog.device import visible_to_a_child
+from worklog.errors import BadSetting, ChildFailed, Interrupted
+from worklog.gate import Verdict
+from worklog.gate.verdict import refused
+from worklog.gemm import Shape
+from worklog.ladder import LADDER
+from worklog.plans import BASELINE, Task
+from worklog.process import job
+from worklog.process.answers import (
     EMULATE,
     Nonsense,
     advice,
@@ -34,16 +43,7 @@ from worklog.answers import (
     run_in,
     verdict_on,
 )
-from worklog.callables import HostCallable
-from worklog.check import Checked
-from worklog.child import Child, End
-from worklog.device import visible_to_a_child
-from worklog.errors import BadSetting, ChildFailed, Interrupted
-from worklog.gate import Verdict
-from worklog.gate.verdict import refused
-from worklog.gemm import Shape
-from worklog.ladder import LADDER
-from worklog.plans import BASELINE, Task
+from worklog.process.child import Child, End
 from worklog.runs import Measurement, Run, new_path
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from worklog.brought import Brought
     from worklog.harness.settings import Harness
 
-COMMAND = (sys.executable, "-P", "-m", "worklog.job")
+COMMAND = (sys.executable, "-P", "-m", "worklog.process.job")
 MEASURE_PATIENCE_S = 120.0
 CHECK_PATIENCE_S = 60.0
 START_PATIENCE_S = 120.0  # at least, until the first kernel: libraries are loaded and compiled, the ruler is calibrated
@@ -123,7 +123,7 @@ def carry_out(
     callable one that nothing else is measured in, since host code may have changed it.
 
     progress: told at each step, and twice a second in between; what it raises ends the work. stop: ends it from another
-    thread, as Ctrl-C does from this one. command: what to start (default: worklog.job).
+    thread, as Ctrl-C does from this one. command: what to start (default: worklog.process.job).
     """
     if not tasks:
         raise BadSetting("nothing to measure: name at least one kernel and one size")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from worklog.brought import UserKernel
-from worklog.exploits import exploits
+from worklog.exploits.catalogue import exploits
 from worklog.sanitizer import find, parse, ready, run, sanitize
 
 pytestmark = pytest.mark.skipif(find() is None, reason="compute-sanitizer is not installed")

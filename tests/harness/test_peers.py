@@ -14,10 +14,10 @@ import pytest
 from pytest import approx
 
 from tests.harness.virtual import VirtualGpu
-from worklog import peers
-from worklog.comparison import Comparison
 from worklog.errors import BadRunFile
-from worklog.peer_rulers import Found, Ruler, Work, nvbench_summaries
+from worklog.peers import compare as peers
+from worklog.peers.comparison import Comparison
+from worklog.peers.rulers import Found, Ruler, Work, nvbench_summaries
 
 WORKS = [Work("spin", 5, lambda stream: None), Work("cuBLAS", 512, lambda stream: None)]
 

@@ -1,4 +1,4 @@
-"""In place of worklog.job: has the honest measurement at once, works for some seconds, and has the other one.
+"""In place of worklog.process.job: has the honest measurement at once, works for some seconds, and has the other one.
 
 python stand_in_job.py SECONDS (or a file that says them) [FILE FOR ITS PROCESS ID]
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.foreign_job import document
 from tests.lab.grid import small_grid
-from worklog.job import started, tasks_of
+from worklog.process.job import started, tasks_of
 
 
 def main() -> None:

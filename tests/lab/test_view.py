@@ -183,7 +183,7 @@ def test_a_second_click_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("import sys; sys.exit('no such thing')", "last printed &#x27;no such thing&#x27;; nothing was finished"),
         (
-            "from worklog.job import started\norder, say = started()\nsay('ready', run='{')",
+            "from worklog.process.job import started\norder, say = started()\nsay('ready', run='{')",
             "failed: nothing was measured: its process answered with something that is no run",
         ),
     ],

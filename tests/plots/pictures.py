@@ -17,10 +17,10 @@ from PIL import Image
 from tests.lab.grid import small_grid
 from tests.plots.conftest import full_run
 from tests.plots.test_ruler_charts import document
-from worklog.comparison import Comparison
 from worklog.gemm import Shape
 from worklog.lab.model import Model
 from worklog.lab.picture import whole
+from worklog.peers.comparison import Comparison
 from worklog.plots import DIAGRAMS, Chart, ablation, calibration, ladder, peers, roofline, traffic
 from worklog.traffic import RungTraffic, Traffic
 

@@ -9,9 +9,9 @@ import pytest
 
 from tests.plots.conftest import empty_run
 from tests.plots.test_charts import collisions
-from worklog.comparison import Comparison
 from worklog.errors import NothingToDraw
 from worklog.harness import selfcheck
+from worklog.peers.comparison import Comparison
 from worklog.plots import certificate
 from worklog.plots.certificate import calibration
 from worklog.plots.peers import peers

@@ -1,4 +1,4 @@
-"""worklog.job as it is, in a process of its own, on the virtual GPU: host code is put to the real gate and timed."""
+"""The real job, in a process of its own, on the virtual GPU: host code is put to the real gate and timed."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from contextlib import nullcontext
 from tests.exploits.arrays import xp
 from tests.virtual.machine import Machine
 from tests.virtual.session import GPU, VirtualSession, virtual_gpu
-from worklog import bench, device, job
+from worklog import bench, device
 from worklog.callables import HostCallable
 from worklog.gemm import Shape
+from worklog.process import job
 
 
 class WholeSession(VirtualSession):

@@ -71,7 +71,7 @@ class Row:
 
 class Panel:
     """The panel as a notebook shows it. `model` holds what is chosen; `box` is the widget around all others. job: what
-    measures (default: worklog.job).
+    measures (default: worklog.process.job).
     """
 
     def __init__(self, model: Model, job: Sequence[str] | None = None) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from worklog.comparison import Comparison, Points, open_comparison
 from worklog.errors import NothingToDraw
+from worklog.peers.comparison import Comparison, Points, open_comparison
 from worklog.plots.figure import Chart
 from worklog.plots.page import page
 from worklog.plots.style import (

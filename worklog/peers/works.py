@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from worklog.gemm import Shape, random_inputs
-from worklog.peer_rulers import Work
+from worklog.peers.rulers import Work
 
 if TYPE_CHECKING:
     from worklog.session import Session

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import worklog
-from worklog.comparison import CUBLAS, KNOWN, Comparison
 from worklog.device import gpu, software, source_revision
 from worklog.errors import BadRunFile
 from worklog.harness import Harness, time_pair
-from worklog.peer_rulers import RULERS, Ruler, Work, versions
+from worklog.peers.comparison import CUBLAS, KNOWN, Comparison
+from worklog.peers.rulers import RULERS, Ruler, Work, versions
 from worklog.runs import runs_dir
 from worklog.statistics import Estimate, median
 
@@ -60,7 +60,7 @@ def compare(out: Path | None = None, progress: Progress = lambda done, total, do
     """Time everything with every ruler on this GPU, in less than three minutes; the path of the document. Raises NoGpu,
     BadRunFile where it cannot be written.
     """
-    from worklog.peer_works import works_on
+    from worklog.peers.works import works_on
     from worklog.session import Session
 
     session = Session()

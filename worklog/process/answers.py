@@ -8,10 +8,10 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from worklog import job
 from worklog.check import Checked
-from worklog.child import End
 from worklog.errors import BadRunFile, BadShape, ChildFailed, LaunchFailed, OutOfMemory, WorklogError
+from worklog.process import job
+from worklog.process.child import End
 from worklog.runs import Run
 
 if TYPE_CHECKING:

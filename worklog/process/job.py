@@ -1,7 +1,8 @@
-"""What the child process does: `python -m worklog.job` measures or checks what it is told, and answers as it goes.
+"""What the child process does: `python -m worklog.process.job` measures or checks what it is told, and answers as it
+goes.
 
-It is told on its standard input and answers on a pipe of its own (worklog.child); foreign code finds nothing on its
-standard input. It ends when its parent does, and takes along what foreign code has started.
+It is told on its standard input and answers on a pipe of its own (worklog.process.child); foreign code finds nothing on
+its standard input. It ends when its parent does, and takes along what foreign code has started.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Other rulers on the same work, and this one beside them."""
