@@ -14,7 +14,7 @@ from tests.plots.conftest import ablate, empty_run, ladder_run, measurement
 from tests.plots.test_charts import boxes, collisions, said, texts
 from worklog.errors import NothingToDraw
 from worklog.gate import article as rule
-from worklog.gate import plausible, ragged
+from worklog.gate import plausible, products, ragged
 from worklog.gate.benchmark import NAME as BENCHMARK
 from worklog.gate.every_launch import NAME as EVERY_LAUNCH
 from worklog.gate.precision import UNIT_ROUNDOFF
@@ -336,6 +336,7 @@ def test_the_gates_words_are_about_stages_that_exist() -> None:
         ragged.NAME,
         BENCHMARK,
         REPEAT,
+        products.NAME,
         PRECISION,
         EVERY_LAUNCH,
         "timed output",

@@ -35,6 +35,7 @@ WHY = {
     "exact on ragged shapes": "integers that no order of adding rounds: no tolerance",
     "exact at the benchmark shape": "the same at the very size that is timed",
     "bit-equal when repeated": "a race need not show in one launch",
+    "products": "several short products in place of one are told, not refused",
     PRECISION: "on the timed data; sums in another order may differ by rounding",
     "every timed launch": "inputs that nobody has seen, and a look behind the event",
     "timed output": "what the timed launches themselves left in C",
