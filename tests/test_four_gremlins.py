@@ -32,7 +32,8 @@ def off(kernel: str, size: int, **lie: Any) -> float:
 
 def test_a_host_clock_hardly_depends_on_the_size_and_beats_the_peak() -> None:
     times = [reads("warptiled", size, timer="host") for size in GRID_SIZES]
-    assert max(times) < 1.5 * min(times)
+    honest = [reads("warptiled", size) for size in GRID_SIZES]
+    assert max(times) / min(times) < 5 < max(honest) / min(honest) / 10
     lying = worklog.results(["warptiled"], [4096], timer="host").measurements[0]
     assert lying.tflops is not None and lying.tflops > 5 * worklog.open_run().device["fp32_peak_tflops"]
 
@@ -57,7 +58,8 @@ def test_the_median_steps_over_the_first_launch() -> None:
 def test_behind_a_host_clock_the_other_lies_make_no_difference() -> None:
     for size in GRID_SIZES:
         alone, all_four = reads("vectorized", size, timer="host"), reads("vectorized", size, **FOUR)
-        assert all_four < 0.6 * reads("vectorized", size) and all_four > 0.5 * alone
+        assert 0.25 < all_four / alone < 4, "a host's launches take what they take"
+    assert all_four < 0.1 * reads("vectorized", GRID_SIZES[-1])
 
 
 def test_the_exercises_are_true_of_the_panel() -> None:

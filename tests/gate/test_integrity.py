@@ -89,11 +89,13 @@ def test_using_the_gate_threads_and_a_compilers_habits_change_nothing() -> None:
     device = NumpyDevice()
     judge = Integrity.taken(device).stage
     Exam(device, Shape(40, 24, 16), 1).examine(NumpySubject(device, sequential))
-    thread = threading.Thread(target=time.sleep, args=(1.0,), name="a compiler")
+    done = threading.Event()
+    thread = threading.Thread(target=done.wait, name="a compiler")
     thread.start()
     os.environ["A_COMPILERS_CACHE"] = "somewhere"
     stage = judge()
     del os.environ["A_COMPILERS_CACHE"]
+    done.set()
     thread.join()
     assert stage.passed and "it started the threads a compiler" in stage.detail, stage.detail
 
