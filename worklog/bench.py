@@ -23,7 +23,7 @@ from worklog.harness.settings import require_unchanged
 from worklog.kernels import RungSubject
 from worklog.ladder import LADDER, rung
 from worklog.launches import alternating, rotating, witnessed
-from worklog.measurement import conclude, offset_of
+from worklog.measurement import conclude
 from worklog.plans import ABLATION_SIZES, BASELINE, Task, ablation_tasks
 from worklog.runs import Measurement, Run, new_path, open_run
 from worklog.session import Session
@@ -297,7 +297,7 @@ def _measurement(session: Session, task: Task, harness: Harness, run: Run) -> Me
         verdict = verdict.and_then(replace(kept, passed=kept.measured <= kept.limit))
         if kept.measured > kept.limit:  # numbers, and not the words of classes that it may have changed
             return Measurement(**common, status="refused", reason=f"refused at {kept.name}: {kept.detail}")
-    if summarise(reading.counted("subject"), used.statistic).value <= offset_of(session.calibration, used):
+    if summarise(reading.counted("subject"), used.statistic).value <= used.taken_off(session.calibration.offset_us):
         return Measurement(**common, status="refused", reason="refused at plausible: the time is not above zero")
     degradations = _degradations(session, task, used, looked_at_each=_looks_at_each(used))
     concluded = conclude(common, used, reading, session.calibration, verdict, degradations)
@@ -361,7 +361,7 @@ def _time(session: Session, task: Task, used: Harness) -> tuple[Reading, Stage |
         loop = alternating(exam, subject, reference, in_step)
     try:
         size = (task.shape.flops / 2) ** (1 / 3)
-        offset = offset_of(session.calibration, used)
+        offset = used.taken_off(session.calibration.offset_us)
         reading = time_pair(session.timeline, loop.subject, loop.baseline, used, size=size, offset_us=offset)
         return reading, clocked(loop.judge) if judged else None
     finally:

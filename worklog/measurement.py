@@ -29,7 +29,7 @@ def conclude(
 ) -> Measurement:
     """From a reading to a measurement: offset, statistic, rates and ratios."""
     shape = Shape(*common["shape"])
-    offset = offset_of(calibration, used)
+    offset = used.taken_off(calibration.offset_us)
     subject, baseline = reading.counted("subject"), reading.counted("baseline")
     time = _shifted(summarise(subject, used.statistic), -offset)
     if used.statistic == "median":
@@ -73,11 +73,6 @@ def conclude(
             "counts": [int(s.counts) for s in reading.subject],
         },
     )
-
-
-def offset_of(calibration: Calibration, used: Harness) -> float:
-    """Microseconds that are taken off each sample under this harness."""
-    return calibration.offset_us if used.offset == "removed" and used.timer == "events" else 0.0
 
 
 def work_of(shape: Shape) -> dict[str, Any]:

@@ -126,7 +126,7 @@ def time(
         if synchronises:
             subject = Waiting(subject)
         other = None if against is None else _launch(against, sets[ahead:] + sets[:ahead], grad_to_none, streams)
-        reading = time_pair(timeline, subject, other, harness, offset_us=_taken_off(calibration.offset_us, harness))
+        reading = time_pair(timeline, subject, other, harness, offset_us=harness.taken_off(calibration.offset_us))
         witnesses = (
             cross_check(timeline, subject, calibration.offset_us, calibration.launch_us) if cross_checked else None
         )
@@ -157,7 +157,7 @@ def conclude(
     moved_bytes: float | None = None,
 ) -> Timing:
     """From a reading to a timing: offset, statistic, rates, ratio, and everything that must be said."""
-    offset = _taken_off(offset_us, harness)
+    offset = harness.taken_off(offset_us)
     taken = summarise(reading.counted("subject"), harness.statistic)
     us = taken.value - offset
     ratio = None
@@ -189,11 +189,6 @@ def conclude(
             "against_us": [sample.us for sample in reading.baseline],
         },
     )
-
-
-def _taken_off(offset_us: float, harness: Harness) -> float:
-    """Microseconds that are taken off each sample under this harness."""
-    return offset_us if harness.offset == "removed" and harness.timer == "events" else 0.0
 
 
 @cache

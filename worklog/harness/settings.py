@@ -94,6 +94,10 @@ class Harness:
         """The gremlin settings that are not honest."""
         return {g.setting: getattr(self, g.setting) for g in GREMLINS if g.is_lie(getattr(self, g.setting))}
 
+    def taken_off(self, offset_us: float) -> float:
+        """Microseconds to take off each sample, where a pair of events reads offset_us too long."""
+        return offset_us if self.offset == "removed" and self.timer == "events" else 0.0
+
     def as_dict(self) -> dict[str, Any]:
         """For a run file."""
         return asdict(self)
