@@ -5,17 +5,23 @@ its samples.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 
 from tests.plots.conftest import full_run
+from worklog.ablation import effects
+from worklog.check import Checked
 from worklog.errors import NothingToDraw
 from worklog.gate import Stage, Verdict
+from worklog.gemm import Shape
 from worklog.markup import bar, table
 from worklog.plots import Certificate
 from worklog.runs import Measurement
+from worklog.timing import Timing
 
+HERE = "live · NVIDIA H200 · clocks as found · 2026-11-21"
 VERDICT = Verdict(
     (Stage("exact", True, 0, 0, "no element wrong"), Stage("precision", False, 900.0, 600.0, "rms <b>9</b>")), "tf32"
 )
@@ -71,14 +77,47 @@ def test_a_measurement_shows_its_facts_and_not_its_samples() -> None:
     Balanced(document)
     assert "2.648 ms" in document and "<details>" in document and "plausible" in document
     assert "9 of 9 count" in repr(m) and "[" not in repr(m) and len(repr(m).splitlines()) < 12
+    assert f"at 4096 · {run.label}</caption>" in document and repr(m).splitlines()[1] == run.label
+    assert re.search(r"time +2\.648 ms ±\d+\.\d\d % \(95 %\)", repr(m)) and "% (95 %)" in document
     lying = next(m for m in run.measurements if m.changed == {"l2": "warm"})
     assert "l2 = warm" in repr(lying).splitlines()[0]
 
 
 def test_a_refused_measurement_says_why() -> None:
     refused = Measurement("naive", (8, 8, 8), "refused", reason="<b>exact</b>")
-    assert repr(refused).splitlines() == ["naive at 8", "  refused        <b>exact</b>"]
+    assert repr(refused).splitlines()[::2] == ["naive at 8", "  refused        <b>exact</b>"]
     assert "&lt;b&gt;exact" in refused._repr_html_()
+
+
+def test_a_measurement_of_no_run_says_that_nobody_knows_where_it_is_from() -> None:
+    alone = replace(full_run().measurements[0], label="")
+    assert "of no run: nobody says where" in repr(alone) and "of no run: nobody says where" in alone._repr_html_()
+
+
+def test_the_gates_word_alone_says_where_the_kernel_ran() -> None:
+    checked = Checked(VERDICT, Shape(8, 8, 8), "emulated · sm_90 PTX", None, host=("mine.py", "f"), notes=("a <note>",))
+    assert repr(checked.verdict).splitlines()[0] == "the gate: refused · emulated · sm_90 PTX"
+    assert "<caption>the gate: refused · emulated · sm_90 PTX</caption>" in checked.verdict._repr_html_()
+    assert repr(checked).splitlines()[0] == "mine.py: f at 8 · emulated · sm_90 PTX"
+    document = checked._repr_html_()
+    Balanced(document)
+    assert "mine.py: f at 8" in document and "emulated · sm_90 PTX" in document and "a &lt;note&gt;" in document
+    assert checked.verdict == VERDICT and "label" not in checked.verdict.as_dict()
+
+
+def test_a_timing_shows_its_interval_and_its_label() -> None:
+    told = Timing("f", 50.0, 49.9, 50.1, 40, HERE, 1.5, 1.49, 1.51, sm_mhz=1980.0, degradations=("clocks: <lie>",))
+    assert str(told).startswith("f: 50.00 µs ±0.20 % (95 %), wider than asked for") and repr(told) == str(told)
+    document = told._repr_html_()
+    Balanced(document)
+    for shown in (str(told), document):
+        assert HERE in shown and "1.500 ±0.010 x the other" in shown and "1980 MHz" in shown and "40 samples" in shown
+    assert f"<caption>f · {HERE}</caption>" in document and "clocks: &lt;lie&gt;" in document
+
+
+def test_an_effect_says_where_it_was_seen() -> None:
+    run = full_run()
+    assert {effect.label for effect in effects(run, "warptiled")} == {run.label}
 
 
 def test_a_certificate_shows_every_length_against_the_promise() -> None:

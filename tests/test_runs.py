@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -382,9 +382,51 @@ def test_a_frame_has_a_row_a_measurement_and_no_samples() -> None:
     assert list(frame["changed"]) == ["", "", "", "", "l2=warm"]
     assert list(frame["precision"].fillna("-")) == ["fp32", "fp32", "-", "-", "fp32"]
     assert set(frame["source"]) == {"live"}
+    assert set(frame["label"]) == {small_run().label}
     assert frame["us"].isna().tolist() == [False, False, True, True, False]
 
 
 def test_every_field_of_a_measurement_is_in_the_file(tmp_path: Path) -> None:
     written = document(small_run().save(tmp_path / "run.json"))["measurements"][0]
-    assert set(written) == {f.name for f in fields(Measurement)} == set(asdict(measured("naive")))
+    assert set(written) | {"label"} == {f.name for f in fields(Measurement)} == set(asdict(measured("naive")))
+
+
+# -------------------------------------------------------------------------------------------------------------- labels
+
+HERE = "NVIDIA H200 · clocks as found · 2026-11-21"
+
+
+def test_a_measurement_taken_out_of_a_run_still_says_where_it_is_from(tmp_path: Path) -> None:
+    run = small_run()
+    assert {m.label for m in run.measurements} == {f"live · {HERE}"} == {run.label}
+    path = run.save(tmp_path / "run.json")
+    assert "label" not in document(path)["measurements"][0]  # the head says it
+    assert {m.label for m in Run.load(path, origin="recorded").measurements} == {f"recorded · {HERE}"}
+
+
+def test_a_lie_about_the_clocks_is_in_the_label_of_its_own_measurement() -> None:
+    run = small_run(measurements=[measured("naive"), measured("naive", clocks="ignored")])
+    assert [m.label for m in run.measurements] == [run.label, run.label.replace("as found", "ignored")]
+
+
+def test_a_run_cut_short_says_so_of_itself_and_not_of_what_is_finished() -> None:
+    run = small_run(complete=False)
+    assert run.label == f"live · {HERE} · cut short"
+    assert run.measurements[0].label == f"live · {HERE}"
+
+
+def test_what_is_added_gets_the_runs_label_and_what_has_one_keeps_it(tmp_path: Path) -> None:
+    run, elsewhere = small_run(), "live · NVIDIA A6000 · clocks locked · 2026-01-02"
+    run.add(measured("shared"))
+    run.add(replace(measured("shared", 1024), label=elsewhere))
+    run.add(replace(measured("shared", 2048), label="emulated · sm_90 PTX"))
+    assert [m.label for m in run.measurements[-3:]] == [run.label, elsewhere, "emulated · sm_90 PTX"]
+    path = run.save(tmp_path / "run.json")
+    assert [m.label for m in Run.load(path).measurements[-3:]] == [run.label, elsewhere, "emulated · sm_90 PTX"]
+    recorded = Run.load(path, origin="recorded")
+    assert [m.label for m in recorded.measurements[-2:]] == [
+        "recorded · NVIDIA A6000 · clocks locked · 2026-01-02",
+        "emulated · sm_90 PTX",
+    ]
+    assert set(recorded.frame()["source"]) == {"recorded", "emulated"}
+    assert f"{elsewhere} (shared at 1024)" in str(Run.load(path))

@@ -31,7 +31,7 @@ class Effect:
     setting: the gremlin's; "first_launch" for a cold start that is believed; "article" for the article's four together,
     "all" for everything that touches the time. honest and lying: the corrupted number (`corrupts`) without and with the
     lie. noise: the relative half-widths of both intervals and the precision that sampling stops at, together; 0 for a
-    lie told from the honest samples. A smaller effect than the noise is none.
+    lie told from the honest samples. A smaller effect than the noise is none. label: of the honest measurement.
     """
 
     kernel: str
@@ -44,6 +44,7 @@ class Effect:
     honest: float
     lying: float
     noise: float
+    label: str = ""
 
     @property
     def factor(self) -> float:
@@ -106,6 +107,7 @@ def _effect(
         honest=numbers[0] or 0.0,
         lying=numbers[1] or 0.0,
         noise=noise,
+        label=honest.label,
     )
 
 
@@ -129,6 +131,7 @@ def _first_launch(run: Run, honest: Measurement, cold: Measurement, gremlin: Gre
         honest=honest.tflops or 0.0,
         lying=tflops(honest.problem, us),
         noise=_half_width(honest, gremlin.corrupts) + PRECISION,
+        label=honest.label,
     )
 
 
@@ -147,7 +150,7 @@ def _computed(run: Run, honest: Measurement, gremlin: Gremlin) -> list[Effect]:
     else:
         said = tflops(honest.problem, summarise(samples, "median").value + offset)
     kind = (gremlin.setting, gremlin.title, gremlin.article, lie, gremlin.corrupts)
-    return [Effect(honest.kernel, honest.shape, *kind, honest=true, lying=said, noise=0.0)]
+    return [Effect(honest.kernel, honest.shape, *kind, honest=true, lying=said, noise=0.0, label=honest.label)]
 
 
 def percent(effect: Effect) -> str:

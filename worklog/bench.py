@@ -216,7 +216,7 @@ def _carry_out(
             progress(index, len(tasks), str(task))
             measurement = _attempt(session, task, harness, run)
             require_unchanged(recorded, run.harness, harness.as_dict())
-            run.measurements.append(measurement)
+            run.add(measurement)
             _describe(run, session, task.kernel)
             run.complete = index == len(tasks) - 1
             run.save(path)

@@ -11,6 +11,7 @@ import re
 import secrets
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,11 +37,12 @@ GPU_SIZE = 1024
 EMULATED_COPIES = 8  # of A, B and C in float32: the gate's own, the emulator's, and what is worked out in float64
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Checked:
-    """The gate's word. label: where it ran. compiled: what the compiler made of it, or None for host code, which `host`
-    names by its file and function. findings: the emulator's, of all launches; each kind and place once. notes: what the
-    code is made of (worklog.census); warnings: where that speaks against the class that was claimed.
+    """The gate's word, which shows itself. label: where it ran. compiled: what the compiler made of it, or None for
+    host code, which `host` names by its file and function. findings: the emulator's, of all launches; each kind and
+    place once. notes: what the code is made of (worklog.census); warnings: where that speaks against the class that was
+    claimed.
     """
 
     verdict: Verdict
@@ -51,6 +53,9 @@ class Checked:
     host: tuple[str, str] = ("", "")
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "verdict", replace(self.verdict, label=self.label))  # so that it may be shown alone
 
     @property
     def named(self) -> tuple[str, str]:
@@ -65,6 +70,15 @@ class Checked:
         found = {"findings": [asdict(finding) for finding in self.findings], **told}
         named = {"kernel": self.named[1], "label": self.label, "shape": shape}
         return {**named, **spent, **found, **self.verdict.as_dict()}
+
+    def __repr__(self) -> str:
+        return report(self)
+
+    def _repr_html_(self) -> str:
+        file, entry = self.named
+        said = [*map(str, self.findings), *self.notes, *self.warnings]
+        lines = "".join(f"<li>{escape(line)}</li>" for line in said)
+        return f"<p>{escape(f'{file}: {entry} at {self.shape}')}</p>{self.verdict._repr_html_()}<ul>{lines}</ul>"
 
 
 def report(checked: Checked) -> str:

@@ -40,30 +40,33 @@ def table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -
     return f"<table><caption>{escape(caption)}</caption>{top}<tbody>{body}</tbody></table>"
 
 
-def verdict_html(verdict: Mapping[str, Any]) -> str:
-    """A verdict as a run file holds it: every stage with how much of what it allows was used, and where C is wrong."""
+def verdict_html(verdict: Mapping[str, Any], label: str = "") -> str:
+    """A verdict as a run file holds it: every stage with how much of what it allows was used, and where C is wrong.
+    label: where the kernel ran, unless what is around it says so.
+    """
     rows = []
     for stage in verdict["stages"]:
         answer = "✓\u00a0passed" if stage["passed"] else "✗\u00a0refused"
         margin = bar(_margin(stage), _used(stage), over=not stage["passed"])
         rows.append((escape(stage["name"]), answer, margin, escape(stage["detail"])))
-    return table(_said(verdict), ("stage", "", "measured of allowed", "detail"), rows)
+    return table(_said(verdict, label), ("stage", "", "measured of allowed", "detail"), rows)
 
 
-def verdict_text(verdict: Mapping[str, Any]) -> str:
+def verdict_text(verdict: Mapping[str, Any], label: str = "") -> str:
     """The same for a terminal."""
     stages = verdict["stages"]
     names = max((len(stage["name"]) for stage in stages), default=0)
     margins = max((len(_margin(stage)) for stage in stages), default=0)
-    lines = [_said(verdict)]
+    lines = [_said(verdict, label)]
     for stage in stages:
         mark = "✓" if stage["passed"] else "✗"
         lines.append(f"  {mark} {stage['name']:{names}}  {_margin(stage):{margins}}  {stage['detail']}")
     return "\n".join(lines)
 
 
-def _said(verdict: Mapping[str, Any]) -> str:
-    return f"the gate: accepted as {verdict['precision']}" if verdict["accepted"] else "the gate: refused"
+def _said(verdict: Mapping[str, Any], label: str) -> str:
+    word = f"accepted as {verdict['precision']}" if verdict["accepted"] else "refused"
+    return f"the gate: {word}" + (f" · {label}" if label else "")
 
 
 def _margin(stage: Mapping[str, Any]) -> str:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
@@ -27,6 +28,12 @@ if TYPE_CHECKING:
 SCHEMA = 1
 STATUSES = ("measured", "refused", "skipped")
 HEAD = ("tool", "created", "complete", "device", "software", "harness", "calibration", "kernels", "notes")
+CLOCKS = {"watched": "clocks as found", "locked": "clocks locked"}
+
+
+def source_label(origin: str, device: str, clocks: str, created: str) -> str:
+    """What must stand beside a number: its source, the device, what was done about the clocks, and the day."""
+    return f"{origin} · {device} · {CLOCKS.get(clocks, 'clocks ignored')} · {created[:10]}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -38,7 +45,8 @@ class Measurement:
     treatment; `us_raw` and `baseline_us_raw` are as read. ratio: the baseline's time over this kernel's, pair by
     pair, so 1.0 is as fast as cuBLAS. Intervals are 95 %. flops, elements, bytes_read, bytes_written: the work that the
     problem states, None where it states none, and then there is only a time. gbs: those bytes over the time, GB/s;
-    of_copy, of_memory_peak: its share of the measured and of the theoretical rate of the memory.
+    of_copy, of_memory_peak: its share of the measured and of the theoretical rate of the memory. label: where, how and
+    when it was measured, from the run that it was first in; "" where it never was in one.
     """
 
     kernel: str
@@ -68,6 +76,7 @@ class Measurement:
     converged: bool = False
     degradations: tuple[str, ...] = ()
     samples: dict[str, list[Any]] = field(default_factory=dict)
+    label: str = field(default="", compare=False)
 
     @property
     def problem(self) -> Shape:
@@ -106,7 +115,7 @@ class Measurement:
 @dataclass(repr=False)
 class Run:
     """Measurements plus provenance. `origin` is "live" for a run of this machine and "recorded" for one that ships
-    with the package.
+    with the package. A measurement that has no label yet gets the run's.
     """
 
     device: dict[str, Any]
@@ -123,13 +132,25 @@ class Run:
     path: Path | None = None
     _encoded: dict[int, tuple[Measurement, str]] = field(default_factory=dict, repr=False, compare=False)
 
+    def __post_init__(self) -> None:
+        self.measurements = [self._labelled(m) for m in self.measurements]
+
     @property
     def label(self) -> str:
         """What must stand beside every number of this run: source, device, clocks, date."""
-        held = {"watched": "clocks as found", "locked": "clocks locked"}
-        clocks = held.get(self.harness.get("clocks", ""), "clocks ignored")
-        cut = "" if self.complete else " · cut short"
-        return f"{self.origin} · {self.device.get('name', 'unknown GPU')} · {clocks} · {self.created[:10]}{cut}"
+        return self.label_under({}) + ("" if self.complete else " · cut short")
+
+    def label_under(self, changed: Mapping[str, Any]) -> str:
+        """The label of a measurement that was made here with these settings changed."""
+        clocks = changed.get("clocks", self.harness.get("clocks", ""))
+        return source_label(self.origin, self.device.get("name", "unknown GPU"), clocks, self.created)
+
+    def _labelled(self, m: Measurement) -> Measurement:
+        return m if m.label else replace(m, label=self.label_under(m.changed))
+
+    def add(self, measurement: Measurement) -> None:
+        """One measurement more, made under this run's harness, device and date."""
+        self.measurements.append(self._labelled(measurement))
 
     def select(
         self, kernel: str | None = None, shape: Shape | None = None, changed: dict[str, Any] | None = None
@@ -151,7 +172,7 @@ class Run:
         import pandas
 
         rows = []
-        for m in self.measurements:
+        for m in map(self._labelled, self.measurements):
             row = {
                 k: v
                 for k, v in asdict(m).items()
@@ -166,7 +187,7 @@ class Run:
             }
             row |= {
                 "precision": (m.verdict or {}).get("precision"),
-                "source": self.origin,
+                "source": m.label.partition(" · ")[0],
                 "degradations": "; ".join(m.degradations),
             }
             rows.append(row)
@@ -184,7 +205,7 @@ class Run:
         # The measurement is kept beside its line, so that its id stays its own.
         for m in self.measurements:
             if id(m) not in self._encoded:
-                self._encoded[id(m)] = m, _json(asdict(m))
+                self._encoded[id(m)] = m, _json(self._entry(m))
         lines = [self._encoded[id(m)][1] for m in self.measurements]
         text = f'{_json({"schema": SCHEMA, **head})[:-1]},"measurements":[\n' + ",\n".join(lines) + "\n]}\n"
         temporary = target.with_name(f".{target.name}.{os.getpid()}")
@@ -201,6 +222,12 @@ class Run:
                 temporary.unlink()
         self.path = target
         return target
+
+    def _entry(self, m: Measurement) -> dict[str, Any]:
+        """A measurement as the file holds it: its label only where it is not this run's own."""
+        entry = asdict(m)
+        label = entry.pop("label")
+        return entry if label in ("", self.label_under(m.changed)) else {**entry, "label": label}
 
     @classmethod
     def load(cls, path: Path, origin: str = "live") -> Run:
@@ -236,7 +263,8 @@ class Run:
             _check_types(cls, values)
             if not _fits(document["measurements"], list[dict[str, Any]]):
                 raise TypeError("measurements is no list of objects")
-            measurements = [Measurement.from_dict(entry) for entry in document["measurements"]]
+            entries = [Measurement.from_dict(entry) for entry in document["measurements"]]
+            measurements = [replace(m, label=re.sub("^live ", f"{origin} ", m.label)) for m in entries]
             run = cls(**values, measurements=measurements, origin=origin, path=path)
         except (KeyError, TypeError, ValueError, BadShape) as error:
             raise BadRunFile(

@@ -16,6 +16,7 @@ from worklog.statistics import over_shapes
 
 COLUMNS = ("kernel", "gate", "time", "±95 %", "TFLOP/s", "of cuBLAS", "of ceiling", "SM MHz", "registers")
 DETAILS = ("kernel", "rate", "GB/s", "of copy", "of memory peak", "of FP32 peak", "cycles", "SM MHz", "samples", "gate")
+NO_LABEL = "of no run: nobody says where and how it was measured"
 MEANS = ("kernel", "sizes", "mean TFLOP/s", "geometric mean TFLOP/s", "geometric mean of cuBLAS")
 
 
@@ -125,6 +126,8 @@ def footnotes(run: Run, measurements: Sequence[Measurement]) -> list[str]:
     befell: dict[str, list[str]] = {}
     for m in measurements:
         noted = [stage["note"] for stage in (m.verdict or {}).get("stages", ()) if stage.get("note")]
+        if m.status == "measured" and m.label not in ("", run.label_under(m.changed)):
+            noted.append(m.label)
         for degradation in (*m.degradations, *noted):
             befell.setdefault(degradation, []).append(f"{m.kernel} at {m.problem}")
     lines = [f"{what} ({', '.join(dict.fromkeys(who))})" for what, who in befell.items()]
@@ -238,13 +241,13 @@ def measurement_html(m: Measurement) -> str:
     """One measurement by itself, with bars for its shares; the gate's stages are folded away."""
     rows = [(escape(name), bar(words, share)) for name, words, share in _facts(m)]
     gate = f"<details><summary>the gate</summary>{verdict_html(m.verdict)}</details>" if m.verdict else ""
-    return table(_named(m), (), rows) + gate
+    return table(f"{_named(m)} · {m.label or NO_LABEL}", (), rows) + gate
 
 
 def measurement_text(m: Measurement) -> str:
     """One measurement by itself for a terminal."""
     lines = [f"  {name:14} {words}" for name, words, _ in _facts(m)]
-    return "\n".join([_named(m), *lines])
+    return "\n".join([_named(m), m.label or NO_LABEL, *lines])
 
 
 def _named(m: Measurement) -> str:
@@ -253,13 +256,13 @@ def _named(m: Measurement) -> str:
 
 
 def _facts(m: Measurement) -> list[tuple[str, str, float | None]]:
-    """Name, words and, where it is a share, how large. Where it was measured is said by its run."""
+    """Name, words and, where it is a share, how large."""
     if m.status != "measured" or m.us is None:
         return [(m.status, m.reason or "no reason given", None)]
     _, gate, time, half, rate, share, ceiling, clock, _ = cells(Run(device={}, harness={}), m)
     told: list[tuple[str, str, float | None]] = [
         ("gate", gate, None),
-        ("time", f"{time} ±{half}", None),
+        ("time", f"{time} ±{half} (95 %)", None),
         ("TFLOP/s", rate, None),
         ("of cuBLAS", share, m.ratio),
         ("of ceiling", ceiling, m.of_ceiling),

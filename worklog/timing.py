@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache, partial
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +24,8 @@ from worklog.harness.crosscheck import cross_check
 from worklog.harness.l2 import Rotating, input_sets
 from worklog.harness.launchers import Partly, Waiting
 from worklog.harness.timeline import Launch
+from worklog.markup import table
+from worklog.runs import source_label
 from worklog.statistics import Spread, paired_ratio, spread, summarise
 
 if TYPE_CHECKING:
@@ -34,9 +37,9 @@ Streams = Sequence[Callable[[], AbstractContextManager[Any]]]
 IRRELEVANT = ("inputs", "gate", "baseline", "roof", "order")  # settings about a ladder's kernel, not about any callable
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Timing:
-    """One callable under one harness. Microseconds of one call, with the 95 % interval.
+    """One callable under one harness. Microseconds of one call, with the 95 % interval. It shows itself.
 
     ratio: the time of `against` over this one's, pair by pair: above 1, this one is faster. tflops, gbs: where the
     caller stated the work. samples: as read, the offset included, with their SM clocks; counts marks those that count.
@@ -74,11 +77,35 @@ class Timing:
         return None if self.sm_mhz is None else self.us * self.sm_mhz
 
     def __str__(self) -> str:
-        parts = [f"{self.name}: {self.us:.2f} µs ±{50 * (self.us_high - self.us_low) / self.us:.2f} %"]
-        parts += [] if self.tflops is None else [f"{self.tflops:.2f} TFLOP/s"]
-        parts += [] if self.gbs is None else [f"{self.gbs:.0f} GB/s"]
-        parts += [] if self.ratio is None else [f"{self.ratio:.3f} x the other"]
-        return " · ".join(parts) + "".join(f"\n  {line}" for line in (self.label, *self.degradations))
+        said = " · ".join([f"{self.name}: {self._facts()[0][1]}", *(words for _, words in self._facts()[1:])])
+        return "\n  ".join([said, self.label, *self.degradations])
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        facts = [*self._facts(), *(("degraded", words) for words in self.degradations)]
+        return table(f"{self.name} · {self.label}", (), [(escape(name), escape(words)) for name, words in facts])
+
+    def _facts(self) -> list[tuple[str, str]]:
+        """Name and words of what is known, the time first."""
+        half = 50 * (self.us_high - self.us_low) / self.us
+        facts: list[tuple[str, str | None]] = [
+            ("time", f"{self.us:.2f} µs ±{half:.2f} % (95 %)" + ("" if self.converged else ", wider than asked for")),
+            ("rate", None if self.tflops is None else f"{self.tflops:.2f} TFLOP/s"),
+            ("memory", None if self.gbs is None else f"{self.gbs:.0f} GB/s"),
+            ("ratio", self._compared()),
+            ("SM clock", None if self.sm_mhz is None else f"{self.sm_mhz:.0f} MHz"),
+            ("samples", f"{self.n} samples"),
+            *((name, f"{us:.2f} µs by {name}, warm L2") for name, us in self.witnesses.items()),
+            *((name, f"{name} absent: {why}") for name, why in self.absent.items()),
+        ]
+        return [(name, words) for name, words in facts if words is not None]
+
+    def _compared(self) -> str | None:
+        if self.ratio is None or self.ratio_low is None or self.ratio_high is None:
+            return None
+        return f"{self.ratio:.3f} ±{(self.ratio_high - self.ratio_low) / 2:.3f} x the other"
 
 
 def time(
@@ -137,7 +164,7 @@ def time(
         reading,
         harness,
         calibration.offset_us,
-        _label(clocks),
+        source_label("live", gpu().name, clocks, datetime.now(UTC).isoformat()),
         degradations,
         flops=flops,
         moved_bytes=moved_bytes,
@@ -251,8 +278,3 @@ def _copy(value: Any) -> Any:
     if not _is_array(value):
         return value
     return value.detach().clone().requires_grad_(value.requires_grad) if hasattr(value, "detach") else value.copy()
-
-
-def _label(clocks: str) -> str:
-    held = {"watched": "clocks as found", "locked": "clocks locked"}.get(clocks, "clocks ignored")
-    return f"live · {gpu().name} · {held} · {datetime.now(UTC).date().isoformat()}"

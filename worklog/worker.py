@@ -318,7 +318,7 @@ class _Log:
             new = replace(last, reason=f"{last.reason}; {why.rpartition('; ')[2]}")
             if last.status != "refused":
                 new = Measurement(last.kernel, last.shape, "refused", reason, last.changed, verdict.as_dict())
-        self.run.measurements.append(new)
+        self.run.add(new)
         self._save()
 
     def _save(self) -> None:

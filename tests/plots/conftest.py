@@ -117,7 +117,7 @@ def ladder_run(size: int = 4096) -> Run:
     run = empty_run()
     scale = (size / 4096) ** 3
     for kernel, ms in TIMES_MS.items():
-        run.measurements.append(measurement(kernel, size, 1e3 * ms * scale, TIMES_MS["cuBLAS"] / ms))
+        run.add(measurement(kernel, size, 1e3 * ms * scale, TIMES_MS["cuBLAS"] / ms))
     return run
 
 
@@ -126,7 +126,7 @@ def ablate(run: Run, kernel: str, sizes: tuple[int, ...] = (256, 512, 1024, 2048
     for n in sizes:
         if not run.select(kernel, Shape(n, n, n)):
             us = max(1e3 * TIMES_MS[kernel] * (n / 4096) ** 3, 12.0)
-            run.measurements.append(measurement(kernel, n, us, TIMES_MS["cuBLAS"] / TIMES_MS[kernel]))
+            run.add(measurement(kernel, n, us, TIMES_MS["cuBLAS"] / TIMES_MS[kernel]))
         [honest] = run.select(kernel, Shape(n, n, n))
         us, share = honest.us or 0.0, honest.ratio or 0.0
         for changed, factor in LIES_AT_20_US:
@@ -135,7 +135,7 @@ def ablate(run: Run, kernel: str, sizes: tuple[int, ...] = (256, 512, 1024, 2048
             else:
                 lying_us = us * (1 + (1 / factor - 1) * min(1.0, 20 / us))
             ratio = share * factor if changed.keys() & {"order", "baseline"} else share * us / lying_us
-            run.measurements.append(measurement(kernel, n, lying_us, ratio, changed=changed))
+            run.add(measurement(kernel, n, lying_us, ratio, changed=changed))
 
 
 def full_run() -> Run:

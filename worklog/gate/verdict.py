@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from worklog.markup import verdict_html, verdict_text
@@ -69,15 +69,16 @@ def refused(name: str, detail: str, wrong: float = 1, where: Where | None = None
 @dataclass(frozen=True, repr=False)
 class Verdict:
     """Accepted, or refused at the last of its stages. precision: the class found, one of worklog.gate.precision.CLASSES
-    or "wrong"; None before that stage.
+    or "wrong"; None before that stage. label: where the kernel ran, in what is shown; a run file says it elsewhere.
     """
 
     stages: tuple[Stage, ...]
     precision: str | None
+    label: str = field(default="", compare=False)
 
     def and_then(self, stage: Stage) -> Verdict:
         """The same with one stage more."""
-        return Verdict((*self.stages, stage), self.precision)
+        return replace(self, stages=(*self.stages, stage))
 
     @property
     def accepted(self) -> bool:
@@ -122,10 +123,10 @@ class Verdict:
         return cls(tuple(_stage(**stage) for stage in words["stages"]), words["precision"])
 
     def _repr_html_(self) -> str:
-        return verdict_html(self.as_dict())
+        return verdict_html(self.as_dict(), self.label)
 
     def __repr__(self) -> str:
-        return verdict_text(self.as_dict())
+        return verdict_text(self.as_dict(), self.label)
 
     def __str__(self) -> str:
         return f"{self.precision} ok" if self.accepted else f"refused at {self.reason}"

@@ -206,7 +206,9 @@ def _beside_recorded(kernel: UserKernel, checked: Checked, asked: Sequence[Shape
     rows: list[Measurement] = []
     for shape in held:
         rows += run.select(shape=shape)
-        rows.append(Measurement(kernel.name, (shape.m, shape.n, shape.k), status, reason, verdict=verdict.as_dict()))
+        sides = (shape.m, shape.n, shape.k)
+        mine = Measurement(kernel.name, sides, status, reason, verdict=verdict.as_dict(), label=checked.label)
+        rows.append(mine)
     assert checked.compiled is not None  # a cell holds a kernel, not host code
     kernels = {**run.kernels, kernel.name: _spent(kernel, checked.compiled)}
     return _in_order(replace(run, measurements=rows, kernels=kernels))
