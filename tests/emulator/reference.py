@@ -184,9 +184,10 @@ def quotient(a: int, b: int) -> int:
 
 
 def bit_field(a: int, position: int, length: int, type_: str) -> int:
-    """bfe as PTX's manual gives it in pseudocode, bit by bit."""
+    """bfe as PTX's manual gives it in pseudocode, bit by bit; but of the 64-bit forms' counts a GPU takes all 32 bits."""
     bits = int(type_[1:])
-    position, length = position & 255, length & 255
+    if bits == 32:
+        position, length = position & 255, length & 255
     unsigned = a & ((1 << bits) - 1)
 
     def bit(i: int) -> int:
@@ -202,12 +203,13 @@ def bit_field(a: int, position: int, length: int, type_: str) -> int:
 
 
 def insert(a: int, b: int, position: int, length: int, bits: int) -> int:
-    """bfi, bit by bit."""
-    position, length = position & 255, length & 255
+    """bfi, bit by bit; the counts as in `bit_field`."""
+    if bits == 32:
+        position, length = position & 255, length & 255
     out = b
-    for i in range(length):
+    for i in range(min(length, bits)):
         if position + i < bits:
-            out = out & ~(1 << position + i) | (a >> i & 1 if i < bits else 0) << position + i
+            out = out & ~(1 << position + i) | (a >> i & 1) << position + i
     return out
 
 

@@ -194,7 +194,7 @@ def div(a: Array, b: Array) -> Array:
 
 
 def rem(a: Array, b: Array) -> Array:
-    """Remainder of `div`, with the dividend's sign; by zero the dividend."""
+    """Remainder of `div`, with the dividend's sign; by zero all bits are set, as GPUs answer."""
     return _divide(a, b)[1]
 
 
@@ -210,7 +210,7 @@ def _divide(a: Array, b: Array) -> tuple[Array, Array]:
         quotient = np.where((a < 0) != (b < 0), -magnitude.view(a.dtype), magnitude.view(a.dtype))
     remainder = a - quotient * b
     all_ones = np.array(-1).astype(a.dtype)
-    return np.where(zero, all_ones, quotient), np.where(zero, a, remainder)
+    return np.where(zero, all_ones, quotient), np.where(zero, all_ones, remainder)
 
 
 def shl(a: Array, count: Array) -> Array:
@@ -238,25 +238,30 @@ def funnel(low: Array, high: Array, count: Array, left: bool, clamp: bool) -> Ar
 
 def bfe(a: Array, position: Array, length: Array) -> Array:
     """Bit field extract: `length` bits from `position` on; signed types extend the field's top bit."""
-    bits = a.dtype.itemsize * 8
-    position, length = position & np.uint32(255), length & np.uint32(255)
+    position, length = _field(a, position, length)
     unsigned = np.dtype(f"u{a.dtype.itemsize}")
-    field = shr(a.view(unsigned), position) & _mask(length, unsigned)
+    mask = _mask(length, unsigned)
+    field = shr(a, position).view(unsigned) & mask  # a signed field that reaches beyond the top bit: its sign
     if a.dtype.kind == "u":
         return field
-    top = np.minimum(position + length - np.uint32(1), np.uint32(bits - 1))
-    sign = (shr(a.view(unsigned), top) & unsigned.type(1)).astype(bool) & (length > 0)
-    # A field that reaches beyond the top bit goes on with the sign from there.
-    there = np.minimum(length, np.uint32(bits) - np.minimum(position, np.uint32(bits)))
-    return np.where(sign, field | ~_mask(there, unsigned), field).view(a.dtype)
+    negative = shr(field, length - np.uint32(1)) != 0
+    return np.where(negative, field | ~mask, field).view(a.dtype)
 
 
 def bfi(a: Array, b: Array, position: Array, length: Array) -> Array:
     """Bit field insert: the low `length` bits of a, put into b at `position`."""
-    position, length = position & np.uint32(255), length & np.uint32(255)
+    position, length = _field(a, position, length)
     mask = shl(_mask(length, a.dtype), position)
     out: Array = (shl(a, position) & mask) | (b & ~mask)
     return out
+
+
+def _field(a: Array, position: Array, length: Array) -> tuple[Array, Array]:
+    """What counts of them: the low 8 bits, as the PTX manual says; but all 32 for the 64-bit forms, which the assembler
+    makes of shifts that clamp (seen in sm_90's machine code).
+    """
+    low = np.uint32(0xFFFFFFFF if a.dtype.itemsize == 8 else 0xFF)
+    return position & low, length & low
 
 
 def _mask(length: Array, dtype: np.dtype[Any]) -> Array:
