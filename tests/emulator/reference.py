@@ -184,7 +184,7 @@ def quotient(a: int, b: int) -> int:
 
 
 def bit_field(a: int, position: int, length: int, type_: str) -> int:
-    """bfe as PTX's manual gives it in pseudocode, bit by bit; but of the 64-bit forms' counts a GPU takes all 32 bits."""
+    """bfe as PTX's manual gives it in pseudocode, bit by bit; in the 64-bit forms a GPU takes all of a count's bits."""
     bits = int(type_[1:])
     if bits == 32:
         position, length = position & 255, length & 255
