@@ -16,6 +16,7 @@ from worklog.device import gpu, gpu_reason, software, source_revision
 from worklog.errors import BadRunFile, BadSetting, Interrupted, LaunchFailed, NoGpu, OutsideDomain
 from worklog.gate import Stage, Verdict, plausible
 from worklog.gate.exam import clocked
+from worklog.gate.integrity import tampered
 from worklog.gemm import Float32, Shape, random_inputs
 from worklog.harness import Harness, Reading, time_pair
 from worklog.harness.clock_lock import clocks_as_asked
@@ -214,7 +215,7 @@ def _carry_out(
     try:
         for index, task in enumerate(tasks):
             progress(index, len(tasks), str(task))
-            measurement = _attempt(session, task, harness, run)
+            measurement = attempt(session, task, harness, run)
             require_unchanged(recorded, run.harness, harness.as_dict())
             run.add(measurement)
             _describe(run, session, task.kernel)
@@ -260,14 +261,22 @@ def _describe(run: Run, session: Session, name: str) -> None:
         run.kernels[name] = {"library": "cuBLAS", "domain": str(subject.domain)}
 
 
-def _attempt(session: Session, task: Task, harness: Harness, run: Run) -> Measurement:
-    """One measurement. A launch that fails refuses its kernel, and ends the run if it took the GPU's context along."""
+def attempt(session: Session, task: Task, harness: Harness, run: Run) -> Measurement:
+    """One measurement, as each of a run is made. A launch that fails refuses its kernel, and ends the run if it took
+    the GPU's context along; so does anything that fails once the kernel's host code has changed the ruler or the gate.
+    """
+    shape = (task.shape.m, task.shape.n, task.shape.k)
     try:
         return _measurement(session, task, harness, run)
     except LaunchFailed as error:
         session.device.synchronize()  # raises again where the context is lost: nothing after it could be measured
-        shape = (task.shape.m, task.shape.n, task.shape.k)
         return Measurement(task.kernel, shape, "refused", reason=f"launch: {error}", changed=task.gremlins)
+    except Exception:  # whoever changes the gate or the ruler may make them fail in any way
+        kept = _integrity(session, task.kernel)
+        if kept is None or kept.measured <= kept.limit:
+            raise
+        verdict = tampered((), kept)
+        return Measurement(task.kernel, shape, "refused", f"refused at {verdict['reason']}", task.gremlins, verdict)
 
 
 def _measurement(session: Session, task: Task, harness: Harness, run: Run) -> Measurement:
@@ -291,12 +300,12 @@ def _measurement(session: Session, task: Task, harness: Harness, run: Run) -> Me
         verdict = verdict.and_then(timed)
         if not timed.passed:
             return _refused(common, verdict)
-    integrity = getattr(session.subject(task.kernel), "integrity", None)  # only host code can change the ruler
-    if verdict is not None and integrity is not None:
-        kept = clocked(integrity)
-        verdict = verdict.and_then(replace(kept, passed=kept.measured <= kept.limit))
+    kept = None if verdict is None else _integrity(session, task.kernel)
+    if verdict is not None and kept is not None:
         if kept.measured > kept.limit:  # numbers, and not the words of classes that it may have changed
-            return Measurement(**common, status="refused", reason=f"refused at {kept.name}: {kept.detail}")
+            told = tampered(verdict.stages, kept)
+            return Measurement(**common, status="refused", reason=f"refused at {told['reason']}", verdict=told)
+        verdict = verdict.and_then(kept)
     if summarise(reading.counted("subject"), used.statistic).value <= used.taken_off(session.calibration.offset_us):
         return Measurement(**common, status="refused", reason="refused at plausible: the time is not above zero")
     degradations = _degradations(session, task, used, looked_at_each=_looks_at_each(used))
@@ -309,6 +318,14 @@ def _measurement(session: Session, task: Task, harness: Harness, run: Run) -> Me
     if ours and theirs and used.l2 == "flush":
         verdict = verdict.and_then(plausible.second_clock(ours, theirs))
     return replace(concluded, verdict=verdict.as_dict()) if verdict.accepted else _refused(common, verdict)
+
+
+def _integrity(session: Session, name: str) -> Stage | None:
+    """Whether the process is as it was before the kernel's code was loaded; None for kernels, which cannot change it.
+    Raises what loading raises.
+    """
+    ask = getattr(session.subject(name), "integrity", None)
+    return None if ask is None else clocked(ask)
 
 
 def _degradations(session: Session, task: Task, used: Harness, looked_at_each: bool) -> list[str]:

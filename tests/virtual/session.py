@@ -10,7 +10,7 @@ from tests.virtual.arrays import VirtualArrays
 from tests.virtual.device import LANES, MHZ, VirtualBaseline, VirtualDevice, VirtualTimeline
 from tests.virtual.machine import Machine
 from worklog import bench, measurement
-from worklog.callables import HostCallable, HostSubject
+from worklog.callables import HostCallable
 from worklog.device import Gpu
 from worklog.gemm import Shape
 from worklog.harness import Harness
@@ -69,24 +69,8 @@ def true_us(machine: Machine, shape: Shape) -> float:
 
 
 def measure(session: Session, name: str, shape: Shape, harness: Harness = QUICK) -> Measurement:
-    """One measurement as a run makes it, and the integrity stage. Where code was changed, anything may have failed."""
-    run = Run(GPU.as_dict(), harness.as_dict(), bench.tool())
-    try:
-        measured = bench._attempt(session, Task(name, shape), harness, run)
-    except Exception:
-        if not _tampered(session, name):
-            raise
-        return _tampered(session, name)[0]
-    return _tampered(session, name)[0] if measured.status == "measured" and _tampered(session, name) else measured
-
-
-def _tampered(session: Session, name: str) -> list[Measurement]:
-    """The refusal, where the subject's code has changed something."""
-    subject = session.subject(name)
-    assert isinstance(subject, HostSubject)
-    stage = subject.integrity()
-    refusal = Measurement(name, (0, 0, 0), "refused", reason=f"refused at {stage.name}: {stage.detail}")
-    return [refusal] if stage.measured > stage.limit else []
+    """One measurement as a run makes it."""
+    return bench.attempt(session, Task(name, shape), harness, Run(GPU.as_dict(), harness.as_dict(), bench.tool()))
 
 
 def read_us(session: Session, name: str, shape: Shape, harness: Harness) -> float:

@@ -78,6 +78,34 @@ Parts = tuple[object, ...]
 State = Callable[[], Mapping[str, object]]
 
 
+def tampered(before: Sequence[Stage], refusal: Stage) -> dict[str, Any]:
+    """The verdict of a refusal by this stage as a run file has it, with the stages that passed before it.
+
+    What it is made of may be what the subject's code has changed. So it is built from the stages' own numbers, past
+    properties and methods of their class: a stage has passed where measured <= limit, whatever it says of itself; no
+    map of C is kept, and no precision class.
+    """
+    stages = [_plain(stage, f"{vars(stage).get('detail')} (from a process that was changed)") for stage in before]
+    last = {**_plain(refusal, str(vars(refusal).get("detail"))), "passed": False}
+    reason = f"{last['name']}: {last['detail']}"
+    return {"accepted": False, "precision": None, "reason": reason, "stages": [*stages, last]}
+
+
+def _plain(stage: Stage, detail: str) -> dict[str, Any]:
+    """A stage's fields as JSON takes them, from what the object itself holds."""
+    held = vars(stage)
+    measured, limit, seconds = (float(held[name]) for name in ("measured", "limit", "seconds"))
+    numbers = {"measured": measured, "limit": limit, "seconds": seconds}
+    return {
+        "name": str(held["name"]),
+        "passed": measured <= limit,
+        **numbers,
+        "detail": detail,
+        "where": None,
+        "note": "",
+    }
+
+
 @dataclass(frozen=True)
 class Seen:
     """What there was at one moment. code: by dotted name, the objects that make it up, compared by identity. hidden:
