@@ -272,7 +272,7 @@ def attempt(session: Session, task: Task, harness: Harness, run: Run) -> Measure
         session.device.synchronize()  # raises again where the context is lost: nothing after it could be measured
         return Measurement(task.kernel, shape, "refused", reason=f"launch: {error}", changed=task.gremlins)
     except Exception:  # whoever changes the gate or the ruler may make them fail in any way
-        kept = _integrity(session, task.kernel)
+        kept = session.integrity(task.kernel)
         if kept is None or kept.measured <= kept.limit:
             raise
         verdict = tampered((), kept)
@@ -300,7 +300,7 @@ def _measurement(session: Session, task: Task, harness: Harness, run: Run) -> Me
         verdict = verdict.and_then(timed)
         if not timed.passed:
             return _refused(common, verdict)
-    kept = None if verdict is None else _integrity(session, task.kernel)
+    kept = None if verdict is None else session.integrity(task.kernel)
     if verdict is not None and kept is not None:
         if kept.measured > kept.limit:  # numbers, and not the words of classes that it may have changed
             told = tampered(verdict.stages, kept)
@@ -318,14 +318,6 @@ def _measurement(session: Session, task: Task, harness: Harness, run: Run) -> Me
     if ours and theirs and used.l2 == "flush":
         verdict = verdict.and_then(plausible.second_clock(ours, theirs))
     return replace(concluded, verdict=verdict.as_dict()) if verdict.accepted else _refused(common, verdict)
-
-
-def _integrity(session: Session, name: str) -> Stage | None:
-    """Whether the process is as it was before the kernel's code was loaded; None for kernels, which cannot change it.
-    Raises what loading raises.
-    """
-    ask = getattr(session.subject(name), "integrity", None)
-    return None if ask is None else clocked(ask)
 
 
 def _degradations(session: Session, task: Task, used: Harness, looked_at_each: bool) -> list[str]:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from worklog.device import require_gpu
 from worklog.errors import OutOfMemory
-from worklog.gate import Exam, Verdict
+from worklog.gate import Exam, Stage, Verdict
+from worklog.gate.exam import clocked
 from worklog.gemm import Shape
 from worklog.kernels import Program, RungSubject, Subject
 from worklog.ladder import rung
@@ -97,3 +98,20 @@ class Session:
             found = exam.examine_by_article(subject) if by_article else exam.examine(subject, self.claimed(name))
             self._verdicts[name, shape, gate] = found
         return self._verdicts[name, shape, gate]
+
+    def integrity(self, name: str) -> Stage | None:
+        """Whether this process is as it was before the kernel's code was loaded; None for one without host code, which
+        cannot change it.
+        """
+        ask = getattr(self.subject(name), "integrity", None)
+        return None if ask is None else clocked(ask)
+
+    def ask_anew(self, name: str, shape: Shape, seed: int) -> None:
+        """Load what was brought by that name again, so that it knows nothing, and ask it a seed's questions at a shape:
+        what is gated and timed next. The baseline keeps its verdict. Raises CompileFailed, or BadSetting for what
+        cannot be loaded.
+        """
+        self._subjects.pop(name, None)
+        self._verdicts = {key: verdict for key, verdict in self._verdicts.items() if key[0] != name}
+        self.subject(name)
+        self._exams[shape] = Exam(self.device, shape, seed)
