@@ -78,7 +78,7 @@ GREMLINS: tuple[Gremlin, ...] = (
         "flush",
         ("warm",),
         3,
-        "The launch before left the inputs in L2, where no real call finds them.",
+        "The launch before left the inputs in L2, where a single call would not find them.",
         also=("rotate",),
     ),
     Gremlin(

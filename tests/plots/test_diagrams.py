@@ -279,6 +279,17 @@ def test_the_loop_says_the_precision_and_the_offset_of_the_run(h200: Run) -> Non
     assert "− 3.30 µs" in words(full_loop(h200))
 
 
+def test_the_loop_shows_the_look_at_each_launch_where_the_verdict_has_it(h200: Run) -> None:
+    [subject] = h200.select("warptiled", Shape.of(4096))
+    assert subject.verdict is not None
+    stages = subject.verdict["stages"]
+    stages[:] = [stage for stage in stages if stage["name"] != "every timed launch"]
+    assert "look at C" not in words(full_loop(h200)) and "look at C" not in full_loop(h200).alt
+    stages.append({"name": "every timed launch", "passed": True, "detail": ""})
+    assert "look at C" in words(full_loop(h200)) and "look at C" in full_loop(h200).alt
+    assert collisions(full_loop(h200)) == []
+
+
 @pytest.mark.parametrize("lie", [{"l2": "warm"}, {"timer": "host"}, {"queue": False}, {"warmup": "none"}])
 def test_a_run_by_another_loop_does_not_get_this_one(h200: Run, lie: dict[str, object]) -> None:
     h200.harness |= lie

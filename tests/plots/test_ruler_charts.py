@@ -69,7 +69,7 @@ def test_every_ruler_has_a_line_a_name_and_its_error_in_words() -> None:
     assert all(name in chart.alt for name in OFF)
     assert chart.headline == (
         "Worklog is at most 0.03 µs off on kernels of known length; the best of the others, "
-        "do_bench_cudagraph, +1.00 µs"
+        "do_bench_cudagraph, up to +1.00 µs"
     )
     assert any("not read: gone" in text.get_text() for text in chart.texts)
 

@@ -21,7 +21,7 @@ def test_it_shows_every_rung_and_its_label() -> None:
     assert names == list(counted().rungs)
     assert "33 · 16.5 a load" in words and "no shared memory" in words and "0.34 · 40 % conflicts" in words
     assert "emulated · sm_90 PTX" in chart.alt and "emulated · sm_90 PTX" in {t.get_text() for t in chart.texts}
-    assert chart.headline.startswith("From naive to warptiled, a multiply-add moves ")
+    assert chart.headline.startswith("From naive to warptiled, the same work takes ")
 
 
 def test_words_stay_on_the_page() -> None:

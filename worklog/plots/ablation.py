@@ -188,7 +188,8 @@ def _finding(kernel: str, found: Sequence[Effect]) -> str:
     worst = max(alone, key=_doublings, default=None)
     if worst is None or not _doublings(worst):
         return f"No single lie moves {kernel}'s reading by more than the noise"
-    return f"The largest lie about {kernel}: {worst.title}, {in_words(worst)} at {Shape(*worst.shape)}"
+    much = f"{in_words(worst)} at {Shape(*worst.shape)}".replace(" ", "\u00a0")
+    return f"The largest lie about {kernel}'s TFLOP/s: {worst.title}, {much}"
 
 
 def _doublings(effect: Effect) -> float:
@@ -198,7 +199,7 @@ def _doublings(effect: Effect) -> float:
 def _subtitle(kernel: str, fall: Fall | None) -> str:
     words = (
         f"What each lie alone does to {kernel}'s reading, by size (M = N = K): orange flatters, blue belittles, "
-        "full colour from × 2 or ÷ 2; 0 is not visible above the noise."
+        "full colour from ×\u00a02 or ÷\u00a02; 0 is not visible above the noise."
     )
     if fall is None:
         return words + " The run has no combined reading to split up."

@@ -138,7 +138,7 @@ def _finding(errors: dict[str, Points]) -> str:
     if not others:
         return told
     best = min(others, key=lambda name: abs(_worst(others[name])))
-    return f"{told}; the best of the others, {best}, {_worst(others[best]):+.2f} µs"
+    return f"{told}; the best of the others, {best}, up to {_worst(others[best]):+.2f} µs"
 
 
 def _source(comparison: Comparison) -> str:

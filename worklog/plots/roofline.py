@@ -231,8 +231,8 @@ def _finding(kernels: list[Measurement], points: dict[str, Point], roofs: Roofs)
     best = max(points, key=lambda name: points[name][1])
     share = 100 * points[best][1] / roofs.fp32
     if best == next(reversed(points)) and len(points) > 1:
-        return f"From {next(iter(points))} to {best}, the climb ends at {share:.0f} % of the measured FP32 ceiling"
-    return f"{best} stands highest, at {share:.0f} % of the measured FP32 ceiling"
+        return f"From {next(iter(points))} to {best}, the climb ends at {share:.0f} % of the FP32 ceiling"
+    return f"{best} stands highest, at {share:.0f} % of the FP32 ceiling"
 
 
 def _subtitle(shape: Shape) -> str:

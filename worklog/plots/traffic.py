@@ -123,7 +123,7 @@ def _finding(rungs: dict[str, RungTraffic]) -> str:
     names = list(rungs)
     first, last = names[0], names[-1]
     times = rungs[first].sectors_per_fma / rungs[last].sectors_per_fma
-    return f"From {first} to {last}, a multiply-add moves {times:.0f} times less global memory"
+    return f"From {first} to {last}, the same work takes {times:.0f} times less global traffic"
 
 
 def _subtitle(counted: Traffic) -> str:
@@ -141,4 +141,5 @@ def _alt(counted: Traffic) -> str:
         "conflicts"
         for name, rung in counted.rungs.items()
     ]
-    return f"Two bar charts of memory traffic by rung. {'; '.join(parts)}. Source: {counted.label}."
+    what = "Memory traffic by rung: dots for global memory, bars for shared memory"
+    return f"{what}. {'; '.join(parts)}. Source: {counted.label}."

@@ -1,7 +1,8 @@
 """Diagram 4: the loop as this harness runs it, and the samples that it gave.
 
 The article's loop (warm up once; then flush, event, kernel, event; median) with what this harness adds: clock stamps
-around each sample, a blocking kernel in front of each batch, and cuBLAS turn about with the kernel.
+around each sample, a blocking kernel in front of each batch, cuBLAS turn about with the kernel, and outside the events
+new inputs and a look at the output for each launch, where the gate asks for that.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ from worklog.tables import duration, label_line
 
 NAME = "diagram_4_full_loop"
 # Inches from the upper edge of the body, and widths of the stream's parts.
-HOST, STREAM, LANE, STRIP, PLOT, RESULT = 0.24, 1.12, 0.36, 2.42, 1.0, 1.95
-HOLD, STAMP, FLUSH, EVENT, GAP, TAIL = 0.7, 0.42, 0.58, 0.045, 0.04, 0.3
+HOST, STREAM, LANE, STRIP, PLOT, RESULT = 0.24, 1.12, 0.36, 2.62, 1.0, 1.95
+HOLD, NEW, STAMP, FLUSH, EVENT, LOOK, CHECK = 0.62, 0.56, 0.4, 0.54, 0.045, 0.58, 0.42
+OTHER, GAP, TAIL = 0.8, 0.04, 0.26
 SHOWN = "timer", "queue", "l2", "warmup", "order", "statistic"
 
 
@@ -70,19 +72,19 @@ def full_loop(run: Run) -> Chart:
     sampled = Sampled.of(run, subject)
     new = page(NAME, _finding(subject), _subtitle(subject), [label_line(run)], _alt(run, subject), STRIP + PLOT + 0.36)
     canvas = Canvas(new)
-    kernel = (WIDTH_IN - 2 * MARGIN_IN - HOLD - TAIL - 0.16) / 2 - 2 * (STAMP + EVENT) - FLUSH - 5 * GAP
-    first = MARGIN_IN + HOLD + GAP + 0.06
     _host(canvas)
     canvas.words(MARGIN_IN, STREAM - 0.24, "GPU, one stream", SMALL_PT, color=MUTED)
     canvas.card(Box(MARGIN_IN, STREAM, MARGIN_IN + HOLD, STREAM + LANE), [title("hold")], ha="center")
-    second = _sample(canvas, first, kernel, subject.name, ours=True) + 0.06
-    end = _sample(canvas, second, kernel, CUBLAS, ours=False)
-    canvas.words(end + 0.02, STREAM + LANE / 2, "…", 11, va="center", color=MUTED)
-    _explain(canvas, run, first, second, kernel)
+    _explain(canvas, run, _sample(canvas, subject.name, _looked_at(subject)))
     _again(canvas, run)
     _strip(canvas, sampled, subject)
     _result(canvas, subject)
     return new.figure
+
+
+def _looked_at(subject: Subject) -> bool:
+    """Whether each timed launch had inputs of its own and was checked: what the verdict says was done."""
+    return any(stage["name"] == "every timed launch" for stage in (subject.m.verdict or {}).get("stages", ()))
 
 
 def _host(canvas: Canvas) -> None:
@@ -103,53 +105,74 @@ def _host(canvas: Canvas) -> None:
         x += wide + between
 
 
-def _sample(canvas: Canvas, x: float, kernel: float, name: str, *, ours: bool) -> float:
-    """One sample on the stream: stamp, flush, event, kernel, event, stamp. Returns where it ends."""
+def _parts(name: str, looked: bool) -> dict[str, tuple[str, float]]:
+    """One sample on the stream, in order: what stands in each box, and its width. The kernel gets what is left."""
+    parts = {
+        "inputs": ("new A, B", NEW),
+        "stamp": ("stamp", STAMP),
+        "flush": ("flush L2", FLUSH),
+        "event": ("", EVENT),
+        "kernel": (name, 0.0),
+        "end event": ("", EVENT),
+        "look": ("look at C", LOOK),
+        "end stamp": ("stamp", STAMP),
+        "check": ("check", CHECK),
+    }
+    kept = {key: part for key, part in parts.items() if looked or key not in ("inputs", "look", "check")}
+    taken = sum(wide for _, wide in kept.values()) + GAP * len(kept)
+    return kept | {"kernel": (name, WIDTH_IN - 2 * MARGIN_IN - HOLD - OTHER - TAIL - 0.16 - taken)}
+
+
+def _sample(canvas: Canvas, name: str, looked: bool) -> dict[str, tuple[float, float]]:
+    """One sample of the kernel, part by part, then cuBLAS's in one box. Returns where each part begins and ends."""
     top, bottom = STREAM, STREAM + LANE
-    parts = ((STAMP, "stamp"), (FLUSH, "flush L2"), (EVENT, ""), (kernel, name), (EVENT, ""), (STAMP, "stamp"))
-    for index, (wide, words) in enumerate(parts):
+    x, at = MARGIN_IN + HOLD + GAP + 0.06, {}
+    for key, (words, wide) in _parts(name, looked).items():
+        at[key] = (x, x + wide)
         if words:
-            is_kernel = index == 3
-            canvas.box(
-                Box(x, top, x + wide, bottom),
-                (ACCENT if ours else BASELINE) if is_kernel else PALE,
-                MUTED,
-                width=0.0 if is_kernel else 0.8,
-            )
+            is_kernel = key == "kernel"
+            fill, width = (ACCENT, 0.0) if is_kernel else (PALE, 0.8)
+            canvas.box(Box(x, top, x + wide, bottom), fill, MUTED, width=width)
             points, room = (BODY_PT, wide - 0.1) if is_kernel else (SMALL_PT, wide)
-            how = {"weight": "bold", "color": PAPER if ours else INK} if is_kernel else {}
+            how = {"weight": "bold", "color": PAPER} if is_kernel else {}
             fitted = shorten(words, points, room, bold=is_kernel)
             canvas.words(x + wide / 2, top + LANE / 2, fitted, points, ha="center", va="center_baseline", **how)
         else:
             canvas.rectangle(Box(x, top - 0.07, x + wide, bottom + 0.07), INK)
             canvas.words(x + wide / 2, top - 0.1, "event", SMALL_PT, ha="center", va="bottom", color=MUTED)
         x += wide + GAP
-    return x - GAP
+    x += 0.04
+    canvas.box(Box(x, top, x + OTHER, bottom), BASELINE, MUTED, width=0.0)
+    canvas.words(x + OTHER / 2, top + 0.06, CUBLAS, BODY_PT, ha="center", weight="bold")
+    canvas.words(x + OTHER / 2, top + 0.2, "the same way", SMALL_PT, ha="center")
+    canvas.words(x + OTHER + 0.02, top + LANE / 2, "…", 11, va="center", color=MUTED)
+    return at | {CUBLAS: (x, x + OTHER)}
 
 
-def _explain(canvas: Canvas, run: Run, first: float, second: float, kernel: float) -> None:
+def _explain(canvas: Canvas, run: Run, at: dict[str, tuple[float, float]]) -> None:
     """Brackets under the stream: what is measured between which marks."""
     y = STREAM + LANE + 0.13
     canvas.words(MARGIN_IN, y, "until all", SMALL_PT, color=MUTED)
     canvas.words(MARGIN_IN, y + 0.13, "is queued", SMALL_PT, color=MUTED)
-    from_event = STAMP + FLUSH + 2 * GAP
-    long = kernel + 2 * (EVENT + GAP)
-    offset = run.calibration.get("offset_us")
-    removed = offset is not None and run.harness.get("offset", "removed") == "removed"
-    _bracket(canvas, first + from_event, first + from_event + long, y)
-    canvas.words(
-        first + from_event + long / 2, y + 0.08, "this is the time", SMALL_PT, ha="center", color=ACCENT, weight="bold"
-    )
-    words = f"− {offset:.2f} µs, events' own" if removed else "event to event"
-    canvas.words(first + from_event + long / 2, y + 0.21, words, SMALL_PT, ha="center", color=MUTED)
     l2 = run.device.get("l2_bytes")
     flushed = f"2 × {mebibytes(l2)}" if l2 else "2 × L2"
-    canvas.words(first + STAMP + GAP + FLUSH / 2, y, flushed, SMALL_PT, ha="center", color=MUTED)
-    canvas.words(first + STAMP + GAP + FLUSH / 2, y + 0.13, "rewritten", SMALL_PT, ha="center", color=MUTED)
-    whole = from_event + long + STAMP + GAP
-    _bracket(canvas, second, second + whole, y)
-    canvas.words(second + whole / 2, y + 0.08, "stamp to stamp: the SM clock", SMALL_PT, ha="center", color=MUTED)
-    canvas.words(second + whole / 2, y + 0.21, "next pair: cuBLAS goes first", SMALL_PT, ha="center", color=MUTED)
+    _under(canvas, at["flush"], y, flushed, "rewritten")
+    _under(canvas, at[CUBLAS], y, "next pair:", "it goes first")
+    timed = at["event"][0], at["end event"][1]
+    _bracket(canvas, *timed, y)
+    offset = run.calibration.get("offset_us")
+    removed = offset is not None and run.harness.get("offset", "removed") == "removed"
+    canvas.words(sum(timed) / 2, y + 0.08, "this is the time", SMALL_PT, ha="center", color=ACCENT, weight="bold")
+    words = f"− {offset:.2f} µs, events' own" if removed else "event to event"
+    canvas.words(sum(timed) / 2, y + 0.21, words, SMALL_PT, ha="center", color=MUTED)
+    clocked, lower = (at["stamp"][0], at["end stamp"][1]), y + 0.37
+    _bracket(canvas, *clocked, lower)
+    canvas.words(sum(clocked) / 2, lower + 0.06, "stamp to stamp: the SM clock", SMALL_PT, ha="center", color=MUTED)
+
+
+def _under(canvas: Canvas, part: tuple[float, float], y: float, *lines: str) -> None:
+    for index, words in enumerate(lines):
+        canvas.words(sum(part) / 2, y + 0.13 * index, words, SMALL_PT, ha="center", color=MUTED)
 
 
 def _bracket(canvas: Canvas, left: float, right: float, y: float) -> None:
@@ -158,7 +181,7 @@ def _bracket(canvas: Canvas, left: float, right: float, y: float) -> None:
 
 def _again(canvas: Canvas, run: Run) -> None:
     """The way back, and what ends it."""
-    y, right = STREAM + LANE + 0.62, WIDTH_IN - MARGIN_IN - 0.08
+    y, right = STREAM + LANE + 0.82, WIDTH_IN - MARGIN_IN - 0.08
     precision = run.harness.get("precision")
     within = f" within ±{100 * precision:g} %" if precision else " narrow enough"
     words = f"next batch, until the median's 95 % interval is{within}"
@@ -228,10 +251,13 @@ def _subtitle(subject: Subject) -> str:
 
 
 def _alt(run: Run, subject: Subject) -> str:
+    looked = "new A and B, {}; a look at C comes right behind the second event, its check after the last stamp"
+    sample = "clock stamp, L2 flush, event, kernel, event, clock stamp"
     return (
         "Diagram of the measuring loop. The host warms up once until time and clock are flat, queues a batch of pairs "
-        "behind a blocking kernel, lets go, and waits once to read the events. On the stream each sample is: clock "
-        f"stamp, L2 flush, event, kernel, event, clock stamp; {subject.name} and cuBLAS take turns, and turn about who "
-        f"is first. The median of {subject.m.n} samples is {duration(subject.us)} (95 % interval {subject.interval}), "
-        f"{speed(subject.tflops)} TFLOP/s, {100 * subject.ratio:.1f} % of cuBLAS. Source: {run.label}."
+        "behind a blocking kernel, lets go, and waits once to read the events. On the stream each sample is: "
+        f"{looked.format(sample) if _looked_at(subject) else sample}. {subject.name} and cuBLAS take turns, and turn "
+        f"about who is first. The median of {subject.m.n} samples is {duration(subject.us)} (95 % interval "
+        f"{subject.interval}), {speed(subject.tflops)} TFLOP/s, {100 * subject.ratio:.1f} % of cuBLAS. "
+        f"Source: {run.label}."
     )

@@ -65,7 +65,7 @@ def _levels(run: Run, subject: Subject, l2: float) -> list[list[Say]]:
             small(f"{subject.name}: {mebibytes(shared)} a block" if shared else "one for each SM"),
         ],
         [title(f"L2 · {mebibytes(l2)}"), small(f"one for all {processors} SMs" if processors else "one for all SMs")],
-        [title(f"HBM · {mebibytes(memory)}" if memory else "HBM"), small("where a real call finds its inputs")],
+        [title(f"HBM · {mebibytes(memory)}" if memory else "HBM"), small("where a first call finds its inputs")],
     ]
 
 

@@ -81,7 +81,7 @@ def _naive(subject: Subject, together: Effect, run: Run) -> list[Say]:
     ceiling = run.calibration.get("fp32_tflops")
     times = f", {together.lying / ceiling:.3g} × the FP32 ceiling" if ceiling else ""
     return [
-        title(f"With all four at large one reads {duration(us)}: {speed(together.lying)} TFLOP/s{times}"),
+        title(f"With all four let loose, one reads {duration(us)}: {speed(together.lying)} TFLOP/s{times}"),
         small(f"the same kernel on the same GPU, {change(together)}"),
     ]
 
