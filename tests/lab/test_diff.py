@@ -26,6 +26,12 @@ def test_neither_comments_nor_signatures() -> None:
         assert "//" not in text and "__global__" not in text and "acc" in text
 
 
+def test_braces_close_what_is_shown() -> None:
+    for record in LADDER:
+        text = repr(source(record.name))
+        assert text.count("{") == text.count("}"), record.name
+
+
 def test_each_diff_is_short_enough_to_be_read() -> None:
     for before, after in pairwise(LADDER):
         assert len(diff(before.name, after.name).lines) <= 70, after.name

@@ -29,10 +29,10 @@ class Code:
 
 
 def source(name: str) -> Code:
-    """The body of a rung, without comments, signature and assertions. Raises UnknownRung."""
+    """The body of a rung, without comments, signature, assertions and its own last brace. Raises UnknownRung."""
     bare = re.sub(r"//.*", "", Program.of(rung(name)).source)
     kept = [line for line in bare.splitlines() if line.strip() and not any(word in line for word in HIDDEN)]
-    return Code(tuple(line.removeprefix("  ").rstrip() for line in kept))
+    return Code(tuple(line.removeprefix("  ").rstrip() for line in kept[:-1]))
 
 
 def diff(before: str, after: str) -> Code:
