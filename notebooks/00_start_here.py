@@ -41,16 +41,12 @@ for rung in worklog.LADDER:
 # ## 2. What one idea looks like
 #
 # The second rung differs from the first in two lines: neighbouring threads take neighbouring columns instead of
-# neighbouring rows. This is the whole difference.
+# neighbouring rows. This is the whole difference between the two bodies.
 
 # %%
-import difflib
+from worklog.lab.diff import diff
 
-from worklog.kernels import Program
-
-first, second = (Program.of(worklog.rung(name)).source.splitlines() for name in ("naive", "coalesced"))
-changed = [line for line in difflib.unified_diff(first, second, n=0, lineterm="") if "const int" in line]
-print("\n".join(changed))
+diff("naive", "coalesced")
 
 # %% [markdown]
 # ## 3. Gate, then time
@@ -71,8 +67,9 @@ run
 # %% [markdown]
 # ## 4. The picture
 #
-# Bars are this run. Circles are the shares of cuBLAS that the article states; it took them from an RTX A6000, so they
-# are drawn hollow and on their own scale. The same kernels climb different ladders on different machines.
+# Bars are this run. Circles are the shares of cuBLAS that the article states. It speaks of an H100, but its numbers
+# are those that siboehm measured on an RTX A6000 (the README of SGEMM_CUDA), so they are drawn hollow and belong to the
+# scale above only. The same ideas climb different ladders on different machines.
 
 # %%
 plots.ladder(run, 4096)
@@ -90,12 +87,14 @@ plots.roofline(run, 4096)
 # ## 6. One lie
 #
 # Now the same kernel with one fix of the harness switched off. Launched again and again without an L2 flush, it finds
-# its inputs in the cache, where no real call would find them. Compare the times.
+# its inputs in the cache, where a single call would not find them. Compare the times.
 
 # %%
 lying = worklog.results(["vectorized"], [1024], l2="warm")
 for reading in (*run.select("vectorized", worklog.Shape.of(1024)), *lying.measurements):
-    print(f"{reading.us:8.1f} µs  {reading.tflops:6.2f} TFLOP/s  {reading.changed or 'honest'}")
+    how = ", ".join(f"{setting} = {value}" for setting, value in reading.changed.items())
+    print(f"{reading.us:8.1f} µs  {reading.tflops:6.2f} TFLOP/s  {how or 'honest'}")
+print(lying.label)
 
 # %% [markdown]
 # Every such switch is one row of one table. Four of them are the article's gremlins; the others it does not name.
@@ -111,7 +110,8 @@ for gremlin in worklog.Harness.fixes():
 # ## 7. All lies, all sizes
 #
 # What each lie does depends on the size, which is why a harness checked at one size is not checked. `0` means that
-# the effect is smaller than the noise of the two readings.
+# the effect is smaller than the noise of the two readings. The first four rows are the article's; under each name
+# stands the number that the lie moves. The next notebook takes them one by one.
 
 # %%
 plots.ablation(worklog.ablate("vectorized", [256, 1024]), "vectorized")
@@ -124,8 +124,9 @@ plots.ablation(worklog.ablate("vectorized", [256, 1024]), "vectorized")
 #
 # <details><summary>Answers</summary>
 #
-# 1. Its tile is 64 × 64, theirs at least 128 × 128. At 1024 that is 8 × 8 = 64 blocks for the 132 multiprocessors of
-#    an H200: half of them have nothing to do. At 4096 there are blocks enough, and the larger tile pays.
+# 1. Its tile is 64 × 64, theirs at least 128 × 128. At 1024, tiles of 128 × 128 make 8 × 8 = 64 blocks for the 132
+#    multiprocessors of an H200: half of them have nothing to do. At 4096 there are blocks enough, and the larger tile
+#    pays.
 # 2. `worklog.results(["warptiled"], [256, 4096], timer="host")`. The host's clock stops when the launch has been
 #    queued, so it reads about the same at both sizes: flattering at 4096, and close to the truth only where the
 #    kernel is as short as a launch.

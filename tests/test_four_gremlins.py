@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import worklog
+from worklog.harness.sampling import CLOCK_TOLERANCE
 from worklog.lab.model import Model
 from worklog.lab.sources import runs
 from worklog.plans import GRID_SIZES
@@ -28,6 +30,17 @@ def reads(kernel: str, size: int, **lie: Any) -> float:
 def off(kernel: str, size: int, **lie: Any) -> float:
     """How far the panel's reading is from the honest one, as a share of it."""
     return Model(runs(), kernel, size, **lie).answer().off
+
+
+def test_a_simulated_drift_is_in_the_number_unless_the_clock_is_watched() -> None:
+    honest = worklog.results(["warptiled"], [4096]).measurements[0]
+    us, mhz = (np.array(honest.samples[what], float) for what in ("us", "sm_mhz"))
+    assert np.ptp(mhz) / np.median(mhz) < 0.02, "this clock held"
+    sinking = np.linspace(1.0, 0.8, len(us))
+    read, kept = us / sinking, abs(sinking - 1) <= CLOCK_TOLERANCE
+    assert CLOCK_TOLERANCE == 0.01, '"more than 1 % off the clock"'
+    assert np.median(read) / np.median(us) > 1.08 and kept.any()
+    assert abs(np.median(read[kept]) / np.median(us) - 1) < 0.02
 
 
 def test_a_host_clock_hardly_depends_on_the_size_and_beats_the_peak() -> None:
