@@ -68,7 +68,8 @@ read = us * settled / sinking
 kept = abs(sinking / settled - 1) <= CLOCK_TOLERANCE
 for name, samples in {"ignored": read, "watched": read[kept]}.items():
     off = round(np.median(samples) / np.median(us) - 1, 3) + 0.0
-    print(f"simulated, clocks {name}: {len(samples):2} of {len(us)} count, median {np.median(samples):.0f} µs {off:+.1%}")
+    median = f"{np.median(samples):.0f} µs, {off:+.1%}"
+    print(f"simulated, clocks {name}: {len(samples):2} of {len(us)} samples count, median {median}")
 cycles = read * sinking
 print(f"the same samples in clock cycles: {cycles.min() / 1e6:.3f} to {cycles.max() / 1e6:.3f} million")
 
