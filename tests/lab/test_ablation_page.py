@@ -83,7 +83,7 @@ def test_the_waterfall_is_at_the_size_asked_for_and_nothing_overlaps(size: int) 
     chart = picture(lies(size=size).told())
     assert collisions(chart) == []
     assert f"TFLOP/s at {size}, log scale" in said(chart)
-    assert chart.headline.endswith(f" at {size}")
+    assert chart.headline.replace("\u00a0", " ").endswith(f" at {size}")
 
 
 def test_a_chart_at_a_size_without_an_ablation_is_refused() -> None:

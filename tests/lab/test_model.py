@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ from worklog.lab.readings import NotRecorded
 from worklog.lab.words import amount, headline, html, others, step_words, truth
 from worklog.plans import Task
 from worklog.runs import recordings
+from worklog.statistics import Estimate
 
 GRID = small_grid()
 
@@ -107,7 +110,8 @@ def test_an_honest_answer_has_no_steps_and_does_not_lie() -> None:
 def test_how_far_off_a_reading_is() -> None:
     answer = model(l2="warm").answer()
     assert answer.off == approx(-0.2, abs=1e-3)
-    assert truth(answer) == "honest: 140 µs; this reading lies by −20.0 %"
+    told = r"honest: 140 µs; this reading lies by −20\.0 %, itself ±0\.0\d+ % \(95 %\) from 9 samples"
+    assert re.fullmatch(told, truth(answer))
 
 
 def test_each_lie_adds_its_step_in_the_tables_order_and_they_end_at_the_reading() -> None:
@@ -138,6 +142,21 @@ def test_what_does_not_change_the_time_is_no_step() -> None:
 def test_a_gate_that_is_off_is_said() -> None:
     answer = model(gate=False).answer()
     assert "the gate is off: nobody asked whether the result is right" in others(answer)
+
+
+def test_a_gate_that_asks_too_little_is_said() -> None:
+    [line] = others(model(gate="article").answer())
+    assert line.startswith("the gate asked only the article's rule")
+
+
+def test_a_statistic_that_changes_nothing_that_is_printed_does_not_lie() -> None:
+    answer = model(statistic="mean").answer()
+    assert not answer.lies and [step.visible for step in answer.steps] == [False]
+    assert "by less than its noise" in truth(answer)
+
+
+def test_one_sample_has_no_interval() -> None:
+    assert truth(model(statistic="first", l2="warm").answer()).endswith(" %, itself one of 9 samples")
 
 
 def test_the_first_run_that_holds_a_combination_answers_and_is_compared_with_itself() -> None:
@@ -183,6 +202,12 @@ def test_an_amount_in_words(off: float, says: str) -> None:
 
 def test_the_headline_is_time_rate_and_share() -> None:
     assert headline(model().answer().reading) == "140 µs → 15.3 TFLOP/s → 35.7 % of cuBLAS"
+
+
+def test_a_rate_that_cannot_be_is_still_a_number_that_one_can_read() -> None:
+    honest = model().answer().reading
+    absurd = replace(honest, time=Estimate(1.0, 1.0, 1.0))
+    assert headline(absurd).startswith("1 µs → 2147 TFLOP/s → ")
 
 
 def test_html_is_a_status_that_screen_readers_announce() -> None:

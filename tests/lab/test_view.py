@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from worklog.gremlins import GREMLINS
 from worklog.lab import sources, view
 from worklog.lab.model import Model
 from worklog.lab.view import Panel
+from worklog.plots.style import styled
 
 GRID = small_grid()
 WHY = "this test has no GPU"
@@ -124,6 +126,51 @@ def test_a_page_without_a_kernel_gets_the_answer_in_words(panel: Panel) -> None:
     shown = panel._repr_mimebundle_()
     assert "application/vnd.jupyter.widget-view+json" in shown
     assert shown["text/plain"].startswith("warptiled at 1024, honest: 140 µs")
+
+
+def test_a_choice_that_comes_while_another_one_is_being_shown_is_not_lost(
+    panel: Panel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """JupyterLab gives the events of one page to two threads."""
+    showing, go_on, shown = threading.Event(), threading.Event(), view.Row.show
+
+    def slowly(row: view.Row, value: Any, lying: bool) -> None:
+        showing.set()
+        assert go_on.wait(30)
+        shown(row, value, lying)
+
+    monkeypatch.setattr(view.Row, "show", slowly)
+    first = threading.Thread(target=lambda: setattr(row(panel, "queue").box, "value", False))
+    second = threading.Thread(target=lambda: setattr(row(panel, "l2").box, "value", False))
+    first.start()
+    assert showing.wait(30)
+    second.start()
+    second.join(0.2)  # time to be dropped
+    go_on.set()
+    for thread in (first, second):
+        thread.join(30)
+    assert [gremlin.setting for gremlin in panel.model.lying] == ["l2", "queue"]
+    assert not row(panel, "l2").box.value and not row(panel, "queue").box.value
+    assert "132 µs" in panel.reading.value
+
+
+def test_a_second_thread_draws_when_the_first_has_drawn() -> None:
+    """Matplotlib's settings are the process's: drawn at once, letters get the size of another picture."""
+    begun = threading.Event()
+
+    def draw() -> None:
+        begun.set()
+        with styled():
+            pass
+
+    with styled():
+        other = threading.Thread(target=draw)
+        other.start()
+        assert begun.wait(30)
+        other.join(0.2)
+        assert other.is_alive()
+    other.join(30)
+    assert not other.is_alive()
 
 
 # ----------------------------------------------------------------------------------------------------------- measuring

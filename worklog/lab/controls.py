@@ -7,6 +7,7 @@ can tell them; so this one is the browser's native control with a label.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,10 @@ import ipywidgets as widgets
 import traitlets
 
 from worklog.lab.theme import SHEET
+
+# JupyterLab hands the events of one page to several threads of the kernel; a choice that comes while another one is
+# being shown waits for it.
+ONE_AT_A_TIME = threading.RLock()
 
 ESM = """
 function render({ model, el }) {

@@ -10,7 +10,7 @@ from typing import Any
 import ipywidgets as widgets
 
 from worklog.errors import WorklogError
-from worklog.lab.controls import box, slider
+from worklog.lab.controls import ONE_AT_A_TIME, box, slider
 from worklog.lab.lies import Lies, html, picture, text
 from worklog.lab.theme import image
 from worklog.lab.words import html_trouble
@@ -38,9 +38,10 @@ class Ablation:
 
     def _do(self, act: Callable[[], None]) -> None:
         """A choice of the user's, not an echo of showing one."""
-        if not self._showing:
-            act()
-            self.show()
+        with ONE_AT_A_TIME:
+            if not self._showing:
+                act()
+                self.show()
 
     def show(self) -> None:
         """Make the widgets show what is chosen."""

@@ -19,6 +19,7 @@ from worklog.runs import Measurement, Run
 from worklog.statistics import Estimate, paired_ratio, summarise
 
 Settings = Mapping[str, Value]
+PRINTED = 5e-4  # a smaller share is 0.0 %
 
 
 class NotRecorded(WorklogError):
@@ -44,10 +45,12 @@ class Reading:
         return tflops(self.measurement.problem, self.time.value)
 
     def differs(self, other: Reading) -> bool:
-        """Whether the two times differ by more than their noise; arithmetic on the same samples has none."""
+        """Whether the two times differ by more than their noise; arithmetic on the same samples has none, and is told
+        from where it would be printed as something else than 0.
+        """
         same = self.measurement is other.measurement
-        noise = 0.0 if same else self.time.relative_half_width + other.time.relative_half_width + PRECISION
-        return abs(self.time.value / other.time.value - 1) > max(noise, 1e-9)
+        noise = PRINTED if same else self.time.relative_half_width + other.time.relative_half_width + PRECISION
+        return abs(self.time.value / other.time.value - 1) > noise
 
 
 def honest_settings(run: Run | None = None) -> dict[str, Value]:

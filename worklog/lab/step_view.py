@@ -10,7 +10,7 @@ from typing import Any
 import ipywidgets as widgets
 
 from worklog.errors import WorklogError
-from worklog.lab.controls import box, slider
+from worklog.lab.controls import ONE_AT_A_TIME, box, slider
 from worklog.lab.step_picture import body
 from worklog.lab.step_words import diff_html, html, text
 from worklog.lab.steps import Climb
@@ -37,7 +37,7 @@ class Ladder:
         self.comments = widgets.Checkbox(description="whole file, comments too", indent=False)
         self.words, self.picture, self.diff = widgets.HTML(), widgets.HTML(), widgets.HTML()
         self.rung.observe(lambda change: self._do(lambda: climb.choose(change["new"])), "value")
-        self.comments.observe(lambda _: self.show(), "value")
+        self.comments.observe(lambda _: self._do(lambda: None), "value")
         self.down.on_click(lambda _: self._do(lambda: climb.climb(-1)))
         self.up.on_click(lambda _: self._do(lambda: climb.climb(1)))
         choices = [self.rung, self.size, widgets.HBox([self.down, self.up]), self.words]
@@ -52,9 +52,10 @@ class Ladder:
 
     def _do(self, act: Callable[[], None]) -> None:
         """A choice of the user's, not an echo of showing one."""
-        if not self._showing:
-            act()
-            self.show()
+        with ONE_AT_A_TIME:
+            if not self._showing:
+                act()
+                self.show()
 
     def show(self) -> None:
         """Make the widgets show what is chosen."""

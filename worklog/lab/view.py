@@ -21,7 +21,7 @@ from worklog.errors import Interrupted, WorklogError
 from worklog.gemm import Shape
 from worklog.gremlins import GREMLINS, Gremlin, Value
 from worklog.harness.settings import Harness
-from worklog.lab.controls import box, slider
+from worklog.lab.controls import ONE_AT_A_TIME, box, slider
 from worklog.lab.model import Model
 from worklog.lab.picture import alt, body
 from worklog.lab.readings import word
@@ -31,7 +31,7 @@ from worklog.lab.words import html, html_trouble
 from worklog.plans import Task
 from worklog.runs import Run
 
-LEFT = widgets.Layout(width="29em", flex="0 0 auto")
+LEFT = widgets.Layout(width="31em", flex="0 0 auto")
 RIGHT = widgets.Layout(min_width="24em", max_width="46em", flex="1 1 24em")
 WIDE = {"description_width": "3.2em"}
 
@@ -53,7 +53,7 @@ class Row:
             options=[(word(value), value) for value in gremlin.values],
             description=f"value of {gremlin.setting}",
             style={"description_width": "0px"},  # not seen, but read aloud: a tooltip is no name
-            layout=widgets.Layout(width="8em", flex="0 0 auto"),
+            layout=widgets.Layout(width="10em", flex="0 0 auto"),
         )
         self.what = widgets.HTML(layout=widgets.Layout(flex="1 1 auto"))
         self.widget = widgets.HBox([self.box, self.value, self.what])
@@ -160,9 +160,10 @@ class Panel:
 
     def _do(self, act: Callable[[], None]) -> None:
         """Change the model and show it; what the widgets say while they are being set is no choice."""
-        if not self._showing:
-            act()
-            self.show()
+        with ONE_AT_A_TIME:
+            if not self._showing:
+                act()
+                self.show()
 
     # ------------------------------------------------------------------------------------------------------- showing
 
@@ -208,9 +209,10 @@ class Panel:
 
     def measure(self) -> None:
         """Measure what is chosen, honestly and as chosen, in a process of its own."""
-        if self._stop is not None:
-            return
-        self._stop = worker.Stop()
+        with ONE_AT_A_TIME:
+            if self._stop is not None:
+                return
+            self._stop = worker.Stop()
         self.measure_button.disabled, self.cancel_button.disabled = True, False
         self.bar.layout.display = ""
         threading.Thread(target=self._work, args=(self.model.tasks(), new_file(), self._stop), daemon=True).start()
@@ -251,9 +253,10 @@ class Panel:
 
     def _ended(self, how: str, out: Path) -> None:
         """Take the run in, cut short or not, and say what happened."""
-        self._stop = None
-        self._idle(f"{how}; {self._take_in(out)}")
-        self.show()
+        with ONE_AT_A_TIME:
+            self._stop = None
+            self._idle(f"{how}; {self._take_in(out)}")
+            self.show()
 
     def _take_in(self, out: Path) -> str:
         if not out.exists():

@@ -10,12 +10,17 @@ from worklog.lab.readings import Reading
 from worklog.lab.theme import colour
 from worklog.tables import duration
 
+GATES = {
+    False: "the gate is off: nobody asked whether the result is right",
+    "article": "the gate asked only the article's rule, which lets TF32, FP16, BF16 and missing terms pass",
+}
 MOVED = 0.005  # a share of cuBLAS or of the roof that moved by less is not worth a line
 
 
 def headline(reading: Reading) -> str:
     """The number that one would publish: time, rate, share of cuBLAS."""
-    return f"{duration(reading.time.value)} → {reading.tflops:.3g} TFLOP/s → {share(reading.ratio.value)} of cuBLAS"
+    rate = f"{reading.tflops:.3g}" if reading.tflops < 1000 else f"{reading.tflops:.0f}"
+    return f"{duration(reading.time.value)} → {rate} TFLOP/s → {share(reading.ratio.value)} of cuBLAS"
 
 
 def truth(answer: Answer) -> str:
@@ -25,7 +30,9 @@ def truth(answer: Answer) -> str:
     honest = f"honest: {duration(answer.honest.time.value)}"
     if not answer.lies:
         return f"{honest}; here the lies change the time by less than its noise, {interval(answer.reading)}"
-    return f"{honest}; this reading {amount(answer.off)}"
+    single = answer.settings["statistic"] in ("first", "min")
+    itself = f"one of {len(answer.reading.samples)} samples" if single else interval(answer.reading)
+    return f"{honest}; this reading {amount(answer.off)}, itself {itself}"
 
 
 def amount(off: float) -> str:
@@ -39,7 +46,7 @@ def amount(off: float) -> str:
 
 def interval(reading: Reading) -> str:
     """The half-width of the 95 % interval, and of how many samples."""
-    return f"±{100 * reading.time.relative_half_width:.2g} % from {len(reading.samples)} samples"
+    return f"±{100 * reading.time.relative_half_width:.2g} % (95 %) from {len(reading.samples)} samples"
 
 
 def signed(value: float) -> str:
@@ -60,8 +67,7 @@ def others(answer: Answer) -> list[str]:
         lines.append(f"of cuBLAS: {share(reading.ratio.value)} here, {share(honest.ratio.value)} honestly")
     if honest.of_roof and reading.of_roof and abs(reading.of_roof / honest.of_roof - 1) > MOVED:
         lines.append(f"of the roof: {share(reading.of_roof)} here, {share(honest.of_roof)} honestly")
-    if answer.settings["gate"] is False:
-        lines.append("the gate is off: nobody asked whether the result is right")
+    lines += [words for value, words in GATES.items() if answer.settings["gate"] == value]
     return lines + notes(reading)
 
 
@@ -87,7 +93,7 @@ def html(answer: Answer) -> str:
     return (
         f'<div role="status"><div style="font-size:1.35em;font-weight:600;line-height:1.5">'
         f"{escape(headline(answer.reading))}</div>"
-        f'<div style="{told}">{escape(truth(answer))}</div>'
+        f'<div style="line-height:1.5;{told}">{escape(truth(answer))}</div>'
         f'<div style="font-size:0.9em;line-height:1.4">{lines}</div></div>'
     )
 

@@ -7,6 +7,7 @@ rungs and the same run gives the same bytes.
 from __future__ import annotations
 
 import re
+import threading
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -37,10 +38,17 @@ WIDTH_IN = 7.0
 MARGIN_IN = 0.14
 
 
+_DRAWING = threading.RLock()
+
+
 @contextmanager
 def styled() -> Iterator[None]:
-    """The article's style on top of matplotlib's defaults, whatever the user's own settings are. Also a decorator."""
-    with matplotlib.style.context(["default", SETTINGS], after_reset=True):
+    """The article's style on top of matplotlib's defaults, whatever the user's own settings are. Also a decorator.
+
+    Matplotlib's settings are the process's, so one thread at a time draws: JupyterLab hands the events of a page to
+    several.
+    """
+    with _DRAWING, matplotlib.style.context(["default", SETTINGS], after_reset=True):
         yield
 
 
