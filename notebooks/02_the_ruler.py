@@ -51,7 +51,7 @@ plots.calibration(run)
 # tick, how far a kernel differs from itself, and that the flush really empties L2 (a read takes longer after it, and
 # none is as quick as before).
 #
-# Nobody notices the offset on long kernels, which is why hardly any harness removes it.
+# On long kernels nobody notices the offset. What it does to short ones:
 
 # %%
 offset = run.calibration["offset_us"]
@@ -63,12 +63,13 @@ for length in (1, 10, 100, 1000):
 # ## 2. One sample, call by call
 #
 # This is the real loop of the harness. Only the GPU is replaced: by one that does nothing but write down what it is
-# asked to do. It takes one pair of samples.
+# asked to do.
 
 # %%
 from functools import partial
 
 from worklog.harness.batches import take_batch
+from worklog.harness.launchers import Witnessed
 
 
 class Logbook:
@@ -82,18 +83,30 @@ class Logbook:
         return lambda *slots: self.write(name, *slots) or 0.0
 
 
+# %% [markdown]
+# One pair of samples, kernel and cuBLAS. The gate looks at every timed launch, so each brings what goes around it:
+
+# %%
 gpu = Logbook()
-pair = [partial(gpu.write, "    the kernel"), partial(gpu.write, "    cuBLAS")]
-take_batch(gpu, pair, 1, worklog.Harness())
+
+
+def looked_at(name):
+    """A launch with new inputs before it, a look at its output behind it, and what that is held against."""
+    return Witnessed(
+        *(partial(gpu.write, "   ", what) for what in (name, "new A and B", "look at C", "check the look"))
+    )
+
+
+take_batch(gpu, [looked_at("the kernel"), looked_at("cuBLAS")], 1, worklog.Harness())
 print(*gpu.lines, sep="\n")
 
 # %% [markdown]
 # Read it from the top. `hold` puts a blocking kernel in front, so that everything up to `release` is queued before any
 # of it runs: no bubble. A clock stamp before and after each sample gives its SM clock. The flush writes over twice the
-# L2, and lies *outside* the two events. Then kernel and cuBLAS, one after the other, under the same weather. The host
-# waits once, at the end, and reads the events.
+# L2. Between two events stands the launch and nothing else: flush, new inputs and the gate's look are *outside*. Then
+# cuBLAS the same way, under the same weather. The host waits once, at the end, and reads the events.
 #
-# The same loop as a picture, over the samples that it gave for one rung:
+# As a picture, over the samples that this loop gave for one rung:
 
 # %%
 plots.DIAGRAMS["diagram_4_full_loop"](worklog.results(["warptiled"], [4096]))
@@ -116,9 +129,9 @@ for name, lie in ways.items():
     print(f"{name:18} first {first:7.1f} µs   median {m.us:7.1f} µs")
 
 # %% [markdown]
-# The harness does not warm up for a number of launches, which is a guess about a machine that you have not met. It
-# takes short windows of samples until two in a row agree, in clock and in time, within half a percent or within what so
-# few samples can say, and until no ramp is left over the last three. On the result it says so if that never came.
+# How long to warm up? A number of launches is a guess about a machine that you have not met. So the harness takes short
+# windows of samples until two in a row agree, in clock and in time, within half a percent or within what so few samples
+# can say, and until no ramp is left over the last three. If that never comes, the result says so.
 
 # %% [markdown]
 # ## 4. A median, and how well it is known
@@ -168,26 +181,26 @@ for n in (24, 100):
 # %% [markdown]
 # ## 5. When to stop
 #
-# Let different rules read the samples above in the order in which they came, and see where each would have stopped. The
-# last column is how well the median was known by then.
+# Let different rules read the samples above in the order in which they came, offset off, and see where each would have
+# stopped. The last column is how well the median was known by then.
 
 # %%
 from worklog.harness.rules import Evidence, stopping_rule
 
-raw = [float(value + offset) for value in us]  # as the rules see them, with the offset in
+times = us.tolist()
 for word in ("count:10", "tensara", "nvbench", "interval"):
     rule = stopping_rule(word, run.harness["precision"], run.harness["least_samples"])
-    asked = ((n, rule.ask(Evidence(raw[:n], sum(raw[:n])))) for n in range(1, len(raw) + 1))
+    asked = ((n, rule.ask(Evidence(times[:n], sum(times[:n])))) for n in range(1, len(times) + 1))
     n = next((n for n, answer in asked if answer is not None), None)
-    known = f"stops after {n:4}: ±{median(raw[:n]).relative_half_width:.2%}" if n else "goes on"
+    known = f"stops after {n:4}: ±{median(times[:n]).relative_half_width:.2%}" if n else "goes on"
     print(f"{word:9}", known)
 
 # %% [markdown]
 # A fixed count knows nothing about the noise. Tensara's rule gives up after a few samples. NVBench's asks for a small
 # *noise*, and half a second of GPU time; noise does not shrink, so on a nervous kernel it goes on until a second rule
 # of its own, not replayed here, finds the noise at least steady, or the time is up. The interval rule asks the question
-# that you have: is the number known well enough? (It looks at what the events read, the offset included. Once that is
-# off, the same interval is a larger share of a time this short.)
+# that you have: is the number known well enough? (The harness asks it after each batch, not after each sample, and so
+# may have taken a few more.)
 
 # %% [markdown]
 # ## 6. A ratio that survives the weather

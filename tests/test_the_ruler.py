@@ -11,6 +11,7 @@ import pytest
 import worklog
 from worklog.ablation import effects
 from worklog.harness.batches import take_batch
+from worklog.harness.launchers import Witnessed
 from worklog.harness.rules import Evidence, Warmth, Window, stopping_rule, warm_up_rule
 from worklog.plots.certificate import errors_left, promised
 from worklog.plots.samples import closing
@@ -65,6 +66,16 @@ def test_a_pair_is_queued_behind_a_hold_with_the_flush_outside_the_events_and_on
         assert queued[at + 2] == f"stamp_clock {event + 1}"
 
 
+def test_what_the_gate_asks_of_each_launch_lies_outside_its_events() -> None:
+    gpu = Logbook()
+    around = [[f"{side} {what}" for what in ("itself", "inputs", "look", "check")] for side in ("kernel", "cuBLAS")]
+    take_batch(gpu, [Witnessed(*(partial(gpu.write, w) for w in words)) for words in around], 1, worklog.Harness())
+    for event, (launch, inputs, look, check) in zip((0, 2), around, strict=True):
+        at = gpu.lines.index(launch)
+        assert gpu.lines[at - 1 : at + 3] == [f"record_event {event}", launch, f"record_event {event + 1}", look]
+        assert gpu.lines.index(inputs) < at - 1 and gpu.lines.index(check) > at + 2
+
+
 def test_without_a_flush_all_samples_are_wrong_and_without_a_warm_up_the_first() -> None:
     honest, warm = measured("vectorized", 1024), measured("vectorized", 1024, l2="warm")
     cold = measured("vectorized", 1024, warmup="none")
@@ -104,7 +115,8 @@ def test_ranks_hold_the_median_of_skewed_noise_and_the_bell_curve_misses_its_mea
 
 
 def test_counts_stop_too_early_and_the_noise_rule_does_not_stop() -> None:
-    us = raw(measured(*NERVOUS))
+    offset = worklog.open_run().calibration["offset_us"]
+    us = [us - offset for us in raw(measured(*NERVOUS))]
 
     def stops(word: str) -> int | None:
         rule = stopping_rule(word, 0.005, 24)
