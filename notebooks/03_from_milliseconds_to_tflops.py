@@ -57,7 +57,8 @@ plots.DIAGRAMS["diagram_5_conversion"](run)
 # %% [markdown]
 # ## 2. Out of what?
 #
-# A rate alone is no answer. What could the hardware do? There is more than one number that calls itself a peak:
+# A rate alone is no answer. What could the hardware do? There is more than one number that calls itself a peak. (The
+# datasheet's rows are NVIDIA's for the H200, whatever GPU you are on.)
 
 # %%
 m = next(m for m in run.measurements if m.kernel == "warptiled")
@@ -122,7 +123,7 @@ print(f"that is {share:.1%} of what a copy reaches: not what this kernel waits f
 # ## 4. A number that crossed machines
 #
 # The article's example is an FP32 kernel with two-dimensional tiles, 8.6 ms at 4096, 68.7 % of cuBLAS, "about 24 % of
-# the roofline" of an H100. Let us check it, with its own numbers and with those of this machine.
+# the roofline" of an H100. Check it, with its own numbers and with those of this machine:
 
 # %%
 article = worklog.Shape.of(4096).flops / 8.6e-3 / 1e12
@@ -134,9 +135,10 @@ print(f"{article:.1f} are {article / 67:.0%} of an H100's 67, {article / 38.7:.0
 print(f"tiles_2d here: {here['tiles_2d']:.1f}, {here['tiles_2d'] / here['cuBLAS']:.1%} of cuBLAS")
 
 # %% [markdown]
-# A cuBLAS at that rate is no H100's or H200's. It is an RTX A6000's, from which the percentages were taken, and the 24
-# % divide one card's rate by another card's peak. Shares do not travel either: on this machine the same idea earns
-# another share of cuBLAS. A share belongs to a machine, a size and a harness, or it belongs nowhere.
+# A cuBLAS at that rate is no H100's or H200's. It is an RTX A6000's: the article's eight percentages are, digit by
+# digit, those of the table in the README of siboehm's SGEMM_CUDA, which was measured on that card. So the 24 % divide
+# one card's rate by another card's peak. Shares do not travel either: on this machine the same idea earns another share
+# of cuBLAS. A share belongs to a machine, a size and a harness, or it belongs nowhere.
 
 # %% [markdown]
 # ## 5. Of cuBLAS, in the same loop
@@ -156,12 +158,13 @@ for r in run.measurements:
 # Where both agree, the machine was calm. The row of cuBLAS against itself tells you what a difference is worth.
 #
 # Now one side gets a warm cache and the other does not, as happens when the baseline's number comes from another
-# script.
+# script. The four shares of cuBLAS that one kernel at one size can be given:
 
 # %%
 honest = worklog.results(["vectorized"], [1024]).measurements[0]
 warm = worklog.results(["vectorized"], [1024], l2="warm").measurements[0]
 cublas, cublas_warm = (np.median(r.samples["baseline_us"]) - offset for r in (honest, warm))
+print(f"{honest.kernel} at {honest.problem}")
 print(f"both cold, as measured: {honest.ratio:.1%}")
 print(f"both warm, as measured: {warm.ratio:.1%}")
 print(f"only cuBLAS warm:       {cublas_warm / honest.us:.1%}")
