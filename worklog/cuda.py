@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache
@@ -113,6 +114,34 @@ class CudaDevice:
             state["PyTorch's current device"] = torch.cuda.current_device()
             state["PyTorch's current stream"] = torch.cuda.current_stream().cuda_stream
         return state
+
+    def extent(self) -> tuple[int, int, int]:
+        """As worklog.gate.alone.Fillable."""
+        properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.runtime.getDevice())
+        names = "multiProcessorCount", "maxThreadsPerMultiProcessor", "l2CacheSize"
+        processors, threads, l2_bytes = (int(properties[name]) for name in names)
+        return processors, threads, l2_bytes
+
+    def idle(self, within_s: float) -> bool:
+        """As worklog.gate.alone.Fillable. CUDA waits for a context or not at all, so a thread of its own waits, and
+        stays behind where that never ends. Raises LaunchFailed.
+        """
+        number, failed = cupy.cuda.runtime.getDevice(), []
+
+        def wait() -> None:
+            try:
+                cupy.cuda.runtime.setDevice(number)
+                cupy.cuda.runtime.deviceSynchronize()
+            except CUDA_ERRORS as error:
+                failed.append(error)
+
+        waiting = threading.Thread(target=wait, name="worklog waits for the GPU", daemon=True)
+        waiting.start()
+        waiting.join(within_s)
+        with self.errors("waiting for the GPU"):
+            for error in failed:
+                raise error
+        return not waiting.is_alive()
 
     def free_bytes(self) -> int:
         """Memory of the GPU that nobody holds."""

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from worklog.gate import Exam, Stage
+from worklog.gate.alone import Fence
 from worklog.gate.every_launch import Witness
 from worklog.gemm import Shape
 from worklog.harness.l2 import Rotating, input_sets
@@ -36,24 +37,32 @@ class Alternating:
         """A, B and the output of the next launch."""
         return *self.inputs, self.outputs[0]
 
-    def witnessed(self, witness: Witness, elsewhere: Buffers | None) -> Witnessed:
+    def witnessed(self, witness: Witness, elsewhere: Buffers | None, fence: Fence | None = None) -> Witnessed:
         """The same launches, each on inputs made for it and looked at afterwards.
 
         The gate's kernels push the subject's code out of the SMs' instruction caches. elsewhere: buffers for a launch
         that brings it back, as it would be there without the gate. It comes before the timed inputs are there, so that
-        nothing can be made of them ahead of time.
+        nothing can be made of them ahead of time. fence: writes them, and flushes L2, while nobody else can run.
         """
 
         def before() -> None:
             if elsewhere is not None:
                 a, b, c = elsewhere
                 self.subject.enqueue(self.shape, self.alpha, a, b, 0.0, c)
-            witness.prepare(*self.buffers)
+            if fence is None:
+                witness.prepare(*self.buffers)
+            else:
+                witness.draw()
+
+        def fenced() -> None:
+            assert fence is not None
+            fence.write(*witness.filling(*self.buffers))
 
         def behind() -> None:
             witness.observe(self.written)
 
-        return Witnessed(self, before, behind, lambda: witness.check(*self.inputs))
+        after = partial(witness.check, *self.inputs)
+        return Witnessed(self, before, behind, after, None if fence is None else fenced)
 
     def __call__(self) -> None:
         """Enqueue one."""
@@ -107,8 +116,8 @@ def witnessed(
 ) -> Loop:
     """The same, each launch on inputs that were never seen before and looked at afterwards, the baseline's too, so that
     both find the GPU in the same state. classes: the precision that the two owe. warm: whether each launch should find
-    its code in the instruction caches. has_host_code: whether the subject could know what this process knows. The
-    exam's inputs are gone afterwards.
+    its code in the instruction caches. has_host_code: whether the subject could know what this process knows, and
+    leave something running beside it. The exam's inputs are gone afterwards.
     """
     ours, theirs = _pair(exam, subject, reference, in_step)
     elsewhere = exam.elsewhere() if warm and exam.shape.flops <= SHORT_FLOPS else None
@@ -117,11 +126,20 @@ def witnessed(
         exam.witness(classes[1], alpha=-1.0, stirred=has_host_code),
     )
 
-    def judge() -> Stage:
-        stage, other = (exam.check_timed_launches(witness) for witness in witnesses)
-        return stage if other.passed else replace(other, detail=f"of the baseline {reference.name}: {other.detail}")
+    fence = Fence(exam.device) if has_host_code else None
 
-    return Loop(ours.witnessed(witnesses[0], elsewhere), theirs.witnessed(witnesses[1], elsewhere), judge)
+    def judge() -> Stage:
+        alone = None if fence is None else fence.stage()
+        if alone is not None and not alone.passed:
+            return alone
+        stage, other = (exam.check_timed_launches(witness) for witness in witnesses)
+        if not other.passed:
+            return replace(other, detail=f"of the baseline {reference.name}: {other.detail}")
+        told = "" if alone is None or not stage.passed else f"; {alone.name}: {alone.detail}"
+        return replace(stage, detail=stage.detail + told)
+
+    first, second = ours.witnessed(witnesses[0], elsewhere, fence), theirs.witnessed(witnesses[1], elsewhere, fence)
+    return Loop(first, second, judge)
 
 
 def rotating(exam: Exam, subject: Subject, reference: Subject, in_step: bool, device: Device, l2_bytes: int) -> Loop:

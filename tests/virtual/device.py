@@ -10,8 +10,9 @@ import numpy as np
 
 from tests.gate.numpy_device import NumpyBuffer, NumpyDevice, Problem
 from tests.virtual.arrays import SHORT_US, Array, VirtualArrays
-from tests.virtual.machine import Machine
+from tests.virtual.machine import NEVER, Machine
 from worklog.errors import LaunchFailed
+from worklog.gate.alone import LINES, PATIENCE_NS
 from worklog.gemm import Float32, Shape
 from worklog.harness.timeline import Launch
 from worklog.kernels import Buffer, Program
@@ -19,6 +20,10 @@ from worklog.ladder import Domain
 
 MHZ = 20.0
 LANES = 128
+L2_BYTES = 2**22
+FLUSH_US = 30.0
+LOOK_US = 1.0
+WARM_CYCLES, COLD_CYCLES = 300, 700
 
 
 class VirtualDevice:
@@ -59,8 +64,36 @@ class VirtualDevice:
             problem = Problem(int(m), int(n), int(k), alpha, a, b, beta, c)
             us = 2 * problem.m * problem.n * problem.k / self.machine.flops_per_us
             self.machine.enqueue(us, lambda: lambda: kernel.function(problem), self.stream)
+        elif kernel.function.__name__ == "fence":
+            self._fence(kernel.function, arguments)
         else:
             self.machine.enqueue(SHORT_US, lambda: lambda: kernel.function(*arguments), self.stream)
+
+    def extent(self) -> tuple[int, int, int]:
+        return 1, 2048, L2_BYTES
+
+    def idle(self, within_s: float) -> bool:
+        return self.machine.idle(1e6 * within_s)
+
+    def _fence(self, function: Callable[..., None], arguments: Sequence[Any]) -> None:
+        """The gate's kernel of this name: it fills the device, writes, flushes, and looks what is in L2 after all."""
+        a, found = arguments[3], arguments[-1]
+
+        def note(waited_us: float) -> None:
+            told = found.data.view(np.uint32)
+            told[2] += waited_us == NEVER
+            told[4] = max(told[4], 1000 * min(waited_us, PATIENCE_NS / 1000))
+
+        def look() -> None:
+            first = WARM_CYCLES if id(a.memory) in self.machine.warm else COLD_CYCLES
+            found.data.view(np.uint32)[5:8] += np.array([LINES, LINES * first, LINES * WARM_CYCLES], np.uint32)
+
+        parts = (
+            (SHORT_US, lambda: function(*arguments)),
+            (FLUSH_US, self.machine.warm.clear),
+            (LOOK_US, look),
+        )
+        self.machine.fence(self.stream, PATIENCE_NS / 1000, parts, note)
 
     def synchronize(self) -> None:
         self.machine.synchronize(self.stream)
@@ -122,9 +155,9 @@ class VirtualBaseline:
 class VirtualTimeline:
     """The ruler's queue on a virtual device, with an event pair that reads 3.45 µs too long."""
 
-    l2_bytes = 2**22
+    l2_bytes = L2_BYTES
     offset_us = 3.45
-    flush_us = 30.0
+    flush_us = FLUSH_US
 
     class watch:  # noqa: N801 - as CudaTimeline has it
         """Clock event reasons can be read here."""

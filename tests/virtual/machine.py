@@ -9,9 +9,10 @@ blocking ones and they for it; non-blocking ones wait for nobody unless told to.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from worklog.errors import LaunchFailed
 
@@ -19,26 +20,38 @@ HOLD_LIMIT_US = 20e6
 NEVER = float("inf")
 Commit = Callable[[], None]
 Begin = Callable[[], Commit | None]
-Node = tuple[Callable[[], float], Begin, bool]
 
 
 def nothing() -> None:
     """Work that leaves nothing."""
 
 
-@dataclass(eq=False)
-class Operation:
-    """Something in a stream. us: how long it takes, known when it starts; NEVER until it is released. alone: whether it
-    fills the device, so that no other such thing runs beside it.
+@dataclass(frozen=True)
+class Work:
+    """What is put into a stream. us: how long it takes, known when it starts; NEVER until it is released. alone: it
+    fills the device, so that no other such thing runs beside it. threads: it holds thread slots, as a kernel does, and
+    a copy engine or a waiting queue does not. until: it stays until that is so, and then `then_us` more, but no longer
+    than `us`.
     """
 
     us: Callable[[], float]
     begin: Begin
+    alone: bool = False
+    threads: bool = True
+    until: Callable[[], bool] | None = None
+    then_us: float = 0.0
+
+
+@dataclass(eq=False)
+class Operation:
+    """Work in a stream."""
+
+    work: Work
+    us: Callable[[], float]
     after: list[Operation]
     enqueued: float
     began: float | None = None
     ended: float | None = None
-    alone: bool = False
     released: float | None = None
     commit: Commit | None = None
 
@@ -67,14 +80,14 @@ class Stream:
     queue: deque[Operation] = field(default_factory=deque)
     last: Operation | None = None
     waits_for: list[Operation] = field(default_factory=list)
-    recording: list[Node] | None = None
+    recording: list[Work] | None = None
 
 
 @dataclass(frozen=True)
 class Graph:
     """Operations to be enqueued together."""
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[Work, ...]
 
 
 @dataclass(eq=False)
@@ -111,6 +124,8 @@ class Machine:
         self.threads: list[Thread] = []
         self._held: Operation | None = None
         self._alone: Operation | None = None
+        self._fencing: Stream | None = None
+        self._fenced_until = 0.0
 
     def stream(self, kind: str = "non-blocking") -> Stream:
         """A new one."""
@@ -132,25 +147,58 @@ class Machine:
         us: float | Callable[[], float],
         begin: Begin = lambda: None,
         stream: Stream | None = None,
-        alone: bool = False,
+        **more: Any,
     ) -> Operation | None:
-        """Put work into a stream (default: the current one). None while the stream is recorded."""
+        """Put work into a stream (default: the current one). None while that is recorded. more: as Work has it."""
         stream = stream or self.current
-        lasts = us if callable(us) else lambda: us
+        work = Work(us if callable(us) else lambda: us, begin, **more)
         if stream.recording is not None:
-            stream.recording.append((lasts, begin, alone))
+            stream.recording.append(work)
             return None
         self.pass_host(self.enqueue_us)
-        return self._put(stream, lasts, begin, alone)
+        return self._put(stream, work)
 
-    def _put(self, stream: Stream, lasts: Callable[[], float], begin: Begin, alone: bool) -> Operation:
+    def fence(
+        self, stream: Stream, patience_us: float, parts: Sequence[tuple[float, Commit]], told: Callable[[float], None]
+    ) -> None:
+        """Put a kernel into a stream that takes all thread slots, waits so long at most for those that are taken, and
+        then does its parts, each with its microseconds, while no other thread can start. told: the wait, or NEVER.
+        """
+
+        def wait_us() -> float:
+            heads = (other.queue[0] for other in self.streams if other is not stream and other.queue)
+            taken = [head.end for head in heads if head.began is not None and head.work.threads]
+            missing = max(taken, default=self.device_now) - self.device_now
+            told(NEVER if missing > patience_us else missing)
+            return min(missing, patience_us)
+
+        def begin() -> None:
+            self._fencing = stream
+
+        def leave() -> None:
+            self._fencing, self._fenced_until = None, self.device_now
+
+        self.enqueue(wait_us, begin, stream)
+        for us, commit in parts:
+            self.enqueue(us, lambda commit=commit: commit, stream)  # type: ignore[misc]
+        self.enqueue(0.0, lambda: leave, stream)
+
+    def idle(self, us: float) -> bool:
+        """Whether all streams run dry within so many microseconds; waits no longer than it takes."""
+        ends = self.host_now + us
+        while self._next()[0] <= ends:
+            self._next()[1]()
+        left = any(stream.queue for stream in self.streams)
+        self.host_now = ends if left else max(self.host_now, self.device_now)
+        return not left
+
+    def _put(self, stream: Stream, work: Work) -> Operation:
         before = [stream.last, *stream.waits_for]
         if stream.kind == "legacy":
             before += [other.last for other in self.streams if other.kind == "blocking"]
         if stream.kind == "blocking":
             before.append(self.legacy.last)
-        operation = Operation(lasts, begin, [other for other in before if other is not None], self.host_now)
-        operation.alone = alone
+        operation = Operation(work, work.us, [other for other in before if other is not None], self.host_now)
         stream.waits_for.clear()
         stream.queue.append(operation)
         stream.last = operation
@@ -179,7 +227,7 @@ class Machine:
             return
         self.pass_host(self.enqueue_us)
         for node in graph.nodes:
-            self._put(self.current, *node)
+            self._put(self.current, node)
 
     def thread(self, function: Callable[[], object], in_us: float = 0.0) -> Thread:
         """A host thread that wakes in so many microseconds and does one thing, with the legacy stream current."""
@@ -262,7 +310,7 @@ class Machine:
             if head.began is not None:
                 candidate = (head.end, 0, lambda stream=stream: self._end(stream))
             else:
-                start = self._start(head)
+                start = self._start(stream, head)
                 candidate = (
                     NEVER if start is None else start,
                     1,
@@ -274,10 +322,14 @@ class Machine:
                 best = min(best, (thread.at, 1, lambda thread=thread: self._run(thread)), key=lambda one: one[:2])
         return best[0], best[2]
 
-    def _start(self, head: Operation) -> float | None:
+    def _start(self, stream: Stream, head: Operation) -> float | None:
         """When the head of a stream can start, as far as is known."""
         start = head.start()
-        if start is None or not head.alone or self._alone is None:
+        if start is not None and head.work.threads:
+            if self._fencing is not None and stream is not self._fencing:
+                return None
+            start = max(start, self._fenced_until)
+        if start is None or not head.work.alone or self._alone is None:
             return start
         return max(start, self._alone.ended) if self._alone.ended is not None else None
 
@@ -285,10 +337,11 @@ class Machine:
         assert at is not None
         self.device_now = at
         head = stream.queue[0]
-        self._alone = head if head.alone else self._alone
-        us = head.us()
+        self._alone = head if head.work.alone else self._alone
+        us = head.work.us()
         head.us = lambda: us
-        head.began, head.commit = at, head.begin()
+        head.began, head.commit = at, head.work.begin()
+        self._notice()
 
     def _end(self, stream: Stream) -> None:
         head = stream.queue.popleft()
@@ -296,3 +349,11 @@ class Machine:
         head.after.clear()  # the past may be forgotten
         if head.commit is not None:
             head.commit()
+        self._notice()
+
+    def _notice(self) -> None:
+        """What stays until something is so sees whether it is."""
+        for head in [stream.queue[0] for stream in self.streams if stream.queue]:
+            until = head.work.until
+            if until is not None and head.began is not None and head.released is None and until():
+                head.released = min(self.device_now + head.work.then_us, head.end)

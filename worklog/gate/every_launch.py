@@ -35,7 +35,7 @@ BLOCK = 256
 ROWS_A_BLOCK = BLOCK // 32  # a warp a row
 MOST_BLOCKS = 2048  # of the kernel that fills: each goes on through the matrices
 
-SOURCE = """\
+HASH = """\
 typedef unsigned long long u64;
 
 __device__ unsigned hashed(u64 key, u64 index) {
@@ -51,7 +51,10 @@ __device__ float content(u64 key, u64 index) {
   const float magnitude = ((bits & 0xffffff) + 1) * 5.9604644775390625e-8f;
   return bits >> 31 ? -magnitude : magnitude;
 }
-
+"""
+SOURCE = (
+    HASH
+    + """
 __device__ float sign(u64 key, int index) { return hashed(key, index) >> 31 ? -1.0f : 1.0f; }
 
 __device__ double sum_of_warp(double value) {
@@ -135,6 +138,7 @@ __global__ void compare(u64 key, const u64* words, int M, int K, const float* A,
   }
 }
 """
+)
 STIR_SOURCE = """\
 // What no host can know when it enqueues: two words made from the GPU's clocks when their turn has come.
 __global__ void stir(unsigned long long one, unsigned long long other, unsigned long long* words) {
@@ -215,17 +219,26 @@ class Witness:
 
     def prepare(self, a: Buffer, b: Buffer, c: Buffer) -> None:
         """Enqueue new contents for A and B, and a sentinel for C."""
+        self.draw()
+        arguments = self.filling(a, b, c)
+        _, _, in_a, _, in_b, _, in_c, *_ = arguments
+        blocks = min(MOST_BLOCKS, -(-int(max(in_a, in_b, in_c)) // BLOCK))
+        self.checker.launch(self.checker.refill, blocks, *arguments)
+
+    def draw(self) -> None:
+        """Draw what the next launch is asked, and enqueue the GPU's part in it."""
         self.launches += 1
         self._key, self._signs = (np.uint64(secrets.randbits(64)) for _ in range(2))
         if self.stirred:
             seeds = (np.uint64(secrets.randbits(64)) for _ in range(2))
             self.checker.device.launch(self.checker.stir, (1, 1), 1, (*seeds, self._words))
+
+    def filling(self, a: Buffer, b: Buffer, c: Buffer) -> tuple[Any, ...]:
+        """The arguments of a kernel that fills A, B and C with what was drawn."""
         i64, shape = np.int64, self.shape
         sizes = [i64(rows * columns) for rows, columns in ((shape.m, shape.k), (shape.k, shape.n), (shape.m, shape.n))]
         sentinel = np.float32(-3e30 * (1 + secrets.randbits(20) / 2**20))
-        blocks = min(MOST_BLOCKS, -(-int(max(sizes)) // BLOCK))
-        arguments = (sizes[0], a, sizes[1], b, sizes[2], c, sentinel)
-        self.checker.launch(self.checker.refill, blocks, self._key, self._words, *arguments)
+        return self._key, self._words, sizes[0], a, sizes[1], b, sizes[2], c, sentinel
 
     def observe(self, c: Buffer) -> None:
         """Enqueue the look at C, before anything else after the launch since `prepare`."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from worklog.harness.graph_timer import launches_in
-from worklog.harness.launchers import bracketed, compare, look_at, prepare, timed_part, waits
+from worklog.harness.launchers import bracketed, compare, flush, look_at, prepare, timed_part, waits
 from worklog.harness.settings import Harness
 from worklog.harness.timeline import Launch, Timeline
 
@@ -57,7 +57,7 @@ def take_batch(
             prepare(launches[index])
             timeline.stamp_clock(2 * slot)
             if harness.l2 == "flush":
-                timeline.flush_l2()
+                flush(timeline, launches[index])
             bracketed(timeline, timed_part(launches[index]), 2 * slot)
             look_at(launches[index])
             timeline.stamp_clock(2 * slot + 1)
@@ -99,7 +99,7 @@ def _take_unqueued(
                 prepare(launches[index])
                 timeline.stamp_clock(0)
                 if harness.l2 == "flush":
-                    timeline.flush_l2()
+                    flush(timeline, launches[index])
                 timeline.synchronize()
                 us = timed(launches[index]) / launches_in(launches[index])
                 timeline.stamp_clock(1)

@@ -65,17 +65,21 @@ class Waiting:
 @dataclass(frozen=True)
 class Witnessed:
     """A launch with something enqueued around each of its samples, outside what is timed: new inputs before the flush,
-    a look at the output right behind the end event, and after all else what the look is held against.
+    a look at the output right behind the end event, and after all else what the look is held against. flush: writes the
+    inputs and flushes L2 in one, in place of the ruler's flush.
     """
 
     launch: Launch
     before: Launch
     behind: Launch
     after: Launch
+    flush: Launch | None = None
 
     def __call__(self) -> None:
         """Launch without timing, for a warm-up; that is looked at too."""
         self.before()
+        if self.flush is not None:
+            self.flush()
         self.launch()
         self.behind()
         self.after()
@@ -90,6 +94,12 @@ def prepare(launch: Launch) -> None:
     """Enqueue what goes before a sample."""
     if isinstance(launch, Witnessed):
         launch.before()
+
+
+def flush(timeline: Timeline, launch: Launch) -> None:
+    """Enqueue what empties L2 before a sample: the ruler's flush, or the one that the launch brings."""
+    own = launch.flush if isinstance(launch, Witnessed) else None
+    (own or timeline.flush_l2)()
 
 
 def look_at(launch: Launch) -> None:
