@@ -8,6 +8,7 @@ import nbformat
 import pytest
 
 from tests.notebooks import FOLDER
+from worklog.exploits.table import open_exploits
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +43,32 @@ def test_the_law_and_the_limit(said: str) -> None:
 
 
 def test_integers_agree_in_every_order(said: str) -> None:
-    assert said.count("0 of 32768 elements differ") == 5
+    orders = re.findall(r"integers: (\d+) of 32768 differ, real data: +(\d+)%", said)
+    assert len(orders) == 5 and all(int(integers) == 0 for integers, _ in orders)
+    in_order, *others = [int(share) for _, share in orders]
+    assert in_order == 0 and min(others) > 50, "on real data the order shows in most elements"
+
+
+def test_1e_3_lies_between_tf32_and_bf16(said: str) -> None:
+    [fp32], [tf32], [bf16] = (
+        re.findall(rf"^{re.escape(name)} +(\S+)  passes", said, re.MULTILINE)
+        for name in ("FP32, nothing wrong", "TF32 or FP16 operands", "BF16 operands")
+    )
+    assert 100 * float(fp32) < float(tf32) < 1e-3 < float(bf16), '"by a factor of hundreds"'
+
+
+def test_no_peer_is_right_about_all_of_the_zoo(said: str) -> None:
+    zoo = open_exploits()
+    kernels = [row for row in zoo.rows if row.kind == "kernel"]
+    assert all(row.as_it_should for row in kernels), "the gate is"
+    strict = []
+    for peer in zoo.peers:
+        passed = sum(peer["name"] in row.passed_by for row in kernels if row.wrong)
+        refused = sum(peer["name"] in row.refused_by for row in kernels if not row.wrong)
+        assert passed or refused, peer["name"]
+        strict += [refused] if not passed else []
+    assert strict and all(refused > 0.75 * sum(not row.wrong for row in kernels) for refused in strict)
+    assert f"{len(zoo.peers)} pass “" in said
 
 
 def test_some_family_sees_each_mistake_and_none_sees_all(said: str) -> None:
