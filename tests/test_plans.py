@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
+import pytest
+
+from worklog.gemm import Shape
 from worklog.harness.settings import Harness
-from worklog.plans import ABLATION_RUNGS, GRID_SIZES, grid_tasks, one_of_a_kind
+from worklog.ladder import LADDER
+from worklog.plans import ABLATION_RUNGS, GRID_SIZES, grid_tasks, one_of_a_kind, tasks_of
 
 
 def test_the_grid_has_each_combination_of_the_fixes_once_for_each_rung_and_size() -> None:
@@ -44,3 +49,18 @@ def test_only_a_lie_that_changes_nothing_is_left_out() -> None:
 def test_sizes_ascend_so_that_patience_is_judged_from_smaller_ones() -> None:
     sizes = [task.shape.m for task in grid_tasks()]
     assert sizes == sorted(sizes)
+
+
+@pytest.mark.parametrize("sizes", [256, "256", Shape.of(256), [256], (256,)])
+@pytest.mark.parametrize("kernels", ["naive", ["naive"]])
+def test_one_kernel_and_one_size_need_no_list(kernels: Any, sizes: Any) -> None:
+    tasks, brought = tasks_of(kernels, sizes)
+    assert ([str(task) for task in tasks], brought) == (["naive at 256"], [])
+
+
+def test_all_kernels_come_at_one_size_before_the_next() -> None:
+    tasks, _ = tasks_of(["naive", "cuBLAS"], (256, "64x32x16"), {"l2": "warm"})
+    assert [str(task) for task in tasks] == [
+        f"{name} at {size} with l2=warm" for size in ("256", "64x32x16") for name in ("naive", "cuBLAS")
+    ]
+    assert len(tasks_of(None, 256)[0]) == len(LADDER) + 1

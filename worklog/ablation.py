@@ -173,6 +173,7 @@ def text(run: Run, kernel: str) -> str:
     lines.append(f"{'':56}{'number':>12}" + "".join(f"{size!s:>12}" for size in sizes))
     for setting, title, lie, corrupts, article in rows:
         cells = {Shape(*e.shape): percent(e) for e in found if e.setting == setting}
-        name = f"  {title}" if lie == "…" else f"{article or ' '} {title} ({lie})"
+        told = f" ({'warmup' if setting == 'first_launch' else setting}={lie})"  # as --set takes it
+        name = f"  {title}" if lie == "…" else f"{article or ' '} {title}{told}"
         lines.append(f"{name[:56]:56}{corrupts:>12}" + "".join(f"{cells.get(size, '–'):>12}" for size in sizes))
     return "\n".join(lines)

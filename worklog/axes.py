@@ -141,7 +141,9 @@ class Space:
         counts = " x ".join(f"{len(axis.values)} {axis.name}" for axis in self.axes) or "1"
         skipped = "".join(f"; {count} skipped: {why}" for why, count in reasons.items())
         time = _duration(left * seconds_each)
-        return f"{self.name}: {counts} = {len(self)} points{skipped}; {left} to measure, about {time}"
+        points = "1 point" if len(self) == 1 else f"{len(self)} points"
+        ahead = f"{left} to measure, about {time}" if left else "nothing to measure"
+        return f"{self.name}: {counts} = {points}{skipped}; {ahead}"
 
 
 def _duration(seconds: float) -> str:

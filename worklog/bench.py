@@ -25,7 +25,7 @@ from worklog.kernels import RungSubject
 from worklog.ladder import LADDER, rung
 from worklog.launches import alternating, rotating, witnessed
 from worklog.measurement import conclude
-from worklog.plans import ABLATION_SIZES, BASELINE, Task, ablation_tasks
+from worklog.plans import ABLATION_SIZES, BASELINE, Size, Task, ablation_tasks, each, tasks_of
 from worklog.runs import Measurement, Run, new_path, open_run
 from worklog.session import Session
 from worklog.statistics import summarise
@@ -51,8 +51,8 @@ def _silent(done: int, total: int, doing: str) -> None:
 
 
 def measure(
-    kernels: Iterable[str | Brought] | None = None,
-    sizes: Iterable[Shape | int | str | Sequence[int]] = (4096,),
+    kernels: Iterable[str | Brought] | Brought | None = None,
+    sizes: Iterable[Size] | int = (4096,),
     *,
     harness: Harness | None = None,
     progress: Progress = _silent,
@@ -61,21 +61,17 @@ def measure(
     """Gate, then time, each kernel at each size, interleaved with cuBLAS. The run is saved after every measurement.
 
     kernels: names of rungs, "cuBLAS" for the baseline against itself, and what you bring (worklog.brought); None for
-    the whole ladder and cuBLAS. A kernel that the gate refuses is in the run with its verdict and without a time. out:
-    the run's file (default: a new one among this machine's runs). Raises NoGpu where there is no CUDA device,
-    UnknownRung, OutsideDomain, BadShape.
+    the whole ladder and cuBLAS. One kernel or one size needs no list around it. A kernel that the gate refuses is in
+    the run with its verdict and without a time. out: the run's file (default: a new one among this machine's runs).
+    Raises NoGpu where there is no CUDA device, UnknownRung, OutsideDomain, BadShape.
     """
-    asked = [r.name for r in LADDER] + [BASELINE] if kernels is None else list(kernels)
-    brought = [kernel for kernel in asked if not isinstance(kernel, str)]
-    names = [kernel if isinstance(kernel, str) else kernel.name for kernel in asked]
-    shapes = [Shape.of(size) for size in sizes]
-    tasks = [Task(name, shape) for shape in shapes for name in names]
+    tasks, brought = tasks_of(kernels, sizes)
     return carry_out(tasks, harness or Harness(), brought=brought, progress=progress, out=out)
 
 
 def ablate(
     kernel: str,
-    sizes: Iterable[Shape | int | str | Sequence[int]] = ABLATION_SIZES,
+    sizes: Iterable[Size] | int = ABLATION_SIZES,
     *,
     progress: Progress = _silent,
     out: Path | None = None,
@@ -85,14 +81,13 @@ def ablate(
 
     Live where there is a GPU, recorded where there is none, like results(); out is for a live run only.
     """
-    shapes = [Shape.of(size) for size in sizes]
-    tasks = ablation_tasks(kernel, shapes)
+    tasks = ablation_tasks(kernel, [Shape.of(size) for size in each(sizes)])
     return carry_out(tasks, Harness(), progress=progress, out=out) if live_wanted() else _recorded(tasks)
 
 
 def results(
     kernels: Iterable[str] | None = None,
-    sizes: Iterable[Shape | int | str | Sequence[int]] = (4096,),
+    sizes: Iterable[Size] | int = (4096,),
     *,
     progress: Progress = _silent,
     **settings: Any,
@@ -103,15 +98,9 @@ def results(
     settings: gremlins let loose, such as l2="warm". Raises BadRunFile, naming what there is, for what was never
     recorded.
     """
-    shapes = [Shape.of(size) for size in sizes]
-    names = [r.name for r in LADDER] + [BASELINE] if kernels is None else list(kernels)
+    tasks, _ = tasks_of(kernels, sizes, settings)
     Harness().but(**settings)
-    if live_wanted():
-        changed = tuple(settings.items())
-        return carry_out(
-            [Task(name, shape, changed) for shape in shapes for name in names], Harness(), progress=progress
-        )
-    return _recorded([Task(name, shape, tuple(settings.items())) for shape in shapes for name in names])
+    return carry_out(tasks, Harness(), progress=progress) if live_wanted() else _recorded(tasks)
 
 
 def _recorded(tasks: Sequence[Task]) -> Run:
@@ -126,8 +115,8 @@ def _recorded(tasks: Sequence[Task]) -> Run:
             same = sorted(
                 {m.problem for m in run.measurements if (m.kernel, m.changed) == (task.kernel, task.gremlins)}
             )
-            known = f"it holds sizes {', '.join(map(str, same))}" if same else "at no size"
-            raise BadRunFile(f"{task} is not in the {run.origin} run ({known}): ask for those, or measure on a GPU")
+            known = f" (it holds sizes {', '.join(map(str, same))}): ask for those, or" if same else " at any size:"
+            raise BadRunFile(f"{task} is not in the {run.origin} run{known} measure on a GPU")
     run.measurements = [measurement for there in found for measurement in there]
     return run
 

@@ -6,45 +6,20 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from worklog.cli_output import json_option, print_json, progress_bar, require_new_file
 from worklog.errors import BadSetting, NoGpu
 from worklog.gemm import Shape
 
 if TYPE_CHECKING:
-    from worklog.bench import Progress
     from worklog.brought import Brought
     from worklog.runs import Run
-
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines instead of a table.")
-
-
-def print_json(document: Any) -> None:
-    """One document on standard output."""
-    click.echo(json.dumps(document, indent=1))
-
-
-@contextmanager
-def progress_bar() -> Iterator[Progress]:
-    """A bar with time left on standard error, where that is a terminal; nothing otherwise."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("starting", total=None)
-
-        def update(done: int, total: int, doing: str) -> None:
-            bar.update(task, completed=done, total=total or None, description=doing)  # 0: not known
-
-        yield update
 
 
 def launch_options(command: Any) -> Any:
@@ -119,7 +94,7 @@ def measure_them(kernels: Sequence[str | Brought] | None, *words: Any, **more: A
         raise NoGpu(f"no GPU to measure on: {gpu_reason()}; {advice}") from error
 
 
-@click.command()
+@click.command(short_help="Put a kernel of your own to the gate.")
 @click.argument("what", metavar="FILE.cu|FILE.py:FUNCTION|RUNG")
 @launch_options
 @click.option("--size", metavar="N", help="The benchmark shape (default: 1024, or a small one without a GPU).")
@@ -138,8 +113,14 @@ def check(
     from worklog import check as here
     from worklog import sanitizer, worker
     from worklog.brought import brought
+    from worklog.callables import HostCallable
+    from worklog.device import gpu_reason
 
+    if emulate and on == "gpu":
+        raise BadSetting("--emulate and --on gpu contradict each other: leave one away")
     kernel, on = brought(what, **words), "emulated" if emulate else on
+    if isinstance(kernel, HostCallable) and gpu_reason() is not None:
+        raise NoGpu(f"{what} is host code, which runs on a GPU only: {gpu_reason()}; a .cu file runs on the emulator")
     looked_into = sanitizer.ready(kernel, on) if racecheck else None
     put_to_the_gate = worker.check if here.wants_gpu(on) else here.check  # on the emulator, nothing can be broken
     shape = None if size is None else Shape.of(size)
@@ -155,7 +136,7 @@ def check(
         sys.exit(1)
 
 
-@click.command(name="inspect")
+@click.command(name="inspect", short_help="Registers, occupancy and memory traffic, line by line.")
 @click.argument("what", metavar="RUNG|FILE.cu")
 @click.option("--entry", help="The kernel in the file, with template arguments if it has any (default: the only one).")
 @click.option("--grid", metavar="X,Y", help="Blocks of a file's kernel: '(N + 31) // 32, (M + 31) // 32'.")
@@ -182,7 +163,7 @@ def inspect_(what: str, arch: str, size: str | None, out: Path | None, as_json: 
             click.echo(f"written: {path}")
 
 
-@click.command()
+@click.command(short_help="Gate and time the tiles of a rung.")
 @click.argument("name", metavar="RUNG")
 @click.option(
     "--axis",
@@ -204,15 +185,17 @@ def sweep(name: str, axes: tuple[str, ...], size: str, preview: bool, out: Path 
     from worklog.tuning import sweep as measure_all
     from worklog.tuning import variants
 
-    if out is not None and out.exists():
-        raise BadSetting(f"{out} exists already: give --out another name, or remove it first")
+    require_new_file(out)
     if not preview:
         require_gpu()
     found = variants(rung(name), [Axis.parse(axis) for axis in axes], shape=Shape.of(size))
     click.echo(found.preview(), err=True)
     if preview:
         table = found.frame()
-        click.echo(table.to_json(orient="records", indent=1) if as_json else table.to_string(index=False))
+        if as_json:
+            click.echo(table.to_json(orient="records", indent=1))
+        elif found.kept:
+            click.echo(table.to_string(index=False))
         return
     with progress_bar() as progress:
         run = measure_all(found, progress=progress, out=out)

@@ -11,9 +11,9 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -64,6 +64,12 @@ class Gpu:
     def memory_peak_gbs(self) -> float:
         """Memory clock x 2 (double data rate) x bus width, in GB/s."""
         return self.memory_clock_mhz * 2 * self.memory_bus_bits / 8 / 1e3
+
+    @classmethod
+    def of(cls, recorded: Mapping[str, Any]) -> Gpu:
+        """What as_dict() made, as it stands in a run file."""
+        values = {each.name: recorded[each.name] for each in fields(cls)}
+        return cls(**{**values, "compute_capability": tuple(recorded["compute_capability"])})
 
     def as_dict(self) -> dict[str, Any]:
         """For a run file, the peaks included."""

@@ -73,8 +73,10 @@ class Shape:
 def _numbers(text: str) -> list[int]:
     """The numbers of "4096" or "512x1024x256". Up to 9 digits: more is a slip, and Python refuses to read thousands."""
     parts = re.split(r"\s*[x×]\s*", text.strip())
-    if not all(re.fullmatch(r"[+-]?[0-9]{1,9}", part) for part in parts):
+    if not all(re.fullmatch(r"[+-]?[0-9]+", part) for part in parts):
         raise BadShape(f"size {text!r} is not a number: {ADVICE}")
+    if any(len(part) > 9 for part in parts):
+        raise BadShape(f"size {text!r} has more digits than any matrix needs: {ADVICE}")
     return [int(part) for part in parts]
 
 

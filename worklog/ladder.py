@@ -29,6 +29,8 @@ def evaluate(expression: str, names: Mapping[str, int]) -> int:
     Raises BadSetting for anything that is not such an expression.
     """
 
+    advice = f"use {', '.join(['integers', *names])} and + - * // %"
+
     def value(node: ast.expr) -> int:
         if isinstance(node, ast.Constant) and type(node.value) is int:
             return node.value
@@ -36,14 +38,13 @@ def evaluate(expression: str, names: Mapping[str, int]) -> int:
             return names[node.id]
         if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
             return int(_OPERATORS[type(node.op)](value(node.left), value(node.right)))
-        raise BadSetting(
-            f"cannot read {ast.unparse(node)!r} in {expression!r}: use integers, + - * // % and {', '.join(names)}"
-        )
+        raise BadSetting(f"cannot read {ast.unparse(node)!r} in {expression!r}: {advice}")
 
     try:
         return value(ast.parse(expression, mode="eval").body)
     except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError) as error:
-        raise BadSetting(f"cannot read {expression!r}: {error}") from error
+        reason = "by zero" if isinstance(error, ZeroDivisionError) else "not such an expression"
+        raise BadSetting(f"cannot read {expression!r}: {advice} ({reason})") from error
 
 
 @dataclass(frozen=True)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from worklog.gemm import Shape
 from worklog.gremlins import GREMLINS
 from worklog.ladder import LADDER
 
+if TYPE_CHECKING:
+    from worklog.brought import Brought
+
+Size = Shape | int | str | Sequence[int]
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 BASELINE = "cuBLAS"
 ARTICLE_SIZES = (256, 512, 1024, 2048, 4096, 8192)
 ABLATION_SIZES = (256, 512, 1024, 2048, 4096)
@@ -41,6 +47,24 @@ class Task:
     def __str__(self) -> str:
         lies = ", ".join(f"{name}={value}" for name, value in self.gremlins.items())
         return f"{self.kernel} at {self.shape}" + (f" with {lies}" if lies else "")
+
+
+def tasks_of(
+    kernels: Iterable[str | Brought] | Brought | None, sizes: Iterable[Size] | int, changed: Mapping[str, Any] = NOTHING
+) -> tuple[list[Task], list[Brought]]:
+    """Each kernel at each size, sizes first, and which of the kernels users brought; None for the whole ladder and
+    cuBLAS. One kernel or one size needs no list around it. Raises BadShape.
+    """
+    asked = [r.name for r in LADDER] + [BASELINE] if kernels is None else each(kernels)
+    names = [kernel if isinstance(kernel, str) else kernel.name for kernel in asked]
+    tasks = [Task(name, Shape.of(size), tuple(changed.items())) for size in each(sizes) for name in names]
+    return tasks, [kernel for kernel in asked if not isinstance(kernel, str)]
+
+
+def each(words: Any) -> list[Any]:
+    """A list of kernels or of sizes; one by itself is a list of one."""
+    alone = isinstance(words, str | Shape) or not isinstance(words, Iterable)
+    return [words] if alone else list(words)
 
 
 def ablation_tasks(kernel: str, shapes: Sequence[Shape]) -> list[Task]:

@@ -16,6 +16,7 @@ from worklog.device import Gpu
 from worklog.harness import selfcheck
 from worklog.harness.calibration import Calibration
 from worklog.harness.certificate import certificate
+from worklog.runs import open_run
 
 GPU = Gpu("Virtual", (9, 0), 132, 60 * 2**20, 141 * 2**30, 1980.0, 3201.0, 6144, "580")
 
@@ -120,14 +121,14 @@ def test_what_the_ruler_does_not_keep_is_said_on_results() -> None:
 
 
 def test_the_certificate_states_promise_evidence_and_machine() -> None:
-    page = certificate(calibration(), GPU, "2026-11-21")
+    page = certificate(calibration(), GPU, "live · Virtual · 2026-11-21")
     for words in (
-        "live · Virtual · driver 580 · 2026-11-21",
+        "live · Virtual · 2026-11-21 · driver 580\n",
         "3.45 µs too long",
-        "within 0.1 µs or 0.2%",
+        "within 0.1 µs or 0.2 %",
         "100.01 % ±0.03",
         "evicts: a read takes 270 cycles",
-        "65.3 TFLOP/s at 1980 MHz, 97.6% of theory",
+        "65.3 TFLOP/s at 1980 MHz, 97.6 % of theory",
         "1000 µs",
     ):
         assert words in page
@@ -146,6 +147,7 @@ def test_the_chart_has_a_row_a_length_and_a_bar_no_longer_than_its_half() -> Non
 
 
 def test_the_command_prints_the_certificate_or_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worklog.bench.gpu_reason", lambda: None)
     monkeypatch.setattr("worklog.session.Session", lambda: SimpleNamespace(calibration=calibration()))
     monkeypatch.setattr("worklog.device.gpu", lambda: GPU)
     page = CliRunner().invoke(main, ["calibrate"])
@@ -157,8 +159,23 @@ def test_the_command_prints_the_certificate_or_json(monkeypatch: pytest.MonkeyPa
     assert document["remarks"] == []
 
 
-def test_without_a_gpu_the_command_is_one_line_and_code_2(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worklog.device.gpu_reason", lambda: "no usable NVIDIA driver")
+def test_without_a_gpu_the_command_shows_the_recorded_certificate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worklog.bench.gpu_reason", lambda: "no usable NVIDIA driver")
+    monkeypatch.setenv("WORKLOG_SOURCE", "recorded")
+    recorded = open_run()
+    page = CliRunner().invoke(main, ["calibrate"])
+    assert page.exit_code == 0
+    assert page.output.startswith(f"{recorded.label} · driver {recorded.device['driver']}\n")
+    assert f"reads {recorded.calibration['offset_us']:.2f} µs too long" in page.output
+    document = json.loads(CliRunner().invoke(main, ["calibrate", "--json"]).output)
+    assert document["calibration"] == recorded.calibration
+    assert document["device"] == recorded.device
+    assert document["label"] == recorded.label
+
+
+def test_live_forced_without_a_gpu_is_one_line_and_code_2(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worklog.bench.gpu_reason", lambda: "no usable NVIDIA driver")
+    monkeypatch.setenv("WORKLOG_SOURCE", "live")
     refused = CliRunner().invoke(main, ["calibrate"])
     assert refused.exit_code == 2
     assert "no usable NVIDIA driver" in refused.output

@@ -9,7 +9,7 @@ import pytest
 from worklog.errors import BadSetting
 from worklog.gremlins import GREMLINS, Gremlin
 from worklog.harness import Harness
-from worklog.harness.settings import parse_settings, require_unchanged
+from worklog.harness.settings import PATIENCE, parse_settings, require_unchanged
 
 BY_NAME = pytest.mark.parametrize("gremlin", GREMLINS, ids=lambda g: g.setting)
 
@@ -32,6 +32,17 @@ def test_every_lie_can_be_told_alone_and_is_named(gremlin: Gremlin) -> None:
 def test_settings_are_not_shared_between_gremlins() -> None:
     assert len({gremlin.setting for gremlin in GREMLINS}) == len(GREMLINS)
     assert Harness.fixes() is GREMLINS
+
+
+def test_every_setting_is_a_gremlins_or_patience_and_is_described() -> None:
+    named = [gremlin.setting for gremlin in GREMLINS] + list(PATIENCE)
+    assert named == [field.name for field in dataclasses.fields(Harness)]
+    assert all(PATIENCE.values())
+
+
+def test_a_setting_that_is_set_twice_is_refused() -> None:
+    with pytest.raises(BadSetting, match="l2 is set twice"):
+        parse_settings(["l2=warm", "queue=off", "l2=flush"])
 
 
 def test_the_articles_four_come_first_in_its_order() -> None:

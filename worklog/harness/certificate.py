@@ -10,8 +10,8 @@ BAR = 24  # characters for the largest error that is promised
 TITLE = 16
 
 
-def certificate(found: Calibration, on: Gpu, date: str) -> str:
-    """Text for a terminal; `date` stands in its label."""
+def certificate(found: Calibration, on: Gpu, label: str) -> str:
+    """Text for a terminal; `label` says where and when it was measured."""
     flush = found.flush_proof
     verdict = "evicts" if flush.evicts else "DOES NOT EVICT"
     half = 50 * (found.aa_high - found.aa_low)
@@ -25,29 +25,33 @@ def certificate(found: Calibration, on: Gpu, date: str) -> str:
         (
             "L2 flush",
             f"{verdict}: a read takes {flush.warm_cycles:.0f} cycles from L2, {flush.cold_cycles:.0f} after it "
-            f"({flush.still_cached:.1%} still cached)",
+            f"({_percent(flush.still_cached)} still cached)",
         ),
         ("FP32", f"{found.fp32_tflops:.1f} TFLOP/s at {found.sm_mhz:.0f} MHz, {_share(found, on)} of theory"),
-        ("copy", f"{found.copy_gbs:.0f} GB/s, {found.copy_gbs / on.memory_peak_gbs:.1%} of theory"),
+        ("copy", f"{found.copy_gbs:.0f} GB/s, {_percent(found.copy_gbs / on.memory_peak_gbs)} of theory"),
         ("L2 reads", f"{found.l2_gbs:.0f} GB/s"),
     ]
-    head = f"live · {on.name} · driver {on.driver} · {date}"
-    return "\n".join([head, *(f"  {name:{TITLE}}{text}" for name, text in rows), "", *_chart(found)])
+    told = [f"  {name:{TITLE}}{text}" for name, text in rows]
+    return "\n".join([f"{label} · driver {on.driver}", *told, "", *_chart(found)])
 
 
 def _share(found: Calibration, on: Gpu) -> str:
-    return f"{found.fp32_tflops / (on.fp32_peak_tflops * found.sm_mhz / on.sm_clock_mhz):.1%}"
+    return _percent(found.fp32_tflops / (on.fp32_peak_tflops * found.sm_mhz / on.sm_clock_mhz))
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
 
 
 def _promise(found: Calibration) -> str:
     worst = max(found.error_us.values(), key=abs)
-    kept = f"within {TOLERANCE_US:g} µs or {TOLERANCE:.1%}" if not found.breaks_promise else "NOT AS PROMISED"
+    kept = f"within {TOLERANCE_US:g} µs or {_percent(TOLERANCE)}" if not found.breaks_promise else "NOT AS PROMISED"
     return f"{kept}; largest error {worst:+.3f} µs"
 
 
 def _chart(found: Calibration) -> list[str]:
     """Error by length, as bars from a line of no error; a full bar is the largest error that is promised."""
-    lines = [f"{'true length':>14}  what is left of the error, to ±{TOLERANCE_US:g} µs or ±{TOLERANCE:.1%}"]
+    lines = [f"{'true length':>14}  what is left of the error, to ±{TOLERANCE_US:g} µs or ±{_percent(TOLERANCE)}"]
     for known, error in found.error_us.items():
         promised = max(TOLERANCE_US, TOLERANCE * float(known))
         length = min(BAR, round(BAR * abs(error) / promised))

@@ -9,7 +9,16 @@ from typing import Any
 from worklog.errors import BadSetting
 from worklog.gremlins import GREMLINS, Gremlin, Value
 from worklog.harness.l2 import require_no_flush
-from worklog.harness.rules import stopping_rule, warm_up_rule
+from worklog.harness.rules import STOPPINGS, stopping_rule, warm_up_rule
+
+# The settings that are no gremlins but patience.
+PATIENCE = {
+    "precision": "half-width of the median's 95 % interval, relative, at which sampling stops",
+    "least_samples": "fewer are never enough",
+    "most_samples": "more are never taken",
+    "budget_s": "seconds that sampling one kernel at one size may take",
+    "stopping": f"the rule by which sampling stops; also {', '.join(STOPPINGS[1:])}, which say what they do not check",
+}
 
 
 @dataclass(frozen=True)
@@ -17,9 +26,8 @@ class Harness:
     """How to measure. Each field is the setting of one gremlin; the defaults are honest. Raises BadSetting for any
     other value.
 
-    The remaining fields are no gremlins but patience: precision (half-width of the median's 95 % interval, relative,
-    at which sampling stops), least and most samples, and the seconds one kernel may take at one size. `stopping` is
-    the rule by which sampling stops (worklog.harness.rules); the honest one looks at the interval.
+    The remaining fields are no gremlins but patience (PATIENCE). `stopping` names a rule of worklog.harness.rules; the
+    honest one looks at the interval.
     """
 
     clocks: str = "watched"
@@ -118,13 +126,17 @@ def require_unchanged(recorded: dict[str, Any], *found: dict[str, Any]) -> None:
 
 
 def parse_settings(pairs: Iterable[str]) -> dict[str, Any]:
-    """Settings from words such as "l2=warm", "queue=false" or "precision=0.01". Raises BadSetting."""
+    """Settings from words such as "l2=warm", "queue=false" or "precision=0.01". Raises BadSetting for what cannot be
+    read, and for a setting that is there twice.
+    """
     types = {field.name: field.type for field in fields(Harness)}
     settings: dict[str, Any] = {}
     for pair in pairs:
         name, equals, word = pair.partition("=")
         if not equals or name not in types:
             raise BadSetting(f"cannot read --set {pair}: give setting=value with a setting from {', '.join(types)}")
+        if name in settings:
+            raise BadSetting(f"--set {pair}: {name} is set twice; give it one value")
         settings[name] = _read(name, word, str(types[name]))
     return settings
 

@@ -1,0 +1,163 @@
+"""What commands ask for where they would measure, and what they make of the answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from tests.cli.typed import WHY, one_line, worklog
+from tests.helpers import measured, small_run
+from worklog import bench
+from worklog.cli import main
+from worklog.errors import BadSetting
+from worklog.gemm import Shape
+from worklog.harness.settings import Harness
+from worklog.plans import Task
+from worklog.runs import Measurement, Run, runs_dir
+
+Carry = Callable[..., Run]
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[Task], Harness]]:
+    """In place of the measuring: an answer made by hand. Gives what was asked for."""
+    asked: list[tuple[list[Task], Harness]] = []
+
+    def carry_out(tasks: Sequence[Task], harness: Harness, *, out: Path | None = None, **_: Any) -> Run:
+        asked.append((list(tasks), harness))
+        made = [
+            Measurement(t.kernel, (t.shape.m, t.shape.n, t.shape.k), "refused", reason="wrong")
+            if t.kernel == "shared"
+            else measured(t.kernel, t.shape.m, **t.gremlins)
+            for t in tasks
+        ]
+        run = small_run(measurements=made)
+        run.save(out or runs_dir() / "run.json")
+        return run
+
+    monkeypatch.setattr(bench, "carry_out", carry_out)
+    return asked
+
+
+def test_run_asks_for_the_whole_ladder_at_4096(answers: list[tuple[list[Task], Harness]]) -> None:
+    worklog("run")
+    ((tasks, harness),) = answers
+    assert harness == Harness()
+    assert [t.kernel for t in tasks] == [r.name for r in bench.LADDER] + ["cuBLAS"]
+    assert {t.shape for t in tasks} == {Shape.of(4096)}
+
+
+def test_run_asks_for_what_was_typed(answers: list[tuple[list[Task], Harness]]) -> None:
+    words = [
+        "run",
+        "naive",
+        "cuBLAS",
+        "--size",
+        "256,512x128x64",
+        "--size",
+        "1024",
+        "--set",
+        "l2=warm",
+        "--set",
+        "queue=no",
+    ]
+    result = worklog(*words, "--out", "here.json")
+    assert result.exit_code == 0
+    ((tasks, harness),) = answers
+    assert harness == Harness().but(l2="warm", queue=False)
+    assert [str(t) for t in tasks] == [
+        f"{name} at {size}" for size in ("256", "512x128x64", "1024") for name in ("naive", "cuBLAS")
+    ]
+    assert Path("here.json").is_file()
+    assert result.stdout.endswith("run saved: here.json\n")
+
+
+MINE = (
+    "__global__ void sgemm(int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {}\n"
+)
+LAUNCH = ("--grid", "(N + 31) // 32, (M + 31) // 32", "--block", "32,32")
+
+
+def test_run_takes_files_and_rungs_and_adds_the_baseline(answers: list[tuple[list[Task], Harness]]) -> None:
+    for name in ("mine", "other"):
+        Path(f"{name}.cu").write_text(MINE)
+    result = worklog("run", "mine.cu", "naive", "other.cu", *LAUNCH, "--size", "256", "--details")
+    assert result.exit_code == 0, result.output
+    ((tasks, _),) = answers
+    assert [t.kernel for t in tasks] == ["mine", "naive", "other", "cuBLAS"]
+    assert "of memory peak" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["run", "none.cu", *LAUNCH], "cannot read none.cu: No such file or directory"),
+        (["run", "mine.cu"], "a file's kernel needs a launch: give --grid"),
+        (["run", "naive", "--grid", "N"], "--grid, --block and --entry are for a kernel of your own"),
+        (["run", "naive.cu", *LAUNCH], "a kernel of yours is called naive, as another one is: give it another name"),
+        (["run", "mine.cu", "mine.cu", *LAUNCH], "a kernel of yours is called mine, as another one is"),
+        (["run", "mine.cu", *LAUNCH, "--domain", "M % 64 == 0", "--size", "100"], "size 100 is outside the domain"),
+        (["run", "mine.cu", *LAUNCH], f"no GPU to measure on: {WHY}; without one, `worklog check` puts a kernel"),
+        (["check", "mine.py:f"], f"mine.py:f is host code, which runs on a GPU only: {WHY}; a .cu file runs"),
+        (["check", "mine.cu", "--grid", "1", "--block", "x"], "cannot read 'x' in 'x': use integers and + - * // %"),
+        (["check", "mine.cu", "--grid", "N +", "--block", "1"], "cannot read 'N +': use integers, M, N, K and + - *"),
+    ],
+)
+def test_a_slip_about_a_kernel_of_ones_own_is_one_line(words: list[str], complaint: str) -> None:
+    for name in ("mine", "naive"):
+        Path(f"{name}.cu").write_text(MINE)
+    Path("mine.py").write_text("def f(*_): pass\n")
+    assert one_line(worklog(*words)).startswith(complaint)
+
+
+def test_run_for_machines(answers: list[tuple[list[Task], Harness]]) -> None:
+    result = worklog("run", "naive", "--json")
+    document = json.loads(result.stdout)
+    assert document["label"].startswith("live · NVIDIA H200")
+    assert document["measurements"][0]["kernel"] == "naive" and document["measurements"][0]["us"] == 100.0
+    assert Path(document["path"]).is_file()
+
+
+def test_a_refusal_is_shown_and_leaves_1(answers: list[tuple[list[Task], Harness]]) -> None:
+    result = worklog("run", "naive", "shared", "--size", "512")
+    assert result.exit_code == 1
+    assert "shared: refused: wrong" in result.stdout
+
+
+def test_ablate_tells_each_gremlin_and_saves(
+    answers: list[tuple[list[Task], Harness]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "live_wanted", lambda: True)
+    result = worklog("ablate", "naive", "--size", "512")
+    assert result.exit_code == 0
+    ((tasks, _),) = answers
+    assert [t.kernel for t in tasks] == ["naive"] * len(tasks)
+    assert result.stdout.splitlines()[-1].startswith("run saved: ")
+    effects = json.loads(worklog("ablate", "naive", "--size", "512", "--json").stdout)
+    assert {"l2", "timer", "warmup", "clocks"} <= {effect["setting"] for effect in effects}
+
+
+def test_an_interrupt_leaves_130_and_says_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any, **__: Any) -> Run:
+        raise bench.Interrupted("interrupted: 3 of 9 measurements are kept in run.json")
+
+    monkeypatch.setattr(bench, "carry_out", interrupted)
+    result = worklog("run")
+    assert result.exit_code == 130
+    assert result.stderr == "worklog: interrupted: 3 of 9 measurements are kept in run.json\n"
+
+
+def test_an_unreadable_mistake_below_is_not_swallowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only this package's errors become one line; a bug keeps its traceback."""
+
+    def buggy(*_: Any, **__: Any) -> Run:
+        raise AssertionError("a bug")
+
+    monkeypatch.setattr(bench, "carry_out", buggy)
+    assert isinstance(CliRunner().invoke(main, ["run"]).exception, AssertionError)
+    assert BadSetting.exit_code == 2

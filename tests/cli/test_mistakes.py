@@ -1,0 +1,96 @@
+"""No mistake ends in a traceback: one line says what is wrong and what to do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.typed import WHY, one_line, worklog
+from worklog.runs import runs_dir
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["run"], f"no GPU to measure on: {WHY}; without one, open a recording"),
+        (["run", "naive", "--size", "256"], f"no GPU to measure on: {WHY}"),
+        (["ablate", "tiles_2d", "--size", "256"], "tiles_2d at 256 with clocks=ignored is not in the recorded run"),
+        (["ablate", "warptiled", "--size", "100"], "size 100 is outside warptiled's domain"),
+        (["run", "nonsense"], "there is no rung 'nonsense': choose from naive, coalesced, "),
+        (["ablate", "cuBLAS", "--size", "256"], "cuBLAS at 256 with clocks=ignored is not in the recorded run"),
+        (["ablate", "naive", "--out", "new.json"], "--out is for what is measured, and nothing is without a GPU"),
+        (["check", "naive", "--on", "gpu", "--emulate"], "--emulate and --on gpu contradict each other"),
+        (["ablate", "nonsense"], "there is no rung 'nonsense': choose from naive, coalesced, "),
+        (["run", "warptiled", "--size", "4100"], "size 4100 is outside warptiled's domain"),
+        (["run", "--size", "0"], "size M = 0 is not a positive integer: give one such as 4096"),
+        (["run", "--size", "-4096"], "size M = -4096 is not a positive integer"),
+        (["run", "--size", "512x-1x512"], "size N = -1 is not a positive integer"),
+        (["run", "--size", "big"], "size 'big' is not a number"),
+        (["run", "--size", "99999999999999999999"], "size '99999999999999999999' has more digits than any matrix"),
+        (["run", "--size", "256,,512"], "size '' is not a number"),
+        (["run", "--size", ""], "size '' is not a number"),
+        (["run", "--size", "1x2"], "size (1, 2) has 2 parts"),
+        (["run", "--set", "l3=warm"], "cannot read --set l3=warm: give setting=value with a setting from clocks, "),
+        (["run", "--set", "l2"], "cannot read --set l2"),
+        (["run", "--set", "l2=tepid"], "l2 = 'tepid' is not a setting: choose from flush"),
+        (["run", "--set", "gate=perhaps"], "gate = 'perhaps' is not a setting: choose from True, False, article"),
+        (["run", "--set", "l2=warm", "--set", "l2=flush"], "--set l2=flush: l2 is set twice; give it one value"),
+        (["run", "--set", "queue=perhaps"], "cannot read --set queue=perhaps: give true or false"),
+        (["run", "--set", "precision=much"], "cannot read --set precision=much: give a number"),
+        (["run", "--set", "precision=2"], "precision = 2.0 must be between 0 and 1"),
+        (["run", "--set", "least_samples=0"], "least_samples = 0"),
+        (["run", "--set", "budget_s=-1"], "budget_s = -1.0 must be a positive number"),
+        (["figures", "--run", "missing.json"], "cannot read the run missing.json: No such file or directory"),
+        (["figures", "--run", "."], "cannot read the run .: Is a directory"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_2(words: list[str], complaint: str) -> None:
+    assert one_line(worklog(*words)).startswith(complaint)
+    assert not runs_dir().exists(), "nothing was measured, so nothing is saved"
+
+
+@pytest.mark.parametrize("content", ["", "not json", '{"schema": 99}', '{"schema": 1}', "[]", "\0"])
+def test_a_run_file_that_is_none_is_one_line_and_stays(tmp_path: Path, content: str) -> None:
+    broken = tmp_path / "broken.json"
+    broken.write_text(content)
+    assert "broken.json" in one_line(worklog("figures", "--run", str(broken)))
+    assert broken.read_text() == content
+    assert not (tmp_path / "figures").exists()
+
+
+@pytest.mark.parametrize(
+    "words", [["frobnicate"], ["run", "--bogus"], ["ablate"], ["figures", "--out"], ["settings", "x"]]
+)
+def test_what_is_no_command_is_usage(words: list[str]) -> None:
+    result = worklog(*words)
+    assert result.exit_code == 2
+    assert "Error: " in result.stderr and "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("command", ["run", "ablate"])
+def test_an_existing_file_is_not_overwritten(tmp_path: Path, command: str) -> None:
+    kept = tmp_path / "kept.json"
+    kept.write_text("precious")
+    complaint = one_line(worklog(command, "naive", "--out", str(kept)))
+    assert complaint == f"{kept} exists already: give --out another name, or remove it first"
+    assert kept.read_text() == "precious"
+
+
+def test_live_forced_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKLOG_SOURCE", "live")
+    assert one_line(worklog("article")).startswith("WORKLOG_SOURCE=live, but there is no GPU to measure on")
+
+
+def test_a_source_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKLOG_SOURCE", "guessed")
+    assert "set it to live or recorded" in one_line(worklog("figures"))
+
+
+def test_no_traceback_in_a_shell_either() -> None:
+    command = [sys.executable, "-m", "worklog", "run", "nonsense"]
+    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("worklog: there is no rung 'nonsense'")

@@ -1,0 +1,163 @@
+"""What a terminal may be and do: narrow, piped, in another encoding, full, interrupted, without a place to write."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from fcntl import ioctl
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.typed import one_line, worklog
+from worklog import bench, cli_output
+from worklog.cli import main
+
+ROOT = Path(__file__).parents[2]
+
+
+def in_a_shell(*words: str, **more: Any) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "worklog", *words]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **more.pop("env", {})}
+    return subprocess.run(command, env=environment, stderr=subprocess.PIPE, **more)
+
+
+def at_a_terminal(columns: int, *words: str) -> str:
+    """What a terminal so many characters wide is sent."""
+    ours, theirs = pty.openpty()
+    ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    environment |= {"PYTHONPATH": str(ROOT), "TERM": "xterm", "NO_COLOR": "1"}
+    child = subprocess.Popen([sys.executable, "-m", "worklog", *words], stdout=theirs, stderr=theirs, env=environment)
+    os.close(theirs)
+    sent = b""
+    while True:
+        try:
+            chunk = os.read(ours, 65536)
+        except OSError:  # Linux: the other end is closed
+            break
+        if not chunk:
+            break
+        sent += chunk
+    os.close(ours)
+    assert child.wait() == 0, sent.decode()
+    return sent.decode()
+
+
+@pytest.mark.parametrize("columns", [60, 200])
+def test_a_row_of_a_table_is_one_line_however_narrow_the_terminal(columns: int) -> None:
+    shown = at_a_terminal(columns, "gate", "--exploits", "--recorded")
+    (row,) = [line for line in shown.splitlines() if line.startswith("alpha_ignored")]
+    assert "alpha is ignored" in row and "refused: " in row and "●" in row
+
+
+def test_there_is_no_progress_bar_where_nothing_takes_its_time() -> None:
+    shown = at_a_terminal(80, "ablate", "naive", "--size", "256")
+    assert shown.startswith("recorded · ")
+
+
+def test_an_encoding_that_lacks_a_character_ends_in_no_traceback() -> None:
+    done = in_a_shell("gate", "--exploits", "--recorded", stdout=subprocess.PIPE, env={"PYTHONIOENCODING": "latin-1"})
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert "so to be refused; ? a peer" in done.stdout.decode("latin-1")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_full_disk_is_one_line() -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = in_a_shell("settings", stdout=full)
+    assert done.returncode != 0
+    assert b"Traceback" not in done.stderr
+    assert b"worklog: No space left on device" in done.stderr
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    done = subprocess.run(
+        f"{sys.executable} -m worklog gate --exploits --recorded --json | head -1",
+        shell=True,
+        capture_output=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert (done.stdout, done.stderr) == (b"{\n", b"")
+
+
+def test_an_interrupt_is_one_line_and_130(tmp_path: Path) -> None:
+    """Sent to a real process, once it works on something that takes minutes."""
+    source = tmp_path / "slow.py"
+    source.write_text(
+        "import time\n"
+        "from worklog import emulated\n"
+        "from worklog.cli import main\n"
+        "def execute(*_):\n"
+        "    print('working', flush=True)\n"
+        "    time.sleep(60)\n"
+        "emulated.execute = execute\n"
+        "main(['article', '--json', '--out', 'figures'])\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "WORKLOG_SOURCE": "recorded"}
+    command = [sys.executable, str(source)]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, cwd=tmp_path)
+    assert child.stdout is not None and child.stdout.readline() == b"working\n"
+    began = time.monotonic()
+    child.send_signal(signal.SIGINT)
+    _, complaint = child.communicate(timeout=30)
+    assert (child.returncode, complaint) == (130, b"worklog: interrupted\n")
+    assert time.monotonic() - began < 30
+    assert not (tmp_path / "figures").exists()
+
+
+def test_a_place_that_cannot_be_written_is_told_before_anything_is_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def measured(*_: Any, **__: Any) -> None:
+        raise AssertionError("minutes of work for a file that cannot be written")
+
+    for name in ("measure", "carry_out", "ablate"):
+        monkeypatch.setattr(bench, name, measured)
+    monkeypatch.setattr("worklog.exploits.trials.try_all", measured)
+    monkeypatch.setattr("worklog.runs.open_run", measured)
+    (tmp_path / "file").write_text("no folder")
+    for words in (["run"], ["ablate", "naive"], ["grid"], ["peers"], ["gate", "--exploits", "--emulate"]):
+        said = one_line(worklog(*words, "--out", "file/run.json"))
+        assert said == "cannot write file/run.json: file: Not a directory; give --out another name", words
+    said = one_line(worklog("article", "--out", "file/figures"))
+    assert said.startswith("cannot write figures into file/figures: ")
+    assert said.endswith("/file: Not a directory; give another folder with --out")
+    assert (tmp_path / "file").read_text() == "no folder"
+
+
+def test_looking_whether_a_folder_can_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
+    assert cli_output.not_writable(tmp_path / "to" / "be" / "made") is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_list_of_commands_is_whole_and_in_the_order_of_use() -> None:
+    lines = worklog("--help").output.partition("Commands:\n")[2].splitlines()
+    assert [line.split()[0] for line in lines] == [name for name in main.commands if not main.commands[name].hidden]
+    assert lines[0].split()[0] == "doctor"
+    assert not any(line.endswith("...") for line in lines)
+
+
+def test_an_error_of_the_system_that_is_no_full_disk_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("worklog.cli.print_json", broken)
+    with pytest.raises(PermissionError):
+        main(["settings", "--json"], standalone_mode=False)
+
+
+def test_only_an_output_that_is_not_utf8_is_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for encoding, errors in (("utf-8", "strict"), ("ascii", "replace"), ("cp1252", "replace")):
+        stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="strict")
+        monkeypatch.setattr(sys, "stdout", stream)
+        cli_output._print_what_the_terminal_has()
+        assert stream.errors == errors

@@ -1,0 +1,143 @@
+"""What commands answer where there is no GPU: from recordings, from the emulator, or from what is installed."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.cli.typed import WHY, one_line, worklog
+from tests.helpers import measured, small_run
+from worklog import emulated
+from worklog.cli import main
+from worklog.gremlins import GREMLINS
+from worklog.ladder import LADDER
+from worklog.runs import Measurement, runs_dir
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], *([c, "-h"] for c in sorted(main.commands))])
+def test_help(words: list[str]) -> None:
+    result = worklog(*words)
+    assert result.exit_code == (0 if words else 2)
+    assert "Usage:" in result.output
+
+
+def test_version() -> None:
+    assert worklog("--version").output.startswith("worklog, version ")
+
+
+def test_the_doctor_says_what_is_missing_and_what_to_do() -> None:
+    result = worklog("doctor")
+    assert result.exit_code == 0
+    assert f"· gpu: {WHY}\n    No times can be measured here." in result.stdout
+    assert re.search(r"^✓ kernels: 8 in ", result.stdout, re.MULTILINE)
+
+
+def test_the_doctor_for_machines() -> None:
+    result = worklog("doctor", "--json")
+    assert result.exit_code == 0
+    findings = {finding["subject"]: finding for finding in json.loads(result.stdout)}
+    assert findings["gpu"]["good"] is False and findings["gpu"]["state"] == WHY and findings["gpu"]["advice"]
+    assert findings["python"]["good"] and findings["kernels"]["good"]
+    assert all(finding["good"] or finding["advice"] for finding in findings.values())
+
+
+def test_settings_lists_every_gremlin() -> None:
+    result = worklog("settings")
+    assert result.exit_code == 0
+    for gremlin in GREMLINS:
+        assert f"{gremlin.setting} = {gremlin.honest} (lies: " in result.stdout
+    assert [g["setting"] for g in json.loads(worklog("settings", "--json").stdout)] == [g.setting for g in GREMLINS]
+
+
+def test_figures_of_a_run_file(tmp_path: Path) -> None:
+    path = small_run(measurements=[measured("naive", 4096), measured("cuBLAS", 4096, ratio=1.0)]).save(
+        tmp_path / "r.json"
+    )
+    result = worklog("figures", "--run", str(path), "--out", "drawn", "--json")
+    assert result.exit_code == 0
+    document = json.loads(result.stdout)
+    assert document["label"] == "live · NVIDIA H200 · clocks as found · 2026-11-21"
+    drawn = sorted(str(p) for p in Path("drawn").iterdir())
+    assert sorted([*document["figures"], document["gallery"]]) == drawn
+    assert "drawn/ladder.svg" in drawn and "drawn/ladder.png" in drawn
+    assert "ablation" in document["not_drawn"]
+
+
+def test_figures_that_a_run_has_nothing_for_say_why(tmp_path: Path) -> None:
+    path = small_run(measurements=[Measurement("naive", (64, 64, 64), "refused", reason="wrong")]).save(
+        tmp_path / "r.json"
+    )
+    result = worklog("figures", "--run", str(path))
+    assert result.exit_code == 0
+    assert "ladder not drawn: " in result.stdout
+
+
+@pytest.fixture
+def two_rungs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The article executes two rungs instead of all."""
+    execute = emulated.execute
+    monkeypatch.setattr(emulated, "execute", lambda progress: execute(progress, LADDER[:2]))
+
+
+@pytest.mark.usefixtures("two_rungs")
+def test_the_article_without_a_gpu_takes_what_there_is(tmp_path: Path) -> None:
+    run = small_run(measurements=[measured("naive", 4096), measured("cuBLAS", 4096, ratio=1.0)])
+    run.save(runs_dir() / "latest.json")
+    readme = tmp_path / "README.md"
+    readme.write_text("<!-- worklog table: rewritten by `worklog article` -->\n<!-- worklog table ends -->\n")
+    result = worklog("article")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("live · NVIDIA H200 · clocks as found · 2026-11-21")
+    assert "  figures/ladder.svg\n" in result.stdout
+    assert "tables rewritten: README.md" in result.stdout
+    assert "executed here · emulated · sm_90 PTX" in result.stdout
+    assert re.search(r"^ coalesced +fp32 ok +256 +none +2\.5 ", result.stdout, re.MULTILINE)
+    assert "| naive | one thread, one element |" in readme.read_text(encoding="utf-8")
+
+
+@pytest.mark.usefixtures("two_rungs")
+def test_the_article_for_machines_is_one_document(tmp_path: Path) -> None:
+    small_run(measurements=[measured("naive", 4096), measured("cuBLAS", 4096, ratio=1.0)]).save(runs_dir() / "r.json")
+    result = worklog("article", "--json")
+    assert result.exit_code == 0
+    document = json.loads(result.stdout)
+    assert [m["kernel"] for m in document["measurements"]] == ["naive", "cuBLAS"]
+    assert document["figures"] and document["readme"] is None
+    assert document["executed"]["label"] == "emulated · sm_90 PTX"
+    assert [(row["rung"], row["precision"], row["findings"]) for row in document["executed"]["rungs"]] == [
+        ("naive", "fp32", 0),
+        ("coalesced", "fp32", 0),
+    ]
+
+
+def test_the_article_can_leave_the_emulator_out(tmp_path: Path) -> None:
+    small_run(measurements=[measured("naive", 4096), measured("cuBLAS", 4096, ratio=1.0)]).save(runs_dir() / "r.json")
+    assert json.loads(worklog("article", "--json", "--no-emulate").stdout)["executed"] is None
+
+
+def test_ablate_without_a_gpu_tells_the_recorded_effects() -> None:
+    result = worklog("ablate", "naive", "--size", "256,4096")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("recorded · NVIDIA H200")
+    assert "run saved" not in result.stdout
+
+
+@pytest.mark.parametrize("words", [[], ["--recorded"]])
+def test_peers_without_a_gpu_tells_the_recorded_comparison(words: list[str]) -> None:
+    result = worklog("peers", *words)
+    assert result.exit_code == 0
+    assert result.stdout.startswith("recorded · NVIDIA H200 · clocks as found · ")
+    assert re.search(r"^ +spin 1 +\d", result.stdout, re.MULTILINE) and "saved" not in result.stdout
+    document = json.loads(worklog("peers", *words, "--json").stdout)
+    assert document["kind"] == "peers" and document["rows"]
+
+
+def test_peers_that_shall_measure_without_a_gpu_says_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert one_line(worklog("peers", "--out", "new.json")).startswith(f"no GPU to measure on: {WHY}")
+    assert one_line(worklog("peers", "--recorded", "--out", "new.json")).startswith("--recorded measures nothing")
+    monkeypatch.setenv("WORKLOG_SOURCE", "live")
+    assert one_line(worklog("peers")).startswith("WORKLOG_SOURCE=live, but there is no GPU to measure on")
+    assert not Path("new.json").exists()
