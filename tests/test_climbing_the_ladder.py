@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 
+import nbformat
 import pytest
 
 import worklog
+from tests.notebooks import FOLDER
 from worklog.touches import touches
 from worklog.traffic import traffic
 
@@ -51,7 +54,7 @@ def test_lines_of_the_first_two_rungs(name: str, lines: list[int]) -> None:
 def test_each_rung_is_faster_than_the_one_before() -> None:
     times = [measured(name) for name in NAMES]
     assert all(after < before for before, after in pairwise(times))
-    assert 7 < times[1] / times[-1] < 11, '"a factor of nine" from coalesced on'
+    assert times[1] / times[-1] > 5, "from coalesced on they fall to a small part"
 
 
 def test_naive_sits_on_its_floor_and_the_others_a_constant_factor_above() -> None:
@@ -77,6 +80,18 @@ def test_conflicts_are_where_the_prose_sees_them() -> None:
     assert shares["shared"] == shares["tiles_1d"] == shares["autotuned"] == 0
     one, two = COUNTED.rungs["tiles_1d"], COUNTED.rungs["tiles_2d"]
     assert 1 > two.wavefronts / one.wavefronts > 0.6, "paper promised a quarter"
+
+
+def test_padding_cures_the_write_of_as_and_quads_the_read_of_bs() -> None:
+    """The dead end's table, which test_notebooks holds to a fresh run."""
+    cells = nbformat.read(FOLDER / "05_climbing_the_ladder.ipynb", as_version=4).cells
+    [table] = [cell.outputs[-1]["data"]["text/html"] for cell in cells if "rows of Bs padded" in cell.source]
+    rows = re.findall(r"<th>(.+?)</th>((?:\s*<td>[\d.]+</td>){4})", table)
+    found = {name: [float(number) for number in re.findall(r"[\d.]+", numbers)] for name, numbers in rows}
+    plain, padded_b, padded_a, quads = found.values()
+    assert padded_b == plain and min(plain) > 0
+    assert padded_a[:2] == plain[:2] and padded_a[3] == 0
+    assert quads[1] == 0 and quads[2:] == plain[2:]
 
 
 def test_the_exercises() -> None:
