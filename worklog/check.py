@@ -103,8 +103,13 @@ def report(checked: Checked) -> str:
         )
     lines += [f"· {note}" for note in checked.notes] + [f"! {warning}" for warning in checked.warnings]
     word = f"accepted as {verdict.precision}" if verdict.accepted else "refused"
-    lines.append(f"{word} in {verdict.seconds:.1f} s")
+    lines.append(f"{word}{took(verdict)}")
     return "\n".join(lines)
+
+
+def took(verdict: Verdict) -> str:
+    """What the stages cost; nothing where the one that failed never ended, whose cost is not known."""
+    return f" in {verdict.seconds:.1f} s" if verdict.seconds else ""
 
 
 def check(

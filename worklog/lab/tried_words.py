@@ -9,7 +9,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from worklog import tables
-from worklog.check import report
+from worklog.check import report, took
 from worklog.gate import Stage
 from worklog.nvrtc import UnknownEntry
 
@@ -31,7 +31,7 @@ def html(tried: Tried) -> str:
     verdict, compiled = checked.verdict, checked.compiled
     assert compiled is not None  # a cell holds a kernel, not host code
     word = f"accepted as {verdict.precision}" if verdict.accepted else "refused"
-    head = f"<b>{escape(tried.kernel.name)}</b>: {word} at {checked.shape} in {verdict.seconds:.1f} s"
+    head = f"<b>{escape(tried.kernel.name)}</b>: {word} at {checked.shape}{took(verdict)}"
     stages = "".join(f"<li>{_stage(stage, name)}</li>" for stage in verdict.stages)
     findings = "".join(
         f"<li>{_lines(f'{name}: {finding}', name)}</li>"

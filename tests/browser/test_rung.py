@@ -1,0 +1,112 @@
+"""`%%rung` as a person without a GPU meets it in JupyterLab: a slip is told in the cell's own line, a wrong kernel is
+refused with the map of what is wrong, the next cell's right one stands on the ladder; a cell that is interrupted, and
+a kernel that is restarted under one, leave nothing behind.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+
+import psutil
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.browser.conftest import of_cells
+from tests.browser.test_pages import RESTART, cell, shot
+from tests.lab.cells import CELL, SLIP, SLOW, WRONG
+from tests.lab.waiting import gone, until
+
+Opened = Callable[..., AbstractContextManager[Page]]
+
+LOAD = "import os\n%load_ext worklog\nos.getpid()"
+SLIPS, REFUSED, RIGHT, ENDLESS, LAST = range(1, 6)  # the cells after LOAD
+SECONDS = 60_000
+# Without waiting for its end, which a cell that is to be interrupted would not have.
+RUN = """number => {
+    const notebook = window.jupyterapp.shell.currentWidget.content;
+    notebook.deselectAll();
+    notebook.activeCellIndex = number;
+    void window.jupyterapp.commands.execute('notebook:run-cell');
+}"""
+INTERRUPT = "() => window.jupyterapp.commands.execute('notebook:interrupt-kernel')"
+
+
+@pytest.fixture(scope="module")
+def page(opened: Opened) -> Iterator[Page]:
+    """A notebook whose first cell with a kernel has a slip, at which Run All stops."""
+    with opened("rung", of_cells(LOAD, SLIP, WRONG, CELL, SLOW, 'print("as before")')) as shown:
+        shown.set_default_timeout(SECONDS)
+        yield shown
+
+
+def told(page: Page, number: int) -> Locator:
+    """What a cell answers, once it is run."""
+    page.evaluate(RUN, number)
+    return cell(page, number)
+
+
+def row(said: Locator, name: str) -> Locator:
+    """A kernel's row in the first table."""
+    return said.locator("tr").filter(has=said.page.get_by_role("rowheader", name=name, exact=True)).first
+
+
+def drawn(said: Locator) -> bool:
+    """Whether the answer has one picture, as wide as a chart."""
+    expect(said.locator("img")).to_have_count(1)
+    return bool(
+        said.locator("img").evaluate("async image => { await image.decode(); return image.naturalWidth > 500; }")
+    )
+
+
+def children(page: Page) -> list[psutil.Process]:
+    """What the kernel has started."""
+    kernel = int(cell(page, 0).locator("pre").last.inner_text())
+    return psutil.Process(kernel).children(recursive=True)
+
+
+def test_run_all_stops_at_a_slip_and_says_where_it_is(page: Page) -> None:
+    said = cell(page, SLIPS).locator("pre")
+    expect(said).to_have_text('%%rung: cell line 6: expected a ";"\n    ' + SLIP.splitlines()[5].strip() + "\n")
+    expect(cell(page, REFUSED)).to_be_empty()
+    shot(page, "9-slip")
+
+
+def test_a_wrong_kernel_is_refused_with_a_map_of_what_is_wrong(page: Page) -> None:
+    said = told(page, REFUSED)
+    expect(said.get_by_role("status")).to_contain_text("mine: refused at 130x190x70", timeout=SECONDS)
+    expect(said.get_by_role("status")).to_contain_text("emulated · sm_90 PTX")
+    expect(said.get_by_role("status")).to_contain_text("Only the last column: a bound is off by one.")
+    assert drawn(said) and said.get_by_role("table").count() == 0  # a map, and no ladder
+    shot(page, "10-refused")
+
+
+def test_the_next_cells_right_kernel_stands_on_the_ladder(page: Page) -> None:
+    said = told(page, RIGHT)
+    expect(said.get_by_role("status")).to_contain_text("mine: accepted as fp32 at 130x190x70", timeout=SECONDS)
+    expect(said.get_by_role("status")).to_contain_text("emulated · sm_90 PTX")
+    expect(row(said, "mine")).to_contain_text("the emulator gives no time")
+    for name in ("naive", "warptiled", "cuBLAS"):
+        expect(row(said, name)).to_contain_text(re.compile(r"\d [µm]s"))
+    expect(said.get_by_text("recorded · NVIDIA H200 · clocks as found").first).to_be_visible()
+    assert drawn(said)
+    shot(page, "11-accepted")
+
+
+def test_an_interrupted_cell_says_so_and_the_next_one_runs(page: Page) -> None:
+    said = told(page, ENDLESS)
+    until(lambda: children(page))
+    expect(said).to_contain_text("launch", timeout=SECONDS)  # how far it is
+    page.evaluate(INTERRUPT)
+    expect(said).to_contain_text(re.compile("%%rung: interrupted.*nothing runs any more"), timeout=SECONDS)
+    assert children(page) == []
+    expect(told(page, LAST).get_by_text("as before")).to_be_visible()
+
+
+def test_a_kernel_that_is_restarted_under_a_cell_takes_its_process_along(page: Page) -> None:
+    told(page, ENDLESS)
+    until(lambda: children(page))
+    [child] = children(page)
+    page.evaluate(RESTART)
+    until(lambda: gone(child.pid))
