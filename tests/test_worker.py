@@ -423,7 +423,7 @@ def test_each_measurement_is_told_once_and_as_soon_as_it_is_finished(
 ) -> None:
     scratch = tmp_path / "run.json"
     monkeypatch.setattr(job, "blank", lambda harness: {"harness": harness})
-    monkeypatch.setattr(job, "_require_context", lambda: None)
+    monkeypatch.setattr(job, "require_context", lambda: None)
 
     def work(say: job.Answers) -> None:
         told = job.Told({"scratch": str(scratch), "harness": {}}, say)
@@ -473,7 +473,7 @@ def test_it_sees_one_gpu(monkeypatch: pytest.MonkeyPatch, before: str | None, no
     if before is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", before)
     assert visible_to_a_child() == now
-    assert worker._environment()["CUDA_VISIBLE_DEVICES"] == now
+    assert worker.environment()["CUDA_VISIBLE_DEVICES"] == now
 
 
 @pytest.mark.parametrize(("named", "visible"), [(None, "1"), ("4,7", "7")])

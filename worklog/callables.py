@@ -54,6 +54,10 @@ C_SIGNATURE = (*3 * [ctypes.c_int], ctypes.c_float, *2 * [ctypes.c_void_p], ctyp
 Call = Callable[[Shape, float, Any, Any, float, Any, int], object]  # the last is the stream's handle
 
 
+class ReturnsSomething(LaunchFailed):
+    """A callable returned something else than None or C."""
+
+
 class Loan(Protocol):
     """A device's memory and stream, as host code uses them."""
 
@@ -206,7 +210,7 @@ class HostSubject:
             what = f"{type(error).__name__}: {error}".strip().partition("\n")[0]
             raise LaunchFailed(f"{self.name} raised {what} ({_line(error)})") from error
         if returned is not None and returned is not matrices[2]:
-            raise LaunchFailed(
+            raise ReturnsSomething(
                 f"{self.name} returned {_article(type(returned).__name__)}: "
                 "write the answer into C, and return None or C itself"
             )

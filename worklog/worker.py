@@ -160,7 +160,7 @@ def _measure_some(log: _Log, progress: Progress, patience_s: float, stop: Stop, 
     with tempfile.TemporaryDirectory(prefix="worklog-", ignore_cleanup_errors=True) as folder:
         order = job.measure_order(its_tasks, log.harness, log.brought, Path(folder) / "run.json")
         try:
-            with Child(command, order, max(patience_s, START_PATIENCE_S), _environment()) as child:
+            with Child(command, order, max(patience_s, START_PATIENCE_S), environment()) as child:
                 stop.watch(child)
                 try:
                     end = child.wait(hear, lambda: progress(*how_far))
@@ -223,7 +223,7 @@ def check(
             last = answer
 
     try:
-        with Child(COMMAND, order, max(patience_s, START_PATIENCE_S), _environment()) as child:
+        with Child(COMMAND, order, max(patience_s, START_PATIENCE_S), environment()) as child:
             end = child.wait(hear, lambda: tell(*how_far))
         _show(end)
         if last.get("is") == "checked":
@@ -336,8 +336,8 @@ class _Log:
         return Interrupted(f"interrupted: {kept}")
 
 
-def _environment() -> dict[str, str]:
-    """This process's, with its import path, and the one GPU that it has chosen."""
+def environment() -> dict[str, str]:
+    """A child's: this process's, with its import path, and the one GPU that it has chosen."""
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
     visible = visible_to_a_child()
     return {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1", "CUDA_VISIBLE_DEVICES": visible}

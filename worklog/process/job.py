@@ -16,12 +16,13 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from worklog.brought import from_dict
 from worklog.check import Checked, wants_gpu
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from worklog.emulator.findings import Finding
     from worklog.harness.settings import Harness
 
+LOOKS_AGAIN_S = 0.1  # whether a lock is free
 # What CUDA, cuBLAS, CuPy and PyTorch say of it.
 GPU_IS_FULL = ("MemoryAllocation", "CUDA_ERROR_OUT_OF_MEMORY", "STATUS_ALLOC_FAILED", "OutOfMemoryError")
 
@@ -59,12 +61,15 @@ class Answers:
         self._pipe.flush()
 
 
-def main() -> None:
+Act = Callable[[Mapping[str, Any], Answers], None]
+
+
+def main(acts: Mapping[str, Act] | None = None) -> None:
     """Read an order, carry it out, and end at once: neither handlers of foreign code nor what is left of a broken
-    context get a say.
+    context get a say. acts: what can be ordered (default: to measure, and to check).
     """
     order, say = started()
-    carry_out(order, say)
+    carry_out(order, say, acts)
     ctypes.CDLL(None).fflush(None)  # what kernels and native code have printed
     os._exit(0)
 
@@ -100,10 +105,10 @@ def _wait_for_the_end(lifeline: int) -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-def carry_out(order: Mapping[str, Any], say: Answers) -> None:
+def carry_out(order: Mapping[str, Any], say: Answers, acts: Mapping[str, Act] | None = None) -> None:
     """Do what the order says; what is raised becomes the last answer."""
     try:
-        {"measure": _measure, "check": _check}[order["do"]](order, say)
+        (acts or {"measure": _measure, "check": _check})[order["do"]](order, say)
     except ContextLost as lost:
         say("lost", fault=str(lost))
     except WorklogError as error:
@@ -177,7 +182,7 @@ class Told:
             document["measurements"] = document["measurements"][self._finished :]
             self._say("measured", run=document, done=done, total=total, doing=doing)
             self._finished = done
-        _require_context()
+        require_context()
         self._say("progress", done=done, total=total, doing=doing)
 
 
@@ -190,7 +195,8 @@ def blank(harness: dict[str, Any]) -> dict[str, Any]:
     return {"schema": SCHEMA, **{name: getattr(run, name) for name in HEAD}, "measurements": []}
 
 
-def _require_context() -> None:
+def require_context() -> None:
+    """Wait for everything on the GPU. Raises ContextLost."""
     import cupy
 
     try:
@@ -204,37 +210,70 @@ def alone_on_the_gpu() -> Iterator[None]:
     """Hold the GPU against another measurement of the same user, which would be in every sample of this one. The lock
     goes with the process. Raises GpuBusy.
     """
-    from worklog.device import gpu_reason
-
-    if gpu_reason() is not None:
+    path = _lock_file()
+    if path is None:
         yield
         return
-    import cupy
-
-    which = cupy.cuda.runtime.deviceGetPCIBusId(cupy.cuda.runtime.getDevice())
-    with locked(Path(tempfile.gettempdir()) / f"worklog-{os.getuid()}-{which}.lock"):
+    with locked(path):
         yield
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold a lock file. Raises GpuBusy, naming the process that holds it."""
+def among_trials(*, alone: bool, waits: Callable[[], None]) -> Iterator[None]:
+    """Hold the GPU against measurements, as one of several trials (worklog.process.tries) that share it. alone: wait
+    until no other one works, and let none begin. waits: told now and then until then. Raises GpuBusy while something is
+    measured.
+    """
+    path = _lock_file()
+    if path is None:
+        yield
+        return
+    with locked(path, shared=True), locked(path.with_suffix(".trials"), shared=not alone, waits=waits):
+        yield
+
+
+def _lock_file() -> Path | None:
+    """The current GPU's, None where there is none."""
+    from worklog.device import gpu_reason
+
+    if gpu_reason() is not None:
+        return None
+    import cupy
+
+    which = cupy.cuda.runtime.deviceGetPCIBusId(cupy.cuda.runtime.getDevice())
+    return Path(tempfile.gettempdir()) / f"worklog-{os.getuid()}-{which}.lock"
+
+
+@contextmanager
+def locked(path: Path, *, shared: bool = False, waits: Callable[[], None] | None = None) -> Iterator[None]:
+    """Hold a lock file. shared: with others that share it. Raises GpuBusy, naming the process that holds it, unless it
+    is to wait for that one: then `waits` is told each time that it looks.
+    """
     try:
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise WorklogError(f"cannot open {path}: {error.strerror}; remove it") from error
     with os.fdopen(lock, "r+", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise GpuBusy(
-                f"process {file.read().strip() or '?'} is measuring on this GPU, and two at once would disturb each "
-                "other: wait for it, or cancel it"
-            ) from error
+        while not _taken(file, shared):
+            if waits is None:
+                raise GpuBusy(
+                    f"process {file.read().strip() or '?'} is measuring on this GPU, and two at once would disturb "
+                    "each other: wait for it, or cancel it"
+                )
+            waits()
+            time.sleep(LOOKS_AGAIN_S)
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
         yield
+
+
+def _taken(file: IO[str], shared: bool) -> bool:
+    try:
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 # --------------------------------------------------------------------------------------------------------------- check
