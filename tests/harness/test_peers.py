@@ -36,11 +36,20 @@ def test_the_tracer_is_a_ruler_too() -> None:
     assert row.us == approx(20.6)
 
 
+def test_events_and_tracer_in_turn_tell_of_the_same_clock() -> None:
+    slower = VirtualGpu(tracer_us=0.6, offset_us=3.4, clock=lambda now: 2000.0 - now / 1e5)
+    works = {("spin", 5.0): partial(slower.spin, 5000), ("cuBLAS", 512.0): slower.kernel(200.0)}
+    (beside,) = peers.beside_the_tracer(slower, works, 3.4)["beside_cupti"]
+    assert beside["of"] == 512.0 and beside["events_us"] > 200.05, "the clock fell"
+    assert beside["tracer_us"] - beside["events_us"] == approx(0.6, abs=0.05)
+
+
 def test_a_tracer_that_fails_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = VirtualGpu()
     monkeypatch.setattr(gpu, "tracer", lambda: (_ for _ in ()).throw(RuntimeError("no tracer\nsecond line")))
     (row,) = peers.traced_rows(gpu, {("cuBLAS", 512.0): gpu.kernel(20.0)})
     assert (row.us, row.reason) == (None, "RuntimeError: no tracer")
+    assert peers.beside_the_tracer(gpu, {("cuBLAS", 512.0): gpu.kernel(20.0)}, 0.0) == {"beside_cupti": []}
 
 
 def test_a_missing_peer_says_how_to_get_it() -> None:

@@ -17,6 +17,7 @@ from worklog.errors import LaunchFailed
 REFERENCE_MHZ = 2000.0  # a kernel's true time is its time at this clock, with a cold L2
 HOLD_LIMIT_US = 20e6
 BURN_FLOPS_PER_US = 60e6
+FETCHED = 8
 
 
 @dataclass
@@ -30,7 +31,8 @@ class VirtualGpu:
     outlier_every, outlier_factor: every n-th launch is so much slower. mask: NVML's reasons at a simulated time.
     tick_us: resolution of events (0: exact). slow_launches: numbers of launches that run at slow_mhz.
     event_slope: microseconds that events count for a true one. flush_evicts: whether the flush does its work.
-    node_us: gap before each node of a graph. tracer_us: what the tracer reads on top.
+    node_us: gap before each node of a graph. tracer_us: what the tracer reads on top. fetch_us: what a launch waits for
+    its commands where more than FETCHED others are queued behind it.
     """
 
     enqueue_us: float = 4.0
@@ -50,6 +52,7 @@ class VirtualGpu:
     slow_mhz: float = REFERENCE_MHZ
     l2_bytes: int = 64 * 2**20
     node_us: float = 0.0
+    fetch_us: float = 0.0
     tracer_us: float = 0.0
     event_slope: float = 1.0
     flush_evicts: bool = True
@@ -66,6 +69,7 @@ class VirtualGpu:
     _woke: float = 0.0
     _cycles: float = 0.0
     _slow: bool = False
+    _behind: int = 0
     _pending: list[Callable[[], None]] = field(default_factory=list)
     _events: dict[int, float] = field(default_factory=dict)
     _stamps: dict[int, tuple[float, float]] = field(default_factory=dict)
@@ -113,8 +117,10 @@ class VirtualGpu:
         self.held = False
         self.device_now = max(self.device_now, self.host_now)
         pending, self._pending = self._pending, []
-        for operation in pending:
+        for number, operation in enumerate(pending, 1):
+            self._behind = len(pending) - number
             operation()
+        self._behind = 0
 
     def flush_l2(self) -> None:
         self.log.append("flush")
@@ -231,6 +237,8 @@ class VirtualGpu:
         us *= float(np.exp(self.noise * self._rng.standard_normal()))
         if self.outlier_every and self.launches % self.outlier_every == 0:
             us *= self.outlier_factor
+        if self._behind > FETCHED:
+            self._run(self.fetch_us)
         began = self.device_now
         self._run(us)
         self._last_span = (began, self.device_now)

@@ -1,7 +1,10 @@
 """One batch of samples, taken by the timer that the harness names.
 
 One sample, honestly: clock stamp, L2 flush, event, launch, event, clock stamp, all of it queued behind a blocking
-kernel so that the GPU never waits for the host inside the pair. The other ways are here too, the lies among them.
+kernel so that the GPU never waits for the host inside the pair, and nothing queued behind it. A GPU fetches its
+commands from the host's memory a few at a time: with more samples waiting in the queue, fetching comes into the pair,
+which then reads longer, by how much depending on where in the queue's ring its commands lie. The other ways are here
+too, the lies among them.
 """
 
 from __future__ import annotations
@@ -17,8 +20,8 @@ from worklog.harness.launchers import bracketed, compare, flush, look_at, prepar
 from worklog.harness.settings import Harness
 from worklog.harness.timeline import Launch, Timeline
 
-BATCH_US = 60_000.0  # queue about this much work at a time: enough to hide the host, little enough to interrupt
-LONGEST_BATCH = 16  # pairs: a CUDA queue holds about 1024 entries, and a pair takes up to 28
+BATCH_US = 60_000.0  # read the events after so much work: seldom enough to cost little, often enough to stop in time
+LONGEST_BATCH = 16  # pairs
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ class Sample:
 
 
 def batch_size(taken: Sequence[Sequence[Sample]], launches: Sequence[Launch], most_us: float = BATCH_US) -> int:
-    """Pairs to queue at once, from the longest pair seen so far; one where none was."""
+    """Pairs between two readings, from the longest pair seen so far; one where none was."""
     weights = [launches_in(launch) for launch in launches]
     pairs = (sum(weight * sample.us for weight, sample in zip(weights, pair, strict=True)) for pair in taken)
     longest = max(pairs, default=most_us)
@@ -51,9 +54,9 @@ def take_batch(
     if harness.timer in ("host", "cupti") or not harness.queue or not held or waits(launches):
         return _take_unqueued(timeline, launches, turns, harness)
     order = [index for turn in turns for index in turn]
-    timeline.hold()
-    try:
-        for slot, index in enumerate(order):
+    for slot, index in enumerate(order):
+        timeline.hold()
+        try:
             prepare(launches[index])
             timeline.stamp_clock(2 * slot)
             if harness.l2 == "flush":
@@ -62,10 +65,10 @@ def take_batch(
             look_at(launches[index])
             timeline.stamp_clock(2 * slot + 1)
             compare(launches[index])
-    finally:
-        timeline.release()
+        finally:
+            timeline.release()
+        timeline.synchronize()
     mask = timeline.throttle_reasons()
-    timeline.synchronize()
     samples = [
         Sample(
             timeline.elapsed_us(2 * slot, 2 * slot + 1) / launches_in(launches[index]),

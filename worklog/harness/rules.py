@@ -20,7 +20,7 @@ from worklog.statistics import median
 STEADY = 0.005  # two windows in a row that agree this well are steady,
 BLURRED = 0.02  # or within what their samples leave open, up to this,
 STILL_WARMING = 0.001  # unless each of the last three was faster than the one before, by this in all
-WINDOW_US = 12_000.0
+WINDOW_US = 10_000.0
 COUNT = 10
 WARMUP_MS, STOPPING_MS = 25.0, 100.0  # triton.testing.do_bench
 NVBENCH_NOISE, NVBENCH_US, NVBENCH_LEAST = 0.005, 500_000.0, 10  # nvbench: --max-noise, --min-time, --min-samples

@@ -43,7 +43,7 @@ class Harness:
     baseline: str = "fp32"
     roof: str = "fp32"
     precision: float = 0.005
-    least_samples: int = 12
+    least_samples: int = 10
     most_samples: int = 2000
     budget_s: float = 8.0
     stopping: str = "interval"

@@ -34,6 +34,7 @@ SIZES = (128, 512, 1024, 2048, 4096)
 OURS, KEPT, TRACED = "worklog", "worklog, offset kept", "worklog, CUPTI"
 PATIENCE = Harness().but(budget_s=3.0)
 AA_PAIRS, AA_SIZE = 50, 512
+BESIDE = 3
 PROMISED_SIZES = (512, 1024, 2048, 4096)
 Progress = Callable[[int, int, str], None]
 
@@ -67,13 +68,17 @@ def compare(out: Path | None = None, progress: Progress = lambda done, total, do
     path = out or new_path(gpu().name)
     document = provenance(session.calibration.as_dict())
     works = works_on(session, KNOWN_US, SIZES)
-    stream = session.device.stream
+    stream, offset_us = session.device.stream, session.calibration.offset_us
     launches: dict[tuple[str, float], Launch] = {(w.kind, w.of): partial(w.enqueue, stream) for w in works}
     steps: list[tuple[str, Callable[[], None]]] = [
-        (OURS, lambda: _add(document, our_rows(session.timeline, launches, session.calibration.offset_us))),
+        (OURS, lambda: _add(document, our_rows(session.timeline, launches, offset_us))),
         ("A/A", lambda: document["promises"].update(same_twice(session.timeline, launches["cuBLAS", AA_SIZE]))),
         *((ruler.name, partial(_ask_and_add, document, ruler, works)) for ruler in RULERS),
         (TRACED, lambda: _add(document, traced_rows(session.timeline, launches))),
+        (
+            "worklog beside CUPTI",
+            lambda: document["promises"].update(beside_the_tracer(session.timeline, launches, offset_us)),
+        ),
     ]
     for done, (name, step) in enumerate(steps):
         progress(done, len(steps), name)
@@ -132,6 +137,28 @@ def traced_rows(timeline: Timeline, launches: dict[tuple[str, float], Launch]) -
             continue
         rows.append(_row(TRACED, kind, of, read, 0.0, wall_s, converged))
     return rows
+
+
+def beside_the_tracer(
+    timeline: Timeline, launches: dict[tuple[str, float], Launch], offset_us: float
+) -> dict[str, Any]:
+    """cuBLAS by events and by the tracer in turn, BESIDE times, so that the clock has no time to move between the two:
+    the median of each one's readings, in microseconds. Nothing where there is no tracer.
+    """
+    found = []
+    for (kind, of), launch in launches.items():
+        if kind != CUBLAS:
+            continue
+        pairs = []
+        try:
+            for _ in range(BESIDE):
+                ours, traced = (_read(timeline, launch, harness) for harness in (PATIENCE, PATIENCE.but(timer="cupti")))
+                pairs.append((ours[0].value - offset_us, traced[0].value))
+        except Exception:  # foreign code, as above; its own row says what it raised
+            break
+        events_us, tracer_us = (median(side).value for side in zip(*pairs, strict=True))
+        found.append({"work": kind, "of": of, "events_us": events_us, "tracer_us": tracer_us})
+    return {"beside_cupti": found}
 
 
 def _row(name: str, kind: str, of: float, read: Estimate, off: float, wall_s: float, converged: bool) -> Row:
