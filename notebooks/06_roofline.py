@@ -88,8 +88,9 @@ for name, rung in counted.rungs.items():
     print(f"{name:12} {1e3 * moved:8.1f} GB in sectors  {moved / seconds:6.2f} TB/s of {l2:.2f}")
 
 # %% [markdown]
-# A rate above what L2 can deliver was never L2's: for `coalesced`, L1 answered at least the rest. From `shared` on, L2
-# has nothing to complain about. And still these kernels are far below the FP32 roof, so there must be another one.
+# A rate above what L2 can deliver was never L2's: for `coalesced`, L1 answered at least the rest. (That `naive` comes
+# out near L2's own rate is an accident; exercise 2 finds what it waits for.) From `shared` on, L2 has nothing to
+# complain about. And still these kernels are far below the FP32 roof, so there must be another one.
 #
 # ## 3. Right, and up
 #
@@ -109,7 +110,7 @@ for one, two in pairwise(at):
 # %% [markdown]
 # Larger tiles go right. They would not have to go up for that: right of the ridge, no memory roof is in the way. But a
 # larger tile also lets each thread keep more in registers. The steps that go up without going right keep the tile and
-# change how the multiprocessor is fed.
+# change how the multiprocessor is fed. The last one even goes left, to a smaller tile, and still up.
 #
 # ## 4. The roof that is not on the chart
 #
@@ -165,9 +166,9 @@ for size in sizes:
 
 # %% [markdown]
 # The compulsory intensity of even the smallest size is right of both ridges, and yet nobody gets near a roof there. The
-# column of blocks says why: with a large tile there are fewer blocks than multiprocessors. Those without a block wait,
-# and those with one cannot share its K loop. Small sizes want small tiles, large sizes large ones, and no single rung
-# wins everywhere. The whole ladder at 1024:
+# column of blocks says why: with a large tile there are fewer blocks than multiprocessors. Those without a block have
+# nothing to do, and cannot take over a part of another's K loop. Small sizes want small tiles, large sizes large ones,
+# and no single rung wins everywhere. The whole ladder at 1024:
 
 # %%
 plots.roofline(worklog.results(sizes=[1024]), 1024)
@@ -190,7 +191,8 @@ plots.roofline(worklog.results(sizes=[1024]), 1024)
 # 1. For each k it fetches 4 (BM + BN) bytes and does 2 BM BN operations: BM BN / (2 (BM + BN)). That is 8 for 32 × 32
 #    and 32 for 128 × 128; the chart shows a little less, because C is written too. For a given area a square is best.
 # 2. 33 lookups for each multiply-add of a warp (32 lines of A, one of B) against four multiply-adds a cycle: 1 / 132 of
-#    the FP32 peak. On the H200 that is half a TFLOP/s, which is what was measured.
+#    the FP32 peak. On the H200 that is half a TFLOP/s, which is what was measured. (That it also has 132
+#    multiprocessors is a coincidence.)
 # 3. 64 blocks on 132 multiprocessors: 48 % of the roof. It reaches about half of that. A block alone on its
 #    multiprocessor has nobody to hide its waiting behind, and every block's first and last tile is paid in full.
 #

@@ -67,7 +67,7 @@ for axis in (Axis("TN", (1,)), Axis("BK", (128,)), Axis("BM", (96,))):
 # together fetch from L2, and how many multiply-adds a float from shared memory is good for.
 
 # %%
-found.frame()
+found.frame()  # "spilled B" and "shared B" are bytes
 
 # %% [markdown]
 # Read it as a list of predictions:
@@ -147,8 +147,9 @@ pd.DataFrame(rows).pivot(index="kernel", columns="size").round(2)
 # %% [markdown]
 # ## 5. Dead ends
 #
-# Not every good idea is one. Unroll the inner loop of `tiles_1d` by hand, so that four neighbours in a row of `As`
-# become one load of 16 bytes:
+# Not every good idea is one. [05_climbing_the_ladder](05_climbing_the_ladder.ipynb) padded the wrong matrix; here are
+# two about the compiler. Unroll the inner loop of `tiles_1d` by hand, so that four neighbours in a row of `As` become
+# one load of 16 bytes:
 
 
 # %%
@@ -167,15 +168,16 @@ compiled("tiles_1d", loop, f"#pragma unroll\n{loop}")
 # The assembler had done it already, with the same wide loads and fewer registers. On an H200 the hand-written version
 # was slower when it was tried, and the line came out again. Look at what is made of your code before you improve it.
 #
-# A stranger one: the last rung's name. The assembler leaves multiply-adds in the order of the source if the symbol
-# contains "cutlass". Any other name is free to be reordered, and comes out different:
+# A stranger one: the last rung's name. The assembler leaves multiply-adds in the order of the source if the kernel's
+# symbol contains "cutlass". Under any other name it may reorder them, and other machine code comes out:
 
 # %%
 compiled("warptiled", "cutlass", "another")
 
 # %% [markdown]
-# Nothing in CUDA's documentation says so, and a later assembler may drop it without a word. A benchmark that is re-run
-# by itself would notice; a number in an article would not.
+# CUDA's documentation says nothing of it ([a pull request of
+# Triton's](https://github.com/triton-lang/triton/pull/7298) does), and a later assembler may drop it without a word. A
+# benchmark that is run again would notice; a number in an article would not.
 
 # %% [markdown]
 # ## Exercises

@@ -109,8 +109,8 @@ print(SIGNATURE)
 # }
 
 # %% [markdown]
-# Accepted, and it has its row among the rungs. With a GPU that row holds a time, measured just now in one loop with
-# cuBLAS; without one it says why it does not.
+# Accepted, stage by stage ([04_the_gate](04_the_gate.ipynb) has what each asks), and it has its row among the rungs.
+# With a GPU that row holds a time, measured just now in one loop with cuBLAS; without one it says why it does not.
 #
 # ## 2. What does it cost?
 #
@@ -170,8 +170,8 @@ line("four", counts.global_sectors / fma, waves / fma)
 line("tiles_1d", counted.rungs["tiles_1d"].sectors_per_fma, counted.rungs["tiles_1d"].wavefronts_per_fma)
 
 # %% [markdown]
-# Fewer wavefronts than `shared`, more than `tiles_1d`. By the rule of notebook 05, its time should lie between theirs
-# as well:
+# Fewer wavefronts than `shared`, more than `tiles_1d`. By the rule of
+# [05_climbing_the_ladder](05_climbing_the_ladder.ipynb), its time should lie between theirs as well:
 
 # %%
 for m in rungs.measurements:

@@ -86,9 +86,10 @@ for name, points in errors.items():
     print(f"{name:22} typical {np.median(wrong):+5.2f} µs, with that off {left:5.2f} µs")
 
 # %% [markdown]
-# No: NVBench cold, and the tracer, would be as good as ours, if somebody calibrated them. An event pair is a fine
-# instrument with a wrong zero. What sets a ruler apart here is not the timer. It is a kernel of known length in front
-# of each run. (To be fair, ours was judged by the same kind of kernel that it was calibrated on, in another reading.)
+# No: NVBench cold, and the tracer, would be as good as ours or better, if somebody calibrated them. An event pair is a
+# fine instrument with a wrong zero. What sets a ruler apart here is not the timer. It is a kernel of known length in
+# front of each run. (To be fair, ours was judged by the same kind of kernel that it was calibrated on, in another
+# reading.)
 #
 # And did ours keep its promise, 0.1 µs or 0.2 %?
 
@@ -98,8 +99,8 @@ for length, error in errors["worklog"]:
     print(f"{length:5g} µs {error:+.3f}  {'kept' if abs(error) <= promised else 'NOT KEPT'}")
 
 # %% [markdown]
-# Where it says NOT KEPT, it stays. The calibration is a median over a fixed, larger number of samples; a single reading
-# stops as soon as ±0.5 % is reached, and may cost that much accuracy.
+# A NOT KEPT would stand here, and stay. It can happen: the calibration is a median over a fixed, larger number of
+# samples, while a single reading stops as soon as ±0.5 % is reached, and may cost that much accuracy.
 #
 # ## 4. cuBLAS: nobody knows the truth
 
