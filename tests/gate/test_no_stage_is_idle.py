@@ -11,11 +11,10 @@ import pytest
 from tests.gate.numpy_device import Function, NumpyDevice, NumpySubject, Problem
 from tests.gate.right import epilogue, sequential, summed
 from tests.gate.wrong import (
-    alpha_ignored,
     clobbers_a_on_real_data,
-    cut,
     holds_integers,
     is_big,
+    k_tail_dropped,
     one_row_of_many_off_unless_integers,
     races,
     reads_past_a,
@@ -35,10 +34,10 @@ DEVICE = NumpyDevice()
 
 
 def one_element_short_when_big(p: Problem) -> None:
-    """One element keeps 14 bits: less than what real data can tell from rounding, in a row that few look at."""
+    """One element is off by less than what real data can tell from rounding, in a row that few look at."""
     product = summed(p.a, p.b)
     if is_big(p):
-        product[77:78, 55:56] = cut(product[77:78, 55:56].copy(), 10, half=True)
+        product[77, 55] *= np.float32(1 + 2.0**-14)
     epilogue(p, product)
 
 
@@ -61,7 +60,7 @@ def always(name: str) -> Callable[..., Any]:
 @pytest.mark.parametrize(
     ("where", "name", "blind", "function"),
     [
-        (ragged, "ask", always("ragged"), alpha_ignored),
+        (ragged, "ask", always("ragged"), k_tail_dropped),
         (benchmark, "ask", always("benchmark"), one_element_short_when_big),
         (Repeater, "ask", always("repeat"), races),
         (PrecisionQuestion, "judge", lambda *_: ("fp32", passed("precision", "not asked")), tf32_unless_integers),

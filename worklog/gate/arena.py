@@ -131,9 +131,9 @@ class Arena:
         self._loaded = self.timed
         self.poison()
 
-    def poison(self) -> None:
-        """Fill both C, guards included, with a sentinel drawn anew."""
-        self._sentinel = self.memory.sentinel()
+    def poison(self, value: float | None = None) -> None:
+        """Fill both C, guards included, with a sentinel drawn anew, or with a value that a launch is to read."""
+        self._sentinel = self.memory.sentinel() if value is None else np.float32(value)
         for banded in (self._c, self._spare):
             self.memory.device.fill(banded.whole, float(self._sentinel))
 
@@ -144,16 +144,16 @@ class Arena:
         bands = [device.view(whole, start, GUARD) for whole in wholes for start in (0, whole.size - GUARD)]
         return any(bool((device.download(band) != self._sentinel).any()) for band in bands)
 
-    def launch(self, subject: Subject) -> None:
-        """Poison, one launch of C = A B, and wait for it. Raises LaunchFailed."""
-        self.poison()
+    def launch(self, subject: Subject, alpha: float = 1.0, beta: float = 0.0, before: float | None = None) -> None:
+        """Poison, one launch of C = alpha A B + beta C, and wait for it. Raises LaunchFailed."""
+        self.poison(before)
         self.memory.dirt.spread()
-        subject.enqueue(self.shape, 1.0, *self.buffers[:2], 0.0, self.buffers[2])
+        subject.enqueue(self.shape, alpha, *self.buffers[:2], beta, self.buffers[2])
         self.memory.device.synchronize()
 
-    def run(self, subject: Subject) -> Result:
+    def run(self, subject: Subject, alpha: float = 1.0, beta: float = 0.0, before: float | None = None) -> Result:
         """Launch, and read what was left in C."""
-        self.launch(subject)
+        self.launch(subject, alpha, beta, before)
         return self.written(self.buffers[2])
 
     def written(self, buffer: Buffer) -> Result:

@@ -9,11 +9,18 @@ Atomics become deterministic, too, so that two launches must agree bit by bit.
 Families: E1 dense integers as large as K allows (the structure); E2 odd 12-bit A with B = ±1, and E3 the reverse (the
 precision of each operand, which E1's few bits cannot show). A subject that claims a shorter format gets E1 alone,
 with integers that its format holds.
+
+A and B are multiplied by powers of two, far up or down, which rounds nothing: half-precision parts can have FP32's
+error on numbers around 1 and know nothing of 1e9 or 1e-9. Only the class fp16 is spared that. One factor for a whole
+matrix: rows of different sizes would refuse Strassen's algorithm, whose error is one of norms. So who scales by the
+largest element of a matrix passes, and so does who finds out that all elements are small; that is said here, since no
+stage sees it. Nor does one ask for subnormals, infinities or NaN, about which libraries disagree.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,10 +29,14 @@ from worklog.gemm import Float32, Float64, Shape
 from worklog.ladder import Domain
 
 Indices = np.ndarray[tuple[int], np.dtype[np.intp]]
+Which = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
 EXACT_LIMIT = 2**24
 PROJECTION_BITS = 16
+SLAB = 2**16  # elements
 FAMILIES = ("E1", "E2", "E3")
+HEADROOM = 3  # bits: what alpha and beta of up to 7 halves need
+NEAREST, FARTHEST = 26, 40  # exponents of the powers of two: FP16 has 2^-24 to 2^15
 OPERAND_BITS = {
     "tf32": 11,
     "fp16": 11,
@@ -38,16 +49,31 @@ def families(claimed: str = "fp32") -> tuple[str, ...]:
     return FAMILIES[:1] if claimed in OPERAND_BITS else FAMILIES
 
 
-def family(name: str, shape: Shape, rng: np.random.Generator, claimed: str = "fp32") -> tuple[Float32, Float32]:
+def family(
+    name: str, shape: Shape, rng: np.random.Generator, claimed: str = "fp32", headroom: int = 0
+) -> tuple[Float32, Float32]:
     """A (M x K) and B (K x N) of one family, float32 integers with sum |a||b| <= 2^24 for every element of the
-    product.
+    product. headroom: bits by which sums are smaller still, and operands of a shorter format, too.
     """
+    limit = EXACT_LIMIT >> headroom
     if name == "E1":
-        bits = min(OPERAND_BITS.get(claimed, 11), (24 - math.ceil(math.log2(shape.k))) // 2)
+        widest = OPERAND_BITS[claimed] - headroom if claimed in OPERAND_BITS else 11
+        bits = max(1, min(widest, (24 - headroom - math.ceil(math.log2(shape.k))) // 2))
         return _nonzero(rng, (shape.m, shape.k), 2**bits - 1), _nonzero(rng, (shape.k, shape.n), 2**bits - 1)
     if name == "E2":
-        return _odd_12_bit(rng, (shape.m, shape.k)), _signs(rng, (shape.k, shape.n), along=0)
-    return _signs(rng, (shape.m, shape.k), along=1), _odd_12_bit(rng, (shape.k, shape.n))
+        return _odd_12_bit(rng, (shape.m, shape.k)), _signs(rng, (shape.k, shape.n), 0, limit)
+    return _signs(rng, (shape.m, shape.k), 1, limit), _odd_12_bit(rng, (shape.k, shape.n))
+
+
+def stretch(a: Float32, b: Float32, rng: np.random.Generator, claimed: str = "fp32") -> tuple[float, float]:
+    """Multiply A and B, in place, by a power of two each, or by 1, and say which."""
+    if claimed == "fp16":
+        return 1.0, 1.0
+    of_a, of_b = (2.0 ** int(rng.integers(-1, 2) * rng.integers(NEAREST, FARTHEST + 1)) for _ in range(2))
+    for matrix, factor in ((a, of_a), (b, of_b)):
+        if factor != 1:
+            matrix *= np.float32(factor)
+    return of_a, of_b
 
 
 def _nonzero(rng: np.random.Generator, size: tuple[int, int], largest: int) -> Float32:
@@ -61,12 +87,12 @@ def _odd_12_bit(rng: np.random.Generator, size: tuple[int, int]) -> Float32:
     return (rng.integers(-2048, 2048, size, dtype=np.int16) * 2 + 1).astype(np.float32)
 
 
-def _signs(rng: np.random.Generator, size: tuple[int, int], along: int) -> Float32:
-    """±1, thinned to at most 4096 nonzeros along K so that 4096 terms of 12 bits stay within 2^24."""
+def _signs(rng: np.random.Generator, size: tuple[int, int], along: int, limit: int) -> Float32:
+    """±1, thinned along K so that the sums with terms of 12 bits stay within the limit."""
     values = (rng.integers(0, 2, size, dtype=np.int8) * 2 - 1).astype(np.float32)
-    terms = size[along]
-    if terms > EXACT_LIMIT // 4096:
-        kept = rng.permutation(terms)[: EXACT_LIMIT // 4096]
+    terms, most = size[along], limit // 4096
+    if terms > most:
+        kept = rng.permutation(terms)[:most]
         mask = np.zeros(terms, dtype=bool)
         mask[kept] = True
         values *= mask[:, None] if along == 0 else mask[None, :]
@@ -87,6 +113,8 @@ ANY_SIZES = (
     (130, 190, 70),
 )
 FINE = 16  # a step up to this is small against a tile: sizes are rounded up to it, not counted in it
+DRAWN, LARGEST_DRAWN = 3, (139, 139, 80)
+LONG = 1100  # rows or columns: nine tiles of the larger kind
 
 
 def ragged_shapes(domain: Domain) -> list[Shape]:
@@ -108,6 +136,18 @@ def ragged_shapes(domain: Domain) -> list[Shape]:
     return [shape for shape in dict.fromkeys(shapes) if shape.m != shape.n]
 
 
+def drawn_shapes(domain: Domain, rng: np.random.Generator) -> list[Shape]:
+    """A few shapes more, such as nobody can have prepared for. The last two are long, one each way, with few K: so many
+    tiles that no group of a swizzle divides them and no table of blocks holds them.
+    """
+    steps = domain.m, domain.n, domain.k
+    small = [tuple(int(rng.integers(1, most + 1)) for most in LARGEST_DRAWN) for _ in range(DRAWN)]
+    few = domain.k if domain.k > 4 else domain.k * int(rng.integers(2, 6))
+    tall, wide = (int(rng.integers(LONG, LONG + 100)) for _ in range(2))
+    sizes = [*(small if max(steps[:2]) <= FINE else []), (tall, small[0][1], few), (small[0][0], wide, few)]
+    return [Shape(*(-(-size // step) * step for size, step in zip(three, steps, strict=True))) for three in sizes]
+
+
 def _multiple(step: int, size: int, index: int) -> int:
     """A multiple of step: the first from size on, or for a coarse step one of the first three."""
     return -(-size // step) * step if step <= FINE else step * (1 + index % 3)
@@ -115,37 +155,54 @@ def _multiple(step: int, size: int, index: int) -> int:
 
 @dataclass(frozen=True)
 class Projection:
-    """A product reduced to two vectors on each side: C is right if C X == A (B X), and Y C == (Y A) B.
+    """alpha A B + beta C0 reduced to two vectors on each side: C is right if C X == alpha A (B X) + beta C0 X, and
+    Y C == alpha (Y A) B + beta Y C0. Every element of C0 is the same; unit: what all elements of C are multiples of.
 
     X (N x 2) and Y (2 x M) hold random integers below 2^16; all sums stay below 2^53, so FP64 is exact and no product
     C need be computed (Freivalds, 1977). A wrong row survives one column of X with a chance of about 2^-16, two with
-    2^-32. Y is asked only where a row is wrong, to find the columns. An element that is no integer could hide in the
-    rounding of a long sum, so each is looked at.
+    2^-32. Y is asked only where a row is wrong, to find the columns. An element that is no multiple of the unit could
+    hide in the rounding of a long sum, so each is looked at.
     """
 
     right: Float64
     right_expected: Float64
     left: Float64
     left_expected: Float64
+    unit: float = 1.0
 
     @classmethod
-    def of(cls, a: Float32, b: Float32, rng: np.random.Generator) -> Projection:
-        """Draw X and Y; compute A (B X) and (Y A) B, in FP64."""
+    def of(
+        cls, a: Float32, b: Float32, rng: np.random.Generator, alpha: float = 1.0, old: float = 0.0, unit: float = 1.0
+    ) -> Projection:
+        """Draw X and Y; compute what C's projections should be, in FP64. old: beta times C0."""
         right, left = _weights(rng, b.shape[1]), _weights(rng, a.shape[0])
-        from_left = multiply(b.T, multiply(a.T, left))
-        return cls(right, multiply(a, multiply(b, right)), left, from_left)
+        from_right = alpha * multiply(a, multiply(b, right)) + old * right.sum(axis=0)
+        from_left = alpha * multiply(b.T, multiply(a.T, left)) + old * left.sum(axis=0)
+        return cls(right, from_right, left, from_left, unit)
 
     def wrong_rows(self, c: Float32) -> Indices:
         """Indices of the rows of C that cannot be right."""
-        with np.errstate(invalid="ignore", over="ignore"):  # a wrong C may hold anything: it only has to differ
-            wrong = (multiply(c, self.right) != self.right_expected).any(axis=1)
-        return np.flatnonzero(wrong | (c != np.rint(c)).any(axis=1))
+        return np.flatnonzero(_differs(c, self.right, self.right_expected) | self._broken(c))
 
     def wrong_columns(self, c: Float32) -> Indices:
         """Indices of the columns of C that cannot be right."""
-        with np.errstate(invalid="ignore", over="ignore"):
-            wrong = (multiply(c.T, self.left) != self.left_expected).any(axis=1)
-        return np.flatnonzero(wrong | (c != np.rint(c)).any(axis=0))
+        return np.flatnonzero(_differs(c.T, self.left, self.left_expected) | self._broken(c.T))
+
+    def _broken(self, matrix: Float32) -> Which:
+        """Which rows hold something that is no multiple of the unit, a power of two."""
+        broken = np.empty(matrix.shape[0], np.bool_)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for slab in _slabs(matrix):
+                units = matrix[slab] * np.float32(1 / self.unit)
+                broken[slab] = (units != np.rint(units)).any(axis=1)
+        return broken
+
+
+def _differs(matrix: Float32, weights: Float64, expected: Float64) -> Which:
+    """Which rows have another projection than expected. A wrong C may hold anything: it only has to differ."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        differs: Which = (multiply(matrix, weights) != expected).any(axis=1)
+    return differs
 
 
 def _weights(rng: np.random.Generator, size: int) -> Float64:
@@ -155,11 +212,14 @@ def _weights(rng: np.random.Generator, size: int) -> Float64:
 
 
 def multiply(matrix: Float32, vectors: Float64) -> Float64:
-    """matrix (R x S, float32) times vectors (S x V, float64) in FP64, a slab of rows at a time so that memory stays
-    small.
-    """
+    """matrix (R x S, float32) times vectors (S x V, float64) in FP64."""
     result = np.empty((matrix.shape[0], vectors.shape[1]))
-    step = max(1, 2**22 // max(1, matrix.shape[1]))
-    for start in range(0, matrix.shape[0], step):
-        result[start : start + step] = matrix[start : start + step].astype(np.float64) @ vectors
+    for slab in _slabs(matrix):
+        result[slab] = matrix[slab].astype(np.float64) @ vectors
     return result
+
+
+def _slabs(matrix: Float32) -> Iterator[slice]:
+    """Rows of a matrix, as many at a time as fit a CPU's cache in float64: several times faster than all at once."""
+    step = max(1, SLAB // max(1, matrix.shape[1]))
+    return (slice(start, start + step) for start in range(0, matrix.shape[0], step))

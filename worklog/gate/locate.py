@@ -83,7 +83,7 @@ def _value_guess(
             return "C was never written: it holds what was there before."
         return UNWRITTEN
     if not np.isfinite(got).all():
-        return "NaN or infinity: an input was read out of bounds (NaN lies around A and B)."
+        return "NaN or infinity: an input was read out of bounds (NaN lies around A and B), or a format's range ended."
     ratio = np.unique(got[expected[mask] != 0].astype(np.float64) / expected[mask][expected[mask] != 0])
     if len(got) > 3 and len(ratio) and np.ptp(ratio) < 1e-6 * abs(ratio[0]):
         return f"Every wrong element is {ratio[0]:.6g} times the right one."
