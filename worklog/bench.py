@@ -287,14 +287,13 @@ def _measurement(session: Session, task: Task, harness: Harness, run: Run) -> Me
     require_unchanged(settings, used.as_dict())
     if verdict is not None and timed is not None:
         verdict = verdict.and_then(timed)
-        if not timed.passed:
-            return _refused(common, verdict)
-    kept = None if verdict is None else session.integrity(task.kernel)
-    if verdict is not None and kept is not None:
-        if kept.measured > kept.limit:  # numbers, and not the words of classes that it may have changed
-            told = tampered(verdict.stages, kept)
-            return Measurement(**common, status="refused", reason=f"refused at {told['reason']}", verdict=told)
-        verdict = verdict.and_then(kept)
+    kept = None if verdict is None else session.integrity(task.kernel)  # first: it says whether others can be believed
+    if verdict is not None and kept is not None and kept.measured > kept.limit:  # numbers, and not changed words
+        told = tampered(verdict.stages, kept)
+        return Measurement(**common, status="refused", reason=f"refused at {told['reason']}", verdict=told)
+    if verdict is not None and not verdict.accepted:
+        return _refused(common, verdict)
+    verdict = verdict if verdict is None or kept is None else verdict.and_then(kept)
     if summarise(reading.counted("subject"), used.statistic).value <= used.taken_off(session.calibration.offset_us):
         return Measurement(**common, status="refused", reason="refused at plausible: the time is not above zero")
     degradations = _degradations(session, task, used, looked_at_each=_looks_at_each(used))
