@@ -37,7 +37,9 @@ class Alternating:
         """A, B and the output of the next launch."""
         return *self.inputs, self.outputs[0]
 
-    def witnessed(self, witness: Witness, elsewhere: Buffers | None, fence: Fence | None = None) -> Witnessed:
+    def witnessed(
+        self, witness: Witness, elsewhere: Buffers | None, fence: Callable[..., None] | None = None
+    ) -> Witnessed:
         """The same launches, each on inputs made for it and looked at afterwards.
 
         The gate's kernels push the subject's code out of the SMs' instruction caches. elsewhere: buffers for a launch
@@ -56,7 +58,7 @@ class Alternating:
 
         def fenced() -> None:
             assert fence is not None
-            fence.write(*witness.filling(*self.buffers))
+            fence(*witness.filling(*self.buffers))
 
         def behind() -> None:
             witness.observe(self.written)
@@ -138,7 +140,10 @@ def witnessed(
         told = "" if alone is None or not stage.passed else f"; {alone.name}: {alone.detail}"
         return replace(stage, detail=stage.detail + told)
 
-    first, second = ours.witnessed(witnesses[0], elsewhere, fence), theirs.witnessed(witnesses[1], elsewhere, fence)
+    first, second = (
+        pair.witnessed(witness, elsewhere, None if fence is None else partial(fence.write, party))
+        for party, (pair, witness) in enumerate(zip((ours, theirs), witnesses, strict=True))
+    )
     return Loop(first, second, judge)
 
 

@@ -124,7 +124,7 @@ def refill(key: Any, words: Any, in_a: Any, a: Any, in_b: Any, b: Any, in_c: Any
 
 def fence(
     key: Any, words: Any, in_a: Any, a: Any, in_b: Any, b: Any, in_c: Any, c: Any, sentinel: Any, in_scratch: Any,
-    scratch: Any, launch: Any, found: Any,
+    scratch: Any, launch: Any, party: Any, found: Any,
 ) -> None:  # fmt: skip
     """The gate's kernel of this name, on a machine where nobody else can be."""
     refill(key, words, in_a, a, in_b, b, in_c, c, sentinel)

@@ -19,6 +19,12 @@ from worklog.gemm import Float32
 SHORT_US = 2.0  # a kernel that touches little
 
 
+def eleven_bits(values: Float32) -> Float32:
+    """Rounded as tensor cores take operands in TF32: of FP32's range."""
+    out: Float32 = ((values.view(np.uint32) + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32)
+    return out
+
+
 @dataclass(frozen=True, eq=False)
 class Array:
     """A row-major matrix, or a row, in a machine's memory."""
@@ -81,7 +87,7 @@ class VirtualArrays:
         """C = alpha A B + beta C as FP32 kernels do it. rounded: operands cut to 11 bits, as tensor cores take them."""
 
         def work() -> Float32:
-            left, right = (x.data.astype(np.float16).astype(np.float32) if rounded else x.data for x in (a, b))
+            left, right = (eleven_bits(x.data) if rounded else x.data for x in (a, b))
             product = np.float32(alpha) * (left @ right)
             return product if beta == 0 else product + np.float32(beta) * c.data
 
@@ -156,10 +162,10 @@ class VirtualArrays:
         self.machine.enqueue(NEVER, threads=False, until=filled)
 
     def read_by_copy_engine(self, a: Array, b: Array, times: int) -> None:
-        """Copy A and B somewhere, again and again, without a thread."""
-        for _ in range(times):
-            us = (a.size + b.size) * 4 / self.machine.bytes_per_us
-            self.machine.enqueue(us, lambda: lambda: self._warmed(a, b), threads=False)
+        """Copy A and B somewhere, again and again, without a thread; what was read lately is in L2."""
+        us = (a.size + b.size) * 4 / self.machine.bytes_per_us
+        for _ in range(8 * times):
+            self.machine.enqueue(us / 8, lambda: lambda: self._warmed(a, b), threads=False)
 
     def _warmed(self, *arrays: Array) -> None:
         self.machine.warm |= {id(array.buffer.memory) for array in arrays}

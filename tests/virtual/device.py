@@ -10,7 +10,7 @@ import numpy as np
 
 from tests.gate.numpy_device import NumpyBuffer, NumpyDevice, Problem
 from tests.virtual.arrays import SHORT_US, Array, VirtualArrays
-from tests.virtual.machine import NEVER, Machine
+from tests.virtual.machine import NEVER, Machine, nothing
 from worklog.errors import LaunchFailed
 from worklog.gate.alone import LINES, PATIENCE_NS
 from worklog.gemm import Float32, Shape
@@ -77,7 +77,7 @@ class VirtualDevice:
 
     def _fence(self, function: Callable[..., None], arguments: Sequence[Any]) -> None:
         """The gate's kernel of this name: it fills the device, writes, flushes, and looks what is in L2 after all."""
-        a, found = arguments[3], arguments[-1]
+        a, party, found = arguments[3], int(arguments[-2]), arguments[-1]
 
         def note(waited_us: float) -> None:
             told = found.data.view(np.uint32)
@@ -86,11 +86,13 @@ class VirtualDevice:
 
         def look() -> None:
             first = WARM_CYCLES if id(a.memory) in self.machine.warm else COLD_CYCLES
-            found.data.view(np.uint32)[5:8] += np.array([LINES, LINES * first, LINES * WARM_CYCLES], np.uint32)
+            account = found.data.view(np.uint32)[5 + 3 * party :][:3]
+            account += np.array([LINES, LINES * first, LINES * WARM_CYCLES], np.uint32)
 
         parts = (
             (SHORT_US, lambda: function(*arguments)),
-            (FLUSH_US, self.machine.warm.clear),
+            (FLUSH_US / 2, self.machine.warm.clear),
+            (FLUSH_US / 2, nothing),
             (LOOK_US, look),
         )
         self.machine.fence(self.stream, PATIENCE_NS / 1000, parts, note)
@@ -185,7 +187,9 @@ class VirtualTimeline:
         self.machine.release()
 
     def flush_l2(self) -> None:
-        self.machine.enqueue(self.flush_us, lambda: self.machine.warm.clear, self.device.stream)
+        """What is read while its second half, as much as L2 holds, is written stays there."""
+        self.machine.enqueue(self.flush_us / 2, lambda: self.machine.warm.clear, self.device.stream)
+        self.machine.enqueue(self.flush_us / 2, stream=self.device.stream)
 
     def stamp_clock(self, slot: int) -> None:
         self._at(self._stamps, slot)

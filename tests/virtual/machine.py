@@ -179,9 +179,8 @@ class Machine:
             self._fencing, self._fenced_until = None, self.device_now
 
         self.enqueue(wait_us, begin, stream)
-        for us, commit in parts:
-            self.enqueue(us, lambda commit=commit: commit, stream)  # type: ignore[misc]
-        self.enqueue(0.0, lambda: leave, stream)
+        for us, commit in (*parts, (0.0, leave)):
+            self._put(stream, Work(lambda us=us: us, lambda commit=commit: commit))  # type: ignore[misc]
 
     def idle(self, us: float) -> bool:
         """Whether all streams run dry within so many microseconds; waits no longer than it takes."""
