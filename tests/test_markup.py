@@ -97,7 +97,7 @@ def test_a_measurement_of_no_run_says_that_nobody_knows_where_it_is_from() -> No
 def test_the_gates_word_alone_says_where_the_kernel_ran() -> None:
     checked = Checked(VERDICT, Shape(8, 8, 8), "emulated · sm_90 PTX", None, host=("mine.py", "f"), notes=("a <note>",))
     assert repr(checked.verdict).splitlines()[0] == "the gate: refused · emulated · sm_90 PTX"
-    assert "<caption>the gate: refused · emulated · sm_90 PTX</caption>" in checked.verdict._repr_html_()
+    assert ">the gate: refused · emulated · sm_90 PTX</caption>" in checked.verdict._repr_html_()
     assert repr(checked).splitlines()[0] == "mine.py: f at 8 · emulated · sm_90 PTX"
     document = checked._repr_html_()
     Balanced(document)
@@ -112,7 +112,7 @@ def test_a_timing_shows_its_interval_and_its_label() -> None:
     Balanced(document)
     for shown in (str(told), document):
         assert HERE in shown and "1.500 ±0.010 x the other" in shown and "1980 MHz" in shown and "40 samples" in shown
-    assert f"<caption>f · {HERE}</caption>" in document and "clocks: &lt;lie&gt;" in document
+    assert f">f · {HERE}</caption>" in document and "clocks: &lt;lie&gt;" in document
 
 
 def test_an_effect_says_where_it_was_seen() -> None:

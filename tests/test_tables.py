@@ -23,6 +23,7 @@ from worklog.tables import (
     label_line,
     markdown,
     means,
+    small,
     text,
 )
 
@@ -250,3 +251,11 @@ def test_several_sizes_have_means_and_say_over_how_many() -> None:
     shown = text(run)
     assert all(column in shown for column in MEANS)
     assert "over the sizes" in shown and "over the sizes · live" in html(run)
+
+
+@pytest.mark.parametrize(
+    ("half_width", "says"),
+    [(0.0, "0.00"), (0.3, "0.30"), (0.0051, "0.01"), (0.0049, "0.005"), (0.0019, "0.002"), (0.00004, "0.00004")],
+)
+def test_an_interval_that_there_is_is_not_printed_as_none(half_width: float, says: str) -> None:
+    assert small(half_width) == says

@@ -37,7 +37,8 @@ def table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -
         for first, *rest in rows
     )
     top = f"<thead><tr>{head}</tr></thead>" if columns else ""
-    return f"<table><caption>{escape(caption)}</caption>{top}<tbody>{body}</tbody></table>"
+    named = f'<caption style="{LEFT};min-width:36em">{escape(caption)}</caption>'
+    return f"<table>{named}{top}<tbody>{body}</tbody></table>"
 
 
 def verdict_html(verdict: Mapping[str, Any], label: str = "") -> str:

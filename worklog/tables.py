@@ -5,6 +5,7 @@ numbers, always.
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
@@ -38,6 +39,12 @@ def duration(microseconds: float) -> str:
     return f"{microseconds:.4g} µs"
 
 
+def small(half_width: float) -> str:
+    """Two digits after the point, or as many as it takes to be no zero: 0.05, 0.002."""
+    digits = 2 if not 0 < half_width < 0.005 else -math.floor(math.log10(half_width))
+    return f"{half_width:.{digits}f}"
+
+
 def cells(run: Run, m: Measurement) -> tuple[str, ...]:
     """One measurement's row, in the order of COLUMNS. A refusal or a skip has its reason instead of a time."""
     registers = run.kernels.get(m.kernel, {}).get("registers")
@@ -53,9 +60,9 @@ def cells(run: Run, m: Measurement) -> tuple[str, ...]:
         m.kernel,
         gate,
         duration(m.us) + ("" if m.converged else " *"),
-        f"{100 * half:.2f} %",
+        f"{small(100 * half)} %",
         f"{m.tflops:.2f}",
-        f"{100 * m.ratio:.1f} % ±{ratio_half:.{1 if ratio_half >= 0.1 else 2}f}",
+        f"{100 * m.ratio:.1f} % ±{f'{ratio_half:.1f}' if ratio_half >= 0.1 else small(ratio_half)}",
         "" if m.of_ceiling is None else f"{100 * m.of_ceiling:.1f} %",
         "" if m.sm_mhz is None else f"{m.sm_mhz:.0f}",
         "" if registers is None else str(registers),

@@ -59,7 +59,7 @@ def test_everything_that_takes_a_click_says_what_it_is(panel: Panel) -> None:
 def test_a_box_unticked_moves_the_reading_and_says_so(panel: Panel) -> None:
     assert "140 µs" in panel.reading.value
     row(panel, "l2").box.value = False
-    assert "112 µs" in panel.reading.value and "lies by −20.0 %" in panel.reading.value
+    assert "112 µs" in panel.reading.value and "lies by −20.0&nbsp;%" in panel.reading.value
     assert row(panel, "l2").value.value == "warm"
     assert "← L2 stays warm" in row(panel, "l2").what.value
     row(panel, "l2").box.value = True

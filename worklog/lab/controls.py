@@ -54,6 +54,11 @@ function render({ model, el }) {
 }
 export default { render };
 """
+# A box beside its words, and an arrow that can be seen on a dark page: ipywidgets' is a picture in black.
+MENDED = """
+.worklog .widget-checkbox input[type=checkbox] { align-self: center; vertical-align: middle; margin-top: -2px; }
+[data-jp-theme-light=false] .worklog .widget-dropdown > select { background-image: none; appearance: auto; }
+"""
 # As wide and as high as ipywidgets' own controls, in their font and colours.
 CSS = """
 .worklog-slider label {
@@ -87,7 +92,7 @@ def box(
     parts: Sequence[widgets.Widget], kind: type[widgets.Box] = widgets.VBox, layout: Mapping[str, str] | None = None
 ) -> widgets.Box:
     """Widgets on a page that knows the palettes."""
-    style = widgets.HTML(f"<style>{SHEET}</style>", layout=widgets.Layout(display="none"))
+    style = widgets.HTML(f"<style>{SHEET}{MENDED}</style>", layout=widgets.Layout(display="none"))
     made = kind([*parts, style], layout=widgets.Layout(**(layout or {})))
     made.add_class("worklog")
     return made

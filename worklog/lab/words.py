@@ -90,10 +90,11 @@ def html(answer: Answer) -> str:
     """The answer for a notebook: the number large, the truth under it, coloured where it lies."""
     told = f"color:{colour('accent' if answer.off > 0 else 'lie')};font-weight:600" if answer.lies else ""
     lines = "".join(f"<div>{escape(line)}</div>" for line in others(answer))
+    true = escape(truth(answer)).replace(" %", "&nbsp;%")
     return (
         f'<div role="status"><div style="font-size:1.35em;font-weight:600;line-height:1.5">'
         f"{escape(headline(answer.reading))}</div>"
-        f'<div style="line-height:1.5;{told}">{escape(truth(answer))}</div>'
+        f'<div style="line-height:1.5;{told}">{true}</div>'
         f'<div style="font-size:0.9em;line-height:1.4">{lines}</div></div>'
     )
 
