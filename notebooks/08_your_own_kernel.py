@@ -158,13 +158,13 @@ print(annotated.report(inspected))
 
 # %%
 def line(name, sectors, wavefronts):
-    print(f"{name:10} {sectors:.3f} global sectors, {wavefronts:.3f} shared wavefronts for a multiply-add of a warp")
+    print(f"{name:10} {sectors:.3f} global sectors, {wavefronts:.3f} shared wavefronts")
 
 
 counts, counted = inspected.counts, traffic()
 fma = counts.instructions["fma"]
 waves = counts.shared_load.wavefronts + counts.shared_store.wavefronts
-print(f"{inspected.label}; rungs: {counted.label}")
+print(f"{inspected.label}; rungs: {counted.label}; for each multiply-add of a warp")
 line("shared", counted.rungs["shared"].sectors_per_fma, counted.rungs["shared"].wavefronts_per_fma)
 line("four", counts.global_sectors / fma, waves / fma)
 line("tiles_1d", counted.rungs["tiles_1d"].sectors_per_fma, counted.rungs["tiles_1d"].wavefronts_per_fma)
