@@ -5,9 +5,9 @@ row-major float32 matrices that the harness owns: CuPy arrays, or with `ARRAYS =
 the same memory. It writes C in place, changes neither A nor B, does not read C when beta is 0, and returns None or C
 itself. What it launches, it launches on the current stream, which is set for CuPy and PyTorch; a parameter named
 `stream` gets its handle as an integer, for whoever launches otherwise (Triton follows PyTorch's). Work on other streams
-is joined into that stream before the function returns: nothing waits for it. It need not wait for the GPU, and to be
-timed it must not, since launches are queued before the first of them runs; what it has to compile or to allocate it
-does at its first call.
+is joined into that stream before the function returns: nothing waits for it, and what is left of it at the next launch
+is found (worklog.gate.alone). It need not wait for the GPU, and to be timed it must not, since launches are queued
+before the first of them runs; what it has to compile or to allocate it does at its first call.
 
 Of a shared library it is an extern "C" function `void f(int M, int N, int K, float alpha, const float* A, const float*
 B, float beta, float* C, cudaStream_t stream)`.
