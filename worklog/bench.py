@@ -144,14 +144,22 @@ def carry_out(
     """Make each measurement in order and save the run after each. An interrupt keeps what is finished, marks the run
     and is raised again. brought: kernels of the user's own, which tasks call by their names.
     """
+    own = require_measurable(tasks, harness, brought)
+    with clocks_as_asked(harness.clocks) as (clocks, notes):
+        return _carry_out(tasks, harness.but(clocks=clocks), own, notes, progress, out)
+
+
+def require_measurable(tasks: Sequence[Task], harness: Harness, brought: Iterable[Brought] = ()) -> dict[str, Brought]:
+    """Find every mistake in what was asked before anything is measured. Returns what users brought by name; raises
+    BadSetting, UnknownRung, OutsideDomain.
+    """
     if not tasks:
         raise BadSetting("nothing to measure: name at least one kernel and one size")
     own = _by_name(brought)
-    for task in tasks:  # every mistake in what was asked is found before anything is measured
+    for task in tasks:
         _require_domain(task, own)
         harness.but(**dict(task.changed))
-    with clocks_as_asked(harness.clocks) as (clocks, notes):
-        return _carry_out(tasks, harness.but(clocks=clocks), own, notes, progress, out)
+    return own
 
 
 def _by_name(brought: Iterable[Brought]) -> dict[str, Brought]:

@@ -16,7 +16,7 @@ import click
 from worklog import __version__
 from worklog.cli_figures import article, figures
 from worklog.cli_gate import gate
-from worklog.cli_kernels import check, inspect_, kernels_of, launch_options, measure_them, sweep
+from worklog.cli_kernels import check, inspect_, kernels_of, launch_options, measure_them, previewed, sweep
 from worklog.cli_output import (
     Commands,
     json_option,
@@ -89,6 +89,7 @@ def doctor(as_json: bool) -> None:
     help="Change one harness setting, e.g. l2=warm (see `worklog settings`).",
 )
 @launch_options
+@click.option("--preview", is_flag=True, help="Say what would be measured, and measure nothing; needs no GPU.")
 @click.option("--details", is_flag=True, help="A second table: GB/s, shares of copy and peaks, cycles of a launch.")
 @out_option
 @json_option
@@ -97,6 +98,7 @@ def run(
     sizes: list[Shape],
     axes: tuple[str, ...],
     settings: tuple[str, ...],
+    preview: bool,
     details: bool,
     out: Path | None,
     as_json: bool,
@@ -111,6 +113,9 @@ def run(
     if axes:
         sizes = [*sizes, *shapes([Axis.parse(axis) for axis in axes])]
     asked = kernels_of(kernels, **launch) or None
+    if preview:
+        click.echo(previewed(asked, sizes or [Shape.of(4096)], harness))
+        return
     with progress_bar() as progress:
         measured = measure_them(asked, sizes or [Shape.of(4096)], harness=harness, progress=progress, out=out)
     if as_json:

@@ -13,7 +13,6 @@ from worklog.cli_output import (
     console,
     json_option,
     measurements,
-    not_writable,
     print_json,
     print_run,
     progress_bar,
@@ -145,6 +144,8 @@ def _print_figures(taken: Run, drawn: Drawn) -> None:
 
 
 def _require_folder(out: Path) -> None:
+    from worklog.device import not_writable
+
     why = not_writable(out)
     if why is not None:
         raise BadSetting(f"cannot write figures into {out}: {why}; give another folder with --out")

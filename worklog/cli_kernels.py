@@ -19,6 +19,7 @@ from worklog.gemm import Shape
 
 if TYPE_CHECKING:
     from worklog.brought import Brought
+    from worklog.harness.settings import Harness
     from worklog.runs import Run
 
 
@@ -75,6 +76,20 @@ def kernels_of(words: Sequence[str], **launch: Any) -> list[str | Brought]:
     if not own and launch["arrays"]:
         raise BadSetting("--arrays is for host code of your own: name its file and function too")
     return found
+
+
+def previewed(kernels: Sequence[str | Brought] | None, sizes: Sequence[Shape], harness: Harness) -> str:
+    """How many measurements that would be, and about how long they take. Raises what measuring them would."""
+    from worklog.axes import Axis, Space
+    from worklog.bench import require_measurable
+    from worklog.plans import tasks_of
+    from worklog.tuning import SECONDS_EACH
+
+    tasks, brought = tasks_of(kernels, sizes)
+    require_measurable(tasks, harness, brought)
+    names, shapes = dict.fromkeys(task.kernel for task in tasks), dict.fromkeys(str(task.shape) for task in tasks)
+    space = Space("run", (Axis("kernels", tuple(names), "str"), Axis("sizes", tuple(shapes), "str")))
+    return space.preview(SECONDS_EACH)
 
 
 def measure_them(kernels: Sequence[str | Brought] | None, *words: Any, **more: Any) -> Run:

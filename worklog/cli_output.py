@@ -6,7 +6,6 @@ import errno
 import io
 import json
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -120,18 +119,8 @@ def require_new_file(out: Path | None) -> None:
         return
     if out.exists():
         raise BadSetting(f"{out} exists already: give --out another name, or remove it first")
+    from worklog.device import not_writable
+
     why = not_writable(out.parent)
     if why is not None:
         raise BadSetting(f"cannot write {out}: {why}; give --out another name")
-
-
-def not_writable(folder: Path) -> str | None:
-    """Why nothing can be written into a folder, or into the nearest one above it where it is yet to be made; None where
-    that works.
-    """
-    there = next((place for place in (folder, *folder.absolute().parents) if place.exists()), Path("/"))
-    try:
-        with tempfile.TemporaryFile(dir=there):
-            return None
-    except OSError as error:
-        return f"{there}: {error.strerror}"

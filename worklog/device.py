@@ -11,6 +11,7 @@ import os
 import platform
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
@@ -261,3 +262,15 @@ def source_revision() -> dict[str, Any]:
         return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain", "--untracked-files=no"))}
     except (OSError, subprocess.SubprocessError):
         return {}
+
+
+def not_writable(folder: Path) -> str | None:
+    """Why nothing can be written into a folder, or into the nearest one above it where it is yet to be made; None where
+    that works.
+    """
+    there = next((place for place in (folder, *folder.absolute().parents) if place.exists()), Path("/"))
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            return None
+    except OSError as error:
+        return f"{there}: {error.strerror}"

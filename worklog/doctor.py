@@ -7,10 +7,10 @@ import platform
 from dataclasses import dataclass
 
 from worklog import sanitizer
-from worklog.device import ClockWatch, gpu, gpu_reason, reason_names
+from worklog.device import ClockWatch, gpu, gpu_reason, not_writable, reason_names
 from worklog.errors import WorklogError
 from worklog.kernels import kernels_dir
-from worklog.runs import live_runs, recordings, runs_dir
+from worklog.runs import Run, live_runs, recordings, runs_dir
 
 
 @dataclass(frozen=True)
@@ -99,15 +99,31 @@ def _files() -> list[Finding]:
         found = [Finding("kernels", True, f"{len(list(folder.glob('*.cu')))} in {folder}")]
     except WorklogError as error:
         found = [Finding("kernels", False, str(error))]
+    return [*found, _recordings(), _runs()]
+
+
+def _recordings() -> Finding:
+    """Every shipped run, opened."""
+    advice = "nothing to show without a GPU: install gemm-worklog again"
+    broken = []
+    for path in recordings().values():
+        try:
+            Run.load(path, origin="recorded")
+        except WorklogError as error:
+            broken.append(str(error))
+    if broken:
+        return Finding("recordings", False, "; ".join(broken), advice)
     names = ", ".join(recordings())
-    found.append(
-        Finding(
-            "recordings",
-            bool(names),
-            names or "none",
-            "" if names else "nothing to show without a GPU: install gemm-worklog again",
-        )
+    return Finding("recordings", bool(names), names or "none", "" if names else advice)
+
+
+def _runs() -> Finding:
+    """Where runs measured here go."""
+    folder, latest = runs_dir(), next(live_runs(), None)
+    state = f"latest {latest}" if latest else f"none yet in {folder}"
+    why = not_writable(folder)
+    if why is None:
+        return Finding("runs", True, state)
+    return Finding(
+        "runs", False, f"{state}, where nothing can be written ({why})", "set WORKLOG_HOME to another folder"
     )
-    latest = next(live_runs(), None)
-    found.append(Finding("runs", True, f"latest {latest}" if latest else f"none yet in {runs_dir()}"))
-    return found

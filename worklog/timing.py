@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from worklog.device import gpu, require_gpu
-from worklog.errors import BadSetting
+from worklog.errors import BadSetting, LaunchFailed
 from worklog.harness import Harness, Reading, time_pair
 from worklog.harness.clock_lock import clocks_as_asked
 from worklog.harness.crosscheck import cross_check
 from worklog.harness.l2 import Rotating, input_sets
 from worklog.harness.launchers import Partly, Waiting
+from worklog.harness.selfcheck import TOLERANCE_US
 from worklog.harness.timeline import Launch
 from worklog.markup import table
 from worklog.runs import source_label
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from worklog.harness.cuda_timeline import CudaTimeline
 
 UNCHECKED = "gate: not asked, nobody checked the answer"
+ON_THE_STREAM = "does the call enqueue work, on the current stream of CuPy or PyTorch?"
+HARDLY = f"ruler: {{:.2f}} µs cannot be told from nothing: {ON_THE_STREAM}"
 Streams = Sequence[Callable[[], AbstractContextManager[Any]]]
 IRRELEVANT = ("inputs", "gate", "baseline", "roof", "order")  # settings about a ladder's kernel, not about any callable
 
@@ -183,10 +186,18 @@ def conclude(
     flops: float | None = None,
     moved_bytes: float | None = None,
 ) -> Timing:
-    """From a reading to a timing: offset, statistic, rates, ratio, and everything that must be said."""
+    """From a reading to a timing: offset, statistic, rates, ratio, and everything that must be said.
+
+    Raises LaunchFailed where no time is left, since then the call did nothing that was seen.
+    """
     offset = harness.taken_off(offset_us)
     taken = summarise(reading.counted("subject"), harness.statistic)
     us = taken.value - offset
+    _require_time(name, taken.value, offset)
+    if reading.baseline:
+        _require_time("what it is compared with", summarise(reading.counted("baseline"), "median").value, offset)
+    beyond = taken.value - (offset_us if harness.timer == "events" else 0.0)
+    nothing = [HARDLY.format(beyond)] if beyond < TOLERANCE_US else []
     ratio = None
     if reading.baseline:
         ours, theirs = ([value - offset for value in side] for side in reading.comparisons())
@@ -208,7 +219,7 @@ def conclude(
         sm_mhz=float(np.median(clocks)) if clocks else None,
         throttle_mask=reading.throttle_mask,
         converged=reading.converged,
-        degradations=(UNCHECKED, *lies, *degradations, *reading.degradations),
+        degradations=(UNCHECKED, *lies, *nothing, *degradations, *reading.degradations),
         samples={
             "us": [sample.us for sample in reading.subject],
             "sm_mhz": [sample.sm_mhz for sample in reading.subject],
@@ -216,6 +227,13 @@ def conclude(
             "against_us": [sample.us for sample in reading.baseline],
         },
     )
+
+
+def _require_time(name: str, read_us: float, offset_us: float) -> None:
+    if read_us <= offset_us:
+        raise LaunchFailed(
+            f"{name}: {read_us:.2f} µs were read, no more than around nothing ({offset_us:.2f} µs): {ON_THE_STREAM}"
+        )
 
 
 @cache

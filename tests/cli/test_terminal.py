@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from tests.cli.typed import one_line, worklog
-from worklog import bench, cli_output
+from worklog import bench, cli_output, device
 from worklog.cli import main
 
 ROOT = Path(__file__).parents[2]
@@ -135,7 +135,7 @@ def test_a_place_that_cannot_be_written_is_told_before_anything_is_measured(
 
 
 def test_looking_whether_a_folder_can_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
-    assert cli_output.not_writable(tmp_path / "to" / "be" / "made") is None
+    assert device.not_writable(tmp_path / "to" / "be" / "made") is None
     assert list(tmp_path.iterdir()) == []
 
 

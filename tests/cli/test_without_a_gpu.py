@@ -10,11 +10,12 @@ import pytest
 
 from tests.cli.typed import WHY, one_line, worklog
 from tests.helpers import measured, small_run
-from worklog import emulated
+from worklog import doctor, emulated
 from worklog.cli import main
 from worklog.gremlins import GREMLINS
+from worklog.harness.settings import PATIENCE, Harness
 from worklog.ladder import LADDER
-from worklog.runs import Measurement, runs_dir
+from worklog.runs import Measurement, recordings, runs_dir
 
 
 @pytest.mark.parametrize("words", [[], ["--help"], *([c, "-h"] for c in sorted(main.commands))])
@@ -44,11 +45,29 @@ def test_the_doctor_for_machines() -> None:
     assert all(finding["good"] or finding["advice"] for finding in findings.values())
 
 
+def test_the_doctor_opens_each_recording(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    whole, cut = recordings()["h200"], tmp_path / "cut.json"
+    cut.write_text(whole.read_text(encoding="utf-8")[:5000], encoding="utf-8")
+    monkeypatch.setattr(doctor, "recordings", lambda: {"whole": whole, "cut": cut})
+    (found,) = [finding for finding in doctor.examine() if finding.subject == "recordings"]
+    assert not found.good and str(cut) in found.state and "install gemm-worklog again" in found.advice
+
+
+def test_the_doctor_says_where_runs_could_not_be_saved(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("WORKLOG_HOME", str(tmp_path / "file"))
+    result = worklog("doctor")
+    assert result.exit_code == 0
+    assert "file: Not a directory)\n    set WORKLOG_HOME to another folder" in result.stdout
+
+
 def test_settings_lists_every_gremlin() -> None:
     result = worklog("settings")
     assert result.exit_code == 0
     for gremlin in GREMLINS:
         assert f"{gremlin.setting} = {gremlin.honest} (lies: " in result.stdout
+    for name in PATIENCE:
+        assert f"\n{name} = {getattr(Harness(), name)}\n" in result.stdout
     assert [g["setting"] for g in json.loads(worklog("settings", "--json").stdout)] == [g.setting for g in GREMLINS]
 
 
@@ -64,6 +83,15 @@ def test_figures_of_a_run_file(tmp_path: Path) -> None:
     assert sorted([*document["figures"], document["gallery"]]) == drawn
     assert "drawn/ladder.svg" in drawn and "drawn/ladder.png" in drawn
     assert "ablation" in document["not_drawn"]
+
+
+def test_figures_are_listed_once_each_with_how_many_files_there_are(tmp_path: Path) -> None:
+    small_run(measurements=[measured("naive", 4096), measured("cuBLAS", 4096, ratio=1.0)]).save(tmp_path / "r.json")
+    listed = worklog("figures", "--run", "r.json", "--out", "drawn").stdout.splitlines()
+    assert "  drawn/ladder.svg" in listed
+    assert not any("_dark.svg" in line or line.endswith(".png") for line in listed)
+    files = [path for path in Path("drawn").iterdir() if path.suffix in (".svg", ".png")]
+    assert f"  and beside each one .png, and both as _dark: {len(files)} files" in listed
 
 
 def test_figures_that_a_run_has_nothing_for_say_why(tmp_path: Path) -> None:
@@ -141,3 +169,12 @@ def test_peers_that_shall_measure_without_a_gpu_says_why_not(monkeypatch: pytest
     monkeypatch.setenv("WORKLOG_SOURCE", "live")
     assert one_line(worklog("peers")).startswith("WORKLOG_SOURCE=live, but there is no GPU to measure on")
     assert not Path("new.json").exists()
+
+
+def test_run_previews_how_many_measurements_its_axes_make_and_how_long_they_take() -> None:
+    result = worklog("run", "naive", "shared", "--axis", "N[pow2]=8:13", "--axis", "K=512,1024", "--preview")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout == "run: 2 kernels x 12 sizes = 24 points; 24 to measure, about 36 s\n"
+    assert worklog("run", "--preview").stdout.startswith(f"run: {len(LADDER) + 1} kernels x 1 sizes = ")
+    assert one_line(worklog("run", "shared", "--size", "100", "--preview")).startswith("size 100 is outside shared's")
+    assert not runs_dir().exists()

@@ -59,7 +59,7 @@ def nvmlDeviceGetHandleByPciBusId(bus_id: bytes) -> bytes:  # noqa: N802
 
 
 def nvmlDeviceGetCurrentClocksEventReasons(handle: bytes) -> int:  # noqa: N802
-    return int(state()["reasons"])
+    return int(_call("reasons")["reasons"])
 
 
 def nvmlDeviceGetClockInfo(handle: bytes, kind: int) -> int:  # noqa: N802

@@ -21,7 +21,7 @@ from tests.harness.virtual import REFERENCE_MHZ, VirtualGpu
 from worklog.device import Gpu
 from worklog.errors import BadSetting
 from worklog.harness import Harness, clock_lock
-from worklog.harness.clock_lock import ClocksNotLocked, LockedClocks, locked_clocks
+from worklog.harness.clock_lock import ClocksNotLocked, LockedClocks, found_held, locked_clocks
 
 ROOT = Path(__file__).parents[2]
 GPU = Gpu("Virtual", (9, 0), 132, 60 * 2**20, 141 * 2**30, 1980.0, 3201.0, 6144, "580")
@@ -187,6 +187,7 @@ def test_a_process_that_hangs_up_without_a_word_has_its_clocks_given_back() -> N
 def asked_of(monkeypatch: pytest.MonkeyPatch, asked: str, reason: str | None = None) -> tuple[str, list[str]]:
     monkeypatch.setattr(clock_lock, "gpu_reason", lambda: reason)
     monkeypatch.setattr(clock_lock, "locked_clocks", lock)
+    monkeypatch.setattr(clock_lock, "found_held", lambda: found_held("0000:01:00.0", fake_nvml))
     with clock_lock.clocks_as_asked(asked) as held:
         return held
 
@@ -208,7 +209,26 @@ def test_nobody_who_did_not_ask_has_them_locked(
     monkeypatch: pytest.MonkeyPatch, asked: str, reason: str | None
 ) -> None:
     assert asked_of(monkeypatch, asked, reason) == (asked, [])
-    assert fake_nvml.state()["calls"] == []
+    assert not {"lock sm", "lock memory", "persistence"} & set(fake_nvml.state()["calls"])
+
+
+def test_somebody_elses_lock_is_reported_where_clocks_are_only_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_nvml.write(reasons=0x2, sm=1500)
+    held, notes = asked_of(monkeypatch, "watched")
+    assert held == "watched"
+    assert notes[0].startswith("clocks: held already, at 1500 MHz")
+    assert asked_of(monkeypatch, "ignored") == ("ignored", [])
+    assert fake_nvml.state()["sm"] == 1500
+
+
+@pytest.mark.parametrize("refuses", ["init", "reasons"])
+def test_clocks_that_nvml_does_not_tell_of_are_watched_without_a_word(
+    monkeypatch: pytest.MonkeyPatch, refuses: str
+) -> None:
+    fake_nvml.write(refuses=[refuses], reasons=0x2)
+    assert asked_of(monkeypatch, "watched") == ("watched", [])
+    calls = fake_nvml.state()["calls"]
+    assert calls.count("init") == calls.count("shutdown")
 
 
 def test_an_error_of_the_measurement_itself_is_not_taken_for_a_failed_lock(monkeypatch: pytest.MonkeyPatch) -> None:

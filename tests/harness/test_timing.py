@@ -156,6 +156,41 @@ def test_what_a_callable_raises_comes_through_and_the_queue_is_free(gpu: Virtual
     assert not gpu.held
 
 
+def test_a_call_that_enqueues_nothing_has_no_time_and_says_where_work_belongs(gpu: VirtualGpu) -> None:
+    for more in ({}, {"flops": 1e9}, {"against": gpu.kernel(50.0)}, {"harness": Harness().but(timer="host")}):
+        with pytest.raises(LaunchFailed, match=r"no more than around nothing .* on the current stream"):
+            worklog.time(lambda: None, **more)
+    with pytest.raises(LaunchFailed, match=r"what it is compared with: 3\.45 µs were read"):
+        worklog.time(gpu.kernel(50.0), against=lambda: None)
+    assert not gpu.held
+
+
+def test_an_event_pair_that_reads_backwards_is_no_time(gpu: VirtualGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "elapsed_us", lambda start, stop: -5.0)
+    with pytest.raises(LaunchFailed, match=r"-5\.00 µs were read"):
+        worklog.time(gpu.kernel(50.0), harness=Harness().but(warmup="count:10"))
+
+
+@pytest.mark.parametrize("offset", ["removed", "kept"])
+def test_a_call_that_is_hardly_told_from_nothing_says_so(gpu: VirtualGpu, offset: str) -> None:
+    told = worklog.time(gpu.kernel(0.04), harness=Harness().but(offset=offset))
+    assert any("cannot be told from nothing" in said for said in told.degradations)
+    assert not any("from nothing" in said for said in worklog.time(gpu.kernel(1.0)).degradations)
+
+
+def test_a_driver_that_refuses_graphs_is_told_with_the_way_out(
+    gpu: VirtualGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(launches: Any) -> None:
+        raise LaunchFailed("the launch cannot be recorded in a CUDA graph (operation not supported)")
+
+    monkeypatch.setattr(gpu, "capture", refuses)
+    with pytest.raises(LaunchFailed, match="cannot be recorded"):
+        worklog.time(gpu.kernel(50.0), harness=Harness().but(timer="graph", l2="warm"))
+    told = worklog.time(gpu.kernel(50.0), cross_checked=True)
+    assert "not supported" in told.absent["graph"] and set(told.witnesses) == {"cupti", "wall clock"}
+
+
 @pytest.mark.parametrize(("fn", "against"), [(3, None), (print, "cuBLAS")])
 def test_what_cannot_be_called_is_refused(fn: Any, against: Any) -> None:
     with pytest.raises(BadSetting, match="cannot be called"):

@@ -25,6 +25,11 @@ from worklog.harness.clock_guard import DONE, READY, give_back
 SUSTAINABLE = 0.9  # of the highest SM clock: power goes up with its cube, and a heavy kernel must not reach the limit
 APPLICATION_CLOCKS = 0x2  # nvml.h, nvmlClocksEventReasonApplicationsClocksSetting
 
+_HELD = (
+    "held already, at {} MHz, by a lock or by application clocks; left as found and watched "
+    "(nvidia-smi -rgc and -rac release them)"
+)
+
 
 class ClocksNotLocked(WorklogError):
     """The clocks cannot be locked here; the message says why, and what would help."""
@@ -76,10 +81,11 @@ def locked_clocks(
 @contextmanager
 def clocks_as_asked(asked: str) -> Iterator[tuple[str, list[str]]]:
     """The `clocks` setting that really holds while the context is open, and what to say about it: "locked" becomes
-    "watched", with the reason, where the clocks cannot be locked.
+    "watched", with the reason, where the clocks cannot be locked; a lock that somebody else has set is said in either
+    case.
     """
     if asked != "locked" or gpu_reason() is not None:
-        yield asked, []
+        yield asked, found_held() if asked == "watched" and gpu_reason() is None else []
         return
     with contextlib.ExitStack() as stack:
         try:
@@ -89,6 +95,24 @@ def clocks_as_asked(asked: str) -> Iterator[tuple[str, list[str]]]:
         else:
             held, notes = asked, [str(locked), *locked.remarks]
         yield held, notes
+
+
+def found_held(bus_id: str | None = None, nvml: Any = None) -> list[str]:
+    """What to say of clocks that are held already, while they are only watched; nothing where they are free, or where
+    NVML cannot say.
+    """
+    nvml = nvml or importlib.import_module("pynvml")
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError:
+        return []
+    try:
+        handle = nvml.nvmlDeviceGetHandleByPciBusId((bus_id or _current_bus_id()).encode())
+        return [f"clocks: {_HELD.format(now)}"] if (now := _held_at(nvml, handle)) is not None else []
+    except nvml.NVMLError:
+        return []
+    finally:
+        nvml.nvmlShutdown()
 
 
 @contextmanager
@@ -115,12 +139,15 @@ def _held(nvml: Any, bus_id: str, on: Gpu, sm_mhz: int | None, memory_mhz: int |
 
 def _leave_another_lock_alone(nvml: Any, handle: Any) -> None:
     """Raise ClocksNotLocked where a setting of somebody else already holds the clocks."""
-    if nvml.nvmlDeviceGetCurrentClocksEventReasons(handle) & APPLICATION_CLOCKS:
-        now = nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)
-        raise ClocksNotLocked(
-            f"clocks: held already, at {now} MHz, by a lock or by application clocks; left as found and watched "
-            "(nvidia-smi -rgc and -rac release them)"
-        )
+    now = _held_at(nvml, handle)
+    if now is not None:
+        raise ClocksNotLocked(f"clocks: {_HELD.format(now)}")
+
+
+def _held_at(nvml: Any, handle: Any) -> int | None:
+    """The SM clock in MHz where a setting of somebody else holds it, else None."""
+    held = nvml.nvmlDeviceGetCurrentClocksEventReasons(handle) & APPLICATION_CLOCKS
+    return int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)) if held else None
 
 
 def _choose(nvml: Any, handle: Any, sm_mhz: int | None, memory_mhz: int | None) -> tuple[int, int]:
