@@ -145,13 +145,17 @@ __global__ void four(int M, int N, int K, float alpha, const float* A, const flo
 """
 LAUNCH = {"grid": "(N + 15) // 16, (M + 63) // 64", "block": "16,16"}
 
+# %% [markdown]
+# What the compiler made of it, and what the emulator counts, line by line:
+
+# %%
 file = Path(tempfile.mkdtemp()) / "four.cu"
 file.write_text(FOUR, encoding="utf-8")
 inspected = inspect_file(file, **LAUNCH)
 print(annotated.report(inspected))
 
 # %% [markdown]
-# Line by line: the share of the instructions, the sectors of each global request, the wavefronts of each shared one.
+# Beside each line: its share of the instructions, the sectors of each global request, the wavefronts of each shared one.
 # The same with `worklog inspect four.cu --grid … --block …`. What a multiply-add costs, beside the rungs on either
 # side of this idea:
 

@@ -13,7 +13,9 @@ import pytest
 import worklog
 from tests.notebooks import execute, sources
 
+ROOT = Path(__file__).parents[1]
 NOTEBOOKS = pytest.mark.parametrize("source", sources(), ids=lambda path: path.stem)
+PAGES = [ROOT / "README.md", ROOT / "figures" / "README.md", *(source.with_suffix(".ipynb") for source in sources())]
 
 
 @pytest.fixture
@@ -69,3 +71,32 @@ def test_the_exercise_is_true_of_the_recording(recorded: None) -> None:
     later = [rung.name for rung in worklog.LADDER[4:]]
     assert all(rates["tiles_1d", 1024] > rates[name, 1024] for name in later)
     assert all(rates["tiles_1d", 4096] < 0.8 * rates[name, 4096] for name in later)
+
+
+def words(page: Path) -> str:
+    """What a page says in Markdown."""
+    if page.suffix == ".md":
+        return page.read_text(encoding="utf-8")
+    cells = nbformat.read(page, as_version=4).cells
+    return "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_lead_somewhere_and_pictures_are_told(page: Path) -> None:
+    text = words(page)
+    links = re.findall(r'\]\(([^)#]+)\)|(?:href|src|srcset)="([^"#]+)"', text)
+    here = [re.sub(r"\s", "", marked or written) for marked, written in links]
+    assert [link for link in here if not link.startswith("https://") and not (page.parent / link).exists()] == []
+    assert text.count("<img ") == len(re.findall(r'<img [^>]*alt="[^"]+"', text))
+
+
+@NOTEBOOKS
+def test_a_page_has_a_goal_short_cells_and_exercises_with_hidden_answers(source: Path) -> None:
+    cells = jupytext.read(source).cells
+    assert "**Goal:**" in cells[0].source and "**New concepts:**" in cells[0].source
+    exercises = next(cell.source for cell in cells if "## Exercises" in cell.source).partition("## Exercises")[2]
+    asked, _, answered = exercises.partition("<details><summary>Answers</summary>")
+    numbers = [re.findall(r"^(\d)\. ", part, re.MULTILINE) for part in (asked, answered)]
+    assert numbers[0] == numbers[1] and len(numbers[0]) >= 2 and "</details>" in answered
+    code = [cell.source.count("\n") + 1 for cell in cells if cell.cell_type == "code"]
+    assert 8 <= len(code) <= 30 and max(code) <= 28, "a cell is read in one look"
