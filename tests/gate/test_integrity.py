@@ -53,7 +53,7 @@ def a_trace() -> None:
 CHANGES: list[tuple[Callable[[], object], str]] = [
     (lambda: setattr(precision, "OUTLIER", 1e9), "worklog.gate.precision.OUTLIER"),
     (lambda: precision.RANK.update(bf16=0), "worklog.gate.precision.RANK['bf16']"),
-    (lambda: setattr(ragged, "SCALARS", ((1.0, 0.0),)), "worklog.gate.ragged.SCALARS"),
+    (lambda: setattr(ragged, "HALVES", (1.0,)), "worklog.gate.ragged.HALVES"),
     (lambda: setattr(every_launch, "max", lambda *words: 0), "worklog.gate.every_launch.max, which was not there"),
     (lambda: setattr(np, "rint", lambda values: values), "numpy.rint"),
     (lambda: setattr(np, "array_equal", lambda one, other, equal_nan=False: True), "numpy.array_equal"),

@@ -1,28 +1,41 @@
-"""Shared memory filled with NaN before a subject is launched.
+"""What a launch inherits from the one before, filled with NaN: shared memory, local memory and registers.
 
-Shared memory is not cleared between launches: a block finds what the block before it left, often zeros or its own
-last tile. A kernel that reads a slot which nobody wrote (a tail that is not zeroed, a copy that is one element short)
-can be right for that reason alone, until another kernel runs in between. So another kernel runs in between: it fills
-as much of every multiprocessor as static shared memory allows with NaN, which no sum survives. The emulator has no
-shared memory to inherit and reports such reads itself, so this is for a live device.
+None is cleared between launches: a block finds what the block before it left, often zeros or its own last tile. A
+kernel that reads a slot which nobody wrote (a tail that is not zeroed, a copy that is one element short, a sum that
+starts from nothing) can be right for that reason alone, until another kernel runs in between. So another kernel runs in
+between: it fills as much of every multiprocessor as static shared memory allows, the first bytes of each thread's local
+memory and its registers with NaN, which no sum survives. Registers are the weakest part: where the compiler sees that
+nobody wrote a value, it may put a zero there itself. The emulator has nothing to inherit, and reports shared memory
+that is read before it is written; so this is for a live device.
 """
 
 from __future__ import annotations
 
 from worklog.kernels import Device, Kernel, Program
 
-BLOCK = 256
-BLOCKS = 4096  # several waves on any GPU: each multiprocessor gets as many as fit it, several times
+BLOCK = 512  # four blocks hold a multiprocessor's threads, and nearly all of its registers
+BLOCKS = 2048  # two waves or more on any GPU: each multiprocessor gets as many as fit it, several times
 SOURCE = """\
 __global__ void foul() {
   __shared__ volatile unsigned words[12288];  // 48 KiB, the most without asking; four blocks fill a multiprocessor
+  volatile unsigned local[128];
   for (int i = threadIdx.x; i < 12288; i += blockDim.x) words[i] = 0x7fc00000u;
+  for (int i = 0; i < 128; ++i) local[(i + threadIdx.x) & 127] = 0x7fc00000u;
+  __syncthreads();
+  unsigned held[20];
+#pragma unroll
+  for (int i = 0; i < 20; ++i) held[i] = words[(threadIdx.x + i) % 12288];
+  __syncthreads();  // no load is put off behind it, so all of them are held at once
+  if (gridDim.x == 1) {  // never
+#pragma unroll
+    for (int i = 0; i < 20; ++i) words[held[i] % 12288] = local[(held[i] + i) & 127];
+  }
 }
 """
 
 
 class Dirt:
-    """Fouls the shared memory of a live device; does nothing on another. Raises CompileFailed."""
+    """Fouls what the next launch on a live device inherits; does nothing on another. Raises CompileFailed."""
 
     def __init__(self, device: Device) -> None:
         self.device = device

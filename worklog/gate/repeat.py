@@ -25,8 +25,8 @@ MOST, LEAST, BUDGET_S = 20, 3, 0.5
 BLOCK = 256
 
 SOURCE = """\
-__global__ void differ(int n, const unsigned* a, const unsigned* b, int launch, float* found) {
-  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+__global__ void differ(long long n, const unsigned* a, const unsigned* b, int launch, float* found) {
+  const long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
   if (i < n && a[i] != b[i]) found[launch] = 1.0f;  // every thread that writes, writes the same
 }
 """
@@ -51,7 +51,7 @@ class Repeater:
                 self.device.fill(arena.spare, float(arena.memory.sentinel()))
                 subject.enqueue(arena.shape, 1.0, a, b, 0.0, arena.spare)
                 blocks = -(-c.size // BLOCK)
-                arguments = (np.int32(c.size), c, arena.spare, np.int32(launches), found)
+                arguments = (np.int64(c.size), c, arena.spare, np.int32(launches), found)
                 self.device.launch(self._kernel, (blocks, 1), BLOCK, arguments)
                 self.device.synchronize()
                 launches += 1
