@@ -155,8 +155,8 @@ inspected = inspect_file(file, **LAUNCH)
 print(annotated.report(inspected))
 
 # %% [markdown]
-# Beside each line: its share of the instructions, the sectors of each global request, the wavefronts of each shared one.
-# The same with `worklog inspect four.cu --grid … --block …`. What a multiply-add costs, beside the rungs on either
+# Beside each line: its share of all instructions, sectors of each global request, wavefronts of each shared one. The
+# same with `worklog inspect four.cu --grid … --block …`. What a multiply-add costs, beside the rungs on either
 # side of this idea:
 
 
