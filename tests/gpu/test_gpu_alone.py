@@ -190,7 +190,7 @@ def test_what_waits_for_ever_is_not_idle(scene: Scene) -> None:
     word = np.frombuffer(pinned, np.uint32, 1)
     word[0] = 0
     assert scene.device.idle(1.0)
-    flag = driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_EQ
+    flag = int(driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_EQ)
     waited = driver.cuStreamWaitValue32(driver.CUstream(scene.side.ptr), driver.CUdeviceptr(pinned.ptr), 1, flag)
     assert waited == (driver.CUresult.CUDA_SUCCESS,)
     try:
