@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -462,6 +463,33 @@ def test_two_measurements_at_once_on_a_gpu_are_refused_with_the_ones_id(tmp_path
     lock.symlink_to(tmp_path / "precious")
     with pytest.raises(WorklogError, match="cannot open"), job.locked(lock):
         raise AssertionError("it followed a link")
+
+
+def test_trials_share_the_gpu_with_each_other_and_not_with_a_measurement(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(job, "_lock_file", lambda: tmp_path / "gpu.lock")
+    waited: list[str] = []
+
+    def leaves() -> None:
+        waited.append("once more")
+        if len(waited) == 2:
+            first.close()
+
+    with ExitStack() as first:
+        first.enter_context(job.among_trials(alone=False, waits=leaves))
+        with job.among_trials(alone=False, waits=leaves):
+            assert waited == []
+            with pytest.raises(GpuBusy, match="is measuring on this GPU"), job.alone_on_the_gpu():
+                raise AssertionError("it measures beside trials")
+        with job.among_trials(alone=True, waits=leaves):
+            assert waited == ["once more"] * 2
+    with (
+        job.alone_on_the_gpu(),
+        pytest.raises(GpuBusy, match="is measuring on this GPU"),
+        job.among_trials(alone=False, waits=leaves),
+    ):
+        raise AssertionError("it tries beside a measurement")
 
 
 @pytest.mark.parametrize(

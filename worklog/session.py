@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 class Session:
     """A GPU made ready: the device, the calibrated ruler, compiled kernels, and the exam of the shape at hand.
 
-    brought: what users brought, by name, beside the rungs. Raises NoGpu.
+    brought: what users brought, by name, beside the rungs. calibration: the ruler's, where it was just calibrated in
+    another process on this GPU (default: it is, here). Raises NoGpu.
     """
 
-    def __init__(self, brought: Mapping[str, Brought] | None = None) -> None:
+    def __init__(self, brought: Mapping[str, Brought] | None = None, calibration: Calibration | None = None) -> None:
         require_gpu()  # first: without a driver, CuPy's libraries do not even import
         from worklog.cuda import Cublas, CudaDevice
         from worklog.harness.calibration import calibrate
@@ -37,7 +38,7 @@ class Session:
 
         self.device: CudaDevice = CudaDevice()
         self.timeline: CudaTimeline = CudaTimeline(self.device)
-        self.calibration: Calibration = calibrate(self.timeline)
+        self.calibration: Calibration = calibration or calibrate(self.timeline)
         self.baselines: dict[str, Subject] = {math: Cublas(self.device, math) for math in ("fp32", "tf32")}
         self.brought = brought or {}
         self._subjects: dict[str, Subject] = {BASELINE: self.baselines["fp32"]}

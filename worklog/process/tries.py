@@ -24,6 +24,7 @@ from worklog.gate.peer_rules import Expected
 from worklog.gate.peers import PEERS, Peer, Question, passes
 from worklog.gemm import Float32, Shape
 from worklog.harness import Harness
+from worklog.harness.calibration import Calibration
 from worklog.kernels import Buffer, Device, Subject
 from worklog.plans import BASELINE, Task
 from worklog.process import job
@@ -34,12 +35,23 @@ RETURNED, FAILED = "returned", "failed"
 
 
 def try_order(
-    kernel: Mapping[str, Any], shape: Shape, seeds: list[int], harness: Harness, *, alone: bool
+    kernel: Mapping[str, Any],
+    shape: Shape,
+    seeds: list[int],
+    harness: Harness,
+    calibration: Mapping[str, Any],
+    *,
+    alone: bool,
 ) -> dict[str, Any]:
-    """The order to gate and time a callable on each seed. alone: with the GPU to itself."""
+    """The order to gate and time a callable on each seed. calibration: the ruler's. alone: with the GPU to itself."""
     size = [shape.m, shape.n, shape.k]
-    how = {"harness": harness.as_dict(), "alone": alone}
+    how = {"harness": harness.as_dict(), "calibration": dict(calibration), "alone": alone}
     return {"do": "try", "kernel": dict(kernel), "shape": size, "seeds": seeds, **how}
+
+
+def calibrate_order() -> dict[str, Any]:
+    """The order to calibrate the ruler, with the GPU to itself, for all trials that follow."""
+    return {"do": "calibrate"}
 
 
 def ask_order(kernel: Mapping[str, Any], rounds: Mapping[str, int], folder: Path) -> dict[str, Any]:
@@ -52,7 +64,7 @@ def _try(order: Mapping[str, Any], say: job.Answers) -> None:
     brought, shape = from_dict(order["kernel"]), Shape(*order["shape"])
     _import_what_takes_long()
     with job.among_trials(alone=order["alone"], waits=lambda: say("waits")):
-        ready = session.Session({brought.name: brought})
+        ready = session.Session({brought.name: brought}, Calibration(**order["calibration"]))
         ready.verdict(BASELINE, shape)
         say("ready")
         for seed in order["seeds"]:
@@ -61,6 +73,15 @@ def _try(order: Mapping[str, Any], say: job.Answers) -> None:
             say("tried", seed=seed, **_told(found))
             if not fit:
                 break
+    say("done")
+
+
+def _calibrate(order: Mapping[str, Any], say: job.Answers) -> None:
+    _import_what_takes_long()
+    with job.among_trials(alone=True, waits=lambda: say("waits")):
+        ready = session.Session()
+        say("ready")
+        say("calibrated", calibration=ready.calibration.as_dict())
     say("done")
 
 
@@ -172,7 +193,7 @@ class Noted:
         return getattr(self._device, name)
 
 
-ACTS: dict[str, job.Act] = {"try": _try, "ask": _ask}
+ACTS: dict[str, job.Act] = {"calibrate": _calibrate, "try": _try, "ask": _ask}
 
 if __name__ == "__main__":
     job.main(ACTS)
