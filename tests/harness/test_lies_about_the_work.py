@@ -1,0 +1,118 @@
+"""The lies that are not in how a launch is timed but in what is launched, and against what: on a virtual device, by the
+orchestrator's own path, each moves its number by what the device was given, and without it the truth comes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from pytest import approx
+
+from tests.harness import test_fixes
+from tests.virtual.arrays import Array, VirtualArrays
+from tests.virtual.device import VirtualBaseline
+from tests.virtual.machine import Machine
+from tests.virtual.session import PEAK_TFLOPS, QUICK, VirtualSession, measure, true_us, virtual_gpu
+from worklog.gemm import Shape
+from worklog.gremlins import BF16_DATASHEET_TFLOPS, GREMLINS
+from worklog.plans import BASELINE
+from worklog.runs import Measurement
+
+SHAPE = Shape(96, 64, 80)
+TENSOR_CORES = 4.0  # how much faster a product with short operands is here
+ZEROS = 1.25  # and one of zeros, which draws less power
+
+
+class Products(VirtualArrays):
+    """Products whose time depends on the datapath and on the data."""
+
+    faster = 1.0
+
+    def _product_us(self, a: Array, b: Array) -> float:
+        easy = 1.0 if a.data.any() else ZEROS
+        return super()._product_us(a, b) / self.faster / easy
+
+
+class Nothing(VirtualArrays):
+    """A product that is never computed."""
+
+    def gemm(self, alpha: float, a: Array, b: Array, beta: float, c: Array, rounded: bool = False) -> None:
+        self._enqueue(1.0, lambda: np.float32(0) + c.data, c)
+
+
+@pytest.fixture
+def session() -> Iterator[VirtualSession]:
+    """cuBLAS against itself, and a TF32 one beside it."""
+    with virtual_gpu():
+        made = VirtualSession(Machine(), SimpleNamespace(name="nobody's"))  # type: ignore[arg-type]
+        for math, baseline in made.baselines.items():
+            assert isinstance(baseline, VirtualBaseline)
+            baseline.arrays = Products(made.device.machine)  # type: ignore[attr-defined]
+            baseline.arrays.faster = TENSOR_CORES if math == "tf32" else 1.0
+        yield made
+
+
+def told(session: VirtualSession, **lies: Any) -> Measurement:
+    return measure(session, BASELINE, SHAPE, QUICK.but(**lies))
+
+
+def honest_us(session: VirtualSession) -> float:
+    return true_us(session.device.machine, SHAPE)  # type: ignore[attr-defined]
+
+
+def test_all_honest_is_the_truth(session: VirtualSession) -> None:
+    found = told(session)
+    assert found.us == approx(honest_us(session), rel=1e-3)
+    assert found.ratio == approx(1.0, rel=1e-3)
+    assert found.tflops is not None and found.of_roof == approx(found.tflops / PEAK_TFLOPS)
+
+
+def test_another_datapath_makes_every_kernel_look_slow_by_as_much_as_it_is_faster(session: VirtualSession) -> None:
+    found = told(session, baseline="tf32")
+    assert found.ratio == approx(1 / TENSOR_CORES, rel=1e-3)
+    assert found.us == approx(honest_us(session), rel=1e-3)
+    assert "baseline: tf32" in found.degradations
+
+
+def test_zeros_are_faster_by_what_the_device_gains_from_them(session: VirtualSession) -> None:
+    found = told(session, inputs="zeros")
+    assert found.us == approx(honest_us(session) / ZEROS, rel=1e-3)
+    assert "inputs: zeros" in found.degradations
+    assert told(session).us == approx(honest_us(session), rel=1e-3), "and the exam's own inputs are there again"
+
+
+def test_the_wrong_roof_hides_the_share_that_was_reached(session: VirtualSession) -> None:
+    found = told(session, roof="bf16_datasheet")
+    assert found.tflops is not None and found.of_roof == approx(found.tflops / BF16_DATASHEET_TFLOPS)
+
+
+def test_without_the_gate_the_kernel_that_does_nothing_wins(session: VirtualSession) -> None:
+    for baseline in session.baselines.values():
+        baseline.arrays = Nothing(session.device.machine)  # type: ignore[attr-defined]
+    assert told(session).status == "refused"
+    found = told(session, gate=False)
+    assert (found.status, found.us) == ("measured", approx(1.0, rel=1e-3))
+    assert any(said.startswith("gate: off") for said in found.degradations)
+
+
+def test_no_gremlin_is_without_its_test() -> None:
+    """Who adds one to the table is asked for what it does to the number."""
+    known: dict[str, Callable[..., None]] = {
+        "clocks": test_fixes.test_a_throttled_half_is_seen_and_taken_again,
+        "timer": test_fixes.test_a_host_clock_reads_what_the_launch_costs_the_host,
+        "l2": test_fixes.test_a_warm_cache_is_as_fast_as_the_cache_makes_it,
+        "warmup": test_fixes.test_a_launch_after_idling_runs_at_the_idle_clock,
+        "queue": test_fixes.test_an_empty_queue_shows_the_launch_bubble,
+        "offset": test_fixes.test_a_kept_offset_is_on_top,
+        "statistic": test_fixes.test_a_mean_follows_the_outliers,
+        "order": test_fixes.test_drift_between_two_kernels_moves_their_ratio_only_when_they_are_timed_in_turn,
+        "inputs": test_zeros_are_faster_by_what_the_device_gains_from_them,
+        "gate": test_without_the_gate_the_kernel_that_does_nothing_wins,
+        "baseline": test_another_datapath_makes_every_kernel_look_slow_by_as_much_as_it_is_faster,
+        "roof": test_the_wrong_roof_hides_the_share_that_was_reached,
+    }
+    assert known.keys() == {gremlin.setting for gremlin in GREMLINS}
