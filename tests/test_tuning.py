@@ -17,7 +17,7 @@ from worklog.errors import BadSetting, CompileFailed
 from worklog.gemm import Shape
 from worklog.kernels import Program
 from worklog.ladder import rung
-from worklog.runs import Run
+from worklog.runs import Run, open_run
 from worklog.tuning import Variants, results, variants
 
 AUTOTUNED = rung("autotuned")
@@ -114,6 +114,17 @@ def test_recorded_times_belong_to_the_same_sources(
     run.kernels.clear()
     run.save(path)
     assert results(pair) is None
+
+
+def test_what_a_preview_says_of_time_is_what_the_recording_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a typical rung at 4096, the gate's stages and all samples."""
+    monkeypatch.setenv("WORKLOG_SOURCE", "recorded")
+    took = [
+        sum(stage["seconds"] for stage in m.verdict["stages"]) + sum(m.samples["us"] + m.samples["baseline_us"]) / 1e6
+        for m in open_run().select(shape=Shape.of(4096))
+        if m.verdict
+    ]
+    assert tuning.SECONDS_EACH / 2 < sorted(took)[len(took) // 2] < tuning.SECONDS_EACH * 2
 
 
 def test_of_recorded_sweeps_every_tile_passed_the_gate_and_one_that_was_cut_short_says_so() -> None:

@@ -9,7 +9,8 @@ from pytest import approx
 
 from tests.harness.virtual import VirtualGpu
 from worklog.errors import BadSetting
-from worklog.harness.crosscheck import CrossCheck, cross_check
+from worklog.harness.crosscheck import ALLOWED, CrossCheck, cross_check
+from worklog.peers.comparison import open_comparison
 
 
 def check(gpu: VirtualGpu, launch: Callable[[], None], offset_us: float = 3.45) -> CrossCheck:
@@ -26,6 +27,16 @@ def test_witnesses_that_agree_have_nothing_to_say(us: float) -> None:
     assert found.events_us == approx(us, rel=2e-3)
     assert found.others["wall clock"] == approx(us, rel=2e-3)
     assert found.others["graph"] == approx(us + 1.0, rel=2e-3)
+
+
+def test_what_is_allowed_covers_what_the_witnesses_read_on_kernels_of_known_length() -> None:
+    """As recorded with this package: a graph of launches (do_bench_cudagraph's is one), and the tracer."""
+    recorded = open_comparison().errors()
+    for witness, ruler in (("cupti", "worklog, CUPTI"), ("graph", "do_bench_cudagraph")):
+        assert recorded[ruler]
+        for length, error in recorded[ruler]:
+            us, share = ALLOWED[witness]
+            assert 0 < error < max(us, share * length), f"{ruler} at {length} µs"
 
 
 def test_work_that_events_do_not_see_is_seen_by_the_wall_clock() -> None:

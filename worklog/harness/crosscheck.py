@@ -17,8 +17,8 @@ from worklog.harness.graph_timer import as_graphs
 from worklog.harness.settings import Harness
 from worklog.harness.timeline import Launch, Timeline
 
-# Microseconds and share by which a witness may differ. On an H200 a graph's nodes stand 1 µs apart and the tracer reads
-# 0.6 µs long; launches in a row overlap their ends a little.
+# Microseconds and share by which a witness may differ: a graph's nodes stand a little apart, the tracer reads a little
+# long, and launches in a row overlap their ends. `worklog peers` says by how much on a machine.
 ALLOWED = {"graph": (2.0, 0.02), "cupti": (1.5, 0.02), "wall clock": (2.0, 0.02)}
 BATCHES = 3
 WALL_US = 20_000.0  # work between two looks at the clock

@@ -1,7 +1,8 @@
 """The timer `cupti`: when the GPU's own tracer says that a launch's kernels started and ended.
 
-It knows nothing of events or launches, which makes it the best cross-check of them. It reads 0.6 µs long on an H200,
-needs NVIDIA's cupti-python package, and only one tracer can be in a process.
+It knows nothing of events or launches, which makes it the best cross-check of them. It reads kernels of known length a
+little long (`worklog peers` says how much), needs NVIDIA's cupti-python package, and only one tracer can be in a
+process.
 """
 
 from __future__ import annotations

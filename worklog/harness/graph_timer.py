@@ -1,8 +1,8 @@
 """The timer `graph`: launches recorded once in a CUDA graph and replayed as one, so that no launch waits for the host.
 
-A cross-check more than a ruler: the gaps between the graph's nodes are in the number (about 1 µs a node on an H200),
-the event pair's own length is too, shared by the graph's launches, and nothing can be flushed between nodes, so the
-inputs must rotate for the cache to be cold.
+A cross-check more than a ruler: the gaps between the graph's nodes are in the number (`worklog peers` shows them in
+do_bench_cudagraph's), the event pair's own length is too, shared by the graph's launches, and nothing can be flushed
+between nodes, so the inputs must rotate for the cache to be cold.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ from worklog.harness.timeline import Launch, Timeline
 from worklog.statistics import Estimate, median, paired_ratio
 
 KNOWN_US = (1, 2, 5, 10, 30, 100, 300, 1000)
-SAMPLES = 256  # one reading is spread over 1.3 µs by when the flush before it ends: their median is good to 0.03 µs
-AA_FLOPS = 3e9  # about 50 µs on an H200
+SAMPLES = 256  # one reading is spread by when the flush before it ends, by much more than is promised of their median
+AA_FLOPS = 3e9  # tens of microseconds: long beside the event pair, short enough for many pairs
 AA_PAIRS = 128
 LAUNCHES, LAUNCH_ROUNDS = 64, 9
 CACHED = 0.95  # a read no slower than this quantile of the reads from L2 counts as one
