@@ -98,7 +98,9 @@ def test_the_widgets_move_the_page_and_two_share_nothing() -> None:
     one.size.index = 4
     assert "naive at 4096" in one.table.value
     assert "warptiled at 512" in other.table.value
-    assert one._repr_mimebundle_()["text/plain"].startswith("naive at 4096, each lie alone.")
+    shown = one._repr_mimebundle_()["text/plain"]
+    assert shown.startswith("naive at 4096, each lie alone.\n")
+    assert shown.count("\n") > 5 and " ".join(shown.splitlines()) == one.told(), "a line each, the same words"
 
 
 def test_a_missing_combination_is_said_on_the_page_and_nothing_old_stays() -> None:

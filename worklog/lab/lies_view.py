@@ -13,7 +13,7 @@ from worklog.errors import WorklogError
 from worklog.lab.controls import ONE_AT_A_TIME, box, slider
 from worklog.lab.lies import Lies, html, picture, text
 from worklog.lab.theme import image
-from worklog.lab.words import html_trouble
+from worklog.lab.words import html_trouble, in_lines
 
 NAME = {"description_width": "3.2em"}
 WIDE = widgets.Layout(min_width="24em", max_width="46em", flex="1 1 24em")
@@ -63,7 +63,7 @@ class Ablation:
         """The widgets, and for a page without a kernel the effects in words."""
         bundle = self.box._repr_mimebundle_(**how)
         data = bundle[0] if isinstance(bundle, tuple) else bundle
-        return {**data, "text/plain": self.told()}
+        return {**data, "text/plain": in_lines(self.told())}
 
     def told(self) -> str:
         """What the page shows, as text."""

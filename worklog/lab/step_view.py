@@ -15,7 +15,7 @@ from worklog.lab.step_picture import body
 from worklog.lab.step_words import diff_html, html, text
 from worklog.lab.steps import Climb
 from worklog.lab.theme import image
-from worklog.lab.words import html_trouble
+from worklog.lab.words import html_trouble, in_lines
 
 LEFT = widgets.Layout(min_width="27em", flex="0 1 auto")
 RIGHT = widgets.Layout(min_width="24em", max_width="46em", flex="1 1 24em")
@@ -81,7 +81,7 @@ class Ladder:
         """The widgets, and for a page without a kernel the step in words."""
         bundle = self.box._repr_mimebundle_(**how)
         data = bundle[0] if isinstance(bundle, tuple) else bundle
-        return {**data, "text/plain": self.told()}
+        return {**data, "text/plain": in_lines(self.told())}
 
     def told(self) -> str:
         """What the page shows, as text."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html import escape
 
 from worklog.gremlins import GREMLINS
@@ -15,6 +16,11 @@ GATES = {
     "article": "the gate asked only the article's rule, which lets TF32, FP16, BF16 and missing terms pass",
 }
 MOVED = 0.005  # a share of cuBLAS or of the roof that moved by less is not worth a line
+
+
+def in_lines(told: str) -> str:
+    """Each sentence and each part of a list on a line of its own: what a page without a kernel shows."""
+    return re.sub(r"(?<=[.;]) ", "\n", told)
 
 
 def headline(reading: Reading) -> str:
