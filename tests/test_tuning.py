@@ -138,7 +138,7 @@ def test_of_recorded_sweeps_every_tile_passed_the_gate_and_one_that_was_cut_shor
 def test_the_command_previews_without_a_gpu_and_measures_only_with_one() -> None:
     words = ["sweep", "autotuned", "--axis", "MIN_BLOCKS=1"]
     shown = CliRunner().invoke(main, [*words, "--preview", "--json"])
-    assert shown.exit_code == 0 and shown.stderr == "autotuned: 1 MIN_BLOCKS = 1 points; 1 to measure, about 2 s\n"
+    assert shown.exit_code == 0 and shown.stderr == "autotuned: 1 MIN_BLOCKS = 1 point; 1 to measure, about 2 s\n"
     [row] = json.loads(shown.stdout)
     assert row["MIN_BLOCKS"] == 1 and row["threads"] == 256
     measured_without = CliRunner().invoke(main, words)
