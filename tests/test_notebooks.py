@@ -65,6 +65,15 @@ def test_each_notebook_ends_with_the_way_to_the_next() -> None:
             assert f"]({there.stem}.ipynb)" in end, f"{here.name} does not lead to {there.name}"
 
 
+@NOTEBOOKS
+def test_each_page_of_widgets_is_followed_by_what_needs_no_kernel(source: Path) -> None:
+    code = [cell.source for cell in jupytext.read(source).cells if cell.cell_type == "code"]
+    for cell, following in pairwise([*code, ""]):
+        page = re.search(r"^lab\.(panel|ladder|ablation)(\(.*\))$", cell, re.MULTILINE)
+        if page:
+            assert f"lab.{page[1]}_static{page[2]}" in following, f"{source.name}: GitHub shows nothing of {page[0]}"
+
+
 def test_the_exercise_is_true_of_the_recording(recorded: None) -> None:
     """00_start_here: "tiles_1d beats every later rung at 1024, and is far behind them at 4096"."""
     rates = {(m.kernel, m.shape[0]): m.tflops for m in worklog.open_run().select() if m.tflops is not None}

@@ -5,6 +5,7 @@ is not recorded is said; every control has a name; a kernel that goes takes its 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -255,6 +256,10 @@ def test_measuring_is_cancelled_taken_and_ended_with_the_kernel(opened: Opened, 
         measure.click()
         expect(status.filter(has_text="with l2=warm")).to_be_visible()
         expect(measure).to_be_disabled()
+        page.get_by_role("checkbox", name="3 l2").click()  # the page answers while it measures
+        expect(reading(page.locator(".worklog").first)).to_contain_text("this is the honest reading")
+        page.get_by_role("checkbox", name="3 l2").click()
+        expect(status.filter(has_text=re.compile(r"with l2=warm · \d+ s, about \d+ s left"))).to_be_visible()
         page.get_by_role("button", name="cancel").click()
         expect(status.filter(has_text="cancelled; what was finished is in")).to_be_visible()
         assert gone(child(lab))

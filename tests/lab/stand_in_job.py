@@ -8,24 +8,31 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from tests.foreign_job import document
 from tests.lab.grid import small_grid
-from worklog.process.job import started, tasks_of
+from worklog.process.job import Answers, started, tasks_of
 
 
 def main() -> None:
     order, say = started()
     for name in sys.argv[2:]:
         Path(name).write_text(str(os.getpid()))
-    grid, tasks, said = small_grid(), tasks_of(order), Path(sys.argv[1])
+    work(order, say, sys.argv[1])
+
+
+def work(order: Mapping[str, Any], say: Answers, seconds: str) -> None:
+    """The tasks, out of the grid that was made by hand."""
+    grid, tasks, said = small_grid(), tasks_of(order), Path(seconds)
     say("ready", run=document(replace(grid, measurements=[])))
     for done, task in enumerate(tasks):
         say("progress", done=done, total=len(tasks), doing=str(task))
         if done:
-            time.sleep(float(said.read_text() if said.exists() else sys.argv[1]))
+            time.sleep(float(said.read_text() if said.exists() else seconds))
         found = grid.select(task.kernel, task.shape, task.gremlins)
         finished = document(replace(grid, measurements=found))
         say("measured", run=finished, done=done + 1, total=len(tasks), doing=str(task))

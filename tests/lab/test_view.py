@@ -245,6 +245,36 @@ def test_a_job_that_fails_is_said_and_leaves_the_panel_usable(
     assert "112 µs" in panel.reading.value
 
 
+# As worklog.process.job does it, which lets one measurement at a time on a GPU.
+ALONE = """
+import sys
+from pathlib import Path
+from tests.lab import stand_in_job
+from worklog.process import job
+
+def measure(order, say):
+    with job.locked(Path(sys.argv[1])):
+        stand_in_job.work(order, say, "60")
+
+job.main({"measure": measure})
+"""
+
+
+def test_a_second_panel_that_measures_at_the_same_time_is_told_who_does(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    lock = str(tmp_path / "lock")
+    one, other = (live_panel(monkeypatch, "-c", ALONE, lock) for _ in range(2))
+    one.measure()
+    until(lambda: "with l2=warm" in one.status.value)
+    assert one._stop is not None
+    other.measure()
+    until(lambda: f"failed: process {one._stop.pid} is measuring on this GPU" in other.status.value)  # type: ignore[union-attr]
+    assert not other.measure_button.disabled and "with l2=warm" in one.status.value
+    one.cancel()
+    until(lambda: "cancelled" in one.status.value)
+
+
 CRASHES = """
 from tests.lab.stand_in_job import *
 order, say = started()
