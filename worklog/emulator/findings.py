@@ -48,11 +48,6 @@ class Place:
         x, y, _ = self.grid
         return number % x, number // x % y, number // (x * y)
 
-    def thread_at(self, number: int) -> tuple[int, int, int]:
-        """(x, y, z) of a thread's number in its block."""
-        x, y, _ = self.block
-        return number % x, number // x % y, number // (x * y)
-
 
 @dataclass(frozen=True)
 class Finding:

@@ -24,7 +24,6 @@ Mask = Any  # None for all lanes, False for none, else a bool array
 Watch = Callable[[Site, Array, Array, int], None]  # site, address and activity of each lane, bytes a lane
 FIRST_ADDRESS = 1 << 40
 SPACING = 1 << 40
-ZERO_BYTES = np.zeros(1, np.uint64)
 
 
 @dataclass(frozen=True)
