@@ -58,6 +58,11 @@ def test_a_right_kernel_is_accepted_and_says_where_it_ran() -> None:
     assert "registers" in lines[-2]
 
 
+def test_a_byte_order_mark_and_carriage_returns_are_no_part_of_the_source() -> None:
+    result = worklog("\ufeff" + PLAIN.replace("\n", "\r\n"), *LAUNCH)
+    assert result.exit_code == 0, result.stderr
+
+
 def test_a_wrong_kernel_is_refused_with_a_map_and_leaves_1() -> None:
     result = worklog(PLAIN.replace("col >= N", "col >= N - 1"), *LAUNCH)
     assert result.exit_code == 1
@@ -115,7 +120,14 @@ def test_a_class_must_be_held() -> None:
         (PLAIN, ("--grid", "N", "--block", "16"), ""),
         ("int x;", LAUNCH, "mine.cu has no __global__ function: write one"),
         (PLAIN.replace("float beta, ", ""), LAUNCH, "mine.cu:6: identifier"),
-        (PLAIN.replace("int K,", "long long K,"), LAUNCH, "mine.cu: mine takes 8 parameters of 32, 32, 64, 32"),
+        (PLAIN.replace("int K,", "long long K,"), LAUNCH, "mine.cu: mine takes 8 parameters of 32, 32, 64, f32"),
+        (PLAIN.replace("float alpha", "int alpha"), LAUNCH, "mine.cu: mine takes 8 parameters of 32, 32, 32, 32, 64"),
+        (
+            PLAIN.replace("{\n", "{\n  extern __shared__ int x[];\n  x[0] = 1;\n", 1),
+            LAUNCH,
+            "mine.cu: mine takes shared",
+        ),
+        (f"{PLAIN}\0and the rest", LAUNCH, "mine.cu:8: a NUL character"),
         (PLAIN, ("--grid", "N / 16", "--block", "16"), "cannot read 'N / 16'"),
         (PLAIN, ("--grid", "BN // 16", "--block", "16"), "cannot read 'BN'"),
         (PLAIN, ("--grid", "1, 1, 1", "--block", "16"), "cannot read the grid '1, 1, 1'"),

@@ -138,7 +138,7 @@ class UserKernel:
         that holds several kernels, and BadSetting.
         """
         try:
-            source = path.read_text(encoding="utf-8")
+            source = path.read_text(encoding="utf-8-sig")  # some editors begin a file with a mark, no compiler's token
         except (OSError, UnicodeDecodeError) as error:
             why = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
             raise WorklogError(f"cannot read {path}: {why}") from error
@@ -163,6 +163,11 @@ class UserKernel:
         """
         if claimed not in CLASSES:
             raise BadSetting(f"there is no class {claimed!r}: choose from {', '.join(CLASSES)}")
+        if "\0" in source:
+            line = source[: source.index("\0")].count("\n") + 1
+            raise BadSetting(
+                f"{file}:{line}: a NUL character, at which the compiler takes the source to end: delete it"
+            )
         program = Program(file, source, entry or _only_kernel(file, source))
         return cls(program, _grid(grid), _block(block), Domain.of(domain), claimed, title)
 

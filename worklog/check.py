@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from worklog.emulator import Finding
 
 SIGNATURE = "(int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C)"
-PARAMETERS = ("32", "32", "32", "32", "64", "64", "32", "64")  # bits of each, as PTX declares them
+PARAMETERS = ("32", "32", "32", "f32", "64", "64", "f32", "64")  # bits of each, as PTX declares them; f: a float
 SPENT = ("registers", "stack_bytes", "shared_bytes", "arch")
 EMULATED_ARCH = "sm_90"
 GPU_SIZE = 1024
@@ -235,9 +235,18 @@ def _device(live: bool) -> Device:
 
 
 def _require_signature(compiled: Compiled) -> None:
-    """Raise BadSetting for a kernel that takes something else than the gate passes."""
+    """Raise BadSetting for a kernel that takes something else than the gate passes, or that wants shared memory at its
+    launch, of which it gets none.
+    """
     entry = re.search(rf"\.entry\s+{re.escape(compiled.symbol)}\s*\((.*?)\)", compiled.ptx, re.DOTALL)
-    found = tuple(re.findall(r"\.param\s+(?:\.align\s+\d+\s+)?\.[a-z](\d+)", entry[1])) if entry else ()
+    declared = re.findall(r"\.param\s+(?:\.align\s+\d+\s+)?\.([a-z]\d+)", entry[1]) if entry else ()
+    found = tuple(kind if kind.startswith("f") else kind[1:] for kind in declared)
+    dynamic = re.search(r"\.extern\s+\.shared\s.*?([\w$]+)\[\]", compiled.ptx)
+    if dynamic is not None and re.search(rf"{re.escape(dynamic[1])}\b", compiled.ptx[entry.end() if entry else 0 :]):
+        raise BadSetting(
+            f"{compiled.name}: {compiled.entry} takes shared memory at its launch (extern __shared__), and the gate "
+            "gives none: declare an array of a fixed size"
+        )
     if found != PARAMETERS:
         raise BadSetting(
             f"{compiled.name}: {compiled.entry} takes {len(found)} parameters of {', '.join(found) or 'no'} bits; "
