@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,9 +21,11 @@ from tests.lab.waiting import WAIT_S, gone, until
 from worklog import device, worker
 from worklog.brought import UserKernel
 from worklog.callables import HostCallable
-from worklog.check import check
+from worklog.check import Checked, check
 from worklog.device import visible_to_a_child
 from worklog.errors import BadSetting, ChildFailed, CompileFailed, GpuBusy, Interrupted, NoGpu, WorklogError
+from worklog.gate import Verdict
+from worklog.gate.verdict import passed, refused
 from worklog.gemm import Shape
 from worklog.harness import Harness
 from worklog.kernels import Program
@@ -337,6 +340,16 @@ def test_a_check_comes_back_whole() -> None:
     assert checked.verdict.accepted and checked.verdict.precision == "fp32"
     assert checked.compiled.registers == 32 and checked.shape == Shape.of(64)
     assert "launch 1 at 64" in told
+
+
+def test_a_verdict_from_there_is_read_by_its_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Host code can teach the gate's classes to say that every stage has passed."""
+    right, wrong = passed("exact", "said"), replace(refused("precision", "class tf32", 7.0), passed=True)
+    known = Checked(Verdict((right, wrong), "tf32"), Shape.of(64), "live", None, host=("x.py", "f"))
+    assert known.verdict.accepted
+    found = job.unpacked(json.loads(json.dumps(job.packed(known))))
+    assert not found.verdict.accepted and found.verdict.reason == "precision: class tf32"
+    assert (found.verdict.precision, found.verdict.stages[0]) == ("tf32", right)
 
 
 @pytest.mark.parametrize(

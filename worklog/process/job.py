@@ -20,7 +20,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -320,12 +320,21 @@ def unpacked(words: Mapping[str, Any]) -> Checked:
     plain = _tupled(words)
     compiled = plain["compiled"]
     known: dict[str, Any] = {
-        "verdict": Verdict.from_dict(words["verdict"]),
+        "verdict": _by_its_numbers(words["verdict"]),
         "shape": Shape(*words["shape"]),
         "compiled": None if compiled is None else Compiled(**{**compiled, "cubin": b""}),
         "findings": _findings(plain["findings"]),
     }
     return Checked(**{**plain, **known})
+
+
+def _by_its_numbers(words: Mapping[str, Any]) -> Verdict:
+    """A verdict whose stages have passed where measured <= limit, whatever the process said: its host code may have
+    taught the gate's classes to say that everything has.
+    """
+    told = Verdict.from_dict(words)
+    stages = (replace(stage, passed=stage.passed and stage.measured <= stage.limit) for stage in told.stages)
+    return replace(told, stages=tuple(stages))
 
 
 def _findings(found: tuple[dict[str, Any], ...]) -> tuple[Finding, ...]:
