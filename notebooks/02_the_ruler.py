@@ -102,9 +102,10 @@ print(*gpu.lines, sep="\n")
 
 # %% [markdown]
 # Read it from the top. `hold` puts a blocking kernel in front, so that everything up to `release` is queued before any
-# of it runs: no bubble. A clock stamp before and after each sample gives its SM clock. The flush writes over twice the
-# L2. Between two events stands the launch and nothing else: flush, new inputs and the gate's look are *outside*. Then
-# cuBLAS the same way, under the same weather. The host waits once, at the end, and reads the events.
+# of it runs: no bubble. Two clock stamps give the sample's SM clock. The flush writes over twice the L2. Between two
+# events stands the launch and nothing else: flush, new inputs and the gate's look are *outside*. The host waits, so
+# that nothing is queued behind the sample either, since fetching more commands costs the GPU time. Then cuBLAS the same
+# way, under the same weather. The events are read at the end.
 #
 # As a picture, over the samples that this loop gave for one rung:
 

@@ -1,7 +1,7 @@
 """Diagram 4: the loop as this harness runs it, and the samples that it gave.
 
 The article's loop (warm up once; then flush, event, kernel, event; median) with what this harness adds: clock stamps
-around each sample, a blocking kernel in front of each batch, cuBLAS turn about with the kernel, and outside the events
+around each sample, a blocking kernel in front of it, cuBLAS turn about with the kernel, and outside the events
 new inputs and a look at the output for each launch, where the gate asks for that.
 """
 
@@ -88,13 +88,13 @@ def _looked_at(subject: Subject) -> bool:
 
 
 def _host(canvas: Canvas) -> None:
-    """What the CPU does, once a batch, and when it waits."""
+    """What the CPU does, and when it waits."""
     canvas.words(MARGIN_IN, 0.04, "host", SMALL_PT, color=MUTED)
     steps = (
         (1.75, "warm up, once", "until time and clock are flat"),
-        (2.05, "queue a batch of pairs", "behind a kernel that blocks"),
-        (0.75, "let go", "all at once"),
-        (1.35, "read the events", "one wait a batch"),
+        (2.05, "queue one sample", "behind a kernel that blocks"),
+        (0.85, "let go", "and wait"),
+        (1.35, "read the events", "after a few pairs"),
     )
     between = (WIDTH_IN - 2 * MARGIN_IN - sum(wide for wide, _, _ in steps)) / (len(steps) - 1)
     x, middle = MARGIN_IN, HOST + 0.21
@@ -184,7 +184,7 @@ def _again(canvas: Canvas, run: Run) -> None:
     y, right = STREAM + LANE + 0.82, WIDTH_IN - MARGIN_IN - 0.08
     precision = run.harness.get("precision")
     within = f" within ±{100 * precision:g} %" if precision else " narrow enough"
-    words = f"next batch, until the median's 95 % interval is{within}"
+    words = f"next pair, until the median's 95 % interval is{within}"
     half = text_width(words, SMALL_PT) / 2 + 0.08
     middle = WIDTH_IN / 2
     canvas.wire((right, STREAM + LANE / 2 + 0.12), (right, y), (middle + half, y), colour=ACCENT)
@@ -254,8 +254,9 @@ def _alt(run: Run, subject: Subject) -> str:
     looked = "new A and B, {}; a look at C comes right behind the second event, its check after the last stamp"
     sample = "clock stamp, L2 flush, event, kernel, event, clock stamp"
     return (
-        "Diagram of the measuring loop. The host warms up once until time and clock are flat, queues a batch of pairs "
-        "behind a blocking kernel, lets go, and waits once to read the events. On the stream each sample is: "
+        "Diagram of the measuring loop. The host warms up once until time and clock are flat, queues one sample at a "
+        "time behind a blocking kernel, lets go and waits, and reads the events after a few pairs. On the stream each "
+        "sample is: "
         f"{looked.format(sample) if _looked_at(subject) else sample}. {subject.name} and cuBLAS take turns, and turn "
         f"about who is first. The median of {subject.m.n} samples is {duration(subject.us)} (95 % interval "
         f"{subject.interval}), {speed(subject.tflops)} TFLOP/s, {100 * subject.ratio:.1f} % of cuBLAS. "
