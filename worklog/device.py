@@ -222,7 +222,7 @@ def reason_names(mask: int) -> str:
 
 
 def software() -> dict[str, str]:
-    """Versions that a result may depend on; "absent" for what is not installed."""
+    """Versions that a result may depend on, of what is installed."""
     versions = {"python": platform.python_version(), "platform": platform.platform()}
     names = ("numpy", "cupy-cuda13x", "cupy-cuda12x", "torch", "matplotlib", "nvidia-cuda-nvrtc")
     for name in names:
