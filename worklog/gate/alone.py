@@ -49,7 +49,7 @@ from worklog.gate.verdict import Stage, passed, refused
 from worklog.kernels import COMPILE_OPTIONS, Device, Program
 
 NAME = "alone on the GPU"
-UNSEEN = "what starts in the microsecond between the flush and the launch is not seen"
+UNSEEN = "what starts in the microsecond or two between the flush and the launch is not seen"
 BLOCKS_A_PROCESSOR = 2
 PATIENCE_NS = 100_000  # a grid is resident within a few thousand
 TOLERATED = 50  # launches, of which one may be lost
