@@ -1,0 +1,140 @@
+"""Calls that cannot be timed, on a real GPU: each is told with the reason, and the machine is left as found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pytest import approx
+
+import worklog
+from worklog.errors import LaunchFailed
+from worklog.harness import Harness
+
+QUICK = Harness().but(budget_s=2.0, most_samples=300)
+N = 2**20
+
+
+@pytest.fixture(scope="module")
+def add() -> Callable[[], None]:
+    import cupy
+
+    kernel = cupy.ElementwiseKernel("float32 x", "float32 y", "y = x + 1", "add_one")
+    x, y = cupy.ones(N, cupy.float32), cupy.empty(N, cupy.float32)
+    return lambda: kernel(x, y)
+
+
+@pytest.fixture(autouse=True)
+def as_found(add: Callable[[], None]) -> Any:
+    """A good call reads the same before and after a bad one."""
+    before = worklog.time(add, harness=QUICK).us
+    yield
+    assert worklog.time(add, harness=QUICK).us == approx(before, rel=0.05)
+
+
+def test_a_call_that_raises(add: Callable[[], None]) -> None:
+    calls = iter(range(10**6))
+
+    def breaks() -> None:
+        add()
+        if next(calls) == 20:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        worklog.time(breaks, harness=QUICK)
+
+
+def test_a_call_that_enqueues_nothing_or_elsewhere(add: Callable[[], None]) -> None:
+    """What it reads is the event pair's own length, to the ruler's own error."""
+    import cupy
+
+    elsewhere = cupy.cuda.Stream(non_blocking=True)
+
+    def other_stream() -> None:
+        with elsewhere:
+            add()
+
+    for call in (lambda: None, other_stream):
+        try:
+            told = worklog.time(call, harness=QUICK)
+        except LaunchFailed as refused:
+            assert "on the current stream" in str(refused)
+        else:
+            assert any("cannot be told from nothing" in said for said in told.degradations), str(told)
+    elsewhere.synchronize()
+
+
+def test_a_call_that_waits_for_the_gpu_while_it_is_held(add: Callable[[], None]) -> None:
+    """The blocking kernel gives up after its limit; this test takes that long."""
+    import cupy
+
+    def waits() -> None:
+        add()
+        cupy.cuda.get_current_stream().synchronize()
+
+    with pytest.raises(LaunchFailed, match="synchronises"):
+        worklog.time(waits, harness=QUICK)
+    assert worklog.time(waits, synchronises=True, harness=QUICK).us > 0
+
+
+def test_a_call_that_allocates_past_the_pool_while_the_gpu_is_held(add: Callable[[], None]) -> None:
+    """cudaFree waits for the GPU: told as one that waits, or timed where the driver does not."""
+    import cupy
+
+    def allocates() -> None:
+        memory = cupy.cuda.runtime.malloc(2**24)
+        add()
+        cupy.cuda.runtime.free(memory)
+
+    try:
+        told = worklog.time(allocates, harness=QUICK)
+    except LaunchFailed as refused:
+        assert "synchronises" in str(refused)
+    else:
+        assert told.us > 0
+
+
+def test_a_call_that_a_graph_cannot_hold(add: Callable[[], None]) -> None:
+    import cupy
+
+    def waits() -> None:
+        add()
+        cupy.cuda.get_current_stream().synchronize()
+
+    with pytest.raises(LaunchFailed, match="cannot be recorded"):
+        worklog.time(waits, harness=QUICK.but(timer="graph", l2="warm"))
+    told = worklog.time(waits, harness=QUICK.but(queue=False), cross_checked=True)
+    assert "cannot be recorded" in told.absent["graph"]
+
+
+TRITON = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def add_one(x, y, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + at, tl.load(x + at, mask=at < n) + 1, mask=at < n)
+"""
+
+
+def test_a_triton_kernel_is_a_callable_like_any_other(tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("this PyTorch has no CUDA")
+    source = tmp_path / "with_triton.py"
+    source.write_text(TRITON)
+    spec = spec_from_file_location("with_triton", source)
+    assert spec is not None and spec.loader is not None
+    made = module_from_spec(spec)
+    spec.loader.exec_module(made)
+    x = torch.ones(N, device="cuda")
+    y = torch.empty_like(x)
+    told = worklog.time(lambda a: made.add_one[(N // 1024,)](a, y, N, BLOCK=1024), x, harness=QUICK)
+    beside = worklog.time(lambda a: torch.add(a, 1, out=y), x, harness=QUICK)
+    assert told.us == approx(beside.us, rel=0.5)
+    assert torch.equal(y, x + 1)
