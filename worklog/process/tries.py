@@ -20,6 +20,7 @@ from worklog.brought import from_dict
 from worklog.callables import ReturnsSomething
 from worklog.device import require_gpu
 from worklog.errors import BadSetting, LaunchFailed
+from worklog.gate.alone import IDLE_S
 from worklog.gate.peer_rules import Expected
 from worklog.gate.peers import PEERS, Peer, Question, passes
 from worklog.gemm import Float32, Shape
@@ -68,10 +69,9 @@ def _try(order: Mapping[str, Any], say: job.Answers) -> None:
         ready.verdict(BASELINE, shape)
         say("ready")
         for seed in order["seeds"]:
-            found, fit = _tried(ready, brought.name, shape, seed, Harness(**order["harness"]))
-            job.require_context()
+            found = _tried(ready, brought.name, shape, seed, Harness(**order["harness"]))
             say("tried", seed=seed, **_told(found))
-            if not fit:
+            if not _is_fit(ready, found):
                 break
     say("done")
 
@@ -91,17 +91,21 @@ def _import_what_takes_long() -> None:
             importlib.import_module(name)
 
 
-def _tried(ready: session.Session, name: str, shape: Shape, seed: int, harness: Harness) -> tuple[Measurement, bool]:
-    """What a run would hold, and whether the process is fit for another seed."""
-    size = (shape.m, shape.n, shape.k)
+def _tried(ready: session.Session, name: str, shape: Shape, seed: int, harness: Harness) -> Measurement:
+    """What a run would hold."""
     try:
         ready.ask_anew(name, shape, seed)
     except BadSetting as error:
-        return Measurement(name, size, "refused", f"{LOAD}: {error}"), False
-    found = bench.attempt(ready, Task(name, shape), harness, Run({}, harness.as_dict(), {}))
-    kept = ready.integrity(name)
-    unchanged = kept is not None and kept.measured <= kept.limit
-    return found, unchanged and not str(found.reason).startswith("launch")
+        return Measurement(name, (shape.m, shape.n, shape.k), "refused", f"{LOAD}: {error}")
+    return bench.attempt(ready, Task(name, shape), harness, Run({}, harness.as_dict(), {}))
+
+
+def _is_fit(ready: session.Session, found: Measurement) -> bool:
+    """Whether the process and the GPU are as they were, for another seed."""
+    if str(found.reason).startswith((LOAD, "launch")):
+        return False
+    kept = ready.integrity(found.kernel)
+    return kept is not None and kept.measured <= kept.limit and ready.device.idle(IDLE_S)
 
 
 def _told(found: Measurement) -> dict[str, Any]:
