@@ -99,7 +99,7 @@ class Scene:
         self.device.fill(self.buffers[2], 0.0)
         self.device.synchronize()
         self.beside(lambda: self.arrays.wait_until_filled(self.c))
-        self.beside(lambda: self.arrays.read_by_copy_engine(self.a, self.b, 16))
+        self.beside(lambda: self.arrays.read_by_copy_engine(self.a, self.b, (self.a, self.b), 16))
 
 
 @pytest.fixture

@@ -161,8 +161,8 @@ class VirtualArrays:
         filled = lambda: bool(c.data.ravel()[-1] < -1e30)  # noqa: E731
         self.machine.enqueue(NEVER, threads=False, until=filled)
 
-    def read_by_copy_engine(self, a: Array, b: Array, times: int) -> None:
-        """Copy A and B somewhere, again and again, without a thread; what was read lately is in L2."""
+    def read_by_copy_engine(self, a: Array, b: Array, copies: tuple[Array, Array], times: int) -> None:
+        """Copy A and B into these, again and again, without a thread; what was read lately is in L2."""
         us = (a.size + b.size) * 4 / self.machine.bytes_per_us
         for _ in range(8 * times):
             self.machine.enqueue(us / 8, lambda: lambda: self._warmed(a, b), threads=False)
