@@ -51,7 +51,9 @@ plots.calibration(run)
 # tick, how far a kernel differs from itself, and that the flush really empties L2 (a read takes longer after it, and
 # none is as quick as before).
 #
-# On long kernels nobody notices the offset. What it does to short ones:
+# The article says of an event pair that it "brackets exactly the kernel's execution", but for a resolution of roughly
+# half a microsecond. Here it is the other way round: the events tick much finer than that, and the bracket is too wide.
+# On long kernels nobody notices. What it does to short ones:
 
 # %%
 offset = run.calibration["offset_us"]
@@ -189,19 +191,19 @@ for n in (24, 100):
 from worklog.harness.rules import Evidence, stopping_rule
 
 times = us.tolist()
-for word in ("count:10", "tensara", "nvbench", "interval"):
-    rule = stopping_rule(word, run.harness["precision"], run.harness["least_samples"])
+for word in ("count:10", "tensara", "salykova", "nvbench", "interval"):
+    rule = stopping_rule(word, run.harness["precision"], run.harness["least_samples"], size=512)
     asked = ((n, rule.ask(Evidence(times[:n], sum(times[:n])))) for n in range(1, len(times) + 1))
     n = next((n for n, answer in asked if answer is not None), None)
     known = f"stops after {n:4}: ±{median(times[:n]).relative_half_width:.2%}" if n else "goes on"
     print(f"{word:9}", known)
 
 # %% [markdown]
-# A fixed count knows nothing about the noise. Tensara's rule gives up after a few samples. NVBench's asks for a small
-# *noise*, and half a second of GPU time; noise does not shrink, so on a nervous kernel it goes on until a second rule
-# of its own, not replayed here, finds the noise at least steady, or the time is up. The interval rule asks the question
-# that you have: is the number known well enough? (The harness asks it after each batch, not after each sample, and so
-# may have taken a few more.)
+# A fixed count knows nothing about the noise. Tensara's rule gives up after a few samples. salykova's, which the
+# article tells of, is a count that follows the size. NVBench's asks for a small *noise*, and half a second of GPU time;
+# noise does not shrink, so on a nervous kernel it goes on until a second rule of its own, not replayed here, finds the
+# noise at least steady, or the time is up. The interval rule asks the question that you have: is the number known well
+# enough? (The harness asks it after each batch, not after each sample, and so may have taken a few more.)
 
 # %% [markdown]
 # ## 6. A ratio that survives the weather

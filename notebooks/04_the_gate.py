@@ -404,7 +404,8 @@ for stage in run.measurements[0].verdict["stages"]:
 #
 # 1. An element is a sum of thousands of products. That two different sums agree is rare, whatever the chance that two
 #    products do.
-# 2. Three are in the list above: the last K tile, M and N mixed up, and the missing bounds. The stage of ragged shapes.
+# 2. They are in the list above: the last K tile, M and N mixed up, and the missing bounds. Ragged shapes betray them
+#    all: by a wrong element, or already at the launch, by an address outside.
 # 3. `precision`, which looks at the real data that is timed, and `every timed launch`, which looks at each of them.
 #
 # </details>

@@ -39,6 +39,7 @@ def test_the_certificate_keeps_its_promise_and_the_flush_empties_l2() -> None:
     found = worklog.open_run().calibration
     assert all(abs(error) <= promised(length) for length, error in errors_left(found).items())
     assert found["offset_us"] > 1, "a kernel of a microsecond is read as more than twice as long"
+    assert found["tick_us"] < 0.1 * 0.5, "much finer than the article's half a microsecond"
     assert found["cold_cycles"] > 1.5 * found["warm_cycles"] and found["still_cached"] < 0.02
 
 
@@ -122,6 +123,7 @@ def test_counts_stop_too_early_and_the_noise_rule_does_not_stop() -> None:
         asked = ((n, rule.ask(Evidence(us[:n], sum(us[:n])))) for n in range(1, len(us) + 1))
         return next((n for n, answer in asked if answer is not None), None)
 
+    assert stopping_rule("salykova", 0.005, 24, size=512).most == round(500 * np.exp(512 / 3100))
     for word in ("count:10", "tensara"):
         n = stops(word)
         assert n is not None and median(us[:n]).relative_half_width > 0.01
