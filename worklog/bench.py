@@ -293,8 +293,8 @@ def _measurement(session: Session, task: Task, harness: Harness, run: Run) -> Me
     settings = used.as_dict()
     reading, timed = _time(session, task, used)
     require_unchanged(settings, used.as_dict())
-    if verdict is not None and timed is not None:
-        verdict = verdict.and_then(timed)
+    if verdict is not None:
+        verdict = replace(verdict, stages=(*verdict.stages, *timed))
     kept = None if verdict is None else session.integrity(task.kernel)  # first: it says whether others can be believed
     if verdict is not None and kept is not None and kept.measured > kept.limit:  # numbers, and not changed words
         told = tampered(verdict.stages, kept)
@@ -341,8 +341,8 @@ def _refused(common: dict[str, Any], verdict: Verdict, whose: str = "") -> Measu
     return Measurement(**common, status="refused", reason=reason, verdict=verdict.as_dict())
 
 
-def _time(session: Session, task: Task, used: Harness) -> tuple[Reading, Stage | None]:
-    """Time the task's kernel against the baseline in the exam's buffers; also the gate's word on what was timed.
+def _time(session: Session, task: Task, used: Harness) -> tuple[Reading, list[Stage]]:
+    """Time the task's kernel against the baseline in the exam's buffers; also the gate's stages on what was timed.
 
     Where L2 is flushed before each launch, each gets inputs of its own and is looked at. Otherwise new inputs would
     warm what it should find cold, and the gate looks at what the last launch left.
@@ -368,7 +368,7 @@ def _time(session: Session, task: Task, used: Harness) -> tuple[Reading, Stage |
         size = (task.shape.flops / 2) ** (1 / 3)
         offset = used.taken_off(session.calibration.offset_us)
         reading = time_pair(session.timeline, loop.subject, loop.baseline, used, size=size, offset_us=offset)
-        return reading, clocked(loop.judge) if judged else None
+        return reading, [clocked(ask) for ask in loop.stages] if judged else []
     finally:
         if each or easy:
             exam.restore()

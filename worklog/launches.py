@@ -89,11 +89,11 @@ class GoingRound(Rotating):
 
 @dataclass(frozen=True)
 class Loop:
-    """What a timed loop launches in turn, and the gate's word on what the subject did in it."""
+    """What a timed loop launches in turn, and the gate's stages on what the subject did in it, to be asked in order."""
 
     subject: Launch
     baseline: Launch
-    judge: Callable[[], Stage]
+    stages: tuple[Callable[[], Stage], ...]
 
 
 def alternating(exam: Exam, subject: Subject, reference: Subject, in_step: bool) -> Loop:
@@ -103,7 +103,7 @@ def alternating(exam: Exam, subject: Subject, reference: Subject, in_step: bool)
     baseline computes -A B, so that it never leaves the answer that the subject owes.
     """
     ours, theirs = _pair(exam, subject, reference, in_step)
-    return Loop(ours, theirs, lambda: exam.check_timed_output(ours.written))
+    return Loop(ours, theirs, (lambda: exam.check_timed_output(ours.written),))
 
 
 def witnessed(
@@ -131,20 +131,14 @@ def witnessed(
     fence = Fence(exam.device) if has_host_code else None
 
     def judge() -> Stage:
-        alone = None if fence is None else fence.stage()
-        if alone is not None and not alone.passed:
-            return alone
         stage, other = (exam.check_timed_launches(witness) for witness in witnesses)
-        if not other.passed:
-            return replace(other, detail=f"of the baseline {reference.name}: {other.detail}")
-        told = "" if alone is None or not stage.passed else f"; {alone.name}: {alone.detail}"
-        return replace(stage, detail=stage.detail + told)
+        return stage if other.passed else replace(other, detail=f"of the baseline {reference.name}: {other.detail}")
 
     first, second = (
         pair.witnessed(witness, elsewhere, None if fence is None else partial(fence.write, party))
         for party, (pair, witness) in enumerate(zip((ours, theirs), witnesses, strict=True))
     )
-    return Loop(first, second, judge)
+    return Loop(first, second, (judge,) if fence is None else (fence.stage, judge))
 
 
 def rotating(exam: Exam, subject: Subject, reference: Subject, in_step: bool, device: Device, l2_bytes: int) -> Loop:
@@ -152,7 +146,7 @@ def rotating(exam: Exam, subject: Subject, reference: Subject, in_step: bool, de
     our_sets, their_sets = rotation(exam, device, l2_bytes, in_step)
     ours = GoingRound(subject, exam.shape, 1.0, our_sets)
     theirs = GoingRound(reference, exam.shape, -1.0, their_sets)
-    return Loop(ours, theirs, lambda: exam.check_timed_output(ours.written))
+    return Loop(ours, theirs, (lambda: exam.check_timed_output(ours.written),))
 
 
 def _pair(exam: Exam, subject: Subject, reference: Subject, in_step: bool) -> tuple[Alternating, Alternating]:

@@ -241,7 +241,7 @@ def test_who_keeps_the_inputs_in_l2_is_refused_or_gains_nothing() -> None:
 def test_who_joins_what_it_starts_is_accepted(name: str) -> None:
     _, status, reason, _, verdict = in_a_process(by(name))
     assert status == "measured", reason
-    print([stage["detail"] for stage in verdict["stages"] if NAME in stage["detail"]])
+    print([stage["detail"] for stage in verdict["stages"] if stage["name"] == NAME])
 
 
 # ------------------------------------------------------------------------------------------- it does not show
