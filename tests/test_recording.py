@@ -9,8 +9,10 @@ import pytest
 from worklog.ablation import effects
 from worklog.gemm import Shape
 from worklog.gremlins import GREMLINS
+from worklog.harness.selfcheck import TOLERANCE, TOLERANCE_US
 from worklog.kernels import Program
 from worklog.ladder import LADDER
+from worklog.peers.comparison import open_comparison
 from worklog.plans import ABLATION_RUNGS, ABLATION_SIZES, ARTICLE_SIZES, BASELINE
 from worklog.plots import draw_all, gallery
 from worklog.readme import BEGIN, END
@@ -91,3 +93,15 @@ def test_the_figures_are_the_recordings(h200: Run, tmp_path: Path) -> None:
             f"{kept.name} is out of date: WORKLOG_SOURCE=recorded make article"
         )
     assert (ROOT / "figures" / "README.md").read_text(encoding="utf-8") == gallery(drawn)
+
+
+def test_kernels_of_known_length_are_read_as_promised() -> None:
+    read = open_comparison().errors()["worklog"]
+    assert {1, 2, 5, 10, 30, 100, 1000} <= {length for length, _ in read}
+    for length, error in read:
+        assert abs(error) <= max(TOLERANCE_US, TOLERANCE * length), f"{length} µs"
+
+
+def test_two_readings_of_one_kernel_agree_nine_times_in_ten() -> None:
+    same = open_comparison().document["promises"]["aa"]
+    assert same["pairs"] >= 50 and same["agree"] >= 0.9 * same["pairs"]
