@@ -215,7 +215,9 @@ def _roof_words(frame: Frame, roofs: Roofs, cublas: float, points: dict[str, Poi
     """What each roof is called, and a point of its line."""
     paper = f", {roofs.fp32_peak:.1f} on paper (dashed)" if roofs.fp32_peak else ""
     words = [(f"FP32: {roofs.fp32:.1f} TFLOP/s measured{paper}", (frame.x[1] / 3.2, roofs.fp32_peak or roofs.fp32))]
-    words.append((f"cuBLAS {cublas:.1f}\n(its tile is unknown)", (math.sqrt(_right_of(points) * frame.x[1]), cublas)))
+    words.append(
+        (f"{_named('cuBLAS', cublas)}\n(its tile is unknown)", (math.sqrt(_right_of(points) * frame.x[1]), cublas))
+    )
     if roofs.l2:
         x = 1.7 * frame.x[0]
         words.append((f"L2 reads:\n{roofs.l2:.2f} TB/s measured", (x, roofs.l2 * x)))
