@@ -87,7 +87,7 @@ def print_run(taken: Run, *, with_details: bool = False) -> None:
     """A run for people, and where it was saved."""
     from worklog.tables import print_tables
 
-    print_tables(taken, console(least=110), with_details=with_details)
+    print_tables(taken, console(least=60), with_details=with_details)
     if taken.origin == "live":
         click.echo(f"run saved: {taken.path}")
 

@@ -191,15 +191,25 @@ def print_tables(run: Run, console: Any, *, with_details: bool = False) -> None:
 
 
 def _print_table(console: Any, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """What a narrow terminal has no room for is left out from the last column on, and said."""
     from rich.markup import escape
     from rich.table import Table
 
+    fitting = _fitting(console.width, columns, rows)
     table = Table(title=title, title_justify="left", box=None, header_style="bold", padding=(0, 1))
-    for column in columns:
-        table.add_column(column, justify="left" if column in ("kernel", "gate") else "right", overflow="fold")
+    for column in columns[:fitting]:
+        table.add_column(column, justify="left" if column in ("kernel", "gate") else "right", no_wrap=True)
     for row in rows:
-        table.add_row(*(escape(cell) for cell in row))
+        table.add_row(*(escape(cell) for cell in row[:fitting]))
     console.print(table)
+    if fitting < len(columns):
+        console.print(f"  in a wider terminal: {', '.join(columns[fitting:])}", highlight=False)
+
+
+def _fitting(width: int, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
+    """How many columns stand side by side in so many characters; the first half always do."""
+    widths = [2 + max(map(len, column)) for column in zip(columns, *rows, strict=True)]
+    return next((n for n in range(len(columns), len(columns) // 2, -1) if sum(widths[:n]) <= width), len(columns) // 2)
 
 
 def html(run: Run) -> str:

@@ -16,10 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from tests.cli.typed import one_line, worklog
+from tests.helpers import measured, small_run
 from worklog import bench, cli_output, device
 from worklog.cli import main
+from worklog.tables import COLUMNS, print_tables
 
 ROOT = Path(__file__).parents[2]
 
@@ -57,6 +60,22 @@ def test_a_row_of_a_table_is_one_line_however_narrow_the_terminal(columns: int) 
     shown = at_a_terminal(columns, "gate", "--exploits", "--recorded")
     (row,) = [line for line in shown.splitlines() if line.startswith("alpha_ignored")]
     assert "alpha is ignored" in row and "refused: " in row and "●" in row
+
+
+@pytest.mark.parametrize("columns", [60, 80, 95, 160])
+def test_a_runs_table_leaves_out_whole_columns_and_says_which(columns: int) -> None:
+    run = small_run(measurements=[measured("vectorized", 1024), measured("cuBLAS", 1024, ratio=1.0)])
+    terminal = Console(file=io.StringIO(), width=columns)
+    print_tables(run, terminal)
+    assert isinstance(terminal.file, io.StringIO)
+    shown = terminal.file.getvalue().splitlines()
+    (head,) = [line.split("  ") for line in shown if line.startswith(" kernel")]
+    (row,) = [line for line in shown if line.startswith(" vectorized")]
+    assert len(row) <= columns and "100 µs" in row
+    left_out = " ".join(shown).partition("in a wider terminal: ")[2]
+    for column in COLUMNS:
+        assert (column in map(str.strip, head)) != (column in left_out), column
+    assert bool(left_out) is (columns < 95)
 
 
 def test_there_is_no_progress_bar_where_nothing_takes_its_time() -> None:
@@ -117,13 +136,13 @@ def test_an_interrupt_is_one_line_and_130(tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_written_is_told_before_anything_is_measured(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def measured(*_: Any, **__: Any) -> None:
+    def minutes(*_: Any, **__: Any) -> None:
         raise AssertionError("minutes of work for a file that cannot be written")
 
     for name in ("measure", "carry_out", "ablate"):
-        monkeypatch.setattr(bench, name, measured)
-    monkeypatch.setattr("worklog.exploits.trials.try_all", measured)
-    monkeypatch.setattr("worklog.runs.open_run", measured)
+        monkeypatch.setattr(bench, name, minutes)
+    monkeypatch.setattr("worklog.exploits.trials.try_all", minutes)
+    monkeypatch.setattr("worklog.runs.open_run", minutes)
     (tmp_path / "file").write_text("no folder")
     for words in (["run"], ["ablate", "naive"], ["grid"], ["peers"], ["gate", "--exploits", "--emulate"]):
         said = one_line(worklog(*words, "--out", "file/run.json"))
