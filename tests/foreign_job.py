@@ -120,7 +120,10 @@ ACTS: dict[str, Callable[[], None]] = {
 def document(run: Run) -> dict[str, Any]:
     """As a run file holds it."""
     head = {name: getattr(run, name) for name in HEAD}
-    return {"schema": SCHEMA, **head, "measurements": [asdict(one) for one in run.measurements]}
+    entries = [asdict(one) for one in run.measurements]
+    for entry in entries:
+        del entry["label"]  # the head says it
+    return {"schema": SCHEMA, **head, "measurements": entries}
 
 
 def made(order: dict[str, Any], *kernels: str, calibration: dict[str, Any] | None = None) -> dict[str, Any]:

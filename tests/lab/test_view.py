@@ -97,6 +97,11 @@ def test_the_source_stands_under_the_picture_and_the_picture_has_words(panel: Pa
     assert 'alt="warptiled at 1024, honest: 140 µs' in panel.picture.value
 
 
+def test_a_reading_with_ignored_clocks_does_not_say_that_they_were_watched(panel: Panel) -> None:
+    row(panel, "clocks").box.value = False
+    assert "clocks ignored" in panel.source.value and "clocks ignored" in panel.picture.value
+
+
 def test_all_naive_and_all_honest(panel: Panel) -> None:
     panel.naive.click()
     assert not any(row.box.value for row in panel.rows)

@@ -55,7 +55,7 @@ def whole(answer: Answer) -> Chart:
     m = answer.reading.measurement
     title = f"{m.kernel} at {m.problem}: {headline(answer.reading)}"
     subtitle = f"{say(answer.settings)}: {truth(answer)}" if answer.changed else truth(answer)
-    sheet = page("reading", title, subtitle, [answer.reading.run.label], alt(answer), _height(answer))
+    sheet = page("reading", title, subtitle, [answer.reading.measurement.label], alt(answer), _height(answer))
     _draw(sheet, answer)
     return sheet.figure
 
@@ -66,7 +66,7 @@ def alt(answer: Answer) -> str:
     steps = "; ".join(": ".join(step_words(step)) for step in answer.steps)
     way = f" Lie by lie: {steps}." if steps else ""
     what = f"{m.kernel} at {m.problem}, {say(answer.settings)}: {headline(answer.reading)}"
-    return f"{what}. {truth(answer)}.{way} {answer.reading.run.label}."
+    return f"{what}. {truth(answer)}.{way} {answer.reading.measurement.label}."
 
 
 def _height(answer: Answer) -> float:

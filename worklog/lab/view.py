@@ -189,7 +189,7 @@ class Panel:
             self.reading.value, self.picture.value, self.source.value = html_trouble(str(error)), "", ""
             return
         self.reading.value = html(answer)
-        self.source.value = f"<small>{answer.reading.run.label}</small>"
+        self.source.value = f"<small>{answer.reading.measurement.label}</small>"
         self.picture.value = image(body(answer))
 
     def _repr_mimebundle_(self, **how: Any) -> Any:
