@@ -83,7 +83,12 @@ class Chart(Figure):
                 self.dpi = screen
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> tuple[dict[str, str], dict[str, Any]]:
-        """PNG, twice as large as on screen, and words. An SVG beside it would double what a notebook stores."""
+        """PNG, twice as large as on screen, in the light palette, and words.
+
+        An SVG that asks for the page's colours follows JupyterLab's theme, but GitHub takes an SVG or HTML before a PNG,
+        and has not drawn such SVGs whole (https://github.com/Cantera/cantera-jupyter/issues/37); the PNG beside it would
+        double what a notebook stores. The lab's pages, which are not stored, do follow the theme.
+        """
         width, height = (round(100 * inches) for inches in self.get_size_inches())
         data = {"image/png": base64.b64encode(self.png()).decode("ascii"), "text/plain": self.alt}
         return data, {"image/png": {"width": width, "height": height, "alt": self.alt}}
