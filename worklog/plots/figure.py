@@ -85,9 +85,9 @@ class Chart(Figure):
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> tuple[dict[str, str], dict[str, Any]]:
         """PNG, twice as large as on screen, in the light palette, and words.
 
-        An SVG that asks for the page's colours follows JupyterLab's theme, but GitHub takes an SVG or HTML before a PNG,
-        and has not drawn such SVGs whole (https://github.com/Cantera/cantera-jupyter/issues/37); the PNG beside it would
-        double what a notebook stores. The lab's pages, which are not stored, do follow the theme.
+        An SVG that asks for its page's scheme follows JupyterLab's theme, but GitHub takes SVG and HTML before PNG, and
+        has not drawn such SVGs whole (https://github.com/Cantera/cantera-jupyter/issues/37); both together would double
+        what a notebook stores. The lab's pages, which are not stored, do follow the theme.
         """
         width, height = (round(100 * inches) for inches in self.get_size_inches())
         data = {"image/png": base64.b64encode(self.png()).decode("ascii"), "text/plain": self.alt}
