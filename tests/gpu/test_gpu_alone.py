@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -116,8 +117,7 @@ def test_on_an_idle_gpu_it_passes(scene: Scene) -> None:
         assert lines > 500 and again / first < 0.8 * WARMTH
 
 
-@pytest.mark.parametrize("threads", [32, 1024])
-@pytest.mark.parametrize("everywhere", [False, True])
+@pytest.mark.parametrize(("everywhere", "threads"), [(False, 32), (False, 1024), (True, 32)])
 def test_what_stays_is_found_and_nothing_hangs(scene: Scene, everywhere: bool, threads: int) -> None:
     blocks = gpu().multiprocessors if everywhere else 1
     scene.beside(blocks, threads, STAYS_NS)
@@ -129,6 +129,17 @@ def test_what_stays_is_found_and_nothing_hangs(scene: Scene, everywhere: bool, t
     after = scene.another()
     scene.write(after, 50)
     assert after.stage().passed, after.stage().detail
+
+
+def test_what_takes_half_of_every_sm_is_found_or_waited_for(scene: Scene) -> None:
+    """An H200 lets the fence begin only when all of it is gone. Either way nothing was written beside it."""
+    scene.beside(gpu().multiprocessors, 1024, STAYS_NS)
+    started = time.perf_counter()
+    scene.write(scene.fence, 20)
+    scene.device.synchronize()
+    waited_ns = 1e9 * (time.perf_counter() - started)
+    stage = scene.fence.stage()
+    assert stage.measured == 20 or (stage.passed and waited_ns > 0.9 * STAYS_NS), (stage.detail, waited_ns)
 
 
 def test_what_was_written_beside_it_is_right_all_the_same(scene: Scene) -> None:
