@@ -26,7 +26,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from worklog.brought import from_dict
 from worklog.check import Checked, wants_gpu
-from worklog.errors import GpuBusy, OutOfMemory, WorklogError
+from worklog.errors import GpuBusy, LaunchFailed, OutOfMemory, WorklogError
 from worklog.gate import Verdict
 from worklog.gemm import Shape
 from worklog.nvrtc import Compiled
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from worklog.harness.settings import Harness
 
 LOOKS_AGAIN_S = 0.1  # whether a lock is free
+LEFT_S = 10.0  # for what a kernel or a callable may still have to do, once it was measured
 # What CUDA, cuBLAS, CuPy and PyTorch say of it.
 GPU_IS_FULL = ("MemoryAllocation", "CUDA_ERROR_OUT_OF_MEMORY", "STATUS_ALLOC_FAILED", "OutOfMemoryError")
 
@@ -196,13 +197,17 @@ def blank(harness: dict[str, Any]) -> dict[str, Any]:
 
 
 def require_context() -> None:
-    """Wait for everything on the GPU. Raises ContextLost."""
-    import cupy
+    """Wait for everything on the GPU. Raises ContextLost, also where something is left there that does not end."""
+    from cupy.cuda.runtime import CUDARuntimeError
+
+    from worklog.cuda import CudaDevice
 
     try:
-        cupy.cuda.runtime.deviceSynchronize()
-    except cupy.cuda.runtime.CUDARuntimeError as error:
+        idle = CudaDevice().idle(LEFT_S)
+    except (CUDARuntimeError, LaunchFailed) as error:
         raise ContextLost(str(error)) from error
+    if not idle:
+        raise ContextLost(f"something that it started is still on the GPU after {LEFT_S:.0f} s")
 
 
 @contextmanager
