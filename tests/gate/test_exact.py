@@ -9,7 +9,17 @@ from hypothesis import strategies as st
 
 from tests.gate.right import summed
 from tests.gate.wrong import bf16, tf32
-from worklog.gate.exact import EXACT_LIMIT, FAMILIES, Projection, family, ragged_shapes
+from worklog.gate.exact import (
+    EXACT_LIMIT,
+    FAMILIES,
+    HEADROOM,
+    OPERAND_BITS,
+    Projection,
+    drawn_shapes,
+    family,
+    ragged_shapes,
+    stretch,
+)
 from worklog.gemm import Shape
 from worklog.ladder import LADDER, Domain
 
@@ -23,6 +33,31 @@ def test_no_sum_leaves_what_float32_holds_exactly(name: str, k: int) -> None:
     assert a.dtype == b.dtype == np.float32
     assert (a == np.rint(a)).all() and (b == np.rint(b)).all()
     assert (np.abs(a.astype(np.float64)) @ np.abs(b.astype(np.float64))).max() <= EXACT_LIMIT
+
+
+@pytest.mark.parametrize("claimed", ["fp32", "tf32", "bf16"])
+@pytest.mark.parametrize("k", [1, 3, 64, 700])
+def test_headroom_leaves_room_for_alpha_and_beta(claimed: str, k: int) -> None:
+    """alpha of 3.5 on the way in or out: halves of integers, and operands that a shorter format still holds."""
+    for name in FAMILIES if claimed == "fp32" else FAMILIES[:1]:
+        a, b = family(name, Shape(9, 11, k), np.random.default_rng(k), claimed, HEADROOM)
+        assert 7 * (np.abs(a.astype(np.float64)) @ np.abs(b.astype(np.float64))).max() <= EXACT_LIMIT
+        assert 7 * np.abs(a).max() <= 2 ** OPERAND_BITS.get(claimed, 24)
+
+
+def test_a_stretched_question_is_as_exact_and_far_from_what_halves_hold() -> None:
+    rng, seen = np.random.default_rng(0), set()
+    for _ in range(40):
+        a, b = family("E2", Shape(5, 6, 40), rng)
+        before = summed(a, b)
+        factors = stretch(a, b, rng)
+        assert np.array_equal(summed(a, b), before.astype(np.float64) * factors[0] * factors[1])
+        seen |= set(factors)
+        for matrix, factor in zip((a, b), factors, strict=True):
+            with np.errstate(over="ignore"):
+                assert factor == 1 or (matrix.astype(np.float16) != matrix).any()
+    assert 1.0 in seen and min(seen) < 2.0**-25 and max(seen) > 2.0**25
+    assert stretch(a, b, rng, "fp16") == (1.0, 1.0)
 
 
 @settings(max_examples=30)
@@ -94,6 +129,22 @@ def test_a_trace_of_a_fraction_does_not_hide_in_a_long_sum() -> None:
     assert projection.wrong_rows(c).tolist() == [3] and projection.wrong_columns(c).tolist() == [7]
 
 
+@pytest.mark.parametrize(("alpha", "beta"), [(1.0, 0.0), (-0.25, 0.0), (4.0, -0.5), (-2.0, 4.0)])
+def test_a_projection_with_alpha_beta_and_powers_of_two(alpha: float, beta: float) -> None:
+    rng = np.random.default_rng(1)
+    a, b = family("E3", Shape(20, 30, 40), rng)
+    of_a, of_b = stretch(a, b, rng)
+    unit, old = of_a * of_b, 64 * of_a * of_b
+    c = (alpha * (a.astype(np.float64) @ b) + beta * old).astype(np.float32)
+    projection = Projection.of(a, b, rng, alpha, beta * old, abs(alpha) * unit)
+    assert len(projection.wrong_rows(c)) == len(projection.wrong_columns(c)) == 0
+    for error in (alpha * unit, unit / 1024):
+        wrong = c.copy()
+        wrong[7, 3] = 0
+        wrong[7, 4] += np.float32(error)
+        assert projection.wrong_rows(wrong).tolist() == [7] and set(projection.wrong_columns(wrong)) <= {3, 4}
+
+
 def test_swapped_columns_are_found() -> None:
     """Sums of rows stay the same; only random weights tell the columns apart."""
     c, projection = question(Shape(20, 30, 40))
@@ -142,3 +193,13 @@ def test_a_kernel_that_takes_anything_is_asked_around_warps_and_tiles() -> None:
     assert edges <= {s.m for s in found} | {s.n for s in found}
     assert {1, 2} <= {s.k for s in found}
     assert any(s.m == 1 for s in found) and any(s.n == 1 for s in found)
+
+
+@pytest.mark.parametrize("domain", [Domain(), *{r.domain for r in LADDER}, Domain(n=4), Domain(64, 1, 1)], ids=str)
+def test_drawn_shapes_lie_in_the_domain_and_nobody_knows_them(domain: Domain) -> None:
+    drawn = [drawn_shapes(domain, np.random.default_rng(seed)) for seed in range(5)]
+    for shapes in drawn:
+        assert all(shape in domain for shape in shapes)
+        tall, wide = shapes[-2:]
+        assert tall.m >= 1100 > tall.n and wide.n >= 1100 > wide.m
+    assert max(domain.m, domain.n) > 64 or len({str(shapes) for shapes in drawn}) == len(drawn)

@@ -5,6 +5,10 @@ value lies around C, and is looked at after each launch. C itself holds a sentin
 element left alone, or the answer of the launch before, is never taken for an answer. The sentinel is finite: BLAS
 forbids reading C when beta is 0, but alpha * acc + 0 * C is right for every finite C, and NaN would refuse such a
 kernel.
+
+A guard shows what was left in it or taken from it into a result. Who reads outside and throws it away, who writes
+outside and puts back what was there, and who jumps over the guard, leaves no trace in any matrix: on a GPU that takes
+compute-sanitizer (`worklog check --racecheck`), and the emulator reports each of them.
 """
 
 from __future__ import annotations

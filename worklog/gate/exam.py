@@ -2,6 +2,10 @@
 
 What each stage asks, and why, is in its module: ragged, benchmark, repeat, products, precision; and for what was timed,
 every_launch (or precision again, where inputs cannot be new) and plausible.
+
+The word holds for the shape that was asked, and for small ones. A larger shape has another exam: nothing here tells
+whether an index overflows there, or whether blocks that wait for each other all fit the GPU at once; where they do not,
+the launch does not end, and the process that runs it is ended (worklog.worker).
 """
 
 from __future__ import annotations
