@@ -295,7 +295,7 @@ slips = {
 refused = {name: gate(RIGHT.replace(*slip)) for name, slip in slips.items()}
 for name, checked in refused.items():
     word = str(checked.verdict).splitlines()[0]
-    print(name, *textwrap.wrap(word, 100), sep="\n    ")
+    print(name, *textwrap.wrap(word, 78), sep="\n    ")
 
 # %% [markdown]
 # Each refusal says at which stage, and most say what the bug is. On the emulator a race is found in the addresses,
@@ -332,7 +332,7 @@ pd.DataFrame(scores).T.rename_axis(["who", "what is compared"])
 # %%
 for row in sorted(bad, key=lambda row: -len(row.passed_by))[:6]:
     told = f"{len(row.passed_by)} of {len(zoo.peers)} pass “{row.title}”: {row.how}"
-    print(*textwrap.wrap(told, 110), f"here {row.word}", sep="\n    ")
+    print(*textwrap.wrap(told, 78), f"here {row.word}", sep="\n    ")
 
 # %% [markdown]
 # ## 7. Where, which is what
@@ -349,7 +349,7 @@ plots.tile_map(column.verdict.where, column.label)
 # %%
 late = "if (row / 32 == 1 && col / 32 == 1 && M == 144) acc -= A[row * K + 9] * B[9 * N + col];\n  C[row"
 tile = gate(RIGHT.replace("C[row", late, 1))
-print(*textwrap.wrap(str(tile.verdict), 100), sep="\n")
+print(*textwrap.wrap(str(tile.verdict), 80), sep="\n")
 plots.tile_map(tile.verdict.where, tile.label)
 
 # %% [markdown]
@@ -390,7 +390,7 @@ for name, change in others.items():
 # %%
 print(run.label)
 for stage in run.measurements[0].verdict["stages"]:
-    print(stage["name"], *textwrap.wrap(stage["detail"], 100), sep="\n    ")
+    print(stage["name"], *textwrap.wrap(stage["detail"], 78), sep="\n    ")
 
 # %% [markdown]
 # ## Exercises
