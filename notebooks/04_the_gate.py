@@ -335,6 +335,15 @@ for row in sorted(bad, key=lambda row: -len(row.passed_by))[:6]:
     print(*textwrap.wrap(told, 78), f"here {row.word}", sep="\n    ")
 
 # %% [markdown]
+# How many each stage caught. A kernel that dies at its launch is never asked for its precision, so the order matters;
+# but take away any stage, and something gets through.
+
+# %%
+for kind in dict.fromkeys(row.kind for row in zoo.rows):
+    caught = pd.Series([stage for row in zoo.rows if row.kind == kind for stage in row.stages]).value_counts()
+    print(f"{kind}s: " + ", ".join(f"{stage} {count}" for stage, count in caught.items()))
+
+# %% [markdown]
 # ## 7. Where, which is what
 #
 # A refusal carries a map of C. Only a column, only a tile, every sixteenth row: the shape of the hole is the bug.

@@ -69,6 +69,7 @@ def test_no_peer_is_right_about_all_of_the_zoo(said: str) -> None:
         strict += [refused] if not passed else []
     assert strict and all(refused > 0.75 * sum(not row.wrong for row in kernels) for refused in strict)
     assert f"{len(zoo.peers)} pass “" in said
+    assert len({stage for row in kernels for stage in row.stages}) >= 4, "no stage does it all"
 
 
 def test_some_family_sees_each_mistake_and_none_sees_all(said: str) -> None:
