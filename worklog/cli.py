@@ -9,7 +9,7 @@ import sys
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -27,7 +27,9 @@ from worklog.cli_output import (
     require_new_file,
 )
 from worklog.errors import BadSetting
-from worklog.gemm import Shape
+
+if TYPE_CHECKING:
+    from worklog.gemm import Shape
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -37,6 +39,8 @@ def main() -> None:
 
 
 def _sizes(_: click.Context, __: click.Parameter, words: tuple[str, ...]) -> list[Shape]:
+    from worklog.gemm import Shape  # here, with NumPy, so that help and a slip of the pen need not wait for it
+
     return [Shape.of(word) for listed in words for word in listed.split(",")]
 
 
@@ -106,18 +110,20 @@ def run(
 ) -> None:
     """Gate and time rungs (all of them and cuBLAS by default), or kernels of your own, at 4096 or the sizes given."""
     from worklog.axes import Axis, shapes
+    from worklog.gemm import Shape
     from worklog.harness.settings import Harness, parse_settings
 
     require_new_file(out)
     harness = Harness().but(**parse_settings(settings))
     if axes:
         sizes = [*sizes, *shapes([Axis.parse(axis) for axis in axes])]
+    sizes = sizes or [Shape.of(4096)]
     asked = kernels_of(kernels, **launch) or None
     if preview:
-        click.echo(previewed(asked, sizes or [Shape.of(4096)], harness))
+        click.echo(previewed(asked, sizes, harness))
         return
     with progress_bar() as progress:
-        measured = measure_them(asked, sizes or [Shape.of(4096)], harness=harness, progress=progress, out=out)
+        measured = measure_them(asked, sizes, harness=harness, progress=progress, out=out)
     if as_json:
         print_json(measurements(measured))
     else:

@@ -15,10 +15,10 @@ import click
 
 from worklog.cli_output import json_option, print_json, progress_bar, require_new_file
 from worklog.errors import BadSetting, NoGpu
-from worklog.gemm import Shape
 
 if TYPE_CHECKING:
     from worklog.brought import Brought
+    from worklog.gemm import Shape
     from worklog.harness.settings import Harness
     from worklog.runs import Run
 
@@ -130,6 +130,7 @@ def check(
     from worklog.brought import brought
     from worklog.callables import HostCallable
     from worklog.device import gpu_reason
+    from worklog.gemm import Shape
 
     if emulate and on == "gpu":
         raise BadSetting("--emulate and --on gpu contradict each other: leave one away")
@@ -166,6 +167,7 @@ def check(
 def inspect_(what: str, arch: str, size: str | None, out: Path | None, as_json: bool, **words: Any) -> None:
     """Say what a kernel costs, without a GPU and never as a time: registers, occupancy, memory traffic line by line."""
     from worklog.annotated import report
+    from worklog.gemm import Shape
     from worklog.inspection import architectures, inspect, save
 
     found = inspect(what, shape=None if size is None else Shape.of(size), archs=architectures(arch), **words)
@@ -196,6 +198,7 @@ def sweep(name: str, axes: tuple[str, ...], size: str, preview: bool, out: Path 
     """Gate and time every tile of a rung that can be built, beside cuBLAS."""
     from worklog.axes import Axis
     from worklog.device import require_gpu
+    from worklog.gemm import Shape
     from worklog.ladder import rung
     from worklog.tuning import sweep as measure_all
     from worklog.tuning import variants

@@ -158,6 +158,14 @@ def test_looking_whether_a_folder_can_be_written_leaves_nothing_behind(tmp_path:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_help_waits_for_no_library_that_it_does_not_need() -> None:
+    code = (
+        "import sys, worklog.cli; print(*({'numpy', 'scipy', 'rich', 'matplotlib', 'torch', 'cupy'} & {*sys.modules}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "\n"
+
+
 def test_the_list_of_commands_is_whole_and_in_the_order_of_use() -> None:
     lines = worklog("--help").output.partition("Commands:\n")[2].splitlines()
     assert [line.split()[0] for line in lines] == [name for name in main.commands if not main.commands[name].hidden]
