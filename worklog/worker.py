@@ -29,8 +29,7 @@ from worklog.errors import BadSetting, ChildFailed, Interrupted
 from worklog.gate import Verdict
 from worklog.gate.verdict import refused
 from worklog.gemm import Shape
-from worklog.ladder import LADDER
-from worklog.plans import BASELINE, Task
+from worklog.plans import Size, Task, tasks_of
 from worklog.process import job
 from worklog.process.answers import (
     EMULATE,
@@ -86,8 +85,8 @@ class Stop:
 
 
 def measure(
-    kernels: Iterable[str | Brought] | None = None,
-    sizes: Iterable[Shape | int | str | Sequence[int]] = (4096,),
+    kernels: Iterable[str | Brought] | Brought | None = None,
+    sizes: Iterable[Size] | int = (4096,),
     *,
     harness: Harness | None = None,
     progress: Progress | None = None,
@@ -101,10 +100,7 @@ def measure(
     """
     from worklog.harness.settings import Harness
 
-    asked = [r.name for r in LADDER] + [BASELINE] if kernels is None else list(kernels)
-    brought = [kernel for kernel in asked if not isinstance(kernel, str)]
-    names = [kernel if isinstance(kernel, str) else kernel.name for kernel in asked]
-    tasks = [Task(name, shape) for shape in map(Shape.of, sizes) for name in names]
+    tasks, brought = tasks_of(kernels, sizes)
     return carry_out(tasks, harness or Harness(), brought=brought, progress=progress, out=out, patience_s=patience_s)
 
 
