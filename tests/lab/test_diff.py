@@ -9,6 +9,7 @@ import pytest
 from worklog.errors import UnknownRung
 from worklog.lab.diff import diff, source
 from worklog.ladder import LADDER
+from worklog.plots.style import DARK, LIGHT
 
 
 def test_two_words_make_coalesced_of_naive() -> None:
@@ -45,3 +46,9 @@ def test_html_is_escaped_and_coloured() -> None:
 def test_an_unknown_rung_is_named() -> None:
     with pytest.raises(UnknownRung, match="no rung 'nave'"):
         diff("nave", "coalesced")
+
+
+def test_a_dark_page_gets_colours_of_its_own_and_an_old_browser_the_light_ones() -> None:
+    html = diff("shared", "tiles_1d")._repr_html_()
+    for role in ("accent", "lie"):
+        assert f'style="color:{LIGHT[role]};color:light-dark({LIGHT[role]},{DARK[role]})"' in html

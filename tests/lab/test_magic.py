@@ -70,6 +70,7 @@ def test_a_right_kernel_is_accepted_and_stands_on_the_ladder_without_a_time(page
     assert "cell: plain at 130x190x70 · emulated · sm_90 PTX\n✓ exact on ragged shapes" in printed
     assert "accepted as fp32 in" in printed and "recorded · NVIDIA H200" in printed
     assert "mine: skipped: the emulator gives no time, and there is no GPU here; accepted as fp32 (emulated" in printed
+    assert [m.label for m in found.shown.select("mine")] == ["emulated · sm_90 PTX"]
     names = [m.kernel for m in found.shown.measurements]
     assert names[-2:] == ["mine", "cuBLAS"] and names[0] == "naive"
     assert {m.problem for m in found.shown.measurements} == {Shape.of(1024)}

@@ -9,10 +9,10 @@ from html import escape
 
 from worklog.kernels import Program
 from worklog.ladder import rung
-from worklog.plots.style import ACCENT, LIE
+from worklog.plots.style import DARK, LIGHT
 
 HIDDEN = ("__global__", "template <", "static_assert")
-COLOURS = {"+": ACCENT, "-": LIE}
+ROLES = {"+": "accent", "-": "lie"}
 
 
 @dataclass(frozen=True, repr=False)
@@ -44,5 +44,9 @@ def diff(before: str, after: str) -> Code:
 
 
 def _html(line: str) -> str:
-    colour = COLOURS.get(line[:1])
-    return f'<span style="color:{colour}">{escape(line)}</span>' if colour else escape(line)
+    """In the colour that goes with the page, or where nobody knows, with a light one."""
+    role = ROLES.get(line[:1])
+    if role is None:
+        return escape(line)
+    light, dark = LIGHT[role], DARK[role]
+    return f'<span style="color:{light};color:light-dark({light},{dark})">{escape(line)}</span>'

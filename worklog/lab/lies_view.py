@@ -16,7 +16,7 @@ from worklog.lab.theme import image
 from worklog.lab.words import html_trouble, in_lines
 
 NAME = {"description_width": "3.2em"}
-WIDE = widgets.Layout(min_width="24em", max_width="46em", flex="1 1 24em")
+WIDE = widgets.Layout(min_width="min(34em, 100%)", max_width="46em", flex="1 1 24em")
 
 
 class Ablation:

@@ -18,7 +18,7 @@ from worklog.lab.theme import image
 from worklog.lab.words import html_trouble, in_lines
 
 LEFT = widgets.Layout(min_width="27em", flex="0 1 auto")
-RIGHT = widgets.Layout(min_width="24em", max_width="46em", flex="1 1 24em")
+RIGHT = widgets.Layout(min_width="min(34em, 100%)", max_width="46em", flex="1 1 24em")
 NAME = {"description_width": "3.2em"}
 
 

@@ -32,7 +32,7 @@ from worklog.plans import Task
 from worklog.runs import Run
 
 LEFT = widgets.Layout(width="31em", flex="0 0 auto")
-RIGHT = widgets.Layout(min_width="24em", max_width="46em", flex="1 1 24em")
+RIGHT = widgets.Layout(min_width="min(34em, 100%)", max_width="46em", flex="1 1 24em")
 WIDE = {"description_width": "3.2em"}
 
 
