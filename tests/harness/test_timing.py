@@ -167,7 +167,7 @@ def test_a_call_that_enqueues_nothing_has_no_time_and_says_where_work_belongs(gp
 
 def test_an_event_pair_that_reads_backwards_is_no_time(gpu: VirtualGpu, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "elapsed_us", lambda start, stop: -5.0)
-    with pytest.raises(LaunchFailed, match=r"-5\.00 µs were read"):
+    with pytest.raises(LaunchFailed, match=r"-5\.0+ µs"):
         worklog.time(gpu.kernel(50.0), harness=Harness().but(warmup="count:10"))
 
 
