@@ -158,3 +158,28 @@ def test_a_few_elements_are_too_few_for_a_factor() -> None:
     a, b = DRAWS["normal"](rng, (1, 64)), DRAWS["normal"](rng, (64, 7))
     question = PrecisionQuestion.of(a, b, rng)
     assert question.factor(np.float32(1.001) * (a @ b)) is None
+
+
+def in_steps(levels: int) -> Change:
+    """Integers of one scale for a whole matrix."""
+
+    def stepped(values: Float32) -> Float32:
+        scale = np.float32(levels / np.abs(values).max())
+        return (np.rint(values * scale) / scale).astype(np.float32)
+
+    return stepped
+
+
+@pytest.mark.parametrize("k", [16, 256, 4096])
+@pytest.mark.parametrize("draw", DRAWS)
+def test_eight_bit_integers_are_no_bf16(draw: str, k: int) -> None:
+    """Their error is as large as that of operands truncated to BF16, which makes products smaller; theirs does not."""
+    found, stage = judged(draw, k, in_steps(127), in_steps(127))
+    assert found == "wrong" and not stage.passed
+
+
+def test_ten_bits_are_no_tf32() -> None:
+    def ten(values: Float32) -> Float32:
+        return cut(np.ascontiguousarray(values), 14, half=True)
+
+    assert judged("uniform", 256, ten, ten)[0] == "bf16"

@@ -11,6 +11,9 @@ A format's error is no factor. Rounded operands leave an error that has nothing 
 and truncating accumulators, make the result smaller, and that factor explains up to 86 % of the squared error (on
 U(-1, 1), N(0, 1) and a grid of hundredths, K = 16 to 4096). Where a factor explains nearly all of it, or makes the
 result larger, the kernel is wrong by that factor, whatever format its rms looks like: 1.001 looks like BF16.
+What a shrinking factor leaves unexplained is the same for a format that rounds and one that truncates, 4400 and 35000,
+and is held to a limit of its own: operands in 127 steps of one size have an error as large as truncated BF16, 94000,
+and no factor in it.
 
 Some rows are compared with an FP64 product, element by element: the first, the last and random ones. Every row is
 compared in one number, its projection on a random vector, whose gauge is the 2-norm of the row's gauges: a row that
@@ -37,6 +40,8 @@ SAMPLED_ROWS = 64
 OUTLIER = 60  # times the rms: beyond, an element is wrong rather than imprecise
 # Largest rms of a class in u·D: truncated TF32 operands have 11500, truncated BF16 ones 92000, on U(-1, 1).
 RMS_OF_CLASS = {"tf32": 1.5e4, "fp16": 1.5e4, "bf16": 1.25e5}
+# The same without what a shrinking factor explains: 11 bits have 4400, 8 bits 35000, rounded or truncated.
+ROUNDING_OF_CLASS = {"tf32": 6.3e3, "fp16": 6.3e3, "bf16": 5e4}
 PROJECTED_OUTLIER = 10  # the same for a row's projection, which is nearly normal
 # The share of the squared error that a factor on the result may explain: truncation has 0.86, a rounded format 0.01.
 SHRINKING, GROWING = 0.92, 0.35
@@ -106,16 +111,27 @@ class PrecisionQuestion:
         scaled = np.abs(got - self.reference) / (UNIT_ROUNDOFF * np.maximum(self.gauge, np.finfo(np.float32).tiny))
         return float(np.sqrt(np.mean(np.square(scaled)))), float(scaled.max())
 
-    def factor(self, c: Float32) -> float | None:
-        """What the sampled rows are multiplied with, where that is what is wrong with them; else None."""
+    def _along(self, c: Float32) -> tuple[float, float] | None:
+        """Slope of the sampled rows' errors over the right result, and the share of the squared error that it explains;
+        None where there is too little to tell.
+        """
         scale = np.maximum(self.gauge, np.finfo(np.float32).tiny)
         right, error = self.reference / scale, (c[self.rows].astype(np.float64) - self.reference) / scale
         few = right.size < FEWEST_FOR_A_FACTOR[0] or self.k < FEWEST_FOR_A_FACTOR[1]
         if few or not np.isfinite(error).all() or not error.any() or not right.any():
             return None
         slope = float((error * right).sum() / np.square(right).sum())
-        share = float(slope**2 * np.square(right).sum() / np.square(error).sum())
+        return slope, float(slope**2 * np.square(right).sum() / np.square(error).sum())
+
+    def factor(self, c: Float32) -> float | None:
+        """What the sampled rows are multiplied with, where that is what is wrong with them; else None."""
+        slope, share = self._along(c) or (0.0, 0.0)
         return 1 + slope if share > (GROWING if slope > 0 else SHRINKING) else None
+
+    def _rounding(self, c: Float32, rms: float) -> float:
+        """The rms without what a shrinking factor explains; 0 where there is too little to tell."""
+        slope, share = self._along(c) or (-1.0, 1.0)
+        return rms * float(np.sqrt(max(0.0, 1 - share))) if slope < 0 else rms
 
     def wrong_rows(self, c: Float32, rms: float) -> Indices:
         """Rows whose projection is off by more than a kernel with this rms on the sampled rows can be."""
@@ -135,6 +151,9 @@ class PrecisionQuestion:
         if factor is not None:
             detail = f"class wrong: its inputs' product times {factor:.6g}, which no rounding is"
             return "wrong", Stage(name, False, largest, max_limit(self.k), detail)
+        if found in ROUNDING_OF_CLASS:
+            rounding, shorter = self._rounding(result.c, rms), (found, "bf16", "wrong")
+            found = next(name for name in shorter if rounding <= ROUNDING_OF_CLASS.get(name, np.inf))
         rows = self.wrong_rows(result.c, rms) if found != "wrong" else self.rows[:0]
         if len(rows):
             off = whereabouts(rows, len(self.projected), "row")
