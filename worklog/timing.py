@@ -6,12 +6,13 @@ The ruler does not know what the callable computes, so nothing here says that th
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache, partial
 from html import escape
+from threading import Timer
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from worklog.harness.calibration import Calibration
     from worklog.harness.cuda_timeline import CudaTimeline
 
+PATIENCE_S = 60.0  # beyond the harness's budget, before a call is said to hang
 UNCHECKED = "gate: not asked, nobody checked the answer"
 ON_THE_STREAM = "does the call enqueue work, on the current stream of CuPy or PyTorch?"
 HARDLY = f"ruler: {{:.2f}} µs cannot be told from nothing: {ON_THE_STREAM}"
@@ -132,8 +134,8 @@ def time(
     l2="rotate", arrays among `args` are copied as often as it takes.
     flops, moved_bytes: the work of one call, for its rates. grad_to_none: tensors whose gradient is dropped before each
     call. cross_checked: whether the wall clock, a graph and the tracer are asked too; where one disagrees, the result
-    says so. Raises NoGpu without a GPU, BadSetting for what cannot be timed so, LaunchFailed where the GPU fails; what
-    `fn` raises comes through.
+    says so. A call that hangs is told on standard error. Raises NoGpu without a GPU, BadSetting for what cannot be
+    timed so, LaunchFailed where the GPU fails or nothing was enqueued; what `fn` raises comes through.
     """
     harness = harness or Harness()
     for what, call in (("fn", fn), ("against", against)):
@@ -156,11 +158,12 @@ def time(
         if synchronises:
             subject = Waiting(subject)
         other = None if against is None else _launch(against, sets[ahead:] + sets[:ahead], grad_to_none, streams)
-        reading = time_pair(timeline, subject, other, harness, offset_us=harness.taken_off(calibration.offset_us))
-        witnesses = (
-            cross_check(timeline, subject, calibration.offset_us, calibration.launch_us) if cross_checked else None
-        )
-    title = str(name or getattr(fn, "__name__", type(fn).__name__))
+        title = str(name or getattr(fn, "__name__", type(fn).__name__))
+        with _told_if_it_hangs(title, harness.budget_s + PATIENCE_S):
+            reading = time_pair(timeline, subject, other, harness, offset_us=harness.taken_off(calibration.offset_us))
+            witnesses = (
+                cross_check(timeline, subject, calibration.offset_us, calibration.launch_us) if cross_checked else None
+            )
     degradations = [*notes, *calibration.remarks, *(witnesses.disagreements if witnesses else ())]
     told = conclude(
         title,
@@ -227,6 +230,26 @@ def conclude(
             "against_us": [sample.us for sample in reading.baseline],
         },
     )
+
+
+@contextmanager
+def _told_if_it_hangs(name: str, seconds: float) -> Iterator[None]:
+    """Say on standard error, once, what can be done about a call that does not come back."""
+
+    def tell() -> None:
+        print(
+            f"worklog.time: {name} has not come back for {seconds:.0f} s. A kernel that does not end cannot be stopped "
+            "from its own process: end this one, and try it with `worklog check file.py:function`, which has another",
+            file=sys.stderr,
+        )
+
+    watchdog = Timer(seconds, tell)
+    watchdog.daemon = True
+    watchdog.start()
+    try:
+        yield
+    finally:
+        watchdog.cancel()
 
 
 def _require_time(name: str, read_us: float, offset_us: float) -> None:

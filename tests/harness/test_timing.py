@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import Timer
+from threading import enumerate as enumerate_threads
+from time import sleep
 from types import SimpleNamespace
 from typing import Any
 
@@ -176,6 +179,27 @@ def test_a_call_that_is_hardly_told_from_nothing_says_so(gpu: VirtualGpu, offset
     told = worklog.time(gpu.kernel(0.04), harness=Harness().but(offset=offset))
     assert any("cannot be told from nothing" in said for said in told.degradations)
     assert not any("from nothing" in said for said in worklog.time(gpu.kernel(1.0)).degradations)
+
+
+def test_a_call_that_hangs_is_told_on_standard_error_with_what_to_do(
+    gpu: VirtualGpu, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = ""
+
+    def hangs() -> None:
+        nonlocal said
+        while "hangs has not come back" not in said:
+            sleep(0.01)
+            said += capsys.readouterr().err
+        raise KeyboardInterrupt  # as a person would
+
+    with monkeypatch.context() as impatient, pytest.raises(KeyboardInterrupt):
+        impatient.setattr(timing, "PATIENCE_S", 0.05 - Harness().budget_s)
+        worklog.time(hangs)
+    assert "worklog check file.py:function" in said and said.count("\n") == 1
+    worklog.time(gpu.kernel(50.0))
+    assert capsys.readouterr().err == ""
+    assert not [thread for thread in enumerate_threads() if isinstance(thread, Timer)]
 
 
 def test_a_driver_that_refuses_graphs_is_told_with_the_way_out(
