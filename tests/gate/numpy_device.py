@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from worklog.errors import CompileFailed, LaunchFailed
+from worklog.gate.every_launch import code
 from worklog.gemm import Float32, Shape
 from worklog.kernels import Buffer, Program, Resources
 from worklog.ladder import Domain
@@ -131,8 +132,9 @@ def fence(
     found.data.view(np.uint32)[3] += 1
 
 
-def observe(x: Any, words: Any, m: Any, n: Any, c: Any, cx: Any) -> None:
+def observe(x: Any, words: Any, m: Any, n: Any, c: Any, cx: Any, found: Any) -> None:
     """The gate's kernel of this name."""
+    found.data.fill(0)
     x = x ^ words.data.view(np.uint64)[1]
     with np.errstate(invalid="ignore", over="ignore"):
         cx.data.view(np.float64)[:] = c.data.astype(np.float64).reshape(m, n) @ signs(x, int(n))
@@ -158,8 +160,11 @@ def compare(
     told[2] += np.count_nonzero(a.data.view(np.uint32) != made.view(np.uint32))
     rows = made.astype(np.float64).reshape(m, k)
     with np.errstate(invalid="ignore", over="ignore"):
-        off = cx.data.view(np.float64) - float(alpha) * (rows @ bx.data.view(np.float64))
-        error = np.abs(off) / (2.0**-24 * np.sqrt(np.square(rows) @ gauges.data.view(np.float64)))
+        unit = 2.0**-24 * np.sqrt(np.square(rows) @ gauges.data.view(np.float64))
+        right = float(alpha) * (rows @ bx.data.view(np.float64)) / unit
+        off = cx.data.view(np.float64) / unit - right
+        error = np.abs(off)
+        found.data[6:12].view(np.float64)[:] += (off @ off, off @ right, right @ right)
     told[3] += int(m)
     found.data[0] = max(found.data[0], np.float32(error.max()) if (error <= 3e38).all() else np.float32(np.inf))
     wrong = np.count_nonzero(~(error <= limit))
@@ -168,7 +173,21 @@ def compare(
         told[4] = max(told[4], 2**32 - 1 - int(launch))
 
 
-GATES_OWN = {each.__name__: each for each in (differ, stir, refill, fence, observe, project, compare)}
+def seal(before: Any, after: Any, m: Any, found: Any, record: Any) -> None:
+    """The gate's kernel of this name."""
+    told, kept = found.data.view(np.uint32), record.data.view(np.uint32)
+    touched = kept[10] != code(before, kept)
+    kept[[0, 4]] = np.maximum(kept[[0, 4]], told[[0, 4]])
+    kept[1:4] += told[1:4]
+    kept[5] += touched
+    squares, along, of_product = found.data[6:12].view(np.float64)
+    left = squares - along**2 / of_product if along < 0 else squares
+    worst = record.data[6:10].view(np.float64)
+    worst[:] = np.fmax(worst, (squares / m, left / m))
+    kept[10] = code(after, kept)
+
+
+GATES_OWN = {each.__name__: each for each in (differ, stir, refill, fence, observe, project, compare, seal)}
 
 
 class NumpyDevice:

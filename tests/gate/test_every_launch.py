@@ -154,6 +154,89 @@ def test_less_precise_kernels_pass_only_as_what_they_are() -> None:
     assert limit("fp32", 4096) < limit("fp32-emulated", 4096) < limit("tf32", 4096) < limit("bf16", 4096)
 
 
+def with_bits(bits: int, only: int = 0) -> Callable[[Problem], None]:
+    """Operands of so many bits, in every launch or in one only; the others are right."""
+    launches, lost = 0, 24 - bits
+
+    def short(p: Problem) -> None:
+        nonlocal launches
+        launches += 1
+        if only and launches != only:
+            return right(p)
+        cut = [((x.view(np.uint32) >> lost) << lost).view(np.float32) for x in (p.a, p.b)]
+        p.c[:] = p.alpha * (cut[0] @ cut[1])
+
+    return short
+
+
+@pytest.mark.parametrize(
+    ("claimed", "bits", "only"),
+    [("fp32", 17, 0), ("fp32-emulated", 14, 0), ("fp32-emulated", 14, 2), ("tf32", 10, 0), ("bf16", 7, 0)],
+)
+def test_a_format_shorter_than_the_class_is_seen_although_no_row_is_far_off(
+    claimed: str, bits: int, only: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a kernel could use once the exam is over."""
+    shape = Shape(1024, 64, 2048)
+    monkeypatch.setitem(globals(), "SHAPE", shape)
+    device = NumpyDevice()
+    stage = watched(device, NumpySubject(device, with_bits(bits, only)), launches=3, claimed=claimed)
+    assert not stage.passed and stage.measured > stage.limit
+    assert f"rows have an rms of {stage.measured:.4g} u·D" in stage.detail and f"{claimed} was" in stage.detail
+
+
+def test_eight_bit_integers_are_no_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their error is as large as that of BF16 cut short, but does not make the product smaller."""
+    shape = Shape(256, 96, 512)
+    monkeypatch.setitem(globals(), "SHAPE", shape)
+
+    def in_steps(p: Problem) -> None:
+        a, b = (np.rint(x * 127) / 127 for x in (p.a, p.b))
+        p.c[:] = p.alpha * (a @ b)
+
+    def cut_short(p: Problem) -> None:
+        a, b = ((x.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32) for x in (p.a, p.b))
+        p.c[:] = p.alpha * (a @ b)
+
+    device = NumpyDevice()
+    assert not watched(device, NumpySubject(device, in_steps), claimed="bf16").passed
+    assert watched(device, NumpySubject(device, cut_short), claimed="bf16").passed
+
+
+@pytest.mark.parametrize("shape", [Shape(1, 1, 1), Shape(1, 64, 40), Shape(300, 2, 1), Shape(3, 50, 300)], ids=str)
+def test_chance_refuses_no_right_kernel(shape: Shape, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "SHAPE", shape)
+    device = NumpyDevice()
+    stage = watched(device, NumpySubject(device, right), launches=300)
+    assert stage.passed, stage.detail
+
+
+@pytest.mark.parametrize("which", ["wiped", "put back", "wiped before"])
+def test_who_rewrites_what_was_found_is_found(device: Any, which: str) -> None:
+    """A kernel can write anywhere, so to the gate's own memory too."""
+    witness = Witness(LaunchChecker(device), SHAPE)
+    three = buffers(device, SHAPE)
+    kept = device.download(witness._record)
+    for launch in range(3):
+        witness.prepare(*three)
+        if launch == 1:
+            of_a_kind(device).enqueue(SHAPE, 1.0, three[0], three[1], 0.0, three[2])
+        if which == "wiped before":
+            device.fill(witness._found, -1e30)
+        witness.observe(three[2])
+        witness.check(*three[:2])
+        if which == "put back":
+            device.overwrite(witness._record, kept)
+        if which == "wiped":
+            record = device.download(witness._record)
+            record[[0, 1, 4]] = 0
+            device.overwrite(witness._record, record)
+    stage = witness.stage()
+    assert not stage.passed
+    looked_at = which == "wiped before"
+    assert ("rows off" if looked_at else "was changed by somebody else") in stage.detail
+
+
 def test_looks_that_did_not_run_are_no_pass() -> None:
     device = NumpyDevice()
     witness = Witness(LaunchChecker(device), SHAPE)

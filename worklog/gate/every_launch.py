@@ -11,7 +11,16 @@ the subject may have changed, and says so where it did. Host code shares the pro
 GPU; for a subject with such code, key and signs are mixed with the GPU's clocks when their turn in the stream has come.
 C is read first, right behind the end event. The projection C x is held against s A (B x) in FP64, in units
 of u times the 2-norm of the row's products (worklog.gate.precision), whose limit for FP32 a row with one wrong
-element exceeds unless that element is off by less than about 1e-5 of its row's norm.
+element exceeds unless that element is off by less than about 1e-5 of its row's norm. The rms over the rows of each
+launch is held to the class's own limit, too: a largest error leaves a whole format's room (TF32 below fp32-emulated,
+BF16 below TF32, eight-bit integers below BF16) to who is precise in the exam and knows from his count of launches, or
+from the bits, when it is over.
+
+What is found is memory of the GPU like any other, and a kernel can write anywhere. So the sums start from zero behind
+each launch, and what they add up to is kept with a code made from a key that only this process has, a new one each
+time: who changes it, or puts back what stood there before, is found. The events' and the clocks' own memory has no such
+code. A kernel that finds the driver's timestamps and rewrites them is not seen here, nor by the second clock if it does
+the same to that.
 
 The hash is the finaliser of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
 """
@@ -25,7 +34,15 @@ from typing import Any
 
 import numpy as np
 
-from worklog.gate.precision import PROJECTED_OUTLIER, RMS_OF_CLASS, UNIT_ROUNDOFF, emulated_limit, max_limit
+from worklog.gate.precision import (
+    PROJECTED_OUTLIER,
+    RMS_OF_CLASS,
+    ROUNDING_OF_CLASS,
+    UNIT_ROUNDOFF,
+    emulated_limit,
+    max_limit,
+    rms_limit,
+)
 from worklog.gate.verdict import Stage, refused
 from worklog.gemm import Shape
 from worklog.kernels import COMPILE_OPTIONS, Buffer, Device, Kernel, Program
@@ -76,8 +93,9 @@ __global__ void refill(u64 key, const u64* words, long long in_a, float* A, long
 }
 
 // C x, first of all: what arrives later has not been written in time.
-__global__ void observe(u64 signs, const u64* words, int M, int N, const float* C, double* Cx) {
+__global__ void observe(u64 signs, const u64* words, int M, int N, const float* C, double* Cx, unsigned* found) {
   const int row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (blockIdx.x == 0 && threadIdx.x < 12) found[threadIdx.x] = 0;
   if (row >= M) return;
   signs ^= words[1];
   double sum = 0;
@@ -87,6 +105,9 @@ __global__ void observe(u64 signs, const u64* words, int M, int N, const float* 
 }
 
 // found: the largest error (bits of a float), rows off, inputs changed, rows looked at, 2^32 - 1 - the first bad launch
+// (or 0), nothing, then as doubles the sums of the errors' squares, of error times product, and of the products'
+// squares. record: the same of all launches, but how often somebody else changed it instead of nothing, then the
+// largest mean square of a launch's errors, the largest without what a smaller product explains, and its code.
 __global__ void project(u64 key, u64 signs, const u64* words, int N, int K, const float* B, double* Bx,
                         double* gauges, unsigned* found) {
   const int k = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -129,13 +150,38 @@ __global__ void compare(u64 key, const u64* words, int M, int K, const float* A,
   product = sum_of_warp(product);
   square = sum_of_warp(square);
   if (lane != 0) return;
-  const double error = fabs(Cx[row] - alpha * product) / (UNIT_ROUNDOFF * sqrt(square));
+  const double unit = UNIT_ROUNDOFF * sqrt(square), right = alpha * product / unit;
+  const double difference = Cx[row] / unit - right, error = fabs(difference);
+  double* sums = (double*)(found + 6);
+  atomicAdd(sums, error * error);
+  atomicAdd(sums + 1, difference * right);
+  atomicAdd(sums + 2, right * right);
   atomicAdd(found + 3, 1u);
   atomicMax(found, error <= 3e38 ? __float_as_uint((float)error) : 0x7f800000u);
   if (!(error <= limit)) {
     atomicAdd(found + 1, 1u);
     atomicMax(found + 4, 0xffffffffu - launch);
   }
+}
+
+// Half of its bits, since the whole could be followed back to the key.
+__device__ unsigned code(u64 key, const unsigned* record) {
+  for (int i = 0; i < 10; ++i) key = (u64)hashed(key, record[i]) << 32 | hashed(~key, record[i]);
+  return hashed(key, 10);
+}
+
+// One thread: adds what one launch left.
+__global__ void seal(u64 before, u64 after, int M, const unsigned* found, unsigned* record) {
+  const bool touched = record[10] != code(before, record);
+  record[0] = max(record[0], found[0]);
+  for (int i = 1; i < 4; ++i) record[i] += found[i];
+  record[4] = max(record[4], found[4]);
+  record[5] += touched;
+  const double* sums = (const double*)(found + 6);
+  double* worst = (double*)(record + 6);
+  worst[0] = fmax(worst[0], sums[0] / M);
+  worst[1] = fmax(worst[1], (sums[1] < 0 ? sums[0] - sums[1] * sums[1] / sums[2] : sums[0]) / M);
+  record[10] = code(after, record);
 }
 """
 )
@@ -150,7 +196,7 @@ __global__ void stir(unsigned long long one, unsigned long long other, unsigned 
 }
 """
 OPTIONS = (*COMPILE_OPTIONS, f"-DUNIT_ROUNDOFF={UNIT_ROUNDOFF!r}", f"-DBLOCK={BLOCK}")
-ENTRIES = ("refill", "observe", "project", "compare")
+ENTRIES = ("refill", "observe", "project", "compare", "seal")
 PROGRAMS = tuple(Program("every_launch.cu", SOURCE, entry, OPTIONS) for entry in ENTRIES)
 STIR = Program("stir.cu", STIR_SOURCE, "stir")
 
@@ -162,10 +208,21 @@ def limit(claimed: str, k: int) -> float:
     return PROJECTED_OUTLIER * RMS_OF_CLASS.get(claimed, emulated_limit(k))
 
 
+def rms_limits(claimed: str, shape: Shape) -> tuple[float, float]:
+    """Largest rms of the rows' errors in one launch, in u·D, and the largest without what a smaller product explains:
+    the class's own, and room for chance where there are few rows or few products to even out.
+    """
+    room = 1 + 4 / float(np.sqrt(min(shape.m, shape.k)))
+    own = {"fp32": rms_limit(shape.k), **RMS_OF_CLASS}.get(claimed, emulated_limit(shape.k))
+    return own * room, ROUNDING_OF_CLASS.get(claimed, own) * room
+
+
 @dataclass(frozen=True)
 class Found:
     """What the checks of a loop left. error: the largest, in u·D. off: rows beyond the limit. changed: elements of A
-    and B that were not what they should be. looked_at: rows. first: number of the first launch with a row off.
+    and B that were not what they should be. looked_at: rows. first: number of the first launch with a row off. touched:
+    how often somebody else changed these numbers. rms: the largest of a launch's rows, and the largest without what a
+    smaller product explains.
     """
 
     error: float
@@ -173,6 +230,24 @@ class Found:
     changed: int
     looked_at: int
     first: int
+    touched: int
+    rms: tuple[float, float]
+
+
+def code(key: np.uint64, record: np.ndarray[Any, np.dtype[np.uint32]]) -> int:
+    """What `seal` gives a record: 32 bits that only who has the key can work out."""
+    state = int(key)
+    for word in map(int, record[:10]):
+        state = _hashed(state, word) << 32 | _hashed(~state, word)
+    return _hashed(state, 10)
+
+
+def _hashed(key: int, index: int) -> int:
+    """As the kernels' own: 64-bit arithmetic, its upper half."""
+    x = (key + index * 0x9E3779B97F4A7C15) % 2**64
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EB % 2**64
+    return x >> 32
 
 
 class LaunchChecker:
@@ -180,7 +255,7 @@ class LaunchChecker:
 
     def __init__(self, device: Device) -> None:
         self.device = device
-        self.refill, self.observe, self.project, self.compare = map(device.compile, PROGRAMS)
+        self.refill, self.observe, self.project, self.compare, self.seal = map(device.compile, PROGRAMS)
 
     @cached_property
     def stir(self) -> Kernel:
@@ -209,11 +284,14 @@ class Witness:
         stirred: bool = False,
     ) -> None:
         self.checker, self.shape, self.alpha, self.stirred = checker, shape, alpha, stirred
-        self.limit = limit(claimed, shape.k)
-        self.launches = 0
+        self.limit, self.rms_limits = limit(claimed, shape.k), rms_limits(claimed, shape)
+        self.claimed, self.launches = claimed, 0
         self._key, self._signs = np.uint64(0), np.uint64(0)
         upload = checker.device.upload
-        self._found, self._words = upload(np.zeros(8, np.float32)), upload(np.zeros(4, np.float32))
+        self._found, self._words = upload(np.zeros(12, np.float32)), upload(np.zeros(4, np.float32))
+        self._seal, record = np.uint64(secrets.randbits(64)), np.zeros(12, np.uint32)
+        record[10] = code(self._seal, record)
+        self._record = upload(record.view(np.float32))
         self._cx = upload(np.zeros(2 * shape.m, np.float32))  # doubles
         self._bx, self._gauges = (upload(np.zeros(2 * shape.k, np.float32)) for _ in range(2))
 
@@ -244,7 +322,7 @@ class Witness:
         """Enqueue the look at C, before anything else after the launch since `prepare`."""
         m, n = np.int32(self.shape.m), np.int32(self.shape.n)
         blocks = -(-self.shape.m // ROWS_A_BLOCK)
-        self.checker.launch(self.checker.observe, blocks, self._signs, self._words, m, n, c, self._cx)
+        self.checker.launch(self.checker.observe, blocks, self._signs, self._words, m, n, c, self._cx, self._found)
 
     def check(self, a: Buffer, b: Buffer) -> None:
         """Enqueue the comparison of what was observed with what belongs there."""
@@ -257,16 +335,23 @@ class Witness:
         blocks = -(-self.shape.m // ROWS_A_BLOCK)
         compare = self._key, self._words, m, k, a, self._cx, *vectors, *judged
         self.checker.launch(self.checker.compare, blocks, *compare)
+        before, self._seal = self._seal, np.uint64(secrets.randbits(64))
+        device = self.checker.device
+        device.launch(self.checker.seal, (1, 1), 1, (before, self._seal, m, self._found, self._record))
 
     def found(self) -> Found:
         """Wait, and read. Raises LaunchFailed."""
-        words = self.checker.device.download(self._found)
-        _, off, changed, looked_at, first = (int(word) for word in words.view(np.uint32)[:5])
-        return Found(float(words[0]), off, changed, looked_at, 2**32 - 1 - first)
+        record = self.checker.device.download(self._record)
+        _, off, changed, looked_at, first, touched = (int(word) for word in record.view(np.uint32)[:6])
+        touched += int(record.view(np.uint32)[10]) != code(self._seal, record.view(np.uint32))
+        whole, left = (float(np.sqrt(mean)) for mean in record[6:10].view(np.float64))
+        return Found(float(record[0]), off, changed, looked_at, 2**32 - 1 - first, touched, (whole, left))
 
     def stage(self) -> Stage:
         """The verdict on all launches since the start. Raises LaunchFailed."""
         found = self.found()
+        if found.touched:
+            return refused(NAME, "what was found of its launches was changed by somebody else", found.touched)
         if found.looked_at != self.launches * self.shape.m % 2**32:
             return refused(NAME, f"{found.looked_at} rows of {self.launches} launches were looked at: not all of them")
         if found.changed:
@@ -274,6 +359,10 @@ class Witness:
         if found.off:
             where = f"the first in launch {found.first} of {self.launches}, on inputs new to it"
             return refused(NAME, f"{found.off} rows off by more than rounding, {where}", found.off)
+        for rms, most in zip(found.rms, self.rms_limits, strict=True):
+            if not rms <= most:
+                told = f"in one of its launches rows have an rms of {rms:.4g} u·D (up to {most:.4g})"
+                return Stage(NAME, False, rms, most, f"{told}, and {self.claimed} was claimed")
         detail = (
             f"{self.launches} launches, each on inputs never seen before: rows within {found.error:.3g} u·D "
             f"(up to {self.limit:.4g})"
