@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -26,7 +25,7 @@ from worklog.ladder import LADDER, rung
 from worklog.launches import alternating, rotating, witnessed
 from worklog.measurement import conclude
 from worklog.plans import ABLATION_SIZES, BASELINE, Size, Task, ablation_tasks, each, tasks_of
-from worklog.runs import Measurement, Run, new_path, open_run
+from worklog.runs import Measurement, Run, forced_source, new_path, open_run
 from worklog.session import Session
 from worklog.statistics import summarise
 
@@ -125,7 +124,7 @@ def live_wanted() -> bool:
     """Whether to measure: WORKLOG_SOURCE if it is set, else whether there is a GPU. Raises NoGpu if live is forced
     without one.
     """
-    source = os.environ.get("WORKLOG_SOURCE")
+    source = forced_source()
     if source == "live" and gpu_reason() is not None:
         raise NoGpu(
             f"WORKLOG_SOURCE=live, but there is no GPU to measure on: {gpu_reason()}; unset it to take the recording"

@@ -268,7 +268,7 @@ def not_writable(folder: Path) -> str | None:
     """Why nothing can be written into a folder, or into the nearest one above it where it is yet to be made; None where
     that works.
     """
-    there = next((place for place in (folder, *folder.absolute().parents) if place.exists()), Path("/"))
+    there = next((place for place in (folder, *folder.parents) if place.exists()), folder)
     try:
         with tempfile.TemporaryFile(dir=there):
             return None

@@ -10,7 +10,7 @@ from worklog import sanitizer
 from worklog.device import ClockWatch, gpu, gpu_reason, not_writable, reason_names
 from worklog.errors import WorklogError
 from worklog.kernels import kernels_dir
-from worklog.runs import Run, live_runs, recordings, runs_dir
+from worklog.runs import Run, forced_source, live_runs, recordings, runs_dir
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Finding:
 
 def examine() -> list[Finding]:
     """Look at everything that a result may depend on."""
-    return [Finding("python", True, platform.python_version()), *_gpu(), *_packages(), *_files()]
+    return [Finding("python", True, platform.python_version()), *_gpu(), *_source(), *_packages(), *_files()]
 
 
 def _gpu() -> list[Finding]:
@@ -61,6 +61,15 @@ def _gpu() -> list[Finding]:
         return [*found, Finding("clocks", False, watch.reason or "", advice)]
     state = f"watched: SM clock read in every sample, throttle reasons now: {reason_names(watch.reasons())}"
     return [*found, Finding("clocks", True, state, "Not locked: results are labelled “clocks as found”.")]
+
+
+def _source() -> list[Finding]:
+    """Where WORKLOG_SOURCE is set, what it does."""
+    try:
+        forced = forced_source()
+    except WorklogError as error:
+        return [Finding("source", False, str(error), "every command that takes a GPU or a recording ends with this")]
+    return [Finding("source", True, f"WORKLOG_SOURCE={forced} forces it")] if forced else []
 
 
 def _packages() -> list[Finding]:

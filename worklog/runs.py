@@ -355,6 +355,14 @@ def recordings() -> dict[str, Path]:
     return {path.stem: path for path in sorted(folder.glob("*.json"))}
 
 
+def forced_source() -> str:
+    """ "live" or "recorded", as WORKLOG_SOURCE forces it, or nothing. Raises WorklogError for any other word."""
+    source = os.environ.get("WORKLOG_SOURCE", "")
+    if source not in ("", "live", "recorded"):
+        raise WorklogError(f"WORKLOG_SOURCE={source} is not a source: set it to live or recorded, or unset it")
+    return source
+
+
 def open_run(path: str | Path | None = None) -> Run:
     """The run to look at: the file given, else this machine's latest run, else the recording. Its label says which.
 
@@ -365,13 +373,11 @@ def open_run(path: str | Path | None = None) -> Run:
         return Run.load(
             given, origin="recorded" if given.resolve() in {p.resolve() for p in recordings().values()} else "live"
         )
-    source = os.environ.get("WORKLOG_SOURCE", "")
-    if source not in ("", "live", "recorded"):
-        raise WorklogError(f"WORKLOG_SOURCE={source} is not a source: set it to live or recorded, or unset it")
-    if source != "recorded":
+    forced = forced_source()
+    if forced != "recorded":
         for latest in live_runs():
             return Run.load(latest)
-        if source == "live":
+        if forced == "live":
             raise BadRunFile(f"WORKLOG_SOURCE=live, but {runs_dir()} holds no run: measure one with `worklog run`")
     for recording in recordings().values():
         return Run.load(recording, origin="recorded")

@@ -84,9 +84,12 @@ def test_live_forced_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert one_line(worklog("article")).startswith("WORKLOG_SOURCE=live, but there is no GPU to measure on")
 
 
-def test_a_source_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("words", [["figures"], ["article"], ["peers"], ["calibrate"], ["ablate", "naive"]])
+def test_a_source_that_is_none(monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
     monkeypatch.setenv("WORKLOG_SOURCE", "guessed")
-    assert "set it to live or recorded" in one_line(worklog("figures"))
+    assert "set it to live or recorded" in one_line(worklog(*words))
+    doctor = worklog("doctor")
+    assert doctor.exit_code == 0 and "· source: WORKLOG_SOURCE=guessed is not a source" in doctor.stdout
 
 
 def test_no_traceback_in_a_shell_either() -> None:

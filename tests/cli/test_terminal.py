@@ -148,9 +148,17 @@ def test_a_place_that_cannot_be_written_is_told_before_anything_is_measured(
         said = one_line(worklog(*words, "--out", "file/run.json"))
         assert said == "cannot write file/run.json: file: Not a directory; give --out another name", words
     said = one_line(worklog("article", "--out", "file/figures"))
-    assert said.startswith("cannot write figures into file/figures: ")
-    assert said.endswith("/file: Not a directory; give another folder with --out")
+    assert said == "cannot write figures into file/figures: file: Not a directory; give another folder with --out"
     assert (tmp_path / "file").read_text() == "no folder"
+
+
+def test_a_folder_that_is_gone_under_the_shell_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    said = one_line(worklog("figures"))
+    monkeypatch.chdir(tmp_path)
+    assert said.startswith("cannot write figures into figures: ")
 
 
 def test_looking_whether_a_folder_can_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
