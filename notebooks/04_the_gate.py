@@ -273,7 +273,10 @@ for stage in accepted.verdict.stages:
     print("passed" if stage.passed else "failed", stage.name)
 
 # %% [markdown]
-# And these are not. Each is one small slip in the kernel above, of the kind that everybody has made.
+# Two of the stages are new. Launches on the same integers must agree *bit by bit*, or the kernel races. And `products`
+# refuses nothing: it tells whether FP32's products were put together from several shorter ones, as some libraries do.
+#
+# The next kernels are wrong. Each has one small slip, of the kind that everybody has made.
 
 # %%
 TF32 = "__uint_as_float((__float_as_uint({}) + 0x1000u) & 0xffffe000u)"
