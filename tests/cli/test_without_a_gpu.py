@@ -15,7 +15,8 @@ from worklog.cli import main
 from worklog.gremlins import GREMLINS
 from worklog.harness.settings import PATIENCE, Harness
 from worklog.ladder import LADDER
-from worklog.runs import Measurement, recordings, runs_dir
+from worklog.plots import Drawn
+from worklog.runs import Measurement, Run, recordings, runs_dir
 
 
 @pytest.mark.parametrize("words", [[], ["--help"], *([c, "-h"] for c in sorted(main.commands))])
@@ -85,13 +86,19 @@ def test_figures_of_a_run_file(tmp_path: Path) -> None:
     assert "ablation" in document["not_drawn"]
 
 
-def test_figures_are_listed_once_each_with_how_many_files_there_are(tmp_path: Path) -> None:
-    small_run(measurements=[measured("naive", 4096), measured("cuBLAS", 4096, ratio=1.0)]).save(tmp_path / "r.json")
+def test_figures_are_listed_once_each_with_how_many_files_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    def draw_all(taken: Run, out: Path) -> Drawn:
+        return Drawn([out / f"ladder{mode}{suffix}" for mode in ("", "_dark") for suffix in (".svg", ".png")], {})
+
+    monkeypatch.setattr("worklog.plots.draw_all", draw_all)
+    monkeypatch.setattr("worklog.plots.write_gallery", lambda drawn, out: out / "README.md")
+    small_run(measurements=[measured("naive", 4096)]).save(Path("r.json"))
     listed = worklog("figures", "--run", "r.json", "--out", "drawn").stdout.splitlines()
-    assert "  drawn/ladder.svg" in listed
-    assert not any("_dark.svg" in line or line.endswith(".png") for line in listed)
-    files = [path for path in Path("drawn").iterdir() if path.suffix in (".svg", ".png")]
-    assert f"  and beside each one .png, and both as _dark: {len(files)} files" in listed
+    assert listed[1:] == [
+        "  drawn/ladder.svg",
+        "  and beside each one .png, and both as _dark: 4 files",
+        "all of them: drawn/README.md",
+    ]
 
 
 def test_figures_that_a_run_has_nothing_for_say_why(tmp_path: Path) -> None:
