@@ -118,6 +118,15 @@ def test_each_fix_turned_off_moves_the_reading(panel: Locator, page: Page) -> No
     expect(panel.get_by_role("checkbox", name="3 l2")).to_be_checked()
 
 
+def test_a_screen_reader_is_told_in_an_element_that_it_knows(panel: Locator) -> None:
+    """One that came with its words would not be spoken."""
+    element = reading(panel).element_handle()
+    panel.get_by_role("checkbox", name="3 l2").uncheck()
+    expect(reading(panel)).to_contain_text("112 µs")
+    assert element is not None
+    assert "112 µs" in element.evaluate("element => element.isConnected ? element.textContent : ''")
+
+
 def test_every_fix_of_the_table_can_be_turned_off_and_on(panel: Locator) -> None:
     panel.get_by_role("button", name="gremlins that the article does not name").click()
     for gremlin in GREMLINS:

@@ -17,7 +17,7 @@ from worklog.gemm import Shape
 from worklog.kernels import Program
 from worklog.lab.controls import Slider
 from worklog.lab.step_picture import body, whole
-from worklog.lab.step_words import diff_html, gain, headline, html, sections, text
+from worklog.lab.step_words import diff_html, gain, headline, said_html, sections, text
 from worklog.lab.steps import Climb, Step, source
 from worklog.ladder import LADDER, rung
 from worklog.runs import Measurement, Run
@@ -132,7 +132,7 @@ def test_numbers_of_other_code_than_the_one_shown_are_told() -> None:
     run.kernels["tiles_2d"]["sha256"] = "another"
     told = step(run=run)
     assert told.notes == ("tiles_2d was timed with other code than the one shown here",)
-    assert told.notes[0] in html(told) and told.notes[0] in text(told)
+    assert told.notes[0] in said_html(told) and told.notes[0] in text(told)
     assert told.notes[0] in said(whole(told))
 
 

@@ -18,6 +18,7 @@ from worklog.lab import sources
 from worklog.lab.model import Model, Step
 from worklog.lab.picture import alt, body, whole
 from worklog.lab.readings import NotRecorded
+from worklog.lab.theme import colour
 from worklog.lab.words import amount, headline, html, others, step_words, truth
 from worklog.plans import Task
 from worklog.runs import recordings
@@ -210,8 +211,8 @@ def test_a_rate_that_cannot_be_is_still_a_number_that_one_can_read() -> None:
     assert headline(absurd).startswith("1 µs → 2147 TFLOP/s → ")
 
 
-def test_html_is_a_status_that_screen_readers_announce() -> None:
-    assert '<div role="status">' in html(model(l2="warm").answer())
+def test_a_lie_is_in_the_colour_of_lies() -> None:
+    assert colour("lie") in html(model(l2="warm").answer()) and colour("lie") not in html(model().answer())
 
 
 def test_the_picture_says_in_words_what_it_shows() -> None:

@@ -12,9 +12,11 @@ import pytest
 
 from tests.lab.grid import small_grid
 from tests.lab.waiting import until
+from tests.plots.conftest import full_run
 from worklog import lab
 from worklog.gremlins import GREMLINS
 from worklog.lab import sources, view
+from worklog.lab.controls import Status
 from worklog.lab.model import Model
 from worklog.lab.view import Panel
 from worklog.plots.style import styled
@@ -65,6 +67,11 @@ def test_a_box_unticked_moves_the_reading_and_says_so(panel: Panel) -> None:
     row(panel, "l2").box.value = True
     assert "this is the honest reading" in panel.reading.value
     assert row(panel, "l2").value.value == "flush"
+
+
+def test_what_changes_is_announced(panel: Panel) -> None:
+    ladder, ablation = lab.ladder(run=full_run()), lab.ablation(run=full_run())
+    assert all(isinstance(w, Status) for w in (panel.reading, panel.status, ladder.words, ablation.words))
 
 
 def test_a_value_chosen_ticks_or_unticks_its_box(panel: Panel) -> None:

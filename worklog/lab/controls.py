@@ -1,5 +1,5 @@
-"""What the lab's pages have in common besides ipywidgets' own controls: a slider that a screen reader can name, and the
-box around a page that knows the palettes.
+"""What the lab's pages have in common besides ipywidgets' own controls: a slider that a screen reader can name, words
+that it speaks when they change, and the box around a page that knows the palettes.
 
 ipywidgets' sliders give their handle no accessible name and say an index instead of the word, and nothing but script
 can tell them; so this one is the browser's native control with a label.
@@ -54,8 +54,9 @@ function render({ model, el }) {
 }
 export default { render };
 """
-# A box beside its words, and an arrow that can be seen on a dark page: ipywidgets' is a picture in black.
+# Words where ipywidgets' own stand, a box beside its words, and an arrow that can be seen on a dark page: ipywidgets' is a picture in black.
 MENDED = """
+.worklog [role=status] { margin: 2px; }
 .worklog .widget-checkbox input[type=checkbox] { align-self: center; vertical-align: middle; margin-top: -2px; }
 [data-jp-theme-light=false] .worklog .widget-dropdown > select { background-image: none; appearance: auto; }
 """
@@ -68,6 +69,27 @@ CSS = """
 .worklog-slider span { min-width: 3.2em; text-align: right; }
 .worklog-slider input { flex: 1; accent-color: var(--jp-brand-color1, auto); }
 """
+
+
+# A reader speaks what changes in an element that it knows already, and not an element that comes with its words.
+STATUS_ESM = """
+function render({ model, el }) {
+    const said = document.createElement("div");
+    const show = () => { said.innerHTML = model.get("value"); };
+    said.setAttribute("role", "status");
+    el.append(said);
+    model.on("change:value", show);
+    show();
+}
+export default { render };
+"""
+
+
+class Status(anywidget.AnyWidget):
+    """HTML that is read aloud when it changes."""
+
+    _esm = STATUS_ESM
+    value = traitlets.Unicode().tag(sync=True)
 
 
 class Slider(anywidget.AnyWidget):

@@ -91,6 +91,7 @@ def cells(effect: Effect) -> tuple[str, ...]:
     """One effect's row, in the order of COLUMNS."""
     number = NAMES[effect.corrupts]
     scale = 1.0 if effect.corrupts == "TFLOP/s" else 100.0
+    lying = scale * effect.lying
     name = f"{effect.article} {effect.title}" if effect.article else effect.title
     lie = "several" if effect.lie == "…" else f"{effect.setting.replace('first_launch', 'warmup')} = {effect.lie}"
     noise = "none, the same samples" if effect.noise == 0 else f"±{100 * effect.noise:.2g} %"
@@ -100,7 +101,7 @@ def cells(effect: Effect) -> tuple[str, ...]:
         lie,
         number,
         f"{scale * effect.honest:.3g}",
-        f"{scale * effect.lying:.4g}",
+        f"{lying:.4g}" if lying < 1e4 else f"{lying:.0f}",
         "not visible" if seen == "0" else seen,
         noise,
     )
@@ -122,6 +123,11 @@ def headline(told: Told) -> str:
     return f"{told.kernel} at {told.shape}: {seen} of {len(told.effects)} readings show that they lie"
 
 
+def said_html(told: Told) -> str:
+    """The headline."""
+    return f'<div style="font-weight:600;line-height:1.6">{escape(headline(told))}</div>'
+
+
 def html(told: Told) -> str:
     """The table of all effects, with those that can be seen in the colour of the heat map."""
     head = "".join(f'<th scope="col" style="{_side(name)}">{name}</th>' for name in COLUMNS)
@@ -133,7 +139,6 @@ def html(told: Told) -> str:
         rows.append(f'<tr><th scope="row" style="{_side("gremlin")};font-weight:400">{name}</th>{"".join(row)}</tr>')
     caption = f"{escape(told.kernel)} at {told.shape}: each lie alone against the honest reading"
     return (
-        f'<div role="status" style="font-weight:600;line-height:1.6">{escape(headline(told))}</div>'
         f'<table style="line-height:1.35"><caption style="text-align:left">{caption}</caption>'
         f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
         f'<small style="color:{colour("muted")}">{escape(label_line(told.run))}</small>'

@@ -10,8 +10,8 @@ from typing import Any
 import ipywidgets as widgets
 
 from worklog.errors import WorklogError
-from worklog.lab.controls import ONE_AT_A_TIME, box, slider
-from worklog.lab.lies import Lies, html, picture, text
+from worklog.lab.controls import ONE_AT_A_TIME, Status, box, slider
+from worklog.lab.lies import Lies, html, picture, said_html, text
 from worklog.lab.theme import image
 from worklog.lab.words import html_trouble, in_lines
 
@@ -27,9 +27,9 @@ class Ablation:
         layout = widgets.Layout(width="22em")
         self.rung = widgets.Dropdown(options=lies.kernels, description="rung", style=NAME, layout=layout)
         self.size = slider("size", lies.shapes, lambda index: self._do(lambda: self._choose_shape(index)))
-        self.table, self.picture = widgets.HTML(), widgets.HTML(layout=WIDE)
+        self.words, self.table, self.picture = Status(), widgets.HTML(), widgets.HTML(layout=WIDE)
         self.rung.observe(lambda change: self._do(lambda: lies.choose(change["new"])), "value")
-        left = widgets.VBox([self.rung, self.size, self.table], layout=widgets.Layout(flex="0 1 auto"))
+        left = widgets.VBox([self.rung, self.size, self.words, self.table], layout=widgets.Layout(flex="0 1 auto"))
         self.box = box([left, self.picture], widgets.HBox, dict(flex_flow="row wrap", grid_gap="0 1.5em"))
         self.show()
 
@@ -55,9 +55,9 @@ class Ablation:
         try:
             told = self.lies.told()
         except WorklogError as error:
-            self.table.value, self.picture.value = html_trouble(str(error)), ""
+            self.words.value, self.table.value, self.picture.value = html_trouble(str(error)), "", ""
             return
-        self.table.value, self.picture.value = html(told), image(picture(told))
+        self.words.value, self.table.value, self.picture.value = said_html(told), html(told), image(picture(told))
 
     def _repr_mimebundle_(self, **how: Any) -> Any:
         """The widgets, and for a page without a kernel the effects in words."""

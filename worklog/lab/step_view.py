@@ -10,9 +10,9 @@ from typing import Any
 import ipywidgets as widgets
 
 from worklog.errors import WorklogError
-from worklog.lab.controls import ONE_AT_A_TIME, box, slider
+from worklog.lab.controls import ONE_AT_A_TIME, Status, box, slider
 from worklog.lab.step_picture import body
-from worklog.lab.step_words import diff_html, html, text
+from worklog.lab.step_words import diff_html, said_html, table_html, text
 from worklog.lab.steps import Climb
 from worklog.lab.theme import image
 from worklog.lab.words import html_trouble, in_lines
@@ -35,12 +35,13 @@ class Ladder:
         self.down = widgets.Button(description="rung before", icon="arrow-left", layout=layout)
         self.up = widgets.Button(description="next rung", icon="arrow-right", layout=layout)
         self.comments = widgets.Checkbox(description="whole file, comments too", indent=False)
-        self.words, self.picture, self.diff = widgets.HTML(), widgets.HTML(), widgets.HTML()
+        self.words = Status()
+        self.table, self.picture, self.diff = widgets.HTML(), widgets.HTML(), widgets.HTML()
         self.rung.observe(lambda change: self._do(lambda: climb.choose(change["new"])), "value")
         self.comments.observe(lambda _: self._do(lambda: None), "value")
         self.down.on_click(lambda _: self._do(lambda: climb.climb(-1)))
         self.up.on_click(lambda _: self._do(lambda: climb.climb(1)))
-        choices = [self.rung, self.size, widgets.HBox([self.down, self.up]), self.words]
+        choices = [self.rung, self.size, widgets.HBox([self.down, self.up]), self.words, self.table]
         left = widgets.VBox(choices, layout=LEFT)
         right = widgets.VBox([self.picture], layout=RIGHT)
         upper = widgets.HBox([left, right], layout=widgets.Layout(flex_flow="row wrap", grid_gap="0 1.5em"))
@@ -71,9 +72,10 @@ class Ladder:
         try:
             step = self.climb.step()
         except WorklogError as error:
-            self.words.value, self.picture.value, self.diff.value = html_trouble(str(error)), "", ""
+            self.words.value = html_trouble(str(error))
+            self.table.value = self.picture.value = self.diff.value = ""
             return
-        self.words.value = html(step)
+        self.words.value, self.table.value = said_html(step), table_html(step)
         self.diff.value = diff_html(step, comments=self.comments.value)
         self.picture.value = image(body(step))
 

@@ -114,15 +114,16 @@ def _conflicts(side: Side) -> str:
     return NONE if side.traffic is None or not side.traffic.wavefronts else f"{100 * side.traffic.conflict_share:.0f} %"
 
 
-def html(step: Step) -> str:
-    """The number large, the idea and the gain under it, and the table."""
+def said_html(step: Step) -> str:
+    """The number large, the idea and the gain under it."""
     lines = [step.now.rung.idea, gain(step), *step.notes]
     told = "".join(f'<div style="line-height:1.4">{escape(line)}</div>' for line in lines if line)
     number = f'<div style="font-size:1.2em;font-weight:600;line-height:1.5">{escape(headline(step))}</div>'
-    return f'<div role="status">{number}{told}</div>{_table(step)}'
+    return number + told
 
 
-def _table(step: Step) -> str:
+def table_html(step: Step) -> str:
+    """What both rungs cost and how fast they are, under the labels of the sources."""
     names = [step.now.rung.name] + ([step.before.rung.name] if step.before else [])
     head = "".join(f'<th scope="col" style="text-align:right">{escape(name)}</th>' for name in names)
     parts = [f"<table style='line-height:1.35'><thead><tr><td></td>{head}</tr></thead>"]

@@ -21,7 +21,7 @@ from worklog.errors import Interrupted, WorklogError
 from worklog.gemm import Shape
 from worklog.gremlins import GREMLINS, Gremlin, Value
 from worklog.harness.settings import Harness
-from worklog.lab.controls import ONE_AT_A_TIME, box, slider
+from worklog.lab.controls import ONE_AT_A_TIME, Status, box, slider
 from worklog.lab.model import Model
 from worklog.lab.picture import alt, body
 from worklog.lab.readings import word
@@ -109,7 +109,7 @@ class Panel:
         self.kernel.observe(lambda change: self.choose_kernel(change["new"]), "value")
 
     def _make_reading(self) -> None:
-        self.reading, self.picture, self.source = widgets.HTML(), widgets.HTML(), widgets.HTML()
+        self.reading, self.picture, self.source = Status(), widgets.HTML(), widgets.HTML()
 
     def _make_buttons(self) -> None:
         layout = widgets.Layout(width="auto")
@@ -118,7 +118,7 @@ class Panel:
         self.measure_button = widgets.Button(description="measure", layout=layout)
         self.cancel_button = widgets.Button(description="cancel", tooltip="stop measuring", layout=layout)
         self.bar = widgets.IntProgress(description="", max=1, layout=widgets.Layout(width="25em"))
-        self.status = widgets.HTML()
+        self.status = Status()
         self.honest.on_click(lambda _: self.all_honest())
         self.naive.on_click(lambda _: self.all_naive())
         self.measure_button.on_click(lambda _: self.measure())

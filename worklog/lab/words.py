@@ -98,7 +98,7 @@ def html(answer: Answer) -> str:
     lines = "".join(f"<div>{escape(line)}</div>" for line in others(answer))
     true = escape(truth(answer)).replace(" %", "&nbsp;%")
     return (
-        f'<div role="status"><div style="font-size:1.35em;font-weight:600;line-height:1.5">'
+        f'<div><div style="font-size:1.35em;font-weight:600;line-height:1.5">'
         f"{escape(headline(answer.reading))}</div>"
         f'<div style="line-height:1.5;{told}">{true}</div>'
         f'<div style="font-size:0.9em;line-height:1.4">{lines}</div></div>'
@@ -107,4 +107,4 @@ def html(answer: Answer) -> str:
 
 def html_trouble(message: str) -> str:
     """Why there is no number."""
-    return f'<div role="status" style="line-height:1.5">{escape(message)}</div>'
+    return f'<div style="line-height:1.5">{escape(message)}</div>'
