@@ -54,7 +54,8 @@ function render({ model, el }) {
 }
 export default { render };
 """
-# Words where ipywidgets' own stand, a box beside its words, and an arrow that can be seen on a dark page: ipywidgets' is a picture in black.
+# Words where ipywidgets' own stand, a box beside its words, and an arrow that can be seen on a dark page: ipywidgets' is
+# a picture in black.
 MENDED = """
 .worklog [role=status] { margin: 2px; }
 .worklog .widget-checkbox input[type=checkbox] { align-self: center; vertical-align: middle; margin-top: -2px; }
