@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,6 @@ from worklog.gemm import Shape
 from worklog.harness.settings import Harness
 from worklog.plans import Task
 from worklog.runs import Measurement, Run, runs_dir
-
-Carry = Callable[..., Run]
 
 
 @pytest.fixture

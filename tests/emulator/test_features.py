@@ -8,8 +8,6 @@ import pytest
 from tests.emulator.helpers import compiled, kernel, run
 from worklog.emulator import launch
 
-EVERYONE = 0xFFFFFFFF
-
 
 def test_a_warp_adds_up_with_each_kind_of_shuffle() -> None:
     body = """
