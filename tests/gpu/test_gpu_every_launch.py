@@ -3,6 +3,7 @@ the looking does not show in the number."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,21 @@ def test_what_tires_after_the_exam_is_refused_after_the_loop(tmp_path: Path, nam
     (measurement,) = run.measurements
     assert measurement.status == "refused", measurement.us
     assert "refused at every timed launch" in str(measurement.reason), measurement.reason
+
+
+@pytest.mark.parametrize(("claimed", "lost"), [("fp32", 8), ("fp32-emulated", 13)])
+def test_what_shortens_its_operands_after_the_exam_is_refused(tmp_path: Path, claimed: str, lost: int) -> None:
+    """By less than a largest error shows: 16 bits for FP32, TF32 for what is put together from several products."""
+    a, b = (
+        f"__uint_as_float((__float_as_uint({x}) + {1 << lost - 1}u) >> {lost} << {lost})"
+        for x in ("A[row * K + k]", "B[k * N + column]")
+    )
+    line = f"if (seen > 100) acc = 0; for (int k = 0; seen > 100 && k < K; ++k) acc = fmaf({a}, {b}, acc);"
+    kernel = cheat(tmp_path, "shortens", line)
+    run = bench.measure([replace(kernel, claimed=claimed)], ["256x256x4096"], harness=Harness())
+    (measurement,) = run.measurements
+    assert measurement.status == "refused", measurement.us
+    assert "have an rms of" in str(measurement.reason), measurement.reason
 
 
 def test_the_honest_one_beside_them_is_measured(tmp_path: Path) -> None:
