@@ -31,7 +31,14 @@ from worklog.harness.sampling import CLOCK_TOLERANCE
 worklog.open_run().label
 
 # %% [markdown]
-# One function is enough for all of it: the same kernel at the same size, honestly and with one fix switched off.
+# Here is all of it in one picture: the time that we want, and what the four do to it on this machine.
+
+# %%
+ablation = worklog.ablate("vectorized", [256, 1024, 4096])
+plots.DIAGRAMS["diagram_1_mental_model"](ablation)
+
+# %% [markdown]
+# One function is enough to go through them: the same kernel at the same size, honestly and with one fix switched off.
 
 
 # %%
@@ -120,13 +127,11 @@ for size in (256, 1024, 4096):
 
 # %% [markdown]
 # What this lie does depends on the size. The largest is the article's own example: it expects a warm L2 to flatter
-# there too, and on this machine it does not. Look at what would have to fit:
+# there too, and on this machine it does not. Look at what would have to fit. (The picture tells rates: where a time
+# falls, its rate rises by more percent.)
 
 # %%
-l2 = worklog.open_run().device["l2_bytes"]
-for size in (256, 1024, 4096):
-    a_b_c = worklog.Shape.of(size).compulsory_bytes
-    print(f"{size:5}: A, B and C are {a_b_c / 1e6:6.1f} MB, {a_b_c / l2:.2f} of the L2 of this GPU")
+plots.DIAGRAMS["diagram_2_memory_hierarchy"](ablation)
 
 # %% [markdown]
 # Where they do not fit, a launch pushes its own inputs out again before it ends, so the next one finds little; and at
@@ -161,7 +166,7 @@ for size in (256, 1024, 4096):
     beside("vectorized", size, **four)
 
 # %%
-plots.ablation(worklog.ablate("vectorized", [256, 1024, 4096]), "vectorized")
+plots.ablation(ablation, "vectorized")
 
 # %% [markdown]
 # ## The panel
