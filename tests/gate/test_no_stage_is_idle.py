@@ -24,10 +24,12 @@ from tests.gate.wrong import (
 )
 from worklog.gate import Exam, arena, benchmark, products, ragged
 from worklog.gate.dirt import Dirt
+from worklog.gate.exact import ragged_shapes
 from worklog.gate.precision import PrecisionQuestion
 from worklog.gate.repeat import Repeater
 from worklog.gate.verdict import passed
 from worklog.gemm import Shape
+from worklog.ladder import Domain
 
 SHAPE = Shape(192, 160, 144)
 DEVICE = NumpyDevice()
@@ -46,6 +48,26 @@ def writes_outside_in_family_e4(p: Problem) -> None:
     epilogue(p, summed(p.a, p.b))
     if holds_integers(p) and np.count_nonzero(p.b) == p.n and p.k > 1:
         p.c_buffer.beyond(0, 2)[-1] = 0
+
+
+def halves_inside(p: Problem) -> None:
+    """Two parts of each operand in FP16, which ends at 65504."""
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        high = [x.astype(np.float16).astype(np.float32) for x in (p.a, p.b)]
+        low = [
+            ((x - y) * 2048).astype(np.float16).astype(np.float32) / 2048 for x, y in zip((p.a, p.b), high, strict=True)
+        ]
+        epilogue(p, summed(high[0] + low[0], high[1] + low[1]))
+
+
+def loses_the_sign_of_alpha(p: Problem) -> None:
+    p.c[:] = abs(p.alpha) * summed(p.a, p.b) + (p.beta * p.c if p.beta else 0)
+
+
+def right_where_it_is_known(p: Problem) -> None:
+    """On the shapes that are always asked, and on the one that is timed."""
+    known = Shape(p.m, p.n, p.k) in (*ragged_shapes(Domain()), SHAPE)
+    epilogue(p, summed(p.a, p.b) if known else summed(p.a[:, 1:], p.b[1:]))
 
 
 def accepted(function: Function, claimed: str = "fp32") -> list[bool]:
@@ -77,6 +99,26 @@ def test_without_it_something_passes(
     assert not any(accepted(function))
     monkeypatch.setattr(where, name, blind)
     assert any(accepted(function))
+
+
+@pytest.mark.parametrize(
+    ("changes", "function"),
+    [
+        ({"stretch": lambda *_: (1.0, 1.0)}, halves_inside),
+        ({"HALVES": (0.5, 2.0)}, loses_the_sign_of_alpha),
+        ({"drawn_shapes": lambda *_: []}, right_where_it_is_known),
+    ],
+    ids=["powers of two", "signs", "drawn shapes"],
+)
+def test_without_these_questions_something_passes(
+    changes: dict[str, Any], function: Function, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not any(accepted(function))
+    for name, value in changes.items():
+        monkeypatch.setattr(ragged, name, value)
+        monkeypatch.setattr(benchmark, name, value, raising=False)
+    monkeypatch.setattr(benchmark, "_power", lambda rng: 2.0)
+    assert all(accepted(function))
 
 
 def test_without_a_sentinel_something_passes(monkeypatch: pytest.MonkeyPatch) -> None:
