@@ -54,7 +54,7 @@ function render({ model, el }) {
 }
 export default { render };
 """
-# Words where ipywidgets' own stand, a box beside its words, and an arrow that can be seen on a dark page: ipywidgets' is
+# Words where ipywidgets' own stand, a box beside its words, and an arrow that can be seen on a dark page: theirs is
 # a picture in black.
 MENDED = """
 .worklog [role=status] { margin: 2px; }
