@@ -405,6 +405,12 @@ for stage in run.measurements[0].verdict["stages"]:
     print(stage["name"], *textwrap.wrap(stage["detail"], 78), sep="\n    ")
 
 # %% [markdown]
+# And as a picture, at the article's size, with what its rule would let through:
+
+# %%
+plots.DIAGRAMS["diagram_7_gate"](worklog.results(["warptiled", "cuBLAS"], [4096]))
+
+# %% [markdown]
 # ## Exercises
 #
 # 1. Why do E2 and E3 not notice "rows 0 and 1 swapped" less often than E1, though half of their products agree by
