@@ -86,7 +86,9 @@ def ask(subject: Subject, memory: Memory, claimed: str) -> Stage:
             if found is not None:
                 largest = _problem(name, listed[-1], scalars, memory, claimed).around_1
                 return _refusal(problem, found, largest, _mistake(subject, memory, largest), name)
-    return passed(NAME, f"{len(listed) + len(drawn)} shapes, {launches} times with alpha and beta, no element wrong")
+    return passed(
+        NAME, f"{len(listed) + len(drawn)} shapes, {launches} launches with various alpha and beta, no element wrong"
+    )
 
 
 def _scalars(rng: np.random.Generator, index: int, few: bool) -> tuple[Scalars, ...]:
@@ -167,5 +169,8 @@ def _explained(
         if np.array_equal(_launch(subject, memory, problem, inputs, zeros).c, problem.expected):
             return replace(where, guess="The old C is added although beta is 0: on zeros the answer is right.")
     if problem.stretched != (1.0, 1.0) and _mistake(subject, memory, problem.around_1) is None:
-        return replace(where, guess="Numbers around 1 it gets right: it has not FP32's range (halves inside?).")
+        return replace(
+            where,
+            guess="Right for numbers around 1: it lacks FP32's range (parts in FP16? The class fp16 need not have it).",
+        )
     return where
