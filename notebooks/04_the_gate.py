@@ -397,9 +397,9 @@ for name, change in others.items():
 # were never there before, and its output is looked at, by projections as in section 4, right behind the event that ends
 # it ([02_the_ruler](02_the_ruler.ipynb) shows where in the loop). After that come two questions about the time itself:
 # is it possible at all, and does a second clock of the GPU, read around the events, leave the kernel as much time for
-# what is not timed as it leaves cuBLAS? Code that launches for itself, a library or a Python function, runs in a process
-# of its own and is asked for more: that nothing else of it was at work on the GPU when the clock started, and that the
-# harness beside it is still what it was. What the gate found is kept with each measurement, margins included:
+# what is not timed as it leaves cuBLAS? Code that launches for itself, a library or a Python function, runs in a
+# process of its own and is asked for more: that nothing else of it was at work on the GPU when the clock started, and
+# that the harness beside it is still what it was. What the gate found is kept with each measurement, margins included:
 
 # %%
 print(run.label)
