@@ -202,3 +202,13 @@ def test_the_interval_is_judged_of_what_is_left_without_the_offset() -> None:
         return len(reading.subject)
 
     assert samples(offset) > 2 * samples(0.0)
+
+
+@pytest.mark.parametrize("us", [float("nan"), float("inf"), -5.0])
+def test_events_that_read_no_time_are_told_and_the_queue_is_free(monkeypatch: pytest.MonkeyPatch, us: float) -> None:
+    gpu = VirtualGpu()
+    monkeypatch.setattr(gpu, "elapsed_us", lambda start, stop: us)
+    with pytest.raises(LaunchFailed, match="cannot be relied on"):
+        time_pair(gpu, gpu.kernel(50.0), gpu.kernel(80.0), Harness())
+    assert not gpu.held
+    gpu.synchronize()

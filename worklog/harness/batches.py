@@ -9,12 +9,14 @@ too, the lies among them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 
+from worklog.errors import LaunchFailed
 from worklog.harness.graph_timer import launches_in
 from worklog.harness.launchers import bracketed, compare, flush, look_at, prepare, timed_part, waits
 from worklog.harness.settings import Harness
@@ -34,6 +36,13 @@ class Sample:
     sm_mhz: float
     counts: bool = True
     around_us: float = float("nan")
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.us < math.inf:
+            raise LaunchFailed(
+                f"a launch was read as {self.us} µs: the driver's events or the tracer cannot be relied on here "
+                "(some virtual GPUs, confidential computing): compare with --set timer=cupti"
+            )
 
 
 def batch_size(taken: Sequence[Sequence[Sample]], launches: Sequence[Launch], most_us: float = BATCH_US) -> int:

@@ -18,7 +18,7 @@ from worklog.errors import LaunchFailed, OutOfMemory
 from worklog.harness.cupti_timer import load_cupti, the_tracer
 from worklog.harness.timeline import Launch
 
-HOLD_LIMIT_NS = 20_000_000_000
+HOLD_LIMIT_NS = 8_000_000_000
 IDLE_S = 1.0  # long enough for the SM clock to fall to its idle value
 FLUSH_BLOCKS_PER_SM = 2
 BURN_BLOCKS_PER_SM = 8
@@ -146,8 +146,8 @@ class CudaTimeline:
         if self._flag[1]:
             self._flag[1] = 0
             raise LaunchFailed(
-                f"the blocking kernel waited {HOLD_LIMIT_NS / 1e9:.0f} s for the host: "
-                "the launcher synchronises; time it with --set queue=false"
+                f"the blocking kernel waited {HOLD_LIMIT_NS / 1e9:.0f} s for the host: the launcher synchronises, or "
+                "allocates memory, or loads a module each time; time it with --set queue=false"
             )
 
     def elapsed_us(self, start: int, stop: int) -> float:
