@@ -217,6 +217,8 @@ def test_the_ladder_is_climbed_by_keyboard(page: Page) -> None:
     page.keyboard.press("Space")
     expect(diff).to_contain_text("//")
     tab_to(page, diff)
+    page.keyboard.press("ArrowRight")  # its long lines scroll in it, and do not make it wider than the page
+    page.wait_for_function("() => document.activeElement.scrollLeft > 0")
     shot(page, "6-ladder")
     shown.get_by_role("slider", name="size").press("Home")
     expect(words).to_contain_text("vectorized at 256")

@@ -54,9 +54,10 @@ function render({ model, el }) {
 }
 export default { render };
 """
-# Words where ipywidgets' own stand, a box beside its words, and an arrow that can be seen on a dark page: theirs is
-# a picture in black.
+# Words where ipywidgets' own stand, long lines that scroll in their own box, a tick beside its words, and an arrow that
+# can be seen on a dark page: theirs is a picture in black.
 MENDED = """
+.worklog .widget-html-content { min-width: 0; }
 .worklog [role=status] { margin: 2px; }
 .worklog .widget-checkbox input[type=checkbox] { align-self: center; vertical-align: middle; margin-top: -2px; }
 [data-jp-theme-light=false] .worklog .widget-dropdown > select { background-image: none; appearance: auto; }
