@@ -168,6 +168,10 @@ def tab_to(page: Page, control: Locator) -> None:
 
 def test_the_keyboard_alone_is_enough(panel: Locator, page: Page) -> None:
     panel.get_by_role("combobox", name="rung").focus()
+    page.keyboard.press("ArrowUp")
+    expect(reading(panel)).to_contain_text("4 ms")
+    page.keyboard.press("ArrowDown")
+    expect(reading(panel)).to_contain_text("140 µs")
     tab_to(page, panel.get_by_role("slider", name="size"))
     page.keyboard.press("ArrowLeft")
     expect(reading(panel)).to_contain_text("40 µs → ")

@@ -156,8 +156,10 @@ def test_a_statistic_that_changes_nothing_that_is_printed_does_not_lie() -> None
     assert "by less than its noise" in truth(answer)
 
 
-def test_one_sample_has_no_interval() -> None:
-    assert truth(model(statistic="first", l2="warm").answer()).endswith(" %, itself one of 9 samples")
+@pytest.mark.parametrize("statistic", ["first", "min", "mean"])
+def test_only_a_median_has_an_interval(statistic: str) -> None:
+    told = truth(model(statistic=statistic, l2="warm").answer())
+    assert told.endswith(f" %, itself the {statistic} of 9 samples")
 
 
 def test_the_first_run_that_holds_a_combination_answers_and_is_compared_with_itself() -> None:

@@ -45,9 +45,6 @@ function render({ model, el }) {
     range.addEventListener("change", () => { model.set("index", Number(range.value)); model.save_changes(); });
     model.on("change:index", show);
     model.on("change:words", show);
-    label.addEventListener("keydown", (event) => {
-        if (/^(Arrow|Page|Home|End)/.test(event.key)) event.stopPropagation();  // JupyterLab folds headings by arrows
-    });
     label.append(name, range, said);
     el.append(label);
     show();
@@ -86,6 +83,25 @@ function render({ model, el }) {
 export default { render };
 """
 
+# JupyterLab goes from cell to cell and folds headings by arrows, even where a control has the focus that they move.
+KEYS_ESM = """
+function render() {
+    const keep = (event) => {
+        const moves = /^(Arrow|Page|Home|End)/.test(event.key);
+        if (moves && event.target.closest?.(".worklog")) event.stopPropagation();
+    };
+    window.addEventListener("keydown", keep, true);
+    return () => window.removeEventListener("keydown", keep, true);
+}
+export default { render };
+"""
+
+
+class Keys(anywidget.AnyWidget):
+    """Nothing to be seen; as long as it is shown, the keys that move a control are the control's."""
+
+    _esm = KEYS_ESM
+
 
 class Status(anywidget.AnyWidget):
     """HTML that is read aloud when it changes."""
@@ -115,8 +131,9 @@ def slider(name: str, words: Sequence[Any], chosen: Callable[[int], None]) -> Sl
 def box(
     parts: Sequence[widgets.Widget], kind: type[widgets.Box] = widgets.VBox, layout: Mapping[str, str] | None = None
 ) -> widgets.Box:
-    """Widgets on a page that knows the palettes."""
+    """Widgets on a page that knows the palettes and keeps its keys."""
     style = widgets.HTML(f"<style>{SHEET}{MENDED}</style>", layout=widgets.Layout(display="none"))
-    made = kind([*parts, style], layout=widgets.Layout(**(layout or {})))
+    keys = Keys(layout=widgets.Layout(display="none"))
+    made = kind([*parts, style, keys], layout=widgets.Layout(**(layout or {})))
     made.add_class("worklog")
     return made

@@ -155,9 +155,8 @@ def diff_html(step: Step, *, comments: bool) -> str:
         lines.append(f'<{tag} style="{look}">{mark} {escape(line)}</{tag}>')
     head = f'<div style="font-weight:600;line-height:1.4">{escape(names)} · {escape(changed(step))}</div>'
     box = "max-height:32em;overflow:auto;white-space:pre;line-height:1.35;font-size:0.9em;margin:0.3em 2px"
-    own_keys = 'tabindex="0" data-lm-suppress-shortcuts="true"'  # arrows scroll here, and do not go to the next cell
     whole = f'<span style="display:inline-block;min-width:100%">{"".join(lines)}</span>'  # as wide as its longest line
-    return f'{head}<pre {own_keys} role="region" aria-label="{escape(names)}" style="{box}">{whole}</pre>'
+    return f'{head}<pre tabindex="0" role="region" aria-label="{escape(names)}" style="{box}">{whole}</pre>'
 
 
 def _tint(role: str) -> str:

@@ -36,8 +36,8 @@ def truth(answer: Answer) -> str:
     honest = f"honest: {duration(answer.honest.time.value)}"
     if not answer.lies:
         return f"{honest}; here the lies change the time by less than its noise, {interval(answer.reading)}"
-    single = answer.settings["statistic"] in ("first", "min")
-    itself = f"one of {len(answer.reading.samples)} samples" if single else interval(answer.reading)
+    statistic, count = answer.settings["statistic"], len(answer.reading.samples)  # only the median has an interval
+    itself = interval(answer.reading) if statistic == "median" else f"the {statistic} of {count} samples"
     return f"{honest}; this reading {amount(answer.off)}, itself {itself}"
 
 
