@@ -115,6 +115,7 @@ ANY_SIZES = (
 FINE = 16  # a step up to this is small against a tile: sizes are rounded up to it, not counted in it
 DRAWN, LARGEST_DRAWN = 3, (139, 139, 80)
 LONG = 1100  # rows or columns: nine tiles of the larger kind
+ACROSS = 49, 97  # the other way: four tiles of the smaller kind at least, since one column of them has no order
 
 
 def ragged_shapes(domain: Domain) -> list[Shape]:
@@ -144,7 +145,8 @@ def drawn_shapes(domain: Domain, rng: np.random.Generator) -> list[Shape]:
     small = [tuple(int(rng.integers(1, most + 1)) for most in LARGEST_DRAWN) for _ in range(DRAWN)]
     few = domain.k if domain.k > 4 else domain.k * int(rng.integers(2, 6))
     tall, wide = (int(rng.integers(LONG, LONG + 100)) for _ in range(2))
-    sizes = [*(small if max(steps[:2]) <= FINE else []), (tall, small[0][1], few), (small[0][0], wide, few)]
+    across = [int(rng.integers(*ACROSS)) for _ in range(2)]
+    sizes = [*(small if max(steps[:2]) <= FINE else []), (tall, across[0], few), (across[1], wide, few)]
     return [Shape(*(-(-size // step) * step for size, step in zip(three, steps, strict=True))) for three in sizes]
 
 

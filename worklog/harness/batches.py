@@ -73,10 +73,10 @@ def take_batch(
             bracketed(timeline, timed_part(launches[index]), 2 * slot)
             look_at(launches[index])
             timeline.stamp_clock(2 * slot + 1)
-            compare(launches[index])
         finally:
             timeline.release()
         timeline.synchronize()
+        compare(launches[index])
     mask = timeline.throttle_reasons()
     samples = [
         Sample(

@@ -87,21 +87,21 @@ class CudaTimeline:
         self._events: list[Any] = []
         self._clocks: np.ndarray[Any, Any] | None = None
         self._last_stamped = 1
-        self._salt = self._holds = 0
+        self._salt = 0
+        self._places = np.random.default_rng()
         self._mark = cupy.cuda.Event(disable_timing=True)
         self._remarks: list[str] = []
 
     def hold(self) -> None:
         """Block the stream behind a spinning kernel.
 
-        Some commands that do nothing come first, more or fewer each time. What a pair of events reads depends on where
-        in the ring of commands it lies: by itself a loop would meet the same few places for ever, a subject its own and
-        the baseline others, and the median be theirs.
+        Some commands that do nothing come first, as many as chance will have. What a pair of events reads depends on
+        where in the ring of commands it lies: a loop as regular as its samples would meet the same few places for ever,
+        a subject its own and the baseline others, and the ratio of a kernel to itself would not be 1.
         """
         self.device.synchronize()
         self._reset_persisting()
-        self._holds += 1
-        for _ in range(7 * self._holds % PLACES):
+        for _ in range(self._places.integers(PLACES)):
             self._mark.record(self.device.stream)
         self._flag[:] = 0
         self.launch(self._hold, 1, 1, np.uint64(self._pinned.ptr), np.uint64(HOLD_LIMIT_NS))
