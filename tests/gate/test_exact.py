@@ -203,4 +203,4 @@ def test_drawn_shapes_lie_in_the_domain_and_nobody_knows_them(domain: Domain) ->
         tall, wide = shapes[-2:]
         assert tall.m >= 1100 > tall.n and wide.n >= 1100 > wide.m
         assert min(tall.n, wide.m) > 3 * 16, "one column of tiles has no order to get wrong"
-    assert max(domain.m, domain.n) > 64 or len({str(shapes) for shapes in drawn}) > len(drawn) / 3
+    assert max(domain.m, domain.n) > 64 or len({str(shapes) for shapes in drawn}) > 5
