@@ -169,8 +169,8 @@ print(f"{held.mean():.0%} of the intervals hold the common median")
 print(f"half-widths are {half.mean():.2%}, the readings scatter by {middle.std() / common:.2%}")
 
 # %% [markdown]
-# The intervals claim 95 %. Holding the common median more often is what an interval that errs on the careful side does.
-# It proves little about other days and other machines: these readings follow each other within a minute.
+# The intervals claim 95 %; of a hundred, a few more or less than 95 are chance. It proves little about other days and
+# other machines: these readings follow each other within a minute.
 #
 # ## 7. Where ours is not ahead
 #
@@ -184,18 +184,19 @@ for size in sizes:
     wall = {name: s for name, s in rulers.wall_s(CUBLAS, size).items() if "worklog, " not in name}
     quicker = [name for name in wall if wall[name] < 0.9 * wall["worklog"]]
     print(f"quicker answers at {size:g}: {', '.join(quicker) or 'nobody'}")
-read = rulers.us(CUBLAS, 512)
-print(f"at 512, events read {read['worklog']:.1f} µs, the tracer {read['worklog, CUPTI']:.1f} µs")
+for point in rulers.document["promises"]["beside_cupti"]:
+    print(f"cuBLAS at {point['of']}, in turn: events {point['events_us']:.2f} µs, tracer {point['tracer_us']:.2f} µs")
 here, there = (found["offset_us"] for found in (rulers.document["calibration"], run.calibration))
 print(f"the offset is {here:.2f} µs in this comparison, {there:.2f} µs in the run above")
 
 # %% [markdown]
 # - On long kernels all this care changes nothing that you would notice.
 # - A fixed budget is quicker than an interval when the interval needs many samples.
-# - Our events and our tracer are two opinions as well. Where cuBLAS is two kernels, as at some small sizes, a tracer
-#   that is given one launch at a time counts the gap between them too.
+# - Our events and our tracer are two opinions as well, and neither is the truth: a tracer begins when the GPU does, an
+#   event when the command before the kernel is done.
 # - The offset is not a constant of nature. It is measured anew for each run, and it has to be: no number typed into a
-#   source file would do.
+#   source file would do. The run above comes from a version of this harness that queued several samples at a time, the
+#   comparison from one that queues each alone.
 # - This page measures errors and seconds. NVBench's axes and its comparison tool, FlashInfer's choice of back ends and
 #   Nsight's counters are not in it, and are reasons to use them.
 #
