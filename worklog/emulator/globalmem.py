@@ -255,9 +255,9 @@ class LocalMemory:
         self.bytes: Array = np.zeros(0, np.uint8)
 
     def start(self, blocks: Sequence[int]) -> None:
-        """Fresh memory for a batch of blocks."""
+        """Fresh memory for a batch of blocks: what nobody has written is no number."""
         self.blocks = blocks
-        self.bytes = np.zeros(len(blocks) * self.place.lanes * self.size, np.uint8)
+        self.bytes = np.full(len(blocks) * self.place.lanes * self.size, 0xFF, np.uint8)
 
     def _index(self, site: Site, base: Array, mask: Mask) -> tuple[Array, Array]:
         lanes = len(self.blocks) * self.place.lanes

@@ -19,7 +19,7 @@ from worklog.emulator.errors import BudgetExceeded, UnsupportedInstruction
 from worklog.emulator.findings import Place, Recorder
 from worklog.emulator.flow import Block
 from worklog.emulator.globalmem import GlobalMemory, LocalMemory
-from worklog.emulator.program import Program
+from worklog.emulator.program import Program, unwritten
 from worklog.emulator.shared import SharedMemory
 from worklog.emulator.sites import Site
 from worklog.emulator.specials import special
@@ -86,7 +86,7 @@ class Machine:
             self.local_memory.start(blocks)
         self.copies.start(self.lanes)
         self.unwritten.start(blocks)
-        registers = [np.zeros(1, dtype) for dtype in self.program.registers.values()]
+        registers = [unwritten(dtype) for dtype in self.program.registers.values()]
         self.groups = {0: real}
         self.waiting = []
         with np.errstate(divide="ignore", over="ignore", invalid="ignore", under="raise"):

@@ -5,6 +5,10 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from worklog.emulator.codegen import BlockFunction, Context, generate, register_dtype
 from worklog.emulator.flow import Block, defined, used
@@ -42,3 +46,9 @@ def make_program(context: Context) -> Program:
             names.setdefault(register.name, register)
     context.numbers.update({name: number for number, name in enumerate(names)})
     return Program(context, {name: register_dtype(register.type) for name, register in names.items()})
+
+
+def unwritten(dtype: str) -> NDArray[Any]:
+    """What a register holds before anybody writes it: bits that are no number, where a GPU has whatever was left."""
+    kept = np.dtype(dtype)
+    return np.zeros(1, kept) if kept.kind == "b" else np.full(kept.itemsize, 0xFF, np.uint8).view(kept)
