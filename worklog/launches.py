@@ -17,7 +17,7 @@ from worklog.harness.timeline import Launch
 from worklog.kernels import Device, Subject
 
 Buffers = tuple[Any, Any, Any]
-# Fetching its code anew cost cuBLAS about 0.4 µs on an H200: from here on that is lost in the time.
+# Fetching its code anew shows in the time of a short kernel; of more work than this it is lost in it.
 SHORT_FLOPS = 2 * 1024**3
 
 
