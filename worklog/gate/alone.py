@@ -28,13 +28,13 @@ and a kernel that watches for them, are still there.
 The second clock of worklog.gate.plausible goes on from there: a fence that had to wait shows in what it leaves for all
 but the launch, unless the baseline's had to wait as long.
 
-What remains unseen. From the fence's end to the start of the launch pass a microsecond or two, half of what a pair of
-events reads around nothing; what was held up starts then, and may use these. Lines that are prefetched in that moment
-are not read by the look, which was before it. Where launches are not queued, timed by the host or without a queue, the
-gap is as long as the host takes. A second process or context takes turns with this one in slices of time and is not
-beside it, unless the driver's multi-process service runs; with that, a stranger's load is refused like the subject's
-own, and it would spoil the time as well. And host code can change what this stage believes, as it can everything else
-in its process: see worklog.gate.integrity.
+What remains unseen. From the fence's end to the start of the launch pass some microseconds (tests/gpu/test_gpu_alone.py
+prints how many); what was held up starts then, and may use them. Lines that are prefetched in that moment are not read
+by the look, which was before it. Where launches are not queued, timed by the host or without a queue, the gap is as
+long as the host takes. A second process or context takes turns with this one in slices of time and is not beside it,
+unless the driver's multi-process service runs; with that, a stranger's load is refused like the subject's own, and it
+would spoil the time as well. And host code can change what this stage believes, as it can everything else in its
+process: see worklog.gate.integrity.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from worklog.gate.verdict import Stage, passed, refused
 from worklog.kernels import COMPILE_OPTIONS, Device, Program
 
 NAME = "alone on the GPU"
-UNSEEN = "what starts in the microsecond or two between the flush and the launch is not seen"
+UNSEEN = "what starts in the few microseconds between the flush and the launch is not seen"
 BLOCKS_A_PROCESSOR = 2
 PATIENCE_NS = 100_000  # a grid is resident within a few thousand
 TOLERATED = 50  # launches, of which one may be lost
