@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,16 +35,27 @@ if TYPE_CHECKING:
 )
 @click.option("--recorded", is_flag=True, help="Show the recorded table (default without a GPU).")
 @click.option(
+    "--join",
+    "parts",
+    type=click.Path(dir_okay=False, path_type=Path),
+    multiple=True,
+    help="Make one table of those in several files: of kernels, and of callables.",
+)
+@click.option(
     "--out", type=click.Path(dir_okay=False, path_type=Path), help="Where to save the table, to be shown or shipped."
 )
 @json_option
-def gate(asked: bool, what: str, recorded: bool, out: Path | None, as_json: bool, **how: Any) -> None:
+def gate(
+    asked: bool, what: str, recorded: bool, parts: Sequence[Path], out: Path | None, as_json: bool, **how: Any
+) -> None:
     """Show what the gate does with every known way to be wrong, and which other harnesses would have passed it."""
     from worklog.exploits.table import open_exploits, print_table
 
     if not asked:
         raise BadSetting("say what to show: --exploits prints every exploit with the gate's word on it")
-    if _recorded(recorded, out, how):
+    if parts:
+        table = _joined(parts, out, {"recorded": recorded, **how})
+    elif _recorded(recorded, out, how):
         table = open_exploits().of_kinds(what)
     else:
         table = _tried(out, {**how, "what": what, "seeds": range(how["seeds"] or 1)})
@@ -71,6 +82,26 @@ def _recorded(recorded: bool, out: Path | None, how: Mapping[str, Any]) -> bool:
     return not (out or any(how.values()) or live_wanted())
 
 
+def _joined(parts: Sequence[Path], out: Path | None, how: Mapping[str, Any]) -> ExploitTable:
+    """Raises BadSetting for what belongs to a trial, and for tables that do not belong together."""
+    from worklog.exploits.table import joined, open_exploits
+
+    if any(how.values()):
+        raise BadSetting(
+            f"--join asks nobody anew: leave out {', '.join(f'--{name}' for name, on in how.items() if on)}"
+        )
+    require_new_file(out)
+    table = joined([open_exploits(part) for part in parts])
+    return _saved(table, out)
+
+
+def _saved(table: ExploitTable, out: Path | None) -> ExploitTable:
+    if out is not None:
+        table.save(out)
+        click.echo(f"table saved: {out}", err=True)
+    return table
+
+
 def _tried(out: Path | None, how: Mapping[str, Any]) -> ExploitTable:
     from worklog.exploits.trials import try_all
 
@@ -79,7 +110,4 @@ def _tried(out: Path | None, how: Mapping[str, Any]) -> ExploitTable:
         table = try_all(**how, progress=progress)
     if not table.rows:
         raise Interrupted("interrupted before anything was finished")
-    if out is not None:
-        table.save(out)
-        click.echo(f"table saved: {out}", err=True)
-    return table
+    return _saved(table, out)

@@ -57,7 +57,7 @@ def at_a_terminal(columns: int, *words: str) -> str:
 
 def test_a_row_of_a_table_is_one_line_however_narrow_the_terminal() -> None:
     shown = at_a_terminal(60, "gate", "--exploits", "--recorded")
-    (row,) = [line for line in shown.splitlines() if line.startswith("alpha_ignored")]
+    (row,) = [line for line in shown.splitlines() if line.startswith("alpha_ignored ")]
     assert "alpha is ignored" in row and "refused: " in row and "●" in row
 
 
