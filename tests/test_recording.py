@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from worklog.ablation import effects
+from worklog.errors import BadRunFile
 from worklog.gemm import Shape
 from worklog.gremlins import GREMLINS
 from worklog.harness.selfcheck import TOLERANCE, TOLERANCE_US
@@ -32,6 +33,13 @@ def test_it_is_a_whole_run_of_an_h200(h200: Run) -> None:
     assert h200.device["name"] == "NVIDIA H200"
     assert h200.calibration["fp32_tflops"] > 0.9 * h200.device["fp32_peak_tflops"]
     assert h200.calibration["copy_gbs"] > 0
+
+
+@pytest.mark.parametrize("kind", ["peers", "exploits"])
+def test_what_is_recorded_beside_it_is_told_to_be_no_run(kind: str) -> None:
+    for path in (ROOT / "worklog" / "recordings" / kind).glob("*.json"):
+        with pytest.raises(BadRunFile, match=f"holds {kind}, which is no run"):
+            Run.load(path)
 
 
 def test_every_rung_and_cublas_stand_at_every_size_with_samples_or_with_a_reason(h200: Run) -> None:

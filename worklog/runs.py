@@ -248,7 +248,9 @@ class Run:
     @classmethod
     def from_document(cls, document: Any, name: str, origin: str = "live", path: Path | None = None) -> Run:
         """A run from what JSON held. name: what messages call it. Raises BadRunFile like load()."""
-        schema = document.get("schema") if isinstance(document, dict) else None
+        schema, kind = (document.get(key) if isinstance(document, dict) else None for key in ("schema", "kind"))
+        if isinstance(kind, str):  # a run states none
+            raise BadRunFile(f"{name} holds {kind}, which is no run: give a file that `worklog run` wrote")
         if type(schema) is not int or schema < 1:
             raise BadRunFile(
                 f"{name} is JSON but no run file (it states no known schema): give a file that `worklog run` wrote"
