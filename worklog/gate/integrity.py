@@ -70,10 +70,6 @@ ENVIRONMENT = (
     "WORKLOG_HOME",
     "WORKLOG_SOURCE",
 )
-AS_PYTORCH_COMES = {
-    "torch.backends.cuda.matmul.allow_tf32": False,
-    "torch.get_float32_matmul_precision()": "highest",
-}
 Parts = tuple[object, ...]
 State = Callable[[], Mapping[str, object]]
 

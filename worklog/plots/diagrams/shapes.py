@@ -16,7 +16,7 @@ from matplotlib.path import Path
 
 from worklog.plots.labels import Box, Point
 from worklog.plots.page import Page
-from worklog.plots.style import ACCENT, BODY_PT, INK, MUTED, PALE, PAPER, SMALL_PT, TINT, line_height, text_width, wrap
+from worklog.plots.style import ACCENT, BODY_PT, INK, MUTED, PALE, PAPER, SMALL_PT, TINT, line_height, wrap
 
 PAD = 0.09
 CORNER = 0.06
@@ -138,11 +138,6 @@ class Canvas:
         """A bar: sharp corners, no edge unless asked for."""
         corners = [(box.x0, box.y0), (box.x1, box.y0), (box.x1, box.y1), (box.x0, box.y1)]
         self.axes.add_patch(Polygon(corners, closed=True, facecolor=fill, edgecolor=edge, linewidth=width, zorder=2))
-
-
-def chip_width(words: str, points: float = BODY_PT, bold: bool = False) -> float:
-    """Inches that a card with one line of text takes."""
-    return text_width(words, points, bold) + 2 * PAD
 
 
 def _towards(start: Point, end: Point, by: float) -> Point:
