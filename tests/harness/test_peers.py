@@ -49,7 +49,10 @@ def test_a_tracer_that_fails_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(gpu, "tracer", lambda: (_ for _ in ()).throw(RuntimeError("no tracer\nsecond line")))
     (row,) = peers.traced_rows(gpu, {("cuBLAS", 512.0): gpu.kernel(20.0)})
     assert (row.us, row.reason) == (None, "RuntimeError: no tracer")
-    assert peers.beside_the_tracer(gpu, {("cuBLAS", 512.0): gpu.kernel(20.0)}, 0.0) == {"beside_cupti": []}
+    assert peers.beside_the_tracer(gpu, {("cuBLAS", 512.0): gpu.kernel(20.0)}, 0.0) == {
+        "beside_cupti": [],
+        "beside_cupti_reason": "RuntimeError: no tracer",
+    }
 
 
 def test_a_missing_peer_says_how_to_get_it() -> None:

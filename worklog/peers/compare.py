@@ -143,9 +143,9 @@ def beside_the_tracer(
     timeline: Timeline, launches: dict[tuple[str, float], Launch], offset_us: float
 ) -> dict[str, Any]:
     """cuBLAS by events and by the tracer in turn, BESIDE times, so that the clock has no time to move between the two:
-    the median of each one's readings, in microseconds. Nothing where there is no tracer.
+    the median of each one's readings, in microseconds. Where the tracer fails, the reason stands beside what there is.
     """
-    found = []
+    found: list[dict[str, Any]] = []
     for (kind, of), launch in launches.items():
         if kind != CUBLAS:
             continue
@@ -154,8 +154,8 @@ def beside_the_tracer(
             for _ in range(BESIDE):
                 ours, traced = (_read(timeline, launch, harness) for harness in (PATIENCE, PATIENCE.but(timer="cupti")))
                 pairs.append((ours[0].value - offset_us, traced[0].value))
-        except Exception:  # foreign code, as above; its own row says what it raised
-            break
+        except Exception as error:  # foreign code, as above
+            return {"beside_cupti": found, "beside_cupti_reason": _words(error)}
         events_us, tracer_us = (median(side).value for side in zip(*pairs, strict=True))
         found.append({"work": kind, "of": of, "events_us": events_us, "tracer_us": tracer_us})
     return {"beside_cupti": found}
