@@ -12,6 +12,7 @@ from worklog.errors import LaunchFailed
 from worklog.harness import Harness, time_pair
 from worklog.harness.batches import take_batch
 from worklog.harness.sampling import WARMUP_LIMIT_US
+from worklog.statistics import Estimate, paired_ratio
 
 
 def kernels_only(log: list[str]) -> list[str]:
@@ -113,6 +114,28 @@ def test_every_timed_launch_has_its_own_flush_right_before_it() -> None:
 
 def test_no_launch_waits_for_commands_because_of_what_is_queued_behind_it() -> None:
     assert tell(VirtualGpu(fetch_us=1.0), us=10.0).time.value == approx(10.0)
+
+
+RING = [3.4, 1.9, 2.1, 1.6, 2.8, 2.0, 2.5, 1.3]  # µs that a launch waits, place by place
+
+
+def ratio_to_itself(gpu: VirtualGpu) -> Estimate:
+    reading = time_pair(gpu, gpu.kernel(8.0), gpu.kernel(8.0), Harness().but(most_samples=2000, precision=1e-6))
+    return paired_ratio(*reading.comparisons())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_launchs_place_in_the_ring_favours_nobody(seed: int) -> None:
+    found = ratio_to_itself(VirtualGpu(ring_us=RING, noise=0.01, seed=seed))
+    assert found.value == approx(1.0, abs=0.01)
+    assert found.low - 0.005 <= 1.0 <= found.high + 0.005
+
+
+def test_a_loop_that_leaves_the_place_to_its_own_regularity_favours_somebody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(VirtualGpu, "draw_place", lambda gpu: None)
+    found = ratio_to_itself(VirtualGpu(ring_us=RING, noise=0.01))
+    assert abs(found.value - 1.0) > 0.01
+    assert not found.low <= 1.0 <= found.high
 
 
 def test_a_launcher_that_raises_leaves_the_queue_free() -> None:

@@ -32,7 +32,8 @@ class VirtualGpu:
     tick_us: resolution of events (0: exact). slow_launches: numbers of launches that run at slow_mhz.
     event_slope: microseconds that events count for a true one. flush_evicts: whether the flush does its work.
     node_us: gap before each node of a graph. tracer_us: what the tracer reads on top. fetch_us: what a launch waits for
-    its commands where more than FETCHED others are queued behind it.
+    its commands where more than FETCHED others are queued behind it. ring_us: what a kernel waits in each place of the
+    ring of launches, in turn; every kernel moves on by one.
     """
 
     enqueue_us: float = 4.0
@@ -53,6 +54,7 @@ class VirtualGpu:
     l2_bytes: int = 64 * 2**20
     node_us: float = 0.0
     fetch_us: float = 0.0
+    ring_us: Sequence[float] = (0.0,)
     tracer_us: float = 0.0
     event_slope: float = 1.0
     flush_evicts: bool = True
@@ -70,6 +72,7 @@ class VirtualGpu:
     _cycles: float = 0.0
     _slow: bool = False
     _behind: int = 0
+    _place: int = 0
     _pending: list[Callable[[], None]] = field(default_factory=list)
     _events: dict[int, float] = field(default_factory=dict)
     _stamps: dict[int, tuple[float, float]] = field(default_factory=dict)
@@ -109,8 +112,12 @@ class VirtualGpu:
 
     # --------------------------------------------------------------------------------------------------- the Timeline
 
+    def draw_place(self) -> None:
+        self._place += int(self._rng.integers(len(self.ring_us)))
+
     def hold(self) -> None:
         self.synchronize()
+        self._place += 1
         self.held = True
 
     def release(self) -> None:
@@ -128,6 +135,7 @@ class VirtualGpu:
 
     def stamp_clock(self, slot: int) -> None:
         def stamp() -> None:
+            self._place += 1
             self._stamps[slot] = (self.device_now, self._cycles)
 
         self._enqueue(stamp)
@@ -227,6 +235,7 @@ class VirtualGpu:
     def _run_flush(self) -> None:
         if self.flush_evicts:
             self._l2.clear()
+        self._place += 1
         self._run(self.flush_us)
 
     def _run_kernel(self, us: float, data: str, data_bytes: int) -> None:
@@ -240,7 +249,8 @@ class VirtualGpu:
         if self._behind > FETCHED:
             self._run(self.fetch_us)
         began = self.device_now
-        self._run(us)
+        self._run(us + self.ring_us[self._place % len(self.ring_us)])
+        self._place += 1
         self._last_span = (began, self.device_now)
 
     def _touch(self, data: str, data_bytes: int) -> bool:

@@ -180,6 +180,9 @@ class VirtualTimeline:
 
         self.machine.enqueue(0.0, begin, self.device.stream)
 
+    def draw_place(self) -> None:
+        """This machine has no ring."""
+
     def hold(self) -> None:
         self.machine.hold(self.device.stream)
 

@@ -9,7 +9,9 @@ impossible.
 
 The GPU's global timer knows nothing of events. It is read before the flush and after the end event, so it says what
 flush and launch took together; what it leaves for all but the launch must be the same for subject and baseline, which
-were flushed alike. Where it is more for the subject, the events have missed a part of its work, or were tampered with.
+were flushed alike. Where it is more for the subject, the events have missed a part of its work, or were tampered with. A
+few microseconds are left to it: who works on streams of its own and joins them, as is right, makes the GPU change
+between queues, before the start event and after the end event too.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from worklog.gemm import Shape, tflops
 NAME = "plausible"
 SECOND = "a second clock"
 WARN, REFUSE = 0.95, 1.02
-MISSED_US, MISSED = 2.0, 0.02  # microseconds, and share of the launch, by which the clocks may differ
+MISSED_US, MISSED = 5.0, 0.02  # microseconds, and share of the launch, by which the clocks may differ
 
 
 def judge(shape: Shape, microseconds: float, peak_tflops: float) -> Stage:

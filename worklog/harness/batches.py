@@ -5,6 +5,10 @@ kernel so that the GPU never waits for the host inside the pair, and nothing que
 commands from the host's memory a few at a time: with more samples waiting in the queue, fetching comes into the pair,
 which then reads longer, by how much depending on where in the queue's ring its commands lie. The other ways are here
 too, the lies among them.
+
+What describes a launch to the GPU lies in a ring as well, of a few places, and a short kernel takes longer from some
+than from others. A loop as regular as this one would meet the same few for ever, a subject its own and the baseline
+others, and the ratio of a kernel to itself would not be 1. So before each sample chance moves on by a few places.
 """
 
 from __future__ import annotations
@@ -64,6 +68,7 @@ def take_batch(
         return _take_unqueued(timeline, launches, turns, harness)
     order = [index for turn in turns for index in turn]
     for slot, index in enumerate(order):
+        timeline.draw_place()
         timeline.hold()
         try:
             prepare(launches[index])
@@ -108,6 +113,7 @@ def _take_unqueued(
         for turn in turns:
             pair: dict[int, Sample] = {}
             for index in turn:
+                timeline.draw_place()
                 prepare(launches[index])
                 timeline.stamp_clock(0)
                 if harness.l2 == "flush":

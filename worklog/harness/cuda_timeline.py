@@ -38,7 +38,7 @@ def _chain() -> np.ndarray[Any, Any]:
 
 
 SMS_READ = 16  # at least, evenly spread, where there are more: all run at one clock, and the median of few costs less
-PLACES = 16  # where in the queue's ring of commands a sample may begin
+PLACES = 8  # of a launch in the ring of launches: an H200's time of one depends on its number modulo 8
 
 
 def _clocks(starts: np.ndarray[Any, Any], stops: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -89,20 +89,17 @@ class CudaTimeline:
         self._last_stamped = 1
         self._salt = 0
         self._places = np.random.default_rng()
-        self._mark = cupy.cuda.Event(disable_timing=True)
         self._remarks: list[str] = []
 
-    def hold(self) -> None:
-        """Block the stream behind a spinning kernel.
+    def draw_place(self) -> None:
+        """Enqueue as many kernels that do nothing as chance will have."""
+        for _ in range(self._places.integers(PLACES)):
+            self.spin(0)
 
-        Some commands that do nothing come first, as many as chance will have. What a pair of events reads depends on
-        where in the ring of commands it lies: a loop as regular as its samples would meet the same few places for ever,
-        a subject its own and the baseline others, and the ratio of a kernel to itself would not be 1.
-        """
+    def hold(self) -> None:
+        """Block the stream behind a spinning kernel."""
         self.device.synchronize()
         self._reset_persisting()
-        for _ in range(self._places.integers(PLACES)):
-            self._mark.record(self.device.stream)
         self._flag[:] = 0
         self.launch(self._hold, 1, 1, np.uint64(self._pinned.ptr), np.uint64(HOLD_LIMIT_NS))
 

@@ -20,6 +20,9 @@ class Timeline(Protocol):
     def l2_bytes(self) -> int:
         """Size of the device's L2 cache."""
 
+    def draw_place(self) -> None:
+        """Let chance say where in the device's ring of launches the next one lies."""
+
     def hold(self) -> None:
         """Block the queue until `release`: what is enqueued meanwhile runs back to back."""
 
