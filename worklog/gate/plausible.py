@@ -9,8 +9,8 @@ impossible.
 
 The GPU's global timer knows nothing of events. It is read before the flush and after the end event, so it says what
 flush and launch took together; what it leaves for all but the launch must be the same for subject and baseline, which
-were flushed alike. Where it is more for the subject, the events have missed a part of its work, or were tampered with. A
-few microseconds are left to it: who works on streams of its own and joins them, as is right, makes the GPU change
+were flushed alike. Where it is more for the subject, the events have missed a part of its work, or were tampered with.
+A few microseconds are left to it: who works on streams of its own and joins them, as is right, makes the GPU change
 between queues, before the start event and after the end event too.
 """
 
