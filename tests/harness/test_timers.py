@@ -224,8 +224,12 @@ def test_two_kernels_are_enqueued_together_and_what_holds_them_is_not_timed() ->
     with the_tracer(cupti).tracing(lambda: None, held) as traced:
         assert traced(lambda: (order.append("launch"), launch())[1]) == 12.0
         assert order == ["hold", "launch", "release"]
+        flush = cupti.kernel((4_100, 4_900))
+        assert traced(launch, [flush]) == 12.0, "what goes before is in the queue with it, and not in its time"
         assert traced(Waiting(launch)) == 12.0
-        assert order == ["hold", "launch", "release"], "a launch that waits for the GPU would wait for ever"
+        assert order == ["hold", "launch", "release", "hold", "release"], (
+            "a launch that waits for the GPU would wait for ever"
+        )
 
 
 def test_callbacks_are_registered_once_however_often_it_traces() -> None:

@@ -13,6 +13,7 @@ from itertools import count
 import numpy as np
 
 from worklog.errors import LaunchFailed
+from worklog.harness.timeline import Tracer
 
 REFERENCE_MHZ = 2000.0  # a kernel's true time is its time at this clock, with a cold L2
 HOLD_LIMIT_US = 20e6
@@ -188,9 +189,10 @@ class VirtualGpu:
         return lambda: self._enqueue(replay)
 
     @contextmanager
-    def tracer(self) -> Iterator[Callable[[Callable[[], None]], float]]:
-        def traced(launch: Callable[[], None]) -> float:
-            launch()
+    def tracer(self) -> Iterator[Tracer]:
+        def traced(launch: Callable[[], None], before: Sequence[Callable[[], None]] = ()) -> float:
+            for one in (*before, launch):
+                one()
             self.synchronize()
             began, ended = self._last_span
             return ended - began + self.tracer_us

@@ -14,7 +14,7 @@ from tests.virtual.machine import NEVER, Machine, nothing
 from worklog.errors import LaunchFailed
 from worklog.gate.alone import LINES, PATIENCE_NS
 from worklog.gemm import Float32, Shape
-from worklog.harness.timeline import Launch
+from worklog.harness.timeline import Launch, Tracer
 from worklog.kernels import Buffer, Program
 from worklog.ladder import Domain
 
@@ -233,8 +233,10 @@ class VirtualTimeline:
         return replay
 
     @contextmanager
-    def tracer(self) -> Iterator[Callable[[Launch], float]]:
-        def traced(launch: Launch) -> float:
+    def tracer(self) -> Iterator[Tracer]:
+        def traced(launch: Launch, before: Sequence[Launch] = ()) -> float:
+            for one in before:
+                one()
             self.record_event(-1)
             launch()
             self.record_event(-2)

@@ -17,6 +17,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -116,10 +117,8 @@ def _take_unqueued(
                 timeline.draw_place()
                 prepare(launches[index])
                 timeline.stamp_clock(0)
-                if harness.l2 == "flush":
-                    flush(timeline, launches[index])
-                timeline.synchronize()
-                us = timed(launches[index]) / launches_in(launches[index])
+                before = [partial(flush, timeline, launches[index])] if harness.l2 == "flush" else []
+                us = timed(launches[index], before) / launches_in(launches[index])
                 timeline.stamp_clock(1)
                 compare(launches[index])
                 timeline.synchronize()
@@ -130,10 +129,16 @@ def _take_unqueued(
 
 
 @contextmanager
-def _stopwatch(timeline: Timeline, timer: str) -> Iterator[Callable[[Launch], float]]:
-    """A function from a launch to its microseconds, by one timer."""
+def _stopwatch(timeline: Timeline, timer: str) -> Iterator[Callable[[Launch, Sequence[Launch]], float]]:
+    """A function from a launch, and what goes before it, to the launch's microseconds, by one timer."""
 
-    def by_host(launch: Launch) -> float:
+    def dry(before: Sequence[Launch]) -> None:
+        for one in before:
+            one()
+        timeline.synchronize()
+
+    def by_host(launch: Launch, before: Sequence[Launch]) -> float:
+        dry(before)
         timed = timed_part(launch)
         started = timeline.host_us()
         timed()
@@ -141,7 +146,8 @@ def _stopwatch(timeline: Timeline, timer: str) -> Iterator[Callable[[Launch], fl
         look_at(launch)
         return us
 
-    def by_events(launch: Launch) -> float:
+    def by_events(launch: Launch, before: Sequence[Launch]) -> float:
+        dry(before)
         bracketed(timeline, timed_part(launch), 0)
         look_at(launch)
         timeline.synchronize()
@@ -150,8 +156,8 @@ def _stopwatch(timeline: Timeline, timer: str) -> Iterator[Callable[[Launch], fl
     if timer == "cupti":
         with timeline.tracer() as by_tracer:
 
-            def traced(launch: Launch) -> float:
-                us = by_tracer(timed_part(launch))
+            def traced(launch: Launch, before: Sequence[Launch]) -> float:
+                us = by_tracer(timed_part(launch), before)
                 look_at(launch)
                 return us
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from worklog.cuda import CUDA_ERRORS, CudaDevice
 from worklog.device import ClockWatch, gpu
 from worklog.errors import LaunchFailed, OutOfMemory
 from worklog.harness.cupti_timer import load_cupti, the_tracer
-from worklog.harness.timeline import Launch
+from worklog.harness.timeline import Launch, Tracer
 
 HOLD_LIMIT_NS = 8_000_000_000
 IDLE_S = 1.0  # long enough for the SM clock to fall to its idle value
@@ -209,7 +209,7 @@ class CudaTimeline:
             ) from error
         return partial(graph.launch, stream)
 
-    def tracer(self) -> AbstractContextManager[Callable[[Launch], float]]:
+    def tracer(self) -> AbstractContextManager[Tracer]:
         """By CUPTI."""
         return the_tracer(load_cupti()).tracing(self.synchronize, self._held)
 

@@ -7,14 +7,14 @@ process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from typing import Any
 
 from worklog.errors import BadSetting, LaunchFailed
 from worklog.harness.launchers import Waiting
-from worklog.harness.timeline import Launch
+from worklog.harness.timeline import Launch, Tracer
 
 HOLDING = "ruler_hold"  # the kernel that holds the queue
 BUFFER_BYTES = 2**20
@@ -47,32 +47,38 @@ class KernelTracer:
     @contextmanager
     def tracing(
         self, synchronize: Callable[[], None], held: Callable[[], AbstractContextManager[object]] = nullcontext
-    ) -> Iterator[Callable[[Launch], float]]:
+    ) -> Iterator[Tracer]:
         """Trace while the context is open; it yields a function from a launch to microseconds.
 
         A launch may enqueue several kernels: its time is from the first start to the last end. held: a context in which
-        what is enqueued waits, so that the GPU need not wait for the host between two of them. Raises BadSetting where
-        CUPTI refuses to trace (another tracer in the process, no permission).
+        what is enqueued waits, so that the GPU need not wait for the host between two of them, nor between the kernels
+        that go before and the launch. Raises BadSetting where CUPTI refuses to trace (another tracer in the process, no
+        permission).
         """
         kind = self._cupti.ActivityKind.CONCURRENT_KERNEL
         with self._refusals():
             self._cupti.activity_enable(kind)
         try:
-            yield lambda launch: self._span_us(launch, synchronize, held)
+            yield lambda launch, before=(): self._span_us(launch, before, synchronize, held)
         finally:
             self._cupti.activity_disable(kind)
 
     def _span_us(
-        self, launch: Launch, synchronize: Callable[[], None], held: Callable[[], AbstractContextManager[object]]
+        self,
+        launch: Launch,
+        before: Sequence[Launch],
+        synchronize: Callable[[], None],
+        held: Callable[[], AbstractContextManager[object]],
     ) -> float:
         synchronize()
         self._cupti.activity_flush_all(FORCED)
         self._records.clear()
         with nullcontext() if isinstance(launch, Waiting) else held():
-            launch()
+            for one in (*before, launch):
+                one()
         synchronize()
         self._cupti.activity_flush_all(FORCED)
-        return span(self._records)
+        return span(sorted(self._records)[len(before) :])
 
     def _completed(self, activities: list[Any]) -> None:
         self._records.extend((each.start, each.end) for each in activities if str(each.name) != HOLDING)

@@ -13,6 +13,13 @@ from typing import Protocol
 Launch = Callable[[], None]
 
 
+class Tracer(Protocol):
+    """From a launch to the microseconds that its kernels took."""
+
+    def __call__(self, launch: Launch, before: Sequence[Launch] = ()) -> float:
+        """before: a kernel each, enqueued right before the launch and not in its time."""
+
+
 class Timeline(Protocol):
     """One in-order queue of a device. Everything but `synchronize`, `release` and the readers only enqueues."""
 
@@ -61,10 +68,8 @@ class Timeline(Protocol):
     def capture(self, launches: Sequence[Launch]) -> Launch:
         """One launch that replays all of these, recorded in this order. Raises LaunchFailed where one cannot be."""
 
-    def tracer(self) -> AbstractContextManager[Callable[[Launch], float]]:
-        """While open, a function from a launch to the microseconds its kernels took, as the device's tracer saw them.
-        Raises BadSetting where there is none.
-        """
+    def tracer(self) -> AbstractContextManager[Tracer]:
+        """While open, what the device's own tracer says of launches. Raises BadSetting where there is none."""
 
     def remarks(self) -> list[str]:
         """What the timeline could not do as asked, for the result."""
