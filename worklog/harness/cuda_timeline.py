@@ -90,6 +90,7 @@ class CudaTimeline:
         self._salt = 0
         self._places = np.random.default_rng()
         self._remarks: list[str] = []
+        self._let_nothing_persist()
 
     def draw_place(self) -> None:
         """Enqueue as many kernels that do nothing as chance will have."""
@@ -99,7 +100,6 @@ class CudaTimeline:
     def hold(self) -> None:
         """Block the stream behind a spinning kernel."""
         self.device.synchronize()
-        self._reset_persisting()
         self._flag[:] = 0
         self.launch(self._hold, 1, 1, np.uint64(self._pinned.ptr), np.uint64(HOLD_LIMIT_NS))
 
@@ -107,15 +107,22 @@ class CudaTimeline:
         """Let the spinning kernel end."""
         self._flag[0] = 1
 
-    def _reset_persisting(self) -> None:
-        """Make lines that a kernel marked as persisting ordinary ones, which the flush evicts. Not in stream order, so
-        it comes before each sample.
+    def _let_nothing_persist(self) -> None:
+        """Set no part of L2 aside for lines that a kernel marks as persisting, and lift the marks that there are, so
+        that the flush evicts all. Lifting them before each sample would do, were it not that all work enqueued after
+        that waits for every stream of the process: for ever, where a subject has left one waiting.
         """
         from cuda.bindings import driver
 
-        (status,) = driver.cuCtxResetPersistingL2Cache()
-        if status != driver.CUresult.CUDA_SUCCESS and not self._remarks:
-            self._remarks.append(f"l2: persisting lines could not be reset ({status.name}); the flush may leave some")
+        failed = (
+            status.name
+            for (status,) in (
+                driver.cuCtxSetLimit(driver.CUlimit.CU_LIMIT_PERSISTING_L2_CACHE_SIZE, 0),
+                driver.cuCtxResetPersistingL2Cache(),
+            )
+            if status != driver.CUresult.CUDA_SUCCESS
+        )
+        self._remarks += [f"l2: lines marked as persisting may outlive the flush ({why})" for why in failed]
 
     def flush_l2(self) -> None:
         """Write 2 x L2 of values that differ everywhere and every time."""
@@ -222,7 +229,7 @@ class CudaTimeline:
             self.release()
 
     def remarks(self) -> list[str]:
-        """Whether persisting lines could be reset."""
+        """Whether lines could persist."""
         return list(self._remarks)
 
     def burn(self, flops: float) -> None:
