@@ -102,18 +102,13 @@ class CudaDevice:
         return CudaLoan(self, arrays)
 
     def state(self) -> dict[str, object]:
-        """What host code could change of it: the devices, and CuPy's and PyTorch's current ones, streams, allocator, and
-        what of L2 is set aside for lines that persist.
-        """
-        from cuda.bindings import driver
-
+        """What host code could change of it: the devices, and CuPy's and PyTorch's current ones, streams, allocator."""
         runtime, torch = cupy.cuda.runtime, sys.modules.get("torch")
         state: dict[str, object] = {
             "the number of devices": runtime.getDeviceCount(),
             "the current device": runtime.getDevice(),
             "CuPy's current stream": cupy.cuda.get_current_stream().ptr,
             "CuPy's allocator": cupy.cuda.get_allocator(),
-            "the bytes of L2 set aside": driver.cuCtxGetLimit(driver.CUlimit.CU_LIMIT_PERSISTING_L2_CACHE_SIZE)[1],
         }
         if torch is not None and torch.cuda.is_initialized():
             state["PyTorch's current device"] = torch.cuda.current_device()

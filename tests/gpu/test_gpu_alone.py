@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from tests.exploits.callable_catalogue import HERE, RIGHT, RIGHT_GPU, WRONG, HostEntry
+from tests.gpu.marks import MARKS
 from worklog import bench, launches
 from worklog.callables import HostCallable
 from worklog.device import gpu
@@ -115,6 +116,21 @@ def test_on_an_idle_gpu_it_passes(scene: Scene) -> None:
     assert words[4] < PATIENCE_NS / 5
     for lines, first, again in words[5:11].reshape(-1, 3):
         assert lines > 500 and again / first < 0.8 * WARMTH
+
+
+def test_what_is_marked_to_stay_in_l2_is_gone_all_the_same(scene: Scene) -> None:
+    """Lines of the inputs that a kernel read with the hint to evict them last: honest, and worth nothing here."""
+    marks = scene.cupy.RawKernel(MARKS, "marks")
+    for turn in range(400):
+        with scene.device.stream:
+            for matrix in scene.buffers[:2]:
+                marks((132,), (1024,), (matrix, np.int32(matrix.size), scene.came))
+        scene.witness.draw()
+        scene.fence.write(turn % 2, *scene.witness.filling(*scene.buffers))
+    stage = scene.fence.stage()
+    assert stage.passed, stage.detail
+    for lines, first, again in scene.device.download(scene.fence._found).view(np.uint32)[5:11].reshape(-1, 3):
+        assert lines > 50 and again / first < 0.8 * WARMTH
 
 
 @pytest.mark.parametrize(("everywhere", "threads"), [(False, 32), (False, 1024), (True, 32)])

@@ -8,10 +8,12 @@ from functools import cache, partial
 from importlib.util import find_spec
 from typing import Any
 
+import numpy as np
 import pytest
 from pytest import approx
 
 import worklog
+from tests.gpu.marks import MARKS
 from worklog import bench
 from worklog.gemm import Shape
 from worklog.harness import Harness, time_pair
@@ -64,8 +66,24 @@ def test_lengths_between_the_calibrated_ones_are_read_right(session: bench.Sessi
     assert spin_us(session, us) - session.calibration.offset_us == approx(us, abs=max(0.1, 0.002 * us))
 
 
-def test_persisting_lines_can_be_reset(session: bench.Session) -> None:
-    assert session.timeline.remarks() == []
+def test_the_flush_evicts_what_a_kernel_marked_to_stay(session: bench.Session) -> None:
+    import cupy
+
+    timeline, found = session.timeline, session.calibration
+    marks, out = cupy.RawKernel(MARKS, "marks"), cupy.zeros(1, cupy.uint32)
+    halfway = (found.warm_cycles + found.cold_cycles) / 2
+    warm = {}
+    for lifted in (False, True):
+        with session.device.stream:
+            marks((132,), (1024,), (timeline._chain, np.int32(timeline._chain.size), out))
+        session.device.synchronize()
+        if lifted:
+            timeline.lift_marks()
+        timeline.flush_l2()
+        warm[lifted] = float(np.mean(np.asarray(timeline.probe_l2()) < halfway))
+    print(f"of the lines that were marked to stay, {warm[False]:.0%} outlive a flush, and {warm[True]:.0%} once lifted")
+    assert warm[True] <= 0.02 < warm[False]
+    assert timeline.remarks() == []
 
 
 # --------------------------------------------------------------------------------------------------------------- timers

@@ -74,6 +74,7 @@ class VirtualGpu:
     _slow: bool = False
     _behind: int = 0
     _place: int = 0
+    marked: bool = False  # a kernel has marked what it read to stay in L2
     _pending: list[Callable[[], None]] = field(default_factory=list)
     _events: dict[int, float] = field(default_factory=dict)
     _stamps: dict[int, tuple[float, float]] = field(default_factory=dict)
@@ -86,10 +87,16 @@ class VirtualGpu:
     # ------------------------------------------------------------------------------------------------ what tests call
 
     def kernel(
-        self, us: float, name: str = "kernel", data: str = "shared", data_bytes: int = 1, module: str | None = None
+        self,
+        us: float,
+        name: str = "kernel",
+        data: str = "shared",
+        data_bytes: int = 1,
+        module: str | None = None,
+        marks: bool = False,
     ) -> Callable[[], None]:
-        """A launcher of a kernel that truly lasts `us` at the reference clock with a cold L2, and reads `data`.
-        Launchers of one module load it once.
+        """A launcher of a kernel that truly lasts `us` at the reference clock with a cold L2, and reads `data`, which
+        it may mark to stay in L2. Launchers of one module load it once.
         """
         module = module or f"module {next(self._serial)}"
 
@@ -100,7 +107,11 @@ class VirtualGpu:
                 self.host_now += self.load_us
                 self._loaded.add(module)
             self.log.append(name)
-            self._enqueue(lambda: self._run_kernel(us, data, data_bytes))
+            self._enqueue(run)
+
+        def run() -> None:
+            self._run_kernel(us, data, data_bytes)
+            self.marked = self.marked or marks
 
         return launch
 
@@ -115,6 +126,9 @@ class VirtualGpu:
 
     def draw_place(self) -> None:
         self._place += int(self._rng.integers(len(self.ring_us)))
+
+    def lift_marks(self) -> None:
+        self.marked = False
 
     def hold(self) -> None:
         self.synchronize()
@@ -235,7 +249,7 @@ class VirtualGpu:
         operation()
 
     def _run_flush(self) -> None:
-        if self.flush_evicts:
+        if self.flush_evicts and not self.marked:
             self._l2.clear()
         self._place += 1
         self._run(self.flush_us)

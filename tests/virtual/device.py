@@ -183,6 +183,12 @@ class VirtualTimeline:
     def draw_place(self) -> None:
         """This machine has no ring."""
 
+    def lift_marks(self) -> None:
+        """Nothing can be marked on this machine; what follows waits for all its streams, as on a GPU."""
+        for stream in self.machine.streams:
+            if stream is not self.device.stream:
+                self.machine.wait(self.device.stream, stream)
+
     def hold(self) -> None:
         self.machine.hold(self.device.stream)
 

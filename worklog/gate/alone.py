@@ -8,13 +8,14 @@ the clock is wrong. Device source that this package launches cannot leave anythi
 
 Three things together:
 
-One kernel, the fence, writes the inputs and flushes L2 while it fills every thread slot of every SM: two blocks of half
-the slots each, as many as the GPU says it has. It writes nothing before all its blocks are resident at the same time,
-which they cannot be while a single warp of anybody else is; and its blocks leave together. So no foreign thread runs
-from before the inputs exist until L2 is flushed, and what wants to start in between has to wait. Whoever holds a slot
-for longer than PATIENCE_NS is found by that; how long it waits costs nobody anything, for there is nothing to watch
-until it is gone. The wait is bounded: the fence then does its work without the guarantee, and counts the launch. A
-share of 1 in TOLERATED may be lost like that, to another process's slice of time; a median does not feel it.
+One kernel, the fence, writes the inputs and flushes L2, of what was marked to stay there too, while it fills every
+thread slot of every SM: two blocks of half the slots each, as many as the GPU says it has. It writes nothing before all
+its blocks are resident at the same time, which they cannot be while a single warp of anybody else is; and its blocks
+leave together. So no foreign thread runs from before the inputs exist until L2 is flushed, and what wants to start in
+between has to wait. Whoever holds a slot for longer than PATIENCE_NS is found by that; how long it waits costs nobody
+anything, for there is nothing to watch until it is gone. The wait is bounded: the fence then does its work without the
+guarantee, and counts the launch. A share of 1 in TOLERATED may be lost like that, to another process's slice of time; a
+median does not feel it.
 
 What moves data without a thread (a copy engine, behind a stream that waits for a value) is not held up. It is found by
 what it leaves: in one launch of LOOK_EVERY, chosen by the key that nobody knows, some lines of A and B that nobody
@@ -93,6 +94,13 @@ __device__ unsigned reading(const float* at, volatile float* sink) {
   return (unsigned)clock() - start;
 }
 
+// A line of A or B that the subject has marked to stay in L2 is marked no more.
+__device__ void demote(const float* at) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("applypriority.global.L2::evict_normal [%0], 128;" : : "l"((u64)at & ~127ull) : "memory");
+#endif
+}
+
 // found: blocks that came to a meeting, the last launch with company, launches with company, launches that ended, the
 // longest wait for the first meeting; of each party's launches from word 5 + 3 party on: lines read, cycles of their
 // first and of their second reading; then room for what was read.
@@ -112,6 +120,10 @@ fence(u64 key, const u64* words, long long in_a, float* A, long long in_b, float
     if (i < in_a) A[i] = content(key, i);
     if (i < in_b) B[i] = content(~key, i);
     if (i < in_c) C[i] = sentinel;
+    if (i % 32 == 0) {
+      if (i < in_a) demote(A + i);
+      if (i < in_b) demote(B + i);
+    }
   }
   alone = meet(found, before + 2 * gridDim.x, alone) && alone;
 #pragma unroll 1

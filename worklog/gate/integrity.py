@@ -52,6 +52,7 @@ WATCHED_NAMES = (
     "cupy.cuda.get_elapsed_time",
     "cupy.ndarray",
     "cupy.zeros",
+    "cuda.bindings.driver.cuCtxResetPersistingL2Cache",
     "os.urandom",
     "random.SystemRandom",
     "secrets.randbits",

@@ -23,7 +23,7 @@ import numpy as np
 
 from worklog.errors import LaunchFailed
 from worklog.harness.graph_timer import launches_in
-from worklog.harness.launchers import bracketed, compare, flush, look_at, prepare, timed_part, waits
+from worklog.harness.launchers import bracketed, compare, flush, lift_marks, look_at, prepare, timed_part, waits
 from worklog.harness.settings import Harness
 from worklog.harness.timeline import Launch, Timeline
 
@@ -70,6 +70,8 @@ def take_batch(
     order = [index for turn in turns for index in turn]
     for slot, index in enumerate(order):
         timeline.draw_place()
+        if harness.l2 != "warm":
+            lift_marks(timeline, launches[index])
         timeline.hold()
         try:
             prepare(launches[index])
@@ -115,6 +117,8 @@ def _take_unqueued(
             pair: dict[int, Sample] = {}
             for index in turn:
                 timeline.draw_place()
+                if harness.l2 != "warm":
+                    lift_marks(timeline, launches[index])
                 prepare(launches[index])
                 timeline.stamp_clock(0)
                 before = [partial(flush, timeline, launches[index])] if harness.l2 == "flush" else []

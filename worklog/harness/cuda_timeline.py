@@ -90,7 +90,6 @@ class CudaTimeline:
         self._salt = 0
         self._places = np.random.default_rng()
         self._remarks: list[str] = []
-        self._let_nothing_persist()
 
     def draw_place(self) -> None:
         """Enqueue as many kernels that do nothing as chance will have."""
@@ -107,22 +106,15 @@ class CudaTimeline:
         """Let the spinning kernel end."""
         self._flag[0] = 1
 
-    def _let_nothing_persist(self) -> None:
-        """Set no part of L2 aside for lines that a kernel marks as persisting, and lift the marks that there are, so
-        that the flush evicts all. Lifting them before each sample would do, were it not that all work enqueued after
-        that waits for every stream of the process: for ever, where a subject has left one waiting.
-        """
+    def lift_marks(self) -> None:
+        """By the driver, for the whole of L2. Not in stream order."""
         from cuda.bindings import driver
 
-        failed = (
-            status.name
-            for (status,) in (
-                driver.cuCtxSetLimit(driver.CUlimit.CU_LIMIT_PERSISTING_L2_CACHE_SIZE, 0),
-                driver.cuCtxResetPersistingL2Cache(),
+        (status,) = driver.cuCtxResetPersistingL2Cache()
+        if status != driver.CUresult.CUDA_SUCCESS and not self._remarks:
+            self._remarks.append(
+                f"l2: marks to stay could not be lifted ({status.name}); the flush may leave some lines"
             )
-            if status != driver.CUresult.CUDA_SUCCESS
-        )
-        self._remarks += [f"l2: lines marked as persisting may outlive the flush ({why})" for why in failed]
 
     def flush_l2(self) -> None:
         """Write 2 x L2 of values that differ everywhere and every time."""
@@ -229,7 +221,7 @@ class CudaTimeline:
             self.release()
 
     def remarks(self) -> list[str]:
-        """Whether lines could persist."""
+        """Whether marks could be lifted."""
         return list(self._remarks)
 
     def burn(self, flops: float) -> None:

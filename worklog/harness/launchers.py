@@ -66,7 +66,7 @@ class Waiting:
 class Witnessed:
     """A launch with something enqueued around each of its samples, outside what is timed: new inputs before the flush,
     a look at the output right behind the end event, and after all else what the look is held against. flush: writes the
-    inputs and flushes L2 in one, in place of the ruler's flush.
+    inputs and flushes L2 in one, in place of the ruler's flush, whatever is marked to stay there.
     """
 
     launch: Launch
@@ -96,10 +96,21 @@ def prepare(launch: Launch) -> None:
         launch.before()
 
 
+def lift_marks(timeline: Timeline, launch: Launch) -> None:
+    """Before a sample is enqueued: nothing is marked to stay in L2. A flush that the launch brings sees to that itself,
+    since its host code may have left a stream that waits for ever.
+    """
+    if _own_flush(launch) is None:
+        timeline.lift_marks()
+
+
 def flush(timeline: Timeline, launch: Launch) -> None:
     """Enqueue what empties L2 before a sample: the ruler's flush, or the one that the launch brings."""
-    own = launch.flush if isinstance(launch, Witnessed) else None
-    (own or timeline.flush_l2)()
+    (_own_flush(launch) or timeline.flush_l2)()
+
+
+def _own_flush(launch: Launch) -> Launch | None:
+    return launch.flush if isinstance(launch, Witnessed) else None
 
 
 def look_at(launch: Launch) -> None:

@@ -30,6 +30,11 @@ class Timeline(Protocol):
     def draw_place(self) -> None:
         """Let chance say where in the device's ring of launches the next one lies."""
 
+    def lift_marks(self) -> None:
+        """Make lines of L2 that a kernel has marked to stay ordinary ones, which a flush evicts. What is enqueued
+        afterwards waits for all streams of the process: for ever, where one of them does.
+        """
+
     def hold(self) -> None:
         """Block the queue until `release`: what is enqueued meanwhile runs back to back."""
 
