@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Kernels, host code, or both.",
 )
+@click.option("--only", metavar="NAME[,NAME…]", help="No others than these.")
 @click.option("--seeds", type=click.IntRange(1, 1000), help="Put each to the gate on so many seeds (default: 1).")
 @click.option("--emulate", is_flag=True, help="Run them here on the emulator: minutes, and no GPU is needed.")
 @click.option("--small", is_flag=True, help="Peers ask at small sizes on a GPU too: a minute instead of several.")
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     "parts",
     type=click.Path(dir_okay=False, path_type=Path),
     multiple=True,
-    help="Make one table of those in several files: of kernels, and of callables.",
+    help="Make one table of those in several files: what was asked again is told.",
 )
 @click.option(
     "--out", type=click.Path(dir_okay=False, path_type=Path), help="Where to save the table, to be shown or shipped."
@@ -58,7 +59,7 @@ def gate(
     elif _recorded(recorded, out, how):
         table = open_exploits().of_kinds(what)
     else:
-        table = _tried(out, {**how, "what": what, "seeds": range(how["seeds"] or 1)})
+        table = _tried(out, {**how, "what": what, "only": _chosen(how), "seeds": range(how["seeds"] or 1)})
     if as_json:
         print_json(table.as_dict())
     else:
@@ -82,9 +83,17 @@ def _recorded(recorded: bool, out: Path | None, how: Mapping[str, Any]) -> bool:
     return not (out or any(how.values()) or live_wanted())
 
 
+def _chosen(how: Mapping[str, Any]) -> Sequence[Any] | None:
+    """What --only names. Raises BadSetting."""
+    from worklog.exploits.parts import named
+
+    return None if how["only"] is None else named(name.strip() for name in how["only"].split(","))
+
+
 def _joined(parts: Sequence[Path], out: Path | None, how: Mapping[str, Any]) -> ExploitTable:
     """Raises BadSetting for what belongs to a trial, and for tables that do not belong together."""
-    from worklog.exploits.table import joined, open_exploits
+    from worklog.exploits.parts import joined
+    from worklog.exploits.table import open_exploits
 
     if any(how.values()):
         raise BadSetting(
