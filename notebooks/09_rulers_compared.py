@@ -195,8 +195,9 @@ print(f"the offset is {here:.2f} µs in this comparison, {there:.2f} µs in the 
 # - Our events and our tracer are two opinions as well, and neither is the truth: a tracer begins when the GPU does, an
 #   event when the command before the kernel is done.
 # - The offset is not a constant of nature. It is measured anew for each run, and it has to be: no number typed into a
-#   source file would do. The run above comes from a version of this harness that queued several samples at a time, the
-#   comparison from one that queues each alone.
+#   source file would do.
+# - This comparison is a little older than the run above: it was made before chance drew each launch's place in the ring
+#   (notebook 02), and its tracer came some time after the flush, not right behind it.
 # - This page measures errors and seconds. NVBench's axes and its comparison tool, FlashInfer's choice of back ends and
 #   Nsight's counters are not in it, and are reasons to use them.
 #
