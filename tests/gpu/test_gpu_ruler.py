@@ -66,6 +66,16 @@ def test_lengths_between_the_calibrated_ones_are_read_right(session: bench.Sessi
     assert spin_us(session, us) - session.calibration.offset_us == approx(us, abs=max(0.1, 0.002 * us))
 
 
+@pytest.mark.parametrize("size", [256, 512, 1024])
+def test_a_kernel_is_as_fast_as_itself(size: int) -> None:
+    """Short kernels take longer from some places in the ring of launches; subject and baseline come by all of them."""
+    (m,) = bench.measure([BASELINE], [Shape.of(size)]).measurements
+    assert m.converged, m.degradations
+    assert m.ratio is not None and m.ratio_low is not None and m.ratio_high is not None
+    print(f"{size}: {m.ratio:.4f}, from {m.ratio_low:.4f} to {m.ratio_high:.4f}")
+    assert m.ratio_low - 0.003 <= 1.0 <= m.ratio_high + 0.003
+
+
 def test_the_flush_evicts_what_a_kernel_marked_to_stay(session: bench.Session) -> None:
     import cupy
 

@@ -89,7 +89,13 @@ def _errors(run: Run) -> dict[float, float]:
 
 
 def _micro(error: float) -> str:
-    return f"{error:+.3f} µs".replace("-", "−")
+    return f"{_signed(error)} µs"
+
+
+def _signed(error: float) -> str:
+    """With its sign, and without one where it rounds to nothing."""
+    rounded = round(error, 3)
+    return f"{rounded:+.3f}".replace("-", "−") if rounded else "0.000"
 
 
 def errors_left(found: dict[str, Any]) -> dict[float, float]:
@@ -114,7 +120,7 @@ def _draw(axes: Axes, errors: dict[float, float]) -> None:
         axes.plot([length] * 2, [0, errors[length]], color=ACCENT if kept else LIE, linewidth=1.6)
         axes.plot([length], [errors[length]], "o", color=ACCENT if kept else LIE, markersize=4)
         axes.annotate(
-            f"{errors[length]:+.3f}".replace("-", "−"),
+            _signed(errors[length]),
             (length, errors[length]),
             (0, 7 if errors[length] >= 0 else -7),
             textcoords="offset points",
@@ -157,7 +163,7 @@ def _finding(errors: dict[float, float]) -> str:
 
 
 def _alt(run: Run, errors: dict[float, float], proofs: list[str]) -> str:
-    read = ", ".join(f"{error:+.3f} at {length:g}" for length, error in errors.items())
+    read = ", ".join(f"{_signed(error)} at {length:g}" for length, error in errors.items())
     return (
         f"Error in microseconds left on kernels of known length in microseconds: {read}. {'; '.join(proofs)}. "
         f"Source: {run.label}."

@@ -3,60 +3,33 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.lab.waiting import WAIT_S, gone, until
-from worklog import device, worker
+from worklog import worker
 from worklog.brought import UserKernel
 from worklog.callables import HostCallable
-from worklog.check import Checked, check
-from worklog.device import visible_to_a_child
-from worklog.errors import BadSetting, ChildFailed, CompileFailed, GpuBusy, Interrupted, NoGpu, WorklogError
-from worklog.gate import Verdict
-from worklog.gate.verdict import passed, refused
+from worklog.errors import BadSetting, ChildFailed, CompileFailed, Interrupted
 from worklog.gemm import Shape
 from worklog.harness import Harness
 from worklog.kernels import Program
-from worklog.ladder import Domain, rung
+from worklog.ladder import Domain
 from worklog.nvrtc import UnknownEntry
 from worklog.plans import Task
 from worklog.process import job
 from worklog.runs import Run
 
-FOREIGN = (sys.executable, "-m", "tests.foreign_job")
 ITSELF = worker.COMMAND
 EMULATE = "run it with `worklog check --emulate`: it names the line"
 SHAPE = Shape.of(512)
-
-
-@pytest.fixture(autouse=True)
-def foreign(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(worker, "COMMAND", FOREIGN)
-    monkeypatch.setenv("FOREIGN_PIDS", str(tmp_path / "pids"))
-    monkeypatch.setenv("WORKLOG_HOME", str(tmp_path))
-
-
-@pytest.fixture
-def pids(tmp_path: Path) -> Callable[[], list[int]]:
-    """Ids of the processes that wrote them down."""
-
-    def read() -> list[int]:
-        file = tmp_path / "pids"
-        return list(map(int, file.read_text().split())) if file.exists() else []
-
-    return read
 
 
 def mine(name: str) -> UserKernel:
@@ -67,9 +40,6 @@ def measure(*names: str, own: bool = True, **how: Any) -> Run:
     """The kernels measured, each for the first time."""
     brought = [mine(name) for name in dict.fromkeys(names)] if own else []
     return worker.carry_out([Task(name, SHAPE) for name in names], Harness(), brought=brought, **how)
-
-
-# ------------------------------------------------------------------------------------------------------------- measure
 
 
 def test_what_is_measured_comes_back_and_is_saved(tmp_path: Path) -> None:
@@ -240,7 +210,8 @@ def test_progress_may_stop_it() -> None:
 
 INTERRUPTED = """
 import sys
-from tests.test_worker import FOREIGN, Shape, UserKernel, measure, mine, worker
+from tests.process.conftest import FOREIGN
+from tests.process.test_worker import Shape, measure, mine, worker
 from worklog.errors import Interrupted
 worker.COMMAND = FOREIGN
 try:
@@ -329,217 +300,3 @@ def test_the_real_job_gates_and_times_what_lives_and_goes_on_after_what_does_not
     assert run.kernels["last"]["label"] == "host-launched" and run.calibration["offset_us"] > 0
     assert run.device["name"] == "a virtual GPU" and run.software["cublas"] == "0"
     assert "from exits at 96x64x80 on: in a fresh process, calibrated again" in run.notes
-
-
-# --------------------------------------------------------------------------------------------------------------- check
-
-
-def test_a_check_comes_back_whole() -> None:
-    told: list[str] = []
-    checked = worker.check(mine("fine"), Shape.of(64), progress=lambda done, total, doing: told.append(doing))
-    assert checked.verdict.accepted and checked.verdict.precision == "fp32"
-    assert checked.compiled.registers == 32 and checked.shape == Shape.of(64)
-    assert "launch 1 at 64" in told
-
-
-def test_a_verdict_from_there_is_read_by_its_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Host code can teach the gate's classes to say that every stage has passed."""
-    right, wrong = passed("exact", "said"), replace(refused("precision", "class tf32", 7.0), passed=True)
-    known = Checked(Verdict((right, wrong), "tf32"), Shape.of(64), "live", None, host=("x.py", "f"))
-    assert known.verdict.accepted
-    found = job.unpacked(json.loads(json.dumps(job.packed(known))))
-    assert not found.verdict.accepted and found.verdict.reason == "precision: class tf32"
-    assert (found.verdict.precision, found.verdict.stages[0]) == ("tf32", right)
-
-
-@pytest.mark.parametrize(
-    ("kernel", "why"),
-    [
-        ("segfaults", f"process: crashed: its process ended with SIGSEGV (Segmentation fault); {EMULATE}"),
-        ("leaves", f"process: its process left without an answer (exit code 0); {EMULATE}"),
-        ("illegal address", f"launch: running a kernel: cudaErrorIllegalAddress; {EMULATE}"),
-        ("fills the memory", "memory: the host's memory is full: take a smaller size"),
-        ("raises", f"process: raised ValueError: no such thing; {EMULATE}"),
-        ("hangs", "process: hung: no progress for 2 s, so its process was ended; "),
-    ],
-)
-def test_a_kernel_that_ends_its_process_is_refused(kernel: str, why: str, pids: Callable[[], list[int]]) -> None:
-    checked = worker.check(mine(kernel), Shape.of(64), patience_s=2.0)
-    assert not checked.verdict.accepted
-    assert checked.verdict.reason is not None and checked.verdict.reason.startswith(why)
-    assert checked.label == "live · NVIDIA H200"
-    assert all(map(gone, pids()))
-
-
-def test_an_error_in_a_check_is_raised_here_too() -> None:
-    with pytest.raises(BadSetting, match="the grid has 0 blocks"):
-        worker.check(mine("bad setting"), Shape.of(64))
-
-
-@pytest.mark.parametrize("kernel", ["dies at once", "begins with nonsense"])
-def test_a_check_that_did_not_begin_is_an_error(kernel: str) -> None:
-    with pytest.raises(ChildFailed, match=r"exit code 5|no result"):
-        worker.check(mine(kernel), Shape.of(64))
-
-
-RIGHT = """\
-__global__ void mine(int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {
-  const int row = blockIdx.y * blockDim.y + threadIdx.y, col = blockIdx.x * blockDim.x + threadIdx.x;
-  if (row >= M || col >= N) return;
-  float acc = 0.0f;
-  for (int k = 0; k < K; ++k) acc += A[row * K + k] * B[k * N + col];
-  C[row * N + col] = beta == 0.0f ? alpha * acc : alpha * acc + beta * C[row * N + col];
-}
-"""
-
-
-@pytest.mark.parametrize(
-    "source",
-    [RIGHT, RIGHT.replace("col >= N", "col >= N - 1"), RIGHT.replace("A[row", "A[4000000 + row")],
-    ids=["right", "wrong", "out of bounds"],
-)
-def test_the_emulators_verdict_is_the_same_from_there_as_from_here(
-    source: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(worker, "COMMAND", ITSELF)
-    kernel = UserKernel(Program("mine.cu", source, "mine"), ("(N + 15) // 16", "(M + 7) // 8"), (16, 8), Domain())
-    there = worker.check(kernel, Shape(40, 24, 8), on="emulated", seed=7, patience_s=0.0)
-    here = check(kernel, Shape(40, 24, 8), on="emulated", seed=7)
-    assert [(s.name, s.passed, s.where) for s in there.verdict.stages] == [
-        (s.name, s.passed, s.where) for s in here.verdict.stages
-    ]
-    assert (there.verdict.precision, there.findings) == (here.verdict.precision, here.findings)
-    assert (there.label, there.shape, there.compiled.ptx) == (here.label, here.shape, here.compiled.ptx)
-
-
-def test_a_gpu_that_is_not_there_is_an_error_of_the_same_kind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "COMMAND", ITSELF)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
-    with pytest.raises(NoGpu, match="no GPU to measure on"):
-        worker.check(UserKernel.of(rung("naive")), on="gpu")
-
-
-# ----------------------------------------------------------------------------------------------------------------- job
-
-
-def answers(act: Callable[[job.Answers], object]) -> list[dict[str, Any]]:
-    """What is said on a pipe."""
-    ours, theirs = os.pipe()
-    say = job.Answers({"answers": theirs, "nonce": "n"})
-    act(say)
-    say._pipe.close()
-    with os.fdopen(ours) as pipe:
-        return [json.loads(line) for line in pipe]
-
-
-def test_each_measurement_is_told_once_and_as_soon_as_it_is_finished(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    scratch = tmp_path / "run.json"
-    monkeypatch.setattr(job, "blank", lambda harness: {"harness": harness})
-    monkeypatch.setattr(job, "require_context", lambda: None)
-
-    def work(say: job.Answers) -> None:
-        told = job.Told({"scratch": str(scratch), "harness": {}}, say)
-        for done in range(3):
-            scratch.write_text(json.dumps({"measurements": list(range(done))}))
-            told(done, 2, "x")
-
-    said = answers(work)
-    assert [one["is"] for one in said] == ["ready", "progress", "measured", "progress", "measured", "progress"]
-    assert [one["run"]["measurements"] for one in said if one["is"] == "measured"] == [[0], [1]]
-    assert {one["nonce"] for one in said} == {"n"}
-
-
-def test_a_folder_that_is_called_like_a_module_is_not_taken_for_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """The child finds what this process finds, not what lies in the current folder."""
-    (tmp_path / "json.py").write_text("raise SystemExit('shadowed')")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(worker, "COMMAND", ITSELF)
-    with pytest.raises(WorklogError, match="there is no rung 'nonsense'"):
-        worker.measure(["nonsense"], [256])
-
-
-def test_two_measurements_at_once_on_a_gpu_are_refused_with_the_ones_id(tmp_path: Path) -> None:
-    lock = tmp_path / "lock"
-    with (
-        job.locked(lock),
-        pytest.raises(GpuBusy, match=f"process {os.getpid()} is measuring on this GPU"),
-        job.locked(lock),
-    ):
-        raise AssertionError("both measure")
-    with job.locked(lock):
-        assert lock.read_text() == str(os.getpid())
-    lock.unlink()
-    lock.symlink_to(tmp_path / "precious")
-    with pytest.raises(WorklogError, match="cannot open"), job.locked(lock):
-        raise AssertionError("it followed a link")
-
-
-def test_trials_share_the_gpu_with_each_other_and_not_with_a_measurement(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(job, "_lock_file", lambda: tmp_path / "gpu.lock")
-    waited: list[str] = []
-
-    def leaves() -> None:
-        waited.append("once more")
-        if len(waited) == 2:
-            first.close()
-
-    with ExitStack() as first:
-        first.enter_context(job.among_trials(alone=False, waits=leaves))
-        with job.among_trials(alone=False, waits=leaves):
-            assert waited == []
-            with pytest.raises(GpuBusy, match="is measuring on this GPU"), job.alone_on_the_gpu():
-                raise AssertionError("it measures beside trials")
-        with job.among_trials(alone=True, waits=leaves):
-            assert waited == ["once more"] * 2
-    with (
-        job.alone_on_the_gpu(),
-        pytest.raises(GpuBusy, match="is measuring on this GPU"),
-        job.among_trials(alone=False, waits=leaves),
-    ):
-        raise AssertionError("it tries beside a measurement")
-
-
-@pytest.mark.parametrize(
-    ("before", "now"), [(None, "0"), ("3,5", "3"), ("GPU-8932f937, GPU-1", "GPU-8932f937"), ("", ""), ("-1", "-1")]
-)
-def test_it_sees_one_gpu(monkeypatch: pytest.MonkeyPatch, before: str | None, now: str) -> None:
-    monkeypatch.delitem(sys.modules, "cupy", raising=False)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    if before is not None:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", before)
-    assert visible_to_a_child() == now
-    assert worker.environment()["CUDA_VISIBLE_DEVICES"] == now
-
-
-@pytest.mark.parametrize(("named", "visible"), [(None, "1"), ("4,7", "7")])
-def test_it_sees_the_gpu_that_is_current_here(monkeypatch: pytest.MonkeyPatch, named: str | None, visible: str) -> None:
-    chosen = SimpleNamespace(getDevice=lambda: 1)
-    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(runtime=chosen)))  # type: ignore[misc]
-    monkeypatch.setattr(device, "gpu_reason", lambda: None)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    if named is not None:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
-    assert visible_to_a_child() == visible
-
-
-class OutOfMemoryError(MemoryError):
-    """As CuPy's and PyTorch's are called."""
-
-
-@pytest.mark.parametrize(
-    ("error", "whose"),
-    [
-        (RuntimeError("cudaErrorMemoryAllocation: out of memory"), "the GPU's memory is full"),
-        (OutOfMemoryError("Out of memory allocating 512 bytes"), "the GPU's memory is full"),
-        (MemoryError(), "the host's memory is full"),
-    ],
-)
-def test_full_memory_is_told_by_whose_it_is(error: Exception, whose: str) -> None:
-    assert whose in str(job.memory_is_full(error))
-    assert job.memory_is_full(ValueError("out of luck")) is None
