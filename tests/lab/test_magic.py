@@ -128,6 +128,9 @@ def test_a_race_is_told_with_the_cells_lines(page: Page) -> None:
     assert re.search(rf"✗ launch: cell line {read}: shared-race: .*line {written}", printed), printed
     assert {f.line for f in found.checked.findings} == {9}
     assert found._repr_html_().count("cell line 9: shared-race") == 2
+    assert re.search(r'<code style="white-space:pre">    \S[^<]*;</code>', found._repr_html_()), (
+        "source looks like source"
+    )
     assert " 0.0 s" not in printed + found._repr_html_()  # what the launch took is not known
 
 

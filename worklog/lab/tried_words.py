@@ -54,7 +54,11 @@ def _stage(stage: Stage, name: str) -> str:
 
 
 def _lines(told: str, name: str) -> str:
-    return escape(in_lines(told, name)).replace("\n", "<br>")
+    """Line by line; what stands four characters in is source, or a drawing in characters."""
+    return "<br>".join(
+        f'<code style="white-space:pre">{escape(line)}</code>' if line.startswith("    ") else escape(line)
+        for line in in_lines(told, name).splitlines()
+    )
 
 
 def in_lines(words: str, file: str) -> str:
