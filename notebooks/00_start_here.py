@@ -128,8 +128,8 @@ plots.ablation(worklog.ablate("vectorized", [256, 1024]), "vectorized")
 #    multiprocessors of an H200: half of them have nothing to do. At 4096 there are blocks enough, and the larger tile
 #    pays.
 # 2. `worklog.results(["warptiled"], [256, 4096], timer="host")`. The host's clock stops when the launch has been
-#    queued, so it reads about the same at both sizes: flattering at 4096, and close to the truth only where the
-#    kernel is as short as a launch.
+#    queued, so it reads about the same at both sizes. At 4096 that flatters by far. At 256 the kernel is shorter than
+#    its launch, and the same mistake makes it look slow.
 #
 # </details>
 #

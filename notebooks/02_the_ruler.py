@@ -107,14 +107,16 @@ print(*gpu.lines, sep="\n")
 #
 # - `draw_place`: launches are described to the GPU in a ring of a few places, and a short kernel takes longer from some
 #   than from others. This loop is so regular that one kernel would get the good places for ever. So chance moves on.
-# - `lift_marks`: a kernel may mark lines to stay in L2, and those outlive a flush.
+# - `lift_marks`: a kernel may mark lines to stay in L2, and those outlive a flush; so the marks are lifted first.
 # - `hold` puts a blocking kernel in front, so that everything up to `release` is queued before any of it runs: no
 #   bubble.
 # - Two clock stamps give the sample's SM clock. The flush writes over twice the L2.
 # - Between two events stands the launch and nothing else: flush, new inputs and the gate's look are *outside*.
 # - The host waits, so that nothing is queued behind the sample either: fetching more commands costs the GPU time.
 #
-# Then cuBLAS the same way, under the same weather. The events are read at the end.
+# Then cuBLAS the same way, under the same weather. At the end everything is read: why the GPU throttled, if it did;
+# each pair of events; the clock between each pair of stamps; and how long the stamps say it took (`stamped_us`), a
+# second clock that [04_the_gate](04_the_gate.ipynb) holds against the first.
 #
 # As a picture, over the samples that this loop gave for one rung:
 

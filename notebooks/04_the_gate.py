@@ -316,7 +316,9 @@ for name, checked in refused.items():
 from worklog.exploits.table import open_exploits, summary
 
 zoo = open_exploits()
-print(f"{zoo.label}\n{summary(zoo)}")
+print(f"{zoo.label} · {len(zoo.seeds)} seeds each\n{summary(zoo)}")
+for note in zoo.notes:
+    print(*textwrap.wrap(note, 78), sep="\n    ")
 kernels = [row for row in zoo.rows if row.kind == "kernel"]
 bad, good = ([row for row in kernels if row.wrong is is_wrong] for is_wrong in (True, False))
 scores = {
@@ -329,6 +331,9 @@ scores = {
 pd.DataFrame(scores).T.rename_axis(["who", "what is compared"])
 
 # %% [markdown]
+# *Callables* are code that launches for itself, Python functions and libraries: section 9. Below the score stands what
+# was mended after it had failed, and asked again.
+#
 # A loose tolerance passes many wrong ones. The strictest pass none, and refuse nearly every right one: section 8 says
 # why. None of them gets both columns to zero. Those that fool the most, and what stops them here:
 
@@ -338,13 +343,16 @@ for row in sorted(bad, key=lambda row: -len(row.passed_by))[:6]:
     print(*textwrap.wrap(told, 78), f"here {row.word}", sep="\n    ")
 
 # %% [markdown]
-# How many each stage caught. A kernel that dies at its launch is never asked for its precision, so the order matters;
-# but take away any stage, and something gets through.
+# How many each stage caught; what one stage catches on one seed and another on the next counts at both. A kernel that
+# dies at its launch is never asked for its precision, so the order matters. A stage that is not named had nothing left
+# to catch here: it stands behind another. A test of this package takes each stage away in turn, and then something gets
+# through.
 
 # %%
 for kind in dict.fromkeys(row.kind for row in zoo.rows):
     caught = pd.Series([stage for row in zoo.rows if row.kind == kind for stage in row.stages]).value_counts()
-    print(f"{kind}s: " + ", ".join(f"{stage} {count}" for stage, count in caught.items()))
+    told = f"{kind}s: " + ", ".join(f"{stage} {count}" for stage, count in caught.items())
+    print(*textwrap.wrap(told, 78), sep="\n    ")
 
 # %% [markdown]
 # ## 7. Where, which is what
@@ -415,8 +423,8 @@ plots.DIAGRAMS["diagram_7_gate"](worklog.results(["warptiled", "cuBLAS"], [4096]
 # %% [markdown]
 # ## Exercises
 #
-# 1. Why do E2 and E3 not notice "rows 0 and 1 swapped" less often than E1, though half of their products agree by
-#    chance?
+# 1. Why does E3 not notice "rows 0 and 1 swapped" less often than E1 and E2? Its A holds nothing but ±1, so half of the
+#    products of two rows agree by chance.
 # 2. Find a slip in `RIGHT` that is right for every square size that is a multiple of 16. Which stage sees it?
 # 3. A kernel notices that its inputs are integers and computes exactly then, in TF32 otherwise. Which stage refuses it?
 #

@@ -143,7 +143,7 @@ m = run.select("vectorized")[0]
 moved = m.problem.compulsory_bytes / 1e6
 warm = worklog.results(["vectorized"], [4096], l2="warm").measurements[0]
 print(f"{moved:.0f} MB at {copy:.2f} TB/s: {moved / copy:.0f} of {m.us:.0f} µs")
-print(f"flushed {m.us:.0f} µs, warm {warm.us:.0f} µs: {warm.us / m.us - 1:+.1%}")
+print(f"flushed {m.us:.0f} µs, warm {warm.us:.0f} µs: {round(warm.us / m.us - 1, 3) + 0.0:+.1%}")
 
 # %% [markdown]
 # A few percent at most, and they are hidden behind arithmetic. The article expects an inflated number here; at this

@@ -114,6 +114,9 @@ measured = tuning.results(found)
 plots.sweep(found, measured)
 
 # %% [markdown]
+# A tile without a time was not measured: a run that was cut short says so at the foot. Section 4 has the rung's own
+# tile, from the ladder's run.
+#
 # Look for three things in the chart, or predict them where it has no times yet. Is the order that of the registers, of
 # the warps, or of the L2 traffic? Where does the tile that spills stand? And how far apart are rows that differ only
 # in a MIN_BLOCKS that changes nothing: the same machine code under two names? That distance is what a difference must

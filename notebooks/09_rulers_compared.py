@@ -151,8 +151,9 @@ for point in rulers.document["promises"]["wall_s"]:
 
 # %% [markdown]
 # NVBench gives each point half a second of GPU time at least, and short kernels need many launches for that. We stop
-# when the median is known to ±0.5 %. But look at the other rows: several are as quick as ours, or quicker. They spend a
-# fixed time and do not ask how well their number is known; if all you want is a quick look, that is a fair trade.
+# when the median is known to ±0.5 %. But look at the first column: the shorter the kernel, the more samples an interval
+# needs, and some rulers are quicker than ours there. They spend a fixed time and do not ask how well their number is
+# known; if all you want is a quick look, that is a fair trade.
 #
 # ## 6. The same kernel twice
 #
@@ -160,7 +161,7 @@ for point in rulers.document["promises"]["wall_s"]:
 
 # %%
 same = rulers.document["promises"]["aa"]
-readings = np.array(same["intervals_us"]).reshape(-1, 3)
+readings = np.array(same["intervals_us"]).reshape(-1, 3) - rulers.document["calibration"]["offset_us"]
 low, middle, high = readings.T
 common = np.median(middle)
 held, half = (low <= common) & (common <= high), (high - low) / 2 / middle
@@ -186,6 +187,8 @@ for size in sizes:
     print(f"quicker answers at {size:g}: {', '.join(quicker) or 'nobody'}")
 for point in rulers.document["promises"]["beside_cupti"]:
     print(f"cuBLAS at {point['of']}, in turn: events {point['events_us']:.2f} µs, tracer {point['tracer_us']:.2f} µs")
+short, short_run = rulers.us(CUBLAS, 512)["worklog"], worklog.results(["cuBLAS"], [512]).measurements[0]
+print(f"cuBLAS at 512: {short:.2f} µs in section 4, {short_run.us:.2f} µs in the run above")
 here, there = (found["offset_us"] for found in (rulers.document["calibration"], run.calibration))
 print(f"the offset is {here:.2f} µs in this comparison, {there:.2f} µs in the run above")
 
@@ -196,8 +199,10 @@ print(f"the offset is {here:.2f} µs in this comparison, {there:.2f} µs in the 
 #   event when the command before the kernel is done.
 # - The offset is not a constant of nature. It is measured anew for each run, and it has to be: no number typed into a
 #   source file would do.
-# - This comparison is a little older than the run above: it was made before chance drew each launch's place in the ring
-#   (notebook 02), and its tracer came some time after the flush, not right behind it.
+# - The comparison that ships is a little older than the run above: it was made before chance drew each launch's place
+#   in the ring ([02_the_ruler](02_the_ruler.ipynb)), and its tracer came some time after the flush, not right behind
+#   it. A short kernel shows it: the same ruler read cuBLAS at 512 twice, alone and in turn with the tracer, from other
+#   places each time, and the two readings are further apart than either interval is wide.
 # - This page measures errors and seconds. NVBench's axes and its comparison tool, FlashInfer's choice of back ends and
 #   Nsight's counters are not in it, and are reasons to use them.
 #

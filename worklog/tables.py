@@ -31,18 +31,24 @@ def label_line(run: Run) -> str:
     return run.label + treated + (" · " + "; ".join(lies) if lies else "")
 
 
-def duration(microseconds: float) -> str:
-    """With a unit that suits the size: 8.4 µs, 2.65 ms, 1.2 s."""
-    for unit, scale in (("s", 1e6), ("ms", 1e3)):
-        if microseconds >= scale:
-            return f"{microseconds / scale:.4g} {unit}"
-    return f"{microseconds:.4g} µs"
+def duration(microseconds: float, *, padded: bool = False) -> str:
+    """With a unit that suits the size, in up to four digits: 8.4 µs, 2.65 ms, 1.2 s. padded: always four, for a column:
+    8.400 µs.
+    """
+    unit, scale = next((one for one in (("s", 1e6), ("ms", 1e3)) if microseconds >= one[1]), ("µs", 1.0))
+    value = microseconds / scale
+    return f"{f'{value:#.4g}'.rstrip('.') if padded else f'{value:.4g}'} {unit}"
 
 
 def small(half_width: float) -> str:
     """Two digits after the point, or as many as it takes to be no zero: 0.05, 0.002."""
     digits = 2 if not 0 < half_width < 0.005 else -math.floor(math.log10(half_width))
     return f"{half_width:.{digits}f}"
+
+
+def bound(value: float) -> str:
+    """In two digits after the point and never below the value, for a sentence that says "at most"."""
+    return f"{math.ceil(100 * abs(value) - 1e-9) / 100:.2f}"
 
 
 def cells(run: Run, m: Measurement) -> tuple[str, ...]:
@@ -59,10 +65,10 @@ def cells(run: Run, m: Measurement) -> tuple[str, ...]:
     return (
         m.kernel,
         gate,
-        duration(m.us) + ("" if m.converged else " *"),
+        duration(m.us, padded=True) + ("" if m.converged else " *"),
         f"{small(100 * half)} %",
         f"{m.tflops:.2f}",
-        f"{100 * m.ratio:.1f} % ±{f'{ratio_half:.1f}' if ratio_half >= 0.1 else small(ratio_half)}",
+        f"{100 * m.ratio:.1f} % ±{f'{ratio_half:.1f}' if round(ratio_half, 2) >= 0.1 else small(ratio_half)}",
         "" if m.of_ceiling is None else f"{100 * m.of_ceiling:.1f} %",
         "" if m.sm_mhz is None else f"{m.sm_mhz:.0f}",
         "" if registers is None else str(registers),

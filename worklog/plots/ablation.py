@@ -47,7 +47,7 @@ DETAILS = {
     "first_launch": "warmup=none, one launch · TFLOP/s",
     "article": "TFLOP/s",
     "all": "TFLOP/s",
-    REMAINDER: "beyond the product of the single ones",
+    REMAINDER: "the next row, beyond the product of each",
 }
 
 

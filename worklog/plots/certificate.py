@@ -17,7 +17,7 @@ from worklog.plots.figure import Chart
 from worklog.plots.page import page
 from worklog.plots.style import ACCENT, FAINT, LIE, MARGIN_IN, MUTED, SMALL_PT, WIDTH_IN, line_height, styled
 from worklog.runs import Run
-from worklog.tables import label_line
+from worklog.tables import bound, label_line
 
 TOLERANCE_US, TOLERANCE = 0.1, 0.002  # the promise, whichever is larger; kept equal to the harness's by a test
 PROMISE = f"±{TOLERANCE_US:g} µs or ±{100 * TOLERANCE:g} %"
@@ -159,7 +159,7 @@ def _finding(errors: dict[float, float]) -> str:
     span = f"{min(errors):g} to {max(errors):g} µs"
     if broken:
         return f"The ruler breaks its promise at {', '.join(f'{length:g}' for length in sorted(broken))} µs"
-    return f"Known lengths from {span} are read within {abs(errors[worst]):.2f} µs"
+    return f"Known lengths from {span} are read within {bound(errors[worst])} µs"
 
 
 def _alt(run: Run, errors: dict[float, float], proofs: list[str]) -> str:

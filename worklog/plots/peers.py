@@ -22,6 +22,7 @@ from worklog.plots.style import (
     styled,
     text_width,
 )
+from worklog.tables import bound
 
 OURS = "worklog"
 HEIGHT, BELOW, ABOVE = 3.3, 0.42, 0.1
@@ -46,7 +47,7 @@ def peers(comparison: Comparison | None = None) -> Chart:
         "peers",
         _finding(errors),
         "Reading minus true length, µs, on kernels that spin for a known time; both axes are logarithmic, the upright "
-        f"one linear up to ±{LINEAR:g} µs. Band: what calibration leaves of our own error, ±{band:.2f} µs.",
+        f"one linear up to ±{LINEAR:g} µs. Band: what calibration leaves of our own error, ±{bound(band)} µs.",
         [_source(comparison), *_missing(comparison)],
         _alt(errors, comparison),
         ABOVE + HEIGHT + BELOW,
@@ -133,8 +134,7 @@ def _finding(errors: dict[str, Points]) -> str:
     others = {name: points for name, points in errors.items() if not name.startswith(OURS)}
     if OURS not in errors:
         return "What each ruler reads on kernels of known length"
-    ours = abs(_worst(errors[OURS]))
-    told = f"Worklog is at most {ours:.2f} µs off on kernels of known length"
+    told = f"Worklog is at most {bound(_worst(errors[OURS]))} µs off on kernels of known length"
     if not others:
         return told
     best = min(others, key=lambda name: abs(_worst(others[name])))
