@@ -17,7 +17,7 @@ BF16_DATASHEET_TFLOPS = 989.0
 @dataclass(frozen=True)
 class Gremlin:
     """One way to be fooled. setting: its name in Harness. honest and lies: the values of the setting.
-    also: other values that do not lie.
+    also: other values that do not lie. numbered: whether a value may be followed by ":" and a number.
 
     article: its number among the article's four, or None for one that the article does not name. what: what goes
     wrong. corrupts: the number that the lie moves. resampled: whether the lie is in how samples are taken; otherwise
@@ -33,19 +33,23 @@ class Gremlin:
     corrupts: str = "TFLOP/s"
     resampled: bool = True
     also: tuple[Value, ...] = ()
+    numbered: bool = False
 
     @property
     def values(self) -> tuple[Value, ...]:
-        """Every value that the setting takes, the honest ones first. A word may be followed by ":" and a number."""
+        """Every value that the setting takes, the honest ones first."""
         return (self.honest, *self.also, *self.lies)
 
     def takes(self, value: object) -> bool:
         """Whether the setting takes this value; True is not 1."""
-        return any(value is known or (isinstance(value, str) and rule(value) == known) for known in self.values)
+        return any(value is known or (isinstance(value, str) and self._word(value) == known) for known in self.values)
 
     def is_lie(self, value: Value) -> bool:
         """Whether a value that the setting takes is one of its lies."""
-        return rule(value) in self.lies
+        return self._word(value) in self.lies
+
+    def _word(self, value: Value) -> Value:
+        return rule(value) if self.numbered else value
 
 
 def rule(value: Value) -> Value:
@@ -89,6 +93,7 @@ GREMLINS: tuple[Gremlin, ...] = (
         4,
         "A first launch pays for loading the module and for clocks that are still rising.",
         also=("count", "time", "salykova", "tensara"),
+        numbered=True,
     ),
     Gremlin(
         "queue",

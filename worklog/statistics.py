@@ -11,6 +11,7 @@ from scipy.stats import binom
 from worklog.errors import BadSetting
 
 CONFIDENCE = 0.95
+LEAST_SAMPLES = 6  # for an interval of that confidence: 1 - 2 / 2^n of all medians lie between n samples' extremes
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,8 @@ from pytest import approx
 from tests.harness.reading import BASELINE_US, launches_of_warm_up, tell
 from tests.harness.virtual import REFERENCE_MHZ, VirtualGpu
 from worklog.device import THROTTLING
+from worklog.errors import BadSetting
+from worklog.gremlins import Gremlin
 from worklog.harness import Harness, time_pair
 from worklog.statistics import median, paired_ratio
 
@@ -147,3 +149,15 @@ def test_two_kernels_that_swap_a_fast_and_a_slow_buffer_in_step_are_compared_fai
     reading = time_pair(gpu, lambda: next(ours)(), lambda: next(theirs)(), Harness().but(precision=0.1))
     assert paired_ratio(*reading.comparisons()).low == approx(1.0)
     assert paired_ratio(*reading.comparisons()).high == approx(1.0)
+
+
+@pytest.mark.parametrize("gremlin", Harness.fixes(), ids=lambda gremlin: gremlin.setting)
+def test_only_a_warm_up_takes_a_number(gremlin: Gremlin) -> None:
+    """Behind any other word a number would be taken for the word, and done as something else."""
+    words = [value for value in gremlin.values if isinstance(value, str)]
+    for word in words:
+        if gremlin.setting == "warmup" and word not in ("steady", "none"):
+            continue
+        with pytest.raises(BadSetting):
+            Harness().but(**{gremlin.setting: f"{word}:1"})
+    assert Harness().but(warmup="count:3").lies() == {}

@@ -47,6 +47,15 @@ def test_what_cannot_be_known_well_enough_is_said_not_to_have_converged() -> Non
     assert any("not converged" in said and "100 samples" in said for said in told.reading.degradations)
 
 
+@pytest.mark.parametrize("samples", [1, 2, 5])
+def test_a_handful_of_samples_has_no_95_percent_interval(samples: int) -> None:
+    few = Harness().but(least_samples=1, most_samples=samples, warmup="count:1")
+    told = tell(VirtualGpu(noise=0.0), few)
+    assert len(told.reading.subject) == samples and not told.reading.converged
+    assert any("not converged" in said for said in told.reading.degradations)
+    assert tell(VirtualGpu(noise=0.0), few.but(most_samples=6)).reading.converged
+
+
 def test_patience_ends_after_its_budget() -> None:
     gpu = VirtualGpu(noise=0.3)
     told = tell(gpu, Harness().but(precision=1e-4, budget_s=0.5, most_samples=10**6), us=20_000.0)

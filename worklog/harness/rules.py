@@ -15,7 +15,7 @@ from math import exp
 import numpy as np
 
 from worklog.errors import BadSetting
-from worklog.statistics import median
+from worklog.statistics import LEAST_SAMPLES, median
 
 STEADY = 0.005  # two windows in a row that agree this well are steady,
 BLURRED = 0.02  # or within what their samples leave open, up to this,
@@ -140,8 +140,10 @@ def stopping_rule(word: str, precision: float, least: int, size: float | None = 
 
 
 def is_known(times: Sequence[float], precision: float) -> bool:
-    """Whether the half-width of the median's 95 % interval is within `precision` of it."""
-    return median(times).relative_half_width <= precision
+    """Whether the half-width of the median's 95 % interval is within `precision` of it. Of fewer than LEAST_SAMPLES it
+    is not: their whole range is no such interval.
+    """
+    return len(times) >= LEAST_SAMPLES and median(times).relative_half_width <= precision
 
 
 def _nvbench(seen: Evidence) -> bool | None:
