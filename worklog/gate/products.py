@@ -7,7 +7,8 @@ whoever compares speeds wants to know, and neither has to declare it to pass, so
 
 Family E4: odd 12-bit integers in A, and in each column of B a single odd 12-bit integer among zeros. Every element of C
 is then one product of 23 or 24 bits, which whoever keeps products whole has exactly, in every order and with any
-accumulator.
+accumulator. Some rows are looked at, drawn anew each time: who shortens products shortens them everywhere, and at 4096
+the host would take longer over all of them than the rest of the gate.
 """
 
 from __future__ import annotations
@@ -24,23 +25,26 @@ from worklog.kernels import Subject
 
 NAME = "products"
 CLASSES = ("fp32", "fp32-emulated")  # of shorter formats nobody expects it
+ROWS = 256  # at most, that are looked at
 SHORT = "not kept to 24 bits (Strassen's algorithm, or several short products for one)"
 
 
 @dataclass(frozen=True)
 class ProductQuestion:
-    """a: (M, K); column j of B holds factors[j] in row rows[j] and zeros elsewhere. B and what is expected are made
-    when they are asked for, which costs less than to keep them.
+    """a: (M, K); column j of B holds factors[j] in row rows[j] and zeros elsewhere. looked_at: rows of C. B and what is
+    expected are made when they are asked for, which costs less than to keep them.
     """
 
     a: Float32
     rows: Indices
     factors: Float32
+    looked_at: Indices
 
     @classmethod
     def of(cls, shape: Shape, rng: np.random.Generator) -> ProductQuestion:
         """Draw one."""
-        return cls(_odd(rng, (shape.m, shape.k)), rng.integers(0, shape.k, shape.n), _odd(rng, (shape.n,)))
+        looked_at = np.sort(rng.choice(shape.m, min(shape.m, ROWS), replace=False))
+        return cls(_odd(rng, (shape.m, shape.k)), rng.integers(0, shape.k, shape.n), _odd(rng, (shape.n,)), looked_at)
 
     @property
     def b(self) -> Float32:
@@ -51,8 +55,8 @@ class ProductQuestion:
 
     @property
     def expected(self) -> Float32:
-        """(M, N), exact in float32."""
-        product: Float32 = self.a[:, self.rows] * self.factors
+        """The rows that are looked at, (up to ROWS, N), exact in float32."""
+        product: Float32 = self.a[self.looked_at][:, self.rows] * self.factors
         return product
 
 
@@ -64,10 +68,12 @@ def ask(subject: Subject, arena: Arena, question: ProductQuestion) -> Stage:
         result = arena.run(subject)
     if result.trespass:
         return refused(NAME, f"family E4 at {arena.shape}: {result.trespass}")
-    wrong = int((result.c != question.expected).sum())
+    expected = question.expected
+    wrong = int((result.c[question.looked_at] != expected).sum())
+    where = f"at {arena.shape}, in {len(expected)} of {arena.shape.m} rows"
     if not wrong:
-        return passed(NAME, f"kept to 24 bits at {arena.shape}", 0, result.c.size)
-    stage = passed(NAME, f"{SHORT}: {wrong} of {result.c.size} differ at {arena.shape}", wrong, result.c.size)
+        return passed(NAME, f"kept to 24 bits {where}", 0, expected.size)
+    stage = passed(NAME, f"{SHORT}: {wrong} of {expected.size} differ {where}", wrong, expected.size)
     return replace(stage, note=f"products are {SHORT}")
 
 
