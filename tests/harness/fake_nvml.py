@@ -14,6 +14,7 @@ START = {
     "persistence": 0,
     "reasons": 0,
     "refuses": [],
+    "refuses_only": None,  # the one process that is refused, else every
     "calls": [],
     "memories": [3201, 1593],
     "clocks": [1980, 1965, 1800, 1785, 1770, 345],
@@ -39,7 +40,7 @@ def write(**changes: Any) -> None:
 
 def _call(name: str, **changes: Any) -> dict[str, Any]:
     now = state()
-    if name in now["refuses"]:
+    if name in now["refuses"] and now["refuses_only"] in (None, os.getpid()):
         raise NVMLError("Insufficient Permissions")
     write(calls=[*now["calls"], name], **changes)
     return now

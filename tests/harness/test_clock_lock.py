@@ -29,6 +29,7 @@ AS_FOUND = {"sm": None, "memory": None, "persistence": 0}
 
 CHILD = """
 import os, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in a shell's background ignores it, by inheritance
 sys.path.insert(0, {root!r})
 from tests.harness import fake_nvml
 from tests.harness.test_clock_lock import GPU
@@ -62,6 +63,11 @@ def eventually(expected: dict[str, Any]) -> bool:
             return True
         time.sleep(0.1)
     return False
+
+
+def guards() -> list[int]:
+    """The processes that this one has started."""
+    return [int(word) for path in Path("/proc/self/task").glob("*/children") for word in path.read_text().split()]
 
 
 def child(then: str) -> subprocess.Popen[str]:
@@ -136,6 +142,46 @@ def test_clocks_that_cannot_be_given_back_are_not_kept_quiet_about() -> None:
         fake_nvml.write(refuses=["reset sm"])
 
 
+def test_a_memory_clock_without_a_lock_hides_no_other_that_stays_locked(capfd: pytest.CaptureFixture[str]) -> None:
+    fake_nvml.write(refuses=["lock memory", "reset memory"])
+    only_sm = r"not given back \(SM clock: Insufficient Permissions\): run nvidia-smi -rgc"
+    with pytest.raises(ClocksNotLocked, match=only_sm), lock():
+        fake_nvml.write(refuses=["lock memory", "reset memory", "reset sm"])
+    assert "clocks not given back: SM clock" in capfd.readouterr().err
+
+
+def test_what_the_process_cannot_give_back_the_guard_does() -> None:
+    with lock():
+        fake_nvml.write(refuses=["reset sm"], refuses_only=os.getpid())
+    assert clocks() == AS_FOUND
+
+
+def test_a_failed_measurement_keeps_its_error_and_the_guard_tells_of_the_clocks(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(ZeroDivisionError), lock():
+        fake_nvml.write(refuses=["reset sm"])
+        raise ZeroDivisionError
+    assert "clocks not given back: SM clock" in capfd.readouterr().err
+
+
+def test_a_refused_lock_is_no_news_of_clocks_not_given_back(capfd: pytest.CaptureFixture[str]) -> None:
+    fake_nvml.write(refuses=["lock sm", "reset sm", "reset memory"])
+    with pytest.raises(ClocksNotLocked, match="run as root"), lock():
+        pass
+    assert clocks() == AS_FOUND
+    assert capfd.readouterr().err == ""
+
+
+def test_a_guard_that_was_killed_is_not_missed_at_the_end() -> None:
+    before = set(guards())
+    with lock():
+        (guard,) = set(guards()) - before
+        os.kill(guard, signal.SIGKILL)
+        os.waitid(os.P_PID, guard, os.WEXITED | os.WNOWAIT)
+    assert clocks() == AS_FOUND
+
+
 def test_without_nvml_clocks_are_watched() -> None:
     fake_nvml.write(refuses=["init"])
     with pytest.raises(ClocksNotLocked, match="watched instead"), lock():
@@ -162,8 +208,9 @@ def test_the_guard_outlives_what_is_sent_to_the_process_and_to_itself() -> None:
     assert eventually(AS_FOUND)
 
 
-def test_a_gpu_without_supported_clocks_is_watched() -> None:
-    fake_nvml.write(memories=[])
+@pytest.mark.parametrize("lacks", ["memories", "clocks"])
+def test_a_gpu_without_supported_clocks_is_watched(lacks: str) -> None:
+    fake_nvml.write(**{lacks: []})
     with pytest.raises(ClocksNotLocked, match="no supported clocks"), lock():
         pass
 

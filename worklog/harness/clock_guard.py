@@ -19,23 +19,24 @@ from typing import Any
 DONE = b"done\n"
 READY = b"ready\n"
 LOOK_S = 0.5
+SM, MEMORY, PERSISTENCE = "SM clock", "memory clock", "persistence mode"  # what is changed, and given back
 
 
-def give_back(nvml: Any, handle: Any, persistence: int) -> list[str]:
-    """Reset both clocks and the persistence mode; what could not be reset, in words. Raises nothing of NVML's: each
-    part is tried whatever became of the others.
+def give_back(nvml: Any, handle: Any, persistence: int) -> dict[str, str]:
+    """Reset both clocks and the persistence mode; the parts that could not be reset, and why. Raises nothing of NVML's:
+    each part is tried whatever became of the others.
     """
     parts: dict[str, Callable[[], object]] = {
-        "SM clock": lambda: nvml.nvmlDeviceResetGpuLockedClocks(handle),
-        "memory clock": lambda: nvml.nvmlDeviceResetMemoryLockedClocks(handle),
-        "persistence mode": lambda: nvml.nvmlDeviceSetPersistenceMode(handle, persistence),
+        SM: lambda: nvml.nvmlDeviceResetGpuLockedClocks(handle),
+        MEMORY: lambda: nvml.nvmlDeviceResetMemoryLockedClocks(handle),
+        PERSISTENCE: lambda: nvml.nvmlDeviceSetPersistenceMode(handle, persistence),
     }
-    failed = []
+    failed = {}
     for what, reset in parts.items():
         try:
             reset()
         except nvml.NVMLError as error:
-            failed.append(f"{what}: {error}")
+            failed[what] = str(error)
     return failed
 
 
@@ -63,8 +64,9 @@ def main(module: str, bus_id: str, persistence: str, parent: str) -> int:
     if parent_is_done(int(parent)):
         return 0
     failed = give_back(nvml, handle, int(persistence))
+    said = "".join(f"worklog: clocks not given back: {what}: {why}\n" for what, why in failed.items())
     with contextlib.suppress(OSError):  # the terminal may be gone with the parent
-        os.write(2, "".join(f"worklog: clocks not given back: {what}\n" for what in failed).encode())
+        os.write(2, said.encode())
     return 1 if failed else 0
 
 

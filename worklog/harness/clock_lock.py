@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from worklog.device import Gpu, gpu, gpu_reason
 from worklog.errors import BadSetting, WorklogError
-from worklog.harness.clock_guard import DONE, READY, give_back
+from worklog.harness.clock_guard import DONE, MEMORY, PERSISTENCE, READY, SM, give_back
 
 SUSTAINABLE = 0.9  # of the highest SM clock: power goes up with its cube, and a heavy kernel must not reach the limit
 APPLICATION_CLOCKS = 0x2  # nvml.h, nvmlClocksEventReasonApplicationsClocksSetting
@@ -29,6 +29,7 @@ _HELD = (
     "held already, at {} MHz, by a lock or by application clocks; left as found and watched "
     "(nvidia-smi -rgc and -rac release them)"
 )
+_NONE_STATED = "clocks: this GPU states no supported clocks to lock to; they are watched instead"
 
 
 class ClocksNotLocked(WorklogError):
@@ -62,7 +63,8 @@ def locked_clocks(
 
     sm_mhz, memory_mhz: supported clocks (default: nine tenths of the highest SM clock, the highest memory clock). on,
     bus_id: the GPU (default: CUDA's current one). nvml: a module with NVML's functions. Raises ClocksNotLocked without
-    the permission (root), or where somebody holds the clocks already, and BadSetting for a clock the GPU lacks.
+    the permission (root), where somebody holds the clocks already, or at the end where they cannot be given back, and
+    BadSetting for a clock the GPU lacks.
     """
     nvml = nvml or importlib.import_module("pynvml")
     bus_id = bus_id or _current_bus_id()
@@ -117,7 +119,9 @@ def found_held(bus_id: str | None = None, nvml: Any = None) -> list[str]:
 
 @contextmanager
 def _held(nvml: Any, bus_id: str, on: Gpu, sm_mhz: int | None, memory_mhz: int | None) -> Iterator[LockedClocks]:
-    """Choose, set a guard, lock; give back whatever happens."""
+    """Choose, set a guard, lock; give back whatever happens. What this process cannot give back is left to the guard,
+    which says so on standard error where it cannot either.
+    """
     try:
         handle = nvml.nvmlDeviceGetHandleByPciBusId(bus_id.encode())
         _leave_another_lock_alone(nvml, handle)
@@ -125,15 +129,18 @@ def _held(nvml: Any, bus_id: str, on: Gpu, sm_mhz: int | None, memory_mhz: int |
         persistence = nvml.nvmlDeviceGetPersistenceMode(handle)
     except nvml.NVMLError as error:
         raise ClocksNotLocked(f"clocks: cannot lock (NVML: {error}); they are watched instead") from error
-    with _guarded(nvml, bus_id, persistence) as dismiss_guard:
+    untouched = {SM, MEMORY, PERSISTENCE}
+    with _guarded(nvml, bus_id, persistence) as guard:
         try:
-            remarks = _lock(nvml, handle, sm, memory)
+            remarks = _lock(nvml, handle, sm, memory, untouched)
             at = replace(on, sm_clock_mhz=float(sm), memory_clock_mhz=float(memory))
             yield LockedClocks(sm, memory, at.fp32_peak_tflops, at.memory_peak_gbs, remarks)
         finally:
-            failed = give_back(nvml, handle, persistence)
-            dismiss_guard()
-    if failed and not remarks:
+            refused = give_back(nvml, handle, persistence)
+            failed = [f"{what}: {why}" for what, why in refused.items() if what not in untouched]
+            if not failed:
+                _dismiss(guard)
+    if failed and guard.returncode != 0:
         raise ClocksNotLocked(f"clocks: not given back ({'; '.join(failed)}): run nvidia-smi -rgc and -rmc as root")
 
 
@@ -154,9 +161,11 @@ def _choose(nvml: Any, handle: Any, sm_mhz: int | None, memory_mhz: int | None) 
     """Memory and SM clock from the supported lists."""
     memories = nvml.nvmlDeviceGetSupportedMemoryClocks(handle)
     if not memories:
-        raise ClocksNotLocked("clocks: this GPU states no supported clocks to lock to; they are watched instead")
+        raise ClocksNotLocked(_NONE_STATED)
     memory = _supported("memory", memories, memory_mhz or max(memories), memory_mhz)
     clocks = nvml.nvmlDeviceGetSupportedGraphicsClocks(handle, memory)
+    if not clocks:
+        raise ClocksNotLocked(_NONE_STATED)
     wanted = max((clock for clock in clocks if clock <= SUSTAINABLE * max(clocks)), default=min(clocks))
     return memory, _supported("SM", clocks, sm_mhz or wanted, sm_mhz)
 
@@ -168,46 +177,62 @@ def _supported(what: str, clocks: Sequence[int], chosen: int, asked: int | None)
     return int(chosen)
 
 
-def _lock(nvml: Any, handle: Any, sm: int, memory: int) -> tuple[str, ...]:
-    """Lock both; a memory clock that cannot be locked is a remark, since many GPUs hold it still anyway."""
+def _lock(nvml: Any, handle: Any, sm: int, memory: int, untouched: set[str]) -> tuple[str, ...]:
+    """Lock both, and take what is changed out of `untouched`; a memory clock that cannot be locked is a remark, since
+    many GPUs hold it still anyway.
+    """
+
+    def change(what: str, setter: Callable[..., object], *to: int) -> None:
+        untouched.discard(what)  # before the call, since Ctrl-C may come right behind it
+        try:
+            setter(handle, *to)
+        except nvml.NVMLError:
+            untouched.add(what)
+            raise
+
     try:
-        nvml.nvmlDeviceSetPersistenceMode(handle, 1)  # without it, a lock is forgotten when the last client leaves
-        nvml.nvmlDeviceSetGpuLockedClocks(handle, sm, sm)
+        change(PERSISTENCE, nvml.nvmlDeviceSetPersistenceMode, 1)  # else a lock is forgotten with the last client
+        change(SM, nvml.nvmlDeviceSetGpuLockedClocks, sm, sm)
     except nvml.NVMLError as error:
         raise ClocksNotLocked(
             f"clocks: cannot lock (NVML: {error}); they are watched instead. To lock: run as root"
         ) from error
     try:
-        nvml.nvmlDeviceSetMemoryLockedClocks(handle, memory, memory)
+        change(MEMORY, nvml.nvmlDeviceSetMemoryLockedClocks, memory, memory)
     except nvml.NVMLError as error:
         return (f"clocks: memory clock not locked (NVML: {error})",)
     return ()
 
 
 @contextmanager
-def _guarded(nvml: Any, bus_id: str, persistence: int) -> Iterator[Callable[[], None]]:
-    """Have a process stand by that gives the clocks back unless it is dismissed before its input ends. Raises
-    ClocksNotLocked without it.
+def _guarded(nvml: Any, bus_id: str, persistence: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Have a process stand by that gives the clocks back unless it is dismissed before its input ends, and has ended
+    when the context is closed: with 0 if nothing is left to give back. Raises ClocksNotLocked without it.
     """
     script = Path(__file__).with_name("clock_guard.py")
     command = [sys.executable, "-P", str(script), nvml.__name__, bus_id, str(persistence), str(os.getpid())]
-    guard = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+    guard = subprocess.Popen(
+        command,
+        bufsize=0,  # or what a guard that was killed did not read would be written again by close(), and fail there
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
     assert guard.stdin is not None and guard.stdout is not None
-    said = guard.stdin
     try:
         if guard.stdout.readline() != READY:
             raise ClocksNotLocked(f"clocks: not locked, the guard that gives them back ended with {guard.wait()}")
-        yield lambda: _say_done(said)
+        yield guard
     finally:
         guard.stdin.close()
         guard.stdout.close()
         guard.wait()
 
 
-def _say_done(pipe: IO[bytes]) -> None:
+def _dismiss(guard: subprocess.Popen[bytes]) -> None:
+    assert guard.stdin is not None
     with contextlib.suppress(BrokenPipeError):  # a guard that was killed has nothing left to do either
-        pipe.write(DONE)
-        pipe.flush()
+        guard.stdin.write(DONE)
 
 
 def _current_bus_id() -> str:
