@@ -5,8 +5,9 @@ The ruler does not know what the callable computes, so nothing here says that th
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -137,10 +138,9 @@ def time(
     says so. A call that hangs is told on standard error. Raises NoGpu without a GPU, BadSetting for what cannot be
     timed so, LaunchFailed where the GPU fails or nothing was enqueued; what `fn` raises comes through.
     """
-    harness = harness or Harness()
-    for what, call in (("fn", fn), ("against", against)):
-        if call is not None and not callable(call):
-            raise BadSetting(f"worklog.time: {what} is {type(call).__name__}, which cannot be called")
+    harness = Harness() if harness is None else harness
+    calls = {"fn": fn, "against": fn if against is None else against}
+    _require_arguments(calls, harness, {"flops": flops, "moved_bytes": moved_bytes})
     if partly and (cross_checked or synchronises or against is not None):
         raise BadSetting("worklog.time: partly goes without against, cross_checked and synchronises")
     if (partly or synchronises) and harness.l2 == "rotate":
@@ -153,16 +153,17 @@ def time(
         ahead = 0 if harness.timer == "graph" else len(sets) // 2  # launch by launch, half a round between the two
         streams = _streams(timeline)
         subject: Launch = _launch(fn, sets, grad_to_none, streams)
+        warm: Launch = _launch(fn, sets[:1], grad_to_none, streams)  # never goes round: the witnesses read a warm L2
         if partly:
             subject = Partly(lambda watch: _launch(partial(fn, watch), sets, grad_to_none, streams)())
         if synchronises:
-            subject = Waiting(subject)
+            subject, warm = Waiting(subject), Waiting(warm)
         other = None if against is None else _launch(against, sets[ahead:] + sets[:ahead], grad_to_none, streams)
         title = str(name or getattr(fn, "__name__", type(fn).__name__))
         with _told_if_it_hangs(title, harness.budget_s + PATIENCE_S):
             reading = time_pair(timeline, subject, other, harness, offset_us=harness.taken_off(calibration.offset_us))
             witnesses = (
-                cross_check(timeline, subject, calibration.offset_us, calibration.launch_us) if cross_checked else None
+                cross_check(timeline, warm, calibration.offset_us, calibration.launch_us) if cross_checked else None
             )
     degradations = [*notes, *calibration.remarks, *(witnesses.disagreements if witnesses else ())]
     told = conclude(
@@ -230,6 +231,25 @@ def conclude(
             "against_us": [sample.us for sample in reading.baseline],
         },
     )
+
+
+def _require_arguments(calls: Mapping[str, object], harness: object, work: Mapping[str, Any]) -> None:
+    """Raise BadSetting for what worklog.time was given by mistake, before a GPU is asked for."""
+    for what, call in calls.items():
+        if not callable(call):
+            raise BadSetting(f"worklog.time: {what} is {type(call).__name__}, which cannot be called")
+    if not isinstance(harness, Harness):
+        raise BadSetting(
+            f"worklog.time: harness is {type(harness).__name__}: give one such as worklog.Harness().but(l2='warm')"
+        )
+    for what, amount in work.items():
+        if amount is None:
+            continue
+        known = isinstance(amount, int | float | np.integer | np.floating) and not isinstance(amount, bool)
+        if not (known and 0 < amount < math.inf):
+            raise BadSetting(
+                f"worklog.time: {what} = {amount!r}: give the work of one call, a positive number, or nothing"
+            )
 
 
 @contextmanager

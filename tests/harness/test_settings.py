@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -95,11 +96,37 @@ def test_a_switch_takes_no_look_alikes(stands_for_true: object) -> None:
         ({"least_samples": 10, "most_samples": 9}, "most_samples = 9"),
         ({"budget_s": 0.0}, "budget_s"),
         ({"budget_s": float("nan")}, "budget_s"),
+        ({"budget_s": float("inf")}, "finite"),
     ],
 )
 def test_contradictory_patience_is_refused(changes: dict[str, float], says: str) -> None:
     with pytest.raises(BadSetting, match=says):
         Harness().but(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"precision": "0.01"}, "precision = '0.01' is of type str: give a number"),
+        ({"precision": None}, "precision = None is of type NoneType: give a number"),
+        ({"least_samples": "10"}, "least_samples = '10' is of type str: give a whole number"),
+        ({"least_samples": 2.5}, "least_samples = 2.5 is of type float: give a whole number"),
+        ({"least_samples": True}, "least_samples = True is of type bool: give a whole number"),
+        ({"most_samples": float("inf")}, "most_samples = inf is of type float: give a whole number"),
+        ({"budget_s": None}, "budget_s = None is of type NoneType: give a number"),
+        ({"budget_s": True}, "budget_s = True is of type bool: give a number"),
+        ({"stopping": None}, "stopping = None is of type NoneType: give a word"),
+        ({"warmup": None}, "warmup = None is not a setting"),
+        ({"l2": ["warm"]}, "is not a setting"),
+    ],
+)
+def test_a_setting_of_a_wrong_type_is_told_the_right_one(changes: dict[str, Any], says: str) -> None:
+    with pytest.raises(BadSetting, match=says):
+        Harness(**changes)
+
+
+def test_whole_seconds_are_a_number_too() -> None:
+    assert Harness(budget_s=3).budget_s == 3
 
 
 def test_words_of_the_command_line_become_settings() -> None:

@@ -9,6 +9,7 @@ from time import sleep
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from pytest import approx
 
@@ -136,6 +137,16 @@ def test_other_witnesses_are_heard_when_asked_for(gpu: VirtualGpu) -> None:
     assert any("cross-check: the wall clock says 304" in said for said in doubted.degradations)
 
 
+@pytest.mark.parametrize("us", [50.0, 10_000.0])
+def test_witnesses_of_a_rotation_read_one_set_of_inputs_that_stays_cached(gpu: VirtualGpu, us: float) -> None:
+    harness = Harness().but(l2="rotate")
+    told = worklog.time(reads_its_argument(gpu, us), Array(16 * MIB), harness=harness, cross_checked=True)
+    assert told.us == approx(us, rel=1e-3)
+    assert set(told.witnesses) == {"graph", "cupti", "wall clock"}
+    assert all(warm == approx(us / gpu.warm_speedup, rel=5e-3) for warm in told.witnesses.values())
+    assert not any("cross-check" in said for said in told.degradations)
+
+
 def test_a_callable_that_waits_is_told_what_to_set(gpu: VirtualGpu) -> None:
     launch = gpu.kernel(50.0)
 
@@ -215,10 +226,28 @@ def test_a_driver_that_refuses_graphs_is_told_with_the_way_out(
     assert "not supported" in told.absent["graph"] and set(told.witnesses) == {"cupti", "wall clock"}
 
 
-@pytest.mark.parametrize(("fn", "against"), [(3, None), (print, "cuBLAS")])
+@pytest.mark.parametrize(("fn", "against"), [(3, None), (None, None), (print, "cuBLAS")])
 def test_what_cannot_be_called_is_refused(fn: Any, against: Any) -> None:
     with pytest.raises(BadSetting, match="cannot be called"):
         worklog.time(fn, against=against)
+
+
+@pytest.mark.parametrize("harness", ["honest", {}, {"l2": "warm"}, Harness])
+def test_a_harness_that_is_none_is_refused_with_a_way_to_make_one(harness: Any) -> None:
+    with pytest.raises(BadSetting, match=r"harness is \w+: give one such as worklog\.Harness\(\)"):
+        worklog.time(print, harness=harness)
+
+
+@pytest.mark.parametrize("work", ["flops", "moved_bytes"])
+@pytest.mark.parametrize("amount", [-1, 0, float("nan"), float("inf"), "1e9", True, 1j])
+def test_work_that_is_no_positive_number_is_refused(work: str, amount: Any) -> None:
+    with pytest.raises(BadSetting, match=f"{work} = .*give the work of one call, a positive number"):
+        worklog.time(print, **{work: amount})
+
+
+def test_work_may_be_counted_with_numpy(gpu: VirtualGpu) -> None:
+    told = worklog.time(gpu.kernel(50.0), flops=np.int64(10**9), moved_bytes=np.float32(1e8))
+    assert told.tflops == approx(20.0, rel=1e-3) and told.gbs == approx(2000.0, rel=1e-3)
 
 
 def test_without_a_gpu_there_is_no_time(monkeypatch: pytest.MonkeyPatch) -> None:

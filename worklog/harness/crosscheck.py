@@ -48,7 +48,7 @@ class CrossCheck:
 
 def cross_check(timeline: Timeline, launch: Launch, offset_us: float, launch_us: float) -> CrossCheck:
     """Hear every witness that there is. launch_us: what a launch costs the host, from the calibration. The launch must
-    have run before.
+    have run before, and take the same inputs each time: going round several sets, it would not find them in L2.
     """
     warm = Harness().but(l2="warm")
     events_us = _median_us(timeline, launch, warm) - offset_us

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
@@ -18,6 +19,13 @@ PATIENCE = {
     "most_samples": "more are never taken",
     "budget_s": "seconds that sampling one kernel at one size may take",
     "stopping": f"the rule by which sampling stops; also {', '.join(STOPPINGS[1:])}, which say what they do not check",
+}
+
+# What each of them may be, by the annotation of its field: the types and how to ask for one.
+_KINDS: dict[str, tuple[tuple[type, ...], str]] = {
+    "float": ((int, float), "a number"),
+    "int": ((int,), "a whole number"),
+    "str": ((str,), "a word such as 'interval'"),
 }
 
 
@@ -55,6 +63,7 @@ class Harness:
                 raise BadSetting(
                     f"{gremlin.setting} = {value!r} is not a setting: choose from {', '.join(map(str, gremlin.values))}"
                 )
+        self._require_kinds()
         if self.timer == "graph":
             require_no_flush(self.l2)
             if self.warmup == "none":
@@ -70,8 +79,16 @@ class Harness:
             raise BadSetting(
                 f"least_samples = {self.least_samples} and most_samples = {self.most_samples}: need 1 <= least <= most"
             )
-        if not self.budget_s > 0:
-            raise BadSetting(f"budget_s = {self.budget_s!r} must be a positive number of seconds")
+        if not 0 < self.budget_s < math.inf:
+            raise BadSetting(f"budget_s = {self.budget_s!r} must be a positive, finite number of seconds")
+
+    def _require_kinds(self) -> None:
+        """Raise BadSetting for patience of a wrong type: text is no number, True no count, and 2.5 no whole number."""
+        kinds = {field.name: str(field.type) for field in fields(self)}
+        for name in PATIENCE:
+            value, (types, words) = getattr(self, name), _KINDS[kinds[name]]
+            if isinstance(value, bool) or not isinstance(value, types):
+                raise BadSetting(f"{name} = {value!r} is of type {type(value).__name__}: give {words}")
 
     @classmethod
     def naive(cls) -> Harness:
