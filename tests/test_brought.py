@@ -24,7 +24,7 @@ def kernel(folder: Path, name: str = "mine", block: str = "32,8") -> UserKernel:
     return UserKernel.read(path, grid="(N + 31) // 32, M // 8", block=block, domain="M % 8 == 0", claimed="tf32")
 
 
-@pytest.mark.parametrize("block", ["256", "32,8"])
+@pytest.mark.parametrize("block", ["256", "32,8", " 32, 8 "])
 def test_it_crosses_to_another_process_as_json(tmp_path: Path, block: str) -> None:
     mine = kernel(tmp_path, block=block)
     assert from_dict(json.loads(json.dumps(mine.as_dict()))) == mine

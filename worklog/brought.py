@@ -232,7 +232,7 @@ def _grid(words: str) -> tuple[str, str]:
 
 
 def _block(words: str) -> Block:
-    sizes = [evaluate(part, {}) for part in words.split(",")]
+    sizes = [evaluate(part.strip(), {}) for part in words.split(",")]
     if len(sizes) not in (1, 2) or min(sizes) < 1:
         raise BadSetting(
             f"cannot read the block {words!r}: give threads along x, or along x and y, such as 256 or 32,8"

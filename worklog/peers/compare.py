@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from worklog.harness.timeline import Launch, Timeline
 
 SCHEMA = 1
-KNOWN_US = (1, 2, 5, 10, 30, 100, 1000)
-SIZES = (128, 512, 1024, 2048, 4096)
+KNOWN_US = (1, 2, 3, 5, 10, 20, 30, 50, 100, 300, 1000)
+SIZES = (128, 256, 512, 1024, 2048, 4096)
 OURS, KEPT, TRACED = "worklog", "worklog, offset kept", "worklog, CUPTI"
 PATIENCE = Harness().but(budget_s=3.0)
 AA_PAIRS, AA_SIZE = 50, 512
