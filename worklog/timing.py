@@ -270,6 +270,7 @@ def _told_if_it_hangs(name: str, seconds: float) -> Iterator[None]:
         yield
     finally:
         watchdog.cancel()
+        watchdog.join()
 
 
 def _require_time(name: str, read_us: float, offset_us: float) -> None:
