@@ -10,7 +10,8 @@ import pytest
 from pytest import approx
 
 from worklog.errors import BadRunFile
-from worklog.peers.comparison import CUBLAS, KNOWN, Comparison, open_comparison
+from worklog.peers import compare
+from worklog.peers.comparison import CUBLAS, KNOWN, SCHEMA, Comparison, open_comparison
 
 
 def row(ruler: str, work: str, of: float, us: float | None, **more: Any) -> dict[str, Any]:
@@ -18,6 +19,7 @@ def row(ruler: str, work: str, of: float, us: float | None, **more: Any) -> dict
 
 
 DOCUMENT = {
+    "schema": 1,
     "kind": "peers",
     "device": {"name": "NVIDIA H200"},
     "created": "2026-11-21T05:20:00+00:00",
@@ -66,3 +68,22 @@ def test_what_is_no_comparison_is_refused(text: str, tmp_path: Path) -> None:
         open_comparison(path)
     with pytest.raises(BadRunFile, match="worklog peers"):
         open_comparison(tmp_path / "missing.json")
+
+
+@pytest.mark.parametrize(
+    ("schema", "complaint"),
+    [
+        (99, "has schema 99, and this version reads 1: install a newer gemm-worklog"),
+        (None, "states no known schema: give a file that `worklog peers` wrote"),
+        ("2", "states no known schema"),
+    ],
+)
+def test_an_unknown_schema_is_refused(schema: object, complaint: str, tmp_path: Path) -> None:
+    path = tmp_path / "peers.json"
+    path.write_text(json.dumps(DOCUMENT | {"schema": schema}))
+    with pytest.raises(BadRunFile, match=complaint):
+        open_comparison(path)
+
+
+def test_what_is_written_is_read() -> None:
+    assert compare.SCHEMA == SCHEMA

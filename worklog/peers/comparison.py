@@ -15,6 +15,8 @@ from worklog.errors import BadRunFile, NothingToDraw
 
 KNOWN, CUBLAS = "spin", "cuBLAS"  # the two kinds of work: a kernel of known length in microseconds, a product of size N
 
+SCHEMA = 1  # the newest that is read here
+
 Points = list[tuple[float, float]]
 
 
@@ -70,7 +72,8 @@ class Comparison:
 def open_comparison(path: str | Path | None = None) -> Comparison:
     """The comparison in a file that `worklog peers` wrote, or by default the recording that comes with the package.
 
-    Raises BadRunFile for a file that is no such document, NothingToDraw where the package holds none.
+    Raises BadRunFile for a file that is no such document or of a newer schema, NothingToDraw where the package holds
+    none.
     """
     if path is not None:
         return _read(Path(path), "live")
@@ -89,4 +92,9 @@ def _read(path: Path, origin: str) -> Comparison:
         raise BadRunFile(f"{path} cannot be read ({error}): {advice}") from error
     if not isinstance(document, dict) or document.get("kind") != "peers":
         raise BadRunFile(f"{path} holds no comparison of rulers: {advice}")
+    schema = document.get("schema")
+    if type(schema) is not int or schema < 1:
+        raise BadRunFile(f"{path} states no known schema: {advice}")
+    if schema > SCHEMA:
+        raise BadRunFile(f"{path} has schema {schema}, and this version reads {SCHEMA}: install a newer gemm-worklog")
     return Comparison(document, origin)
