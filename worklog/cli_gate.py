@@ -55,16 +55,18 @@ def gate(
     if not asked:
         raise BadSetting("say what to show: --exploits prints every exploit with the gate's word on it")
     if parts:
-        table = _joined(parts, out, {"recorded": recorded, **how})
+        table = _joined(parts, what, out, {"recorded": recorded, **how})
     elif _recorded(recorded, out, how):
         table = open_exploits().of_kinds(what)
     else:
-        table = _tried(out, {**how, "what": what, "only": _chosen(how), "seeds": range(how["seeds"] or 1)})
+        table = _tried(
+            out, {**how, "what": what, "only": _chosen(how["only"], what), "seeds": range(how["seeds"] or 1)}
+        )
     if as_json:
         print_json(table.as_dict())
     else:
         print_table(table, console(least=150))
-    if not table.complete and table.origin == "":
+    if not (table.complete or table.origin or parts):  # only what was tried here and now can have been interrupted
         kept = f"what was finished is in {out}" if out is not None else "what was finished is shown"
         raise Interrupted(f"interrupted: {kept}")
     if table.failures:
@@ -75,32 +77,41 @@ def _recorded(recorded: bool, out: Path | None, how: Mapping[str, Any]) -> bool:
     """Whether the recording is meant. Raises BadSetting for a contradiction."""
     from worklog.bench import live_wanted
 
-    if recorded and (out or any(how.values())):
-        others = ", ".join(f"--{name}" for name in (*how, "out"))
-        raise BadSetting(f"--recorded shows what was recorded: leave out {others}")
-    if recorded or how["emulate"]:
-        return recorded
-    return not (out or any(how.values()) or live_wanted())
+    given = _given({**how, "out": out})
+    if recorded and given:
+        raise BadSetting(f"--recorded shows what was recorded: leave out {', '.join(given)}")
+    return recorded or not (given or live_wanted())
 
 
-def _chosen(how: Mapping[str, Any]) -> Sequence[Any] | None:
+def _given(how: Mapping[str, Any]) -> list[str]:
+    """The options that were given, an empty one too."""
+    return [f"--{name}" for name, value in how.items() if value is not None and value is not False]
+
+
+def _chosen(only: str | None, what: str) -> Sequence[Any] | None:
     """What --only names. Raises BadSetting."""
     from worklog.exploits.parts import named
 
-    return None if how["only"] is None else named(name.strip() for name in how["only"].split(","))
+    if only is None:
+        return None
+    names = [name.strip() for name in only.split(",") if name.strip()]
+    if not names:
+        raise BadSetting("--only names no exploit: give one or more, as in --only zeros,kahan, or leave it out")
+    return named(names, what)
 
 
-def _joined(parts: Sequence[Path], out: Path | None, how: Mapping[str, Any]) -> ExploitTable:
+def _joined(parts: Sequence[Path], what: str, out: Path | None, how: Mapping[str, Any]) -> ExploitTable:
     """Raises BadSetting for what belongs to a trial, and for tables that do not belong together."""
     from worklog.exploits.parts import joined
     from worklog.exploits.table import open_exploits
 
-    if any(how.values()):
-        raise BadSetting(
-            f"--join asks nobody anew: leave out {', '.join(f'--{name}' for name, on in how.items() if on)}"
-        )
+    given = _given(how)
+    if given:
+        raise BadSetting(f"--join asks nobody anew: leave out {', '.join(given)}")
     require_new_file(out)
-    table = joined([open_exploits(part) for part in parts])
+    table = joined([open_exploits(part) for part in parts], what)
+    if not table.complete:
+        click.echo("the table is cut short: its notes name what was not asked", err=True)
     return _saved(table, out)
 
 
