@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
@@ -11,6 +13,7 @@ from worklog.axes import Axis, Space, shapes
 from worklog.cli import main
 from worklog.errors import BadSetting, BadShape
 from worklog.gemm import Shape
+from worklog.ladder import rung
 
 
 @pytest.mark.parametrize(
@@ -25,6 +28,9 @@ from worklog.gemm import Shape
         ("alpha[float]=1e-3,2", "alpha", "float", (0.001, 2.0)),
         ("l2[str]=warm, flush", "l2", "str", ("warm", "flush")),
         ("T[type]=float,double", "T", "type", ("float", "double")),
+        ("T[type]=map<int, float>,double", "T", "type", ("map<int, float>", "double")),
+        ("T[type]=a<b<c, d>, e>, f", "T", "type", ("a<b<c, d>, e>", "f")),
+        ("alpha[float]=0:1:0.5", "alpha", "float", (0.0, 0.5, 1.0)),
         ("  N [ pow2 ] = 3 ", "N", "pow2", (8,)),
         ("step=1:10:4", "step", "int", (1, 5, 9)),
     ],
@@ -42,7 +48,7 @@ def test_an_axis_is_read_from_words(text: str, name: str, kind: str, values: tup
         ("N=[]", "N has no values"),
         ("=4", "a name is a letter"),
         ("2N=4", "a name is a letter"),
-        ("N[cubic]=4", "'cubic' is no kind: choose from int, pow2"),
+        ("N[cubic]=4", "'cubic' is no kind here: choose from int, pow2"),
         ("N=many", "'many' is neither a number nor a range"),
         ("N=1:2:3:4", "neither a number nor a range"),
         ("N=nan", "neither a number nor a range"),
@@ -54,7 +60,20 @@ def test_an_axis_is_read_from_words(text: str, name: str, kind: str, values: tup
         ("N[pow2]=-1", "out of reach"),
         ("N=4,4", "4 more than once"),
         ("N=1,,2", "'' is neither"),
-        ("N=1:1000000000", "take a larger step"),
+        ("N=1:1000000000", "makes 1000000000 values: more than 100000; take larger steps"),
+        ("N=1:99999,100000:199999", "makes 199999 values: more than 100000"),
+        ("N=1:100000,100000", "100001 values: more than 100000"),
+        ("N=1:99999,99999", "99999 more than once"),
+        ("N=1e999999999", "'1e999999999' is out of reach: give numbers from 1e-18 to 1e18"),
+        ("N=1e9999999", "out of reach"),
+        ("N=1e400", "out of reach"),
+        ("N[pow2]=1e999999999", "out of reach"),
+        ("N=1:1e999999999", "out of reach"),
+        ("N=1:2:1e-999999999", "out of reach"),
+        ("alpha[float]=0.1:1:1e-99999", "out of reach"),
+        ("alpha[float]=-1e400", "out of reach"),
+        ("T[type]=map<int, float", "has a < without its >"),
+        ("T[type]=map>, <float", "a > without its <"),
     ],
 )
 def test_what_cannot_be_read_is_quoted(text: str, says: str) -> None:
@@ -100,6 +119,16 @@ def test_an_axis_given_twice_is_refused() -> None:
         Space("twice", (Axis.parse("N=1"), Axis.parse("N=2")))
 
 
+def test_more_configurations_than_anybody_waits_for_are_refused_before_one_is_made() -> None:
+    axes = [Axis.parse("N=256"), Axis.parse("K=1:3000"), Axis.parse("M=1:3000")]
+    with pytest.raises(BadSetting, match="1 N x 3000 K x 3000 M makes 9000000 configurations: more than 100000; take"):
+        shapes(axes)
+    hundred_thousand = [Axis.parse(f"A{n}=1:100000") for n in range(5)]
+    with pytest.raises(BadSetting, match=f"makes {10**25} configurations"):
+        Space("wide", tuple(hundred_thousand))
+    assert len(Space("most", (Axis.parse("N=1:1000"), Axis.parse("K=1:100")))) == 100_000
+
+
 def test_axes_of_a_problem_become_shapes() -> None:
     assert shapes([Axis.parse("N[pow2]=8:9")]) == [Shape.of(256), Shape.of(512)]
     assert shapes([Axis.parse("N=64"), Axis.parse("K=8,16")]) == [Shape.of((64, 64, 8)), Shape.of((64, 64, 16))]
@@ -120,7 +149,47 @@ def test_a_size_below_one_is_no_shape() -> None:
         shapes([Axis.parse("N=0")])
 
 
+def test_an_axis_makes_no_size_that_size_would_refuse() -> None:
+    with pytest.raises(BadShape, match="more digits than any matrix needs"):
+        shapes([Axis.parse("N=512"), Axis.parse("K=1e18")])
+    with pytest.raises(BadShape, match="size K = -1 is not a positive integer"):
+        shapes([Axis.parse("N=512"), Axis.parse("K=-1")])
+
+
 def test_an_axis_that_cannot_be_read_ends_the_command_with_code_2() -> None:
     refused = CliRunner().invoke(main, ["run", "--axis", "N=many"])
     assert refused.exit_code == 2
     assert "'many' is neither a number nor a range" in refused.output
+
+
+MISREAD = [
+    "N",
+    "N=many",
+    "N=",
+    "=4",
+    "2N=4",
+    "N[float]=0.5",
+    "N=0.5",
+    "T[type]=float,double",
+    "N[cubic]=4",
+    "N=1:2:3:4",
+]
+
+
+@pytest.mark.parametrize("command", [["run"], ["sweep", "autotuned", "--preview"]])
+@pytest.mark.parametrize("text", MISREAD)
+def test_a_command_advises_only_what_it_takes(command: list[str], text: str) -> None:
+    refused = CliRunner().invoke(main, [*command, "--axis", text])
+    assert refused.exit_code == 2 and refused.stderr.startswith("worklog: ") and refused.stderr.count("\n") == 1
+    advice = refused.stderr.replace(repr(text), "")
+    assert "[float]" not in advice and "[type]" not in advice and "alpha" not in advice and ", str" not in advice
+
+
+@pytest.mark.parametrize("command", [["run", "--preview"], ["sweep", "autotuned", "--preview"]])
+def test_the_examples_of_a_command_are_names_that_it_takes(command: list[str]) -> None:
+    refused = CliRunner().invoke(main, [*command, "--axis", "unreadable"])
+    examples = re.findall(r'"([^"]+)"', refused.stderr)
+    assert examples
+    taken = shapes if command[0] == "run" else lambda axes: [rung("autotuned").tile[axis.name] for axis in axes]
+    parsed = [Axis.parse(example) for example in examples]
+    assert {axis.kind for axis in parsed} <= {"int", "pow2"} and taken(parsed)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from worklog.bench import require_measurable
+from worklog.brought import UserKernel
+from worklog.errors import BadSetting
 from worklog.gemm import Shape
 from worklog.harness.settings import Harness
-from worklog.ladder import LADDER
+from worklog.ladder import LADDER, rung
 from worklog.plans import ABLATION_RUNGS, GRID_SIZES, grid_tasks, one_of_a_kind, tasks_of
 
 
@@ -64,3 +68,24 @@ def test_all_kernels_come_at_one_size_before_the_next() -> None:
         f"{name} at {size} with l2=warm" for size in ("256", "64x32x16") for name in ("naive", "cuBLAS")
     ]
     assert len(tasks_of(None, 256)[0]) == len(LADDER) + 1
+
+
+def test_no_task_is_there_twice_and_the_order_is_that_of_the_first() -> None:
+    tasks, _ = tasks_of(["naive", "cuBLAS", "naive"], (512, "256", "512x512x512", 512), {"l2": "warm"})
+    assert [str(task) for task in tasks] == [
+        f"{name} at {size} with l2=warm" for size in (512, 256) for name in ("naive", "cuBLAS")
+    ]
+
+
+def test_two_kernels_of_one_name_are_not_taken_for_one() -> None:
+    first = replace(UserKernel.of(rung("naive")), title="mine")
+    other = replace(UserKernel.of(rung("shared")), title="mine")
+    tasks, brought = tasks_of([first, other], 256)
+    assert brought == [first, other], "so that it can be said that a name is taken"
+    with pytest.raises(BadSetting, match="a kernel of yours is called mine, as another one is"):
+        require_measurable(tasks, Harness(), brought)
+
+
+def test_more_tasks_than_anybody_waits_for_are_refused() -> None:
+    with pytest.raises(BadSetting, match="2 kernels x 60000 sizes = 120000 measurements: more than 100000; name fewer"):
+        tasks_of(["naive", "cuBLAS"], range(1, 60_001))

@@ -16,7 +16,7 @@ import click
 from worklog import __version__
 from worklog.cli_figures import article, figures
 from worklog.cli_gate import gate
-from worklog.cli_kernels import check, inspect_, kernels_of, launch_options, measure_them, previewed, sweep
+from worklog.cli_kernels import check, inspect_, kernels_of, launch_options, measure_them, show_preview, sweep
 from worklog.cli_output import (
     Commands,
     json_option,
@@ -109,18 +109,18 @@ def run(
     **launch: Any,
 ) -> None:
     """Gate and time rungs (all of them and cuBLAS by default), or kernels of your own, at 4096 or the sizes given."""
-    from worklog.axes import Axis, shapes
+    from worklog.axes import SIZES, Axis, shapes
     from worklog.gemm import Shape
     from worklog.harness.settings import Harness, parse_settings
 
     require_new_file(out)
     harness = Harness().but(**parse_settings(settings))
     if axes:
-        sizes = [*sizes, *shapes([Axis.parse(axis) for axis in axes])]
+        sizes = [*sizes, *shapes([Axis.parse(axis, SIZES) for axis in axes])]
     sizes = sizes or [Shape.of(4096)]
     asked = kernels_of(kernels, **launch) or None
     if preview:
-        click.echo(previewed(asked, sizes, harness))
+        show_preview(asked, sizes, harness, as_json)
         return
     with progress_bar() as progress:
         measured = measure_them(asked, sizes, harness=harness, progress=progress, out=out)

@@ -5,6 +5,7 @@ new ones of a rung. Like the rest of the command line they parse, call and print
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +21,15 @@ if TYPE_CHECKING:
     from worklog.brought import Brought
     from worklog.gemm import Shape
     from worklog.harness.settings import Harness
+    from worklog.plans import Task
     from worklog.runs import Run
+
+# What the gate of one kernel takes, from the stages' own seconds in the recording, an H200's: most of it is the host's
+# work on the matrices' elements.
+GATE_S = 0.2
+GATE_S_A_BYTE = 8e-9
+GATE_LAUNCHES = 8
+SLOWEST_FLOPS = 0.5e12  # naive's, a second: for an installation without a recording
 
 
 def launch_options(command: Any) -> Any:
@@ -68,7 +77,7 @@ def kernels_of(words: Sequence[str], **launch: Any) -> list[str | Brought]:
             if gpu_reason() is None:
                 compile_for(kernel.program, live=True)  # a slip in the source is told before anything is measured
         found.append(kernel)
-    own = len(found) > len(named.intersection(words))
+    own = any(not isinstance(kernel, str) for kernel in found)
     if own and BASELINE not in found:
         found.append(BASELINE)
     if not own and (launch["grid"] or launch["block"] or launch["entry"]):
@@ -78,18 +87,54 @@ def kernels_of(words: Sequence[str], **launch: Any) -> list[str | Brought]:
     return found
 
 
-def previewed(kernels: Sequence[str | Brought] | None, sizes: Sequence[Shape], harness: Harness) -> str:
-    """How many measurements that would be, and about how long they take. Raises what measuring them would."""
+def show_preview(
+    kernels: Sequence[str | Brought] | None, sizes: Sequence[Shape], harness: Harness, as_json: bool
+) -> None:
+    """Say how many measurements that would be, and roughly how long they take. Raises what measuring them would."""
     from worklog.axes import Axis, Space
     from worklog.bench import require_measurable
     from worklog.plans import tasks_of
-    from worklog.tuning import SECONDS_EACH
 
     tasks, brought = tasks_of(kernels, sizes)
     require_measurable(tasks, harness, brought)
-    names, shapes = dict.fromkeys(task.kernel for task in tasks), dict.fromkeys(str(task.shape) for task in tasks)
-    space = Space("run", (Axis("kernels", tuple(names), "str"), Axis("sizes", tuple(shapes), "str")))
-    return space.preview(SECONDS_EACH)
+    seconds, source = foreseen(tasks, harness)
+    if as_json:
+        shapes = [dict(zip("mnk", (task.shape.m, task.shape.n, task.shape.k), strict=True)) for task in tasks]
+        rows = [
+            {"kernel": task.kernel, **shape, "seconds": round(s, 2)}
+            for task, shape, s in zip(tasks, shapes, seconds, strict=True)
+        ]
+        print_json({"rates": source, "points": len(rows), "seconds": round(sum(seconds), 2), "measurements": rows})
+        return
+    names, written = dict.fromkeys(task.kernel for task in tasks), dict.fromkeys(str(task.shape) for task in tasks)
+    space = Space("run", (Axis("kernels", tuple(names), "str"), Axis("sizes", tuple(written), "str")))
+    click.echo(f"{space.preview(sum(seconds) / len(tasks))} (rough; rates: {source})")
+
+
+def foreseen(tasks: Sequence[Task], harness: Harness) -> tuple[list[float], str]:
+    """Roughly the seconds that each task takes, and whose rates that is reckoned from: the gate, which grows with the
+    matrices, and the fewest samples of the kernel and of cuBLAS beside it, as far as patience goes.
+    """
+    from worklog.plans import BASELINE
+    from worklog.runs import Run, recordings
+
+    runs = [Run.load(path, origin="recorded") for path in list(recordings().values())[:1]]
+    known = [(m.kernel, m.problem.flops, m.problem.flops / m.us * 1e6) for run in runs for m in run.select() if m.us]
+
+    def launch_s(kernel: str, flops: int) -> float:
+        """At the rate of this kernel where its size comes nearest, or of the slowest for one that was not recorded."""
+        alike = [(there, rate) for name, there, rate in known if name == kernel]
+        alike = alike or [(there, rate) for _, there, rate in known] or [(flops, SLOWEST_FLOPS)]
+        _, rate = min(alike, key=lambda one: (abs(math.log(flops / one[0])), one[1]))
+        return flops / rate
+
+    def task_s(task: Task) -> float:
+        kernel_s, flops = launch_s(task.kernel, task.shape.flops), task.shape.flops
+        gate_s = GATE_S + GATE_S_A_BYTE * task.shape.compulsory_bytes + GATE_LAUNCHES * kernel_s
+        sampling_s = min(harness.budget_s, harness.least_samples * (kernel_s + launch_s(BASELINE, flops)))
+        return (gate_s if harness.gate else 0.0) + sampling_s
+
+    return [task_s(task) for task in tasks], runs[0].label if runs else "the slowest rung's"
 
 
 def measure_them(kernels: Sequence[str | Brought] | None, *words: Any, **more: Any) -> Run:
@@ -196,7 +241,7 @@ def inspect_(what: str, arch: str, size: str | None, out: Path | None, as_json: 
 @json_option
 def sweep(name: str, axes: tuple[str, ...], size: str, preview: bool, out: Path | None, as_json: bool) -> None:
     """Gate and time every tile of a rung that can be built, beside cuBLAS."""
-    from worklog.axes import Axis
+    from worklog.axes import TILES, Axis
     from worklog.device import require_gpu
     from worklog.gemm import Shape
     from worklog.ladder import rung
@@ -206,7 +251,7 @@ def sweep(name: str, axes: tuple[str, ...], size: str, preview: bool, out: Path 
     require_new_file(out)
     if not preview:
         require_gpu()
-    found = variants(rung(name), [Axis.parse(axis) for axis in axes], shape=Shape.of(size))
+    found = variants(rung(name), [Axis.parse(axis, TILES) for axis in axes], shape=Shape.of(size))
     click.echo(found.preview(), err=True)
     if preview:
         table = found.frame()

@@ -8,6 +8,8 @@ from itertools import product
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from worklog.axes import MOST_VALUES
+from worklog.errors import BadSetting
 from worklog.gemm import Shape
 from worklog.gremlins import GREMLINS
 from worklog.ladder import LADDER
@@ -52,13 +54,18 @@ class Task:
 def tasks_of(
     kernels: Iterable[str | Brought] | Brought | None, sizes: Iterable[Size] | int, changed: Mapping[str, Any] = NOTHING
 ) -> tuple[list[Task], list[Brought]]:
-    """Each kernel at each size, sizes first, and which of the kernels users brought; None for the whole ladder and
-    cuBLAS. One kernel or one size needs no list around it. Raises BadShape.
+    """Each kernel at each size once, sizes first, and which of the kernels users brought; None for the whole ladder
+    and cuBLAS. One kernel or one size needs no list around it. Raises BadShape, and BadSetting for more tasks than
+    MOST_VALUES.
     """
     asked = [r.name for r in LADDER] + [BASELINE] if kernels is None else each(kernels)
-    names = [kernel if isinstance(kernel, str) else kernel.name for kernel in asked]
-    tasks = [Task(name, Shape.of(size), tuple(changed.items())) for size in each(sizes) for name in names]
-    return tasks, [kernel for kernel in asked if not isinstance(kernel, str)]
+    names = dict.fromkeys(kernel if isinstance(kernel, str) else kernel.name for kernel in asked)
+    shapes = dict.fromkeys(Shape.of(size) for size in each(sizes))
+    if len(names) * len(shapes) > MOST_VALUES:
+        count = f"{len(names)} kernels x {len(shapes)} sizes = {len(names) * len(shapes)} measurements"
+        raise BadSetting(f"{count}: more than {MOST_VALUES}; name fewer kernels or sizes")
+    tasks = [Task(name, shape, tuple(changed.items())) for shape in shapes for name in names]
+    return tasks, [kernel for kernel in asked if not isinstance(kernel, str)]  # for others to refuse two of one name
 
 
 def each(words: Any) -> list[Any]:

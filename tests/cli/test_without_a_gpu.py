@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -181,7 +182,64 @@ def test_peers_that_shall_measure_without_a_gpu_says_why_not(monkeypatch: pytest
 def test_run_previews_how_many_measurements_its_axes_make_and_how_long_they_take() -> None:
     result = worklog("run", "naive", "shared", "--axis", "N[pow2]=8:13", "--axis", "K=512,1024", "--preview")
     assert (result.exit_code, result.stderr) == (0, "")
-    assert result.stdout == "run: 2 kernels x 12 sizes = 24 points; 24 to measure, about 36 s\n"
+    assert re.fullmatch(
+        r"run: 2 kernels x 12 sizes = 24 points; 24 to measure, about [\d.]+ (s|min) "
+        r"\(rough; rates: recorded · NVIDIA H200 · clocks as found · [\d-]+\)\n",
+        result.stdout,
+    )
     assert worklog("run", "--preview").stdout.startswith(f"run: {len(LADDER) + 1} kernels x 1 sizes = ")
     assert one_line(worklog("run", "shared", "--size", "100", "--preview")).startswith("size 100 is outside shared's")
     assert not runs_dir().exists()
+
+
+def previewed(*words: str) -> dict[str, Any]:
+    """What --preview --json says."""
+    result = worklog("run", "--preview", "--json", *words)
+    assert (result.exit_code, result.stderr) == (0, "")
+    document: dict[str, Any] = json.loads(result.stdout)
+    assert document["points"] == len(document["measurements"])
+    return document
+
+
+def test_a_preview_for_machines_holds_each_measurement_that_would_be() -> None:
+    found = previewed("naive", "cuBLAS", "--size", "256,64x32x16")
+    asked = [(row["kernel"], row["m"], row["n"], row["k"]) for row in found["measurements"]]
+    sizes = [(256, 256, 256), (64, 32, 16)]
+    assert asked == [(name, *size) for size in sizes for name in ("naive", "cuBLAS")]
+    assert found["seconds"] == pytest.approx(sum(row["seconds"] for row in found["measurements"]), abs=0.05)
+    assert found["rates"].startswith("recorded · NVIDIA H200 · ")
+
+
+@pytest.mark.parametrize("words", [("naive", "naive"), ("naive", "--size", "4096,4096", "--size", "4096x4096x4096")])
+def test_what_is_named_twice_is_measured_once_and_nothing_of_a_users_own(words: tuple[str, ...]) -> None:
+    assert [row["kernel"] for row in previewed(*words)["measurements"]] == ["naive"]
+    assert worklog("run", "--preview", *words).stdout.startswith("run: 1 kernels x 1 sizes = 1 point; 1 to measure")
+    assert one_line(worklog("run", *words, "--grid", "1")).startswith("--grid, --block and --entry are for a kernel of")
+
+
+def test_a_preview_says_more_for_what_takes_longer() -> None:
+    def seconds(*words: str) -> float:
+        return float(previewed(*words)["seconds"])
+
+    sizes = [seconds("warptiled", "--size", str(size)) for size in (256, 1024, 4096, 8192)]
+    assert sizes == sorted(sizes) and sizes[-1] > 10 * sizes[0]
+    assert seconds("naive", "--size", "4096") > 2 * seconds("warptiled", "--size", "4096")
+    more = seconds("naive", "--set", "least_samples=20")
+    assert seconds("naive") < more < seconds("naive", "--set", "least_samples=20", "--set", "gate=false") + 5
+    assert seconds("naive", "--set", "gate=false", "--set", "budget_s=1") == pytest.approx(1.0)
+
+
+def test_what_a_preview_says_of_time_is_what_the_recording_took() -> None:
+    """Of each kernel at each size, the gate's stages and all samples."""
+    for m in Run.load(recordings()["h200"]).select():
+        if m.us and m.verdict and m.kernel != "cuBLAS":
+            took = sum(stage["seconds"] for stage in m.verdict["stages"]) + sum(m.samples["us"]) / 1e6
+            said = previewed(m.kernel, "--size", str(m.problem))["seconds"]
+            assert took / 2.5 < said < took * 2.5, (m.kernel, str(m.problem), took, said)
+
+
+def test_a_kernel_that_was_never_recorded_is_reckoned_as_the_slowest() -> None:
+    Path("mine.cu").write_text(Path(__file__).parents[2].joinpath("kernels", "01_naive.cu").read_text())
+    launch = ("--entry", "sgemm_naive<32, 32>", "--grid", "(N + 31) // 32, (M + 31) // 32", "--block", "1024")
+    mine, _ = previewed("mine.cu", *launch)["measurements"]
+    assert mine["seconds"] == previewed("naive")["measurements"][0]["seconds"]
