@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from worklog.axes import Axis, Space, shapes
 from worklog.cli import main
+from worklog.cli_kernels import both_axes
 from worklog.errors import BadSetting, BadShape
 from worklog.gemm import Shape
 from worklog.ladder import rung
@@ -190,6 +191,10 @@ def test_the_examples_of_a_command_are_names_that_it_takes(command: list[str]) -
     refused = CliRunner().invoke(main, [*command, "--axis", "unreadable"])
     examples = re.findall(r'"([^"]+)"', refused.stderr)
     assert examples
-    taken = shapes if command[0] == "run" else lambda axes: [rung("autotuned").tile[axis.name] for axis in axes]
+    if command[0] == "run":
+        of_sizes, of_templates = both_axes(examples)
+        assert shapes(of_sizes) and {axis.name for axis in of_templates} == {"BM", "T"}
+        return
     parsed = [Axis.parse(example) for example in examples]
-    assert {axis.kind for axis in parsed} <= {"int", "pow2"} and taken(parsed)
+    assert {axis.kind for axis in parsed} <= {"int", "pow2"}
+    assert [rung("autotuned").tile[axis.name] for axis in parsed]

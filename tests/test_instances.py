@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from worklog.axes import Axis
 from worklog.check import check
+from worklog.cli import main
 from worklog.errors import BadSetting, CompileFailed, WorklogError
 from worklog.gemm import Shape
 from worklog.instances import instances
@@ -84,3 +87,13 @@ def test_a_value_that_makes_no_kernel_is_an_error_of_this_package(mine: str, val
             verdict = check(kernel, Shape(32, 24, 16), on="emulated").verdict
             assert not verdict.accepted
             raise BadSetting(str(verdict.reason))
+
+
+def test_the_command_line_takes_them_beside_sizes(mine: str) -> None:
+    launch = [word for option in ("entry", "grid", "block") for word in (f"--{option}", LAUNCH[option])]
+    axes = ["--axis", "TILE[pow2]=3:4", "--axis", "Sum[type]=float,double", "--axis", "N=256,512"]
+    done = CliRunner().invoke(main, ["run", "--preview", "--json", mine, *launch, *axes])
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.output)
+    assert told["points"] == 2 * (4 + 1), "cuBLAS is measured beside them"
+    assert "mine TILE=8 Sum=float" in done.output and "mine TILE=16 Sum=double" in done.output

@@ -35,6 +35,7 @@ class Taken:
 
 
 ANY = Taken(KINDS, 'as in "N[pow2]=8:13", "K=512,1024:4096:1024", "alpha[float]=0.5:1.5:0.5" or "T[type]=float,double"')
+TEMPLATES = Taken(KINDS, 'as in "N[pow2]=8:13", "BM=64,128" or "T[type]=float,double"')
 SIZES = Taken(("int", "pow2"), 'as in "N[pow2]=8:13" or "K=512,1024:4096:1024"')
 TILES = Taken(("int", "pow2"), 'as in "BM=64,128" or "TN[pow2]=2:4"')
 

@@ -16,7 +16,16 @@ import click
 from worklog import __version__
 from worklog.cli_figures import article, figures
 from worklog.cli_gate import gate
-from worklog.cli_kernels import check, inspect_, kernels_of, launch_options, measure_them, show_preview, sweep
+from worklog.cli_kernels import (
+    both_axes,
+    check,
+    inspect_,
+    kernels_of,
+    launch_options,
+    measure_them,
+    show_preview,
+    sweep,
+)
 from worklog.cli_output import (
     Commands,
     json_option,
@@ -83,7 +92,8 @@ def doctor(as_json: bool) -> None:
     "axes",
     multiple=True,
     metavar="NAME[KIND]=VALUES",
-    help='Sizes as axes N, M and K, all combinations: "N[pow2]=8:13", "K=512,1024:4096:1024".',
+    help='Sizes as axes N, M and K, all combinations: "N[pow2]=8:13", "K=512,1024:4096:1024". Any other name stands '
+    'for a template argument in --entry: "BM=64,128", "T[type]=float,double".',
 )
 @click.option(
     "--set",
@@ -109,16 +119,17 @@ def run(
     **launch: Any,
 ) -> None:
     """Gate and time rungs (all of them and cuBLAS by default), or kernels of your own, at 4096 or the sizes given."""
-    from worklog.axes import SIZES, Axis, shapes
+    from worklog.axes import shapes
     from worklog.gemm import Shape
     from worklog.harness.settings import Harness, parse_settings
 
     require_new_file(out)
     harness = Harness().but(**parse_settings(settings))
-    if axes:
-        sizes = [*sizes, *shapes([Axis.parse(axis, SIZES) for axis in axes])]
+    of_sizes, of_templates = both_axes(axes)
+    if of_sizes:
+        sizes = [*sizes, *shapes(of_sizes)]
     sizes = sizes or [Shape.of(4096)]
-    asked = kernels_of(kernels, **launch) or None
+    asked = kernels_of(kernels, of_templates, **launch) or None
     if preview:
         show_preview(asked, sizes, harness, as_json)
         return

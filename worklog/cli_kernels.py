@@ -18,6 +18,7 @@ from worklog.cli_output import json_option, print_json, progress_bar, require_ne
 from worklog.errors import BadSetting, NoGpu
 
 if TYPE_CHECKING:
+    from worklog.axes import Axis
     from worklog.brought import Brought
     from worklog.gemm import Shape
     from worklog.harness.settings import Harness
@@ -58,30 +59,55 @@ def launch_options(command: Any) -> Any:
     return command
 
 
-def kernels_of(words: Sequence[str], **launch: Any) -> list[str | Brought]:
-    """Rungs and cuBLAS by name, and what users bring: a file's kernel is called as its file. Raises what
-    worklog.brought.brought and the compiler do, and BadSetting for a launch that nothing takes.
+def both_axes(words: Sequence[str]) -> tuple[list[Axis], list[Axis]]:
+    """The axes that are sizes of a problem, and the others. Raises BadSetting."""
+    from worklog.axes import SIZES, TEMPLATES, Axis
+
+    of_sizes, others = list[Axis](), list[Axis]()
+    for word in words:
+        name = word.partition("=")[0].partition("[")[0].strip()
+        if name in ("M", "N", "K", ""):
+            of_sizes.append(Axis.parse(word, SIZES))
+        else:
+            others.append(Axis.parse(word, TEMPLATES))
+    return of_sizes, others
+
+
+def kernels_of(words: Sequence[str], axes: Sequence[Axis] = (), **launch: Any) -> list[str | Brought]:
+    """Rungs and cuBLAS by name, and what users bring: a file's kernel is called as its file. axes: template arguments
+    of those. Raises what worklog.brought.brought, worklog.instances.instances and the compiler do, and BadSetting for a
+    launch that nothing takes.
     """
     from worklog.brought import UserKernel, brought
     from worklog.check import compile_for
     from worklog.device import gpu_reason
+    from worklog.instances import instances
     from worklog.ladder import LADDER
     from worklog.plans import BASELINE
 
     named = {BASELINE, *(record.name for record in LADDER)}
     found: list[str | Brought] = []
     for word in words:
-        kernel = word if word in named else brought(word, **launch)
-        if isinstance(kernel, UserKernel):
-            kernel = replace(kernel, title=Path(word).stem)
-            if gpu_reason() is None:
-                compile_for(kernel.program, live=True)  # a slip in the source is told before anything is measured
-        found.append(kernel)
+        if word in named:
+            found.append(word)
+        elif axes:
+            found += instances(word, axes, **launch)
+        else:
+            kernel = brought(word, **launch)
+            found.append(replace(kernel, title=Path(word).stem) if isinstance(kernel, UserKernel) else kernel)
+    for one in found:
+        if isinstance(one, UserKernel) and gpu_reason() is None:
+            compile_for(one.program, live=True)  # a slip in the source is told before anything is measured
     own = any(not isinstance(kernel, str) for kernel in found)
     if own and BASELINE not in found:
         found.append(BASELINE)
     if not own and (launch["grid"] or launch["block"] or launch["entry"]):
         raise BadSetting("--grid, --block and --entry are for a kernel of your own: name its file too")
+    if not own and axes:
+        raise BadSetting(
+            f"--axis {axes[0].name} is no axis of a problem, which are N, M and K; any other stands for a template "
+            "argument of a kernel of your own: name its file too"
+        )
     if not own and launch["arrays"]:
         raise BadSetting("--arrays is for host code of your own: name its file and function too")
     return found
