@@ -209,7 +209,8 @@ def test_progress_may_stop_it() -> None:
 
 
 INTERRUPTED = """
-import sys
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores it
 from tests.process.conftest import FOREIGN
 from tests.process.test_worker import Shape, measure, mine, worker
 from worklog.errors import Interrupted
