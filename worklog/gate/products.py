@@ -79,5 +79,5 @@ def ask(subject: Subject, arena: Arena, question: ProductQuestion) -> Stage:
 
 def _odd(rng: np.random.Generator, size: tuple[int, ...]) -> Float32:
     """Odd integers of exactly 12 bits, of either sign."""
-    values: Float32 = ((rng.integers(1024, 2048, size) * 2 + 1) * rng.choice([-1, 1], size)).astype(np.float32)
-    return values
+    sizes = rng.integers(1024, 2048, size, dtype=np.int16) * 2 + 1
+    return (sizes * (rng.integers(0, 2, size, dtype=np.int8) * 2 - 1)).astype(np.float32)
