@@ -51,7 +51,7 @@ def test_a_measured_row() -> None:
     assert row == {
         "kernel": "naive",
         "gate": "fp32 ok",
-        "time": "100 µs",
+        "time": "100.0 µs",
         "±95 %": "1.00 %",
         "TFLOP/s": "2.68",
         "of cuBLAS": "50.0 % ±1.0",
@@ -84,7 +84,7 @@ def test_without_the_gate_the_row_says_so() -> None:
 def test_what_did_not_converge_is_marked() -> None:
     m = replace(measured("naive"), converged=False)
     run = small_run(measurements=[m])
-    assert cells(run, m)[2] == "100 µs *"
+    assert cells(run, m)[2] == "100.0 µs *"
     assert footnotes(run, [m])[0] == "* the interval is wider than asked for"
 
 
@@ -114,7 +114,7 @@ def test_the_terminals_table() -> None:
     lines = shown.splitlines()
     assert lines[0].startswith(LABEL)
     assert [line.strip() for line in lines if " × " in line] == [f"{n} × {n} × {n}" for n in (512, 1024, 2048)]
-    (naive,) = [line for line in lines if "100 µs" in line]
+    (naive,) = [line for line in lines if "100.0 µs" in line]
     assert "50.0 % ±1.0" in naive and "45.0 %" in naive
     assert "70 µs" not in shown, "a lie is no row of the honest table"
     assert "naive: refused: refused at precision: class wrong" in shown
@@ -186,7 +186,7 @@ def test_the_readmes_table() -> None:
     columns = {line.count("|") for line in lines[2:]}
     assert columns == {8}, "every row has the header's cells"
     assert len(lines) == 2 + 2 + 2
-    assert lines[4] == "| naive | one thread, one element | 100 µs | 2.68 | 50.0 % ±1.0 | 45.0 % | 40 |"
+    assert lines[4] == "| naive | one thread, one element | 100.0 µs | 2.68 | 50.0 % ±1.0 | 45.0 % | 40 |"
     assert re.match(r"\| cuBLAS \| the baseline", lines[5])
 
 

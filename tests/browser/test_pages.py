@@ -208,11 +208,11 @@ def test_two_panels_are_two(panel: Locator, page: Page) -> None:
 def test_the_ladder_is_climbed_by_keyboard(page: Page) -> None:
     shown = cell(page, 3)
     words = shown.get_by_role("status")
-    expect(words).to_contain_text("tiles_2d at 4096: 5.61 ms")
+    expect(words).to_contain_text("tiles_2d at 4096: 5.610 ms")
     shown.get_by_role("combobox", name="rung").focus()
     tab_to(page, shown.get_by_role("button", name="next rung"))
     page.keyboard.press("Enter")
-    expect(words).to_contain_text("vectorized at 4096: 3.89 ms")
+    expect(words).to_contain_text("vectorized at 4096: 3.890 ms")
     expect(shown.get_by_role("img", name="vectorized at 4096")).to_be_visible()
     expect(shown.get_by_role("row", name="of cuBLAS")).to_contain_text("68.5 %")
     diff = shown.get_by_role("region", name="06_vectorized.cu against 05_tiles_2d.cu")

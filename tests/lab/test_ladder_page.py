@@ -51,10 +51,10 @@ def test_at_first_the_last_rung_at_the_articles_size() -> None:
 
 def test_a_rung_is_compared_with_the_one_before() -> None:
     told = step()
-    assert headline(told).startswith("tiles_2d at 4096: 5.61 ms → 24.50 TFLOP/s → 47.5 % ")
+    assert headline(told).startswith("tiles_2d at 4096: 5.610 ms → 24.50 TFLOP/s → 47.5 % ")
     assert gain(told) == "1.34 times as fast as tiles_1d"
     found = facts(told)
-    assert found["time"] == ("5.61 ms", "7.51 ms")
+    assert found["time"] == ("5.610 ms", "7.510 ms")
     assert found["registers a thread"] == ("94", "39")
     assert found["resident on an SM"] == ("2 × 256 threads, 25 %", "3 × 512 threads, 75 %")
     assert found["which is limited by"] == ("registers", "registers")
@@ -187,9 +187,9 @@ def page(name: str = "tiles_2d", size: int = 4096, run: Run | None = None) -> An
 
 def test_the_widgets_move_the_page() -> None:
     shown = page()
-    assert "5.61 ms" in shown.words.value
+    assert "5.610 ms" in shown.words.value
     shown.up.click()
-    assert shown.rung.value == "vectorized" and "3.89 ms" in shown.words.value
+    assert shown.rung.value == "vectorized" and "3.890 ms" in shown.words.value
     shown.down.click()
     shown.size.index = 0
     assert "tiles_2d at 1024" in shown.words.value
@@ -204,7 +204,7 @@ def test_a_missing_size_is_said_on_the_page_and_can_be_left() -> None:
     shown = page(size=512)
     assert "is not in this recorded run" in shown.words.value and shown.size.words == ["512", "1024", "4096"]
     shown.size.index = 2
-    assert "5.61 ms" in shown.words.value and shown.size.words == ["1024", "4096"]
+    assert "5.610 ms" in shown.words.value and shown.size.words == ["1024", "4096"]
 
 
 def test_every_control_has_a_name_and_two_pages_share_nothing() -> None:
@@ -213,13 +213,13 @@ def test_every_control_has_a_name_and_two_pages_share_nothing() -> None:
     assert len(controls) == 4 and all(w.description for w in controls)
     assert [w.name for w in descendants(one.box) if isinstance(w, Slider)] == ["size"]
     one.up.click()
-    assert other.rung.value == "tiles_2d" and "5.61 ms" in other.words.value
+    assert other.rung.value == "tiles_2d" and "5.610 ms" in other.words.value
 
 
 def test_a_page_without_a_kernel_gets_words() -> None:
     shown = page()._repr_mimebundle_()
     assert "application/vnd.jupyter.widget-view+json" in shown
-    assert shown["text/plain"].startswith("tiles_2d at 4096: 5.61 ms")
+    assert shown["text/plain"].startswith("tiles_2d at 4096: 5.610 ms")
 
 
 def test_by_default_the_latest_run_answers_and_the_recording_after_it(

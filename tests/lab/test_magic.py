@@ -311,7 +311,7 @@ def test_with_a_gpu_it_is_timed_with_the_rungs_once_and_then_alone(page: Page, g
     found, printed = page.run(CELL)
     assert gpu[0][0] == "mine" and gpu[0][1:] == list(tried.TAKEN)
     assert found.run is not None and found.accepted and found.checked.label == "live · a GPU"
-    assert "✓ precision: fine" in printed and re.search(r"^ mine +fp32 ok +100 µs", printed, re.MULTILINE)
+    assert "✓ precision: fine" in printed and re.search(r"^ mine +fp32 ok +100.0 µs", printed, re.MULTILINE)
     again, printed = page.run(CELL)
     assert gpu[1] == ["mine", "cuBLAS"]
     assert [m.kernel for m in again.shown.measurements] == [*tried.TAKEN[:-1], "mine", "cuBLAS"]
