@@ -111,7 +111,8 @@ def test_an_interrupt_is_one_line_and_130(tmp_path: Path) -> None:
     """Sent to a real process, once it works on something that takes minutes."""
     source = tmp_path / "slow.py"
     source.write_text(
-        "import time\n"
+        "import signal, time\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a background job of a shell ignores it
         "from worklog import emulated\n"
         "from worklog.cli import main\n"
         "def execute(*_):\n"
