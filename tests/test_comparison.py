@@ -10,8 +10,7 @@ import pytest
 from pytest import approx
 
 from worklog.errors import BadRunFile
-from worklog.peers import compare
-from worklog.peers.comparison import CUBLAS, KNOWN, SCHEMA, Comparison, open_comparison
+from worklog.peers.comparison import CUBLAS, KNOWN, Comparison, open_comparison
 
 
 def row(ruler: str, work: str, of: float, us: float | None, **more: Any) -> dict[str, Any]:
@@ -83,7 +82,3 @@ def test_an_unknown_schema_is_refused(schema: object, complaint: str, tmp_path: 
     path.write_text(json.dumps(DOCUMENT | {"schema": schema}))
     with pytest.raises(BadRunFile, match=complaint):
         open_comparison(path)
-
-
-def test_what_is_written_is_read() -> None:
-    assert compare.SCHEMA == SCHEMA

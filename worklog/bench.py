@@ -311,7 +311,7 @@ def _measurement(session: Session, task: Task, harness: Harness, run: Run) -> Me
         verdict = verdict.and_then(plausible.judge(task.shape, concluded.us, gpu().fp32_peak_tflops))
     ours, theirs = reading.clocks("subject"), reading.clocks("baseline")
     if ours and theirs and used.l2 == "flush":
-        verdict = verdict.and_then(plausible.second_clock(ours, theirs))
+        verdict = verdict.and_then(plausible.second_clock(ours, theirs, has_host_code=kept is not None))
     return replace(concluded, verdict=verdict.as_dict()) if verdict.accepted else _refused(common, verdict)
 
 

@@ -7,8 +7,8 @@ whoever compares speeds wants to know, and neither has to declare it to pass, so
 
 Family E4: odd 12-bit integers in A, and in each column of B a single odd 12-bit integer among zeros. Every element of C
 is then one product of 23 or 24 bits, which whoever keeps products whole has exactly, in every order and with any
-accumulator. Some rows are looked at, drawn anew each time: who shortens products shortens them everywhere, and at 4096
-the host would take longer over all of them than the rest of the gate.
+accumulator. Up to ROWS rows are looked at, drawn anew each time, since the host takes long over all of them: who
+shortens products in a share s of the rows is overlooked with a chance of (1 - s)^ROWS.
 """
 
 from __future__ import annotations

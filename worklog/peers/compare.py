@@ -20,7 +20,7 @@ import worklog
 from worklog.device import gpu, software, source_revision
 from worklog.errors import BadRunFile
 from worklog.harness import Harness, time_pair
-from worklog.peers.comparison import CUBLAS, KNOWN, Comparison
+from worklog.peers.comparison import CUBLAS, KNOWN, SCHEMA, Comparison
 from worklog.peers.rulers import RULERS, Ruler, Work, versions
 from worklog.runs import runs_dir
 from worklog.statistics import Estimate, median
@@ -28,7 +28,6 @@ from worklog.statistics import Estimate, median
 if TYPE_CHECKING:
     from worklog.harness.timeline import Launch, Timeline
 
-SCHEMA = 1
 KNOWN_US = (1, 2, 3, 5, 10, 20, 30, 50, 100, 300, 1000)
 SIZES = (128, 256, 512, 1024, 2048, 4096)
 OURS, KEPT, TRACED = "worklog", "worklog, offset kept", "worklog, CUPTI"
