@@ -162,9 +162,9 @@ def time(
         title = str(name or getattr(fn, "__name__", type(fn).__name__))
         with _told_if_it_hangs(title, harness.budget_s + PATIENCE_S):
             reading = time_pair(timeline, subject, other, harness, offset_us=harness.taken_off(calibration.offset_us))
-            witnesses = (
-                cross_check(timeline, warm, calibration.offset_us, calibration.launch_us) if cross_checked else None
-            )
+            witnesses = None
+            if cross_checked:
+                witnesses = cross_check(timeline, warm, calibration.offset_us, calibration.launch_us, harness.queue)
     degradations = [*notes, *calibration.remarks, *(witnesses.disagreements if witnesses else ())]
     told = conclude(
         title,

@@ -90,7 +90,7 @@ class Edited(RungSubject):
         ("naive", "k < K; ++k", "k < K - 1; ++k", "exact on ragged shapes"),
         ("naive", "if (row >= M || col >= N) return;", "if (row >= M - 1 || col >= N) return;", "never written"),
         ("coalesced", "row >= M || col >= N", "row >= M", "it wrote outside C"),
-        ("coalesced", "beta * *c", "*c", "with alpha = 2, beta = -1"),
+        ("coalesced", "beta * *c", "*c", "This is the answer if beta is taken for 1."),
         ("shared", "k0 < K", "k0 + BK < K", "exact on ragged shapes"),
     ],
 )

@@ -63,11 +63,24 @@ def test_a_kernel_shorter_than_its_launch_has_no_wall_clock() -> None:
     assert found.disagreements == []
 
 
+def test_a_call_that_waits_for_the_gpu_is_heard_without_a_queue() -> None:
+    gpu = VirtualGpu()
+    kernel = gpu.kernel(500.0)
+
+    def waits() -> None:
+        kernel()
+        gpu.synchronize()
+
+    waits()
+    found = cross_check(gpu, waits, 3.45, gpu.enqueue_us, queue=False)
+    assert set(found.others) == {"cupti", "wall clock"} and set(found.absent) == {"graph"}
+
+
 def test_a_witness_that_cannot_be_had_is_named_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = VirtualGpu()
     kernel = gpu.kernel(50.0)
 
-    def no_tracer() -> None:
+    def no_tracer(queued: bool) -> None:
         raise BadSetting("pip install cupti-python")
 
     def cannot_be_recorded() -> None:

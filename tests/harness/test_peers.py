@@ -46,7 +46,7 @@ def test_events_and_tracer_in_turn_tell_of_the_same_clock() -> None:
 
 def test_a_tracer_that_fails_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = VirtualGpu()
-    monkeypatch.setattr(gpu, "tracer", lambda: (_ for _ in ()).throw(RuntimeError("no tracer\nsecond line")))
+    monkeypatch.setattr(gpu, "tracer", lambda queued: (_ for _ in ()).throw(RuntimeError("no tracer\nsecond line")))
     (row,) = peers.traced_rows(gpu, {("cuBLAS", 512.0): gpu.kernel(20.0)})
     assert (row.us, row.reason) == (None, "RuntimeError: no tracer")
     assert peers.beside_the_tracer(gpu, {("cuBLAS", 512.0): gpu.kernel(20.0)}, 0.0) == {

@@ -203,10 +203,14 @@ class VirtualGpu:
         return lambda: self._enqueue(replay)
 
     @contextmanager
-    def tracer(self) -> Iterator[Tracer]:
+    def tracer(self, queued: bool = True) -> Iterator[Tracer]:
         def traced(launch: Callable[[], None], before: Sequence[Callable[[], None]] = ()) -> float:
+            if queued:
+                self.hold()
             for one in (*before, launch):
                 one()
+            if queued:
+                self.release()
             self.synchronize()
             began, ended = self._last_span
             return ended - began + self.tracer_us

@@ -239,7 +239,7 @@ class VirtualTimeline:
         return replay
 
     @contextmanager
-    def tracer(self) -> Iterator[Tracer]:
+    def tracer(self, queued: bool = True) -> Iterator[Tracer]:
         def traced(launch: Launch, before: Sequence[Launch] = ()) -> float:
             for one in before:
                 one()

@@ -16,7 +16,9 @@ mistake located (worklog.gate.locate).
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import repeat
 
 import numpy as np
 
@@ -58,15 +60,18 @@ def questions(shape: Shape, rng: np.random.Generator, claimed: str = "fp32") -> 
     """One for each family that a kernel of the class must answer exactly, three at least: the first with the usual
     alpha and beta, which is asked again and again (worklog.gate.repeat), the others with alpha, and with both.
     """
-    made = []
-    for index, name in enumerate((families(claimed) * LAUNCHES)[:LAUNCHES]):
-        a, b = family(name, shape, rng, claimed)
-        of_a, of_b = stretch(a, b, rng, claimed)
-        alpha, beta = _power(rng) if index else 1.0, _power(rng) if index == 2 else 0.0
-        before = OLD * of_a * of_b if beta else None
-        projection = Projection.of(a, b, rng, alpha, beta * (before or 0.0), abs(alpha) * of_a * of_b)
-        made.append(ExactQuestion(name, a, b, projection, alpha, beta, before))
-    return made
+    names = (families(claimed) * LAUNCHES)[:LAUNCHES]
+    with ThreadPoolExecutor(LAUNCHES) as pool:  # each from a generator of its own, so that all are drawn at once
+        return list(pool.map(_question, range(LAUNCHES), names, repeat(shape), rng.spawn(LAUNCHES), repeat(claimed)))
+
+
+def _question(index: int, name: str, shape: Shape, rng: np.random.Generator, claimed: str) -> ExactQuestion:
+    a, b = family(name, shape, rng, claimed)
+    of_a, of_b = stretch(a, b, rng, claimed)
+    alpha, beta = _power(rng) if index else 1.0, _power(rng) if index == 2 else 0.0
+    before = OLD * of_a * of_b if beta else None
+    projection = Projection.of(a, b, rng, alpha, beta * (before or 0.0), abs(alpha) * of_a * of_b)
+    return ExactQuestion(name, a, b, projection, alpha, beta, before)
 
 
 def _power(rng: np.random.Generator) -> float:

@@ -79,5 +79,6 @@ def ask(subject: Subject, arena: Arena, question: ProductQuestion) -> Stage:
 
 def _odd(rng: np.random.Generator, size: tuple[int, ...]) -> Float32:
     """Odd integers of exactly 12 bits, of either sign."""
-    sizes = rng.integers(1024, 2048, size, dtype=np.int16) * 2 + 1
-    return (sizes * (rng.integers(0, 2, size, dtype=np.int8) * 2 - 1)).astype(np.float32)
+    drawn = rng.integers(0, 2048, size, dtype=np.int16)
+    odd = 2049 + 2 * (drawn & 1023)
+    return np.where(drawn < 1024, odd, -odd).astype(np.float32)

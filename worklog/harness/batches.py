@@ -112,7 +112,7 @@ def _take_unqueued(
     """
     mask = 0
     batch: list[list[Sample]] = []
-    with _stopwatch(timeline, harness.timer) as timed:
+    with _stopwatch(timeline, harness) as timed:
         for turn in turns:
             pair: dict[int, Sample] = {}
             for index in turn:
@@ -133,8 +133,8 @@ def _take_unqueued(
 
 
 @contextmanager
-def _stopwatch(timeline: Timeline, timer: str) -> Iterator[Callable[[Launch, Sequence[Launch]], float]]:
-    """A function from a launch, and what goes before it, to the launch's microseconds, by one timer."""
+def _stopwatch(timeline: Timeline, harness: Harness) -> Iterator[Callable[[Launch, Sequence[Launch]], float]]:
+    """A function from a launch, and what goes before it, to the launch's microseconds, by the harness's timer."""
 
     def dry(before: Sequence[Launch]) -> None:
         for one in before:
@@ -157,8 +157,8 @@ def _stopwatch(timeline: Timeline, timer: str) -> Iterator[Callable[[Launch, Seq
         timeline.synchronize()
         return timeline.elapsed_us(0, 1)
 
-    if timer == "cupti":
-        with timeline.tracer() as by_tracer:
+    if harness.timer == "cupti":
+        with timeline.tracer(harness.queue) as by_tracer:
 
             def traced(launch: Launch, before: Sequence[Launch]) -> float:
                 us = by_tracer(timed_part(launch), before)
@@ -167,4 +167,4 @@ def _stopwatch(timeline: Timeline, timer: str) -> Iterator[Callable[[Launch, Seq
 
             yield traced
     else:
-        yield by_host if timer == "host" else by_events
+        yield by_host if harness.timer == "host" else by_events

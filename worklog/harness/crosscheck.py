@@ -46,11 +46,14 @@ class CrossCheck:
         ]
 
 
-def cross_check(timeline: Timeline, launch: Launch, offset_us: float, launch_us: float) -> CrossCheck:
+def cross_check(
+    timeline: Timeline, launch: Launch, offset_us: float, launch_us: float, queue: bool = True
+) -> CrossCheck:
     """Hear every witness that there is. launch_us: what a launch costs the host, from the calibration. The launch must
     have run before, and take the same inputs each time: going round several sets, it would not find them in L2.
+    queue: whether it may be queued, as one that waits for the GPU may not.
     """
-    warm = Harness().but(l2="warm")
+    warm = Harness().but(l2="warm", queue=queue)
     events_us = _median_us(timeline, launch, warm) - offset_us
     others: dict[str, float] = {}
     absent: dict[str, str] = {}

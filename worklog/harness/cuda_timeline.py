@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -208,9 +208,9 @@ class CudaTimeline:
             ) from error
         return partial(graph.launch, stream)
 
-    def tracer(self) -> AbstractContextManager[Tracer]:
+    def tracer(self, queued: bool = True) -> AbstractContextManager[Tracer]:
         """By CUPTI."""
-        return the_tracer(load_cupti()).tracing(self.synchronize, self._held)
+        return the_tracer(load_cupti()).tracing(self.synchronize, self._held if queued else nullcontext)
 
     @contextmanager
     def _held(self) -> Iterator[None]:

@@ -73,8 +73,10 @@ class Timeline(Protocol):
     def capture(self, launches: Sequence[Launch]) -> Launch:
         """One launch that replays all of these, recorded in this order. Raises LaunchFailed where one cannot be."""
 
-    def tracer(self) -> AbstractContextManager[Tracer]:
-        """While open, what the device's own tracer says of launches. Raises BadSetting where there is none."""
+    def tracer(self, queued: bool = True) -> AbstractContextManager[Tracer]:
+        """While open, what the device's own tracer says of launches. queued: whether each is enqueued behind a blocking
+        kernel, as one that waits for the GPU must not be. Raises BadSetting where there is none.
+        """
 
     def remarks(self) -> list[str]:
         """What the timeline could not do as asked, for the result."""
