@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
-from types import UnionType
-from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any
 
+from worklog.documents import check_types, fits
 from worklog.errors import BadRunFile, BadShape, WorklogError
 from worklog.gemm import Shape
 
@@ -103,7 +103,7 @@ class Measurement:
         """Read one entry of a run file; fields that a later tool added are ignored. Raises ValueError, TypeError
         or BadShape."""
         values = {f.name: document[f.name] for f in fields(cls) if f.name in document}
-        _check_types(cls, values)
+        check_types(cls, values)
         values["shape"] = tuple(values["shape"])
         values["degradations"] = tuple(values.get("degradations", ()))
         if values.get("status") not in STATUSES:
@@ -262,8 +262,8 @@ class Run:
             )
         try:
             values = {name: document[name] for name in HEAD}
-            _check_types(cls, values)
-            if not _fits(document["measurements"], list[dict[str, Any]]):
+            check_types(cls, values)
+            if not fits(document["measurements"], list[dict[str, Any]]):
                 raise TypeError("measurements is no list of objects")
             entries = [Measurement.from_dict(entry) for entry in document["measurements"]]
             measurements = [replace(m, label=re.sub("^live ", f"{origin} ", m.label)) for m in entries]
@@ -300,32 +300,6 @@ def _finite(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _check_types(cls: type, values: dict[str, Any]) -> None:
-    """Raise TypeError for a value that is not what the dataclass's field is declared as."""
-    hints = get_type_hints(cls)
-    for name, value in values.items():
-        if not _fits(value, hints[name]):
-            raise TypeError(f"{name} is {value!r:.60}")
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    """Whether JSON's value is of the declared type; a list will do for a tuple, an integer for a float."""
-    origin, parts = get_origin(hint), get_args(hint)
-    if origin is UnionType:
-        return any(_fits(value, part) for part in parts)
-    if origin is dict:
-        return isinstance(value, dict) and all(_fits(item, parts[1]) for item in value.values())
-    if origin in (list, tuple):
-        if not isinstance(value, (list, tuple)):
-            return False
-        if origin is tuple and Ellipsis not in parts:
-            return len(value) == len(parts) and all(map(_fits, value, parts))
-        return parts[0] is Any or all(_fits(item, parts[0]) for item in value)
-    if hint in (int, float):
-        return isinstance(value, int if hint is int else (int, float)) and not isinstance(value, bool)
-    return hint is Any or isinstance(value, hint)
 
 
 def runs_dir() -> Path:
