@@ -20,6 +20,8 @@ from worklog.readme import BEGIN, END
 from worklog.runs import Run, recordings
 from worklog.tables import markdown
 
+GATE_LAUNCHES = 9  # of the benchmark's shape, at least: three exact ones, four that are repeated, products, precision
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -82,6 +84,18 @@ def test_cublas_against_itself_is_one_within_the_interval(h200: Run) -> None:
 def test_every_gremlin_was_let_loose_at_every_size(h200: Run, name: str) -> None:
     found = {(effect.setting, effect.shape[0]) for effect in effects(h200, name)}
     assert found >= {(gremlin.setting, size) for gremlin in GREMLINS for size in ABLATION_SIZES}
+
+
+def test_the_gate_takes_less_than_a_second_and_a_half_at_4096_beside_its_launches(h200: Run) -> None:
+    """Before anything is timed. Of naive the nine launches alone take longer; the baseline, first at each shape, also
+    waits for the questions to be drawn.
+    """
+    for name in [rung.name for rung in LADDER] + [BASELINE]:
+        (m,) = h200.select(name, Shape.of(4096))
+        assert m.verdict is not None and m.us is not None
+        spent = sum(stage["seconds"] for stage in m.verdict["stages"]) - GATE_LAUNCHES * m.us / 1e6
+        assert spent < (2.0 if name == BASELINE else 1.5), name
+        assert spent > 0
 
 
 def test_the_readmes_table_is_the_recordings(h200: Run) -> None:

@@ -66,6 +66,14 @@ def test_a_missing_peer_says_how_to_get_it() -> None:
     }
 
 
+def test_how_soon_is_asked_more_than_once_of_every_size() -> None:
+    gpu = VirtualGpu(noise=2e-3)
+    found = peers.seconds_again(gpu, {("cuBLAS", size): gpu.kernel(20.0) for size in peers.PROMISED_SIZES}, 3.45)
+    assert {size: len(seconds) for size, seconds in found["again_s"].items()} == dict.fromkeys(
+        map(str, peers.PROMISED_SIZES), peers.BESIDE - 1
+    )
+
+
 def test_a_peer_that_falls_over_keeps_what_it_had_read() -> None:
     def read(works: Sequence[Work]) -> Iterator[Found]:
         yield "foreign", works[0], 8.4, 0.1
@@ -91,7 +99,7 @@ def document(rows: list[peers.Row]) -> dict[str, Any]:
         "device": {"name": "Virtual"},
         "created": "2026-11-21T05:00:00+00:00",
         "rows": read,
-        "promises": {"aa": {"pairs": 50, "agree": 48}, "wall_s": peers.wall_times(read)},
+        "promises": {"aa": {"pairs": 50, "agree": 48}, "wall_s": peers.wall_times(read, {"512": [0.4, 0.1]})},
     }
 
 
