@@ -153,8 +153,8 @@ for point in rulers.document["promises"]["wall_s"]:
 # %% [markdown]
 # NVBench gives each point half a second of GPU time at least, and short kernels need many launches for that. We stop
 # when the median is known to ±0.5 %, and most of what we spend goes into waiting until the clock is steady. But look at
-# the first columns: there, others are about as quick. They make a fixed number of launches and do not ask how well their
-# number is known; if all you want is a quick look, that is a fair trade.
+# the first columns: there, others are about as quick. They make a fixed number of launches and do not ask how well
+# their number is known; if all you want is a quick look, that is a fair trade.
 #
 # ## 6. The same kernel twice
 #
