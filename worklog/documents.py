@@ -42,5 +42,5 @@ def finite(text: str) -> float:
     """A number of the file, for json.loads. Raises ValueError for NaN and infinities: they could not be saved again."""
     number = float(text)
     if not math.isfinite(number):
-        raise ValueError(f"{text} is no finite number")
+        raise ValueError(f"{text:.40} is no finite number")
     return number

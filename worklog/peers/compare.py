@@ -10,7 +10,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ import worklog
 from worklog.device import gpu, software, source_revision
 from worklog.errors import BadRunFile
 from worklog.harness import Harness, time_pair
-from worklog.peers.comparison import CUBLAS, KNOWN, SCHEMA, Comparison
+from worklog.peers.comparison import CUBLAS, KNOWN, SCHEMA, Comparison, Row
 from worklog.peers.rulers import RULERS, Ruler, Work, versions
 from worklog.runs import runs_dir
 from worklog.statistics import Estimate, median
@@ -36,24 +36,6 @@ AA_PAIRS, AA_SIZE = 50, 512
 BESIDE = 3
 PROMISED_SIZES = (512, 1024, 2048, 4096)
 Progress = Callable[[int, int, str], None]
-
-
-@dataclass(frozen=True)
-class Row:
-    """One ruler on one work: microseconds as it reads them and the seconds that it took, or the reason why there are
-    none. work: "spin" with its true length in microseconds, or "cuBLAS" with its N. low, high: its 95 % interval,
-    where the ruler states one; converged: whether it is as narrow as asked for.
-    """
-
-    ruler: str
-    work: str
-    of: float
-    us: float | None = None
-    wall_s: float | None = None
-    reason: str | None = None
-    low: float | None = None
-    high: float | None = None
-    converged: bool | None = None
 
 
 def compare(out: Path | None = None, progress: Progress = lambda done, total, doing: None) -> Path:

@@ -1,0 +1,23 @@
+"""A JSON document with something anywhere in it replaced: what a reader must refuse or be able to show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hypothesis.strategies as st
+
+WORDS = st.sampled_from(["", "x", "[/x]", "kernel", "2026-11-21"])
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | WORDS
+DAMAGES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=2), max_leaves=4
+)
+
+
+def damaged(value: Any, damage: Any, data: st.DataObject) -> Any:
+    """The document with something anywhere in it replaced."""
+    if not value or not isinstance(value, (dict, list)) or data.draw(st.integers(0, 3)) == 0:
+        return damage
+    where = data.draw(st.sampled_from(range(len(value)) if isinstance(value, list) else sorted(value)))
+    whole = value.copy()
+    whole[where] = damaged(value[where], damage, data)
+    return whole
