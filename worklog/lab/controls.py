@@ -8,7 +8,8 @@ can tell them; so this one is the browser's native control with a label.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import anywidget
@@ -20,6 +21,32 @@ from worklog.lab.theme import SHEET
 # JupyterLab hands the events of one page to several threads of the kernel; a choice that comes while another one is
 # being shown waits for it.
 ONE_AT_A_TIME = threading.RLock()
+
+
+class Choices:
+    """What a user does to a page's widgets, told apart from what they say while they are being set. show: makes the
+    page show what was chosen.
+    """
+
+    def __init__(self, show: Callable[[], None]) -> None:
+        self._show, self._setting = show, False
+
+    def take(self, choose: Callable[[], None]) -> None:
+        """Choose, and show it; nothing while the widgets are being set."""
+        with ONE_AT_A_TIME:
+            if not self._setting:
+                choose()
+                self._show()
+
+    @contextmanager
+    def setting(self) -> Iterator[None]:
+        """While open, what the widgets say is no choice."""
+        self._setting = True
+        try:
+            yield
+        finally:
+            self._setting = False
+
 
 ESM = """
 function render({ model, el }) {

@@ -4,13 +4,12 @@ call of a method of Ablation.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import ipywidgets as widgets
 
 from worklog.errors import WorklogError
-from worklog.lab.controls import ONE_AT_A_TIME, Status, box, slider
+from worklog.lab.controls import Choices, Status, box, slider
 from worklog.lab.lies import Lies, html, picture, said_html, text
 from worklog.lab.theme import image
 from worklog.lab.words import html_trouble, in_lines
@@ -23,12 +22,12 @@ class Ablation:
     """The page as a notebook shows it. `lies` holds what is chosen; `box` is the widget around all others."""
 
     def __init__(self, lies: Lies) -> None:
-        self.lies, self._showing = lies, False
+        self.lies, self._choices = lies, Choices(self.show)
         layout = widgets.Layout(width="22em")
         self.rung = widgets.Dropdown(options=lies.kernels, description="rung", style=NAME, layout=layout)
-        self.size = slider("size", lies.shapes, lambda index: self._do(lambda: self._choose_shape(index)))
+        self.size = slider("size", lies.shapes, lambda index: self._choices.take(lambda: self._choose_shape(index)))
         self.words, self.table, self.picture = Status(), widgets.HTML(), widgets.HTML(layout=WIDE)
-        self.rung.observe(lambda change: self._do(lambda: lies.choose(change["new"])), "value")
+        self.rung.observe(lambda change: self._choices.take(lambda: lies.choose(change["new"])), "value")
         left = widgets.VBox([self.rung, self.size, self.words, self.table], layout=widgets.Layout(flex="0 1 auto"))
         self.box = box([left, self.picture], widgets.HBox, dict(flex_flow="row wrap", grid_gap="0 1.5em"))
         self.show()
@@ -36,22 +35,12 @@ class Ablation:
     def _choose_shape(self, index: int) -> None:
         self.lies.choose_shape(self.lies.shapes[index])
 
-    def _do(self, act: Callable[[], None]) -> None:
-        """A choice of the user's, not an echo of showing one."""
-        with ONE_AT_A_TIME:
-            if not self._showing:
-                act()
-                self.show()
-
     def show(self) -> None:
         """Make the widgets show what is chosen."""
-        self._showing = True
-        try:
+        with self._choices.setting():
             self.rung.options, self.rung.value = self.lies.kernels, self.lies.kernel
             self.size.words = [str(shape) for shape in self.lies.shapes]
             self.size.index = self.lies.shapes.index(self.lies.shape)
-        finally:
-            self._showing = False
         try:
             told = self.lies.told()
         except WorklogError as error:

@@ -4,13 +4,12 @@ stands. Every handler is one call of a method of Ladder.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import ipywidgets as widgets
 
 from worklog.errors import WorklogError
-from worklog.lab.controls import ONE_AT_A_TIME, Status, box, slider
+from worklog.lab.controls import Choices, Status, box, slider
 from worklog.lab.step_picture import body
 from worklog.lab.step_words import diff_html, said_html, table_html, text
 from worklog.lab.steps import Climb
@@ -26,21 +25,21 @@ class Ladder:
     """The page as a notebook shows it. `climb` holds what is chosen; `box` is the widget around all others."""
 
     def __init__(self, climb: Climb) -> None:
-        self.climb, self._showing = climb, False
+        self.climb, self._choices = climb, Choices(self.show)
         self.rung = widgets.Dropdown(
             options=climb.names, description="rung", style=NAME, layout=widgets.Layout(width="22em")
         )
-        self.size = slider("size", climb.shapes, lambda index: self._do(lambda: self._choose_shape(index)))
+        self.size = slider("size", climb.shapes, lambda index: self._choices.take(lambda: self._choose_shape(index)))
         layout = widgets.Layout(width="auto")
         self.down = widgets.Button(description="rung before", icon="arrow-left", layout=layout)
         self.up = widgets.Button(description="next rung", icon="arrow-right", layout=layout)
         self.comments = widgets.Checkbox(description="whole file, comments too", indent=False)
         self.words = Status()
         self.table, self.picture, self.diff = widgets.HTML(), widgets.HTML(), widgets.HTML()
-        self.rung.observe(lambda change: self._do(lambda: climb.choose(change["new"])), "value")
-        self.comments.observe(lambda _: self._do(lambda: None), "value")
-        self.down.on_click(lambda _: self._do(lambda: climb.climb(-1)))
-        self.up.on_click(lambda _: self._do(lambda: climb.climb(1)))
+        self.rung.observe(lambda change: self._choices.take(lambda: climb.choose(change["new"])), "value")
+        self.comments.observe(lambda _: self._choices.take(lambda: None), "value")
+        self.down.on_click(lambda _: self._choices.take(lambda: climb.climb(-1)))
+        self.up.on_click(lambda _: self._choices.take(lambda: climb.climb(1)))
         choices = [self.rung, self.size, widgets.HBox([self.down, self.up]), self.words, self.table]
         left = widgets.VBox(choices, layout=LEFT)
         right = widgets.VBox([self.picture], layout=RIGHT)
@@ -51,24 +50,14 @@ class Ladder:
     def _choose_shape(self, index: int) -> None:
         self.climb.choose_shape(self.climb.shapes[index])
 
-    def _do(self, act: Callable[[], None]) -> None:
-        """A choice of the user's, not an echo of showing one."""
-        with ONE_AT_A_TIME:
-            if not self._showing:
-                act()
-                self.show()
-
     def show(self) -> None:
         """Make the widgets show what is chosen."""
-        self._showing = True
-        try:
+        with self._choices.setting():
             self.rung.value = self.climb.rung.name
             self.size.words = [str(shape) for shape in self.climb.shapes]
             self.size.index = self.climb.shapes.index(self.climb.shape)
             self.down.disabled = self.climb.place == 0
             self.up.disabled = self.climb.place == len(self.climb.names) - 1
-        finally:
-            self._showing = False
         try:
             step = self.climb.step()
         except WorklogError as error:

@@ -21,7 +21,7 @@ from worklog.errors import Interrupted, WorklogError
 from worklog.gemm import Shape
 from worklog.gremlins import GREMLINS, Gremlin, Value
 from worklog.harness.settings import Harness
-from worklog.lab.controls import ONE_AT_A_TIME, Status, box, slider
+from worklog.lab.controls import ONE_AT_A_TIME, Choices, Status, box, slider
 from worklog.lab.model import Model
 from worklog.lab.picture import alt, body
 from worklog.lab.readings import word
@@ -77,7 +77,7 @@ class Panel:
     def __init__(self, model: Model, job: Sequence[str] | None = None) -> None:
         self.model, self._job = model, job
         self._stop: worker.Stop | None = None  # of what is being measured
-        self._showing = False
+        self._choices = Choices(self.show)
         self._loop: asyncio.AbstractEventLoop | None = None
         with suppress(RuntimeError):  # outside a notebook nobody else draws, and there is no loop
             self._loop = asyncio.get_running_loop()
@@ -131,46 +131,38 @@ class Panel:
 
     def choose_kernel(self, kernel: str) -> None:
         """Take another rung."""
-        self._do(lambda: self.model.choose_kernel(kernel))
+        self._choices.take(lambda: self.model.choose_kernel(kernel))
 
     def choose_shape(self, shape: Shape) -> None:
         """Take another size."""
-        self._do(lambda: self.model.choose_shape(shape))
+        self._choices.take(lambda: self.model.choose_shape(shape))
 
     def fix(self, gremlin: Gremlin, fixed: bool) -> None:
         """Turn one fix on or off."""
-        self._do(lambda: self.model.fix(gremlin, fixed))
+        self._choices.take(lambda: self.model.fix(gremlin, fixed))
 
     def choose(self, gremlin: Gremlin, value: Value) -> None:
         """Take one value of one setting."""
-        self._do(lambda: self.model.choose(gremlin.setting, value))
+        self._choices.take(lambda: self.model.choose(gremlin.setting, value))
 
     def all_honest(self) -> None:
         """Turn every fix on."""
-        self._do(self.model.all_honest)
+        self._choices.take(self.model.all_honest)
 
     def all_naive(self) -> None:
         """Let every gremlin loose."""
-        self._do(self.model.all_naive)
+        self._choices.take(self.model.all_naive)
 
     def unfold(self, shown: bool) -> None:
         """Show or hide the gremlins that the article does not name. An accordion would do it by mouse only."""
         self.rest.layout.display = "" if shown else "none"
         self.more.icon = "caret-down" if shown else "caret-right"
 
-    def _do(self, act: Callable[[], None]) -> None:
-        """Change the model and show it; what the widgets say while they are being set is no choice."""
-        with ONE_AT_A_TIME:
-            if not self._showing:
-                act()
-                self.show()
-
     # ------------------------------------------------------------------------------------------------------- showing
 
     def show(self) -> None:
         """Make the widgets show the model."""
-        self._showing = True
-        try:
+        with self._choices.setting():
             self.kernel.options, self.kernel.value = self.model.kernels, self.model.kernel
             self.size.words = [str(shape) for shape in self.model.shapes]
             self.size.index = self.model.shapes.index(self.model.shape)
@@ -178,8 +170,6 @@ class Panel:
                 row.show(self.model.settings[row.gremlin.setting], self.model.is_lying(row.gremlin))
             if any(gremlin.article is None for gremlin in self.model.lying):
                 self.more.value = True  # no lie is told behind a fold
-        finally:
-            self._showing = False
         self._show_answer()
 
     def _show_answer(self) -> None:
