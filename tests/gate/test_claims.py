@@ -9,8 +9,9 @@ import pytest
 
 from tests.gate.numpy_device import Function, NumpyDevice, NumpySubject
 from tests.gate.right import sequential, split_k, strassen
-from tests.gate.wrong import (
-    WRONG,
+from tests.gate.wrong import WRONG
+from tests.gate.wrong_places import writes_past_c
+from tests.gate.wrong_values import (
     bf16_inputs,
     fp16_inputs,
     k_tail_dropped,
@@ -20,7 +21,6 @@ from tests.gate.wrong import (
     tf32_rounded,
     tf32_truncated,
     truncates,
-    writes_past_c,
 )
 from worklog.gate import Exam, Stage
 from worklog.gate.exact import OPERAND_BITS, families, family

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.gate.right import summed
-from tests.gate.wrong import bf16, tf32
+from tests.gate.wrong_values import bf16, tf32
 from worklog.gate.exact import (
     EXACT_LIMIT,
     FAMILIES,

@@ -10,17 +10,10 @@ import pytest
 
 from tests.gate.numpy_device import Function, NumpyDevice, NumpySubject, Problem
 from tests.gate.right import RIGHT, epilogue, sequential, summed
-from tests.gate.wrong import (
-    BENCHMARK,
-    LAUNCH,
-    PRECISION,
-    RAGGED,
-    REPEAT,
-    TIMED,
-    WRONG,
-    clobbers_a_on_real_data,
-    tf32_rounded,
-)
+from tests.gate.wrong import WRONG
+from tests.gate.wrong_places import clobbers_a_on_real_data
+from tests.gate.wrong_stages import BENCHMARK, LAUNCH, PRECISION, RAGGED, REPEAT, TIMED
+from tests.gate.wrong_values import tf32_rounded
 from worklog.errors import LaunchFailed
 from worklog.gate import Exam, Verdict
 from worklog.gemm import Shape

@@ -10,17 +10,13 @@ import pytest
 
 from tests.gate.numpy_device import Function, NumpyDevice, NumpySubject, Problem
 from tests.gate.right import epilogue, sequential, summed
-from tests.gate.wrong import (
-    clobbers_a_on_real_data,
-    holds_integers,
-    is_big,
+from tests.gate.wrong_places import clobbers_a_on_real_data, races, reads_past_a, writes_past_c
+from tests.gate.wrong_stages import holds_integers, is_big
+from tests.gate.wrong_values import (
     k_tail_dropped,
     one_row_of_many_off_unless_integers,
-    races,
-    reads_past_a,
     scaled_unless_integers,
     tf32_unless_integers,
-    writes_past_c,
 )
 from worklog.gate import Exam, arena, benchmark, products, ragged
 from worklog.gate.dirt import Dirt

@@ -10,21 +10,16 @@ import pytest
 
 from tests.gate.numpy_device import Function, NumpyDevice, NumpySubject, Problem
 from tests.gate.right import epilogue, in_double, reads_c_at_beta_0, sequential
-from tests.gate.wrong import (
-    WRONG,
-    adds_to_c,
-    alpha_ignored,
-    bf16_inputs,
+from tests.gate.wrong import WRONG
+from tests.gate.wrong_places import (
     clobbers_a,
     does_nothing,
     faults,
     grid_rounded_down,
-    k_tail_dropped,
     last_row_unwritten,
-    scaled_by_1_001,
-    tf32_rounded,
     writes_past_c,
 )
+from tests.gate.wrong_values import adds_to_c, alpha_ignored, bf16_inputs, k_tail_dropped, scaled_by_1_001, tf32_rounded
 from worklog.errors import LaunchFailed
 from worklog.gate import peer_rules as rules
 from worklog.gate.peer_rules import Expected

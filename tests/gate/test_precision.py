@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.gate.right import summed
-from tests.gate.wrong import bf16, cut, tf32
+from tests.gate.wrong_values import bf16, cut, tf32
 from worklog.gate.arena import Result
 from worklog.gate.precision import UNIT_ROUNDOFF, PrecisionQuestion, classify, max_limit, rms_limit
 from worklog.gate.verdict import Stage

@@ -9,7 +9,8 @@ import pytest
 
 from tests.gate.numpy_device import Function, NumpyDevice, NumpySubject, Problem
 from tests.gate.right import RIGHT, epilogue, in_double, strassen, summed
-from tests.gate.wrong import bf16, holds_integers, tf32, tf32_rounded, truncates
+from tests.gate.wrong_stages import holds_integers
+from tests.gate.wrong_values import bf16, tf32, tf32_rounded, truncates
 from worklog.gate import Exam, Verdict
 from worklog.gate.products import NAME, ROWS, SHORT, ProductQuestion
 from worklog.gemm import Float32, Shape
