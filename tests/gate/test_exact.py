@@ -75,7 +75,7 @@ def test_dense_integers_have_no_zeros_and_many_values() -> None:
     a, b = family("E1", Shape(200, 100, 64), np.random.default_rng(0))
     for matrix in (a, b):
         assert (matrix != 0).all()
-        assert len(np.unique(matrix)) == 2 * (2**9 - 1)
+        assert 2 * (2**9 - 1) * 0.99 < len(np.unique(matrix)) <= 2 * (2**9 - 1)
 
 
 @pytest.mark.parametrize(("name", "operand"), [("E2", 0), ("E3", 1)])

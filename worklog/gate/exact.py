@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -59,7 +60,7 @@ def family(
     if name == "E1":
         widest = OPERAND_BITS[claimed] - headroom if claimed in OPERAND_BITS else 11
         bits = max(1, min(widest, (24 - headroom - math.ceil(math.log2(shape.k))) // 2))
-        return _nonzero(rng, (shape.m, shape.k), 2**bits - 1), _nonzero(rng, (shape.k, shape.n), 2**bits - 1)
+        return _nonzero(rng, (shape.m, shape.k), bits), _nonzero(rng, (shape.k, shape.n), bits)
     if name == "E2":
         return _odd_12_bit(rng, (shape.m, shape.k)), _signs(rng, (shape.k, shape.n), 0, limit)
     return _signs(rng, (shape.m, shape.k), 1, limit), _odd_12_bit(rng, (shape.k, shape.n))
@@ -76,10 +77,11 @@ def stretch(a: Float32, b: Float32, rng: np.random.Generator, claimed: str = "fp
     return of_a, of_b
 
 
-def _nonzero(rng: np.random.Generator, size: tuple[int, int], largest: int) -> Float32:
-    """Uniform over -largest ... -1, 1 ... largest: a zero would hide a stale partner."""
-    values = rng.integers(1, 2 * largest + 1, size, dtype=np.int16)
-    return np.where(values > largest, largest - values, values).astype(np.float32)
+def _nonzero(rng: np.random.Generator, size: tuple[int, int], bits: int) -> Float32:
+    """Integers of either sign below 2^bits, but no 0, which would hide a stale partner: 1 stands in for it."""
+    drawn = rng.integers(0, 2 << bits, size, dtype=np.int16)
+    values: Float32 = (np.maximum(drawn >> 1, 1) * (1 - 2 * (drawn & 1))).astype(np.float32)
+    return values
 
 
 def _odd_12_bit(rng: np.random.Generator, size: tuple[int, int]) -> Float32:
@@ -166,21 +168,30 @@ class Projection:
     hide in the rounding of a long sum, so each is looked at.
     """
 
+    a: Float32
+    b: Float32
+    alpha: float
+    old: float
+    unit: float
     right: Float64
-    right_expected: Float64
     left: Float64
-    left_expected: Float64
-    unit: float = 1.0
+    right_expected: Float64
 
     @classmethod
     def of(
         cls, a: Float32, b: Float32, rng: np.random.Generator, alpha: float = 1.0, old: float = 0.0, unit: float = 1.0
     ) -> Projection:
-        """Draw X and Y; compute what C's projections should be, in FP64. old: beta times C0."""
+        """Draw X and Y; compute what C X should be, in FP64. old: beta times C0."""
         right, left = _weights(rng, b.shape[1]), _weights(rng, a.shape[0])
-        from_right = alpha * multiply(a, multiply(b, right)) + old * right.sum(axis=0)
-        from_left = alpha * multiply(b.T, multiply(a.T, left)) + old * left.sum(axis=0)
-        return cls(right, from_right, left, from_left, unit)
+        expected = alpha * multiply(a, multiply(b, right)) + old * right.sum(axis=0)
+        return cls(a, b, alpha, old, unit, right, left, expected)
+
+    @cached_property
+    def left_expected(self) -> Float64:
+        """Y C as it should be, transposed; where no row is wrong nobody asks."""
+        product = multiply(self.b.T, multiply(self.a.T, self.left))
+        expected: Float64 = self.alpha * product + self.old * self.left.sum(axis=0)
+        return expected
 
     def wrong_rows(self, c: Float32) -> Indices:
         """Indices of the rows of C that cannot be right."""

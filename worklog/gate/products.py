@@ -81,4 +81,4 @@ def _odd(rng: np.random.Generator, size: tuple[int, ...]) -> Float32:
     """Odd integers of exactly 12 bits, of either sign."""
     drawn = rng.integers(0, 2048, size, dtype=np.int16)
     odd = 2049 + 2 * (drawn & 1023)
-    return np.where(drawn < 1024, odd, -odd).astype(np.float32)
+    return (odd * (1 - 2 * (drawn >> 10))).astype(np.float32)
