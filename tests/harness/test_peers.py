@@ -86,6 +86,14 @@ def test_a_peer_that_falls_over_keeps_what_it_had_read() -> None:
     ]
 
 
+def test_a_peer_that_reads_no_number_has_a_reason() -> None:
+    def read(works: Sequence[Work]) -> Iterator[Found]:
+        yield from (("foreign", work, float("nan"), 0.1) for work in works)
+
+    rows = peers.ask(Ruler("foreign", read), WORKS)
+    assert [(row.us, row.reason) for row in rows] == [(None, "it read nan µs")] * len(WORKS)
+
+
 def test_the_same_kernel_twice_agrees() -> None:
     gpu = VirtualGpu(noise=2e-3)
     found = peers.same_twice(gpu, gpu.kernel(20.0), pairs=20)["aa"]

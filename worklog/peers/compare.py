@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -159,7 +160,8 @@ def ask(ruler: Ruler, works: Sequence[Work]) -> list[Row]:
     rows: list[Row] = []
     try:
         for name, work, us, wall_s in ruler.read(works):
-            rows.append(Row(name, work.kind, work.of, us, wall_s))
+            reason = None if isfinite(us) else f"it read {us} µs"
+            rows.append(Row(name, work.kind, work.of, us if reason is None else None, wall_s, reason))
     # Foreign code: a peer may raise anything, at import or at any launch, and none of it may end the comparison.
     except Exception as error:
         why = f"{_words(error)}; to get it: {ruler.remedy}" if isinstance(error, ImportError) else _words(error)
