@@ -110,7 +110,7 @@ for gremlin in worklog.Harness.fixes():
 # ## 7. All lies, all sizes
 #
 # What each lie does depends on the size, which is why a harness checked at one size is not checked. `0` means that
-# the effect is smaller than the noise of the two readings. The first four rows are the article's; under each name
+# the effect is smaller than the noise of the two readings. The numbered rows are the article's; under each name
 # stands the number that the lie moves. The next notebook takes them one by one.
 
 # %%
@@ -128,8 +128,8 @@ plots.ablation(worklog.ablate("vectorized", [256, 1024]), "vectorized")
 #    multiprocessors of an H200: half of them have nothing to do. At 4096 there are blocks enough, and the larger tile
 #    pays.
 # 2. `worklog.results(["warptiled"], [256, 4096], timer="host")`. The host's clock stops when the launch has been
-#    queued, so it reads about the same at both sizes. At 4096 that flatters by far. At 256 the kernel is shorter than
-#    its launch, and the same mistake makes it look slow.
+#    queued, so it reads about the same at both sizes. At 4096 that flatters by far. At 256 the kernel is about as short
+#    as its launch, and the same mistake can even make it look slow.
 #
 # </details>
 #

@@ -207,7 +207,7 @@ lab.ablation_static("warptiled", 1024)
 # 1. In the panel, take `naive` at 4096 and turn off every fix of the article but `2 timer`. How much of a lie is
 #    left, and why?
 # 2. Turn off `4 warmup` only. The reading hardly moves. Which second setting makes the cold start visible?
-# 3. Find two lies that cancel so well that the reading is nearly honest. Would you notice in a report?
+# 3. Find two lies of which one hides most of what the other does. Would you notice in a report?
 #
 # <details><summary>Answers</summary>
 #

@@ -210,7 +210,7 @@ worklog.try_kernel(FOUR, **LAUNCH, beside=["shared", "tiles_1d"])
 # ```
 #
 # `worklog run mine.py:product` puts it to the same gate and the same clock. Its numbers say "host-launched", because
-# code that runs in the harness's process could do more than it should.
+# code that shares a process with the harness could do more than it should.
 
 # %% [markdown]
 # ## Exercises

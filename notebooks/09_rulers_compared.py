@@ -100,7 +100,7 @@ for length, error in errors["worklog"]:
 
 # %% [markdown]
 # A NOT KEPT would stand here, and stay. It can happen: the calibration is a median over a fixed, larger number of
-# samples, while a single reading stops as soon as ±0.5 % is reached, and may cost that much accuracy.
+# samples, while a single reading stops as soon as ±0.5 % is reached, and may be off by as much.
 #
 # ## 4. cuBLAS: nobody knows the truth
 
@@ -149,12 +149,15 @@ for point in rulers.document["promises"]["wall_s"]:
     ours, theirs = point["worklog_s"], point["nvbench_s"]
     short_of_it = "" if theirs >= 10 * ours else ", fewer than the ten that we set out for"
     print(f"N = {point['of']}: NVBench cold takes {theirs / ours:.1f} times as long as we do{short_of_it}")
+again = rulers.document["promises"].get("again_s", {}).get(str(point["of"]), [])
+print(f"readings of ours behind each: {1 + len(again)}; of NVBench's: 1")
 
 # %% [markdown]
 # NVBench gives each point half a second of GPU time at least, and short kernels need many launches for that. We stop
-# when the median is known to ±0.5 %, and most of what we spend goes into waiting until the clock is steady. But look at
-# the first columns: there, others are about as quick. They make a fixed number of launches and do not ask how well
-# their number is known; if all you want is a quick look, that is a fair trade.
+# when the median is known to ±0.5 %, and most of what we spend goes into waiting until the clock is steady. That wait
+# is longer on one day than on another, so take these factors for their size and not for their digits. And look at the
+# first columns: there, others are about as quick. They fix beforehand how many launches or how much time to spend, and
+# do not ask how well their number is known; if all you want is a quick look, that is a fair trade.
 #
 # ## 6. The same kernel twice
 #
@@ -195,7 +198,7 @@ print(f"the offset is {here:.2f} µs in this comparison, {there:.2f} µs in the 
 
 # %% [markdown]
 # - On long kernels all this care changes nothing that you would notice.
-# - A fixed number of launches can be as quick as an interval, or quicker, when the interval needs many samples.
+# - A fixed number of launches can be as quick as an interval, or quicker, where the launches are short.
 # - Our events and our tracer are two opinions as well, and neither is the truth: a tracer begins when the GPU does, an
 #   event when the command before the kernel is done.
 # - The offset is not a constant of nature. It is measured anew for each run, and it has to be: no number typed into a
