@@ -120,7 +120,16 @@ plots.sweep(found, measured)
 # Look for three things in the chart, or predict them where it has no times yet. Is the order that of the registers, of
 # the warps, or of the L2 traffic? Where does the tile that spills stand? And how far apart are rows that differ only
 # in a MIN_BLOCKS that changes nothing: the same machine code under two names? That distance is what a difference must
-# exceed before it means anything.
+# exceed before it means anything. In numbers, where +1 is the same order and -1 the reverse:
+
+# %%
+rates = {m.kernel: m.tflops for m in measured.measurements if m.tflops} if measured else {}
+timed = found.frame().assign(rate=[rates.get(variant.name, float("nan")) for variant in found.kept]).dropna()
+for known in ("registers", "warps/SM", "L2 GB"):
+    print(f"{known:9} and TFLOP/s, rank by rank: {timed['rate'].rank().corr(timed[known].rank()):+.2f}")
+pairs = timed.groupby(["BM", "BN", "TN", "registers"])["rate"].agg(["min", "max", "count"])
+apart = (pairs["max"] / pairs["min"] - 1)[pairs["count"] > 1]
+print(f"{len(apart)} pairs differ in MIN_BLOCKS alone: at most {apart.max():.2%} apart")
 
 # %% [markdown]
 # ## 4. A winner at one size
