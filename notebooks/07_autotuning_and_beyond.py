@@ -177,8 +177,8 @@ loop = "    for (int k = 0; k < BK; ++k) {"
 compiled("tiles_1d", loop, f"#pragma unroll\n{loop}")
 
 # %% [markdown]
-# The assembler had done it already, with the same wide loads and fewer registers. On an H200 the hand-written version
-# was slower when it was tried, and the line came out again. Look at what is made of your code before you improve it.
+# The assembler had done it already, with the same wide loads and fewer registers, and the line came out again. Look at
+# what is made of your code before you improve it.
 #
 # A stranger one: the last rung's name. The assembler leaves multiply-adds in the order of the source if the kernel's
 # symbol contains "cutlass". Under any other name it may reorder them, and other machine code comes out:

@@ -158,10 +158,16 @@ def percent(effect: Effect) -> str:
     if not effect.visible or abs(effect.factor - 1) < 5e-4:
         return "0"
     if effect.factor >= 3:
-        return f"× {effect.factor:.3g}"
+        return f"× {_three_digits(effect.factor)}"
     if effect.factor <= 1 / 3:
-        return f"÷ {1 / effect.factor:.3g}"
+        return f"÷ {_three_digits(1 / effect.factor)}"
     return f"{100 * (effect.factor - 1):+.1f} %"
+
+
+def _three_digits(number: float) -> str:
+    """Three digits that count, whether they are zeros or not: 4.70, 43.0, 63 600."""
+    rounded = float(f"{number:.3g}")
+    return f"{rounded:,.0f}".replace(",", " ") if rounded >= 100 else f"{rounded:#.3g}"
 
 
 def text(run: Run, kernel: str) -> str:

@@ -268,6 +268,12 @@ def test_sizes_that_the_recording_holds_are_shown_and_for_others_its_largest(mon
     assert len(try_kernel(SOURCE, "mine", sizes=["100x7x3"]).shown.shapes()) == 1
 
 
+def test_of_the_recording_the_rungs_asked_for_are_shown_and_cublas(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKLOG_SOURCE", "recorded")
+    shown = try_kernel(SOURCE, "mine", sizes=[512], beside=["naive", "shared"]).shown
+    assert [m.kernel for m in shown.measurements] == ["naive", "shared", "mine", "cuBLAS"]
+
+
 def test_words_of_others_are_left_alone() -> None:
     assert in_lines("cell:7: x, cell: line 8: y, mycell:9 and cell is", "cell") == (
         "cell line 7: x, cell line 8: y, mycell:9 and cell is"

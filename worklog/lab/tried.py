@@ -134,7 +134,7 @@ def try_kernel(
         checked = gate(kernel, "gpu" if live else "emulated", progress)
         there = ", and there is no GPU here" if gpu_reason() else ""
         why = f"the emulator gives no time{there}" if time else "not timed, as asked"
-        return Tried(kernel, checked, None, _beside_recorded(kernel, checked, asked, why), why)
+        return Tried(kernel, checked, None, _beside_recorded(kernel, checked, asked, rungs, why), why)
     place = label, tuple(asked)
     known = _ladders.get(place) if rungs is None else None
     names = _that_take(asked) if rungs is None else rungs
@@ -196,8 +196,12 @@ def _in_order(run: Run) -> Run:
     return replace(run, measurements=sorted(run.measurements, key=lambda m: place.get(m.kernel, len(LADDER))))
 
 
-def _beside_recorded(kernel: UserKernel, checked: Checked, asked: Sequence[Shape], why: str) -> Run:
-    """The run to look at, at the sizes asked for that it holds, with a row for this kernel that has no time."""
+def _beside_recorded(
+    kernel: UserKernel, checked: Checked, asked: Sequence[Shape], rungs: Sequence[str] | None, why: str
+) -> Run:
+    """The run to look at, at the sizes asked for that it holds and with the rungs asked for (None: all), with a row for
+    this kernel that has no time.
+    """
     run, verdict = open_run(), checked.verdict
     held = [shape for shape in run.shapes() if shape in asked] or run.shapes()[-1:]
     status, reason = "skipped", f"{why}; accepted as {verdict.precision} ({checked.label})"
@@ -205,7 +209,7 @@ def _beside_recorded(kernel: UserKernel, checked: Checked, asked: Sequence[Shape
         status, reason = "refused", f"refused at {verdict.stages[-1].name} ({checked.label})"
     rows: list[Measurement] = []
     for shape in held:
-        rows += run.select(shape=shape)
+        rows += [m for m in run.select(shape=shape) if rungs is None or m.kernel in (*rungs, BASELINE)]
         sides = (shape.m, shape.n, shape.k)
         mine = Measurement(kernel.name, sides, status, reason, verdict=verdict.as_dict(), label=checked.label)
         rows.append(mine)

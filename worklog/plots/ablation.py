@@ -7,7 +7,6 @@ from the honest to the naive reading.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -158,9 +157,8 @@ def _heat_map(axes: Axes, table: list[Row], found: Sequence[Effect], sizes: list
 
 
 def in_words(effect: Effect) -> str:
-    """The ablation's own words for an effect, with a proper minus and without an exponent: "× 63 600"."""
-    words = re.sub(r"\d\.?\d*e\+\d+", lambda big: f"{float(big[0]):,.0f}".replace(",", " "), percent(effect))
-    return words.replace("-", "−")
+    """The ablation's own words for an effect, with a proper minus."""
+    return percent(effect).replace("-", "−")
 
 
 def _name(axes: Axes, line: int, name: str, detail: str) -> None:

@@ -135,13 +135,15 @@ def _matrices(canvas: Canvas, left: float, y: float, wide: float) -> None:
 
 
 def _finding(l2: float, sizes: list[Shape], warm: tuple[Effect, ...]) -> str:
-    holds = f"The L2 holds {mebibytes(l2)}, a matrix of {sizes[-1]}² is {mebibytes(_matrix(sizes[-1]))}"
-    worst = largest(warm)
+    holds, worst = f"The L2 holds {mebibytes(l2)}", largest(warm)
     if worst is None or factor(worst) == 1.0:
-        return holds + (": left warm, it flatters nothing here" if warm else "")
-    last = next((e for e in warm if Shape(*e.shape) == sizes[-1]), None)
-    spared = f", nothing at {sizes[-1]}" if last and factor(last) == 1.0 else ""
-    return f"{holds}: left warm, it gives {worst.kernel} {change(worst)} at {Shape(*worst.shape)}{spared}"
+        largest_one = f"{holds}, a matrix of {sizes[-1]}² is {mebibytes(_matrix(sizes[-1]))}"
+        return largest_one + (": left warm, it flatters nothing here" if warm else "")
+    spared: list[str] = []  # no size from the first of these on is moved
+    for effect in sorted(warm, key=lambda e: e.shape):
+        spared = [*spared, str(Shape(*effect.shape))] if factor(effect) == 1.0 else []
+    nothing = f", nothing from {spared[0]} on" if spared else ""
+    return f"{holds}: left warm, it gives {worst.kernel} {change(worst)} at {Shape(*worst.shape)}{nothing}"
 
 
 def _subtitle(warm: tuple[Effect, ...]) -> str:
