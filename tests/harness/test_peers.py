@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,8 +17,9 @@ from pytest import approx
 from tests.harness.virtual import VirtualGpu
 from worklog.errors import BadRunFile
 from worklog.peers import compare as peers
-from worklog.peers.comparison import Comparison
+from worklog.peers.comparison import Comparison, open_comparison
 from worklog.peers.rulers import Found, Ruler, Work, nvbench_summaries
+from worklog.statistics import median
 
 WORKS = [Work("spin", 5, lambda stream: None), Work("cuBLAS", 512, lambda stream: None)]
 
@@ -143,3 +145,53 @@ def test_nvbench_results_are_read_by_tag() -> None:
     assert nvbench_summaries({"benchmarks": [{"name": "work0", "states": [state]}]}) == {
         "work0": {"nv/cold/time/gpu/mean": 1.25e-05}
     }
+
+
+def test_the_whole_comparison_is_written_step_by_step_and_opens(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    gpu, recorded = VirtualGpu(noise=1e-3, tracer_us=0.6), open_comparison().document["calibration"]
+
+    class Ready:
+        device = SimpleNamespace(stream=None)
+        timeline = gpu
+        calibration = SimpleNamespace(offset_us=gpu.offset_us, as_dict=lambda: recorded)
+
+    def works_on(session: Ready, known_us: Sequence[int], sizes: Sequence[int]) -> list[Work]:
+        kernels = [*((("spin", us), partial(gpu.spin, 1000 * us)) for us in known_us)]
+        kernels += [(("cuBLAS", size), gpu.kernel(size / 32)) for size in sizes]
+        for _, launch in kernels:
+            launch()
+        return [Work(*of, lambda stream, launch=launch: launch()) for of, launch in kernels]
+
+    def reads_three_too_long(works: Sequence[Work]) -> Iterator[Found]:
+        yield from (("NVBench cold", work, work.of + 3, 1.0) for work in works)
+
+    def falls_over(works: Sequence[Work]) -> Iterator[Found]:
+        raise RuntimeError("foreign")
+        yield
+
+    written: list[bool] = []
+    path = tmp_path / "peers.json"
+    monkeypatch.setattr("worklog.session.Session", Ready)
+    monkeypatch.setattr("worklog.peers.works.works_on", works_on)
+    monkeypatch.setattr(peers, "gpu", lambda: SimpleNamespace(name="Virtual", as_dict=lambda: {"name": "Virtual"}))
+    monkeypatch.setattr(peers, "RULERS", (Ruler("NVBench cold", reads_three_too_long), Ruler("broken", falls_over)))
+    assert peers.compare(path, lambda done, total, doing: written.append(path.exists())) == path
+    assert not written[0] and all(written[1:]), "after each step"
+    told = open_comparison(path)
+    assert told.document["complete"] and {*told.rulers} == {
+        peers.OURS,
+        peers.KEPT,
+        "NVBench cold",
+        "broken",
+        peers.TRACED,
+    }
+    assert told.reasons == {"broken": "RuntimeError: foreign"}
+    assert all(abs(error) < 0.05 for _, error in told.errors()[peers.OURS])
+    promises = told.document["promises"]
+    assert [point["of"] for point in promises["wall_s"]] == [*peers.PROMISED_SIZES]
+    for point in promises["wall_s"]:
+        row_s = told.wall_s("cuBLAS", point["of"])[peers.OURS]
+        assert point["worklog_s"] == approx(median([row_s, *promises["again_s"][str(point["of"])]]).value)
+    assert {point["of"] for point in promises["beside_cupti"]} == {*peers.SIZES}
