@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -21,6 +22,15 @@ from worklog.gemm import Shape
 from worklog.harness import Harness, batches, time_pair
 
 HARNESS = Harness()
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What other tests have left in this process is looked through no more: it can be some millions of objects."""
+    gc.freeze()
+    monkeypatch.setattr(sys.modules[__name__], "HARNESS", Harness())
+    yield
+    gc.unfreeze()
 
 
 def a_default() -> None:
