@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import FrozenInstanceError
+from pathlib import Path
 
 import pytest
 
@@ -70,6 +71,14 @@ def test_resources_are_those_of_the_kernel_that_was_asked_for() -> None:
     assert spilling.symbol == "spilling"
     with pytest.raises(FrozenInstanceError):
         small.registers = 1  # type: ignore[misc]
+
+
+def test_the_same_source_gives_the_same_ptx_in_every_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    source = 'extern "C" __global__ void here(float* x) { *x = 1.0f; }'
+    first = compile_cuda(source, "here", name="same.cu")
+    monkeypatch.chdir(tmp_path)
+    compile_cuda.cache_clear()
+    assert compile_cuda(source, "here", name="same.cu").ptx == first.ptx and '"same.cu"' in first.ptx
 
 
 def test_equal_sources_compile_once() -> None:
