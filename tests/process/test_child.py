@@ -130,8 +130,8 @@ def test_what_it_has_started_goes_with_it(then: str) -> None:
 
     def hear(answer: dict[str, Any]) -> None:
         pids.append(answer["pid"])
-        assert not gone(answer["pid"])
-        if "sleep" in then:
+        if "sleep" in then:  # the other one may be gone by now, and what it had started with it
+            assert not gone(answer["pid"])
             one.cancel()
 
     one.wait(hear, lambda: None)
