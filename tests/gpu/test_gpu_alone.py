@@ -302,4 +302,4 @@ def test_the_fence_shows_little_in_the_number_and_never_flatters(size: int, monk
         fenced, looked_at, unseen = (sorted(times)[1] for times in found_us.values())
         print(f"{what} {size}: {fenced:.3f} µs fenced, {looked_at:.3f} looked at, {unseen:.3f} without the gate")
         for other in (looked_at, unseen):
-            assert -max(0.02 * other, 0.15) < fenced - other < max(0.02 * other, LOOKING_US), found_us
+            assert -max(0.02 * other, 0.15) < fenced - other < max(0.02 * other, LOOKING_US[size]), found_us

@@ -91,4 +91,4 @@ def test_looking_shows_little_in_the_number_and_never_flatters(name: str, size: 
     looked, unseen = ([m for m in run.measurements if ("gate" in m.changed) is off] for off in (False, True))
     with_it, without = (sorted(m.us or 0.0 for m in some)[1] for some in (looked, unseen))
     print(f"{name} at {size}: {with_it:.3f} µs with a look at each launch, {without:.3f} without")
-    assert -max(0.02 * without, 0.15) < with_it - without < max(0.02 * without, LOOKING_US), (with_it, without)
+    assert -max(0.02 * without, 0.15) < with_it - without < max(0.02 * without, LOOKING_US[size]), (with_it, without)
