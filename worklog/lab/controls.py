@@ -18,9 +18,32 @@ import traitlets
 
 from worklog.lab.theme import SHEET
 
-# JupyterLab hands the events of one page to several threads of the kernel; a choice that comes while another one is
-# being shown waits for it.
+# JupyterLab sends what a user does to two threads of the kernel, a widget's first message to one and its others to the
+# other. What comes while a choice is being shown waits for it.
 ONE_AT_A_TIME = threading.RLock()
+
+
+class OneAtATime(widgets.Widget):
+    """Takes what the page says in turn. Set by a user on one thread and by a page on the other, a widget would keep the
+    one value and show the other: what equals the message under way is not sent back.
+    """
+
+    def set_state(self, sync_data: dict[str, Any]) -> None:
+        """Take what the page says, echo and observers included."""
+        with ONE_AT_A_TIME:
+            super().set_state(sync_data)
+
+
+class Checkbox(OneAtATime, widgets.Checkbox):
+    """ipywidgets' own, in turn."""
+
+
+class Dropdown(OneAtATime, widgets.Dropdown):
+    """ipywidgets' own, in turn."""
+
+
+class ToggleButton(OneAtATime, widgets.ToggleButton):
+    """ipywidgets' own, in turn."""
 
 
 class Choices:
@@ -137,7 +160,7 @@ class Status(anywidget.AnyWidget):
     value = traitlets.Unicode().tag(sync=True)
 
 
-class Slider(anywidget.AnyWidget):
+class Slider(OneAtATime, anywidget.AnyWidget):
     """words: what can be chosen, left to right. index: of the one that is. name: what it is a choice of."""
 
     _esm = ESM

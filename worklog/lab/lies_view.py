@@ -9,7 +9,7 @@ from typing import Any
 import ipywidgets as widgets
 
 from worklog.errors import WorklogError
-from worklog.lab.controls import Choices, Status, box, slider
+from worklog.lab.controls import Choices, Dropdown, Status, box, slider
 from worklog.lab.lies import Lies, html, picture, said_html, text
 from worklog.lab.theme import image
 from worklog.lab.words import html_trouble, in_lines
@@ -24,7 +24,7 @@ class Ablation:
     def __init__(self, lies: Lies) -> None:
         self.lies, self._choices = lies, Choices(self.show)
         layout = widgets.Layout(width="22em")
-        self.rung = widgets.Dropdown(options=lies.kernels, description="rung", style=NAME, layout=layout)
+        self.rung = Dropdown(options=lies.kernels, description="rung", style=NAME, layout=layout)
         self.size = slider("size", lies.shapes, lambda index: self._choices.take(lambda: self._choose_shape(index)))
         self.words, self.table, self.picture = Status(), widgets.HTML(), widgets.HTML(layout=WIDE)
         self.rung.observe(lambda change: self._choices.take(lambda: lies.choose(change["new"])), "value")

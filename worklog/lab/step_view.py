@@ -9,7 +9,7 @@ from typing import Any
 import ipywidgets as widgets
 
 from worklog.errors import WorklogError
-from worklog.lab.controls import Choices, Status, box, slider
+from worklog.lab.controls import Checkbox, Choices, Dropdown, Status, box, slider
 from worklog.lab.step_picture import body
 from worklog.lab.step_words import diff_html, said_html, table_html, text
 from worklog.lab.steps import Climb
@@ -26,14 +26,12 @@ class Ladder:
 
     def __init__(self, climb: Climb) -> None:
         self.climb, self._choices = climb, Choices(self.show)
-        self.rung = widgets.Dropdown(
-            options=climb.names, description="rung", style=NAME, layout=widgets.Layout(width="22em")
-        )
+        self.rung = Dropdown(options=climb.names, description="rung", style=NAME, layout=widgets.Layout(width="22em"))
         self.size = slider("size", climb.shapes, lambda index: self._choices.take(lambda: self._choose_shape(index)))
         layout = widgets.Layout(width="auto")
         self.down = widgets.Button(description="rung before", icon="arrow-left", layout=layout)
         self.up = widgets.Button(description="next rung", icon="arrow-right", layout=layout)
-        self.comments = widgets.Checkbox(description="whole file, comments too", indent=False)
+        self.comments = Checkbox(description="whole file, comments too", indent=False)
         self.words = Status()
         self.table, self.picture, self.diff = widgets.HTML(), widgets.HTML(), widgets.HTML()
         self.rung.observe(lambda change: self._choices.take(lambda: climb.choose(change["new"])), "value")

@@ -21,7 +21,7 @@ from worklog.errors import Interrupted, WorklogError
 from worklog.gemm import Shape
 from worklog.gremlins import GREMLINS, Gremlin, Value
 from worklog.harness.settings import Harness
-from worklog.lab.controls import ONE_AT_A_TIME, Choices, Status, box, slider
+from worklog.lab.controls import ONE_AT_A_TIME, Checkbox, Choices, Dropdown, Status, ToggleButton, box, slider
 from worklog.lab.model import Model
 from worklog.lab.picture import alt, body
 from worklog.lab.readings import word
@@ -43,13 +43,13 @@ class Row:
         self.gremlin = gremlin
         number = f"{gremlin.article} " if gremlin.article else ""
         what = f"{gremlin.title}: {gremlin.what}"
-        self.box = widgets.Checkbox(
+        self.box = Checkbox(
             description=f"{number}{gremlin.setting}",
             tooltip=what,
             indent=False,
             layout=widgets.Layout(width="7.5em", flex="0 0 auto"),
         )
-        self.value = widgets.Dropdown(
+        self.value = Dropdown(
             options=[(word(value), value) for value in gremlin.values],
             description=f"value of {gremlin.setting}",
             style={"description_width": "0px"},  # not seen, but read aloud: a tooltip is no name
@@ -86,7 +86,7 @@ class Panel:
         self._make_buttons()
         four, rest = ([row for row in self.rows if bool(row.gremlin.article) is named] for named in (True, False))
         self.rest = widgets.VBox([row.widget for row in rest], layout=widgets.Layout(display="none"))
-        self.more = widgets.ToggleButton(
+        self.more = ToggleButton(
             description=f"gremlins that the article does not name ({len(rest)})",
             tooltip="show or hide the other settings",
             icon="caret-right",
@@ -103,7 +103,7 @@ class Panel:
 
     def _make_choices(self) -> None:
         layout = widgets.Layout(width="22em")
-        self.kernel = widgets.Dropdown(options=self.model.kernels, description="rung", style=WIDE, layout=layout)
+        self.kernel = Dropdown(options=self.model.kernels, description="rung", style=WIDE, layout=layout)
         self.size = slider("size", self.model.shapes, lambda index: self.choose_shape(self.model.shapes[index]))
         self.rows = [Row(gremlin, self) for gremlin in GREMLINS]
         self.kernel.observe(lambda change: self.choose_kernel(change["new"]), "value")
