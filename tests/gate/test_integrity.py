@@ -26,7 +26,9 @@ HARNESS = Harness()
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What other tests have left in this process is looked through no more: it can be some millions of objects."""
+    """What other tests have left in this process is looked through no more: it can be some millions of objects. What
+    the package has made at import still is, where a test says so by `gc.unfreeze`.
+    """
     gc.freeze()
     monkeypatch.setattr(sys.modules[__name__], "HARNESS", Harness())
     yield
@@ -96,6 +98,7 @@ def test_a_device_tells_what_else_may_change() -> None:
 
 
 def test_using_the_gate_threads_and_a_compilers_habits_change_nothing() -> None:
+    gc.unfreeze()  # the gate's own objects too
     device = NumpyDevice()
     judge = Integrity.taken(device).stage
     Exam(device, Shape(40, 24, 16), 1).examine(NumpySubject(device, sequential))
@@ -108,6 +111,17 @@ def test_using_the_gate_threads_and_a_compilers_habits_change_nothing() -> None:
     done.set()
     thread.join()
     assert stage.passed and "it started the threads a compiler" in stage.detail, stage.detail
+
+
+def test_the_exam_asks_without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread is started by Python that a subject's host code can exchange, with every question in hand."""
+
+    def caught(*what: object) -> None:
+        raise AssertionError("a thread is started")
+
+    monkeypatch.setattr(threading.Thread, "start", caught)
+    device = NumpyDevice()
+    assert Exam(device, Shape(40, 24, 16), 1).examine(NumpySubject(device, sequential)).accepted
 
 
 def test_an_object_whose_method_is_hidden_is_named() -> None:
