@@ -76,6 +76,22 @@ def test_a_call_that_waits_for_the_gpu_is_heard_without_a_queue() -> None:
     assert set(found.others) == {"cupti", "wall clock"} and set(found.absent) == {"graph"}
 
 
+@pytest.mark.parametrize("us", [20.0, 500.0])
+def test_the_bubble_before_what_is_not_queued_is_no_disagreement(us: float) -> None:
+    gpu = VirtualGpu(tracer_us=0.6)
+    kernel = gpu.kernel(us)
+
+    def also_works_on_the_host() -> None:
+        kernel()
+        gpu.host_now += 700.0
+
+    kernel()
+    found = cross_check(gpu, kernel, 3.45, gpu.enqueue_us, queue=False)
+    assert found.bubble_us > 2 and found.disagreements == []
+    told = cross_check(gpu, also_works_on_the_host, 3.45, gpu.enqueue_us, queue=False).disagreements
+    assert told and all("(both with a warm L2, and events with a launch bubble of some" in said for said in told)
+
+
 def test_a_witness_that_cannot_be_had_is_named_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = VirtualGpu()
     kernel = gpu.kernel(50.0)

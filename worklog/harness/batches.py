@@ -29,6 +29,7 @@ from worklog.harness.timeline import Launch, Timeline
 
 BATCH_US = 60_000.0  # read the events after so much work: seldom enough to cost little, often enough to stop in time
 LONGEST_BATCH = 16  # pairs
+SPIN_US = 10  # length of the kernel on which the launch bubble is shown
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,16 @@ def take_batch(
     return [[samples[width * n + turns[n].index(i)] for i in range(width)] for n in range(count)], mask
 
 
+def bubble_us(timeline: Timeline, harness: Harness) -> float:
+    """Microseconds that events read more where nothing is queued, from a kernel of known length read both ways."""
+    spin = partial(timeline.spin, 1000 * SPIN_US)
+    queued, alone = (
+        np.median([pair[0].us for pair in take_batch(timeline, [spin], LONGEST_BATCH, harness.but(**how))[0]])
+        for how in ({"timer": "events", "queue": True}, {"timer": "events", "queue": False})
+    )
+    return float(alone - queued)
+
+
 def _turn(launches: Sequence[Launch], number: int) -> list[int]:
     """Indices in the order of one turn: forwards and backwards by turns, so that going first favours nobody."""
     forwards = list(range(len(launches)))
@@ -107,8 +118,8 @@ def _turn(launches: Sequence[Launch], number: int) -> list[int]:
 def _take_unqueued(
     timeline: Timeline, launches: Sequence[Launch], turns: Sequence[Sequence[int]], harness: Harness
 ) -> tuple[list[list[Sample]], int]:
-    """One launch at a time on a stream that has run dry: by the tracer, which queues it for itself, by a host clock, or
-    by events with the bubble.
+    """One launch at a time on a stream that has run dry: by the tracer, which queues it for itself where that is
+    allowed, by a host clock, or by events with the bubble.
     """
     mask = 0
     batch: list[list[Sample]] = []

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import numpy as np
 
 from worklog.device import THROTTLING, reason_names
-from worklog.harness.batches import BATCH_US, LONGEST_BATCH, Sample, batch_size, take_batch
+from worklog.harness.batches import BATCH_US, LONGEST_BATCH, SPIN_US, Sample, batch_size, bubble_us, take_batch
 from worklog.harness.graph_timer import as_graphs
 from worklog.harness.l2 import require_rotation
 from worklog.harness.launchers import PARTLY, Partly, require_events, waits
@@ -41,7 +40,6 @@ Pairs = list[list[Sample]]  # pair by pair, a sample of each launch
 WARMUP_LIMIT_US = 3_000_000.0
 CLOCK_TOLERANCE = 0.01
 MOST_REJECTED = 0.5  # of all samples: beyond this share the clock is not an outlier but the weather
-WAITING_US = 10  # length of the kernel on which the cost of a waiting launcher is shown
 SETTLED = 12  # samples before that share is judged,
 SETTLED_US = 250_000.0  # and host time: a throttled batch of short kernels is over in milliseconds, a dip may pass
 
@@ -136,15 +134,10 @@ def time_pair(
 
 
 def _cost_of_waiting(timeline: Timeline, harness: Harness) -> str:
-    """What a launch that waits for the GPU costs, from a kernel of known length queued and not queued."""
-    spin = partial(timeline.spin, 1000 * WAITING_US)
-    queued, alone = (
-        np.median([pair[0].us for pair in take_batch(timeline, [spin], LONGEST_BATCH, harness.but(**how))[0]])
-        for how in ({"timer": "events", "queue": True}, {"timer": "events", "queue": False})
-    )
+    """What a launch that waits for the GPU costs, in words."""
     return (
-        f"queue: the launcher waits for the GPU, so nothing is queued; events around a kernel of {WAITING_US} µs then "
-        f"read {alone - queued:.1f} µs more, which is not taken off"
+        f"queue: the launcher waits for the GPU, so nothing is queued; events around a kernel of {SPIN_US} µs then "
+        f"read {bubble_us(timeline, harness):.1f} µs more, which is not taken off"
     )
 
 
