@@ -70,15 +70,15 @@ def test_two_camps_at_1024_and_ours_can_join_either(rulers: Comparison) -> None:
     assert abs(ours["warm"] / us["do_bench_cudagraph"] - 1) < 0.03 < ours["cold"] / ours["warm"] - 1
 
 
-def test_nvbench_takes_longer_and_others_do_not(rulers: Comparison) -> None:
+def test_nvbench_takes_longer_and_others_are_about_as_quick_on_short_kernels(rulers: Comparison) -> None:
     assert all(point["nvbench_s"] > point["worklog_s"] for point in rulers.document["promises"]["wall_s"])
-    as_quick = {
-        name
-        for size in rulers.works(CUBLAS)
-        for name, seconds in rulers.wall_s(CUBLAS, size).items()
-        if seconds < 1.25 * rulers.wall_s(CUBLAS, size)["worklog"]
-    }
-    assert len(as_quick - {*COLD[:3]}) >= 2, "some are about as quick somewhere"
+    shares = {}
+    for size in rulers.works(CUBLAS):
+        wall_s = rulers.wall_s(CUBLAS, size)
+        shares |= {(name, size): s / wall_s["worklog"] for name, s in wall_s.items() if name not in COLD[:3]}
+    about_as_quick = {name for (name, size), share in shares.items() if size <= 256 and share < 1.25}
+    assert len(about_as_quick) >= 2, shares
+    assert any(share < 1 for (_, size), share in shares.items() if size <= 512), "or quicker, where launches are short"
 
 
 def test_intervals_hold_what_they_claim(rulers: Comparison) -> None:
@@ -111,7 +111,7 @@ def test_a_look_at_each_launch_makes_short_kernels_a_little_longer(rulers: Compa
     """In a run cuBLAS reads some tenths of a microsecond more than here, where nobody looks, and never less."""
     for size in (256, 512):
         seen, unseen = worklog.results(["cuBLAS"], [size]).measurements[0].us, rulers.us(CUBLAS, size)["worklog"]
-        assert seen is not None and 0 < seen - unseen < 1.5, size
+        assert seen is not None and 0 < seen - unseen < 1.0, size
 
 
 def test_every_ruler_is_right_on_long_kernels(rulers: Comparison) -> None:

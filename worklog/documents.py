@@ -38,6 +38,15 @@ def fits(value: Any, hint: Any) -> bool:
     return hint is Any or isinstance(value, hint)
 
 
+def without_nan(value: Any) -> Any:
+    """NaN and infinities as null: JSON has neither."""
+    if isinstance(value, dict):
+        return {key: without_nan(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [without_nan(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def finite(text: str) -> float:
     """A number of the file, for json.loads. Raises ValueError for NaN and infinities: they could not be saved again."""
     number = float(text)

@@ -7,7 +7,6 @@ every measurement, so a run that is cut short keeps all that it had.
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -18,7 +17,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from worklog.documents import check_types, fits
+from worklog.documents import check_types, fits, without_nan
 from worklog.errors import BadRunFile, BadShape, WorklogError
 from worklog.gemm import Shape
 
@@ -290,16 +289,7 @@ class Run:
 
 
 def _json(value: Any) -> str:
-    return json.dumps(_finite(value), separators=(",", ":"), allow_nan=False)
-
-
-def _finite(value: Any) -> Any:
-    """NaN and infinities as null: JSON has neither."""
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return json.dumps(without_nan(value), separators=(",", ":"), allow_nan=False)
 
 
 def runs_dir() -> Path:

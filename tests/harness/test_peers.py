@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -71,9 +72,8 @@ def test_a_missing_peer_says_how_to_get_it() -> None:
 def test_how_soon_is_asked_more_than_once_of_every_size() -> None:
     gpu = VirtualGpu(noise=2e-3)
     found = peers.seconds_again(gpu, {("cuBLAS", size): gpu.kernel(20.0) for size in peers.PROMISED_SIZES}, 3.45)
-    assert {size: len(seconds) for size, seconds in found["again_s"].items()} == dict.fromkeys(
-        map(str, peers.PROMISED_SIZES), peers.BESIDE - 1
-    )
+    assert Counter(reading["of"] for reading in found["again"]) == dict.fromkeys(peers.PROMISED_SIZES, peers.BESIDE - 1)
+    assert all(reading["converged"] and reading["wall_s"] > 0 for reading in found["again"])
 
 
 def test_a_peer_that_falls_over_keeps_what_it_had_read() -> None:
@@ -98,9 +98,12 @@ def test_a_peer_that_reads_no_number_has_a_reason() -> None:
 
 def test_the_same_kernel_twice_agrees() -> None:
     gpu = VirtualGpu(noise=2e-3)
-    found = peers.same_twice(gpu, gpu.kernel(20.0), pairs=20)["aa"]
+    found = peers.same_twice(gpu, gpu.kernel(20.0), 0.0, pairs=20)["aa"]
     assert found["agree"] >= 18
     assert len(found["intervals_us"]) == found["pairs"] == 20
+
+
+AGAIN = [{"of": 512, "wall_s": seconds, "converged": True} for seconds in (0.4, 0.1)]
 
 
 def document(rows: list[peers.Row]) -> dict[str, Any]:
@@ -109,8 +112,29 @@ def document(rows: list[peers.Row]) -> dict[str, Any]:
         "device": {"name": "Virtual"},
         "created": "2026-11-21T05:00:00+00:00",
         "rows": read,
-        "promises": {"aa": {"pairs": 50, "agree": 48}, "wall_s": peers.wall_times(read, {"512": [0.4, 0.1]})},
+        "promises": {"aa": {"pairs": 50, "agree": 48}, "wall_s": peers.wall_times(read, AGAIN)},
     }
+
+
+def test_one_reading_that_ran_out_of_patience_is_told() -> None:
+    told = document([peers.Row(peers.OURS, "cuBLAS", 512, 17.0, 0.15, converged=False)])
+    assert told["promises"]["wall_s"][0]["converged"] is False
+    assert "cuBLAS 512: ±0.5 % not reached in 0.15 s; NVBench –" in peers.text(Comparison(told, "live"))
+
+
+def test_what_is_written_can_be_read_whatever_a_driver_or_a_peer_says(tmp_path: Path) -> None:
+    """JSON has no NaN, and the reader takes none."""
+
+    def read(works: Sequence[Work]) -> Iterator[Found]:
+        yield from (("foreign", work, 20.0, float("nan")) for work in works)
+
+    shipped = json.loads(next(Path(peers.__file__).parents[1].glob("recordings/peers/*.json")).read_text())
+    shipped["calibration"]["sm_mhz"] = float("nan")
+    shipped["rows"] += [asdict(row) for row in peers.ask(Ruler("foreign", read), WORKS)]
+    peers.write(shipped, tmp_path / "peers.json")
+    told = open_comparison(tmp_path / "peers.json")
+    assert told.document["calibration"]["sm_mhz"] is None
+    assert [row["wall_s"] for row in told.document["rows"] if row["ruler"] == "foreign"] == [None] * len(WORKS)
 
 
 def test_wall_times_stand_beside_nvbench() -> None:
@@ -193,5 +217,6 @@ def test_the_whole_comparison_is_written_step_by_step_and_opens(
     assert [point["of"] for point in promises["wall_s"]] == [*peers.PROMISED_SIZES]
     for point in promises["wall_s"]:
         row_s = told.wall_s("cuBLAS", point["of"])[peers.OURS]
-        assert point["worklog_s"] == approx(median([row_s, *promises["again_s"][str(point["of"])]]).value)
+        again = [reading["wall_s"] for reading in promises["again"] if reading["of"] == point["of"]]
+        assert point["worklog_s"] == approx(median([row_s, *again]).value) and len(again) == peers.BESIDE - 1
     assert {point["of"] for point in promises["beside_cupti"]} == {*peers.SIZES}

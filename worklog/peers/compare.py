@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import worklog
 from worklog.device import gpu, software, source_revision
+from worklog.documents import without_nan
 from worklog.errors import BadRunFile
 from worklog.harness import Harness, time_pair
 from worklog.peers.comparison import CUBLAS, KNOWN, SCHEMA, Comparison, Row
@@ -55,7 +56,10 @@ def compare(out: Path | None = None, progress: Progress = lambda done, total, do
     steps: list[tuple[str, Callable[[], None]]] = [
         (OURS, lambda: _add(document, our_rows(session.timeline, launches, offset_us))),
         ("how soon", lambda: document["promises"].update(seconds_again(session.timeline, launches, offset_us))),
-        ("A/A", lambda: document["promises"].update(same_twice(session.timeline, launches["cuBLAS", AA_SIZE]))),
+        (
+            "A/A",
+            lambda: document["promises"].update(same_twice(session.timeline, launches["cuBLAS", AA_SIZE], offset_us)),
+        ),
         *((ruler.name, partial(_ask_and_add, document, ruler, works)) for ruler in RULERS),
         (TRACED, lambda: _add(document, traced_rows(session.timeline, launches))),
         (
@@ -67,7 +71,7 @@ def compare(out: Path | None = None, progress: Progress = lambda done, total, do
         progress(done, len(steps), name)
         step()
         document["complete"] = done == len(steps) - 1
-        document["promises"]["wall_s"] = wall_times(document["rows"], document["promises"]["again_s"])
+        document["promises"]["wall_s"] = wall_times(document["rows"], document["promises"]["again"])
         write(document, path)
     progress(len(steps), len(steps), "done")
     return path
@@ -86,7 +90,7 @@ def provenance(calibration: dict[str, Any]) -> dict[str, Any]:
         "harness": PATIENCE.as_dict(),
         "calibration": calibration,
         "rows": [],
-        "promises": {"again_s": {}},
+        "promises": {"again": []},
     }
 
 
@@ -135,8 +139,9 @@ def beside_the_tracer(
         pairs = []
         try:
             for _ in range(BESIDE):
-                ours, traced = (_read(timeline, launch, harness) for harness in (PATIENCE, PATIENCE.but(timer="cupti")))
-                pairs.append((ours[0].value - offset_us, traced[0].value))
+                ours, _, _ = _read(timeline, launch, PATIENCE, offset_us)
+                traced, _, _ = _read(timeline, launch, PATIENCE.but(timer="cupti"))
+                pairs.append((ours.value - offset_us, traced.value))
         except Exception as error:  # foreign code, as above
             return {"beside_cupti": found, "beside_cupti_reason": _words(error)}
         events_us, tracer_us = (median(side).value for side in zip(*pairs, strict=True))
@@ -161,7 +166,8 @@ def ask(ruler: Ruler, works: Sequence[Work]) -> list[Row]:
     try:
         for name, work, us, wall_s in ruler.read(works):
             reason = None if isfinite(us) else f"it read {us} µs"
-            rows.append(Row(name, work.kind, work.of, us if reason is None else None, wall_s, reason))
+            seconds = wall_s if wall_s is not None and isfinite(wall_s) else None
+            rows.append(Row(name, work.kind, work.of, us if reason is None else None, seconds, reason))
     # Foreign code: a peer may raise anything, at import or at any launch, and none of it may end the comparison.
     except Exception as error:
         why = f"{_words(error)}; to get it: {ruler.remedy}" if isinstance(error, ImportError) else _words(error)
@@ -175,11 +181,11 @@ def _words(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
-def same_twice(timeline: Timeline, launch: Launch, pairs: int = AA_PAIRS) -> dict[str, Any]:
+def same_twice(timeline: Timeline, launch: Launch, offset_us: float, pairs: int = AA_PAIRS) -> dict[str, Any]:
     """How often two readings of the same kernel agree, which is to say that their 95 % intervals meet."""
     found = []
     for _ in range(pairs):
-        one, two = (_read(timeline, launch, PATIENCE)[0] for _ in range(2))
+        one, two = (_read(timeline, launch, PATIENCE, offset_us)[0] for _ in range(2))
         found.append([[one.low, one.value, one.high], [two.low, two.value, two.high]])
     agree = sum(one[0] <= two[2] and two[0] <= one[2] for one, two in found)
     return {"aa": {"work": "cuBLAS", "of": AA_SIZE, "pairs": pairs, "agree": agree, "intervals_us": found}}
@@ -187,30 +193,35 @@ def same_twice(timeline: Timeline, launch: Launch, pairs: int = AA_PAIRS) -> dic
 
 def seconds_again(
     timeline: Timeline, launches: dict[tuple[str, float], Launch], offset_us: float
-) -> dict[str, dict[str, list[float]]]:
-    """Of cuBLAS, the seconds of some further readings, by size: a warm-up waits for the clock, more or less long."""
-    readings = {
-        str(size): [_read(timeline, launches[CUBLAS, size], PATIENCE, offset_us)[2] for _ in range(BESIDE - 1)]
-        for size in PROMISED_SIZES
-    }
-    return {"again_s": readings}
+) -> dict[str, list[dict[str, Any]]]:
+    """Of cuBLAS, the seconds of some further readings: a warm-up waits for the clock, more or less long."""
+    again = []
+    for size in PROMISED_SIZES:
+        for _ in range(BESIDE - 1):
+            _, converged, wall_s = _read(timeline, launches[CUBLAS, size], PATIENCE, offset_us)
+            again.append({"of": size, "wall_s": wall_s, "converged": converged})
+    return {"again": again}
 
 
-def wall_times(rows: Sequence[dict[str, Any]], again_s: dict[str, list[float]]) -> list[dict[str, Any]]:
-    """Seconds to a ±0.5 % interval of cuBLAS by this harness, the median of all its readings, beside NVBench's for the
-    same point.
+def wall_times(rows: Sequence[dict[str, Any]], again: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Seconds to a ±0.5 % interval of cuBLAS by this harness, the median of all its readings and whether each of them
+    came to it, beside NVBench's for the same point.
     """
     found = {(row["ruler"], row["of"]): row for row in rows if row["work"] == "cuBLAS"}
-    return [
-        {
-            "of": size,
-            "worklog_s": median([found[OURS, size]["wall_s"], *again_s.get(str(size), ())]).value,
-            "converged": found[OURS, size]["converged"],
-            "nvbench_s": found.get(("NVBench cold", size), {}).get("wall_s"),
-        }
-        for size in PROMISED_SIZES
-        if (OURS, size) in found
-    ]
+    times = []
+    for size in PROMISED_SIZES:
+        if (OURS, size) not in found:
+            continue
+        readings = [found[OURS, size], *(reading for reading in again if reading["of"] == size)]
+        times.append(
+            {
+                "of": size,
+                "worklog_s": median([reading["wall_s"] for reading in readings]).value,
+                "converged": all(reading["converged"] for reading in readings),
+                "nvbench_s": found.get(("NVBench cold", size), {}).get("wall_s"),
+            }
+        )
+    return times
 
 
 def new_path(device: str) -> Path:
@@ -225,7 +236,7 @@ def write(document: dict[str, Any], path: Path) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        temporary.write_text(json.dumps(without_nan(document), indent=1, allow_nan=False) + "\n", encoding="utf-8")
         temporary.replace(path)
     except OSError as error:
         raise BadRunFile(f"cannot write {path}: {error.strerror}; give another place with --out") from error
@@ -249,5 +260,6 @@ def text(comparison: Comparison) -> str:
         lines.append(f"same kernel twice: {same['agree']} of {same['pairs']} pairs agree within their intervals")
     for point in promises.get("wall_s", ()):
         theirs = "–" if point["nvbench_s"] is None else f"{point['nvbench_s']:.2f} s"
-        lines.append(f"cuBLAS {point['of']}: ±0.5 % after {point['worklog_s']:.2f} s; NVBench {theirs}")
+        reached = "±0.5 % after" if point["converged"] else "±0.5 % not reached in"
+        lines.append(f"cuBLAS {point['of']}: {reached} {point['worklog_s']:.2f} s; NVBench {theirs}")
     return "\n".join(lines)

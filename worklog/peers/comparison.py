@@ -69,6 +69,14 @@ class WallTime(TypedDict):
     nvbench_s: float | None
 
 
+class Again(TypedDict):
+    """The seconds of a further reading of cuBLAS at size `of` by this harness, and whether it came to its precision."""
+
+    of: float
+    wall_s: float
+    converged: bool
+
+
 class SameTwice(TypedDict):
     """Of `pairs` readings of the same kernel, how many agree; the two intervals of each pair."""
 
@@ -215,13 +223,15 @@ def _check_promises(promises: dict[str, Any], complete: bool) -> None:
     for name in ("wall_s", "aa") if complete else ("wall_s",):
         if name not in promises:
             raise ValueError(f"promises lacks {name}")
-    for name in ("wall_s", "beside_cupti"):
+    for name in ("wall_s", "again", "beside_cupti"):
         if not isinstance(promises.get(name, []), list):
             raise ValueError(f"promises: {name} is {promises[name]!r:.60}")
     for number, point in enumerate(promises["wall_s"], 1):
         _check_part(f"wall_s {number}", point, WallTime)
         if not point["worklog_s"] > 0:
             raise ValueError(f"wall_s {number}: worklog_s is {point['worklog_s']}, and nothing takes no time")
+    for number, point in enumerate(promises.get("again", ()), 1):
+        _check_part(f"again {number}", point, Again)
     for number, point in enumerate(promises.get("beside_cupti", ()), 1):
         _check_part(f"beside_cupti {number}", point, Beside)
     if "aa" in promises:
