@@ -31,6 +31,7 @@ from worklog.ladder import rung
         ("T[type]=float,double", "T", "type", ("float", "double")),
         ("T[type]=map<int, float>,double", "T", "type", ("map<int, float>", "double")),
         ("T[type]=a<b<c, d>, e>, f", "T", "type", ("a<b<c, d>, e>", "f")),
+        ("T[type]=decltype(a->b), A<decltype(a->b), c>", "T", "type", ("decltype(a->b)", "A<decltype(a->b), c>")),
         ("alpha[float]=0:1:0.5", "alpha", "float", (0.0, 0.5, 1.0)),
         ("  N [ pow2 ] = 3 ", "N", "pow2", (8,)),
         ("step=1:10:4", "step", "int", (1, 5, 9)),

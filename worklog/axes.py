@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from itertools import product
+from itertools import pairwise, product
 from math import prod
 from re import fullmatch
 
@@ -102,8 +102,9 @@ def _require_few(what: str, count: int, of: str) -> None:
 def _types(name: str, body: str) -> list[str]:
     """Split at the commas that are in no angle brackets: map<int, float> is one type. Raises BadSetting."""
     items, depth = [""], 0
-    for character in body:
-        depth += {"<": 1, ">": -1}.get(character, 0)
+    for before, character in pairwise(" " + body):
+        arrow = before + character == "->"  # of decltype(a->b)
+        depth += 0 if arrow else {"<": 1, ">": -1}.get(character, 0)
         if depth < 0:
             break
         if character == "," and depth == 0:
