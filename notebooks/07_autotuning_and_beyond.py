@@ -125,11 +125,14 @@ plots.sweep(found, measured)
 # %%
 rates = {m.kernel: m.tflops for m in measured.measurements if m.tflops} if measured else {}
 timed = found.frame().assign(rate=[rates.get(variant.name, float("nan")) for variant in found.kept]).dropna()
-for known in ("registers", "warps/SM", "L2 GB"):
-    print(f"{known:9} and TFLOP/s, rank by rank: {timed['rate'].rank().corr(timed[known].rank()):+.2f}")
 pairs = timed.groupby(["BM", "BN", "TN", "registers"])["rate"].agg(["min", "max", "count"])
 apart = (pairs["max"] / pairs["min"] - 1)[pairs["count"] > 1]
-print(f"{len(apart)} pairs differ in MIN_BLOCKS alone: at most {apart.max():.2%} apart")
+if apart.empty:
+    print("too few of these tiles have a time to compare them")
+else:
+    for known in ("registers", "warps/SM", "L2 GB"):
+        print(f"{known:9} and TFLOP/s, rank by rank: {timed['rate'].rank().corr(timed[known].rank()):+.2f}")
+    print(f"{len(apart)} pairs with the same registers differ in MIN_BLOCKS alone: at most {apart.max():.2%} apart")
 
 # %% [markdown]
 # ## 4. A winner at one size

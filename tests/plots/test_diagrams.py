@@ -261,6 +261,19 @@ def test_the_hierarchy_needs_the_size_of_the_l2(h200: Run) -> None:
         memory_hierarchy(h200)
 
 
+@pytest.mark.parametrize(
+    ("sizes", "claimed"), [((256, 4096), "nothing at 4096"), ((256, 1024, 2048, 4096), "nothing from 2048 on")]
+)
+def test_the_hierarchy_claims_no_size_that_was_not_measured(sizes: tuple[int, ...], claimed: str) -> None:
+    run = ladder_run()
+    ablate(run, "warptiled", sizes)
+    honest = {m.shape: m for m in run.select("warptiled")}
+    for index, m in enumerate(run.measurements):
+        if m.changed == {"l2": "warm"} and m.shape[0] >= 2048:
+            run.measurements[index] = replace(honest[m.shape], changed=m.changed)
+    assert claimed in words(memory_hierarchy(run))
+
+
 def test_the_loop_draws_every_sample_and_marks_those_taken_again(h200: Run) -> None:
     def dots(chart: Chart) -> list[int]:
         return [len(line.get_xdata()) for axes in chart.axes for line in axes.lines]

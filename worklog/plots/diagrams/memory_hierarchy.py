@@ -142,7 +142,7 @@ def _finding(l2: float, sizes: list[Shape], warm: tuple[Effect, ...]) -> str:
     spared: list[str] = []  # no size from the first of these on is moved
     for effect in sorted(warm, key=lambda e: e.shape):
         spared = [*spared, str(Shape(*effect.shape))] if factor(effect) == 1.0 else []
-    nothing = f", nothing from {spared[0]} on" if spared else ""
+    nothing = f", nothing {f'from {spared[0]} on' if spared[1:] else f'at {spared[0]}'}" if spared else ""
     return f"{holds}: left warm, it gives {worst.kernel} {change(worst)} at {Shape(*worst.shape)}{nothing}"
 
 
