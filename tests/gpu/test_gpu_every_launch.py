@@ -25,7 +25,7 @@ CHEATS = {
 
 
 def cheat(folder: Path, name: str, line: str) -> UserKernel:
-    """A right kernel that counts its launches, with one line more."""
+    """A right kernel that counts its launches at the timed size, by blocks that have finished, with one line more."""
     path = folder / f"{name}.cu"
     path.write_text(f"""
 __device__ unsigned finished;
@@ -33,7 +33,7 @@ __device__ unsigned finished;
 extern "C" __global__ void {name}(int M, int N, int K, float alpha, const float* A, const float* B, float beta,
                                   float* C) {{
   const int column = blockIdx.x * 32 + threadIdx.x, row = blockIdx.y * 8 + threadIdx.y;
-  const unsigned seen = *(volatile unsigned*)&finished / (gridDim.x * gridDim.y);
+  const unsigned seen = M == 256 ? *(volatile unsigned*)&finished / (gridDim.x * gridDim.y) : 0;
   __syncthreads();
   if (threadIdx.x == 0 && threadIdx.y == 0) atomicAdd(&finished, 1u);
   if (row >= M || column >= N) return;
