@@ -12,6 +12,7 @@ from worklog.errors import LaunchFailed
 from worklog.harness import Harness, time_pair
 from worklog.harness.batches import take_batch
 from worklog.harness.launchers import Witnessed
+from worklog.harness.rules import WINDOW_US
 from worklog.harness.sampling import WARMUP_LIMIT_US
 from worklog.statistics import Estimate, paired_ratio
 
@@ -219,6 +220,14 @@ def test_a_cold_start_takes_its_first_sample_without_holding_the_queue() -> None
     told = tell(VirtualGpu(load_us=40_000.0), Harness().but(warmup="none"))
     assert told.reading.subject[0].us > 40_000.0
     assert told.reading.warmup_launches == 0
+
+
+@pytest.mark.parametrize("us", [350.0, 550.0, 620.0, 3000.0])
+def test_a_warm_up_lasts_as_long_as_its_windows_and_little_longer(us: float) -> None:
+    gpu = VirtualGpu()
+    pair_us = us + gpu.flush_us
+    lasted = time_pair(gpu, gpu.kernel(us), None, Harness()).warmup_launches * pair_us
+    assert WINDOW_US < lasted < WINDOW_US + 3 * pair_us, "of three windows all but one are samples, in whole turns"
 
 
 def test_the_windows_that_agreed_are_samples_too_and_nothing_is_launched_in_vain() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import ceil
 
 import numpy as np
 
@@ -214,16 +215,19 @@ def _samples_of_warm_up(
 
 
 def _window(timeline: Timeline, series: Sequence[_Series], harness: Harness, rule: WarmUp) -> tuple[Pairs, int]:
-    """Pairs of a warm-up for at least the rule's window (one, where the rule has none), and the throttle mask."""
+    """Pairs of a warm-up for the rule's window, hardly more (one, where the rule has none), and the throttle mask."""
     launches = [one.launch for one in series]
     window: Pairs = []
     mask = 0
-    opened = timeline.host_us()
-    while not window or timeline.host_us() - opened < rule.window_us:
+    opened, spent = timeline.host_us(), 0.0
+    while not window or spent < rule.window_us:
         size = batch_size(window, launches, min(BATCH_US, rule.window_us))
+        if window:  # no more than fit into what is left of it, flushes and all
+            size = min(size, ceil((rule.window_us - spent) * len(window) / max(spent, 1.0)))
         batch, seen = take_batch(timeline, launches, size, harness, first=len(window))
         window += batch
         mask |= seen
+        spent = timeline.host_us() - opened
     return window, mask
 
 
