@@ -235,7 +235,7 @@ def test_what_a_preview_says_of_time_is_what_the_recording_took() -> None:
         if m.us and m.verdict and m.kernel != "cuBLAS":
             took = sum(stage["seconds"] for stage in m.verdict["stages"]) + sum(m.samples["us"]) / 1e6
             said = previewed(m.kernel, "--size", str(m.problem))["seconds"]
-            assert took / 2.5 < said < took * 2.5, (m.kernel, str(m.problem), took, said)
+            assert took / 2 < said < took * 2, (m.kernel, str(m.problem), took, said)
 
 
 def test_a_kernel_that_was_never_recorded_is_reckoned_as_the_slowest() -> None:
