@@ -81,22 +81,22 @@ def test_nvbench_takes_longer_and_others_are_about_as_quick_on_short_kernels(rul
     assert any(share < 1 for (_, size), share in shares.items() if size <= 512), "or quicker, where launches are short"
 
 
-def test_intervals_hold_what_they_claim(rulers: Comparison) -> None:
+def test_readings_of_one_kernel_meet_and_scatter_less_than_their_intervals_reach(rulers: Comparison) -> None:
+    """What an interval claims it claims of its own samples: what differs from reading to reading it does not see."""
     same = rulers.document["promises"]["aa"]
     low, middle, high = np.array(same["intervals_us"]).reshape(-1, 3).T
     common = np.median(middle)
     held = np.mean((low <= common) & (common <= high))
-    assert held >= 0.9, "a few more or less than 95 %"
     assert same["agree"] >= 0.95 * same["pairs"]
+    assert middle.std() < np.mean((high - low) / 2), "a difference of one half-width is none"
+    assert held >= 0.8
 
 
-MISSED = pytest.mark.xfail(reason="missed in this recording, an eighth; three readings are taken from the next one on")
-
-
-@pytest.mark.parametrize("size", [512, 1024, pytest.param(2048, marks=MISSED), 4096])
-def test_half_a_percent_takes_a_tenth_of_nvbenchs_time(rulers: Comparison, size: int) -> None:
-    (point,) = (point for point in rulers.document["promises"]["wall_s"] if point["of"] == size)
-    assert point["converged"] and point["worklog_s"] <= point["nvbench_s"] / 10, point
+def test_half_a_percent_takes_a_tenth_of_nvbenchs_time(rulers: Comparison) -> None:
+    points = rulers.document["promises"]["wall_s"]
+    assert [point["of"] for point in points] == [512, 1024, 2048, 4096]
+    for point in points:
+        assert point["converged"] and point["worklog_s"] <= point["nvbench_s"] / 10, point
 
 
 def test_events_and_tracer_agree_on_cublas(rulers: Comparison) -> None:
