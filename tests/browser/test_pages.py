@@ -153,7 +153,7 @@ def test_every_fix_of_the_table_can_be_turned_off_and_on(panel: Locator) -> None
 
 
 def test_a_click_that_comes_while_another_is_shown_counts(opened: Opened, lab: Lab) -> None:
-    """It comes on another thread: JupyterLab sends a widget's first message to one, its others to another."""
+    """It comes on another thread of the kernel, since it is the first message of its widget."""
     small_grid().save(lab.folder / "grid.json")
     full_run().save(lab.folder / "run.json")
     with opened("slow", of_cells(LOAD + SLOW, PANEL)) as page:

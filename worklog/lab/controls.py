@@ -18,8 +18,8 @@ import traitlets
 
 from worklog.lab.theme import SHEET
 
-# JupyterLab sends what a user does to two threads of the kernel, a widget's first message to one and its others to the
-# other. What comes while a choice is being shown waits for it.
+# With JupyterLab's subshells the kernel hears a user on two threads, a widget's first message on one and its others on
+# the other. What comes while a choice is being shown waits for it.
 ONE_AT_A_TIME = threading.RLock()
 
 
