@@ -166,6 +166,40 @@ def test_a_choice_that_comes_while_another_one_is_being_shown_is_not_lost(
     assert "132 µs" in panel.reading.value
 
 
+@pytest.mark.parametrize("control", ["box", "value", "size"])
+def test_what_the_page_says_while_a_choice_is_being_shown_is_taken_afterwards(
+    panel: Panel, monkeypatch: pytest.MonkeyPatch, control: str
+) -> None:
+    """A widget that is set by a user and by the page at once may keep the one's value and show the other's."""
+    showing, go_on, shown = threading.Event(), threading.Event(), view.Row.show
+    widget, said = {
+        "box": (row(panel, "l2").box, {"value": False}),
+        "value": (row(panel, "l2").value, {"index": 1}),
+        "size": (panel.size, {"index": 0}),
+    }[control]
+    before = {name: getattr(widget, name) for name in said}
+    assert before != said
+
+    def slowly(row: view.Row, value: Any, lying: bool) -> None:
+        showing.set()
+        assert go_on.wait(30)
+        shown(row, value, lying)
+
+    monkeypatch.setattr(view.Row, "show", slowly)
+    first = threading.Thread(target=row(panel, "queue").box.set_state, args=({"value": False},))
+    second = threading.Thread(target=widget.set_state, args=(said,))
+    first.start()
+    assert showing.wait(30)
+    second.start()
+    second.join(0.2)  # time to be taken at once
+    assert {name: getattr(widget, name) for name in said} == before
+    go_on.set()
+    for thread in (first, second):
+        thread.join(30)
+    assert {name: getattr(widget, name) for name in said} == said
+    assert "queue" in [gremlin.setting for gremlin in panel.model.lying]
+
+
 def test_a_second_thread_draws_when_the_first_has_drawn() -> None:
     """Matplotlib's settings are the process's: drawn at once, letters get the size of another picture."""
     begun = threading.Event()
