@@ -175,11 +175,11 @@ print(f"{held.mean():.0%} of the intervals hold the common median")
 print(f"half-widths are {half.mean():.2%}, the readings scatter by {middle.std() / common:.2%}")
 
 # %% [markdown]
-# The intervals claim 95 %, and speak only of the samples that they were made from. Of a hundred, a few more or less
-# than 95 are chance; fewer than about nine in ten are not. What stays as it is through one reading and is different in
-# the next, a clock that settles a step higher or a command at another place of the queue's ring, widens the scatter and
-# no interval. So ask for pairs that meet, and take a difference of one half-width for no difference. It proves little
-# about other days and other machines: these readings follow each other within a minute.
+# The intervals claim 95 %. Of a hundred, a few more or less than 95 are chance; fewer than about nine in ten are not.
+# Then the intervals are too narrow: what stays as it is through one reading and is different in the next widens the
+# scatter and no interval, and the recording does not say what it was. So ask for pairs that meet, and take a difference
+# of one half-width for no difference. It proves little about other days and other machines: these readings follow each
+# other within a minute.
 #
 # ## 7. Where ours is not ahead
 #

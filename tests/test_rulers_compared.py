@@ -81,15 +81,25 @@ def test_nvbench_takes_longer_and_others_are_about_as_quick_on_short_kernels(rul
     assert any(share < 1 for (_, size), share in shares.items() if size <= 512), "or quicker, where launches are short"
 
 
-def test_readings_of_one_kernel_meet_and_scatter_less_than_their_intervals_reach(rulers: Comparison) -> None:
-    """What an interval claims it claims of its own samples: what differs from reading to reading it does not see."""
-    same = rulers.document["promises"]["aa"]
-    low, middle, high = np.array(same["intervals_us"]).reshape(-1, 3).T
-    common = np.median(middle)
-    held = np.mean((low <= common) & (common <= high))
+@pytest.fixture
+def intervals(rulers: Comparison) -> np.ndarray:
+    """Low, middle and high of readings of one kernel, a column each."""
+    return np.array(rulers.document["promises"]["aa"]["intervals_us"]).reshape(-1, 3).T
+
+
+def test_readings_of_one_kernel_meet_and_scatter_less_than_their_intervals_reach(
+    rulers: Comparison, intervals: np.ndarray
+) -> None:
+    same, (low, middle, high) = rulers.document["promises"]["aa"], intervals
     assert same["agree"] >= 0.95 * same["pairs"]
     assert middle.std() < np.mean((high - low) / 2), "a difference of one half-width is none"
-    assert held >= 0.8
+
+
+@pytest.mark.xfail(reason="87 of 100 in this recording, and 96 in the one before: the notebook says so")
+def test_intervals_hold_what_they_claim(intervals: np.ndarray) -> None:
+    low, middle, high = intervals
+    common = np.median(middle)
+    assert np.mean((low <= common) & (common <= high)) >= 0.9, "a few more or less than 95 %"
 
 
 def test_half_a_percent_takes_a_tenth_of_nvbenchs_time(rulers: Comparison) -> None:

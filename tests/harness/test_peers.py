@@ -103,6 +103,13 @@ def test_the_same_kernel_twice_agrees() -> None:
     assert len(found["intervals_us"]) == found["pairs"] == 20
 
 
+def test_the_same_kernel_twice_is_read_as_precisely_as_everything_else() -> None:
+    """Half a percent of the time, and not of the time with the offset in it."""
+    gpu = VirtualGpu(noise=2e-2, offset_us=1000.0)  # so noisy that the samples of the warm-up are not enough
+    intervals = peers.same_twice(gpu, gpu.kernel(1000.0), 1000.0, pairs=5)["aa"]["intervals_us"]
+    assert all((high - low) / 2 <= 0.0051 * (middle - 1000.0) for pair in intervals for low, middle, high in pair)
+
+
 AGAIN = [{"of": 512, "wall_s": seconds, "converged": True} for seconds in (0.4, 0.1)]
 
 
@@ -120,6 +127,12 @@ def test_one_reading_that_ran_out_of_patience_is_told() -> None:
     told = document([peers.Row(peers.OURS, "cuBLAS", 512, 17.0, 0.15, converged=False)])
     assert told["promises"]["wall_s"][0]["converged"] is False
     assert "cuBLAS 512: ±0.5 % not reached in 0.15 s; NVBench –" in peers.text(Comparison(told, "live"))
+
+
+def test_a_further_reading_that_ran_out_of_patience_is_told_too() -> None:
+    read = [asdict(peers.Row(peers.OURS, "cuBLAS", 512, 17.0, 0.15, converged=True))]
+    (point,) = peers.wall_times(read, [AGAIN[0], AGAIN[1] | {"converged": False}])
+    assert point["converged"] is False and point["worklog_s"] == approx(0.15)
 
 
 def test_what_is_written_can_be_read_whatever_a_driver_or_a_peer_says(tmp_path: Path) -> None:

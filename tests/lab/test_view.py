@@ -170,7 +170,7 @@ def test_a_choice_that_comes_while_another_one_is_being_shown_is_not_lost(
 def test_what_the_page_says_while_a_choice_is_being_shown_is_taken_afterwards(
     panel: Panel, monkeypatch: pytest.MonkeyPatch, control: str
 ) -> None:
-    """A widget that is set by a user and by the page at once may keep the one's value and show the other's."""
+    """A widget that is set by a user and by the page at once may tell of the page's value alone."""
     showing, go_on, shown = threading.Event(), threading.Event(), view.Row.show
     widget, said = {
         "box": (row(panel, "l2").box, {"value": False}),

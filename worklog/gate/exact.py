@@ -107,7 +107,7 @@ def _signs(rng: np.random.Generator, size: tuple[int, int], along: int, limit: i
 
 
 def _drawn(size: tuple[int, int], draw: Callable[[tuple[int, int]], Integers]) -> Float32:
-    """A matrix of integers, drawn some rows at a time: several times faster than with temporaries as large as it is."""
+    """A matrix of integers, drawn some rows at a time, so that the temporaries stay in a CPU's cache."""
     values = np.empty(size, np.float32)
     for slab in _slabs(values):
         rows, columns = values[slab].shape

@@ -24,12 +24,12 @@ ONE_AT_A_TIME = threading.RLock()
 
 
 class OneAtATime(widgets.Widget):
-    """Takes what the page says in turn. Set by a user on one thread and by a page on the other, a widget would keep the
-    one value and show the other: what equals the message under way is not sent back.
+    """Takes what a user says in turn. While a widget takes a message, traitlets makes one change of several: set by the
+    page on another thread just then, it would tell its observers of the page's value and never of the user's.
     """
 
     def set_state(self, sync_data: dict[str, Any]) -> None:
-        """Take what the page says, echo and observers included."""
+        """Take a message of the user's, echo and observers included."""
         with ONE_AT_A_TIME:
             super().set_state(sync_data)
 
