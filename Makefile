@@ -38,10 +38,10 @@ check: $(DEV_STAMP) ## check style, formatting, types and which room imports whi
 	$(VENV)/bin/lint-imports --no-logo
 
 notebooks: $(DEV_STAMP) ## run every notebook on the recording and store its outputs
-	WORKLOG_SOURCE=recorded $(PY) -m tests.notebooks
+	WORKLOG_SOURCE=recorded $(PY) -m worklog.lab.notebooks
 
 ptx: $(DEV_STAMP) ## compile the PTX that the package ships, after a kernel has changed
-	$(PY) -m tests.shipped
+	$(PY) -m worklog.bench.shipped
 
 clean: ## remove .venv, caches and build output; figures/ stays
 	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

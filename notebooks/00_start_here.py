@@ -93,17 +93,17 @@ plots.roofline(run, 4096)
 lying = worklog.results(["vectorized"], [1024], l2="warm")
 for reading in (*run.select("vectorized", worklog.Shape.of(1024)), *lying.measurements):
     how = ", ".join(f"{setting} = {value}" for setting, value in reading.changed.items())
-    print(f"{reading.us:8.1f} µs  {reading.tflops:6.2f} TFLOP/s  {how or 'honest'}")
+    print(f"{reading.us:8.1f} µs  {reading.tflops:6.2f} TFLOP/s  {how or 'unbiased'}")
 print(lying.label)
 
 # %% [markdown]
 # Every such switch is one row of one table. Four of them are the article's gremlins; the others it does not name.
 
 # %%
-for gremlin in worklog.Harness.fixes():
-    lies = ", ".join(map(str, gremlin.lies))
+for pitfall in worklog.Harness.fixes():
+    biased = ", ".join(map(str, pitfall.biased))
     print(
-        f"{gremlin.article or ' '} {gremlin.setting:10} honest: {gremlin.honest!s:12} lies: {lies:16} {gremlin.title}"
+        f"{pitfall.article or ' '} {pitfall.setting:10} honest: {pitfall.unbiased!s:12} lies: {biased:16} {pitfall.title}"
     )
 
 # %% [markdown]

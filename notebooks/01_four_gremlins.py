@@ -44,12 +44,12 @@ plots.DIAGRAMS["diagram_1_mental_model"](ablation)
 # %%
 def beside(kernel, size, **lie):
     """The honest and the lying measurement, and a line that says how they differ."""
-    honest, lying = (worklog.results([kernel], [size], **how).measurements[0] for how in ({}, lie))
+    unbiased, lying = (worklog.results([kernel], [size], **how).measurements[0] for how in ({}, lie))
     [(setting, value), *more] = lie.items()
     said = f"{len(lie)} lies" if more else f"{setting} = {value}"
-    off = f"{round(lying.us / honest.us - 1, 3) + 0.0:+8.1%}"
-    print(f"{kernel:>10} at {size}: {honest.us:10.1f} µs, with {said} {lying.us:10.1f} µs  {off}")
-    return honest, lying
+    off = f"{round(lying.us / unbiased.us - 1, 3) + 0.0:+8.1%}"
+    print(f"{kernel:>10} at {size}: {unbiased.us:10.1f} µs, with {said} {lying.us:10.1f} µs  {off}")
+    return unbiased, lying
 
 
 # %% [markdown]
@@ -60,8 +60,8 @@ def beside(kernel, size, **lie):
 # clock beside every sample, compares it with where the clock had settled, and takes a sample that ran off it again.
 
 # %%
-honest, lying = beside("warptiled", 4096, clocks="ignored")
-us, mhz = (np.array(honest.samples[what], float) for what in ("us", "sm_mhz"))
+unbiased, lying = beside("warptiled", 4096, clocks="ignored")
+us, mhz = (np.array(unbiased.samples[what], float) for what in ("us", "sm_mhz"))
 print(f"SM clock of {len(mhz)} samples: {min(mhz):.0f} to {max(mhz):.0f} MHz")
 
 # %% [markdown]
@@ -96,7 +96,7 @@ print(f"the same samples in clock cycles: {cycles.min() / 1e6:.3f} to {cycles.ma
 
 # %%
 for size in (256, 1024, 4096):
-    honest, lying = beside("warptiled", size, timer="host")
+    unbiased, lying = beside("warptiled", size, timer="host")
 
 # %% [markdown]
 # The second sign: it is faster than the hardware can be. No kernel computes at several times the peak.
@@ -145,9 +145,9 @@ plots.DIAGRAMS["diagram_2_memory_hierarchy"](ablation)
 # context are done with by then, here. Who times a program from its start pays for them too.)
 
 # %%
-honest, lying = beside("warptiled", 1024, warmup="none")
+unbiased, lying = beside("warptiled", 1024, warmup="none")
 first = lying.samples["us"][0]
-print(f"its first launch: {first:.0f} µs, {first / honest.us:.1f} times the honest time")
+print(f"its first launch: {first:.0f} µs, {first / unbiased.us:.1f} times the honest time")
 
 # %% [markdown]
 # The median of many launches steps over the first one, which is one reason to take a median. A mean does not, and who
@@ -162,7 +162,7 @@ print(f"its first launch: {first:.0f} µs, {first / honest.us:.1f} times the hon
 # picture below. All four at once:
 
 # %%
-four = {gremlin.setting: gremlin.lies[0] for gremlin in worklog.Harness.fixes() if gremlin.article}
+four = {pitfall.setting: pitfall.biased[0] for pitfall in worklog.Harness.fixes() if pitfall.article}
 for size in (256, 1024, 4096):
     beside("vectorized", size, **four)
 

@@ -27,7 +27,7 @@ import numpy as np
 
 import worklog
 from worklog import plots
-from worklog.statistics import median, paired_ratio, summarise
+from worklog.runs.statistics import median, paired_ratio, summarise
 
 run = worklog.results(["cuBLAS"], [512])
 run.label
@@ -246,7 +246,7 @@ for name, weather in {"calm": np.ones(2 * n), "drift": np.linspace(1.0, 1.1, 2 *
 #   they still hide wrong answers.
 
 # %%
-from worklog.ablation import effects, percent
+from worklog.runs.ablation import effects, percent
 
 ablation = worklog.ablate("warptiled", [256, 1024, 4096])
 found = effects(ablation, "warptiled")

@@ -38,7 +38,7 @@ run
 # multiply-add instruction of a thread is two of these operations.
 
 # %%
-from worklog.traffic import traffic
+from worklog.analysis.traffic import traffic
 
 counted = traffic()
 shape = counted.shape
@@ -162,13 +162,13 @@ for r in run.measurements:
 # script. The four shares of cuBLAS that one kernel at one size can be given:
 
 # %%
-honest = worklog.results(["vectorized"], [1024]).measurements[0]
+unbiased = worklog.results(["vectorized"], [1024]).measurements[0]
 warm = worklog.results(["vectorized"], [1024], l2="warm").measurements[0]
-cublas, cublas_warm = (np.median(r.samples["baseline_us"]) - offset for r in (honest, warm))
-print(f"{honest.kernel} at {honest.problem}")
-print(f"both cold, as measured: {honest.ratio:.1%}")
+cublas, cublas_warm = (np.median(r.samples["baseline_us"]) - offset for r in (unbiased, warm))
+print(f"{unbiased.kernel} at {unbiased.problem}")
+print(f"both cold, as measured: {unbiased.ratio:.1%}")
 print(f"both warm, as measured: {warm.ratio:.1%}")
-print(f"only cuBLAS warm:       {cublas_warm / honest.us:.1%}")
+print(f"only cuBLAS warm:       {cublas_warm / unbiased.us:.1%}")
 print(f"only the kernel warm:   {cublas / warm.us:.1%}")
 
 # %% [markdown]

@@ -30,10 +30,10 @@ import pandas as pd
 
 import worklog
 from worklog import plots
-from worklog.brought import UserKernel
-from worklog.check import check
+from worklog.bench.check import check
 from worklog.gate import exact, precision
-from worklog.gemm import random_inputs
+from worklog.kernel.user_kernel import UserKernel
+from worklog.problem.gemm import random_inputs
 
 run = worklog.results(["warptiled"], [1024])
 print(run.label)
@@ -66,9 +66,9 @@ def by_article(c):
     return np.abs(c - reference).max() / np.abs(reference).max()
 
 
-honest = summed(a, b)
-times = 1e-2 / by_article(honest)
-print(f"FP32, K = {k}: {by_article(honest):.1e}; the rule allows 1e-02, {times:.0f} times as much")
+unbiased = summed(a, b)
+times = 1e-2 / by_article(unbiased)
+print(f"FP32, K = {k}: {by_article(unbiased):.1e}; the rule allows 1e-02, {times:.0f} times as much")
 
 # %% [markdown]
 # So 1e-3 is not the error of FP32, by a factor of hundreds. What is there room for below 1e-2?
@@ -97,12 +97,12 @@ tile = slice(0, 32), slice(32, 64)
 largest = np.abs(a[:32]).max(axis=0) * np.abs(b[:, 32:64]).max(axis=1)
 typical = np.argsort(largest)[k // 2]
 mistakes = {
-    "FP32, nothing wrong": honest,
+    "FP32, nothing wrong": unbiased,
     "TF32 or FP16 operands": rounded(a, 11) @ rounded(b, 11),
     "BF16 operands": rounded(a, 8) @ rounded(b, 8),
-    "everything x 1.001": honest * np.float32(1.001),
-    "a raced warp tile lacks one term": spoiled(honest, *tile, -np.outer(a[:32, typical], b[typical, 32:64])),
-    "one element lacks one term": spoiled(honest, 3, 5, -a[3, 100] * b[100, 5]),
+    "everything x 1.001": unbiased * np.float32(1.001),
+    "a raced warp tile lacks one term": spoiled(unbiased, *tile, -np.outer(a[:32, typical], b[typical, 32:64])),
+    "one element lacks one term": spoiled(unbiased, 3, 5, -a[3, 100] * b[100, 5]),
 }
 for name, c in mistakes.items():
     print(f"{name:34} {by_article(c):.1e}  {'passes' if by_article(c) < 1e-2 else 'refused'}")
@@ -175,7 +175,7 @@ orders = {
 }
 plain, real = summed(ia, ib), b[:, :512]
 for name, multiply in orders.items():
-    integers, floats = multiply(ia, ib) != plain, multiply(a, real) != honest[:, :512]
+    integers, floats = multiply(ia, ib) != plain, multiply(a, real) != unbiased[:, :512]
     print(f"{name:14} integers: {integers.sum()} of {plain.size} differ, real data: {floats.mean():4.0%}")
 
 # %% [markdown]
@@ -380,7 +380,7 @@ plots.tile_map(tile.verdict.where, tile.label)
 # has no relative accuracy.
 
 # %%
-close = np.isclose(honest, reference, rtol=1e-5, atol=1e-8)
+close = np.isclose(unbiased, reference, rtol=1e-5, atol=1e-8)
 print(f"honest FP32 at K = {k}: {np.count_nonzero(~close)} of {close.size} elements fail allclose(1e-5, 1e-8)")
 
 # %% [markdown]

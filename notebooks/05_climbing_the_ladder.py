@@ -33,11 +33,11 @@ from IPython.display import display
 
 import worklog
 from worklog import plots
-from worklog.inspection import inspect_file
-from worklog.kernels import Program
+from worklog.analysis.access_pattern import touches
+from worklog.analysis.inspection import inspect_file
+from worklog.analysis.traffic import traffic
+from worklog.kernel.kernel import Program
 from worklog.lab.diff import diff, source
-from worklog.touches import touches
-from worklog.traffic import traffic
 
 run = worklog.results(sizes=[4096])
 timed = {m.kernel: m for m in run.measurements}

@@ -79,7 +79,7 @@ plots.levels(run)
 # Divide the sectors by the measured time, hold that against what L2 can do, and you see who must have served them.
 
 # %%
-from worklog.traffic import traffic
+from worklog.analysis.traffic import traffic
 
 counted = traffic()
 for name, rung in counted.rungs.items():

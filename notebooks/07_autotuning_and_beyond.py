@@ -26,12 +26,13 @@
 import pandas as pd
 
 import worklog
-from worklog import plots, tuning
-from worklog.axes import Axis
-from worklog.inspection import inspect_rung
-from worklog.kernels import Program
-from worklog.nvrtc import compile_cuda
-from worklog.traffic import traffic
+from worklog import plots
+from worklog.analysis.inspection import inspect_rung
+from worklog.analysis.traffic import traffic
+from worklog.bench import sweep as tuning
+from worklog.kernel.kernel import Program
+from worklog.kernel.nvrtc import compile_cuda
+from worklog.problem.axes import Axis
 
 rung = worklog.rung("autotuned")
 run = worklog.results(["tiles_1d", "autotuned", "warptiled"], [1024, 4096])

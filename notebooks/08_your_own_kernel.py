@@ -29,10 +29,10 @@ import tempfile
 from pathlib import Path
 
 import worklog
-from worklog import annotated
-from worklog.check import SIGNATURE
-from worklog.inspection import inspect_file
-from worklog.traffic import traffic
+from worklog.analysis import annotated
+from worklog.analysis.inspection import inspect_file
+from worklog.analysis.traffic import traffic
+from worklog.bench.check import SIGNATURE
 
 rungs = worklog.results(["shared", "tiles_1d"], [1024])
 print(rungs.label)

@@ -27,7 +27,7 @@ import numpy as np
 
 import worklog
 from worklog import plots
-from worklog.peers.comparison import CUBLAS, KNOWN, open_comparison
+from worklog.runs.comparison import CUBLAS, KNOWN, open_comparison
 
 rulers = open_comparison()
 rulers.label

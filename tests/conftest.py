@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 # They look through every object of the process: first, while it has few.
-EARLY = ("tests/gate/test_integrity.py", "tests/test_callables.py", "tests/exploits/test_callables.py")
+EARLY = ("tests/gate/test_integrity.py", "tests/kernel/test_callables.py", "tests/exploits/test_callables.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

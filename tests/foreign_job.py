@@ -1,4 +1,4 @@
-"""In place of worklog.process.job, where nothing can be measured: a kernel's name says what becomes of its process.
+"""In place of worklog.bench.job, where nothing can be measured: a kernel's name says what becomes of its process.
 
 Ids of processes that a test has to look for are written to the file that FOREIGN_PIDS names.
 """
@@ -18,14 +18,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from worklog.check import Checked
+from worklog.bench.check import Checked
+from worklog.bench.job import Answers, ContextLost, carry_out, packed, started
 from worklog.errors import BadSetting, CompileFailed, LaunchFailed, OutOfMemory
 from worklog.gate import Verdict
 from worklog.gate.verdict import passed
-from worklog.gemm import Shape
-from worklog.nvrtc import Compiled, UnknownEntry
-from worklog.process.job import Answers, ContextLost, carry_out, packed, started
-from worklog.runs import HEAD, SCHEMA, Measurement, Run
+from worklog.kernel.nvrtc import Compiled, UnknownEntry
+from worklog.problem.gemm import Shape
+from worklog.runs.run import HEAD, SCHEMA, Measurement, Run
 
 FOR_EVER_S = 300.0
 SLEEPER = f"import time; time.sleep({FOR_EVER_S})"
@@ -134,7 +134,7 @@ def made(order: dict[str, Any], *kernels: str, calibration: dict[str, Any] | Non
 
 
 def measure(order: dict[str, Any], say: Answers) -> None:
-    """As worklog.process.job measures, but for the measuring."""
+    """As worklog.bench.job measures, but for the measuring."""
     names = [kernel for kernel, _, _ in order["tasks"]]
     if names[0] == "never ready":
         os._exit(4)
@@ -165,7 +165,7 @@ def measure(order: dict[str, Any], say: Answers) -> None:
 
 
 def check(order: dict[str, Any], say: Answers) -> None:
-    """As worklog.process.job checks, but for the checking."""
+    """As worklog.bench.job checks, but for the checking."""
     name = order["kernel"]["name"]
     if name == "dies at once":
         os._exit(5)
@@ -180,7 +180,7 @@ def check(order: dict[str, Any], say: Answers) -> None:
 
 
 if __name__ == "__main__":
-    from worklog.process import job
+    from worklog.bench import job
 
     job._measure, job._check = measure, check  # type: ignore[assignment]
     carry_out(*started())

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from worklog.gemm import Shape, tflops
-from worklog.harness.settings import Harness
-from worklog.runs import Measurement, Run
+from worklog.problem.gemm import Shape, tflops
+from worklog.runs.run import Measurement, Run
+from worklog.settings import Harness
 
 
 def measured(kernel: str, n: int = 512, us: float = 100.0, ratio: float = 0.5, **changed: Any) -> Measurement:

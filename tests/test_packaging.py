@@ -120,7 +120,7 @@ def test_the_sdist_keeps_the_kernels_at_the_top(built: Built) -> None:
 
 
 def test_the_installed_wheel_finds_its_kernels_from_another_folder(installed: Path, tmp_path: Path) -> None:
-    code = "import worklog, worklog.kernels as k; print(worklog.__file__); print(k.kernels_dir())"
+    code = "import worklog, worklog.kernel.kernel as k; print(worklog.__file__); print(k.kernels_dir())"
     module, kernels = run(sys.executable, "-c", code, cwd=tmp_path, PYTHONPATH=str(installed)).splitlines()
     assert Path(module) == installed / "worklog/__init__.py"
     assert Path(kernels) == installed / "worklog/_kernels"
@@ -139,7 +139,7 @@ def test_the_installed_wheel_runs_the_doctor_from_another_folder(installed: Path
 
 
 def test_the_checkouts_kernels_are_found_from_another_folder(tmp_path: Path) -> None:
-    code = "import worklog.kernels as k; print(k.kernels_dir())"
+    code = "import worklog.kernel.kernel as k; print(k.kernels_dir())"
     assert Path(run(sys.executable, "-c", code, cwd=tmp_path).strip()).resolve() == ROOT / "kernels"
 
 

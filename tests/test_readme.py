@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import measured, small_run
+from worklog.cli.readme import BEGIN, END, VERSUS_BEGIN, VERSUS_END, rewrite, rewrite_comparison
+from worklog.cli.versus import COLUMNS, ROWS, SIZE, TIMED
+from worklog.cli.versus import markdown as compared
 from worklog.errors import WorklogError
-from worklog.gemm import Shape
-from worklog.peers.comparison import CUBLAS, KNOWN, Comparison, open_comparison
-from worklog.readme import BEGIN, END, VERSUS_BEGIN, VERSUS_END, rewrite, rewrite_comparison
-from worklog.tables import markdown
-from worklog.versus import COLUMNS, ROWS, SIZE, TIMED
-from worklog.versus import markdown as compared
+from worklog.problem.gemm import Shape
+from worklog.runs.comparison import CUBLAS, KNOWN, Comparison, open_comparison
+from worklog.runs.tables import markdown
 
 ROOT = Path(__file__).parents[1]
 THEIRS = {

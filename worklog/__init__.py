@@ -11,30 +11,30 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from worklog.bench import ablate, measure, results
+    from worklog.bench.measure import ablate, measure, results
+    from worklog.bench.timing import Timing, time
     from worklog.errors import WorklogError
-    from worklog.gemm import Shape
     from worklog.harness import Harness
+    from worklog.kernel.ladder import LADDER, Rung, rung
     from worklog.lab.tried import Tried, try_kernel
-    from worklog.ladder import LADDER, Rung, rung
-    from worklog.runs import Measurement, Run, open_run
-    from worklog.timing import Timing, time
+    from worklog.problem.gemm import Shape
+    from worklog.runs.run import Measurement, Run, open_run
 
 _HOMES = {
-    "ablate": "bench",
-    "measure": "bench",
-    "results": "bench",
-    "Timing": "timing",
-    "time": "timing",
+    "ablate": "bench.measure",
+    "measure": "bench.measure",
+    "results": "bench.measure",
+    "Timing": "bench.timing",
+    "time": "bench.timing",
     "WorklogError": "errors",
-    "Shape": "gemm",
+    "Shape": "problem.gemm",
     "Harness": "harness",
-    "LADDER": "ladder",
-    "Rung": "ladder",
-    "rung": "ladder",
-    "Measurement": "runs",
-    "Run": "runs",
-    "open_run": "runs",
+    "LADDER": "kernel.ladder",
+    "Rung": "kernel.ladder",
+    "rung": "kernel.ladder",
+    "Measurement": "runs.run",
+    "Run": "runs.run",
+    "open_run": "runs.run",
     "Tried": "lab.tried",
     "try_kernel": "lab.tried",
 }
@@ -64,7 +64,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(import_module(f"worklog.{_HOMES[name]}"), name)
-    if name in ("plots", "lab", "gate", "harness", "bench", "kernels", "device", "ladder", "gemm", "runs"):
+    if name in ("plots", "lab", "gate", "harness", "bench", "kernel", "gpu", "problem", "runs", "analysis", "settings"):
         return import_module(f"worklog.{name}")
     raise AttributeError(f"module 'worklog' has no attribute {name!r}")
 

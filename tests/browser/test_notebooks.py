@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.test_pages import reading, settled, shot
-from tests.notebooks import FOLDER
+from worklog.lab.notebooks import FOLDER
 
 MINUTES = 2 * 60_000
 

@@ -18,14 +18,14 @@ from tests.browser.conftest import Lab, of_cells
 from tests.lab.grid import small_grid
 from tests.lab.waiting import gone, until
 from tests.plots.conftest import full_run
-from worklog.gremlins import GREMLINS
+from worklog.settings import PITFALLS
 
 Opened = Callable[..., AbstractContextManager[Page]]
 
 LOAD = """
 from pathlib import Path
 from worklog import lab
-from worklog.runs import Run
+from worklog.runs.run import Run
 grid, run = (Run.load(Path(name), origin="recorded") for name in ("grid.json", "run.json"))
 """
 PANEL = 'lab.panel("warptiled", 1024, run=grid)'
@@ -38,7 +38,7 @@ import sys
 from pathlib import Path
 from worklog.lab import view
 from worklog.lab.model import Model
-from worklog.runs import Run
+from worklog.runs.run import Run
 view.why_not_live = lambda: None
 run = Run.load(Path("grid.json"), origin="recorded")
 panel = view.Panel(Model([run], "warptiled", 1024, l2="warm"), (sys.executable, {job!r}, "seconds", "pid"))
@@ -139,18 +139,18 @@ def test_a_screen_reader_is_told_in_an_element_that_it_knows(panel: Locator) -> 
 
 def test_every_fix_of_the_table_can_be_turned_off_and_on(panel: Locator) -> None:
     panel.get_by_role("button", name="gremlins that the article does not name").click()
-    for gremlin in GREMLINS:
+    for pitfall in PITFALLS:
         box = panel.get_by_role(
-            "checkbox", name=f"{gremlin.article} {gremlin.setting}" if gremlin.article else gremlin.setting
+            "checkbox", name=f"{pitfall.article} {pitfall.setting}" if pitfall.article else pitfall.setting
         )
-        value = panel.get_by_role("combobox", name=f"value of {gremlin.setting}")
+        value = panel.get_by_role("combobox", name=f"value of {pitfall.setting}")
         box.click()
         expect(value).not_to_have_value("0")
         expect(box).not_to_be_checked()
         expect(reading(panel)).not_to_contain_text("this is the honest reading")
         box.click()
         expect(box).to_be_checked()
-        expect(value.locator("option:checked")).to_have_text({True: "on"}.get(gremlin.honest, str(gremlin.honest)))
+        expect(value.locator("option:checked")).to_have_text({True: "on"}.get(pitfall.unbiased, str(pitfall.unbiased)))
         expect(reading(panel)).to_contain_text("this is the honest reading")
 
 
@@ -160,8 +160,8 @@ def test_a_click_that_comes_while_another_is_shown_counts(opened: Opened, lab: L
     full_run().save(lab.folder / "run.json")
     with opened("slow", of_cells(LOAD + SLOW, PANEL)) as page:
         panel = cell(page, 1)
-        first, last = (panel.get_by_role("checkbox", name=name) for name in ("1 clocks", GREMLINS[-1].setting))
-        value = panel.get_by_role("combobox", name=f"value of {GREMLINS[-1].setting}")
+        first, last = (panel.get_by_role("checkbox", name=name) for name in ("1 clocks", PITFALLS[-1].setting))
+        value = panel.get_by_role("combobox", name=f"value of {PITFALLS[-1].setting}")
         panel.get_by_role("button", name="gremlins that the article does not name").click()
         first.click()
         page.wait_for_timeout(200)  # some rows are shown, the last is not
@@ -276,7 +276,7 @@ def test_the_ablation_moves_with_rung_and_size(page: Page) -> None:
 def test_every_control_has_a_name(page: Page) -> None:
     for fold in page.get_by_role("button", name="gremlins that the article does not name").all():
         fold.click()
-    assert page.locator(".worklog :is(input, select, button)").count() > 2 * 2 * len(GREMLINS)
+    assert page.locator(".worklog :is(input, select, button)").count() > 2 * 2 * len(PITFALLS)
     assert page.evaluate(UNNAMED) == []
     for fold in page.get_by_role("button", name="gremlins that the article does not name").all():
         fold.click()

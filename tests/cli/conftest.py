@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli.typed import WHY
-from worklog import bench, device, doctor
+from worklog.bench import measure as bench
+from worklog.cli import doctor
+from worklog.gpu import device
 
 
 @pytest.fixture(autouse=True)

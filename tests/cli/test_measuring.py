@@ -12,13 +12,13 @@ from click.testing import CliRunner
 
 from tests.cli.typed import WHY, one_line, worklog
 from tests.helpers import measured, small_run
-from worklog import bench
-from worklog.cli import main
+from worklog.bench import measure as bench
+from worklog.bench.tasks import Task
+from worklog.cli.commands import main
 from worklog.errors import BadSetting
-from worklog.gemm import Shape
-from worklog.harness.settings import Harness
-from worklog.plans import Task
-from worklog.runs import Measurement, Run, runs_dir
+from worklog.problem.gemm import Shape
+from worklog.runs.run import Measurement, Run, runs_dir
+from worklog.settings import Harness
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[Task], Harness]]
         made = [
             Measurement(t.kernel, (t.shape.m, t.shape.n, t.shape.k), "refused", reason="wrong")
             if t.kernel == "shared"
-            else measured(t.kernel, t.shape.m, **t.gremlins)
+            else measured(t.kernel, t.shape.m, **t.pitfalls)
             for t in tasks
         ]
         run = small_run(measurements=made)

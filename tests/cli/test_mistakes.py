@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.typed import WHY, one_line, worklog
-from worklog.runs import runs_dir
+from worklog.runs.run import runs_dir
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,11 @@ from rich.console import Console
 
 from tests.cli.typed import one_line, worklog
 from tests.helpers import measured, small_run
-from worklog import bench, cli_output, device
-from worklog.cli import main
-from worklog.tables import COLUMNS, print_tables
+from worklog.bench import measure as bench
+from worklog.cli import output as cli_output
+from worklog.cli.commands import main
+from worklog.gpu import device
+from worklog.runs.tables import COLUMNS, print_tables
 
 ROOT = Path(__file__).parents[2]
 
@@ -114,7 +116,7 @@ def test_an_interrupt_is_one_line_and_130(tmp_path: Path) -> None:
         "import signal, time\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a background job of a shell ignores it
         "from worklog import emulated\n"
-        "from worklog.cli import main\n"
+        "from worklog.cli.commands import main\n"
         "def execute(*_):\n"
         "    print('working', flush=True)\n"
         "    time.sleep(60)\n"
@@ -142,7 +144,7 @@ def test_a_place_that_cannot_be_written_is_told_before_anything_is_measured(
     for name in ("measure", "carry_out", "ablate"):
         monkeypatch.setattr(bench, name, minutes)
     monkeypatch.setattr("worklog.exploits.trials.try_all", minutes)
-    monkeypatch.setattr("worklog.runs.open_run", minutes)
+    monkeypatch.setattr("worklog.runs.run.open_run", minutes)
     (tmp_path / "file").write_text("no folder")
     for words in (["run"], ["ablate", "naive"], ["grid"], ["peers"], ["gate", "--exploits", "--emulate"]):
         said = one_line(worklog(*words, "--out", "file/run.json"))
@@ -167,9 +169,7 @@ def test_looking_whether_a_folder_can_be_written_leaves_nothing_behind(tmp_path:
 
 
 def test_help_waits_for_no_library_that_it_does_not_need() -> None:
-    code = (
-        "import sys, worklog.cli; print(*({'numpy', 'scipy', 'rich', 'matplotlib', 'torch', 'cupy'} & {*sys.modules}))"
-    )
+    code = "import sys, worklog.cli.commands; print(*({'numpy', 'scipy', 'rich', 'matplotlib', 'torch', 'cupy'} & {*sys.modules}))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "\n"
 
@@ -185,7 +185,7 @@ def test_an_error_of_the_system_that_is_no_full_disk_keeps_its_traceback(monkeyp
     def broken(_: Any) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("worklog.cli.print_json", broken)
+    monkeypatch.setattr("worklog.cli.commands.print_json", broken)
     with pytest.raises(PermissionError):
         main(["settings", "--json"], standalone_mode=False)
 

@@ -11,13 +11,13 @@ import pytest
 
 from tests.cli.typed import WHY, one_line, worklog
 from tests.helpers import measured, small_run
-from worklog import doctor, emulated
-from worklog.cli import main
-from worklog.gremlins import GREMLINS
-from worklog.harness.settings import PATIENCE, Harness
-from worklog.ladder import LADDER
+from worklog.bench import emulated
+from worklog.cli import doctor
+from worklog.cli.commands import main
+from worklog.kernel.ladder import LADDER
 from worklog.plots import Drawn
-from worklog.runs import Measurement, Run, recordings, runs_dir
+from worklog.runs.run import Measurement, Run, recordings, runs_dir
+from worklog.settings import PATIENCE, PITFALLS, Harness
 
 
 @pytest.mark.parametrize("words", [[], ["--help"], *([c, "-h"] for c in sorted(main.commands))])
@@ -66,11 +66,11 @@ def test_the_doctor_says_where_runs_could_not_be_saved(monkeypatch: pytest.Monke
 def test_settings_lists_every_gremlin() -> None:
     result = worklog("settings")
     assert result.exit_code == 0
-    for gremlin in GREMLINS:
-        assert f"{gremlin.setting} = {gremlin.honest} (lies: " in result.stdout
+    for pitfall in PITFALLS:
+        assert f"{pitfall.setting} = {pitfall.unbiased} (lies: " in result.stdout
     for name in PATIENCE:
         assert f"\n{name} = {getattr(Harness(), name)}\n" in result.stdout
-    assert [g["setting"] for g in json.loads(worklog("settings", "--json").stdout)] == [g.setting for g in GREMLINS]
+    assert [g["setting"] for g in json.loads(worklog("settings", "--json").stdout)] == [g.setting for g in PITFALLS]
 
 
 def test_figures_of_a_run_file(tmp_path: Path) -> None:

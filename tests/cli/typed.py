@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from click.testing import CliRunner, Result
 
-from worklog.cli import main
+from worklog.cli.commands import main
 
 WHY = "this test has no GPU"
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from tests.emulator.helpers import rung_kernel
 from worklog.emulator import Kernel, launch
-from worklog.gemm import Shape, random_inputs
-from worklog.ladder import LADDER, Rung
+from worklog.kernel.ladder import LADDER, Rung
+from worklog.problem.gemm import Shape, random_inputs
 
 BARE = {"races": False, "count": False, "exact": False}
 MODES = {

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from worklog.emulator import Kernel, Result, launch, load
-from worklog.gemm import Shape
-from worklog.kernels import Program
-from worklog.ladder import Rung, rung
-from worklog.nvrtc import compile_cuda
+from worklog.kernel.kernel import Program
+from worklog.kernel.ladder import Rung, rung
+from worklog.kernel.nvrtc import compile_cuda
+from worklog.problem.gemm import Shape
 
 
 def compiled(source: str, entry: str, arch: str = "sm_90") -> Kernel:

@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.emulator.helpers import edited, gemm
-from worklog.cubin import shared_widths
 from worklog.emulator import Counts, launch, load
 from worklog.emulator.counts import caveats
 from worklog.emulator.unroll import as_assembled, counted_loops, unrolled
-from worklog.kernels import Program
-from worklog.ladder import LADDER, rung
-from worklog.nvrtc import ARCHITECTURES, Compiled, compile_cuda
-from worklog.sass import disassemble, disassembler
+from worklog.kernel.cubin import shared_widths
+from worklog.kernel.kernel import Program
+from worklog.kernel.ladder import LADDER, rung
+from worklog.kernel.nvrtc import ARCHITECTURES, Compiled, compile_cuda
+from worklog.kernel.sass import disassemble, disassembler
 
 
 def compiled(name: str, arch: str = "sm_90") -> Compiled:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.gpu.ncu_counts import METRICS, REPLAYED, emulated, read_csv, replays
-from worklog.gemm import Shape
-from worklog.kernels import Program
-from worklog.ladder import LADDER, rung
+from worklog.kernel.kernel import Program
+from worklog.kernel.ladder import LADDER, rung
+from worklog.problem.gemm import Shape
 
 RECORD = Path(__file__).with_name("ncu_h200.json")
 NAMES = [r.name for r in LADDER]

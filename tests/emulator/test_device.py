@@ -8,9 +8,9 @@ import pytest
 from worklog.emulator.device import EmulatedDevice, EmulatedFault
 from worklog.emulator.errors import BadLaunch
 from worklog.errors import CompileFailed
-from worklog.gemm import Shape
-from worklog.kernels import Device, Program, RungSubject
-from worklog.ladder import rung
+from worklog.kernel.kernel import Device, Program, RungSubject
+from worklog.kernel.ladder import rung
+from worklog.problem.gemm import Shape
 
 SHIFT = """extern "C" __global__ void k(float* out, int n, int by) {
   out[threadIdx.x + by] = n;

@@ -8,8 +8,8 @@ import pytest
 
 from tests.emulator.helpers import compiled, edited, gemm, smallest
 from worklog.emulator import Finding
-from worklog.kernels import Program
-from worklog.ladder import rung
+from worklog.kernel.kernel import Program
+from worklog.kernel.ladder import rung
 
 COMPLETE = "__syncthreads();  // the tile is complete before anybody reads it"
 OVERWRITE = "__syncthreads();  // faster warps would overwrite the tile that others still read"

@@ -11,8 +11,8 @@ import pytest
 
 from tests.emulator.helpers import compiled, gemm, integers, smallest
 from worklog.emulator import Finding, Result, launch
-from worklog.kernels import Program
-from worklog.ladder import LADDER, Rung, rung
+from worklog.kernel.kernel import Program
+from worklog.kernel.ladder import LADDER, Rung, rung
 
 BARRIER = "__syncthreads();"
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from worklog.emulator.device import EmulatedDevice
-from worklog.kernels import Program
+from worklog.kernel.kernel import Program
 
 READS = {
     "a sum that starts from nothing": "float x; for (int i = 0; i < n; ++i) x += i; *out = x;",

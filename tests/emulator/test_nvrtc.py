@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from worklog.errors import WorklogError
-from worklog.kernels import Program
-from worklog.ladder import LADDER, rung
-from worklog.nvrtc import (
+from worklog.kernel.kernel import Program
+from worklog.kernel.ladder import LADDER, rung
+from worklog.kernel.nvrtc import (
     ARCHITECTURES,
     CompileFailed,
     UnknownArchitecture,
@@ -142,7 +142,9 @@ def test_the_version_is_known() -> None:
 
 
 def test_importing_loads_no_bindings() -> None:
-    code = "import sys, worklog.nvrtc, worklog.emulator; sys.exit(any(n.startswith('cuda') for n in sys.modules))"
+    code = (
+        "import sys, worklog.kernel.nvrtc, worklog.emulator; sys.exit(any(n.startswith('cuda') for n in sys.modules))"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

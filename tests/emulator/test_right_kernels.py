@@ -7,7 +7,7 @@ import pytest
 
 from tests.emulator.helpers import integers
 from worklog.emulator import launch, load
-from worklog.nvrtc import compile_cuda
+from worklog.kernel.nvrtc import compile_cuda
 
 HEAD = 'extern "C" __global__ void k(int M, int N, int K, const float* A, const float* B, float* C) {\n'
 PLACE = "  const int y = threadIdx.y, x = threadIdx.x, row = blockIdx.y * 16 + y, col = blockIdx.x * 16 + x;\n"

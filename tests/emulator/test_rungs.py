@@ -7,8 +7,8 @@ import pytest
 
 from tests.emulator.helpers import gemm, rung_kernel, smallest
 from worklog.emulator import launch
-from worklog.ladder import LADDER
-from worklog.nvrtc import ARCHITECTURES
+from worklog.kernel.ladder import LADDER
+from worklog.kernel.nvrtc import ARCHITECTURES
 
 NAMES = [r.name for r in LADDER]
 

@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from tests import shipped as make
+from worklog.analysis.traffic import traffic
+from worklog.bench import shipped as make
 from worklog.emulator import EmulatedDevice, shipped
 from worklog.errors import WorklogError
 from worklog.gate import Exam
 from worklog.gate.exact import ragged_shapes
-from worklog.kernels import Program, RungSubject
-from worklog.ladder import LADDER, rung
-from worklog.nvrtc import NvrtcMissing
-from worklog.traffic import traffic
+from worklog.kernel.kernel import Program, RungSubject
+from worklog.kernel.ladder import LADDER, rung
+from worklog.kernel.nvrtc import NvrtcMissing
 
 AGAIN = "compile it again: make ptx"
 

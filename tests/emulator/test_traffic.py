@@ -10,8 +10,8 @@ from worklog.emulator import Access, Counts, NotPredictable, Pointer, launch
 from worklog.emulator.predict import predict
 from worklog.emulator.traffic import sectors, wavefronts
 from worklog.errors import OutsideDomain
-from worklog.gemm import Shape
-from worklog.ladder import LADDER, rung
+from worklog.kernel.ladder import LADDER, rung
+from worklog.problem.gemm import Shape
 
 LANES = np.arange(32)
 ALL = np.ones((1, 32), bool)

@@ -1,4 +1,4 @@
-"""A machine made of NumPy, as worklog.kernels.Device: kernels are Python functions on flat float32 memory.
+"""A machine made of NumPy, as worklog.kernel.kernel.Device: kernels are Python functions on flat float32 memory.
 
 It keeps a queue, as a GPU does: nothing has happened before somebody waits. A kernel sees the memory around its
 arguments too, so that it can read and write out of bounds.
@@ -15,9 +15,9 @@ import numpy as np
 
 from worklog.errors import CompileFailed, LaunchFailed
 from worklog.gate.every_launch import code
-from worklog.gemm import Float32, Shape
-from worklog.kernels import Buffer, Program, Resources
-from worklog.ladder import Domain
+from worklog.kernel.kernel import Buffer, Program, Resources
+from worklog.kernel.ladder import Domain
+from worklog.problem.gemm import Float32, Shape
 
 
 @dataclass(frozen=True)
@@ -253,7 +253,7 @@ class NumpyDevice:
 
 
 class NumpySubject:
-    """A Python function as worklog.kernels.Subject."""
+    """A Python function as worklog.kernel.kernel.Subject."""
 
     def __init__(self, device: NumpyDevice, function: Function, domain: Domain | None = None, block: int = 256) -> None:
         self.name = function.__name__

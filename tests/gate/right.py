@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from tests.gate.numpy_device import Function, Problem
-from worklog.gemm import Float32
-from worklog.ladder import Domain
+from worklog.kernel.ladder import Domain
+from worklog.problem.gemm import Float32
 
 F32 = np.float32
 WHOLE_TILES = Domain(32, 32, 16)

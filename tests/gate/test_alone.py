@@ -19,15 +19,15 @@ from tests.virtual.device import FLUSH_US, LOOK_US, VirtualDevice
 from tests.virtual.machine import NEVER, Machine, Stream
 from tests.virtual.session import VirtualSession, measure, true_us, virtual_gpu
 from tests.virtual.undone import undone
-from worklog import launches
+from worklog.bench import launches
+from worklog.bench.launches import witnessed
 from worklog.errors import NoGpu
 from worklog.gate import Exam, alone
 from worklog.gate.alone import NAME, PATIENCE_NS, TOLERATED, Fence
 from worklog.gate.every_launch import LaunchChecker, Witness
-from worklog.gemm import Shape
-from worklog.launches import witnessed
-from worklog.nvrtc import ARCHITECTURES, compile_cuda
-from worklog.runs import Measurement
+from worklog.kernel.nvrtc import ARCHITECTURES, compile_cuda
+from worklog.problem.gemm import Shape
+from worklog.runs.run import Measurement
 
 SHAPE = Shape(96, 64, 80)
 SLOTS = {"sm_75": 1024, "sm_86": 1536, "sm_87": 1536, "sm_89": 1536, "sm_120": 1536}  # of an SM; 2048 on the others

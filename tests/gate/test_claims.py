@@ -25,8 +25,7 @@ from tests.gate.wrong_values import (
 from worklog.gate import Exam, Stage
 from worklog.gate.exact import OPERAND_BITS, families, family
 from worklog.gate.plausible import judge as plausible
-from worklog.gate.precision import CLASSES
-from worklog.gemm import Shape
+from worklog.problem.gemm import CLASSES, Shape
 
 DEVICE = NumpyDevice()
 

@@ -12,10 +12,10 @@ from tests.gate.numpy_device import NumpyDevice, NumpySubject, Problem, contents
 from worklog.emulator.device import EmulatedDevice
 from worklog.gate import Exam
 from worklog.gate.every_launch import PROGRAMS, STIR, LaunchChecker, Witness, limit
-from worklog.gemm import Shape
-from worklog.kernels import RungSubject
-from worklog.ladder import rung
-from worklog.nvrtc import ARCHITECTURES, compile_cuda
+from worklog.kernel.kernel import RungSubject
+from worklog.kernel.ladder import rung
+from worklog.kernel.nvrtc import ARCHITECTURES, compile_cuda
+from worklog.problem.gemm import Shape
 
 SHAPE = Shape(33, 40, 17)
 

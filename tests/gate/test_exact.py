@@ -20,8 +20,8 @@ from worklog.gate.exact import (
     ragged_shapes,
     stretch,
 )
-from worklog.gemm import Shape
-from worklog.ladder import LADDER, Domain
+from worklog.kernel.ladder import LADDER, Domain
+from worklog.problem.gemm import Shape
 
 shapes = st.builds(Shape, st.integers(1, 40), st.integers(1, 40), st.integers(1, 300))
 

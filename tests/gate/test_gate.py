@@ -16,9 +16,9 @@ from tests.gate.wrong_stages import BENCHMARK, LAUNCH, PRECISION, RAGGED, REPEAT
 from tests.gate.wrong_values import tf32_rounded
 from worklog.errors import LaunchFailed
 from worklog.gate import Exam, Verdict
-from worklog.gemm import Shape
-from worklog.kernels import Buffer
-from worklog.ladder import Domain
+from worklog.kernel.kernel import Buffer
+from worklog.kernel.ladder import Domain
+from worklog.problem.gemm import Shape
 
 SHAPE = Shape(192, 160, 144)
 SEEDS = range(5)
@@ -155,11 +155,11 @@ class OnAnotherStream(NumpySubject):
 class SkipsCalls(NumpySubject):
     """Works honestly for some calls and then does nothing."""
 
-    honest = 40
+    unbiased = 40
 
     def enqueue(self, shape: Shape, alpha: float, a: Buffer, b: Buffer, beta: float, c: Buffer) -> None:
-        self.honest -= 1
-        if self.honest >= 0:
+        self.unbiased -= 1
+        if self.unbiased >= 0:
             super().enqueue(shape, alpha, a, b, beta, c)
 
 
@@ -236,9 +236,9 @@ def test_the_inputs_that_are_timed_are_those_that_were_judged() -> None:
 
 def test_a_kernel_that_stops_working_once_it_is_timed_is_refused() -> None:
     subject = SkipsCalls(DEVICE, sequential)
-    subject.honest = 10_000
+    subject.unbiased = 10_000
     assert exam(0).examine(subject).accepted
-    subject.honest = 0
+    subject.unbiased = 0
     exam(0).poison()
     stage = exam(0).check_timed_output(launch(subject, exam(0)))
     assert not stage.passed and stage.name == TIMED

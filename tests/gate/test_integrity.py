@@ -18,8 +18,8 @@ from tests.virtual.undone import undone
 from worklog.gate import Exam, every_launch, precision, ragged
 from worklog.gate.integrity import Integrity
 from worklog.gate.verdict import Verdict
-from worklog.gemm import Shape
 from worklog.harness import Harness, batches, time_pair
+from worklog.problem.gemm import Shape
 
 HARNESS = Harness()
 

@@ -8,7 +8,7 @@ import pytest
 from worklog.gate.exact import family
 from worklog.gate.locate import MOST_TILES, locate, whereabouts
 from worklog.gate.verdict import Stage, Verdict, Where
-from worklog.gemm import Float32, Shape
+from worklog.problem.gemm import Float32, Shape
 
 SENTINEL = np.float32(-4e30)
 SHAPE = Shape(256, 192, 64)

@@ -24,8 +24,8 @@ from worklog.gate.exact import ragged_shapes
 from worklog.gate.precision import PrecisionQuestion
 from worklog.gate.repeat import Repeater
 from worklog.gate.verdict import passed
-from worklog.gemm import Shape
-from worklog.ladder import Domain
+from worklog.kernel.ladder import Domain
+from worklog.problem.gemm import Shape
 
 SHAPE = Shape(192, 160, 144)
 DEVICE = NumpyDevice()

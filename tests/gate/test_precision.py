@@ -13,7 +13,7 @@ from tests.gate.wrong_values import bf16, cut, tf32
 from worklog.gate.arena import Result
 from worklog.gate.precision import UNIT_ROUNDOFF, PrecisionQuestion, classify, max_limit, rms_limit
 from worklog.gate.verdict import Stage
-from worklog.gemm import Float32, Shape, random_inputs
+from worklog.problem.gemm import Float32, Shape, random_inputs
 
 Change = Callable[[Float32], Float32]
 

@@ -13,8 +13,8 @@ from tests.gate.wrong_stages import holds_integers
 from tests.gate.wrong_values import bf16, tf32, tf32_rounded, truncates
 from worklog.gate import Exam, Verdict
 from worklog.gate.products import NAME, ROWS, SHORT, ProductQuestion
-from worklog.gemm import Float32, Shape
-from worklog.ladder import Domain
+from worklog.kernel.ladder import Domain
+from worklog.problem.gemm import Float32, Shape
 
 DEVICE = NumpyDevice()
 EXAM = Exam(DEVICE, Shape(96, 160, 128), 5)

@@ -11,8 +11,8 @@ from worklog.emulator.device import EmulatedDevice
 from worklog.gate import Exam, Verdict
 from worklog.gate.exact import ragged_shapes
 from worklog.gate.repeat import BLOCK, SOURCE
-from worklog.kernels import Program, RungSubject
-from worklog.ladder import LADDER, rung
+from worklog.kernel.kernel import Program, RungSubject
+from worklog.kernel.ladder import LADDER, rung
 
 
 def examine(name: str, old: str = "", new: str = "", races: bool = True) -> Verdict:

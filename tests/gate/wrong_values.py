@@ -10,7 +10,7 @@ import numpy as np
 from tests.gate.numpy_device import Function, Problem
 from tests.gate.right import F32, epilogue, summed
 from tests.gate.wrong_stages import BENCHMARK, PRECISION, RAGGED, holds_integers, is_big, register_in
-from worklog.gemm import Float32
+from worklog.problem.gemm import Float32
 
 WRONG_VALUES: list[tuple[Function, str]] = []
 refused_by = register_in(WRONG_VALUES)

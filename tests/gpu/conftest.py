@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from worklog.device import gpu_reason
+from worklog.gpu.device import gpu_reason
 
 HERE = Path(__file__).parent
 

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from worklog.emulator import Counts, Pointer, launch, load
-from worklog.gemm import Shape
-from worklog.kernels import Program
-from worklog.ladder import LADDER, Rung, rung
-from worklog.nvrtc import Compiled, compile_cuda, nvrtc_version
+from worklog.kernel.kernel import Program
+from worklog.kernel.ladder import LADDER, Rung, rung
+from worklog.kernel.nvrtc import Compiled, compile_cuda, nvrtc_version
+from worklog.problem.gemm import Shape
 
 ROOT = Path(__file__).parents[2]
 SHAPE, ALPHA, BETA = Shape.of(256), 1.5, 0.5
@@ -122,7 +122,7 @@ def launch_all(ready: Path) -> None:
 
 def provenance() -> dict[str, Any]:
     from tests.gpu import same_ptx
-    from worklog.device import gpu
+    from worklog.gpu.device import gpu
 
     version = subprocess.run(["ncu", "--version"], capture_output=True, text=True).stdout
     return {

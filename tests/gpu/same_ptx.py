@@ -13,12 +13,12 @@ from typing import Any
 import cupy
 import numpy as np
 
-from worklog.cuda import CudaDevice
-from worklog.device import gpu
-from worklog.gemm import Shape
-from worklog.kernels import Program, Resources
-from worklog.ladder import Rung
-from worklog.nvrtc import ARCHITECTURES, Compiled, compile_cuda
+from worklog.gpu.cuda import CudaDevice
+from worklog.gpu.device import gpu
+from worklog.kernel.kernel import Program, Resources
+from worklog.kernel.ladder import Rung
+from worklog.kernel.nvrtc import ARCHITECTURES, Compiled, compile_cuda
+from worklog.problem.gemm import Shape
 
 UNSUPPORTED_PTX = 222  # cuda.h, CUDA_ERROR_UNSUPPORTED_PTX_VERSION: the PTX is newer than the driver
 

@@ -18,15 +18,16 @@ import pytest
 from tests.exploits.callable_catalogue import HERE, RIGHT, RIGHT_GPU, WRONG, HostEntry
 from tests.gpu.looking import FENCE_US, LOOKING_US
 from tests.gpu.marks import MARKS
-from worklog import bench, launches
-from worklog.callables import HostCallable
-from worklog.device import gpu
+from worklog.bench import launches
+from worklog.bench import measure as bench
+from worklog.bench.tasks import Task
 from worklog.errors import WorklogError
 from worklog.gate.alone import NAME, PATIENCE_NS, WARMTH, Fence
 from worklog.gate.every_launch import LaunchChecker, Witness
-from worklog.gemm import Shape
+from worklog.gpu.device import gpu
 from worklog.harness import Harness
-from worklog.plans import Task
+from worklog.kernel.host_function import HostCallable
+from worklog.problem.gemm import Shape
 
 SHAPE = Shape.of(1024)
 STAYS_NS = 50_000_000
@@ -49,15 +50,15 @@ extern "C" __global__ void stay(u64 ns, u64* came) {
 """
 CHILD = """\
 import json, os, sys
-from worklog import bench
-from worklog.callables import HostCallable
+from worklog.bench import measure as bench
+from worklog.kernel.host_function import HostCallable
 from worklog.harness import Harness
 
 harness = Harness().but(least_samples=8, most_samples=64, precision=0.05, budget_s=1.0)
 brought = [HostCallable.read(f"{path}:{path.rpartition('/')[2][:-3]}") for path in sys.argv[1:]]
 run = bench.measure(brought, [1024], harness=harness)
 print(json.dumps([(m.kernel, m.status, m.reason, m.us, m.verdict) for m in run.measurements]), flush=True)
-os._exit(0)  # as worklog.process.job does: a context in which something waits for ever cannot be left otherwise
+os._exit(0)  # as worklog.bench.job does: a context in which something waits for ever cannot be left otherwise
 """
 
 
@@ -72,7 +73,7 @@ class Scene:
     def __init__(self) -> None:
         import cupy
 
-        from worklog.cuda import CudaDevice
+        from worklog.gpu.cuda import CudaDevice
 
         self.cupy, self.device = cupy, CudaDevice()
         self.stay = cupy.RawKernel(SOURCE, "stay")

@@ -17,13 +17,13 @@ from tests.exploits.callable_catalogue import DISARMED, RIGHT, RIGHT_GPU, WRONG,
 from tests.exploits.callable_catalogue import HERE as CALLABLES
 from tests.virtual.session import measure
 from tests.virtual.undone import undone
-from worklog.callables import HostCallable, HostSubject
+from worklog.bench.session import Session
 from worklog.errors import BadSetting
 from worklog.gate import Exam
-from worklog.gemm import Shape
 from worklog.harness import Harness
-from worklog.runs import Measurement
-from worklog.session import Session
+from worklog.kernel.host_function import HostCallable, HostSubject
+from worklog.problem.gemm import Shape
+from worklog.runs.run import Measurement
 
 SEEDS = range(10)
 SHAPE = Shape(264, 384, 176)

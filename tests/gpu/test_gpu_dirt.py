@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from worklog.gate.dirt import Dirt
-from worklog.kernels import Program
+from worklog.kernel.kernel import Program
 
 BLOCKS, THREADS = 2048, 128
 FOUND = {
@@ -17,7 +17,7 @@ FOUND = {
 
 @pytest.mark.parametrize("memory", FOUND)
 def test_a_launch_finds_no_number_in_what_it_did_not_write(memory: str) -> None:
-    from worklog.cuda import CudaDevice
+    from worklog.gpu.cuda import CudaDevice
 
     device = CudaDevice()
     body = f"{FOUND[memory]} out[blockIdx.x * blockDim.x + threadIdx.x] = found;"

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from worklog.device import gpu_reason
 from worklog.emulator import launch
 from worklog.emulator import load as emulated
-from worklog.gemm import Shape
-from worklog.kernels import Program
-from worklog.ladder import LADDER, Rung, rung
+from worklog.gpu.device import gpu_reason
+from worklog.kernel.kernel import Program
+from worklog.kernel.ladder import LADDER, Rung, rung
+from worklog.problem.gemm import Shape
 
 if gpu_reason() is None:
     from tests.gpu import same_ptx

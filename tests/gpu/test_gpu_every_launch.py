@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.gpu.looking import LOOKING_US
-from worklog import bench
-from worklog.brought import UserKernel
+from worklog.bench import measure as bench
+from worklog.bench.tasks import BASELINE, Task
 from worklog.harness import Harness
-from worklog.ladder import rung
-from worklog.plans import BASELINE, Task
+from worklog.kernel.ladder import rung
+from worklog.kernel.user_kernel import UserKernel
 
 QUICK = Harness().but(budget_s=1.0, precision=0.05)
 

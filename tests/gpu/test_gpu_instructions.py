@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.emulator.evaluate import DTYPES, evaluate_arrays, ptx_of
-from worklog.device import gpu, gpu_reason
+from worklog.gpu.device import gpu, gpu_reason
 
 if gpu_reason() is None:
     import cupy

@@ -31,7 +31,7 @@ def test_what_is_chosen_is_measured_in_a_process_of_its_own(panel: Panel) -> Non
     assert panel.source.value.startswith("<small>live · "), panel.status.value
     answer = panel.model.answer()
     assert answer.reading.measurement.changed == {"queue": False}
-    assert answer.reading.time.value > answer.honest.time.value
+    assert answer.reading.time.value > answer.unbiased.time.value
     assert answer.reading.time.value == pytest.approx(answer.reading.measurement.us, rel=1e-3)
 
 

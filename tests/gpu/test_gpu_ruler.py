@@ -14,13 +14,13 @@ from pytest import approx
 
 import worklog
 from tests.gpu.marks import MARKS
-from worklog import bench
-from worklog.gemm import Shape
+from worklog.bench import measure as bench
+from worklog.bench.tasks import BASELINE
 from worklog.harness import Harness, time_pair
-from worklog.harness.rules import STOPPINGS, WARMUPS
-from worklog.plans import BASELINE
-from worklog.runs import Measurement
-from worklog.statistics import median
+from worklog.problem.gemm import Shape
+from worklog.runs.run import Measurement
+from worklog.runs.statistics import median
+from worklog.settings import STOPPINGS, WARMUPS
 
 QUICK = Harness().but(budget_s=2.0, most_samples=300)
 

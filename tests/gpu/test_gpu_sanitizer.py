@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from worklog.brought import UserKernel
+from worklog.bench.sanitizer import find, parse, ready, run, sanitize
 from worklog.exploits.catalogue import exploits
-from worklog.sanitizer import find, parse, ready, run, sanitize
+from worklog.kernel.user_kernel import UserKernel
 
 pytestmark = pytest.mark.skipif(find() is None, reason="compute-sanitizer is not installed")
 BY_NAME = {exploit.name: exploit.brought for exploit in exploits()}

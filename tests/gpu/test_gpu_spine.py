@@ -16,17 +16,17 @@ from pathlib import Path
 
 import pytest
 
-from worklog import bench
-from worklog.device import gpu
+from worklog.bench import measure as bench
+from worklog.bench.tasks import BASELINE
 from worklog.errors import LaunchFailed, OutOfMemory, UnknownRung
 from worklog.gate import Exam
-from worklog.gemm import Shape
+from worklog.gpu.device import gpu
 from worklog.harness import Harness
-from worklog.kernels import Program, RungSubject, Subject
-from worklog.ladder import LADDER, Rung, rung
-from worklog.nvrtc import compile_cuda
-from worklog.plans import BASELINE
-from worklog.runs import Measurement, Run, open_run, runs_dir
+from worklog.kernel.kernel import Program, RungSubject, Subject
+from worklog.kernel.ladder import LADDER, Rung, rung
+from worklog.kernel.nvrtc import compile_cuda
+from worklog.problem.gemm import Shape
+from worklog.runs.run import Measurement, Run, open_run, runs_dir
 
 ROOT = Path(__file__).parents[2]
 NAMES = [r.name for r in LADDER]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from worklog.axes import Axis
-from worklog.gemm import Shape
-from worklog.ladder import rung
-from worklog.tuning import sweep, variants
+from worklog.bench.sweep import sweep, variants
+from worklog.kernel.ladder import rung
+from worklog.problem.axes import Axis
+from worklog.problem.gemm import Shape
 
 
 def test_variants_are_gated_and_timed_beside_cublas(tmp_path: Path) -> None:

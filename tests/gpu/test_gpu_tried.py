@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from worklog import open_run, try_kernel
-from worklog.cli import main
-from worklog.device import gpu
+from worklog.cli.commands import main
+from worklog.gpu.device import gpu
 from worklog.lab import tried
 
 SOURCE = """\

@@ -15,19 +15,19 @@ from typing import Any
 import pytest
 
 from tests.lab.waiting import gone, until
-from worklog import worker
-from worklog.brought import UserKernel
-from worklog.callables import HostCallable
-from worklog.check import Checked
-from worklog.device import gpu
+from worklog.bench import worker
+from worklog.bench.check import Checked
+from worklog.bench.tasks import Task
 from worklog.errors import GpuBusy, Interrupted, OutOfMemory
 from worklog.exploits.host_code import host_code
-from worklog.gemm import Shape
+from worklog.gpu.device import gpu
 from worklog.harness import Harness
-from worklog.kernels import Program
-from worklog.ladder import Domain
-from worklog.plans import Task
-from worklog.runs import Run
+from worklog.kernel.host_function import HostCallable
+from worklog.kernel.kernel import Program
+from worklog.kernel.ladder import Domain
+from worklog.kernel.user_kernel import UserKernel
+from worklog.problem.gemm import Shape
+from worklog.runs.run import Run
 
 MEASURED_S = 120.0
 HANGS_S = 15.0
@@ -98,7 +98,7 @@ def test_an_illegal_address_in_a_run_costs_only_its_own_row() -> None:
 BROKEN = """
 import cupy
 from tests.gpu.test_gpu_worker import GOOD, SHAPE, kernel
-from worklog import worker
+from worklog.bench import worker
 try:
     cupy.RawKernel('extern "C" __global__ void bad(int* p) { p[1l << 40] = 1; }', "bad")((1,), (1,), (cupy.zeros(1),))
     cupy.cuda.runtime.deviceSynchronize()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tests.harness.virtual import VirtualGpu
 from worklog.harness import Harness, Reading, time_pair
 from worklog.harness.batches import take_batch
-from worklog.statistics import Estimate, median, paired_ratio, summarise
+from worklog.runs.statistics import Estimate, median, paired_ratio, summarise
 
 BASELINE_US = 80.0
 

@@ -11,12 +11,12 @@ from click.testing import CliRunner
 from pytest import approx
 
 from tests.harness.virtual import VirtualGpu
-from worklog.cli import main
-from worklog.device import Gpu
+from worklog.cli.commands import main
+from worklog.gpu.device import Gpu
 from worklog.harness import selfcheck
 from worklog.harness.calibration import Calibration
 from worklog.harness.certificate import certificate
-from worklog.runs import open_run
+from worklog.runs.run import open_run
 
 GPU = Gpu("Virtual", (9, 0), 132, 60 * 2**20, 141 * 2**30, 1980.0, 3201.0, 6144, "580")
 
@@ -147,9 +147,9 @@ def test_the_chart_has_a_row_a_length_and_a_bar_no_longer_than_its_half() -> Non
 
 
 def test_the_command_prints_the_certificate_or_json(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worklog.bench.gpu_reason", lambda: None)
-    monkeypatch.setattr("worklog.session.Session", lambda: SimpleNamespace(calibration=calibration()))
-    monkeypatch.setattr("worklog.device.gpu", lambda: GPU)
+    monkeypatch.setattr("worklog.bench.measure.gpu_reason", lambda: None)
+    monkeypatch.setattr("worklog.bench.session.Session", lambda: SimpleNamespace(calibration=calibration()))
+    monkeypatch.setattr("worklog.gpu.device.gpu", lambda: GPU)
     page = CliRunner().invoke(main, ["calibrate"])
     assert page.exit_code == 0
     assert "taken off every result" in page.output
@@ -160,7 +160,7 @@ def test_the_command_prints_the_certificate_or_json(monkeypatch: pytest.MonkeyPa
 
 
 def test_without_a_gpu_the_command_shows_the_recorded_certificate(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worklog.bench.gpu_reason", lambda: "no usable NVIDIA driver")
+    monkeypatch.setattr("worklog.bench.measure.gpu_reason", lambda: "no usable NVIDIA driver")
     monkeypatch.setenv("WORKLOG_SOURCE", "recorded")
     recorded = open_run()
     page = CliRunner().invoke(main, ["calibrate"])
@@ -174,7 +174,7 @@ def test_without_a_gpu_the_command_shows_the_recorded_certificate(monkeypatch: p
 
 
 def test_live_forced_without_a_gpu_is_one_line_and_code_2(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worklog.bench.gpu_reason", lambda: "no usable NVIDIA driver")
+    monkeypatch.setattr("worklog.bench.measure.gpu_reason", lambda: "no usable NVIDIA driver")
     monkeypatch.setenv("WORKLOG_SOURCE", "live")
     refused = CliRunner().invoke(main, ["calibrate"])
     assert refused.exit_code == 2

@@ -18,10 +18,11 @@ from pytest import approx
 from tests.harness import fake_nvml
 from tests.harness.reading import tell
 from tests.harness.virtual import REFERENCE_MHZ, VirtualGpu
-from worklog.device import Gpu
 from worklog.errors import BadSetting
-from worklog.harness import Harness, clock_lock
-from worklog.harness.clock_lock import ClocksNotLocked, LockedClocks, found_held, locked_clocks
+from worklog.gpu import clock_lock
+from worklog.gpu.clock_lock import ClocksNotLocked, LockedClocks, found_held, locked_clocks
+from worklog.gpu.device import Gpu
+from worklog.harness import Harness
 
 ROOT = Path(__file__).parents[2]
 GPU = Gpu("Virtual", (9, 0), 132, 60 * 2**20, 141 * 2**30, 1980.0, 3201.0, 6144, "580")
@@ -33,7 +34,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in a shell's b
 sys.path.insert(0, {root!r})
 from tests.harness import fake_nvml
 from tests.harness.test_clock_lock import GPU
-from worklog.harness.clock_lock import locked_clocks
+from worklog.gpu.clock_lock import locked_clocks
 with locked_clocks(on=GPU, bus_id="0000:01:00.0", nvml=fake_nvml):
     print("locked", flush=True)
     {then}

@@ -10,7 +10,7 @@ from pytest import approx
 from tests.harness.virtual import VirtualGpu
 from worklog.errors import BadSetting
 from worklog.harness.crosscheck import ALLOWED, CrossCheck, cross_check
-from worklog.peers.comparison import open_comparison
+from worklog.runs.comparison import open_comparison
 
 
 def check(gpu: VirtualGpu, launch: Callable[[], None], offset_us: float = 3.45) -> CrossCheck:

@@ -12,11 +12,11 @@ from pytest import approx
 
 from tests.harness.reading import BASELINE_US, launches_of_warm_up, tell
 from tests.harness.virtual import REFERENCE_MHZ, VirtualGpu
-from worklog.device import THROTTLING
 from worklog.errors import BadSetting
-from worklog.gremlins import Gremlin
+from worklog.gpu.device import THROTTLING
 from worklog.harness import Harness, time_pair
-from worklog.statistics import median, paired_ratio
+from worklog.runs.statistics import median, paired_ratio
+from worklog.settings import Pitfall
 
 TRUE_US = 50.0
 TRUE_RATIO = BASELINE_US / TRUE_US
@@ -119,10 +119,10 @@ def test_a_throttled_half_is_seen_and_taken_again() -> None:
         return VirtualGpu(slow_launches=throttled, slow_mhz=REFERENCE_MHZ / 1.25)
 
     patient = Harness().but(least_samples=24)  # more than the warm-up's last windows hold
-    honest = tell(gpu(), patient, us=2000.0)
-    assert honest.time.value == approx(2000.0, rel=1e-3)
-    assert any("taken again" in said for said in honest.reading.degradations)
-    marked = [sample for sample in honest.reading.subject if not sample.counts]
+    unbiased = tell(gpu(), patient, us=2000.0)
+    assert unbiased.time.value == approx(2000.0, rel=1e-3)
+    assert any("taken again" in said for said in unbiased.reading.degradations)
+    marked = [sample for sample in unbiased.reading.subject if not sample.counts]
     assert len(marked) >= 12
     assert all(sample.us == approx(1.25 * 2000.0 + 3.45) for sample in marked[:12])
     lying = tell(gpu(), patient.but(clocks="ignored"), us=2000.0)
@@ -151,13 +151,13 @@ def test_two_kernels_that_swap_a_fast_and_a_slow_buffer_in_step_are_compared_fai
     assert paired_ratio(*reading.comparisons()).high == approx(1.0)
 
 
-@pytest.mark.parametrize("gremlin", Harness.fixes(), ids=lambda gremlin: gremlin.setting)
-def test_only_a_warm_up_takes_a_number(gremlin: Gremlin) -> None:
+@pytest.mark.parametrize("pitfall", Harness.fixes(), ids=lambda pitfall: pitfall.setting)
+def test_only_a_warm_up_takes_a_number(pitfall: Pitfall) -> None:
     """Behind any other word a number would be taken for the word, and done as something else."""
-    words = [value for value in gremlin.values if isinstance(value, str)]
+    words = [value for value in pitfall.values if isinstance(value, str)]
     for word in words:
-        if gremlin.setting == "warmup" and word not in ("steady", "none"):
+        if pitfall.setting == "warmup" and word not in ("steady", "none"):
             continue
         with pytest.raises(BadSetting):
-            Harness().but(**{gremlin.setting: f"{word}:1"})
-    assert Harness().but(warmup="count:3").lies() == {}
+            Harness().but(**{pitfall.setting: f"{word}:1"})
+    assert Harness().but(warmup="count:3").biased() == {}

@@ -9,7 +9,7 @@ from tests.harness.virtual import VirtualGpu
 from worklog.errors import BadSetting, LaunchFailed
 from worklog.harness import Harness, time_pair
 from worklog.harness.launchers import PARTLY, Partly, Stopwatch, Waiting
-from worklog.statistics import median
+from worklog.runs.statistics import median
 
 
 @pytest.mark.parametrize("queue", [True, False])

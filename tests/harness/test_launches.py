@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tests.gate.numpy_device import NumpyDevice, NumpySubject, Problem
+from worklog.bench.launches import Alternating, GoingRound, rotation, witnessed
 from worklog.gate import Exam
-from worklog.gemm import Shape
-from worklog.launches import Alternating, GoingRound, rotation, witnessed
+from worklog.problem.gemm import Shape
 
 SHAPE = Shape.of(64)  # 48 KiB a set
 L2 = 96 * 1024

@@ -17,10 +17,10 @@ from tests.virtual.arrays import Array, VirtualArrays
 from tests.virtual.device import VirtualBaseline
 from tests.virtual.machine import Machine
 from tests.virtual.session import PEAK_TFLOPS, QUICK, VirtualSession, measure, true_us, virtual_gpu
-from worklog.gemm import Shape
-from worklog.gremlins import BF16_DATASHEET_TFLOPS, GREMLINS
-from worklog.plans import BASELINE
-from worklog.runs import Measurement
+from worklog.bench.tasks import BASELINE
+from worklog.problem.gemm import Shape
+from worklog.runs.run import Measurement
+from worklog.settings import BF16_DATASHEET_TFLOPS, PITFALLS
 
 SHAPE = Shape(96, 64, 80)
 TENSOR_CORES = 4.0  # how much faster a product with short operands is here
@@ -56,8 +56,8 @@ def session() -> Iterator[VirtualSession]:
         yield made
 
 
-def told(session: VirtualSession, **lies: Any) -> Measurement:
-    return measure(session, BASELINE, SHAPE, QUICK.but(**lies))
+def told(session: VirtualSession, **biased: Any) -> Measurement:
+    return measure(session, BASELINE, SHAPE, QUICK.but(**biased))
 
 
 def honest_us(session: VirtualSession) -> float:
@@ -115,4 +115,4 @@ def test_no_gremlin_is_without_its_test() -> None:
         "baseline": test_another_datapath_makes_every_kernel_look_slow_by_as_much_as_it_is_faster,
         "roof": test_the_wrong_roof_hides_the_share_that_was_reached,
     }
-    assert known.keys() == {gremlin.setting for gremlin in GREMLINS}
+    assert known.keys() == {pitfall.setting for pitfall in PITFALLS}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import worklog
-from worklog.nvrtc import ARCHITECTURES, compile_cuda
+from worklog.kernel.nvrtc import ARCHITECTURES, compile_cuda
 
 SOURCE = (Path(worklog.__file__).parent / "harness" / "ruler.cu").read_text(encoding="utf-8")
 ENTRIES = ("hold", "stamp", "flush", "spin", "ffma", "read", "probe")

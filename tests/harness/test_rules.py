@@ -9,7 +9,6 @@ from pytest import approx
 from tests.harness.reading import tell
 from tests.harness.virtual import VirtualGpu
 from worklog.errors import BadSetting
-from worklog.gremlins import GREMLINS
 from worklog.harness import Harness, time_pair
 from worklog.harness.rules import (
     STOPPINGS,
@@ -21,6 +20,7 @@ from worklog.harness.rules import (
     stopping_rule,
     warm_up_rule,
 )
+from worklog.settings import PITFALLS
 
 
 def noisy(relative: float, n: int, us: float = 100.0) -> list[float]:
@@ -161,13 +161,13 @@ def test_the_salykova_schedule_needs_a_size() -> None:
 
 
 def test_no_named_rule_is_a_lie_and_the_table_names_every_warm_up() -> None:
-    gremlin = next(gremlin for gremlin in GREMLINS if gremlin.setting == "warmup")
-    assert (gremlin.honest, *gremlin.also) == WARMUPS
+    pitfall = next(pitfall for pitfall in PITFALLS if pitfall.setting == "warmup")
+    assert (pitfall.unbiased, *pitfall.also) == WARMUPS
     for warmup in WARMUPS:
-        assert Harness().but(warmup=warmup).lies() == {}
+        assert Harness().but(warmup=warmup).biased() == {}
     for stopping in STOPPINGS:
-        assert Harness().but(stopping=stopping).lies() == {}
-    assert Harness().but(warmup="count:30").lies() == {}
+        assert Harness().but(stopping=stopping).biased() == {}
+    assert Harness().but(warmup="count:30").biased() == {}
 
 
 @pytest.mark.parametrize(

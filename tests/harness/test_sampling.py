@@ -7,14 +7,14 @@ from pytest import approx
 
 from tests.harness.reading import launches_of_warm_up, tell
 from tests.harness.virtual import REFERENCE_MHZ, VirtualGpu
-from worklog.device import THROTTLING
 from worklog.errors import LaunchFailed
+from worklog.gpu.device import THROTTLING
 from worklog.harness import Harness, time_pair
 from worklog.harness.batches import take_batch
 from worklog.harness.launchers import Witnessed
 from worklog.harness.rules import WINDOW_US
 from worklog.harness.sampling import WARMUP_LIMIT_US
-from worklog.statistics import Estimate, paired_ratio
+from worklog.runs.statistics import Estimate, paired_ratio
 
 
 def kernels_only(log: list[str]) -> list[str]:

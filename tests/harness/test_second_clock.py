@@ -45,9 +45,9 @@ def test_a_reading_that_misses_a_part_is_refused() -> None:
 def test_some_microseconds_are_left_to_the_rest_and_more_where_there_may_be_streams(
     has_host_code: bool, left: float
 ) -> None:
-    honest, share = [(50.0, 80.0)] * 9, 0.02 * 50.0
+    unbiased, share = [(50.0, 80.0)] * 9, 0.02 * 50.0
     for missed, passes in ((left + share - 0.1, True), (left + share + 0.1, False)):
-        assert second_clock([(50.0, 80.0 + missed)] * 9, honest, has_host_code=has_host_code).passed is passes
+        assert second_clock([(50.0, 80.0 + missed)] * 9, unbiased, has_host_code=has_host_code).passed is passes
 
 
 def test_one_disturbed_sample_decides_nothing() -> None:

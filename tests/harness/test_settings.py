@@ -8,35 +8,34 @@ from typing import Any
 import pytest
 
 from worklog.errors import BadSetting
-from worklog.gremlins import GREMLINS, Gremlin
 from worklog.harness import Harness
-from worklog.harness.settings import PATIENCE, parse_settings, require_unchanged
+from worklog.settings import PATIENCE, PITFALLS, Pitfall, parse_settings, require_unchanged
 
-BY_NAME = pytest.mark.parametrize("gremlin", GREMLINS, ids=lambda g: g.setting)
-
-
-@BY_NAME
-def test_every_gremlin_has_one_setting_that_is_honest_by_default_and_can_lie(gremlin: Gremlin) -> None:
-    assert getattr(Harness(), gremlin.setting) == gremlin.honest
-    assert gremlin.lies
-    assert gremlin.honest not in gremlin.lies
-    assert len(set(gremlin.values)) == len(gremlin.values)
-    assert gremlin.title and gremlin.what.endswith(".")
+BY_NAME = pytest.mark.parametrize("pitfall", PITFALLS, ids=lambda g: g.setting)
 
 
 @BY_NAME
-def test_every_lie_can_be_told_alone_and_is_named(gremlin: Gremlin) -> None:
-    for lie in gremlin.lies:
-        assert Harness().but(**{gremlin.setting: lie}).lies() == {gremlin.setting: lie}
+def test_every_gremlin_has_one_setting_that_is_honest_by_default_and_can_lie(pitfall: Pitfall) -> None:
+    assert getattr(Harness(), pitfall.setting) == pitfall.unbiased
+    assert pitfall.biased
+    assert pitfall.unbiased not in pitfall.biased
+    assert len(set(pitfall.values)) == len(pitfall.values)
+    assert pitfall.title and pitfall.what.endswith(".")
+
+
+@BY_NAME
+def test_every_lie_can_be_told_alone_and_is_named(pitfall: Pitfall) -> None:
+    for lie in pitfall.biased:
+        assert Harness().but(**{pitfall.setting: lie}).biased() == {pitfall.setting: lie}
 
 
 def test_settings_are_not_shared_between_gremlins() -> None:
-    assert len({gremlin.setting for gremlin in GREMLINS}) == len(GREMLINS)
-    assert Harness.fixes() is GREMLINS
+    assert len({pitfall.setting for pitfall in PITFALLS}) == len(PITFALLS)
+    assert Harness.fixes() is PITFALLS
 
 
 def test_every_setting_is_a_gremlins_or_patience_and_is_described() -> None:
-    named = [gremlin.setting for gremlin in GREMLINS] + list(PATIENCE)
+    named = [pitfall.setting for pitfall in PITFALLS] + list(PATIENCE)
     assert named == [field.name for field in dataclasses.fields(Harness)]
     assert all(PATIENCE.values())
 
@@ -47,24 +46,24 @@ def test_a_setting_that_is_set_twice_is_refused() -> None:
 
 
 def test_the_articles_four_come_first_in_its_order() -> None:
-    assert [g.article for g in GREMLINS][:4] == [1, 2, 3, 4]
-    assert all(g.article is None for g in GREMLINS[4:])
-    assert [g.setting for g in GREMLINS][:4] == ["clocks", "timer", "l2", "warmup"]
+    assert [g.article for g in PITFALLS][:4] == [1, 2, 3, 4]
+    assert all(g.article is None for g in PITFALLS[4:])
+    assert [g.setting for g in PITFALLS][:4] == ["clocks", "timer", "l2", "warmup"]
 
 
 def test_honest_tells_no_lie_and_naive_tells_them_all() -> None:
-    assert Harness().lies() == {}
-    assert set(Harness.naive().lies()) == {gremlin.setting for gremlin in GREMLINS}
-    assert set(Harness.article_naive().lies()) == {gremlin.setting for gremlin in GREMLINS if gremlin.article}
+    assert Harness().biased() == {}
+    assert set(Harness.naive().biased()) == {pitfall.setting for pitfall in PITFALLS}
+    assert set(Harness.article_naive().biased()) == {pitfall.setting for pitfall in PITFALLS if pitfall.article}
 
 
 def test_a_changed_harness_is_another_one() -> None:
-    honest = Harness()
-    warm = honest.but(l2="warm")
-    assert (honest.l2, warm.l2) == ("flush", "warm")
-    assert warm.but(l2="flush") == honest
+    unbiased = Harness()
+    warm = unbiased.but(l2="warm")
+    assert (unbiased.l2, warm.l2) == ("flush", "warm")
+    assert warm.but(l2="flush") == unbiased
     with pytest.raises(dataclasses.FrozenInstanceError):
-        honest.l2 = "warm"  # type: ignore[misc]
+        unbiased.l2 = "warm"  # type: ignore[misc]
 
 
 def test_an_unknown_setting_is_answered_with_the_known_ones() -> None:
@@ -73,11 +72,11 @@ def test_an_unknown_setting_is_answered_with_the_known_ones() -> None:
 
 
 @BY_NAME
-def test_an_unknown_value_is_answered_with_the_known_ones(gremlin: Gremlin) -> None:
+def test_an_unknown_value_is_answered_with_the_known_ones(pitfall: Pitfall) -> None:
     with pytest.raises(BadSetting) as told:
-        Harness().but(**{gremlin.setting: "sideways"})
-    assert f"{gremlin.setting} = 'sideways'" in str(told.value)
-    assert all(str(value) in str(told.value) for value in gremlin.values)
+        Harness().but(**{pitfall.setting: "sideways"})
+    assert f"{pitfall.setting} = 'sideways'" in str(told.value)
+    assert all(str(value) in str(told.value) for value in pitfall.values)
 
 
 @pytest.mark.parametrize("stands_for_true", [1, "true", "True"])

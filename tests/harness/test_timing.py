@@ -15,7 +15,7 @@ from pytest import approx
 
 import worklog
 from tests.harness.virtual import VirtualGpu
-from worklog import timing
+from worklog.bench import timing
 from worklog.errors import BadSetting, LaunchFailed, NoGpu
 from worklog.harness import Harness
 
@@ -251,7 +251,7 @@ def test_work_may_be_counted_with_numpy(gpu: VirtualGpu) -> None:
 
 
 def test_without_a_gpu_there_is_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worklog.device.gpu_reason", lambda: "no usable NVIDIA driver")
+    monkeypatch.setattr("worklog.gpu.device.gpu_reason", lambda: "no usable NVIDIA driver")
     with pytest.raises(NoGpu, match="no usable NVIDIA driver"):
         worklog.time(print)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from worklog.gemm import tflops
-from worklog.harness.settings import Harness
-from worklog.plans import Task, grid_tasks
-from worklog.runs import Measurement, Run
+from worklog.bench.tasks import Task, grid_tasks
+from worklog.problem.gemm import tflops
+from worklog.runs.run import Measurement, Run
+from worklog.settings import Harness
 
 OFFSET = 3.0
 HONEST = {("naive", 256): 100.0, ("naive", 1024): 4000.0, ("warptiled", 256): 40.0, ("warptiled", 1024): 140.0}
@@ -18,19 +18,19 @@ CUBLAS = 50.0
 PEAK = 66.9
 
 
-def true_us(kernel: str, n: int, lies: dict[str, Any]) -> float:
+def true_us(kernel: str, n: int, biased: dict[str, Any]) -> float:
     """What the harness would make of these lies, after the offset's removal."""
-    if lies.get("timer") == "host":
+    if biased.get("timer") == "host":
         return HOST
     us = HONEST[kernel, n]
-    for lie in lies:
+    for lie in biased:
         us *= FACTORS.get(lie, 1.0)
-    return us + (BUBBLE if "queue" in lies else 0.0)
+    return us + (BUBBLE if "queue" in biased else 0.0)
 
 
 def small_grid(without: tuple[dict[str, Any], ...] = ()) -> Run:
     """A recorded run of the panel's tasks, but for the combinations `without`."""
-    tasks = [t for t in grid_tasks() if (t.kernel, t.shape.m) in HONEST and t.gremlins not in without]
+    tasks = [t for t in grid_tasks() if (t.kernel, t.shape.m) in HONEST and t.pitfalls not in without]
     return Run(
         device={"name": "NVIDIA H200"},
         harness=Harness().as_dict(),
@@ -44,23 +44,23 @@ def small_grid(without: tuple[dict[str, Any], ...] = ()) -> Run:
 
 def measured(task: Task) -> Measurement:
     """Nine samples around the true time, the first one cold where nobody warmed up, and one that does not count."""
-    lies, shape = task.gremlins, task.shape
-    us = true_us(task.kernel, shape.m, lies)
-    read = us + (0.0 if lies.get("timer") == "host" else OFFSET)
+    biased, shape = task.pitfalls, task.shape
+    us = true_us(task.kernel, shape.m, biased)
+    read = us + (0.0 if biased.get("timer") == "host" else OFFSET)
     samples = [read * (1 + 0.0001 * (i - 4)) for i in range(9)] + [read * 3]
-    samples[0] += 1000.0 if "warmup" in lies else 0.0
-    baseline = CUBLAS / (8 if "baseline" in lies else 1) + read - us
+    samples[0] += 1000.0 if "warmup" in biased else 0.0
+    baseline = CUBLAS / (8 if "baseline" in biased else 1) + read - us
     return Measurement(
         task.kernel,
         (shape.m, shape.n, shape.k),
         "measured",
-        changed=lies,
+        changed=biased,
         us=us,
         tflops=tflops(shape, us),
         ratio=CUBLAS / us,
         of_roof=tflops(shape, us) / PEAK,
         converged=True,
-        degradations=tuple(f"{name}: {value}" for name, value in lies.items()),
+        degradations=tuple(f"{name}: {value}" for name, value in biased.items()),
         samples={
             "us": samples,
             "sm_mhz": [1980.0] * 10,

@@ -1,4 +1,4 @@
-"""In place of worklog.process.job: has the honest measurement at once, works for some seconds, and has the other one.
+"""In place of worklog.bench.job: has the honest measurement at once, works for some seconds, and has the other one.
 
 python stand_in_job.py SECONDS (or a file that says them) [FILE FOR ITS PROCESS ID]
 """
@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.foreign_job import document
 from tests.lab.grid import small_grid
-from worklog.process.job import Answers, started, tasks_of
+from worklog.bench.job import Answers, started, tasks_of
 
 
 def main() -> None:
@@ -33,7 +33,7 @@ def work(order: Mapping[str, Any], say: Answers, seconds: str) -> None:
         say("progress", done=done, total=len(tasks), doing=str(task))
         if done:
             time.sleep(float(said.read_text() if said.exists() else seconds))
-        found = grid.select(task.kernel, task.shape, task.gremlins)
+        found = grid.select(task.kernel, task.shape, task.pitfalls)
         finished = document(replace(grid, measurements=found))
         say("measured", run=finished, done=done + 1, total=len(tasks), doing=str(task))
     say("done")

@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 
 from worklog.errors import UnknownRung
+from worklog.kernel.ladder import LADDER
 from worklog.lab.diff import diff, source
-from worklog.ladder import LADDER
 from worklog.plots.style import DARK, LIGHT
 
 

@@ -12,16 +12,16 @@ from tests.lab.test_view import descendants
 from tests.plots.conftest import full_run, ladder_run
 from tests.plots.test_charts import collisions, said
 from worklog import lab
+from worklog.analysis.traffic import traffic
 from worklog.errors import BadShape, UnknownRung
-from worklog.gemm import Shape
-from worklog.kernels import Program
+from worklog.kernel.kernel import Program
+from worklog.kernel.ladder import LADDER, rung
 from worklog.lab.controls import Slider
 from worklog.lab.step_picture import body, whole
 from worklog.lab.step_words import diff_html, gain, headline, said_html, sections, text
 from worklog.lab.steps import Climb, Step, source
-from worklog.ladder import LADDER, rung
-from worklog.runs import Measurement, Run
-from worklog.traffic import traffic
+from worklog.problem.gemm import Shape
+from worklog.runs.run import Measurement, Run
 
 
 def recorded() -> Run:

@@ -16,16 +16,19 @@ from traitlets.config import Config
 
 from tests.helpers import measured, small_run
 from tests.lab.cells import CELL, RACY, SLIP, SLOW, WRONG
-from worklog import bench, check, device, try_kernel
-from worklog.check import Checked
+from worklog import try_kernel
+from worklog.bench import check
+from worklog.bench import measure as bench
+from worklog.bench.check import Checked
 from worklog.errors import BadSetting, CompileFailed, NothingToDraw, UnknownRung
 from worklog.gate import Verdict
-from worklog.gemm import Shape
+from worklog.gpu import device
+from worklog.kernel.nvrtc import compile_cuda
 from worklog.lab import tried
 from worklog.lab.tried import Tried
 from worklog.lab.tried_words import in_lines
-from worklog.nvrtc import compile_cuda
-from worklog.runs import Measurement, Run
+from worklog.problem.gemm import Shape
+from worklog.runs.run import Measurement, Run
 
 
 @pytest.fixture(autouse=True)

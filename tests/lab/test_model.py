@@ -11,32 +11,31 @@ from pytest import approx
 
 from tests.lab.grid import BUBBLE, HOST, OFFSET, small_grid
 from worklog import lab
+from worklog.bench.tasks import Task
 from worklog.errors import BadRunFile, BadSetting, BadShape, UnknownRung
-from worklog.gremlins import GREMLINS
-from worklog.harness.settings import Harness
 from worklog.lab import sources
 from worklog.lab.model import Model, Step
 from worklog.lab.picture import alt, body, whole
 from worklog.lab.readings import NotRecorded
 from worklog.lab.theme import colour
 from worklog.lab.words import amount, headline, html, others, step_words, truth
-from worklog.plans import Task
-from worklog.runs import recordings
-from worklog.statistics import Estimate
+from worklog.runs.run import recordings
+from worklog.runs.statistics import Estimate
+from worklog.settings import PITFALLS, Harness
 
 GRID = small_grid()
 
 
-def model(kernel: str = "warptiled", size: int = 1024, **lies: Any) -> Model:
-    return Model([GRID], kernel, size, **lies)
+def model(kernel: str = "warptiled", size: int = 1024, **biased: Any) -> Model:
+    return Model([GRID], kernel, size, **biased)
 
 
 def steps(chosen: Model) -> dict[str, float]:
     return {step_words(step)[0]: round(step.us, 1) for step in chosen.answer().steps}
 
 
-def gremlin(setting: str) -> Any:
-    return next(g for g in GREMLINS if g.setting == setting)
+def pitfall(setting: str) -> Any:
+    return next(g for g in PITFALLS if g.setting == setting)
 
 
 # ------------------------------------------------------------------------------------------------------------ choosing
@@ -50,23 +49,23 @@ def test_at_first_the_last_rung_at_the_middle_size_is_honest() -> None:
 
 def test_a_fix_turned_off_is_the_first_lie_and_on_again_the_honest_value() -> None:
     chosen = model()
-    chosen.fix(gremlin("statistic"), False)
+    chosen.fix(pitfall("statistic"), False)
     assert chosen.settings["statistic"] == "mean"
-    chosen.fix(gremlin("statistic"), True)
+    chosen.fix(pitfall("statistic"), True)
     assert chosen.settings["statistic"] == "median"
 
 
 def test_a_fix_that_is_off_already_keeps_its_lie_and_an_honest_choice_stays() -> None:
     chosen = model(statistic="first", l2="rotate")
-    chosen.fix(gremlin("statistic"), False)
-    chosen.fix(gremlin("l2"), True)
+    chosen.fix(pitfall("statistic"), False)
+    chosen.fix(pitfall("l2"), True)
     assert (chosen.settings["statistic"], chosen.settings["l2"]) == ("first", "rotate")
 
 
 def test_all_naive_and_all_honest() -> None:
     chosen = model()
     chosen.all_naive()
-    assert chosen.lying == list(GREMLINS)
+    assert chosen.lying == list(PITFALLS)
     chosen.all_honest()
     assert chosen.lying == []
 
@@ -104,7 +103,7 @@ def test_settings_that_contradict_each_other_are_said_when_asked() -> None:
 
 def test_an_honest_answer_has_no_steps_and_does_not_lie() -> None:
     answer = model().answer()
-    assert (answer.off, answer.lies, answer.steps, answer.changed) == (0.0, False, (), [])
+    assert (answer.off, answer.biased, answer.steps, answer.changed) == (0.0, False, (), [])
     assert truth(answer).startswith("this is the honest reading, ±")
 
 
@@ -119,7 +118,7 @@ def test_each_lie_adds_its_step_in_the_tables_order_and_they_end_at_the_reading(
     chosen = model(queue=False, l2="warm", offset="kept")
     assert steps(chosen) == {"3 l2": -28.0, "queue": approx(BUBBLE, abs=0.1), "offset": OFFSET}
     answer = chosen.answer()
-    assert answer.steps[-1].after == answer.reading and answer.steps[0].before == answer.honest
+    assert answer.steps[-1].after == answer.reading and answer.steps[0].before == answer.unbiased
 
 
 def test_a_host_clock_hides_what_the_other_lies_did() -> None:
@@ -136,7 +135,7 @@ def test_lies_that_were_measured_only_together_are_one_step() -> None:
 
 def test_what_does_not_change_the_time_is_no_step() -> None:
     answer = model(baseline="tf32", roof="bf16_datasheet").answer()
-    assert answer.steps == () and len(answer.changed) == 2 and not answer.lies
+    assert answer.steps == () and len(answer.changed) == 2 and not answer.biased
     assert [line.split(":")[0] for line in others(answer)] == ["of cuBLAS", "of the roof"]
 
 
@@ -152,7 +151,7 @@ def test_a_gate_that_asks_too_little_is_said() -> None:
 
 def test_a_statistic_that_changes_nothing_that_is_printed_does_not_lie() -> None:
     answer = model(statistic="mean").answer()
-    assert not answer.lies and [step.visible for step in answer.steps] == [False]
+    assert not answer.biased and [step.visible for step in answer.steps] == [False]
     assert "by less than its noise" in truth(answer)
 
 
@@ -168,7 +167,7 @@ def test_the_first_run_that_holds_a_combination_answers_and_is_compared_with_its
     chosen = model(l2="warm")
     chosen.add(live)
     answer = chosen.answer()
-    assert answer.reading.run is live and answer.honest.run is live
+    assert answer.reading.run is live and answer.unbiased.run is live
     chosen.choose("queue", False)
     assert chosen.answer().reading.run is GRID
 
@@ -182,7 +181,7 @@ def test_without_any_run_there_is_something_to_measure_and_nothing_to_show() -> 
 
 def test_what_is_measured_is_the_honest_reading_and_the_chosen_launches() -> None:
     tasks = model(l2="warm", gate=False, statistic="min").tasks()
-    assert [task.gremlins for task in tasks] == [{}, {"l2": "warm", "gate": False}]
+    assert [task.pitfalls for task in tasks] == [{}, {"l2": "warm", "gate": False}]
     assert all(isinstance(task, Task) and Harness().but(**dict(task.changed)) for task in tasks)
     assert len(model(statistic="min").tasks()) == 1
 
@@ -208,8 +207,8 @@ def test_the_headline_is_time_rate_and_share() -> None:
 
 
 def test_a_rate_that_cannot_be_is_still_a_number_that_one_can_read() -> None:
-    honest = model().answer().reading
-    absurd = replace(honest, time=Estimate(1.0, 1.0, 1.0))
+    unbiased = model().answer().reading
+    absurd = replace(unbiased, time=Estimate(1.0, 1.0, 1.0))
     assert headline(absurd).startswith("1 µs → 2147 TFLOP/s → ")
 
 
@@ -234,7 +233,7 @@ def test_the_picture_of_a_step_that_is_not_visible() -> None:
 
 @pytest.mark.parametrize("size", [256, 1024])
 def test_the_static_twin_shows_the_source(size: int) -> None:
-    naive = {g.setting: g.lies[0] for g in GREMLINS}
+    naive = {g.setting: g.biased[0] for g in PITFALLS}
     chart = lab.panel_static("naive", size, run=GRID, **naive)
     assert GRID.label.replace("as found", "ignored") in [text.get_text() for text in chart.texts]
 

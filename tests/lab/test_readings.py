@@ -10,25 +10,25 @@ import pytest
 from pytest import approx
 
 from tests.lab.grid import CUBLAS, HOST, OFFSET, PEAK, small_grid, true_us
-from worklog.gemm import Shape, tflops
-from worklog.gremlins import BF16_DATASHEET_TFLOPS, GREMLINS
+from worklog.bench.tasks import grid_tasks
 from worklog.lab.readings import NotRecorded, Reading, find, honest_settings, naive_settings, read, say
-from worklog.plans import grid_tasks
-from worklog.runs import Run, recordings
+from worklog.problem.gemm import Shape, tflops
+from worklog.runs.run import Run, recordings
+from worklog.settings import BF16_DATASHEET_TFLOPS, PITFALLS
 
 GRID = small_grid()
 SIZE = Shape.of(1024)
 
 
-def reading(run: Run = GRID, kernel: str = "warptiled", **lies: Any) -> Reading:
-    return read(run, kernel, SIZE, honest_settings() | lies)
+def reading(run: Run = GRID, kernel: str = "warptiled", **biased: Any) -> Reading:
+    return read(run, kernel, SIZE, honest_settings() | biased)
 
 
 @pytest.mark.parametrize("task", [t for t in grid_tasks() if (t.kernel, t.shape.m) == ("warptiled", 1024)], ids=str)
 def test_every_combination_of_the_grid_is_read_as_it_was_made(task: Any) -> None:
-    found = reading(**task.gremlins)
-    assert found.measurement.changed == task.gremlins
-    assert found.time.value == approx(true_us("warptiled", 1024, task.gremlins), rel=1e-3)
+    found = reading(**task.pitfalls)
+    assert found.measurement.changed == task.pitfalls
+    assert found.time.value == approx(true_us("warptiled", 1024, task.pitfalls), rel=1e-3)
 
 
 def test_only_samples_that_count_are_used_and_the_offset_is_taken_off() -> None:
@@ -130,7 +130,7 @@ def test_samples_without_a_partner_do_not_count() -> None:
 def test_settings_in_words() -> None:
     assert say(honest_settings()) == "honest"
     assert say(honest_settings() | {"queue": False, "l2": "warm"}) == "l2 = warm, queue = off"
-    assert set(naive_settings()) == {g.setting for g in GREMLINS}
+    assert set(naive_settings()) == {g.setting for g in PITFALLS}
 
 
 def test_the_same_launches_differ_exactly_and_others_beyond_their_noise() -> None:
@@ -143,13 +143,13 @@ def test_the_same_launches_differ_exactly_and_others_beyond_their_noise() -> Non
 def test_the_shipped_grid_answers_every_combination_that_is_promised() -> None:
     """The article's four fixes, timer, queue, offset, statistic and gate, at three sizes and for three rungs."""
     run = Run.load(recordings()["h200_grid"], origin="recorded")
-    promised = [g for g in GREMLINS if g.article or g.setting in ("queue", "offset", "statistic", "gate")]
+    promised = [g for g in PITFALLS if g.article or g.setting in ("queue", "offset", "statistic", "gate")]
     assert len(promised) == 8
     resampled = [g for g in promised if g.resampled]
     rungs, shapes = ({name(m) for m in run.measurements} for name in (lambda m: m.kernel, lambda m: m.problem))
     assert len(rungs) >= 3 and len(shapes) >= 3
-    for lies in product(*((g.honest, g.lies[0]) for g in resampled)):
-        settings = honest_settings(run) | {g.setting: value for g, value in zip(resampled, lies, strict=True)}
+    for biased in product(*((g.unbiased, g.biased[0]) for g in resampled)):
+        settings = honest_settings(run) | {g.setting: value for g, value in zip(resampled, biased, strict=True)}
         for kernel, shape in product(rungs, shapes):
             found = find(run, kernel, shape, settings)
             assert found is not None and found.status == "measured", (kernel, str(shape), settings)

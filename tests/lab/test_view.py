@@ -14,12 +14,12 @@ from tests.lab.grid import small_grid
 from tests.lab.waiting import until
 from tests.plots.conftest import full_run
 from worklog import lab
-from worklog.gremlins import GREMLINS
 from worklog.lab import sources, view
 from worklog.lab.controls import Status
 from worklog.lab.model import Model
 from worklog.lab.view import Panel
 from worklog.plots.style import styled
+from worklog.settings import PITFALLS
 
 GRID = small_grid()
 WHY = "this test has no GPU"
@@ -37,7 +37,7 @@ def panel() -> Panel:
 
 
 def row(panel: Panel, setting: str) -> Any:
-    return next(row for row in panel.rows if row.gremlin.setting == setting)
+    return next(row for row in panel.rows if row.pitfall.setting == setting)
 
 
 def descendants(widget: Any) -> list[Any]:
@@ -47,9 +47,9 @@ def descendants(widget: Any) -> list[Any]:
 def test_there_is_one_row_for_each_gremlin_the_articles_first(panel: Panel) -> None:
     boxes = [w for w in descendants(panel.box) if isinstance(w, widgets.Checkbox)]
     assert [box.description for box in boxes][:4] == ["1 clocks", "2 timer", "3 l2", "4 warmup"]
-    assert len(boxes) == len(GREMLINS)
-    for gremlin in GREMLINS:
-        assert [value for _, value in row(panel, gremlin.setting).value.options] == list(gremlin.values)
+    assert len(boxes) == len(PITFALLS)
+    for pitfall in PITFALLS:
+        assert [value for _, value in row(panel, pitfall.setting).value.options] == list(pitfall.values)
 
 
 def test_everything_that_takes_a_click_says_what_it_is(panel: Panel) -> None:
@@ -114,7 +114,7 @@ def test_all_naive_and_all_honest(panel: Panel) -> None:
     assert not any(row.box.value for row in panel.rows)
     assert "honest: 140 µs; this reading" in panel.reading.value
     assert "is not in this" not in panel.reading.value
-    panel.honest.click()
+    panel.unbiased.click()
     assert all(row.box.value for row in panel.rows)
 
 
@@ -161,7 +161,7 @@ def test_a_choice_that_comes_while_another_one_is_being_shown_is_not_lost(
     go_on.set()
     for thread in (first, second):
         thread.join(30)
-    assert [gremlin.setting for gremlin in panel.model.lying] == ["l2", "queue"]
+    assert [pitfall.setting for pitfall in panel.model.lying] == ["l2", "queue"]
     assert not row(panel, "l2").box.value and not row(panel, "queue").box.value
     assert "132 µs" in panel.reading.value
 
@@ -197,7 +197,7 @@ def test_what_the_page_says_while_a_choice_is_being_shown_is_taken_afterwards(
     for thread in (first, second):
         thread.join(30)
     assert {name: getattr(widget, name) for name in said} == said
-    assert "queue" in [gremlin.setting for gremlin in panel.model.lying]
+    assert "queue" in [pitfall.setting for pitfall in panel.model.lying]
 
 
 def test_a_second_thread_draws_when_the_first_has_drawn() -> None:
@@ -276,7 +276,7 @@ def test_a_second_click_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("import sys; sys.exit('no such thing')", "last printed &#x27;no such thing&#x27;; nothing was finished"),
         (
-            "from worklog.process.job import started\norder, say = started()\nsay('ready', run='{')",
+            "from worklog.bench.job import started\norder, say = started()\nsay('ready', run='{')",
             "failed: nothing was measured: its process answered with something that is no run",
         ),
     ],
@@ -291,12 +291,12 @@ def test_a_job_that_fails_is_said_and_leaves_the_panel_usable(
     assert "112 µs" in panel.reading.value
 
 
-# As worklog.process.job does it, which lets one measurement at a time on a GPU.
+# As worklog.bench.job does it, which lets one measurement at a time on a GPU.
 ALONE = """
 import sys
 from pathlib import Path
 from tests.lab import stand_in_job
-from worklog.process import job
+from worklog.bench import job
 
 def measure(order, say):
     with job.locked(Path(sys.argv[1])):

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from worklog.gemm import Shape, tflops
-from worklog.ladder import LADDER
-from worklog.runs import Measurement, Run
+from worklog.kernel.ladder import LADDER
+from worklog.problem.gemm import Shape, tflops
+from worklog.runs.run import Measurement, Run
 
 # Milliseconds at 4096.
 TIMES_MS = {
@@ -127,8 +127,8 @@ def ablate(run: Run, kernel: str, sizes: tuple[int, ...] = (256, 512, 1024, 2048
         if not run.select(kernel, Shape(n, n, n)):
             us = max(1e3 * TIMES_MS[kernel] * (n / 4096) ** 3, 12.0)
             run.add(measurement(kernel, n, us, TIMES_MS["cuBLAS"] / TIMES_MS[kernel]))
-        [honest] = run.select(kernel, Shape(n, n, n))
-        us, share = honest.us or 0.0, honest.ratio or 0.0
+        [unbiased] = run.select(kernel, Shape(n, n, n))
+        us, share = unbiased.us or 0.0, unbiased.ratio or 0.0
         for changed, factor in LIES_AT_20_US:
             if "timer" in changed:
                 lying_us = us / factor / max(1.0, us / 20)

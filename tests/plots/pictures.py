@@ -17,12 +17,12 @@ from PIL import Image
 from tests.lab.grid import small_grid
 from tests.plots.conftest import full_run
 from tests.plots.test_ruler_charts import document
-from worklog.gemm import Shape
+from worklog.analysis.traffic import RungTraffic, Traffic
 from worklog.lab.model import Model
 from worklog.lab.picture import whole
-from worklog.peers.comparison import Comparison
 from worklog.plots import DIAGRAMS, Chart, ablation, calibration, ladder, peers, roofline, traffic
-from worklog.traffic import RungTraffic, Traffic
+from worklog.problem.gemm import Shape
+from worklog.runs.comparison import Comparison
 
 FOLDER = Path(__file__).with_name("reference")
 WIDTH = 420  # pixels: letters are four to six high, enough to see that one has moved

@@ -14,11 +14,11 @@ from matplotlib.text import Annotation, Text
 from matplotlib.transforms import Bbox
 
 from worklog.errors import BadShape, NothingToDraw
-from worklog.gemm import Shape
 from worklog.plots import Chart, ablation, ladder, roofline
 from worklog.plots.ladder import ARTICLE_PERCENT
 from worklog.plots.style import ACCENT, PAPER
-from worklog.runs import Measurement, Run, recordings
+from worklog.problem.gemm import Shape
+from worklog.runs.run import Measurement, Run, recordings
 
 Draw = Callable[[Run], Chart]
 CHARTS: tuple[Draw, ...] = (ladder, roofline, ablation)

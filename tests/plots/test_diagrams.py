@@ -19,8 +19,6 @@ from worklog.gate.benchmark import NAME as BENCHMARK
 from worklog.gate.every_launch import NAME as EVERY_LAUNCH
 from worklog.gate.precision import UNIT_ROUNDOFF
 from worklog.gate.repeat import NAME as REPEAT
-from worklog.gemm import Shape, tflops
-from worklog.gremlins import GREMLINS
 from worklog.plots import DIAGRAMS, Chart
 from worklog.plots.diagrams import (
     conversion,
@@ -35,7 +33,9 @@ from worklog.plots.diagrams import (
 from worklog.plots.diagrams.facts import Subject, mebibytes
 from worklog.plots.diagrams.four_gremlins import CORRUPTS, STOPS
 from worklog.plots.diagrams.gate import AFTER, PRECISION, WHY
-from worklog.runs import Measurement, Run, recordings
+from worklog.problem.gemm import Shape, tflops
+from worklog.runs.run import Measurement, Run, recordings
+from worklog.settings import PITFALLS
 
 Draw = Callable[[Run], Chart]
 every = pytest.mark.parametrize("draw", DIAGRAMS.values(), ids=DIAGRAMS)
@@ -200,29 +200,29 @@ def test_the_subject_is_warptiled_else_the_last_rung_that_was_measured(h200: Run
 
 
 def test_the_mental_model_says_the_honest_and_the_naive_reading(h200: Run) -> None:
-    [honest] = h200.select("warptiled", Shape.of(4096))
-    four = {g.setting: g.lies[0] for g in GREMLINS if g.article}
+    [unbiased] = h200.select("warptiled", Shape.of(4096))
+    four = {g.setting: g.biased[0] for g in PITFALLS if g.article}
     [naive] = h200.select("warptiled", Shape.of(4096), four)
     chart = mental_model(h200)
-    assert "2.648 ms" in words(chart) and f"{honest.tflops:.1f} TFLOP/s" in words(chart)
+    assert "2.648 ms" in words(chart) and f"{unbiased.tflops:.1f} TFLOP/s" in words(chart)
     reading = f"{naive.tflops:,.0f}".replace(",", " ")
     assert reading in words(chart)
     assert chart.headline.replace("\u00a0", " ").endswith(f"it reads {reading}")
 
 
 def test_each_of_the_four_has_its_number_its_wire_and_its_setting(h200: Run) -> None:
-    four = [g for g in GREMLINS if g.article]
+    four = [g for g in PITFALLS if g.article]
     assert set(CORRUPTS) == {g.setting for g in four}
-    assert {str(v) for g in four for v in (g.honest, *g.also) if isinstance(v, str)} - set(STOPS) <= {
+    assert {str(v) for g in four for v in (g.unbiased, *g.also) if isinstance(v, str)} - set(STOPS) <= {
         "count",
         "time",
         "salykova",
         "tensara",
     }
     found = words(four_gremlins(h200))
-    for gremlin in four:
-        assert gremlin.title in found
-        assert f"{gremlin.setting} = {gremlin.honest}" in found
+    for pitfall in four:
+        assert pitfall.title in found
+        assert f"{pitfall.setting} = {pitfall.unbiased}" in found
     assert "on naive, × 63 600 at 4096" in found
 
 
@@ -267,10 +267,10 @@ def test_the_hierarchy_needs_the_size_of_the_l2(h200: Run) -> None:
 def test_the_hierarchy_claims_no_size_that_was_not_measured(sizes: tuple[int, ...], claimed: str) -> None:
     run = ladder_run()
     ablate(run, "warptiled", sizes)
-    honest = {m.shape: m for m in run.select("warptiled")}
+    unbiased = {m.shape: m for m in run.select("warptiled")}
     for index, m in enumerate(run.measurements):
         if m.changed == {"l2": "warm"} and m.shape[0] >= 2048:
-            run.measurements[index] = replace(honest[m.shape], changed=m.changed)
+            run.measurements[index] = replace(unbiased[m.shape], changed=m.changed)
     assert claimed in words(memory_hierarchy(run))
 
 
@@ -395,10 +395,10 @@ def test_what_passes_the_articles_rule_is_far_beyond_rounding(k: int) -> None:
 def test_a_mistake_beyond_the_articles_rule_passes_neither(h200: Run) -> None:
     assert "passes neither" not in words(gate(h200))
     ablate(h200, "tiles_2d", (64,))
-    [honest] = h200.select("warptiled", Shape.of(4096))
+    [unbiased] = h200.select("warptiled", Shape.of(4096))
     huge = [
         stage | ({"measured": 9e6} if stage["name"] == "precision" else {})
-        for stage in (honest.verdict or {})["stages"]
+        for stage in (unbiased.verdict or {})["stages"]
     ]
     h200.measurements = [replace(m, verdict={"stages": huge}) if m.kernel == "cuBLAS" else m for m in h200.measurements]
     assert "passes neither" in words(gate(h200))

@@ -22,7 +22,7 @@ from worklog.plots import DIAGRAMS, Drawn, ablation, draw_all, gallery, ladder, 
 from worklog.plots.figure import few_colours
 from worklog.plots.gallery import Caption
 from worklog.plots.style import DARK, LIGHT
-from worklog.runs import Run, recordings
+from worklog.runs.run import Run, recordings
 
 # The comparison of rulers comes with the package, or does not yet.
 SHIPPED = ["peers"] if any(list(path.parent.glob("peers/*.json")) for path in recordings().values()) else []
@@ -33,11 +33,11 @@ DRAW = """
 import sys
 from pathlib import Path
 from worklog.plots import draw_all
-from worklog.runs import Run
+from worklog.runs.run import Run
 draw_all(Run.load(Path(sys.argv[1]), origin="recorded"), Path(sys.argv[2]))
 for name in sys.modules:
     assert name.split(".")[0] not in ("cupy", "torch", "IPython"), name
-    assert name not in ("matplotlib.pyplot", "worklog.bench", "worklog.harness", "worklog.gate", "worklog.cuda"), name
+    assert name not in ("matplotlib.pyplot", "worklog.bench.measure", "worklog.harness", "worklog.gate", "worklog.gpu.cuda"), name
 """
 
 

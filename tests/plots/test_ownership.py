@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.plots.test_charts import collisions, said
-from worklog.ladder import rung
+from worklog.analysis.access_pattern import touches
+from worklog.kernel.ladder import rung
 from worklog.plots import ownership
-from worklog.touches import touches
 
 
 @pytest.mark.parametrize("name", ["naive", "tiles_2d", "vectorized"])

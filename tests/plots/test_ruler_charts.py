@@ -11,11 +11,11 @@ from tests.plots.conftest import empty_run
 from tests.plots.test_charts import collisions
 from worklog.errors import NothingToDraw
 from worklog.harness import selfcheck
-from worklog.peers.comparison import Comparison
 from worklog.plots import certificate
 from worklog.plots.certificate import calibration
 from worklog.plots.peers import peers
-from worklog.runs import Run
+from worklog.runs.comparison import Comparison
+from worklog.runs.run import Run
 
 LENGTHS = (1, 2, 5, 10, 30, 100, 1000)
 OFF = {

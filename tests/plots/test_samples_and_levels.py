@@ -9,12 +9,12 @@ import pytest
 
 from tests.plots.conftest import empty_run, measurement
 from tests.plots.test_charts import collisions, said
+from worklog.analysis.traffic import RungTraffic, Traffic
 from worklog.errors import NothingToDraw
-from worklog.gemm import Shape
 from worklog.plots.levels import levels, levels_of
 from worklog.plots.samples import closing, samples
-from worklog.runs import Run, open_run, recordings
-from worklog.traffic import RungTraffic, Traffic
+from worklog.problem.gemm import Shape
+from worklog.runs.run import Run, open_run, recordings
 
 
 @pytest.fixture

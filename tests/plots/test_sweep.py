@@ -6,12 +6,12 @@ import pytest
 
 from tests.helpers import measured, small_run
 from tests.plots.test_charts import collisions, said
-from worklog.axes import Axis
+from worklog.bench.sweep import Variants, variants
 from worklog.errors import NothingToDraw
-from worklog.ladder import rung
+from worklog.kernel.ladder import rung
 from worklog.plots import sweep
-from worklog.runs import Measurement
-from worklog.tuning import Variants, variants
+from worklog.problem.axes import Axis
+from worklog.runs.run import Measurement
 
 
 @pytest.fixture(scope="module")

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from worklog import traffic as module
+from worklog.analysis import traffic as module
+from worklog.analysis.traffic import RungTraffic, Traffic
+from worklog.analysis.traffic import traffic as counted
 from worklog.errors import WorklogError
-from worklog.gemm import Shape
 from worklog.plots import traffic
-from worklog.traffic import RungTraffic, Traffic
-from worklog.traffic import traffic as counted
+from worklog.problem.gemm import Shape
 
 
 def test_it_shows_every_rung_and_its_label() -> None:

@@ -6,17 +6,17 @@ import math
 
 import pytest
 
-from worklog.ablation import effects
-from worklog.gemm import Shape
 from worklog.plots.waterfall import REMAINDER, clearest, factor, falls
-from worklog.runs import Run
+from worklog.problem.gemm import Shape
+from worklog.runs.ablation import effects
+from worklog.runs.run import Run
 
 
 def test_the_steps_lead_from_the_honest_to_the_naive_reading(h200: Run) -> None:
     every = falls(h200, effects(h200, "warptiled"))
     assert list(every) == [Shape.of(n) for n in (256, 512, 1024, 2048, 4096)]
     for fall in every.values():
-        assert fall.honest * math.prod(fall.steps.values()) == pytest.approx(fall.naive)
+        assert fall.unbiased * math.prod(fall.steps.values()) == pytest.approx(fall.naive)
         assert list(fall.steps)[-1] == REMAINDER
 
 
@@ -34,7 +34,7 @@ def test_an_invisible_lie_is_no_step(h200: Run) -> None:
 def test_the_remainder_is_what_single_lies_do_not_explain(h200: Run) -> None:
     fall = falls(h200, effects(h200, "warptiled"))[Shape.of(512)]
     alone = math.prod(step for setting, step in fall.steps.items() if setting != REMAINDER)
-    assert fall.remainder.factor == pytest.approx(fall.naive / fall.honest / alone)
+    assert fall.remainder.factor == pytest.approx(fall.naive / fall.unbiased / alone)
     assert fall.remainder.lying == fall.naive
 
 
@@ -50,8 +50,8 @@ def test_without_all_lies_the_articles_four_make_the_waterfall(h200: Run) -> Non
     assert set(fall.steps) == {"clocks", "timer", "l2", "warmup", REMAINDER}
 
 
-@pytest.mark.parametrize(("honest", "lying"), [(0.0, 1.0), (1.0, 0.0), (1.0, -2.0), (1.0, math.inf), (1.0, math.nan)])
-def test_an_impossible_reading_has_no_factor(h200: Run, honest: float, lying: float) -> None:
+@pytest.mark.parametrize(("unbiased", "lying"), [(0.0, 1.0), (1.0, 0.0), (1.0, -2.0), (1.0, math.inf), (1.0, math.nan)])
+def test_an_impossible_reading_has_no_factor(h200: Run, unbiased: float, lying: float) -> None:
     from dataclasses import replace
 
-    assert factor(replace(effects(h200, "naive")[0], honest=honest, lying=lying)) is None
+    assert factor(replace(effects(h200, "naive")[0], unbiased=unbiased, lying=lying)) is None

@@ -14,7 +14,7 @@ import numpy as np
 
 from tests.gate.numpy_device import NumpyBuffer
 from tests.virtual.machine import NEVER, Graph, Machine, Stream, Thread
-from worklog.gemm import Float32
+from worklog.problem.gemm import Float32
 
 SHORT_US = 2.0  # a kernel that touches little
 

@@ -1,4 +1,4 @@
-"""The virtual machine as worklog.kernels.Device, worklog.callables.Lender and worklog.harness.timeline.Timeline."""
+"""The virtual machine as worklog.kernel.kernel.Device, worklog.kernel.host_function.Lender and worklog.harness.timeline.Timeline."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tests.virtual.arrays import SHORT_US, Array, VirtualArrays
 from tests.virtual.machine import NEVER, Machine, nothing
 from worklog.errors import LaunchFailed
 from worklog.gate.alone import LINES, PATIENCE_NS
-from worklog.gemm import Float32, Shape
 from worklog.harness.timeline import Launch, Tracer
-from worklog.kernels import Buffer, Program
-from worklog.ladder import Domain
+from worklog.kernel.kernel import Buffer, Program
+from worklog.kernel.ladder import Domain
+from worklog.problem.gemm import Float32, Shape
 
 MHZ = 20.0
 LANES = 128
@@ -113,7 +113,7 @@ class VirtualDevice:
 
 
 class VirtualLoan:
-    """A VirtualDevice's memory and stream, as worklog.callables.Loan. PyTorch tensors and addresses are the host's own
+    """A VirtualDevice's memory and stream, as worklog.kernel.host_function.Loan. PyTorch tensors and addresses are the host's own
     memory, where work is done at once: the machine is waited for before it.
     """
 
@@ -138,7 +138,7 @@ class VirtualLoan:
 
 
 class VirtualBaseline:
-    """The library's product, as worklog.kernels.Subject."""
+    """The library's product, as worklog.kernel.kernel.Subject."""
 
     def __init__(self, device: VirtualDevice, name: str) -> None:
         self.name = name

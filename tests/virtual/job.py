@@ -8,10 +8,11 @@ from contextlib import nullcontext
 from tests.exploits.arrays import xp
 from tests.virtual.machine import Machine
 from tests.virtual.session import GPU, VirtualSession, virtual_gpu
-from worklog import bench, device
-from worklog.callables import HostCallable
-from worklog.gemm import Shape
-from worklog.process import job
+from worklog.bench import job
+from worklog.bench import measure as bench
+from worklog.gpu import device
+from worklog.kernel.host_function import HostCallable
+from worklog.problem.gemm import Shape
 
 
 class WholeSession(VirtualSession):

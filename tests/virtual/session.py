@@ -1,4 +1,4 @@
-"""A session on the virtual device: worklog.bench's own path from the gate to a measurement, with known true times."""
+"""A session on the virtual device: worklog.bench.measure's own path from the gate to a measurement, with known true times."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from unittest import mock
 from tests.virtual.arrays import VirtualArrays
 from tests.virtual.device import LANES, MHZ, VirtualBaseline, VirtualDevice, VirtualTimeline
 from tests.virtual.machine import Machine
-from worklog import bench, measurement
-from worklog.callables import HostCallable
-from worklog.device import Gpu
-from worklog.gemm import Shape
+from worklog.bench import measure as bench
+from worklog.bench import measurement
+from worklog.bench.session import Session
+from worklog.bench.tasks import BASELINE, Task
+from worklog.gpu.device import Gpu
 from worklog.harness import Harness
 from worklog.harness.calibration import Calibration
-from worklog.plans import BASELINE, Task
-from worklog.runs import Measurement, Run
-from worklog.session import Session
-from worklog.statistics import summarise
+from worklog.kernel.host_function import HostCallable
+from worklog.problem.gemm import Shape
+from worklog.runs.run import Measurement, Run
+from worklog.runs.statistics import summarise
 
 GPU = Gpu("a virtual GPU", (9, 0), 1, VirtualTimeline.l2_bytes, 2**30, MHZ, 1e3, 64, "none")
 PEAK_TFLOPS = 2 * LANES * MHZ / 1e6  # 5120 FLOP a microsecond; the machine's products reach 4096

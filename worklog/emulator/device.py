@@ -1,4 +1,4 @@
-"""The emulated machine behind the interface that the gate knows (worklog.kernels.Device), so that its checks run
+"""The emulated machine behind the interface that the gate knows (worklog.kernel.kernel.Device), so that its checks run
 without a GPU.
 
 Kernels are compiled with NVRTC for a named architecture (or come with the package) and run at once; what the emulator
@@ -21,7 +21,7 @@ from worklog.emulator.launch import Pointer, Result, launch, load
 from worklog.emulator.ptx import Kernel
 from worklog.emulator.shipped import build, label
 from worklog.errors import LaunchFailed
-from worklog.kernels import Block, Program, Resources
+from worklog.kernel.kernel import Block, Program, Resources
 
 
 class EmulatedFault(LaunchFailed):
@@ -64,7 +64,7 @@ class EmulatedBuffer:
 
 
 class EmulatedDevice:
-    """A machine without a GPU, as worklog.kernels.Device.
+    """A machine without a GPU, as worklog.kernel.kernel.Device.
 
     arch: what to compile for. races, count, exact: as for worklog.emulator.launch. last: the latest launch's result;
     findings: all since the device was made; warnings: those that are no errors.

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from worklog.cubin import Widths
 from worklog.emulator.approximations import is_approximate
 from worklog.emulator.codegen import Context
 from worklog.emulator.counts import Counts, tally, total
@@ -26,6 +25,7 @@ from worklog.emulator.room import require_room
 from worklog.emulator.shared import SharedMemory
 from worklog.emulator.sites import Site, build_sites
 from worklog.emulator.unroll import as_assembled
+from worklog.kernel.cubin import Widths
 
 Array = NDArray[Any]
 LANES = 8192
@@ -79,7 +79,7 @@ class Result:
 def load(ptx: str, symbol: str | None = None, assembled: Widths | None = None) -> Kernel:
     """A kernel of a PTX module by its symbol, the only one if none is named. Raises PtxError.
 
-    assembled: the machine code's shared accesses (worklog.nvrtc.Compiled.shared_accesses). With them, wavefronts are
+    assembled: the machine code's shared accesses (worklog.kernel.nvrtc.Compiled.shared_accesses). With them, wavefronts are
     counted for what the assembler made of the PTX, and the kernel says whether that could be done.
     """
     kernels = parse(ptx)

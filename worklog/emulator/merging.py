@@ -143,7 +143,7 @@ def _group(members: list[_Part], start: int, width: int, enough: int) -> dict[in
 
 def widths(code: Sequence[Instruction], groups: Groups) -> Counter[str]:
     """Static counts of the shared loads and stores that the assembler should make of some instructions, by the names of
-    worklog.cubin.shared_widths.
+    worklog.kernel.cubin.shared_widths.
     """
     found: Counter[str] = Counter()
     for instruction in code:

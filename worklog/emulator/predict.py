@@ -18,8 +18,8 @@ from worklog.emulator.errors import BadLaunch, NotPredictable
 from worklog.emulator.flow import analyse
 from worklog.emulator.launch import Pointer, launch
 from worklog.emulator.ptx import Kernel
-from worklog.gemm import Shape
-from worklog.kernels import Block
+from worklog.kernel.kernel import Block
+from worklog.problem.gemm import Shape
 
 STRETCH = (
     64  # floats of K: a multiple of every rung's BK (twice, for two buffers), of a loop's unrolling, and 256 bytes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from worklog.emulator.errors import TooLarge
-from worklog.gemm import Shape
+from worklog.problem.gemm import Shape
 
 
 def free_memory() -> int | None:

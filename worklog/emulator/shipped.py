@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from worklog.errors import WorklogError
-from worklog.kernels import Program
-from worklog.nvrtc import Compiled, NvrtcMissing, compile_cuda
+from worklog.kernel.kernel import Program
+from worklog.kernel.nvrtc import Compiled, NvrtcMissing, compile_cuda
 
-FOLDER = Path(__file__).parents[1] / "ptx"
+FOLDER = Path(__file__).parents[1] / "kernel" / "ptx"
 INDEX = "index.json"
 ARCH = "sm_90"
 SPENT = ("registers", "stack_bytes", "spill_store_bytes", "spill_load_bytes", "shared_bytes")

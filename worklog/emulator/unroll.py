@@ -2,7 +2,7 @@
 
 Unrolled, neighbouring shared accesses of different turns become one wide access. How far the assembler goes is its own
 secret, so nothing is guessed: the least unrolling is taken under which the kernel's shared accesses are, by number and
-width, those of the machine code (worklog.cubin). What runs and what instructions are counted stays the same.
+width, those of the machine code (worklog.kernel.cubin). What runs and what instructions are counted stays the same.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, product
 
-from worklog.cubin import Widths
 from worklog.emulator.flow import Block, basic_blocks, branch_target, defined, merged_accesses
 from worklog.emulator.merging import widths
 from worklog.emulator.ptx import Imm, Instruction, Kernel, Reg
+from worklog.kernel.cubin import Widths
 
 MOST_TURNS = 1024
 MOST_INSTRUCTIONS = 20_000

@@ -47,7 +47,7 @@ import numpy as np
 from worklog.errors import NoGpu
 from worklog.gate.every_launch import HASH
 from worklog.gate.verdict import Stage, passed, refused
-from worklog.kernels import COMPILE_OPTIONS, Device, Program
+from worklog.kernel.kernel import COMPILE_OPTIONS, Device, Program
 
 NAME = "alone on the GPU"
 UNSEEN = "what starts in the few microseconds between the flush and the launch is not seen"

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from worklog.gate.dirt import Dirt
-from worklog.gemm import Float32, Shape
-from worklog.kernels import Buffer, Device, Subject
+from worklog.kernel.kernel import Buffer, Device, Subject
+from worklog.problem.gemm import Float32, Shape
 
 GUARD = 4096  # elements on either side: 16 KiB, which keeps the matrix between them aligned as an allocation is
 

@@ -24,8 +24,8 @@ from worklog.gate.arena import Arena, Result
 from worklog.gate.exact import Projection, families, family, stretch
 from worklog.gate.locate import if_rounded, locate
 from worklog.gate.verdict import Stage, Where, passed, refused
-from worklog.gemm import Float32, Shape
-from worklog.kernels import Subject
+from worklog.kernel.kernel import Subject
+from worklog.problem.gemm import Float32, Shape
 
 NAME = "exact at the benchmark shape"
 LAUNCHES = 3

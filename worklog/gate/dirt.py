@@ -11,7 +11,7 @@ that is read before it is written; so this is for a live device.
 
 from __future__ import annotations
 
-from worklog.kernels import Device, Kernel, Program
+from worklog.kernel.kernel import Device, Kernel, Program
 
 BLOCK = 512  # four blocks hold a multiprocessor's threads, and nearly all of its registers
 BLOCKS = 2048  # two waves or more on any GPU: each multiprocessor gets as many as fit it, several times

@@ -49,8 +49,8 @@ from worklog.gate.precision import (
     rms_limit,
 )
 from worklog.gate.verdict import Stage, refused
-from worklog.gemm import Shape
-from worklog.kernels import COMPILE_OPTIONS, Buffer, Device, Kernel, Program
+from worklog.kernel.kernel import COMPILE_OPTIONS, Buffer, Device, Kernel, Program
+from worklog.problem.gemm import Shape
 
 NAME = "every timed launch"
 BLOCK = 256

@@ -26,8 +26,8 @@ from functools import cached_property
 
 import numpy as np
 
-from worklog.gemm import Float32, Float64, Shape
-from worklog.ladder import Domain
+from worklog.kernel.ladder import Domain
+from worklog.problem.gemm import Float32, Float64, Shape
 
 Indices = np.ndarray[tuple[int], np.dtype[np.intp]]
 Integers = np.ndarray[tuple[int, int], np.dtype[np.signedinteger]]

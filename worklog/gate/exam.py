@@ -5,7 +5,7 @@ every_launch (or precision again, where inputs cannot be new) and plausible.
 
 The word holds for the shape that was asked, and for small ones. A larger shape has another exam: nothing here tells
 whether an index overflows there, or whether blocks that wait for each other all fit the GPU at once; where they do not,
-the launch does not end, and the process that runs it is ended (worklog.worker).
+the launch does not end, and the process that runs it is ended (worklog.bench.worker).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from worklog.gate.every_launch import LaunchChecker, Witness
 from worklog.gate.precision import PrecisionQuestion
 from worklog.gate.repeat import Repeater
 from worklog.gate.verdict import Stage, Verdict, refused
-from worklog.gemm import Shape, random_inputs
-from worklog.kernels import Buffer, Device, Subject
+from worklog.kernel.kernel import Buffer, Device, Subject
+from worklog.problem.gemm import Shape, random_inputs
 
 
 class Exam:

@@ -14,7 +14,7 @@ import numpy as np
 
 from worklog.gate.exact import Indices
 from worklog.gate.verdict import Where
-from worklog.gemm import Float32, Float64
+from worklog.problem.gemm import Float32, Float64
 
 MOST_TILES = 32  # a side
 SAMPLES = 64

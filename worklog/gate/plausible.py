@@ -21,7 +21,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from worklog.gate.verdict import Stage
-from worklog.gemm import Shape, tflops
+from worklog.problem.gemm import Shape, tflops
 
 NAME = "plausible"
 SECOND = "a second clock"

@@ -30,9 +30,8 @@ from worklog.gate.arena import Result
 from worklog.gate.exact import Indices, multiply
 from worklog.gate.locate import whereabouts
 from worklog.gate.verdict import Stage, refused
-from worklog.gemm import Float32, Float64, sampled_reference
+from worklog.problem.gemm import Float32, Float64, sampled_reference
 
-CLASSES = ("fp32", "fp32-emulated", "tf32", "fp16", "bf16")  # most precise first
 # TF32 and FP16 keep the same 11 bits: the error cannot tell them apart, so each may claim what the other is.
 RANK = {"fp32": 0, "fp32-emulated": 1, "tf32": 2, "fp16": 2, "bf16": 3, "wrong": 4}
 UNIT_ROUNDOFF = 2.0**-24

@@ -20,8 +20,8 @@ import numpy as np
 from worklog.gate.arena import Arena
 from worklog.gate.exact import Indices
 from worklog.gate.verdict import Stage, passed, refused
-from worklog.gemm import Float32, Shape
-from worklog.kernels import Subject
+from worklog.kernel.kernel import Subject
+from worklog.problem.gemm import Float32, Shape
 
 NAME = "products"
 CLASSES = ("fp32", "fp32-emulated")  # of shorter formats nobody expects it

@@ -26,8 +26,8 @@ from worklog.gate.arena import Inputs, Memory, Result
 from worklog.gate.exact import HEADROOM, drawn_shapes, families, family, ragged_shapes, stretch
 from worklog.gate.locate import if_rounded, locate
 from worklog.gate.verdict import Stage, Where, passed, refused
-from worklog.gemm import Float32, Float64, Shape
-from worklog.kernels import Subject
+from worklog.kernel.kernel import Subject
+from worklog.problem.gemm import Float32, Float64, Shape
 
 NAME = "exact on ragged shapes"
 HALVES = tuple(halves / 2 for halves in range(-7, 8) if halves not in (0, 2))  # with even C all is exact

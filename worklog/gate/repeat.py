@@ -18,7 +18,7 @@ import numpy as np
 from worklog.gate.arena import Arena
 from worklog.gate.benchmark import ExactQuestion
 from worklog.gate.verdict import Stage, passed, refused
-from worklog.kernels import Device, Program, Subject
+from worklog.kernel.kernel import Device, Program, Subject
 
 NAME = "bit-equal when repeated"
 MOST, LEAST, BUDGET_S = 20, 3, 0.5

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from worklog.markup import verdict_html, verdict_text
+from worklog.runs.markup import verdict_html, verdict_text
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,8 @@
 measures a subject against the baseline on a `Timeline`, which is a CUDA stream here and a simulated one in the tests.
 """
 
-from worklog.gremlins import GREMLINS, Gremlin
 from worklog.harness.sampling import Reading, Sample, time_pair
-from worklog.harness.settings import Harness
 from worklog.harness.timeline import Timeline
+from worklog.settings import PITFALLS, Harness, Pitfall
 
 __all__ = ["GREMLINS", "Gremlin", "Harness", "Reading", "Sample", "Timeline", "time_pair"]

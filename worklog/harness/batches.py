@@ -24,8 +24,8 @@ import numpy as np
 from worklog.errors import LaunchFailed
 from worklog.harness.graph_timer import launches_in
 from worklog.harness.launchers import bracketed, compare, flush, lift_marks, look_at, prepare, timed_part, waits
-from worklog.harness.settings import Harness
 from worklog.harness.timeline import Launch, Timeline
+from worklog.settings import Harness
 
 BATCH_US = 60_000.0  # read the events after so much work: seldom enough to cost little, often enough to stop in time
 LONGEST_BATCH = 16  # pairs

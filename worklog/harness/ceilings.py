@@ -10,8 +10,8 @@ import numpy as np
 from worklog.harness.batches import LONGEST_BATCH
 from worklog.harness.cuda_timeline import BURN_BLOCKS_PER_SM, FFMA_FLOPS_PER_STEP, CudaTimeline
 from worklog.harness.selfcheck import samples_of
-from worklog.harness.settings import Harness
 from worklog.harness.timeline import Launch
+from worklog.settings import Harness
 
 FFMA_STEPS = 2048
 COPY_BYTES = 2**30

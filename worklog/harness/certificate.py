@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from worklog.device import Gpu
+from worklog.gpu.device import Gpu
 from worklog.harness.calibration import Calibration
 from worklog.harness.selfcheck import TOLERANCE, TOLERANCE_US
 

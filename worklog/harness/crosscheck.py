@@ -15,8 +15,8 @@ from worklog.errors import BadSetting, LaunchFailed
 from worklog.harness.batches import LONGEST_BATCH, bubble_us, take_batch
 from worklog.harness.graph_timer import as_graphs
 from worklog.harness.launchers import waits
-from worklog.harness.settings import Harness
 from worklog.harness.timeline import Launch, Timeline
+from worklog.settings import Harness
 
 # Microseconds and share by which a witness may differ: a graph's nodes stand a little apart, the tracer reads a little
 # long, and launches in a row overlap their ends. `worklog peers` says by how much on a machine.

@@ -12,9 +12,9 @@ from typing import Any
 import cupy
 import numpy as np
 
-from worklog.cuda import CUDA_ERRORS, CudaDevice
-from worklog.device import ClockWatch, gpu
 from worklog.errors import LaunchFailed, OutOfMemory
+from worklog.gpu.cuda import CUDA_ERRORS, CudaDevice
+from worklog.gpu.device import ClockWatch, gpu
 from worklog.harness.cupti_timer import load_cupti, the_tracer
 from worklog.harness.timeline import Launch, Tracer
 

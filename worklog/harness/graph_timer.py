@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from math import ceil
 
 from worklog.harness.l2 import Rotating
-from worklog.harness.settings import Harness
 from worklog.harness.timeline import Launch, Timeline
+from worklog.settings import Harness
 
 GRAPH_LAUNCHES = 10  # FlashInfer's number of calls in a graph
 GRAPH_US = 20_000.0  # of slow kernels, fewer: a graph of about this length

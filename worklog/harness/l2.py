@@ -57,11 +57,3 @@ def require_rotation(launches: Sequence[Launch], l2_bytes: int) -> None:
                 f"l2 = rotate: {launch.sets} sets of {launch.set_bytes / 2**20:.2f} MiB would come round while still "
                 f"in the L2 of {l2_bytes / 2**20:.0f} MiB: give {needed}"
             )
-
-
-def require_no_flush(l2: str) -> None:
-    """Raise BadSetting for a flush, which inside a graph would be timed and before it cools the first node only."""
-    if l2 == "flush":
-        raise BadSetting(
-            "timer = graph cannot flush between the launches of a graph: set l2=rotate too (cold) or l2=warm"
-        )

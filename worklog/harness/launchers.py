@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from worklog.errors import BadSetting
-from worklog.harness.settings import Harness
 from worklog.harness.timeline import Launch, Timeline
+from worklog.settings import Harness
 
 PARTLY = "timer: the call itself says which part of it is timed, the rest is not in the number"
 

@@ -15,21 +15,17 @@ from math import exp
 import numpy as np
 
 from worklog.errors import BadSetting
-from worklog.statistics import LEAST_SAMPLES, median
+from worklog.runs.statistics import LEAST_SAMPLES, median
+from worklog.settings import STOPPING_NUMBERS, STOPPINGS, WARMUP_NUMBERS, WARMUPS, split_rule
 
 STEADY = 0.005  # two windows in a row that agree this well are steady,
 BLURRED = 0.02  # or within what their samples leave open, up to this,
 STILL_WARMING = 0.001  # unless each of the last three was faster than the one before, by this in all
 WINDOW_US = 10_000.0
-COUNT = 10
-WARMUP_MS, STOPPING_MS = 25.0, 100.0  # triton.testing.do_bench
 NVBENCH_NOISE, NVBENCH_US, NVBENCH_LEAST = 0.005, 500_000.0, 10  # nvbench: --max-noise, --min-time, --min-samples
 TENSARA_CV, TENSARA_LEAST, TENSARA_MOST = 0.01, 5, 20
 TENSARA_LONG_US, TENSARA_LONG_COUNT = 1e6, 12
 TENSARA_BURN_FLOPS, TENSARA_BURNS, TENSARA_PAUSE_S = 2 * 5000.0**3, 10, 0.5
-
-WARMUPS = ("steady", "count", "time", "salykova", "tensara")
-STOPPINGS = ("interval", "count", "time", "salykova", "tensara", "nvbench")
 
 
 @dataclass(frozen=True)
@@ -68,7 +64,7 @@ class WarmUp:
 
 def warm_up_rule(word: str, size: float | None = None) -> WarmUp:
     """The warm-up rule of a word; `size` is N of the square problem of the same work. Raises BadSetting."""
-    name, number = _split("warmup", word, {"count": COUNT, "time": WARMUP_MS}, WARMUPS)
+    name, number = split_rule("warmup", word, WARMUP_NUMBERS, WARMUPS)
     if name == "steady":
         return WarmUp(_steady, WINDOW_US, checks_steadiness=True)
     if name == "time":
@@ -126,7 +122,7 @@ class Stopping:
 
 def stopping_rule(word: str, precision: float, least: int, size: float | None = None) -> Stopping:
     """The stopping rule of a word. `precision` and `least` samples belong to "interval". Raises BadSetting."""
-    name, number = _split("stopping", word, {"count": COUNT, "time": STOPPING_MS}, STOPPINGS)
+    name, number = split_rule("stopping", word, STOPPING_NUMBERS, STOPPINGS)
     if name == "interval":
         return Stopping(lambda seen: (len(seen.times) >= least and is_known(seen.times, precision)) or None)
     if name == "time":
@@ -165,19 +161,3 @@ def _tensara(seen: Evidence) -> bool | None:
 def _variation(times: Sequence[float]) -> float:
     """Standard deviation (unbiased) over mean."""
     return float(np.std(times, ddof=1) / np.mean(times))
-
-
-def _split(setting: str, word: str, numbers: dict[str, float], names: Sequence[str]) -> tuple[str, float]:
-    """A word's rule and number, the rule's own number where none is given."""
-    name, colon, text = word.partition(":")
-    if name not in names or (colon and name not in numbers):
-        choices = ", ".join(f"{name}[:{numbers[name]:g}]" if name in numbers else name for name in names)
-        raise BadSetting(f"{setting} = {word!r} is not a setting: choose from {choices}")
-    try:
-        number = float(text) if colon else numbers.get(name, 0.0)
-    except ValueError as error:
-        raise BadSetting(f"{setting} = {word!r}: {text!r} is not a number") from error
-    if colon and not (1 <= number < 1e9 and (name != "count" or number == int(number))):
-        kind = "a whole number of launches" if name == "count" else "milliseconds"
-        raise BadSetting(f"{setting} = {word!r}: give {kind}, 1 or more")
-    return name, number

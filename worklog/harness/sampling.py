@@ -13,7 +13,7 @@ from math import ceil
 
 import numpy as np
 
-from worklog.device import THROTTLING, reason_names
+from worklog.gpu.device import THROTTLING, reason_names
 from worklog.harness.batches import BATCH_US, LONGEST_BATCH, SPIN_US, Sample, batch_size, bubble_us, take_batch
 from worklog.harness.graph_timer import as_graphs
 from worklog.harness.l2 import require_rotation
@@ -30,9 +30,9 @@ from worklog.harness.rules import (
     stopping_rule,
     warm_up_rule,
 )
-from worklog.harness.settings import Harness
 from worklog.harness.timeline import Launch, Timeline
-from worklog.statistics import median
+from worklog.runs.statistics import median
+from worklog.settings import Harness
 
 __all__ = ["Reading", "Sample", "time_pair"]
 

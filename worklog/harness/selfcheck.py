@@ -15,9 +15,9 @@ import numpy as np
 
 from worklog.harness.batches import LONGEST_BATCH, Sample, take_batch
 from worklog.harness.sampling import Reading
-from worklog.harness.settings import Harness
 from worklog.harness.timeline import Launch, Timeline
-from worklog.statistics import Estimate, median, paired_ratio
+from worklog.runs.statistics import Estimate, median, paired_ratio
+from worklog.settings import Harness
 
 KNOWN_US = (1, 2, 5, 10, 30, 100, 300, 1000)
 SAMPLES = 256  # one reading is spread by when the flush before it ends, by much more than is promised of their median

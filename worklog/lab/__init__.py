@@ -11,23 +11,23 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from worklog.gremlins import Value
+from worklog.settings import Value
 
 if TYPE_CHECKING:
-    from worklog.gemm import Shape
     from worklog.lab.lies_view import Ablation
     from worklog.lab.model import Model
     from worklog.lab.step_view import Ladder
     from worklog.lab.steps import Climb
     from worklog.lab.view import Panel
     from worklog.plots.figure import Chart
-    from worklog.runs import Run
+    from worklog.problem.gemm import Shape
+    from worklog.runs.run import Run
 
 __all__ = ["ablation", "ablation_static", "ladder", "ladder_static", "panel", "panel_static"]
 
 
 def panel(
-    kernel: str | None = None, size: Shape | int | None = None, *, run: Run | Path | None = None, **lies: Value
+    kernel: str | None = None, size: Shape | int | None = None, *, run: Run | Path | None = None, **biased: Value
 ) -> Panel:
     """The panel, as the last line of a cell: a choice for each gremlin, and the reading that it leads to.
 
@@ -38,11 +38,11 @@ def panel(
     from worklog.lab.sources import runs
     from worklog.lab.view import Panel
 
-    return Panel(_model(kernel, size, runs(run), lies))
+    return Panel(_model(kernel, size, runs(run), biased))
 
 
 def panel_static(
-    kernel: str | None = None, size: Shape | int | None = None, *, run: Run | Path | None = None, **lies: Value
+    kernel: str | None = None, size: Shape | int | None = None, *, run: Run | Path | None = None, **biased: Value
 ) -> Chart:
     """What the panel shows for these choices, as a chart that needs no kernel to be seen. Raises like panel(), and
     NotRecorded for a combination that the run does not hold.
@@ -50,13 +50,13 @@ def panel_static(
     from worklog.lab.picture import whole
     from worklog.lab.sources import runs
 
-    return whole(_model(kernel, size, runs(run), lies).answer())
+    return whole(_model(kernel, size, runs(run), biased).answer())
 
 
-def _model(kernel: str | None, size: Shape | int | None, runs: list[Run], lies: dict[str, Value]) -> Model:
+def _model(kernel: str | None, size: Shape | int | None, runs: list[Run], biased: dict[str, Value]) -> Model:
     from worklog.lab.model import Model
 
-    return Model(runs, kernel, size, **lies)
+    return Model(runs, kernel, size, **biased)
 
 
 def ladder(rung: str | None = None, size: Shape | int | None = None, *, run: Run | Path | None = None) -> Ladder:
@@ -104,8 +104,8 @@ def ablation_static(
 
 
 def _climb(rung: str | None, size: Shape | int | None, run: Run | Path | None) -> Climb:
+    from worklog.analysis.traffic import traffic
     from worklog.lab.sources import ladder_runs
     from worklog.lab.steps import Climb
-    from worklog.traffic import traffic
 
     return Climb(ladder_runs(run), traffic(), rung, size)

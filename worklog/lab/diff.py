@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass
 from html import escape
 
-from worklog.kernels import Program
-from worklog.ladder import rung
+from worklog.kernel.kernel import Program
+from worklog.kernel.ladder import rung
 from worklog.plots.style import DARK, LIGHT
 
 HIDDEN = ("__global__", "template <", "static_assert")

@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from worklog.ablation import Effect, effects
 from worklog.errors import NothingToDraw
-from worklog.gemm import Shape
 from worklog.lab.readings import NotRecorded
 from worklog.lab.theme import colour
 from worklog.plots import ablation
 from worklog.plots.ablation import NAMES, ablated, in_words
 from worklog.plots.figure import Chart
-from worklog.runs import Run
-from worklog.tables import label_line
+from worklog.problem.gemm import Shape
+from worklog.runs.ablation import Effect, effects
+from worklog.runs.run import Run
+from worklog.runs.tables import label_line
 
 COLUMNS = ("gremlin", "lie", "number", "honest", "lying", "effect", "noise")
 
@@ -100,7 +100,7 @@ def cells(effect: Effect) -> tuple[str, ...]:
         name,
         lie,
         number,
-        f"{scale * effect.honest:.3g}",
+        f"{scale * effect.unbiased:.3g}",
         f"{lying:.4g}" if lying < 1e4 else f"{lying:.0f}",
         "not visible" if seen == "0" else seen,
         noise,
@@ -111,8 +111,8 @@ def text(told: Told) -> str:
     """All effects in words."""
     rows = [cells(effect) for effect in told.effects]
     parts = [
-        f"{name} ({lie}): {number} {honest} becomes {lying}, {seen}"
-        for name, lie, number, honest, lying, seen, _ in rows
+        f"{name} ({lie}): {number} {unbiased} becomes {lying}, {seen}"
+        for name, lie, number, unbiased, lying, seen, _ in rows
     ]
     return f"{told.kernel} at {told.shape}, each lie alone. {'; '.join(parts)}. Source: {label_line(told.run)}."
 
@@ -136,7 +136,7 @@ def html(told: Told) -> str:
         name, *values = (escape(cell) for cell in cells(effect))
         looks = [f"{_side(column)};{_look(effect) if column == 'effect' else ''}" for column in COLUMNS[1:]]
         row = [f'<td style="{look}">{value}</td>' for look, value in zip(looks, values, strict=True)]
-        rows.append(f'<tr><th scope="row" style="{_side("gremlin")};font-weight:400">{name}</th>{"".join(row)}</tr>')
+        rows.append(f'<tr><th scope="row" style="{_side("pitfall")};font-weight:400">{name}</th>{"".join(row)}</tr>')
     caption = f"{escape(told.kernel)} at {told.shape}: each lie alone against the honest reading"
     return (
         f'<table style="line-height:1.35"><caption style="text-align:left">{caption}</caption>'

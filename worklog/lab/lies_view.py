@@ -21,28 +21,28 @@ WIDE = widgets.Layout(min_width="min(34em, 100%)", max_width="46em", flex="1 1 2
 class Ablation:
     """The page as a notebook shows it. `lies` holds what is chosen; `box` is the widget around all others."""
 
-    def __init__(self, lies: Lies) -> None:
-        self.lies, self._choices = lies, Choices(self.show)
+    def __init__(self, biased: Lies) -> None:
+        self.biased, self._choices = biased, Choices(self.show)
         layout = widgets.Layout(width="22em")
-        self.rung = Dropdown(options=lies.kernels, description="rung", style=NAME, layout=layout)
-        self.size = slider("size", lies.shapes, lambda index: self._choices.take(lambda: self._choose_shape(index)))
+        self.rung = Dropdown(options=biased.kernels, description="rung", style=NAME, layout=layout)
+        self.size = slider("size", biased.shapes, lambda index: self._choices.take(lambda: self._choose_shape(index)))
         self.words, self.table, self.picture = Status(), widgets.HTML(), widgets.HTML(layout=WIDE)
-        self.rung.observe(lambda change: self._choices.take(lambda: lies.choose(change["new"])), "value")
+        self.rung.observe(lambda change: self._choices.take(lambda: biased.choose(change["new"])), "value")
         left = widgets.VBox([self.rung, self.size, self.words, self.table], layout=widgets.Layout(flex="0 1 auto"))
         self.box = box([left, self.picture], widgets.HBox, dict(flex_flow="row wrap", grid_gap="0 1.5em"))
         self.show()
 
     def _choose_shape(self, index: int) -> None:
-        self.lies.choose_shape(self.lies.shapes[index])
+        self.biased.choose_shape(self.biased.shapes[index])
 
     def show(self) -> None:
         """Make the widgets show what is chosen."""
         with self._choices.setting():
-            self.rung.options, self.rung.value = self.lies.kernels, self.lies.kernel
-            self.size.words = [str(shape) for shape in self.lies.shapes]
-            self.size.index = self.lies.shapes.index(self.lies.shape)
+            self.rung.options, self.rung.value = self.biased.kernels, self.biased.kernel
+            self.size.words = [str(shape) for shape in self.biased.shapes]
+            self.size.index = self.biased.shapes.index(self.biased.shape)
         try:
-            told = self.lies.told()
+            told = self.biased.told()
         except WorklogError as error:
             self.words.value, self.table.value, self.picture.value = html_trouble(str(error)), "", ""
             return
@@ -57,6 +57,6 @@ class Ablation:
     def told(self) -> str:
         """What the page shows, as text."""
         try:
-            return text(self.lies.told())
+            return text(self.biased.told())
         except WorklogError as error:
             return str(error)

@@ -11,9 +11,9 @@ from IPython.core.magic_arguments import argument, magic_arguments, parse_argstr
 from IPython.display import clear_output
 
 from worklog.errors import WorklogError
-from worklog.gate.precision import CLASSES
 from worklog.lab.tried import BLOCK, SIZE, Tried, try_kernel
 from worklog.lab.tried_words import complaints
+from worklog.problem.gemm import CLASSES
 
 FILE = "cell"
 PAUSE_S = 0.2

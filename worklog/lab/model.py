@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from worklog.bench.tasks import ABLATION_PATIENCE, ABLATION_RUNGS, GRID_SIZES, Task
 from worklog.errors import BadSetting
-from worklog.gemm import Shape
-from worklog.gremlins import GREMLINS, Gremlin, Value
-from worklog.harness.settings import Harness
+from worklog.kernel.ladder import rung
 from worklog.lab.readings import NotRecorded, Reading, Settings, changes, find, honest_settings, naive_settings, read
-from worklog.ladder import rung
-from worklog.plans import ABLATION_PATIENCE, ABLATION_RUNGS, GRID_SIZES, Task
-from worklog.runs import Run
+from worklog.problem.gemm import Shape
+from worklog.runs.run import Run
+from worklog.settings import PITFALLS, Harness, Pitfall, Value
 
 TIME = "TFLOP/s"  # what a gremlin corrupts that changes the time
 
@@ -24,7 +23,7 @@ TIME = "TFLOP/s"  # what a gremlin corrupts that changes the time
 class Step:
     """The time before and after one more lie about the time; several where only all of them together were measured."""
 
-    gremlins: tuple[Gremlin, ...]
+    pitfalls: tuple[Pitfall, ...]
     before: Reading
     after: Reading
 
@@ -47,23 +46,23 @@ class Answer:
 
     settings: Settings
     reading: Reading
-    honest: Reading
+    unbiased: Reading
     steps: tuple[Step, ...]
 
     @property
-    def changed(self) -> list[Gremlin]:
+    def changed(self) -> list[Pitfall]:
         """The gremlins whose setting is not the honest one."""
         return list(changes(self.settings, self.reading.run))
 
     @property
     def off(self) -> float:
         """By what share of the honest time this reading is too long; negative flatters."""
-        return self.reading.time.value / self.honest.time.value - 1
+        return self.reading.time.value / self.unbiased.time.value - 1
 
     @property
-    def lies(self) -> bool:
+    def biased(self) -> bool:
         """Whether the reading's time differs from the honest one by more than the noise of both."""
-        return self.reading.differs(self.honest)
+        return self.reading.differs(self.unbiased)
 
 
 class Model:
@@ -72,7 +71,7 @@ class Model:
     """
 
     def __init__(
-        self, runs: Sequence[Run], kernel: str | None = None, size: Shape | int | None = None, **lies: Value
+        self, runs: Sequence[Run], kernel: str | None = None, size: Shape | int | None = None, **biased: Value
     ) -> None:
         self.runs = list(runs)
         self.settings = self._honest()
@@ -83,7 +82,7 @@ class Model:
             self.choose_kernel(kernel)
         if size is not None:
             self.choose_shape(size)
-        for setting, value in lies.items():
+        for setting, value in biased.items():
             self.choose(setting, value)
 
     @property
@@ -97,9 +96,9 @@ class Model:
         return sorted(self._known_shapes() | {self.shape}, key=_by_work)
 
     @property
-    def lying(self) -> list[Gremlin]:
+    def lying(self) -> list[Pitfall]:
         """The gremlins at large, in the table's order."""
-        return [g for g in GREMLINS if self.is_lying(g)]
+        return [g for g in PITFALLS if self.is_lying(g)]
 
     def choose_kernel(self, kernel: str) -> None:
         """Take another kernel."""
@@ -115,22 +114,22 @@ class Model:
         """Set one setting. Raises BadSetting, and changes nothing, where no gremlin has such a setting or value.
         Whether it goes together with the others is asked with the answer.
         """
-        gremlin = next((g for g in GREMLINS if g.setting == setting), None)
-        if gremlin is None:
+        pitfall = next((g for g in PITFALLS if g.setting == setting), None)
+        if pitfall is None:
             raise BadSetting(f"{setting} fixes no gremlin: choose from {', '.join(self.settings)}")
-        if not gremlin.takes(value):
-            values = ", ".join(map(str, gremlin.values))
+        if not pitfall.takes(value):
+            values = ", ".join(map(str, pitfall.values))
             raise BadSetting(f"{setting} = {value!r} is not a setting: choose from {values}")
         self.settings[setting] = value
 
-    def fix(self, gremlin: Gremlin, fixed: bool) -> None:
+    def fix(self, pitfall: Pitfall, fixed: bool) -> None:
         """Turn one fix on (its honest value) or off (its first lie); a value that already is so stays."""
-        if fixed == self.is_lying(gremlin):
-            self.settings[gremlin.setting] = gremlin.honest if fixed else gremlin.lies[0]
+        if fixed == self.is_lying(pitfall):
+            self.settings[pitfall.setting] = pitfall.unbiased if fixed else pitfall.biased[0]
 
-    def is_lying(self, gremlin: Gremlin) -> bool:
+    def is_lying(self, pitfall: Pitfall) -> bool:
         """Whether a gremlin is at large."""
-        return gremlin.is_lie(self.settings[gremlin.setting])
+        return pitfall.is_biased(self.settings[pitfall.setting])
 
     def all_honest(self) -> None:
         """Every fix on."""
@@ -146,8 +145,8 @@ class Model:
 
     def tasks(self) -> list[Task]:
         """What has to be measured for an answer: the honest reading, and this one if its launches differ."""
-        lies = {g.setting: self.settings[g.setting] for g in changes(self.settings) if g.resampled}
-        chosen = [{}, lies] if lies else [{}]
+        biased = {g.setting: self.settings[g.setting] for g in changes(self.settings) if g.resampled}
+        chosen = [{}, biased] if biased else [{}]
         return [Task(self.kernel, self.shape, tuple(lie.items()) + ABLATION_PATIENCE) for lie in chosen]
 
     def _known_kernels(self) -> list[str]:
@@ -166,17 +165,17 @@ class Model:
             raise NotRecorded("nothing has been measured here yet")
         run = next((r for r in self.runs if find(r, self.kernel, self.shape, self.settings)), self.runs[-1])
         reading = read(run, self.kernel, self.shape, self.settings)
-        honest = read(run, self.kernel, self.shape, honest_settings(run))
-        return Answer(dict(self.settings), reading, honest, self._steps(run, honest))
+        unbiased = read(run, self.kernel, self.shape, honest_settings(run))
+        return Answer(dict(self.settings), reading, unbiased, self._steps(run, unbiased))
 
-    def _steps(self, run: Run, honest: Reading) -> tuple[Step, ...]:
+    def _steps(self, run: Run, unbiased: Reading) -> tuple[Step, ...]:
         """One lie after the other, in the table's order; those in between that were not measured wait for the next."""
-        so_far, last = honest_settings(run), honest
+        so_far, last = honest_settings(run), unbiased
         steps: list[Step] = []
-        waiting: list[Gremlin] = []
-        for gremlin in changes(self.settings, run):
-            so_far[gremlin.setting] = self.settings[gremlin.setting]
-            waiting.append(gremlin)
+        waiting: list[Pitfall] = []
+        for pitfall in changes(self.settings, run):
+            so_far[pitfall.setting] = self.settings[pitfall.setting]
+            waiting.append(pitfall)
             found = find(run, self.kernel, self.shape, so_far)
             if found is not None and found.status == "measured":
                 after = read(run, self.kernel, self.shape, so_far)

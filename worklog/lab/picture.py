@@ -28,7 +28,7 @@ from worklog.plots.style import (
     shorten,
     styled,
 )
-from worklog.tables import duration
+from worklog.runs.tables import duration
 
 BESIDE_IN = 5.4  # width beside the settings, where a page of its own has 7
 STRIP_IN = 1.15  # height of the samples
@@ -92,7 +92,9 @@ def _draw(sheet: Page, answer: Answer) -> None:
 
 def _strip(axes: Axes, answer: Answer) -> None:
     """Every sample that counts as a dot; a line at what the harness made of them."""
-    shown = [(answer.honest, GREY), (answer.reading, _colour(answer))] if answer.changed else [(answer.reading, ACCENT)]
+    shown = (
+        [(answer.unbiased, GREY), (answer.reading, _colour(answer))] if answer.changed else [(answer.reading, ACCENT)]
+    )
     for reading, colour in shown:
         axes.plot(range(1, len(reading.samples) + 1), reading.samples, "o", color=colour, markersize=3, alpha=0.85)
         axes.axhline(reading.time.value, color=colour, linewidth=1)
@@ -106,7 +108,7 @@ def _strip(axes: Axes, answer: Answer) -> None:
 
 def _colour(answer: Answer) -> str:
     """Vermillion for a time that flatters, blue for any other."""
-    return LIE if answer.lies and answer.off < 0 else ACCENT
+    return LIE if answer.biased and answer.off < 0 else ACCENT
 
 
 def _way(axes: Axes, sheet: Page, answer: Answer) -> None:
@@ -114,8 +116,8 @@ def _way(axes: Axes, sheet: Page, answer: Answer) -> None:
     names = ["honest", *(step_words(step)[0] for step in answer.steps), "this reading"]
     names = [shorten(name, BODY_PT, LEFT_IN - MARGIN_IN) for name in names]
     steps = [step_words(step)[1] for step in answer.steps]
-    amounts = [duration(answer.honest.time.value), *steps, duration(answer.reading.time.value)]
-    ends = [answer.honest.time.value, *(step.after.time.value for step in answer.steps)]
+    amounts = [duration(answer.unbiased.time.value), *steps, duration(answer.reading.time.value)]
+    ends = [answer.unbiased.time.value, *(step.after.time.value for step in answer.steps)]
     for row, step in enumerate(answer.steps, start=1):
         before, after = step.before.time.value, step.after.time.value
         colour = (LIE if after < before else ACCENT) if step.visible else GREY

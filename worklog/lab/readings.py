@@ -9,14 +9,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from worklog.ablation import PRECISION
 from worklog.errors import WorklogError
-from worklog.gemm import Shape, tflops
-from worklog.gremlins import BF16_DATASHEET_TFLOPS, GREMLINS, Gremlin, Value
 from worklog.harness.sampling import Reading as Samples
 from worklog.harness.sampling import Sample
-from worklog.runs import Measurement, Run
-from worklog.statistics import Estimate, paired_ratio, summarise
+from worklog.problem.gemm import Shape, tflops
+from worklog.runs.ablation import PRECISION
+from worklog.runs.run import Measurement, Run
+from worklog.runs.statistics import Estimate, paired_ratio, summarise
+from worklog.settings import BF16_DATASHEET_TFLOPS, PITFALLS, Pitfall, Value
 
 Settings = Mapping[str, Value]
 PRINTED = 5e-4  # a smaller share is 0.0 %
@@ -56,21 +56,21 @@ class Reading:
 def honest_settings(run: Run | None = None) -> dict[str, Value]:
     """The honest value of every setting; of two honest ones, the run's own."""
     own = {} if run is None else run.harness
-    return {g.setting: own[g.setting] if own.get(g.setting) in g.also else g.honest for g in GREMLINS}
+    return {g.setting: own[g.setting] if own.get(g.setting) in g.also else g.unbiased for g in PITFALLS}
 
 
 def naive_settings() -> dict[str, Value]:
     """The first lie of every setting."""
-    return {g.setting: g.lies[0] for g in GREMLINS}
+    return {g.setting: g.biased[0] for g in PITFALLS}
 
 
-def changes(settings: Settings, run: Run | None = None) -> Iterator[Gremlin]:
+def changes(settings: Settings, run: Run | None = None) -> Iterator[Pitfall]:
     """The gremlins whose setting is not the honest one, in the table's order."""
-    honest = honest_settings(run)
-    return (g for g in GREMLINS if settings[g.setting] not in (honest[g.setting], g.honest))
+    unbiased = honest_settings(run)
+    return (g for g in PITFALLS if settings[g.setting] not in (unbiased[g.setting], g.unbiased))
 
 
-def say(settings: Settings, which: Iterator[Gremlin] | None = None) -> str:
+def say(settings: Settings, which: Iterator[Pitfall] | None = None) -> str:
     """Settings in words: "l2 = warm, queue = off"; "honest" where nothing is changed."""
     chosen = changes(settings) if which is None else which
     return ", ".join(f"{g.setting} = {word(settings[g.setting])}" for g in chosen) or "honest"
@@ -100,25 +100,25 @@ def find(run: Run, kernel: str, shape: Shape, settings: Settings) -> Measurement
 
 
 def _effective(run: Run, m: Measurement) -> dict[str, Value]:
-    return {g.setting: m.changed.get(g.setting, run.harness.get(g.setting, g.honest)) for g in GREMLINS}
+    return {g.setting: m.changed.get(g.setting, run.harness.get(g.setting, g.unbiased)) for g in PITFALLS}
 
 
 def _fits(run: Run, m: Measurement, settings: Settings) -> bool:
     return not _apart(run, m, settings)
 
 
-def _apart(run: Run, m: Measurement, settings: Settings) -> list[Gremlin]:
+def _apart(run: Run, m: Measurement, settings: Settings) -> list[Pitfall]:
     """The gremlins on which a measurement's launches were made otherwise than the settings say."""
     made = _effective(run, m)
     by_host = "host" in (made["timer"], settings["timer"])  # then launches never queue up
-    asked = [g for g in GREMLINS if g.resampled and g.setting != "gate" and not (by_host and g.setting == "queue")]
+    asked = [g for g in PITFALLS if g.resampled and g.setting != "gate" and not (by_host and g.setting == "queue")]
     return [g for g in asked if made[g.setting] not in _alike(run, m, g, settings[g.setting])]
 
 
-def _alike(run: Run, m: Measurement, gremlin: Gremlin, asked: Value) -> tuple[Value, ...]:
+def _alike(run: Run, m: Measurement, pitfall: Pitfall, asked: Value) -> tuple[Value, ...]:
     """What is as good as the value asked for: a run whose clocks could be locked locks them where watching is asked."""
-    own = run.harness.get(gremlin.setting)
-    if gremlin.setting not in m.changed and asked == gremlin.honest and own in gremlin.also:
+    own = run.harness.get(pitfall.setting)
+    if pitfall.setting not in m.changed and asked == pitfall.unbiased and own in pitfall.also:
         return asked, own
     return (asked,)
 

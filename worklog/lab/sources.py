@@ -7,9 +7,9 @@ import secrets
 from datetime import UTC, datetime
 from pathlib import Path
 
-from worklog.device import gpu_reason
 from worklog.errors import BadRunFile
-from worklog.runs import Run, new_path, open_run, recordings
+from worklog.gpu.device import gpu_reason
+from worklog.runs.run import Run, new_path, open_run, recordings
 
 GRID = "h200_grid"
 

@@ -29,7 +29,7 @@ from worklog.plots.style import (
     text_width,
     wrap,
 )
-from worklog.runs import Measurement
+from worklog.runs.run import Measurement
 
 # Inches.
 ROW, BAR, NAME_ROOM, LABEL_ROOM, CAPTION, BELOW = 0.27, 0.18, 1.1, 1.05, 0.26, 0.36

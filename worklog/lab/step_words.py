@@ -8,7 +8,7 @@ from html import escape
 
 from worklog.lab.steps import Side, Step
 from worklog.lab.theme import colour
-from worklog.tables import cells, label_line
+from worklog.runs.tables import cells, label_line
 
 NONE = "–"
 

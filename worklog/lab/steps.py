@@ -8,15 +8,15 @@ import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from worklog.analysis.traffic import RungTraffic, Traffic
+from worklog.bench.tasks import ARTICLE_SIZES
 from worklog.errors import BadShape
-from worklog.gemm import Shape
-from worklog.kernels import Program
+from worklog.kernel.kernel import Program
+from worklog.kernel.ladder import LADDER, Rung, rung
+from worklog.kernel.occupancy import LIMITS, Occupancy, occupancy
 from worklog.lab.diff import source as body
-from worklog.ladder import LADDER, Rung, rung
-from worklog.occupancy import LIMITS, Occupancy, occupancy
-from worklog.plans import ARTICLE_SIZES
-from worklog.runs import Measurement, Run
-from worklog.traffic import RungTraffic, Traffic
+from worklog.problem.gemm import Shape
+from worklog.runs.run import Measurement, Run
 
 AROUND = 2  # lines that stay, shown above and below a change
 

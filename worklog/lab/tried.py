@@ -12,21 +12,22 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from worklog import bench, check, worker
-from worklog.brought import UserKernel
-from worklog.check import Checked
-from worklog.device import gpu_reason, require_gpu
+from worklog.bench import check, worker
+from worklog.bench import measure as bench
+from worklog.bench.check import Checked
+from worklog.bench.tasks import BASELINE
 from worklog.errors import BadSetting, NothingToDraw
 from worklog.gate import Stage, Verdict
-from worklog.gemm import Shape
+from worklog.gpu.device import gpu_reason, require_gpu
+from worklog.kernel.ladder import LADDER, rung
+from worklog.kernel.nvrtc import Compiled
+from worklog.kernel.user_kernel import UserKernel
 from worklog.lab.tried_words import html, text
-from worklog.ladder import LADDER, rung
-from worklog.nvrtc import Compiled
-from worklog.plans import BASELINE
-from worklog.runs import Measurement, Run, open_run
+from worklog.problem.gemm import Shape
+from worklog.runs.run import Measurement, Run, open_run
 
 if TYPE_CHECKING:
-    from worklog.bench import Progress
+    from worklog.bench.measure import Progress
     from worklog.plots.figure import Chart
 
 SIZE = 1024

@@ -8,10 +8,10 @@ import re
 from html import escape
 from typing import TYPE_CHECKING
 
-from worklog import tables
-from worklog.check import report, took
+from worklog.bench.check import report, took
 from worklog.gate import Stage
-from worklog.nvrtc import UnknownEntry
+from worklog.kernel.nvrtc import UnknownEntry
+from worklog.runs import tables
 
 if TYPE_CHECKING:
     from worklog.lab.tried import Tried

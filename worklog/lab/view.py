@@ -16,11 +16,9 @@ from typing import Any
 
 import ipywidgets as widgets
 
-from worklog import worker
+from worklog.bench import worker
+from worklog.bench.tasks import Task
 from worklog.errors import Interrupted, WorklogError
-from worklog.gemm import Shape
-from worklog.gremlins import GREMLINS, Gremlin, Value
-from worklog.harness.settings import Harness
 from worklog.lab.controls import ONE_AT_A_TIME, Checkbox, Choices, Dropdown, Status, ToggleButton, box, slider
 from worklog.lab.model import Model
 from worklog.lab.picture import alt, body
@@ -28,8 +26,9 @@ from worklog.lab.readings import word
 from worklog.lab.sources import new_file, why_not_live
 from worklog.lab.theme import colour, image
 from worklog.lab.words import html, html_trouble
-from worklog.plans import Task
-from worklog.runs import Run
+from worklog.problem.gemm import Shape
+from worklog.runs.run import Run
+from worklog.settings import PITFALLS, Harness, Pitfall, Value
 
 LEFT = widgets.Layout(width="31em", flex="0 0 auto")
 RIGHT = widgets.Layout(min_width="min(34em, 100%)", max_width="46em", flex="1 1 24em")
@@ -39,39 +38,39 @@ WIDE = {"description_width": "3.2em"}
 class Row:
     """One gremlin: a box that is ticked while its fix is on, the setting's value, and what goes wrong without."""
 
-    def __init__(self, gremlin: Gremlin, panel: Panel) -> None:
-        self.gremlin = gremlin
-        number = f"{gremlin.article} " if gremlin.article else ""
-        what = f"{gremlin.title}: {gremlin.what}"
+    def __init__(self, pitfall: Pitfall, panel: Panel) -> None:
+        self.pitfall = pitfall
+        number = f"{pitfall.article} " if pitfall.article else ""
+        what = f"{pitfall.title}: {pitfall.what}"
         self.box = Checkbox(
-            description=f"{number}{gremlin.setting}",
+            description=f"{number}{pitfall.setting}",
             tooltip=what,
             indent=False,
             layout=widgets.Layout(width="7.5em", flex="0 0 auto"),
         )
         self.value = Dropdown(
-            options=[(word(value), value) for value in gremlin.values],
-            description=f"value of {gremlin.setting}",
+            options=[(word(value), value) for value in pitfall.values],
+            description=f"value of {pitfall.setting}",
             style={"description_width": "0px"},  # not seen, but read aloud: a tooltip is no name
             layout=widgets.Layout(width="10em", flex="0 0 auto"),
         )
         self.what = widgets.HTML(layout=widgets.Layout(flex="1 1 auto"))
         self.widget = widgets.HBox([self.box, self.value, self.what])
-        self.box.observe(lambda change: panel.fix(gremlin, change["new"]), "value")
-        self.value.observe(lambda change: panel.choose(gremlin, change["new"]), "value")
+        self.box.observe(lambda change: panel.fix(pitfall, change["new"]), "value")
+        self.value.observe(lambda change: panel.choose(pitfall, change["new"]), "value")
 
     def show(self, value: Value, lying: bool) -> None:
         """Show a value, and whether it lies in words as well as in colour."""
         self.box.value = not lying
         self.value.value = value
-        said, role = (f"← {self.gremlin.title}", "lie") if lying else (self.gremlin.title, "muted")
+        said, role = (f"← {self.pitfall.title}", "lie") if lying else (self.pitfall.title, "muted")
         style = f"display:inline-block;font-size:0.85em;line-height:1.2;vertical-align:middle;color:{colour(role)}"
         self.what.value = f'<span style="{style}">{said}</span>'
 
 
 class Panel:
     """The panel as a notebook shows it. `model` holds what is chosen; `box` is the widget around all others. job: what
-    measures (default: worklog.process.job).
+    measures (default: worklog.bench.job).
     """
 
     def __init__(self, model: Model, job: Sequence[str] | None = None) -> None:
@@ -84,7 +83,7 @@ class Panel:
         self._make_choices()
         self._make_reading()
         self._make_buttons()
-        four, rest = ([row for row in self.rows if bool(row.gremlin.article) is named] for named in (True, False))
+        four, rest = ([row for row in self.rows if bool(row.pitfall.article) is named] for named in (True, False))
         self.rest = widgets.VBox([row.widget for row in rest], layout=widgets.Layout(display="none"))
         self.more = ToggleButton(
             description=f"gremlins that the article does not name ({len(rest)})",
@@ -93,7 +92,7 @@ class Panel:
             layout=widgets.Layout(width="auto"),
         )
         self.more.observe(lambda change: self.unfold(change["new"]), "value")
-        buttons = widgets.HBox([self.honest, self.naive, self.measure_button, self.cancel_button])
+        buttons = widgets.HBox([self.unbiased, self.naive, self.measure_button, self.cancel_button])
         rows = [row.widget for row in four]
         parts = [self.kernel, self.size, *rows, self.more, self.rest, buttons, self.bar, self.status]
         left = widgets.VBox(parts, layout=LEFT)
@@ -105,7 +104,7 @@ class Panel:
         layout = widgets.Layout(width="22em")
         self.kernel = Dropdown(options=self.model.kernels, description="rung", style=WIDE, layout=layout)
         self.size = slider("size", self.model.shapes, lambda index: self.choose_shape(self.model.shapes[index]))
-        self.rows = [Row(gremlin, self) for gremlin in GREMLINS]
+        self.rows = [Row(pitfall, self) for pitfall in PITFALLS]
         self.kernel.observe(lambda change: self.choose_kernel(change["new"]), "value")
 
     def _make_reading(self) -> None:
@@ -113,13 +112,13 @@ class Panel:
 
     def _make_buttons(self) -> None:
         layout = widgets.Layout(width="auto")
-        self.honest = widgets.Button(description="all honest", tooltip="turn every fix on", layout=layout)
+        self.unbiased = widgets.Button(description="all honest", tooltip="turn every fix on", layout=layout)
         self.naive = widgets.Button(description="all naive", tooltip="let every gremlin loose", layout=layout)
         self.measure_button = widgets.Button(description="measure", layout=layout)
         self.cancel_button = widgets.Button(description="cancel", tooltip="stop measuring", layout=layout)
         self.bar = widgets.IntProgress(description="", max=1, layout=widgets.Layout(width="25em"))
         self.status = Status()
-        self.honest.on_click(lambda _: self.all_honest())
+        self.unbiased.on_click(lambda _: self.all_honest())
         self.naive.on_click(lambda _: self.all_naive())
         self.measure_button.on_click(lambda _: self.measure())
         self.cancel_button.on_click(lambda _: self.cancel())
@@ -137,13 +136,13 @@ class Panel:
         """Take another size."""
         self._choices.take(lambda: self.model.choose_shape(shape))
 
-    def fix(self, gremlin: Gremlin, fixed: bool) -> None:
+    def fix(self, pitfall: Pitfall, fixed: bool) -> None:
         """Turn one fix on or off."""
-        self._choices.take(lambda: self.model.fix(gremlin, fixed))
+        self._choices.take(lambda: self.model.fix(pitfall, fixed))
 
-    def choose(self, gremlin: Gremlin, value: Value) -> None:
+    def choose(self, pitfall: Pitfall, value: Value) -> None:
         """Take one value of one setting."""
-        self._choices.take(lambda: self.model.choose(gremlin.setting, value))
+        self._choices.take(lambda: self.model.choose(pitfall.setting, value))
 
     def all_honest(self) -> None:
         """Turn every fix on."""
@@ -167,8 +166,8 @@ class Panel:
             self.size.words = [str(shape) for shape in self.model.shapes]
             self.size.index = self.model.shapes.index(self.model.shape)
             for row in self.rows:
-                row.show(self.model.settings[row.gremlin.setting], self.model.is_lying(row.gremlin))
-            if any(gremlin.article is None for gremlin in self.model.lying):
+                row.show(self.model.settings[row.pitfall.setting], self.model.is_lying(row.pitfall))
+            if any(pitfall.article is None for pitfall in self.model.lying):
                 self.more.value = True  # no lie is told behind a fold
         self._show_answer()
 

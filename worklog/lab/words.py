@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from html import escape
 
-from worklog.gremlins import GREMLINS
 from worklog.lab.model import Answer, Step
 from worklog.lab.readings import Reading
 from worklog.lab.theme import colour
-from worklog.tables import duration
+from worklog.runs.tables import duration
+from worklog.settings import PITFALLS
 
 GATES = {
     False: "the gate is off: nobody asked whether the result is right",
@@ -33,12 +33,12 @@ def truth(answer: Answer) -> str:
     """The honest time, and how far off this one is."""
     if not answer.changed:
         return f"this is the honest reading, {interval(answer.reading)}"
-    honest = f"honest: {duration(answer.honest.time.value)}"
-    if not answer.lies:
-        return f"{honest}; here the lies change the time by less than its noise, {interval(answer.reading)}"
+    unbiased = f"honest: {duration(answer.unbiased.time.value)}"
+    if not answer.biased:
+        return f"{unbiased}; here the lies change the time by less than its noise, {interval(answer.reading)}"
     statistic, count = answer.settings["statistic"], len(answer.reading.samples)  # only the median has an interval
     itself = interval(answer.reading) if statistic == "median" else f"the {statistic} of {count} samples"
-    return f"{honest}; this reading {amount(answer.off)}, itself {itself}"
+    return f"{unbiased}; this reading {amount(answer.off)}, itself {itself}"
 
 
 def amount(off: float) -> str:
@@ -67,26 +67,26 @@ def share(value: float) -> str:
 
 def others(answer: Answer) -> list[str]:
     """What the lies moved besides the time: the shares of cuBLAS and of the roof, and whether the result is right."""
-    reading, honest = answer.reading, answer.honest
+    reading, unbiased = answer.reading, answer.unbiased
     lines = []
-    if abs(reading.ratio.value / honest.ratio.value - 1) > MOVED:
-        lines.append(f"of cuBLAS: {share(reading.ratio.value)} here, {share(honest.ratio.value)} honestly")
-    if honest.of_roof and reading.of_roof and abs(reading.of_roof / honest.of_roof - 1) > MOVED:
-        lines.append(f"of the roof: {share(reading.of_roof)} here, {share(honest.of_roof)} honestly")
+    if abs(reading.ratio.value / unbiased.ratio.value - 1) > MOVED:
+        lines.append(f"of cuBLAS: {share(reading.ratio.value)} here, {share(unbiased.ratio.value)} honestly")
+    if unbiased.of_roof and reading.of_roof and abs(reading.of_roof / unbiased.of_roof - 1) > MOVED:
+        lines.append(f"of the roof: {share(reading.of_roof)} here, {share(unbiased.of_roof)} honestly")
     lines += [words for value, words in GATES.items() if answer.settings["gate"] == value]
     return lines + notes(reading)
 
 
 def notes(reading: Reading) -> list[str]:
     """What went less well than asked for while the samples were taken; the settings themselves are on the left."""
-    known = {f"{g.setting}: {value}" for g in GREMLINS for value in g.lies}
+    known = {f"{g.setting}: {value}" for g in PITFALLS for value in g.biased}
     return [d for d in reading.measurement.degradations if d not in known and not d.startswith("gate:")]
 
 
 def step_words(step: Step) -> tuple[str, str]:
     """A step's name and what it does to the time."""
-    name = " + ".join(g.setting for g in step.gremlins if g.corrupts == "TFLOP/s")
-    number = next((f"{g.article} " for g in step.gremlins if g.article), "")
+    name = " + ".join(g.setting for g in step.pitfalls if g.corrupts == "TFLOP/s")
+    number = next((f"{g.article} " for g in step.pitfalls if g.article), "")
     if not step.visible:
         return number + name, "not visible"
     return number + name, f"{'+' if step.us > 0 else '−'}{duration(abs(step.us))}"
@@ -94,7 +94,7 @@ def step_words(step: Step) -> tuple[str, str]:
 
 def html(answer: Answer) -> str:
     """The answer for a notebook: the number large, the truth under it, coloured where it lies."""
-    told = f"color:{colour('accent' if answer.off > 0 else 'lie')};font-weight:600" if answer.lies else ""
+    told = f"color:{colour('accent' if answer.off > 0 else 'lie')};font-weight:600" if answer.biased else ""
     lines = "".join(f"<div>{escape(line)}</div>" for line in others(answer))
     true = escape(truth(answer)).replace(" %", "&nbsp;%")
     return (

@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import worklog
-from worklog.device import gpu, software, source_revision
-from worklog.documents import without_nan
 from worklog.errors import BadRunFile
+from worklog.gpu.device import gpu, software, source_revision
 from worklog.harness import Harness, time_pair
-from worklog.peers.comparison import CUBLAS, KNOWN, SCHEMA, Comparison, Row
 from worklog.peers.rulers import RULERS, Ruler, Work, versions
-from worklog.runs import runs_dir
-from worklog.statistics import Estimate, median
+from worklog.runs.comparison import CUBLAS, KNOWN, SCHEMA, Comparison, Row
+from worklog.runs.documents import without_nan
+from worklog.runs.run import runs_dir
+from worklog.runs.statistics import Estimate, median
 
 if TYPE_CHECKING:
     from worklog.harness.timeline import Launch, Timeline
@@ -44,8 +44,8 @@ def compare(out: Path | None = None, progress: Progress = lambda done, total, do
     """Time everything with every ruler on this GPU, in less than three minutes; the path of the document. Raises NoGpu,
     BadRunFile where it cannot be written.
     """
+    from worklog.bench.session import Session
     from worklog.peers.works import works_on
-    from worklog.session import Session
 
     session = Session()
     path = out or new_path(gpu().name)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from worklog.gemm import Shape, random_inputs
 from worklog.peers.rulers import Work
+from worklog.problem.gemm import Shape, random_inputs
 
 if TYPE_CHECKING:
-    from worklog.session import Session
+    from worklog.bench.session import Session
 
 
 def works_on(session: Session, known_us: Sequence[int], sizes: Sequence[int]) -> list[Work]:
@@ -37,7 +37,7 @@ def _spin(session: Session, us: int) -> Work:
 
 
 def _cublas(session: Session, size: int) -> Work:
-    from worklog.cuda import Cublas, CudaDevice
+    from worklog.gpu.cuda import Cublas, CudaDevice
 
     shape, device = Shape(size, size, size), CudaDevice()
     product = Cublas(device)

@@ -26,7 +26,7 @@ from worklog.plots.samples import samples
 from worklog.plots.sweep import sweep
 from worklog.plots.tilemap import tile_map
 from worklog.plots.traffic import traffic
-from worklog.runs import Run
+from worklog.runs.run import Run
 
 __all__ = [
     "DIAGRAMS",

@@ -14,10 +14,8 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from worklog.ablation import Effect, effects, percent
 from worklog.errors import NothingToDraw
-from worklog.gemm import Shape
-from worklog.ladder import LADDER
+from worklog.kernel.ladder import LADDER
 from worklog.plots.figure import Chart
 from worklog.plots.page import page
 from worklog.plots.selection import Size
@@ -35,8 +33,10 @@ from worklog.plots.style import (
     text_width,
 )
 from worklog.plots.waterfall import REMAINDER, Fall, clearest, draw_fall, factor, falls, rate
-from worklog.runs import Run
-from worklog.tables import label_line
+from worklog.problem.gemm import Shape
+from worklog.runs.ablation import Effect, effects, percent
+from worklog.runs.run import Run
+from worklog.runs.tables import label_line
 
 # Inches.
 ROW, HEAD, BELOW, CELL, FALL, GAP, NARROWEST = 0.34, 0.32, 0.42, 0.56, 1.7, 0.14, 5.5
@@ -138,14 +138,14 @@ def _heat_map(axes: Axes, table: list[Row], found: Sequence[Effect], sizes: list
     axes.set_xlim(0, CELL * len(sizes))
     axes.set_ylim(height, 0)
     axes.set_axis_off()
-    honest = {Shape(*e.shape): e.honest for e in found if e.corrupts == "TFLOP/s"}
+    unbiased = {Shape(*e.shape): e.unbiased for e in found if e.corrupts == "TFLOP/s"}
     _name(axes, 0, "the honest reading", "TFLOP/s")
     for column, size in enumerate(sizes):
         middle, chosen = CELL * (column + 0.5), fall is not None and size == fall.shape
         header = axes.text(middle, -0.13, str(size), ha="center", va="center")
         if chosen:
             header.set(color=ACCENT, weight="bold")
-        axes.text(middle, ROW / 2, rate(honest.get(size)), ha="center", va="center_baseline", color=MUTED)
+        axes.text(middle, ROW / 2, rate(unbiased.get(size)), ha="center", va="center_baseline", color=MUTED)
         for line, row in enumerate(table, start=1):
             _cell(axes, CELL * column, ROW * line, row.cells.get(size))
     for line, row in enumerate(table, start=1):
@@ -210,6 +210,8 @@ def _alt(run: Run, kernel: str, table: list[Row], fall: Fall | None) -> str:
     for row in table:
         cells = [f"{size}: {in_words(e) if factor(e) else 'none'}" for size, e in row.cells.items()]
         parts.append(f"{row.name} ({row.detail}): {', '.join(cells)}")
-    ends = f" Waterfall at {fall.shape}: honest {rate(fall.honest)}, naive {rate(fall.naive)} TFLOP/s." if fall else ""
+    ends = (
+        f" Waterfall at {fall.shape}: honest {rate(fall.unbiased)}, naive {rate(fall.naive)} TFLOP/s." if fall else ""
+    )
     what = f"Heat map of what each lie about the measurement does to the reading of {kernel}, by size"
     return f"{what}. {'; '.join(parts)}.{ends} Source: {run.label}."

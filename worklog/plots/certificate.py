@@ -12,12 +12,12 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from worklog.errors import NothingToDraw
-from worklog.markup import bar, table
 from worklog.plots.figure import Chart
 from worklog.plots.page import page
 from worklog.plots.style import ACCENT, FAINT, LIE, MARGIN_IN, MUTED, SMALL_PT, WIDTH_IN, line_height, styled
-from worklog.runs import Run
-from worklog.tables import bound, label_line
+from worklog.runs.markup import bar, table
+from worklog.runs.run import Run
+from worklog.runs.tables import bound, label_line
 
 TOLERANCE_US, TOLERANCE = 0.1, 0.002  # the promise, whichever is larger; kept equal to the harness's by a test
 PROMISE = f"±{TOLERANCE_US:g} µs or ±{100 * TOLERANCE:g} %"

@@ -6,7 +6,6 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from worklog.gemm import Shape, tflops
 from worklog.plots.figure import Chart
 from worklog.plots.page import page
 from worklog.plots.selection import (
@@ -36,8 +35,9 @@ from worklog.plots.style import (
     text_width,
     wrap,
 )
-from worklog.runs import Measurement, Run
-from worklog.tables import label_line
+from worklog.problem.gemm import Shape, tflops
+from worklog.runs.run import Measurement, Run
+from worklog.runs.tables import label_line
 
 # Vizuara's article, which took them from siboehm's SGEMM_CUDA README: percent of cuBLAS on an RTX A6000 at 4096.
 ARTICLE_PERCENT = {

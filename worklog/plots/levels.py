@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
+from worklog.analysis.traffic import SECTOR, RungTraffic, Traffic
+from worklog.analysis.traffic import traffic as shipped
 from worklog.errors import NothingToDraw
-from worklog.ladder import Rung
+from worklog.kernel.ladder import Rung
 from worklog.plots.figure import Chart
 from worklog.plots.page import page
 from worklog.plots.selection import dimensions
@@ -30,10 +32,8 @@ from worklog.plots.style import (
     styled,
     text_width,
 )
-from worklog.runs import Run
-from worklog.tables import label_line
-from worklog.traffic import SECTOR, RungTraffic, Traffic
-from worklog.traffic import traffic as shipped
+from worklog.runs.run import Run
+from worklog.runs.tables import label_line
 
 ROW, ABOVE, BELOW, RIGHT = 0.3, 0.3, 0.42, 0.25  # inches
 

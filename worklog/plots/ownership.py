@@ -1,6 +1,6 @@
 """Who owns which element of C, and what one access of a warp asks of memory: sectors of global memory, banks of shared.
 
-Drawn from the addresses of a rung's compiled code (worklog.touches), so the picture cannot disagree with the kernel.
+Drawn from the addresses of a rung's compiled code (worklog.analysis.access_pattern), so the picture cannot disagree with the kernel.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from worklog.plots.style import (
 )
 
 if TYPE_CHECKING:
-    from worklog.touches import Request, Touches
+    from worklog.analysis.access_pattern import Request, Touches
 
 WARP, BANKS, PER_SECTOR = 32, 32, 8
 TILE, GAP = 2.05, 0.3  # inches: the larger side of C's picture, and the way to the right half

@@ -7,7 +7,6 @@ from typing import Any
 from matplotlib.axes import Axes
 
 from worklog.errors import NothingToDraw
-from worklog.peers.comparison import Comparison, Points, open_comparison
 from worklog.plots.figure import Chart
 from worklog.plots.page import page
 from worklog.plots.style import (
@@ -22,7 +21,8 @@ from worklog.plots.style import (
     styled,
     text_width,
 )
-from worklog.tables import bound
+from worklog.runs.comparison import Comparison, Points, open_comparison
+from worklog.runs.tables import bound
 
 OURS = "worklog"
 HEIGHT, BELOW, ABOVE = 3.3, 0.42, 0.1

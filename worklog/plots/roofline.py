@@ -14,8 +14,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from worklog.errors import NothingToDraw
-from worklog.gemm import Shape
-from worklog.ladder import Rung
+from worklog.kernel.ladder import Rung
 from worklog.plots.figure import Chart
 from worklog.plots.labels import FAR, Box, Point, place, stroke
 from worklog.plots.page import Page, page
@@ -32,8 +31,9 @@ from worklog.plots.style import (
     block_size,
     styled,
 )
-from worklog.runs import Measurement, Run
-from worklog.tables import label_line
+from worklog.problem.gemm import Shape
+from worklog.runs.run import Measurement, Run
+from worklog.runs.tables import label_line
 
 BODY, LEFT, BELOW, RIGHT = 4.3, 0.62, 0.45, 0.2  # inches
 MARKER = 0.05  # half of a marker, inches

@@ -11,14 +11,14 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from worklog.errors import NothingToDraw
-from worklog.gemm import Shape
 from worklog.plots.figure import Chart
 from worklog.plots.page import page
 from worklog.plots.selection import Size, measured, shape_to_draw
 from worklog.plots.style import ACCENT, FAINT, GREY, INK, LIE, MARGIN_IN, MUTED, SMALL_PT, WIDTH_IN, styled
-from worklog.runs import Measurement, Run
-from worklog.statistics import median
-from worklog.tables import label_line
+from worklog.problem.gemm import Shape
+from worklog.runs.run import Measurement, Run
+from worklog.runs.statistics import median
+from worklog.runs.tables import label_line
 
 TOP, LOW, BETWEEN, ABOVE, BELOW, LEFT, RIGHT = 1.9, 1.2, 0.32, 0.12, 0.42, 0.55, 1.0  # inches
 LEAST, MOST = 6, 160  # samples before an interval is drawn, and how many times it is drawn at most

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from statistics import median
 
 from worklog.errors import NothingToDraw
-from worklog.gemm import Shape
-from worklog.ladder import LADDER
-from worklog.runs import Measurement, Run
+from worklog.kernel.ladder import LADDER
+from worklog.problem.gemm import Shape
+from worklog.runs.run import Measurement, Run
 
 CUBLAS = "cuBLAS"
 ARTICLE_SHAPE = Shape(4096, 4096, 4096)

@@ -24,11 +24,11 @@ from worklog.plots.style import (
     styled,
     text_width,
 )
-from worklog.runs import Measurement, Run
-from worklog.tables import label_line
+from worklog.runs.run import Measurement, Run
+from worklog.runs.tables import label_line
 
 if TYPE_CHECKING:
-    from worklog.tuning import Variant, Variants
+    from worklog.bench.sweep import Variant, Variants
 
 ROW, BAR, ABOVE, BELOW, GAP, RIGHT = 0.19, 0.12, 0.32, 0.36, 0.16, 0.2
 Column = tuple[str, list[str]]

@@ -9,6 +9,8 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
+from worklog.analysis.traffic import RungTraffic, Traffic
+from worklog.analysis.traffic import traffic as shipped
 from worklog.plots.figure import Chart
 from worklog.plots.page import page
 from worklog.plots.selection import dimensions
@@ -25,8 +27,6 @@ from worklog.plots.style import (
     styled,
     text_width,
 )
-from worklog.traffic import RungTraffic, Traffic
-from worklog.traffic import traffic as shipped
 
 ROW, BAR = 0.3, 0.2  # inches
 ABOVE, BELOW, GAP, RIGHT = 0.1, 0.4, 0.25, 0.15

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 
-from worklog.ablation import Effect
-from worklog.gemm import Shape
 from worklog.plots.style import ACCENT, FAINT, INK, LIE, MUTED, PAPER
-from worklog.runs import Run
+from worklog.problem.gemm import Shape
+from worklog.runs.ablation import Effect
+from worklog.runs.run import Run
 
 REMAINDER = "together"
 BAR_PT = 8  # thickness of a step
@@ -30,7 +30,7 @@ class Fall:
     """
 
     shape: Shape
-    honest: float
+    unbiased: float
     naive: float
     steps: dict[str, float]
     combined: Effect
@@ -50,7 +50,7 @@ class Fall:
 
 def factor(effect: Effect) -> float | None:
     """The effect's factor, 1 where it is not visible above the noise, None where it is not positive and finite."""
-    if effect.honest <= 0 or effect.lying <= 0 or not math.isfinite(effect.lying / effect.honest):
+    if effect.unbiased <= 0 or effect.lying <= 0 or not math.isfinite(effect.lying / effect.unbiased):
         return None
     return effect.factor if effect.visible else 1.0
 
@@ -81,7 +81,7 @@ def _fall(run: Run, found: Sequence[Effect], combined: Effect) -> Fall | None:
                 return None
             steps[e.setting] = step
     steps[REMAINDER] = combined.factor / math.prod(steps.values())
-    return Fall(Shape(*combined.shape), combined.honest, combined.lying, steps, combined)
+    return Fall(Shape(*combined.shape), combined.unbiased, combined.lying, steps, combined)
 
 
 def _settings(run: Run, combined: Effect) -> set[str]:
@@ -99,7 +99,7 @@ def draw_fall(axes: Axes, fall: Fall, lines: dict[str, float], top: float, botto
     """One bar a lie on a log axis. lines: y of each row by setting; top, bottom: y of the honest and naive reading."""
     for boundary in lines.values():  # leads the eye across from the heat map's rows
         axes.axhline(boundary, color=FAINT, linewidth=0.5, zorder=0)
-    levels, y = [fall.honest], top
+    levels, y = [fall.unbiased], top
     for setting, step in fall.steps.items():
         at, after, line = levels[-1], levels[-1] * step, lines[setting]
         axes.plot([at, at], [y, line], color=MUTED, linewidth=0.6, zorder=1)
@@ -110,7 +110,7 @@ def draw_fall(axes: Axes, fall: Fall, lines: dict[str, float], top: float, botto
     axes.plot([levels[-1]] * 2, [y, bottom], color=MUTED, linewidth=0.6, zorder=1)
     limits = _limits(levels)
     _scale(axes, limits, f"TFLOP/s at {fall.shape}, log scale")
-    _end(axes, limits, "honest", fall.honest, top)
+    _end(axes, limits, "honest", fall.unbiased, top)
     _end(axes, limits, "naive", fall.naive, bottom)
 
 

@@ -12,7 +12,7 @@ from worklog.plots.diagrams.memory_hierarchy import memory_hierarchy
 from worklog.plots.diagrams.mental_model import mental_model
 from worklog.plots.diagrams.one_formula import one_formula
 from worklog.plots.figure import Chart
-from worklog.runs import Run
+from worklog.runs.run import Run
 
 # In the order in which the article shows them, by file name.
 DIAGRAMS: dict[str, Callable[[Run], Chart]] = {

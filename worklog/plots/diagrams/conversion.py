@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from worklog.gremlins import BF16_DATASHEET_TFLOPS, GREMLINS
 from worklog.plots.diagrams.facts import Subject, beside, calibrated, speed, thousands, unbroken, value
 from worklog.plots.diagrams.shapes import Canvas, Say, card_height, small
 from worklog.plots.figure import Chart
@@ -28,8 +27,9 @@ from worklog.plots.style import (
     styled,
     text_width,
 )
-from worklog.runs import Run
-from worklog.tables import duration, label_line
+from worklog.runs.run import Run
+from worklog.runs.tables import duration, label_line
+from worklog.settings import BF16_DATASHEET_TFLOPS, PITFALLS
 
 NAME = "diagram_5_conversion"
 # Inches.
@@ -86,7 +86,7 @@ def _cards(run: Run, subject: Subject) -> list[list[Say]]:
             small("take the honest median"),
             Say(duration(subject.us), BIG, bold=True),
             small(f"{subject.m.n} samples, {unbroken(subject.half_width)},"),
-            small(", ".join(f"{g.setting} = {value(run, g)}" for g in GREMLINS if g.setting in ("timer", "l2"))),
+            small(", ".join(f"{g.setting} = {value(run, g)}" for g in PITFALLS if g.setting in ("timer", "l2"))),
         ],
         [
             small("that is a rate"),

@@ -9,19 +9,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from worklog.ablation import Effect, effects
 from worklog.errors import NothingToDraw
-from worklog.gemm import Shape
-from worklog.gremlins import GREMLINS, Gremlin, Value
-from worklog.ladder import LADDER
+from worklog.kernel.ladder import LADDER
 from worklog.plots.ablation import ablated, in_words
 from worklog.plots.selection import CUBLAS, cublas_tflops, measured, rows, shape_to_draw
 from worklog.plots.waterfall import factor, rate
-from worklog.runs import Measurement, Run
-from worklog.tables import duration
+from worklog.problem.gemm import Shape
+from worklog.runs.ablation import Effect, effects
+from worklog.runs.run import Measurement, Run
+from worklog.runs.tables import duration
+from worklog.settings import PITFALLS, Pitfall, Value
 
 FAVOURITE = "warptiled"
-ARTICLES_FOUR = tuple(sorted((g for g in GREMLINS if g.article), key=lambda g: g.article or 0))
+ARTICLES_FOUR = tuple(sorted((g for g in PITFALLS if g.article), key=lambda g: g.article or 0))
 # One cold launch among many is stepped over by the median; believed alone, it is the article's gremlin.
 MEASURED_AS = {"warmup": "first_launch"}
 
@@ -143,19 +143,19 @@ def unbroken(words: str) -> str:
     return words.replace(" ", "\u00a0")
 
 
-def value(run: Run, gremlin: Gremlin) -> Value:
+def value(run: Run, pitfall: Pitfall) -> Value:
     """What the run's harness had for a gremlin's setting; the honest value where it does not say."""
-    found: Value = run.harness.get(gremlin.setting, gremlin.honest)
+    found: Value = run.harness.get(pitfall.setting, pitfall.unbiased)
     return found
 
 
-def honest(run: Run, *settings: str) -> None:
+def unbiased(run: Run, *settings: str) -> None:
     """Raise NothingToDraw where one of these settings is not the honest one that the drawing shows."""
-    for gremlin in GREMLINS:
-        if gremlin.setting in settings and (is_now := value(run, gremlin)) != gremlin.honest:
+    for pitfall in PITFALLS:
+        if pitfall.setting in settings and (is_now := value(run, pitfall)) != pitfall.unbiased:
             raise NothingToDraw(
-                f"the run was measured with {gremlin.setting}={is_now}, which this diagram does not show: "
-                f"measure again with {gremlin.setting}={gremlin.honest}"
+                f"the run was measured with {pitfall.setting}={is_now}, which this diagram does not show: "
+                f"measure again with {pitfall.setting}={pitfall.unbiased}"
             )
 
 

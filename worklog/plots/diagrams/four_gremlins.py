@@ -6,7 +6,6 @@ run's own ablation.
 
 from __future__ import annotations
 
-from worklog.gremlins import Gremlin, rule
 from worklog.plots.diagrams.facts import ARTICLES_FOUR, MEASURED_AS, change, did_at_worst, largest, value, worst_of_all
 from worklog.plots.diagrams.shapes import PAD, Canvas, Say, card_height, height, small, title
 from worklog.plots.figure import Chart
@@ -15,8 +14,9 @@ from worklog.plots.page import page
 from worklog.plots.selection import shape_to_draw
 from worklog.plots.style import ACCENT, BASELINE, INK, MARGIN_IN, MUTED, PALE, SMALL_PT, WIDTH_IN, styled
 from worklog.plots.waterfall import factor
-from worklog.runs import Run
-from worklog.tables import label_line
+from worklog.runs.run import Run
+from worklog.runs.tables import label_line
+from worklog.settings import Pitfall, rule
 
 NAME = "diagram_3_four_gremlins"
 # Inches: the left and right edge of each column.
@@ -56,19 +56,19 @@ def four_gremlins(run: Run) -> Chart:
     canvas = Canvas(new)
     for column, words in ((GREMLIN, "the gremlin"), (FIX, "stopped by"), (READING, "the measurement it corrupts")):
         canvas.words(column[0], 0.06, words, SMALL_PT, color=MUTED)
-    for number, (gremlin, what, stop, reading) in enumerate(rows):
+    for number, (pitfall, what, stop, reading) in enumerate(rows):
         y = HEAD + number * (high + GAP)
         middle = y + high / 2
         canvas.box(Box(GREMLIN[0], y, GREMLIN[1], y + high), PALE)
-        canvas.badge(GREMLIN[0] + PAD + 0.09, middle, str(gremlin.article))
+        canvas.badge(GREMLIN[0] + PAD + 0.09, middle, str(pitfall.article))
         left = GREMLIN[0] + PAD + BADGE_ROOM
         canvas.say(left, middle - height(what, GREMLIN[1] - PAD - left) / 2, what, GREMLIN[1] - PAD - left)
-        stopped = not gremlin.is_lie(value(run, gremlin))
+        stopped = not pitfall.is_biased(value(run, pitfall))
         canvas.card(Box(FIX[0], y, FIX[1], y + high), stop, ours=stopped, dashed=not stopped)
         canvas.box(Box(READING[0], y, READING[1], y + high), PALE)
         room = READING[1] - READING[0] - PICTURE - 2 * PAD
         canvas.say(READING[0] + PAD + PICTURE, middle - height(reading, room) / 2, reading, room)
-        _picture(canvas, gremlin.setting, READING[0] + PAD, middle + 0.16)
+        _picture(canvas, pitfall.setting, READING[0] + PAD, middle + 0.16)
         canvas.wire((GREMLIN[1], middle), (FIX[0] - 0.05, middle), dashed=True)
         if stopped:
             canvas.wire((FIX[0] - 0.05, middle - 0.11), (FIX[0] - 0.05, middle + 0.11), colour=ACCENT, width=2.4)
@@ -93,25 +93,25 @@ def _picture(canvas: Canvas, setting: str, x: float, y: float) -> None:
             canvas.rectangle(Box(left, y - 0.04, left + 0.05, y), MUTED)
 
 
-def _what(gremlin: Gremlin) -> list[Say]:
-    return [title(gremlin.title), small(gremlin.what)]
+def _what(pitfall: Pitfall) -> list[Say]:
+    return [title(pitfall.title), small(pitfall.what)]
 
 
-def _stop(run: Run, gremlin: Gremlin) -> list[Say]:
-    is_now = value(run, gremlin)
-    if gremlin.is_lie(is_now):
-        return [title(f"{gremlin.setting} = {is_now}"), small("not stopped in this run")]
-    return [title(f"{gremlin.setting} = {is_now}", ACCENT), small(STOPS.get(str(rule(is_now)), ""), INK)]
+def _stop(run: Run, pitfall: Pitfall) -> list[Say]:
+    is_now = value(run, pitfall)
+    if pitfall.is_biased(is_now):
+        return [title(f"{pitfall.setting} = {is_now}"), small("not stopped in this run")]
+    return [title(f"{pitfall.setting} = {is_now}", ACCENT), small(STOPS.get(str(rule(is_now)), ""), INK)]
 
 
-def _reading(run: Run, gremlin: Gremlin) -> list[Say]:
-    name, why = CORRUPTS[gremlin.setting]
-    return [title(name), small(why), small(_let_loose(run, gremlin), INK)]
+def _reading(run: Run, pitfall: Pitfall) -> list[Say]:
+    name, why = CORRUPTS[pitfall.setting]
+    return [title(name), small(why), small(_let_loose(run, pitfall), INK)]
 
 
-def _let_loose(run: Run, gremlin: Gremlin) -> str:
+def _let_loose(run: Run, pitfall: Pitfall) -> str:
     """What got through with the setting turned off, on the kernel where it did most."""
-    found = worst_of_all(run, MEASURED_AS.get(gremlin.setting, gremlin.setting))
+    found = worst_of_all(run, MEASURED_AS.get(pitfall.setting, pitfall.setting))
     who = f"on {found[0].kernel}, " if found and any(factor(e) != 1.0 for e in found) else ""
     return f"let loose: {who}{did_at_worst(found)}"
 
@@ -134,11 +134,11 @@ def _subtitle() -> str:
 
 def _alt(run: Run) -> str:
     parts = []
-    for gremlin in ARTICLES_FOUR:
-        name, why = CORRUPTS[gremlin.setting]
-        setting = f"{gremlin.setting} = {value(run, gremlin)}"
-        stop = "not stopped by" if gremlin.is_lie(value(run, gremlin)) else "stopped by"
+    for pitfall in ARTICLES_FOUR:
+        name, why = CORRUPTS[pitfall.setting]
+        setting = f"{pitfall.setting} = {value(run, pitfall)}"
+        stop = "not stopped by" if pitfall.is_biased(value(run, pitfall)) else "stopped by"
         parts.append(
-            f"{gremlin.article} {gremlin.title} corrupts {name} ({why}), {stop} {setting}, {_let_loose(run, gremlin)}"
+            f"{pitfall.article} {pitfall.title} corrupts {name} ({why}), {stop} {setting}, {_let_loose(run, pitfall)}"
         )
     return f"Diagram of four gremlins, each wired to what it corrupts. {'; '.join(parts)}. Source: {run.label}."

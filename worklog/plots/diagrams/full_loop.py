@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from worklog.errors import NothingToDraw
-from worklog.plots.diagrams.facts import Subject, honest, mebibytes, speed, unbroken
+from worklog.plots.diagrams.facts import Subject, mebibytes, speed, unbiased, unbroken
 from worklog.plots.diagrams.shapes import Canvas, card_height, small, title
 from worklog.plots.figure import Chart
 from worklog.plots.labels import Box
@@ -34,8 +34,8 @@ from worklog.plots.style import (
     styled,
     text_width,
 )
-from worklog.runs import Run
-from worklog.tables import duration, label_line
+from worklog.runs.run import Run
+from worklog.runs.tables import duration, label_line
 
 NAME = "diagram_4_full_loop"
 # Inches from the upper edge of the body, and widths of the stream's parts.
@@ -67,7 +67,7 @@ def full_loop(run: Run) -> Chart:
     """The loop, drawn as the honest harness runs it, over the samples that it gave. Raises NothingToDraw where the
     run was measured by another loop or kept no samples.
     """
-    honest(run, *SHOWN)
+    unbiased(run, *SHOWN)
     subject = Subject.of(run)
     sampled = Sampled.of(run, subject)
     new = page(NAME, _finding(subject), _subtitle(subject), [label_line(run)], _alt(run, subject), STRIP + PLOT + 0.36)

@@ -19,8 +19,8 @@ from worklog.plots.labels import Box
 from worklog.plots.page import page
 from worklog.plots.selection import CUBLAS, dimensions
 from worklog.plots.style import ACCENT, BASELINE, FAINT, INK, MARGIN_IN, MUTED, PALE, PAPER, SMALL_PT, WIDTH_IN, styled
-from worklog.runs import Run
-from worklog.tables import duration, label_line
+from worklog.runs.run import Run
+from worklog.runs.tables import duration, label_line
 
 NAME = "diagram_7_gate"
 # Inches.

@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from worklog.gemm import Shape, random_inputs, sampled_reference
+from worklog.problem.gemm import Shape, random_inputs, sampled_reference
 
 ARTICLE_TOLERANCE = 1e-2
 ROWS, COLUMNS, SEED = 32, 512, 0

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from worklog.ablation import Effect
 from worklog.errors import NothingToDraw
-from worklog.gemm import FLOAT_BYTES, Shape
 from worklog.plots.diagrams.facts import Subject, calibrated, change, largest, mebibytes, worst_of_all
 from worklog.plots.diagrams.shapes import Canvas, Say, card_height, small, title
 from worklog.plots.figure import Chart
@@ -18,8 +16,10 @@ from worklog.plots.labels import Box
 from worklog.plots.page import page
 from worklog.plots.style import ACCENT, BASELINE, BODY_PT, MARGIN_IN, MUTED, PAPER, SMALL_PT, WIDTH_IN, styled
 from worklog.plots.waterfall import factor
-from worklog.runs import Run
-from worklog.tables import label_line
+from worklog.problem.gemm import FLOAT_BYTES, Shape
+from worklog.runs.ablation import Effect
+from worklog.runs.run import Run
+from worklog.runs.tables import label_line
 
 NAME = "diagram_2_memory_hierarchy"
 # Inches.

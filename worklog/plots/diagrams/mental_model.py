@@ -5,7 +5,6 @@ Under them stands what one reads with all four at large, where the run has that,
 
 from __future__ import annotations
 
-from worklog.ablation import Effect
 from worklog.plots.diagrams.facts import ARTICLES_FOUR, MEASURED_AS, Subject, change, did, did_at_worst, speed
 from worklog.plots.diagrams.shapes import PAD, Canvas, Say, card_height, height, small, title
 from worklog.plots.figure import Chart
@@ -13,8 +12,9 @@ from worklog.plots.labels import Box
 from worklog.plots.page import page
 from worklog.plots.selection import dimensions
 from worklog.plots.style import ACCENT, INK, MARGIN_IN, PALE, WIDTH_IN, styled
-from worklog.runs import Run
-from worklog.tables import duration, label_line
+from worklog.runs.ablation import Effect
+from worklog.runs.run import Run
+from worklog.runs.tables import duration, label_line
 
 NAME = "diagram_1_mental_model"
 # Inches.
@@ -37,28 +37,28 @@ def mental_model(run: Run) -> Chart:
     bottom = ABOVE + len(cards) * (tall + GAP) - GAP
     quantity = _quantity(subject)
     half, middle = card_height(quantity, LEFT) / 2 + 0.08, (ABOVE + bottom) / 2
-    honest = Box(MARGIN_IN, middle - half, MARGIN_IN + LEFT, middle + half)
-    canvas.card(honest, quantity, ours=True, ha="center", width=1.4)
-    for number, (gremlin, card) in enumerate(zip(ARTICLES_FOUR, cards, strict=True)):
+    unbiased = Box(MARGIN_IN, middle - half, MARGIN_IN + LEFT, middle + half)
+    canvas.card(unbiased, quantity, ours=True, ha="center", width=1.4)
+    for number, (pitfall, card) in enumerate(zip(ARTICLES_FOUR, cards, strict=True)):
         y = ABOVE + number * (tall + GAP)
         canvas.box(Box(right.x0, y, right.x1, y + tall), PALE)
-        canvas.badge(right.x0 + PAD + 0.09, y + tall / 2, str(gremlin.article))
+        canvas.badge(right.x0 + PAD + 0.09, y + tall / 2, str(pitfall.article))
         canvas.say(right.x0 + PAD + BADGE_ROOM, y + (tall - height(card, room)) / 2, card, room)
-        _corrupts(canvas, honest, right.x0, y + tall / 2, number / (len(cards) - 1))
+        _corrupts(canvas, unbiased, right.x0, y + tall / 2, number / (len(cards) - 1))
     if together:
         top = bottom + 0.24
         canvas.card(
             Box(MARGIN_IN, top, right.x1, top + STRIP), _naive(subject, together, run), ha="center", dashed=True
         )
-        canvas.arrow((honest.centre[0], honest.y1 + 0.02), (honest.centre[0], top - 0.02), dashed=True)
+        canvas.arrow((unbiased.centre[0], unbiased.y1 + 0.02), (unbiased.centre[0], top - 0.02), dashed=True)
     return new.figure
 
 
-def _corrupts(canvas: Canvas, honest: Box, x: float, y: float, place: float) -> None:
+def _corrupts(canvas: Canvas, unbiased: Box, x: float, y: float, place: float) -> None:
     """A wire from a gremlin at (x, y) to the quantity's edge; place: 0 the uppermost, 1 the lowest. No two cross."""
-    port = honest.y0 + (honest.y1 - honest.y0) * (0.2 + 0.6 * place)
-    bend = honest.x1 + BETWEEN * (0.62 - 0.3 * abs(2 * place - 1))
-    canvas.arrow((x, y), (bend, y), (bend, port), (honest.x1 + 0.02, port), dashed=True)
+    port = unbiased.y0 + (unbiased.y1 - unbiased.y0) * (0.2 + 0.6 * place)
+    bend = unbiased.x1 + BETWEEN * (0.62 - 0.3 * abs(2 * place - 1))
+    canvas.arrow((x, y), (bend, y), (bend, port), (unbiased.x1 + 0.02, port), dashed=True)
 
 
 def _quantity(subject: Subject) -> list[Say]:
@@ -94,10 +94,10 @@ def _alone(subject: Subject, setting: str) -> str:
 
 
 def _finding(subject: Subject, together: Effect | None) -> str:
-    honest = f"{subject.name} makes {speed(subject.tflops)} TFLOP/s"
+    unbiased = f"{subject.name} makes {speed(subject.tflops)} TFLOP/s"
     if together is None or not together.visible:
-        return f"{honest}; four gremlins stand between it and the reading"
-    return f"{honest}; measured naively, it reads {speed(together.lying)}"
+        return f"{unbiased}; four gremlins stand between it and the reading"
+    return f"{unbiased}; measured naively, it reads {speed(together.lying)}"
 
 
 def _subtitle(subject: Subject) -> str:
@@ -108,11 +108,11 @@ def _subtitle(subject: Subject) -> str:
 
 
 def _alt(run: Run, subject: Subject) -> str:
-    gremlins = "; ".join(f"{g.article} {g.title}, alone {_alone(subject, g.setting)}" for g in ARTICLES_FOUR)
+    pitfalls = "; ".join(f"{g.article} {g.title}, alone {_alone(subject, g.setting)}" for g in ARTICLES_FOUR)
     together = subject.effect("article")
     naive = f" All four together: {speed(together.lying)} TFLOP/s are read." if together else ""
     return (
         f"Diagram. On the left the honest quantity: {subject.name} at {dimensions(subject.shape)} takes "
         f"{duration(subject.us)} (95 % interval {subject.interval}), {speed(subject.tflops)} TFLOP/s. On the right "
-        f"four gremlins with arrows into it: {gremlins}.{naive} Source: {run.label}."
+        f"four gremlins with arrows into it: {pitfalls}.{naive} Source: {run.label}."
     )

@@ -5,7 +5,6 @@ Because one ruler took all the times, the shares beside them can be compared.
 
 from __future__ import annotations
 
-from worklog.gemm import Shape
 from worklog.plots.diagrams.conversion import gigaflop
 from worklog.plots.diagrams.facts import Subject, speed, unbroken
 from worklog.plots.diagrams.shapes import Canvas, small, title
@@ -27,8 +26,9 @@ from worklog.plots.style import (
     styled,
     text_width,
 )
-from worklog.runs import Measurement, Run
-from worklog.tables import duration, label_line
+from worklog.problem.gemm import Shape
+from worklog.runs.run import Measurement, Run
+from worklog.runs.tables import duration, label_line
 
 NAME = "diagram_6_one_formula"
 # Inches.

@@ -1,0 +1,241 @@
+"""`worklog inspect`: resources, traffic line by line and machine code, and what it says of a mistake."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from worklog.analysis import inspection
+from worklog.analysis.annotated import report, short
+from worklog.analysis.inspection import inspect_rung
+from worklog.cli.commands import main
+from worklog.emulator import shipped
+from worklog.kernel.ladder import LADDER, Rung, rung
+from worklog.kernel.nvrtc import NvrtcMissing
+from worklog.kernel.sass import HOW_TO_GET, main_loop
+from worklog.problem.gemm import Shape
+
+RACY = """// Somebody's own.
+__global__ void mine(int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {
+  __shared__ float As[16][16], Bs[16][16];
+  int row = blockIdx.y * 16 + threadIdx.y, col = blockIdx.x * 16 + threadIdx.x;
+  float acc = 0;
+  for (int k0 = 0; k0 < K; k0 += 16) {
+    As[threadIdx.y][threadIdx.x] = A[row * K + k0 + threadIdx.x];
+    Bs[threadIdx.y][threadIdx.x] = B[(k0 + threadIdx.y) * N + col];
+    for (int k = 0; k < 16; ++k) acc += As[threadIdx.y][k] * Bs[k][threadIdx.x];
+    __syncthreads();
+  }
+  C[row * N + col] = alpha * acc + (beta == 0 ? 0 : beta * C[row * N + col]);
+}
+"""
+LAUNCH = ("--block", "16,16", "--grid", "N // 16, M // 16", "--domain", "M % 16 == 0, N % 16 == 0, K % 16 == 0")
+
+
+def inspect(*words: str) -> Result:
+    result = CliRunner().invoke(main, ["inspect", *words])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+@pytest.fixture
+def racy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.cu").write_text(RACY, encoding="utf-8")
+    return "mine.cu"
+
+
+@pytest.mark.parametrize("record", LADDER, ids=[r.name for r in LADDER])
+def test_every_rung_has_a_report(record: Rung) -> None:
+    found = inspect_rung(record)
+    assert found.threads == record.block
+    assert found.spent[0].occupancy is not None and found.spent[0].occupancy.blocks >= 1
+    assert found.counts.thread_fma >= 4096**3
+    assert found.label.startswith("emulated · sm_90 PTX · predicted from ")
+    text = report(found)
+    assert record.entry in text and "sectors/request" in text
+    assert " ms" not in text and " µs" not in text and "TFLOP" not in text
+
+
+def test_the_source_is_annotated_where_the_price_is_paid() -> None:
+    lines = report(inspect_rung(rung("vectorized"))).splitlines()
+    (load_b,) = [line for line in lines if line.endswith("&Bs[k][col * TN + j];")]
+    assert load_b.split()[2:4] == ["8!", "50"]  # eight wavefronts a request, with conflicts, in line 50
+    (load_a,) = [line for line in lines if "const float4 a = " in line]
+    assert load_a.split()[2] == "16"
+    assert not any("// Before:" in line for line in lines)
+
+
+def test_a_file_is_run_in_full_and_its_findings_are_told(racy: str) -> None:
+    said = inspect(racy, *LAUNCH)
+    assert said.exit_code == 0
+    assert "line 9: shared-race: thread 0 of block (0, 0, 0) writes (line 7) and thread 1 reads (line 9)" in said.stdout
+    assert "emulated · sm_90 PTX · 128 with alpha = 1, beta = 0" in said.stdout
+    document = json.loads(inspect(racy, *LAUNCH, "--size", "32x64x16", "--json").stdout)
+    assert document["shape"] == [32, 64, 16]
+    assert document["counts"]["thread_fma"] >= 32 * 64 * 16
+    assert {finding["other_line"] for finding in document["findings"]} == {7, 8}
+    nine = next(line for line in document["lines"] if line["line"] == 9)
+    assert nine["shared_load"]["requests"] > 0 and nine["text"].startswith("    for (int k = 0")
+
+
+def test_without_a_launch_only_resources_are_told(racy: str) -> None:
+    said = inspect(racy).stdout
+    assert "give --block" in said and "with --grid and --block its traffic is counted" in said
+    document = json.loads(inspect(racy, "--json").stdout)
+    assert (document["counts"], document["lines"], document["threads"]) == (None, [], None)
+    assert document["spent"][0]["occupancy"] is None
+
+
+def test_a_large_size_of_a_file_is_predicted_once_a_small_one_was_right(racy: str) -> None:
+    document = json.loads(inspect(racy, *LAUNCH, "--size", "2048", "--json").stdout)
+    assert document["label"].endswith("predicted from 9 blocks, as a full run confirmed at 384x384x256")
+    tiles = 2048**3 // 16**3
+    assert document["counts"]["global_load"]["bytes"] == tiles * 256 * 2 * 4
+    assert document["shape"] == [2048] * 3 and {f["line"] for f in document["findings"]} >= {9}
+    uneven = RACY.replace("K; k0", "K - blockIdx.x % 4 * 16; k0")
+    Path(racy).write_text(uneven, encoding="utf-8")
+    said = inspect(racy, *LAUNCH, "--size", "2048")
+    assert said.exit_code == 2 and "cannot be predicted from a few of its blocks (at 384x384x256" in said.stderr
+    assert "take a size of up to 512, which is run in full" in said.stderr
+
+
+def test_ptx_and_cubin_are_written_where_one_wants_them(racy: str) -> None:
+    said = inspect(racy, "--arch", "sm_80,sm_120", "--out", "built/here")
+    assert said.exit_code == 0
+    names = [f"mine.mine.{arch}.{kind}" for arch in ("sm_120", "sm_80") for kind in ("cubin", "ptx")]
+    assert said.stdout.splitlines()[-4:] == [f"written: {Path('built/here', name)}" for name in names]
+    assert ".target sm_80" in Path("built/here/mine.mine.sm_80.ptx").read_text(encoding="utf-8")
+    assert Path("built/here/mine.mine.sm_120.cubin").read_bytes()[:4] == b"\x7fELF"
+    Path("taken").write_text("", encoding="utf-8")
+    said = inspect(racy, "--out", "taken")
+    assert (
+        said.exit_code == 2
+        and said.stderr == "worklog: cannot write into taken: File exists; give --out another folder\n"
+    )
+
+
+def test_every_architecture_at_once(racy: str) -> None:
+    document = json.loads(inspect(racy, "--block", "16,16", "--arch", "all", "--json").stdout)
+    assert [spent["arch"] for spent in document["spent"]] == list(inspection.ARCHITECTURES)
+    assert all(0 < spent["occupancy"]["share"] <= 1 for spent in document["spent"])
+    assert document["label"] == "emulated · sm_90 PTX"
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["nosuch"], "there is no rung 'nosuch'"),
+        (["none.cu"], "cannot read none.cu"),
+        (["mine.cu", "--entry", "other"], "mine.cu: there is no kernel other; its kernels are mine"),
+        (["mine.cu", "--grid", "1"], "--grid without --block"),
+        (["mine.cu", *LAUNCH, "--size", "100"], "pad to 112"),
+        (["shared", "--size", "100"], "outside shared's domain"),
+        (["naive", "--arch", "sm_1"], "no architecture 'sm_1'"),
+        (["naive", "--grid", "1"], "--grid is for a .cu file"),
+        (["naive", "--entry", "x"], "--entry is for a .cu file"),
+    ],
+)
+def test_mistakes(racy: str, words: list[str], complaint: str) -> None:
+    said = inspect(*words)
+    assert said.exit_code == 2
+    assert said.stdout == "" and said.stderr.startswith("worklog: ") and complaint in said.stderr
+
+
+def test_a_kernel_that_takes_something_else(racy: str) -> None:
+    Path(racy).write_text("__global__ void mine(float* out) { out[threadIdx.x] = 1; }", encoding="utf-8")
+    said = inspect(racy, "--block", "32", "--grid", "1")
+    assert said.exit_code and "mine" in said.stderr and "takes 1 arguments, got 8" in said.stderr
+
+
+def test_without_nvrtc_the_shipped_ptx_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: object, **__: object) -> None:
+        raise NvrtcMissing("cannot compile CUDA source")
+
+    monkeypatch.setattr(shipped, "compile_cuda", missing)
+    found = inspect_rung(rung("shared"), Shape.of(256))
+    assert found.label.startswith("emulated · sm_90 PTX from the package (NVRTC ")
+    assert found.spent[0].registers == 32 and "needs NVRTC" in found.sass_note
+    assert inspect("shared", "--arch", "all").exit_code == 2
+
+
+# ----------------------------------------------------------------------------------------------------------------- SASS
+
+LISTING = """
+//--------------------- .text.f --------------------------
+\t.section\t.text.f,"ax",@progbits
+.text.f:
+        /*0000*/                   LDG.E.128 R4, desc[UR4][R2.64] ;
+.L_x_1:
+        /*0010*/              @!PT LDS RZ, [RZ] ;
+        /*0020*/                   LDS.128 R8, [R3] ;
+.L_x_2:
+        /*0030*/                   FFMA R0, R1.reuse, R2, R0 ;
+        /*0040*/                   FFMA R0, R1, R2, R0 ;
+        /*0050*/              @P0 BRA `(.L_x_2) ;
+        /*0060*/                   STS [R3+0x4], R0 ;
+        /*0070*/             @!UP0 BRA `(.L_x_1) ;
+.L_x_3:
+        /*0080*/                   BRA `(.L_x_3);
+\t.section\t.text.g,"ax",@progbits
+.text.g:
+        /*0000*/                   FFMA R0, R1, R2, R0 ;
+        /*0010*/                   EXIT ;
+"""
+
+
+def test_the_main_loop_is_the_innermost_with_the_most_multiply_adds() -> None:
+    assert main_loop(LISTING, "f") == {"FFMA": 2, "BRA": 1}
+    more = LISTING.replace("STS [R3+0x4], R0", "FFMA R5, R5, R5, R5")
+    assert main_loop(more, "f") == {"FFMA": 3, "BRA": 2, "LDS.128": 1}
+    assert main_loop(LISTING, "g") == main_loop(LISTING, "h") == {}
+
+
+def test_without_a_disassembler_it_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inspection, "disassembler", lambda: None)
+    found = inspect_rung(rung("naive"), Shape.of(64))
+    assert (found.sass, found.sass_note) == ({}, HOW_TO_GET)
+    assert "gemm-worklog[sass]" in report(found)
+
+
+def test_the_main_loops_of_all_architectures_by_width() -> None:
+    """The extra dev brings the disassembler. Warptiled reads 16 bytes at a time, tiles_2d's A a float at a time."""
+    found = inspect_rung(rung("warptiled"), Shape.of(128), inspection.ARCHITECTURES).sass
+    assert tuple(found) == inspection.ARCHITECTURES
+    for mix in found.values():
+        assert mix["FFMA"] / sum(mix.values()) > 0.9
+        assert mix["LDS.128"] > 0 and "LDS.32" not in mix
+    assert {"LDS.32", "LDS.128"} <= set(inspect_rung(rung("tiles_2d"), Shape.of(128)).sass["sm_90"])
+
+
+def test_the_report_has_a_column_for_each_main_loop() -> None:
+    said = inspect("vectorized", "--size", "128", "--arch", "sm_80,sm_120").stdout.splitlines()
+    (head,) = (n for n, line in enumerate(said) if line.startswith("main loop, SASS"))
+    assert said[head].split()[3:] == ["sm_80", "sm_120"]
+    rows = {line.split()[0]: [int(cell) for cell in line.split()[1:]] for line in said[head + 1 : said.index("", head)]}
+    assert next(iter(rows)) == "FFMA" and rows["LDS.128"] != [0, 0]
+    total = rows.pop("all")
+    assert [sum(column) for column in zip(*rows.values(), strict=True)] == total
+
+
+def test_an_instruction_that_is_not_covered_leaves_the_resources(racy: str) -> None:
+    with_barrier = RACY.replace("    __syncthreads();", '    asm volatile("bar.sync 1, 256;");')
+    Path(racy).write_text(with_barrier, encoding="utf-8")
+    said = inspect(racy, *LAUNCH)
+    assert said.exit_code == 0
+    assert "registers" in said.stdout and "main loop, SASS" in said.stdout
+    assert "traffic not counted: mine.cu: line 10: bar.sync (bar.sync 1, 256): of barriers only" in said.stdout
+
+
+def test_counts_on_other_architectures_are_marked() -> None:
+    said = inspect("naive", "--size", "128", "--arch", "sm_80").stdout
+    assert "note: the counting rules were compared with hardware counters on sm_90 alone; on sm_80 the" in said
+    assert "note:" not in inspect("naive", "--size", "128").stdout
+
+
+def test_numbers_are_short() -> None:
+    assert [short(n) for n in (0, 9999, 12345, 1234567, 70866960384)] == ["0", "9999", "12.35 k", "1.235 M", "70.87 G"]
+    assert short(4398046511104) == "4.398 T"

@@ -1,0 +1,58 @@
+"""What is drawn of a rung's addresses is what its compiled code does: owners, sectors, wavefronts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from worklog.analysis.access_pattern import Touches, touches
+from worklog.analysis.inspection import inspect_rung
+from worklog.kernel.ladder import LADDER, Rung, rung
+
+QUICK = LADDER[:6]
+RUNGS = pytest.mark.parametrize("record", QUICK, ids=lambda record: record.name)
+
+
+@RUNGS
+def test_every_thread_owns_as_many_elements(record: Rung) -> None:
+    owners = touches(record).owners
+    assert owners.shape == (record.tile["BM"], record.tile["BN"])
+    threads, elements = np.unique(owners, return_counts=True)
+    assert threads.tolist() == list(range(record.block)) and len(set(elements.tolist())) == 1
+
+
+def test_owners_are_those_that_the_headers_describe() -> None:
+    row, column = np.indices((128, 128))
+    assert (touches(rung("tiles_2d")).owners == row // 8 * 16 + column // 8).all()
+    row, column = np.indices((32, 32))
+    assert (touches(rung("naive")).owners == column * 32 + row).all()
+
+
+@RUNGS
+def test_costs_are_those_that_are_counted(record: Rung) -> None:
+    """Every place that a warp comes to costs what it costs on average at that line, where it is always the same."""
+    touched, lines = touches(record), inspect_rung(record).lines
+    for request in touched.requests:
+        side = "store" if request.is_store else "load"
+        kind = f"{'shared' if request.in_shared else 'global'}_{side}"
+        same = [
+            r
+            for r in touched.requests
+            if (r.line, r.is_store, r.in_shared) == (request.line, request.is_store, request.in_shared)
+        ]
+        counted = getattr(lines[request.line], kind)
+        if request.in_shared and len({r.wavefronts for r in same}) == 1:
+            assert counted.wavefronts == request.wavefronts * counted.requests, request
+        if not request.in_shared and len({r.sectors for r in same}) == 1:
+            assert counted.sectors == request.sectors * counted.requests, request
+
+
+def test_one_access_by_hand() -> None:
+    naive: Touches = touches(rung("naive"))
+    a, b, c = naive.first("A"), naive.first("B"), naive.first("C", store=True)
+    assert a is not None and b is not None and c is not None
+    assert (a.sectors, b.sectors, c.sectors, a.width) == (32, 1, 32, 4)
+    assert a.floats[:, 0].tolist() == [lane * naive.shape.k for lane in range(32)]
+    assert naive.first("As") is None and naive.label == "emulated · sm_90 PTX"
+    wide = touches(rung("vectorized")).first("Bs")
+    assert wide is not None and wide.in_shared and (wide.width, wide.wavefronts, wide.conflicts) == (16, 8, 4)

@@ -1,0 +1,31 @@
+"""Every process here is a foreign one (tests.foreign_job), unless a test says otherwise."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from worklog.bench import worker
+
+FOREIGN = (sys.executable, "-m", "tests.foreign_job")
+
+
+@pytest.fixture(autouse=True)
+def foreign(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(worker, "COMMAND", FOREIGN)
+    monkeypatch.setenv("FOREIGN_PIDS", str(tmp_path / "pids"))
+    monkeypatch.setenv("WORKLOG_HOME", str(tmp_path))
+
+
+@pytest.fixture
+def pids(tmp_path: Path) -> Callable[[], list[int]]:
+    """Ids of the processes that wrote them down."""
+
+    def read() -> list[int]:
+        file = tmp_path / "pids"
+        return list(map(int, file.read_text().split())) if file.exists() else []
+
+    return read

@@ -1,0 +1,112 @@
+"""A check in a process of its own: whatever the kernel does to it, a verdict comes back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from tests.lab.waiting import gone
+from worklog.bench import job, worker
+from worklog.bench.check import Checked, check
+from worklog.errors import BadSetting, ChildFailed, NoGpu
+from worklog.gate import Verdict
+from worklog.gate.verdict import passed, refused
+from worklog.kernel.kernel import Program
+from worklog.kernel.ladder import Domain, rung
+from worklog.kernel.user_kernel import UserKernel
+from worklog.problem.gemm import Shape
+
+ITSELF = worker.COMMAND
+EMULATE = "run it with `worklog check --emulate`: it names the line"
+
+
+def mine(name: str) -> UserKernel:
+    return UserKernel(Program("x.cu", "", "x"), ("1", "1"), 1, Domain(), title=name)
+
+
+def test_a_check_comes_back_whole() -> None:
+    told: list[str] = []
+    checked = worker.check(mine("fine"), Shape.of(64), progress=lambda done, total, doing: told.append(doing))
+    assert checked.verdict.accepted and checked.verdict.precision == "fp32"
+    assert checked.compiled.registers == 32 and checked.shape == Shape.of(64)
+    assert "launch 1 at 64" in told
+
+
+def test_a_verdict_from_there_is_read_by_its_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Host code can teach the gate's classes to say that every stage has passed."""
+    right, wrong = passed("exact", "said"), replace(refused("precision", "class tf32", 7.0), passed=True)
+    known = Checked(Verdict((right, wrong), "tf32"), Shape.of(64), "live", None, host=("x.py", "f"))
+    assert known.verdict.accepted
+    found = job.unpacked(json.loads(json.dumps(job.packed(known))))
+    assert not found.verdict.accepted and found.verdict.reason == "precision: class tf32"
+    assert (found.verdict.precision, found.verdict.stages[0]) == ("tf32", right)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "why"),
+    [
+        ("segfaults", f"process: crashed: its process ended with SIGSEGV (Segmentation fault); {EMULATE}"),
+        ("leaves", f"process: its process left without an answer (exit code 0); {EMULATE}"),
+        ("illegal address", f"launch: running a kernel: cudaErrorIllegalAddress; {EMULATE}"),
+        ("fills the memory", "memory: the host's memory is full: take a smaller size"),
+        ("raises", f"process: raised ValueError: no such thing; {EMULATE}"),
+        ("hangs", "process: hung: no progress for 2 s, so its process was ended; "),
+    ],
+)
+def test_a_kernel_that_ends_its_process_is_refused(kernel: str, why: str, pids: Callable[[], list[int]]) -> None:
+    checked = worker.check(mine(kernel), Shape.of(64), patience_s=2.0)
+    assert not checked.verdict.accepted
+    assert checked.verdict.reason is not None and checked.verdict.reason.startswith(why)
+    assert checked.label == "live · NVIDIA H200"
+    assert all(map(gone, pids()))
+
+
+def test_an_error_in_a_check_is_raised_here_too() -> None:
+    with pytest.raises(BadSetting, match="the grid has 0 blocks"):
+        worker.check(mine("bad setting"), Shape.of(64))
+
+
+@pytest.mark.parametrize("kernel", ["dies at once", "begins with nonsense"])
+def test_a_check_that_did_not_begin_is_an_error(kernel: str) -> None:
+    with pytest.raises(ChildFailed, match=r"exit code 5|no result"):
+        worker.check(mine(kernel), Shape.of(64))
+
+
+RIGHT = """\
+__global__ void mine(int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {
+  const int row = blockIdx.y * blockDim.y + threadIdx.y, col = blockIdx.x * blockDim.x + threadIdx.x;
+  if (row >= M || col >= N) return;
+  float acc = 0.0f;
+  for (int k = 0; k < K; ++k) acc += A[row * K + k] * B[k * N + col];
+  C[row * N + col] = beta == 0.0f ? alpha * acc : alpha * acc + beta * C[row * N + col];
+}
+"""
+
+
+@pytest.mark.parametrize(
+    "source",
+    [RIGHT, RIGHT.replace("col >= N", "col >= N - 1"), RIGHT.replace("A[row", "A[4000000 + row")],
+    ids=["right", "wrong", "out of bounds"],
+)
+def test_the_emulators_verdict_is_the_same_from_there_as_from_here(
+    source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "COMMAND", ITSELF)
+    kernel = UserKernel(Program("mine.cu", source, "mine"), ("(N + 15) // 16", "(M + 7) // 8"), (16, 8), Domain())
+    there = worker.check(kernel, Shape(40, 24, 8), on="emulated", seed=7, patience_s=0.0)
+    here = check(kernel, Shape(40, 24, 8), on="emulated", seed=7)
+    assert [(s.name, s.passed, s.where) for s in there.verdict.stages] == [
+        (s.name, s.passed, s.where) for s in here.verdict.stages
+    ]
+    assert (there.verdict.precision, there.findings) == (here.verdict.precision, here.findings)
+    assert (there.label, there.shape, there.compiled.ptx) == (here.label, here.shape, here.compiled.ptx)
+
+
+def test_a_gpu_that_is_not_there_is_an_error_of_the_same_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "COMMAND", ITSELF)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    with pytest.raises(NoGpu, match="no GPU to measure on"):
+        worker.check(UserKernel.of(rung("naive")), on="gpu")

@@ -1,0 +1,91 @@
+"""The lists of tasks: the panel's grid holds every combination once, and nothing that is the same measurement."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from worklog.bench.measure import require_measurable
+from worklog.bench.tasks import ABLATION_RUNGS, GRID_SIZES, grid_tasks, one_of_a_kind, tasks_of
+from worklog.errors import BadSetting
+from worklog.kernel.ladder import LADDER, rung
+from worklog.kernel.user_kernel import UserKernel
+from worklog.problem.gemm import Shape
+from worklog.settings import Harness
+
+
+def test_the_grid_has_each_combination_of_the_fixes_once_for_each_rung_and_size() -> None:
+    tasks = grid_tasks()
+    assert len(set(tasks)) == len(tasks)
+    places = Counter((task.kernel, task.shape.m) for task in tasks)
+    combinations = 2**5 - 2**3  # by a host clock, the queue is no choice
+    alone = 3  # order, inputs, baseline
+    together = 1
+    assert places == {(name, size): combinations + alone + together for name in ABLATION_RUNGS for size in GRID_SIZES}
+
+
+def test_the_grid_has_the_honest_reading_and_all_lies_together() -> None:
+    changed = [task.pitfalls for task in grid_tasks() if (task.kernel, task.shape.m) == ("naive", 256)]
+    assert {} in changed
+    assert {"clocks": "ignored", "timer": "host", "l2": "warm", "warmup": "none"} in changed
+    assert {"clocks": "ignored", "l2": "warm", "warmup": "none", "queue": False} in changed
+    assert {"order": "sequential"} in changed
+    everything = dict(clocks="ignored", timer="host", l2="warm", warmup="none", order="sequential", inputs="zeros")
+    assert {**everything, "baseline": "tf32"} in changed
+    assert not any(biased.get("timer") == "host" and "queue" in biased for biased in changed)
+
+
+def test_the_grids_settings_are_a_harness() -> None:
+    for task in grid_tasks():
+        used = Harness().but(**dict(task.changed))
+        assert used.biased() == task.pitfalls
+        assert (used.most_samples, used.budget_s) == (60, 1.0)
+
+
+def test_only_a_lie_that_changes_nothing_is_left_out() -> None:
+    assert one_of_a_kind([("timer", "host"), ("queue", False)]) == (("timer", "host"),)
+    assert one_of_a_kind([("l2", "warm"), ("queue", False)]) == (("l2", "warm"), ("queue", False))
+
+
+def test_sizes_ascend_so_that_patience_is_judged_from_smaller_ones() -> None:
+    sizes = [task.shape.m for task in grid_tasks()]
+    assert sizes == sorted(sizes)
+
+
+@pytest.mark.parametrize("sizes", [256, "256", Shape.of(256), [256], (256,)])
+@pytest.mark.parametrize("kernels", ["naive", ["naive"]])
+def test_one_kernel_and_one_size_need_no_list(kernels: Any, sizes: Any) -> None:
+    tasks, brought = tasks_of(kernels, sizes)
+    assert ([str(task) for task in tasks], brought) == (["naive at 256"], [])
+
+
+def test_all_kernels_come_at_one_size_before_the_next() -> None:
+    tasks, _ = tasks_of(["naive", "cuBLAS"], (256, "64x32x16"), {"l2": "warm"})
+    assert [str(task) for task in tasks] == [
+        f"{name} at {size} with l2=warm" for size in ("256", "64x32x16") for name in ("naive", "cuBLAS")
+    ]
+    assert len(tasks_of(None, 256)[0]) == len(LADDER) + 1
+
+
+def test_no_task_is_there_twice_and_the_order_is_that_of_the_first() -> None:
+    tasks, _ = tasks_of(["naive", "cuBLAS", "naive"], (512, "256", "512x512x512", 512), {"l2": "warm"})
+    assert [str(task) for task in tasks] == [
+        f"{name} at {size} with l2=warm" for size in (512, 256) for name in ("naive", "cuBLAS")
+    ]
+
+
+def test_two_kernels_of_one_name_are_not_taken_for_one() -> None:
+    first = replace(UserKernel.of(rung("naive")), title="mine")
+    other = replace(UserKernel.of(rung("shared")), title="mine")
+    tasks, brought = tasks_of([first, other], 256)
+    assert brought == [first, other], "so that it can be said that a name is taken"
+    with pytest.raises(BadSetting, match="a kernel of yours is called mine, as another one is"):
+        require_measurable(tasks, Harness(), brought)
+
+
+def test_more_tasks_than_anybody_waits_for_are_refused() -> None:
+    with pytest.raises(BadSetting, match="2 kernels x 60000 sizes = 120000 measurements: more than 100000; name fewer"):
+        tasks_of(["naive", "cuBLAS"], range(1, 60_001))

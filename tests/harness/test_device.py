@@ -1,0 +1,111 @@
+"""The machine on paper: peaks, words for what its clocks do, and which source and software a result came from."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pytest import approx
+
+from tests.harness import fake_nvml
+from worklog.gpu import device
+from worklog.gpu.device import THROTTLING, ClockWatch, Gpu, reason_names, software, source_revision
+
+H200 = Gpu("NVIDIA H200", (9, 0), 132, 60 * 2**20, 141 * 2**30, 1980.0, 3201.0, 6144, "580")
+
+
+def test_the_fp32_peak_counts_every_lane_and_a_multiply_add_as_two() -> None:
+    assert H200.fp32_peak_tflops == approx(132 * 128 * 2 * 1.98e9 / 1e12)
+    assert 66.8 < H200.fp32_peak_tflops < 67.0, "and not half of it, as with 64 lanes"
+
+
+@pytest.mark.parametrize(
+    ("capability", "lanes"), [((7, 0), 64), ((7, 5), 64), ((8, 0), 64), ((8, 6), 128), ((8, 9), 128), ((12, 0), 128)]
+)
+def test_an_architecture_has_its_own_number_of_lanes(capability: tuple[int, int], lanes: int) -> None:
+    card = Gpu("one SM at one GHz", capability, 1, 1, 1, 1000.0, 1000.0, 8, "1")
+    assert card.fp32_peak_tflops == approx(2 * lanes / 1e3)
+
+
+def test_the_memory_peak_is_two_transfers_a_clock_over_the_whole_bus() -> None:
+    assert H200.memory_peak_gbs == approx(2 * 3.201 * 6144 / 8)
+
+
+def test_a_gpu_survives_the_way_through_a_run_file() -> None:
+    assert Gpu.of(H200.as_dict()) == H200
+    assert H200.as_dict()["fp32_peak_tflops"] == H200.fp32_peak_tflops
+
+
+def test_reasons_are_named_and_only_those_that_slow_down_are_throttling() -> None:
+    assert reason_names(0) == "none"
+    assert reason_names(0x1 | 0x4) == "idle, software power cap"
+    for harmless in (0x1, 0x2, 0x10, 0x100):
+        assert not harmless & THROTTLING
+    assert reason_names(THROTTLING).count(",") == 4
+
+
+def watch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, **state: Any) -> ClockWatch:
+    monkeypatch.setenv("FAKE_NVML", str(tmp_path / "nvml.json"))
+    fake_nvml.write(**{**fake_nvml.START, **state})
+    runtime = SimpleNamespace(deviceGetPCIBusId=lambda number: "0000:01:00.0", getDevice=lambda: 0)
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(runtime=runtime)))
+    monkeypatch.setitem(sys.modules, "pynvml", fake_nvml)
+    return ClockWatch()
+
+
+def test_the_watch_reads_nvmls_reasons(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    found = watch(monkeypatch, tmp_path, reasons=0x4)
+    assert found.available and found.reasons() == 0x4
+
+
+@pytest.mark.parametrize("refuses", ["init", "reasons"])
+def test_a_watch_without_permission_knows_no_reasons_and_says_why(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, refuses: str
+) -> None:
+    found = watch(monkeypatch, tmp_path, reasons=0x4, refuses=[refuses])
+    assert (found.available, found.reasons()) == (False, 0)
+    assert found.reason == "NVML: Insufficient Permissions"
+
+
+def checkout(folder: Path) -> Path:
+    """A package in a repository of its own."""
+    package = folder / "worklog"
+    package.mkdir()
+    (package / "device.py").write_text("first\n")
+    for words in (
+        ["init", "--quiet"],
+        ["add", "."],
+        ["-c", "user.name=x", "-c", "user.email=x@x", "commit", "-qm", "x"],
+    ):
+        subprocess.run(["git", "-C", str(folder), *words], check=True)
+    return package / "device.py"
+
+
+def test_a_checkout_says_its_commit_and_whether_it_was_changed_since(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    source = checkout(tmp_path)
+    monkeypatch.setattr(device, "__file__", str(source))
+    clean = source_revision()
+    assert len(clean["commit"]) == 40 and clean["dirty"] is False
+    source.write_text("second\n")
+    assert source_revision() == {**clean, "dirty": True}
+
+
+def test_a_copy_without_its_repository_is_told_or_says_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(device, "__file__", str(tmp_path / "worklog" / "device.py"))
+    monkeypatch.delenv("WORKLOG_COMMIT", raising=False)
+    assert source_revision() == {}
+    monkeypatch.setenv("WORKLOG_COMMIT", "abc123")
+    assert source_revision() == {"commit": "abc123"}
+
+
+def test_the_software_that_a_result_may_depend_on_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "gpu_reason", lambda: "this test has no GPU")
+    found = software()
+    assert {"python", "platform", "numpy", "matplotlib"} <= found.keys()
+    assert all(isinstance(version, str) and version for version in found.values())

@@ -1,0 +1,201 @@
+"""Axes from words and from Python, their product, and what is skipped."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from worklog.cli.commands import main
+from worklog.cli.kernels import both_axes
+from worklog.errors import BadSetting, BadShape
+from worklog.kernel.ladder import rung
+from worklog.problem.axes import Axis, Space, shapes
+from worklog.problem.gemm import Shape
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "kind", "values"),
+    [
+        ("N[pow2]=8:13", "N", "pow2", (256, 512, 1024, 2048, 4096, 8192)),
+        ("N[pow2]=[10:14:2]", "N", "pow2", (1024, 4096, 16384)),
+        ("N=512", "N", "int", (512,)),
+        ("K=512,1024:4096:1024", "K", "int", (512, 1024, 2048, 3072, 4096)),
+        ("n[int]=-2:2", "n", "int", (-2, -1, 0, 1, 2)),
+        ("alpha[float]=0.1:0.5:0.1", "alpha", "float", (0.1, 0.2, 0.3, 0.4, 0.5)),
+        ("alpha[float]=1e-3,2", "alpha", "float", (0.001, 2.0)),
+        ("l2[str]=warm, flush", "l2", "str", ("warm", "flush")),
+        ("T[type]=float,double", "T", "type", ("float", "double")),
+        ("T[type]=map<int, float>,double", "T", "type", ("map<int, float>", "double")),
+        ("T[type]=a<b<c, d>, e>, f", "T", "type", ("a<b<c, d>, e>", "f")),
+        ("T[type]=decltype(a->b), A<decltype(a->b), c>", "T", "type", ("decltype(a->b)", "A<decltype(a->b), c>")),
+        ("alpha[float]=0:1:0.5", "alpha", "float", (0.0, 0.5, 1.0)),
+        ("  N [ pow2 ] = 3 ", "N", "pow2", (8,)),
+        ("step=1:10:4", "step", "int", (1, 5, 9)),
+    ],
+)
+def test_an_axis_is_read_from_words(text: str, name: str, kind: str, values: tuple[object, ...]) -> None:
+    assert Axis.parse(text) == Axis(name, values, kind)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("N", "cannot read --axis 'N'"),
+        ("", "cannot read --axis ''"),
+        ("N=", "N has no values"),
+        ("N=[]", "N has no values"),
+        ("=4", "a name is a letter"),
+        ("2N=4", "a name is a letter"),
+        ("N[cubic]=4", "'cubic' is no kind here: choose from int, pow2"),
+        ("N=many", "'many' is neither a number nor a range"),
+        ("N=1:2:3:4", "neither a number nor a range"),
+        ("N=nan", "neither a number nor a range"),
+        ("N=1:inf", "neither a number nor a range"),
+        ("N=0.5", r"is not whole: write N\[float\]=0.5"),
+        ("N=13:8", "'13:8' goes nowhere"),
+        ("N=1:8:0", "goes nowhere"),
+        ("N[pow2]=8:64", "out of reach"),
+        ("N[pow2]=-1", "out of reach"),
+        ("N=4,4", "4 more than once"),
+        ("N=1,,2", "'' is neither"),
+        ("N=1:1000000000", "makes 1000000000 values: more than 100000; take larger steps"),
+        ("N=1:99999,100000:199999", "makes 199999 values: more than 100000"),
+        ("N=1:100000,100000", "100001 values: more than 100000"),
+        ("N=1:99999,99999", "99999 more than once"),
+        ("N=1e999999999", "'1e999999999' is out of reach: give numbers from 1e-18 to 1e18"),
+        ("N=1e9999999", "out of reach"),
+        ("N=1e400", "out of reach"),
+        ("N[pow2]=1e999999999", "out of reach"),
+        ("N=1:1e999999999", "out of reach"),
+        ("N=1:2:1e-999999999", "out of reach"),
+        ("alpha[float]=0.1:1:1e-99999", "out of reach"),
+        ("alpha[float]=-1e400", "out of reach"),
+        ("T[type]=map<int, float", "has a < without its >"),
+        ("T[type]=map>, <float", "a > without its <"),
+    ],
+)
+def test_what_cannot_be_read_is_quoted(text: str, says: str) -> None:
+    with pytest.raises(BadSetting, match=says):
+        Axis.parse(text)
+
+
+@given(st.integers(-1000, 1000), st.integers(0, 300), st.integers(1, 50))
+def test_a_range_is_pythons_with_its_end(low: int, length: int, step: int) -> None:
+    assert Axis.parse(f"N={low}:{low + length}:{step}").values == tuple(range(low, low + length + 1, step))
+
+
+def test_the_product_has_every_combination_once_the_last_axis_fastest() -> None:
+    space = Space("ladder", (Axis.parse("N=1,2"), Axis.parse("T[type]=float,half")))
+    assert [str(point) for point in space.points()] == ["N=1 T=float", "N=1 T=half", "N=2 T=float", "N=2 T=half"]
+    assert len(space) == 4
+
+
+def test_a_point_is_skipped_with_its_reason_and_stays_in_the_list() -> None:
+    space = Space("tiles", (Axis.parse("N[pow2]=8:10"),), lambda p: "too small to tile" if p["N"] == 256 else None)
+    assert [(point.values["N"], point.skipped) for point in space.points()] == [
+        (256, "too small to tile"),
+        (512, None),
+        (1024, None),
+    ]
+
+
+@pytest.mark.parametrize(("seconds", "says"), [(1.0, "about 5 s"), (60.0, "about 5.0 min"), (3600.0, "about 5.0 h")])
+def test_a_preview_counts_what_is_left_and_says_how_long_it_takes(seconds: float, says: str) -> None:
+    axes = (Axis.parse("N=1:3"), Axis.parse("K=1,2"))
+    space = Space("sweep", axes, lambda p: "N = K = 1 is no product" if p == {"N": 1, "K": 1} else None)
+    assert space.preview(seconds) == (
+        f"sweep: 3 N x 2 K = 6 points; 1 skipped: N = K = 1 is no product; 5 to measure, {says}"
+    )
+
+
+def test_no_axes_make_one_point() -> None:
+    assert [str(point) for point in Space("one", ()).points()] == ["the only point"]
+
+
+def test_an_axis_given_twice_is_refused() -> None:
+    with pytest.raises(BadSetting, match="axis N is given twice"):
+        Space("twice", (Axis.parse("N=1"), Axis.parse("N=2")))
+
+
+def test_more_configurations_than_anybody_waits_for_are_refused_before_one_is_made() -> None:
+    axes = [Axis.parse("N=256"), Axis.parse("K=1:3000"), Axis.parse("M=1:3000")]
+    with pytest.raises(BadSetting, match="1 N x 3000 K x 3000 M makes 9000000 configurations: more than 100000; take"):
+        shapes(axes)
+    hundred_thousand = [Axis.parse(f"A{n}=1:100000") for n in range(5)]
+    with pytest.raises(BadSetting, match=f"makes {10**25} configurations"):
+        Space("wide", tuple(hundred_thousand))
+    assert len(Space("most", (Axis.parse("N=1:1000"), Axis.parse("K=1:100")))) == 100_000
+
+
+def test_axes_of_a_problem_become_shapes() -> None:
+    assert shapes([Axis.parse("N[pow2]=8:9")]) == [Shape.of(256), Shape.of(512)]
+    assert shapes([Axis.parse("N=64"), Axis.parse("K=8,16")]) == [Shape.of((64, 64, 8)), Shape.of((64, 64, 16))]
+    assert shapes([Axis.parse("M=3"), Axis.parse("N=64")]) == [Shape.of((3, 64, 64))]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [(["K=4"], "there is no axis N"), (["N=4", "T[type]=float"], "T is no axis"), (["N[float]=4"], "4.0 is no size")],
+)
+def test_axes_that_are_no_problem_are_refused(words: list[str], says: str) -> None:
+    with pytest.raises(BadSetting, match=says):
+        shapes([Axis.parse(word) for word in words])
+
+
+def test_a_size_below_one_is_no_shape() -> None:
+    with pytest.raises(BadShape):
+        shapes([Axis.parse("N=0")])
+
+
+def test_an_axis_makes_no_size_that_size_would_refuse() -> None:
+    with pytest.raises(BadShape, match="more digits than any matrix needs"):
+        shapes([Axis.parse("N=512"), Axis.parse("K=1e18")])
+    with pytest.raises(BadShape, match="size K = -1 is not a positive integer"):
+        shapes([Axis.parse("N=512"), Axis.parse("K=-1")])
+
+
+def test_an_axis_that_cannot_be_read_ends_the_command_with_code_2() -> None:
+    refused = CliRunner().invoke(main, ["run", "--axis", "N=many"])
+    assert refused.exit_code == 2
+    assert "'many' is neither a number nor a range" in refused.output
+
+
+MISREAD = [
+    "N",
+    "N=many",
+    "N=",
+    "=4",
+    "2N=4",
+    "N[float]=0.5",
+    "N=0.5",
+    "T[type]=float,double",
+    "N[cubic]=4",
+    "N=1:2:3:4",
+]
+
+
+@pytest.mark.parametrize("command", [["run"], ["sweep", "autotuned", "--preview"]])
+@pytest.mark.parametrize("text", MISREAD)
+def test_a_command_advises_only_what_it_takes(command: list[str], text: str) -> None:
+    refused = CliRunner().invoke(main, [*command, "--axis", text])
+    assert refused.exit_code == 2 and refused.stderr.startswith("worklog: ") and refused.stderr.count("\n") == 1
+    advice = refused.stderr.replace(repr(text), "")
+    assert "[float]" not in advice and "[type]" not in advice and "alpha" not in advice and ", str" not in advice
+
+
+@pytest.mark.parametrize("command", [["run", "--preview"], ["sweep", "autotuned", "--preview"]])
+def test_the_examples_of_a_command_are_names_that_it_takes(command: list[str]) -> None:
+    refused = CliRunner().invoke(main, [*command, "--axis", "unreadable"])
+    examples = re.findall(r'"([^"]+)"', refused.stderr)
+    assert examples
+    if command[0] == "run":
+        of_sizes, of_templates = both_axes(examples)
+        assert shapes(of_sizes) and {axis.name for axis in of_templates} == {"BM", "T"}
+        return
+    parsed = [Axis.parse(example) for example in examples]
+    assert {axis.kind for axis in parsed} <= {"int", "pow2"}
+    assert [rung("autotuned").tile[axis.name] for axis in parsed]

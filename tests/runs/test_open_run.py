@@ -1,0 +1,98 @@
+"""Which run is looked at: the latest of this machine, a recording, or the one that is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.helpers import small_run
+from worklog.errors import BadRunFile, WorklogError
+from worklog.runs import run as runs
+from worklog.runs.run import Run, live_runs, new_path, open_run, recordings, runs_dir
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("WORKLOG_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A shipped run, in a place of this test's own."""
+    path = small_run(device={"name": "NVIDIA A6000"}).save(tmp_path / "package" / "recordings" / "a6000.json")
+    monkeypatch.setattr(runs.resources, "files", lambda name: tmp_path / "package")
+    return path
+
+
+def test_runs_are_kept_in_worklog_home(home: Path) -> None:
+    assert runs_dir() == home / "runs"
+    path = new_path("NVIDIA H200", "2026-11-21T03:12:44+00:00", "4f2c")
+    assert path == home / "runs" / "2026-11-21T03-12-44Z-h200-4f2c.json"
+
+
+def test_without_worklog_home_runs_are_the_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    platformdirs = pytest.importorskip("platformdirs")
+    monkeypatch.delenv("WORKLOG_HOME")
+    monkeypatch.setattr(platformdirs, "user_data_dir", lambda *_, **__: str(tmp_path))
+    assert runs_dir() == tmp_path / "runs"
+
+
+def test_the_latest_live_run_comes_first(home: Path, recording: Path) -> None:
+    for created in ("2026-11-20T03:12:44+00:00", "2026-11-21T03:12:44+00:00", "2026-11-19T03:12:44+00:00"):
+        small_run(created=created).save(new_path("NVIDIA H200", created, "0000"))
+    assert [path.name[:10] for path in live_runs()] == ["2026-11-21", "2026-11-20", "2026-11-19"]
+    opened = open_run()
+    assert opened.created == "2026-11-21T03:12:44+00:00"
+    assert opened.label == "live · NVIDIA H200 · clocks as found · 2026-11-21"
+
+
+def test_without_live_runs_the_recording(home: Path, recording: Path) -> None:
+    assert open_run().label == "recorded · NVIDIA A6000 · clocks as found · 2026-11-21"
+    assert list(recordings()) == ["a6000"]
+
+
+def test_a_half_written_file_is_no_run(home: Path, recording: Path) -> None:
+    folder = home / "runs"
+    folder.mkdir(parents=True)
+    (folder / ".2026-11-21T03-12-44Z-h200-4f2c.json.123").write_text("{")
+    assert open_run().origin == "recorded"
+
+
+def test_the_source_can_be_forced(home: Path, recording: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small_run().save(home / "runs" / "run.json")
+    monkeypatch.setenv("WORKLOG_SOURCE", "recorded")
+    assert open_run().origin == "recorded"
+    monkeypatch.setenv("WORKLOG_SOURCE", "live")
+    assert open_run().origin == "live"
+
+
+def test_live_forced_without_a_run(home: Path, recording: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKLOG_SOURCE", "live")
+    with pytest.raises(BadRunFile, match="holds no run: measure one with `worklog run`"):
+        open_run()
+
+
+def test_a_source_that_is_none(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKLOG_SOURCE", "guessed")
+    with pytest.raises(WorklogError, match="set it to live or recorded"):
+        open_run()
+
+
+def test_no_recording_at_all(home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(runs.resources, "files", lambda name: tmp_path / "nowhere")
+    with pytest.raises(BadRunFile, match="install gemm-worklog again"):
+        open_run()
+
+
+def test_a_given_file_is_live_unless_it_is_a_recording(home: Path, recording: Path, tmp_path: Path) -> None:
+    assert open_run(recording).origin == "recorded"
+    assert open_run(str(small_run().save(tmp_path / "run.json"))).origin == "live"
+
+
+@pytest.mark.parametrize("name", list(recordings()))
+def test_every_shipped_recording_loads(name: str) -> None:
+    run = Run.load(recordings()[name], origin="recorded")
+    assert run.complete and run.measurements
+    assert run.label.startswith("recorded · ")

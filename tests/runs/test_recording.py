@@ -1,0 +1,128 @@
+"""The shipped recording holds what the project claims, and what is shown of it is what it holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from worklog.bench.estimate import GATE_LAUNCHES
+from worklog.bench.tasks import ABLATION_RUNGS, ABLATION_SIZES, ARTICLE_SIZES, BASELINE
+from worklog.cli.readme import BEGIN, END
+from worklog.errors import BadRunFile
+from worklog.harness.selfcheck import TOLERANCE, TOLERANCE_US
+from worklog.kernel.kernel import Program
+from worklog.kernel.ladder import LADDER
+from worklog.plots import draw_all, gallery
+from worklog.problem.gemm import Shape
+from worklog.runs.ablation import effects
+from worklog.runs.comparison import open_comparison
+from worklog.runs.run import Run, recordings
+from worklog.runs.tables import markdown
+from worklog.settings import PITFALLS
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def h200() -> Run:
+    return Run.load(recordings()["h200"], origin="recorded")
+
+
+def test_it_is_a_whole_run_of_an_h200(h200: Run) -> None:
+    assert h200.complete
+    assert h200.device["name"] == "NVIDIA H200"
+    assert h200.calibration["fp32_tflops"] > 0.9 * h200.device["fp32_peak_tflops"]
+    assert h200.calibration["copy_gbs"] > 0
+
+
+@pytest.mark.parametrize("kind", ["peers", "exploits"])
+def test_what_is_recorded_beside_it_is_told_to_be_no_run(kind: str) -> None:
+    for path in (ROOT / "worklog" / "recordings" / kind).glob("*.json"):
+        with pytest.raises(BadRunFile, match=f"holds {kind}, which is no run"):
+            Run.load(path)
+
+
+def test_every_rung_and_cublas_stand_at_every_size_with_samples_or_with_a_reason(h200: Run) -> None:
+    for size in ARTICLE_SIZES:
+        for name in [rung.name for rung in LADDER] + [BASELINE]:
+            (m,) = h200.select(name, Shape.of(size))
+            if m.status == "skipped":
+                assert "too slow" in (m.reason or "")
+                assert size > 4096
+            else:
+                assert m.status == "measured"
+                assert m.verdict is not None and m.verdict["accepted"] and m.verdict["precision"] == "fp32"
+                assert len(m.samples["us"]) == len(m.samples["sm_mhz"]) >= h200.harness["least_samples"]
+
+
+def test_its_numbers_belong_to_the_sources_in_kernels(h200: Run) -> None:
+    """A kernel that was edited after it was measured has no number: measure again."""
+    assert {r.name: h200.kernels[r.name]["sha256"] for r in LADDER} == {r.name: Program.of(r).sha256 for r in LADDER}
+
+
+def test_the_ladder_rises_to_the_articles_shares_of_cublas(h200: Run) -> None:
+    rungs = [h200.select(rung.name, Shape.of(4096))[0] for rung in LADDER]
+    rates = [m.tflops or 0.0 for m in rungs]
+    assert rates == sorted(rates) and len(set(rates)) == len(rates)
+    shares = {m.kernel: m.ratio_low or 0.0 for m in rungs}
+    assert shares["autotuned"] >= 0.848
+    assert shares["warptiled"] >= 0.937
+
+
+def test_cublas_against_itself_is_one_within_the_interval(h200: Run) -> None:
+    """The A/A test of the whole path: a bias between the two sides of a pair would show here."""
+    for size in ARTICLE_SIZES:
+        (m,) = h200.select(BASELINE, Shape.of(size))
+        assert m.ratio_low is not None and m.ratio_high is not None
+        margin = 0.005  # the precision that sampling stops at
+        assert m.ratio_low - margin <= 1 <= m.ratio_high + margin, size
+
+
+@pytest.mark.parametrize("name", ABLATION_RUNGS)
+def test_every_gremlin_was_let_loose_at_every_size(h200: Run, name: str) -> None:
+    found = {(effect.setting, effect.shape[0]) for effect in effects(h200, name)}
+    assert found >= {(pitfall.setting, size) for pitfall in PITFALLS for size in ABLATION_SIZES}
+
+
+def test_the_gate_takes_less_than_a_second_and_a_half_at_4096_beside_its_launches(h200: Run) -> None:
+    """Before anything is timed. Of naive the eight launches alone take longer; the baseline, first at each shape, also
+    waits for the questions to be drawn.
+    """
+    for name in [rung.name for rung in LADDER] + [BASELINE]:
+        (m,) = h200.select(name, Shape.of(4096))
+        assert m.verdict is not None and m.us is not None
+        spent = sum(stage["seconds"] for stage in m.verdict["stages"]) - GATE_LAUNCHES * m.us / 1e6
+        assert spent < (2.0 if name == BASELINE else 1.5), name
+        assert spent > 0
+
+
+def test_the_readmes_table_is_the_recordings(h200: Run) -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    table = text.partition(BEGIN)[2].partition(END)[0].strip()
+    assert table == markdown(h200, Shape.of(4096)), (
+        "the README's table is out of date: WORKLOG_SOURCE=recorded make article"
+    )
+
+
+def test_the_figures_are_the_recordings(h200: Run, tmp_path: Path) -> None:
+    drawn = draw_all(h200, tmp_path)
+    assert not drawn.missing
+    for path in drawn.paths:
+        kept = ROOT / "figures" / path.name
+        assert kept.read_bytes() == path.read_bytes(), (
+            f"{kept.name} is out of date: WORKLOG_SOURCE=recorded make article"
+        )
+    assert (ROOT / "figures" / "README.md").read_text(encoding="utf-8") == gallery(drawn)
+
+
+def test_kernels_of_known_length_are_read_as_promised() -> None:
+    read = open_comparison().errors()["worklog"]
+    assert {1, 2, 5, 10, 30, 100, 1000} <= {length for length, _ in read}
+    for length, error in read:
+        assert abs(error) <= max(TOLERANCE_US, TOLERANCE * length), f"{length} µs"
+
+
+def test_two_readings_of_one_kernel_agree_nine_times_in_ten() -> None:
+    same = open_comparison().document["promises"]["aa"]
+    assert same["pairs"] >= 50 and same["agree"] >= 0.9 * same["pairs"]

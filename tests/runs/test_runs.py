@@ -1,0 +1,357 @@
+"""The log: what is written comes back, what is broken is named, and nothing that was there is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.helpers import measured, small_run
+from worklog.errors import BadRunFile
+from worklog.problem.gemm import Shape
+from worklog.runs import run as runs
+from worklog.runs.run import SCHEMA, Measurement, Run
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("WORKLOG_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A shipped run, in a place of this test's own."""
+    path = small_run(device={"name": "NVIDIA A6000"}).save(tmp_path / "package" / "recordings" / "a6000.json")
+    monkeypatch.setattr(runs.resources, "files", lambda name: tmp_path / "package")
+    return path
+
+
+def document(path: Path) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return loaded
+
+
+# --------------------------------------------------------------------------------------------------------- round trip
+
+
+def test_what_is_saved_comes_back(tmp_path: Path) -> None:
+    run = small_run(notes=["made by hand, with µ and “quotes”"], software={"numpy": "2"})
+    loaded = Run.load(run.save(tmp_path / "run.json"))
+    assert loaded == run
+    assert loaded.path == run.path == tmp_path / "run.json"
+
+
+numbers = st.none() | st.floats(allow_nan=False, allow_infinity=False)
+values = st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner, max_size=3))
+measurements = st.builds(
+    Measurement,
+    kernel=st.text(),
+    shape=st.tuples(*[st.integers(1, 10_000)] * 3),
+    status=st.sampled_from(runs.STATUSES),
+    reason=st.none() | st.text(),
+    changed=st.dictionaries(st.text(), st.booleans() | st.text(), max_size=2),
+    us=numbers,
+    ratio=numbers,
+    degradations=st.lists(st.text(), max_size=2).map(tuple),
+    samples=st.dictionaries(st.text(), st.lists(numbers, max_size=3), max_size=2),
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@given(
+    made=st.lists(measurements, max_size=4),
+    device=st.dictionaries(st.text(), values, max_size=3),
+    notes=st.lists(st.text(), max_size=2),
+)
+def test_any_run_comes_back(tmp_path: Path, made: list[Measurement], device: dict[str, Any], notes: list[str]) -> None:
+    run = Run(device=device, harness={}, measurements=made, notes=notes)
+    assert Run.load(run.save(tmp_path / "run.json")) == run
+
+
+def test_the_file_states_its_schema_and_holds_raw_samples(tmp_path: Path) -> None:
+    written = document(small_run().save(tmp_path / "run.json"))
+    assert written["schema"] == SCHEMA
+    assert written["measurements"][0]["samples"]["us"] == [100.0, 101.0, 900.0]
+    assert set(written) == {"schema", *runs.HEAD, "measurements"}
+
+
+def test_a_measurement_a_line(tmp_path: Path) -> None:
+    lines = small_run().save(tmp_path / "run.json").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 1 + 5 + 1
+
+
+def test_nan_and_infinity_become_nothing(tmp_path: Path) -> None:
+    run = small_run(
+        measurements=[Measurement("x", (1, 1, 1), "measured", us=float("nan"), samples={"us": [1.0, float("inf")]})],
+        calibration={"offset_us": float("-inf"), "nested": [{"deep": float("nan")}]},
+    )
+    path = run.save(tmp_path / "run.json")
+    assert "NaN" not in path.read_text() and "Infinity" not in path.read_text()
+    loaded = Run.load(path)
+    assert loaded.measurements[0].us is None
+    assert loaded.measurements[0].samples == {"us": [1.0, None]}
+    assert loaded.calibration == {"offset_us": None, "nested": [{"deep": None}]}
+
+
+def test_a_run_grows_measurement_by_measurement(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    run = small_run(measurements=[], complete=False)
+    for count, name in enumerate(("naive", "coalesced", "shared"), 1):
+        run.measurements.append(measured(name))
+        run.save(path)
+        assert [m.kernel for m in Run.load(path).measurements][-1] == name
+        assert len(Run.load(path).measurements) == count
+    run.complete = True
+    assert Run.load(run.save()).complete
+
+
+def test_replaced_measurements_are_written_anew(tmp_path: Path) -> None:
+    """Saving remembers what it encoded; a measurement that took another's place must not be mistaken for it."""
+    run = small_run(measurements=[])
+    for us in range(1, 50):
+        run.measurements = [measured("naive", us=float(us))]
+        assert Run.load(run.save(tmp_path / "run.json")).measurements[0].us == us
+
+
+def test_fields_that_a_later_tool_added_are_ignored(tmp_path: Path) -> None:
+    path = small_run().save(tmp_path / "run.json")
+    later = document(path)
+    later["weather"] = "fine"
+    later["measurements"][0]["joules"] = 3.5
+    path.write_text(json.dumps(later))
+    loaded = Run.load(path)
+    assert loaded.measurements == small_run().measurements and loaded.device == small_run().device
+
+
+# ------------------------------------------------------------------------------------------------------- broken files
+
+
+def broken(tmp_path: Path, text: str | bytes) -> str:
+    """The message for a file with this content; the file must stay as it was."""
+    path = tmp_path / "broken.json"
+    content = text if isinstance(text, bytes) else text.encode()
+    path.write_bytes(content)
+    with pytest.raises(BadRunFile) as caught:
+        Run.load(path)
+    assert path.read_bytes() == content
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert caught.value.exit_code == 2
+    return str(caught.value)
+
+
+def test_wherever_a_file_is_cut_short_it_is_named(tmp_path: Path) -> None:
+    whole = small_run().save(tmp_path / "run.json").read_bytes()
+    for length in range(0, len(whole.rstrip()), 97):
+        assert "cut short" in broken(tmp_path, whole[:length])
+
+
+@pytest.mark.parametrize("text", ["not json", "{'schema': 1}", b"\xff\xfe\x00binary", "[" * 100_000])
+def test_not_json(tmp_path: Path, text: str | bytes) -> None:
+    assert "is not a whole JSON document" in broken(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    "text", ["{}", "[]", "1", "null", '"schema"', '{"schema": "1"}', '{"schema": null}', '{"schema": true}']
+)
+def test_json_without_a_schema(tmp_path: Path, text: str) -> None:
+    assert "states no known schema" in broken(tmp_path, text)
+
+
+def test_a_newer_schema_asks_for_a_newer_tool(tmp_path: Path) -> None:
+    message = broken(tmp_path, json.dumps({"schema": SCHEMA + 1}))
+    assert f"schema {SCHEMA + 1}, newer than this worklog reads ({SCHEMA})" in message
+    assert "pip install --upgrade gemm-worklog" in message
+
+
+@pytest.mark.parametrize("schema", [0, -1])
+def test_a_schema_that_never_was(tmp_path: Path, schema: int) -> None:
+    assert "schema" in broken(tmp_path, json.dumps({"schema": schema}))
+
+
+@pytest.mark.parametrize("name", [*runs.HEAD, "measurements"])
+def test_a_missing_part_is_named(tmp_path: Path, name: str) -> None:
+    lacking = document(small_run().save(tmp_path / "run.json"))
+    del lacking[name]
+    assert name in broken(tmp_path, json.dumps(lacking))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"shape": [1, 2]},
+        {"shape": 3},
+        {"shape": ["a", "b", "c"]},
+        {"shape": [0, 1, 1]},
+        {"status": "guessed"},
+        {"kernel": None},
+        {"samples": None},
+        {"samples": [1]},
+        {"us": "fast"},
+        {"degradations": 3},
+    ],
+)
+def test_a_measurement_that_is_none(tmp_path: Path, change: dict[str, Any]) -> None:
+    wrong = document(small_run().save(tmp_path / "run.json"))
+    wrong["measurements"][0] |= change
+    assert "lacks what a run file" in broken(tmp_path, json.dumps(wrong))
+
+
+@pytest.mark.parametrize(
+    "change", [{"measurements": {}}, {"measurements": [1]}, {"device": None}, {"harness": []}, {"created": 5}]
+)
+def test_a_head_that_is_none(tmp_path: Path, change: dict[str, Any]) -> None:
+    wrong = document(small_run().save(tmp_path / "run.json")) | change
+    assert "lacks what a run file" in broken(tmp_path, json.dumps(wrong))
+
+
+def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
+    for path, why in ((tmp_path / "none.json", "No such file"), (tmp_path, "directory")):
+        with pytest.raises(BadRunFile, match=why):
+            Run.load(path)
+
+
+# ------------------------------------------------------------------------------------------------------------- saving
+
+
+def test_a_failed_save_leaves_the_old_file_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = small_run().save(tmp_path / "run.json")
+    before = path.read_bytes()
+
+    def full(self: Path, *_: Any, **__: Any) -> None:
+        self.touch()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(BadRunFile, match=r"cannot write the run to .*: No space left on device; give another place"):
+        small_run(notes=["new"]).save(path)
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == ["run.json"]
+
+
+def test_what_cannot_be_encoded_leaves_the_old_file(tmp_path: Path) -> None:
+    path = small_run().save(tmp_path / "run.json")
+    before = path.read_bytes()
+    with pytest.raises(TypeError):
+        small_run(calibration={"offset_us": object()}).save(path)
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == ["run.json"]
+
+
+def test_a_reader_never_sees_half_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The text is complete under another name before it gets its own."""
+    path = small_run().save(tmp_path / "run.json")
+    seen: list[int] = []
+    replace = Path.replace
+
+    def watched(self: Path, target: Path) -> Path:
+        seen.append(len(Run.load(self).measurements))
+        seen.append(len(Run.load(target).measurements))
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", watched)
+    small_run(measurements=[measured("naive")]).save(path)
+    assert seen == [1, 5]
+
+
+def test_saving_makes_the_folder(tmp_path: Path) -> None:
+    assert small_run().save(tmp_path / "a" / "b" / "run.json").is_file()
+
+
+def test_a_place_that_cannot_be_written_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BadRunFile, match="give another place with --out"):
+        small_run().save(tmp_path / "file" / "run.json")
+
+
+def test_a_run_without_a_file_asks_for_one() -> None:
+    with pytest.raises(BadRunFile, match="give save"):
+        small_run().save()
+
+
+# ------------------------------------------------------------------------------------------------------------ reading
+
+
+def test_the_label_admits_what_is_missing() -> None:
+    run = small_run(complete=False, device={}, harness={"clocks": "ignored"})
+    assert run.label == "live · unknown GPU · clocks ignored · 2026-11-21 · cut short"
+
+
+def test_select_gives_the_runs_own_harness_unless_asked() -> None:
+    run = small_run()
+    assert [m.us for m in run.select("naive", Shape.of(512))] == [100.0]
+    assert [m.us for m in run.select("naive", Shape.of(512), {"l2": "warm"})] == [70.0]
+    assert [m.status for m in run.select("naive")] == ["measured", "refused", "skipped"]
+    assert run.select("naive", Shape.of(4096)) == []
+    assert len(run.select()) == 4
+
+
+def test_shapes_from_small_to_large() -> None:
+    run = small_run(measurements=[measured("x", n) for n in (4096, 256, 1024, 256)] + [measured("x", 64, l2="warm")])
+    assert run.shapes() == [Shape.of(256), Shape.of(1024), Shape.of(4096)]
+
+
+def test_a_frame_has_a_row_a_measurement_and_no_samples() -> None:
+    frame = small_run().frame()
+    assert list(frame["kernel"]) == ["naive", "cuBLAS", "naive", "naive", "naive"]
+    assert list(frame["status"]) == ["measured", "measured", "refused", "skipped", "measured"]
+    assert list(frame["samples"]) == [2, 2, 0, 0, 2]
+    assert list(frame["n"]) == [512, 512, 1024, 2048, 512]
+    assert list(frame["changed"]) == ["", "", "", "", "l2=warm"]
+    assert list(frame["precision"].fillna("-")) == ["fp32", "fp32", "-", "-", "fp32"]
+    assert set(frame["source"]) == {"live"}
+    assert set(frame["label"]) == {small_run().label}
+    assert frame["us"].isna().tolist() == [False, False, True, True, False]
+
+
+def test_every_field_of_a_measurement_is_in_the_file(tmp_path: Path) -> None:
+    written = document(small_run().save(tmp_path / "run.json"))["measurements"][0]
+    assert set(written) | {"label"} == {f.name for f in fields(Measurement)} == set(asdict(measured("naive")))
+
+
+# -------------------------------------------------------------------------------------------------------------- labels
+
+HERE = "NVIDIA H200 · clocks as found · 2026-11-21"
+
+
+def test_a_measurement_taken_out_of_a_run_still_says_where_it_is_from(tmp_path: Path) -> None:
+    run = small_run()
+    assert {m.label for m in run.measurements} == {f"live · {HERE}"} == {run.label}
+    path = run.save(tmp_path / "run.json")
+    assert "label" not in document(path)["measurements"][0]  # the head says it
+    assert {m.label for m in Run.load(path, origin="recorded").measurements} == {f"recorded · {HERE}"}
+
+
+def test_a_lie_about_the_clocks_is_in_the_label_of_its_own_measurement() -> None:
+    run = small_run(measurements=[measured("naive"), measured("naive", clocks="ignored")])
+    assert [m.label for m in run.measurements] == [run.label, run.label.replace("as found", "ignored")]
+
+
+def test_a_run_cut_short_says_so_of_itself_and_not_of_what_is_finished() -> None:
+    run = small_run(complete=False)
+    assert run.label == f"live · {HERE} · cut short"
+    assert run.measurements[0].label == f"live · {HERE}"
+
+
+def test_what_is_added_gets_the_runs_label_and_what_has_one_keeps_it(tmp_path: Path) -> None:
+    run, elsewhere = small_run(), "live · NVIDIA A6000 · clocks locked · 2026-01-02"
+    run.add(measured("shared"))
+    run.add(replace(measured("shared", 1024), label=elsewhere))
+    run.add(replace(measured("shared", 2048), label="emulated · sm_90 PTX"))
+    assert [m.label for m in run.measurements[-3:]] == [run.label, elsewhere, "emulated · sm_90 PTX"]
+    path = run.save(tmp_path / "run.json")
+    assert [m.label for m in Run.load(path).measurements[-3:]] == [run.label, elsewhere, "emulated · sm_90 PTX"]
+    recorded = Run.load(path, origin="recorded")
+    assert [m.label for m in recorded.measurements[-2:]] == [
+        "recorded · NVIDIA A6000 · clocks locked · 2026-01-02",
+        "emulated · sm_90 PTX",
+    ]
+    assert set(recorded.frame()["source"]) == {"recorded", "emulated"}
+    assert f"{elsewhere} (shared at 1024)" in str(Run.load(path))

@@ -1,0 +1,135 @@
+"""From samples to a number: the interval holds what it promises, and nothing that is no number gets through."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pytest import approx
+
+from worklog.errors import BadSetting
+from worklog.runs.statistics import median, over_shapes, paired_ratio, spread, summarise
+from worklog.settings import PITFALLS
+
+TIMES = st.lists(st.floats(min_value=0.5, max_value=1e6), min_size=1, max_size=200)
+STATISTICS = next(pitfall.values for pitfall in PITFALLS if pitfall.setting == "statistic")
+
+
+@pytest.mark.parametrize("n", [8, 24, 100, 301])
+def test_the_interval_covers_the_true_median_of_skewed_noise_as_often_as_it_says(n: int) -> None:
+    rng = np.random.default_rng(n)
+    trials = 3000
+    noise = np.exp(rng.standard_normal((trials, n)))  # log-normal: its median is 1, its mean 1.65
+    hits = sum(estimate.low <= 1.0 <= estimate.high for estimate in map(median, noise.tolist()))
+    assert 0.94 <= hits / trials <= 0.995
+
+
+def test_the_interval_narrows_with_the_square_root_of_the_samples() -> None:
+    rng = np.random.default_rng(1)
+    few, many = (median(rng.normal(100, 1, n).tolist()).relative_half_width for n in (400, 40_000))
+    assert few / many == approx(10, rel=0.3)
+
+
+@given(TIMES)
+def test_the_value_lies_in_its_interval_and_the_interval_in_the_samples(samples: list[float]) -> None:
+    estimate = median(samples)
+    assert min(samples) <= estimate.low <= estimate.value <= estimate.high <= max(samples)
+
+
+@given(TIMES, st.randoms(use_true_random=False))
+def test_order_does_not_matter(samples: list[float], random: object) -> None:
+    shuffled = list(samples)
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    assert median(shuffled) == median(samples)
+
+
+@given(TIMES, st.sampled_from([0.001, 0.5, 2.0, 1000.0]), st.sampled_from(list(STATISTICS)))
+def test_another_unit_gives_the_same_answer_in_that_unit(samples: list[float], unit: float, statistic: str) -> None:
+    one, other = summarise(samples, statistic), summarise([unit * s for s in samples], statistic)
+    assert (other.value, other.low, other.high) == approx((unit * one.value, unit * one.low, unit * one.high))
+
+
+@given(TIMES, st.floats(min_value=10, max_value=1e9))
+def test_one_outlier_moves_the_median_no_further_than_the_next_sample(samples: list[float], factor: float) -> None:
+    three = [*samples, *samples, *samples]
+    assert median([*three, max(samples) * factor]).value <= max(samples)
+
+
+@given(TIMES, st.floats(min_value=0.1, max_value=10))
+def test_what_drifts_in_both_cancels_in_the_paired_ratio(weather: list[float], true: float) -> None:
+    ratio = paired_ratio([true * w for w in weather], weather)
+    assert (ratio.value, ratio.low, ratio.high) == approx((true, true, true))
+
+
+@given(TIMES)
+def test_a_ratio_turned_round_is_one_over_it(samples: list[float]) -> None:
+    others = samples[::-1]
+    forwards, backwards = paired_ratio(samples, others), paired_ratio(others, samples)
+    if len(samples) % 2:
+        assert forwards.value == approx(1 / backwards.value)
+    assert forwards.low == approx(1 / backwards.high)
+
+
+def test_each_statistic_is_what_it_is_called() -> None:
+    samples = [5.0, 1.0, 2.0, 3.0, 100.0]
+    found = {statistic: summarise(samples, statistic).value for statistic in STATISTICS}
+    assert found == {"median": 3.0, "mean": 22.2, "min": 1.0, "first": 5.0}
+
+
+def test_a_lie_keeps_the_medians_interval_around_itself() -> None:
+    samples = np.random.default_rng(3).normal(100, 5, 50).tolist()
+    unbiased = median(samples)
+    for statistic in STATISTICS:
+        told = summarise(samples, statistic)
+        assert told.high - told.low == approx(unbiased.high - unbiased.low)
+        assert told.low - told.value == approx(unbiased.low - unbiased.value)
+
+
+@pytest.mark.parametrize("bad", [[], [float("nan")], [1.0, float("nan"), 3.0], [1.0, float("inf")]])
+def test_what_is_no_number_is_refused_and_counted(bad: list[float]) -> None:
+    for statistic in STATISTICS:
+        with pytest.raises(BadSetting, match=rf"{len(bad)} samples, \d+ of them finite"):
+            summarise(bad, statistic)
+
+
+def test_a_time_of_zero_is_never_known_precisely() -> None:
+    assert median([0.0] * 50).relative_half_width == float("inf")
+
+
+@given(TIMES)
+def test_a_spread_is_in_order_and_drops_nothing(samples: list[float]) -> None:
+    found = spread(samples)
+    points = [found.low, found.p5, found.q1, found.median, found.q3, found.p95, found.high]
+    assert points == approx(sorted(points))
+    assert (found.low, found.high) == (min(samples), max(samples))
+    assert found.median == approx(median(samples).value)
+    assert found.iqr >= 0
+
+
+def test_quartiles_of_samples_counted_by_hand() -> None:
+    found = spread([1.0, 2.0, 3.0, 4.0, 5.0])
+    assert (found.q1, found.q3, found.iqr) == (2.0, 4.0, 2.0)
+
+
+def test_a_spread_of_nothing_or_of_what_is_no_number_is_refused() -> None:
+    for bad in ([], [1.0, float("nan")]):
+        with pytest.raises(BadSetting):
+            spread(bad)
+
+
+def test_one_large_shape_decides_the_mean_and_not_the_geometric_mean() -> None:
+    assert over_shapes([1.0, 1.0, 1.0, 1000.0]) == approx((250.75, 1000**0.25))
+    assert over_shapes([50.0]) == approx((50.0, 50.0))
+
+
+@given(TIMES)
+def test_the_geometric_mean_never_exceeds_the_mean(values: list[float]) -> None:
+    mean, geometric = over_shapes(values)
+    assert geometric <= mean * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("bad", [[], [0.0], [1.0, -1.0], [float("nan")], [float("inf")]])
+def test_rates_that_are_none_have_no_average(bad: list[float]) -> None:
+    with pytest.raises(BadSetting, match="above 0"):
+        over_shapes(bad)

@@ -1,0 +1,132 @@
+"""Every rung, really executed without a GPU: the gate's word, what the emulator's detectors found, and what the rung
+asks of memory. This is what `worklog article` can still do on a laptop; times it takes from the recording.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from worklog.emulator import Counts, EmulatedDevice, Kernel, predict
+from worklog.emulator.counts import caveats
+from worklog.gate import Exam
+from worklog.kernel.kernel import RungSubject
+from worklog.kernel.ladder import LADDER, Rung
+from worklog.problem.gemm import Shape
+
+SMALL = Shape.of(256)
+COLUMNS = (
+    "rung",
+    "gate",
+    "at",
+    "findings",
+    "sectors/request",
+    "sectors/FMA",
+    "shared wavefronts/FMA",
+    "bank conflicts",
+)
+
+
+@dataclass(frozen=True)
+class Executed:
+    """One rung on the emulator.
+
+    precision: the class that the gate found; reason: why it was refused, or None. findings: of the detectors, in all
+    launches. sectors_per_request: of global loads. sectors_per_fma: of global loads and stores, for each multiply-add
+    of a warp; wavefronts_per_fma: passes through shared memory, likewise. conflict_share: of those passes, the ones
+    that bank conflicts added. caveats: where a GPU may count otherwise.
+    """
+
+    rung: str
+    label: str
+    shape: Shape
+    precision: str | None
+    reason: str | None
+    findings: int
+    sectors_per_request: float
+    sectors_per_fma: float
+    wavefronts_per_fma: float
+    conflict_share: float
+    caveats: tuple[str, ...] = ()
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """In the order of COLUMNS."""
+        return (
+            self.rung,
+            "refused" if self.reason else f"{self.precision} ok",
+            str(self.shape),
+            str(self.findings or "none"),
+            f"{self.sectors_per_request:.1f}",
+            f"{self.sectors_per_fma:.3f}",
+            f"{self.wavefronts_per_fma:.3f}",
+            f"{100 * self.conflict_share:.0f} %",
+        )
+
+
+def execute(progress: Callable[[int, int, str], None], rungs: Sequence[Rung] = LADDER) -> list[Executed]:
+    """Put each rung to every stage of the gate on the emulator, at 256 padded to its domain; and count its traffic
+    there. About two seconds a rung.
+    """
+    done = []
+    for number, record in enumerate(rungs):
+        progress(number, len(rungs), f"{record.name}, emulated")
+        done.append(_executed(record))
+    progress(len(rungs), len(rungs), "done")
+    return done
+
+
+def _executed(record: Rung) -> Executed:
+    device = EmulatedDevice()
+    subject = RungSubject(record, device)
+    shape = record.domain.padded(SMALL)
+    verdict = Exam(device, shape, secrets.randbits(63)).examine(subject)
+    kernel: Kernel = subject.kernel.kernel  # type: ignore[attr-defined]
+    counts = predict(kernel, record, shape).counts
+    return Executed(
+        record.name,
+        device.label,
+        shape,
+        verdict.precision,
+        verdict.reason,
+        len(device.findings),
+        counts.global_load.sectors_per_request,
+        counts.global_sectors / counts.instructions["fma"],
+        *_shared(counts),
+        caveats(kernel),
+    )
+
+
+def _shared(counts: Counts) -> tuple[float, float]:
+    """(wavefronts through shared memory per multiply-add of a warp, share of them due to bank conflicts)."""
+    wavefronts = counts.shared_load.wavefronts + counts.shared_store.wavefronts
+    conflicts = counts.shared_load.conflicts + counts.shared_store.conflicts
+    return wavefronts / counts.instructions["fma"], conflicts / wavefronts if wavefronts else 0.0
+
+
+def as_dict(executed: Sequence[Executed]) -> dict[str, Any]:
+    """For machines."""
+    rows = [{**asdict(row), "shape": [row.shape.m, row.shape.n, row.shape.k]} for row in executed]
+    return {"label": executed[0].label, "rungs": rows}
+
+
+def print_table(executed: Sequence[Executed], console: Any) -> None:
+    """Print what was executed on a rich console, refusals with their reasons."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    title = f"executed here · {executed[0].label}"
+    table = Table(title=title, title_justify="left", box=None, header_style="bold", padding=(0, 1))
+    for column in COLUMNS:
+        table.add_column(column, justify="left" if column in ("rung", "gate") else "right")
+    for row in executed:
+        table.add_row(*(escape(cell) for cell in row.cells))
+    console.print(table)
+    for caveat in dict.fromkeys(caveat for row in executed for caveat in row.caveats):
+        names = ", ".join(row.rung for row in executed if caveat in row.caveats)
+        console.print(f"  {escape(names)}: {escape(caveat)}", highlight=False, soft_wrap=True)
+    for row in executed:
+        if row.reason:
+            console.print(f"  {escape(row.rung)}: refused at {escape(row.reason)}", highlight=False, soft_wrap=True)

@@ -1,0 +1,361 @@
+"""What the child process does: `python -m worklog.bench.job` measures or checks what it is told, and answers as it
+goes.
+
+It is told on its standard input and answers on a pipe of its own (worklog.bench.child); foreign code finds nothing on
+its standard input. It ends when its parent does, and takes along what foreign code has started.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import json
+import os
+import select
+import signal
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from worklog.bench.check import Checked, wants_gpu
+from worklog.bench.tasks import Task
+from worklog.errors import GpuBusy, LaunchFailed, OutOfMemory, WorklogError
+from worklog.gate import Verdict
+from worklog.kernel.nvrtc import Compiled
+from worklog.kernel.user_kernel import from_dict
+from worklog.problem.gemm import Shape
+from worklog.runs.run import HEAD, SCHEMA, Run
+
+if TYPE_CHECKING:
+    from worklog.emulator.findings import Finding
+    from worklog.kernel.user_kernel import Brought
+    from worklog.settings import Harness
+
+LOOKS_AGAIN_S = 0.1  # whether a lock is free
+LEFT_S = 10.0  # for what a kernel or a callable may still have to do, once it was measured
+# What CUDA, cuBLAS, CuPy and PyTorch say of it.
+GPU_IS_FULL = ("MemoryAllocation", "CUDA_ERROR_OUT_OF_MEMORY", "STATUS_ALLOC_FAILED", "OutOfMemoryError")
+
+
+class ContextLost(Exception):
+    """The GPU's context was lost by what was measured last: nothing can be measured after it in this process."""
+
+
+class Answers:
+    """The pipe to the parent: each answer is a line of JSON that says what it `is`."""
+
+    def __init__(self, order: Mapping[str, Any]) -> None:
+        self._nonce = order["nonce"]
+        os.set_inheritable(order["answers"], False)
+        self._pipe = os.fdopen(order["answers"], "wb")
+
+    def __call__(self, kind: str, **words: Any) -> None:
+        """Say one."""
+        self._pipe.write(json.dumps({"nonce": self._nonce, "is": kind, **words}).encode() + b"\n")
+        self._pipe.flush()
+
+
+Act = Callable[[Mapping[str, Any], Answers], None]
+
+
+def main(acts: Mapping[str, Act] | None = None) -> None:
+    """Read an order, carry it out, and end at once: neither handlers of foreign code nor what is left of a broken
+    context get a say. acts: what can be ordered (default: to measure, and to check).
+    """
+    order, say = started()
+    carry_out(order, say, acts)
+    ctypes.CDLL(None).fflush(None)  # what kernels and native code have printed
+    os._exit(0)
+
+
+def started() -> tuple[dict[str, Any], Answers]:
+    """The order and the pipe for answers, with an eye on the parent."""
+    order: dict[str, Any] = json.loads(sys.stdin.readline())
+    lifeline, nothing = os.dup(0), os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    end_with_the_parent(lifeline)
+    return order, Answers(order)
+
+
+def end_with_the_parent(lifeline: int) -> None:
+    """End this process and its session as soon as the one at the other end of a pipe has gone.
+
+    Linux does it by itself, with a signal that no code can catch; a thread of ours, as elsewhere, would wait for ever
+    where foreign code holds the interpreter's lock.
+    """
+    if not hasattr(fcntl, "F_SETSIG"):
+        threading.Thread(target=_wait_for_the_end, args=(lifeline,), daemon=True).start()
+        return
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgid(0))
+    fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+    if select.select([lifeline], [], [], 0)[0]:  # it had gone before anybody watched
+        os.killpg(0, signal.SIGKILL)
+
+
+def _wait_for_the_end(lifeline: int) -> None:
+    os.read(lifeline, 1)
+    os.killpg(0, signal.SIGKILL)
+
+
+def carry_out(order: Mapping[str, Any], say: Answers, acts: Mapping[str, Act] | None = None) -> None:
+    """Do what the order says; what is raised becomes the last answer."""
+    try:
+        (acts or {"measure": _measure, "check": _check})[order["do"]](order, say)
+    except ContextLost as lost:
+        say("lost", fault=str(lost))
+    except WorklogError as error:
+        _say_error(error, say)
+    except (Exception, SystemExit) as error:  # the parent tells foreign code's from ours
+        full = memory_is_full(error)
+        if full is not None:
+            _say_error(full, say)
+            return
+        what = traceback.format_exception_only(error)[-1].strip()
+        say("raised", what=what, traceback="".join(traceback.format_exception(error)))
+
+
+def _say_error(error: WorklogError, say: Answers) -> None:
+    say("error", module=type(error).__module__, type=type(error).__qualname__, message=str(error))
+
+
+def memory_is_full(error: BaseException) -> OutOfMemory | None:
+    """What a library's exception means, if it is about the GPU's or the host's memory."""
+    words = f"{type(error).__module__}.{type(error).__name__}: {error}"
+    if any(known in words for known in GPU_IS_FULL):
+        return OutOfMemory(f"the GPU's memory is full ({error}): free it, or take a smaller size")
+    if isinstance(error, MemoryError):
+        return OutOfMemory("the host's memory is full: take a smaller size")
+    return None
+
+
+# ------------------------------------------------------------------------------------------------------------- measure
+
+
+def measure_order(tasks: Sequence[Task], harness: Harness, brought: Sequence[Brought], scratch: Path) -> dict[str, Any]:
+    """The order for a run. scratch: a file that the child may write to."""
+    return {
+        "do": "measure",
+        "tasks": [[t.kernel, [t.shape.m, t.shape.n, t.shape.k], dict(t.changed)] for t in tasks],
+        "harness": harness.as_dict(),
+        "brought": [one.as_dict() for one in brought],
+        "scratch": str(scratch),
+    }
+
+
+def tasks_of(order: Mapping[str, Any]) -> list[Task]:
+    """The tasks of an order."""
+    return [Task(kernel, Shape(*shape), tuple(changed.items())) for kernel, shape, changed in order["tasks"]]
+
+
+def _measure(order: Mapping[str, Any], say: Answers) -> None:
+    from worklog.bench import measure as bench
+    from worklog.settings import Harness
+
+    brought = [from_dict(one) for one in order["brought"]]
+    told = Told(order, say)
+    with alone_on_the_gpu():
+        bench.carry_out(tasks_of(order), Harness(**order["harness"]), brought=brought, progress=told, out=told.scratch)
+    say("done")
+
+
+class Told:
+    """Tells the parent of each measurement as soon as it is finished, and that the context still holds."""
+
+    def __init__(self, order: Mapping[str, Any], say: Answers) -> None:
+        self.scratch, self._harness = Path(order["scratch"]), order["harness"]
+        self._say, self._finished = say, 0
+
+    def __call__(self, done: int, total: int, doing: str) -> None:
+        """As worklog.bench.measure.Progress. Raises ContextLost."""
+        if done == 0:
+            self._say("ready", run=blank(self._harness))
+        if done > self._finished:
+            document = json.loads(self.scratch.read_text(encoding="utf-8"))
+            document["measurements"] = document["measurements"][self._finished :]
+            self._say("measured", run=document, done=done, total=total, doing=doing)
+            self._finished = done
+        require_context()
+        self._say("progress", done=done, total=total, doing=doing)
+
+
+def blank(harness: dict[str, Any]) -> dict[str, Any]:
+    """A run's document before its first measurement: what is known of the machine by then."""
+    from worklog.bench.measure import tool
+    from worklog.gpu.device import gpu, software
+
+    run = Run(device=gpu().as_dict(), harness=harness, tool=tool(), software=software())
+    return {"schema": SCHEMA, **{name: getattr(run, name) for name in HEAD}, "measurements": []}
+
+
+def require_context() -> None:
+    """Wait for everything on the GPU. Raises ContextLost, also where something is left there that does not end."""
+    from cupy.cuda.runtime import CUDARuntimeError
+
+    from worklog.gpu.cuda import CudaDevice
+
+    try:
+        idle = CudaDevice().idle(LEFT_S)
+    except (CUDARuntimeError, LaunchFailed) as error:
+        raise ContextLost(str(error)) from error
+    if not idle:
+        raise ContextLost(f"something that it started is still on the GPU after {LEFT_S:.0f} s")
+
+
+@contextmanager
+def alone_on_the_gpu() -> Iterator[None]:
+    """Hold the GPU against another measurement of the same user, which would be in every sample of this one. The lock
+    goes with the process. Raises GpuBusy.
+    """
+    path = _lock_file()
+    if path is None:
+        yield
+        return
+    with locked(path):
+        yield
+
+
+@contextmanager
+def among_trials(*, alone: bool, waits: Callable[[], None]) -> Iterator[None]:
+    """Hold the GPU against measurements, as one of several trials (worklog.exploits.tries) that share it. alone: wait
+    until no other one works, and let none begin. waits: told now and then until then. Raises GpuBusy while something is
+    measured.
+    """
+    path = _lock_file()
+    if path is None:
+        yield
+        return
+    with locked(path, shared=True), locked(path.with_suffix(".trials"), shared=not alone, waits=waits):
+        yield
+
+
+def _lock_file() -> Path | None:
+    """The current GPU's, None where there is none."""
+    from worklog.gpu.device import gpu_reason
+
+    if gpu_reason() is not None:
+        return None
+    import cupy
+
+    which = cupy.cuda.runtime.deviceGetPCIBusId(cupy.cuda.runtime.getDevice())
+    return Path(tempfile.gettempdir()) / f"worklog-{os.getuid()}-{which}.lock"
+
+
+@contextmanager
+def locked(path: Path, *, shared: bool = False, waits: Callable[[], None] | None = None) -> Iterator[None]:
+    """Hold a lock file. shared: with others that share it. Raises GpuBusy, naming the process that holds it, unless it
+    is to wait for that one: then `waits` is told each time that it looks.
+    """
+    try:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise WorklogError(f"cannot open {path}: {error.strerror}; remove it") from error
+    with os.fdopen(lock, "r+", encoding="utf-8") as file:
+        while not _taken(file, shared):
+            if waits is None:
+                raise GpuBusy(
+                    f"process {file.read().strip() or '?'} is measuring on this GPU, and two at once would disturb "
+                    "each other: wait for it, or cancel it"
+                )
+            waits()
+            time.sleep(LOOKS_AGAIN_S)
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+
+
+def _taken(file: IO[str], shared: bool) -> bool:
+    try:
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+# --------------------------------------------------------------------------------------------------------------- check
+
+
+def check_order(kernel: Brought, shape: Shape | None, on: str | None, seed: int | None) -> dict[str, Any]:
+    """The order for a check."""
+    size = None if shape is None else [shape.m, shape.n, shape.k]
+    return {"do": "check", "kernel": kernel.as_dict(), "shape": size, "on": on, "seed": seed}
+
+
+def _check(order: Mapping[str, Any], say: Answers) -> None:
+    from worklog.bench.check import check
+
+    kernel: Any = from_dict(order["kernel"])
+    # The emulator ends an endless kernel itself, and may need long for a large one.
+    bounded = order["kernel"]["kind"] == "kernel" and not wants_gpu(order["on"])
+    checked = check(
+        kernel,
+        None if order["shape"] is None else Shape(*order["shape"]),
+        on=order["on"],
+        seed=order["seed"],
+        progress=lambda done, total, doing: say("progress", done=done, total=total, doing=doing),
+        begun=lambda begun: say("begun", checked=packed(begun), bounded=bounded),
+    )
+    say("checked", checked=packed(checked))
+
+
+def packed(checked: Checked) -> dict[str, Any]:
+    """A result as JSON takes it, all but the machine code."""
+    words = {field.name: getattr(checked, field.name) for field in fields(Checked)}
+    compiled: Any = checked.compiled  # host code has none
+    return {
+        **words,
+        "verdict": checked.verdict.as_dict(),
+        "shape": [checked.shape.m, checked.shape.n, checked.shape.k],
+        "compiled": None if compiled is None else {**asdict(compiled), "cubin": None},
+        "findings": [asdict(finding) for finding in checked.findings],
+    }
+
+
+def unpacked(words: Mapping[str, Any]) -> Checked:
+    """What packed() gave. Raises KeyError, TypeError, ValueError or BadShape for anything else."""
+    plain = _tupled(words)
+    compiled = plain["compiled"]
+    known: dict[str, Any] = {
+        "verdict": _by_its_numbers(words["verdict"]),
+        "shape": Shape(*words["shape"]),
+        "compiled": None if compiled is None else Compiled(**{**compiled, "cubin": b""}),
+        "findings": _findings(plain["findings"]),
+    }
+    return Checked(**{**plain, **known})
+
+
+def _by_its_numbers(words: Mapping[str, Any]) -> Verdict:
+    """A verdict whose stages have passed where measured <= limit, whatever the process said: its host code may have
+    taught the gate's classes to say that everything has.
+    """
+    told = Verdict.from_dict(words)
+    stages = (replace(stage, passed=stage.passed and stage.measured <= stage.limit) for stage in told.stages)
+    return replace(told, stages=tuple(stages))
+
+
+def _findings(found: tuple[dict[str, Any], ...]) -> tuple[Finding, ...]:
+    if not found:
+        return ()  # as from every GPU: the emulator need not be loaded
+    from worklog.emulator.findings import Finding
+
+    return tuple(Finding(**finding) for finding in found)
+
+
+def _tupled(value: Any) -> Any:
+    """JSON's lists as tuples, however deep: the records have no lists."""
+    if isinstance(value, dict):
+        return {name: _tupled(item) for name, item in value.items()}
+    return tuple(map(_tupled, value)) if isinstance(value, list) else value
+
+
+if __name__ == "__main__":
+    main()

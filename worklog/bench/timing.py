@@ -1,0 +1,342 @@
+"""`worklog.time`: any callable that enqueues GPU work (CuPy, PyTorch, Triton), read by the same ruler as the ladder.
+
+The ruler does not know what the callable computes, so nothing here says that the answer is right.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import cache, partial
+from html import escape
+from threading import Timer
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from worklog.errors import BadSetting, LaunchFailed
+from worklog.gpu.clock_lock import clocks_as_asked
+from worklog.gpu.device import gpu, require_gpu
+from worklog.harness import Harness, Reading, time_pair
+from worklog.harness.crosscheck import cross_check
+from worklog.harness.l2 import Rotating, input_sets
+from worklog.harness.launchers import Partly, Waiting
+from worklog.harness.selfcheck import TOLERANCE_US
+from worklog.harness.timeline import Launch
+from worklog.runs.markup import table
+from worklog.runs.run import source_label
+from worklog.runs.statistics import Spread, paired_ratio, spread, summarise
+
+if TYPE_CHECKING:
+    from worklog.harness.calibration import Calibration
+    from worklog.harness.cuda_timeline import CudaTimeline
+
+PATIENCE_S = 60.0  # beyond the harness's budget, before a call is said to hang
+UNCHECKED = "gate: not asked, nobody checked the answer"
+ON_THE_STREAM = "does the call enqueue work, on the current stream of CuPy or PyTorch?"
+HARDLY = f"ruler: {{:.2f}} µs cannot be told from nothing: {ON_THE_STREAM}"
+Streams = Sequence[Callable[[], AbstractContextManager[Any]]]
+IRRELEVANT = ("inputs", "gate", "baseline", "roof", "order")  # settings about a ladder's kernel, not about any callable
+
+
+@dataclass(frozen=True, repr=False)
+class Timing:
+    """One callable under one harness. Microseconds of one call, with the 95 % interval. It shows itself.
+
+    ratio: the time of `against` over this one's, pair by pair: above 1, this one is faster. tflops, gbs: where the
+    caller stated the work. samples: as read, the offset included, with their SM clocks; counts marks those that count.
+    label: what must stand beside the number. witnesses: what a graph, the tracer and the wall clock said of one call
+    with a warm L2, where it was cross-checked; absent: why one said nothing.
+    """
+
+    name: str
+    us: float
+    us_low: float
+    us_high: float
+    n: int
+    label: str
+    ratio: float | None = None
+    ratio_low: float | None = None
+    ratio_high: float | None = None
+    tflops: float | None = None
+    gbs: float | None = None
+    sm_mhz: float | None = None
+    throttle_mask: int = 0
+    converged: bool = False
+    degradations: tuple[str, ...] = ()
+    samples: dict[str, list[Any]] = field(default_factory=dict, repr=False)
+    witnesses: dict[str, float] = field(default_factory=dict)
+    absent: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def spread(self) -> Spread:
+        """How the samples that count lie, microseconds, as read."""
+        return spread([us for us, counts in zip(self.samples["us"], self.samples["counts"], strict=True) if counts])
+
+    @property
+    def cycles(self) -> float | None:
+        """SM cycles of one call, where the clock is known."""
+        return None if self.sm_mhz is None else self.us * self.sm_mhz
+
+    def __str__(self) -> str:
+        said = " · ".join([f"{self.name}: {self._facts()[0][1]}", *(words for _, words in self._facts()[1:])])
+        return "\n  ".join([said, self.label, *self.degradations])
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        facts = [*self._facts(), *(("degraded", words) for words in self.degradations)]
+        return table(f"{self.name} · {self.label}", (), [(escape(name), escape(words)) for name, words in facts])
+
+    def _facts(self) -> list[tuple[str, str]]:
+        """Name and words of what is known, the time first."""
+        half = 50 * (self.us_high - self.us_low) / self.us
+        facts: list[tuple[str, str | None]] = [
+            ("time", f"{self.us:.2f} µs ±{half:.2f} % (95 %)" + ("" if self.converged else ", wider than asked for")),
+            ("rate", None if self.tflops is None else f"{self.tflops:.2f} TFLOP/s"),
+            ("memory", None if self.gbs is None else f"{self.gbs:.0f} GB/s"),
+            ("ratio", self._compared()),
+            ("SM clock", None if self.sm_mhz is None else f"{self.sm_mhz:.0f} MHz"),
+            ("samples", f"{self.n} samples"),
+            *((name, f"{us:.2f} µs by {name}, warm L2") for name, us in self.witnesses.items()),
+            *((name, f"{name} absent: {why}") for name, why in self.absent.items()),
+        ]
+        return [(name, words) for name, words in facts if words is not None]
+
+    def _compared(self) -> str | None:
+        if self.ratio is None or self.ratio_low is None or self.ratio_high is None:
+            return None
+        return f"{self.ratio:.3f} ±{(self.ratio_high - self.ratio_low) / 2:.3f} x the other"
+
+
+def time(
+    fn: Callable[..., Any],
+    *args: Any,
+    against: Callable[..., Any] | None = None,
+    harness: Harness | None = None,
+    flops: float | None = None,
+    moved_bytes: float | None = None,
+    grad_to_none: Sequence[Any] = (),
+    cross_checked: bool = False,
+    synchronises: bool = False,
+    partly: bool = False,
+    name: str | None = None,
+) -> Timing:
+    """Time `fn(*args)` on this GPU, alone or interleaved with `against(*args)`.
+
+    The call must enqueue its work on the current stream (CuPy's and PyTorch's are set) and not wait for it; for one
+    that waits say synchronises=True. With partly=True, fn is given a stopwatch before its arguments, and only what it
+    enqueues between stopwatch.start() and stopwatch.stop() is timed. What either costs is said on the result. With
+    l2="rotate", arrays among `args` are copied as often as it takes.
+    flops, moved_bytes: the work of one call, for its rates. grad_to_none: tensors whose gradient is dropped before each
+    call. cross_checked: whether the wall clock, a graph and the tracer are asked too; where one disagrees, the result
+    says so. A call that hangs is told on standard error. Raises NoGpu without a GPU, BadSetting for what cannot be
+    timed so, LaunchFailed where the GPU fails or nothing was enqueued; what `fn` raises comes through.
+    """
+    harness = Harness() if harness is None else harness
+    calls = {"fn": fn, "against": fn if against is None else against}
+    _require_arguments(calls, harness, {"flops": flops, "moved_bytes": moved_bytes})
+    if partly and (cross_checked or synchronises or against is not None):
+        raise BadSetting("worklog.time: partly goes without against, cross_checked and synchronises")
+    if (partly or synchronises) and harness.l2 == "rotate":
+        raise BadSetting("worklog.time: a call that is partly timed, or waits, cannot go round: take l2 = flush")
+    require_gpu()
+    with clocks_as_asked(harness.clocks) as (clocks, notes):
+        harness = harness.but(clocks=clocks)
+        timeline, calibration = _ruler()
+        sets = _sets(args, timeline.l2_bytes) if harness.l2 == "rotate" else [args]
+        ahead = 0 if harness.timer == "graph" else len(sets) // 2  # launch by launch, half a round between the two
+        streams = _streams(timeline)
+        subject: Launch = _launch(fn, sets, grad_to_none, streams)
+        warm: Launch = _launch(fn, sets[:1], grad_to_none, streams)  # never goes round: the witnesses read a warm L2
+        if partly:
+            subject = Partly(lambda watch: _launch(partial(fn, watch), sets, grad_to_none, streams)())
+        if synchronises:
+            subject, warm = Waiting(subject), Waiting(warm)
+        other = None if against is None else _launch(against, sets[ahead:] + sets[:ahead], grad_to_none, streams)
+        title = str(name or getattr(fn, "__name__", type(fn).__name__))
+        with _told_if_it_hangs(title, harness.budget_s + PATIENCE_S):
+            reading = time_pair(timeline, subject, other, harness, offset_us=harness.taken_off(calibration.offset_us))
+            witnesses = None
+            if cross_checked:
+                witnesses = cross_check(timeline, warm, calibration.offset_us, calibration.launch_us, harness.queue)
+    degradations = [*notes, *calibration.remarks, *(witnesses.disagreements if witnesses else ())]
+    told = conclude(
+        title,
+        reading,
+        harness,
+        calibration.offset_us,
+        source_label("live", gpu().name, clocks, datetime.now(UTC).isoformat()),
+        degradations,
+        flops=flops,
+        moved_bytes=moved_bytes,
+    )
+    return replace(told, witnesses=witnesses.others, absent=witnesses.absent) if witnesses else told
+
+
+def conclude(
+    name: str,
+    reading: Reading,
+    harness: Harness,
+    offset_us: float,
+    label: str,
+    degradations: Sequence[str] = (),
+    *,
+    flops: float | None = None,
+    moved_bytes: float | None = None,
+) -> Timing:
+    """From a reading to a timing: offset, statistic, rates, ratio, and everything that must be said.
+
+    Raises LaunchFailed where no time is left, since then the call did nothing that was seen.
+    """
+    offset = harness.taken_off(offset_us)
+    taken = summarise(reading.counted("subject"), harness.statistic)
+    us = taken.value - offset
+    _require_time(name, taken.value, offset)
+    if reading.baseline:
+        _require_time("what it is compared with", summarise(reading.counted("baseline"), "median").value, offset)
+    beyond = taken.value - (offset_us if harness.timer == "events" else 0.0)
+    nothing = [HARDLY.format(beyond)] if beyond < TOLERANCE_US else []
+    ratio = None
+    if reading.baseline:
+        ours, theirs = ([value - offset for value in side] for side in reading.comparisons())
+        ratio = paired_ratio(theirs, ours)
+    clocks = [sample.sm_mhz for sample in reading.subject if sample.counts and np.isfinite(sample.sm_mhz)]
+    biased = [f"{setting}: {value}" for setting, value in harness.biased().items() if setting not in IRRELEVANT]
+    return Timing(
+        name=name,
+        us=us,
+        us_low=taken.low - offset,
+        us_high=taken.high - offset,
+        n=len(reading.counted("subject")),
+        label=label,
+        ratio=ratio.value if ratio else None,
+        ratio_low=ratio.low if ratio else None,
+        ratio_high=ratio.high if ratio else None,
+        tflops=None if flops is None else flops / us / 1e6,
+        gbs=None if moved_bytes is None else moved_bytes / us / 1e3,
+        sm_mhz=float(np.median(clocks)) if clocks else None,
+        throttle_mask=reading.throttle_mask,
+        converged=reading.converged,
+        degradations=(UNCHECKED, *biased, *nothing, *degradations, *reading.degradations),
+        samples={
+            "us": [sample.us for sample in reading.subject],
+            "sm_mhz": [sample.sm_mhz for sample in reading.subject],
+            "counts": [int(sample.counts) for sample in reading.subject],
+            "against_us": [sample.us for sample in reading.baseline],
+        },
+    )
+
+
+def _require_arguments(calls: Mapping[str, object], harness: object, work: Mapping[str, Any]) -> None:
+    """Raise BadSetting for what worklog.time was given by mistake, before a GPU is asked for."""
+    for what, call in calls.items():
+        if not callable(call):
+            raise BadSetting(f"worklog.time: {what} is {type(call).__name__}, which cannot be called")
+    if not isinstance(harness, Harness):
+        raise BadSetting(
+            f"worklog.time: harness is {type(harness).__name__}: give one such as worklog.Harness().but(l2='warm')"
+        )
+    for what, amount in work.items():
+        if amount is None:
+            continue
+        known = isinstance(amount, int | float | np.integer | np.floating) and not isinstance(amount, bool)
+        if not (known and 0 < amount < math.inf):
+            raise BadSetting(
+                f"worklog.time: {what} = {amount!r}: give the work of one call, a positive number, or nothing"
+            )
+
+
+@contextmanager
+def _told_if_it_hangs(name: str, seconds: float) -> Iterator[None]:
+    """Say on standard error, once, what can be done about a call that does not come back."""
+
+    def tell() -> None:
+        print(
+            f"worklog.time: {name} has not come back for {seconds:.0f} s. A kernel that does not end cannot be stopped "
+            "from its own process: end this one, and try it with `worklog check file.py:function`, which has another",
+            file=sys.stderr,
+        )
+
+    watchdog = Timer(seconds, tell)
+    watchdog.daemon = True
+    watchdog.start()
+    try:
+        yield
+    finally:
+        watchdog.cancel()
+        watchdog.join()
+
+
+def _require_time(name: str, read_us: float, offset_us: float) -> None:
+    if read_us <= offset_us:
+        raise LaunchFailed(
+            f"{name}: {read_us:.2f} µs were read, no more than around nothing ({offset_us:.2f} µs): {ON_THE_STREAM}"
+        )
+
+
+@cache
+def _ruler() -> tuple[CudaTimeline, Calibration]:
+    """A stream and its calibrated ruler, made once a process."""
+    from worklog.gpu.cuda import CudaDevice
+    from worklog.harness.calibration import calibrate
+    from worklog.harness.cuda_timeline import CudaTimeline
+
+    timeline = CudaTimeline(CudaDevice())
+    return timeline, calibrate(timeline)
+
+
+def _launch(
+    call: Callable[..., Any], sets: Sequence[Sequence[Any]], gradients: Sequence[Any], streams: Streams
+) -> Launch:
+    """Launches of a call with these streams current, going round the sets of arguments."""
+
+    def enqueue(arguments: Sequence[Any]) -> None:
+        for tensor in gradients:
+            tensor.grad = None
+        with ExitStack() as current:
+            for stream in streams:
+                current.enter_context(stream())
+            call(*arguments)
+
+    if len(sets) == 1:
+        return lambda: enqueue(sets[0])
+    return Rotating([lambda chosen=chosen: enqueue(chosen) for chosen in sets], _bytes(sets[0]))  # type: ignore[misc]
+
+
+def _streams(timeline: CudaTimeline) -> Streams:
+    """What makes the timeline's stream the current one: of CuPy, and of PyTorch where that is loaded and has a GPU."""
+    stream, torch = timeline.device.stream, sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available():
+        return [lambda: stream]
+    external = torch.cuda.ExternalStream(stream.ptr)
+    return [lambda: stream, lambda: torch.cuda.stream(external)]
+
+
+def _is_array(value: Any) -> bool:
+    """A CuPy array or a PyTorch tensor on a GPU."""
+    return hasattr(value, "__cuda_array_interface__") or bool(getattr(value, "is_cuda", False))
+
+
+def _bytes(arguments: Sequence[Any]) -> int:
+    return sum(int(value.nbytes) for value in arguments if _is_array(value))
+
+
+def _sets(args: tuple[Any, ...], l2_bytes: int) -> list[tuple[Any, ...]]:
+    """The arguments and copies of them, as many as push each other out of L2; what is no array is shared. Raises
+    BadSetting where there is no array among them: a closure's cannot be seen.
+    """
+    if not _bytes(args):
+        raise BadSetting("l2 = rotate: no GPU array among the arguments to copy; pass the arrays as arguments")
+    return [args, *(tuple(map(_copy, args)) for _ in range(input_sets(_bytes(args), l2_bytes) - 1))]
+
+
+def _copy(value: Any) -> Any:
+    if not _is_array(value):
+        return value
+    return value.detach().clone().requires_grad_(value.requires_grad) if hasattr(value, "detach") else value.copy()

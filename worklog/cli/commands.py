@@ -1,0 +1,267 @@
+"""`worklog …`: parses, calls, prints. What the words do is in the rooms to the left.
+
+Exit codes: 0 done, 1 a refusal, 2 a mistake in what was asked, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from worklog import __version__
+from worklog.cli.figures import article, figures
+from worklog.cli.gate import gate
+from worklog.cli.kernels import (
+    both_axes,
+    check,
+    inspect_,
+    kernels_of,
+    launch_options,
+    measure_them,
+    show_preview,
+    sweep,
+)
+from worklog.cli.output import (
+    Commands,
+    json_option,
+    measurements,
+    print_json,
+    print_run,
+    progress_bar,
+    require_new_file,
+)
+from worklog.errors import BadSetting
+
+if TYPE_CHECKING:
+    from worklog.problem.gemm import Shape
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="worklog")
+def main() -> None:
+    """A worklog you can trust: SGEMM kernels, one honest ruler, and a gate that no wrong kernel passes."""
+
+
+def _sizes(_: click.Context, __: click.Parameter, words: tuple[str, ...]) -> list[Shape]:
+    from worklog.problem.gemm import Shape  # here, with NumPy, so that help and a slip of the pen need not wait for it
+
+    return [Shape.of(word) for listed in words for word in listed.split(",")]
+
+
+size_option = click.option(
+    "--size",
+    "sizes",
+    multiple=True,
+    callback=_sizes,
+    metavar="N[,N…]",
+    help="Sizes: 4096, or M x N x K as 512x1024x256.",
+)
+out_option = click.option(
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Where to save the run (default: among this machine's runs).",
+)
+
+
+@main.command(short_help="Say what is here and what is missing.")
+@json_option
+def doctor(as_json: bool) -> None:
+    """Say what is here, what is missing, what that costs and how to get it."""
+    from worklog.cli.doctor import examine
+
+    findings = examine()
+    if as_json:
+        print_json([asdict(finding) for finding in findings])
+        return
+    for finding in findings:
+        click.echo(f"{'✓' if finding.good else '·'} {finding.subject}: {finding.state}")
+        if finding.advice:
+            click.echo(f"    {finding.advice}")
+
+
+@main.command(short_help="Gate and time kernels beside cuBLAS.")
+@click.argument("kernels", nargs=-1, metavar="[RUNG|FILE.cu|FILE.py:FUNCTION…]")
+@size_option
+@click.option(
+    "--axis",
+    "axes",
+    multiple=True,
+    metavar="NAME[KIND]=VALUES",
+    help='Sizes as axes N, M and K, all combinations: "N[pow2]=8:13", "K=512,1024:4096:1024". Any other name stands '
+    'for a template argument in --entry: "BM=64,128", "T[type]=float,double".',
+)
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="SETTING=VALUE",
+    help="Change one harness setting, e.g. l2=warm (see `worklog settings`).",
+)
+@launch_options
+@click.option("--preview", is_flag=True, help="Say what would be measured, and measure nothing; needs no GPU.")
+@click.option("--details", is_flag=True, help="A second table: GB/s, shares of copy and peaks, cycles of a launch.")
+@out_option
+@json_option
+def run(
+    kernels: tuple[str, ...],
+    sizes: list[Shape],
+    axes: tuple[str, ...],
+    settings: tuple[str, ...],
+    preview: bool,
+    details: bool,
+    out: Path | None,
+    as_json: bool,
+    **launch: Any,
+) -> None:
+    """Gate and time rungs (all of them and cuBLAS by default), or kernels of your own, at 4096 or the sizes given."""
+    from worklog.problem.axes import shapes
+    from worklog.problem.gemm import Shape
+    from worklog.settings import Harness, parse_settings
+
+    require_new_file(out)
+    harness = Harness().but(**parse_settings(settings))
+    of_sizes, of_templates = both_axes(axes)
+    if of_sizes:
+        sizes = [*sizes, *shapes(of_sizes)]
+    sizes = sizes or [Shape.of(4096)]
+    asked = kernels_of(kernels, of_templates, **launch) or None
+    if preview:
+        show_preview(asked, sizes, harness, as_json)
+        return
+    with progress_bar() as progress:
+        measured = measure_them(asked, sizes, harness=harness, progress=progress, out=out)
+    if as_json:
+        print_json(measurements(measured))
+    else:
+        print_run(measured, with_details=details)
+    if any(m.status == "refused" for m in measured.measurements):
+        sys.exit(1)
+
+
+@main.command(short_help="Switch each fix off in turn: what does it do to the number?")
+@click.argument("rung")
+@size_option
+@out_option
+@json_option
+def ablate(rung: str, sizes: list[Shape], out: Path | None, as_json: bool) -> None:
+    """Let each gremlin loose on one rung: what does it do to the number? Without a GPU, from the recording."""
+    from worklog.bench import measure as bench
+    from worklog.bench.tasks import ABLATION_SIZES
+    from worklog.runs.ablation import effects, text
+
+    require_new_file(out)
+    if out is not None and not bench.live_wanted():
+        raise BadSetting("--out is for what is measured, and nothing is without a GPU: leave it away")
+    with progress_bar() as progress:
+        measured = bench.ablate(rung, sizes or ABLATION_SIZES, progress=progress, out=out)
+    if as_json:
+        print_json([asdict(effect) for effect in effects(measured, rung)])
+        return
+    click.echo(text(measured, rung))
+    if measured.origin == "live":
+        click.echo(f"run saved: {measured.path}")
+
+
+@main.command(hidden=True)
+@out_option
+def grid(out: Path | None) -> None:
+    """Record every combination of fixes that the notebooks' panel answers from. Minutes on a GPU."""
+    from worklog.bench.measure import carry_out
+    from worklog.bench.tasks import grid_tasks
+    from worklog.settings import Harness
+
+    require_new_file(out)
+    with progress_bar() as progress:
+        measured = carry_out(grid_tasks(), Harness(), progress=progress, out=out)
+    click.echo(f"run saved: {measured.path} ({len(measured.measurements)} measurements)")
+
+
+for command in (inspect_, check, sweep, gate):
+    main.add_command(command)
+
+
+@main.command(short_help="Measure the ruler itself.")
+@json_option
+def calibrate(as_json: bool) -> None:
+    """Measure the ruler itself: its offset and what is left of it, its noise, whether its flush works, this GPU's
+    ceilings. Without a GPU, from the recording.
+    """
+    from worklog.bench.measure import live_wanted
+    from worklog.bench.session import Session
+    from worklog.gpu.device import Gpu, gpu
+    from worklog.harness.calibration import Calibration
+    from worklog.harness.certificate import certificate
+    from worklog.runs.run import open_run
+
+    if live_wanted():
+        found, card = Session().calibration, gpu()
+        label = f"live · {card.name} · {datetime.now(UTC).date().isoformat()}"
+    else:
+        run = open_run()
+        found, card, label = Calibration(**run.calibration), Gpu.of(run.device), run.label
+    if as_json:
+        document = {"label": label, "device": card.as_dict(), "calibration": found.as_dict()}
+        print_json({**document, "remarks": found.remarks})
+        return
+    click.echo(certificate(found, card, label))
+
+
+@main.command(short_help="Compare this ruler with others on the same work.")
+@click.option("--recorded", is_flag=True, help="Show the comparison that comes with the package, GPU or not.")
+@out_option
+@json_option
+def peers(recorded: bool, out: Path | None, as_json: bool) -> None:
+    """Time kernels of known length and cuBLAS with this ruler and with every other one that is installed. Without a
+    GPU, from the recording.
+    """
+    from worklog.bench.measure import live_wanted
+    from worklog.gpu.device import require_gpu
+    from worklog.peers.compare import compare, text
+    from worklog.runs.comparison import open_comparison
+
+    require_new_file(out)
+    if recorded and out is not None:
+        raise BadSetting("--recorded measures nothing that could be saved: leave --out away")
+    if recorded or (out is None and not live_wanted()):
+        path = None
+    else:
+        require_gpu()
+        with progress_bar() as progress:
+            path = compare(out, progress)
+    found = open_comparison(path)
+    if as_json:
+        print_json(found.document)
+        return
+    click.echo(text(found))
+    if path is not None:
+        click.echo(f"saved: {path}")
+
+
+@main.command(short_help="List the harness settings: honest values and lies.")
+@json_option
+def settings(as_json: bool) -> None:
+    """List the harness settings: the gremlin each one fixes, its honest value and its lies."""
+    from worklog.settings import PATIENCE, PITFALLS, Harness
+
+    if as_json:
+        print_json([asdict(pitfall) for pitfall in PITFALLS])
+        return
+    for pitfall in PITFALLS:
+        number = f"{pitfall.article} · " if pitfall.article else ""
+        also = f"; also honest: {', '.join(map(str, pitfall.also))}" if pitfall.also else ""
+        click.echo(
+            f"{pitfall.setting} = {pitfall.unbiased} (lies: {', '.join(map(str, pitfall.biased))}{also})\n"
+            f"    {number}{pitfall.title}. {pitfall.what}"
+        )
+    click.echo("no gremlins but patience:")
+    for name, what in PATIENCE.items():
+        click.echo(f"{name} = {getattr(Harness(), name)}\n    {what}")
+
+
+main.add_command(figures)
+main.add_command(article)

@@ -1,0 +1,264 @@
+"""`worklog check`, `worklog inspect` and `worklog sweep`: the commands that take a kernel of the user's own, or make
+new ones of a rung. Like the rest of the command line they parse, call and print.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from worklog.cli.output import json_option, print_json, progress_bar, require_new_file
+from worklog.errors import BadSetting, NoGpu
+
+if TYPE_CHECKING:
+    from worklog.kernel.user_kernel import Brought
+    from worklog.problem.axes import Axis
+    from worklog.problem.gemm import Shape
+    from worklog.runs.run import Run
+    from worklog.settings import Harness
+
+
+def launch_options(command: Any) -> Any:
+    """What a file's kernel needs beside its source."""
+    options = (
+        click.option("--grid", metavar="X,Y", help="Blocks, from M, N and K: '(N + 31) // 32, (M + 31) // 32'."),
+        click.option("--block", metavar="X[,Y]", help="Threads of a block: 256, or 32,8."),
+        click.option(
+            "--entry", help="The kernel, with template arguments if it has any (default: the only one in the file)."
+        ),
+        click.option(
+            "--domain", default="any", show_default=True, help="Shapes that it takes: 'M % 64 == 0, K % 8 == 0'."
+        ),
+        click.option(
+            "--class", "claimed", default="fp32", show_default=True, help="Precision that it must have at least."
+        ),
+        click.option(
+            "--arrays",
+            default="",
+            metavar="cupy|torch",
+            help="What host code is handed (default: as its file's ARRAYS says, else cupy).",
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def both_axes(words: Sequence[str]) -> tuple[list[Axis], list[Axis]]:
+    """The axes that are sizes of a problem, and the others. Raises BadSetting."""
+    from worklog.problem.axes import SIZES, TEMPLATES, Axis
+
+    of_sizes, others = list[Axis](), list[Axis]()
+    for word in words:
+        name = word.partition("=")[0].partition("[")[0].strip()
+        if name in ("M", "N", "K", ""):
+            of_sizes.append(Axis.parse(word, SIZES))
+        else:
+            others.append(Axis.parse(word, TEMPLATES))
+    return of_sizes, others
+
+
+def kernels_of(words: Sequence[str], axes: Sequence[Axis] = (), **launch: Any) -> list[str | Brought]:
+    """Rungs and cuBLAS by name, and what users bring: a file's kernel is called as its file. axes: template arguments
+    of those. Raises what worklog.kernel.user_kernel.brought, worklog.kernel.instances.instances and the compiler do, and BadSetting for a
+    launch that nothing takes.
+    """
+    from worklog.bench.check import compile_for
+    from worklog.bench.tasks import BASELINE
+    from worklog.gpu.device import gpu_reason
+    from worklog.kernel.instances import instances
+    from worklog.kernel.ladder import LADDER
+    from worklog.kernel.user_kernel import UserKernel, brought
+
+    named = {BASELINE, *(record.name for record in LADDER)}
+    found: list[str | Brought] = []
+    for word in words:
+        if word in named:
+            found.append(word)
+        elif axes:
+            found += instances(word, axes, **launch)
+        else:
+            kernel = brought(word, **launch)
+            found.append(replace(kernel, title=Path(word).stem) if isinstance(kernel, UserKernel) else kernel)
+    for one in found:
+        if isinstance(one, UserKernel) and gpu_reason() is None:
+            compile_for(one.program, live=True)  # a slip in the source is told before anything is measured
+    own = any(not isinstance(kernel, str) for kernel in found)
+    if own and BASELINE not in found:
+        found.append(BASELINE)
+    if not own and (launch["grid"] or launch["block"] or launch["entry"]):
+        raise BadSetting("--grid, --block and --entry are for a kernel of your own: name its file too")
+    if not own and axes:
+        raise BadSetting(
+            f"--axis {axes[0].name} is no axis of a problem, which are N, M and K; any other stands for a template "
+            "argument of a kernel of your own: name its file too"
+        )
+    if not own and launch["arrays"]:
+        raise BadSetting("--arrays is for host code of your own: name its file and function too")
+    return found
+
+
+def show_preview(
+    kernels: Sequence[str | Brought] | None, sizes: Sequence[Shape], harness: Harness, as_json: bool
+) -> None:
+    """Say how many measurements that would be, and roughly how long they take. Raises what measuring them would."""
+    from worklog.bench.estimate import foreseen
+    from worklog.bench.measure import require_measurable
+    from worklog.bench.tasks import tasks_of
+    from worklog.problem.axes import Axis, Space
+
+    tasks, brought = tasks_of(kernels, sizes)
+    require_measurable(tasks, harness, brought)
+    seconds, source = foreseen(tasks, harness)
+    if as_json:
+        shapes = [dict(zip("mnk", (task.shape.m, task.shape.n, task.shape.k), strict=True)) for task in tasks]
+        rows = [
+            {"kernel": task.kernel, **shape, "seconds": round(s, 2)}
+            for task, shape, s in zip(tasks, shapes, seconds, strict=True)
+        ]
+        print_json({"rates": source, "points": len(rows), "seconds": round(sum(seconds), 2), "measurements": rows})
+        return
+    names, written = dict.fromkeys(task.kernel for task in tasks), dict.fromkeys(str(task.shape) for task in tasks)
+    space = Space("run", (Axis("kernels", tuple(names), "str"), Axis("sizes", tuple(written), "str")))
+    click.echo(f"{space.preview(sum(seconds) / len(tasks))} (rough; rates: {source})")
+
+
+def measure_them(kernels: Sequence[str | Brought] | None, *words: Any, **more: Any) -> Run:
+    """worklog.bench.measure.measure, in a process of its own where a kernel is not ours: it may do anything to its process."""
+    from worklog.bench import measure as bench
+    from worklog.bench import worker
+    from worklog.gpu.device import gpu_reason
+
+    foreign = any(not isinstance(kernel, str) for kernel in kernels or ())
+    if foreign and gpu_reason() is None:
+        return worker.measure(kernels, *words, **more)
+    try:
+        return bench.measure(kernels, *words, **more)
+    except NoGpu as error:
+        if not foreign:
+            raise
+        advice = "without one, `worklog check` puts a kernel of your own to the gate on the emulator"
+        raise NoGpu(f"no GPU to measure on: {gpu_reason()}; {advice}") from error
+
+
+@click.command(short_help="Put a kernel of your own to the gate.")
+@click.argument("what", metavar="FILE.cu|FILE.py:FUNCTION|RUNG")
+@launch_options
+@click.option("--size", metavar="N", help="The benchmark shape (default: 1024, or a small one without a GPU).")
+@click.option(
+    "--on", type=click.Choice(["gpu", "emulated"]), help="Where to run it (default: the GPU if there is one)."
+)
+@click.option("--emulate", is_flag=True, help="Run it on the emulator, as --on emulated: it finds races too.")
+@click.option("--racecheck", is_flag=True, help="compute-sanitizer's racecheck and memcheck too, on a GPU.")
+@json_option
+def check(
+    what: str, size: str | None, on: str | None, emulate: bool, racecheck: bool, as_json: bool, **words: Any
+) -> None:
+    """Put a kernel of your own to the gate: one of the ladder's signature, in a .cu file, or host code that launches
+    something itself, named as file.py:function, module:function or lib.so:function. Leaves 1 if it is refused.
+    """
+    from worklog.bench import check as here
+    from worklog.bench import sanitizer, worker
+    from worklog.gpu.device import gpu_reason
+    from worklog.kernel.host_function import HostCallable
+    from worklog.kernel.user_kernel import brought
+    from worklog.problem.gemm import Shape
+
+    if emulate and on == "gpu":
+        raise BadSetting("--emulate and --on gpu contradict each other: leave one away")
+    kernel, on = brought(what, **words), "emulated" if emulate else on
+    if isinstance(kernel, HostCallable) and gpu_reason() is not None:
+        raise NoGpu(f"{what} is host code, which runs on a GPU only: {gpu_reason()}; a .cu file runs on the emulator")
+    looked_into = sanitizer.ready(kernel, on) if racecheck else None
+    put_to_the_gate = worker.check if here.wants_gpu(on) else here.check  # on the emulator, nothing can be broken
+    shape = None if size is None else Shape.of(size)
+    with progress_bar() as progress:
+        checked = put_to_the_gate(kernel, shape, on=on, progress=progress)
+        for stage in sanitizer.sanitize(looked_into) if looked_into else ():
+            checked = replace(checked, verdict=checked.verdict.and_then(stage))
+    if as_json:
+        print_json(checked.as_dict())
+    else:
+        click.echo(here.report(checked))
+    if not checked.verdict.accepted:
+        sys.exit(1)
+
+
+@click.command(name="inspect", short_help="Registers, occupancy and memory traffic, line by line.")
+@click.argument("what", metavar="RUNG|FILE.cu")
+@click.option("--entry", help="The kernel in the file, with template arguments if it has any (default: the only one).")
+@click.option("--grid", metavar="X,Y", help="Blocks of a file's kernel: '(N + 31) // 32, (M + 31) // 32'.")
+@click.option("--block", metavar="X[,Y]", help="Threads of a block of a file's kernel: 256, or 32,8.")
+@click.option("--domain", default="any", show_default=True, help="Shapes that a file's kernel takes: 'M % 64 == 0'.")
+@click.option("--arch", default="sm_90", show_default=True, help="What to compile for: sm_80,sm_90, or all.")
+@click.option(
+    "--size", metavar="N", help="The shape to count at (default: 4096; 128 for a file's, run in full up to 512)."
+)
+@click.option("--out", type=click.Path(path_type=Path), metavar="FOLDER", help="Write PTX and cubins there too.")
+@json_option
+def inspect_(what: str, arch: str, size: str | None, out: Path | None, as_json: bool, **words: Any) -> None:
+    """Say what a kernel costs, without a GPU and never as a time: registers, occupancy, memory traffic line by line."""
+    from worklog.analysis.annotated import report
+    from worklog.analysis.inspection import architectures, inspect, save
+    from worklog.problem.gemm import Shape
+
+    found = inspect(what, shape=None if size is None else Shape.of(size), archs=architectures(arch), **words)
+    files = [] if out is None else save(found, out)
+    if as_json:
+        print_json({**found.as_dict(), "files": [str(path) for path in files]})
+    else:
+        click.echo(report(found))
+        for path in files:
+            click.echo(f"written: {path}")
+
+
+@click.command(short_help="Gate and time the tiles of a rung.")
+@click.argument("name", metavar="RUNG")
+@click.option(
+    "--axis",
+    "axes",
+    multiple=True,
+    required=True,
+    metavar="NAME=VALUES",
+    help='A tile parameter and its values, once for each: "BM=64,128", "TN[pow2]=2:4".',
+)
+@click.option("--size", default="4096", show_default=True, metavar="N", help="The shape to measure at.")
+@click.option("--preview", is_flag=True, help="Say what would be measured, and measure nothing; needs no GPU.")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Where to save the run.")
+@json_option
+def sweep(name: str, axes: tuple[str, ...], size: str, preview: bool, out: Path | None, as_json: bool) -> None:
+    """Gate and time every tile of a rung that can be built, beside cuBLAS."""
+    from worklog.bench.sweep import sweep as measure_all
+    from worklog.bench.sweep import variants
+    from worklog.gpu.device import require_gpu
+    from worklog.kernel.ladder import rung
+    from worklog.problem.axes import TILES, Axis
+    from worklog.problem.gemm import Shape
+
+    require_new_file(out)
+    if not preview:
+        require_gpu()
+    found = variants(rung(name), [Axis.parse(axis, TILES) for axis in axes], shape=Shape.of(size))
+    click.echo(found.preview(), err=True)
+    if preview:
+        table = found.frame()
+        if as_json:
+            click.echo(table.to_json(orient="records", indent=1))
+        elif found.kept:
+            click.echo(table.to_string(index=False))
+        return
+    with progress_bar() as progress:
+        run = measure_all(found, progress=progress, out=out)
+    if as_json:
+        rows = json.loads(run.frame().to_json(orient="records"))
+        print_json({"label": run.label, "path": str(run.path), "measurements": rows})
+    else:
+        click.echo(f"{run}run saved: {run.path}")
+    if any(m.status == "refused" for m in run.measurements):
+        sys.exit(1)

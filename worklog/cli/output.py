@@ -1,0 +1,126 @@
+"""What all commands share: how they print, how they end, and where they may write."""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from worklog.errors import BadSetting, Interrupted, WorklogError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from worklog.bench.measure import Progress
+    from worklog.runs.run import Run
+
+PIPED_WIDTH = 160  # characters, where nobody says how wide the other end is
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines instead of a table.")
+
+
+class Commands(click.Group):
+    """Commands in the order in which they were added. What a user can act on is printed as one line, without a
+    traceback: this package's errors, an interrupt, and a disk that is full.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """As added, not by the alphabet."""
+        return list(self.commands)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; a WorklogError ends in its message and exit code."""
+        _print_what_the_terminal_has()
+        try:
+            return super().invoke(ctx)
+        except WorklogError as error:
+            _complain(ctx, str(error), error.exit_code)
+        except KeyboardInterrupt:
+            _complain(ctx, "interrupted", Interrupted.exit_code)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            _complain(ctx, f"{error.strerror}: what was printed or written last is not whole", 1)
+
+
+def _complain(ctx: click.Context, what: str, exit_code: int) -> None:
+    click.echo(f"worklog: {what}", err=True)
+    ctx.exit(exit_code)
+
+
+def _print_what_the_terminal_has() -> None:
+    """A character that the output's encoding lacks becomes a question mark instead of an error."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.encoding.lower() not in ("utf-8", "utf8"):
+        sys.stdout.reconfigure(errors="replace")
+
+
+def print_json(document: Any) -> None:
+    """One document on standard output."""
+    click.echo(json.dumps(document, indent=1))
+
+
+def console(least: int) -> Console:
+    """For tables on standard output, at least so many characters wide: a terminal that is narrower breaks whole lines,
+    which reads better than columns of broken words.
+    """
+    from rich.console import Console
+
+    if not sys.stdout.isatty():
+        return Console(width=PIPED_WIDTH)
+    return Console(width=max(Console().width, least))
+
+
+def measurements(taken: Run) -> dict[str, Any]:
+    """A run for machines: its label, its file, and a row a measurement."""
+    rows = json.loads(taken.frame().to_json(orient="records"))
+    return {"label": taken.label, "path": str(taken.path), "measurements": rows}
+
+
+def print_run(taken: Run, *, with_details: bool = False) -> None:
+    """A run for people, and where it was saved."""
+    from worklog.runs.tables import print_tables
+
+    print_tables(taken, console(least=60), with_details=with_details)
+    if taken.origin == "live":
+        click.echo(f"run saved: {taken.path}")
+
+
+@contextmanager
+def progress_bar() -> Iterator[Progress]:
+    """A bar with time left on standard error, where that is a terminal, from the first step on; nothing otherwise."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    terminal = Console(stderr=True)
+    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
+    bar = Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal)
+    task = bar.add_task("starting", total=None)
+
+    def update(done: int, total: int, doing: str) -> None:
+        bar.start()
+        bar.update(task, completed=done, total=total or None, description=doing)  # 0: not known
+
+    try:
+        yield update
+    finally:
+        bar.stop()
+
+
+def require_new_file(out: Path | None) -> None:
+    """Raise BadSetting for a file that exists, or that could not be written: before minutes of work, not after them."""
+    if out is None:
+        return
+    if out.exists():
+        raise BadSetting(f"{out} exists already: give --out another name, or remove it first")
+    from worklog.gpu.device import not_writable
+
+    why = not_writable(out.parent)
+    if why is not None:
+        raise BadSetting(f"cannot write {out}: {why}; give --out another name")

@@ -1,0 +1,251 @@
+"""The live device: CUDA through CuPy. One non-blocking stream carries everything that the gate and the harness enqueue.
+
+Nothing here is imported until a GPU is asked for.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+import cupy
+import numpy as np
+from cupy_backends.cuda.libs import cublas
+from numpy.typing import NDArray
+
+from worklog.errors import LaunchFailed, OutOfMemory
+from worklog.gpu.device import require_gpu
+from worklog.kernel.kernel import Block, Program, Resources, compile_error
+from worklog.kernel.ladder import Domain
+from worklog.problem.gemm import Shape
+
+# cublas_api.h, cublasMath_t: CUBLAS_DEFAULT_MATH and CUBLAS_TF32_TENSOR_OP_MATH; CuPy names only the first.
+MATH_MODES = {"fp32": 0, "tf32": 3}
+
+CUDA_ERRORS = (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError, cublas.CUBLASError)
+
+
+class CudaKernel:
+    """A compiled entry, loaded on the current GPU."""
+
+    def __init__(self, program: Program) -> None:
+        module = cupy.RawModule(code=program.source, options=program.options, name_expressions=[program.entry])
+        try:
+            self.function = module.get_function(program.entry)
+        except cupy.cuda.compiler.CompileException as error:
+            raise compile_error(program, error.get_message()) from error
+        self.resources = Resources(
+            registers=self.function.num_regs,
+            local_bytes=self.function.local_size_bytes,
+            shared_bytes=self.function.shared_size_bytes,
+        )
+
+
+class CudaDevice:
+    """The current CUDA GPU, as worklog.kernel.kernel.Device. Raises NoGpu where there is none."""
+
+    source = "live"
+
+    def __init__(self) -> None:
+        require_gpu()
+        self.stream = cupy.cuda.Stream(non_blocking=True)
+
+    def compile(self, program: Program) -> CudaKernel:
+        """Compile for this GPU. Raises CompileFailed with the source line."""
+        with self.errors(f"loading {program.entry}"):
+            return CudaKernel(program)
+
+    def upload(self, host: NDArray[np.float32]) -> Any:
+        """A flat device array with the elements of `host`. Raises OutOfMemory."""
+        with self.errors(f"allocating {host.nbytes / 2**20:.0f} MiB"), self.stream:
+            return cupy.asarray(np.ascontiguousarray(host, dtype=np.float32)).ravel()
+
+    def overwrite(self, buffer: Any, host: NDArray[np.float32]) -> None:
+        """Copy `host` over the buffer."""
+        with self.errors("copying to the GPU"), self.stream:
+            buffer.set(np.ascontiguousarray(host, dtype=np.float32).ravel(), stream=self.stream)
+
+    def fill(self, buffer: Any, value: float) -> None:
+        """Set every element."""
+        with self.errors("filling a buffer"), self.stream:
+            buffer.fill(value)
+
+    def download(self, buffer: Any) -> NDArray[np.float32]:
+        """The elements, after all enqueued work."""
+        with self.errors("copying from the GPU"):
+            host: NDArray[np.float32] = buffer.get(stream=self.stream)
+            self.stream.synchronize()
+        return host
+
+    def view(self, buffer: Any, start: int, size: int) -> Any:
+        """Part of a buffer, without a copy."""
+        return buffer[start : start + size]
+
+    def launch(self, kernel: Any, grid: tuple[int, int], block: Block, arguments: Sequence[Any]) -> None:
+        """Enqueue one launch."""
+        with self.errors("launching a kernel"), self.stream:
+            kernel.function(grid, (block,) if isinstance(block, int) else block, tuple(arguments))
+
+    def synchronize(self) -> None:
+        """Wait for the stream; an asynchronous fault surfaces here."""
+        with self.errors("running a kernel"):
+            self.stream.synchronize()
+
+    def loan(self, arrays: str) -> CudaLoan:
+        """Its memory and stream for host code, as worklog.kernel.host_function.Lender."""
+        return CudaLoan(self, arrays)
+
+    def state(self) -> dict[str, object]:
+        """What host code could change of it: the devices, and CuPy's and PyTorch's current ones, streams, allocator."""
+        runtime, torch = cupy.cuda.runtime, sys.modules.get("torch")
+        state: dict[str, object] = {
+            "the number of devices": runtime.getDeviceCount(),
+            "the current device": runtime.getDevice(),
+            "CuPy's current stream": cupy.cuda.get_current_stream().ptr,
+            "CuPy's allocator": cupy.cuda.get_allocator(),
+        }
+        if torch is not None and torch.cuda.is_initialized():
+            state["PyTorch's current device"] = torch.cuda.current_device()
+            state["PyTorch's current stream"] = torch.cuda.current_stream().cuda_stream
+        return state
+
+    def extent(self) -> tuple[int, int, int]:
+        """As worklog.gate.alone.Fillable."""
+        properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.runtime.getDevice())
+        names = "multiProcessorCount", "maxThreadsPerMultiProcessor", "l2CacheSize"
+        processors, threads, l2_bytes = (int(properties[name]) for name in names)
+        return processors, threads, l2_bytes
+
+    def idle(self, within_s: float) -> bool:
+        """As worklog.gate.alone.Fillable. CUDA waits for a context or not at all, so a thread of its own waits, and
+        stays behind where that never ends. Raises LaunchFailed.
+        """
+        number, failed = cupy.cuda.runtime.getDevice(), []
+
+        def wait() -> None:
+            try:
+                cupy.cuda.runtime.setDevice(number)
+                cupy.cuda.runtime.deviceSynchronize()
+            except CUDA_ERRORS as error:
+                failed.append(error)
+
+        waiting = threading.Thread(target=wait, name="worklog waits for the GPU", daemon=True)
+        waiting.start()
+        waiting.join(within_s)
+        with self.errors("waiting for the GPU"):
+            for error in failed:
+                raise error
+        return not waiting.is_alive()
+
+    def free_bytes(self) -> int:
+        """Memory of the GPU that nobody holds."""
+        cupy.get_default_memory_pool().free_all_blocks()
+        return int(cupy.cuda.runtime.memGetInfo()[0])
+
+    @contextmanager
+    def errors(self, doing: str) -> Iterator[None]:
+        """Turn CUDA's exceptions into this package's, saying what was being done."""
+        try:
+            yield
+        except cupy.cuda.memory.OutOfMemoryError as error:
+            raise OutOfMemory(f"{doing}: {error}; take a smaller size, or free the GPU's memory") from error
+        except CUDA_ERRORS as error:
+            raise LaunchFailed(f"{doing}: {error}") from error
+
+
+class CudaLoan:
+    """A CudaDevice's memory and stream for host code, as worklog.kernel.host_function.Loan. arrays: "cupy", "torch" or
+    "pointers".
+    """
+
+    def __init__(self, device: CudaDevice, arrays: str) -> None:
+        self.device = device
+        self.arrays = arrays
+        self.handle = int(device.stream.ptr)
+        self._external: Any = None
+        if arrays == "torch":
+            import_module("torch")
+
+    def matrix(self, buffer: Any, rows: int, columns: int) -> Any:
+        """The buffer as a CuPy array or a PyTorch tensor on the same memory, or its address."""
+        if self.arrays == "pointers":
+            return int(buffer.data.ptr)
+        matrix = buffer.reshape(rows, columns)
+        return sys.modules["torch"].as_tensor(matrix, device="cuda") if self.arrays == "torch" else matrix
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        """The stream as CuPy's current one, and as PyTorch's where that is loaded."""
+        torch = sys.modules.get("torch")
+        if torch is not None and self._external is None and torch.cuda.is_available():
+            self._external = torch.cuda.ExternalStream(self.handle)
+        with self.device.stream, nullcontext() if self._external is None else torch.cuda.stream(self._external):  # type: ignore[union-attr]
+            yield
+
+
+class Cublas:
+    """cuBLAS SGEMM on a device's stream, as worklog.kernel.kernel.Subject.
+
+    math: "fp32" forbids reduced precision (CUBLAS_PEDANTIC_MATH is not needed: default math on FP32 data is FP32
+    unless TF32 is asked for, and the gate proves it by the error level); "tf32" asks for tensor cores with 10-bit
+    mantissas.
+    """
+
+    domain = Domain()
+    program: Program | None = None
+
+    def __init__(self, device: CudaDevice, math: str = "fp32") -> None:
+        self.name = "cuBLAS" if math == "fp32" else "cuBLAS TF32"
+        self.device = device
+        self.handle = cublas.create()
+        cublas.setMathMode(self.handle, MATH_MODES[math])
+
+    @property
+    def version(self) -> str:
+        """Version of the library that is loaded."""
+        number = cublas.getVersion(self.handle)
+        return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
+
+    def follow(self, stream: Any) -> None:
+        """Name the stream to the handle past CuPy, which does not while a stream is recorded."""
+        _cublas_library().cublasSetStream_v2(ctypes.c_void_p(self.handle), ctypes.c_void_p(stream.ptr))
+
+    def enqueue(self, shape: Shape, alpha: float, a: Any, b: Any, beta: float, c: Any) -> None:
+        """Row-major C = A B is column-major C^T = B^T A^T, so B comes first and no operand is transposed."""
+        scalars = np.array([alpha, beta], np.float32)
+        m, n, k = shape.m, shape.n, shape.k
+        dense, alpha_at, beta_at = cublas.CUBLAS_OP_N, scalars.ctypes.data, scalars.ctypes.data + 4
+        operands = (alpha_at, b.data.ptr, n, a.data.ptr, k, beta_at, c.data.ptr, n)
+        with self.device.errors("running cuBLAS"), self.device.stream:  # CuPy gives the handle the current stream
+            if self.device.stream.is_capturing():
+                _record_sgemm(self.handle, dense, (n, m, k), operands)
+            else:
+                cublas.sgemm(self.handle, dense, dense, n, m, k, *operands)
+
+
+def _record_sgemm(handle: int, dense: int, sizes: tuple[int, int, int], operands: tuple[int, ...]) -> None:
+    """SGEMM past CuPy, which refuses to call cuBLAS while its stream is recorded (cupy/cupy#6290). The handle has its
+    stream already from the launch before, which it needs to load its kernels. Raises LaunchFailed.
+    """
+    alpha, b, ldb, a, lda, beta, c, ldc = operands
+    pointer = ctypes.c_void_p
+    status = _cublas_library().cublasSgemm_v2(
+        pointer(handle), dense, dense, *sizes, pointer(alpha), pointer(b), ldb, pointer(a), lda, pointer(beta),
+        pointer(c), ldc
+    )  # fmt: skip
+    if status:
+        raise LaunchFailed(f"recording cuBLAS in a graph: cublasStatus_t {status}")
+
+
+@cache
+def _cublas_library() -> ctypes.CDLL:
+    """The cuBLAS that is loaded already."""
+    from cuda.pathfinder import load_nvidia_dynamic_lib
+
+    return ctypes.CDLL(load_nvidia_dynamic_lib("cublas").abs_path)

@@ -1,0 +1,276 @@
+"""The machine: which GPU there is, what it can do on paper, what its clocks are doing, and which software drives it.
+
+CuPy and NVML are imported inside the functions, so that a laptop without either can still read recordings.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from worklog.errors import NoGpu
+
+# FP32 lanes of one multiprocessor by compute capability (CUDA C++ Programming Guide, arithmetic instructions
+# throughput).
+FP32_LANES = {(6, 0): 64, (6, 1): 128, (7, 0): 64, (7, 2): 64, (7, 5): 64, (8, 0): 64}
+FP32_LANES_SINCE_8_6 = 128
+
+# NVML's event reasons (nvml.h, nvmlClocksEventReason*): idle and clock settings are not throttling.
+EVENT_REASONS = {
+    0x1: "idle",
+    0x2: "application clocks",
+    0x4: "software power cap",
+    0x8: "hardware slowdown",
+    0x10: "sync boost",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "hardware power brake",
+    0x100: "display clocks",
+}
+THROTTLING = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One CUDA device as its driver describes it. Clocks in MHz (the highest the driver states), memory in bytes."""
+
+    name: str
+    compute_capability: tuple[int, int]
+    multiprocessors: int
+    l2_bytes: int
+    memory_bytes: int
+    sm_clock_mhz: float
+    memory_clock_mhz: float
+    memory_bus_bits: int
+    driver: str
+
+    @property
+    def fp32_peak_tflops(self) -> float:
+        """SMs x FP32 lanes x 2 (a multiply and an add) x clock."""
+        lanes = FP32_LANES.get(self.compute_capability, FP32_LANES_SINCE_8_6)
+        return self.multiprocessors * lanes * 2 * self.sm_clock_mhz / 1e6
+
+    @property
+    def memory_peak_gbs(self) -> float:
+        """Memory clock x 2 (double data rate) x bus width, in GB/s."""
+        return self.memory_clock_mhz * 2 * self.memory_bus_bits / 8 / 1e3
+
+    @classmethod
+    def of(cls, recorded: Mapping[str, Any]) -> Gpu:
+        """What as_dict() made, as it stands in a run file."""
+        values = {each.name: recorded[each.name] for each in fields(cls)}
+        return cls(**{**values, "compute_capability": tuple(recorded["compute_capability"])})
+
+    def as_dict(self) -> dict[str, Any]:
+        """For a run file, the peaks included."""
+        return {
+            **asdict(self),
+            "compute_capability": list(self.compute_capability),
+            "fp32_peak_tflops": self.fp32_peak_tflops,
+            "memory_peak_gbs": self.memory_peak_gbs,
+        }
+
+
+@cache
+def gpu_reason() -> str | None:
+    """Why no CUDA GPU can be used here, or None when one can."""
+    if importlib.util.find_spec("cupy") is None:
+        return (
+            "CuPy is not installed (on a machine with an NVIDIA GPU: pip install 'gemm-worklog[cuda13]' or '[cuda12]')"
+        )
+    import cupy
+
+    try:
+        count = cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        return f"no usable NVIDIA driver ({error})"
+    return None if count else "the NVIDIA driver finds no GPU"
+
+
+def require_gpu() -> None:
+    """Raise NoGpu, with the reason and a way out, where there is no CUDA GPU."""
+    reason = gpu_reason()
+    if reason is not None:
+        raise NoGpu(
+            f"no GPU to measure on: {reason}; without one, open a recording: worklog.open_run() or `worklog article`"
+        )
+
+
+def visible_to_a_child() -> str:
+    """CUDA_VISIBLE_DEVICES for a process that shall see the GPU that is current here, and no other. Raises NoGpu where
+    CUDA cannot say which that is.
+    """
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    listed = None if named is None else [name.strip() for name in named.split(",")]
+    if listed is not None and len(listed) == 1:
+        return listed[0]
+    number = _current_device()
+    visible = [str(number)] if listed is None else listed[number:]
+    return visible[0] if visible else ""
+
+
+def _current_device() -> int:
+    cupy = sys.modules.get("cupy")
+    if cupy is None or gpu_reason() is not None:
+        return 0  # nothing was chosen yet
+    try:
+        return int(cupy.cuda.runtime.getDevice())
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise NoGpu(
+            f"this process has lost its CUDA context ({error}) and cannot say which GPU is current: restart it, or set "
+            "CUDA_VISIBLE_DEVICES to one GPU"
+        ) from error
+
+
+@cache
+def gpu() -> Gpu:
+    """The current CUDA device. Call only where gpu_reason() is None."""
+    import cupy
+
+    number = cupy.cuda.runtime.getDevice()
+    properties = cupy.cuda.runtime.getDeviceProperties(number)
+    sm_clock, memory_clock, driver = properties["clockRate"] / 1e3, properties["memoryClockRate"] / 1e3, "unknown"
+    with _nvml() as nvml:
+        if nvml is not None:
+            handle = _nvml_handle(nvml, cupy.cuda.runtime.deviceGetPCIBusId(number))
+            sm_clock = float(nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM))
+            memory_clock = float(nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_MEM))
+            driver = _text(nvml.nvmlSystemGetDriverVersion())
+    return Gpu(
+        name=_text(properties["name"]),
+        compute_capability=(properties["major"], properties["minor"]),
+        multiprocessors=properties["multiProcessorCount"],
+        l2_bytes=properties["l2CacheSize"],
+        memory_bytes=properties["totalGlobalMem"],
+        sm_clock_mhz=sm_clock,
+        memory_clock_mhz=memory_clock,
+        memory_bus_bits=properties["memoryBusWidth"],
+        driver=driver,
+    )
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+@contextmanager
+def _nvml() -> Iterator[Any]:
+    """NVML, initialised, or None where the library or the driver is missing."""
+    try:
+        import pynvml
+    except ImportError:
+        yield None
+        return
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        yield None
+        return
+    try:
+        yield pynvml
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _nvml_handle(nvml: Any, pci_bus_id: str) -> Any:
+    """By bus id: CUDA_VISIBLE_DEVICES renumbers CUDA's devices, not NVML's."""
+    return nvml.nvmlDeviceGetHandleByPciBusId(pci_bus_id.encode())
+
+
+class ClockWatch:
+    """NVML's view of the GPU while something is measured. `available` is False, with a reason, where NVML cannot be
+    read.
+    """
+
+    def __init__(self) -> None:
+        import cupy
+        import pynvml
+
+        self.reason: str | None = None
+        self._nvml = pynvml
+        try:
+            pynvml.nvmlInit()
+            self._handle = _nvml_handle(pynvml, cupy.cuda.runtime.deviceGetPCIBusId(cupy.cuda.runtime.getDevice()))
+            pynvml.nvmlDeviceGetCurrentClocksEventReasons(self._handle)
+        except pynvml.NVMLError as error:
+            self.reason = f"NVML: {error}"
+
+    @property
+    def available(self) -> bool:
+        """Whether throttle reasons can be read."""
+        return self.reason is None
+
+    def reasons(self) -> int:
+        """The mask of event reasons right now, 0 where NVML cannot be read."""
+        return int(self._nvml.nvmlDeviceGetCurrentClocksEventReasons(self._handle)) if self.available else 0
+
+
+def reason_names(mask: int) -> str:
+    """Words for a mask of event reasons."""
+    return ", ".join(name for bit, name in EVENT_REASONS.items() if mask & bit) or "none"
+
+
+def software() -> dict[str, str]:
+    """Versions that a result may depend on, of what is installed."""
+    versions = {"python": platform.python_version(), "platform": platform.platform()}
+    names = ("numpy", "cupy-cuda13x", "cupy-cuda12x", "torch", "matplotlib", "nvidia-cuda-nvrtc")
+    for name in names:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    if gpu_reason() is None:
+        import cupy
+
+        versions["cuda_runtime"] = _cuda_version(cupy.cuda.runtime.runtimeGetVersion())
+        versions["cuda_driver"] = _cuda_version(cupy.cuda.runtime.driverGetVersion())
+        versions["nvrtc"] = ".".join(map(str, cupy.cuda.nvrtc.getVersion()))
+    return versions
+
+
+def _cuda_version(number: int) -> str:
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
+def source_revision() -> dict[str, Any]:
+    """Commit of the checkout that this package runs from, and whether it was changed since.
+
+    A copy without its .git may be told by WORKLOG_COMMIT; an installed wheel is known by its version alone.
+    """
+    root = Path(__file__).resolve().parents[2]
+    if not (root / ".git").exists():
+        commit = os.environ.get("WORKLOG_COMMIT")
+        return {"commit": commit} if commit else {}
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(
+            ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True, timeout=10
+        ).stdout.strip()
+
+    try:
+        return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain", "--untracked-files=no"))}
+    except (OSError, subprocess.SubprocessError):
+        return {}
+
+
+def not_writable(folder: Path) -> str | None:
+    """Why nothing can be written into a folder, or into the nearest one above it where it is yet to be made; None where
+    that works.
+    """
+    there = next((place for place in (folder, *folder.parents) if place.exists()), folder)
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            return None
+    except OSError as error:
+        return f"{there}: {error.strerror}"

@@ -1,0 +1,1 @@
+"""What computes it: kernels, the ladder, compilation with NVRTC, and resources."""

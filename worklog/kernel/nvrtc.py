@@ -1,0 +1,204 @@
+"""Compile CUDA C++ without a GPU: PTX, cubin and what the assembler spent, from one run of NVRTC.
+
+NVRTC comes as a wheel and needs neither driver nor device, so resources and PTX for every architecture are there on any
+laptop. The bindings are imported when the first program is compiled, never by importing this module.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from worklog.errors import CompileFailed, WorklogError
+from worklog.kernel.cubin import Widths, shared_widths
+
+ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
+# NVRTC keeps compiled code on disk where there is a driver, and what comes from there comes without the report.
+FIXED_OPTIONS = ("-lineinfo", "--ptxas-options=-v", "--no-cache")
+
+
+class NvrtcMissing(WorklogError):
+    """NVRTC or its Python bindings are not installed, or do not load on this platform."""
+
+
+class UnknownEntry(CompileFailed):
+    """The source compiles but holds no kernel of the name that was asked for."""
+
+
+class UnknownArchitecture(WorklogError):
+    """The architecture is not one that the package compiles for."""
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """One kernel, compiled for one architecture.
+
+    name: the caller's file name. entry: as asked for. symbol: its mangled name in the PTX and the cubin. registers: a
+    thread. stack_bytes, spill_store_bytes, spill_load_bytes: local memory a thread, as ptxas reports it.
+    shared_bytes: static, a block. shared_accesses: how many shared loads and stores the machine code has, by width.
+    log: everything NVRTC and ptxas wrote, warnings included.
+    """
+
+    name: str
+    source: str
+    entry: str
+    symbol: str
+    arch: str
+    ptx: str
+    cubin: bytes
+    registers: int
+    stack_bytes: int
+    spill_store_bytes: int
+    spill_load_bytes: int
+    shared_bytes: int
+    shared_accesses: Widths
+    log: str
+
+
+@lru_cache(maxsize=128)
+def compile_cuda(
+    source: str, entry: str, *, name: str = "kernel.cu", arch: str = "sm_90", options: tuple[str, ...] = ("-std=c++17",)
+) -> Compiled:
+    """Compile `entry` of `source` for `arch`; equal arguments compile once a process.
+
+    entry: a template instance such as "sgemm_shared<32, 32, 32>", a plain kernel name, or an extern "C" one. name:
+    file name for messages. options: further NVRTC options; line information and ptxas' report are always on.
+
+    Raises CompileFailed with NVRTC's message, file, line and the source line; UnknownEntry where the source holds no
+    such kernel; UnknownArchitecture; NvrtcMissing.
+    """
+    if arch not in ARCHITECTURES:
+        raise UnknownArchitecture(f"there is no architecture {arch!r} here: choose from {', '.join(ARCHITECTURES)}")
+    nvrtc = _bindings()
+    error, program = nvrtc.nvrtcCreateProgram(source.encode(), name.encode(), 0, None, None)
+    _check(nvrtc, error, "creating a program")
+    try:
+        (error,) = nvrtc.nvrtcAddNameExpression(program, entry.encode())
+        _check(nvrtc, error, f"asking for {entry}")
+        arguments = [option.encode() for option in (f"-arch={arch}", *FIXED_OPTIONS, *options)]
+        (error,) = nvrtc.nvrtcCompileProgram(program, len(arguments), arguments)
+        log = _read(nvrtc, program, "ProgramLog").decode(errors="replace")
+        if error != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            raise _failure(name, source, entry, log or str(error))
+        error, lowered = nvrtc.nvrtcGetLoweredName(program, entry.encode())
+        if error != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            raise _no_entry(name, source, entry)
+        symbol = lowered.decode()
+        # NVRTC puts the current directory before the name: the same source is to give the same text everywhere.
+        ptx = re.sub(r'(\.file\s+\d+ ")[^"]*/', r"\1", _read(nvrtc, program, "PTX").decode())
+        cubin = _read(nvrtc, program, "CUBIN")
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+    if not re.search(rf"\.entry\s+{re.escape(symbol)}\b", ptx):
+        raise _no_entry(name, source, entry)
+    registers, stack, stores, loads, shared = _spent(log, symbol)
+    accesses = shared_widths(cubin, symbol)
+    return Compiled(
+        name, source, entry, symbol, arch, ptx, cubin, registers, stack, stores, loads, shared, accesses, log
+    )
+
+
+def nvrtc_version() -> tuple[int, int]:
+    """NVRTC's major and minor version. Raises NvrtcMissing."""
+    nvrtc = _bindings()
+    error, major, minor = nvrtc.nvrtcVersion()
+    _check(nvrtc, error, "asking for the version")
+    return int(major), int(minor)
+
+
+def _bindings() -> Any:
+    try:
+        from cuda.bindings import nvrtc
+    except ImportError as error:
+        raise NvrtcMissing(
+            f"cannot compile CUDA source: {error}; install it with: pip install nvidia-cuda-nvrtc cuda-bindings"
+        ) from error
+    try:
+        nvrtc.nvrtcVersion()
+    except RuntimeError as error:  # DynamicLibNotFoundError is one
+        first_line = str(error).strip().splitlines()[0]
+        raise NvrtcMissing(
+            f"cannot load NVRTC: {first_line}; install it with: pip install nvidia-cuda-nvrtc"
+        ) from error
+    return nvrtc
+
+
+def _check(nvrtc: Any, error: Any, doing: str) -> None:
+    if error != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        raise CompileFailed(f"NVRTC failed while {doing}: {error.name}")
+
+
+def _read(nvrtc: Any, program: Any, what: str) -> bytes:
+    """One of NVRTC's outputs: ask for its size, then for the bytes. Text ends in a NUL, which a cubin must keep."""
+    error, size = getattr(nvrtc, f"nvrtcGet{what}Size")(program)
+    _check(nvrtc, error, f"reading the {what}")
+    data: bytes = b" " * size
+    (error,) = getattr(nvrtc, f"nvrtcGet{what}")(program, data)
+    _check(nvrtc, error, f"reading the {what}")
+    return data if what == "CUBIN" else data.rstrip(b"\0 \n")
+
+
+def _failure(name: str, source: str, entry: str, log: str) -> CompileFailed:
+    """The first complaint with the caller's file name, line and source text, then the whole log.
+
+    NVRTC compiles a requested name on a line of its own behind the source; a complaint from there is about the entry.
+    """
+    complaint = re.search(
+        r"^(?P<file>.+?)\((?P<line>\d+)\):\s*(?:catastrophic )?error[^:]*:\s*(?P<text>.+)$", log, re.MULTILINE
+    )
+    if complaint is None:
+        return CompileFailed(f"{name}: {entry} does not compile; the compiler says:\n{log.strip()}")
+    lines = source.splitlines()
+    number = int(complaint["line"])
+    if complaint["file"] == "__nv_name_map":
+        return _no_entry(name, source, entry, log)
+    if complaint["file"] != name or not 0 < number <= len(lines):
+        return CompileFailed(f"{complaint['file']}:{number}: {complaint['text'].strip()}\n{log.strip()}")
+    return CompileFailed(
+        f"{name}:{number}: {complaint['text'].strip()}\n    {lines[number - 1].strip()}\n{log.strip()}"
+    )
+
+
+def _no_entry(name: str, source: str, entry: str, log: str = "") -> UnknownEntry:
+    kernels = kernel_names(source)
+    there = f"its kernels are {', '.join(kernels)}" if kernels else "it has no __global__ function"
+    hint = (
+        ", and a template needs its arguments, as in name<32, 32>" if "template" in source and "<" not in entry else ""
+    )
+    return UnknownEntry(f"{name}: there is no kernel {entry}; {there}{hint}" + (f"\n{log.strip()}" if log else ""))
+
+
+def kernel_names(source: str) -> list[str]:
+    """Names of the __global__ functions that a source defines, in order."""
+    bare = re.sub(r"//[^\n]*|/\*.*?\*/", " ", source, flags=re.DOTALL)
+    bare = re.sub(r"__launch_bounds__\s*\((?:[^()]|\([^()]*\))*\)", " ", bare)
+    return list(dict.fromkeys(re.findall(r"__global__\s+(?:\w+\s+)*?void\s+(\w+)\s*\(", bare)))
+
+
+def _spent(log: str, symbol: str) -> tuple[int, int, int, int, int]:
+    """Registers, stack, spill stores, spill loads and static shared bytes of one kernel, from ptxas' report on
+    several.
+    """
+    start = log.find(f"Compiling entry function '{symbol}'")
+    if start < 0:
+        raise CompileFailed(f"ptxas' report does not mention {symbol}:\n{log.strip()}")
+    end = log.find("Compiling entry function '", start + 1)
+    part = log[start : end if end >= 0 else len(log)]
+    # A device function that is not inlined has properties of its own; the kernel's come right after its name.
+    own = part[max(part.find(f"Function properties for {symbol}"), 0) :]
+    stack, stores, loads = _numbers(
+        own, r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", 3
+    )
+    (registers,) = _numbers(own, r"Used (\d+) registers", 1)
+    shared = re.search(r"Used \d+ registers[^\n]*?(\d+)(?:\+\d+)? bytes smem", own)
+    return registers, stack, stores, loads, int(shared.group(1)) if shared else 0
+
+
+def _numbers(text: str, pattern: str, count: int) -> Sequence[int]:
+    match = re.search(pattern, text)
+    if match is None:
+        raise CompileFailed(f"ptxas' report has no line like {pattern!r}:\n{text.strip()}")
+    return [int(match.group(i + 1)) for i in range(count)]

@@ -1,0 +1,119 @@
+"""The problem that every kernel solves: C(M x N) = alpha * A(M x K) * B(K x N) + beta * C, row-major, FP32.
+
+What is known about it without running anything lives here: shapes, floating-point operations, the fewest bytes,
+inputs, and a reference in higher precision for a few rows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from worklog.errors import BadShape
+
+Float32 = NDArray[np.float32]
+Float64 = NDArray[np.float64]
+
+FLOAT_BYTES = 4
+CLASSES = ("fp32", "fp32-emulated", "tf32", "fp16", "bf16")  # precision classes, most precise first
+ADVICE = "give one such as 4096, or M x N x K such as 512x1024x256"
+
+
+@dataclass(frozen=True, order=True)
+class Shape:
+    """M, N and K of a product, each at least 1. Raises BadShape otherwise."""
+
+    m: int
+    n: int
+    k: int
+
+    def __post_init__(self) -> None:
+        sizes: tuple[tuple[str, Any], ...] = (("M", self.m), ("N", self.n), ("K", self.k))
+        for name, value in sizes:
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise BadShape(f"size {name} = {value!r} is not a positive integer: {ADVICE}")
+
+    @classmethod
+    def of(cls, size: Shape | int | str | Iterable[int]) -> Shape:
+        """Read 4096, "4096", "512x1024x256" or (M, N, K); NumPy's integers too. Raises BadShape for anything else."""
+        if isinstance(size, Shape):
+            return size
+        if isinstance(size, str):
+            return cls.of(_numbers(size))
+        if not isinstance(size, Iterable):
+            return cls(*[_whole(size)] * 3)
+        values = tuple(_whole(value) for value in size)
+        if len(values) not in (1, 3):
+            raise BadShape(f"size {values!r} has {len(values)} parts: {ADVICE}")
+        return cls(*values * (3 // len(values)))
+
+    @property
+    def flops(self) -> int:
+        """2 M N K: one multiply and one add a term. The M N of an epilogue is left out, as everywhere in the field."""
+        return 2 * self.m * self.n * self.k
+
+    @property
+    def compulsory_bytes(self) -> int:
+        """Bytes that any algorithm must move with beta = 0: A and B read once, C written once."""
+        return FLOAT_BYTES * (self.m * self.k + self.k * self.n + self.m * self.n)
+
+    @property
+    def square(self) -> bool:
+        """Whether M = N = K."""
+        return self.m == self.n == self.k
+
+    def __str__(self) -> str:
+        return str(self.m) if self.square else f"{self.m}x{self.n}x{self.k}"
+
+
+def _numbers(text: str) -> list[int]:
+    """The numbers of "4096" or "512x1024x256". Up to 9 digits: more is a slip, and Python refuses to read thousands."""
+    parts = re.split(r"\s*[x×]\s*", text.strip())
+    if not all(re.fullmatch(r"[+-]?[0-9]+", part) for part in parts):
+        raise BadShape(f"size {text!r} is not a number: {ADVICE}")
+    if any(len(part) > 9 for part in parts):
+        raise BadShape(f"size {text!r} has more digits than any matrix needs: {ADVICE}")
+    return [int(part) for part in parts]
+
+
+def _whole(value: Any) -> Any:
+    """NumPy's integers as Python's; all else stays what it is, for __post_init__ to judge."""
+    return int(value) if isinstance(value, np.integer) else value
+
+
+def tflops(shape: Shape, microseconds: float) -> float:
+    """TFLOP/s of one launch that took so many microseconds."""
+    return shape.flops / microseconds / 1e6
+
+
+def random_inputs(shape: Shape, rng: np.random.Generator, kind: str = "random") -> tuple[Float32, Float32]:
+    """A (M x K) and B (K x N), float32: "random" is U(-1, 1) with full mantissas; "zeros" and "ones" are the easy
+    data that lies.
+    """
+    if kind == "random":
+        return (
+            rng.random((shape.m, shape.k), dtype=np.float32) * np.float32(2) - np.float32(1),
+            rng.random((shape.k, shape.n), dtype=np.float32) * np.float32(2) - np.float32(1),
+        )
+    value = {"zeros": 0.0, "ones": 1.0}[kind]
+    return np.full((shape.m, shape.k), value, np.float32), np.full((shape.k, shape.n), value, np.float32)
+
+
+def sampled_reference(a: Float32, b: Float32, rows: NDArray[np.intp]) -> tuple[Float64, Float64]:
+    """FP64 product for some rows, and the 2-norm gauge D = sqrt((A∘A)(B∘B)) of the same elements, each (len(rows), N).
+
+    D is the natural scale of the rounding error of one element: a random walk of K steps of the size of its terms.
+    """
+    a_rows = a[rows].astype(np.float64)
+    reference = np.empty((len(rows), b.shape[1]))
+    gauge = np.empty_like(reference)
+    for start in range(0, b.shape[1], 1024):  # B in slabs: a float64 copy of all of it would double the memory
+        slab = b[:, start : start + 1024].astype(np.float64)
+        reference[:, start : start + 1024] = a_rows @ slab
+        gauge[:, start : start + 1024] = np.sqrt(np.square(a_rows) @ np.square(slab))
+    return reference, gauge

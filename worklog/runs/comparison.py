@@ -1,0 +1,260 @@
+"""What each ruler read on the same work: the document that `worklog peers` writes, to be looked at without a GPU.
+
+It is no run: its rows are mostly other people's readings, and each is shown as that ruler gave it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import datetime
+from importlib import resources
+from pathlib import Path
+from typing import Any, TypedDict, get_type_hints
+
+from worklog.errors import BadRunFile, NothingToDraw
+from worklog.runs.documents import check_types, finite
+
+KNOWN, CUBLAS = "spin", "cuBLAS"  # the two kinds of work: a kernel of known length in microseconds, a product of size N
+
+SCHEMA = 1  # the newest that is read here
+LARGEST = 1e15  # no number of a document comes near, neither microseconds nor bytes
+
+Points = list[tuple[float, float]]
+Interval = tuple[float, float, float]  # low, middle, high
+
+
+@dataclass(frozen=True)
+class Row:
+    """One ruler on one work: microseconds as it reads them and the seconds that it took, or the reason why there are
+    none. work: "spin" with its true length in microseconds, or "cuBLAS" with its N. low, high: its 95 % interval,
+    where the ruler states one; converged: whether it is as narrow as asked for.
+    """
+
+    ruler: str
+    work: str
+    of: float
+    us: float | None = None
+    wall_s: float | None = None
+    reason: str | None = None
+    low: float | None = None
+    high: float | None = None
+    converged: bool | None = None
+
+
+class Head(TypedDict):
+    """What of a document is read here or in a chart or a notebook; the rest is provenance."""
+
+    created: str
+    complete: bool
+    device: dict[str, Any]
+    calibration: dict[str, Any]
+    rows: list[Any]
+    promises: dict[str, Any]
+
+
+class Offset(TypedDict):
+    """What a calibration says of the error that is taken off, microseconds."""
+
+    offset_us: float
+    offset_by_length_us: dict[str, float]
+
+
+class WallTime(TypedDict):
+    """Seconds to an interval of cuBLAS at size `of`, by this harness and by NVBench where that is known."""
+
+    of: float
+    worklog_s: float
+    converged: bool
+    nvbench_s: float | None
+
+
+class Again(TypedDict):
+    """The seconds of a further reading of cuBLAS at size `of` by this harness, and whether it came to its precision."""
+
+    of: float
+    wall_s: float
+    converged: bool
+
+
+class SameTwice(TypedDict):
+    """Of `pairs` readings of the same kernel, how many agree; the two intervals of each pair."""
+
+    work: str
+    of: float
+    pairs: int
+    agree: int
+    intervals_us: list[tuple[Interval, Interval]]
+
+
+class Beside(TypedDict):
+    """One work by events and by the tracer, in turn."""
+
+    work: str
+    of: float
+    events_us: float
+    tracer_us: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A document of `worklog peers`. origin: "recorded" for the one that comes with the package, else "live"."""
+
+    document: dict[str, Any] = field(repr=False)
+    origin: str = "recorded"
+
+    @property
+    def label(self) -> str:
+        """What must stand beside every number of it: source, device, clocks, date."""
+        cut = "" if self.document.get("complete") else " · cut short"
+        name = self.document["device"].get("name", "unknown GPU")
+        return f"{self.origin} · {name} · clocks as found · {self.document['created'][:10]}{cut}"
+
+    @property
+    def rulers(self) -> list[str]:
+        """Every ruler that was asked, in order."""
+        return list(dict.fromkeys(row["ruler"] for row in self.document["rows"]))
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """Why a ruler did not read a work, by ruler."""
+        return {row["ruler"]: row["reason"] for row in self.document["rows"] if row["reason"]}
+
+    def works(self, kind: str) -> list[float]:
+        """The known lengths (KNOWN) or the sizes (CUBLAS) that were timed, smallest first."""
+        return sorted({row["of"] for row in self.document["rows"] if row["work"] == kind})
+
+    def us(self, kind: str, of: float) -> dict[str, float]:
+        """Microseconds of one work as each ruler gave them."""
+        return self._column("us", kind, of)
+
+    def wall_s(self, kind: str, of: float) -> dict[str, float]:
+        """Seconds that each ruler took for one work, where that is known."""
+        return self._column("wall_s", kind, of)
+
+    def _column(self, name: str, kind: str, of: float) -> dict[str, float]:
+        rows = (row for row in self.document["rows"] if (row["work"], row["of"]) == (kind, of))
+        return {row["ruler"]: row[name] for row in rows if row[name] is not None}
+
+    def errors(self) -> dict[str, Points]:
+        """(true length, reading minus it) in microseconds of each ruler that read a known length, shortest first."""
+        found: dict[str, Points] = {}
+        for row in self.document["rows"]:
+            if row["work"] == KNOWN and row["us"] is not None:
+                found.setdefault(row["ruler"], []).append((row["of"], row["us"] - row["of"]))
+        return {name: sorted(points) for name, points in found.items()}
+
+
+def open_comparison(path: str | Path | None = None) -> Comparison:
+    """The comparison in a file that `worklog peers` wrote, or by default the recording that comes with the package.
+
+    Raises BadRunFile for a file that is no such document, is damaged, or has a newer schema, NothingToDraw where the
+    package holds none.
+    """
+    if path is not None:
+        return _read(Path(path), "live")
+    folder = Path(str(resources.files("worklog"))) / "recordings" / "peers"
+    found = sorted(folder.glob("*.json"))
+    if not found:
+        raise NothingToDraw("no comparison of rulers is recorded: make one with `worklog peers` on a GPU")
+    return _read(found[-1], "recorded")
+
+
+def _read(path: Path, origin: str) -> Comparison:
+    advice = "give a file that `worklog peers` wrote" if origin == "live" else "install gemm-worklog again"
+    try:
+        document = json.loads(
+            path.read_text(encoding="utf-8"), parse_float=_number, parse_constant=_number, parse_int=_integer
+        )
+    except (OSError, ValueError, RecursionError) as error:
+        raise BadRunFile(f"{path} cannot be read ({error}): {advice}") from error
+    if not isinstance(document, dict) or document.get("kind") != "peers":
+        raise BadRunFile(f"{path} holds no comparison of rulers: {advice}")
+    schema = document.get("schema")
+    if type(schema) is not int or schema < 1:
+        raise BadRunFile(f"{path} states no known schema: {advice}")
+    if schema > SCHEMA:
+        raise BadRunFile(f"{path} has schema {schema}, and this version reads {SCHEMA}: install a newer gemm-worklog")
+    try:
+        _check(document)
+    except (ValueError, RecursionError) as error:
+        raise BadRunFile(f"{path} is no whole comparison of rulers ({error}): {advice}") from error
+    return Comparison(document, origin)
+
+
+def _number(text: str) -> float:
+    """A number that can be drawn. Raises ValueError for any other."""
+    number = finite(text)
+    if abs(number) > LARGEST:
+        raise ValueError(f"{text:.20} is larger than anything that is measured here")
+    return number
+
+
+def _integer(text: str) -> int:
+    """The same without a point: a size stays an integer. Raises ValueError."""
+    _number(text)
+    return int(text)
+
+
+def _check(document: dict[str, Any]) -> None:
+    """Raise ValueError that says which part of a document is missing or of a wrong type."""
+    _check_part("the document", document, Head)
+    try:
+        datetime.fromisoformat(document["created"])
+    except ValueError as error:
+        raise ValueError(f"created is {document['created']!r:.60}, which is no date") from error
+    name = document["device"].get("name")
+    if not isinstance(name, str):
+        raise ValueError(f"the name of the device is {name!r:.60}")
+    _check_part("calibration", document["calibration"], Offset)
+    if not document["calibration"]["offset_by_length_us"]:
+        raise ValueError("calibration: offset_by_length_us is empty")
+    if not document["rows"]:
+        raise ValueError("it has no rows")
+    for number, row in enumerate(document["rows"], 1):
+        _check_row(f"row {number}", row)
+    _check_promises(document["promises"], document["complete"])
+
+
+def _check_promises(promises: dict[str, Any], complete: bool) -> None:
+    """Raise ValueError for what is damaged. A comparison that was cut short lacks what it had not come to, and one of
+    the first days lacks events and tracer in turn.
+    """
+    for name in ("wall_s", "aa") if complete else ("wall_s",):
+        if name not in promises:
+            raise ValueError(f"promises lacks {name}")
+    for name in ("wall_s", "again", "beside_cupti"):
+        if not isinstance(promises.get(name, []), list):
+            raise ValueError(f"promises: {name} is {promises[name]!r:.60}")
+    for number, point in enumerate(promises["wall_s"], 1):
+        _check_part(f"wall_s {number}", point, WallTime)
+        if not point["worklog_s"] > 0:
+            raise ValueError(f"wall_s {number}: worklog_s is {point['worklog_s']}, and nothing takes no time")
+    for number, point in enumerate(promises.get("again", ()), 1):
+        _check_part(f"again {number}", point, Again)
+    for number, point in enumerate(promises.get("beside_cupti", ()), 1):
+        _check_part(f"beside_cupti {number}", point, Beside)
+    if "aa" in promises:
+        _check_part("aa", promises["aa"], SameTwice)
+
+
+def _check_row(what: str, values: Any) -> None:
+    """Raise ValueError where a row is none, or is of a work that nobody timed."""
+    _check_part(what, values, Row)
+    if values["work"] not in (KNOWN, CUBLAS):
+        raise ValueError(f"{what}: work is {values['work']!r:.60}, and works are {KNOWN} or {CUBLAS}")
+    if not values["of"] > 0:
+        raise ValueError(f"{what}: of is {values['of']}, and lengths and sizes are above 0")
+
+
+def _check_part(what: str, values: Any, cls: type) -> None:
+    """Raise ValueError where a part is no object, lacks one of the names that `cls` declares, or holds another type."""
+    if not isinstance(values, dict):
+        raise ValueError(f"{what} is {values!r:.60}")
+    for name in get_type_hints(cls):
+        if name not in values:
+            raise ValueError(f"{what} lacks {name}")
+    try:
+        check_types(cls, values)
+    except TypeError as error:
+        raise ValueError(f"{what}: {error}") from error

@@ -1,0 +1,350 @@
+"""The log: what was measured, on what, how, and what it was made of. One JSON document a run.
+
+A run file holds raw samples, so that any statistic can be taken again later. It is written whole and atomically after
+every measurement, so a run that is cut short keeps all that it had.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, fields, replace
+from datetime import UTC, datetime
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from worklog.errors import BadRunFile, BadShape, WorklogError
+from worklog.problem.gemm import Shape
+from worklog.runs.documents import check_types, fits, without_nan
+
+if TYPE_CHECKING:
+    import pandas
+
+SCHEMA = 1
+STATUSES = ("measured", "refused", "skipped")
+HEAD = ("tool", "created", "complete", "device", "software", "harness", "calibration", "kernels", "notes")
+CLOCKS = {"watched": "clocks as found", "locked": "clocks locked"}
+
+
+def source_label(origin: str, device: str, clocks: str, created: str) -> str:
+    """What must stand beside a number: its source, the device, what was done about the clocks, and the day."""
+    return f"{origin} · {device} · {CLOCKS.get(clocks, 'clocks ignored')} · {created[:10]}"
+
+
+@dataclass(frozen=True, repr=False)
+class Measurement:
+    """One kernel on one problem under one harness.
+
+    status: "measured"; "refused" by the gate, or "skipped", with the reason and without a time. changed: settings
+    that differ from the run's harness, for an ablation. Times are microseconds of one launch, after the offset's
+    treatment; `us_raw` and `baseline_us_raw` are as read. ratio: the baseline's time over this kernel's, pair by
+    pair, so 1.0 is as fast as cuBLAS. Intervals are 95 %. flops, elements, bytes_read, bytes_written: the work that the
+    problem states, None where it states none, and then there is only a time. gbs: those bytes over the time, GB/s;
+    of_copy, of_memory_peak: its share of the measured and of the theoretical rate of the memory. label: where, how and
+    when it was measured, from the run that it was first in; "" where it never was in one.
+    """
+
+    kernel: str
+    shape: tuple[int, int, int]
+    status: str
+    reason: str | None = None
+    changed: dict[str, Any] = field(default_factory=dict)
+    verdict: dict[str, Any] | None = None
+    us: float | None = None
+    us_low: float | None = None
+    us_high: float | None = None
+    tflops: float | None = None
+    ratio: float | None = None
+    ratio_low: float | None = None
+    ratio_high: float | None = None
+    of_ceiling: float | None = None
+    of_roof: float | None = None
+    flops: int | None = None
+    elements: int | None = None
+    bytes_read: int | None = None
+    bytes_written: int | None = None
+    gbs: float | None = None
+    of_copy: float | None = None
+    of_memory_peak: float | None = None
+    sm_mhz: float | None = None
+    throttle_mask: int = 0
+    converged: bool = False
+    degradations: tuple[str, ...] = ()
+    samples: dict[str, list[Any]] = field(default_factory=dict)
+    label: str = field(default="", compare=False)
+
+    @property
+    def problem(self) -> Shape:
+        """The shape as a Shape."""
+        return Shape(*self.shape)
+
+    @property
+    def n(self) -> int:
+        """Samples that count."""
+        return sum(self.samples.get("counts", []))
+
+    def _repr_html_(self) -> str:
+        from worklog.runs.tables import measurement_html
+
+        return measurement_html(self)
+
+    def __repr__(self) -> str:
+        from worklog.runs.tables import measurement_text
+
+        return measurement_text(self)
+
+    @classmethod
+    def from_dict(cls, document: dict[str, Any]) -> Measurement:
+        """Read one entry of a run file; fields that a later tool added are ignored. Raises ValueError, TypeError
+        or BadShape."""
+        values = {f.name: document[f.name] for f in fields(cls) if f.name in document}
+        check_types(cls, values)
+        values["shape"] = tuple(values["shape"])
+        values["degradations"] = tuple(values.get("degradations", ()))
+        if values.get("status") not in STATUSES:
+            raise ValueError(f"status {values.get('status')!r}")
+        Shape(*values["shape"])  # raises BadShape
+        return cls(**values)
+
+
+@dataclass(repr=False)
+class Run:
+    """Measurements plus provenance. `origin` is "live" for a run of this machine and "recorded" for one that ships
+    with the package. A measurement that has no label yet gets the run's.
+    """
+
+    device: dict[str, Any]
+    harness: dict[str, Any]
+    tool: dict[str, Any] = field(default_factory=dict)
+    software: dict[str, str] = field(default_factory=dict)
+    created: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    calibration: dict[str, Any] = field(default_factory=dict)
+    kernels: dict[str, dict[str, Any]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    measurements: list[Measurement] = field(default_factory=list)
+    complete: bool = False
+    origin: str = "live"
+    path: Path | None = None
+    _encoded: dict[int, tuple[Measurement, str]] = field(default_factory=dict, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self.measurements = [self._labelled(m) for m in self.measurements]
+
+    @property
+    def label(self) -> str:
+        """What must stand beside every number of this run: source, device, clocks, date."""
+        return self.label_under({}) + ("" if self.complete else " · cut short")
+
+    def label_under(self, changed: Mapping[str, Any]) -> str:
+        """The label of a measurement that was made here with these settings changed."""
+        clocks = changed.get("clocks", self.harness.get("clocks", ""))
+        return source_label(self.origin, self.device.get("name", "unknown GPU"), clocks, self.created)
+
+    def _labelled(self, m: Measurement) -> Measurement:
+        return m if m.label else replace(m, label=self.label_under(m.changed))
+
+    def add(self, measurement: Measurement) -> None:
+        """One measurement more, made under this run's harness, device and date."""
+        self.measurements.append(self._labelled(measurement))
+
+    def select(
+        self, kernel: str | None = None, shape: Shape | None = None, changed: dict[str, Any] | None = None
+    ) -> list[Measurement]:
+        """Measurements of a kernel and a shape; by default only those under the run's own harness (changed = {})."""
+        changed = changed or {}
+        return [
+            m
+            for m in self.measurements
+            if (kernel is None or m.kernel == kernel) and (shape is None or m.problem == shape) and m.changed == changed
+        ]
+
+    def shapes(self) -> list[Shape]:
+        """Shapes measured under the run's own harness, smallest first."""
+        return sorted({m.problem for m in self.select()}, key=lambda s: (s.flops, s))
+
+    def frame(self) -> pandas.DataFrame:
+        """One row a measurement, without raw samples."""
+        import pandas
+
+        rows = []
+        for m in map(self._labelled, self.measurements):
+            row = {
+                k: v
+                for k, v in asdict(m).items()
+                if k not in ("samples", "verdict", "shape", "changed", "degradations")
+            }
+            row |= {
+                "m": m.shape[0],
+                "n": m.shape[1],
+                "k": m.shape[2],
+                "samples": m.n,
+                "changed": ", ".join(f"{k}={v}" for k, v in m.changed.items()),
+            }
+            row |= {
+                "precision": (m.verdict or {}).get("precision"),
+                "source": m.label.partition(" · ")[0],
+                "degradations": "; ".join(m.degradations),
+            }
+            rows.append(row)
+        return pandas.DataFrame(rows)
+
+    def save(self, path: Path | None = None) -> Path:
+        """Write the document to `path` (default: where it was saved before) in one atomic step. Raises BadRunFile if
+        it cannot be written.
+        """
+        target = path or self.path
+        if target is None:
+            raise BadRunFile("this run has no file yet: give save() a path")
+        head = {name: getattr(self, name) for name in HEAD}
+        # One measurement a line, encoded once: a long run is saved often, and a diff shows which line changed.
+        # The measurement is kept beside its line, so that its id stays its own.
+        for m in self.measurements:
+            if id(m) not in self._encoded:
+                self._encoded[id(m)] = m, _json(self._entry(m))
+        lines = [self._encoded[id(m)][1] for m in self.measurements]
+        text = f'{_json({"schema": SCHEMA, **head})[:-1]},"measurements":[\n' + ",\n".join(lines) + "\n]}\n"
+        temporary = target.with_name(f".{target.name}.{os.getpid()}")
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            temporary.write_text(text, encoding="utf-8")
+            temporary.replace(target)
+        except OSError as error:
+            raise BadRunFile(
+                f"cannot write the run to {target}: {error.strerror}; give another place with --out"
+            ) from error
+        finally:
+            with suppress(OSError):  # it is there only if it did not become the target
+                temporary.unlink()
+        self.path = target
+        return target
+
+    def _entry(self, m: Measurement) -> dict[str, Any]:
+        """A measurement as the file holds it: its label only where it is not this run's own."""
+        entry = asdict(m)
+        label = entry.pop("label")
+        return entry if label in ("", self.label_under(m.changed)) else {**entry, "label": label}
+
+    @classmethod
+    def load(cls, path: Path, origin: str = "live") -> Run:
+        """Read a run file. Raises BadRunFile, saying what to do, for one that is missing, cut short, not JSON, or of
+        a newer schema.
+        """
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise BadRunFile(f"cannot read the run {path}: {error.strerror}") from error
+        except (ValueError, RecursionError) as error:
+            raise BadRunFile(
+                f"{path} is not a whole JSON document ({error}): it was cut short or is no run file; "
+                "measure again, or take another file"
+            ) from error
+        return cls.from_document(document, str(path), origin, path)
+
+    @classmethod
+    def from_document(cls, document: Any, name: str, origin: str = "live", path: Path | None = None) -> Run:
+        """A run from what JSON held. name: what messages call it. Raises BadRunFile like load()."""
+        schema, kind = (document.get(key) if isinstance(document, dict) else None for key in ("schema", "kind"))
+        if isinstance(kind, str):  # a run states none
+            raise BadRunFile(f"{name} holds {kind}, which is no run: give a file that `worklog run` wrote")
+        if type(schema) is not int or schema < 1:
+            raise BadRunFile(
+                f"{name} is JSON but no run file (it states no known schema): give a file that `worklog run` wrote"
+            )
+        if schema > SCHEMA:
+            raise BadRunFile(
+                f"{name} has schema {schema}, newer than this worklog reads ({SCHEMA}): "
+                "pip install --upgrade gemm-worklog"
+            )
+        try:
+            values = {name: document[name] for name in HEAD}
+            check_types(cls, values)
+            if not fits(document["measurements"], list[dict[str, Any]]):
+                raise TypeError("measurements is no list of objects")
+            entries = [Measurement.from_dict(entry) for entry in document["measurements"]]
+            measurements = [replace(m, label=re.sub("^live ", f"{origin} ", m.label)) for m in entries]
+            run = cls(**values, measurements=measurements, origin=origin, path=path)
+        except (KeyError, TypeError, ValueError, BadShape) as error:
+            raise BadRunFile(
+                f"{name} lacks what a run file of schema {schema} holds ({error!r}): "
+                "measure again, or take another file"
+            ) from error
+        return run
+
+    def _repr_html_(self) -> str:
+        from worklog.runs.tables import html
+
+        return html(self)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def __str__(self) -> str:
+        from worklog.runs.tables import text
+
+        return text(self)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(without_nan(value), separators=(",", ":"), allow_nan=False)
+
+
+def runs_dir() -> Path:
+    """Where live runs are saved: WORKLOG_HOME/runs if set, else the user's data folder."""
+    home = os.environ.get("WORKLOG_HOME")
+    if home:
+        return Path(home) / "runs"
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("worklog", appauthor=False)) / "runs"
+
+
+def new_path(device_name: str, created: str, token: str) -> Path:
+    """A fresh file name: time, device and a few random characters."""
+    slug = "".join(c if c.isalnum() else "-" for c in device_name.lower()).strip("-").removeprefix("nvidia-")
+    return runs_dir() / f"{created[:19].replace(':', '-')}Z-{slug}-{token}.json"
+
+
+def live_runs() -> Iterator[Path]:
+    """Run files of this machine, newest first."""
+    folder = runs_dir()
+    if folder.is_dir():
+        yield from sorted(folder.glob("*.json"), key=lambda p: p.name, reverse=True)
+
+
+def recordings() -> dict[str, Path]:
+    """Shipped runs by name."""
+    folder = Path(str(resources.files("worklog"))) / "recordings"
+    return {path.stem: path for path in sorted(folder.glob("*.json"))}
+
+
+def forced_source() -> str:
+    """ "live" or "recorded", as WORKLOG_SOURCE forces it, or nothing. Raises WorklogError for any other word."""
+    source = os.environ.get("WORKLOG_SOURCE", "")
+    if source not in ("", "live", "recorded"):
+        raise WorklogError(f"WORKLOG_SOURCE={source} is not a source: set it to live or recorded, or unset it")
+    return source
+
+
+def open_run(path: str | Path | None = None) -> Run:
+    """The run to look at: the file given, else this machine's latest run, else the recording. Its label says which.
+
+    WORKLOG_SOURCE=live or =recorded forces one. Raises BadRunFile where there is none.
+    """
+    if path is not None:
+        given = Path(path)
+        return Run.load(
+            given, origin="recorded" if given.resolve() in {p.resolve() for p in recordings().values()} else "live"
+        )
+    forced = forced_source()
+    if forced != "recorded":
+        for latest in live_runs():
+            return Run.load(latest)
+        if forced == "live":
+            raise BadRunFile(f"WORKLOG_SOURCE=live, but {runs_dir()} holds no run: measure one with `worklog run`")
+    for recording in recordings().values():
+        return Run.load(recording, origin="recorded")
+    raise BadRunFile("this installation has no recording: install gemm-worklog again, or measure with `worklog run`")
