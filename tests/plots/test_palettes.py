@@ -56,7 +56,7 @@ def test_both_palettes_have_the_same_roles_each_with_a_colour_of_its_own() -> No
 
 def colours(chart: Chart, dark: bool) -> set[str]:
     """Colours of surfaces in the PNG: those that fill more than its letters' edges do."""
-    image = chart._drawn(dark)
+    image = chart.pixels(dark)
     counted = image.getcolors(image.width * image.height)
     assert counted is not None
     return {"#{:02x}{:02x}{:02x}".format(*colour) for count, colour in counted if count > 3000}  # type: ignore[misc]

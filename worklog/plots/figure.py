@@ -34,11 +34,52 @@ DPI = 200
 CODE = np.array([1 << 16, 1 << 8, 1], dtype=np.uint32)  # of red, green, blue in a colour as one number
 
 
-class Chart(Figure):
-    """A matplotlib figure with a name (its file's stem), a headline (its finding) and an alt text. Sizes in inches.
+class Drawing:
+    """A figure with a name (its file's stem), a headline (its finding) and an alt text, in a light and a dark palette.
 
-    It is drawn in the light palette; `svg` and `png` give it in either.
+    A subclass says how it is drawn: `svg` as text, `pixels` 200 to the inch.
     """
+
+    name: str
+    headline: str
+    alt: str
+
+    def svg(self, *, dark: bool = False) -> str:
+        """The figure as SVG with role, title and description, so that a screen reader reads them out."""
+        raise NotImplementedError
+
+    def pixels(self, dark: bool) -> Image.Image:
+        """The figure as pixels, twice as large as on screen."""
+        raise NotImplementedError
+
+    def png(self, *, dark: bool = False) -> bytes:
+        """The figure as PNG, twice as large as on screen, with title and description inside.
+
+        256 colours are a third of the bytes; the surfaces keep theirs, and only edges of letters move to the nearest.
+        Packed at 7, since 9 saves another 6 % in eight times as long.
+        """
+        small, words = io.BytesIO(), PngInfo()
+        words.add_text("Title", self.headline)
+        words.add_text("Description", self.alt)
+        few_colours(self.pixels(dark)).save(small, "png", compress_level=7, pnginfo=words, dpi=(DPI, DPI))
+        return small.getvalue()
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> tuple[dict[str, str], dict[str, Any]]:
+        """PNG, twice as large as on screen, in the light palette, and words.
+
+        An SVG that asks for its page's scheme follows JupyterLab's theme, but GitHub takes SVG and HTML before PNG, and
+        has not drawn such SVGs whole (https://github.com/Cantera/cantera-jupyter/issues/37); both together would double
+        what a notebook stores. The lab's pages, which are not stored, do follow the theme.
+        """
+        png = self.png()
+        with Image.open(io.BytesIO(png)) as image:
+            width, height = (round(100 * pixels / DPI) for pixels in image.size)
+        data = {"image/png": base64.b64encode(png).decode("ascii"), "text/plain": self.alt}
+        return data, {"image/png": {"width": width, "height": height, "alt": self.alt}}
+
+
+class Chart(Drawing, Figure):
+    """A matplotlib figure as a Drawing, drawn in the light palette. Sizes in inches."""
 
     def __init__(self, name: str, headline: str, alt: str, width: float, height: float) -> None:
         super().__init__(figsize=(width, height))
@@ -46,7 +87,7 @@ class Chart(Figure):
         self.name, self.headline, self.alt = name, headline, alt
 
     def svg(self, *, dark: bool = False) -> str:
-        """The figure as SVG with role, title and description, so that a screen reader says what it shows."""
+        """The figure as SVG with role, title and description, so that a screen reader reads them out."""
         buffer = io.StringIO()
         with styled():
             self.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
@@ -58,20 +99,8 @@ class Chart(Figure):
         svg = f"{before}{opening}{roles} {attributes}{end}\n {title}\n {description}{drawing}"
         return in_the_dark(svg) if dark else svg
 
-    def png(self, *, dark: bool = False) -> bytes:
-        """The figure as PNG, twice as large as on screen, with title and description inside.
-
-        256 colours are a third of the bytes; the surfaces keep theirs, and only edges of letters move to the nearest.
-        Packed at 7, since 9 saves another 6 % in eight times as long.
-        """
-        small, words = io.BytesIO(), PngInfo()
-        words.add_text("Title", self.headline)
-        words.add_text("Description", self.alt)
-        few_colours(self._drawn(dark)).save(small, "png", compress_level=7, pnginfo=words, dpi=(DPI, DPI))
-        return small.getvalue()
-
-    def _drawn(self, dark: bool) -> Image.Image:
-        """The pixels, without the detour of a file."""
+    def pixels(self, dark: bool) -> Image.Image:
+        """The figure as pixels, without the detour of a file."""
         screen, canvas = self.dpi, self.canvas
         assert isinstance(canvas, FigureCanvasAgg)
         with styled(), _palette(self, dark):
@@ -81,17 +110,6 @@ class Chart(Figure):
                 return Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")  # type: ignore[no-untyped-call]
             finally:
                 self.dpi = screen
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> tuple[dict[str, str], dict[str, Any]]:
-        """PNG, twice as large as on screen, in the light palette, and words.
-
-        An SVG that asks for its page's scheme follows JupyterLab's theme, but GitHub takes SVG and HTML before PNG, and
-        has not drawn such SVGs whole (https://github.com/Cantera/cantera-jupyter/issues/37); both together would double
-        what a notebook stores. The lab's pages, which are not stored, do follow the theme.
-        """
-        width, height = (round(100 * inches) for inches in self.get_size_inches())
-        data = {"image/png": base64.b64encode(self.png()).decode("ascii"), "text/plain": self.alt}
-        return data, {"image/png": {"width": width, "height": height, "alt": self.alt}}
 
 
 def in_the_dark(svg: str) -> str:
@@ -150,7 +168,7 @@ def few_colours(image: Image.Image, most: int = 256) -> Image.Image:
     return indexed
 
 
-def save(figure: Chart, path_stem: Path | str) -> list[Path]:
+def save(figure: Drawing, path_stem: Path | str) -> list[Path]:
     """Write the figure as SVG and PNG, for a light page (`<path_stem>.svg`) and for a dark one
     (`<path_stem>_dark.svg`); return the four paths. Raises WorklogError if it cannot.
     """

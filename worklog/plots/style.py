@@ -15,9 +15,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import matplotlib.style
-from matplotlib.font_manager import FontProperties, findfont, get_font
-from matplotlib.ft2font import LoadFlags
+from matplotlib.font_manager import get_font
+from matplotlib.ft2font import FT2Font, LoadFlags
 
 _FILE: dict[str, Any] = tomllib.loads(Path(__file__).with_name("style.toml").read_text(encoding="utf-8"))
 
@@ -52,6 +53,11 @@ def styled() -> Iterator[None]:
         yield
 
 
+def face(bold: bool) -> FT2Font:
+    """The one typeface, in the copy that comes with matplotlib."""
+    return get_font(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / f"DejaVuSans{'-Bold' if bold else ''}.ttf")
+
+
 @lru_cache(maxsize=4096)
 def text_width(text: str, points: float, bold: bool = False) -> float:
     """Inches that one line of text takes, without kerning, which only draws letters together."""
@@ -61,7 +67,7 @@ def text_width(text: str, points: float, bold: bool = False) -> float:
 @lru_cache(maxsize=1024)
 def _advance(letter: str, bold: bool) -> float:
     """From one letter to the next, in font sizes."""
-    font = get_font(findfont(FontProperties(family="DejaVu Sans", weight="bold" if bold else "normal")))
+    font = face(bold)
     glyph = font.load_char(ord(letter), flags=LoadFlags.NO_SCALE)
     return float(glyph.horiAdvance) / font.units_per_EM
 
