@@ -15,7 +15,7 @@ from worklog.cli.versus import markdown as compared
 from worklog.errors import WorklogError
 from worklog.problem.gemm import Shape
 from worklog.runs.comparison import CUBLAS, KNOWN, Comparison, open_comparison
-from worklog.runs.tables import markdown
+from worklog.runs.report import markdown
 
 ROOT = Path(__file__).parents[1]
 THEIRS = {

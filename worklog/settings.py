@@ -347,7 +347,7 @@ def _read(name: str, word: str, kind: str) -> Any:
 
 
 def split_rule(setting: str, word: str, numbers: Mapping[str, float], names: Sequence[str]) -> tuple[str, float]:
-    """The rule and the number of a word such as "count:10"; the default number where none is given. Raises BadSetting."""
+    """The rule and the number of a word such as "count:10"; without a number, the default. Raises BadSetting."""
     name, colon, text = word.partition(":")
     if name not in names or (colon and name not in numbers):
         choices = ", ".join(f"{name}[:{numbers[name]:g}]" if name in numbers else name for name in names)

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import replace
-from typing import Any
 
 import pytest
-from rich.console import Console
 
 from worklog.bench import emulated
-from worklog.bench.emulated import as_dict, execute, print_table
+from worklog.bench.emulated import as_dict, execute
 from worklog.kernel import kernel as kernels
 from worklog.kernel.kernel import Program
 from worklog.kernel.ladder import LADDER, Rung, rung
 
-
-def printed(executed: list[emulated.Executed]) -> str:
-    console = Console(file=io.StringIO(), width=160)
-    print_table(executed, console)
-    out: Any = console.file
-    return str(out.getvalue())
+printed = emulated.text
 
 
 def test_every_rung_is_executed_and_right() -> None:

@@ -17,8 +17,8 @@ from worklog.plots import draw_all, gallery
 from worklog.problem.gemm import Shape
 from worklog.runs.ablation import effects
 from worklog.runs.comparison import open_comparison
+from worklog.runs.report import markdown
 from worklog.runs.run import Run, recordings
-from worklog.runs.tables import markdown
 from worklog.settings import PITFALLS
 
 ROOT = Path(__file__).resolve().parents[2]

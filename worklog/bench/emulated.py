@@ -15,6 +15,7 @@ from worklog.gate import Exam
 from worklog.kernel.kernel import RungSubject
 from worklog.kernel.ladder import LADDER, Rung
 from worklog.problem.gemm import Shape
+from worklog.runs.table import WIDTH, Table
 
 SMALL = Shape.of(256)
 COLUMNS = (
@@ -112,21 +113,12 @@ def as_dict(executed: Sequence[Executed]) -> dict[str, Any]:
     return {"label": executed[0].label, "rungs": rows}
 
 
-def print_table(executed: Sequence[Executed], console: Any) -> None:
-    """Print what was executed on a rich console, refusals with their reasons."""
-    from rich.markup import escape
-    from rich.table import Table
-
-    title = f"executed here · {executed[0].label}"
-    table = Table(title=title, title_justify="left", box=None, header_style="bold", padding=(0, 1))
-    for column in COLUMNS:
-        table.add_column(column, justify="left" if column in ("rung", "gate") else "right")
-    for row in executed:
-        table.add_row(*(escape(cell) for cell in row.cells))
-    console.print(table)
-    for caveat in dict.fromkeys(caveat for row in executed for caveat in row.caveats):
-        names = ", ".join(row.rung for row in executed if caveat in row.caveats)
-        console.print(f"  {escape(names)}: {escape(caveat)}", highlight=False, soft_wrap=True)
-    for row in executed:
-        if row.reason:
-            console.print(f"  {escape(row.rung)}: refused at {escape(row.reason)}", highlight=False, soft_wrap=True)
+def text(executed: Sequence[Executed], width: int = WIDTH) -> str:
+    """A table for the terminal; failures with their reasons below it."""
+    notes = [
+        f"{', '.join(row.rung for row in executed if caveat in row.caveats)}: {caveat}"
+        for caveat in dict.fromkeys(caveat for row in executed for caveat in row.caveats)
+    ]
+    notes += [f"{row.rung}: failed at {row.reason}" for row in executed if row.reason]
+    rows = [row.cells for row in executed]
+    return Table(f"executed here · {executed[0].label}", COLUMNS, rows, left=2, notes=notes).text(width)

@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache, partial
-from html import escape
 from threading import Timer
 from typing import TYPE_CHECKING, Any
 
@@ -27,9 +26,9 @@ from worklog.harness.l2 import Rotating, input_sets
 from worklog.harness.launchers import Partly, Waiting
 from worklog.harness.selfcheck import TOLERANCE_US
 from worklog.harness.timeline import Launch
-from worklog.runs.markup import table
 from worklog.runs.run import source_label
 from worklog.runs.statistics import Spread, paired_ratio, spread, summarise
+from worklog.runs.table import Table
 
 if TYPE_CHECKING:
     from worklog.harness.calibration import Calibration
@@ -91,7 +90,7 @@ class Timing:
 
     def _repr_html_(self) -> str:
         facts = [*self._facts(), *(("degraded", words) for words in self.degradations)]
-        return table(f"{self.name} · {self.label}", (), [(escape(name), escape(words)) for name, words in facts])
+        return Table(f"{self.name} · {self.label}", (), facts, left=2).html()
 
     def _facts(self) -> list[tuple[str, str]]:
         """Name and words of what is known, the time first."""

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from worklog.cli.output import (
-    console,
     json_option,
     measurements,
     print_json,
     print_run,
     progress_bar,
+    terminal_width,
 )
 from worklog.errors import BadSetting
 
@@ -113,7 +113,7 @@ def _execute(quiet: bool) -> list[Executed]:
     with progress_bar() as progress:
         executed = emulated.execute(progress)
     if not quiet:
-        emulated.print_table(executed, console(least=100))
+        click.echo(emulated.text(executed, terminal_width(100)))
     return executed
 
 

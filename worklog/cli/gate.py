@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from worklog.cli.output import console, json_option, print_json, progress_bar, require_new_file
+from worklog.cli.output import json_option, print_json, progress_bar, require_new_file, terminal_width
 from worklog.errors import BadSetting, Interrupted
 
 if TYPE_CHECKING:
@@ -50,6 +50,8 @@ def gate(
     asked: bool, what: str, recorded: bool, parts: Sequence[Path], out: Path | None, as_json: bool, **how: Any
 ) -> None:
     """Show what the gate does with every known way to be wrong, and which other harnesses would have passed it."""
+    from rich.console import Console
+
     from worklog.exploits.table import open_exploits, print_table
 
     if not asked:
@@ -65,7 +67,7 @@ def gate(
     if as_json:
         print_json(table.as_dict())
     else:
-        print_table(table, console(least=150))
+        print_table(table, Console(width=terminal_width(150)))
     if not (table.complete or table.origin or parts):  # only what was tried here and now can have been interrupted
         kept = f"what was finished is in {out}" if out is not None else "what was finished is shown"
         raise Interrupted(f"interrupted: {kept}")

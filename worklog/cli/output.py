@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import json
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,14 +15,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from worklog.errors import BadSetting, Interrupted, WorklogError
+from worklog.runs.table import WIDTH
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from worklog.bench.measure import Progress
     from worklog.runs.run import Run
-
-PIPED_WIDTH = 160  # characters, where nobody says how wide the other end is
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines instead of a table.")
 
@@ -66,15 +64,11 @@ def print_json(document: Any) -> None:
     click.echo(json.dumps(document, indent=1))
 
 
-def console(least: int) -> Console:
-    """For tables on standard output, at least so many characters wide: a terminal that is narrower breaks whole lines,
-    which reads better than columns of broken words.
+def terminal_width(least: int = 60) -> int:
+    """Characters per line for tables on standard output. least: a narrower terminal wraps whole lines, which is easier
+    to read than columns of broken words.
     """
-    from rich.console import Console
-
-    if not sys.stdout.isatty():
-        return Console(width=PIPED_WIDTH)
-    return Console(width=max(Console().width, least))
+    return max(shutil.get_terminal_size().columns, least) if sys.stdout.isatty() else WIDTH
 
 
 def measurements(taken: Run) -> dict[str, Any]:
@@ -85,9 +79,9 @@ def measurements(taken: Run) -> dict[str, Any]:
 
 def print_run(taken: Run, *, with_details: bool = False) -> None:
     """A run for people, and where it was saved."""
-    from worklog.runs.tables import print_tables
+    from worklog.runs import report
 
-    print_tables(taken, console(least=60), with_details=with_details)
+    click.echo(report.text(taken, with_details=with_details, width=terminal_width()), nl=False)
     if taken.origin == "live":
         click.echo(f"run saved: {taken.path}")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from worklog.cli import versus
 from worklog.errors import WorklogError
-from worklog.runs import tables
+from worklog.runs import report
 from worklog.runs.comparison import Comparison
 from worklog.runs.run import Run
 
@@ -27,7 +27,7 @@ def rewrite(path: Path, run: Run) -> bool:
     if not run.shapes():
         return False
     shape = next((s for s in run.shapes() if s.square and s.m == 4096), run.shapes()[-1])
-    return _put(path, BEGIN, tables.markdown(run, shape), END)
+    return _put(path, BEGIN, report.markdown(run, shape), END)
 
 
 def rewrite_comparison(path: Path, comparison: Comparison) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from worklog.runs.markup import verdict_html, verdict_text
+from worklog.runs.report import verdict as verdict_table
 
 
 @dataclass(frozen=True)
@@ -123,10 +123,10 @@ class Verdict:
         return cls(tuple(_stage(**stage) for stage in words["stages"]), words["precision"])
 
     def _repr_html_(self) -> str:
-        return verdict_html(self.as_dict(), self.label)
+        return verdict_table(self.as_dict(), self.label).html()
 
     def __repr__(self) -> str:
-        return verdict_text(self.as_dict(), self.label)
+        return verdict_table(self.as_dict(), self.label).text()
 
     def __str__(self) -> str:
         return f"{self.precision} ok" if self.accepted else f"refused at {self.reason}"

@@ -6,6 +6,6 @@ measures a subject against the baseline on a `Timeline`, which is a CUDA stream 
 
 from worklog.harness.sampling import Reading, Sample, time_pair
 from worklog.harness.timeline import Timeline
-from worklog.settings import PITFALLS, Harness, Pitfall
+from worklog.settings import Harness
 
-__all__ = ["GREMLINS", "Gremlin", "Harness", "Reading", "Sample", "Timeline", "time_pair"]
+__all__ = ["Harness", "Reading", "Sample", "Timeline", "time_pair"]

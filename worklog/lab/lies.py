@@ -17,7 +17,6 @@ from worklog.plots.figure import Chart
 from worklog.problem.gemm import Shape
 from worklog.runs.ablation import Effect, effects
 from worklog.runs.run import Run
-from worklog.runs.tables import label_line
 
 COLUMNS = ("gremlin", "lie", "number", "honest", "lying", "effect", "noise")
 
@@ -114,7 +113,7 @@ def text(told: Told) -> str:
         f"{name} ({lie}): {number} {unbiased} becomes {lying}, {seen}"
         for name, lie, number, unbiased, lying, seen, _ in rows
     ]
-    return f"{told.kernel} at {told.shape}, each lie alone. {'; '.join(parts)}. Source: {label_line(told.run)}."
+    return f"{told.kernel} at {told.shape}, each lie alone. {'; '.join(parts)}. Source: {told.run.full_label}."
 
 
 def headline(told: Told) -> str:
@@ -141,7 +140,7 @@ def html(told: Told) -> str:
     return (
         f'<table style="line-height:1.35"><caption style="text-align:left">{caption}</caption>'
         f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
-        f'<small style="color:{colour("muted")}">{escape(label_line(told.run))}</small>'
+        f'<small style="color:{colour("muted")}">{escape(told.run.full_label)}</small>'
     )
 
 

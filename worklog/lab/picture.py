@@ -28,7 +28,7 @@ from worklog.plots.style import (
     shorten,
     styled,
 )
-from worklog.runs.tables import duration
+from worklog.runs.table import duration
 
 BESIDE_IN = 5.4  # width beside the settings, where a page of its own has 7
 STRIP_IN = 1.15  # height of the samples

@@ -8,7 +8,7 @@ from html import escape
 
 from worklog.lab.steps import Side, Step
 from worklog.lab.theme import colour
-from worklog.runs.tables import cells, label_line
+from worklog.runs.report import cells
 
 NONE = "–"
 
@@ -77,7 +77,7 @@ def sections(step: Step) -> list[tuple[str, list[Row]]]:
         _row(step, "shared wavefronts a multiply-add", _counted("wavefronts_per_fma", ".3g")),
         _row(step, "of which bank conflicts", _conflicts),
     ]
-    return [(label_line(step.run), timed), (f"{step.counted.label} · {step.counted.shape}, of a warp", counted)]
+    return [(step.run.full_label, timed), (f"{step.counted.label} · {step.counted.shape}, of a warp", counted)]
 
 
 def _row(step: Step, name: str, say: Callable[[Side], str]) -> Row:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from worklog.bench.check import report, took
 from worklog.gate import Stage
 from worklog.kernel.nvrtc import UnknownEntry
-from worklog.runs import tables
+from worklog.runs import report as run_report
 
 if TYPE_CHECKING:
     from worklog.lab.tried import Tried
@@ -22,7 +22,7 @@ MOST_COMPLAINTS = 5
 def text(tried: Tried) -> str:
     """The gate's report, then, if it let the kernel pass, the table with the rungs."""
     told = in_lines(report(tried.checked), tried.kernel.program.name)
-    return f"{told}\n\n{tables.text(tried.shown)}".rstrip() if tried.accepted else told
+    return f"{told}\n\n{run_report.text(tried.shown)}".rstrip() if tried.accepted else told
 
 
 def html(tried: Tried) -> str:
@@ -45,7 +45,7 @@ def html(tried: Tried) -> str:
     return (
         f'<div role="status"><p>{head} · {escape(checked.label)}</p>'
         f'<ul style="list-style:none;padding-left:0.5em">{stages}{findings}</ul><p>{spent}</p></div>'
-        f"{tables.html(tried.shown) if tried.accepted else ''}"
+        f"{run_report.html(tried.shown) if tried.accepted else ''}"
     )
 
 

@@ -8,7 +8,7 @@ from html import escape
 from worklog.lab.model import Answer, Step
 from worklog.lab.readings import Reading
 from worklog.lab.theme import colour
-from worklog.runs.tables import duration
+from worklog.runs.table import duration
 from worklog.settings import PITFALLS
 
 GATES = {

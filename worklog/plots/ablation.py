@@ -36,7 +36,6 @@ from worklog.plots.waterfall import REMAINDER, Fall, clearest, draw_fall, factor
 from worklog.problem.gemm import Shape
 from worklog.runs.ablation import Effect, effects, percent
 from worklog.runs.run import Run
-from worklog.runs.tables import label_line
 
 # Inches.
 ROW, HEAD, BELOW, CELL, FALL, GAP, NARROWEST = 0.34, 0.32, 0.42, 0.56, 1.7, 0.14, 5.5
@@ -104,7 +103,7 @@ def ablation(run: Run, rung: str | None = None, size: Size | None = None) -> Cha
         f"ablation_{kernel}",
         _finding(kernel, shown),
         _subtitle(kernel, fall),
-        [label_line(run)],
+        [run.full_label],
         _alt(run, kernel, table, fall),
         HEAD + height + BELOW,
         max(width, NARROWEST),

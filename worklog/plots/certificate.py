@@ -15,9 +15,8 @@ from worklog.errors import NothingToDraw
 from worklog.plots.figure import Chart
 from worklog.plots.page import page
 from worklog.plots.style import ACCENT, FAINT, LIE, MARGIN_IN, MUTED, SMALL_PT, WIDTH_IN, line_height, styled
-from worklog.runs.markup import bar, table
 from worklog.runs.run import Run
-from worklog.runs.tables import bound, label_line
+from worklog.runs.table import Bar, Table, bound
 
 TOLERANCE_US, TOLERANCE = 0.1, 0.002  # the promise, whichever is larger; kept equal to the harness's by a test
 PROMISE = f"±{TOLERANCE_US:g} µs or ±{100 * TOLERANCE:g} %"
@@ -37,7 +36,7 @@ def calibration(run: Run) -> Chart:
         _finding(errors),
         f"Reading minus true length, µs, after the offset of {run.calibration['offset_us']:.2f} µs is taken off. "
         f"Band: what is promised, {PROMISE} of the length.",
-        [label_line(run)],
+        [run.full_label],
         _alt(run, errors, proofs),
         ABOVE + HEIGHT + BELOW + words,
     )
@@ -63,21 +62,21 @@ class Certificate:
 
     def _repr_html_(self) -> str:
         rows = [
-            (f"{length:g} µs", bar(_micro(error), abs(error) / promised(length), over=abs(error) > promised(length)))
+            (f"{length:g} µs", Bar(_micro(error), abs(error) / promised(length), beyond=abs(error) > promised(length)))
             for length, error in _errors(self.run).items()
         ]
         proofs = "".join(f"<li>{escape(proof)}</li>" for proof in _proofs(self.run.calibration))
-        caption = f"{_finding(_errors(self.run))} · {label_line(self.run)}"
+        caption = f"{_finding(_errors(self.run))} · {self.run.full_label}"
         columns = (
             "true length",
             f"error left; full bar: the promise, {PROMISE}",
         )
-        return f"{table(caption, columns, rows)}<ul>{proofs}</ul>"
+        return f"{Table(caption, columns, rows, left=2).html()}<ul>{proofs}</ul>"
 
     def __repr__(self) -> str:
         lines = [f"{length:>8g} µs  {_micro(error)}" for length, error in _errors(self.run).items()]
         proofs = [f"  {proof}" for proof in _proofs(self.run.calibration)]
-        return "\n".join([_finding(_errors(self.run)), label_line(self.run), *lines, *proofs])
+        return "\n".join([_finding(_errors(self.run)), self.run.full_label, *lines, *proofs])
 
 
 def _errors(run: Run) -> dict[float, float]:

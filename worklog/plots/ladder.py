@@ -37,7 +37,6 @@ from worklog.plots.style import (
 )
 from worklog.problem.gemm import Shape, tflops
 from worklog.runs.run import Measurement, Run
-from worklog.runs.tables import label_line
 
 # Vizuara's article, which took them from siboehm's SGEMM_CUDA README: percent of cuBLAS on an RTX A6000 at 4096.
 ARTICLE_PERCENT = {
@@ -80,7 +79,7 @@ def ladder(run: Run, size: Size | None = None) -> Chart:
         "ladder",
         _finding(kernels, brought),
         _subtitle(shape, bool(marks)),
-        [label_line(run)] + [ARTICLE_SOURCE] * bool(marks) + _star(kernels),
+        [run.full_label] + [ARTICLE_SOURCE] * bool(marks) + _star(kernels),
         _alt(run, shape, kernels),
         ABOVE + height + BELOW,
     )

@@ -33,7 +33,6 @@ from worklog.plots.style import (
     text_width,
 )
 from worklog.runs.run import Run
-from worklog.runs.tables import label_line
 
 ROW, ABOVE, BELOW, RIGHT = 0.3, 0.3, 0.42, 0.25  # inches
 
@@ -91,7 +90,7 @@ def levels(run: Run, counted: Traffic | None = None) -> Chart:
         f"C = A·B in FP32, {dimensions(counted.shape)}. FLOP per byte, log scale: ○ that threads ask for, each for "
         "itself; ◇ moved in 32-byte sectors for them; ● that blocks fetch, from the tile; | if A, B and C pass once. "
         "Left of a ridge, that roof is lower than FP32's.",
-        [label_line(run), f"○ ◇ {counted.label}, counted"],
+        [run.full_label, f"○ ◇ {counted.label}, counted"],
         _alt(run, found, ridges, counted),
         ABOVE + height + BELOW,
     )

@@ -22,7 +22,7 @@ from worklog.plots.style import (
     text_width,
 )
 from worklog.runs.comparison import Comparison, Points, open_comparison
-from worklog.runs.tables import bound
+from worklog.runs.table import bound
 
 OURS = "worklog"
 HEIGHT, BELOW, ABOVE = 3.3, 0.42, 0.1

@@ -33,7 +33,6 @@ from worklog.plots.style import (
 )
 from worklog.problem.gemm import Shape
 from worklog.runs.run import Measurement, Run
-from worklog.runs.tables import label_line
 
 BODY, LEFT, BELOW, RIGHT = 4.3, 0.62, 0.45, 0.2  # inches
 MARKER = 0.05  # half of a marker, inches
@@ -113,7 +112,7 @@ def roofline(run: Run, size: Size | None = None) -> Chart:
         "roofline",
         _finding(kernels, points, roofs),
         _subtitle(shape),
-        [label_line(run)],
+        [run.full_label],
         _alt(run, shape, points, roofs),
         BODY,
     )

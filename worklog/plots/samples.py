@@ -18,7 +18,6 @@ from worklog.plots.style import ACCENT, FAINT, GREY, INK, LIE, MARGIN_IN, MUTED,
 from worklog.problem.gemm import Shape
 from worklog.runs.run import Measurement, Run
 from worklog.runs.statistics import median
-from worklog.runs.tables import label_line
 
 TOP, LOW, BETWEEN, ABOVE, BELOW, LEFT, RIGHT = 1.9, 1.2, 0.32, 0.12, 0.42, 0.55, 1.0  # inches
 LEAST, MOST = 6, 160  # samples before an interval is drawn, and how many times it is drawn at most
@@ -71,7 +70,7 @@ def samples(run: Run, kernel: str, size: Size | None = None) -> Chart:
         "Above: each sample in turn, µs, in grey those that do not count; the running median in its 95 % interval. "
         f"Below: half of that interval's width, and the standard deviation over the mean; sampling stops at "
         f"±{100 * precision:g} %.",
-        [label_line(run)],
+        [run.full_label],
         _alt(run, m, shape, steps, precision),
         ABOVE + TOP + BETWEEN + LOW + BELOW,
     )

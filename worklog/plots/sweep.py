@@ -25,7 +25,6 @@ from worklog.plots.style import (
     text_width,
 )
 from worklog.runs.run import Measurement, Run
-from worklog.runs.tables import label_line
 
 if TYPE_CHECKING:
     from worklog.bench.sweep import Variant, Variants
@@ -50,7 +49,7 @@ def sweep(found: Variants, run: Run | None = None) -> Chart:
     left = MARGIN_IN + sum(widths) + GAP * len(widths)
     height = ROW * len(order)
     footer = [f"registers, spills and warps: compiled for {found.arch}"]
-    footer += [label_line(run)] if run is not None else [f"no times: {_how(found)}"]
+    footer += [run.full_label] if run is not None else [f"no times: {_how(found)}"]
     new = page(
         "sweep", _finding(order, times), _subtitle(found), footer, _alt(order, times, footer), ABOVE + height + BELOW
     )

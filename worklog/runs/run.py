@@ -88,12 +88,12 @@ class Measurement:
         return sum(self.samples.get("counts", []))
 
     def _repr_html_(self) -> str:
-        from worklog.runs.tables import measurement_html
+        from worklog.runs.report import measurement_html
 
         return measurement_html(self)
 
     def __repr__(self) -> str:
-        from worklog.runs.tables import measurement_text
+        from worklog.runs.report import measurement_text
 
         return measurement_text(self)
 
@@ -138,6 +138,17 @@ class Run:
     def label(self) -> str:
         """What must stand beside every number of this run: source, device, clocks, date."""
         return self.label_under({}) + ("" if self.complete else " · cut short")
+
+    @property
+    def full_label(self) -> str:
+        """The label, what was done about the event overhead, and whether the gate was off."""
+        overhead, timer = self.calibration.get("offset_us"), self.harness.get("timer", "events")
+        how = self.harness.get("offset", "removed")
+        treated = "" if overhead is None else f" · event overhead {overhead:.2f} µs {how}"
+        if timer != "events":  # only a pair of events has an overhead of its own
+            treated = f" · timer {timer}, no overhead removed"
+        gate = sorted({d for m in self.select() for d in m.degradations if d.startswith("gate: ")})
+        return self.label + treated + (" · " + "; ".join(gate) if gate else "")
 
     def label_under(self, changed: Mapping[str, Any]) -> str:
         """The label of a measurement that was made here with these settings changed."""
@@ -275,7 +286,7 @@ class Run:
         return run
 
     def _repr_html_(self) -> str:
-        from worklog.runs.tables import html
+        from worklog.runs.report import html
 
         return html(self)
 
@@ -283,7 +294,7 @@ class Run:
         return str(self)
 
     def __str__(self) -> str:
-        from worklog.runs.tables import text
+        from worklog.runs.report import text
 
         return text(self)
 

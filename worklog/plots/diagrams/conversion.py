@@ -28,7 +28,7 @@ from worklog.plots.style import (
     text_width,
 )
 from worklog.runs.run import Run
-from worklog.runs.tables import duration, label_line
+from worklog.runs.table import duration
 from worklog.settings import BF16_DATASHEET_TFLOPS, PITFALLS
 
 NAME = "diagram_5_conversion"
@@ -57,7 +57,7 @@ def conversion(run: Run) -> Chart:
     high = max(card_height(card, wide) for card in cards)
     top = ABOVE + high + BETWEEN
     body = top + HEAD + ROW * (len(roofs) + 1) + 0.1
-    new = page(NAME, _finding(subject, roofs), _subtitle(subject), [label_line(run)], _alt(run, subject, roofs), body)
+    new = page(NAME, _finding(subject, roofs), _subtitle(subject), [run.full_label], _alt(run, subject, roofs), body)
     canvas = Canvas(new)
     for index, card in enumerate(cards):
         x = MARGIN_IN + index * (wide + SIGN)

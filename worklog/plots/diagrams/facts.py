@@ -17,7 +17,7 @@ from worklog.plots.waterfall import factor, rate
 from worklog.problem.gemm import Shape
 from worklog.runs.ablation import Effect, effects
 from worklog.runs.run import Measurement, Run
-from worklog.runs.tables import duration
+from worklog.runs.table import duration
 from worklog.settings import PITFALLS, Pitfall, Value
 
 FAVOURITE = "warptiled"

@@ -15,7 +15,6 @@ from worklog.plots.selection import shape_to_draw
 from worklog.plots.style import ACCENT, BASELINE, INK, MARGIN_IN, MUTED, PALE, SMALL_PT, WIDTH_IN, styled
 from worklog.plots.waterfall import factor
 from worklog.runs.run import Run
-from worklog.runs.tables import label_line
 from worklog.settings import Pitfall, rule
 
 NAME = "diagram_3_four_gremlins"
@@ -52,7 +51,7 @@ def four_gremlins(run: Run) -> Chart:
         max(card_height(stop, FIX[1] - FIX[0]) for _, _, stop, _ in rows),
         max(card_height(reading, READING[1] - READING[0] - PICTURE) for _, _, _, reading in rows),
     )
-    new = page(NAME, _finding(run), _subtitle(), [label_line(run)], _alt(run), HEAD + len(rows) * (high + GAP))
+    new = page(NAME, _finding(run), _subtitle(), [run.full_label], _alt(run), HEAD + len(rows) * (high + GAP))
     canvas = Canvas(new)
     for column, words in ((GREMLIN, "the gremlin"), (FIX, "stopped by"), (READING, "the measurement it corrupts")):
         canvas.words(column[0], 0.06, words, SMALL_PT, color=MUTED)

@@ -35,7 +35,7 @@ from worklog.plots.style import (
     text_width,
 )
 from worklog.runs.run import Run
-from worklog.runs.tables import duration, label_line
+from worklog.runs.table import duration
 
 NAME = "diagram_4_full_loop"
 # Inches from the upper edge of the body, and widths of the stream's parts.
@@ -70,7 +70,7 @@ def full_loop(run: Run) -> Chart:
     unbiased(run, *SHOWN)
     subject = Subject.of(run)
     sampled = Sampled.of(run, subject)
-    new = page(NAME, _finding(subject), _subtitle(subject), [label_line(run)], _alt(run, subject), STRIP + PLOT + 0.36)
+    new = page(NAME, _finding(subject), _subtitle(subject), [run.full_label], _alt(run, subject), STRIP + PLOT + 0.36)
     canvas = Canvas(new)
     _host(canvas)
     canvas.words(MARGIN_IN, STREAM - 0.24, "GPU, one stream", SMALL_PT, color=MUTED)

@@ -20,7 +20,7 @@ from worklog.plots.page import page
 from worklog.plots.selection import CUBLAS, dimensions
 from worklog.plots.style import ACCENT, BASELINE, FAINT, INK, MARGIN_IN, MUTED, PALE, PAPER, SMALL_PT, WIDTH_IN, styled
 from worklog.runs.run import Run
-from worklog.runs.tables import duration, label_line
+from worklog.runs.table import duration
 
 NAME = "diagram_7_gate"
 # Inches.
@@ -59,7 +59,7 @@ def gate(run: Run) -> Chart:
     flow = sum(height(parts, room) + GAP for parts, _ in nodes)
     flow = max(flow, height([MAX_NOT_MEAN, *_lesson(subject)], LESSON) + CELL * CELLS + 0.2)
     body = ABOVE + flow + BETWEEN + HEAD + ROW * len(errors) + 0.1
-    footer = [label_line(run), _footnote()]
+    footer = [run.full_label, _footnote()]
     new = page(NAME, _finding(subject, stages, loose), _subtitle(subject), footer, "", body)
     new.figure.alt = _alt(run, subject, stages, errors, loose)
     canvas = Canvas(new)

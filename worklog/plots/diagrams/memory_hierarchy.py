@@ -19,7 +19,6 @@ from worklog.plots.waterfall import factor
 from worklog.problem.gemm import FLOAT_BYTES, Shape
 from worklog.runs.ablation import Effect
 from worklog.runs.run import Run
-from worklog.runs.tables import label_line
 
 NAME = "diagram_2_memory_hierarchy"
 # Inches.
@@ -45,7 +44,7 @@ def memory_hierarchy(run: Run) -> Chart:
     row = max(ROW, (stack - HEAD) / len(sizes))
     body = ABOVE + max(stack, HEAD + row * len(sizes)) + 0.1
     rates = f"{read:.2f} TB/s read", f"{copy:.2f} TB/s copied"
-    new = page(NAME, _finding(l2, sizes, warm), _subtitle(warm), [label_line(run)], "", body)
+    new = page(NAME, _finding(l2, sizes, warm), _subtitle(warm), [run.full_label], "", body)
     new.figure.alt = _alt(run, levels, rates, sizes, warm)
     canvas = Canvas(new)
     _pyramid(canvas, levels, high, rates)

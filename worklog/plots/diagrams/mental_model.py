@@ -14,7 +14,7 @@ from worklog.plots.selection import dimensions
 from worklog.plots.style import ACCENT, INK, MARGIN_IN, PALE, WIDTH_IN, styled
 from worklog.runs.ablation import Effect
 from worklog.runs.run import Run
-from worklog.runs.tables import duration, label_line
+from worklog.runs.table import duration
 
 NAME = "diagram_1_mental_model"
 # Inches.
@@ -32,7 +32,7 @@ def mental_model(run: Run) -> Chart:
     cards = [[title(g.title), small(g.what), small(f"alone: {_alone(subject, g.setting)}", INK)] for g in ARTICLES_FOUR]
     tall = max(height(card, room) for card in cards) + 2 * PAD
     body = ABOVE + len(cards) * (tall + GAP) + (STRIP + 0.26 if together else 0)
-    new = page(NAME, _finding(subject, together), _subtitle(subject), [label_line(run)], _alt(run, subject), body)
+    new = page(NAME, _finding(subject, together), _subtitle(subject), [run.full_label], _alt(run, subject), body)
     canvas = Canvas(new)
     bottom = ABOVE + len(cards) * (tall + GAP) - GAP
     quantity = _quantity(subject)

@@ -28,7 +28,7 @@ from worklog.plots.style import (
 )
 from worklog.problem.gemm import Shape
 from worklog.runs.run import Measurement, Run
-from worklog.runs.tables import duration, label_line
+from worklog.runs.table import duration
 
 NAME = "diagram_6_one_formula"
 # Inches.
@@ -47,7 +47,7 @@ def one_formula(run: Run) -> Chart:
         NAME,
         _finding(subject, kernels),
         _subtitle(shape),
-        [label_line(run)],
+        [run.full_label],
         _alt(run, subject, kernels),
         HEAD + high + 0.1,
     )

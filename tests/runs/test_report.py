@@ -1,0 +1,159 @@
+"""A run, a measurement and a verdict as tables: the label stands with the numbers, and a failure never shows a time."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from tests.helpers import measured, small_run
+from tests.runs.test_table import Html
+from worklog.gate import Stage, Verdict
+from worklog.problem.gemm import Shape
+from worklog.runs.report import COLUMNS, DETAILS, cells, details, footnotes, html, markdown, means, text
+from worklog.runs.run import Measurement
+
+LABEL = "live · NVIDIA H200 · clocks as found · 2026-11-21"
+VERDICT = Verdict(
+    (Stage("exact", True, 0, 0, "no element wrong"), Stage("precision", False, 900.0, 600.0, "rms <b>9</b>")), "tf32"
+)
+
+
+def test_a_measured_row() -> None:
+    run = small_run()
+    assert dict(zip(COLUMNS, cells(run, run.measurements[0]), strict=True)) == {
+        "kernel": "naive",
+        "gate": "fp32 ok",
+        "time": "100.0 µs",
+        "±95 %": "1.00 %",
+        "TFLOP/s": "2.68",
+        "of cuBLAS": "50.0 % ±1.0",
+        "of ceiling": "45.0 %",
+        "SM MHz": "1980",
+        "registers": "40",
+    }
+
+
+@pytest.mark.parametrize(
+    ("m", "shown"),
+    [
+        (Measurement("naive", (8, 8, 8), "refused", reason="wrong"), "failed"),
+        (Measurement("naive", (8, 8, 8), "skipped", reason="too slow"), "skipped"),
+        (replace(measured("naive"), status="refused", reason="wrong"), "failed"),
+    ],
+)
+def test_a_failed_or_skipped_row_shows_no_time_and_gives_its_reason(m: Measurement, shown: str) -> None:
+    run = small_run(measurements=[m])
+    assert cells(run, m)[1:8] == (shown, "–", "", "", "", "", "")
+    assert footnotes(run, [m]) == [f"naive: {shown}: {m.reason}"]
+    assert f"naive: {shown}: {m.reason}" in text(run) and m.reason in "".join(Html(html(run)).words)
+
+
+def test_what_did_not_converge_and_what_was_not_checked_is_marked() -> None:
+    m = replace(measured("naive", gate=False), converged=False)
+    run = small_run(measurements=[m])
+    assert cells(run, m)[1:3] == ("off", "100.0 µs *")
+    assert footnotes(run, [m])[0].startswith("* ")
+
+
+def test_a_degradation_is_shown_once_with_every_kernel_it_concerns() -> None:
+    cold = "clocks: throttle reasons unknown"
+    ms = [replace(measured(name, n), degradations=(cold,)) for name, n in (("a", 256), ("b", 256), ("a", 512))]
+    assert footnotes(small_run(notes=["a note"]), ms) == [f"{cold} (a at 256, b at 256, a at 512)", "a note"]
+
+
+def test_the_terminals_tables() -> None:
+    shown = text(small_run())
+    lines = shown.splitlines()
+    assert lines[0].startswith(LABEL)
+    assert [line for line in lines if " × " in line] == [f"{n} × {n} × {n}" for n in (512, 1024, 2048)]
+    (naive,) = [line for line in lines if "100.0 µs" in line]
+    assert "50.0 % ±1.0" in naive and "45.0 %" in naive
+    assert "70 µs" not in shown, "a biased measurement is not a row of the unbiased table"
+    assert "of memory peak" not in shown and "of memory peak" in text(small_run(), with_details=True)
+
+
+def test_the_notebooks_tables() -> None:
+    run = small_run()
+    page = Html(html(run))
+    assert page.words[0].startswith(LABEL)
+    assert page.tags.count("table") == page.tags.count("caption") == 2 * 3
+    assert page.tags.count("details") == 3, "the second table of each size is folded away"
+    assert all(LABEL in words for words in page.words if words.startswith("512 ×"))
+    assert (run._repr_html_(), str(run)) == (html(run), text(run))
+
+
+def test_the_readmes_table() -> None:
+    lines = markdown(small_run(), Shape.of(512)).splitlines()
+    assert LABEL in lines[0] and "512 × 512 × 512" in lines[0]
+    assert {line.count("|") for line in lines[2:]} == {8}, "every row has the header's cells"
+    assert lines[4] == "| naive | one thread, one element | 100.0 µs | 2.68 | 50.0 % ±1.0 | 45.0 % | 40 |"
+    failed = Measurement("naive", (8, 8, 8), "refused", reason="exact: 3 | 4 rows\nwrong")
+    row = markdown(small_run(measurements=[failed]), Shape.of(8)).splitlines()[4]
+    assert len(re.findall(r"(?<!\\)\|", row)) == 8 and "4 rows wrong" in row
+
+
+def test_the_details_of_a_measurement() -> None:
+    m = replace(measured("naive"), gbs=31.46, of_copy=0.0074, of_memory_peak=0.65)
+    assert dict(zip(DETAILS, details(m), strict=True)) == {
+        "kernel": "naive",
+        "rate": "2.68 TFLOP/s",
+        "GB/s": "31.46",
+        "of copy": "0.74 %",
+        "of memory peak": "65.0 %",
+        "of FP32 peak": "40.0 %",
+        "cycles": "198 k",
+        "SM MHz": "1980",
+        "samples": "2",
+        "gate": "",
+    }
+    assert details(replace(m, tflops=0.4971))[1] == "497.1 GFLOP/s"
+    assert details(replace(measured("naive"), sm_mhz=None))[2:8] == ("", "", "", "40.0 %", "", "")
+    assert details(small_run().measurements[2]) == ("naive", "failed", *[""] * 8)
+
+
+def test_the_details_say_what_the_gate_took_and_a_footnote_what_it_noted() -> None:
+    stages = [{"seconds": 0.25, "note": ""}, {"seconds": 0.17, "note": "products are short"}]
+    noted = replace(measured("naive"), verdict={"accepted": True, "precision": "fp32", "stages": stages})
+    assert details(noted)[-1] == details(replace(noted, status="refused"))[-1] == "0.42 s"
+    assert footnotes(small_run(), [noted])[0] == f"products are short (naive at {noted.problem})"
+
+
+def test_several_sizes_have_means_and_say_over_how_many() -> None:
+    assert means(small_run()) == [], "naive has one time"
+    rows = [measured("naive", 512, us=100.0, ratio=0.5), measured("naive", 1024, us=100.0, ratio=0.125)]
+    skipped = Measurement("naive", (2048, 2048, 2048), "skipped", reason="too slow")
+    run = small_run(measurements=[*rows, skipped, measured("cuBLAS", 512)])
+    assert means(run) == [("naive", "2 of 3", "12.08", "7.59", "25.0 %")]
+    assert "over the sizes" in text(run) and "over the sizes · live" in html(run)
+
+
+@pytest.mark.parametrize("timer", ["graph", "cupti", "host"])
+def test_the_label_claims_no_overhead_removed_where_none_is(timer: str) -> None:
+    run = small_run()
+    assert run.full_label == f"{LABEL} · event overhead 3.45 µs removed"
+    run.harness["timer"] = timer
+    assert timer in run.full_label and "3.45" not in run.full_label
+
+
+def test_the_label_says_that_the_gate_was_off() -> None:
+    unchecked = replace(measured("naive"), degradations=("gate: off, the result may be wrong",))
+    assert small_run(measurements=[unchecked], calibration={}).full_label.endswith(unchecked.degradations[0])
+
+
+def test_a_verdict_shows_every_stage_with_its_margin() -> None:
+    page = Html(VERDICT._repr_html_())
+    assert {"the gate: failed", "✗\u00a0failed", "✓\u00a0passed", "900 of 600", "rms <b>9</b>"} <= {*page.words}
+    assert re.search(r"precision +✗.failed +900 of 600 +rms", repr(VERDICT))
+
+
+def test_a_measurement_shows_its_facts_and_its_label_and_not_its_samples() -> None:
+    m = small_run().measurements[0]
+    page = Html(m._repr_html_())
+    assert any("100.0 µs ±1.00 %" in words for words in page.words) and "2 of 3 count" in page.words
+    assert LABEL in repr(m).splitlines()[0] and any(LABEL in words for words in page.words)
+    assert "l2 = warm" in repr(small_run().measurements[-1]).splitlines()[0]
+    assert "not known" in repr(replace(m, label=""))
+    failed = Measurement("naive", (8, 8, 8), "refused", reason="<b>exact</b>")
+    assert "<b>exact</b>" in repr(failed) and "&lt;b&gt;exact" in failed._repr_html_()

@@ -1,0 +1,126 @@
+"""Counts of the structure of the code: `python -m tests.structure`.
+
+Counted from the sources alone: lines, names in `worklog/`, import layers, cycles, imports between rooms, and the words
+that the house style avoids.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+AVOIDED = re.compile(r"\btold\b|\bwhoever\b|let loose|\blies\b", re.IGNORECASE)
+
+
+def sources(folder: str, suffix: str = ".py") -> list[Path]:
+    """Source files below a folder of the repository."""
+    return sorted(path for path in (ROOT / folder).rglob(f"*{suffix}") if "__pycache__" not in path.parts)
+
+
+def lines(folder: str) -> int:
+    """Lines of Python below a folder."""
+    return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in sources(folder))
+
+
+def names() -> list[str]:
+    """What a newcomer sees in `worklog/`."""
+    return sorted(path.name for path in (ROOT / "worklog").iterdir() if path.name not in ("__pycache__", "_kernels"))
+
+
+def module_name(path: Path) -> str:
+    """worklog/gate/verdict.py -> worklog.gate.verdict; a package's `__init__` is the package."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def room(module: str) -> str:
+    """The room of a module: the name below `worklog`."""
+    return [*module.split("."), "__init__"][1]
+
+
+def imports() -> set[tuple[str, str]]:
+    """Pairs of modules (importing, imported) at run time; what only a type checker imports does not count."""
+    modules = {module_name(path) for path in sources("worklog")}
+    return {
+        (module_name(path), target)
+        for path in sources("worklog")
+        for target in _imported(ast.parse(path.read_text(encoding="utf-8")), modules)
+        if target != module_name(path)
+    }
+
+
+def _imported(tree: ast.AST, modules: set[str]) -> Iterator[str]:
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            continue
+        if isinstance(node, ast.ImportFrom) and node.module:
+            below = {f"{node.module}.{alias.name}" for alias in node.names} & modules
+            yield from below or ({node.module} & modules)
+        elif isinstance(node, ast.Import):
+            yield from {alias.name for alias in node.names} & modules
+        yield from _imported(node, modules)
+
+
+def cycles() -> list[set[str]]:
+    """Groups of modules that import each other."""
+    arrows: dict[str, set[str]] = {}
+    for source, target in imports():
+        arrows.setdefault(source, set()).add(target)
+    reach: dict[str, set[str]] = {}
+    for start in arrows:
+        seen, todo = set(), list(arrows[start])
+        while todo:
+            module = todo.pop()
+            if module not in seen:
+                seen.add(module)
+                todo += arrows.get(module, ())
+        reach[start] = seen
+    groups = {frozenset(m for m in reach[one] if one in reach.get(m, ())) for one in reach if one in reach[one]}
+    return [set(group) for group in groups]
+
+
+def opened_by_run() -> list[str]:
+    """Our files that `worklog run RUNG` opens on the way to a live measurement: in the command's process and in the
+    child that measures. Imported here without a GPU, by the modules that the two start from.
+    """
+    code = """
+import sys
+import worklog.cli.commands, worklog.cli.output, worklog.bench.job, worklog.bench.measure, worklog.bench.session
+print(*sorted(name for name in sys.modules if name.partition(".")[0] == "worklog" and sys.modules[name].__file__))
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+def table() -> list[tuple[str, int]]:
+    """What is counted, in the order of the project's goals."""
+    layers = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
+    arrows = imports()
+    words = sum(
+        AVOIDED.search(line) is not None
+        for path in sources("worklog")
+        for line in path.read_text(encoding="utf-8").splitlines()
+    )
+    return [
+        ("product lines (Python)", lines("worklog")),
+        ("test lines (Python)", lines("tests")),
+        ("names in worklog/", len(names())),
+        ("import layers", len(layers[0]["layers"])),
+        ("import cycles", len(cycles())),
+        ("imports between modules", len(arrows)),
+        ("imports between rooms", len({(a, b) for a, b in arrows if room(a) != room(b)})),
+        ("longest file", max(len(path.read_text(encoding="utf-8").splitlines()) for path in sources("worklog"))),
+        ("files that `worklog run` opens", len(opened_by_run())),
+        ("lines with avoided words", words),
+    ]
+
+
+if __name__ == "__main__":
+    for what, count in table():
+        print(f"{what:32}{count:8,}")

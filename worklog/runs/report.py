@@ -1,0 +1,205 @@
+"""A run, a measurement and a verdict as tables. The label stands with the numbers, always."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from worklog.problem.gemm import Shape
+from worklog.runs.statistics import over_shapes
+from worklog.runs.table import WIDTH, Bar, Cell, Table, duration, of_baseline, percent, scaled, small
+
+if TYPE_CHECKING:
+    from worklog.runs.run import Measurement, Run
+
+COLUMNS = ("kernel", "gate", "time", "±95 %", "TFLOP/s", "of cuBLAS", "of ceiling", "SM MHz", "registers")
+DETAILS = ("kernel", "rate", "GB/s", "of copy", "of memory peak", "of FP32 peak", "cycles", "SM MHz", "samples", "gate")
+MEANS = ("kernel", "sizes", "mean TFLOP/s", "geometric mean TFLOP/s", "geometric mean of cuBLAS")
+NO_LABEL = "not from a run: where and how it was measured is not known"
+SHOWN = {"refused": "failed"}  # a status in a run file, as it is shown
+
+
+def _registers(run: Run | None, m: Measurement) -> str:
+    count = None if run is None else run.kernels.get(m.kernel, {}).get("registers")
+    return "" if count is None else str(count)
+
+
+def cells(run: Run | None, m: Measurement) -> tuple[str, ...]:
+    """The row of one measurement in the order of COLUMNS, without numbers for a kernel that failed or was skipped."""
+    if m.status != "measured" or m.us is None or m.tflops is None or m.ratio is None:
+        return (m.kernel, SHOWN.get(m.status, m.status), "–", "", "", "", "", "", _registers(run, m))
+    half = (m.us_high - m.us_low) / 2 / m.us if m.us_high is not None and m.us_low is not None else float("nan")
+    return (
+        m.kernel,
+        f"{m.verdict.get('precision')} ok" if m.verdict else "off",
+        duration(m.us, padded=True) + ("" if m.converged else " *"),
+        f"{small(100 * half)} %",
+        f"{m.tflops:.2f}",
+        of_baseline(m.ratio, m.ratio_low, m.ratio_high),
+        "" if m.of_ceiling is None else f"{100 * m.of_ceiling:.1f} %",
+        "" if m.sm_mhz is None else f"{m.sm_mhz:.0f}",
+        _registers(run, m),
+    )
+
+
+def details(m: Measurement) -> tuple[str, ...]:
+    """Further numbers of one measurement in the order of DETAILS; what the run does not hold stays empty.
+
+    GB/s: compulsory bytes over the time. of copy: share of the measured rate of a copy; of memory peak and of FP32
+    peak: share of the theoretical peaks, the latter at the SM clock that was seen. cycles: SM cycles of one launch.
+    gate: seconds that its stages took.
+    """
+    seconds = sum(stage.get("seconds", 0.0) for stage in (m.verdict or {}).get("stages", ()))
+    gate = f"{seconds:.2f} s" if seconds else ""
+    if m.status != "measured" or m.us is None or m.tflops is None:
+        return (m.kernel, SHOWN.get(m.status, m.status), *[""] * (len(DETAILS) - 3), gate)
+    return (
+        m.kernel,
+        f"{m.tflops:.2f} TFLOP/s" if m.tflops >= 1 else f"{1e3 * m.tflops:.1f} GFLOP/s",
+        "" if m.gbs is None else f"{m.gbs:.4g}",
+        percent(m.of_copy),
+        percent(m.of_memory_peak),
+        percent(m.of_roof),
+        "" if m.sm_mhz is None else scaled(m.us * m.sm_mhz),
+        "" if m.sm_mhz is None else f"{m.sm_mhz:.0f}",
+        str(m.n),
+        gate,
+    )
+
+
+def means(run: Run) -> list[tuple[str, ...]]:
+    """For each kernel measured at several sizes, in the order of MEANS: the arithmetic mean of the rates, which large
+    sizes dominate, and geometric means, in which all sizes count alike. "sizes" says over how many of the run's.
+    """
+    rows: list[tuple[str, ...]] = []
+    for kernel in dict.fromkeys(m.kernel for m in run.select()):
+        found = [m for m in run.select(kernel) if m.status == "measured" and m.tflops and m.ratio]
+        if len(found) < 2:
+            continue
+        mean, geometric = over_shapes([m.tflops or 0.0 for m in found])
+        _, ratio = over_shapes([m.ratio or 0.0 for m in found])
+        sizes = f"{len(found)} of {len(run.shapes())}"
+        rows.append((kernel, sizes, f"{mean:.2f}", f"{geometric:.2f}", f"{100 * ratio:.1f} %"))
+    return rows
+
+
+def footnotes(run: Run, measurements: Sequence[Measurement]) -> list[str]:
+    """Why kernels failed or were skipped; each degradation and note of the gate once, with the kernels it concerns."""
+    lines = [f"{m.kernel}: {SHOWN.get(m.status, m.status)}: {m.reason}" for m in measurements if m.status != "measured"]
+    if any(m.status == "measured" and not m.converged for m in measurements):
+        lines.append("* the interval is wider than requested")
+    concerned: dict[str, list[str]] = {}
+    for m in measurements:
+        noted = [stage["note"] for stage in (m.verdict or {}).get("stages", ()) if stage.get("note")]
+        if m.status == "measured" and m.label not in ("", run.label_under(m.changed)):
+            noted.append(m.label)
+        for degradation in (*m.degradations, *noted):
+            concerned.setdefault(degradation, []).append(f"{m.kernel} at {m.problem}")
+    lines += [f"{what} ({', '.join(dict.fromkeys(kernels))})" for what, kernels in concerned.items()]
+    return lines + run.notes
+
+
+def tables(run: Run) -> list[tuple[Table, Table | None]]:
+    """A table for each size and, beside it, its details; last, the means over the sizes."""
+    groups: dict[tuple[Shape, str], list[Measurement]] = {}
+    for m in run.select() or run.measurements:
+        groups.setdefault((m.problem, _changed(m)), []).append(m)
+    found: list[tuple[Table, Table | None]] = []
+    for (shape, changed), measurements in sorted(groups.items(), key=lambda item: item[0][0].flops):
+        title = f"{shape.m} × {shape.n} × {shape.k}{changed}"
+        rows = [_with_bar(cells(run, m), m.ratio if m.status == "measured" else None) for m in measurements]
+        main = Table(title, COLUMNS, rows, left=2, notes=footnotes(run, measurements))
+        found.append((main, Table(f"{title}, details", DETAILS, [details(m) for m in measurements])))
+    over = means(run)
+    return [*found, (Table("over the sizes", MEANS, over), None)] if over else found
+
+
+def _with_bar(row: tuple[str, ...], ratio: float | None) -> tuple[Cell, ...]:
+    return (*row[:5], Bar(row[5], ratio), *row[6:])
+
+
+def text(run: Run, *, with_details: bool = False, width: int = WIDTH) -> str:
+    """The measurements under the run's own harness as terminal text, a table for each size."""
+    parts = [run.full_label]
+    for main, further in tables(run):
+        parts.append(main.text(width))
+        if with_details and further is not None:
+            parts.append(further.text(width))
+    return "\n".join(parts) + "\n"
+
+
+def html(run: Run) -> str:
+    """The same as HTML, with a bar for the share of cuBLAS; details are folded away."""
+    parts = [f"<p>{escape(run.full_label)}</p>"]
+    for main, further in tables(run):
+        parts.append(replace(main, title=f"{main.title} · {run.label}").html())
+        if further is not None:
+            folded = replace(further, title=f"{further.title} · {run.label}").html()
+            parts.append(f"<details><summary>details</summary>{folded}</details>")
+    return "".join(parts)
+
+
+def markdown(run: Run, shape: Shape) -> str:
+    """One size as a Markdown table with its label, for the README."""
+    columns = ("rung", "idea", "time", "TFLOP/s", "of cuBLAS", "of the measured FP32 ceiling", "registers")
+    rows = []
+    for m in run.select(shape=shape):
+        row = cells(run, m)
+        idea = run.kernels.get(m.kernel, {}).get("idea", "the baseline, against itself")
+        rows.append((row[0], idea, m.reason or row[2] if m.status != "measured" else row[2], *row[4:7], row[8]))
+    lines = [f"C = A·B in FP32 at {shape.m} × {shape.n} × {shape.k}. {run.full_label}.", ""]
+    return "\n".join([*lines, Table("", columns, rows, left=2).markdown()])
+
+
+# ------------------------------------------------------------------------------------------------------ one measurement
+
+
+def _changed(m: Measurement) -> str:
+    return "".join(f", {setting} = {value}" for setting, value in m.changed.items())
+
+
+def facts(m: Measurement) -> Table:
+    """One measurement by itself: each fact with a bar where it is a share."""
+    title = f"{m.kernel} at {m.problem}{_changed(m)} · {m.label or NO_LABEL}"
+    if m.status != "measured" or m.us is None:
+        return Table(title, (), [(SHOWN.get(m.status, m.status), m.reason or "no reason given")], left=2)
+    _, gate, time, half, rate, share, ceiling, clock, _ = cells(None, m)
+    rows: list[tuple[str, Cell]] = [
+        ("gate", gate),
+        ("time", f"{time} ±{half} (95 %)"),
+        ("TFLOP/s", rate),
+        ("of cuBLAS", Bar(share, m.ratio)),
+        ("of ceiling", Bar(ceiling, m.of_ceiling)),
+        ("SM MHz", clock),
+        ("samples", f"{m.n} of {len(m.samples.get('counts', []))} count"),
+        *(("degraded", degradation) for degradation in m.degradations),
+    ]
+    return Table(title, (), [row for row in rows if str(row[1])], left=2)
+
+
+def measurement_text(m: Measurement) -> str:
+    """One measurement by itself for a terminal."""
+    return facts(m).text()
+
+
+def measurement_html(m: Measurement) -> str:
+    """One measurement by itself for a notebook; the stages of the gate are folded away."""
+    gate = f"<details><summary>the gate</summary>{verdict(m.verdict).html()}</details>" if m.verdict else ""
+    return facts(m).html() + gate
+
+
+def verdict(found: Mapping[str, Any], label: str = "") -> Table:
+    """A verdict as a run file holds it: every stage with how much of its limit was used. label: where the kernel ran,
+    if the surroundings do not say so.
+    """
+    rows = []
+    for stage in found["stages"]:
+        used = stage["measured"] / stage["limit"] if stage["limit"] else None
+        margin = f"{stage['measured']:.4g} of {stage['limit']:.4g}" if stage["limit"] else ""
+        word = "✓\u00a0passed" if stage["passed"] else "✗\u00a0failed"
+        rows.append((stage["name"], word, Bar(margin, used, beyond=not stage["passed"]), stage["detail"]))
+    result = f"passed as {found['precision']}" if found["accepted"] else "failed"
+    title = f"the gate: {result}" + (f" · {label}" if label else "")
+    return Table(title, ("stage", "", "measured of limit", "detail"), rows, left=4)
