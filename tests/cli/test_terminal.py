@@ -111,7 +111,7 @@ def test_an_interrupt_is_one_line_and_130(tmp_path: Path) -> None:
     source.write_text(
         "import signal, time\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a background job of a shell ignores it
-        "from worklog import emulated\n"
+        "from worklog.bench import emulated\n"
         "from worklog.cli.commands import main\n"
         "def execute(*_):\n"
         "    print('working', flush=True)\n"
