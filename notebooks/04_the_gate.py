@@ -317,10 +317,7 @@ from worklog.exploits.table import open_exploits, summary
 
 zoo = open_exploits()
 print(f"{zoo.label} · {len(zoo.seeds)} seeds each\n{summary(zoo)}")
-for note in zoo.notes:
-    print(*textwrap.wrap(note, 78), sep="\n    ")
-kernels = [row for row in zoo.rows if row.kind == "kernel"]
-bad, good = ([row for row in kernels if row.wrong is is_wrong] for is_wrong in (True, False))
+bad, good = zoo.wrong, zoo.right
 scores = {
     (peer["name"], peer["words"]): {
         f"passes, of {len(bad)} wrong": sum(peer["name"] in row.passed_by for row in bad),
@@ -331,9 +328,6 @@ scores = {
 pd.DataFrame(scores).T.rename_axis(["who", "what is compared"])
 
 # %% [markdown]
-# *Callables* are code that launches for itself, Python functions and libraries: section 9. Below the score stands what
-# was mended after it had failed, and asked again.
-#
 # A loose tolerance passes many wrong ones. The strictest pass none, and refuse nearly every right one: section 8 says
 # why. None of them gets both columns to zero. Those that fool the most, and what stops them here:
 
@@ -405,9 +399,10 @@ for name, change in others.items():
 # were never there before, and its output is looked at, by projections as in section 4, right behind the event that ends
 # it ([02_the_ruler](02_the_ruler.ipynb) shows where in the loop). After that come two questions about the time itself:
 # is it possible at all, and does a second clock of the GPU, read around the events, leave the kernel as much time for
-# what is not timed as it leaves cuBLAS? Code that launches for itself, a library or a Python function, runs in a
-# process of its own and is asked for more: that nothing else of it was at work on the GPU when the clock started, and
-# that the harness beside it is still what it was. What the gate found is kept with each measurement, margins included:
+# what is not timed as it leaves cuBLAS? After a host function, a library or a Python function that launches for itself,
+# the whole GPU must be idle when the launch is over: work on a stream that it doesn't join is found. A host function is
+# trusted not to tamper with the process that times it. Mistakes and the known ways to fool a benchmark are caught; code
+# that rewrites the harness is not. What the gate found is kept with each measurement, margins included:
 
 # %%
 print(run.label)

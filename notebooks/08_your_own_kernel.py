@@ -209,8 +209,10 @@ worklog.try_kernel(FOUR, **LAUNCH, beside=["shared", "tiles_1d"])
 #     ...
 # ```
 #
-# `worklog run mine.py:product` puts it to the same gate and the same clock. Its numbers say "host-launched", because
-# code that shares a process with the harness could do more than it should.
+# `worklog run mine.py:product` checks it with the same gate and times it with the same harness, in a child process. A
+# host function is trusted not to tamper with that process. Mistakes and the known ways to fool a benchmark are caught:
+# each timed launch gets new inputs, each output is checked, and the GPU must be idle when the launch is over. Code that
+# rewrites the harness, the gate or a clock is not detected, so its numbers say "host function".
 
 # %% [markdown]
 # ## Exercises

@@ -6,13 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 
-# They look through every object of the process: first, while it has few.
-EARLY = ("tests/gate/test_integrity.py", "tests/kernel/test_callables.py", "tests/exploits/test_callables.py")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: not item.nodeid.startswith(EARLY))
-
 
 @pytest.fixture(scope="session", autouse=True)
 def nobodys_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:

@@ -293,20 +293,6 @@ class Harness:
         return asdict(self)
 
 
-def require_unchanged(recorded: dict[str, Any], *found: dict[str, Any]) -> None:
-    """Raise BadSetting unless the settings found after a measurement are those recorded before the run: a result that
-    was taken under others must not be kept.
-    """
-    for settings in found:
-        changed = [name for name in sorted({*recorded, *settings}) if recorded.get(name) != settings.get(name)]
-        if changed:
-            name = changed[0]
-            raise BadSetting(
-                f"the harness changed under the run: {name} was {recorded.get(name)!r} and is {settings.get(name)!r}; "
-                "the measurement is not kept: find what changes it, and measure again"
-            )
-
-
 def parse_settings(pairs: Iterable[str]) -> dict[str, Any]:
     """Settings from words such as "l2=warm", "queue=false" or "precision=0.01". Raises BadSetting for what cannot be
     read, and for a setting that is there twice.

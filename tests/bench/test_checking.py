@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
 from tests.lab.waiting import gone
-from worklog.bench import job, worker
-from worklog.bench.check import Checked, check
+from worklog.bench import worker
+from worklog.bench.check import check
 from worklog.errors import BadSetting, ChildFailed, NoGpu
-from worklog.gate import Verdict
-from worklog.gate.verdict import passed, refused
 from worklog.kernel.kernel import Program
 from worklog.kernel.ladder import Domain, rung
 from worklog.kernel.user_kernel import UserKernel
@@ -33,16 +29,6 @@ def test_a_check_comes_back_whole() -> None:
     assert checked.verdict.accepted and checked.verdict.precision == "fp32"
     assert checked.compiled.registers == 32 and checked.shape == Shape.of(64)
     assert "launch 1 at 64" in told
-
-
-def test_a_verdict_from_there_is_read_by_its_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Host code can teach the gate's classes to say that every stage has passed."""
-    right, wrong = passed("exact", "said"), replace(refused("precision", "class tf32", 7.0), passed=True)
-    known = Checked(Verdict((right, wrong), "tf32"), Shape.of(64), "live", None, host=("x.py", "f"))
-    assert known.verdict.accepted
-    found = job.unpacked(json.loads(json.dumps(job.packed(known))))
-    assert not found.verdict.accepted and found.verdict.reason == "precision: class tf32"
-    assert (found.verdict.precision, found.verdict.stages[0]) == ("tf32", right)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +23,7 @@ ITSELF = worker.COMMAND
 def answers(act: Callable[[job.Answers], object]) -> list[dict[str, Any]]:
     """What is said on a pipe."""
     ours, theirs = os.pipe()
-    say = job.Answers({"answers": theirs, "nonce": "n"})
+    say = job.Answers({"answers": theirs})
     act(say)
     say._pipe.close()
     with os.fdopen(ours) as pipe:
@@ -47,7 +46,6 @@ def test_each_measurement_is_told_once_and_as_soon_as_it_is_finished(
     said = answers(work)
     assert [one["is"] for one in said] == ["ready", "progress", "measured", "progress", "measured", "progress"]
     assert [one["run"]["measurements"] for one in said if one["is"] == "measured"] == [[0], [1]]
-    assert {one["nonce"] for one in said} == {"n"}
 
 
 def test_a_folder_that_is_called_like_a_module_is_not_taken_for_it(
@@ -75,33 +73,6 @@ def test_two_measurements_at_once_on_a_gpu_are_refused_with_the_ones_id(tmp_path
     lock.symlink_to(tmp_path / "precious")
     with pytest.raises(WorklogError, match="cannot open"), job.locked(lock):
         raise AssertionError("it followed a link")
-
-
-def test_trials_share_the_gpu_with_each_other_and_not_with_a_measurement(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(job, "_lock_file", lambda: tmp_path / "gpu.lock")
-    waited: list[str] = []
-
-    def leaves() -> None:
-        waited.append("once more")
-        if len(waited) == 2:
-            first.close()
-
-    with ExitStack() as first:
-        first.enter_context(job.among_trials(alone=False, waits=leaves))
-        with job.among_trials(alone=False, waits=leaves):
-            assert waited == []
-            with pytest.raises(GpuBusy, match="is measuring on this GPU"), job.alone_on_the_gpu():
-                raise AssertionError("it measures beside trials")
-        with job.among_trials(alone=True, waits=leaves):
-            assert waited == ["once more"] * 2
-    with (
-        job.alone_on_the_gpu(),
-        pytest.raises(GpuBusy, match="is measuring on this GPU"),
-        job.among_trials(alone=False, waits=leaves),
-    ):
-        raise AssertionError("it tries beside a measurement")
 
 
 @pytest.mark.parametrize(

@@ -210,8 +210,8 @@ def test_progress_may_stop_it() -> None:
 INTERRUPTED = """
 import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores it
-from tests.process.conftest import FOREIGN
-from tests.process.test_worker import Shape, measure, mine, worker
+from tests.bench.conftest import FOREIGN
+from tests.bench.test_worker import Shape, measure, mine, worker
 from worklog.errors import Interrupted
 worker.COMMAND = FOREIGN
 try:
@@ -297,6 +297,6 @@ def test_the_real_job_gates_and_times_what_lives_and_goes_on_after_what_does_not
     assert "exits raised SystemExit" in str(found["exits"].reason)
     assert found["first"].us == pytest.approx(found["last"].us, rel=0.01)
     assert found["last"].n >= 6 and found["last"].verdict is not None and found["last"].verdict["accepted"]
-    assert run.kernels["last"]["label"] == "host-launched" and run.calibration["offset_us"] > 0
+    assert run.kernels["last"]["label"] == "host function" and run.calibration["offset_us"] > 0
     assert run.device["name"] == "a virtual GPU" and run.software["cublas"] == "0"
     assert "from exits at 96x64x80 on: in a fresh process, calibrated again" in run.notes

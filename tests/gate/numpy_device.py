@@ -6,7 +6,6 @@ arguments too, so that it can read and write out of bounds.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -109,40 +108,22 @@ def signs(key: Any, size: int) -> Any:
     return np.where(hashed(key, np.arange(size)) >> U64(31), -1.0, 1.0)
 
 
-def stir(one: Any, other: Any, words: Any) -> None:
-    """The gate's kernel of this name; what a clock gives is any number here."""
-    words.data.view(np.uint64)[:] = one, other
-    words.data.view(np.uint64)[:] ^= np.frombuffer(secrets.token_bytes(16), np.uint64)
-
-
-def refill(key: Any, words: Any, in_a: Any, a: Any, in_b: Any, b: Any, in_c: Any, c: Any, sentinel: Any) -> None:
+def refill(key: Any, in_a: Any, a: Any, in_b: Any, b: Any, in_c: Any, c: Any, sentinel: Any) -> None:
     """The gate's kernel of this name."""
-    key = key ^ words.data.view(np.uint64)[0]
     a.data[:] = contents(key, int(in_a))
     b.data[:] = contents(~key, int(in_b))
     c.data.fill(sentinel)
 
 
-def fence(
-    key: Any, words: Any, in_a: Any, a: Any, in_b: Any, b: Any, in_c: Any, c: Any, sentinel: Any, in_scratch: Any,
-    scratch: Any, launch: Any, party: Any, found: Any,
-) -> None:  # fmt: skip
-    """The gate's kernel of this name, on a machine where nobody else can be."""
-    refill(key, words, in_a, a, in_b, b, in_c, c, sentinel)
-    found.data.view(np.uint32)[3] += 1
-
-
-def observe(x: Any, words: Any, m: Any, n: Any, c: Any, cx: Any, found: Any) -> None:
+def observe(x: Any, m: Any, n: Any, c: Any, cx: Any, found: Any) -> None:
     """The gate's kernel of this name."""
     found.data.fill(0)
-    x = x ^ words.data.view(np.uint64)[1]
     with np.errstate(invalid="ignore", over="ignore"):
         cx.data.view(np.float64)[:] = c.data.astype(np.float64).reshape(m, n) @ signs(x, int(n))
 
 
-def project(key: Any, x: Any, words: Any, n: Any, k: Any, b: Any, bx: Any, gauges: Any, found: Any) -> None:
+def project(key: Any, x: Any, n: Any, k: Any, b: Any, bx: Any, gauges: Any, found: Any) -> None:
     """The gate's kernel of this name."""
-    key, x = (word ^ stirred for word, stirred in zip((key, x), words.data.view(np.uint64), strict=True))
     made = contents(~key, int(k) * int(n))
     found.data.view(np.uint32)[2] += np.count_nonzero(b.data.view(np.uint32) != made.view(np.uint32))
     rows = made.astype(np.float64).reshape(k, n)
@@ -151,11 +132,11 @@ def project(key: Any, x: Any, words: Any, n: Any, k: Any, b: Any, bx: Any, gauge
 
 
 def compare(
-    key: Any, words: Any, m: Any, k: Any, a: Any, cx: Any, bx: Any, gauges: Any, alpha: Any, limit: Any, launch: Any,
+    key: Any, m: Any, k: Any, a: Any, cx: Any, bx: Any, gauges: Any, alpha: Any, limit: Any, launch: Any,
     found: Any,
 ) -> None:  # fmt: skip
     """The gate's kernel of this name."""
-    made = contents(key ^ words.data.view(np.uint64)[0], int(m) * int(k))
+    made = contents(key, int(m) * int(k))
     told = found.data.view(np.uint32)
     told[2] += np.count_nonzero(a.data.view(np.uint32) != made.view(np.uint32))
     rows = made.astype(np.float64).reshape(m, k)
@@ -187,7 +168,7 @@ def seal(before: Any, after: Any, m: Any, found: Any, record: Any) -> None:
     kept[10] = code(after, kept)
 
 
-GATES_OWN = {each.__name__: each for each in (differ, stir, refill, fence, observe, project, compare, seal)}
+GATES_OWN = {each.__name__: each for each in (differ, refill, observe, project, compare, seal)}
 
 
 class NumpyDevice:
@@ -239,12 +220,6 @@ class NumpyDevice:
         m, n, k, alpha, a, b, beta, c = arguments
         self.launches += 1
         self._queue.append(lambda: kernel.function(Problem(int(m), int(n), int(k), alpha, a, b, beta, c)))
-
-    def extent(self) -> tuple[int, int, int]:
-        return 1, 64, 4096
-
-    def idle(self, within_s: float) -> bool:
-        return True
 
     def synchronize(self) -> None:
         queue, self._queue = self._queue, []

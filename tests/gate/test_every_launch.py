@@ -11,10 +11,10 @@ import pytest
 from tests.gate.numpy_device import NumpyDevice, NumpySubject, Problem, contents
 from worklog.emulator.device import EmulatedDevice
 from worklog.gate import Exam
-from worklog.gate.every_launch import PROGRAMS, STIR, LaunchChecker, Witness, limit
+from worklog.gate.every_launch import PROGRAMS, LaunchChecker, Witness, limit
 from worklog.kernel.kernel import RungSubject
 from worklog.kernel.ladder import rung
-from worklog.kernel.nvrtc import ARCHITECTURES, compile_cuda
+from worklog.kernel.nvrtc import compile_cuda
 from worklog.problem.gemm import Shape
 
 SHAPE = Shape(33, 40, 17)
@@ -272,12 +272,6 @@ def test_after_the_loop_the_exams_own_inputs_are_back() -> None:
     assert exam.examine(NumpySubject(device, right)).accepted
 
 
-@pytest.mark.parametrize("arch", [ARCHITECTURES[0], "sm_90", ARCHITECTURES[-1]])
-def test_the_clock_that_stirs_is_read_when_its_turn_comes(arch: str) -> None:
-    made = compile_cuda(STIR.source, STIR.entry, name=STIR.name, arch=arch)
-    assert "%globaltimer" in made.ptx and "%clock64" in made.ptx
-
-
 def test_what_runs_before_a_launch_is_short() -> None:
     """It would push the subject's code out of the instruction caches."""
     program = PROGRAMS[0]
@@ -285,19 +279,6 @@ def test_what_runs_before_a_launch_is_short() -> None:
     body = made.ptx[made.ptx.index(".entry") :].partition("ret;")[0]
     assert 20 < body.count(";\n") < 150
     assert made.stack_bytes == 0
-
-
-def test_with_stirred_words_nobody_knows_the_inputs_beforehand() -> None:
-    device = NumpyDevice()
-    witness = Witness(LaunchChecker(device), SHAPE, stirred=True)
-    a, b, c = buffers(device, SHAPE)
-    for _ in range(3):
-        witness.prepare(a, b, c)
-        NumpySubject(device, right).enqueue(SHAPE, 1.0, a, b, 0.0, c)
-        witness.observe(c)
-        witness.check(a, b)
-        assert not np.array_equal(device.download(a), contents(witness._key, SHAPE.m * SHAPE.k))
-    assert witness.stage().passed
 
 
 def test_what_is_written_after_the_look_is_too_late() -> None:

@@ -19,7 +19,6 @@ from worklog.bench import worker
 from worklog.bench.check import Checked
 from worklog.bench.tasks import Task
 from worklog.errors import GpuBusy, Interrupted, OutOfMemory
-from worklog.exploits.host_code import host_code
 from worklog.gpu.device import gpu
 from worklog.harness import Harness
 from worklog.kernel.host_function import HostCallable
@@ -291,12 +290,3 @@ def test_host_code_that_leaves_a_run_costs_only_its_own_row(host: Callable[[str]
     run = worker.measure([host("leaves"), host("right")], [SHAPE])
     assert [m.status for m in run.measurements] == ["refused", "measured"]
     assert "left without an answer (exit code 0)" in str(run.measurements[0].reason)
-
-
-def test_what_host_code_leaves_waiting_on_the_gpu_costs_only_its_own_row(host: Callable[[str], HostCallable]) -> None:
-    (leaves,) = [entry.callable for entry in host_code() if str(entry) == "waits_in_the_wings"]
-    began = time.monotonic()
-    run = worker.measure([leaves, host("right")], [Shape.of(1024)])
-    print(f"both in {time.monotonic() - began:.0f} s")
-    assert [m.status for m in run.measurements] == ["refused", "measured"]
-    assert str(run.measurements[0].reason).startswith("refused at alone on the GPU: ")

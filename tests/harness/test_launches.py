@@ -99,7 +99,7 @@ def test_every_launch_of_a_witnessed_loop_is_judged_on_its_own_output(function: 
     device = NumpyDevice()
     exam = Exam(device, Shape(*RIGHT), 0)
     subject, reference = NumpySubject(device, function()), NumpySubject(device, correct)
-    loop = witnessed(exam, subject, reference, in_step=True, classes=("fp32", "fp32"), warm=warm, has_host_code=warm)
+    loop = witnessed(exam, subject, reference, in_step=True, classes=("fp32", "fp32"), warm=warm)
     exam.poison()
     before = device.launches
     for _ in range(4):
@@ -115,7 +115,7 @@ def test_a_wrong_baseline_is_named() -> None:
     device = NumpyDevice()
     exam = Exam(device, Shape(*RIGHT), 0)
     subject, reference = NumpySubject(device, correct), NumpySubject(device, wrong_where_it_swaps())
-    loop = witnessed(exam, subject, reference, in_step=True, classes=("fp32", "fp32"), warm=False, has_host_code=True)
+    loop = witnessed(exam, subject, reference, in_step=True, classes=("fp32", "fp32"), warm=False)
     exam.poison()
     for _ in range(4):
         for launch in (loop.subject, loop.baseline):

@@ -11,7 +11,6 @@ from worklog.errors import LaunchFailed
 from worklog.gpu.device import THROTTLING
 from worklog.harness import Harness, time_pair
 from worklog.harness.batches import take_batch
-from worklog.harness.launchers import Witnessed
 from worklog.harness.rules import WINDOW_US
 from worklog.harness.sampling import WARMUP_LIMIT_US
 from worklog.runs.statistics import Estimate, paired_ratio
@@ -131,16 +130,6 @@ def test_what_a_kernel_marks_to_stay_in_l2_is_flushed_like_the_rest(queue: bool)
     pairs, _ = take_batch(gpu, [marks], 4, Harness().but(queue=queue))
     bubble = 0.0 if queue else gpu.enqueue_us
     assert [pair[0].us for pair in pairs] == approx([50.0 + gpu.offset_us + bubble] * 4)
-
-
-def test_a_flush_that_a_launch_brings_waits_for_no_other_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu = VirtualGpu()
-    launch = gpu.kernel(50.0)
-    launch()
-    monkeypatch.setattr(gpu, "lift_marks", lambda: pytest.fail("a stream that its host code has left may never end"))
-    brings = Witnessed(launch, *[lambda: None] * 3, flush=gpu.flush_l2)
-    for queue in (True, False):
-        take_batch(gpu, [brings], 2, Harness().but(queue=queue))
 
 
 def test_no_launch_waits_for_commands_because_of_what_is_queued_behind_it() -> None:

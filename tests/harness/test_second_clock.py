@@ -28,30 +28,30 @@ def read(gpu: VirtualGpu, us: float = 50.0) -> Reading:
 @pytest.mark.parametrize("us", [2.0, 50.0, 5000.0])
 def test_both_clocks_agree_on_an_honest_reading(us: float) -> None:
     reading = read(VirtualGpu(noise=0.01, flush_us=31.0), us)
-    stage = second_clock(reading.clocks("subject"), reading.clocks("baseline"), has_host_code=False)
+    stage = second_clock(reading.clocks("subject"), reading.clocks("baseline"), own_streams=False)
     assert stage.passed, stage.detail
     assert re.search(r"leaves 27\.[56] µs for the rest", stage.detail)  # the flush, less the event pair's own 3.45
 
 
 def test_a_reading_that_misses_a_part_is_refused() -> None:
     reading = read(Tampered())
-    stage = second_clock(reading.clocks("subject"), reading.clocks("baseline"), has_host_code=False)
+    stage = second_clock(reading.clocks("subject"), reading.clocks("baseline"), own_streams=False)
     assert not stage.passed
     assert stage.measured == pytest.approx(0.5 * 53.45)
     assert stage.detail.endswith("the events miss a part")
 
 
-@pytest.mark.parametrize(("has_host_code", "left"), [(False, 2.0), (True, 5.0)])
+@pytest.mark.parametrize(("own_streams", "left"), [(False, 2.0), (True, 5.0)])
 def test_some_microseconds_are_left_to_the_rest_and_more_where_there_may_be_streams(
-    has_host_code: bool, left: float
+    own_streams: bool, left: float
 ) -> None:
     unbiased, share = [(50.0, 80.0)] * 9, 0.02 * 50.0
     for missed, passes in ((left + share - 0.1, True), (left + share + 0.1, False)):
-        assert second_clock([(50.0, 80.0 + missed)] * 9, unbiased, has_host_code=has_host_code).passed is passes
+        assert second_clock([(50.0, 80.0 + missed)] * 9, unbiased, own_streams=own_streams).passed is passes
 
 
 def test_one_disturbed_sample_decides_nothing() -> None:
-    assert second_clock([(50.0, 80.0)] * 8 + [(50.0, 900.0)], [(50.0, 80.0)] * 9, has_host_code=False).passed
+    assert second_clock([(50.0, 80.0)] * 8 + [(50.0, 900.0)], [(50.0, 80.0)] * 9, own_streams=False).passed
 
 
 @pytest.mark.parametrize("timer", ["host", "cupti"])

@@ -1,4 +1,4 @@
-"""Arrays of the virtual device, with the few operations that the callables under tests/exploits/callables need.
+"""Arrays of the virtual device, with the few operations that the host functions under tests/exploits/host need.
 
 Each only enqueues on the current stream, but for what the host reads, which waits, as on a GPU.
 """
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tests.gate.numpy_device import NumpyBuffer
-from tests.virtual.machine import NEVER, Graph, Machine, Stream, Thread
+from tests.virtual.machine import Graph, Machine, Stream, Thread
 from worklog.problem.gemm import Float32
 
 SHORT_US = 2.0  # a kernel that touches little
@@ -135,41 +135,6 @@ class VirtualArrays:
         """flag[0] = whether the first element exceeds a limit."""
         self._enqueue(SHORT_US, lambda: np.float32(one.data.ravel()[0] > limit), flag)
 
-    # ------------------------------------------------------------- what stays on the device and watches for new inputs
-
-    def gemm_once_changed(self, watched: Array, a: Array, b: Array, out: Array, limit_us: float) -> None:
-        """A kernel that stays on a few SMs until `watched` changes, no longer than the limit, and then computes A B."""
-        us = 2 * a.shape[0] * a.shape[1] * b.shape[1] / self.machine.flops_per_us
-        self._stay(watched, us, limit_us, lambda: np.copyto(out.data, a.data @ b.data))
-
-    def read_once_changed(self, watched: Array, pause_us: float, a: Array, b: Array, limit_us: float) -> None:
-        """A kernel that stays until `watched` changes, and after a pause reads A and B into L2."""
-        self._stay(watched, pause_us, limit_us, lambda: self._warmed(a, b))
-
-    def _stay(self, watched: Array, then_us: float, limit_us: float, commit: Callable[[], None]) -> None:
-        seen: list[Float32] = []
-
-        def begin() -> Callable[[], None]:
-            seen.append(watched.data.copy())
-            return commit
-
-        changed = lambda: not np.array_equal(seen[-1], watched.data)  # noqa: E731
-        self.machine.enqueue(limit_us, begin, until=changed, then_us=then_us)
-
-    def wait_until_filled(self, c: Array) -> None:
-        """The stream waits for a value in memory, without a thread: until the gate's fill is in C."""
-        filled = lambda: bool(c.data.ravel()[-1] < -1e30)  # noqa: E731
-        self.machine.enqueue(NEVER, threads=False, until=filled)
-
-    def read_by_copy_engine(self, a: Array, b: Array, copies: tuple[Array, Array], times: int) -> None:
-        """Copy A and B into these, again and again, without a thread; what was read lately is in L2."""
-        us = (a.size + b.size) * 4 / self.machine.bytes_per_us
-        for _ in range(8 * times):
-            self.machine.enqueue(us / 8, lambda: lambda: self._warmed(a, b), threads=False)
-
-    def _warmed(self, *arrays: Array) -> None:
-        self.machine.warm |= {id(array.buffer.memory) for array in arrays}
-
     def _product_us(self, a: Array, b: Array) -> float:
         us = 2 * a.shape[0] * a.shape[1] * b.shape[1] / self.machine.flops_per_us
         key = id(a.buffer.memory)
@@ -234,10 +199,3 @@ class VirtualArrays:
     def pause(self, us: float) -> None:
         """The host does nothing for so long."""
         self.machine.pass_host(us)
-
-    def use_device(self, number: int) -> None:
-        self.machine.device = number
-
-    def replace_allocator(self) -> None:
-        """Everybody's memory comes from somewhere else from now on."""
-        self.machine.allocator = "another"

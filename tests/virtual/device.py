@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -10,9 +10,8 @@ import numpy as np
 
 from tests.gate.numpy_device import NumpyBuffer, NumpyDevice, Problem
 from tests.virtual.arrays import SHORT_US, Array, VirtualArrays
-from tests.virtual.machine import NEVER, Machine, nothing
+from tests.virtual.machine import Machine
 from worklog.errors import LaunchFailed
-from worklog.gate.alone import LINES, PATIENCE_NS
 from worklog.harness.timeline import Launch, Tracer
 from worklog.kernel.kernel import Buffer, Program
 from worklog.kernel.ladder import Domain
@@ -22,8 +21,6 @@ MHZ = 20.0
 LANES = 128
 L2_BYTES = 2**22
 FLUSH_US = 30.0
-LOOK_US = 1.0
-WARM_CYCLES, COLD_CYCLES = 300, 700
 
 
 class VirtualDevice:
@@ -64,52 +61,17 @@ class VirtualDevice:
             problem = Problem(int(m), int(n), int(k), alpha, a, b, beta, c)
             us = 2 * problem.m * problem.n * problem.k / self.machine.flops_per_us
             self.machine.enqueue(us, lambda: lambda: kernel.function(problem), self.stream)
-        elif kernel.function.__name__ == "fence":
-            self._fence(kernel.function, arguments)
         else:
             self.machine.enqueue(SHORT_US, lambda: lambda: kernel.function(*arguments), self.stream)
-
-    def extent(self) -> tuple[int, int, int]:
-        return 1, 2048, L2_BYTES
-
-    def idle(self, within_s: float) -> bool:
-        return self.machine.idle(1e6 * within_s)
-
-    def _fence(self, function: Callable[..., None], arguments: Sequence[Any]) -> None:
-        """The gate's kernel of this name: it fills the device, writes, flushes, and looks what is in L2 after all."""
-        a, party, found = arguments[3], int(arguments[-2]), arguments[-1]
-
-        def note(waited_us: float) -> None:
-            told = found.data.view(np.uint32)
-            told[2] += waited_us == NEVER
-            told[4] = max(told[4], 1000 * min(waited_us, PATIENCE_NS / 1000))
-
-        def look() -> None:
-            first = WARM_CYCLES if id(a.memory) in self.machine.warm else COLD_CYCLES
-            account = found.data.view(np.uint32)[5 + 3 * party :][:3]
-            account += np.array([LINES, LINES * first, LINES * WARM_CYCLES], np.uint32)
-
-        parts = (
-            (SHORT_US, lambda: function(*arguments)),
-            (FLUSH_US / 2, self.machine.warm.clear),
-            (FLUSH_US / 2, nothing),
-            (LOOK_US, look),
-        )
-        self.machine.fence(self.stream, PATIENCE_NS / 1000, parts, note)
 
     def synchronize(self) -> None:
         self.machine.synchronize(self.stream)
 
+    def synchronize_all(self) -> None:
+        self.machine.synchronize_all()
+
     def loan(self, arrays: str) -> VirtualLoan:
         return VirtualLoan(self, arrays)
-
-    def state(self) -> dict[str, object]:
-        machine = self.machine
-        return {
-            "the current device": machine.device,
-            "the current stream": machine.streams.index(machine.current),
-            "the allocator": machine.allocator,
-        }
 
 
 class VirtualLoan:

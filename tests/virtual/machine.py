@@ -9,10 +9,9 @@ blocking ones and they for it; non-blocking ones wait for nobody unless told to.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 from worklog.errors import LaunchFailed
 
@@ -29,17 +28,12 @@ def nothing() -> None:
 @dataclass(frozen=True)
 class Work:
     """What is put into a stream. us: how long it takes, known when it starts; NEVER until it is released. alone: it
-    fills the device, so that no other such thing runs beside it. threads: it holds thread slots, as a kernel does, and
-    a copy engine or a waiting queue does not. until: it stays until that is so, and then `then_us` more, but no longer
-    than `us`.
+    fills the device, so that no other such thing runs beside it.
     """
 
     us: Callable[[], float]
     begin: Begin
     alone: bool = False
-    threads: bool = True
-    until: Callable[[], bool] | None = None
-    then_us: float = 0.0
 
 
 @dataclass(eq=False)
@@ -114,8 +108,6 @@ class Machine:
         self.enqueue_us, self.flops_per_us, self.bytes_per_us = enqueue_us, flops_per_us, bytes_per_us
         self.warm_speedup = warm_speedup
         self.host_now = self.device_now = 0.0
-        self.device = 0
-        self.allocator = "its own"
         self.legacy = Stream("legacy")
         self.streams = [self.legacy]
         self.current = self.legacy
@@ -124,8 +116,6 @@ class Machine:
         self.threads: list[Thread] = []
         self._held: Operation | None = None
         self._alone: Operation | None = None
-        self._fencing: Stream | None = None
-        self._fenced_until = 0.0
 
     def stream(self, kind: str = "non-blocking") -> Stream:
         """A new one."""
@@ -147,49 +137,21 @@ class Machine:
         us: float | Callable[[], float],
         begin: Begin = lambda: None,
         stream: Stream | None = None,
-        **more: Any,
+        alone: bool = False,
     ) -> Operation | None:
-        """Put work into a stream (default: the current one). None while that is recorded. more: as Work has it."""
+        """Put work into a stream (default: the current one). None while that is recorded."""
         stream = stream or self.current
-        work = Work(us if callable(us) else lambda: us, begin, **more)
+        work = Work(us if callable(us) else lambda: us, begin, alone)
         if stream.recording is not None:
             stream.recording.append(work)
             return None
         self.pass_host(self.enqueue_us)
         return self._put(stream, work)
 
-    def fence(
-        self, stream: Stream, patience_us: float, parts: Sequence[tuple[float, Commit]], told: Callable[[float], None]
-    ) -> None:
-        """Put a kernel into a stream that takes all thread slots, waits so long at most for those that are taken, and
-        then does its parts, each with its microseconds, while no other thread can start. told: the wait, or NEVER.
-        """
-
-        def wait_us() -> float:
-            heads = (other.queue[0] for other in self.streams if other is not stream and other.queue)
-            taken = [head.end for head in heads if head.began is not None and head.work.threads]
-            missing = max(taken, default=self.device_now) - self.device_now
-            told(NEVER if missing > patience_us else missing)
-            return min(missing, patience_us)
-
-        def begin() -> None:
-            self._fencing = stream
-
-        def leave() -> None:
-            self._fencing, self._fenced_until = None, self.device_now
-
-        self.enqueue(wait_us, begin, stream)
-        for us, commit in (*parts, (0.0, leave)):
-            self._put(stream, Work(lambda us=us: us, lambda commit=commit: commit))  # type: ignore[misc]
-
-    def idle(self, us: float) -> bool:
-        """Whether all streams run dry within so many microseconds; waits no longer than it takes."""
-        ends = self.host_now + us
-        while self._next()[0] <= ends:
-            self._next()[1]()
-        left = any(stream.queue for stream in self.streams)
-        self.host_now = ends if left else max(self.host_now, self.device_now)
-        return not left
+    def synchronize_all(self) -> None:
+        """Wait for all streams."""
+        for stream in self.streams:
+            self.synchronize(stream)
 
     def _put(self, stream: Stream, work: Work) -> Operation:
         before = [stream.last, *stream.waits_for]
@@ -263,10 +225,9 @@ class Machine:
         stream = stream or self.current
         if stream.recording is not None:
             raise LaunchFailed("operation not permitted when stream is capturing")
-        last = stream.last
-        if last is not None:
-            self._advance(lambda: last.done)
-            self.host_now = max(self.host_now, last.ended or 0.0)
+        for operation in [one for one in (stream.last, *stream.waits_for) if one is not None]:
+            self._advance(lambda operation=operation: operation.done)
+            self.host_now = max(self.host_now, operation.ended or 0.0)
         self._advance_to(self.host_now)
 
     def busy(self, stream: Stream) -> bool:
@@ -324,10 +285,6 @@ class Machine:
     def _start(self, stream: Stream, head: Operation) -> float | None:
         """When the head of a stream can start, as far as is known."""
         start = head.start()
-        if start is not None and head.work.threads:
-            if self._fencing is not None and stream is not self._fencing:
-                return None
-            start = max(start, self._fenced_until)
         if start is None or not head.work.alone or self._alone is None:
             return start
         return max(start, self._alone.ended) if self._alone.ended is not None else None
@@ -340,7 +297,6 @@ class Machine:
         us = head.work.us()
         head.us = lambda: us
         head.began, head.commit = at, head.work.begin()
-        self._notice()
 
     def _end(self, stream: Stream) -> None:
         head = stream.queue.popleft()
@@ -348,11 +304,3 @@ class Machine:
         head.after.clear()  # the past may be forgotten
         if head.commit is not None:
             head.commit()
-        self._notice()
-
-    def _notice(self) -> None:
-        """What stays until something is so sees whether it is."""
-        for head in [stream.queue[0] for stream in self.streams if stream.queue]:
-            until = head.work.until
-            if until is not None and head.began is not None and head.released is None and until():
-                head.released = min(self.device_now + head.work.then_us, head.end)

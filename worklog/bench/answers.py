@@ -21,7 +21,7 @@ EMULATE = "run it with `worklog check --emulate`: it names the line"
 
 
 class Nonsense(Exception):
-    """An answer that bears the nonce and is none."""
+    """An answer that makes no sense."""
 
 
 def verdict_on(last: Mapping[str, Any], end: End, advice: str, foreign: bool) -> tuple[str, str]:

@@ -2,7 +2,7 @@
 
 On a GPU where there is one, else on the emulator at a small size, and the result says which. The kernel is compiled
 with NVRTC in either case, so that what it spends and a wrong signature are known before anything is launched. Host code
-(worklog.kernel.host_function) launches itself, on a GPU only; it is asked for its integrity too.
+(worklog.kernel.host_function) launches itself, on a GPU only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from worklog.errors import BadSetting, OutsideDomain
 from worklog.gate import Exam, Verdict
 from worklog.gate.exact import ragged_shapes
 from worklog.gpu.device import gpu, gpu_reason, require_gpu
-from worklog.kernel.host_function import LABEL, HostCallable, HostSubject
+from worklog.kernel.host_function import LABEL, HostCallable
 from worklog.kernel.kernel import Buffer, Device, Program, Subject
 from worklog.kernel.nvrtc import Compiled, compile_cuda
 from worklog.kernel.user_kernel import UserKernel
@@ -148,8 +148,8 @@ def check(
         begun(known)
     device = _device(live)
     made = kernel.subject(device)
-    exam = Exam(device, shape, secrets.randbits(63) if seed is None else seed)  # after the host code was loaded
-    verdict = _examined(exam, made, made if progress is None else Told(made, progress), kernel.claimed)
+    exam = Exam(device, shape, secrets.randbits(63) if seed is None else seed)
+    verdict = exam.examine(made if progress is None else Told(made, progress), kernel.claimed)
     found: dict[tuple[str, int, int | None], Finding] = {}
     for finding in getattr(device, "findings", ()):
         found.setdefault((finding.kind, finding.line, finding.other_line), finding)
@@ -168,21 +168,6 @@ def _before(kernel: UserKernel | HostCallable, live: bool) -> Checked:
     found = census(compiled)
     notes, warnings = tuple(found.notes), tuple(found.warnings(kernel.claimed))
     return Checked(nothing, anywhere, label, replace(compiled, cubin=b""), notes=notes, warnings=warnings)
-
-
-def _examined(exam: Exam, made: Subject, subject: Subject, claimed: str) -> Verdict:
-    """The exam's verdict; of host code with the stage of its integrity, which is asked whatever the others say."""
-    if not isinstance(made, HostSubject):
-        return exam.examine(subject, claimed)
-    try:
-        verdict = exam.examine(subject, claimed)
-    except Exception:
-        stage = made.integrity()
-        if stage.measured <= stage.limit:
-            raise
-        return Verdict((stage,), None)  # whoever changes the gate may make it fail in any way
-    stage = made.integrity()
-    return verdict.and_then(stage) if verdict.accepted or stage.measured > stage.limit else verdict
 
 
 def wants_gpu(on: str | None) -> bool:

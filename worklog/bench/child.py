@@ -1,8 +1,8 @@
 """A process that somebody else's code may ruin: started, listened to, and ended with everything that it started.
 
 Nothing here knows what the process does. It gets one line of JSON on its standard input, which stays open: its end is
-the parent's end. It answers in lines of JSON on a pipe of its own, each with a nonce, since whatever runs there may
-print anything on standard output; those lines are kept as its last words and are never read as an answer.
+the parent's end. It answers in lines of JSON on a pipe of its own, since a kernel or a library may print anything on standard output;
+the last of what is printed is kept, and never read as an answer.
 
 The standard library does this with little code, and no library fits better. loky and concurrent.futures end no single
 task that runs, only a pool with all its workers (the latter from Python 3.14 on). pebble and billiard do, but results
@@ -14,10 +14,8 @@ session of their own holds it together, and one signal ends all. What leaves tha
 from __future__ import annotations
 
 import atexit
-import hmac
 import json
 import os
-import secrets
 import signal
 import subprocess
 import threading
@@ -67,15 +65,14 @@ class End:
 
 
 class Child:
-    """A running process, and a context that ends it. order: what it is told, beside the nonce and the number of the
-    pipe for its answers. patience_s: seconds without an answer after which wait() ends it.
+    """A running process, and a context that ends it. order: what it is told, beside the number of the pipe for
+    its answers. patience_s: seconds without an answer after which wait() ends it.
     """
 
     def __init__(
         self, command: Sequence[str], order: Mapping[str, Any], patience_s: float, env: Mapping[str, str] | None = None
     ) -> None:
         self.patience_s = patience_s
-        self._nonce = secrets.token_hex(16)
         self._hung = self._cancelled = False
         self._gone, self._silent, self._news = threading.Event(), threading.Event(), threading.Event()
         self._answers: list[dict[str, Any]] = []
@@ -93,7 +90,7 @@ class Child:
         finally:
             os.close(theirs)
         atexit.register(self.end)
-        told = json.dumps({**order, "answers": theirs, "nonce": self._nonce}) + "\n"
+        told = json.dumps({**order, "answers": theirs}) + "\n"
         talks = threading.Thread(target=self._talk, args=(told.encode(), answers), daemon=True)
         prints = threading.Thread(target=self._keep_words, daemon=True)
         for thread in (talks, prints):
@@ -179,7 +176,7 @@ class Child:
             self._process.stdin.write(order)
             self._process.stdin.flush()
         while line := answers.readline(LONGEST):
-            answer = _answer(line, self._nonce)
+            answer = _answer(line)
             if answer is not None:
                 self._answers.append(answer)
                 self._news.set()
@@ -190,15 +187,13 @@ class Child:
             self._words = (self._words + chunk)[-WORDS:]
 
 
-def _answer(line: bytes, nonce: str) -> dict[str, Any] | None:
-    """What a line says, None for one without the nonce."""
+def _answer(line: bytes) -> dict[str, Any] | None:
+    """What a line says, None for one that is no answer."""
     try:
         answer = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(answer, dict) or not hmac.compare_digest(str(answer.pop("nonce", "")).encode(), nonce.encode()):
-        return None
-    return answer
+    return answer if isinstance(answer, dict) else None
 
 
 def _signal_session(pid: int, number: int) -> None:

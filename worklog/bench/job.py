@@ -16,13 +16,12 @@ import signal
 import sys
 import tempfile
 import threading
-import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from worklog.bench.check import Checked, wants_gpu
 from worklog.bench.tasks import Task
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from worklog.kernel.user_kernel import Brought
     from worklog.settings import Harness
 
-LOOKS_AGAIN_S = 0.1  # whether a lock is free
 LEFT_S = 10.0  # for what a kernel or a callable may still have to do, once it was measured
 # What CUDA, cuBLAS, CuPy and PyTorch say of it.
 GPU_IS_FULL = ("MemoryAllocation", "CUDA_ERROR_OUT_OF_MEMORY", "STATUS_ALLOC_FAILED", "OutOfMemoryError")
@@ -52,13 +50,12 @@ class Answers:
     """The pipe to the parent: each answer is a line of JSON that says what it `is`."""
 
     def __init__(self, order: Mapping[str, Any]) -> None:
-        self._nonce = order["nonce"]
         os.set_inheritable(order["answers"], False)
         self._pipe = os.fdopen(order["answers"], "wb")
 
     def __call__(self, kind: str, **words: Any) -> None:
         """Say one."""
-        self._pipe.write(json.dumps({"nonce": self._nonce, "is": kind, **words}).encode() + b"\n")
+        self._pipe.write(json.dumps({"is": kind, **words}).encode() + b"\n")
         self._pipe.flush()
 
 
@@ -223,20 +220,6 @@ def alone_on_the_gpu() -> Iterator[None]:
         yield
 
 
-@contextmanager
-def among_trials(*, alone: bool, waits: Callable[[], None]) -> Iterator[None]:
-    """Hold the GPU against measurements, as one of several trials (worklog.exploits.tries) that share it. alone: wait
-    until no other one works, and let none begin. waits: told now and then until then. Raises GpuBusy while something is
-    measured.
-    """
-    path = _lock_file()
-    if path is None:
-        yield
-        return
-    with locked(path, shared=True), locked(path.with_suffix(".trials"), shared=not alone, waits=waits):
-        yield
-
-
 def _lock_file() -> Path | None:
     """The current GPU's, None where there is none."""
     from worklog.gpu.device import gpu_reason
@@ -250,35 +233,25 @@ def _lock_file() -> Path | None:
 
 
 @contextmanager
-def locked(path: Path, *, shared: bool = False, waits: Callable[[], None] | None = None) -> Iterator[None]:
-    """Hold a lock file. shared: with others that share it. Raises GpuBusy, naming the process that holds it, unless it
-    is to wait for that one: then `waits` is told each time that it looks.
-    """
+def locked(path: Path) -> Iterator[None]:
+    """Hold a lock file. Raises GpuBusy, naming the process that holds it."""
     try:
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise WorklogError(f"cannot open {path}: {error.strerror}; remove it") from error
     with os.fdopen(lock, "r+", encoding="utf-8") as file:
-        while not _taken(file, shared):
-            if waits is None:
-                raise GpuBusy(
-                    f"process {file.read().strip() or '?'} is measuring on this GPU, and two at once would disturb "
-                    "each other: wait for it, or cancel it"
-                )
-            waits()
-            time.sleep(LOOKS_AGAIN_S)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = file.read().strip() or "?"
+            raise GpuBusy(
+                f"process {holder} is measuring on this GPU, and two at once would disturb each other: "
+                "wait for it, or cancel it"
+            ) from error
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
         yield
-
-
-def _taken(file: IO[str], shared: bool) -> bool:
-    try:
-        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 # --------------------------------------------------------------------------------------------------------------- check
@@ -325,21 +298,12 @@ def unpacked(words: Mapping[str, Any]) -> Checked:
     plain = _tupled(words)
     compiled = plain["compiled"]
     known: dict[str, Any] = {
-        "verdict": _by_its_numbers(words["verdict"]),
+        "verdict": Verdict.from_dict(words["verdict"]),
         "shape": Shape(*words["shape"]),
         "compiled": None if compiled is None else Compiled(**{**compiled, "cubin": b""}),
         "findings": _findings(plain["findings"]),
     }
     return Checked(**{**plain, **known})
-
-
-def _by_its_numbers(words: Mapping[str, Any]) -> Verdict:
-    """A verdict whose stages have passed where measured <= limit, whatever the process said: its host code may have
-    taught the gate's classes to say that everything has.
-    """
-    told = Verdict.from_dict(words)
-    stages = (replace(stage, passed=stage.passed and stage.measured <= stage.limit) for stage in told.stages)
-    return replace(told, stages=tuple(stages))
 
 
 def _findings(found: tuple[dict[str, Any], ...]) -> tuple[Finding, ...]:

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 from worklog.gate import Exam, Stage
-from worklog.gate.alone import Fence
 from worklog.gate.every_launch import Witness
 from worklog.harness.l2 import Rotating, input_sets
 from worklog.harness.launchers import Witnessed
@@ -37,34 +36,25 @@ class Alternating:
         """A, B and the output of the next launch."""
         return *self.inputs, self.outputs[0]
 
-    def witnessed(
-        self, witness: Witness, elsewhere: Buffers | None, fence: Callable[..., None] | None = None
-    ) -> Witnessed:
+    def witnessed(self, witness: Witness, elsewhere: Buffers | None) -> Witnessed:
         """The same launches, each on inputs made for it and looked at afterwards.
 
         The gate's kernels push the subject's code out of the SMs' instruction caches. elsewhere: buffers for a launch
         that brings it back, as it would be there without the gate. It comes before the timed inputs are there, so that
-        nothing can be made of them ahead of time. fence: writes them, and flushes L2, while nobody else can run.
+        nothing can be made of them ahead of time.
         """
 
         def before() -> None:
             if elsewhere is not None:
                 a, b, c = elsewhere
                 self.subject.enqueue(self.shape, self.alpha, a, b, 0.0, c)
-            if fence is None:
-                witness.prepare(*self.buffers)
-            else:
-                witness.draw()
-
-        def fenced() -> None:
-            assert fence is not None
-            fence(*witness.filling(*self.buffers))
+            witness.prepare(*self.buffers)
 
         def behind() -> None:
             witness.observe(self.written)
 
         after = partial(witness.check, *self.inputs)
-        return Witnessed(self, before, behind, after, None if fence is None else fenced)
+        return Witnessed(self, before, behind, after)
 
     def __call__(self) -> None:
         """Enqueue one."""
@@ -114,31 +104,23 @@ def witnessed(
     classes: tuple[str, str],
     *,
     warm: bool,
-    has_host_code: bool,
 ) -> Loop:
     """The same, each launch on inputs that were never seen before and looked at afterwards, the baseline's too, so that
     both find the GPU in the same state. classes: the precision that the two owe. warm: whether each launch should find
-    its code in the instruction caches. has_host_code: whether the subject could know what this process knows, and
-    leave something running beside it. The exam's inputs are gone afterwards.
+    its code in the instruction caches. The exam's inputs are gone afterwards.
     """
     ours, theirs = _pair(exam, subject, reference, in_step)
     elsewhere = exam.elsewhere() if warm and exam.shape.flops <= SHORT_FLOPS else None
-    witnesses = (
-        exam.witness(classes[0], stirred=has_host_code),
-        exam.witness(classes[1], alpha=-1.0, stirred=has_host_code),
-    )
-
-    fence = Fence(exam.device) if has_host_code else None
+    witnesses = exam.witness(classes[0]), exam.witness(classes[1], alpha=-1.0)
 
     def judge() -> Stage:
         stage, other = (exam.check_timed_launches(witness) for witness in witnesses)
         return stage if other.passed else replace(other, detail=f"of the baseline {reference.name}: {other.detail}")
 
     first, second = (
-        pair.witnessed(witness, elsewhere, None if fence is None else partial(fence.write, party))
-        for party, (pair, witness) in enumerate(zip((ours, theirs), witnesses, strict=True))
+        pair.witnessed(witness, elsewhere) for pair, witness in zip((ours, theirs), witnesses, strict=True)
     )
-    return Loop(first, second, (judge,) if fence is None else (fence.stage, judge))
+    return Loop(first, second, (judge,))
 
 
 def rotating(exam: Exam, subject: Subject, reference: Subject, in_step: bool, device: Device, l2_bytes: int) -> Loop:

@@ -18,21 +18,22 @@ from worklog.bench.tasks import ABLATION_SIZES, BASELINE, Size, Task, ablation_t
 from worklog.errors import BadRunFile, BadSetting, Interrupted, LaunchFailed, NoGpu, OutsideDomain
 from worklog.gate import Stage, Verdict, plausible
 from worklog.gate.exam import clocked
-from worklog.gate.integrity import tampered
 from worklog.gpu.clock_lock import clocks_as_asked
 from worklog.gpu.device import gpu, gpu_reason, software, source_revision
 from worklog.harness import Harness, Reading, time_pair
+from worklog.harness.launchers import timed_part
+from worklog.harness.timeline import Launch
 from worklog.kernel.kernel import RungSubject
 from worklog.kernel.ladder import LADDER, rung
 from worklog.problem.gemm import Float32, Shape, random_inputs
 from worklog.runs.run import Measurement, Run, forced_source, new_path, open_run
 from worklog.runs.statistics import summarise
-from worklog.settings import require_unchanged
 
 if TYPE_CHECKING:
     from worklog.kernel.user_kernel import Brought
 
 PATIENCE_S = 20.0
+IDLE_LAUNCHES = 5
 GATE_LIES: dict[bool | str, str] = {
     False: "gate: off, the result may be wrong",
     "article": "gate: the article's rule, which lets TF32, FP16, BF16 and missing terms pass",
@@ -206,13 +207,11 @@ def _carry_out(
         calibration=session.calibration.as_dict(),
         notes=[*notes, *session.calibration.remarks],
     )
-    recorded = harness.as_dict()
     path = out or new_path(run.device["name"], run.created, secrets.token_hex(2))
     try:
         for index, task in enumerate(tasks):
             progress(index, len(tasks), str(task))
             measurement = attempt(session, task, harness, run)
-            require_unchanged(recorded, run.harness, harness.as_dict())
             run.add(measurement)
             _describe(run, session, task.kernel)
             run.complete = index == len(tasks) - 1
@@ -259,7 +258,7 @@ def _describe(run: Run, session: Session, name: str) -> None:
 
 def attempt(session: Session, task: Task, harness: Harness, run: Run) -> Measurement:
     """One measurement, as each of a run is made. A launch that fails refuses its kernel, and ends the run if it took
-    the GPU's context along; so does anything that fails once the kernel's host code has changed the ruler or the gate.
+    the GPU's context along.
     """
     shape = (task.shape.m, task.shape.n, task.shape.k)
     try:
@@ -267,12 +266,6 @@ def attempt(session: Session, task: Task, harness: Harness, run: Run) -> Measure
     except LaunchFailed as error:
         session.device.synchronize()  # raises again where the context is lost: nothing after it could be measured
         return Measurement(task.kernel, shape, "refused", reason=f"launch: {error}", changed=task.pitfalls)
-    except Exception:  # whoever changes the gate or the ruler may make them fail in any way
-        kept = session.integrity(task.kernel)
-        if kept is None or kept.measured <= kept.limit:
-            raise
-        verdict = tampered((), kept)
-        return Measurement(task.kernel, shape, "refused", f"refused at {verdict['reason']}", task.pitfalls, verdict)
 
 
 def _measurement(session: Session, task: Task, harness: Harness, run: Run) -> Measurement:
@@ -289,18 +282,11 @@ def _measurement(session: Session, task: Task, harness: Harness, run: Run) -> Me
             verdict = session.verdict(name, task.shape, used.gate)
             if not verdict.accepted:
                 return _refused(common, verdict, "" if name == task.kernel else f"the baseline {name} was ")
-    settings = used.as_dict()
     reading, timed = _time(session, task, used)
-    require_unchanged(settings, used.as_dict())
     if verdict is not None:
         verdict = replace(verdict, stages=(*verdict.stages, *timed))
-    kept = None if verdict is None else session.integrity(task.kernel)  # first: it says whether others can be believed
-    if verdict is not None and kept is not None and kept.measured > kept.limit:  # numbers, and not changed words
-        told = tampered(verdict.stages, kept)
-        return Measurement(**common, status="refused", reason=f"refused at {told['reason']}", verdict=told)
     if verdict is not None and not verdict.accepted:
         return _refused(common, verdict)
-    verdict = verdict if verdict is None or kept is None else verdict.and_then(kept)
     if summarise(reading.counted("subject"), used.statistic).value <= used.taken_off(session.calibration.offset_us):
         return Measurement(**common, status="refused", reason="refused at plausible: the time is not above zero")
     degradations = _degradations(session, task, used, looked_at_each=_looks_at_each(used))
@@ -311,7 +297,9 @@ def _measurement(session: Session, task: Task, harness: Harness, run: Run) -> Me
         verdict = verdict.and_then(plausible.judge(task.shape, concluded.us, gpu().fp32_peak_tflops))
     ours, theirs = reading.clocks("subject"), reading.clocks("baseline")
     if ours and theirs and used.l2 == "flush":
-        verdict = verdict.and_then(plausible.second_clock(ours, theirs, has_host_code=kept is not None))
+        verdict = verdict.and_then(
+            plausible.second_clock(ours, theirs, own_streams=session.is_host_function(task.kernel))
+        )
     return replace(concluded, verdict=verdict.as_dict()) if verdict.accepted else _refused(common, verdict)
 
 
@@ -321,7 +309,7 @@ def _degradations(session: Session, task: Task, used: Harness, looked_at_each: b
     remarks = getattr(session.brought.get(task.kernel), "remarks", ())
     said += remarks
     if remarks and not looked_at_each:
-        said.append("gate: of the timed launches only the last was looked at, on inputs that its host code may know")
+        said.append("gate: only the last timed launch was checked, on inputs that the host function has seen before")
     if used.gate is not True:
         said.append(GATE_LIES[used.gate])
     if not session.timeline.watch.available:
@@ -357,8 +345,7 @@ def _time(session: Session, task: Task, used: Harness) -> tuple[Reading, list[St
     each = _looks_at_each(used)
     if each:
         classes = session.claimed(task.kernel), used.baseline
-        warm, has_host_code = used.warmup != "none", hasattr(subject, "integrity")
-        loop = witnessed(exam, subject, reference, in_step, classes, warm=warm, has_host_code=has_host_code)
+        loop = witnessed(exam, subject, reference, in_step, classes, warm=used.warmup != "none")
     elif used.l2 == "rotate":
         loop = rotating(exam, subject, reference, in_step, session.device, session.timeline.l2_bytes)
     else:
@@ -367,10 +354,26 @@ def _time(session: Session, task: Task, used: Harness) -> tuple[Reading, list[St
         size = (task.shape.flops / 2) ** (1 / 3)
         offset = used.taken_off(session.calibration.offset_us)
         reading = time_pair(session.timeline, loop.subject, loop.baseline, used, size=size, offset_us=offset)
-        return reading, [clocked(ask) for ask in loop.stages] if judged else []
+        stages = [clocked(ask) for ask in loop.stages] if judged else []
+        if judged and session.is_host_function(task.kernel):
+            us = summarise(reading.counted("subject"), used.statistic).value
+            stages.append(clocked(lambda: plausible.idle(_waits_us(session, timed_part(loop.subject)), us)))
+        return reading, stages
     finally:
         if each or easy:
             exam.restore()
+
+
+def _waits_us(session: Session, launch: Launch) -> list[float]:
+    """Of some launches, microseconds from the end of the harness's stream to the end of all work on the GPU."""
+    waits = []
+    for _ in range(IDLE_LAUNCHES):
+        launch()
+        session.device.synchronize()
+        ended = session.timeline.host_us()
+        session.device.synchronize_all()
+        waits.append(session.timeline.host_us() - ended)
+    return waits
 
 
 def _load(session: Session, buffers: Iterable[Any], hosts: Iterable[Float32]) -> None:

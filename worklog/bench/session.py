@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from worklog.bench.tasks import BASELINE
 from worklog.errors import OutOfMemory
-from worklog.gate import Exam, Stage, Verdict
-from worklog.gate.exam import clocked
+from worklog.gate import Exam, Verdict
 from worklog.gpu.device import require_gpu
+from worklog.kernel.host_function import HostCallable
 from worklog.kernel.kernel import Program, RungSubject, Subject
 from worklog.kernel.ladder import rung
 from worklog.problem.gemm import Shape
@@ -50,8 +50,6 @@ class Session:
         if name not in self._subjects:
             theirs = self.brought.get(name)
             self._subjects[name] = theirs.subject(self.device) if theirs else RungSubject(rung(name), self.device)
-            if theirs:
-                self._exams.clear()  # no question is older than the code that must answer it
         return self._subjects[name]
 
     def never_launched(self, name: str) -> Subject:
@@ -100,19 +98,6 @@ class Session:
             self._verdicts[name, shape, gate] = found
         return self._verdicts[name, shape, gate]
 
-    def integrity(self, name: str) -> Stage | None:
-        """Whether this process is as it was before the kernel's code was loaded; None for one without host code, which
-        cannot change it.
-        """
-        ask = getattr(self.subject(name), "integrity", None)
-        return None if ask is None else clocked(ask)
-
-    def ask_anew(self, name: str, shape: Shape, seed: int) -> None:
-        """Load what was brought by that name again, so that it knows nothing, and ask it a seed's questions at a shape:
-        what is gated and timed next. The baseline keeps its verdict. Raises CompileFailed, or BadSetting for what
-        cannot be loaded.
-        """
-        self._subjects.pop(name, None)
-        self._verdicts = {key: verdict for key, verdict in self._verdicts.items() if key[0] != name}
-        self.subject(name)
-        self._exams[shape] = Exam(self.device, shape, seed)
+    def is_host_function(self, name: str) -> bool:
+        """Whether its own code launches it, maybe on streams of its own."""
+        return isinstance(self.brought.get(name), HostCallable)

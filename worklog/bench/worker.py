@@ -4,8 +4,6 @@
 hangs, crashes, leaves, or loses the GPU's context is refused, in words that say what happened and what to do; what was
 finished is kept, and what is left is measured in a fresh process. Ctrl-C ends the process, whatever it is doing. CUDA
 is never touched here, so a notebook's own context is as it was.
-
-What cannot be excluded is native code that looks for the nonce in its own process and answers in our name.
 """
 
 from __future__ import annotations

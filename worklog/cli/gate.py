@@ -18,37 +18,16 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Show every exploit, and who would have passed it.")
 @click.option("--exploits", "asked", is_flag=True, help="The table of every exploit: wrong ones, and right ones.")
-@click.option(
-    "--what",
-    type=click.Choice(["all", "kernels", "callables"]),
-    default="all",
-    show_default=True,
-    help="Kernels, host code, or both.",
-)
-@click.option("--only", metavar="NAME[,NAME…]", help="No others than these.")
+@click.option("--only", metavar="NAME[,NAME…]", help="Run only these exploits.")
 @click.option("--seeds", type=click.IntRange(1, 1000), help="Put each to the gate on so many seeds (default: 1).")
 @click.option("--emulate", is_flag=True, help="Run them here on the emulator: minutes, and no GPU is needed.")
 @click.option("--small", is_flag=True, help="Peers ask at small sizes on a GPU too: a minute instead of several.")
-@click.option(
-    "--jobs",
-    type=click.IntRange(1, 64),
-    help="Processes at once, for host code (default: by the number of cores); the verdicts are the same.",
-)
 @click.option("--recorded", is_flag=True, help="Show the recorded table (default without a GPU).")
-@click.option(
-    "--join",
-    "parts",
-    type=click.Path(dir_okay=False, path_type=Path),
-    multiple=True,
-    help="Make one table of those in several files: what was asked again is told.",
-)
 @click.option(
     "--out", type=click.Path(dir_okay=False, path_type=Path), help="Where to save the table, to be shown or shipped."
 )
 @json_option
-def gate(
-    asked: bool, what: str, recorded: bool, parts: Sequence[Path], out: Path | None, as_json: bool, **how: Any
-) -> None:
+def gate(asked: bool, recorded: bool, out: Path | None, as_json: bool, **how: Any) -> None:
     """Show what the gate does with every known way to be wrong, and which other harnesses would have passed it."""
     from rich.console import Console
 
@@ -56,19 +35,15 @@ def gate(
 
     if not asked:
         raise BadSetting("say what to show: --exploits prints every exploit with the gate's word on it")
-    if parts:
-        table = _joined(parts, what, out, {"recorded": recorded, **how})
-    elif _recorded(recorded, out, how):
-        table = open_exploits().of_kinds(what)
+    if _recorded(recorded, out, how):
+        table = open_exploits()
     else:
-        table = _tried(
-            out, {**how, "what": what, "only": _chosen(how["only"], what), "seeds": range(how["seeds"] or 1)}
-        )
+        table = _tried(out, {**how, "only": _chosen(how["only"]), "seeds": range(how["seeds"] or 1)})
     if as_json:
         print_json(table.as_dict())
     else:
         print_table(table, Console(width=terminal_width(150)))
-    if not (table.complete or table.origin or parts):  # only what was tried here and now can have been interrupted
+    if not (table.complete or table.origin):  # only what was tried here and now can have been interrupted
         kept = f"what was finished is in {out}" if out is not None else "what was finished is shown"
         raise Interrupted(f"interrupted: {kept}")
     if table.failures:
@@ -90,31 +65,16 @@ def _given(how: Mapping[str, Any]) -> list[str]:
     return [f"--{name}" for name, value in how.items() if value is not None and value is not False]
 
 
-def _chosen(only: str | None, what: str) -> Sequence[Any] | None:
+def _chosen(only: str | None) -> Sequence[Any] | None:
     """What --only names. Raises BadSetting."""
-    from worklog.exploits.parts import named
+    from worklog.exploits.catalogue import named
 
     if only is None:
         return None
     names = [name.strip() for name in only.split(",") if name.strip()]
     if not names:
         raise BadSetting("--only names no exploit: give one or more, as in --only zeros,kahan, or leave it out")
-    return named(names, what)
-
-
-def _joined(parts: Sequence[Path], what: str, out: Path | None, how: Mapping[str, Any]) -> ExploitTable:
-    """Raises BadSetting for what belongs to a trial, and for tables that do not belong together."""
-    from worklog.exploits.parts import joined
-    from worklog.exploits.table import open_exploits
-
-    given = _given(how)
-    if given:
-        raise BadSetting(f"--join asks nobody anew: leave out {', '.join(given)}")
-    require_new_file(out)
-    table = joined([open_exploits(part) for part in parts], what)
-    if not table.complete:
-        click.echo("the table is cut short: its notes name what was not asked", err=True)
-    return _saved(table, out)
+    return named(names)
 
 
 def _saved(table: ExploitTable, out: Path | None) -> ExploitTable:

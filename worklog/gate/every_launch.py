@@ -6,9 +6,8 @@ launch A and B get contents that were never seen before and C a sentinel, and be
 random vector of signs, all in the stream, with nothing between the two events. There is nothing to remember, no
 launch that is not looked at, and whoever writes C later than the event is found not to have written it.
 
-The contents are a hash of a secret key and the index, so that the check makes them again instead of trusting what
-the subject may have changed, and says so where it did. Host code shares the process with the key, and runs ahead of the
-GPU; for a subject with such code, key and signs are mixed with the GPU's clocks when their turn in the stream has come.
+The contents are a hash of a random key and the index, so that the check makes them again instead of trusting what
+the subject may have changed, and says so where it did. The signs are drawn after the subject was launched.
 C is read first, right behind the end event. The projection C x is held against s A (B x) in FP64, in units
 of u times the 2-norm of the row's products (worklog.gate.precision), whose limit for FP32 a row with one wrong
 element exceeds unless that element is off by less than about 1e-5 of its row's norm. The rms over the rows of each
@@ -34,7 +33,6 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -49,7 +47,7 @@ from worklog.gate.precision import (
     rms_limit,
 )
 from worklog.gate.verdict import Stage, refused
-from worklog.kernel.kernel import COMPILE_OPTIONS, Buffer, Device, Kernel, Program
+from worklog.kernel.kernel import COMPILE_OPTIONS, Buffer, Device, Program
 from worklog.problem.gemm import Shape
 
 NAME = "every timed launch"
@@ -57,7 +55,7 @@ BLOCK = 256
 ROWS_A_BLOCK = BLOCK // 32  # a warp a row
 MOST_BLOCKS = 2048  # of the kernel that fills: each goes on through the matrices
 
-HASH = """\
+SOURCE = """\
 typedef unsigned long long u64;
 
 __device__ unsigned hashed(u64 key, u64 index) {
@@ -73,10 +71,7 @@ __device__ float content(u64 key, u64 index) {
   const float magnitude = ((bits & 0xffffff) + 1) * 5.9604644775390625e-8f;
   return bits >> 31 ? -magnitude : magnitude;
 }
-"""
-SOURCE = (
-    HASH
-    + """
+
 __device__ float sign(u64 key, int index) { return hashed(key, index) >> 31 ? -1.0f : 1.0f; }
 
 __device__ double sum_of_warp(double value) {
@@ -85,9 +80,8 @@ __device__ double sum_of_warp(double value) {
 }
 
 // Short on purpose: what runs between two launches of a subject pushes its code out of the instruction caches.
-__global__ void refill(u64 key, const u64* words, long long in_a, float* A, long long in_b, float* B, long long in_c,
-                       float* C, float sentinel) {
-  key ^= words[0];
+__global__ void refill(u64 key, long long in_a, float* A, long long in_b, float* B, long long in_c, float* C,
+                       float sentinel) {
   const long long most = in_a > in_b ? (in_a > in_c ? in_a : in_c) : (in_b > in_c ? in_b : in_c);
 #pragma unroll 1
   for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < most; i += (long long)gridDim.x * BLOCK) {
@@ -98,11 +92,10 @@ __global__ void refill(u64 key, const u64* words, long long in_a, float* A, long
 }
 
 // C x, first of all: what arrives later has not been written in time.
-__global__ void observe(u64 signs, const u64* words, int M, int N, const float* C, double* Cx, unsigned* found) {
+__global__ void observe(u64 signs, int M, int N, const float* C, double* Cx, unsigned* found) {
   const int row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
   if (blockIdx.x == 0 && threadIdx.x < 12) found[threadIdx.x] = 0;
   if (row >= M) return;
-  signs ^= words[1];
   double sum = 0;
   for (int j = lane; j < N; j += 32) sum += (double)C[(long long)row * N + j] * sign(signs, j);
   sum = sum_of_warp(sum);
@@ -113,12 +106,10 @@ __global__ void observe(u64 signs, const u64* words, int M, int N, const float* 
 // (or 0), nothing, then as doubles the sums of the errors' squares, of error times product, and of the products'
 // squares. record: the same of all launches, but how often somebody else changed it instead of nothing, then the
 // largest mean square of a launch's errors, the largest without what a smaller product explains, and its code.
-__global__ void project(u64 key, u64 signs, const u64* words, int N, int K, const float* B, double* Bx,
-                        double* gauges, unsigned* found) {
+__global__ void project(u64 key, u64 signs, int N, int K, const float* B, double* Bx, double* gauges,
+                        unsigned* found) {
   const int k = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
   if (k >= K) return;
-  key ^= words[0];
-  signs ^= words[1];
   double sum = 0, squares = 0;
   unsigned changed = 0;
   for (int j = lane; j < N; j += 32) {
@@ -137,11 +128,10 @@ __global__ void project(u64 key, u64 signs, const u64* words, int N, int K, cons
   }
 }
 
-__global__ void compare(u64 key, const u64* words, int M, int K, const float* A, const double* Cx, const double* Bx,
-                        const double* gauges, float alpha, float limit, unsigned launch, unsigned* found) {
+__global__ void compare(u64 key, int M, int K, const float* A, const double* Cx, const double* Bx, const double* gauges,
+                        float alpha, float limit, unsigned launch, unsigned* found) {
   const int row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
   if (row >= M) return;
-  key ^= words[0];
   double product = 0, square = 0;
   unsigned changed = 0;
   for (int k = lane; k < K; k += 32) {
@@ -189,21 +179,9 @@ __global__ void seal(u64 before, u64 after, int M, const unsigned* found, unsign
   record[10] = code(after, record);
 }
 """
-)
-STIR_SOURCE = """\
-// What no host can know when it enqueues: two words made from the GPU's clocks when their turn has come.
-__global__ void stir(unsigned long long one, unsigned long long other, unsigned long long* words) {
-  unsigned long long now;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-  const unsigned long long cycles = clock64();
-  words[0] = one ^ (now * 0xbf58476d1ce4e5b9ull + cycles);
-  words[1] = other ^ (cycles * 0x94d049bb133111ebull + now);
-}
-"""
 OPTIONS = (*COMPILE_OPTIONS, f"-DUNIT_ROUNDOFF={UNIT_ROUNDOFF!r}", f"-DBLOCK={BLOCK}")
 ENTRIES = ("refill", "observe", "project", "compare", "seal")
 PROGRAMS = tuple(Program("every_launch.cu", SOURCE, entry, OPTIONS) for entry in ENTRIES)
-STIR = Program("stir.cu", STIR_SOURCE, "stir")
 
 
 def limit(claimed: str, k: int) -> float:
@@ -262,11 +240,6 @@ class LaunchChecker:
         self.device = device
         self.refill, self.observe, self.project, self.compare, self.seal = map(device.compile, PROGRAMS)
 
-    @cached_property
-    def stir(self) -> Kernel:
-        """Reads the GPU's clocks, which an emulated one does not have."""
-        return self.device.compile(STIR)
-
     def launch(self, kernel: Any, blocks: int, *arguments: Any) -> None:
         """Enqueue one of them."""
         self.device.launch(kernel, (blocks, 1), BLOCK, arguments)
@@ -275,25 +248,15 @@ class LaunchChecker:
 class Witness:
     """Looks at each launch of one subject in one timed loop, which computes C = alpha A B on buffers that it may
     refill: `prepare`, the launch, `observe`, `check`. Nothing here waits for the device before `stage`.
-
-    stirred: whether not even the host may know the inputs beforehand.
     """
 
-    def __init__(
-        self,
-        checker: LaunchChecker,
-        shape: Shape,
-        claimed: str = "fp32",
-        alpha: float = 1.0,
-        *,
-        stirred: bool = False,
-    ) -> None:
-        self.checker, self.shape, self.alpha, self.stirred = checker, shape, alpha, stirred
+    def __init__(self, checker: LaunchChecker, shape: Shape, claimed: str = "fp32", alpha: float = 1.0) -> None:
+        self.checker, self.shape, self.alpha = checker, shape, alpha
         self.limit, self.rms_limits = limit(claimed, shape.k), rms_limits(claimed, shape)
         self.claimed, self.launches = claimed, 0
         self._key, self._signs = np.uint64(0), np.uint64(0)
         upload = checker.device.upload
-        self._found, self._words = upload(np.zeros(12, np.float32)), upload(np.zeros(4, np.float32))
+        self._found = upload(np.zeros(12, np.float32))
         self._seal, record = np.uint64(secrets.randbits(64)), np.zeros(12, np.uint32)
         record[10] = code(self._seal, record)
         self._record = upload(record.view(np.float32))
@@ -302,32 +265,20 @@ class Witness:
 
     def prepare(self, a: Buffer, b: Buffer, c: Buffer) -> None:
         """Enqueue new contents for A and B, and a sentinel for C."""
-        self.draw()
-        arguments = self.filling(a, b, c)
-        _, _, in_a, _, in_b, _, in_c, *_ = arguments
-        blocks = min(MOST_BLOCKS, -(-int(max(in_a, in_b, in_c)) // BLOCK))
-        self.checker.launch(self.checker.refill, blocks, *arguments)
-
-    def draw(self) -> None:
-        """Draw what the next launch is asked, and enqueue the GPU's part in it."""
         self.launches += 1
-        self._key, self._signs = (np.uint64(secrets.randbits(64)) for _ in range(2))
-        if self.stirred:
-            seeds = (np.uint64(secrets.randbits(64)) for _ in range(2))
-            self.checker.device.launch(self.checker.stir, (1, 1), 1, (*seeds, self._words))
-
-    def filling(self, a: Buffer, b: Buffer, c: Buffer) -> tuple[Any, ...]:
-        """The arguments of a kernel that fills A, B and C with what was drawn."""
+        self._key = np.uint64(secrets.randbits(64))
         i64, shape = np.int64, self.shape
-        sizes = [i64(rows * columns) for rows, columns in ((shape.m, shape.k), (shape.k, shape.n), (shape.m, shape.n))]
+        in_a, in_b, in_c = i64(shape.m * shape.k), i64(shape.k * shape.n), i64(shape.m * shape.n)
         sentinel = np.float32(-3e30 * (1 + secrets.randbits(20) / 2**20))
-        return self._key, self._words, sizes[0], a, sizes[1], b, sizes[2], c, sentinel
+        blocks = min(MOST_BLOCKS, -(-int(max(in_a, in_b, in_c)) // BLOCK))
+        self.checker.launch(self.checker.refill, blocks, self._key, in_a, a, in_b, b, in_c, c, sentinel)
 
     def observe(self, c: Buffer) -> None:
-        """Enqueue the look at C, before anything else after the launch since `prepare`."""
+        """Draw signs, and enqueue C's projection on them, before anything else after the launch since `prepare`."""
+        self._signs = np.uint64(secrets.randbits(64))
         m, n = np.int32(self.shape.m), np.int32(self.shape.n)
         blocks = -(-self.shape.m // ROWS_A_BLOCK)
-        self.checker.launch(self.checker.observe, blocks, self._signs, self._words, m, n, c, self._cx, self._found)
+        self.checker.launch(self.checker.observe, blocks, self._signs, m, n, c, self._cx, self._found)
 
     def check(self, a: Buffer, b: Buffer) -> None:
         """Enqueue the comparison of what was observed with what belongs there."""
@@ -335,10 +286,10 @@ class Witness:
         vectors = self._bx, self._gauges
         judged = np.float32(self.alpha), np.float32(self.limit), np.uint32(self.launches), self._found
         blocks = -(-self.shape.k // ROWS_A_BLOCK)
-        project = self._key, self._signs, self._words, n, k, b, *vectors, self._found
+        project = self._key, self._signs, n, k, b, *vectors, self._found
         self.checker.launch(self.checker.project, blocks, *project)
         blocks = -(-self.shape.m // ROWS_A_BLOCK)
-        compare = self._key, self._words, m, k, a, self._cx, *vectors, *judged
+        compare = self._key, m, k, a, self._cx, *vectors, *judged
         self.checker.launch(self.checker.compare, blocks, *compare)
         before, self._seal = self._seal, np.uint64(secrets.randbits(64))
         device = self.checker.device

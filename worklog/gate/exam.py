@@ -107,11 +107,9 @@ class Exam:
         """
         return self._precision.judge("timed output", self._arena.written(written), claimed)[1]
 
-    def witness(self, claimed: str = "fp32", alpha: float = 1.0, *, stirred: bool = False) -> Witness:
-        """For one timed loop of a subject of that class, which computes C = alpha A B in this exam's buffers. stirred:
-        for a subject with host code.
-        """
-        return Witness(self._checker, self.shape, claimed, alpha, stirred=stirred)
+    def witness(self, claimed: str = "fp32", alpha: float = 1.0) -> Witness:
+        """For one timed loop of a subject of that class, which computes C = alpha A B in this exam's buffers."""
+        return Witness(self._checker, self.shape, claimed, alpha)
 
     def check_timed_launches(self, witness: Witness) -> Stage:
         """Judge every launch of a loop that was witnessed. Whoever timed it on new inputs restores these."""

@@ -1,4 +1,4 @@
-"""Stages: is this time possible at all, and does a second clock agree?
+"""Stages: is this time possible at all, does a second clock agree, and is the GPU idle when the launch is over?
 
 2MNK operations cannot take less than 2MNK over the peak of the datapath: SMs, times FP32 lanes, times two, times the
 highest clock that the driver states. A reading below that has lost work, or part of its time, whatever else looks
@@ -9,9 +9,12 @@ impossible.
 
 The GPU's global timer knows nothing of events. It is read before the flush and after the end event, so it says what
 flush and launch took together; what it leaves for all but the launch must be the same for subject and baseline, which
-were flushed alike. Where it is more for the subject, the events have missed a part of its work, or were tampered with.
-Host code has a few microseconds more: who works on streams of its own and joins them, as is right, makes the GPU change
-between queues, before the start event and after the end event too.
+were flushed alike. Where it is more for the subject, the events have missed a part of its work.
+A host function is allowed a few microseconds more: if it works on streams of its own and joins them, as it should, the
+GPU switches between queues before the start event and after the end event too.
+
+A host function can also leave work on a stream that it doesn't join. The end event doesn't wait for that work. So the
+host waits for the harness's stream, then for the whole device: the second wait must return at once.
 """
 
 from __future__ import annotations
@@ -25,9 +28,11 @@ from worklog.problem.gemm import Shape, tflops
 
 NAME = "plausible"
 SECOND = "a second clock"
+IDLE = "idle after the launch"
 WARN, REFUSE = 0.95, 1.02
 MISSED_US, MISSED = 2.0, 0.02  # microseconds, and share of the launch, by which the clocks may differ
-QUEUES_US = 3.0  # more of them, for host code
+QUEUES_US = 3.0  # more of them, for a host function
+WAIT_US = 20.0  # what a wait for an idle device takes at most, from Python
 
 
 def judge(shape: Shape, microseconds: float, peak_tflops: float) -> Stage:
@@ -42,14 +47,25 @@ def judge(shape: Shape, microseconds: float, peak_tflops: float) -> Stage:
 
 
 def second_clock(
-    subject: Sequence[tuple[float, float]], baseline: Sequence[tuple[float, float]], *, has_host_code: bool
+    subject: Sequence[tuple[float, float]], baseline: Sequence[tuple[float, float]], *, own_streams: bool
 ) -> Stage:
     """subject, baseline: of each sample, microseconds by the events, and by the global timer of the launch and all that
-    was enqueued with it. has_host_code: whether the subject may have streams of its own.
+    was enqueued with it. own_streams: whether the subject may have some, as a host function.
     """
     ours, theirs = (float(np.median([around - us for us, around in samples])) for samples in (subject, baseline))
     us = float(np.median([us for us, _ in subject]))
-    limit = MISSED_US + has_host_code * QUEUES_US + MISSED * us
+    limit = MISSED_US + own_streams * QUEUES_US + MISSED * us
     detail = f"beside the events it leaves {ours:.1f} µs for the rest, and {theirs:.1f} µs at the baseline"
     agree = abs(ours - theirs) <= limit
     return Stage(SECOND, agree, abs(ours - theirs), limit, detail if agree else f"{detail}: the events miss a part")
+
+
+def idle(waits_us: Sequence[float], us: float) -> Stage:
+    """waits_us: of some launches, microseconds from the end of the harness's stream to the end of all work on the GPU.
+    us: of one launch. The shortest wait decides: the host may be interrupted, and unjoined work is there every time.
+    """
+    left, limit = min(waits_us), WAIT_US + MISSED * us
+    detail = f"{left:.1f} µs after the launch the whole GPU was idle"
+    if left > limit:
+        detail += ": it leaves work on a stream that it doesn't join, and the events don't time that work"
+    return Stage(IDLE, left <= limit, left, limit, detail)

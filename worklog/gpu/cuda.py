@@ -101,30 +101,14 @@ class CudaDevice:
         """Its memory and stream for host code, as worklog.kernel.host_function.Lender."""
         return CudaLoan(self, arrays)
 
-    def state(self) -> dict[str, object]:
-        """What host code could change of it: the devices, and CuPy's and PyTorch's current ones, streams, allocator."""
-        runtime, torch = cupy.cuda.runtime, sys.modules.get("torch")
-        state: dict[str, object] = {
-            "the number of devices": runtime.getDeviceCount(),
-            "the current device": runtime.getDevice(),
-            "CuPy's current stream": cupy.cuda.get_current_stream().ptr,
-            "CuPy's allocator": cupy.cuda.get_allocator(),
-        }
-        if torch is not None and torch.cuda.is_initialized():
-            state["PyTorch's current device"] = torch.cuda.current_device()
-            state["PyTorch's current stream"] = torch.cuda.current_stream().cuda_stream
-        return state
-
-    def extent(self) -> tuple[int, int, int]:
-        """As worklog.gate.alone.Fillable."""
-        properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.runtime.getDevice())
-        names = "multiProcessorCount", "maxThreadsPerMultiProcessor", "l2CacheSize"
-        processors, threads, l2_bytes = (int(properties[name]) for name in names)
-        return processors, threads, l2_bytes
+    def synchronize_all(self) -> None:
+        """Wait for all streams of this process on the GPU."""
+        with self.errors("waiting for the GPU"):
+            cupy.cuda.runtime.deviceSynchronize()
 
     def idle(self, within_s: float) -> bool:
-        """As worklog.gate.alone.Fillable. CUDA waits for a context or not at all, so a thread of its own waits, and
-        stays behind where that never ends. Raises LaunchFailed.
+        """Whether all work of this process ends within some seconds. CUDA knows no time-out, so a thread waits, and
+        stays behind if the work never ends. Raises LaunchFailed.
         """
         number, failed = cupy.cuda.runtime.getDevice(), []
 

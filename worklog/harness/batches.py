@@ -23,7 +23,7 @@ import numpy as np
 
 from worklog.errors import LaunchFailed
 from worklog.harness.graph_timer import launches_in
-from worklog.harness.launchers import bracketed, compare, flush, lift_marks, look_at, prepare, timed_part, waits
+from worklog.harness.launchers import bracketed, compare, look_at, prepare, timed_part, waits
 from worklog.harness.timeline import Launch, Timeline
 from worklog.settings import Harness
 
@@ -72,13 +72,13 @@ def take_batch(
     for slot, index in enumerate(order):
         timeline.draw_place()
         if harness.l2 != "warm":
-            lift_marks(timeline, launches[index])
+            timeline.lift_marks()
         timeline.hold()
         try:
             prepare(launches[index])
             timeline.stamp_clock(2 * slot)
             if harness.l2 == "flush":
-                flush(timeline, launches[index])
+                timeline.flush_l2()
             bracketed(timeline, timed_part(launches[index]), 2 * slot)
             look_at(launches[index])
             timeline.stamp_clock(2 * slot + 1)
@@ -129,10 +129,10 @@ def _take_unqueued(
             for index in turn:
                 timeline.draw_place()
                 if harness.l2 != "warm":
-                    lift_marks(timeline, launches[index])
+                    timeline.lift_marks()
                 prepare(launches[index])
                 timeline.stamp_clock(0)
-                before = [partial(flush, timeline, launches[index])] if harness.l2 == "flush" else []
+                before = [timeline.flush_l2] if harness.l2 == "flush" else []
                 us = timed(launches[index], before) / launches_in(launches[index])
                 timeline.stamp_clock(1)
                 compare(launches[index])

@@ -65,21 +65,17 @@ class Waiting:
 @dataclass(frozen=True)
 class Witnessed:
     """A launch with something enqueued around each of its samples, outside what is timed: new inputs before the flush,
-    a look at the output right behind the end event, and after all else what the look is held against. flush: writes the
-    inputs and flushes L2 in one, in place of the ruler's flush, whatever is marked to stay there.
+    a look at the output right behind the end event, and after all else what the look is held against.
     """
 
     launch: Launch
     before: Launch
     behind: Launch
     after: Launch
-    flush: Launch | None = None
 
     def __call__(self) -> None:
         """Launch without timing, for a warm-up; that is looked at too."""
         self.before()
-        if self.flush is not None:
-            self.flush()
         self.launch()
         self.behind()
         self.after()
@@ -94,23 +90,6 @@ def prepare(launch: Launch) -> None:
     """Enqueue what goes before a sample."""
     if isinstance(launch, Witnessed):
         launch.before()
-
-
-def lift_marks(timeline: Timeline, launch: Launch) -> None:
-    """Before a sample is enqueued: nothing is marked to stay in L2. A flush that the launch brings sees to that itself,
-    since its host code may have left a stream that waits for ever.
-    """
-    if _own_flush(launch) is None:
-        timeline.lift_marks()
-
-
-def flush(timeline: Timeline, launch: Launch) -> None:
-    """Enqueue what empties L2 before a sample: the ruler's flush, or the one that the launch brings."""
-    (_own_flush(launch) or timeline.flush_l2)()
-
-
-def _own_flush(launch: Launch) -> Launch | None:
-    return launch.flush if isinstance(launch, Witnessed) else None
 
 
 def look_at(launch: Launch) -> None:

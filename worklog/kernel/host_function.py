@@ -4,17 +4,19 @@ The contract. `function(alpha, A, B, beta, C)` computes C = alpha A B + beta C. 
 row-major float32 matrices that the harness owns: CuPy arrays, or with `ARRAYS = "torch"` in the file PyTorch tensors on
 the same memory. It writes C in place, changes neither A nor B, does not read C when beta is 0, and returns None or C
 itself. What it launches, it launches on the current stream, which is set for CuPy and PyTorch; a parameter named
-`stream` gets its handle as an integer, for whoever launches otherwise (Triton follows PyTorch's). Work on other streams
-is joined into that stream before the function returns: nothing waits for it, and what is left of it at the next launch
-is found (worklog.gate.alone). It need not wait for the GPU, and to be timed it must not, since launches are queued
+`stream` gets its handle as an integer, for other ways to launch (Triton follows PyTorch's). Work on other streams must
+be joined into that stream before the function returns: the gate waits for the whole GPU and fails a function that leaves
+work behind (worklog.gate.plausible). It need not wait for the GPU, and to be timed it must not, since launches are queued
 before the first of them runs; what it has to compile or to allocate it does at its first call.
 
 Of a shared library it is an extern "C" function `void f(int M, int N, int K, float alpha, const float* A, const float*
 B, float beta, float* C, cudaStream_t stream)`.
 
-The code is loaded when `subject` is called, never before: where the process matters, that is in a process of its own.
-What it could change in the process is noted before and compared after (worklog.gate.integrity), and a number of such
-a subject says that it is host-launched.
+The code is loaded when `subject` is called, never before: in a run and in a check, that is in a child process. A host
+function is trusted not to tamper with its own process. Mistakes and the known ways to fool a benchmark are caught: each
+timed launch gets new inputs, each output is checked against signs drawn after the launch, and the GPU must be idle when
+the launch is over. Code that rewrites the harness, the gate or a clock in the same interpreter is not detected, so read
+the code of a host function before you quote its numbers.
 """
 
 from __future__ import annotations
@@ -38,14 +40,12 @@ from types import ModuleType
 from typing import Any, Protocol, runtime_checkable
 
 from worklog.errors import BadSetting, LaunchFailed, NoGpu, OutsideDomain, WorklogError
-from worklog.gate.integrity import Integrity
-from worklog.gate.verdict import Stage
 from worklog.kernel.kernel import Buffer, Device, Subject
 from worklog.kernel.ladder import Domain
 from worklog.problem.gemm import CLASSES, Shape
 
-LABEL = "host-launched"
-REMARK = f"{LABEL}: code of its own launches it; what native code does in its process cannot be seen"
+LABEL = "host function"
+REMARK = f"{LABEL}: trusted not to tamper with its own process"
 CONTRACT = "function(alpha, A, B, beta, C), which writes C in place"
 ARRAYS = ("cupy", "torch", "pointers")
 LIBRARY = ".so"
@@ -77,9 +77,6 @@ class Lender(Protocol):
 
     def loan(self, arrays: str) -> Loan:
         """arrays: one of ARRAYS."""
-
-    def state(self) -> Mapping[str, object]:
-        """What host code could change of it, by name: devices, current streams, allocators."""
 
 
 @dataclass(frozen=True)
@@ -135,15 +132,13 @@ class HostCallable:
         return (REMARK,)
 
     def subject(self, device: Device, *, fresh: bool = False) -> HostSubject:
-        """Load it for a device, once everything that it could change is noted. fresh: a file is
-        loaded anew, so that its next call is its first; a module cannot be. Raises NoGpu where there is no device to
+        """Load it for a device. fresh: a file is loaded anew, so that its next call is its first; a module cannot be. Raises NoGpu where there is no device to
         work on, and BadSetting for what cannot be loaded.
         """
         if not isinstance(device, Lender):
             raise NoGpu(f"{self.name} is host code: it runs on a GPU, and the {device.source} device cannot run it")
-        integrity = Integrity.taken(device, states=(device.state,))
         call, arrays = _library(self, fresh) if self.where.endswith(LIBRARY) else _python(self)
-        return HostSubject(self, device.loan(arrays), call, arrays, integrity.stage)
+        return HostSubject(self, device.loan(arrays), call, arrays)
 
     def describe(self, subject: Subject) -> dict[str, Any]:
         """Where the code is, what it is handed, and that it launches itself."""
@@ -181,18 +176,15 @@ class HostCallable:
 
 
 class HostSubject:
-    """A callable on a device, a worklog.kernel.kernel.Subject. integrity: asks whether all is as before it was loaded."""
+    """A callable on a device, a worklog.kernel.kernel.Subject."""
 
-    def __init__(
-        self, brought: HostCallable, loan: Loan, call: Call, arrays: str, integrity: Callable[[], Stage]
-    ) -> None:
+    def __init__(self, brought: HostCallable, loan: Loan, call: Call, arrays: str) -> None:
         self.name = brought.name
         self.domain = brought.domain
         self.brought = brought
         self.loan = loan
         self.call = call
         self.arrays = arrays
-        self.integrity = integrity
 
     def enqueue(self, shape: Shape, alpha: float, a: Buffer, b: Buffer, beta: float, c: Buffer) -> None:
         """Call it once. Raises OutsideDomain, and LaunchFailed for what it raises and for a contract that it breaks."""
