@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from worklog.errors import WorklogError
     from worklog.harness import Harness
     from worklog.kernel.ladder import LADDER, Rung, rung
-    from worklog.lab.tried import Tried, try_kernel
+    from worklog.lab.trial import Trial, try_kernel
     from worklog.problem.gemm import Shape
     from worklog.runs.run import Measurement, Run, open_run
 
@@ -35,8 +35,8 @@ _HOMES = {
     "Measurement": "runs.run",
     "Run": "runs.run",
     "open_run": "runs.run",
-    "Tried": "lab.tried",
-    "try_kernel": "lab.tried",
+    "Trial": "lab.trial",
+    "try_kernel": "lab.trial",
 }
 
 __version__ = "0.1.0"
@@ -49,7 +49,7 @@ __all__ = [
     "Rung",
     "Shape",
     "Timing",
-    "Tried",
+    "Trial",
     "WorklogError",
     "ablate",
     "measure",

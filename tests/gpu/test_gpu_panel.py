@@ -8,10 +8,10 @@ import pytest
 
 from tests.lab.grid import small_grid
 from tests.lab.waiting import gone, until
-from worklog.lab.model import Model
+from worklog.lab.panel_answer import PanelChoice
 
 pytest.importorskip("ipywidgets", reason="the panel is made of ipywidgets")
-from worklog.lab.view import Panel
+from worklog.lab.panel_page import Panel
 
 MEASURED_S = 120.0
 
@@ -19,7 +19,7 @@ MEASURED_S = 120.0
 @pytest.fixture
 def panel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Panel:
     monkeypatch.setenv("WORKLOG_HOME", str(tmp_path))
-    made = Panel(Model([small_grid()], "naive", 1024, queue=False))
+    made = Panel(PanelChoice([small_grid()], "naive", 1024, queue=False))
     made._loop = None  # a browser's test in the same session leaves a loop that nobody turns
     return made
 
@@ -27,8 +27,8 @@ def panel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Panel:
 def test_what_is_chosen_is_measured_in_a_process_of_its_own(panel: Panel) -> None:
     assert not panel.measure_button.disabled
     panel.measure()
-    until(lambda: "; what was finished is in" in panel.status.value or "failed" in panel.status.value, MEASURED_S)
-    assert panel.source.value.startswith("<small>live · "), panel.status.value
+    until(lambda: "; finished measurements are in" in panel.status.value or "failed" in panel.status.value, MEASURED_S)
+    assert panel.details.value.startswith("<small>live · "), panel.status.value
     answer = panel.model.answer()
     assert answer.reading.measurement.changed == {"queue": False}
     assert answer.reading.time.value > answer.unbiased.time.value

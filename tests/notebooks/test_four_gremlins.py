@@ -10,8 +10,8 @@ import pytest
 import worklog
 from worklog.bench.tasks import GRID_SIZES
 from worklog.harness.sampling import CLOCK_TOLERANCE
-from worklog.lab.model import Model
-from worklog.lab.sources import runs
+from worklog.lab.choice import grid_runs
+from worklog.lab.panel_answer import PanelChoice
 
 FOUR = {pitfall.setting: pitfall.biased[0] for pitfall in worklog.Harness.fixes() if pitfall.article}
 
@@ -29,7 +29,7 @@ def reads(kernel: str, size: int, **lie: Any) -> float:
 
 def off(kernel: str, size: int, **lie: Any) -> float:
     """How far the panel's reading is from the honest one, as a share of it."""
-    return Model(runs(), kernel, size, **lie).answer().off
+    return PanelChoice(grid_runs(), kernel, size, **lie).answer().off
 
 
 def test_a_simulated_drift_is_in_the_number_unless_the_clock_is_watched() -> None:

@@ -18,8 +18,8 @@ from tests.lab.grid import small_grid
 from tests.plots.conftest import full_run
 from tests.plots.test_ruler_charts import document
 from worklog.analysis.traffic import RungTraffic, Traffic
-from worklog.lab.model import Model
-from worklog.lab.picture import whole
+from worklog.lab.panel_answer import PanelChoice
+from worklog.lab.panel_picture import picture as panel_picture
 from worklog.plots import DIAGRAMS, Chart, ablation, calibration, ladder, peers, roofline, traffic
 from worklog.problem.gemm import Shape
 from worklog.runs.comparison import Comparison
@@ -43,7 +43,7 @@ COUNTED = Traffic(
 def charts() -> dict[str, Callable[[], Chart]]:
     """Every chart by name, from values that no recording touches."""
     run = full_run()
-    lying = Model([small_grid()], "warptiled", 1024, l2="warm", queue=False, timer="host")
+    biased = PanelChoice([small_grid()], "warptiled", 1024, l2="warm", queue=False, timer="host")
     found: dict[str, Callable[[], Chart]] = {
         "ladder": lambda: ladder(run),
         "roofline": lambda: roofline(run),
@@ -51,7 +51,7 @@ def charts() -> dict[str, Callable[[], Chart]]:
         "calibration": lambda: calibration(run),
         "peers": lambda: peers(Comparison(document())),
         "traffic": lambda: traffic(COUNTED),
-        "panel": lambda: whole(lying.answer()),
+        "panel": lambda: panel_picture(biased.answer()),
     }
     return found | {name: (lambda draw=draw: draw(run)) for name, draw in DIAGRAMS.items()}
 

@@ -1,9 +1,8 @@
-"""The notebook layer: a panel to toggle each fix of the harness and see what that does to the number, a page to climb
-the ladder rung by rung, and one to see what each lie does to a rung. Each has a static twin, a chart, for where no
-kernel runs.
+"""The notebook layer: a panel to switch each fix of the harness on and off, the ladder rung by rung, and the effect of
+each pitfall. Each page has a static twin, a chart, for readers without a running kernel.
 
-It reads runs, and asks a process of its own for new ones; CUDA is never touched here. The widgets are loaded when a
-page is made, so that the panel's child process starts without them.
+The pages read runs, and start a child process for new ones; they never use CUDA themselves. Widgets are imported when a
+page is made, so that the child process starts without them.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from typing import TYPE_CHECKING
 from worklog.settings import Value
 
 if TYPE_CHECKING:
-    from worklog.lab.lies_view import Ablation
-    from worklog.lab.model import Model
-    from worklog.lab.step_view import Ladder
-    from worklog.lab.steps import Climb
-    from worklog.lab.view import Panel
+    from worklog.lab.ablation_page import Ablation, AblationChoice
+    from worklog.lab.ladder_page import Ladder
+    from worklog.lab.ladder_step import Climb
+    from worklog.lab.panel_answer import PanelChoice
+    from worklog.lab.panel_page import Panel
     from worklog.plots.figure import Chart
     from worklog.problem.gemm import Shape
     from worklog.runs.run import Run
@@ -29,83 +28,85 @@ __all__ = ["ablation", "ablation_static", "ladder", "ladder_static", "panel", "p
 def panel(
     kernel: str | None = None, size: Shape | int | None = None, *, run: Run | Path | None = None, **biased: Value
 ) -> Panel:
-    """The panel, as the last line of a cell: a choice for each gremlin, and the reading that it leads to.
+    """The panel, as the last line of a cell: a row for each pitfall, and the reading that the choices lead to.
 
-    kernel, size and lies (such as l2="warm") are what is chosen at first. run: what to answer from; by default the
-    recording of every combination of fixes. With a GPU, its button measures what is chosen in a process of its own.
-    Raises BadRunFile without a recording, BadSetting, UnknownRung or BadShape for what there is not.
+    kernel, size and biased settings (such as l2="warm") are chosen at first. run: where the readings come from
+    (default: the recording of every combination of fixes). With a GPU, a button measures what is chosen in a child
+    process. Raises BadRunFile without a recording, and BadSetting, UnknownRung or BadShape.
     """
-    from worklog.lab.sources import runs
-    from worklog.lab.view import Panel
+    from worklog.lab.panel_page import Panel
 
-    return Panel(_model(kernel, size, runs(run), biased))
+    return Panel(_panel_choice(kernel, size, run, biased))
 
 
 def panel_static(
     kernel: str | None = None, size: Shape | int | None = None, *, run: Run | Path | None = None, **biased: Value
 ) -> Chart:
-    """What the panel shows for these choices, as a chart that needs no kernel to be seen. Raises like panel(), and
-    NotRecorded for a combination that the run does not hold.
+    """The panel's picture for these choices as a chart. Raises like panel(), and NotRecorded for a combination that the
+    run does not hold.
     """
-    from worklog.lab.picture import whole
-    from worklog.lab.sources import runs
+    from worklog.lab.panel_picture import picture
 
-    return whole(_model(kernel, size, runs(run), biased).answer())
-
-
-def _model(kernel: str | None, size: Shape | int | None, runs: list[Run], biased: dict[str, Value]) -> Model:
-    from worklog.lab.model import Model
-
-    return Model(runs, kernel, size, **biased)
+    return picture(_panel_choice(kernel, size, run, biased).answer())
 
 
 def ladder(rung: str | None = None, size: Shape | int | None = None, *, run: Run | Path | None = None) -> Ladder:
-    """The ladder, rung by rung, as the last line of a cell: what each changed in the source, the idea, traffic,
-    registers, occupancy, time, and its place among the others.
+    """The ladder rung by rung, as the last line of a cell: idea, changed source lines, memory counts, registers,
+    occupancy and time of a rung, and its place on the ladder.
 
-    rung, size: what is shown at first. run: what to answer from; by default this machine's latest run, and the
-    recording for what that does not hold. Raises UnknownRung or BadShape for what there is not, BadRunFile without any
-    run.
+    rung and size are chosen at first. run: where the numbers come from (default: this machine's latest run, and the
+    recording for what that does not hold). Raises UnknownRung, BadShape, and BadRunFile without any run.
     """
-    from worklog.lab.step_view import Ladder
+    from worklog.lab.ladder_page import Ladder
 
     return Ladder(_climb(rung, size, run))
 
 
 def ladder_static(rung: str | None = None, size: Shape | int | None = None, *, run: Run | Path | None = None) -> Chart:
-    """What the ladder's page shows for a rung and a size, but for the changed lines, as a chart. Raises like
-    ladder().
+    """The ladder page's picture for a rung and a size as a chart. Raises like ladder(), and NothingToDraw where nothing
+    was timed at the size.
     """
-    from worklog.lab.step_picture import whole
+    from worklog.lab.ladder_page import chart
 
-    return whole(_climb(rung, size, run).step())
+    return chart(_climb(rung, size, run).step())
 
 
 def ablation(kernel: str | None = None, size: Shape | int | None = None, *, run: Run | Path | None = None) -> Ablation:
-    """What each lie alone does to a rung's reading at a size, as the last line of a cell.
+    """The effect of each pitfall alone on a rung's result at a size, as the last line of a cell.
 
-    run: what to answer from, as for ladder(). Raises NothingToDraw where no run has an ablation, BadShape, BadRunFile.
+    run: as for ladder(). Raises NothingToDraw where no run has an ablation, UnknownRung, BadShape, BadRunFile.
     """
-    from worklog.lab.lies import Lies
-    from worklog.lab.lies_view import Ablation
-    from worklog.lab.sources import ladder_runs
+    from worklog.lab.ablation_page import Ablation
 
-    return Ablation(Lies(ladder_runs(run), kernel, size))
+    return Ablation(_ablation_choice(kernel, size, run))
 
 
 def ablation_static(
     kernel: str | None = None, size: Shape | int | None = None, *, run: Run | Path | None = None
 ) -> Chart:
-    """The ablation's page as a chart. Raises like ablation(), and NotRecorded where the runs lack the rung or size."""
-    from worklog.lab.lies import Lies, picture
-    from worklog.lab.sources import ladder_runs
+    """The ablation page's picture as a chart. Raises like ablation(), and NotRecorded for a missing rung or size."""
+    return _ablation_choice(kernel, size, run).ablated().chart
 
-    return picture(Lies(ladder_runs(run), kernel, size).told())
+
+def _panel_choice(
+    kernel: str | None, size: Shape | int | None, run: Run | Path | None, biased: dict[str, Value]
+) -> PanelChoice:
+    from worklog.lab.choice import grid_runs
+    from worklog.lab.panel_answer import PanelChoice
+
+    return PanelChoice(grid_runs(run), kernel, size, **biased)
 
 
 def _climb(rung: str | None, size: Shape | int | None, run: Run | Path | None) -> Climb:
     from worklog.analysis.traffic import traffic
-    from worklog.lab.sources import ladder_runs
-    from worklog.lab.steps import Climb
+    from worklog.lab.choice import ladder_runs
+    from worklog.lab.ladder_step import Climb
 
     return Climb(ladder_runs(run), traffic(), rung, size)
+
+
+def _ablation_choice(kernel: str | None, size: Shape | int | None, run: Run | Path | None) -> AblationChoice:
+    from worklog.lab.ablation_page import AblationChoice
+    from worklog.lab.choice import ladder_runs
+
+    return AblationChoice(ladder_runs(run), kernel, size)

@@ -1,189 +1,200 @@
-"""What the lab's pages have in common besides ipywidgets' own controls: a slider that a screen reader can name, words
-that it speaks when they change, and the box around a page that knows the palettes.
-
-ipywidgets' sliders give their handle no accessible name and say an index instead of the word, and nothing but script
-can tell them; so this one is the browser's native control with a label.
+"""What the three pages share: a page with a rung, a size and a result; controls that work with a screen reader and on
+two threads; and colours and pictures that follow the notebook's theme.
 """
 
 from __future__ import annotations
 
+import base64
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
 from typing import Any
 
 import anywidget
 import ipywidgets as widgets
 import traitlets
 
-from worklog.lab.theme import SHEET
+from worklog.errors import WorklogError
+from worklog.lab.choice import Choice
+from worklog.plots.figure import Chart, in_the_dark
+from worklog.plots.style import DARK, LIGHT
 
-# With JupyterLab's subshells the kernel hears a user on two threads, a widget's first message on one and its others on
-# the other. What comes while a choice is being shown waits for it.
+HERE = Path(__file__).parent
+LABEL = {"description_width": "3.2em"}
+BESIDE = widgets.Layout(min_width="min(34em, 100%)", max_width="46em", flex="1 1 24em")
+
+# How JupyterLab and Notebook, Visual Studio Code, and Colab mark a dark page.
+DARK_PAGES = ('[data-jp-theme-light="false"]', ".vscode-dark", "html[theme=dark]")
+
+# With JupyterLab's subshells the kernel handles a user's events on two threads: a widget's first message on one, its
+# other messages on the other. An event that arrives while a result is being shown waits on this lock.
 ONE_AT_A_TIME = threading.RLock()
 
 
 class OneAtATime(widgets.Widget):
-    """Takes what a user says in turn. While a widget takes a message, traitlets makes one change of several: set by the
-    page on another thread just then, it would tell its observers of the page's value and never of the user's.
+    """Handles a user's messages one at a time. While a widget handles a message, traitlets merges changes: if the page
+    set the widget on another thread at that moment, observers would see only the page's value, never the user's.
     """
 
     def set_state(self, sync_data: dict[str, Any]) -> None:
-        """Take a message of the user's, echo and observers included."""
+        """Handle one message from the user, including its echo and its observers."""
         with ONE_AT_A_TIME:
             super().set_state(sync_data)
 
 
 class Checkbox(OneAtATime, widgets.Checkbox):
-    """ipywidgets' own, in turn."""
+    """ipywidgets' check box, one message at a time."""
 
 
 class Dropdown(OneAtATime, widgets.Dropdown):
-    """ipywidgets' own, in turn."""
+    """ipywidgets' drop-down list, one message at a time."""
 
 
 class ToggleButton(OneAtATime, widgets.ToggleButton):
-    """ipywidgets' own, in turn."""
-
-
-class Choices:
-    """What a user does to a page's widgets, told apart from what they say while they are being set. show: makes the
-    page show what was chosen.
-    """
-
-    def __init__(self, show: Callable[[], None]) -> None:
-        self._show, self._setting = show, False
-
-    def take(self, choose: Callable[[], None]) -> None:
-        """Choose, and show it; nothing while the widgets are being set."""
-        with ONE_AT_A_TIME:
-            if not self._setting:
-                choose()
-                self._show()
-
-    @contextmanager
-    def setting(self) -> Iterator[None]:
-        """While open, what the widgets say is no choice."""
-        self._setting = True
-        try:
-            yield
-        finally:
-            self._setting = False
-
-
-ESM = """
-function render({ model, el }) {
-    const label = document.createElement("label");
-    const name = document.createElement("span");
-    const range = document.createElement("input");
-    const said = document.createElement("span");  // for the eye; a reader says aria-valuetext
-    name.textContent = model.get("name");
-    said.ariaHidden = "true";
-    range.type = "range";
-    range.min = 0;
-    range.setAttribute("aria-label", model.get("name"));
-    const show = () => {
-        range.max = model.get("words").length - 1;
-        range.value = model.get("index");
-        say();
-    };
-    const say = () => {
-        said.textContent = model.get("words")[range.value];
-        range.setAttribute("aria-valuetext", said.textContent);
-    };
-    range.addEventListener("input", say);
-    range.addEventListener("change", () => { model.set("index", Number(range.value)); model.save_changes(); });
-    model.on("change:index", show);
-    model.on("change:words", show);
-    label.append(name, range, said);
-    el.append(label);
-    show();
-}
-export default { render };
-"""
-# Words where ipywidgets' own stand, long lines that scroll in their own box, a tick beside its words, and an arrow that
-# can be seen on a dark page: theirs is a picture in black.
-MENDED = """
-.worklog .widget-html-content { min-width: 0; }
-.worklog [role=status] { margin: 2px; }
-.worklog .widget-checkbox input[type=checkbox] { align-self: center; vertical-align: middle; margin-top: -2px; }
-[data-jp-theme-light=false] .worklog .widget-dropdown > select { background-image: none; appearance: auto; }
-"""
-# As wide and as high as ipywidgets' own controls, in their font and colours.
-CSS = """
-.worklog-slider label {
-    display: flex; gap: 4px; width: 22em; height: 28px; align-items: center;
-    font-size: var(--jp-widgets-font-size, 13px); color: var(--jp-widgets-label-color, inherit);
-}
-.worklog-slider span { min-width: 3.2em; text-align: right; }
-.worklog-slider input { flex: 1; accent-color: var(--jp-brand-color1, auto); }
-"""
-
-
-# A reader speaks what changes in an element that it knows already, and not an element that comes with its words.
-STATUS_ESM = """
-function render({ model, el }) {
-    const said = document.createElement("div");
-    const show = () => { said.innerHTML = model.get("value"); };
-    said.setAttribute("role", "status");
-    el.append(said);
-    model.on("change:value", show);
-    show();
-}
-export default { render };
-"""
-
-# JupyterLab goes from cell to cell and folds headings by arrows, even where a control has the focus that they move.
-KEYS_ESM = """
-function render() {
-    const keep = (event) => {
-        const moves = /^(Arrow|Page|Home|End)/.test(event.key);
-        if (moves && event.target.closest?.(".worklog")) event.stopPropagation();
-    };
-    window.addEventListener("keydown", keep, true);
-    return () => window.removeEventListener("keydown", keep, true);
-}
-export default { render };
-"""
-
-
-class Keys(anywidget.AnyWidget):
-    """Nothing to be seen; as long as it is shown, the keys that move a control are the control's."""
-
-    _esm = KEYS_ESM
-
-
-class Status(anywidget.AnyWidget):
-    """HTML that is read aloud when it changes."""
-
-    _esm = STATUS_ESM
-    value = traitlets.Unicode().tag(sync=True)
+    """ipywidgets' toggle button, one message at a time."""
 
 
 class Slider(OneAtATime, anywidget.AnyWidget):
-    """words: what can be chosen, left to right. index: of the one that is. name: what it is a choice of."""
+    """words: the choices, left to right. index: of the chosen word. name: what a screen reader calls the slider."""
 
-    _esm = ESM
-    _css = CSS
+    _esm = HERE / "slider.js"
     name = traitlets.Unicode().tag(sync=True)
     words = traitlets.List(traitlets.Unicode()).tag(sync=True)
     index = traitlets.Int(0).tag(sync=True)
 
 
-def slider(name: str, words: Sequence[Any], chosen: Callable[[int], None]) -> Slider:
-    """A slider over these words that calls `chosen` with the index of the one chosen."""
-    made = Slider(name=name, words=[str(word) for word in words])
-    made.add_class("worklog-slider")
-    made.observe(lambda change: chosen(change["new"]), "index")
-    return made
+class Keys(anywidget.AnyWidget):
+    """Invisible; while it is on the page, the keys that move a control don't reach JupyterLab."""
+
+    _esm = HERE / "keys.js"
 
 
-def box(
-    parts: Sequence[widgets.Widget], kind: type[widgets.Box] = widgets.VBox, layout: Mapping[str, str] | None = None
-) -> widgets.Box:
-    """Widgets on a page that knows the palettes and keeps its keys."""
-    style = widgets.HTML(f"<style>{SHEET}{MENDED}</style>", layout=widgets.Layout(display="none"))
+class Status(anywidget.AnyWidget):
+    """HTML that a screen reader reads out when it changes."""
+
+    _esm = HERE / "status.js"
+    value = traitlets.Unicode().tag(sync=True)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A result: text for a page without a kernel, and the HTML of its parts. words are read out when they change."""
+
+    text: str
+    words: str
+    table: str = ""
+    picture: str = ""
+    details: str = ""
+
+
+class Page:
+    """A rung, a size, and the result for them. choice holds what is chosen; box is the outermost widget. A page
+    implements result(), and set_controls() where it has more controls than these two.
+    """
+
+    box: widgets.Box
+
+    def __init__(self, choice: Choice) -> None:
+        self.choice, self._setting = choice, False
+        self.shown = Shown("", "")
+        self.kernel = Dropdown(
+            options=choice.kernels, description="rung", style=LABEL, layout=widgets.Layout(width="22em")
+        )
+        self.size = Slider(name="size", words=[str(shape) for shape in choice.shapes])
+        self.size.add_class("worklog-slider")
+        self.words, self.table, self.details = Status(), widgets.HTML(), widgets.HTML()
+        self.picture = widgets.HTML(layout=BESIDE)
+        self.on(self.kernel, "value", choice.choose_kernel)
+        self.on(self.size, "index", lambda index: choice.choose_shape(choice.shapes[index]))
+
+    def on(self, control: widgets.Widget, trait: str, choose: Callable[[Any], object]) -> None:
+        """Call choose with the new value when the user changes the control, then show the result."""
+        control.observe(lambda change: self.take(lambda: choose(change["new"])), trait)
+
+    def take(self, choose: Callable[[], object]) -> None:
+        """Choose, then show the result. Does nothing while the page itself sets its controls."""
+        with ONE_AT_A_TIME:
+            if not self._setting:
+                choose()
+                self.show()
+
+    def show(self) -> None:
+        """Set the controls to what is chosen, and show the result or why there is none."""
+        self._setting = True
+        try:
+            self.set_controls()
+        finally:
+            self._setting = False
+        try:
+            self.shown = self.result()
+        except WorklogError as error:
+            self.shown = Shown(str(error), message(str(error)))
+        self.words.value, self.table.value = self.shown.words, self.shown.table
+        self.picture.value, self.details.value = self.shown.picture, self.shown.details
+
+    def set_controls(self) -> None:
+        """Set every control to what is chosen."""
+        self.kernel.options, self.kernel.value = self.choice.kernels, self.choice.kernel
+        self.size.words = [str(shape) for shape in self.choice.shapes]
+        self.size.index = self.choice.shapes.index(self.choice.shape)
+
+    def result(self) -> Shown:
+        """The result for what is chosen. Raises WorklogError with the reason where there is none."""
+        raise NotImplementedError
+
+    def _repr_mimebundle_(self, **how: Any) -> Any:
+        """The widgets, and for a page without a kernel the result as text and as HTML."""
+        bundle = self.box._repr_mimebundle_(**how)
+        data = bundle[0] if isinstance(bundle, tuple) else bundle
+        html = self.shown.words + self.shown.table + self.shown.details
+        return {**data, "text/plain": self.shown.text, "text/html": html}
+
+
+def message(text: str) -> str:
+    """Plain text as HTML, in the line height of a page."""
+    return f'<div style="line-height:1.5">{escape(text)}</div>'
+
+
+def colour(role: str) -> str:
+    """A role's colour in CSS, from the palette of the notebook's theme; defined inside box()."""
+    return f"var(--worklog-{role})"
+
+
+def image(chart: Chart) -> str:
+    """The chart as HTML in both palettes; the page shows one. As images, so that the ids of two charts can't clash."""
+    light = chart.svg()
+    return _image(light, chart.alt, "light") + _image(in_the_dark(light), chart.alt, "dark")
+
+
+def _image(svg: str, alt: str, palette: str) -> str:
+    data = base64.b64encode(svg.encode()).decode("ascii")
+    source = f'src="data:image/svg+xml;base64,{data}"'
+    return f'<img class="worklog-{palette}" style="width:100%;max-width:44em" alt="{escape(alt)}" {source}>'
+
+
+def _palette(where: str, palette: Mapping[str, str], shown: str, hidden: str) -> str:
+    variables = "".join(f"--worklog-{role}:{value};" for role, value in palette.items())
+    show, hide = f"{where} img.worklog-{shown}{{display:inline}}", f"{where} img.worklog-{hidden}{{display:none}}"
+    return f"{where}{{{variables}}}{show}{hide}"
+
+
+SHEET = "".join(
+    [
+        (HERE / "page.css").read_text(encoding="utf-8"),
+        _palette(".worklog", LIGHT, "light", "dark"),
+        *(_palette(f"{page} .worklog", DARK, "dark", "light") for page in DARK_PAGES),
+    ]
+)
+
+
+def box(parts: Sequence[widgets.Widget], kind: type[widgets.Box] = widgets.VBox) -> widgets.Box:
+    """The outermost widget of a page: the parts, the style sheet and the keys. An HBox wraps on a narrow page."""
+    style = widgets.HTML(f"<style>{SHEET}</style>", layout=widgets.Layout(display="none"))
     keys = Keys(layout=widgets.Layout(display="none"))
-    made = kind([*parts, style, keys], layout=widgets.Layout(**(layout or {})))
+    made = kind([*parts, style, keys])
+    if kind is widgets.HBox:
+        made.layout = widgets.Layout(flex_flow="row wrap", grid_gap="0 1.5em")
     made.add_class("worklog")
     return made

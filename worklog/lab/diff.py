@@ -1,4 +1,4 @@
-"""What changed between two rungs: the lesson of a rung is its diff, and only that should be on the page."""
+"""The source lines that differ between two rungs: each rung adds one idea, and its diff shows it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from html import escape
 
 from worklog.kernel.kernel import Program
 from worklog.kernel.ladder import rung
-from worklog.plots.style import DARK, LIGHT
 
 HIDDEN = ("__global__", "template <", "static_assert")
-ROLES = {"+": "accent", "-": "lie"}
+# Tag and background by a line's first character; translucent, so that text stays readable on light and dark pages.
+LOOKS = {"+": ("ins", "#3b93d055"), "-": ("del", "#e0702455")}
 
 
 @dataclass(frozen=True, repr=False)
 class Code:
-    """Lines that show themselves, those that begin with + and - in colour where the page has any."""
+    """Source lines, shown as text and as HTML. In a diff, "+" begins an added line and "-" a removed one."""
 
     lines: tuple[str, ...]
 
@@ -25,28 +25,40 @@ class Code:
         return "\n".join(self.lines)
 
     def _repr_html_(self) -> str:
-        return f'<pre style="font-family:monospace;line-height:1.35">{"<br>".join(map(_html, self.lines))}</pre>'
+        return f'<pre style="font-family:monospace;line-height:1.35">{self.html()}</pre>'
+
+    def html(self) -> str:
+        """The lines without a box around them; <ins> and <del> tell a screen reader what changed."""
+        looks = [(*LOOKS.get(line[:1], ("span", "transparent")), escape(line)) for line in self.lines]
+        return "".join(
+            f'<{tag} style="display:block;text-decoration:none;background:{tint}">{line}</{tag}>'
+            for tag, tint, line in looks
+        )
+
+    @property
+    def counts(self) -> str:
+        """ "+19 −9 lines" of a diff."""
+        marks = [line[:1] for line in self.lines]
+        return f"+{marks.count('+')} −{marks.count('-')} lines"
 
 
-def source(name: str) -> Code:
-    """The body of a rung, without comments, signature, assertions and its own last brace. Raises UnknownRung."""
-    bare = re.sub(r"//.*", "", Program.of(rung(name)).source)
+def source(name: str, *, comments: bool = False) -> Code:
+    """A rung's body without comments, signature, assertions and final brace; with comments, the whole file. Raises
+    UnknownRung.
+    """
+    text = Program.of(rung(name)).source
+    if comments:
+        return Code(tuple(text.splitlines()))
+    bare = re.sub(r"//.*", "", text)
     kept = [line for line in bare.splitlines() if line.strip() and not any(word in line for word in HIDDEN)]
     return Code(tuple(line.removeprefix("  ").rstrip() for line in kept[:-1]))
 
 
-def diff(before: str, after: str) -> Code:
-    """The lines in which two rungs' bodies differ; "..." stands between places that do not lie together. Raises
-    UnknownRung.
+def diff(before: str | None, after: str, *, comments: bool = False, around: int = 0) -> Code:
+    """The lines in which two rungs differ, with `around` unchanged lines above and below each change; "..." stands for
+    the lines in between. before: None compares with an empty file. Raises UnknownRung.
     """
-    changes = list(difflib.unified_diff(source(before).lines, source(after).lines, n=0, lineterm=""))[3:]
+    earlier = () if before is None else source(before, comments=comments).lines
+    later = source(after, comments=comments).lines
+    changes = list(difflib.unified_diff(earlier, later, n=around, lineterm=""))[3:]
     return Code(tuple("  ..." if line.startswith("@@") else line for line in changes))
-
-
-def _html(line: str) -> str:
-    """In the colour that goes with the page, or where nobody knows, with a light one."""
-    role = ROLES.get(line[:1])
-    if role is None:
-        return escape(line)
-    light, dark = LIGHT[role], DARK[role]
-    return f'<span style="color:{light};color:light-dark({light},{dark})">{escape(line)}</span>'

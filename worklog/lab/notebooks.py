@@ -1,7 +1,6 @@
-"""Runs a notebook's `.py` from top to bottom and stores the outputs beside it as `.ipynb`, in one canonical form.
+"""Run a notebook's `.py` from top to bottom and store it with its outputs as `.ipynb`, in one canonical form.
 
-`python -m worklog.lab.notebooks` does it for every notebook, `python -m worklog.lab.notebooks 02 06_roofline` for those whose names
-begin so; the tests do the same and compare.
+`python -m worklog.lab.notebooks` runs all, `python -m worklog.lab.notebooks 02 06_roofline` those whose names begin so.
 """
 
 from __future__ import annotations
@@ -16,21 +15,21 @@ from nbclient import NotebookClient
 
 FOLDER = Path(__file__).resolve().parents[2] / "notebooks"
 CELL_S = 120
-WIDGET = "application/vnd.jupyter.widget-view+json"  # names what is gone with its kernel; the words beside it stay
+WIDGET = "application/vnd.jupyter.widget-view+json"  # refers to a kernel that is gone; the text beside it stays
 
 
 def sources(names: Sequence[str] = ()) -> list[Path]:
-    """All notebooks, or those whose names begin with one of these. Raises SystemExit for a name that none has."""
+    """All notebooks, or those whose names begin with one of these. Raises SystemExit where none begins with a name."""
     every = sorted(FOLDER.glob("[0-9]*.py"))
     for name in names:
         if not any(path.name.startswith(name) for path in every):
-            raise SystemExit(f"no notebook begins with {name!r}: there are {', '.join(path.stem for path in every)}")
+            raise SystemExit(f"no notebook begins with {name!r}: choose from {', '.join(path.stem for path in every)}")
     return [path for path in every if not names or path.name.startswith(tuple(names))]
 
 
 def execute(source: Path) -> nbformat.NotebookNode:
-    """The notebook of a .py, with outputs and nothing else: no timings, no widget state, cells numbered."""
-    notebook = jupytext.read(source)
+    """The notebook of a .py with its outputs, without timings and widget state, its cells numbered."""
+    notebook: nbformat.NotebookNode = jupytext.read(source)
     for number, cell in enumerate(notebook.cells):
         cell["id"] = f"cell-{number:02}"
     client = NotebookClient(
@@ -54,7 +53,9 @@ def execute(source: Path) -> nbformat.NotebookNode:
 
 
 def text(notebook: nbformat.NotebookNode) -> str:
-    return nbformat.writes(notebook, indent=1, sort_keys=True) + "\n"
+    """The notebook as the text of its .ipynb file."""
+    written: str = nbformat.writes(notebook, indent=1, sort_keys=True)  # type: ignore[no-untyped-call]
+    return written + "\n"
 
 
 if __name__ == "__main__":

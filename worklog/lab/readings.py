@@ -1,6 +1,6 @@
-"""What a run says about one combination of settings: a measurement that was made, with the arithmetic that was chosen.
+"""The reading that a run has for one combination of settings: a recorded measurement, with the chosen arithmetic.
 
-The panel answers from here. Samples are read, never modelled: a combination that nobody measured is said to be missing.
+Samples are read, never modelled: for a combination that was not measured there is an error.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from worklog.harness.sampling import Reading as Samples
 from worklog.harness.sampling import Sample
 from worklog.problem.gemm import Shape, tflops
 from worklog.runs.ablation import PRECISION
+from worklog.runs.report import SHOWN
 from worklog.runs.run import Measurement, Run
 from worklog.runs.statistics import Estimate, paired_ratio, summarise
 from worklog.settings import BF16_DATASHEET_TFLOPS, PITFALLS, Pitfall, Value
@@ -23,13 +24,13 @@ PRINTED = 5e-4  # a smaller share is 0.0 %
 
 
 class NotRecorded(WorklogError):
-    """A run does not hold the combination that was asked for; the message names what it does hold."""
+    """A run does not hold a combination of kernel, shape and settings; the message names what it holds."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """One number as one harness states it. Times in microseconds with their 95 % interval; ratio: cuBLAS's time over
-    the kernel's. samples: what the time was made of, in the order of the launches, those that count.
+    """One result. Times in microseconds with their 95 % interval; ratio: cuBLAS's time over the kernel's. samples: the
+    times that count, in launch order.
     """
 
     run: Run
@@ -41,43 +42,43 @@ class Reading:
 
     @property
     def tflops(self) -> float:
-        """The rate that goes with the time."""
+        """The rate for this time."""
         return tflops(self.measurement.problem, self.time.value)
 
     def differs(self, other: Reading) -> bool:
-        """Whether the two times differ by more than their noise; arithmetic on the same samples has none, and is told
-        from where it would be printed as something else than 0.
+        """Whether the two times differ by more than their noise. Two results from the same samples have no noise: they
+        differ where the difference isn't printed as 0.0 %.
         """
         same = self.measurement is other.measurement
         noise = PRINTED if same else self.time.relative_half_width + other.time.relative_half_width + PRECISION
         return abs(self.time.value / other.time.value - 1) > noise
 
 
-def honest_settings(run: Run | None = None) -> dict[str, Value]:
-    """The honest value of every setting; of two honest ones, the run's own."""
+def unbiased_settings(run: Run | None = None) -> dict[str, Value]:
+    """The unbiased value of every setting; the run's own where it is another one that isn't biased."""
     own = {} if run is None else run.harness
     return {g.setting: own[g.setting] if own.get(g.setting) in g.also else g.unbiased for g in PITFALLS}
 
 
 def naive_settings() -> dict[str, Value]:
-    """The first lie of every setting."""
+    """The first biased value of every setting."""
     return {g.setting: g.biased[0] for g in PITFALLS}
 
 
 def changes(settings: Settings, run: Run | None = None) -> Iterator[Pitfall]:
-    """The gremlins whose setting is not the honest one, in the table's order."""
-    unbiased = honest_settings(run)
+    """The pitfalls whose setting is not the unbiased one, in the table's order."""
+    unbiased = unbiased_settings(run)
     return (g for g in PITFALLS if settings[g.setting] not in (unbiased[g.setting], g.unbiased))
 
 
-def say(settings: Settings, which: Iterator[Pitfall] | None = None) -> str:
-    """Settings in words: "l2 = warm, queue = off"; "honest" where nothing is changed."""
+def in_words(settings: Settings, which: Iterator[Pitfall] | None = None) -> str:
+    """Settings in words: "l2 = warm, queue = off", or "unbiased"."""
     chosen = changes(settings) if which is None else which
-    return ", ".join(f"{g.setting} = {word(settings[g.setting])}" for g in chosen) or "honest"
+    return ", ".join(f"{g.setting} = {word(settings[g.setting])}" for g in chosen) or "unbiased"
 
 
 def word(value: Value) -> str:
-    """A value as a person reads it."""
+    """A value in words: on and off for True and False."""
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
 
 
@@ -87,13 +88,13 @@ def read(run: Run, kernel: str, shape: Shape, settings: Settings) -> Reading:
     if found is None:
         raise NotRecorded(_what_there_is(run, kernel, shape, settings))
     if found.status != "measured":
-        raise NotRecorded(f"{kernel} at {shape} was {found.status}: {found.reason}")
+        raise NotRecorded(f"{kernel} at {shape}: {SHOWN.get(found.status, found.status)}: {found.reason}")
     return _take(run, found, settings)
 
 
 def find(run: Run, kernel: str, shape: Shape, settings: Settings) -> Measurement | None:
-    """The measurement whose launches were made as the settings say, or None. What settings make of samples is not asked
-    for, nor the gate, since a gate that is off times the same launches; one that agrees on the gate is preferred.
+    """The measurement whose launches were made with these settings, or None. Settings that only change the arithmetic
+    are ignored, and so is the gate, because the same launches are timed without it; one with the same gate comes first.
     """
     here = [m for m in run.measurements if m.kernel == kernel and m.problem == shape and _fits(run, m, settings)]
     return min(here, key=lambda m: _effective(run, m)["gate"] != settings["gate"], default=None)
@@ -108,15 +109,15 @@ def _fits(run: Run, m: Measurement, settings: Settings) -> bool:
 
 
 def _apart(run: Run, m: Measurement, settings: Settings) -> list[Pitfall]:
-    """The gremlins on which a measurement's launches were made otherwise than the settings say."""
+    """The pitfalls in whose setting a measurement's launches differ from these settings."""
     made = _effective(run, m)
-    by_host = "host" in (made["timer"], settings["timer"])  # then launches never queue up
+    by_host = "host" in (made["timer"], settings["timer"])  # then the queue is always empty
     asked = [g for g in PITFALLS if g.resampled and g.setting != "gate" and not (by_host and g.setting == "queue")]
     return [g for g in asked if made[g.setting] not in _alike(run, m, g, settings[g.setting])]
 
 
 def _alike(run: Run, m: Measurement, pitfall: Pitfall, asked: Value) -> tuple[Value, ...]:
-    """What is as good as the value asked for: a run whose clocks could be locked locks them where watching is asked."""
+    """The values that count as this one: a run with locked clocks answers for watched clocks too."""
     own = run.harness.get(pitfall.setting)
     if pitfall.setting not in m.changed and asked == pitfall.unbiased and own in pitfall.also:
         return asked, own
@@ -124,13 +125,13 @@ def _alike(run: Run, m: Measurement, pitfall: Pitfall, asked: Value) -> tuple[Va
 
 
 def _what_there_is(run: Run, kernel: str, shape: Shape, settings: Settings) -> str:
-    asked = f"{kernel} at {shape} with {say(settings)} is not in this {run.origin} run"
+    asked = f"{kernel} at {shape} with {in_words(settings)} is not in this {run.origin} run"
     here = [m for m in run.measurements if m.kernel == kernel and m.problem == shape and m.status == "measured"]
     if not here:
         there = ", ".join(dict.fromkeys(f"{m.kernel} at {m.problem}" for m in run.measurements)) or "nothing"
         return f"{asked}, which holds {there}"
     nearest = min(here, key=lambda m: len(_apart(run, m, settings)))
-    return f"{asked}; without {say(settings, iter(_apart(run, nearest, settings)))} it is"
+    return f"{asked}; without {in_words(settings, iter(_apart(run, nearest, settings)))} it is"
 
 
 def _take(run: Run, m: Measurement, settings: Settings) -> Reading:

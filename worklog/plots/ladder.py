@@ -61,15 +61,17 @@ FAR_CEILING = 2.5  # a ceiling this many times above everything else would squee
 
 
 @styled()
-def ladder(run: Run, size: Size | None = None) -> Chart:
+def ladder(run: Run, size: Size | None = None, *, rung: str | None = None) -> Chart:
     """Horizontal bars in rung order at one size (default 4096, else the largest measured), in TFLOP/s and % of cuBLAS.
 
-    A refused or skipped rung has a row that says why. What a user brought stands below the rungs, which step back in a
-    lighter colour. Raises NothingToDraw where nothing was measured at the size, BadShape.
+    A refused or skipped rung has a row that says why. The user's kernels stand below the rungs, which step back in a
+    lighter colour. rung: the one that the title is about, and that the others step back behind. Raises NothingToDraw
+    where nothing was measured at the size, BadShape.
     """
     shape = shape_to_draw(run, size)
     kernels = rows(run, shape)
     brought = {m.kernel for m in kernels if run.kernels.get(m.kernel, {}).get("brought")}
+    accented = brought if rung is None else {rung}
     marks = ARTICLE_PERCENT if shape == ARTICLE_SHAPE and any(m.kernel in ARTICLE_PERCENT for m in kernels) else {}
     names = [shorten(m.kernel + YOURS * (m.kernel in brought), BODY_PT, NAME_ROOM) for m in kernels]
     left = MARGIN_IN + max(text_width(name, BODY_PT) for name in names) + 0.12
@@ -77,7 +79,7 @@ def ladder(run: Run, size: Size | None = None) -> Chart:
     height = HEAD + pitch * len(kernels)
     new = page(
         "ladder",
-        _finding(kernels, brought),
+        _finding(kernels, accented),
         _subtitle(shape, bool(marks)),
         [run.full_label] + [ARTICLE_SOURCE] * bool(marks) + _star(kernels),
         _alt(run, shape, kernels),
@@ -97,7 +99,7 @@ def ladder(run: Run, size: Size | None = None) -> Chart:
     for index, m in enumerate(kernels):
         top = HEAD + pitch * index
         if measured(m):
-            _bar(axes, m, top + BAR_LANE, wide / most, _colour(m.kernel, brought))
+            _bar(axes, m, top + BAR_LANE, wide / most, _colour(m.kernel, accented))
         else:
             _reason(axes, m, top + BAR_LANE, wide / most)
         if m.kernel in marks:

@@ -1,7 +1,4 @@
-"""The answer as a picture: its samples beside the honest ones, and the way from the honest time to this, lie by lie.
-
-The panel shows it next to the words; on a page of its own, with title and source, it is the panel's static twin.
-"""
+"""The panel's picture: samples beside the unbiased ones, and the steps from the unbiased time to this one."""
 
 from __future__ import annotations
 
@@ -10,9 +7,8 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 
-from worklog.lab.model import Answer
-from worklog.lab.readings import say
-from worklog.lab.words import headline, step_words, truth
+from worklog.lab.panel_answer import Answer
+from worklog.lab.readings import in_words
 from worklog.plots.figure import Chart
 from worklog.plots.page import Page, page
 from worklog.plots.style import (
@@ -30,68 +26,51 @@ from worklog.plots.style import (
 )
 from worklog.runs.table import duration
 
-BESIDE_IN = 5.4  # width beside the settings, where a page of its own has 7
+BESIDE_IN = 5.4  # width beside the controls
 STRIP_IN = 1.15  # height of the samples
 CAPTION_IN = 0.24
 GAP_IN = 0.12
 ROW_IN = 0.2  # height of one step
-LEFT_IN, RIGHT_IN = 1.25, 0.95  # room for the steps' names and amounts
-WIDE = 3.0  # times that are further apart than this factor are drawn on a logarithmic axis
+LEFT_IN, RIGHT_IN = 1.25, 0.95  # for the names and the amounts of the steps
+WIDE = 3.0  # from this ratio between times on, the axis is logarithmic
 BAR_PT = 7
 
 
 @styled()
-def body(answer: Answer) -> Chart:
-    """The picture alone, for beside the words."""
-    height = _height(answer)
-    chart = Chart("reading", headline(answer.reading), alt(answer), BESIDE_IN, height + 0.1)
-    _draw(Page(chart, BESIDE_IN, 0.05, height), answer)
-    return chart
-
-
-@styled()
-def whole(answer: Answer) -> Chart:
-    """The picture on a page: the number as its title, the settings under it, the source at its foot."""
-    m = answer.reading.measurement
-    title = f"{m.kernel} at {m.problem}: {headline(answer.reading)}"
-    subtitle = f"{say(answer.settings)}: {truth(answer)}" if answer.changed else truth(answer)
-    sheet = page("reading", title, subtitle, [answer.reading.measurement.label], alt(answer), _height(answer))
+def picture(answer: Answer, *, beside: bool = False) -> Chart:
+    """The samples of this reading and of the unbiased one; below them, the steps from one to the other. beside: without
+    title and source, for a page that shows them beside it.
+    """
+    m, alt = answer.reading.measurement, ". ".join(answer.sentences)
+    height = CAPTION_IN + STRIP_IN
+    if answer.steps:
+        height += (len(answer.steps) + 2) * ROW_IN + GAP_IN + CAPTION_IN
+    if beside:
+        sheet = Page(Chart("reading", answer.headline, alt, BESIDE_IN, height + 0.1), BESIDE_IN, 0.05, height)
+    else:
+        title = f"{m.kernel} at {m.problem}: {answer.headline}"
+        subtitle = f"{in_words(answer.settings)}: {answer.comparison}" if answer.changed else answer.comparison
+        sheet = page("reading", title, subtitle, [m.label], alt, height)
     _draw(sheet, answer)
     return sheet.figure
 
 
-def alt(answer: Answer) -> str:
-    """The picture in words."""
-    m = answer.reading.measurement
-    steps = "; ".join(": ".join(step_words(step)) for step in answer.steps)
-    way = f" Lie by lie: {steps}." if steps else ""
-    what = f"{m.kernel} at {m.problem}, {say(answer.settings)}: {headline(answer.reading)}"
-    return f"{what}. {truth(answer)}.{way} {answer.reading.measurement.label}."
-
-
-def _height(answer: Answer) -> float:
-    rows = (len(answer.steps) + 2) * ROW_IN + GAP_IN + CAPTION_IN if answer.steps else 0.0
-    return CAPTION_IN + STRIP_IN + rows
-
-
 def _draw(sheet: Page, answer: Answer) -> None:
-    """The strip on top; under it, where there are lies, the way from the honest reading to this one."""
     bottom = sheet.body_top - CAPTION_IN - STRIP_IN
-    told = "samples in the order of the launches" + ("; the honest ones in grey" if answer.changed else "")
-    sheet.text(MARGIN_IN, sheet.body_top, told, SMALL_PT, color=MUTED, va="top")
+    caption = "samples in launch order" + (", unbiased ones in grey" if answer.changed else "")
+    sheet.text(MARGIN_IN, sheet.body_top, caption, SMALL_PT, color=MUTED, va="top")
     _strip(sheet.axes(LEFT_IN, bottom, sheet.width - LEFT_IN - MARGIN_IN, STRIP_IN), answer)
     if answer.steps:
         top = bottom - GAP_IN
-        sheet.text(
-            MARGIN_IN, top, "what each lie adds to the time, one after the other", SMALL_PT, color=MUTED, va="top"
-        )
+        caption = "what each setting adds to the time: orange inflates the result, blue deflates it"
+        sheet.text(MARGIN_IN, top, caption, SMALL_PT, color=MUTED, va="top")
         rows = (len(answer.steps) + 2) * ROW_IN
         width = sheet.width - LEFT_IN - RIGHT_IN
-        _way(sheet.axes(LEFT_IN, top - CAPTION_IN - rows, width, rows), sheet, answer)
+        _steps(sheet.axes(LEFT_IN, top - CAPTION_IN - rows, width, rows), answer)
 
 
 def _strip(axes: Axes, answer: Answer) -> None:
-    """Every sample that counts as a dot; a line at what the harness made of them."""
+    """Every sample that counts as a dot, and their estimate as a line."""
     shown = (
         [(answer.unbiased, GREY), (answer.reading, _colour(answer))] if answer.changed else [(answer.reading, ACCENT)]
     )
@@ -107,17 +86,16 @@ def _strip(axes: Axes, answer: Answer) -> None:
 
 
 def _colour(answer: Answer) -> str:
-    """Vermillion for a time that flatters, blue for any other."""
+    """Orange for a time that inflates the result, blue for any other."""
     return LIE if answer.biased and answer.off < 0 else ACCENT
 
 
-def _way(axes: Axes, sheet: Page, answer: Answer) -> None:
-    """One bar a lie, from the time before it to the time after."""
-    names = ["honest", *(step_words(step)[0] for step in answer.steps), "this reading"]
+def _steps(axes: Axes, answer: Answer) -> None:
+    """A bar for each step, from the time before it to the time after."""
+    names = ["unbiased", *(step.name for step in answer.steps), "this reading"]
     names = [shorten(name, BODY_PT, LEFT_IN - MARGIN_IN) for name in names]
-    steps = [step_words(step)[1] for step in answer.steps]
-    amounts = [duration(answer.unbiased.time.value), *steps, duration(answer.reading.time.value)]
     ends = [answer.unbiased.time.value, *(step.after.time.value for step in answer.steps)]
+    amounts = [duration(ends[0]), *(step.amount for step in answer.steps), duration(answer.reading.time.value)]
     for row, step in enumerate(answer.steps, start=1):
         before, after = step.before.time.value, step.after.time.value
         colour = (LIE if after < before else ACCENT) if step.visible else GREY
@@ -140,7 +118,7 @@ def _way(axes: Axes, sheet: Page, answer: Answer) -> None:
 
 
 def _limits(values: Sequence[float], air: float) -> tuple[float, float]:
-    """The values with some air, and at least 2 % around them, so that noise is not drawn as a cliff."""
+    """The values with a margin of at least 2 %, so that noise doesn't look like a cliff."""
     low, high = min(values), max(values)
     if low > 0 and high > WIDE * low:
         return low / air, high * air
@@ -149,7 +127,7 @@ def _limits(values: Sequence[float], air: float) -> tuple[float, float]:
 
 
 def _scale(axes: Axes, which: str, limits: tuple[float, float]) -> None:
-    """A few round times with their units."""
+    """Ticks at a few round times with their units."""
     low, high = limits
     logarithmic = low > 0 and high > WIDE * low
     axes.set_yscale("log" if logarithmic else "linear")
@@ -160,7 +138,7 @@ def _scale(axes: Axes, which: str, limits: tuple[float, float]) -> None:
 
 
 def _round_values(low: float, high: float) -> list[float]:
-    """Two to four of 1, 2, 5 times a power of ten within the limits."""
+    """Two to four values of 1, 2 or 5 times a power of ten within the limits."""
     exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for mantissas in ((1,), (1, 3), (1, 2, 5)):
         ticks = [m * 10.0**e for e in exponents for m in mantissas if low < m * 10.0**e < high]

@@ -1,0 +1,231 @@
+"""The panel without widgets: the choices, the distance from the unbiased reading, and what each setting adds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pytest import approx
+
+from tests.lab.grid import BUBBLE, HOST, OFFSET, small_grid
+from worklog import lab
+from worklog.errors import BadRunFile, BadSetting, BadShape, UnknownRung
+from worklog.lab import choice
+from worklog.lab.panel_answer import PanelChoice, amount
+from worklog.lab.panel_picture import picture
+from worklog.lab.readings import NotRecorded
+from worklog.runs.run import recordings
+from worklog.runs.statistics import Estimate
+from worklog.settings import PITFALLS, Harness
+
+GRID = small_grid()
+
+
+def chosen(kernel: str = "warptiled", size: int = 1024, **biased: Any) -> PanelChoice:
+    return PanelChoice([GRID], kernel, size, **biased)
+
+
+def pitfall(setting: str) -> Any:
+    return next(g for g in PITFALLS if g.setting == setting)
+
+
+# ------------------------------------------------------------------------------------------------------------ choosing
+
+
+def test_the_panel_begins_unbiased_with_the_last_rung_at_the_middle_size() -> None:
+    first = PanelChoice([GRID])
+    assert (first.kernel, str(first.shape), first.biased) == ("warptiled", "1024", [])
+    assert first.kernels == ["naive", "warptiled"] and [str(s) for s in first.shapes] == ["256", "1024"]
+
+
+def test_a_fix_turned_off_is_the_first_biased_value_and_on_again_the_unbiased_one() -> None:
+    found = chosen(l2="rotate")
+    found.fix(pitfall("statistic"), False)
+    assert found.settings["statistic"] == "mean"
+    found.fix(pitfall("statistic"), True)
+    assert found.settings["statistic"] == "median"
+    found.choose("statistic", "first")
+    found.fix(pitfall("statistic"), False)
+    found.fix(pitfall("l2"), True)
+    assert (found.settings["statistic"], found.settings["l2"]) == ("first", "rotate"), "what is so already stays"
+
+
+def test_all_naive_and_all_unbiased() -> None:
+    found = chosen()
+    found.all_naive()
+    assert found.biased == list(PITFALLS)
+    found.all_unbiased()
+    assert found.biased == []
+
+
+@pytest.mark.parametrize(("setting", "value"), [("l2", "lukewarm"), ("luck", True), ("budget_s", 1.0)])
+def test_an_unknown_setting_or_value_is_an_error_and_changes_nothing(setting: str, value: Any) -> None:
+    found = chosen()
+    before = dict(found.settings)
+    with pytest.raises(BadSetting, match=setting):
+        found.choose(setting, value)
+    assert found.settings == before
+
+
+def test_an_unknown_rung_and_a_bad_size_are_errors() -> None:
+    with pytest.raises(UnknownRung):
+        chosen("wraptiled")
+    with pytest.raises(BadShape):
+        chosen(size=0)
+
+
+def test_contradicting_settings_are_an_error_of_the_answer() -> None:
+    with pytest.raises(BadSetting, match="graph"):
+        chosen(timer="graph").answer()
+
+
+def test_the_tasks_are_the_unbiased_reading_and_the_chosen_launches() -> None:
+    tasks = chosen(l2="warm", gate=False, statistic="min").tasks()
+    assert [task.pitfalls for task in tasks] == [{}, {"l2": "warm", "gate": False}]
+    assert all(Harness().but(**dict(task.changed)) for task in tasks)
+    assert len(chosen(statistic="min").tasks()) == 1
+
+
+# ----------------------------------------------------------------------------------------------------------- answering
+
+
+def test_the_unbiased_answer_has_no_steps() -> None:
+    answer = chosen().answer()
+    assert (answer.off, answer.biased, answer.steps, answer.changed) == (0.0, False, (), [])
+    assert "unbiased reading · ±" in answer.comparison
+    assert answer.headline == "140 µs → 15.3 TFLOP/s → 35.7 % of cuBLAS"
+
+
+def test_a_biased_reading_is_compared_with_the_unbiased_one() -> None:
+    answer = chosen(l2="warm").answer()
+    assert answer.off == approx(-0.2, abs=1e-3)
+    assert "unbiased 140 µs · this reading is 20.0 % lower · ±" in answer.comparison
+    assert "(95 %) from 9 samples" in answer.comparison
+
+
+@pytest.mark.parametrize(
+    ("biased", "steps"),
+    [
+        ({"queue": False, "l2": "warm", "offset": "kept"}, {"3 l2": -28.0, "queue": BUBBLE, "offset": OFFSET}),
+        ({"timer": "host", "l2": "warm", "queue": False}, {"2 timer": HOST - 140.0, "3 l2": 0.0, "queue": 0.0}),
+        ({"clocks": "ignored"}, {"1 clocks": 0.0}),
+    ],
+)
+def test_each_setting_adds_a_step_in_the_tables_order(biased: dict[str, Any], steps: dict[str, float]) -> None:
+    answer = chosen(**biased).answer()
+    assert [step.name for step in answer.steps] == list(steps)
+    assert [step.us for step in answer.steps] == approx(list(steps.values()), abs=0.1)
+    assert [step.visible for step in answer.steps] == [us != 0 for us in steps.values()]
+    assert (answer.steps[0].before, answer.steps[-1].after) == (answer.unbiased, answer.reading)
+    assert picture(answer, beside=True).png()
+
+
+def test_settings_that_were_measured_only_together_are_one_step() -> None:
+    run = small_grid(without=({"l2": "warm"},))
+    found = PanelChoice([run], "warptiled", 1024, l2="warm", queue=False).answer().steps
+    assert [step.name for step in found] == ["3 l2 + queue"]
+
+
+def test_settings_that_only_move_shares_are_no_steps() -> None:
+    answer = chosen(baseline="tf32", roof="bf16_datasheet").answer()
+    assert answer.steps == () and len(answer.changed) == 2 and not answer.biased
+    assert [line.partition(":")[0] for line in answer.others] == ["share of cuBLAS", "share of the roof"]
+
+
+@pytest.mark.parametrize(("gate", "word"), [(False, "not checked"), ("article", "the article's rule")])
+def test_a_gate_that_checks_too_little_is_shown(gate: Any, word: str) -> None:
+    [line] = chosen(gate=gate).answer().others
+    assert word in line
+
+
+def test_a_difference_that_would_be_printed_as_zero_is_none() -> None:
+    answer = chosen(statistic="mean").answer()
+    assert not answer.biased and [step.visible for step in answer.steps] == [False]
+    assert "within the noise" in answer.comparison
+
+
+@pytest.mark.parametrize("statistic", ["first", "min", "mean"])
+def test_only_a_median_has_an_interval(statistic: str) -> None:
+    assert chosen(statistic=statistic, l2="warm").answer().comparison.endswith(f" · {statistic} of 9 samples")
+
+
+def test_the_first_run_that_holds_a_combination_answers_and_is_compared_with_itself() -> None:
+    live = small_grid()
+    live.origin, live.measurements = "live", [m for m in live.measurements if m.changed in ({}, {"l2": "warm"})]
+    found = PanelChoice([live, GRID], "warptiled", 1024, l2="warm")
+    answer = found.answer()
+    assert answer.reading.run is live and answer.unbiased.run is live
+    found.choose("queue", False)
+    assert found.answer().reading.run is GRID
+
+
+def test_without_any_run_there_is_something_to_measure_and_nothing_to_show() -> None:
+    empty = PanelChoice([])
+    assert len(empty.kernels) == len(empty.shapes) == 3
+    with pytest.raises(NotRecorded, match="nothing has been measured"):
+        empty.answer()
+
+
+# ------------------------------------------------------------------------------------------------ words and pictures
+
+
+@pytest.mark.parametrize(
+    ("off", "words"),
+    [(-0.083, "8.3 % lower"), (0.5, "50.0 % higher"), (9.0, "10 times too long"), (-0.99, "100 times too short")],
+)
+def test_an_amount_in_words_that_suit_its_size(off: float, words: str) -> None:
+    assert amount(off) == words
+
+
+def test_an_impossible_rate_is_printed_without_an_exponent() -> None:
+    answer = chosen().answer()
+    impossible = replace(answer, reading=replace(answer.reading, time=Estimate(1.0, 1.0, 1.0)))
+    assert " 2147 TFLOP/s" in impossible.headline
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_the_picture_has_the_answer_as_text(beside: bool) -> None:
+    answer = chosen(l2="warm", queue=False).answer()
+    chart = picture(answer, beside=beside)
+    assert chart.alt == ". ".join(answer.sentences) and 'role="img"' in chart.svg()
+    for part in ("warptiled at 1024, l2 = warm, queue = off", "3 l2: −28 µs; queue: +20", GRID.label):
+        assert part in chart.alt
+    assert chart.svg() == picture(answer, beside=beside).svg()
+
+
+@pytest.mark.parametrize("size", [256, 1024])
+def test_the_static_twin_shows_the_source(size: int) -> None:
+    naive = {g.setting: g.biased[0] for g in PITFALLS}
+    chart = lab.panel_static("naive", size, run=GRID, **naive)
+    assert GRID.label.replace("as found", "ignored") in [text.get_text() for text in chart.texts]
+
+
+# -------------------------------------------------------------------------------------------------------------- sources
+
+
+def test_a_missing_grid_is_an_error_that_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "recordings", dict)
+    with pytest.raises(BadRunFile, match="worklog grid --out"):
+        lab.panel_static()
+
+
+def test_the_default_recording_is_the_ladders() -> None:
+    assert next(iter(recordings())) == "h200"
+
+
+def test_live_only_begins_without_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKLOG_SOURCE", "live")
+    assert choice.grid_runs() == []
+
+
+def test_recorded_only_is_the_reason_not_to_measure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "gpu_reason", lambda: None)
+    assert choice.why_not_live() is None
+    monkeypatch.setenv("WORKLOG_SOURCE", "recorded")
+    assert choice.why_not_live() == "WORKLOG_SOURCE=recorded"
+
+
+def test_the_panels_runs_are_not_opened_by_default() -> None:
+    path = choice.new_file()
+    assert path.parent.name == "panel" and path.suffix == ".json"

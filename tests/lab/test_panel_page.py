@@ -1,0 +1,311 @@
+"""The panel's widgets: generated from the table, in step with the choices both ways, and a button that measures."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import ipywidgets as widgets
+import pytest
+
+from tests.lab.grid import small_grid
+from tests.lab.waiting import until
+from tests.lab.widgets import descendants
+from tests.plots.conftest import full_run
+from worklog import lab
+from worklog.lab import choice, panel_page
+from worklog.lab.controls import Status
+from worklog.lab.panel_answer import PanelChoice
+from worklog.lab.panel_page import Panel, Row
+from worklog.plots.style import styled
+from worklog.settings import PITFALLS
+
+GRID = small_grid()
+WHY = "this test has no GPU"
+UNBIASED = "this is the unbiased reading"
+
+
+@pytest.fixture(autouse=True)
+def laptop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("WORKLOG_HOME", str(tmp_path))
+    monkeypatch.setattr(choice, "gpu_reason", lambda: WHY)
+
+
+@pytest.fixture
+def panel() -> Panel:
+    return lab.panel("warptiled", 1024, run=GRID)
+
+
+def row(panel: Panel, setting: str) -> Any:
+    return next(row for row in panel.rows if row.pitfall.setting == setting)
+
+
+def test_each_pitfall_of_the_table_is_a_row_the_articles_first(panel: Panel) -> None:
+    boxes = [w for w in descendants(panel.box) if isinstance(w, widgets.Checkbox)]
+    assert [box.description for box in boxes][:4] == ["1 clocks", "2 timer", "3 l2", "4 warmup"]
+    assert len(boxes) == len(PITFALLS)
+    for pitfall in PITFALLS:
+        assert [value for _, value in row(panel, pitfall.setting).value.options] == list(pitfall.values)
+
+
+def test_every_control_has_a_name(panel: Panel) -> None:
+    kinds = (widgets.Checkbox, widgets.Dropdown, widgets.Button)
+    assert all(w.description or w.tooltip for w in descendants(panel.box) if isinstance(w, kinds))
+    assert all(row.box.tooltip and row.value.description for row in panel.rows)
+
+
+def test_results_are_read_out_when_they_change(panel: Panel) -> None:
+    pages = [panel, lab.ladder(run=full_run()), lab.ablation(run=full_run())]
+    assert all(isinstance(page.words, Status) for page in pages) and isinstance(panel.status, Status)
+
+
+def test_a_box_unticked_moves_the_reading_and_its_row_says_so(panel: Panel) -> None:
+    assert "140 µs" in panel.words.value
+    row(panel, "l2").box.value = False
+    assert "112 µs" in panel.words.value and "20.0&nbsp;% lower" in panel.words.value
+    assert "--worklog-lie" in panel.words.value, "the colour of an inflated result"
+    assert row(panel, "l2").value.value == "warm" and "←" in row(panel, "l2").what.value
+    row(panel, "l2").box.value = True
+    assert UNBIASED in panel.words.value and "--worklog-lie" not in panel.words.value
+    assert row(panel, "l2").value.value == "flush" and "←" not in row(panel, "l2").what.value
+
+
+def test_a_value_ticks_or_unticks_its_box(panel: Panel) -> None:
+    row(panel, "statistic").value.value = "first"
+    assert row(panel, "statistic").box.value is False and panel.model.settings["statistic"] == "first"
+    row(panel, "statistic").value.value = "median"
+    assert row(panel, "statistic").box.value is True
+
+
+def test_the_other_pitfalls_unfold_and_a_biased_one_is_never_hidden(panel: Panel) -> None:
+    assert panel.rest.layout.display == "none"
+    panel.more.value = True
+    assert panel.rest.layout.display == "" and panel.more.icon == "caret-down"
+    panel.more.value = False
+    panel.naive.click()
+    assert panel.rest.layout.display == ""
+
+
+def test_rung_and_size_are_chosen(panel: Panel) -> None:
+    panel.kernel.value = "naive"
+    assert "4 ms" in panel.words.value
+    panel.size.index = 0
+    assert "100 µs" in panel.words.value
+
+
+def test_the_source_and_its_alt_text_state_what_was_done(panel: Panel) -> None:
+    assert GRID.label in panel.details.value
+    assert 'alt="warptiled at 1024, unbiased: 140 µs' in panel.picture.value
+    row(panel, "clocks").box.value = False
+    assert "clocks ignored" in panel.details.value and "clocks ignored" in panel.picture.value
+
+
+def test_all_naive_and_all_unbiased(panel: Panel) -> None:
+    panel.naive.click()
+    assert not any(row.box.value for row in panel.rows)
+    assert "unbiased 140 µs" in panel.words.value.replace("&nbsp;", " ")
+    panel.unbiased.click()
+    assert all(row.box.value for row in panel.rows)
+
+
+def test_a_combination_that_is_not_recorded_keeps_nothing_old(panel: Panel) -> None:
+    row(panel, "l2").value.value = "rotate"
+    assert "is not in this recorded run" in panel.words.value
+    assert panel.picture.value == panel.details.value == ""
+    row(panel, "timer").value.value = "graph"
+    assert panel.picture.value == ""
+    panel.unbiased.click()
+    assert "140 µs" in panel.words.value
+
+
+def test_two_panels_do_not_share_their_choices() -> None:
+    one, other = lab.panel(run=GRID), lab.panel(run=GRID)
+    row(one, "l2").box.value = False
+    assert row(other, "l2").box.value is True and other.model.biased == []
+
+
+def test_a_page_without_a_kernel_gets_the_answer_as_text_and_html(panel: Panel) -> None:
+    shown = panel._repr_mimebundle_()
+    assert "application/vnd.jupyter.widget-view+json" in shown
+    assert shown["text/plain"].startswith("warptiled at 1024, unbiased: 140 µs")
+    assert "140 µs" in shown["text/html"] and GRID.label in shown["text/html"]
+
+
+# ------------------------------------------------------------------------------------------------------- two threads
+
+
+@pytest.mark.parametrize("control", ["box", "value", "size"])
+def test_an_event_that_arrives_while_a_choice_is_being_shown_is_handled_afterwards(
+    panel: Panel, monkeypatch: pytest.MonkeyPatch, control: str
+) -> None:
+    """JupyterLab gives the events of one page to two threads. A widget that the user and the page set at the same time
+    would report the page's value only.
+    """
+    showing, go_on, show = threading.Event(), threading.Event(), Row.show
+    widget, event = {
+        "box": (row(panel, "l2").box, {"value": False}),
+        "value": (row(panel, "l2").value, {"index": 1}),
+        "size": (panel.size, {"index": 0}),
+    }[control]
+    before = {name: getattr(widget, name) for name in event}
+    assert before != event
+
+    def slowly(row: Row, value: Any) -> None:
+        showing.set()
+        assert go_on.wait(30)
+        show(row, value)
+
+    monkeypatch.setattr(Row, "show", slowly)
+    first = threading.Thread(target=row(panel, "queue").box.set_state, args=({"value": False},))
+    second = threading.Thread(target=widget.set_state, args=(event,))
+    first.start()
+    assert showing.wait(30)
+    second.start()
+    second.join(0.2)  # time to be handled too early
+    assert {name: getattr(widget, name) for name in event} == before
+    go_on.set()
+    for thread in (first, second):
+        thread.join(30)
+    assert {name: getattr(widget, name) for name in event} == event
+    assert not row(panel, "queue").box.value and "queue" in [pitfall.setting for pitfall in panel.model.biased]
+    if control == "box":
+        assert "132 µs" in panel.words.value
+
+
+def test_a_second_thread_draws_after_the_first() -> None:
+    """Matplotlib's settings belong to the process: two charts drawn at once would mix their font sizes."""
+    begun = threading.Event()
+
+    def draw() -> None:
+        begun.set()
+        with styled():
+            pass
+
+    with styled():
+        other = threading.Thread(target=draw)
+        other.start()
+        assert begun.wait(30)
+        other.join(0.2)
+        assert other.is_alive()
+    other.join(30)
+    assert not other.is_alive()
+
+
+# ----------------------------------------------------------------------------------------------------------- measuring
+
+JOB = str(Path(__file__).with_name("stand_in_job.py"))
+SECOND = "with l2=warm"  # the progress of the second task
+
+
+def live_panel(monkeypatch: pytest.MonkeyPatch, *job: str) -> Panel:
+    monkeypatch.setattr(panel_page, "why_not_live", lambda: None)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    panel = Panel(PanelChoice([GRID], "warptiled", 1024, l2="warm"), (sys.executable, *job))
+    panel._loop = None  # a browser test in the same session leaves a loop that nothing runs
+    return panel
+
+
+def test_without_a_gpu_measure_is_disabled_with_the_reason(panel: Panel) -> None:
+    assert panel.measure_button.disabled and panel.cancel_button.disabled
+    assert panel.measure_button.tooltip == WHY
+    assert WHY in panel.status.value
+
+
+def test_measuring_shows_progress_and_then_the_live_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    panel = live_panel(monkeypatch, JOB, "0")
+    assert "recorded" in panel.details.value
+    panel.measure_button.click()
+    assert panel.measure_button.disabled and not panel.cancel_button.disabled
+    until(lambda: "live · NVIDIA H200" in panel.details.value)
+    assert "measured; " in panel.status.value
+    assert not panel.measure_button.disabled and panel.cancel_button.disabled
+
+
+def test_cancel_keeps_what_is_finished_and_a_second_run_works(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    panel = live_panel(monkeypatch, JOB, "60")
+    panel.measure()
+    stop = panel._stop
+    panel.measure()
+    assert stop is not None and panel._stop is stop, "a second click starts nothing"
+    until(lambda: len(list(tmp_path.glob("runs/panel/*.json"))) == 1)
+    panel.cancel_button.click()
+    until(lambda: "cancelled" in panel.status.value)
+    assert panel.model.runs[0].origin == "live" and not panel.model.runs[0].complete
+    assert "recorded" in panel.details.value  # the biased reading was not finished
+    panel._job = (sys.executable, JOB, "0")
+    panel.measure()
+    until(lambda: "live" in panel.details.value)
+
+
+@pytest.mark.parametrize(
+    ("job", "status"),
+    [
+        ("import sys; sys.exit('no such thing')", "no such thing"),
+        (
+            "from worklog.bench.job import started\norder, say = started()\nsay('ready', run='{')",
+            "nothing was measured",
+        ),
+    ],
+)
+def test_a_job_that_fails_is_reported_and_the_panel_stays_usable(
+    monkeypatch: pytest.MonkeyPatch, job: str, status: str
+) -> None:
+    panel = live_panel(monkeypatch, "-c", job)
+    panel.measure()
+    until(lambda: "failed: " in panel.status.value)
+    assert status in panel.status.value and not panel.measure_button.disabled
+    assert "112 µs" in panel.words.value
+
+
+# As worklog.bench.job does it: one measurement at a time on a GPU.
+ALONE = """
+import sys
+from pathlib import Path
+from tests.lab import stand_in_job
+from worklog.bench import job
+
+def measure(order, say):
+    with job.locked(Path(sys.argv[1])):
+        stand_in_job.work(order, say, "60")
+
+job.main({"measure": measure})
+"""
+
+
+def test_a_second_panel_reports_which_process_is_measuring(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    one, other = (live_panel(monkeypatch, "-c", ALONE, str(tmp_path / "lock")) for _ in range(2))
+    one.measure()
+    until(lambda: SECOND in one.status.value)
+    assert one._stop is not None
+    other.measure()
+    until(lambda: "failed: " in other.status.value)
+    assert f"process {one._stop.pid}" in other.status.value
+    assert not other.measure_button.disabled and SECOND in one.status.value
+    one.cancel()
+    until(lambda: "cancelled" in one.status.value)
+
+
+CRASHES = """
+from tests.lab.stand_in_job import *
+order, say = started()
+say("ready", run=document(replace(small_grid(), measurements=[])))
+os.abort()
+"""
+
+
+def test_after_a_crash_its_signal_stands_in_place_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    panel = live_panel(monkeypatch, "-c", CRASHES)
+    panel.measure()
+    until(lambda: "SIGABRT" in panel.words.value)
+    assert "warptiled at 1024" in panel.words.value
+    assert "measured; " in panel.status.value and not panel.measure_button.disabled
+
+
+def test_the_time_left_is_estimated_from_the_finished_tasks(panel: Panel) -> None:
+    panel._progress(0, 3, "warptiled at 1024", 4.0)
+    assert "warptiled at 1024 · 4 s<" in panel.status.value
+    panel._progress(1, 3, "warptiled at 1024", 4.0)
+    assert "about 8 s left" in panel.status.value
+    assert (panel.bar.value, panel.bar.max) == (1, 3)

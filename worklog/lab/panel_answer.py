@@ -1,0 +1,232 @@
+"""What the panel shows, without widgets: the chosen settings, the reading that a run has for them, and how far that is
+from the unbiased reading of the same run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from worklog.bench.tasks import ABLATION_PATIENCE, ABLATION_RUNGS, GRID_SIZES, Task
+from worklog.errors import BadSetting
+from worklog.lab.choice import Choice
+from worklog.lab.readings import (
+    NotRecorded,
+    Reading,
+    Settings,
+    changes,
+    find,
+    in_words,
+    naive_settings,
+    read,
+    unbiased_settings,
+)
+from worklog.problem.gemm import Shape
+from worklog.runs.run import Run
+from worklog.runs.table import duration
+from worklog.settings import PITFALLS, Harness, Pitfall, Value
+
+TIME = "TFLOP/s"  # what a pitfall corrupts that changes the time
+MOVED = 0.005  # smaller relative changes of a share are not worth a line
+GATES = {
+    False: "the gate is off: the result was not checked",
+    "article": "the gate checked only the article's rule, which passes TF32, FP16, BF16 and missing terms",
+}
+
+
+@dataclass(frozen=True)
+class Step:
+    """The reading before and after one more biased setting; several where only all of them together were measured."""
+
+    pitfalls: tuple[Pitfall, ...]
+    before: Reading
+    after: Reading
+
+    @property
+    def us(self) -> float:
+        """Microseconds that the step adds; negative where it makes the time shorter."""
+        return self.after.time.value - self.before.time.value
+
+    @property
+    def visible(self) -> bool:
+        """Whether that is more than the noise of the two readings."""
+        return self.after.differs(self.before)
+
+    @property
+    def name(self) -> str:
+        """The settings, with the article's number before them."""
+        number = next((f"{g.article} " for g in self.pitfalls if g.article), "")
+        return number + " + ".join(g.setting for g in self.pitfalls if g.corrupts == TIME)
+
+    @property
+    def amount(self) -> str:
+        """The change of the time."""
+        return f"{'+' if self.us > 0 else '−'}{duration(abs(self.us))}" if self.visible else "not visible"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The reading under some settings, the unbiased reading of the same run, and the steps from that to this."""
+
+    settings: Settings
+    reading: Reading
+    unbiased: Reading
+    steps: tuple[Step, ...]
+
+    @property
+    def changed(self) -> list[Pitfall]:
+        """The pitfalls whose setting is not the unbiased one."""
+        return list(changes(self.settings, self.reading.run))
+
+    @property
+    def off(self) -> float:
+        """Relative difference of this time from the unbiased one; negative inflates the result."""
+        return self.reading.time.value / self.unbiased.time.value - 1
+
+    @property
+    def biased(self) -> bool:
+        """Whether the two times differ by more than the noise of both."""
+        return self.reading.differs(self.unbiased)
+
+    @property
+    def headline(self) -> str:
+        """The number that one would publish: time, rate, share of cuBLAS."""
+        time, rate = self.reading.time.value, self.reading.tflops
+        digits = f"{rate:.3g}" if rate < 1000 else f"{rate:.0f}"
+        return f"{duration(time)} → {digits} TFLOP/s → {_percent(self.reading.ratio.value)} of cuBLAS"
+
+    @property
+    def comparison(self) -> str:
+        """The unbiased time, how far off this one is, and its interval."""
+        statistic, count = self.settings["statistic"], len(self.reading.samples)
+        half = f"±{100 * self.reading.time.relative_half_width:.2g} % (95 %) from {count} samples"
+        if not self.changed:
+            return f"this is the unbiased reading · {half}"
+        noise = half if statistic == "median" else f"{statistic} of {count} samples"  # only a median has an interval
+        difference = f"this reading is {amount(self.off)}" if self.biased else "the difference is within the noise"
+        return f"unbiased {duration(self.unbiased.time.value)} · {difference} · {noise}"
+
+    @property
+    def others(self) -> list[str]:
+        """What changed besides the time: the shares of cuBLAS and of the roof, whether the result was checked, and the
+        degradations that are not settings.
+        """
+        here, unbiased = self.reading, self.unbiased
+        shares = [("cuBLAS", here.ratio.value, unbiased.ratio.value), ("the roof", here.of_roof, unbiased.of_roof)]
+        lines = [
+            f"share of {name}: {_percent(share)} here, {_percent(true)} unbiased"
+            for name, share, true in shares
+            if share and true and abs(share / true - 1) > MOVED
+        ]
+        lines += [words for value, words in GATES.items() if self.settings["gate"] == value]
+        known = {f"{g.setting}: {value}" for g in PITFALLS for value in g.biased}
+        degraded = [d for d in here.measurement.degradations if d not in known and not d.startswith("gate:")]
+        return lines + degraded
+
+    @property
+    def sentences(self) -> list[str]:
+        """All of it."""
+        m = self.reading.measurement
+        steps = "; ".join(f"{step.name}: {step.amount}" for step in self.steps)
+        parts = [f"{m.kernel} at {m.problem}, {in_words(self.settings)}: {self.headline}", self.comparison]
+        parts += [f"Step by step: {steps}"] if steps else []
+        return [*parts, *self.others, m.label]
+
+
+def amount(off: float) -> str:
+    """A relative difference in words that suit its size."""
+    if off >= 2:
+        return f"{off + 1:.3g} times too long"
+    if off <= -2 / 3:
+        return f"{1 / (off + 1):.3g} times too short"
+    return f"{abs(100 * off):.1f} % {'higher' if off > 0 else 'lower'}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"
+
+
+class PanelChoice(Choice):
+    """The chosen kernel, shape and settings. Without any run, the kernels and shapes that the panel measures can be
+    chosen. Raises BadSetting, UnknownRung or BadShape.
+    """
+
+    def __init__(
+        self, runs: Sequence[Run], kernel: str | None = None, size: Shape | int | None = None, **biased: Value
+    ) -> None:
+        super().__init__(runs, kernel, size)
+        self.all_unbiased()
+        for setting, value in biased.items():
+            self.choose(setting, value)
+
+    def known_kernels(self) -> list[str]:
+        """The kernels that the runs hold, in their order."""
+        return list(dict.fromkeys(m.kernel for run in self.runs for m in run.measurements)) or list(ABLATION_RUNGS)
+
+    def known_shapes(self) -> set[Shape]:
+        """The shapes that the runs hold."""
+        return {m.problem for run in self.runs for m in run.measurements} or {Shape.of(n) for n in GRID_SIZES}
+
+    @property
+    def biased(self) -> list[Pitfall]:
+        """The pitfalls whose setting is biased, in the table's order."""
+        return [g for g in PITFALLS if g.is_biased(self.settings[g.setting])]
+
+    def choose(self, setting: str, value: Value) -> None:
+        """Choose the value of one setting; whether it goes with the others is checked by answer(). Raises BadSetting,
+        and changes nothing, where no pitfall has this setting or value.
+        """
+        pitfall = next((g for g in PITFALLS if g.setting == setting), None)
+        if pitfall is None:
+            raise BadSetting(f"{setting} is not the setting of a pitfall: choose from {', '.join(self.settings)}")
+        if not pitfall.takes(value):
+            values = ", ".join(map(str, pitfall.values))
+            raise BadSetting(f"{setting} = {value!r} is not a setting: choose from {values}")
+        self.settings[setting] = value
+
+    def fix(self, pitfall: Pitfall, fixed: bool) -> None:
+        """Avoid a pitfall (its unbiased value) or not (its first biased one); a value that already does so stays."""
+        if fixed == pitfall.is_biased(self.settings[pitfall.setting]):
+            self.settings[pitfall.setting] = pitfall.unbiased if fixed else pitfall.biased[0]
+
+    def all_unbiased(self) -> None:
+        """Avoid every pitfall."""
+        self.settings = unbiased_settings(self.runs[-1] if self.runs else None)
+
+    def all_naive(self) -> None:
+        """Avoid none."""
+        self.settings = naive_settings()
+
+    def tasks(self) -> list[Task]:
+        """What to measure for an answer: the unbiased reading, and this one if its launches differ."""
+        biased = {g.setting: self.settings[g.setting] for g in changes(self.settings) if g.resampled}
+        chosen = [{}, biased] if biased else [{}]
+        return [Task(self.kernel, self.shape, tuple(changed.items()) + ABLATION_PATIENCE) for changed in chosen]
+
+    def answer(self) -> Answer:
+        """The reading in the first run that holds the combination. Raises NotRecorded or BadSetting with the reason."""
+        Harness().but(**self.settings)
+        if not self.runs:
+            raise NotRecorded("nothing has been measured here yet")
+        run = next((r for r in self.runs if find(r, self.kernel, self.shape, self.settings)), self.runs[-1])
+        reading = read(run, self.kernel, self.shape, self.settings)
+        unbiased = read(run, self.kernel, self.shape, unbiased_settings(run))
+        return Answer(dict(self.settings), reading, unbiased, self._steps(run, unbiased))
+
+    def _steps(self, run: Run, unbiased: Reading) -> tuple[Step, ...]:
+        """One biased setting after the other, in the table's order; a combination that was not measured is joined with
+        the next one.
+        """
+        so_far, last = unbiased_settings(run), unbiased
+        steps: list[Step] = []
+        waiting: list[Pitfall] = []
+        for pitfall in changes(self.settings, run):
+            so_far[pitfall.setting] = self.settings[pitfall.setting]
+            waiting.append(pitfall)
+            found = find(run, self.kernel, self.shape, so_far)
+            if found is not None and found.status == "measured":
+                after = read(run, self.kernel, self.shape, so_far)
+                if any(g.corrupts == TIME for g in waiting):
+                    steps.append(Step(tuple(waiting), last, after))
+                last, waiting = after, []
+        return tuple(steps)

@@ -1,0 +1,209 @@
+"""The panel: a row for each pitfall, generated from the table in worklog/settings.py, beside the reading that the
+choices lead to. With a GPU, a button measures what is chosen in a child process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import ipywidgets as widgets
+
+from worklog.bench import worker
+from worklog.bench.tasks import Task
+from worklog.errors import Interrupted, WorklogError
+from worklog.lab.choice import new_file, why_not_live
+from worklog.lab.controls import (
+    BESIDE,
+    ONE_AT_A_TIME,
+    Checkbox,
+    Dropdown,
+    Page,
+    Shown,
+    Status,
+    ToggleButton,
+    box,
+    colour,
+    image,
+    message,
+)
+from worklog.lab.panel_answer import Answer, PanelChoice
+from worklog.lab.panel_picture import picture
+from worklog.lab.readings import word
+from worklog.runs.run import Run
+from worklog.settings import PITFALLS, Harness, Pitfall, Value
+
+LEFT = widgets.Layout(width="31em", flex="0 0 auto")
+AUTO = widgets.Layout(width="auto")
+
+
+class Row:
+    """One pitfall: a box that is ticked while it is avoided, the setting's value, and what goes wrong otherwise."""
+
+    def __init__(self, pitfall: Pitfall, panel: Panel) -> None:
+        self.pitfall = pitfall
+        number = f"{pitfall.article} " if pitfall.article else ""
+        self.box = Checkbox(
+            description=f"{number}{pitfall.setting}",
+            tooltip=f"{pitfall.title}: {pitfall.what}",
+            indent=False,
+            layout=widgets.Layout(width="7.5em", flex="0 0 auto"),
+        )
+        self.value = Dropdown(
+            options=[(word(value), value) for value in pitfall.values],
+            description=f"value of {pitfall.setting}",
+            style={"description_width": "0px"},  # invisible, but read out: a tooltip is not a name
+            layout=widgets.Layout(width="10em", flex="0 0 auto"),
+        )
+        self.what = widgets.HTML(layout=widgets.Layout(flex="1 1 auto"))
+        self.widget = widgets.HBox([self.box, self.value, self.what])
+        panel.on(self.box, "value", lambda fixed: panel.model.fix(pitfall, fixed))
+        panel.on(self.value, "value", lambda value: panel.model.choose(pitfall.setting, value))
+
+    def show(self, value: Value) -> None:
+        """Show a value, and in words as well as in colour whether it is biased."""
+        biased = self.pitfall.is_biased(value)
+        self.box.value = not biased
+        self.value.value = value
+        words, role = (f"← {self.pitfall.title}", "lie") if biased else (self.pitfall.title, "muted")
+        style = f"display:inline-block;font-size:0.85em;line-height:1.2;vertical-align:middle;color:{colour(role)}"
+        self.what.value = f'<span style="{style}">{words}</span>'
+
+
+class Panel(Page):
+    """The panel as a notebook shows it. job: the command that measures (default: worklog.bench.job)."""
+
+    def __init__(self, model: PanelChoice, job: Sequence[str] | None = None) -> None:
+        super().__init__(model)
+        self.model, self._job = model, job
+        self._stop: worker.Stop | None = None  # of the measurement that is running
+        self._loop: asyncio.AbstractEventLoop | None = None
+        with suppress(RuntimeError):  # outside a notebook there is no loop
+            self._loop = asyncio.get_running_loop()
+        self.rows = [Row(pitfall, self) for pitfall in PITFALLS]
+        four, rest = (
+            [row.widget for row in self.rows if bool(row.pitfall.article) is named] for named in (True, False)
+        )
+        self.rest = widgets.VBox(rest, layout=widgets.Layout(display="none"))
+        self.more = ToggleButton(description=f"pitfalls that the article doesn't name ({len(rest)})", layout=AUTO)
+        self.more.tooltip, self.more.icon = "show or hide the other settings", "caret-right"
+        self.more.observe(lambda change: self.unfold(change["new"]), "value")
+        self.unbiased = _button("all unbiased", "avoid every pitfall", lambda: self.take(model.all_unbiased))
+        self.naive = _button("all naive", "bias every setting", lambda: self.take(model.all_naive))
+        self.measure_button = _button("measure", "measure what is chosen, in a child process", self.measure)
+        self.cancel_button = _button("cancel", "stop measuring", self.cancel)
+        self.bar = widgets.IntProgress(max=1, layout=widgets.Layout(width="25em"))
+        self.status = Status()
+        reason = why_not_live()
+        self.measure_button.tooltip = reason or self.measure_button.tooltip
+        self._idle("" if reason is None else f"measure: {reason}")
+        buttons = widgets.HBox([self.unbiased, self.naive, self.measure_button, self.cancel_button])
+        left = [self.kernel, self.size, *four, self.more, self.rest, buttons, self.bar, self.status]
+        right = widgets.VBox([self.words, self.picture, self.details], layout=BESIDE)
+        self.box = box([widgets.VBox(left, layout=LEFT), right], widgets.HBox)
+        self.show()
+
+    def unfold(self, shown: bool) -> None:
+        """Show or hide the pitfalls that the article doesn't name. ipywidgets' accordion needs a mouse."""
+        self.rest.layout.display = "" if shown else "none"
+        self.more.icon = "caret-down" if shown else "caret-right"
+
+    def set_controls(self) -> None:
+        """Set every control to what is chosen; a biased setting is never folded away."""
+        super().set_controls()
+        for row in self.rows:
+            row.show(self.model.settings[row.pitfall.setting])
+        if any(pitfall.article is None for pitfall in self.model.biased):
+            self.more.value = True
+
+    def result(self) -> Shown:
+        """The reading for the chosen settings, its picture and its source."""
+        answer = self.model.answer()
+        source = f"<small>{escape(answer.reading.measurement.label)}</small>"
+        text = "\n".join(answer.sentences)
+        return Shown(text, words(answer), picture=image(picture(answer, beside=True)), details=source)
+
+    # ----------------------------------------------------------------------------------------------------- measuring
+
+    def measure(self) -> None:
+        """Measure the unbiased and the chosen reading in a child process."""
+        with ONE_AT_A_TIME:
+            if self._stop is not None:
+                return
+            self._stop = worker.Stop()
+        self.measure_button.disabled, self.cancel_button.disabled = True, False
+        self.bar.layout.display = ""
+        threading.Thread(target=self._work, args=(self.model.tasks(), new_file(), self._stop), daemon=True).start()
+
+    def cancel(self) -> None:
+        """Stop measuring and keep what is finished. On a thread, because the driver may take a while to stop."""
+        if self._stop is not None:
+            threading.Thread(target=self._stop.press, daemon=True).start()
+
+    def _work(self, tasks: Sequence[Task], out: Path, stop: worker.Stop) -> None:
+        """Runs on its own thread, which may set widgets' traits but must not draw with pyplot."""
+        started, how = time.monotonic(), "failed"
+
+        def progress(done: int, total: int, doing: str) -> None:
+            self._progress(done, total, doing, time.monotonic() - started)
+
+        try:
+            worker.carry_out(tasks, Harness(), progress=progress, out=out, stop=stop, command=self._job)
+            how = "measured"
+        except Interrupted:
+            how = "cancelled"
+        except WorklogError as error:
+            how = f"failed: {error}"
+        finally:
+            if self._loop is None:
+                self._ended(how, out)
+            else:
+                self._loop.call_soon_threadsafe(self._ended, how, out)
+
+    def _progress(self, done: int, total: int, doing: str, elapsed_s: float) -> None:
+        left = f", about {elapsed_s / done * (total - done):.0f} s left" if done else ""
+        self.bar.max, self.bar.value = total, done
+        self.status.value = message(f"{doing} · {elapsed_s:.0f} s{left}")
+
+    def _ended(self, how: str, out: Path) -> None:
+        """Answer from the new run first, complete or not, and say what happened."""
+        with ONE_AT_A_TIME:
+            self._stop = None
+            kept = "nothing was finished"
+            if out.exists():
+                try:
+                    self.model.runs.insert(0, Run.load(out))
+                    kept = f"finished measurements are in {out}"
+                except WorklogError as error:
+                    kept = str(error)
+            self._idle(f"{how}; {kept}")
+            self.show()
+
+    def _idle(self, text: str) -> None:
+        self.measure_button.disabled, self.cancel_button.disabled = why_not_live() is not None, True
+        self.bar.layout.display = "none"
+        self.status.value = message(text)
+
+
+def _button(name: str, tooltip: str, act: Callable[[], Any]) -> widgets.Button:
+    button = widgets.Button(description=name, tooltip=tooltip, layout=AUTO)
+    button.on_click(lambda _: act())
+    return button
+
+
+def words(answer: Answer) -> str:
+    """The number large; below it the comparison, orange where the result is inflated and blue where it is deflated."""
+    style = f"color:{colour('accent' if answer.off > 0 else 'lie')};font-weight:600" if answer.biased else ""
+    comparison = escape(answer.comparison).replace(" %", "&nbsp;%")
+    lines = "".join(f"<div>{escape(line)}</div>" for line in answer.others)
+    return (
+        f'<div style="font-size:1.35em;font-weight:600;line-height:1.5">{escape(answer.headline)}</div>'
+        f'<div style="line-height:1.5;{style}">{comparison}</div>'
+        f'<div style="font-size:0.9em;line-height:1.4">{lines}</div>'
+    )
