@@ -20,7 +20,8 @@ from tests.plots.test_ruler_charts import document
 from worklog.analysis.traffic import RungTraffic, Traffic
 from worklog.lab.panel_answer import PanelChoice
 from worklog.lab.panel_picture import picture as panel_picture
-from worklog.plots import DIAGRAMS, Chart, ablation, calibration, ladder, peers, roofline, traffic
+from worklog.plots import DIAGRAMS, ablation, calibration, ladder, peers, roofline, traffic
+from worklog.plots.figure import Drawing
 from worklog.problem.gemm import Shape
 from worklog.runs.comparison import Comparison
 
@@ -40,11 +41,11 @@ COUNTED = Traffic(
 )
 
 
-def charts() -> dict[str, Callable[[], Chart]]:
+def charts() -> dict[str, Callable[[], Drawing]]:
     """Every chart by name, from values that no recording touches."""
     run = full_run()
     biased = PanelChoice([small_grid()], "warptiled", 1024, l2="warm", queue=False, timer="host")
-    found: dict[str, Callable[[], Chart]] = {
+    found: dict[str, Callable[[], Drawing]] = {
         "ladder": lambda: ladder(run),
         "roofline": lambda: roofline(run),
         "ablation": lambda: ablation(run, "warptiled"),
@@ -56,7 +57,7 @@ def charts() -> dict[str, Callable[[], Chart]]:
     return found | {name: (lambda draw=draw: draw(run)) for name, draw in DIAGRAMS.items()}
 
 
-def picture(chart: Chart, *, dark: bool = False) -> Image.Image:
+def picture(chart: Drawing, *, dark: bool = False) -> Image.Image:
     """Small and grey, drawn large first, so that how one library smooths an edge hardly matters."""
     with Image.open(io.BytesIO(chart.png(dark=dark))) as drawn:
         grey = drawn.convert("L")

@@ -15,7 +15,7 @@ from worklog.errors import NothingToDraw
 from worklog.plots.ablation import ablated, ablation
 from worklog.plots.certificate import Certificate, calibration
 from worklog.plots.diagrams import DIAGRAMS
-from worklog.plots.figure import Chart, save
+from worklog.plots.figure import Chart, Drawing, save
 from worklog.plots.gallery import Caption, gallery, write_gallery
 from worklog.plots.ladder import ladder
 from worklog.plots.levels import levels
@@ -69,7 +69,7 @@ def draw_all(run: Run, out: Path) -> Drawn:
 
     Raises WorklogError where the folder cannot be written.
     """
-    charts: dict[str, Callable[[], Chart]] = {"ladder": partial(ladder, run), "roofline": partial(roofline, run)}
+    charts: dict[str, Callable[[], Drawing]] = {"ladder": partial(ladder, run), "roofline": partial(roofline, run)}
     ablations = {f"ablation_{name}": partial(ablation, run, name) for name in ablated(run)}
     charts |= ablations or {"ablation": partial(ablation, run)}
     charts |= {"traffic": traffic, "calibration": partial(calibration, run), "peers": peers}

@@ -1,34 +1,31 @@
-"""The article's seven diagrams, drawn from a run, so that every number in them is this machine's."""
+"""The article's seven diagrams: SVG templates, filled from a run, so that every number in them is this machine's."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
-from worklog.plots.diagrams.conversion import conversion
-from worklog.plots.diagrams.four_gremlins import four_gremlins
-from worklog.plots.diagrams.full_loop import full_loop
-from worklog.plots.diagrams.gate import gate
-from worklog.plots.diagrams.memory_hierarchy import memory_hierarchy
-from worklog.plots.diagrams.mental_model import mental_model
-from worklog.plots.diagrams.one_formula import one_formula
-from worklog.plots.figure import Chart
+from worklog.plots.diagrams import facts
+from worklog.plots.diagrams.template import Diagram, Facts
 from worklog.runs.run import Run
 
-# In the order in which the article shows them, by file name.
-DIAGRAMS: dict[str, Callable[[Run], Chart]] = {
-    f"diagram_{number}_{draw.__name__}": draw
-    for number, draw in enumerate(
-        (mental_model, memory_hierarchy, four_gremlins, full_loop, conversion, one_formula, gate), start=1
+__all__ = ["DIAGRAMS", "Diagram"]
+
+
+def _draw(name: str, found: Callable[[Run], Facts], run: Run) -> Diagram:
+    return Diagram(name, found(run))
+
+
+# By file name, in the order in which the article shows them.
+DIAGRAMS: dict[str, Callable[[Run], Diagram]] = {
+    name: partial(_draw, name, found)
+    for name, found in (
+        ("diagram_1_mental_model", facts.mental_model),
+        ("diagram_2_memory_hierarchy", facts.memory_hierarchy),
+        ("diagram_3_four_gremlins", facts.four_gremlins),
+        ("diagram_4_full_loop", facts.full_loop),
+        ("diagram_5_conversion", facts.conversion),
+        ("diagram_6_one_formula", facts.one_formula),
+        ("diagram_7_gate", facts.gate),
     )
 }
-
-__all__ = [
-    "DIAGRAMS",
-    "conversion",
-    "four_gremlins",
-    "full_loop",
-    "gate",
-    "memory_hierarchy",
-    "mental_model",
-    "one_formula",
-]

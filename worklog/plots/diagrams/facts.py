@@ -1,179 +1,426 @@
-"""What the diagrams take from a run: the kernel that they talk about, its reading, and what the lies did to it.
+"""From a run to what fills the diagrams' templates: facts by name. The numbers are the run's, the words the templates'.
 
-Everything that a diagram prints comes through here or from the run itself, so that no number is typed in a drawing.
+What the run doesn't have is left out or empty, where a diagram can do without it; otherwise NothingToDraw says what to
+measure.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from worklog.errors import NothingToDraw
 from worklog.kernel.ladder import LADDER
 from worklog.plots.ablation import ablated, in_words
-from worklog.plots.selection import CUBLAS, cublas_tflops, measured, rows, shape_to_draw
+from worklog.plots.diagrams.template import Facts
+from worklog.plots.selection import CUBLAS, cublas_tflops, dimensions, measured, rows, shape_to_draw
 from worklog.plots.waterfall import factor, rate
-from worklog.problem.gemm import Shape
+from worklog.problem.gemm import FLOAT_BYTES, Shape, random_inputs, sampled_reference
 from worklog.runs.ablation import Effect, effects
 from worklog.runs.run import Measurement, Run
 from worklog.runs.table import duration
-from worklog.settings import PITFALLS, Pitfall, Value
+from worklog.settings import BF16_DATASHEET_TFLOPS, PITFALLS, Pitfall, Value, rule
 
 FAVOURITE = "warptiled"
-ARTICLES_FOUR = tuple(sorted((g for g in PITFALLS if g.article), key=lambda g: g.article or 0))
-# One cold launch among many is stepped over by the median; believed alone, it is the article's gremlin.
+FOUR = sorted((pitfall for pitfall in PITFALLS if pitfall.article), key=lambda pitfall: pitfall.article or 0)
+# The median steps over one cold launch among many. The article's gremlin is that launch as the result.
 MEASURED_AS = {"warmup": "first_launch"}
+LOOP = "timer", "queue", "l2", "warmup", "order", "statistic"  # the settings of the loop in diagram 4
+PRECISION, EVERY_LAUNCH = "precision", "every timed launch"
+AFTER = EVERY_LAUNCH, "timed output", "plausible", "a second clock"  # the stages that follow the timing
+ARTICLE_TOLERANCE, UNIT_ROUNDOFF = 1e-2, 2.0**-24
+ROWS, COLUMNS, SEED, SLIP = 32, 512, 0, 1e-3
+SIGNIFICANDS = {"TF32 inputs": 11, "BF16 inputs": 8}  # bits, the hidden one included
 
 
-@dataclass(frozen=True)
-class Subject:
-    """The kernel that a diagram talks about, under the run's own harness, with what each lie did to it (may be empty).
+def mental_model(run: Run) -> Facts:
+    """Diagram 1: the time we want, and what each of the four gremlins, alone and together, does to it."""
+    m = _subject(run)
+    together = next((e for e in _effects(run, m.kernel, "article") if e.shape == m.shape), None)
+    facts = _common(run, m) | {"gremlins": [_gremlin(pitfall) | {"alone": _alone(run, m, pitfall)} for pitfall in FOUR]}
+    if together:
+        ceiling = run.calibration.get("fp32_tflops")
+        facts |= {
+            "naive": duration(m.problem.flops / together.lying / 1e6),
+            "naive_tflops": _speed(together.lying),
+            "over": f"{together.lying / ceiling:.3g}" if ceiling else "",
+            "by": _change(together),
+            "visible": together.visible,
+        }
+    return facts
 
-    us, low, high: microseconds and their 95 % interval. tflops and ratio: as in the measurement.
+
+def memory_hierarchy(run: Run) -> Facts:
+    """Diagram 2: sizes and bandwidths of this machine's memories, and A, B and C of each size next to the L2."""
+    m, l2 = _subject(run), run.device.get("l2_bytes")
+    if not l2:
+        raise NothingToDraw("the run does not have the size of the L2: measure again with `worklog run`")
+    bandwidths = {name: _calibrated(run, f"{name}_gbs", f"measured {name} bandwidth") / 1e3 for name in ("l2", "copy")}
+    matrix = {shape: FLOAT_BYTES * shape.m * shape.k for shape in run.shapes() if shape.square}
+    if not matrix:
+        raise NothingToDraw("the run has no square size to compare with the L2: `worklog run --size 4096`")
+    beyond = [shape for shape, size in matrix.items() if size > l2]  # drawn up to the first that is larger than the L2
+    sizes = [shape for shape in matrix if not beyond or shape <= beyond[0]]
+    widest = max(3 * matrix[sizes[-1]], l2)
+    warm = _on_worst_kernel(run, "l2")
+    visible = {Shape(*e.shape): _change(e) if factor(e) != 1.0 else "" for e in warm}
+    none = [shape for shape in visible if not any(visible[s] for s in visible if s >= shape)]  # none from here on
+    largest = _largest(warm)
+    made_of, device = run.kernels.get(m.kernel, {}), run.device
+    return _common(run, m) | {
+        "registers": made_of.get("registers"),
+        "shared": _binary(made_of.get("shared_bytes") or 0),
+        "l2": _binary(l2),
+        "processors": device.get("multiprocessors") or "",
+        "hbm": _binary(device.get("memory_bytes") or 0),
+        "read": f"{bandwidths['l2']:.2f}",
+        "copied": f"{bandwidths['copy']:.2f}",
+        "edge": _percent(l2 / widest),
+        "sizes": [
+            {
+                "size": str(shape),
+                "bytes": _binary(matrix[shape]),
+                "share": _percent(matrix[shape] / widest),
+                "twice": _percent(2 * matrix[shape] / widest),
+                "letters": matrix[shape] > 0.1 * widest,
+                "effect": visible.get(shape),
+                "none": shape in visible and not visible[shape],
+            }
+            for shape in sizes
+        ],
+        "warm": warm[0].kernel if warm else "",
+        "largest": _at(largest) if largest and factor(largest) != 1.0 else "",
+        "none": str(none[0]) if none else "",
+        "none_on": bool(none[1:]),
+        "last": str(sizes[-1]),
+        "last_bytes": _binary(matrix[sizes[-1]]),
+    }
+
+
+def four_gremlins(run: Run) -> Facts:
+    """Diagram 3: each gremlin, the setting that stops it, the measurement that it corrupts, and its largest effect."""
+    shape_to_draw(run, None)
+    found = {pitfall: _on_worst_kernel(run, pitfall.setting) for pitfall in FOUR}
+    worst = _largest(e for every in found.values() for e in every)
+    gremlins = [
+        _gremlin(pitfall)
+        | {
+            pitfall.setting: True,
+            str(rule(_value(run, pitfall))): True,
+            "setting": f"{pitfall.setting} = {_value(run, pitfall)}",
+            "active": pitfall.is_biased(_value(run, pitfall)),
+            "effect": (f"{every[0].kernel}, " if any(factor(e) != 1.0 for e in every) else "") + _at_worst(every),
+        }
+        for pitfall, every in found.items()
+    ]
+    change = _change(worst) if worst and factor(worst) != 1.0 else ""
+    return {"source": run.label, "footer": run.full_label, "gremlins": gremlins, "worst": change}
+
+
+def full_loop(run: Run) -> Facts:
+    """Diagram 4: the loop as the harness runs it, and every sample that it took."""
+    for pitfall in PITFALLS:
+        if pitfall.setting in LOOP and (value := _value(run, pitfall)) != pitfall.unbiased:
+            raise NothingToDraw(
+                f"the run was measured with {pitfall.setting}={value}, which this diagram does not show: "
+                f"measure again with {pitfall.setting}={pitfall.unbiased}"
+            )
+    m = _subject(run)
+    if not m.samples.get("us") or not m.samples.get("counts"):
+        raise NothingToDraw(f"the run kept no samples of {m.kernel}: measure again with `worklog run`")
+    removed = run.harness.get("offset", "removed") == "removed" and "offset_us" in run.calibration
+    overhead = float(run.calibration["offset_us"]) if removed else 0.0
+    us, counts = [float(sample) - overhead for sample in m.samples["us"]], [bool(c) for c in m.samples["counts"]]
+    middle = m.us or 0.0
+    ends = m.us_low or middle, m.us_high or middle
+    low, high = min(*us, ends[0]), max(*us, ends[1])
+    air = 0.08 * (high - low) or 1.0
+
+    def down(value: float) -> str:
+        return _percent((high + air - value) / (high - low + 2 * air))
+
+    precision, l2 = run.harness.get("precision"), run.device.get("l2_bytes")
+    return _common(run, m) | {
+        "checked": any(stage["name"] == EVERY_LAUNCH for stage in (m.verdict or {}).get("stages", ())),
+        "l2": _binary(l2 or 0),
+        "overhead": f"{overhead:.2f}" if removed else "",
+        "within": f"±{100 * precision:g} %" if precision else "",
+        "dots": [
+            {"x": _percent((index + 0.5) / len(us)), "y": down(value), "counts": counted}
+            for index, (value, counted) in enumerate(zip(us, counts, strict=True))
+        ],
+        "radius": 2.4 if len(us) <= 100 else 1.2,
+        "repeated": not all(counts),
+        "median": down(middle),
+        "top": down(ends[1]),
+        "deep": _percent((ends[1] - ends[0]) / (high - low + 2 * air)),
+        "high": duration(high),
+        "high_y": down(high),
+        "low": duration(low) if low < high else "",
+        "low_y": down(low),
+    }
+
+
+def conversion(run: Run) -> Facts:
+    """Diagram 5: work divided by time, as a share of what the same datapath can do, and of what another one can."""
+    m, shape = _subject(run), _subject(run).problem
+    ceiling, tflops = _calibrated(run, "fp32_tflops", "measured FP32 ceiling"), m.tflops or 0.0
+    roofs = {
+        "cuBLAS, FP32, same loop": (cublas_tflops(rows(run, shape)), m.ratio or 0.0),
+        "FP32 ceiling, measured": (ceiling, tflops / ceiling),
+        **({"FP32 peak at this clock": (tflops / m.of_roof, m.of_roof)} if m.of_roof else {}),
+        "BF16 tensor cores, datasheet": (BF16_DATASHEET_TFLOPS, tflops / BF16_DATASHEET_TFLOPS),
+    }
+    most = max(tflops, *(roof for roof, _ in roofs.values()))
+    return _common(run, m) | {
+        "elements": _thousands(shape.m * shape.n),
+        "operations": _thousands(2 * shape.k),
+        "loop": ", ".join(f"{p.setting} = {_value(run, p)}" for p in PITFALLS if p.setting in ("timer", "l2")),
+        "bar": _percent(tflops / most),
+        "roofs": [
+            {
+                "name": name,
+                "bar": _percent(roof / most),
+                "rate": _speed(roof),
+                "share": _unbroken(f"{100 * share:.1f} %"),
+                "wrong": roof == BF16_DATASHEET_TFLOPS,
+            }
+            for name, (roof, share) in roofs.items()
+        ],
+        "of_ceiling": _unbroken(f"{100 * tflops / ceiling:.1f} %"),
+        "of_bf16": _unbroken(f"{100 * tflops / BF16_DATASHEET_TFLOPS:.1f} %"),
+    }
+
+
+def one_formula(run: Run) -> Facts:
+    """Diagram 6: the same work divided by each rung's time."""
+    m, shape = _subject(run), _subject(run).problem
+    kernels = rows(run, shape)
+    timed = [kernel for kernel in kernels if measured(kernel)]
+    fastest = max(cublas_tflops(kernels), *(kernel.tflops or 0.0 for kernel in timed))
+    ours = [kernel for kernel in timed if kernel.kernel != CUBLAS]
+    best = max(ours, key=lambda kernel: kernel.tflops or 0.0)
+
+    def row(kernel: Measurement) -> Facts:
+        if not measured(kernel):
+            return {
+                "kernel": kernel.kernel,
+                "failed": "failed the gate" if kernel.status == "refused" else kernel.status,
+            }
+        share = (kernel.tflops or 0.0) / fastest
+        return _common(run, kernel) | {"bar": _percent(share), "baseline": kernel.kernel == CUBLAS}
+
+    return _common(run, m) | {
+        "product": f"{shape.m}³" if shape.square else f"{shape.m} · {shape.n} · {shape.k}",
+        "rungs": [row(kernel) for kernel in kernels],
+        "several": ours[0] is not best,
+        "first": _unbroken(duration(ours[0].us or 0.0)),
+        "first_tflops": _speed(ours[0].tflops or 0.0),
+        "best": _unbroken(duration(best.us or 0.0)),
+        "best_tflops": _speed(best.tflops or 0.0),
+    }
+
+
+def gate(run: Run) -> Facts:
+    """Diagram 7: the stages that the kernel passed, and errors against this gate's limit and the article's."""
+    m = _subject(run)
+    stages, precision = _stages(m)
+    limit, (article, mistakes) = float(precision["limit"]), computed_errors(m.problem.k)
+    errors = {m.kernel: float(precision["measured"])}
+    with suppress(NothingToDraw):
+        errors |= {m.kernel: float(_stages(m)[1]["measured"]) for m in run.select(CUBLAS, m.problem)}
+    marks = [limit, article, *errors.values(), *mistakes.values()]
+    low, high = math.log10(min(marks) / 2), math.log10(max(marks) * 2)
+
+    def along(error: float) -> float:
+        return (math.log10(error) - low) / (high - low)
+
+    before, after = ([s | {s["name"]: True} for s in stages if (s["name"] in AFTER) == late] for late in (False, True))
+    return _common(run, m) | {
+        "stages": [*before, {"timed": True}, *after[:-1], *(stage | {"last": True} for stage in after[-1:])],
+        "elements": _thousands(m.problem.m * m.problem.n),
+        "mean": f"{1 / (m.problem.m * m.problem.n):.0e}",
+        "limit": _thousands(limit),
+        "limit_x": _percent(along(limit)),
+        "article": _thousands(article),
+        "article_x": _percent(along(article)),
+        "between": _percent(along(article) - along(limit)),
+        "tolerance": f"{ARTICLE_TOLERANCE:g}",
+        "errors": [
+            {
+                "name": name,
+                "error": _thousands(error),
+                "x": _percent(along(error)),
+                "both": error <= limit,
+                "one": limit < error < article,
+                "neither": error > limit and error >= article,
+                "measured": name in errors,
+            }
+            for name, error in (errors | mistakes).items()
+        ],
+        "largest": _thousands(errors[m.kernel]),
+        "times": _thousands(float(f"{article / limit:.2g}")),
+        "rows": ROWS,
+        "columns": COLUMNS,
+    }
+
+
+def _stages(m: Measurement) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The stages of a measurement's verdict, and the one for precision. Raises NothingToDraw."""
+    stages: list[dict[str, Any]] = (m.verdict or {}).get("stages", [])
+    for stage in stages:
+        if stage["name"] == PRECISION:
+            return stages, stage
+    raise NothingToDraw(f"the run has no verdict of the whole gate on {m.kernel}: `worklog run {m.kernel}`")
+
+
+@lru_cache
+def computed_errors(k: int) -> tuple[float, dict[str, float]]:
+    """The article's tolerance and the largest error of some mistakes, in u·D, for products of K terms.
+
+    They are computed on inputs like the timed ones (U(-1, 1), the same K), to three digits, so that another machine's
+    order of additions does not show.
     """
+    a, b = random_inputs(Shape(ROWS, COLUMNS, k), np.random.default_rng(SEED))
+    reference, norm = sampled_reference(a, b, np.arange(ROWS))
+    unit, typical = UNIT_ROUNDOFF * norm, UNIT_ROUNDOFF * float(np.median(norm))
 
-    m: Measurement
-    found: tuple[Effect, ...]
-    us: float
-    low: float
-    high: float
-    tflops: float
-    ratio: float
+    def rounded(matrix: NDArray[np.float32], bits: int) -> NDArray[np.float64]:
+        fraction, exponent = np.frexp(matrix.astype(np.float64))
+        return np.asarray(np.ldexp(np.rint(np.ldexp(fraction, bits)), exponent - bits))
 
-    @classmethod
-    def of(cls, run: Run) -> Subject:
-        """The warptiled rung at 4096, else the last rung that was measured there. Raises NothingToDraw without any."""
-        shape = shape_to_draw(run, None)
-        names = {m.kernel: m for m in rows(run, shape) if measured(m) and m.kernel != CUBLAS}
-        if not names:
-            raise NothingToDraw(f"no rung was measured at size {shape}: `worklog run --size {shape}`")
-        rungs = [rung.name for rung in LADDER if rung.name in names] or list(names)
-        m = names[FAVOURITE if FAVOURITE in names else rungs[-1]]
-        us = m.us or 0.0
-        return cls(m, effects_of(run, m.kernel), us, m.us_low or us, m.us_high or us, m.tflops or 0.0, m.ratio or 0.0)
-
-    @property
-    def name(self) -> str:
-        """The kernel's name."""
-        return self.m.kernel
-
-    @property
-    def shape(self) -> Shape:
-        """The problem."""
-        return self.m.problem
-
-    @property
-    def interval(self) -> str:
-        """The 95 % interval in the unit of the time: "2.651 to 2.658 ms"."""
-        low, high = duration(self.low).split(), duration(self.high).split()
-        return f"{low[0]} to {' '.join(high)}" if low[1] == high[1] else f"{' '.join(low)} to {' '.join(high)}"
-
-    @property
-    def half_width(self) -> str:
-        """Half of the interval, relative: "±0.13 %"."""
-        return f"±{50 * (self.high - self.low) / self.us:.2g} %"
-
-    def effect(self, setting: str) -> Effect | None:
-        """What a lie did at this subject's shape, if the run has it."""
-        return next((e for e in self.found if e.setting == setting and e.shape == self.m.shape), None)
-
-    def effects(self, setting: str) -> tuple[Effect, ...]:
-        """What a lie did at every size that the run has."""
-        return tuple(e for e in self.found if e.setting == setting)
+    errors = {name: rounded(a, bits) @ rounded(b, bits) - reference for name, bits in SIGNIFICANDS.items()}
+    errors[f"all of C × {1 + SLIP:g}"] = SLIP * reference
+    mistakes = {name: float((np.abs(error) / unit).max()) for name, error in errors.items()}
+    # Half of the products of two numbers of U(-1, 1) are larger than this one.
+    mistakes[f"one of {k} products missing"] = float(np.median(np.abs(np.outer(a[:, 0], b[0])))) / typical
+    tolerance = ARTICLE_TOLERANCE * float(np.abs(reference).max()) / typical
+    return float(f"{tolerance:.3g}"), {name: float(f"{error:.3g}") for name, error in mistakes.items()}
 
 
-def effects_of(run: Run, kernel: str) -> tuple[Effect, ...]:
-    """What each lie did to a kernel; nothing where the run has no ablation of it."""
-    try:
-        return tuple(effects(run, kernel))
-    except NothingToDraw:
-        return ()
+def _subject(run: Run) -> Measurement:
+    """warptiled at 4096, else the last rung that was measured there. Raises NothingToDraw without any."""
+    shape = shape_to_draw(run, None)
+    found = {m.kernel: m for m in rows(run, shape) if measured(m) and m.kernel != CUBLAS}
+    if not found:
+        raise NothingToDraw(f"no rung was measured at size {shape}: `worklog run --size {shape}`")
+    rungs = [rung.name for rung in LADDER if rung.name in found] or list(found)
+    return found[FAVOURITE if FAVOURITE in found else rungs[-1]]
 
 
-def largest(found: Sequence[Effect]) -> Effect | None:
-    """The effect furthest from one, of those with a factor; at larger sizes first among equals."""
-    known = [e for e in found if factor(e) is not None]
-    return max(known, key=lambda e: (abs(math.log2(factor(e) or 1.0)), e.shape), default=None)
+def _common(run: Run, m: Measurement) -> dict[str, Any]:
+    """The source, and a measurement with its shape."""
+    us, flops = m.us or 0.0, m.problem.flops
+    low, high = m.us_low or us, m.us_high or us
+    start, unit = duration(low).split()
+    return {
+        "source": run.label,
+        "footer": run.full_label,
+        "kernel": m.kernel,
+        "dimensions": dimensions(m.problem),
+        "work": _unbroken(f"{flops / 1e9:.4g} GFLOP" if flops >= 1e8 else f"{flops / 1e6:.4g} MFLOP"),
+        "time": _unbroken(duration(us)),
+        "interval": f"{start if duration(high).endswith(f' {unit}') else duration(low)} to {duration(high)}",
+        "half": _unbroken(f"±{50 * (high - low) / us:.2g} %"),
+        "samples": m.n,
+        "tflops": _speed(m.tflops or 0.0),
+        "ratio": f"{100 * (m.ratio or 0.0):.1f}",
+    }
 
 
-def worst_of_all(run: Run, setting: str) -> tuple[Effect, ...]:
-    """What one lie did to the kernel that it moved most, at all sizes; nothing where the run has no ablation."""
-    every = {name: tuple(e for e in effects_of(run, name) if e.setting == setting) for name in ablated(run)}
-    worst = largest([e for found in every.values() for e in found])
-    return every[worst.kernel] if worst else ()
+def _gremlin(pitfall: Pitfall) -> dict[str, Any]:
+    return {"number": pitfall.article, "title": pitfall.title, "what": pitfall.what}
 
 
-def did(effect: Effect | None) -> str:
-    """An effect in words: "× 84.8 at 4096", or that it is not visible."""
-    if effect is None:
-        return "not let loose in this run"
-    if factor(effect) == 1.0:
-        return f"nothing visible at {Shape(*effect.shape)}"
-    return unbroken(f"{change(effect)} at {Shape(*effect.shape)}")
-
-
-def did_at_worst(found: Sequence[Effect]) -> str:
-    """The largest of one lie's effects over the sizes; where none is visible, the sizes that were tried."""
-    worst = largest(found)
-    if worst is None or factor(worst) != 1.0:
-        return did(worst)
-    sizes = sorted({Shape(*e.shape) for e in found}, key=lambda s: s.flops)
-    span = f"at {sizes[0]}" if len(sizes) == 1 else f"from {sizes[0]} to {sizes[-1]}"
-    return f"nothing visible {span}"
-
-
-def speed(tflops: float) -> str:
-    """TFLOP/s in three digits."""
-    return unbroken(rate(tflops))
-
-
-def change(effect: Effect) -> str:
-    """An effect in a few characters: "+9.0 %", "× 84.8"."""
-    return unbroken(in_words(effect))
-
-
-def thousands(count: float) -> str:
-    """A whole number with a thin space between thousands."""
-    return f"{count:,.0f}".replace(",", "\u2009")
-
-
-def unbroken(words: str) -> str:
-    """The words with spaces at which no line ends."""
-    return words.replace(" ", "\u00a0")
-
-
-def value(run: Run, pitfall: Pitfall) -> Value:
-    """What the run's harness had for a gremlin's setting; the honest value where it does not say."""
+def _value(run: Run, pitfall: Pitfall) -> Value:
+    """The value of a pitfall's setting in the run; the unbiased one where the run does not have it."""
     found: Value = run.harness.get(pitfall.setting, pitfall.unbiased)
     return found
 
 
-def unbiased(run: Run, *settings: str) -> None:
-    """Raise NothingToDraw where one of these settings is not the honest one that the drawing shows."""
-    for pitfall in PITFALLS:
-        if pitfall.setting in settings and (is_now := value(run, pitfall)) != pitfall.unbiased:
-            raise NothingToDraw(
-                f"the run was measured with {pitfall.setting}={is_now}, which this diagram does not show: "
-                f"measure again with {pitfall.setting}={pitfall.unbiased}"
-            )
+def _calibrated(run: Run, name: str, what: str) -> float:
+    """A number of the calibration. Raises NothingToDraw where it is missing."""
+    if not run.calibration.get(name):
+        raise NothingToDraw(f"the run has no {what}: measure again with `worklog run`")
+    return float(run.calibration[name])
 
 
-def beside(run: Run, shape: Shape) -> float:
-    """TFLOP/s of cuBLAS at a shape."""
-    return cublas_tflops(rows(run, shape))
+def _effects(run: Run, kernel: str, setting: str) -> list[Effect]:
+    """The effect of one setting on a kernel at every size; empty where the run has no ablation of it."""
+    with suppress(NothingToDraw):
+        return [e for e in effects(run, kernel) if e.setting == MEASURED_AS.get(setting, setting)]
+    return []
 
 
-def mebibytes(count: float) -> str:
-    """Bytes in MiB or GiB: "60 MiB", "768 KiB", "140 GiB"."""
+def _largest(found: Iterable[Effect]) -> Effect | None:
+    """The effect whose factor is furthest from one; the one at the largest size among equals."""
+    known = [e for e in found if factor(e) is not None]
+    return max(known, key=lambda e: (abs(math.log2(factor(e) or 1.0)), e.shape), default=None)
+
+
+def _on_worst_kernel(run: Run, setting: str) -> list[Effect]:
+    """The effects of one setting on the kernel that it changes most, at every size."""
+    worst = _largest(e for kernel in ablated(run) for e in _effects(run, kernel, setting))
+    return _effects(run, worst.kernel, setting) if worst else []
+
+
+def _at_worst(found: Sequence[Effect]) -> str:
+    """The largest of one setting's effects over the sizes; where none is visible, the sizes."""
+    worst, sizes = _largest(found), sorted({Shape(*e.shape) for e in found}, key=lambda shape: shape.flops)
+    if worst is None:
+        return "not in this run's ablation"
+    if factor(worst) != 1.0 or len(sizes) == 1:
+        return _at(worst)
+    return f"no visible effect from {sizes[0]} to {sizes[-1]}"
+
+
+def _alone(run: Run, m: Measurement, pitfall: Pitfall) -> str:
+    """The effect of one gremlin on a kernel at its size, and at the size where it is largest."""
+    found = _effects(run, m.kernel, pitfall.setting)
+    worst = _at_worst(found)
+    here = next((_at(e) for e in found if e.shape == m.shape), worst)
+    return worst if here == worst or worst.startswith("no ") else f"{here}, {worst}"
+
+
+def _at(effect: Effect) -> str:
+    """An effect and where it is: "× 84.8 at 4096"; or that none is visible there."""
+    size = Shape(*effect.shape)
+    return f"no visible effect at {size}" if factor(effect) == 1.0 else _unbroken(f"{_change(effect)} at {size}")
+
+
+def _change(effect: Effect) -> str:
+    """An effect in a few characters: "+9.0 %", "× 84.8"."""
+    return _unbroken(in_words(effect))
+
+
+def _speed(tflops: float) -> str:
+    """TFLOP/s in three digits."""
+    return _unbroken(rate(tflops))
+
+
+def _percent(share: float) -> str:
+    """A length for a template: a share of the whole, in percent."""
+    return f"{100 * share:.3f}"
+
+
+def _unbroken(words: str) -> str:
+    """The words with spaces at which no line ends."""
+    return words.replace(" ", "\u00a0")
+
+
+def _thousands(count: float) -> str:
+    """A whole number with a thin space between thousands."""
+    return f"{count:,.0f}".replace(",", "\u2009")
+
+
+def _binary(count: float) -> str:
+    """Bytes in a binary unit: "60 MiB", "768 KiB", "140 GiB"; "" for 0."""
     unit, scale = next(((u, s) for u, s in (("GiB", 2**30), ("MiB", 2**20)) if count >= s), ("KiB", 2**10))
     amount = count / scale
-    return f"{amount:.0f} {unit}" if amount >= 1000 else f"{amount:.3g} {unit}"
-
-
-def calibrated(run: Run, name: str, what: str) -> float:
-    """A number of the calibration. Raises NothingToDraw where it is missing."""
-    found = run.calibration.get(name)
-    if not found:
-        raise NothingToDraw(f"the run has no {what}: measure again with `worklog run`")
-    return float(found)
+    return _unbroken(f"{amount:.0f} {unit}" if amount >= 1000 else f"{amount:.3g} {unit}") if count else ""
