@@ -1,20 +1,19 @@
-"""Questions with exactly one right answer: integer inputs whose every partial sum, in every order, is an exact FP32
+"""Problems with exactly one right result: integer inputs whose every partial sum, in every order, is an exact FP32
 integer.
 
 While sum |a||b| <= 2^24 for each element of C, no correct FP32 algorithm rounds anything, whatever its order, its
-splits or its use of fused multiply-adds. So the comparison needs no tolerance, at the real benchmark shape too, and
-it refuses dropped, stale, doubled and misplaced terms as well as operands cut to 11 or 8 bits (TF32, FP16, BF16).
-Atomics become deterministic, too, so that two launches must agree bit by bit.
+splits or its use of fused multiply-adds. So the comparison needs no tolerance, also at the benchmark's shape, and finds
+dropped, stale, doubled and misplaced terms as well as operands cut to 11 or 8 bits (TF32, FP16, BF16). Sums by atomics
+become deterministic too, so two launches must agree bit by bit.
 
 Families: E1 dense integers as large as K allows (the structure); E2 odd 12-bit A with B = ±1, and E3 the reverse (the
-precision of each operand, which E1's few bits cannot show). A subject that claims a shorter format gets E1 alone,
+precision of each operand, which the few bits of E1 cannot show). A kernel that claims a shorter format gets E1 alone,
 with integers that its format holds.
 
-A and B are multiplied by powers of two, far up or down, which rounds nothing: half-precision parts can have FP32's
-error on numbers around 1 and know nothing of 1e9 or 1e-9. Only the class fp16 is spared that. One factor for a whole
-matrix: rows of different sizes would refuse Strassen's algorithm, whose error is one of norms. So who scales by the
-largest element of a matrix passes, and so does who finds out that all elements are small; that is said here, since no
-stage sees it. Nor does one ask for subnormals, infinities or NaN, about which libraries disagree.
+A and B are multiplied by large or small powers of two, which rounds nothing: FP16 parts can have FP32's error on
+numbers around 1 and fail on 1e9 or 1e-9. Only the class fp16 is exempt. The factor is one for a whole matrix, because
+rows of different scales would fail Strassen's algorithm, whose error is bounded by norms. So a kernel that rescales by
+the matrix maximum passes. Subnormals, infinities and NaN are not tested: libraries disagree about them.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ from functools import cached_property
 
 import numpy as np
 
-from worklog.kernel.ladder import Domain
 from worklog.problem.gemm import Float32, Float64, Shape
 
 Indices = np.ndarray[tuple[int], np.dtype[np.intp]]
@@ -47,7 +45,7 @@ OPERAND_BITS = {
 
 
 def families(claimed: str = "fp32") -> tuple[str, ...]:
-    """The families that a kernel of this class must answer exactly."""
+    """The families on which a kernel of this class must be exact."""
     return FAMILIES[:1] if claimed in OPERAND_BITS else FAMILIES
 
 
@@ -55,7 +53,7 @@ def family(
     name: str, shape: Shape, rng: np.random.Generator, claimed: str = "fp32", headroom: int = 0
 ) -> tuple[Float32, Float32]:
     """A (M x K) and B (K x N) of one family, float32 integers with sum |a||b| <= 2^24 for every element of the
-    product. headroom: bits by which sums are smaller still, and operands of a shorter format, too.
+    product. headroom: bits by which sums, and operands of a shorter format, are smaller still.
     """
     limit = EXACT_LIMIT >> headroom
     if name == "E1":
@@ -68,7 +66,7 @@ def family(
 
 
 def stretch(a: Float32, b: Float32, rng: np.random.Generator, claimed: str = "fp32") -> tuple[float, float]:
-    """Multiply A and B, in place, by a power of two each, or by 1, and say which."""
+    """Multiply A and B, in place, by a power of two each, or by 1. Returns the two factors."""
     if claimed == "fp16":
         return 1.0, 1.0
     of_a, of_b = (2.0 ** int(rng.integers(-1, 2) * rng.integers(NEAREST, FARTHEST + 1)) for _ in range(2))
@@ -79,7 +77,7 @@ def stretch(a: Float32, b: Float32, rng: np.random.Generator, claimed: str = "fp
 
 
 def _nonzero(rng: np.random.Generator, size: tuple[int, int], bits: int) -> Float32:
-    """Integers of either sign below 2^bits, but no 0, which would hide a stale partner: 1 stands in for it."""
+    """Integers of either sign below 2^bits without 0, which would hide a stale factor: 1 replaces it."""
 
     def draw(part: tuple[int, int]) -> Integers:
         drawn = rng.integers(0, 2 << bits, part, dtype=np.int16)
@@ -107,68 +105,12 @@ def _signs(rng: np.random.Generator, size: tuple[int, int], along: int, limit: i
 
 
 def _drawn(size: tuple[int, int], draw: Callable[[tuple[int, int]], Integers]) -> Float32:
-    """A matrix of integers, drawn some rows at a time, so that the temporaries stay in a CPU's cache."""
+    """A matrix of integers, drawn a few rows at a time so that the temporaries stay in the CPU's cache."""
     values = np.empty(size, np.float32)
     for slab in _slabs(values):
         rows, columns = values[slab].shape
         values[slab] = draw((rows, columns))
     return values
-
-
-# Around warps and tiles, down to a single element; M, N and K all different.
-ANY_SIZES = (
-    (1, 7, 2),
-    (7, 1, 33),
-    (16, 31, 1),
-    (31, 65, 17),
-    (33, 16, 129),
-    (64, 127, 9),
-    (65, 33, 64),
-    (127, 129, 8),
-    (129, 64, 31),
-    (130, 190, 70),
-)
-FINE = 16  # a step up to this is small against a tile: sizes are rounded up to it, not counted in it
-DRAWN, LARGEST_DRAWN = 3, (139, 139, 80)
-LONG = 1100  # rows or columns: nine tiles of the larger kind
-ACROSS = 49, 97  # the other way: four tiles of the smaller kind at least, since one column of them has no order
-
-
-def ragged_shapes(domain: Domain) -> list[Shape]:
-    """Small shapes inside the domain, none with M = N: what squares and powers of two hide shows here.
-
-    For a kernel that takes anything, or any multiple of a few: sizes around warps and tiles. For one that takes whole
-    tiles: one to five tiles a side in different mixes, wide and tall, the fewest K steps included.
-    """
-    if domain.m > FINE and domain.n > FINE:
-        wide, tall = max(2, domain.m // domain.n + 1), max(2, domain.n // domain.m + 1)
-        mixes = ((1, wide, 3), (tall, 1, 1), (3, 2, 5), (2, 3, 2))
-        shapes = [Shape(m * domain.m, n * domain.n, k * domain.k) for m, n, k in mixes]
-    else:
-        steps = (domain.m, domain.n, domain.k)
-        shapes = [
-            Shape(*(_multiple(step, size, index) for step, size in zip(steps, sizes, strict=True)))
-            for index, sizes in enumerate(ANY_SIZES)
-        ]
-    return [shape for shape in dict.fromkeys(shapes) if shape.m != shape.n]
-
-
-def drawn_shapes(domain: Domain, rng: np.random.Generator) -> list[Shape]:
-    """A few shapes more, such as nobody can have prepared for. The last two are long, one each way, with few K: so many
-    tiles that no group of a swizzle divides them and no table of blocks holds them.
-    """
-    steps = domain.m, domain.n, domain.k
-    small = [tuple(int(rng.integers(1, most + 1)) for most in LARGEST_DRAWN) for _ in range(DRAWN)]
-    few = domain.k if domain.k > 4 else domain.k * int(rng.integers(2, 6))
-    tall, wide = (int(rng.integers(LONG, LONG + 100)) for _ in range(2))
-    across = [int(rng.integers(*ACROSS)) for _ in range(2)]
-    sizes = [*(small if max(steps[:2]) <= FINE else []), (tall, across[0], few), (across[1], wide, few)]
-    return [Shape(*(-(-size // step) * step for size, step in zip(three, steps, strict=True))) for three in sizes]
-
-
-def _multiple(step: int, size: int, index: int) -> int:
-    """A multiple of step: the first from size on, or for a coarse step one of the first three."""
-    return -(-size // step) * step if step <= FINE else step * (1 + index % 3)
 
 
 @dataclass(frozen=True)

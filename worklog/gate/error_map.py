@@ -1,38 +1,63 @@
-"""Where C is wrong, and what that looks like: the shortest way from "refused" to the line with the bug.
+"""ErrorMap C is wrong, and what that suggests: the shortest way from "failed" to the line with the bug.
 
-The elements that differ are put into a map of tiles, rows and columns are told in words, and a few usual suspects are
-tried on them: an element that still holds what was there before was never written; NaN came from outside the inputs;
-a difference that equals one product a·b in every wrong element is that term, missing or doubled; rows or columns at
-the end are a bound that is off; one tile is a race. All inputs are integers here, so "equals" means equal.
+The elements that differ become a map of tiles, rows and columns are described in words, and a few usual causes are
+tried: an element that still holds what was there before was never written; NaN came from outside the inputs; a
+difference that equals one product a·b in every wrong element is that term, missing or doubled; rows or columns at the
+end are a bound that is off; one tile is a race. All inputs are integers here, so "equals" means equal.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from worklog.gate.exact import Indices
-from worklog.gate.verdict import Where
 from worklog.problem.gemm import Float32, Float64
 
-MOST_TILES = 32  # a side
+MOST_TILES = 32  # per side
 SAMPLES = 64
 UNWRITTEN = "These elements were never written: they hold what was there before."
 Factors = tuple[Float64 | Float32, Float32]
 
 
-def locate(c: Float32, expected: Float32, sentinel: np.float32, factors: Factors | None = None) -> Where:
-    """Compare C with what belongs there, both (M, N). factors: A and B whose product is expected, to look for missing
-    terms; A times alpha where there is one.
+@dataclass(frozen=True)
+class ErrorMap:
+    """Which elements of C are wrong.
+
+    shape: M and N. wrong: how many elements, of `checked` that were compared. rows and columns: which, in words. tile: height
+    and width of one cell of `tiles`, which holds, row by row, the share of wrong elements in each tile of C. guess:
+    what the pattern suggests, or "".
     """
+
+    shape: tuple[int, int]
+    wrong: int
+    checked: int
+    rows: str
+    columns: str
+    tile: tuple[int, int]
+    tiles: tuple[tuple[float, ...], ...]
+    guess: str
+
+    def __str__(self) -> str:
+        """One line."""
+        found = f"{self.wrong} of {self.checked} elements are wrong: {self.rows}; {self.columns}"
+        return f"{found}. {self.guess}" if self.guess else found
+
+    def picture(self) -> str:
+        """C as text, one character per tile: "." right, "o" some elements wrong, "#" all of them."""
+        return "\n".join("".join("#" if x == 1 else "o" if x else "." for x in row) for row in self.tiles)
+
+
+def error_map(c: Float32, expected: Float32, sentinel: np.float32, factors: Factors | None = None) -> ErrorMap:
+    """Compare C with what is expected, both (M, N). factors: alpha A and B, to search for missing terms."""
     mask = c != expected
     rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
     value, place = _value_guess(c, expected, mask, sentinel, factors), _place_guess(rows, columns, mask)
     guess = f"{value} {place}".strip() if value in ("", UNWRITTEN) else value
     m, n = c.shape
     tile = _tile(m), _tile(n)
-    return Where(
+    return ErrorMap(
         (m, n),
         int(mask.sum()),
         c.size,
@@ -44,11 +69,11 @@ def locate(c: Float32, expected: Float32, sentinel: np.float32, factors: Factors
     )
 
 
-def if_rounded(where: Where, family: str) -> Where:
-    """The same with a guess, where a family that needs all of an operand's bits is wrong nearly everywhere."""
+def if_rounded(where: ErrorMap, family: str) -> ErrorMap:
+    """The same with a guess, where a family that needs all bits of an operand is wrong nearly everywhere."""
     if family == "E1" or where.guess or where.wrong <= where.checked / 2:
         return where
-    return replace(where, guess="An operand lost its low bits (TF32, FP16 or BF16)?")
+    return replace(where, guess="An operand lost its low bits: TF32, FP16 or BF16?")
 
 
 def _tile(size: int) -> int:
@@ -76,14 +101,14 @@ def _value_guess(
     sentinel: np.float32,
     factors: Factors | None,
 ) -> str:
-    """What the wrong values themselves say, or ""."""
+    """What the wrong values suggest, or ""."""
     got = c[mask]
     if (got == sentinel).all():
         if mask.all():
             return "C was never written: it holds what was there before."
         return UNWRITTEN
     if not np.isfinite(got).all():
-        return "NaN or infinity: an input was read out of bounds (NaN lies around A and B), or a format's range ended."
+        return "NaN or infinity: an input was read out of bounds (NaN lies around A and B), or a value exceeded a format's range."
     ratio = np.unique(got[expected[mask] != 0].astype(np.float64) / expected[mask][expected[mask] != 0])
     if len(got) > 3 and len(ratio) and np.ptp(ratio) < 1e-6 * abs(ratio[0]):
         return f"Every wrong element is {ratio[0]:.6g} times the right one."
@@ -93,7 +118,7 @@ def _value_guess(
 def _missing_terms(
     c: Float32, expected: Float32, mask: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], factors: Factors
 ) -> str:
-    """Terms whose absence, or second presence, explains every wrong element; only if no others do."""
+    """Terms whose absence, or second presence, explains every wrong element, if only one candidate does."""
     where = np.argwhere(mask)
     sample = where[:: max(1, len(where) // SAMPLES)][:SAMPLES]
     rows, columns = sample[:, 0], sample[:, 1]
@@ -105,7 +130,7 @@ def _missing_terms(
         (-tails, "The terms from k = {k} to the end are missing"),
         (-heads, "The terms up to k = {k} are missing"),
         (-terms, "The term k = {k} is missing"),
-        (terms, "The term k = {k} is there twice"),
+        (terms, "The term k = {k} is added twice"),
     )
     for explained, words in candidates:
         found = np.flatnonzero((explained == error).all(axis=0))
@@ -115,7 +140,7 @@ def _missing_terms(
 
 
 def _place_guess(rows: Indices, columns: Indices, mask: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> str:
-    """What the place of the wrong elements says, or ""."""
+    """What the places of the wrong elements suggest, or ""."""
     m, n = mask.shape
     for indices, total, name in ((rows, m, "row"), (columns, n, "column")):
         if len(indices) < total and indices[-1] == total - 1 and _step(indices) == 1:
@@ -128,7 +153,7 @@ def _place_guess(rows: Indices, columns: Indices, mask: np.ndarray[tuple[int, ..
         return ""
     if _step(rows) == 1 and _step(columns) == 1 and len(rows) * len(columns) > 1:
         tile = f"One tile of {len(rows)} x {len(columns)} at row {rows[0]}, column {columns[0]}"
-        return f"{tile}: one block or warp read what was not there yet, or no longer (a race)."
+        return f"{tile}: one block or warp read data before it was written or after it was overwritten (a race)."
     for indices, name in ((rows, "row"), (columns, "column")):
         if len(indices) > 2 and (_step(indices) or 0) > 1:
             return f"Every {_step(indices)}th {name}: one thread or one pass of each tile."
@@ -142,7 +167,7 @@ def _step(indices: Indices) -> int | None:
 
 
 def whereabouts(indices: Indices, total: int, name: str) -> str:
-    """Words for a set of rows or columns: which, and the step between them when it is constant."""
+    """A set of rows or columns in words: which, and the step between them when it is constant."""
     if len(indices) == total:
         return f"all {total} {name}s"
     if len(indices) == 1:
