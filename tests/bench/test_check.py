@@ -66,7 +66,7 @@ def test_a_byte_order_mark_and_carriage_returns_are_no_part_of_the_source() -> N
 def test_a_wrong_kernel_is_refused_with_a_map_and_leaves_1() -> None:
     result = worklog(PLAIN.replace("col >= N", "col >= N - 1"), *LAUNCH)
     assert result.exit_code == 1
-    assert "✗ exact on ragged shapes: " in result.stdout
+    assert "✗ exact on edge shapes: " in result.stdout
     assert "Only the last column: a bound is off by one." in result.stdout
     assert "    .......................o\n" in result.stdout
     assert re.search(r"^refused in \d+\.\d s$", result.stdout, re.MULTILINE)

@@ -291,7 +291,7 @@ def test_the_real_job_gates_and_times_what_lives_and_goes_on_after_what_does_not
     found = {m.kernel: m for m in run.measurements}
     assert list(found) == names and run.complete
     assert [m.status for m in run.measurements] == ["measured", "refused", "refused", "refused", "measured"]
-    assert str(found["wrong"].reason).startswith("refused at exact on ragged shapes: ")
+    assert str(found["wrong"].reason).startswith("refused at exact on edge shapes: ")
     alone = "call it by itself in Python to see why"
     assert found["leaves"].reason == f"refused at process: its process left without an answer (exit code 0); {alone}"
     assert "exits raised SystemExit" in str(found["exits"].reason)

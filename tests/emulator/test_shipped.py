@@ -11,8 +11,8 @@ from worklog.analysis.traffic import traffic
 from worklog.bench import shipped as make
 from worklog.emulator import EmulatedDevice, shipped
 from worklog.errors import WorklogError
-from worklog.gate import Exam
-from worklog.gate.exact import ragged_shapes
+from worklog.gate import Checker
+from worklog.gate.edge_shapes import edge_shapes
 from worklog.kernel.kernel import Program, RungSubject
 from worklog.kernel.ladder import LADDER, rung
 from worklog.kernel.nvrtc import NvrtcMissing
@@ -49,7 +49,7 @@ def test_it_is_what_the_compiler_makes_of_them() -> None:
 def test_a_rung_passes_the_gate_without_a_compiler(no_nvrtc: None, name: str) -> None:
     device = EmulatedDevice()
     subject = RungSubject(rung(name), device)
-    verdict = Exam(device, ragged_shapes(rung(name).domain)[0], seed=5).examine(subject)
+    verdict = Checker(device, edge_shapes(rung(name).domain)[0], seed=5).check(subject)
     assert verdict.accepted, verdict.reason
     assert device.label.startswith("emulated · sm_90 PTX from the package (NVRTC 1")
     assert subject.kernel.resources.registers > 16

@@ -10,8 +10,8 @@ import pytest
 
 from tests.gate.numpy_device import NumpyDevice, NumpySubject, Problem, contents
 from worklog.emulator.device import EmulatedDevice
-from worklog.gate import Exam
-from worklog.gate.every_launch import PROGRAMS, LaunchChecker, Witness, limit
+from worklog.gate import Checker
+from worklog.gate.every_launch import PROGRAMS, LaunchChecker, LaunchProbe, limit
 from worklog.kernel.kernel import RungSubject
 from worklog.kernel.ladder import rung
 from worklog.kernel.nvrtc import compile_cuda
@@ -28,7 +28,7 @@ def buffers(device: Any, shape: Shape) -> tuple[Any, Any, Any]:
 
 def watched(device: Any, subject: Any, launches: int = 5, alpha: float = 1.0, claimed: str = "fp32") -> Any:
     """The stage after some launches of a subject."""
-    witness = Witness(LaunchChecker(device), SHAPE, claimed, alpha)
+    witness = LaunchProbe(LaunchChecker(device), SHAPE, claimed, alpha)
     a, b, c = buffers(device, SHAPE)
     for _ in range(launches):
         witness.prepare(a, b, c)
@@ -62,7 +62,7 @@ def test_a_right_kernel_passes_with_its_margin(device: Any, alpha: float) -> Non
 
 
 def test_the_contents_are_the_same_hash_on_both(device: Any) -> None:
-    witness = Witness(LaunchChecker(device), SHAPE)
+    witness = LaunchProbe(LaunchChecker(device), SHAPE)
     a, b, c = buffers(device, SHAPE)
     witness.prepare(a, b, c)
     key = witness._key
@@ -80,7 +80,7 @@ def test_contents_are_uniform_and_never_come_back() -> None:
 
 def spoil(device: Any, what: Callable[[np.ndarray[Any, Any]], None], which: int) -> Any:
     """One launch of a right kernel with one of A, B and C spoiled before the look."""
-    witness = Witness(LaunchChecker(device), SHAPE)
+    witness = LaunchProbe(LaunchChecker(device), SHAPE)
     three = buffers(device, SHAPE)
     witness.prepare(*three)
     of_a_kind(device).enqueue(SHAPE, 1.0, three[0], three[1], 0.0, three[2])
@@ -214,7 +214,7 @@ def test_chance_refuses_no_right_kernel(shape: Shape, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("which", ["wiped", "put back", "wiped before"])
 def test_who_rewrites_what_was_found_is_found(device: Any, which: str) -> None:
     """A kernel can write anywhere, so to the gate's own memory too."""
-    witness = Witness(LaunchChecker(device), SHAPE)
+    witness = LaunchProbe(LaunchChecker(device), SHAPE)
     three = buffers(device, SHAPE)
     kept = device.download(witness._record)
     for launch in range(3):
@@ -239,7 +239,7 @@ def test_who_rewrites_what_was_found_is_found(device: Any, which: str) -> None:
 
 def test_looks_that_did_not_run_are_no_pass() -> None:
     device = NumpyDevice()
-    witness = Witness(LaunchChecker(device), SHAPE)
+    witness = LaunchProbe(LaunchChecker(device), SHAPE)
     witness.prepare(*buffers(device, SHAPE))
     assert "0 rows of 1 launches were looked at" in witness.stage().detail
 
@@ -250,10 +250,10 @@ def test_an_exam_also_looks_at_the_guards() -> None:
         p.c_buffer.beyond(0, 1)[-1] = 1.0
 
     device = NumpyDevice()
-    exam = Exam(device, SHAPE, 0)
+    exam = Checker(device, SHAPE, 0)
     for function, good in ((right, True), (spills, False)):
         exam.poison()
-        witness = exam.witness()
+        witness = exam.probe()
         witness.prepare(*exam.buffers)
         NumpySubject(device, function).enqueue(SHAPE, 1.0, *exam.buffers[:2], 0.0, exam.buffers[2])
         witness.observe(exam.buffers[2])
@@ -265,11 +265,11 @@ def test_an_exam_also_looks_at_the_guards() -> None:
 
 def test_after_the_loop_the_exams_own_inputs_are_back() -> None:
     device = NumpyDevice()
-    exam = Exam(device, SHAPE, 0)
-    exam.witness().prepare(*exam.buffers)
+    exam = Checker(device, SHAPE, 0)
+    exam.probe().prepare(*exam.buffers)
     exam.restore()
     assert np.array_equal(device.download(exam.buffers[0]), exam.a.ravel())
-    assert exam.examine(NumpySubject(device, right)).accepted
+    assert exam.check(NumpySubject(device, right)).accepted
 
 
 def test_what_runs_before_a_launch_is_short() -> None:
@@ -283,7 +283,7 @@ def test_what_runs_before_a_launch_is_short() -> None:
 
 def test_what_is_written_after_the_look_is_too_late() -> None:
     device = NumpyDevice()
-    witness = Witness(LaunchChecker(device), SHAPE)
+    witness = LaunchProbe(LaunchChecker(device), SHAPE)
     a, b, c = buffers(device, SHAPE)
     witness.prepare(a, b, c)
     witness.observe(c)

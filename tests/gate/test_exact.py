@@ -16,8 +16,8 @@ from worklog.gate.exact import (
     OPERAND_BITS,
     Projection,
     drawn_shapes,
+    edge_shapes,
     family,
-    ragged_shapes,
     stretch,
 )
 from worklog.kernel.ladder import LADDER, Domain
@@ -178,7 +178,7 @@ def test_a_projection_is_exact_at_a_large_shape() -> None:
     ids=str,
 )
 def test_ragged_shapes_lie_in_the_domain_and_are_no_squares(domain: Domain) -> None:
-    found = ragged_shapes(domain)
+    found = edge_shapes(domain)
     assert len(found) >= 3
     assert all(shape in domain for shape in found)
     assert all(shape.m != shape.n for shape in found)
@@ -188,7 +188,7 @@ def test_ragged_shapes_lie_in_the_domain_and_are_no_squares(domain: Domain) -> N
 
 
 def test_a_kernel_that_takes_anything_is_asked_around_warps_and_tiles() -> None:
-    found = ragged_shapes(Domain())
+    found = edge_shapes(Domain())
     edges = {1, 31, 33, 64, 65, 127, 129}
     assert edges <= {s.m for s in found} | {s.n for s in found}
     assert {1, 2} <= {s.k for s in found}

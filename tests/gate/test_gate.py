@@ -15,7 +15,7 @@ from tests.gate.wrong_places import clobbers_a_on_real_data
 from tests.gate.wrong_stages import BENCHMARK, LAUNCH, PRECISION, RAGGED, REPEAT, TIMED
 from tests.gate.wrong_values import tf32_rounded
 from worklog.errors import LaunchFailed
-from worklog.gate import Exam, Verdict
+from worklog.gate import Checker, Verdict
 from worklog.kernel.kernel import Buffer
 from worklog.kernel.ladder import Domain
 from worklog.problem.gemm import Shape
@@ -28,13 +28,13 @@ every_seed = pytest.mark.parametrize("seed", SEEDS)
 
 
 @cache
-def exam(seed: int) -> Exam:
+def exam(seed: int) -> Checker:
     """The questions of one seed, put to all."""
-    return Exam(DEVICE, SHAPE, seed)
+    return Checker(DEVICE, SHAPE, seed)
 
 
 def examine(function: Function, seed: int = 0, domain: Domain | None = None) -> Verdict:
-    return exam(seed).examine(NumpySubject(DEVICE, function, domain))
+    return exam(seed).check(NumpySubject(DEVICE, function, domain))
 
 
 @every_seed
@@ -137,7 +137,7 @@ def test_a_shape_outside_the_domain_is_refused() -> None:
 
 
 def test_a_launch_that_the_device_does_not_take_is_a_verdict() -> None:
-    verdict = exam(0).examine(NumpySubject(DEVICE, sequential, block=2048))
+    verdict = exam(0).check(NumpySubject(DEVICE, sequential, block=2048))
     assert verdict.reason == "launch: launching a kernel: invalid configuration argument"
 
 
@@ -164,7 +164,7 @@ class SkipsCalls(NumpySubject):
 
 
 def test_work_that_comes_later_is_no_work() -> None:
-    verdict = exam(0).examine(OnAnotherStream(DEVICE, sequential))
+    verdict = exam(0).check(OnAnotherStream(DEVICE, sequential))
     assert "never written" in str(verdict.reason)
 
 
@@ -176,9 +176,9 @@ def test_what_a_launch_inherits_is_no_zero(source: str, accepted: bool) -> None:
     def tail_not_zeroed(p: Problem) -> None:
         epilogue(p, summed(p.a, p.b) + device.inherited[0])
 
-    verdict = Exam(device, Shape(40, 24, 16), 0).examine(NumpySubject(device, tail_not_zeroed))
+    verdict = Checker(device, Shape(40, 24, 16), 0).check(NumpySubject(device, tail_not_zeroed))
     assert verdict.accepted is accepted
-    assert Exam(device, Shape(40, 24, 16), 0).examine(NumpySubject(device, sequential)).accepted
+    assert Checker(device, Shape(40, 24, 16), 0).check(NumpySubject(device, sequential)).accepted
 
 
 def test_errors_of_the_package_do_not_hide_in_a_verdict() -> None:
@@ -200,7 +200,7 @@ def test_after_a_fault_the_next_kernel_is_judged_by_itself() -> None:
 # -------------------------------------------------------------------------------------------------- what is timed
 
 
-def launch(subject: NumpySubject, which: Exam, alpha: float = 1.0, spare: bool = False) -> Buffer:
+def launch(subject: NumpySubject, which: Checker, alpha: float = 1.0, spare: bool = False) -> Buffer:
     """One launch as the ruler makes it; what it wrote to."""
     a, b, c = which.buffers
     into = which.spare if spare else c
@@ -227,9 +227,9 @@ def test_an_output_of_somebody_elses_is_judged_as_it_is() -> None:
 
 
 def test_the_inputs_that_are_timed_are_those_that_were_judged() -> None:
-    examined = Exam(DEVICE, SHAPE, 7)
+    examined = Checker(DEVICE, SHAPE, 7)
     for function in (sequential, tf32_rounded, clobbers_a_on_real_data):
-        examined.examine(NumpySubject(DEVICE, function))
+        examined.check(NumpySubject(DEVICE, function))
         a, b, _ = (DEVICE.download(buffer) for buffer in examined.buffers)
         assert np.array_equal(a, examined.a.ravel()) and np.array_equal(b, examined.b.ravel())
 
@@ -237,7 +237,7 @@ def test_the_inputs_that_are_timed_are_those_that_were_judged() -> None:
 def test_a_kernel_that_stops_working_once_it_is_timed_is_refused() -> None:
     subject = SkipsCalls(DEVICE, sequential)
     subject.unbiased = 10_000
-    assert exam(0).examine(subject).accepted
+    assert exam(0).check(subject).accepted
     subject.unbiased = 0
     exam(0).poison()
     stage = exam(0).check_timed_output(launch(subject, exam(0)))
@@ -272,7 +272,7 @@ def test_a_timed_kernel_that_writes_outside_c_is_refused() -> None:
 
 def test_a_seed_gives_the_same_questions_and_another_gives_others() -> None:
     small = Shape(40, 24, 16)
-    first, again, other = (Exam(NumpyDevice(), small, seed) for seed in (3, 3, 4))
+    first, again, other = (Checker(NumpyDevice(), small, seed) for seed in (3, 3, 4))
     assert np.array_equal(first.a, again.a) and np.array_equal(first.b, again.b)
     assert not np.array_equal(first.a, other.a)
 

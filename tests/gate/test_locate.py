@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from worklog.gate.error_map import MOST_TILES, locate, whereabouts
 from worklog.gate.exact import family
-from worklog.gate.locate import MOST_TILES, locate, whereabouts
 from worklog.gate.verdict import Stage, Verdict, Where
 from worklog.problem.gemm import Float32, Shape
 

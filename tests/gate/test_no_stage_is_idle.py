@@ -18,11 +18,11 @@ from tests.gate.wrong_values import (
     scaled_unless_integers,
     tf32_unless_integers,
 )
-from worklog.gate import Exam, arena, benchmark, products, ragged
-from worklog.gate.dirt import Dirt
-from worklog.gate.exact import ragged_shapes
-from worklog.gate.precision import PrecisionQuestion
-from worklog.gate.repeat import Repeater
+from worklog.gate import Checker, arena, benchmark, products, ragged
+from worklog.gate.benchmark_shape import Repeater
+from worklog.gate.edge_shapes import edge_shapes
+from worklog.gate.guarded_buffer import Dirt
+from worklog.gate.precision import PrecisionReference
 from worklog.gate.verdict import passed
 from worklog.kernel.ladder import Domain
 from worklog.problem.gemm import Shape
@@ -62,13 +62,13 @@ def loses_the_sign_of_alpha(p: Problem) -> None:
 
 def right_where_it_is_known(p: Problem) -> None:
     """On the shapes that are always asked, and on the one that is timed."""
-    known = Shape(p.m, p.n, p.k) in (*ragged_shapes(Domain()), SHAPE)
+    known = Shape(p.m, p.n, p.k) in (*edge_shapes(Domain()), SHAPE)
     epilogue(p, summed(p.a, p.b) if known else summed(p.a[:, 1:], p.b[1:]))
 
 
 def accepted(function: Function, claimed: str = "fp32") -> list[bool]:
     """On a few seeds: what is sampled decides too."""
-    return [Exam(DEVICE, SHAPE, seed).examine(NumpySubject(DEVICE, function), claimed).accepted for seed in range(4)]
+    return [Checker(DEVICE, SHAPE, seed).check(NumpySubject(DEVICE, function), claimed).accepted for seed in range(4)]
 
 
 def always(name: str) -> Callable[..., Any]:
@@ -81,8 +81,8 @@ def always(name: str) -> Callable[..., Any]:
         (ragged, "ask", always("ragged"), k_tail_dropped),
         (benchmark, "ask", always("benchmark"), one_element_short_when_big),
         (Repeater, "ask", always("repeat"), races),
-        (PrecisionQuestion, "judge", lambda *_: ("fp32", passed("precision", "not asked")), tf32_unless_integers),
-        (PrecisionQuestion, "wrong_rows", lambda self, *_: self.rows[:0], one_row_of_many_off_unless_integers),
+        (PrecisionReference, "judge", lambda *_: ("fp32", passed("precision", "not asked")), tf32_unless_integers),
+        (PrecisionReference, "wrong_rows", lambda self, *_: self.rows[:0], one_row_of_many_off_unless_integers),
         (products, "ask", always("products"), writes_outside_in_family_e4),
         (arena.Result, "trespass", None, clobbers_a_on_real_data),
         (arena.Result, "trespass", None, writes_past_c),
@@ -119,10 +119,10 @@ def test_without_these_questions_something_passes(
 
 def test_without_a_sentinel_something_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A launch that does nothing leaves the answer of the launch before, if nobody wipes it away."""
-    which = Exam(DEVICE, SHAPE, 0)
+    which = Checker(DEVICE, SHAPE, 0)
     subject = NumpySubject(DEVICE, sequential)
-    assert which.examine(subject).accepted
-    monkeypatch.setattr(arena.Arena, "poison", lambda self: None)
+    assert which.check(subject).accepted
+    monkeypatch.setattr(arena.Buffers, "poison", lambda self: None)
     assert which.check_timed_output(which.buffers[2]).passed
     monkeypatch.undo()
     which.poison()
@@ -132,7 +132,7 @@ def test_without_a_sentinel_something_passes(monkeypatch: pytest.MonkeyPatch) ->
 def test_without_a_look_for_factors_something_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything times 1.001 has the error of BF16, and passes for it."""
     assert not any(accepted(scaled_unless_integers, "bf16"))
-    monkeypatch.setattr(PrecisionQuestion, "factor", lambda self, c: None)
+    monkeypatch.setattr(PrecisionReference, "factor", lambda self, c: None)
     assert all(accepted(scaled_unless_integers, "bf16"))
 
 
@@ -155,7 +155,7 @@ def test_without_dirt_in_shared_memory_something_passes(monkeypatch: pytest.Monk
 
     def examined() -> bool:
         device.inherited.fill(0)
-        return Exam(device, SHAPE, 0).examine(NumpySubject(device, inherits)).accepted
+        return Checker(device, SHAPE, 0).check(NumpySubject(device, inherits)).accepted
 
     assert not examined()
     monkeypatch.setattr(Dirt, "spread", lambda self: None)
@@ -173,8 +173,8 @@ def test_without_a_look_at_every_launch_something_passes() -> None:
         if launches % 2 == 0:
             p.c[: p.m // 2] = 0
 
-    exam, subject = Exam(DEVICE, SHAPE, 0), NumpySubject(DEVICE, every_second)
-    witness = exam.witness()
+    exam, subject = Checker(DEVICE, SHAPE, 0), NumpySubject(DEVICE, every_second)
+    witness = exam.probe()
     exam.poison()
     for _ in range(5):
         subject.enqueue(SHAPE, 1.0, *exam.buffers[:2], 0.0, exam.buffers[2])

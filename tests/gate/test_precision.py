@@ -10,8 +10,8 @@ import pytest
 
 from tests.gate.right import summed
 from tests.gate.wrong_values import bf16, cut, tf32
-from worklog.gate.arena import Result
-from worklog.gate.precision import UNIT_ROUNDOFF, PrecisionQuestion, classify, max_limit, rms_limit
+from worklog.gate.guarded_buffer import Result
+from worklog.gate.precision import UNIT_ROUNDOFF, PrecisionReference, classify, max_limit, rms_limit
 from worklog.gate.verdict import Stage
 from worklog.problem.gemm import Float32, Shape, random_inputs
 
@@ -23,7 +23,7 @@ SIZES = (16, 64, 256, 1024, 4096)
 def judge(k: int, change: object = None, seed: int = 0) -> tuple[float, float]:
     """(rms, largest) of a sequential product of changed inputs."""
     a, b = random_inputs(Shape(66, 48, k), np.random.default_rng(seed))
-    question = PrecisionQuestion.of(a, b, np.random.default_rng(seed))
+    question = PrecisionReference.of(a, b, np.random.default_rng(seed))
     x, y = (change(m) for m in (a, b)) if callable(change) else (a, b)
     return question.errors(summed(x, y))
 
@@ -55,7 +55,7 @@ def test_the_rms_of_a_sequential_sum_is_a_third_of_the_root_of_k() -> None:
 @pytest.mark.parametrize("value", [np.nan, np.inf, -3e30])
 def test_one_wild_element_is_wrong_and_no_format(value: float) -> None:
     a, b = random_inputs(Shape(64, 64, 64), np.random.default_rng(0))
-    question = PrecisionQuestion.of(a, b, np.random.default_rng(0))
+    question = PrecisionReference.of(a, b, np.random.default_rng(0))
     c = summed(a, b)
     c[13, 17] = value
     rms, largest = question.errors(c)
@@ -75,7 +75,7 @@ def test_what_is_no_formats_error_is_wrong(rms: float) -> None:
 
 def test_errors_are_in_units_of_the_gauge() -> None:
     a, b = random_inputs(Shape(8, 8, 32), np.random.default_rng(0))
-    question = PrecisionQuestion.of(a, b, np.random.default_rng(0))
+    question = PrecisionReference.of(a, b, np.random.default_rng(0))
     assert question.rows.tolist() == list(range(8))
     exact = np.zeros((8, 8), np.float32)
     exact[:] = question.reference
@@ -87,7 +87,7 @@ def test_errors_are_in_units_of_the_gauge() -> None:
 def test_first_and_last_row_are_always_among_the_sampled() -> None:
     a, b = random_inputs(Shape(500, 4, 4), np.random.default_rng(0))
     for seed in range(5):
-        rows = PrecisionQuestion.of(a, b, np.random.default_rng(seed)).rows
+        rows = PrecisionReference.of(a, b, np.random.default_rng(seed)).rows
         assert rows[0] == 0 and rows[-1] == 499 and 64 <= len(rows) <= 66
 
 
@@ -113,7 +113,7 @@ def judged(draw: str, k: int, change_a: Change, change_b: Change, factor: float 
     """A product of changed operands, rounded once and multiplied with the factor, as the gate judges it."""
     rng = np.random.default_rng(k)
     a, b = DRAWS[draw](rng, (40, k)), DRAWS[draw](rng, (k, 24))
-    question = PrecisionQuestion.of(a, b, rng)
+    question = PrecisionReference.of(a, b, rng)
     c = np.float32(factor) * (change_a(a).astype(np.float64) @ change_b(b)).astype(np.float32)
     return question.judge("precision", Result(c, np.float32(0), outside=False, inputs_changed=False), "bf16")
 
@@ -156,7 +156,7 @@ def test_the_smallest_factor_that_shows() -> None:
 def test_a_few_elements_are_too_few_for_a_factor() -> None:
     rng = np.random.default_rng(0)
     a, b = DRAWS["normal"](rng, (1, 64)), DRAWS["normal"](rng, (64, 7))
-    question = PrecisionQuestion.of(a, b, rng)
+    question = PrecisionReference.of(a, b, rng)
     assert question.factor(np.float32(1.001) * (a @ b)) is None
 
 

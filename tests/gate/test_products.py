@@ -11,17 +11,17 @@ from tests.gate.numpy_device import Function, NumpyDevice, NumpySubject, Problem
 from tests.gate.right import RIGHT, epilogue, in_double, strassen, summed
 from tests.gate.wrong_stages import holds_integers
 from tests.gate.wrong_values import bf16, tf32, tf32_rounded, truncates
-from worklog.gate import Exam, Verdict
-from worklog.gate.products import NAME, ROWS, SHORT, ProductQuestion
+from worklog.gate import Checker, Verdict
+from worklog.gate.products import NAME, ROWS, SHORT, ProductProblem
 from worklog.kernel.ladder import Domain
 from worklog.problem.gemm import Float32, Shape
 
 DEVICE = NumpyDevice()
-EXAM = Exam(DEVICE, Shape(96, 160, 128), 5)
+EXAM = Checker(DEVICE, Shape(96, 160, 128), 5)
 
 
 def verdict(function: Function, claimed: str = "fp32", domain: Domain | None = None) -> Verdict:
-    return EXAM.examine(NumpySubject(DEVICE, function, domain), claimed)
+    return EXAM.check(NumpySubject(DEVICE, function, domain), claimed)
 
 
 def split(values: Float32, parts: int, to: object) -> list[Float32]:
@@ -98,13 +98,13 @@ def test_whoever_writes_outside_only_here_is_refused_all_the_same() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_answer_is_exact(seed: int) -> None:
-    asked = ProductQuestion.of(Shape(30, 40, 50), np.random.default_rng(seed))
+    asked = ProductProblem.of(Shape(30, 40, 50), np.random.default_rng(seed))
     assert np.array_equal((asked.a.astype(np.float64) @ asked.b)[asked.looked_at], asked.expected)
     assert ((asked.b != 0).sum(axis=0) == 1).all()
     assert (asked.a % 2 != 0).all() and np.abs(asked.a).min() > 2048 and np.abs(asked.a).max() < 4096
 
 
 def test_of_many_rows_some_are_looked_at_and_others_the_next_time() -> None:
-    first, second = (ProductQuestion.of(Shape(600, 8, 8), np.random.default_rng(seed)) for seed in (0, 1))
+    first, second = (ProductProblem.of(Shape(600, 8, 8), np.random.default_rng(seed)) for seed in (0, 1))
     assert first.expected.shape == (ROWS, 8) and len(set(first.looked_at)) == ROWS
     assert set(first.looked_at) != set(second.looked_at)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from worklog.emulator.device import EmulatedDevice
-from worklog.gate import Exam, Verdict
-from worklog.gate.exact import ragged_shapes
-from worklog.gate.repeat import BLOCK, SOURCE
+from worklog.gate import Checker, Verdict
+from worklog.gate.benchmark_shape import BLOCK, SOURCE
+from worklog.gate.edge_shapes import edge_shapes
 from worklog.kernel.kernel import Program, RungSubject
 from worklog.kernel.ladder import LADDER, rung
 
@@ -21,7 +21,7 @@ def examine(name: str, old: str = "", new: str = "", races: bool = True) -> Verd
     assert old in program.source
     device = EmulatedDevice(races=races)
     subject = RungSubject(record, device, replace(program, source=program.source.replace(old, new, 1)))
-    return Exam(device, ragged_shapes(record.domain)[0], seed=5).examine(subject)
+    return Checker(device, edge_shapes(record.domain)[0], seed=5).check(subject)
 
 
 @pytest.mark.parametrize("name", [r.name for r in LADDER])

@@ -9,7 +9,7 @@ import numpy as np
 from tests.gate.numpy_device import Function, Problem
 
 RAGGED, BENCHMARK, REPEAT, PRECISION, TIMED, LAUNCH = (
-    "exact on ragged shapes",
+    "exact on edge shapes",
     "exact at the benchmark shape",
     "bit-equal when repeated",
     "precision",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from worklog.gate.dirt import Dirt
+from worklog.gate.guarded_buffer import Dirt
 from worklog.kernel.kernel import Program
 
 BLOCKS, THREADS = 2048, 128

@@ -14,7 +14,7 @@ import pytest
 from tests.exploits.host_functions import HERE, NO_GAIN, RIGHT, RIGHT_ON_A_GPU, WRONG, WRONG_WHEN_TIMED
 from tests.virtual.session import measure
 from worklog.bench.session import Session
-from worklog.gate import Exam, every_launch, plausible
+from worklog.gate import Checker, every_launch, plausible
 from worklog.harness import Harness
 from worklog.kernel.host_function import HostCallable
 from worklog.problem.gemm import Shape
@@ -64,7 +64,7 @@ def test_a_right_host_function_is_accepted_on_every_seed(name: str, calibrated: 
     theirs = ALL_RIGHT[name]
     subject = theirs.subject(calibrated.device)
     for seed in SEEDS:
-        verdict = Exam(calibrated.device, SHAPE, seed).examine(subject, theirs.claimed)
+        verdict = Checker(calibrated.device, SHAPE, seed).check(subject, theirs.claimed)
         assert verdict.accepted, verdict.reason
 
 
@@ -94,7 +94,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_shared_library_is_right_on_the_stream_only(library: Path, calibrated: Session, measured: Measure) -> None:
     theirs = HostCallable.read(f"{library}:on_the_stream")
-    verdict = Exam(calibrated.device, SHAPE, secrets.randbits(63)).examine(theirs.subject(calibrated.device))
+    verdict = Checker(calibrated.device, SHAPE, secrets.randbits(63)).check(theirs.subject(calibrated.device))
     assert verdict.accepted, verdict.reason
     assert measured(theirs, SHAPE).status == "measured"
     for name in ("on_the_legacy_stream", "on_its_own_stream"):

@@ -19,7 +19,7 @@ import pytest
 from worklog.bench import measure as bench
 from worklog.bench.tasks import BASELINE
 from worklog.errors import LaunchFailed, OutOfMemory, UnknownRung
-from worklog.gate import Exam
+from worklog.gate import Checker
 from worklog.gpu.device import gpu
 from worklog.harness import Harness
 from worklog.kernel.kernel import Program, RungSubject, Subject
@@ -59,13 +59,13 @@ def test_every_rung_and_cublas_are_accepted(session: bench.Session, name: str) -
 
 @pytest.mark.parametrize("shape", [Shape(384, 640, 256), Shape(1, 1, 1), Shape(1000, 17, 333)])
 def test_cublas_is_accepted_on_any_shape(session: bench.Session, shape: Shape) -> None:
-    verdict = Exam(session.device, shape, seed=1).examine(session.baselines["fp32"])
+    verdict = Checker(session.device, shape, seed=1).check(session.baselines["fp32"])
     assert verdict.accepted, verdict.reason
 
 
 def test_cublas_with_tf32_is_refused_as_tf32(session: bench.Session) -> None:
-    exam = Exam(session.device, SMALL, seed=1)
-    verdict = exam.examine(session.baselines["tf32"])
+    exam = Checker(session.device, SMALL, seed=1)
+    verdict = exam.check(session.baselines["tf32"])
     assert not verdict.accepted
     assert "low bits" in str(verdict.reason) or "elements are wrong" in str(verdict.reason)
     a, b, c = exam.buffers
@@ -87,15 +87,15 @@ class Edited(RungSubject):
 @pytest.mark.parametrize(
     ("name", "old", "new", "reason"),
     [
-        ("naive", "k < K; ++k", "k < K - 1; ++k", "exact on ragged shapes"),
+        ("naive", "k < K; ++k", "k < K - 1; ++k", "exact on edge shapes"),
         ("naive", "if (row >= M || col >= N) return;", "if (row >= M - 1 || col >= N) return;", "never written"),
         ("coalesced", "row >= M || col >= N", "row >= M", "it wrote outside C"),
         ("coalesced", "beta * *c", "*c", "This is the answer if beta is taken for 1."),
-        ("shared", "k0 < K", "k0 + BK < K", "exact on ragged shapes"),
+        ("shared", "k0 < K", "k0 + BK < K", "exact on edge shapes"),
     ],
 )
 def test_a_broken_rung_is_refused(session: bench.Session, name: str, old: str, new: str, reason: str) -> None:
-    verdict = Exam(session.device, SMALL, seed=1).examine(Edited(session, rung(name), old, new))
+    verdict = Checker(session.device, SMALL, seed=1).check(Edited(session, rung(name), old, new))
     assert not verdict.accepted
     assert reason in str(verdict.reason)
 
@@ -193,9 +193,9 @@ def test_a_right_kernel_is_accepted_whatever_the_cache(home: Path, l2: str) -> N
 def test_the_gate_is_cheap_at_4096(session: bench.Session) -> None:
     exam = session.exam(Shape.of(4096))
     subject = session.subject("warptiled")
-    exam.examine(subject)
+    exam.check(subject)
     started = time.monotonic()
-    verdict = exam.examine(subject)
+    verdict = exam.check(subject)
     spent = time.monotonic() - started
     assert verdict.accepted and spent < 1.5, f"{spent:.2f} s"
 

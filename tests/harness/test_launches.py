@@ -10,7 +10,7 @@ import pytest
 
 from tests.gate.numpy_device import NumpyDevice, NumpySubject, Problem
 from worklog.bench.launches import Alternating, GoingRound, rotation, witnessed
-from worklog.gate import Exam
+from worklog.gate import Checker
 from worklog.problem.gemm import Shape
 
 SHAPE = Shape.of(64)  # 48 KiB a set
@@ -97,7 +97,7 @@ def wrong_where_it_swaps() -> Any:
 @pytest.mark.parametrize(("function", "good"), [(lambda: correct, True), (wrong_where_it_swaps, False)])
 def test_every_launch_of_a_witnessed_loop_is_judged_on_its_own_output(function: Any, good: bool, warm: bool) -> None:
     device = NumpyDevice()
-    exam = Exam(device, Shape(*RIGHT), 0)
+    exam = Checker(device, Shape(*RIGHT), 0)
     subject, reference = NumpySubject(device, function()), NumpySubject(device, correct)
     loop = witnessed(exam, subject, reference, in_step=True, classes=("fp32", "fp32"), warm=warm)
     exam.poison()
@@ -113,7 +113,7 @@ def test_every_launch_of_a_witnessed_loop_is_judged_on_its_own_output(function: 
 
 def test_a_wrong_baseline_is_named() -> None:
     device = NumpyDevice()
-    exam = Exam(device, Shape(*RIGHT), 0)
+    exam = Checker(device, Shape(*RIGHT), 0)
     subject, reference = NumpySubject(device, correct), NumpySubject(device, wrong_where_it_swaps())
     loop = witnessed(exam, subject, reference, in_step=True, classes=("fp32", "fp32"), warm=False)
     exam.poison()

@@ -17,7 +17,7 @@ from tests.virtual.session import GPU
 from worklog.bench import check as check_module
 from worklog.bench.check import check, report
 from worklog.errors import BadSetting, LaunchFailed, NoGpu, OutsideDomain, WorklogError
-from worklog.gate import Exam
+from worklog.gate import Checker
 from worklog.kernel.host_function import HostCallable, HostSubject
 from worklog.kernel.kernel import Device
 from worklog.kernel.user_kernel import UserKernel, brought, from_dict
@@ -49,7 +49,7 @@ def on_virtual(what: HostCallable) -> tuple[VirtualDevice, HostSubject]:
 def launched(what: HostCallable) -> None:
     """One call on a small problem."""
     device, subject = on_virtual(what)
-    exam = Exam(device, SHAPE, 0)
+    exam = Checker(device, SHAPE, 0)
     subject.enqueue(SHAPE, 1.0, *exam.buffers[:2], 0.0, exam.buffers[2])
 
 
@@ -151,7 +151,7 @@ def test_a_module_is_found_in_the_current_folder(tmp_path: Path, monkeypatch: py
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     device, subject = on_virtual(HostCallable.read("a_module_of_theirs:mine"))
-    verdict = Exam(device, SHAPE, 1).examine(subject)
+    verdict = Checker(device, SHAPE, 1).check(subject)
     assert verdict.accepted, verdict.reason
     assert sys.path[-1] == str(tmp_path), "behind all that the ruler imports"
 
@@ -167,7 +167,7 @@ def test_a_fresh_one_has_never_been_called(tmp_path: Path) -> None:
     text = "calls = []\n\n\ndef mine(alpha, A, B, beta, C):\n    calls.append(1)\n    assert len(calls) == 1\n"
     theirs = HostCallable.read(f"{write(tmp_path, text)}:mine")
     device, subject = on_virtual(theirs)
-    exam = Exam(device, SHAPE, 0)
+    exam = Checker(device, SHAPE, 0)
     problem = SHAPE, 1.0, *exam.buffers[:2], 0.0, exam.buffers[2]
     subject.enqueue(*problem)
     with pytest.raises(LaunchFailed, match="mine raised AssertionError"):
@@ -241,7 +241,7 @@ def test_pytorch_gets_tensors_on_the_harnesss_memory(tmp_path: Path) -> None:
         """
     lines = "\n".join(line.removeprefix(" " * 8) for line in text.splitlines())
     device, subject = on_virtual(HostCallable.read(f"{write(tmp_path, lines)}:mine"))
-    verdict = Exam(device, SHAPE, 2).examine(subject)
+    verdict = Checker(device, SHAPE, 2).check(subject)
     assert verdict.accepted, verdict.reason
 
 
@@ -267,10 +267,10 @@ def test_a_shared_library_gets_pointers_and_the_stream(tmp_path: Path) -> None:
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, source], check=True)
     theirs = HostCallable.read(f"{library}:gemm")
     device, subject = on_virtual(theirs)
-    exam = Exam(device, SHAPE, 3)
-    verdict = exam.examine(subject)
+    exam = Checker(device, SHAPE, 3)
+    verdict = exam.check(subject)
     assert verdict.accepted, verdict.reason
-    assert exam.examine(theirs.subject(device, fresh=True)).accepted
+    assert exam.check(theirs.subject(device, fresh=True)).accepted
     with pytest.raises(BadSetting, match=r'cannot load nothing from .*libgemm.so: .*must be an extern "C" function'):
         on_virtual(HostCallable.read(f"{library}:nothing"))
 

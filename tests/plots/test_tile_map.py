@@ -8,7 +8,7 @@ import pytest
 from matplotlib.collections import PolyCollection
 
 from tests.plots.test_charts import collisions, said
-from worklog.gate.verdict import Where
+from worklog.gate.error_map import ErrorMap as Where
 from worklog.plots import Chart, tile_map
 
 TILES = ((0.0, 0.0, 0.0), (0.0, 0.5, 1.0))

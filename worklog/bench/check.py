@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from worklog.analysis.instruction_mix import census
 from worklog.errors import BadSetting, OutsideDomain
-from worklog.gate import Exam, Verdict
-from worklog.gate.exact import ragged_shapes
+from worklog.gate import Checker, Verdict
+from worklog.gate.edge_shapes import edge_shapes
 from worklog.gpu.device import gpu, gpu_reason, require_gpu
 from worklog.kernel.host_function import LABEL, HostCallable
 from worklog.kernel.kernel import Buffer, Device, Program, Subject
@@ -135,7 +135,7 @@ def check(
     if live:
         require_gpu()
     known = _before(kernel, live)
-    shape = shape or (kernel.domain.padded(Shape.of(GPU_SIZE)) if live else ragged_shapes(kernel.domain)[-1])
+    shape = shape or (kernel.domain.padded(Shape.of(GPU_SIZE)) if live else edge_shapes(kernel.domain)[-1])
     if shape not in kernel.domain:
         padded = kernel.domain.padded(shape)
         raise OutsideDomain(f"size {shape} is outside the domain that was stated ({kernel.domain}): pad to {padded}")
@@ -148,8 +148,8 @@ def check(
         begun(known)
     device = _device(live)
     made = kernel.subject(device)
-    exam = Exam(device, shape, secrets.randbits(63) if seed is None else seed)
-    verdict = exam.examine(made if progress is None else Told(made, progress), kernel.claimed)
+    exam = Checker(device, shape, secrets.randbits(63) if seed is None else seed)
+    verdict = exam.check(made if progress is None else Told(made, progress), kernel.claimed)
     found: dict[tuple[str, int, int | None], Finding] = {}
     for finding in getattr(device, "findings", ()):
         found.setdefault((finding.kind, finding.line, finding.other_line), finding)

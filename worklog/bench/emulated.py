@@ -11,7 +11,7 @@ from typing import Any
 
 from worklog.emulator import Counts, EmulatedDevice, Kernel, predict
 from worklog.emulator.counts import caveats
-from worklog.gate import Exam
+from worklog.gate import Checker
 from worklog.kernel.kernel import RungSubject
 from worklog.kernel.ladder import LADDER, Rung
 from worklog.problem.gemm import Shape
@@ -83,7 +83,7 @@ def _executed(record: Rung) -> Executed:
     device = EmulatedDevice()
     subject = RungSubject(record, device)
     shape = record.domain.padded(SMALL)
-    verdict = Exam(device, shape, secrets.randbits(63)).examine(subject)
+    verdict = Checker(device, shape, secrets.randbits(63)).check(subject)
     kernel: Kernel = subject.kernel.kernel  # type: ignore[attr-defined]
     counts = predict(kernel, record, shape).counts
     return Executed(

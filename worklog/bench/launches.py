@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from worklog.gate import Exam, Stage
-from worklog.gate.every_launch import Witness
+from worklog.gate import Checker, Stage
+from worklog.gate.every_launch import LaunchProbe
 from worklog.harness.l2 import Rotating, input_sets
 from worklog.harness.launchers import Witnessed
 from worklog.harness.timeline import Launch
@@ -36,7 +36,7 @@ class Alternating:
         """A, B and the output of the next launch."""
         return *self.inputs, self.outputs[0]
 
-    def witnessed(self, witness: Witness, elsewhere: Buffers | None) -> Witnessed:
+    def witnessed(self, witness: LaunchProbe, elsewhere: Buffers | None) -> Witnessed:
         """The same launches, each on inputs made for it and looked at afterwards.
 
         The gate's kernels push the subject's code out of the SMs' instruction caches. elsewhere: buffers for a launch
@@ -86,7 +86,7 @@ class Loop:
     stages: tuple[Callable[[], Stage], ...]
 
 
-def alternating(exam: Exam, subject: Subject, reference: Subject, in_step: bool) -> Loop:
+def alternating(exam: Checker, subject: Subject, reference: Subject, in_step: bool) -> Loop:
     """Subject and baseline on the exam's inputs; judged by what the subject's last launch left.
 
     In step, the two swap their C in each turn, since at small sizes the address alone is worth some percent. The
@@ -97,7 +97,7 @@ def alternating(exam: Exam, subject: Subject, reference: Subject, in_step: bool)
 
 
 def witnessed(
-    exam: Exam,
+    exam: Checker,
     subject: Subject,
     reference: Subject,
     in_step: bool,
@@ -110,8 +110,8 @@ def witnessed(
     its code in the instruction caches. The exam's inputs are gone afterwards.
     """
     ours, theirs = _pair(exam, subject, reference, in_step)
-    elsewhere = exam.elsewhere() if warm and exam.shape.flops <= SHORT_FLOPS else None
-    witnesses = exam.witness(classes[0]), exam.witness(classes[1], alpha=-1.0)
+    elsewhere = exam.extra_buffers() if warm and exam.shape.flops <= SHORT_FLOPS else None
+    witnesses = exam.probe(classes[0]), exam.probe(classes[1], alpha=-1.0)
 
     def judge() -> Stage:
         stage, other = (exam.check_timed_launches(witness) for witness in witnesses)
@@ -123,7 +123,7 @@ def witnessed(
     return Loop(first, second, (judge,))
 
 
-def rotating(exam: Exam, subject: Subject, reference: Subject, in_step: bool, device: Device, l2_bytes: int) -> Loop:
+def rotating(exam: Checker, subject: Subject, reference: Subject, in_step: bool, device: Device, l2_bytes: int) -> Loop:
     """Both going round copies of the exam's inputs, with outputs of their own; judged by the subject's last launch."""
     our_sets, their_sets = rotation(exam, device, l2_bytes, in_step)
     ours = GoingRound(subject, exam.shape, 1.0, our_sets)
@@ -131,7 +131,7 @@ def rotating(exam: Exam, subject: Subject, reference: Subject, in_step: bool, de
     return Loop(ours, theirs, (lambda: exam.check_timed_output(ours.written),))
 
 
-def _pair(exam: Exam, subject: Subject, reference: Subject, in_step: bool) -> tuple[Alternating, Alternating]:
+def _pair(exam: Checker, subject: Subject, reference: Subject, in_step: bool) -> tuple[Alternating, Alternating]:
     a, b, c = exam.buffers
     ours, theirs = ([c, exam.spare], [exam.spare, c]) if in_step else ([c], [exam.spare])
     return (
@@ -140,7 +140,7 @@ def _pair(exam: Exam, subject: Subject, reference: Subject, in_step: bool) -> tu
     )
 
 
-def rotation(exam: Exam, device: Device, l2_bytes: int, in_step: bool) -> tuple[list[Buffers], list[Buffers]]:
+def rotation(exam: Checker, device: Device, l2_bytes: int, in_step: bool) -> tuple[list[Buffers], list[Buffers]]:
     """Buffers for subject and baseline to go round, as many as push each other out of L2: they share inputs and have
     outputs of their own. The first are the exam's, the others copies of what these hold now.
 

@@ -17,7 +17,7 @@ from worklog.bench.session import Session
 from worklog.bench.tasks import ABLATION_SIZES, BASELINE, Size, Task, ablation_tasks, each, tasks_of
 from worklog.errors import BadRunFile, BadSetting, Interrupted, LaunchFailed, NoGpu, OutsideDomain
 from worklog.gate import Stage, Verdict, plausible
-from worklog.gate.exam import clocked
+from worklog.gate.checker import timed
 from worklog.gpu.clock_lock import clocks_as_asked
 from worklog.gpu.device import gpu, gpu_reason, software, source_revision
 from worklog.harness import Harness, Reading, time_pair
@@ -354,10 +354,10 @@ def _time(session: Session, task: Task, used: Harness) -> tuple[Reading, list[St
         size = (task.shape.flops / 2) ** (1 / 3)
         offset = used.taken_off(session.calibration.offset_us)
         reading = time_pair(session.timeline, loop.subject, loop.baseline, used, size=size, offset_us=offset)
-        stages = [clocked(ask) for ask in loop.stages] if judged else []
+        stages = [timed(ask) for ask in loop.stages] if judged else []
         if judged and session.is_host_function(task.kernel):
             us = summarise(reading.counted("subject"), used.statistic).value
-            stages.append(clocked(lambda: plausible.idle(_waits_us(session, timed_part(loop.subject)), us)))
+            stages.append(timed(lambda: plausible.idle(_waits_us(session, timed_part(loop.subject)), us)))
         return reading, stages
     finally:
         if each or easy:

@@ -16,7 +16,8 @@ from types import SimpleNamespace
 import cupy
 import numpy as np
 
-from worklog.gate.exact import family, ragged_shapes
+from worklog.gate.edge_shapes import edge_shapes
+from worklog.gate.exact import family
 from worklog.gpu.cuda import CudaDevice
 from worklog.gpu.device import gpu
 from worklog.kernel.kernel import Device, Program
@@ -52,7 +53,7 @@ def main() -> None:
     cupy.cuda.set_allocator(None)
     device: Device = WithLines()  # type: ignore[assignment]
     subject, rng = UserSubject(kernel, device), np.random.default_rng(0)
-    for shape in ragged_shapes(kernel.domain)[-SHAPES:]:
+    for shape in edge_shapes(kernel.domain)[-SHAPES:]:
         a, b = (device.upload(matrix) for matrix in family("E1", shape, rng))
         c = device.upload(np.zeros((shape.m, shape.n), np.float32))
         subject.enqueue(shape, 1.0, a, b, 0.0, c)

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from worklog.errors import BadSetting, NoGpu, WorklogError
 from worklog.gate import Stage
-from worklog.gate.verdict import passed, refused
+from worklog.gate.verdict import failed, passed
 from worklog.gpu.device import gpu_reason
 from worklog.kernel.user_kernel import Brought, UserKernel
 
@@ -183,7 +183,7 @@ def stage(name: str, reports: list[Report], file: str) -> Stage:
     errors = [report for report in ordered if report.severity == "error"]
     if errors:
         more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-        return refused(name, f"{str(errors[0]).partition(': ')[2]}{more}", len(errors))
+        return failed(name, f"{str(errors[0]).partition(': ')[2]}{more}", len(errors))
     if ordered:
         told = str(ordered[0]).partition(": ")[2]
         return Stage(name, True, 0, 0, f"warning: {told}", note=f"{name}: {told}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from worklog.bench.tasks import BASELINE
 from worklog.errors import OutOfMemory
-from worklog.gate import Exam, Verdict
+from worklog.gate import Checker, Verdict
 from worklog.gpu.device import require_gpu
 from worklog.kernel.host_function import HostCallable
 from worklog.kernel.kernel import Program, RungSubject, Subject
@@ -42,7 +42,7 @@ class Session:
         self.baselines: dict[str, Subject] = {math: Cublas(self.device, math) for math in ("fp32", "tf32")}
         self.brought = brought or {}
         self._subjects: dict[str, Subject] = {BASELINE: self.baselines["fp32"]}
-        self._exams: dict[Shape, Exam] = {}
+        self._exams: dict[Shape, Checker] = {}
         self._verdicts: dict[tuple[str, Shape, bool | str], Verdict] = {}
 
     def subject(self, name: str) -> Subject:
@@ -62,14 +62,14 @@ class Session:
         fresh = replace(program, source=f"{program.source}\n// {secrets.token_hex(8)}\n")
         return RungSubject(rung(name), self.device, fresh)
 
-    def exam(self, shape: Shape) -> Exam:
+    def exam(self, shape: Shape) -> Checker:
         """The questions for a shape; the last shape's are dropped, since their matrices fill memory. Raises
         OutOfMemory.
         """
         if shape not in self._exams:
             self._exams.clear()
             try:
-                self._exams[shape] = Exam(self.device, shape, secrets.randbits(63))
+                self._exams[shape] = Checker(self.device, shape, secrets.randbits(63))
             except MemoryError as error:
                 raise OutOfMemory(f"size {shape} does not fit the host's memory: take a smaller one") from error
         return self._exams[shape]
@@ -94,7 +94,7 @@ class Session:
             subject = self.subject(name)
             exam = self.exam(shape)
             by_article = gate == "article"
-            found = exam.examine_by_article(subject) if by_article else exam.examine(subject, self.claimed(name))
+            found = exam.check_by_article(subject) if by_article else exam.check(subject, self.claimed(name))
             self._verdicts[name, shape, gate] = found
         return self._verdicts[name, shape, gate]
 

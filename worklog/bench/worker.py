@@ -37,7 +37,7 @@ from worklog.bench.child import Child, End
 from worklog.bench.tasks import Size, Task, tasks_of
 from worklog.errors import BadSetting, ChildFailed, Interrupted
 from worklog.gate import Verdict
-from worklog.gate.verdict import refused
+from worklog.gate.verdict import failed
 from worklog.gpu.device import visible_to_a_child
 from worklog.kernel.host_function import HostCallable
 from worklog.problem.gemm import Shape
@@ -231,7 +231,7 @@ def check(
         stage, why = "process", str(error)
     except KeyboardInterrupt as interrupt:
         raise Interrupted(f"interrupted: {kernel.name} was not judged, and nothing runs any more") from interrupt
-    return replace(begun, verdict=Verdict((refused(stage, why),), None))
+    return replace(begun, verdict=Verdict((failed(stage, why),), None))
 
 
 class _Log:
@@ -301,7 +301,7 @@ class _Log:
         what to do.
         """
         assert self.run is not None
-        verdict = Verdict((refused(stage, why),), None)
+        verdict = Verdict((failed(stage, why),), None)
         reason = f"refused at {verdict.reason}"
         if self.left and not its_last:
             task = self.left[0]

@@ -1,11 +1,11 @@
-"""May this kernel be timed? A kernel that is wrong is infinitely slow, so nothing is timed before it has passed here.
+"""The gate: is this kernel right? Nothing is timed before it has passed.
 
-`Exam` holds the questions for one shape (inputs and expected answers, made once) and puts each subject to them; the
-answer is a `Verdict`. It knows only the small device interface of worklog.kernel.kernel, so the same stages run on a GPU
-and on the emulator.
+`Checker` holds the problems for one shape (inputs and expected results, made once) and checks kernels on them; the
+result is a `Verdict`. It knows only the device interface of the kernel room, so the same stages run on a GPU and on the
+emulator.
 """
 
-from worklog.gate.exam import Exam
+from worklog.gate.checker import Checker
 from worklog.gate.verdict import Stage, Verdict
 
-__all__ = ["Exam", "Stage", "Verdict"]
+__all__ = ["Checker", "Stage", "Verdict"]

@@ -163,7 +163,9 @@ def _problem(name: str, shape: Shape, scalars: Scalars, memory: Memory, claimed:
     return _Problem(shape, a, b, alpha, beta, before, stretched)
 
 
-def _failure(problem: _Problem, found: ErrorMap | str, largest: _Problem, there: ErrorMap | str | None, name: str) -> Stage:
+def _failure(
+    problem: _Problem, found: ErrorMap | str, largest: _Problem, there: ErrorMap | str | None, name: str
+) -> Stage:
     """The first mistake; or, where both are wrong elements, the one at the largest shape, which shows more."""
     shown, where, also = problem, found, ""
     if isinstance(found, ErrorMap) and isinstance(there, ErrorMap) and largest.shape != problem.shape:
@@ -222,7 +224,9 @@ def _explained(
     if problem.before is None and where.wrong == c.size and (c == result.sentinel).all():
         zeros = np.zeros((shape.m, shape.n), np.float32)
         if np.array_equal(_launch(subject, memory, problem, inputs, zeros).c, problem.expected):
-            return replace(where, guess="The old C is added although beta is 0: with C = 0 before the launch, the result is right.")
+            return replace(
+                where, guess="The old C is added although beta is 0: with C = 0 before the launch, the result is right."
+            )
     if problem.stretched != (1.0, 1.0) and _mistake(subject, memory, problem.around_1) is None:
         return replace(
             where,

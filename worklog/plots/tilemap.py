@@ -24,7 +24,7 @@ from worklog.plots.style import (
 )
 
 if TYPE_CHECKING:
-    from worklog.gate.verdict import Where
+    from worklog.gate.error_map import ErrorMap as Where
 
 SIDE, GAP = 2.0, 0.3  # inches: the longer side of C, and the way to the words
 LEFT, ABOVE, BELOW = 0.35, 0.28, 0.1

@@ -1,0 +1,152 @@
+"""The stages of the gate in order, for one shape. The problems are made once per shape and used for every kernel, the
+baseline included.
+
+Each stage is described in its module: edge_shapes, benchmark_shape, products, precision; and for what was timed,
+every_launch (or precision again, where inputs cannot be new) and plausible.
+
+A verdict holds for this shape and for small ones. At a larger shape an index may overflow, or blocks that wait for each
+other may not all fit the GPU at once: then the launch does not end, and the child process that runs it is ended.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+
+from worklog.errors import LaunchFailed
+from worklog.gate import benchmark_shape, edge_shapes, every_launch, products
+from worklog.gate.benchmark_shape import ExactProblem, Repeater
+from worklog.gate.every_launch import LaunchProbe
+from worklog.gate.guarded_buffer import Buffers, Memory
+from worklog.gate.precision import PrecisionReference
+from worklog.gate.verdict import Stage, Verdict, failed
+from worklog.kernel.kernel import Buffer, Device, Subject
+from worklog.problem.gemm import Shape, random_inputs
+
+
+class Checker:
+    """Everything that the gate needs to check kernels at one shape on one device. Raises CompileFailed, OutOfMemory.
+
+    seed: for the problems; drawn after a kernel's source is fixed, so that no result can be prepared. a, b: the timed
+    inputs, U(-1, 1) float32 of M x K and K x N: precision is checked on what is timed.
+    """
+
+    def __init__(self, device: Device, shape: Shape, seed: int) -> None:
+        self.device = device
+        self.shape = shape
+        self._rng = np.random.default_rng([seed, shape.m, shape.n, shape.k])
+        self.a, self.b = random_inputs(shape, self._rng)
+        self._precision = PrecisionReference.of(self.a, self.b, self._rng)
+        self._memory = Memory(device, self._rng)
+        self._buffers = Buffers(self._memory, shape, self.a, self.b)
+        self._repeater = Repeater(device)
+        self._probe_kernels = tuple(map(device.compile, every_launch.PROGRAMS))
+        self._problems: dict[str, list[ExactProblem]] = {}
+
+    @property
+    def buffers(self) -> tuple[Buffer, Buffer, Buffer]:
+        """A, B and C on the device, holding the timed inputs: the harness times on what the gate checked."""
+        return self._buffers.abc
+
+    @property
+    def spare(self) -> Buffer:
+        """A second C, guarded too, for a loop in which kernel and baseline swap outputs."""
+        return self._buffers.spare
+
+    def poison(self) -> None:
+        """Fill C and the spare, guards included, with a new sentinel."""
+        self._buffers.poison()
+
+    def check(self, subject: Subject, claimed: str = "fp32") -> Verdict:
+        """Run every stage until one fails. claimed: the precision class that the kernel must reach at least. The inputs
+        are intact afterwards.
+        """
+        verdict = self._check(subject, claimed)
+        if not verdict.accepted:
+            with suppress(LaunchFailed):  # the context may be lost: the next launch reports it
+                self._buffers.restore()
+        return verdict
+
+    def _check(self, subject: Subject, claimed: str) -> Verdict:
+        stages: list[Stage] = []
+        precision: str | None = None
+        try:
+            for stage in self._stages(subject, claimed):
+                stages.append(timed(stage))
+                if not stages[-1].passed:
+                    return Verdict(tuple(stages), None)
+            started = time.perf_counter()
+            precision, judged = self._precision.judge("precision", self._buffers.run(subject), claimed)
+            stages.append(replace(judged, seconds=time.perf_counter() - started))
+        except LaunchFailed as error:
+            stages.append(failed("launch", str(error)))
+        return Verdict(tuple(stages), precision)
+
+    def check_by_article(self, subject: Subject) -> Verdict:
+        """The article's rule in place of the gate; the precision class is found and shown, but not judged."""
+        try:
+            result = self._buffers.run(subject)
+        except LaunchFailed as error:
+            return Verdict((failed("launch", str(error)),), None)
+        found, _ = self._precision.judge("precision", result, "fp32")
+        return Verdict((self._precision.judge_by_article(result),), found)
+
+    def check_timed_output(self, written: Buffer, claimed: str = "fp32") -> Stage:
+        """Check what the timed launches left in C, in the spare or in a copy of them, whichever was written last.
+
+        All were filled with a sentinel before, and the baseline of a timed loop computes -A B, so its output cannot be
+        mistaken for the kernel's.
+        """
+        return self._precision.judge("timed output", self._buffers.written(written), claimed)[1]
+
+    def probe(self, claimed: str = "fp32", alpha: float = 1.0) -> LaunchProbe:
+        """For one timed loop of a kernel of that class, which computes C = alpha A B in this checker's buffers."""
+        return LaunchProbe(self.device, self._probe_kernels, self.shape, claimed, alpha)
+
+    def check_timed_launches(self, probe: LaunchProbe) -> Stage:
+        """Check every launch of a loop that was probed. `restore` afterwards: the loop has changed A and B."""
+        if self._buffers.guards_written():
+            return failed(every_launch.NAME, "it wrote outside C")
+        return probe.stage()
+
+    def extra_buffers(self) -> tuple[Buffer, Buffer, Buffer]:
+        """Another A, B and C of this shape, for launches that are neither timed nor checked."""
+        upload = self.device.upload
+        return upload(self.a), upload(self.b), upload(np.zeros((self.shape.m, self.shape.n), np.float32))
+
+    def restore(self) -> None:
+        """Load the timed inputs into A and B again, after a loop that changed them."""
+        self._buffers.reload()
+
+    def _stages(self, subject: Subject, claimed: str) -> Iterator[Callable[[], Stage]]:
+        """The exact stages in order, each ready to run."""
+        if self.shape not in subject.domain:
+            outside = f"size {self.shape} is outside the kernel's domain ({subject.domain})"
+            yield lambda: failed("domain", outside)
+        yield lambda: edge_shapes.check(subject, self._memory, claimed)
+        yield lambda: benchmark_shape.check(subject, self._buffers, self._exact(claimed))
+        yield lambda: self._repeater.check(subject, self._buffers, self._exact(claimed)[0])
+        if claimed in products.CLASSES:
+            yield lambda: products.check(subject, self._buffers, self._products)
+
+    @cached_property
+    def _products(self) -> products.ProductProblem:
+        return products.ProductProblem.of(self.shape, self._rng)
+
+    def _exact(self, claimed: str) -> list[ExactProblem]:
+        """The exact problems for a class, made on first use."""
+        kind = claimed if claimed in ("tf32", "fp16", "bf16") else "fp32"
+        if kind not in self._problems:
+            self._problems[kind] = benchmark_shape.problems(self.shape, self._rng, kind)
+        return self._problems[kind]
+
+
+def timed(stage: Callable[[], Stage]) -> Stage:
+    """Run a stage, and note the seconds that it took."""
+    started = time.perf_counter()
+    return replace(stage(), seconds=time.perf_counter() - started)
