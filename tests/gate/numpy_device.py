@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from worklog.errors import CompileFailed, LaunchFailed
-from worklog.gate.every_launch import code
 from worklog.kernel.kernel import Buffer, Program, Resources
 from worklog.kernel.ladder import Domain
 from worklog.problem.gemm import Float32, Shape
@@ -137,8 +136,8 @@ def compare(
 ) -> None:  # fmt: skip
     """The gate's kernel of this name."""
     made = contents(key, int(m) * int(k))
-    told = found.data.view(np.uint32)
-    told[2] += np.count_nonzero(a.data.view(np.uint32) != made.view(np.uint32))
+    found_words = found.data.view(np.uint32)
+    found_words[2] += np.count_nonzero(a.data.view(np.uint32) != made.view(np.uint32))
     rows = made.astype(np.float64).reshape(m, k)
     with np.errstate(invalid="ignore", over="ignore"):
         unit = 2.0**-24 * np.sqrt(np.square(rows) @ gauges.data.view(np.float64))
@@ -146,29 +145,26 @@ def compare(
         off = cx.data.view(np.float64) / unit - right
         error = np.abs(off)
         found.data[6:12].view(np.float64)[:] += (off @ off, off @ right, right @ right)
-    told[3] += int(m)
+    found_words[3] += int(m)
     found.data[0] = max(found.data[0], np.float32(error.max()) if (error <= 3e38).all() else np.float32(np.inf))
     wrong = np.count_nonzero(~(error <= limit))
-    told[1] += wrong
+    found_words[1] += wrong
     if wrong:
-        told[4] = max(told[4], 2**32 - 1 - int(launch))
+        found_words[4] = max(found_words[4], 2**32 - 1 - int(launch))
 
 
-def seal(before: Any, after: Any, m: Any, found: Any, record: Any) -> None:
+def fold(m: Any, found: Any, record: Any) -> None:
     """The gate's kernel of this name."""
-    told, kept = found.data.view(np.uint32), record.data.view(np.uint32)
-    touched = kept[10] != code(before, kept)
-    kept[[0, 4]] = np.maximum(kept[[0, 4]], told[[0, 4]])
-    kept[1:4] += told[1:4]
-    kept[5] += touched
+    new, kept = found.data.view(np.uint32), record.data.view(np.uint32)
+    kept[[0, 4]] = np.maximum(kept[[0, 4]], new[[0, 4]])
+    kept[1:4] += new[1:4]
     squares, along, of_product = found.data[6:12].view(np.float64)
     left = squares - along**2 / of_product if along < 0 else squares
     worst = record.data[6:10].view(np.float64)
     worst[:] = np.fmax(worst, (squares / m, left / m))
-    kept[10] = code(after, kept)
 
 
-GATES_OWN = {each.__name__: each for each in (differ, refill, observe, project, compare, seal)}
+GATES_OWN = {each.__name__: each for each in (differ, refill, observe, project, compare, fold)}
 
 
 class NumpyDevice:

@@ -31,7 +31,7 @@ DEVICE = NumpyDevice()
 
 
 @cache
-def exam(seed: int) -> Checker:
+def checker(seed: int) -> Checker:
     return Checker(DEVICE, Shape(160, 128, 256), seed)
 
 
@@ -50,7 +50,7 @@ def exam(seed: int) -> Checker:
     ],
 )
 def test_a_class_that_is_claimed_or_better_is_accepted(function: Function, claimed: str, found: str, seed: int) -> None:
-    verdict = exam(seed).check(NumpySubject(DEVICE, function), claimed)
+    verdict = checker(seed).check(NumpySubject(DEVICE, function), claimed)
     assert verdict.accepted, verdict.reason
     assert verdict.precision == found
     assert str(verdict) == f"{found} ok"
@@ -61,13 +61,13 @@ def test_a_class_that_is_claimed_or_better_is_accepted(function: Function, claim
     [(tf32_rounded, "fp32"), (tf32_rounded, "fp32-emulated"), (bf16_inputs, "tf32"), (bf16_inputs, "fp16")],
 )
 def test_a_worse_class_is_refused(function: Function, claimed: str) -> None:
-    assert not exam(0).check(NumpySubject(DEVICE, function), claimed).accepted
+    assert not checker(0).check(NumpySubject(DEVICE, function), claimed).accepted
 
 
 @pytest.mark.parametrize("claimed", CLASSES)
 @pytest.mark.parametrize("function", [last_k_dropped, k_tail_dropped, one_element_misses_a_k, writes_past_c])
 def test_no_claim_excuses_a_mistake(function: Function, claimed: str) -> None:
-    assert not exam(0).check(NumpySubject(DEVICE, function), claimed).accepted
+    assert not checker(0).check(NumpySubject(DEVICE, function), claimed).accepted
 
 
 @pytest.mark.parametrize("claimed", list(OPERAND_BITS))
@@ -80,7 +80,7 @@ def test_a_short_formats_integers_fit_it(claimed: str) -> None:
 
 
 def test_timed_output_is_judged_by_the_claim_too() -> None:
-    which = exam(0)
+    which = checker(0)
     a, b, c = which.buffers
     which.poison()
     NumpySubject(DEVICE, tf32_rounded).enqueue(which.shape, 1.0, a, b, 0.0, c)
@@ -93,7 +93,7 @@ def test_timed_output_is_judged_by_the_claim_too() -> None:
 
 @pytest.mark.parametrize("function", [sequential, split_k, strassen])
 def test_the_articles_rule_accepts_what_is_right(function: Function) -> None:
-    verdict = exam(0).check_by_article(NumpySubject(DEVICE, function))
+    verdict = checker(0).check_by_article(NumpySubject(DEVICE, function))
     assert verdict.accepted and verdict.precision == "fp32"
 
 
@@ -103,14 +103,14 @@ def test_the_articles_rule_accepts_what_is_right(function: Function) -> None:
 )
 def test_what_slips_through_the_articles_rule(function: Function) -> None:
     subject = NumpySubject(DEVICE, function)
-    assert exam(0).check_by_article(subject).accepted
-    assert not exam(0).check(subject).accepted
+    assert checker(0).check_by_article(subject).accepted
+    assert not checker(0).check(subject).accepted
 
 
 @pytest.mark.parametrize("name", ["does_nothing", "zeros", "not_a_number", "stale_tile", "transposed_c", "faults"])
 def test_what_even_the_articles_rule_refuses(name: str) -> None:
     (function,) = [f for f, _ in WRONG if f.__name__ == name]
-    verdict = exam(0).check_by_article(NumpySubject(DEVICE, function))
+    verdict = checker(0).check_by_article(NumpySubject(DEVICE, function))
     assert not verdict.accepted
     assert not any(np.isnan(stage.measured) for stage in verdict.stages)
 

@@ -9,17 +9,8 @@ from hypothesis import strategies as st
 
 from tests.gate.right import summed
 from tests.gate.wrong_values import bf16, tf32
-from worklog.gate.exact import (
-    EXACT_LIMIT,
-    FAMILIES,
-    HEADROOM,
-    OPERAND_BITS,
-    Projection,
-    drawn_shapes,
-    edge_shapes,
-    family,
-    stretch,
-)
+from worklog.gate.edge_shapes import drawn_shapes, edge_shapes
+from worklog.gate.exact import EXACT_LIMIT, FAMILIES, HEADROOM, OPERAND_BITS, Projection, family, stretch
 from worklog.kernel.ladder import LADDER, Domain
 from worklog.problem.gemm import Shape
 

@@ -1,4 +1,4 @@
-"""Each stage switched off in turn lets a wrong kernel through: none is for show, and none hides behind another."""
+"""Each stage switched off in turn lets a wrong kernel pass: every stage is needed."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ from tests.gate.wrong_values import (
     scaled_unless_integers,
     tf32_unless_integers,
 )
-from worklog.gate import Checker, arena, benchmark, products, ragged
+from worklog.gate import Checker, benchmark_shape, edge_shapes, guarded_buffer, products
 from worklog.gate.benchmark_shape import Repeater
-from worklog.gate.edge_shapes import edge_shapes
-from worklog.gate.guarded_buffer import Dirt
+from worklog.gate.guarded_buffer import Memory
 from worklog.gate.precision import PrecisionReference
 from worklog.gate.verdict import passed
 from worklog.kernel.ladder import Domain
@@ -62,7 +61,7 @@ def loses_the_sign_of_alpha(p: Problem) -> None:
 
 def right_where_it_is_known(p: Problem) -> None:
     """On the shapes that are always asked, and on the one that is timed."""
-    known = Shape(p.m, p.n, p.k) in (*edge_shapes(Domain()), SHAPE)
+    known = Shape(p.m, p.n, p.k) in (*edge_shapes.edge_shapes(Domain()), SHAPE)
     epilogue(p, summed(p.a, p.b) if known else summed(p.a[:, 1:], p.b[1:]))
 
 
@@ -72,22 +71,22 @@ def accepted(function: Function, claimed: str = "fp32") -> list[bool]:
 
 
 def always(name: str) -> Callable[..., Any]:
-    return lambda *_, **__: passed(name, "not asked")
+    return lambda *_, **__: passed(name, "not checked")
 
 
 @pytest.mark.parametrize(
     ("where", "name", "blind", "function"),
     [
-        (ragged, "ask", always("ragged"), k_tail_dropped),
-        (benchmark, "ask", always("benchmark"), one_element_short_when_big),
-        (Repeater, "ask", always("repeat"), races),
-        (PrecisionReference, "judge", lambda *_: ("fp32", passed("precision", "not asked")), tf32_unless_integers),
+        (edge_shapes, "check", always("edge shapes"), k_tail_dropped),
+        (benchmark_shape, "check", always("benchmark shape"), one_element_short_when_big),
+        (Repeater, "check", always("repeat"), races),
+        (PrecisionReference, "judge", lambda *_: ("fp32", passed("precision", "not checked")), tf32_unless_integers),
         (PrecisionReference, "wrong_rows", lambda self, *_: self.rows[:0], one_row_of_many_off_unless_integers),
-        (products, "ask", always("products"), writes_outside_in_family_e4),
-        (arena.Result, "trespass", None, clobbers_a_on_real_data),
-        (arena.Result, "trespass", None, writes_past_c),
+        (products, "check", always("products"), writes_outside_in_family_e4),
+        (guarded_buffer.Result, "trespass", None, clobbers_a_on_real_data),
+        (guarded_buffer.Result, "trespass", None, writes_past_c),
     ],
-    ids=["ragged", "benchmark", "repeat", "precision", "rows", "products", "inputs", "guards"],
+    ids=["edge shapes", "benchmark shape", "repeat", "precision", "rows", "products", "inputs", "guards"],
 )
 def test_without_it_something_passes(
     where: Any, name: str, blind: Any, function: Function, monkeypatch: pytest.MonkeyPatch
@@ -111,9 +110,9 @@ def test_without_these_questions_something_passes(
 ) -> None:
     assert not any(accepted(function))
     for name, value in changes.items():
-        monkeypatch.setattr(ragged, name, value)
-        monkeypatch.setattr(benchmark, name, value, raising=False)
-    monkeypatch.setattr(benchmark, "_power", lambda rng: 2.0)
+        monkeypatch.setattr(edge_shapes, name, value)
+        monkeypatch.setattr(benchmark_shape, name, value, raising=False)
+    monkeypatch.setattr(benchmark_shape, "_power", lambda rng: 2.0)
     assert all(accepted(function))
 
 
@@ -122,7 +121,7 @@ def test_without_a_sentinel_something_passes(monkeypatch: pytest.MonkeyPatch) ->
     which = Checker(DEVICE, SHAPE, 0)
     subject = NumpySubject(DEVICE, sequential)
     assert which.check(subject).accepted
-    monkeypatch.setattr(arena.Buffers, "poison", lambda self: None)
+    monkeypatch.setattr(guarded_buffer.Buffers, "poison", lambda self: None)
     assert which.check_timed_output(which.buffers[2]).passed
     monkeypatch.undo()
     which.poison()
@@ -139,9 +138,11 @@ def test_without_a_look_for_factors_something_passes(monkeypatch: pytest.MonkeyP
 def test_without_nan_around_the_inputs_something_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is read past A and multiplied with zero shows only if it is no number."""
     assert not any(accepted(reads_past_a))
-    guarded = arena.Memory.guarded
+    guarded = guarded_buffer.Memory.guarded
     monkeypatch.setattr(
-        arena.Memory, "guarded", lambda self, host, guard: guarded(self, host, 0.0 if np.isnan(guard) else guard)
+        guarded_buffer.Memory,
+        "guarded",
+        lambda self, host, guard: guarded(self, host, 0.0 if np.isnan(guard) else guard),
     )
     assert all(accepted(reads_past_a))
 
@@ -158,7 +159,7 @@ def test_without_dirt_in_shared_memory_something_passes(monkeypatch: pytest.Monk
         return Checker(device, SHAPE, 0).check(NumpySubject(device, inherits)).accepted
 
     assert not examined()
-    monkeypatch.setattr(Dirt, "spread", lambda self: None)
+    monkeypatch.setattr(Memory, "foul", lambda self: None)
     assert examined()
 
 
@@ -173,16 +174,16 @@ def test_without_a_look_at_every_launch_something_passes() -> None:
         if launches % 2 == 0:
             p.c[: p.m // 2] = 0
 
-    exam, subject = Checker(DEVICE, SHAPE, 0), NumpySubject(DEVICE, every_second)
-    witness = exam.probe()
-    exam.poison()
+    checker, subject = Checker(DEVICE, SHAPE, 0), NumpySubject(DEVICE, every_second)
+    probe = checker.probe()
+    checker.poison()
     for _ in range(5):
-        subject.enqueue(SHAPE, 1.0, *exam.buffers[:2], 0.0, exam.buffers[2])
-    assert exam.check_timed_output(exam.buffers[2]).passed
+        subject.enqueue(SHAPE, 1.0, *checker.buffers[:2], 0.0, checker.buffers[2])
+    assert checker.check_timed_output(checker.buffers[2]).passed
     launches = 0
     for _ in range(5):
-        witness.prepare(*exam.buffers)
-        subject.enqueue(SHAPE, 1.0, *exam.buffers[:2], 0.0, exam.buffers[2])
-        witness.observe(exam.buffers[2])
-        witness.check(*exam.buffers[:2])
-    assert not exam.check_timed_launches(witness).passed
+        probe.prepare(*checker.buffers)
+        subject.enqueue(SHAPE, 1.0, *checker.buffers[:2], 0.0, checker.buffers[2])
+        probe.observe(checker.buffers[2])
+        probe.check(*checker.buffers[:2])
+    assert not checker.check_timed_launches(probe).passed

@@ -99,12 +99,12 @@ def test_whoever_writes_outside_only_here_is_refused_all_the_same() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_the_answer_is_exact(seed: int) -> None:
     asked = ProductProblem.of(Shape(30, 40, 50), np.random.default_rng(seed))
-    assert np.array_equal((asked.a.astype(np.float64) @ asked.b)[asked.looked_at], asked.expected)
+    assert np.array_equal((asked.a.astype(np.float64) @ asked.b)[asked.compared], asked.expected)
     assert ((asked.b != 0).sum(axis=0) == 1).all()
     assert (asked.a % 2 != 0).all() and np.abs(asked.a).min() > 2048 and np.abs(asked.a).max() < 4096
 
 
-def test_of_many_rows_some_are_looked_at_and_others_the_next_time() -> None:
+def test_of_many_rows_some_are_compared_and_others_the_next_time() -> None:
     first, second = (ProductProblem.of(Shape(600, 8, 8), np.random.default_rng(seed)) for seed in (0, 1))
-    assert first.expected.shape == (ROWS, 8) and len(set(first.looked_at)) == ROWS
-    assert set(first.looked_at) != set(second.looked_at)
+    assert first.expected.shape == (ROWS, 8) and len(set(first.compared)) == ROWS
+    assert set(first.compared) != set(second.compared)

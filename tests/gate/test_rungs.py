@@ -9,7 +9,7 @@ import pytest
 
 from worklog.emulator.device import EmulatedDevice
 from worklog.gate import Checker, Verdict
-from worklog.gate.benchmark_shape import BLOCK, SOURCE
+from worklog.gate.benchmark_shape import BLOCK, DIFFER
 from worklog.gate.edge_shapes import edge_shapes
 from worklog.kernel.kernel import Program, RungSubject
 from worklog.kernel.ladder import LADDER, rung
@@ -58,7 +58,7 @@ def test_a_missing_barrier_does_not(name: str) -> None:
 def test_the_gates_own_kernel_finds_the_bit_that_differs(wrong_at: int | None) -> None:
     """NaN is equal to the same NaN, and 0 is not -0: bits are compared."""
     device = EmulatedDevice()
-    kernel = device.compile(Program("differ.cu", SOURCE, "differ"))
+    kernel = device.compile(DIFFER)
     first = np.zeros(300, np.float32)
     first[5] = np.nan
     second = first.copy()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 
 from worklog.gate import Verdict
+from worklog.gate.error_map import ErrorMap
 from worklog.gate.verdict import Stage, passed
 
-WHERE = Where((8, 16), 3, 128, "row 7", "columns 0 ... 2", (4, 8), ((0.0, 0.25), (1.0, 0.0)), "Only the last row.")
+WHERE = ErrorMap((8, 16), 3, 128, "row 7", "columns 0 ... 2", (4, 8), ((0.0, 0.25), (1.0, 0.0)), "Only the last row.")
 
 
 def test_a_verdict_comes_back_from_json_as_it_was() -> None:

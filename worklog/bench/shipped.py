@@ -14,7 +14,7 @@ from dataclasses import asdict
 from worklog.analysis.traffic import FILE, RungTraffic
 from worklog.emulator import load, predict
 from worklog.emulator.shipped import ARCH, FOLDER, INDEX, SPENT
-from worklog.gate import every_launch, repeat
+from worklog.gate import benchmark_shape, every_launch
 from worklog.kernel.kernel import Program
 from worklog.kernel.ladder import LADDER, Rung
 from worklog.kernel.nvrtc import Compiled, compile_cuda, nvrtc_version
@@ -25,7 +25,7 @@ TRAFFIC_SHAPE = Shape.of(4096)
 
 def programs() -> dict[str, Program]:
     """The ladder, and the gate's own kernels."""
-    gate = {program.entry: program for program in (repeat.PROGRAM, *every_launch.PROGRAMS)}
+    gate = {program.entry: program for program in (benchmark_shape.DIFFER, *every_launch.PROGRAMS)}
     return {**{r.name: Program.of(r) for r in LADDER}, **gate}
 
 

@@ -25,9 +25,9 @@ Factors = tuple[Float64 | Float32, Float32]
 class ErrorMap:
     """Which elements of C are wrong.
 
-    shape: M and N. wrong: how many elements, of `checked` that were compared. rows and columns: which, in words. tile: height
-    and width of one cell of `tiles`, which holds, row by row, the share of wrong elements in each tile of C. guess:
-    what the pattern suggests, or "".
+    shape: M and N. wrong: how many elements, of `checked` that were compared. rows and columns: which, in words. tile:
+    height and width of one cell of `tiles`, which holds, row by row, the share of wrong elements in each tile of C.
+    guess: what the pattern suggests, or "".
     """
 
     shape: tuple[int, int]
@@ -108,7 +108,7 @@ def _value_guess(
             return "C was never written: it holds what was there before."
         return UNWRITTEN
     if not np.isfinite(got).all():
-        return "NaN or infinity: an input was read out of bounds (NaN lies around A and B), or a value exceeded a format's range."
+        return "NaN or infinity: an input was read out of bounds (NaN surrounds A and B), or a value overflowed."
     ratio = np.unique(got[expected[mask] != 0].astype(np.float64) / expected[mask][expected[mask] != 0])
     if len(got) > 3 and len(ratio) and np.ptp(ratio) < 1e-6 * abs(ratio[0]):
         return f"Every wrong element is {ratio[0]:.6g} times the right one."

@@ -68,9 +68,9 @@ class Memory:
 
     On a live device, shared memory, local memory and registers keep what the launch before left in them. A kernel that
     reads a slot it never wrote (a tail that is not zeroed, a copy one element short, an uninitialised sum) can be right
-    by that alone. So a kernel that fills them with NaN runs in between. Registers are the weakest part: the compiler may
-    itself put a zero into a value that was never written. The emulator has nothing to inherit, and reports shared memory
-    that is read before it is written. Raises CompileFailed.
+    by that alone. So a kernel that fills them with NaN runs in between. Registers are the weakest part: the compiler
+    may itself put a zero into a value that was never written. The emulator has nothing to inherit, and reports shared
+    memory that is read before it is written. Raises CompileFailed.
     """
 
     def __init__(self, device: Device, rng: np.random.Generator) -> None:

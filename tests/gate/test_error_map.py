@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from worklog.gate.error_map import MOST_TILES, locate, whereabouts
+from worklog.gate.error_map import MOST_TILES, ErrorMap, error_map, whereabouts
 from worklog.gate.exact import family
-from worklog.gate.verdict import Stage, Verdict, Where
+from worklog.gate.verdict import Stage, Verdict
 from worklog.problem.gemm import Float32, Shape
 
 SENTINEL = np.float32(-4e30)
@@ -17,12 +17,12 @@ A, B = family("E1", SHAPE, RNG)
 RIGHT = A @ B
 
 
-def wrong(change: object) -> Where:
+def wrong(change: object) -> ErrorMap:
     """Locate what a change does to the right answer."""
     c = RIGHT.copy()
     assert callable(change)
     changed = change(c)
-    return locate(c if changed is None else changed, RIGHT, SENTINEL, (A, B))
+    return error_map(c if changed is None else changed, RIGHT, SENTINEL, (A, B))
 
 
 def noise(c: Float32, *place: slice | int) -> None:
@@ -50,7 +50,7 @@ ALL = slice(None)
         (lambda c: A[:, :-8] @ B[:-8], "rows", "columns", "The terms from k = 56 to the end are missing"),
         (lambda c: A[:, 4:] @ B[4:], "rows", "columns", "The terms up to k = 3 are missing"),
         (lambda c: c - A[:, 9:10] * B[9:10], "rows", "columns", "The term k = 9 is missing"),
-        (lambda c: c + A[:, 9:10] * B[9:10], "rows", "columns", "The term k = 9 is there twice"),
+        (lambda c: c + A[:, 9:10] * B[9:10], "rows", "columns", "The term k = 9 is added twice"),
     ],
 )
 def test_the_usual_mistakes_are_named(change: object, rows: str, columns: str, guess: str) -> None:
@@ -66,7 +66,7 @@ def test_a_guess_is_made_only_if_it_is_the_only_one() -> None:
     twin_b[5] = twin_b[4]
     right = twin @ twin_b
     c = right - twin[:, 4:5] * twin_b[4:5]
-    assert locate(c, right, SENTINEL, (twin, twin_b)).guess == ""
+    assert error_map(c, right, SENTINEL, (twin, twin_b)).guess == ""
 
 
 def test_counts_and_map() -> None:
@@ -83,7 +83,7 @@ def test_counts_and_map() -> None:
 def test_a_map_is_small_at_any_size(size: int) -> None:
     right, c = np.zeros((size, 3), np.float32), np.zeros((size, 3), np.float32)
     c[-1, 2] = 5
-    where = locate(c, right, SENTINEL)
+    where = error_map(c, right, SENTINEL)
     assert len(where.tiles) <= MOST_TILES and where.tile[0] * len(where.tiles) >= size
     assert sum(map(sum, where.tiles)) > 0 and where.tiles[-1][2] > 0
     assert where.picture()[-1] in "#o"
