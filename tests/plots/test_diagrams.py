@@ -17,12 +17,9 @@ from PIL import Image
 
 from tests.plots.conftest import ablate, empty_run, ladder_run, measurement
 from worklog.errors import NothingToDraw
-from worklog.gate import article as rule
-from worklog.gate import plausible, products, ragged
-from worklog.gate.benchmark import NAME as BENCHMARK
+from worklog.gate import benchmark_shape, edge_shapes, plausible, products
 from worklog.gate.every_launch import NAME as EVERY_LAUNCH
-from worklog.gate.precision import UNIT_ROUNDOFF
-from worklog.gate.repeat import NAME as REPEAT
+from worklog.gate.precision import ARTICLE_LIMIT, UNIT_ROUNDOFF
 from worklog.plots import DIAGRAMS, diagrams
 from worklog.plots.diagrams import Diagram, facts
 from worklog.problem.gemm import Shape, tflops
@@ -280,7 +277,15 @@ def test_the_gate_shows_every_stage_in_order_with_the_timing_between(h200: Run) 
 
 
 def test_the_gates_words_are_about_stages_that_exist() -> None:
-    names = {ragged.NAME, BENCHMARK, REPEAT, products.NAME, EVERY_LAUNCH, plausible.NAME, plausible.SECOND}
+    names = {
+        edge_shapes.NAME,
+        benchmark_shape.NAME,
+        benchmark_shape.REPEATED,
+        products.NAME,
+        EVERY_LAUNCH,
+        plausible.NAME,
+        plausible.SECOND,
+    }
     template = Path(diagrams.__file__).with_name("gate.svg").read_text()
     explained = set(re.findall('<tspan if="([^"]+)"', template))
     assert explained == names | {"precision", "timed output"}
@@ -288,7 +293,7 @@ def test_the_gates_words_are_about_stages_that_exist() -> None:
 
 
 def test_the_articles_tolerance_passes_errors_far_beyond_rounding() -> None:
-    assert (facts.ARTICLE_TOLERANCE, facts.UNIT_ROUNDOFF) == (rule.LIMIT, UNIT_ROUNDOFF)
+    assert (facts.ARTICLE_TOLERANCE, facts.UNIT_ROUNDOFF) == (ARTICLE_LIMIT, UNIT_ROUNDOFF)
     for k in (256, 4096):
         tolerance, mistakes = facts.computed_errors(k)
         assert 10 * (16 + 20 * k**0.5) < min(mistakes.values()) < max(mistakes.values()) < tolerance
