@@ -1,5 +1,5 @@
-"""The lab's pages in a real JupyterLab: a fix turned off moves the number, by mouse and by keyboard; two are two; what
-is not recorded is said; every control has a name; a kernel that goes takes its child along.
+"""The notebook pages in a real JupyterLab: mouse, keyboard, screen reader, dark theme, and a child process that ends
+with the kernel.
 """
 
 from __future__ import annotations
@@ -35,40 +35,41 @@ ABLATION = 'lab.ablation("warptiled", 512, run=run)'
 # The panel as on a machine with a GPU; its job is a stand-in that takes as long as a file says.
 LIVE = """
 import sys
-from pathlib import Path
-from worklog.lab import view
-from worklog.lab.model import Model
-from worklog.runs.run import Run
-view.why_not_live = lambda: None
-run = Run.load(Path("grid.json"), origin="recorded")
-panel = view.Panel(Model([run], "warptiled", 1024, l2="warm"), (sys.executable, {job!r}, "seconds", "pid"))
-panel
+from worklog.lab import panel_page
+from worklog.lab.panel_answer import PanelChoice
+panel_page.why_not_live = lambda: None
+panel_page.Panel(PanelChoice([grid], "warptiled", 1024, l2="warm"), (sys.executable, {job!r}, "seconds", "pid"))
 """
 # A page that takes its time from row to row.
 SLOW = """
 import time
-from worklog.lab import view
-show = view.Row.show
+from worklog.lab.panel_page import Row
+show = Row.show
 def slowly(*how):
     time.sleep(0.05)
     show(*how)
-view.Row.show = slowly
+Row.show = slowly
 """
 RESTART = "() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()"
-# Every control on the page that a person can move, with the name that a screen reader reads.
+THEME = "name => window.jupyterapp.commands.execute('apputils:change-theme', {theme: name})"
+# Every visible control without a name for a screen reader.
 UNNAMED = """() => [...document.querySelectorAll('.worklog :is(input, select, button, [role=slider], [tabindex="0"])')]
     .filter(control => control.checkVisibility() && !(control.ariaLabel || control.labels?.[0]?.textContent.trim()
         || control.textContent.trim()))
     .map(control => control.outerHTML)"""
+UNBIASED = "this is the unbiased reading"
+OTHERS = "pitfalls that the article doesn't name"
 
 
 @pytest.fixture(scope="module")
-def page(opened: Opened, lab: Lab) -> Iterator[Page]:
-    """A notebook with two panels, the ladder and the ablation, on runs made by hand. What one test changes, another
-    does not look at, or `panel` puts it back.
-    """
+def runs(lab: Lab) -> None:
     small_grid().save(lab.folder / "grid.json")
     full_run().save(lab.folder / "run.json")
+
+
+@pytest.fixture(scope="module")
+def page(opened: Opened, runs: None) -> Iterator[Page]:
+    """A notebook with two panels, the ladder and the ablation, on runs made by hand."""
     with opened("pages", of_cells(LOAD, PANEL, PANEL, LADDER, ABLATION)) as shown:
         expect(cell(shown, 4).get_by_role("slider", name="size")).to_be_visible()
         yield shown
@@ -76,17 +77,16 @@ def page(opened: Opened, lab: Lab) -> Iterator[Page]:
 
 @pytest.fixture
 def panel(page: Page) -> Iterator[Locator]:
-    """The first panel, honest and folded up."""
+    """The first panel, unbiased and folded, before and after each test."""
     shown = cell(page, 1)
-    expect(reading(shown)).to_contain_text("this is the honest reading")
+    expect(reading(shown)).to_contain_text(UNBIASED)
     yield shown
     shown.get_by_role("combobox", name="rung").select_option("warptiled")
-    shown.get_by_role("button", name="all honest").click()
+    shown.get_by_role("button", name="all unbiased").click()
     shown.get_by_role("slider", name="size").press("End")
     expect(reading(shown)).to_contain_text("140 µs → ")
-    more = shown.get_by_role("button", name="gremlins that the article does not name")
-    if shown.get_by_role("checkbox", name="queue").is_visible():
-        more.click()
+    if box(shown, "queue").is_visible():
+        shown.get_by_role("button", name=OTHERS).click()
 
 
 def cell(page: Page, number: int) -> Locator:
@@ -99,8 +99,14 @@ def reading(panel: Locator) -> Locator:
     return panel.get_by_role("status").filter(has_text="→")
 
 
+def box(panel: Locator, setting: str) -> Locator:
+    """The check box of one setting."""
+    [number] = [f"{g.article} " if g.article else "" for g in PITFALLS if g.setting == setting]
+    return panel.get_by_role("checkbox", name=number + setting)
+
+
 def shot(page: Page, name: str) -> None:
-    """A picture for the eye, where somebody asked for them."""
+    """A screenshot to look at, where WORKLOG_SCREENSHOTS names a folder."""
     folder = os.environ.get("WORKLOG_SCREENSHOTS")
     if folder:
         page.wait_for_timeout(300)
@@ -108,71 +114,61 @@ def shot(page: Page, name: str) -> None:
 
 
 def test_each_fix_turned_off_moves_the_reading(panel: Locator, page: Page) -> None:
-    shot(page, "1-honest")
+    shot(page, "1-unbiased")
+    element = reading(panel).element_handle()
     expect(reading(panel)).to_contain_text("140 µs → 15.3 TFLOP/s")
-    panel.get_by_role("checkbox", name="3 l2").uncheck()
+    box(panel, "l2").uncheck()
     expect(reading(panel)).to_contain_text("112 µs")
-    expect(reading(panel)).to_contain_text("honest: 140 µs; this reading lies by −20.0 %")
+    expect(reading(panel)).to_contain_text("unbiased 140 µs · this reading is 20.0 % lower")
+    assert element is not None
+    read_out = element.evaluate("element => element.isConnected ? element.textContent : ''")
+    assert "112 µs" in read_out, "a screen reader reads changes only in an element that it knows"
     shot(page, "2-l2")
-    panel.get_by_role("button", name="gremlins that the article does not name").click()
-    panel.get_by_role("checkbox", name="queue").uncheck()
+    panel.get_by_role("button", name=OTHERS).click()
+    box(panel, "queue").uncheck()
     expect(reading(panel)).to_contain_text("132 µs")
-    panel.get_by_role("checkbox", name="2 timer").uncheck()
+    box(panel, "timer").uncheck()
     expect(reading(panel)).to_contain_text("25 µs")
     expect(reading(panel)).to_contain_text("5.6 times too short")
     shot(page, "3-timer")
     expect(panel.get_by_text("recorded · NVIDIA H200 · clocks as found · 2026-11-21").first).to_be_visible()
     expect(panel.get_by_role("img", name="warptiled at 1024, timer = host, l2 = warm, queue = off")).to_be_visible()
-    panel.get_by_role("button", name="all honest").click()
+    panel.get_by_role("button", name="all unbiased").click()
     expect(reading(panel)).to_contain_text("140 µs")
-    expect(panel.get_by_role("checkbox", name="3 l2")).to_be_checked()
-
-
-def test_a_screen_reader_is_told_in_an_element_that_it_knows(panel: Locator) -> None:
-    """One that came with its words would not be spoken."""
-    element = reading(panel).element_handle()
-    panel.get_by_role("checkbox", name="3 l2").uncheck()
-    expect(reading(panel)).to_contain_text("112 µs")
-    assert element is not None
-    assert "112 µs" in element.evaluate("element => element.isConnected ? element.textContent : ''")
+    expect(box(panel, "l2")).to_be_checked()
 
 
 def test_every_fix_of_the_table_can_be_turned_off_and_on(panel: Locator) -> None:
-    panel.get_by_role("button", name="gremlins that the article does not name").click()
+    panel.get_by_role("button", name=OTHERS).click()
+    status = panel.get_by_role("status").last  # the first one is about measuring
     for pitfall in PITFALLS:
-        box = panel.get_by_role(
-            "checkbox", name=f"{pitfall.article} {pitfall.setting}" if pitfall.article else pitfall.setting
-        )
-        value = panel.get_by_role("combobox", name=f"value of {pitfall.setting}")
-        box.click()
+        fix, value = box(panel, pitfall.setting), panel.get_by_role("combobox", name=f"value of {pitfall.setting}")
+        fix.click()
         expect(value).not_to_have_value("0")
-        expect(box).not_to_be_checked()
-        expect(reading(panel)).not_to_contain_text("this is the honest reading")
-        box.click()
-        expect(box).to_be_checked()
+        expect(fix).not_to_be_checked()
+        expect(status).not_to_contain_text(UNBIASED)
+        fix.click()
+        expect(fix).to_be_checked()
         expect(value.locator("option:checked")).to_have_text({True: "on"}.get(pitfall.unbiased, str(pitfall.unbiased)))
-        expect(reading(panel)).to_contain_text("this is the honest reading")
+        expect(status).to_contain_text(UNBIASED)
 
 
-def test_a_click_that_comes_while_another_is_shown_counts(opened: Opened, lab: Lab) -> None:
-    """On the box that is being shown, and on another one, whose first message comes on another thread of the kernel."""
-    small_grid().save(lab.folder / "grid.json")
-    full_run().save(lab.folder / "run.json")
+def test_a_click_while_another_one_is_being_shown_counts(opened: Opened, runs: None) -> None:
+    """On the same box, and on another one, whose first message arrives on another thread of the kernel."""
     with opened("slow", of_cells(LOAD + SLOW, PANEL)) as page:
-        panel = cell(page, 1)
-        first, last = (panel.get_by_role("checkbox", name=name) for name in ("1 clocks", PITFALLS[-1].setting))
-        value = panel.get_by_role("combobox", name=f"value of {PITFALLS[-1].setting}")
-        panel.get_by_role("button", name="gremlins that the article does not name").click()
+        panel, setting = cell(page, 1), PITFALLS[-1].setting
+        first, last = box(panel, "clocks"), box(panel, setting)
+        panel.get_by_role("button", name=OTHERS).click()
         first.click()
-        page.wait_for_timeout(200)  # some rows are shown, the last is not
+        page.wait_for_timeout(200)  # some rows are shown, the last one is not
         first.click()
         expect(first).to_be_checked()
-        expect(reading(panel)).not_to_contain_text("this is the honest reading")  # the first click's
+        expect(reading(panel)).not_to_contain_text(UNBIASED)  # of the first click
         page.wait_for_timeout(200)
         last.click()
-        expect(reading(panel)).to_contain_text("this is the honest reading")  # the second's
+        expect(reading(panel)).to_contain_text(UNBIASED)  # of the second
         expect(first).to_be_checked()
-        expect(value).not_to_have_value("0")
+        expect(panel.get_by_role("combobox", name=f"value of {setting}")).not_to_have_value("0")
         expect(last).not_to_be_checked()
 
 
@@ -186,14 +182,14 @@ def test_a_value_a_rung_and_a_size_are_chosen(panel: Locator, page: Page) -> Non
     expect(size).to_have_attribute("aria-valuetext", "256")
     panel.get_by_role("combobox", name="value of timer").select_option("host")
     expect(reading(panel)).to_contain_text("25 µs")
-    expect(panel.get_by_role("checkbox", name="2 timer")).not_to_be_checked()
+    expect(box(panel, "timer")).not_to_be_checked()
     panel.get_by_role("combobox", name="value of l2").select_option("rotate")
     expect(panel.get_by_role("status").filter(has_text="is not in this recorded run")).to_be_visible()
     shot(page, "4-not-recorded")
 
 
 def tab_to(page: Page, control: Locator) -> None:
-    """Press Tab until the control has the focus, a few times at most."""
+    """Press Tab until the control has the focus, at most 10 times."""
     for _ in range(10):
         page.keyboard.press("Tab")
         if control.evaluate("element => element === document.activeElement"):
@@ -209,34 +205,29 @@ def test_the_keyboard_alone_is_enough(panel: Locator, page: Page) -> None:
     expect(reading(panel)).to_contain_text("140 µs")
     tab_to(page, panel.get_by_role("slider", name="size"))
     page.keyboard.press("ArrowLeft")
-    expect(reading(panel)).to_contain_text("40 µs → ")
-    expect(reading(panel)).not_to_contain_text("140 µs")
-    tab_to(page, panel.get_by_role("checkbox", name="1 clocks"))
-    tab_to(page, panel.get_by_role("checkbox", name="3 l2"))
+    expect(reading(panel)).to_contain_text(re.compile(r"(?<!\d)40 µs → "))
+    tab_to(page, box(panel, "l2"))
     page.keyboard.press("Space")
     expect(reading(panel)).to_contain_text("32 µs")
-    tab_to(page, panel.get_by_role("button", name="gremlins that the article does not name"))
+    tab_to(page, panel.get_by_role("button", name=OTHERS))
     page.keyboard.press("Enter")
-    expect(panel.get_by_role("checkbox", name="queue")).to_be_visible()
-    tab_to(page, panel.get_by_role("checkbox", name="queue"))
+    tab_to(page, box(panel, "queue"))
     page.keyboard.press("Space")
     expect(reading(panel)).to_contain_text("52 µs")
 
 
 def test_all_naive(panel: Locator, page: Page) -> None:
     panel.get_by_role("button", name="all naive").click()
-    expect(panel.get_by_role("checkbox", name="4 warmup")).not_to_be_checked()
-    expect(reading(panel)).to_contain_text("the gate is off")
+    expect(box(panel, "warmup")).not_to_be_checked()
     shot(page, "5-naive")
 
 
-def test_two_panels_are_two(panel: Locator, page: Page) -> None:
-    panel.get_by_role("checkbox", name="3 l2").uncheck()
+def test_two_panels_are_independent(panel: Locator, page: Page) -> None:
+    box(panel, "l2").uncheck()
     expect(reading(panel)).to_contain_text("112 µs")
     other = cell(page, 2)
-    expect(reading(other)).to_contain_text("140 µs")
     other.get_by_role("slider", name="size").press("ArrowLeft")
-    expect(reading(other)).to_contain_text("40 µs → ")
+    expect(reading(other)).to_contain_text(re.compile(r"(?<!\d)40 µs → "))
     expect(reading(panel)).to_contain_text("112 µs")
 
 
@@ -252,91 +243,88 @@ def test_the_ladder_is_climbed_by_keyboard(page: Page) -> None:
     expect(shown.get_by_role("row", name="of cuBLAS")).to_contain_text("68.5 %")
     diff = shown.get_by_role("region", name="06_vectorized.cu against 05_tiles_2d.cu")
     expect(diff).not_to_contain_text("//")
-    tab_to(page, shown.get_by_role("checkbox", name="whole file, comments too"))
+    tab_to(page, shown.get_by_role("checkbox", name="whole file, with comments"))
     page.keyboard.press("Space")
     expect(diff).to_contain_text("//")
     tab_to(page, diff)
-    page.keyboard.press("ArrowRight")  # its long lines scroll in it, and do not make it wider than the page
+    page.keyboard.press("ArrowRight")  # long lines scroll in their box
     page.wait_for_function("() => document.activeElement.scrollLeft > 0")
     shot(page, "6-ladder")
     shown.get_by_role("slider", name="size").press("Home")
     expect(words).to_contain_text("vectorized at 256")
 
 
-def test_the_ablation_moves_with_rung_and_size(page: Page) -> None:
+def test_the_ablation_follows_rung_and_size(page: Page) -> None:
     shown = cell(page, 4)
     expect(shown.get_by_role("row", name="3 L2 stays warm")).to_contain_text("+31.0 %")
     shown.get_by_role("combobox", name="rung").select_option("naive")
     shown.get_by_role("slider", name="size").press("End")
     expect(shown.get_by_role("table", name="naive at 4096")).to_be_visible()
-    expect(shown.get_by_role("img", name="Heat map of what each lie").first).to_be_visible()
+    expect(shown.get_by_role("img").first).to_be_visible()
     shot(page, "7-ablation")
 
 
 def test_every_control_has_a_name(page: Page) -> None:
-    for fold in page.get_by_role("button", name="gremlins that the article does not name").all():
+    folds = page.get_by_role("button", name=OTHERS).all()
+    for fold in folds:
         fold.click()
     assert page.locator(".worklog :is(input, select, button)").count() > 2 * 2 * len(PITFALLS)
     assert page.evaluate(UNNAMED) == []
-    for fold in page.get_by_role("button", name="gremlins that the article does not name").all():
+    for fold in folds:
         fold.click()
 
 
 def test_pictures_and_words_follow_a_dark_page(page: Page, panel: Locator) -> None:
-    theme = "name => window.jupyterapp.commands.execute('apputils:change-theme', {theme: name})"
-    panel.get_by_role("checkbox", name="3 l2").uncheck()
-    told, shown = panel.get_by_text("this reading lies by"), panel.get_by_role("img")
-    expect(told).to_have_css("color", "rgb(213, 94, 0)")
-    light = shown.get_attribute("src")
-    page.evaluate(theme, "JupyterLab Dark")
-    expect(told).to_have_css("color", "rgb(242, 138, 75)")
-    expect(shown).to_have_count(1)
-    assert shown.get_attribute("src") != light
+    box(panel, "l2").uncheck()
+    comparison, picture = panel.get_by_text("% lower"), panel.get_by_role("img")
+    expect(comparison).to_have_css("color", "rgb(213, 94, 0)")
+    light = picture.get_attribute("src")
+    page.evaluate(THEME, "JupyterLab Dark")
+    expect(comparison).to_have_css("color", "rgb(242, 138, 75)")
+    expect(picture).to_have_count(1)
+    assert picture.get_attribute("src") != light
     shot(page, "8-dark")
-    page.evaluate(theme, "JupyterLab Light")
-    expect(told).to_have_css("color", "rgb(213, 94, 0)")
+    page.evaluate(THEME, "JupyterLab Light")
+    expect(comparison).to_have_css("color", "rgb(213, 94, 0)")
 
 
-def test_measuring_is_cancelled_taken_and_ended_with_the_kernel(opened: Opened, lab: Lab) -> None:
-    small_grid().save(lab.folder / "grid.json")
+def test_measuring_can_be_cancelled_and_ends_with_the_kernel(opened: Opened, lab: Lab, runs: None) -> None:
+    def child() -> int:
+        return int((lab.folder / "pid").read_text())
+
     (lab.folder / "seconds").write_text("60")
     job = str(Path(__file__).parents[1] / "lab" / "stand_in_job.py")
-    with opened("live", of_cells(LIVE.format(job=job))) as page:
+    with opened("live", of_cells(LOAD + LIVE.format(job=job))) as page:
         status, measure = page.get_by_role("status"), page.get_by_role("button", name="measure")
         measure.click()
         expect(status.filter(has_text="with l2=warm")).to_be_visible()
         expect(measure).to_be_disabled()
-        page.get_by_role("checkbox", name="3 l2").click()  # the page answers while it measures
-        expect(reading(page.locator(".worklog").first)).to_contain_text("this is the honest reading")
-        page.get_by_role("checkbox", name="3 l2").click()
+        box(page.locator(".worklog"), "l2").click()  # the page answers while it measures
+        expect(reading(page.locator(".worklog").first)).to_contain_text(UNBIASED)
+        box(page.locator(".worklog"), "l2").click()
         expect(status.filter(has_text=re.compile(r"with l2=warm · \d+ s, about \d+ s left"))).to_be_visible()
         page.get_by_role("button", name="cancel").click()
-        expect(status.filter(has_text="cancelled; what was finished is in")).to_be_visible()
-        assert gone(child(lab))
+        expect(status.filter(has_text="cancelled; finished measurements are in")).to_be_visible()
+        assert gone(child())
         (lab.folder / "seconds").write_text("0")
         measure.click()
         expect(page.get_by_text("live · NVIDIA H200 · clocks as found · 2026-11-21").first).to_be_visible()
         (lab.folder / "seconds").write_text("60")
         measure.click()
         expect(status.filter(has_text="with l2=warm")).to_be_visible()
-        pid = child(lab)
+        pid = child()
         assert not gone(pid)
         page.evaluate(RESTART)
         until(lambda: gone(pid))
 
 
-def child(lab: Lab) -> int:
-    """The process that measures."""
-    return int((lab.folder / "pid").read_text())
-
-
-def test_without_a_gpu_measure_is_off_and_says_why(panel: Locator) -> None:
+def test_without_a_gpu_measure_is_disabled_with_the_reason(panel: Locator) -> None:
     expect(panel.get_by_role("button", name="measure")).to_be_disabled()
     expect(panel.get_by_role("status").filter(has_text="measure: WORKLOG_SOURCE=recorded")).to_be_visible()
 
 
 def settled(page: Page) -> Any:
-    """Wait until every cell has run; what went wrong in which."""
+    """Wait until every cell has run; the errors of all cells."""
     return page.evaluate(
         """async () => {
             const cells = [...window.jupyterapp.shell.currentWidget.content.model.cells].filter(c => c.type === 'code');

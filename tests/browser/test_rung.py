@@ -1,6 +1,5 @@
-"""`%%rung` as a person without a GPU meets it in JupyterLab: a slip is told in the cell's own line, a wrong kernel is
-refused with the map of what is wrong, the next cell's right one stands on the ladder; a cell that is interrupted, and
-a kernel that is restarted under one, leave nothing behind.
+"""`%%rung` in JupyterLab without a GPU: errors name the cell's own line, a wrong kernel fails with an error map, a
+right one stands on the ladder; an interrupt and a restart of the kernel leave no process behind.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from tests.lab.waiting import gone, until
 Opened = Callable[..., AbstractContextManager[Page]]
 
 LOAD = "import os\n%load_ext worklog\nos.getpid()"
-SLIPS, REFUSED, RIGHT, ENDLESS, LAST = range(1, 6)  # the cells after LOAD
+SLIPS, FAILS, RIGHT, ENDLESS, LAST = range(1, 6)  # the cells after LOAD
 SECONDS = 60_000
 # Without waiting for its end, which a cell that is to be interrupted would not have.
 RUN = """number => {
@@ -41,8 +40,8 @@ def page(opened: Opened) -> Iterator[Page]:
         yield shown
 
 
-def told(page: Page, number: int) -> Locator:
-    """What a cell answers, once it is run."""
+def run(page: Page, number: int) -> Locator:
+    """Run a cell; its output."""
     page.evaluate(RUN, number)
     return cell(page, number)
 
@@ -69,43 +68,43 @@ def children(page: Page) -> list[psutil.Process]:
 def test_run_all_stops_at_a_slip_and_says_where_it_is(page: Page) -> None:
     said = cell(page, SLIPS).locator("pre")
     expect(said).to_have_text('%%rung: cell line 6: expected a ";"\n    ' + SLIP.splitlines()[5].strip() + "\n")
-    expect(cell(page, REFUSED)).to_be_empty()
+    expect(cell(page, FAILS)).to_be_empty()
     shot(page, "9-slip")
 
 
-def test_a_wrong_kernel_is_refused_with_a_map_of_what_is_wrong(page: Page) -> None:
-    said = told(page, REFUSED)
-    expect(said.get_by_role("status")).to_contain_text("mine: refused at 130x190x70", timeout=SECONDS)
+def test_a_wrong_kernel_fails_with_an_error_map(page: Page) -> None:
+    said = run(page, FAILS)
+    expect(said.get_by_role("status")).to_contain_text("plain at 130x190x70", timeout=SECONDS)
     expect(said.get_by_role("status")).to_contain_text("emulated · sm_90 PTX")
-    expect(said.get_by_role("status")).to_contain_text("Only the last column: a bound is off by one.")
+    expect(said.get_by_role("status")).to_contain_text("Only the last column")
     assert drawn(said) and said.get_by_role("table").count() == 0  # a map, and no ladder
-    shot(page, "10-refused")
+    shot(page, "10-failed")
 
 
 def test_the_next_cells_right_kernel_stands_on_the_ladder(page: Page) -> None:
-    said = told(page, RIGHT)
-    expect(said.get_by_role("status")).to_contain_text("mine: accepted as fp32 at 130x190x70", timeout=SECONDS)
+    said = run(page, RIGHT)
+    expect(said.get_by_role("status")).to_contain_text("plain at 130x190x70", timeout=SECONDS)
     expect(said.get_by_role("status")).to_contain_text("emulated · sm_90 PTX")
     expect(row(said, "mine")).to_contain_text("the emulator gives no time")
     for name in ("naive", "warptiled", "cuBLAS"):
         expect(row(said, name)).to_contain_text(re.compile(r"\d [µm]s"))
     expect(said.get_by_text("recorded · NVIDIA H200 · clocks as found").first).to_be_visible()
     assert drawn(said)
-    shot(page, "11-accepted")
+    shot(page, "11-passed")
 
 
 def test_an_interrupted_cell_says_so_and_the_next_one_runs(page: Page) -> None:
-    said = told(page, ENDLESS)
+    said = run(page, ENDLESS)
     until(lambda: children(page))
     expect(said).to_contain_text("launch", timeout=SECONDS)  # how far it is
     page.evaluate(INTERRUPT)
-    expect(said).to_contain_text(re.compile("%%rung: interrupted.*nothing runs any more"), timeout=SECONDS)
+    expect(said).to_contain_text("%%rung: interrupted", timeout=SECONDS)
     assert children(page) == []
-    expect(told(page, LAST).get_by_text("as before")).to_be_visible()
+    expect(run(page, LAST).get_by_text("as before")).to_be_visible()
 
 
 def test_a_kernel_that_is_restarted_under_a_cell_takes_its_process_along(page: Page) -> None:
-    told(page, ENDLESS)
+    run(page, ENDLESS)
     until(lambda: children(page))
     [child] = children(page)
     page.evaluate(RESTART)

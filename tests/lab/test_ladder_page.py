@@ -17,7 +17,7 @@ from worklog.errors import BadShape, NothingToDraw, UnknownRung
 from worklog.kernel.kernel import Program
 from worklog.kernel.ladder import LADDER, rung
 from worklog.lab.controls import Slider
-from worklog.lab.ladder_page import Ladder, changed_lines, chart
+from worklog.lab.ladder_page import Ladder, changed_lines
 from worklog.lab.ladder_step import Climb, Step
 from worklog.problem.gemm import Shape
 from worklog.runs.run import Measurement, Run
@@ -91,7 +91,7 @@ def test_at_a_missing_size_only_the_time_is_missing() -> None:
     assert facts(shown)["registers per thread"] == ("94", "39")
     assert shown.gain == ""
     with pytest.raises(NothingToDraw):
-        chart(shown)
+        lab.ladder_static("tiles_2d", 512, run=recorded())
 
 
 def test_a_rung_that_failed_the_gate_shows_the_reason() -> None:
@@ -99,7 +99,7 @@ def test_a_rung_that_failed_the_gate_shows_the_reason() -> None:
     failed = Measurement("tiles_2d", (4096, 4096, 4096), "refused", reason="exact: 3 rows differ")
     run.measurements = [failed if m.kernel == "tiles_2d" and m.shape[0] == 4096 else m for m in run.measurements]
     shown = step(run=run)
-    assert "exact: 3 rows differ" in shown.headline and "exact: 3 rows differ" in chart(shown).alt
+    assert "exact: 3 rows differ" in shown.headline and "exact: 3 rows" in lab.ladder_static("tiles_2d", run=run).alt
     assert facts(shown)["time"][0] == "failed"
 
 
@@ -115,7 +115,7 @@ def test_times_of_different_code_are_marked() -> None:
     run.kernels["tiles_2d"]["sha256"] = "another"
     [note] = step(run=run).notes
     assert "tiles_2d was timed with different code" in note
-    assert note in chart(step(run=run)).alt and note in lab.ladder("tiles_2d", run=run).words.value
+    assert note in lab.ladder_static("tiles_2d", run=run).alt and note in lab.ladder("tiles_2d", run=run).words.value
 
 
 def test_the_first_run_that_holds_the_rung_answers_for_both() -> None:

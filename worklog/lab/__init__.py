@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING
 from worklog.settings import Value
 
 if TYPE_CHECKING:
-    from worklog.lab.ablation_page import Ablation, AblationChoice
+    from worklog.lab.ablation_page import Ablation
     from worklog.lab.ladder_page import Ladder
-    from worklog.lab.ladder_step import Climb
-    from worklog.lab.panel_answer import PanelChoice
     from worklog.lab.panel_page import Panel
     from worklog.plots.figure import Chart
     from worklog.problem.gemm import Shape
@@ -34,9 +32,11 @@ def panel(
     (default: the recording of every combination of fixes). With a GPU, a button measures what is chosen in a child
     process. Raises BadRunFile without a recording, and BadSetting, UnknownRung or BadShape.
     """
+    from worklog.lab.choice import grid_runs
+    from worklog.lab.panel_answer import PanelChoice
     from worklog.lab.panel_page import Panel
 
-    return Panel(_panel_choice(kernel, size, run, biased))
+    return Panel(PanelChoice(grid_runs(run), kernel, size, **biased))
 
 
 def panel_static(
@@ -45,9 +45,7 @@ def panel_static(
     """The panel's picture for these choices as a chart. Raises like panel(), and NotRecorded for a combination that the
     run does not hold.
     """
-    from worklog.lab.panel_picture import picture
-
-    return picture(_panel_choice(kernel, size, run, biased).answer())
+    return panel(kernel, size, run=run, **biased).chart()
 
 
 def ladder(rung: str | None = None, size: Shape | int | None = None, *, run: Run | Path | None = None) -> Ladder:
@@ -57,18 +55,19 @@ def ladder(rung: str | None = None, size: Shape | int | None = None, *, run: Run
     rung and size are chosen at first. run: where the numbers come from (default: this machine's latest run, and the
     recording for what that does not hold). Raises UnknownRung, BadShape, and BadRunFile without any run.
     """
+    from worklog.analysis.traffic import traffic
+    from worklog.lab.choice import ladder_runs
     from worklog.lab.ladder_page import Ladder
+    from worklog.lab.ladder_step import Climb
 
-    return Ladder(_climb(rung, size, run))
+    return Ladder(Climb(ladder_runs(run), traffic(), rung, size))
 
 
 def ladder_static(rung: str | None = None, size: Shape | int | None = None, *, run: Run | Path | None = None) -> Chart:
     """The ladder page's picture for a rung and a size as a chart. Raises like ladder(), and NothingToDraw where nothing
     was timed at the size.
     """
-    from worklog.lab.ladder_page import chart
-
-    return chart(_climb(rung, size, run).step())
+    return ladder(rung, size, run=run).chart()
 
 
 def ablation(kernel: str | None = None, size: Shape | int | None = None, *, run: Run | Path | None = None) -> Ablation:
@@ -76,37 +75,14 @@ def ablation(kernel: str | None = None, size: Shape | int | None = None, *, run:
 
     run: as for ladder(). Raises NothingToDraw where no run has an ablation, UnknownRung, BadShape, BadRunFile.
     """
-    from worklog.lab.ablation_page import Ablation
+    from worklog.lab.ablation_page import Ablation, AblationChoice
+    from worklog.lab.choice import ladder_runs
 
-    return Ablation(_ablation_choice(kernel, size, run))
+    return Ablation(AblationChoice(ladder_runs(run), kernel, size))
 
 
 def ablation_static(
     kernel: str | None = None, size: Shape | int | None = None, *, run: Run | Path | None = None
 ) -> Chart:
     """The ablation page's picture as a chart. Raises like ablation(), and NotRecorded for a missing rung or size."""
-    return _ablation_choice(kernel, size, run).ablated().chart
-
-
-def _panel_choice(
-    kernel: str | None, size: Shape | int | None, run: Run | Path | None, biased: dict[str, Value]
-) -> PanelChoice:
-    from worklog.lab.choice import grid_runs
-    from worklog.lab.panel_answer import PanelChoice
-
-    return PanelChoice(grid_runs(run), kernel, size, **biased)
-
-
-def _climb(rung: str | None, size: Shape | int | None, run: Run | Path | None) -> Climb:
-    from worklog.analysis.traffic import traffic
-    from worklog.lab.choice import ladder_runs
-    from worklog.lab.ladder_step import Climb
-
-    return Climb(ladder_runs(run), traffic(), rung, size)
-
-
-def _ablation_choice(kernel: str | None, size: Shape | int | None, run: Run | Path | None) -> AblationChoice:
-    from worklog.lab.ablation_page import AblationChoice
-    from worklog.lab.choice import ladder_runs
-
-    return AblationChoice(ladder_runs(run), kernel, size)
+    return ablation(kernel, size, run=run).chart()

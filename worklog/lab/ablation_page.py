@@ -11,7 +11,7 @@ import ipywidgets as widgets
 
 from worklog.errors import NothingToDraw
 from worklog.lab.choice import Choice
-from worklog.lab.controls import Page, Shown, box, image
+from worklog.lab.controls import BESIDE, Page, Shown, box, image
 from worklog.lab.readings import NotRecorded
 from worklog.plots import ablation
 from worklog.plots.ablation import NAMES, ablated, in_words
@@ -33,11 +33,6 @@ class Ablated:
     kernel: str
     shape: Shape
     effects: tuple[Effect, ...]
-
-    @property
-    def chart(self) -> Chart:
-        """The heat map of all sizes beside the waterfall at this one."""
-        return ablation(self.run, self.kernel, self.shape)
 
     @property
     def headline(self) -> str:
@@ -107,6 +102,7 @@ class Ablation(Page):
         super().__init__(choice)
         self.ablation = choice
         left = widgets.VBox([self.kernel, self.size, self.words, self.table], layout=widgets.Layout(flex="0 1 auto"))
+        self.picture.layout = BESIDE
         self.box = box([left, self.picture], widgets.HBox)
         self.show()
 
@@ -114,4 +110,9 @@ class Ablation(Page):
         """The effects as headline, table and chart."""
         found = self.ablation.ablated()
         words = f'<div style="font-weight:600;line-height:1.6">{escape(found.headline)}</div>'
-        return Shown(f"{found.headline}\n{found.table.text()}", words, found.table.html(), image(found.chart))
+        return Shown(f"{found.headline}\n{found.table.text()}", words, found.table.html(), image(self.chart()))
+
+    def chart(self) -> Chart:
+        """The heat map of all sizes beside the waterfall at the chosen one."""
+        found = self.ablation.ablated()
+        return ablation(found.run, found.kernel, found.shape)

@@ -91,7 +91,7 @@ class Shown:
 
 class Page:
     """A rung, a size, and the result for them. choice holds what is chosen; box is the outermost widget. A page
-    implements result(), and set_controls() where it has more controls than these two.
+    implements result() and chart(), and set_controls() where it has more controls than these two.
     """
 
     box: widgets.Box
@@ -104,8 +104,8 @@ class Page:
         )
         self.size = Slider(name="size", words=[str(shape) for shape in choice.shapes])
         self.size.add_class("worklog-slider")
-        self.words, self.table, self.details = Status(), widgets.HTML(), widgets.HTML()
-        self.picture = widgets.HTML(layout=BESIDE)
+        self.words = Status()
+        self.table, self.picture, self.details = widgets.HTML(), widgets.HTML(), widgets.HTML()
         self.on(self.kernel, "value", choice.choose_kernel)
         self.on(self.size, "index", lambda index: choice.choose_shape(choice.shapes[index]))
 
@@ -142,6 +142,10 @@ class Page:
 
     def result(self) -> Shown:
         """The result for what is chosen. Raises WorklogError with the reason where there is none."""
+        raise NotImplementedError
+
+    def chart(self) -> Chart:
+        """The page's picture for what is chosen, with title and source. Raises like result()."""
         raise NotImplementedError
 
     def _repr_mimebundle_(self, **how: Any) -> Any:

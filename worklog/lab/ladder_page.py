@@ -8,7 +8,7 @@ from html import escape
 import ipywidgets as widgets
 
 from worklog.errors import NothingToDraw
-from worklog.lab.controls import Checkbox, Page, Shown, box, image, message
+from worklog.lab.controls import BESIDE, Checkbox, Page, Shown, box, image, message
 from worklog.lab.diff import diff
 from worklog.lab.ladder_step import Climb, Step
 from worklog.plots import ladder
@@ -34,6 +34,7 @@ class Ladder(Page):
         buttons = widgets.HBox([self.down, self.up])
         left = widgets.VBox([self.kernel, self.size, buttons, self.words, self.table], layout=LEFT)
         wrap = widgets.Layout(flex_flow="row wrap", grid_gap="0 1.5em")
+        self.picture.layout = BESIDE
         self.box = box([widgets.HBox([left, self.picture], layout=wrap), self.comments, self.details])
         self.show()
 
@@ -48,20 +49,22 @@ class Ladder(Page):
         step = self.climb.step()
         picture = message("nothing was timed at this size")
         with suppress(NothingToDraw):
-            picture = image(chart(step))
-        details = changed_lines(step, comments=self.comments.value)
+            picture = image(self.chart())
         text = "\n".join([*step.sentences, *(table.text() for table in step.tables)])
+        details = changed_lines(step, comments=self.comments.value)
         return Shown(text, words(step), "".join(table.html() for table in step.tables), picture, details)
 
-
-def chart(step: Step) -> Chart:
-    """The ladder at the step's size with its rung in the accent colour; the step's facts are in its alt text. Raises
-    NothingToDraw where nothing was timed at the size.
-    """
-    drawn = ladder(step.run, step.shape, rung=step.now.rung.name)
-    facts = ["; ".join(" ".join(map(str, row)) for row in table.rows) + f" ({table.title})" for table in step.tables]
-    drawn.alt = ". ".join([*step.sentences, *facts, drawn.alt])
-    return drawn
+    def chart(self) -> Chart:
+        """The ladder at the chosen size with the rung in the accent colour; its facts are in the alt text. Raises
+        NothingToDraw where nothing was timed at the size.
+        """
+        step = self.climb.step()
+        drawn = ladder(step.run, step.shape, rung=step.rung.name)
+        facts = [
+            "; ".join(" ".join(map(str, row)) for row in table.rows) + f" ({table.title})" for table in step.tables
+        ]
+        drawn.alt = ". ".join([*step.sentences, *facts, drawn.alt])
+        return drawn
 
 
 def words(step: Step) -> str:
@@ -73,7 +76,7 @@ def words(step: Step) -> str:
 
 def changed_lines(step: Step, *, comments: bool) -> str:
     """The diff against the rung before in a box that the keyboard can scroll."""
-    now, before = step.now.rung, step.before.rung if step.before else None
+    now, before = step.rung, step.before
     files = f"{now.file} against {before.file}" if before else now.file
     code = diff(before.name if before else None, now.name, comments=comments, around=2)
     lines = f'<span style="display:inline-block;min-width:100%">{code.html()}</span>'  # as wide as its longest line

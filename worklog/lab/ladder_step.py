@@ -4,65 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
-from worklog.analysis.traffic import RungTraffic, Traffic
+from worklog.analysis.traffic import Traffic
 from worklog.bench.tasks import ARTICLE_SIZES
 from worklog.errors import BadShape
 from worklog.kernel.kernel import Program
 from worklog.kernel.ladder import LADDER, Rung, rung
-from worklog.kernel.occupancy import LIMITS, Occupancy, occupancy
+from worklog.kernel.occupancy import LIMITS, occupancy
 from worklog.lab.choice import Choice
-from worklog.lab.diff import diff
+from worklog.lab.diff import diff, source
 from worklog.problem.gemm import Shape
 from worklog.runs.report import SHOWN, cells
 from worklog.runs.run import Measurement, Run
 from worklog.runs.table import Table
 
 NONE = "–"
-TIMES = ("time", "±95 %", "TFLOP/s", "of cuBLAS", "of the measured FP32 ceiling")
-
-
-@dataclass(frozen=True)
-class Side:
-    """What is known about one rung. registers (per thread) and shared_bytes (per block) are None where the run doesn't
-    have them, the measurement where the shape wasn't measured, traffic where the rung wasn't counted.
-    """
-
-    rung: Rung
-    measurement: Measurement | None
-    registers: int | None
-    shared_bytes: int | None
-    occupancy: Occupancy | None
-    traffic: RungTraffic | None
-
-    @property
-    def measured(self) -> bool:
-        """Whether there is a time."""
-        return self.measurement is not None and self.measurement.status == "measured"
+TIMES = {"time": 2, "±95 %": 3, "TFLOP/s": 4, "of cuBLAS": 5, "of the measured FP32 ceiling": 6}  # columns of cells()
 
 
 @dataclass(frozen=True)
 class Step:
-    """A rung, the one before it (None for the first), and the run that timed both at one shape. notes: where source,
-    times and counts don't belong together.
-    """
+    """A rung and the one before it (None for the first) at one shape, and the run and memory counts of both."""
 
+    rung: Rung
+    before: Rung | None
     shape: Shape
     run: Run
     counted: Traffic
-    now: Side
-    before: Side | None
-    notes: tuple[str, ...]
 
     @property
     def headline(self) -> str:
         """The rung, the size, and the number or why there is none."""
-        name, m = self.now.rung.name, self.now.measurement
+        name, m = self.rung.name, self._measurement(self.rung)
         if m is None:
             held = ", ".join(map(str, sorted(_shapes([self.run]), key=lambda s: s.flops))) or "none"
             return f"{name} at {self.shape} is not in this {self.run.origin} run, which holds sizes {held}"
-        if not self.now.measured:
+        if m.status != "measured":
             return f"{name} at {self.shape}: {SHOWN.get(m.status, m.status)}: {m.reason}"
         _, _, time, _, rate, share, *_ = cells(self.run, m)
         return f"{name} at {self.shape}: {time} → {rate} TFLOP/s → {share} of cuBLAS"
@@ -72,7 +49,7 @@ class Step:
         """The rung's time against the time of the one before."""
         if self.before is None:
             return "the first rung: the others are compared with it"
-        name, now, before = self.before.rung.name, self.now.measurement, self.before.measurement
+        name, now, before = self.before.name, self._measurement(self.rung), self._measurement(self.before)
         if now is None or not now.us:
             return ""
         if before is None or not before.us:
@@ -87,62 +64,72 @@ class Step:
     def changed(self) -> str:
         """How many lines of code differ, without comments."""
         if self.before is None:
-            return diff(None, self.now.rung.name).counts.partition(" ")[0] + " lines"
-        return f"{diff(self.before.rung.name, self.now.rung.name).counts} against {self.before.rung.name}"
+            return f"{len(source(self.rung.name).lines)} lines"
+        return f"{diff(self.before.name, self.rung.name).counts} against {self.before.name}"
 
     @property
-    def tables(self) -> list[Table]:
-        """What this rung and the one before cost: from the run, then from the emulator."""
-        timed = [
-            *(self._row(name, partial(self._cell, column)) for column, name in enumerate(TIMES, start=2)),
-            self._row("registers per thread", lambda side: NONE if side.registers is None else str(side.registers)),
-            self._row("shared memory per block", _shared),
-            self._row("resident on an SM", _resident),
-            self._row("limited by", lambda side: " and ".join(side.occupancy.limited_by) if side.occupancy else NONE),
-        ]
-        counted = [
-            self._row("sectors per global load", _counted("sectors_per_request", "{:.1f}")),
-            self._row("global sectors per multiply-add", _counted("sectors_per_fma", "{:.3g}")),
-            self._row("shared wavefronts per multiply-add", _counted("wavefronts_per_fma", "{:.3g}")),
-            self._row("of which bank conflicts", _counted("conflict_share", "{:.0%}", needs="wavefronts")),
-        ]
-        names = ("", *(side.rung.name for side in (self.now, self.before) if side is not None))
-        emulated = f"{self.counted.label} · {self.counted.shape}, per warp"
-        return [Table(self.run.full_label, names, timed), Table(emulated, names, counted)]
+    def notes(self) -> list[str]:
+        """Where times or counts belong to other code than the source that is shown."""
+        notes = []
+        for each in self._rungs:
+            shown, counted = Program.of(each).sha256, self.counted.rungs.get(each.name)
+            if self.run.kernels.get(each.name, {}).get("sha256", shown) != shown:
+                notes.append(f"{each.name} was timed with different code than the source shown here")
+            if counted is not None and counted.sha256 != shown:
+                notes.append(f"the memory counts of {each.name} belong to different code than the source shown here")
+        return notes
 
     @property
     def sentences(self) -> list[str]:
         """Headline, idea, change, gain and notes."""
-        return [text for text in (self.headline, self.now.rung.idea, self.changed, self.gain, *self.notes) if text]
+        return [text for text in (self.headline, self.rung.idea, self.changed, self.gain, *self.notes) if text]
 
-    def _row(self, name: str, value: Callable[[Side], str]) -> tuple[str, ...]:
-        return (name, *(value(side) for side in (self.now, self.before) if side is not None))
+    @property
+    def tables(self) -> list[Table]:
+        """What this rung and the one before cost: from the run, then from the emulator."""
+        label = f"{self.counted.label} · {self.counted.shape}, per warp"
+        return [self._table(self.run.full_label, self._timed), self._table(label, self._counted)]
 
-    def _cell(self, column: int, side: Side) -> str:
-        if side.measurement is None:
-            return "not measured"
-        return cells(self.run, side.measurement)[column if side.measured else 1] or NONE
+    @property
+    def _rungs(self) -> list[Rung]:
+        return [each for each in (self.rung, self.before) if each is not None]
 
+    def _measurement(self, of: Rung) -> Measurement | None:
+        return next(iter(self.run.select(of.name, self.shape)[-1:]), None)
 
-def _shared(side: Side) -> str:
-    return NONE if side.shared_bytes is None else f"{side.shared_bytes / 1024:g} KiB"
+    def _table(self, label: str, facts: Callable[[Rung], dict[str, str]]) -> Table:
+        columns = [facts(each) for each in self._rungs]
+        rows = [(name, *(column.get(name, NONE) for column in columns)) for name in columns[0]]
+        return Table(label, ("", *(each.name for each in self._rungs)), rows)
 
+    def _timed(self, of: Rung) -> dict[str, str]:
+        """Time, rates, registers and occupancy; a dash for what the run doesn't hold."""
+        m, record = self._measurement(of), self.run.kernels.get(of.name, {})
+        row = ["not measured"] * 9 if m is None else list(cells(self.run, m))
+        if m is not None and m.status != "measured":
+            row = [row[1]] * 9
+        found = {name: row[column] or NONE for name, column in TIMES.items()}
+        registers, shared = record.get("registers"), record.get("shared_bytes")
+        found["registers per thread"] = NONE if registers is None else str(registers)
+        found["shared memory per block"] = NONE if shared is None else f"{shared / 1024:g} KiB"
+        found["resident on an SM"] = found["limited by"] = NONE
+        arch = "sm_" + "".join(map(str, self.run.device.get("compute_capability") or ()))
+        if arch in LIMITS and registers is not None and shared is not None:
+            resident = occupancy(arch, record.get("block", of.block), registers, shared)
+            threads = f"{resident.blocks} × {of.block} threads"
+            found["resident on an SM"] = f"{threads}, {100 * resident.share:.0f} %"
+            found["limited by"] = " and ".join(resident.limited_by)
+        return found
 
-def _resident(side: Side) -> str:
-    if side.occupancy is None:
-        return NONE
-    return f"{side.occupancy.blocks} × {side.rung.block} threads, {100 * side.occupancy.share:.0f} %"
-
-
-def _counted(name: str, form: str, needs: str = "") -> Callable[[Side], str]:
-    """The cell of one count; a dash where the rung wasn't counted, or where the count that it needs is 0."""
-
-    def value(side: Side) -> str:
-        if side.traffic is None or (needs and not getattr(side.traffic, needs)):
-            return NONE
-        return form.format(getattr(side.traffic, name)).replace("%", " %")
-
-    return value
+    def _counted(self, of: Rung) -> dict[str, str]:
+        """Memory counts; dashes where the rung was not counted."""
+        counts = self.counted.rungs.get(of.name)
+        return {
+            "sectors per global load": f"{counts.sectors_per_request:.1f}" if counts else NONE,
+            "global sectors per multiply-add": f"{counts.sectors_per_fma:.3g}" if counts else NONE,
+            "shared wavefronts per multiply-add": f"{counts.wavefronts_per_fma:.3g}" if counts else NONE,
+            "of which bank conflicts": f"{100 * counts.conflict_share:.0f} %" if counts and counts.wavefronts else NONE,
+        }
 
 
 class Climb(Choice):
@@ -182,31 +169,8 @@ class Climb(Choice):
         if not self.runs:
             raise BadShape("there is no run to look at: measure one with `worklog run`")
         run = next((r for r in self.runs if r.select(self.kernel, self.shape)), self.runs[-1])
-        now = self._side(run, rung(self.kernel))
-        before = self._side(run, LADDER[self.place - 1]) if self.place else None
-        notes = [note for side in (now, before) if side for note in _notes(run, side)]
-        return Step(self.shape, run, self.counted, now, before, tuple(notes))
-
-    def _side(self, run: Run, of: Rung) -> Side:
-        record = run.kernels.get(of.name, {})
-        registers, shared = record.get("registers"), record.get("shared_bytes")
-        arch = "sm_" + "".join(map(str, run.device.get("compute_capability") or ()))
-        resident = None
-        if arch in LIMITS and registers is not None and shared is not None:
-            resident = occupancy(arch, record.get("block", of.block), registers, shared)
-        found = run.select(of.name, self.shape)
-        return Side(of, found[-1] if found else None, registers, shared, resident, self.counted.rungs.get(of.name))
-
-
-def _notes(run: Run, side: Side) -> list[str]:
-    """Where times or counts belong to other code than the source that is shown."""
-    name, shown = side.rung.name, Program.of(side.rung).sha256
-    notes = []
-    if run.kernels.get(name, {}).get("sha256", shown) != shown:
-        notes.append(f"{name} was timed with different code than the source shown here")
-    if side.traffic is not None and side.traffic.sha256 != shown:
-        notes.append(f"the memory counts of {name} belong to different code than the source shown here")
-    return notes
+        before = LADDER[self.place - 1] if self.place else None
+        return Step(rung(self.kernel), before, self.shape, run, self.counted)
 
 
 def _shapes(runs: Sequence[Run]) -> set[Shape]:

@@ -36,6 +36,7 @@ from worklog.lab.controls import (
 from worklog.lab.panel_answer import Answer, PanelChoice
 from worklog.lab.panel_picture import picture
 from worklog.lab.readings import word
+from worklog.plots.figure import Chart
 from worklog.runs.run import Run
 from worklog.settings import PITFALLS, Harness, Pitfall, Value
 
@@ -128,6 +129,10 @@ class Panel(Page):
         source = f"<small>{escape(answer.reading.measurement.label)}</small>"
         text = "\n".join(answer.sentences)
         return Shown(text, words(answer), picture=image(picture(answer, beside=True)), details=source)
+
+    def chart(self) -> Chart:
+        """The picture with title and source."""
+        return picture(self.model.answer())
 
     # ----------------------------------------------------------------------------------------------------- measuring
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
+from matplotlib.ticker import LogLocator, MaxNLocator
 
 from worklog.lab.panel_answer import Answer
 from worklog.lab.readings import in_words
@@ -79,7 +79,7 @@ def _strip(axes: Axes, answer: Answer) -> None:
         axes.axhline(reading.time.value, color=colour, linewidth=1)
     times = [us for reading, _ in shown for us in reading.samples]
     limits = _limits(times + [reading.time.value for reading, _ in shown], 1.25)
-    _scale(axes, "y", limits)
+    _scale(axes, limits)
     axes.set_xlim(0, max(len(reading.samples) for reading, _ in shown) + 1)
     axes.set_xticks([])
     axes.grid(True, axis="y")
@@ -126,31 +126,12 @@ def _limits(values: Sequence[float], air: float) -> tuple[float, float]:
     return low - room, high + room
 
 
-def _scale(axes: Axes, which: str, limits: tuple[float, float]) -> None:
-    """Ticks at a few round times with their units."""
+def _scale(axes: Axes, limits: tuple[float, float]) -> None:
+    """Limits, and ticks at a few round times with their units."""
     low, high = limits
     logarithmic = low > 0 and high > WIDE * low
     axes.set_yscale("log" if logarithmic else "linear")
-    axes.minorticks_off()
     axes.set_ylim(low, high)
-    ticks = _round_values(low, high) if logarithmic else _even_values(low, high)
-    axes.set_yticks(ticks, [duration(tick) for tick in ticks])
-
-
-def _round_values(low: float, high: float) -> list[float]:
-    """Two to four values of 1, 2 or 5 times a power of ten within the limits."""
-    exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    for mantissas in ((1,), (1, 3), (1, 2, 5)):
-        ticks = [m * 10.0**e for e in exponents for m in mantissas if low < m * 10.0**e < high]
-        if len(ticks) >= 2:
-            break
-    return ticks[:: math.ceil(len(ticks) / 4)] or [low]
-
-
-def _even_values(low: float, high: float) -> list[float]:
-    """Two to five multiples of a round step within the limits."""
-    rough = (high - low) / 4
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(m * power for m in (1, 2, 5, 10) if m * power >= rough)
-    first = math.ceil(low / step)
-    return [n * step for n in range(first, math.floor(high / step) + 1)]
+    axes.minorticks_off()
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 3), numticks=5) if logarithmic else MaxNLocator(4, steps=[1, 2, 5, 10]))
+    axes.yaxis.set_major_formatter(lambda us, _: duration(us))
