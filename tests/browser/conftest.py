@@ -23,7 +23,7 @@ from typing import Any
 
 import nbformat
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 NO_BROWSER = (
@@ -40,7 +40,8 @@ QUIET = (
     "--no-first-run",
 )
 SERVER_S = 60
-PAGE_MS = 30_000
+PAGE_MS = 60_000  # on a busy machine a chart takes seconds
+expect.set_options(timeout=PAGE_MS)
 SHOTS = Path(os.environ.get("WORKLOG_SCREENSHOTS", Path(__file__).parents[2] / ".screenshots"))
 # The toolbar says "idle" before the kernel's session is connected, and a Run All then does nothing.
 READY = """async () => {

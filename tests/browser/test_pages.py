@@ -211,6 +211,7 @@ def test_the_keyboard_alone_is_enough(panel: Locator, page: Page) -> None:
     expect(reading(panel)).to_contain_text("32 µs")
     tab_to(page, panel.get_by_role("button", name=OTHERS))
     page.keyboard.press("Enter")
+    expect(box(panel, "queue")).to_be_visible()
     tab_to(page, box(panel, "queue"))
     page.keyboard.press("Space")
     expect(reading(panel)).to_contain_text("52 µs")

@@ -86,7 +86,7 @@ def test_the_first_rung_has_nothing_before_it() -> None:
 
 def test_at_a_missing_size_only_the_time_is_missing() -> None:
     shown = step(size=512)
-    assert "not in this recorded run, which holds sizes 1024, 4096" in shown.headline
+    assert "not in this recorded run, which holds it at 4096, 1024" in shown.headline
     assert facts(shown)["time"] == ("not measured", "not measured")
     assert facts(shown)["registers per thread"] == ("94", "39")
     assert shown.gain == ""

@@ -37,8 +37,8 @@ class Step:
         """The rung, the size, and the number or why there is none."""
         name, m = self.rung.name, self._measurement(self.rung)
         if m is None:
-            held = ", ".join(map(str, sorted(_shapes([self.run]), key=lambda s: s.flops))) or "none"
-            return f"{name} at {self.shape} is not in this {self.run.origin} run, which holds sizes {held}"
+            held = ", ".join(str(one.problem) for one in self.run.select(name)) or "no size"
+            return f"{name} at {self.shape} is not in this {self.run.origin} run, which holds it at {held}"
         if m.status != "measured":
             return f"{name} at {self.shape}: {SHOWN.get(m.status, m.status)}: {m.reason}"
         _, _, time, _, rate, share, *_ = cells(self.run, m)

@@ -133,5 +133,7 @@ def _scale(axes: Axes, limits: tuple[float, float]) -> None:
     axes.set_yscale("log" if logarithmic else "linear")
     axes.set_ylim(low, high)
     axes.minorticks_off()
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 3), numticks=5) if logarithmic else MaxNLocator(4, steps=[1, 2, 5, 10]))
+    axes.yaxis.set_major_locator(
+        LogLocator(subs=(1, 3), numticks=5) if logarithmic else MaxNLocator(4, steps=[1, 2, 5, 10])
+    )
     axes.yaxis.set_major_formatter(lambda us, _: duration(us))
