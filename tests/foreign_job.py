@@ -13,18 +13,18 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from worklog.bench.check import Checked
-from worklog.bench.job import Answers, ContextLost, carry_out, packed, started
+from worklog.bench.job import Answers, ContextLost, main, packed
 from worklog.errors import BadSetting, CompileFailed, LaunchFailed, OutOfMemory
 from worklog.gate import Verdict
 from worklog.gate.verdict import passed
 from worklog.kernel.nvrtc import Compiled, UnknownEntry
 from worklog.problem.gemm import Shape
-from worklog.runs.run import HEAD, SCHEMA, Measurement, Run
+from worklog.runs.run import Measurement
 
 FOR_EVER_S = 300.0
 SLEEPER = f"import time; time.sleep({FOR_EVER_S})"
@@ -108,6 +108,7 @@ ACTS: dict[str, Callable[[], None]] = {
     "fills the GPU": raise_(OutOfMemory("allocating 64 MiB: out of memory; take a smaller size")),
     "illegal address": raise_(LaunchFailed("running a kernel: cudaErrorIllegalAddress")),
     "raises": raise_(ValueError("no such thing")),
+    "naive": raise_(ValueError("of a rung")),
     "exits": raise_(SystemExit(0)),
     "does not compile": raise_(CompileFailed("x.cu:3: expected a ';'")),
     "no such entry": raise_(UnknownEntry("x.cu: there is no kernel x")),
@@ -115,49 +116,34 @@ ACTS: dict[str, Callable[[], None]] = {
 }
 
 
-def document(run: Run) -> dict[str, Any]:
-    """As a run file holds it."""
-    head = {name: getattr(run, name) for name in HEAD}
-    entries = [asdict(one) for one in run.measurements]
-    for entry in entries:
-        del entry["label"]  # the head says it
-    return {"schema": SCHEMA, **head, "measurements": entries}
-
-
-def made(order: dict[str, Any], *kernels: str, calibration: dict[str, Any] | None = None) -> dict[str, Any]:
-    """A run with a measurement for each kernel."""
-    measurements = [Measurement(kernel, (512, 512, 512), "measured", us=100.0) for kernel in kernels]
+def head(order: dict[str, Any]) -> dict[str, Any]:
+    """Of a run; the calibration is another one in each process."""
     tool, device = {"name": "gemm-worklog"}, {"name": "NVIDIA H200"}
-    return document(Run(device, order["harness"], tool, calibration=calibration or {}, measurements=measurements))
+    return {
+        "device": device,
+        "harness": order["harness"],
+        "tool": tool,
+        "software": {},
+        "calibration": {"offset_us": float(os.getpid())},
+        "notes": [],
+    }
 
 
 def measure(order: dict[str, Any], say: Answers) -> None:
-    """As worklog.bench.job measures, but for the measuring."""
+    """As worklog.bench.job.measure, but for the measuring."""
     names = [kernel for kernel, _, _ in order["tasks"]]
     if names[0] == "never ready":
         os._exit(4)
-    if names[0] == "ready with nonsense":
-        say("ready", run={"schema": 1})
-    say("ready", run=made(order))
+    say("ready", head=head(order))
     for done, name in enumerate(names):
-        say("progress", done=done, total=len(names), doing=name)
-        then = {"done": done + 1, "total": len(names), "doing": name}
-        if name == "answers for another":
-            say("measured", run=made(order, "fine but another"), **then)
-        elif name == "answers under another harness":
-            lax = {**order, "harness": {**order["harness"], "gate": False}}
-            say("measured", run=made(lax, name), **then)
-        elif name == "answers nonsense":
-            say("measured", run={"measurements": "many"}, **then)
-        elif name in ("loses the context", "is refused and loses the context"):
-            run = made(order, name)
-            if name != "loses the context":
-                run["measurements"][0] |= {"status": "refused", "reason": "refused at launch: a fault", "us": None}
-            say("measured", run=run, **then)
+        say("progress", done=done, doing=name)
+        found = Measurement(name, (512, 512, 512), "measured", us=100.0)
+        if name == "is refused and loses the context":
+            found = replace(found, status="refused", reason="refused at launch: a fault", us=None)
+        ACTS.get(name, lambda: None)()
+        say("measured", number=done + 1, measurement=asdict(found), description={})
+        if name.endswith("loses the context"):
             raise ContextLost("cudaErrorIllegalAddress: an illegal memory access was encountered")
-        else:
-            ACTS[name]()
-            say("measured", run=made(order, name, calibration={"offset_us": float(os.getpid())}), **then)
     time.sleep(0.2 if "leaves a thread that leaves" in names else 0)
     say("done")
 
@@ -167,19 +153,13 @@ def check(order: dict[str, Any], say: Answers) -> None:
     name = order["kernel"]["name"]
     if name == "dies at once":
         os._exit(5)
-    if name == "begins with nonsense":
-        say("begun", checked={"verdict": 7})
     compiled = Compiled("x.cu", "", "x", "x", "sm_90", "", b"", 32, 0, 0, 0, 0, (), "")
     begun = Checked(Verdict((), None), Shape(*order["shape"]), "live · NVIDIA H200", compiled)
-    say("begun", checked=packed(begun))
-    say("progress", done=0, total=0, doing="launch 1 at 64")
+    say("begun", checked=packed(begun), bounded=False)
+    say("progress", done=0, doing="launch 1 at 64")
     ACTS[name]()
     say("checked", checked=packed(Checked(Verdict((passed("all", "fine"),), "fp32"), *list(vars(begun).values())[1:])))
 
 
 if __name__ == "__main__":
-    from worklog.bench import job
-
-    job._measure, job._check = measure, check  # type: ignore[assignment]
-    carry_out(*started())
-    os._exit(0)
+    main({"measure": measure, "check": check})

@@ -1,4 +1,4 @@
-"""Every process here is a foreign one (tests.foreign_job), unless a test says otherwise."""
+"""FOREIGN: a child that does what a kernel's name says (tests.foreign_job)."""
 
 from __future__ import annotations
 
@@ -8,14 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from worklog.bench import worker
-
 FOREIGN = (sys.executable, "-m", "tests.foreign_job")
 
 
 @pytest.fixture(autouse=True)
 def foreign(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(worker, "COMMAND", FOREIGN)
     monkeypatch.setenv("FOREIGN_PIDS", str(tmp_path / "pids"))
     monkeypatch.setenv("WORKLOG_HOME", str(tmp_path))
 

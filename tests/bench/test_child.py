@@ -34,8 +34,8 @@ def test_it_gets_its_order_answers_and_ends() -> None:
     one = child("say(got=order['what']); print('last words', file=sys.stderr); sys.exit(3)", what="ä" * 100_000)
     answers, end = heard(one)
     assert answers == [{"got": "ä" * 100_000}]
-    assert (end.code, end.words, end.hung, end.cancelled) == (3, "last words\n", False, False)
-    assert str(end) == "its process left without an answer (exit code 3), and last printed 'last words'"
+    assert (end.code, end.printed, end.hung, end.cancelled) == (3, "last words\n", False, False)
+    assert str(end) == "its process exited without an answer (exit code 3), and last printed 'last words'"
 
 
 def test_what_is_no_json_object_is_no_answer() -> None:
@@ -47,7 +47,7 @@ def test_what_is_no_json_object_is_no_answer() -> None:
 def test_it_may_print_without_end() -> None:
     """What is kept is bounded, and nobody waits for a reader."""
     _, end = heard(child("for i in range(20000): print('x' * 100)\nprint('the last')"))
-    assert end.code == 0 and end.words.endswith("the last\n") and len(end.words) < 10_000
+    assert end.code == 0 and end.printed.endswith("the last\n") and len(end.printed) < 10_000
 
 
 def test_one_that_reads_nothing_is_no_error_here() -> None:

@@ -9,13 +9,13 @@ import os
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tests.foreign_job import document
 from tests.lab.grid import small_grid
 from worklog.bench.job import Answers, started, tasks_of
+from worklog.runs.run import Run
 
 
 def main() -> None:
@@ -25,17 +25,21 @@ def main() -> None:
     work(order, say, sys.argv[1])
 
 
+def head_of(run: Run) -> dict[str, Any]:
+    """As a job's first answer has it."""
+    return {name: getattr(run, name) for name in ("device", "harness", "tool", "software", "calibration", "notes")}
+
+
 def work(order: Mapping[str, Any], say: Answers, seconds: str) -> None:
     """The tasks, out of the grid that was made by hand."""
     grid, tasks, said = small_grid(), tasks_of(order), Path(seconds)
-    say("ready", run=document(replace(grid, measurements=[])))
+    say("ready", head=head_of(grid))
     for done, task in enumerate(tasks):
-        say("progress", done=done, total=len(tasks), doing=str(task))
+        say("progress", done=done, doing=str(task))
         if done:
             time.sleep(float(said.read_text() if said.exists() else seconds))
-        found = grid.select(task.kernel, task.shape, task.pitfalls)
-        finished = document(replace(grid, measurements=found))
-        say("measured", run=finished, done=done + 1, total=len(tasks), doing=str(task))
+        (found,) = grid.select(task.kernel, task.shape, task.pitfalls)
+        say("measured", number=done + 1, measurement=asdict(found), description={})
     say("done")
 
 

@@ -17,7 +17,7 @@ from traitlets.config import Config
 from tests.helpers import measured, small_run
 from tests.lab.cells import CELL, RACY, SLIP, SLOW, WRONG
 from worklog import try_kernel
-from worklog.bench import check, worker
+from worklog.bench import check
 from worklog.bench import measure as bench
 from worklog.bench.check import Checked
 from worklog.errors import CompileFailed, NothingToDraw, UnknownRung
@@ -166,7 +166,7 @@ def test_an_interrupt_leaves_a_line_and_a_shell_that_works(page: Page, monkeypat
     def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(worker, "check", interrupted)
+    monkeypatch.setattr(check, "check_in_child", interrupted)
     error, printed = page.run(CELL)
     assert isinstance(error, Exception)
     assert "%%rung: interrupted" in printed and "Traceback" not in printed
@@ -251,7 +251,7 @@ def test_the_default_launch_is_one_thread_per_element() -> None:
 
 def test_the_recording_is_shown_at_the_sizes_that_it_holds_else_at_its_largest(monkeypatch: pytest.MonkeyPatch) -> None:
     judged = Checked(Verdict((), "fp32"), Shape(1, 1, 1), "emulated", compile_cuda(SOURCE, "plain"))
-    monkeypatch.setattr(worker, "check", lambda *_, **__: judged)
+    monkeypatch.setattr(check, "check_in_child", lambda *_, **__: judged)
     assert try_kernel(SOURCE, "mine", sizes=[512, 4096]).shown.shapes() == [Shape.of(512), Shape.of(4096)]
     assert len(try_kernel(SOURCE, "mine", sizes=["100x7x3"]).shown.shapes()) == 1
 
@@ -295,7 +295,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
     for module in (bench, check, device, trial):
         monkeypatch.setattr(module, "gpu_reason", lambda: None)
-    monkeypatch.setattr(worker, "measure", measure)
+    monkeypatch.setattr(bench, "measure", measure)
     emulated = check.compile_for
     monkeypatch.setattr(check, "compile_for", lambda program, live: (emulated(program, False)[0], "live · a GPU"))
     return asked

@@ -104,6 +104,7 @@ class VirtualBaseline:
 
     def __init__(self, device: VirtualDevice, name: str) -> None:
         self.name = name
+        self.version = "0"
         self.domain = Domain()
         self.device = device
         self.loan = device.loan("cupy")

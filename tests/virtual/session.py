@@ -1,4 +1,4 @@
-"""A session on the virtual device: worklog.bench.measure's own path from the gate to a measurement, with known true times."""
+"""A session on the virtual device: worklog.bench.session's own path from the gate to a measurement, with known true times."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from unittest import mock
 from tests.virtual.arrays import VirtualArrays
 from tests.virtual.device import LANES, MHZ, VirtualBaseline, VirtualDevice, VirtualTimeline
 from tests.virtual.machine import Machine
-from worklog.bench import measure as bench
 from worklog.bench import measurement
-from worklog.bench.session import Session
+from worklog.bench.session import Session, attempt, read
 from worklog.bench.tasks import BASELINE, Task
 from worklog.gpu.device import Gpu
 from worklog.harness import Harness
 from worklog.harness.calibration import Calibration
 from worklog.kernel.host_function import HostCallable
 from worklog.problem.gemm import Shape
-from worklog.runs.run import Measurement, Run
+from worklog.runs.run import Measurement
 from worklog.runs.statistics import summarise
 
 GPU = Gpu("a virtual GPU", (9, 0), 1, VirtualTimeline.l2_bytes, 2**30, MHZ, 1e3, 64, "none")
@@ -47,20 +46,27 @@ RULER = Calibration(
 class VirtualSession(Session):
     """Everything but the GPU is the real session's."""
 
-    def __init__(self, machine: Machine, subject: HostCallable) -> None:
+    def __init__(self, machine: Machine, *brought: HostCallable) -> None:
         device = VirtualDevice(machine)
+        self.gpu = GPU
         self.device, self.timeline, self.calibration = device, VirtualTimeline(device), RULER  # type: ignore[assignment]
         self.baselines = {math: VirtualBaseline(device, f"cuBLAS {math.upper()}") for math in ("fp32", "tf32")}
-        self.brought = {subject.name: subject}
+        self.brought = {one.name: one for one in brought}
         self._subjects = {BASELINE: self.baselines["fp32"]}
         self._exams = {}
         self._verdicts = {}
+
+    def require_memory(self, shape: Shape) -> None:
+        """There is enough."""
+
+    def require_idle(self) -> None:
+        """Nothing is left: a virtual machine's streams are waited for."""
 
 
 @contextmanager
 def virtual_gpu() -> Iterator[None]:
     """What the orchestrator asks of the machine's GPU is answered for the virtual one."""
-    with mock.patch.object(bench, "gpu", lambda: GPU), mock.patch.object(measurement, "gpu", lambda: GPU):
+    with mock.patch.object(measurement, "gpu", lambda: GPU):
         yield
 
 
@@ -71,12 +77,12 @@ def true_us(machine: Machine, shape: Shape) -> float:
 
 def measure(session: Session, name: str, shape: Shape, harness: Harness = QUICK) -> Measurement:
     """One measurement as a run makes it."""
-    return bench.attempt(session, Task(name, shape), harness, Run(GPU.as_dict(), harness.as_dict(), bench.tool()))
+    return attempt(session, Task(name, shape), harness)
 
 
 def read_us(session: Session, name: str, shape: Shape, harness: Harness) -> float:
     """What the ruler alone says under a harness, whatever the gate would: microseconds."""
-    reading, _ = bench._time(session, Task(name, shape), harness)
+    reading, _ = read(session, Task(name, shape), harness)
     offset = RULER.offset_us if (harness.offset, harness.timer) == ("removed", "events") else 0.0
     return summarise(reading.counted("subject"), harness.statistic).value - offset
 

@@ -7,16 +7,19 @@ with NVRTC in either case, so that what it spends and a wrong signature are know
 
 from __future__ import annotations
 
+import math
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from worklog.analysis.instruction_mix import census
-from worklog.errors import BadSetting, OutsideDomain
+from worklog.bench import job
+from worklog.bench.child import Answer, advice, failed_stage, failure, run_child
+from worklog.errors import BadSetting, Interrupted, OutsideDomain
 from worklog.gate import Checker, Verdict
 from worklog.gate.edge_shapes import edge_shapes
 from worklog.gpu.device import gpu, gpu_reason, require_gpu
@@ -33,6 +36,7 @@ SIGNATURE = "(int M, int N, int K, float alpha, const float* A, const float* B, 
 PARAMETERS = ("32", "32", "32", "f32", "64", "64", "f32", "64")  # bits of each, as PTX declares them; f: a float
 SPENT = ("registers", "stack_bytes", "shared_bytes", "arch")
 EMULATED_ARCH = "sm_90"
+PATIENCE_S = 60.0
 GPU_SIZE = 1024
 EMULATED_COPIES = 8  # of A, B and C in float32: the gate's own, the emulator's, and what is worked out in float64
 
@@ -121,7 +125,7 @@ def check(
     progress: Callable[[int, int, str], None] | None = None,
     begun: Callable[[Checked], None] | None = None,
 ) -> Checked:
-    """Put a kernel, or host code, to every stage of the gate, in this process (worklog.bench.worker has one of its own).
+    """Put a kernel, or host code, to every stage of the gate, in this process (see check_in_child).
 
     shape: the benchmark shape (default: 1024 padded to the domain on a GPU, a small one on the emulator). on: "gpu" or
     "emulated"; None takes the GPU where there is one. seed: for the questions (default: drawn now). progress: told
@@ -154,6 +158,49 @@ def check(
     for finding in getattr(device, "findings", ()):
         found.setdefault((finding.kind, finding.line, finding.other_line), finding)
     return replace(known, verdict=verdict, findings=tuple(found.values()))
+
+
+def check_in_child(
+    kernel: UserKernel | HostCallable,
+    shape: Shape | None = None,
+    *,
+    on: str | None = None,
+    seed: int | None = None,
+    patience_s: float = PATIENCE_S,
+    progress: Callable[[int, int, str], None] = lambda done, total, doing: None,
+    command: Sequence[str] | None = None,
+) -> Checked:
+    """check() in a child process: a kernel that hangs, crashes or exits fails, and nothing else is harmed.
+
+    patience_s: seconds that one launch may take before the kernel counts as hung; the emulator ends an endless kernel
+    by itself. progress: called at each launch, and twice a second in between; its total is 0, since the last launch is
+    not known before. command: as in worklog.bench.measure.carry_out. Raises what check() raises, and Interrupted.
+    """
+    begun: Checked | None = None
+
+    def hear(answer: Answer) -> float | None:
+        nonlocal begun
+        if answer["is"] != "begun":
+            return None
+        begun = job.unpacked(answer["checked"])
+        return math.inf if answer["bounded"] else patience_s
+
+    order = job.check_order(kernel, shape, on, seed)
+    try:
+        last, end = run_child(
+            order, hear, lambda done, doing: progress(done, 0, doing), patience_s=patience_s, command=command
+        )
+    except KeyboardInterrupt as interrupt:
+        raise Interrupted(f"interrupted: {kernel.name} was not checked, and its process has ended") from interrupt
+    if last.get("is") == "checked":
+        checked = job.unpacked(last["checked"])
+        *before, stage = checked.verdict.stages
+        if checked.label.startswith("live") and stage.name == "launch" and not stage.passed:  # a GPU doesn't say more
+            stage = replace(stage, detail=f"{stage.detail}; {advice(kernel)}")
+        return replace(checked, verdict=replace(checked.verdict, stages=(*before, stage)))
+    if begun is None:
+        raise failure(last, end)
+    return replace(begun, verdict=Verdict((failed_stage(last, end, kernel),), None))
 
 
 def _before(kernel: UserKernel | HostCallable, live: bool) -> Checked:

@@ -1,8 +1,7 @@
-"""What the child process does: `python -m worklog.bench.job` measures or checks what it is told, and answers as it
-goes.
+"""What the child process does: `python -m worklog.bench.job` carries out one order, and answers as it goes.
 
-It is told on its standard input and answers on a pipe of its own (worklog.bench.child); foreign code finds nothing on
-its standard input. It ends when its parent does, and takes along what foreign code has started.
+The order comes on standard input, and the answers leave on a pipe of their own (worklog.bench.child). The process ends
+when its parent does, together with everything that a kernel's code has started.
 """
 
 from __future__ import annotations
@@ -23,22 +22,22 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from worklog.bench.check import Checked, wants_gpu
 from worklog.bench.tasks import Task
 from worklog.errors import GpuBusy, LaunchFailed, OutOfMemory, WorklogError
 from worklog.gate import Verdict
 from worklog.kernel.nvrtc import Compiled
 from worklog.kernel.user_kernel import from_dict
 from worklog.problem.gemm import Shape
-from worklog.runs.run import HEAD, SCHEMA, Run
 
 if TYPE_CHECKING:
+    from worklog.bench.check import Checked
+    from worklog.bench.session import Session
     from worklog.emulator.findings import Finding
     from worklog.kernel.user_kernel import Brought
+    from worklog.runs.run import Measurement
     from worklog.settings import Harness
 
-LEFT_S = 10.0  # for what a kernel or a callable may still have to do, once it was measured
-# What CUDA, cuBLAS, CuPy and PyTorch say of it.
+# In the messages of CUDA, cuBLAS, CuPy and PyTorch.
 GPU_IS_FULL = ("MemoryAllocation", "CUDA_ERROR_OUT_OF_MEMORY", "STATUS_ALLOC_FAILED", "OutOfMemoryError")
 
 
@@ -63,8 +62,8 @@ Act = Callable[[Mapping[str, Any], Answers], None]
 
 
 def main(acts: Mapping[str, Act] | None = None) -> None:
-    """Read an order, carry it out, and end at once: neither handlers of foreign code nor what is left of a broken
-    context get a say. acts: what can be ordered (default: to measure, and to check).
+    """Read an order, carry it out, and exit immediately, skipping atexit handlers and CUDA teardown. acts: what can be
+    ordered (default: "measure" and "check").
     """
     order, say = started()
     carry_out(order, say, acts)
@@ -73,7 +72,7 @@ def main(acts: Mapping[str, Act] | None = None) -> None:
 
 
 def started() -> tuple[dict[str, Any], Answers]:
-    """The order and the pipe for answers, with an eye on the parent."""
+    """The order, and the pipe for answers. From now on this process ends with its parent."""
     order: dict[str, Any] = json.loads(sys.stdin.readline())
     lifeline, nothing = os.dup(0), os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -85,8 +84,8 @@ def started() -> tuple[dict[str, Any], Answers]:
 def end_with_the_parent(lifeline: int) -> None:
     """End this process and its session as soon as the one at the other end of a pipe has gone.
 
-    Linux does it by itself, with a signal that no code can catch; a thread of ours, as elsewhere, would wait for ever
-    where foreign code holds the interpreter's lock.
+    Linux does it with a signal that no code can catch. Elsewhere a thread does it, unless a kernel's code holds the
+    interpreter's lock.
     """
     if not hasattr(fcntl, "F_SETSIG"):
         threading.Thread(target=_wait_for_the_end, args=(lifeline,), daemon=True).start()
@@ -94,7 +93,7 @@ def end_with_the_parent(lifeline: int) -> None:
     fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgid(0))
     fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
-    if select.select([lifeline], [], [], 0)[0]:  # it had gone before anybody watched
+    if select.select([lifeline], [], [], 0)[0]:  # the parent had already gone
         os.killpg(0, signal.SIGKILL)
 
 
@@ -104,14 +103,14 @@ def _wait_for_the_end(lifeline: int) -> None:
 
 
 def carry_out(order: Mapping[str, Any], say: Answers, acts: Mapping[str, Act] | None = None) -> None:
-    """Do what the order says; what is raised becomes the last answer."""
+    """Do what the order says; an exception becomes the last answer."""
     try:
-        (acts or {"measure": _measure, "check": _check})[order["do"]](order, say)
+        (acts or {"measure": measure, "check": check})[order["do"]](order, say)
     except ContextLost as lost:
         say("lost", fault=str(lost))
     except WorklogError as error:
         _say_error(error, say)
-    except (Exception, SystemExit) as error:  # the parent tells foreign code's from ours
+    except (Exception, SystemExit) as error:  # a host function may raise anything
         full = memory_is_full(error)
         if full is not None:
             _say_error(full, say)
@@ -137,14 +136,13 @@ def memory_is_full(error: BaseException) -> OutOfMemory | None:
 # ------------------------------------------------------------------------------------------------------------- measure
 
 
-def measure_order(tasks: Sequence[Task], harness: Harness, brought: Sequence[Brought], scratch: Path) -> dict[str, Any]:
-    """The order for a run. scratch: a file that the child may write to."""
+def measure_order(tasks: Sequence[Task], harness: Harness, brought: Sequence[Brought]) -> dict[str, Any]:
+    """The order for a run."""
     return {
         "do": "measure",
         "tasks": [[t.kernel, [t.shape.m, t.shape.n, t.shape.k], dict(t.changed)] for t in tasks],
         "harness": harness.as_dict(),
         "brought": [one.as_dict() for one in brought],
-        "scratch": str(scratch),
     }
 
 
@@ -153,64 +151,39 @@ def tasks_of(order: Mapping[str, Any]) -> list[Task]:
     return [Task(kernel, Shape(*shape), tuple(changed.items())) for kernel, shape, changed in order["tasks"]]
 
 
-def _measure(order: Mapping[str, Any], say: Answers) -> None:
-    from worklog.bench import measure as bench
+def measure(order: Mapping[str, Any], say: Answers, make_session: Callable[..., Session] | None = None) -> None:
+    """Gate and time each task. Answers: "ready" with the head of a run; then for each task "measured" with the
+    measurement and its kernel's description. make_session: gets what users brought, by name (default: Session).
+    """
+    from worklog.bench.session import Session, attempt
+    from worklog.gpu.clock_lock import clocks_as_asked
     from worklog.settings import Harness
 
-    brought = [from_dict(one) for one in order["brought"]]
-    told = Told(order, say)
-    with alone_on_the_gpu():
-        bench.carry_out(tasks_of(order), Harness(**order["harness"]), brought=brought, progress=told, out=told.scratch)
+    tasks, harness = tasks_of(order), Harness(**order["harness"])
+    brought = {one.name: one for one in map(from_dict, order["brought"])}
+    with alone_on_the_gpu(), clocks_as_asked(harness.clocks) as (clocks, notes):
+        session = (make_session or Session)(brought)
+        harness = harness.but(clocks=clocks)
+        for shape in {task.shape for task in tasks}:
+            session.require_memory(shape)
+        say("ready", head=session.head(harness, notes))
+        finished: list[Measurement] = []
+        for task in tasks:
+            say("progress", done=len(finished), doing=str(task))
+            finished.append(attempt(session, task, harness, finished))
+            description = session.describe(task.kernel)
+            say("measured", number=len(finished), measurement=asdict(finished[-1]), description=description)
+            try:
+                session.require_idle()
+            except LaunchFailed as error:
+                raise ContextLost(str(error)) from error
     say("done")
-
-
-class Told:
-    """Tells the parent of each measurement as soon as it is finished, and that the context still holds."""
-
-    def __init__(self, order: Mapping[str, Any], say: Answers) -> None:
-        self.scratch, self._harness = Path(order["scratch"]), order["harness"]
-        self._say, self._finished = say, 0
-
-    def __call__(self, done: int, total: int, doing: str) -> None:
-        """As worklog.bench.measure.Progress. Raises ContextLost."""
-        if done == 0:
-            self._say("ready", run=blank(self._harness))
-        if done > self._finished:
-            document = json.loads(self.scratch.read_text(encoding="utf-8"))
-            document["measurements"] = document["measurements"][self._finished :]
-            self._say("measured", run=document, done=done, total=total, doing=doing)
-            self._finished = done
-        require_context()
-        self._say("progress", done=done, total=total, doing=doing)
-
-
-def blank(harness: dict[str, Any]) -> dict[str, Any]:
-    """A run's document before its first measurement: what is known of the machine by then."""
-    from worklog.bench.measure import tool
-    from worklog.gpu.device import gpu, software
-
-    run = Run(device=gpu().as_dict(), harness=harness, tool=tool(), software=software())
-    return {"schema": SCHEMA, **{name: getattr(run, name) for name in HEAD}, "measurements": []}
-
-
-def require_context() -> None:
-    """Wait for everything on the GPU. Raises ContextLost, also where something is left there that does not end."""
-    from cupy.cuda.runtime import CUDARuntimeError
-
-    from worklog.gpu.cuda import CudaDevice
-
-    try:
-        idle = CudaDevice().idle(LEFT_S)
-    except (CUDARuntimeError, LaunchFailed) as error:
-        raise ContextLost(str(error)) from error
-    if not idle:
-        raise ContextLost(f"something that it started is still on the GPU after {LEFT_S:.0f} s")
 
 
 @contextmanager
 def alone_on_the_gpu() -> Iterator[None]:
-    """Hold the GPU against another measurement of the same user, which would be in every sample of this one. The lock
-    goes with the process. Raises GpuBusy.
+    """Lock the GPU, so that no other run of the same user disturbs this one. The lock goes with the process. Raises
+    GpuBusy.
     """
     path = _lock_file()
     if path is None:
@@ -263,18 +236,19 @@ def check_order(kernel: Brought, shape: Shape | None, on: str | None, seed: int 
     return {"do": "check", "kernel": kernel.as_dict(), "shape": size, "on": on, "seed": seed}
 
 
-def _check(order: Mapping[str, Any], say: Answers) -> None:
-    from worklog.bench.check import check
+def check(order: Mapping[str, Any], say: Answers) -> None:
+    """Check a kernel. Answers: "begun" with what is known before a launch, then "checked" with the result."""
+    from worklog.bench import check as bench
 
     kernel: Any = from_dict(order["kernel"])
-    # The emulator ends an endless kernel itself, and may need long for a large one.
-    bounded = order["kernel"]["kind"] == "kernel" and not wants_gpu(order["on"])
-    checked = check(
+    # The emulator ends an endless kernel itself, and may take long for a large one.
+    bounded = order["kernel"]["kind"] == "kernel" and not bench.wants_gpu(order["on"])
+    checked = bench.check(
         kernel,
         None if order["shape"] is None else Shape(*order["shape"]),
         on=order["on"],
         seed=order["seed"],
-        progress=lambda done, total, doing: say("progress", done=done, total=total, doing=doing),
+        progress=lambda done, _, doing: say("progress", done=done, doing=doing),
         begun=lambda begun: say("begun", checked=packed(begun), bounded=bounded),
     )
     say("checked", checked=packed(checked))
@@ -282,7 +256,7 @@ def _check(order: Mapping[str, Any], say: Answers) -> None:
 
 def packed(checked: Checked) -> dict[str, Any]:
     """A result as JSON takes it, all but the machine code."""
-    words = {field.name: getattr(checked, field.name) for field in fields(Checked)}
+    words = {field.name: getattr(checked, field.name) for field in fields(checked)}
     compiled: Any = checked.compiled  # host code has none
     return {
         **words,
@@ -294,7 +268,9 @@ def packed(checked: Checked) -> dict[str, Any]:
 
 
 def unpacked(words: Mapping[str, Any]) -> Checked:
-    """What packed() gave. Raises KeyError, TypeError, ValueError or BadShape for anything else."""
+    """What packed() gave."""
+    from worklog.bench.check import Checked
+
     plain = _tupled(words)
     compiled = plain["compiled"]
     known: dict[str, Any] = {

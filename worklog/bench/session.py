@@ -1,26 +1,45 @@
-"""A GPU made ready to gate and to time: what is made once and used for every measurement of a run."""
+"""Gate, then time, one task on one GPU. A `Session` holds what is made once and used for every measurement of a run."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from worklog.bench.tasks import BASELINE
-from worklog.errors import OutOfMemory
-from worklog.gate import Checker, Verdict
-from worklog.gpu.device import require_gpu
+import numpy as np
+
+import worklog
+from worklog.bench.launches import alternating, rotating, witnessed
+from worklog.bench.measurement import conclude
+from worklog.bench.tasks import BASELINE, Task
+from worklog.errors import LaunchFailed, OutOfMemory
+from worklog.gate import Checker, Stage, Verdict, plausible
+from worklog.gate.checker import timed
+from worklog.gpu.device import gpu, require_gpu, software, source_revision
+from worklog.harness import Harness, Reading, time_pair
+from worklog.harness.launchers import timed_part
+from worklog.harness.timeline import Launch
 from worklog.kernel.host_function import HostCallable
 from worklog.kernel.kernel import Program, RungSubject, Subject
 from worklog.kernel.ladder import rung
-from worklog.problem.gemm import Shape
+from worklog.problem.gemm import Float32, Shape, random_inputs
+from worklog.runs.run import Measurement
+from worklog.runs.statistics import summarise
 
 if TYPE_CHECKING:
     from worklog.gpu.cuda import CudaDevice
     from worklog.harness.calibration import Calibration
     from worklog.harness.cuda_timeline import CudaTimeline
     from worklog.kernel.user_kernel import Brought
+
+TOO_SLOW_S = 20.0  # expected seconds of one measurement's samples, above which it is skipped
+LEFT_S = 10.0  # for work that a kernel left on the GPU
+IDLE_LAUNCHES = 5
+UNCHECKED: dict[bool | str, str] = {
+    False: "gate: off, the result may be wrong",
+    "article": "gate: the article's rule, which lets TF32, FP16, BF16 and missing terms pass",
+}
 
 
 class Session:
@@ -36,6 +55,7 @@ class Session:
         from worklog.harness.calibration import calibrate
         from worklog.harness.cuda_timeline import CudaTimeline
 
+        self.gpu = gpu()
         self.device: CudaDevice = CudaDevice()
         self.timeline: CudaTimeline = CudaTimeline(self.device)
         self.calibration: Calibration = calibration or calibrate(self.timeline)
@@ -101,3 +121,190 @@ class Session:
     def is_host_function(self, name: str) -> bool:
         """Whether its own code launches it, maybe on streams of its own."""
         return isinstance(self.brought.get(name), HostCallable)
+
+    def head(self, harness: Harness, notes: Sequence[str]) -> dict[str, Any]:
+        """What a run file says of the machine. notes: what could not be done as the harness wants it."""
+        return {
+            "device": self.gpu.as_dict(),
+            "harness": harness.as_dict(),
+            "tool": tool(),
+            "software": {**software(), "cublas": self.baselines["fp32"].version},  # type: ignore[attr-defined]
+            "calibration": self.calibration.as_dict(),
+            "notes": [*notes, *self.calibration.remarks],
+        }
+
+    def describe(self, name: str) -> dict[str, Any]:
+        """A kernel's source, tile and resources, for a run file."""
+        subject = self.subject(name)
+        if name in self.brought:
+            return self.brought[name].describe(subject)
+        if not isinstance(subject, RungSubject):
+            return {"library": "cuBLAS", "domain": str(subject.domain)}
+        resources, program = subject.kernel.resources, subject.program
+        return {
+            "file": program.name,
+            "sha256": program.sha256,
+            "entry": program.entry,
+            "options": list(program.options),
+            "tile": dict(subject.rung.tile),
+            "block": subject.rung.block,
+            "domain": str(subject.domain),
+            "idea": subject.rung.idea,
+            "registers": resources.registers,
+            "local_bytes": resources.local_bytes,
+            "shared_bytes": resources.shared_bytes,
+        }
+
+    def require_idle(self) -> None:
+        """Wait for all work on the GPU. Raises LaunchFailed, also for work that does not end."""
+        if not self.device.idle(LEFT_S):
+            raise LaunchFailed(f"work that it started is still on the GPU after {LEFT_S:.0f} s")
+
+
+def tool() -> dict[str, Any]:
+    """Name, version and source revision of this package."""
+    return {"name": "gemm-worklog", "version": worklog.__version__, **source_revision()}
+
+
+def attempt(session: Session, task: Task, harness: Harness, earlier: Sequence[Measurement] = ()) -> Measurement:
+    """One measurement. A launch that fails refuses its kernel. earlier: measurements of this run, which tell how long a
+    large size would take. Raises LaunchFailed if the GPU's context is lost: nothing can be measured after that.
+    """
+    shape = (task.shape.m, task.shape.n, task.shape.k)
+    try:
+        return _measurement(session, task, harness, earlier)
+    except LaunchFailed as error:
+        session.device.synchronize()  # raises again if the context is lost
+        return Measurement(task.kernel, shape, "refused", reason=f"launch: {error}", changed=task.pitfalls)
+
+
+def _measurement(session: Session, task: Task, harness: Harness, earlier: Sequence[Measurement]) -> Measurement:
+    """Gate and time one task; a refusal or a skip is a result too."""
+    used = harness.but(**dict(task.changed))
+    shape = (task.shape.m, task.shape.n, task.shape.k)
+    common: dict[str, Any] = {"kernel": task.kernel, "shape": shape, "changed": task.pitfalls}
+    too_slow = _too_slow(task, used, earlier)
+    if too_slow:
+        return Measurement(**common, status="skipped", reason=too_slow)
+    verdict: Verdict | None = None
+    if used.gate:
+        for name in dict.fromkeys((BASELINE, task.kernel)):
+            verdict = session.verdict(name, task.shape, used.gate)
+            if not verdict.accepted:
+                return _refused(common, verdict, "" if name == task.kernel else f"the baseline {name} was ")
+    reading, stages = read(session, task, used)
+    if verdict is not None:
+        verdict = replace(verdict, stages=(*verdict.stages, *stages))
+    if verdict is not None and not verdict.accepted:
+        return _refused(common, verdict)
+    if summarise(reading.counted("subject"), used.statistic).value <= used.taken_off(session.calibration.offset_us):
+        return Measurement(**common, status="refused", reason="refused at plausible: the time is not above zero")
+    degradations = _degradations(session, task, used, looked_at_each=_looks_at_each(used))
+    concluded = conclude(common, used, reading, session.calibration, verdict, degradations)
+    if verdict is None or concluded.us is None or used.biased():
+        return concluded
+    if session.claimed(task.kernel) == "fp32":  # the others may run where the peak is another
+        verdict = verdict.and_then(plausible.judge(task.shape, concluded.us, session.gpu.fp32_peak_tflops))
+    ours, theirs = reading.clocks("subject"), reading.clocks("baseline")
+    if ours and theirs and used.l2 == "flush":
+        verdict = verdict.and_then(
+            plausible.second_clock(ours, theirs, own_streams=session.is_host_function(task.kernel))
+        )
+    return replace(concluded, verdict=verdict.as_dict()) if verdict.accepted else _refused(common, verdict)
+
+
+def _degradations(session: Session, task: Task, used: Harness, looked_at_each: bool) -> list[str]:
+    """What must be said of a reading, apart from what happened while it was taken."""
+    said = [f"{name}: {value}" for name, value in used.biased().items() if name != "gate"]
+    remarks = getattr(session.brought.get(task.kernel), "remarks", ())
+    said += remarks
+    if remarks and not looked_at_each:
+        said.append("gate: only the last timed launch was checked, on inputs that the host function has seen before")
+    if used.gate is not True:
+        said.append(UNCHECKED[used.gate])
+    if not session.timeline.watch.available:
+        said.append(f"clocks: throttle reasons unknown ({session.timeline.watch.reason})")
+    return said
+
+
+def _looks_at_each(used: Harness) -> bool:
+    """Whether each launch is timed on inputs of its own: where L2 is flushed after they were written."""
+    judged = used.gate is True and used.inputs == "random"
+    return judged and used.l2 == "flush" and used.timer != "graph"
+
+
+def _refused(common: dict[str, Any], verdict: Verdict, whose: str = "") -> Measurement:
+    reason = f"{whose}refused at {verdict.reason}"
+    return Measurement(**common, status="refused", reason=reason, verdict=verdict.as_dict())
+
+
+def read(session: Session, task: Task, used: Harness) -> tuple[Reading, list[Stage]]:
+    """Time the task's kernel against the baseline in the exam's buffers; also the gate's stages on what was timed.
+
+    Where L2 is flushed before each launch, each gets inputs of its own and is looked at. Otherwise new inputs would
+    warm what it should find cold, and the gate looks at what the last launch left.
+    """
+    exam = session.exam(task.shape)
+    easy, judged = used.inputs != "random", used.gate is True and used.inputs == "random"
+    if easy:
+        _load(session, exam.buffers[:2], random_inputs(task.shape, np.random.default_rng(0), used.inputs))
+    exam.poison()
+    subject = session.subject(task.kernel) if used.warmup != "none" else session.never_launched(task.kernel)
+    reference = session.baselines[used.baseline]
+    in_step = used.order == "interleaved" and used.timer != "graph"
+    each = _looks_at_each(used)
+    if each:
+        classes = session.claimed(task.kernel), used.baseline
+        loop = witnessed(exam, subject, reference, in_step, classes, warm=used.warmup != "none")
+    elif used.l2 == "rotate":
+        loop = rotating(exam, subject, reference, in_step, session.device, session.timeline.l2_bytes)
+    else:
+        loop = alternating(exam, subject, reference, in_step)
+    try:
+        size = (task.shape.flops / 2) ** (1 / 3)
+        offset = used.taken_off(session.calibration.offset_us)
+        reading = time_pair(session.timeline, loop.subject, loop.baseline, used, size=size, offset_us=offset)
+        stages = [timed(ask) for ask in loop.stages] if judged else []
+        if judged and session.is_host_function(task.kernel):
+            us = summarise(reading.counted("subject"), used.statistic).value
+            stages.append(timed(lambda: plausible.idle(_waits_us(session, timed_part(loop.subject)), us)))
+        return reading, stages
+    finally:
+        if each or easy:
+            exam.restore()
+
+
+def _waits_us(session: Session, launch: Launch) -> list[float]:
+    """Of some launches, microseconds from the end of the harness's stream to the end of all work on the GPU."""
+    waits = []
+    for _ in range(IDLE_LAUNCHES):
+        launch()
+        session.device.synchronize()
+        ended = session.timeline.host_us()
+        session.device.synchronize_all()
+        waits.append(session.timeline.host_us() - ended)
+    return waits
+
+
+def _load(session: Session, buffers: Iterable[Any], hosts: Iterable[Float32]) -> None:
+    for buffer, host in zip(buffers, hosts, strict=True):
+        session.device.overwrite(buffer, host)
+
+
+def _too_slow(task: Task, harness: Harness, earlier: Sequence[Measurement]) -> str | None:
+    """Why this would take too long, judged from the same kernel at a smaller size in this run, or None."""
+    smaller = [
+        m
+        for m in earlier
+        if m.kernel == task.kernel and not m.changed and m.us is not None and m.problem.flops < task.shape.flops
+    ]
+    if not smaller:
+        return None
+    largest = max(smaller, key=lambda m: m.problem.flops)
+    expected_s = (largest.us or 0.0) / 1e6 * task.shape.flops / largest.problem.flops
+    if expected_s * harness.least_samples <= TOO_SLOW_S:
+        return None
+    return (
+        f"too slow: at the rate of size {largest.problem}, one launch takes {expected_s:.1f} s and "
+        f"{harness.least_samples} samples {expected_s * harness.least_samples:.0f} s, more than {TOO_SLOW_S:.0f} s"
+    )

@@ -130,14 +130,11 @@ def show_preview(
 
 
 def measure_them(kernels: Sequence[str | Brought] | None, *words: Any, **more: Any) -> Run:
-    """worklog.bench.measure.measure, in a process of its own where a kernel is not ours: it may do anything to its process."""
+    """worklog.bench.measure.measure, with advice where there is no GPU for a user's kernel."""
     from worklog.bench import measure as bench
-    from worklog.bench import worker
     from worklog.gpu.device import gpu_reason
 
     foreign = any(not isinstance(kernel, str) for kernel in kernels or ())
-    if foreign and gpu_reason() is None:
-        return worker.measure(kernels, *words, **more)
     try:
         return bench.measure(kernels, *words, **more)
     except NoGpu as error:
@@ -164,7 +161,7 @@ def check(
     something itself, named as file.py:function, module:function or lib.so:function. Leaves 1 if it is refused.
     """
     from worklog.bench import check as here
-    from worklog.bench import sanitizer, worker
+    from worklog.bench import sanitizer
     from worklog.gpu.device import gpu_reason
     from worklog.kernel.host_function import HostCallable
     from worklog.kernel.user_kernel import brought
@@ -176,10 +173,10 @@ def check(
     if isinstance(kernel, HostCallable) and gpu_reason() is not None:
         raise NoGpu(f"{what} is host code, which runs on a GPU only: {gpu_reason()}; a .cu file runs on the emulator")
     looked_into = sanitizer.ready(kernel, on) if racecheck else None
-    put_to_the_gate = worker.check if here.wants_gpu(on) else here.check  # on the emulator, nothing can be broken
+    run_check = here.check_in_child if here.wants_gpu(on) else here.check  # the emulator survives every kernel
     shape = None if size is None else Shape.of(size)
     with progress_bar() as progress:
-        checked = put_to_the_gate(kernel, shape, on=on, progress=progress)
+        checked = run_check(kernel, shape, on=on, progress=progress)
         for stage in sanitizer.sanitize(looked_into) if looked_into else ():
             checked = replace(checked, verdict=checked.verdict.and_then(stage))
     if as_json:

@@ -15,7 +15,8 @@ from typing import Any
 
 import ipywidgets as widgets
 
-from worklog.bench import worker
+from worklog.bench.child import Stop
+from worklog.bench.measure import carry_out
 from worklog.bench.tasks import Task
 from worklog.errors import Interrupted, WorklogError
 from worklog.lab.choice import new_file, why_not_live
@@ -83,7 +84,7 @@ class Panel(Page):
     def __init__(self, model: PanelChoice, job: Sequence[str] | None = None) -> None:
         super().__init__(model)
         self.model, self._job = model, job
-        self._stop: worker.Stop | None = None  # of the measurement that is running
+        self._stop: Stop | None = None  # of the measurement that is running
         self._loop: asyncio.AbstractEventLoop | None = None
         with suppress(RuntimeError):  # outside a notebook there is no loop
             self._loop = asyncio.get_running_loop()
@@ -141,7 +142,7 @@ class Panel(Page):
         with ONE_AT_A_TIME:
             if self._stop is not None:
                 return
-            self._stop = worker.Stop()
+            self._stop = Stop()
         self.measure_button.disabled, self.cancel_button.disabled = True, False
         self.bar.layout.display = ""
         threading.Thread(target=self._work, args=(self.model.tasks(), new_file(), self._stop), daemon=True).start()
@@ -151,7 +152,7 @@ class Panel(Page):
         if self._stop is not None:
             threading.Thread(target=self._stop.press, daemon=True).start()
 
-    def _work(self, tasks: Sequence[Task], out: Path, stop: worker.Stop) -> None:
+    def _work(self, tasks: Sequence[Task], out: Path, stop: Stop) -> None:
         """Runs on its own thread, which may set widgets' traits but must not draw with pyplot."""
         started, how = time.monotonic(), "failed"
 
@@ -159,7 +160,7 @@ class Panel(Page):
             self._progress(done, total, doing, time.monotonic() - started)
 
         try:
-            worker.carry_out(tasks, Harness(), progress=progress, out=out, stop=stop, command=self._job)
+            carry_out(tasks, Harness(), progress=progress, out=out, stop=stop, command=self._job)
             how = "measured"
         except Interrupted:
             how = "cancelled"

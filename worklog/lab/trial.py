@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from html import escape
 from typing import TYPE_CHECKING
 
-from worklog.bench import check, worker
+from worklog.bench import check
 from worklog.bench import measure as bench
 from worklog.bench.check import Checked, report
 from worklog.bench.tasks import BASELINE
@@ -138,7 +138,7 @@ def try_kernel(
     live = bench.live_wanted() if on is None else on == "gpu"
     compiled, label = check.compile_for(kernel.program, live)  # first, so that a syntax error is reported at once
     if not (live and time):
-        checked = worker.check(kernel, on="gpu" if live else "emulated", progress=progress)
+        checked = check.check_in_child(kernel, on="gpu" if live else "emulated", progress=progress or bench.silent)
         no_gpu = ", and there is no GPU here" if gpu_reason() else ""
         why = f"the emulator gives no time{no_gpu}" if time else "only checked"
         return Trial(kernel, checked, None, _beside_recorded(kernel, checked, shapes, rungs, why), why)
@@ -146,7 +146,7 @@ def try_kernel(
     known = _ladders.get(place) if rungs is None else None
     that_take = [record.name for record in LADDER if all(shape in record.domain for shape in shapes)]
     names = [] if known else that_take if rungs is None else rungs
-    run = worker.measure([kernel, *names, BASELINE], shapes, progress=progress)
+    run = bench.measure([kernel, *names, BASELINE], shapes, progress=progress or bench.silent)
     if rungs is None and known is None and run.complete:
         _ladders[place] = run
     mine = run.select(kernel.name)

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from tests.lab.waiting import gone, until
-from worklog.bench import worker
-from worklog.bench.check import Checked
+from worklog.bench.check import Checked, check_in_child
+from worklog.bench.child import Stop
+from worklog.bench.measure import carry_out, measure
 from worklog.bench.tasks import Task
 from worklog.errors import GpuBusy, Interrupted, OutOfMemory
 from worklog.gpu.device import gpu
@@ -74,16 +75,16 @@ def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_an_illegal_address_and_then_a_good_kernel() -> None:
-    reason = refused(worker.check(kernel(ILLEGAL), SHAPE))
+    reason = refused(check_in_child(kernel(ILLEGAL), SHAPE))
     assert "cudaErrorIllegalAddress" in reason and reason.endswith(EMULATE)
-    good = worker.check(kernel(GOOD), SHAPE)
+    good = check_in_child(kernel(GOOD), SHAPE)
     assert good.verdict.accepted and good.label == f"live · {gpu().name}"
     assert good.compiled is not None and good.compiled.registers > 0
 
 
 def test_an_illegal_address_in_a_run_costs_only_its_own_row() -> None:
     own = [kernel(GOOD, "first"), kernel(ILLEGAL, "illegal"), kernel(GOOD, "last")]
-    run = worker.measure([*own, "naive"], [SHAPE])
+    run = measure([*own, "naive"], [SHAPE])
     assert [m.status for m in run.measurements] == ["measured", "refused", "measured", "measured"]
     reason = str(run.measurements[1].reason)
     assert "cudaErrorIllegalAddress" in reason and reason.endswith(EMULATE)
@@ -96,13 +97,15 @@ def test_an_illegal_address_in_a_run_costs_only_its_own_row() -> None:
 
 BROKEN = """
 import cupy
-from tests.gpu.test_gpu_worker import GOOD, SHAPE, kernel
-from worklog.bench import worker
+from tests.gpu.test_gpu_child import GOOD, SHAPE, kernel
+from worklog.bench.check import check_in_child
+from worklog.bench.child import Stop
+from worklog.bench.measure import carry_out, measure
 try:
     cupy.RawKernel('extern "C" __global__ void bad(int* p) { p[1l << 40] = 1; }', "bad")((1,), (1,), (cupy.zeros(1),))
     cupy.cuda.runtime.deviceSynchronize()
 except cupy.cuda.runtime.CUDARuntimeError:
-    print(worker.check(kernel(GOOD), SHAPE).verdict.accepted, flush=True)
+    print(check_in_child(kernel(GOOD), SHAPE).verdict.accepted, flush=True)
     os._exit(0)
 """
 
@@ -115,7 +118,7 @@ def test_a_notebook_that_lost_its_own_context_still_checks() -> None:
 
 def pressed_when(doing: str, act: Callable[..., Any]) -> float:
     """Seconds between a Stop and the end of what works, pressed once it is at some step for a while."""
-    stop, at, ended = worker.Stop(), threading.Event(), threading.Event()
+    stop, at, ended = Stop(), threading.Event(), threading.Event()
 
     def tell(done: int, total: int, what: str) -> None:
         if doing in what:
@@ -143,24 +146,24 @@ def test_an_endless_kernel_is_cancelled_and_then_a_good_one_runs(tmp_path: Path)
     out = tmp_path / "run.json"
 
     def act(**how: Any) -> None:
-        worker.carry_out(tasks, Harness(), brought=own, out=out, **how)
+        carry_out(tasks, Harness(), brought=own, out=out, **how)
 
     took = pressed_when("endless", act)
     print(f"cancelled in {took:.2f} s")
     assert took < PROMISED_S
     assert [m.kernel for m in Run.load(out).measurements] == ["good"]
-    assert worker.measure([own[0]], [SHAPE]).measurements[0].status == "measured"
+    assert measure([own[0]], [SHAPE]).measurements[0].status == "measured"
 
 
 def test_an_endless_kernel_is_refused_when_patience_ends() -> None:
-    reason = refused(worker.check(kernel(ENDLESS), SHAPE, patience_s=HANGS_S))
+    reason = refused(check_in_child(kernel(ENDLESS), SHAPE, patience_s=HANGS_S))
     assert reason == f"process: hung: no progress for 15 s, so its process was ended; {EMULATE}"
-    assert worker.check(kernel(GOOD), SHAPE).verdict.accepted
+    assert check_in_child(kernel(GOOD), SHAPE).verdict.accepted
 
 
 def test_an_endless_kernel_in_a_run_costs_only_its_own_row() -> None:
     own = [kernel(ENDLESS, "endless"), kernel(GOOD, "good")]
-    run = worker.measure(own, [SHAPE], harness=Harness(budget_s=1.0), patience_s=20.0)
+    run = carry_out([Task(one.name, SHAPE) for one in own], Harness(budget_s=1.0), brought=own, patience_s=20.0)
     assert [m.status for m in run.measurements] == ["refused", "measured"]
     assert "hung: no progress for 21 s" in str(run.measurements[0].reason)
 
@@ -172,13 +175,13 @@ def test_full_gpu_memory_is_said() -> None:
     free, _ = cupy.cuda.runtime.memGetInfo()
     held = cupy.cuda.alloc(free - spare)
     try:
-        assert "memory" in refused(worker.check(kernel(GOOD), Shape.of(8192)))
+        assert "memory" in refused(check_in_child(kernel(GOOD), Shape.of(8192)))
         with pytest.raises(OutOfMemory, match="GPU"):
-            worker.measure(["naive"], [8192])
+            measure(["naive"], [8192])
     finally:
         del held
         cupy.get_default_memory_pool().free_all_blocks()
-    assert worker.check(kernel(GOOD), SHAPE).verdict.accepted
+    assert check_in_child(kernel(GOOD), SHAPE).verdict.accepted
 
 
 def test_a_gpu_without_room_for_a_context_is_said() -> None:
@@ -193,33 +196,33 @@ def test_a_gpu_without_room_for_a_context_is_said() -> None:
             continue
     try:
         with pytest.raises(OutOfMemory, match="memory"):
-            worker.measure(["naive"], [256])
+            measure(["naive"], [256])
     finally:
         held.clear()
-    assert worker.measure(["naive"], [256]).complete
+    assert measure(["naive"], [256]).complete
 
 
 def test_two_at_once_are_refused_and_the_first_goes_on() -> None:
-    stop, at, runs = worker.Stop(), threading.Event(), list[Run]()
+    stop, at, runs = Stop(), threading.Event(), list[Run]()
 
     def tell(done: int, total: int, doing: str) -> None:
         if "naive" in doing:
             at.set()
 
     def work() -> None:
-        runs.append(worker.carry_out([Task("naive", Shape.of(4096))], Harness(), progress=tell, stop=stop))
+        runs.append(carry_out([Task("naive", Shape.of(4096))], Harness(), progress=tell, stop=stop))
 
     works = threading.Thread(target=work)
     works.start()
     assert at.wait(MEASURED_S)
     with pytest.raises(GpuBusy, match=f"process {stop.pid} is measuring on this GPU"):
-        worker.measure(["naive"], [256])
+        measure(["naive"], [256])
     works.join(MEASURED_S)
     assert runs[0].complete
 
 
 def test_what_a_kernel_prints_is_shown(capfd: pytest.CaptureFixture[str]) -> None:
-    assert worker.check(kernel(TALKING), SHAPE).verdict.accepted
+    assert check_in_child(kernel(TALKING), SHAPE).verdict.accepted
     assert "row 0\n" in capfd.readouterr().err
 
 
@@ -270,23 +273,23 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], Hos
 @pytest.mark.parametrize(
     ("function", "why"),
     [
-        ("leaves", "its process left without an answer (exit code 0)"),
+        ("leaves", "its process exited without an answer (exit code 0)"),
         ("crashes", "SIGSEGV"),
         ("hangs", "hung: no progress for 15 s"),
-        ("starts_another", "its process left without an answer (exit code 0)"),
+        ("starts_another", "its process exited without an answer (exit code 0)"),
         ("fills_the_gpu", "emory"),
     ],
 )
 def test_host_code_ends_only_its_own_process(
     function: str, why: str, host: Callable[[str], HostCallable], tmp_path: Path
 ) -> None:
-    assert why in refused(worker.check(host(function), SHAPE, patience_s=HANGS_S))
+    assert why in refused(check_in_child(host(function), SHAPE, patience_s=HANGS_S))
     if function == "starts_another":
         until(lambda: gone(int((tmp_path / "pid").read_text())))
-    assert worker.check(host("right"), SHAPE).verdict.accepted
+    assert check_in_child(host("right"), SHAPE).verdict.accepted
 
 
 def test_host_code_that_leaves_a_run_costs_only_its_own_row(host: Callable[[str], HostCallable]) -> None:
-    run = worker.measure([host("leaves"), host("right")], [SHAPE])
+    run = measure([host("leaves"), host("right")], [SHAPE])
     assert [m.status for m in run.measurements] == ["refused", "measured"]
-    assert "left without an answer (exit code 0)" in str(run.measurements[0].reason)
+    assert "exited without an answer (exit code 0)" in str(run.measurements[0].reason)
