@@ -9,7 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ def work(order: Mapping[str, Any], say: Answers, seconds: str) -> None:
         if done:
             time.sleep(float(said.read_text() if said.exists() else seconds))
         (found,) = grid.select(task.kernel, task.shape, task.pitfalls)
-        say("measured", number=done + 1, measurement=asdict(found), description={})
+        say("measured", number=done + 1, measurement=asdict(replace(found, label="")), description={})
     say("done")
 
 
