@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from tests.emulator.helpers import edited, gemm
 from worklog.emulator import Counts, launch, load
+from worklog.emulator.assembled import as_assembled, counted_loops, unrolled
 from worklog.emulator.counts import caveats
-from worklog.emulator.unroll import as_assembled, counted_loops, unrolled
 from worklog.kernel.cubin import shared_widths
 from worklog.kernel.kernel import Program
 from worklog.kernel.ladder import LADDER, rung

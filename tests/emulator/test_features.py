@@ -266,7 +266,7 @@ def test_a_pointer_to_nowhere() -> None:
 def test_findings_read_well() -> None:
     result = launch(compiled(SIMPLE, "k"), (1,), 32, [np.zeros(4, np.float32), 6, 1.0], source=SIMPLE)
     assert str(result.findings[0]) == (
-        "line 3: global-out-of-bounds: thread 4 of block (0, 0, 0) writes 4 bytes, just behind the end of argument 0 "
+        "line 3: global-out-of-bounds: thread 4 of block (0, 0, 0) writes 4 bytes just past the end of argument 0 "
         "(16 bytes) (2 times)\n    if (threadIdx.x < n) out[threadIdx.x] = scale;"
     )
     assert result.findings[0].threads == (4, 5)

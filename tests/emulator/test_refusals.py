@@ -31,10 +31,10 @@ MMA = (
 @pytest.mark.parametrize(
     ("body", "name", "advice"),
     [
-        (MMA, "mma.sync", "tensor-core instructions are not emulated: check this kernel on a GPU"),
-        ('  asm volatile("bar.sync 1, 64;");', "bar.sync", "only __syncthreads() and __syncwarp() are emulated"),
-        ("  out[0] = __syncthreads_or(out[1] > 0);", "bar.red.or.pred", "no named, partial, voting"),
-        ('  asm volatile("barrier.cluster.arrive.aligned;");', "barrier.cluster.arrive", "cluster ones"),
+        (MMA, "mma.sync", "doesn't support tensor-core instructions: check this kernel on a GPU"),
+        ('  asm volatile("bar.sync 1, 64;");', "bar.sync", "the emulator supports __syncthreads() and __syncwarp()"),
+        ("  out[0] = __syncthreads_or(out[1] > 0);", "bar.red.or.pred", "no other barriers"),
+        ('  asm volatile("barrier.cluster.arrive.aligned;");', "barrier.cluster.arrive", "no other barriers"),
         ('  printf("%f", out[0]);', "calls a function", "__forceinline__, and print and assert nothing"),
         ("  out[0] = clock64();", "%clock64", "the emulator has no time: take the clock out"),
         (
@@ -58,7 +58,7 @@ MMA = (
             "mbarrier.init",
             "use __syncthreads() and cp.async groups",
         ),
-        ("  out[0] = __fdiv_rz(out[1], out[2]);", "div.rz.f32", "check this kernel on a GPU, or write it without"),
+        ("  out[0] = __fdiv_rz(out[1], out[2]);", "div.rz.f32", "or write it without this instruction"),
     ],
 )
 def test_what_is_not_covered_is_named_with_its_line_and_what_to_do(body: str, name: str, advice: str) -> None:
@@ -70,17 +70,17 @@ def test_what_is_not_covered_is_named_with_its_line_and_what_to_do(body: str, na
 @pytest.mark.parametrize(
     ("statement", "hint"),
     [
-        ("wgmma.fence.sync.aligned;", "on a GPU of its architecture"),
+        ("wgmma.fence.sync.aligned;", "warp-group tensor-core"),
         ("tcgen05.wait::ld.sync.aligned;", "tensor-core"),
         ("cp.async.bulk.commit_group;", "TMA"),
         ("cp.async.bulk.tensor.2d.shared::cluster.global.tile [%r1], [%rd1, {%r1, %r2}], [%r2];", "address|TMA"),
         ("fence.proxy.async;", "TMA and its fences"),
         ("mapa.shared::cluster.u32 %r1, %r1, 0;", "clusters"),
-        ("brx.idx %r1, table;", "write the switch with if and else"),
-        ("addc.u32 %r1, %r1, 1;", "does not cover"),
-        ("add.rz.f64 %d1, %d1, %d1;", "does not cover"),
-        ("rcp.approx.ftz.f64 %d1, %d1;", "does not cover"),
-        ("frobnicate.b32 %r1, %r1;", "frobnicate.b32.*write it without"),
+        ("brx.idx %r1, table;", "replace the switch with if and else"),
+        ("addc.u32 %r1, %r1, 1;", "doesn't support it"),
+        ("add.rz.f64 %d1, %d1, %d1;", "doesn't support it"),
+        ("rcp.approx.ftz.f64 %d1, %d1;", "doesn't support it"),
+        ("frobnicate.b32 %r1, %r1;", "frobnicate.b32.*write it without this instruction"),
         ("mov.u32 %r1, %clock;", "%clock"),
     ],
 )
@@ -108,11 +108,11 @@ SIMPLE = kernel("  if (threadIdx.x < n) out[threadIdx.x] = scale;", "float* out,
     ("arguments", "block", "message"),
     [
         ([1, 2], 32, "takes 3 arguments, got 2"),
-        ([np.zeros(4, np.float32), 2.5, 1.0], 32, "argument 1 is a whole number"),
-        ([np.zeros(4, np.float32), np.zeros(1, np.int32), 1.0], 32, "is a number .*, not a buffer"),
-        ([np.zeros(4, np.float32), 2**40, 1.0], 32, "does not fit 32 bits"),
+        ([np.zeros(4, np.float32), 2.5, 1.0], 32, "argument 1 must be an integer"),
+        ([np.zeros(4, np.float32), np.zeros(1, np.int32), 1.0], 32, "must be a number .*, not a buffer"),
+        ([np.zeros(4, np.float32), 2**40, 1.0], 32, "does not fit in 32 bits"),
         ([np.zeros((4, 4), np.float32)[:, 0], 2, 1.0], 32, "contiguous"),
-        ([np.zeros(4, np.float32), 2, 1.0], 2048, "2048 threads a block are more"),
+        ([np.zeros(4, np.float32), 2, 1.0], 2048, "2048 threads per block are more"),
         ([np.zeros(4, np.float32), 2, 1.0], (0, 1), "positive"),
     ],
 )

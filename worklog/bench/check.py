@@ -144,7 +144,7 @@ def check(
         padded = kernel.domain.padded(shape)
         raise OutsideDomain(f"size {shape} is outside the domain that was stated ({kernel.domain}): pad to {padded}")
     if not live:
-        from worklog.emulator.room import require_matrices
+        from worklog.emulator.launch import require_matrices
 
         require_matrices(shape, EMULATED_COPIES)
     known = replace(known, shape=shape)

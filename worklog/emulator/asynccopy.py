@@ -1,7 +1,7 @@
-"""cp.async: copies that are under way from global to shared memory, and the groups that threads wait for.
+"""cp.async: copies in flight from global to shared memory, and the groups that threads wait for.
 
-A copy's data are read when it is issued and land when its thread waits, the latest that a GPU may take: who does
-not wait sees the old contents here, as now and then there. Until then its target counts as being written.
+A copy reads its data when it is issued and writes them when its thread waits, the latest that a GPU may: a kernel that
+does not wait sees the old contents. Until then its target counts as being written.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Mask = Any
 
 @dataclass
 class Copy:
-    """One cp.async of many lanes. lanes: those whose part is still under way; group: the number of the lane's group."""
+    """One cp.async. lanes: those whose part is still in flight; group: the number of each lane's group."""
 
     visit: Visit
     data: tuple[Array, ...]
@@ -42,27 +42,28 @@ class Copies:
         self.group: Array = np.zeros(0, np.int64)
 
     def start(self, lanes: int) -> None:
-        """A new batch: nothing under way."""
+        """Begin a new batch."""
         self.flying = []
         self.group = np.zeros(lanes, np.int64)
 
     def in_flight(self) -> Sequence[Any]:
-        """Entries for the race log of the interval that begins: the targets are still being written."""
+        """Log entries for the interval that begins: the targets are still being written."""
         return [(copy.visit, None, copy.lanes) for copy in self.flying]
 
     def issue(self, site: Site, target: Array, source: Array, offset: int, size: Array | None, mask: Mask) -> None:
-        """Start copying site.width bytes a lane; bytes from `size` on are zeros."""
+        """Start copying site.width bytes per lane; bytes from `size` on are zeros."""
         if mask is False:
             return
         machine, shared = self.machine, self.machine.shared
-        reader = site.memo.setdefault("source", _reader(site, offset))
-        data = machine.memory.load(reader, source, mask)
+        # The global side of the copy: a load of 32-bit words that counts as one access of the whole width.
+        load = Site(site.pc, site.line, site.text, "ld", "global", "u4", 4, site.count, offset, caller=site.caller)
+        data = machine.memory.load(site.memo.setdefault("source", load), source, mask)
         if size is not None:
             data = tuple(np.where(size > 4 * k, part, np.uint32(0)) for k, part in enumerate(data))
         visit = shared.visit(site, target, mask)
         if not shared.values:
             return
-        lanes = machine.lanes_of(visit.mask) if visit.mask is None else visit.mask
+        lanes = machine.lanes_of(visit.mask)
         if shared.checking:
             shared.interval.log.append(visit)
             if shared.pending is None:
@@ -70,17 +71,17 @@ class Copies:
             shared.copies.append(site)
             for cell in shared.cells(visit):
                 shared.pending[cell[lanes]] = len(shared.copies)
-        whole = tuple(np.broadcast_to(part, (machine.lanes,)) for part in data)
+        whole = tuple(np.broadcast_to(part, (machine.batch.lanes,)) for part in data)
         self.flying.append(Copy(visit, whole, lanes, self.group))
 
     def commit(self, mask: Mask) -> None:
-        """Close the lanes' current group."""
+        """cp.async.commit_group: close the lanes' current group."""
         if mask is not False:
             self.group = self.group + (1 if mask is None else mask)
 
     def wait(self, mask: Mask, count: int) -> None:
-        """Land all copies of the lanes but those of their `count` newest groups; -1 lands even what is in no group
-        yet.
+        """cp.async.wait_group: complete the lanes' copies except those of their `count` newest groups. -1: wait_all,
+        which includes copies that no group has.
         """
         if mask is False:
             return
@@ -97,16 +98,11 @@ class Copies:
 
     def _land(self, copy: Copy, landing: Array) -> None:
         shared = self.machine.shared
-        everyone = bool((landing == copy.lanes).all()) and copy.visit.mask is None
-        shared.put(copy.visit, copy.data, None if everyone and landing.all() else landing)
+        whole = copy.visit.mask is None and bool(landing.all())
+        shared.put(copy.visit, copy.data, None if whole else landing)
         if shared.checking:
             shared.interval.log.append((copy.visit, shared.interval.epoch, landing))
             if shared.pending is not None:
                 for cell in shared.cells(copy.visit):
                     shared.pending[cell[landing]] = 0
         copy.lanes = copy.lanes & ~landing
-
-
-def _reader(site: Site, offset: int) -> Site:
-    """The global side of the copy, as a load of 32-bit words that counts as one access of the whole width."""
-    return Site(site.pc, site.line, site.text, "ld", "global", "u4", 4, site.count, offset, None, (), site.caller)

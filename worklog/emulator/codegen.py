@@ -1,72 +1,71 @@
-"""PTX to Python: each basic block becomes one generated function over NumPy arrays, one element a CUDA thread.
+"""PTX to Python: each basic block becomes one generated function over NumPy arrays, one element per CUDA thread.
 
-A register is an array of its declared width, or of length 1 where all threads hold one value (NumPy broadcasts the
-rest). Arrays are never changed in place, so that one object always is one value. Inside a block every lane
-computes; only what leaves the block is merged with the lanes that were not in it. An instruction that no rule here
-covers is an error.
+A register is an array of its declared width, or of length 1 where all threads hold one value (NumPy broadcasts it).
+Arrays are never changed in place, so an object's identity stands for its value. Inside a block every lane computes;
+only what leaves the block is merged with the lanes that were not in it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from worklog.emulator import approximations, arithmetic, rounding
-from worklog.emulator.approximations import APPROXIMATE_RULES, approximate, is_approximate
-from worklog.emulator.bit_instructions import BIT_RULES
-from worklog.emulator.conversion_instructions import CONVERSION_RULES
+from worklog.emulator import floats, integers, warp
 from worklog.emulator.errors import UnsupportedInstruction
-from worklog.emulator.flow import EXITS, Flow, branch_target, defined, is_barrier
-from worklog.emulator.instructions import ARITHMETIC_RULES
-from worklog.emulator.memory_instructions import MEMORY_RULES
-from worklog.emulator.ptx import Imm, Instruction, Kernel, Mem, Operand, Reg, Special, Sym
+from worklog.emulator.flow import EXITS, Flow, branch_target, defined, is_barrier, used
+from worklog.emulator.forms import FORMS
+from worklog.emulator.memory_rules import MEMORY_RULES
+from worklog.emulator.ptx import DTYPES, Imm, Instruction, Kernel, Mem, Operand, Reg, Special, Sym, Vec
+from worklog.emulator.rules import VALUE_RULES
 
-RULES = {**ARITHMETIC_RULES, **BIT_RULES, **CONVERSION_RULES, **APPROXIMATE_RULES, **MEMORY_RULES}
+RULES = {**VALUE_RULES, **MEMORY_RULES}
 BlockFunction = Callable[[Any, list[Any], Any], int]
 
-DTYPES = {
-    "pred": "?", "b8": "u1", "u8": "u1", "s8": "i1", "b16": "u2", "u16": "u2", "s16": "i2", "f16": "f2",
-    "b32": "u4", "u32": "u4", "s32": "i4", "f32": "f4", "b64": "u8", "u64": "u8", "s64": "i8", "f64": "f8",
-}  # fmt: skip
-TENSOR = "tensor-core instructions are not emulated: check this kernel on a GPU"
-HALF = "arithmetic on 16-bit floats is not emulated, only their conversion: compute in float, or check on a GPU"
-# What to do instead, by the start of the opcode or a type in it; the last that fits.
+TENSOR = "the emulator doesn't support tensor-core instructions: check this kernel on a GPU"
+HALF = "the emulator converts 16-bit floats but doesn't compute in them: compute in float, or use a GPU"
+BARRIERS = "the emulator supports __syncthreads() and __syncwarp(), and no other barriers: use these, or a GPU"
+# What to do instead, by the start of the opcode or a type in it; the last one that fits.
 HINTS = {
-    "wgmma": "warp-group tensor-core instructions are not emulated: check this kernel on a GPU of its architecture",
+    "wgmma": "the emulator doesn't support warp-group tensor-core instructions: check this kernel on a GPU",
     **dict.fromkeys(("mma", "wmma", "ldmatrix", "stmatrix", "movmatrix", "tcgen05"), TENSOR),
-    "mbarrier": "asynchronous barriers are not emulated: use __syncthreads() and cp.async groups, or a GPU",
-    "cp.async.mbarrier": "asynchronous barriers are not emulated: use cp.async groups, or a GPU",
-    "cp.async.bulk": "TMA copies are not emulated: use cp.async or plain loads, or a GPU",
-    "cp.reduce": "TMA copies are not emulated: use atomics, or a GPU",
-    "fence.proxy": "TMA and its fences are not emulated: use cp.async or plain loads, or a GPU",
-    **dict.fromkeys(("bar", "barrier"), "of barriers only __syncthreads() and __syncwarp() are emulated, no named, "
-                    "partial, voting or cluster ones: use these two, or a GPU"),
-    **dict.fromkeys(("mapa", "getctarank"), "thread-block clusters are not emulated: check this kernel on a GPU"),
-    "call": "calls are not emulated: declare the function __forceinline__, and print and assert nothing",
-    "brx": "jump tables are not emulated: write the switch with if and else",
-    "trap": "the kernel gives up here (__trap or a failed assertion)",
-    **dict.fromkeys(("tex", "tld4", "suld", "sust"), "textures and surfaces are not emulated: read global memory"),
+    "mbarrier": "the emulator doesn't support mbarrier: use __syncthreads() and cp.async groups, or a GPU",
+    "cp.async.mbarrier": "the emulator doesn't support mbarrier: use cp.async groups, or a GPU",
+    "cp.async.bulk": "the emulator doesn't support TMA copies: use cp.async or plain loads, or a GPU",
+    "cp.reduce": "the emulator doesn't support TMA copies: use atomics, or a GPU",
+    "fence.proxy": "the emulator doesn't support TMA and its fences: use cp.async or plain loads, or a GPU",
+    **dict.fromkeys(("bar", "barrier"), BARRIERS),
+    **dict.fromkeys(("mapa", "getctarank"), "the emulator doesn't support thread-block clusters: use a GPU"),
+    "call": "the emulator doesn't support calls: declare the function __forceinline__, and remove printf and assert",
+    "brx": "the emulator doesn't support jump tables: replace the switch with if and else",
+    "trap": "the kernel aborts here (__trap or a failed assertion)",
+    **dict.fromkeys(("tex", "tld4", "suld", "sust"), "the emulator doesn't support textures and surfaces: read global "
+                    "memory"),
     **dict.fromkeys((".f16", ".f16x2", ".bf16", ".bf16x2"), HALF),
     ".tf32": TENSOR,
 }  # fmt: skip
-REFUSED = "the emulator does not cover it: check this kernel on a GPU, or write it without"
+UNSUPPORTED = "the emulator doesn't support it: check this kernel on a GPU, or write it without this instruction"
 
 
 def register_dtype(type_: str) -> str:
-    """NumPy's name for what a register of this type is kept as: integers unsigned, floats as floats."""
+    """NumPy's name of the dtype that registers of this type have: integers unsigned, floats as floats."""
+    if type_ == "f16":
+        return "u2"
     if type_ not in DTYPES:
-        raise UnsupportedInstruction(f"the emulator has no registers of type .{type_}")
-    dtype = DTYPES[type_]
-    return {"i1": "u1", "i2": "u2", "i4": "u4", "i8": "u8", "f2": "u2"}.get(dtype, dtype)
+        raise UnsupportedInstruction(f"the emulator doesn't support registers of type .{type_}")
+    return DTYPES[type_].replace("i", "u")
 
 
 @dataclass(frozen=True)
 class Context:
-    """What generated code needs of a kernel: register numbers, addresses of variables, access sites by pc."""
+    """A kernel with what code generation needs: register numbers, addresses of variables, access sites by pc. exact:
+    multiply-add with one rounding.
+    """
 
     kernel: Kernel
     flow: Flow
@@ -77,16 +76,16 @@ class Context:
 
 
 def unsupported(instruction: Instruction, why: str = "") -> UnsupportedInstruction:
-    """The error for an instruction without a rule, with what to do instead."""
+    """The error for an unsupported instruction, with what to do instead."""
     op = instruction.op
     hints = [hint for name, hint in HINTS.items() if op == name or op.startswith(f"{name}.")]
     hints += [hint for name, hint in HINTS.items() if name[0] == "." and name[1:] in instruction.parts]
     where = f"line {instruction.line}" if instruction.line else f"instruction {instruction.pc}"
-    return UnsupportedInstruction(f"{where}: {op} ({instruction.text}): {why or (hints or [REFUSED])[-1]}")
+    return UnsupportedInstruction(f"{where}: {op} ({instruction.text}): {why or (hints or [UNSUPPORTED])[-1]}")
 
 
 class Writer:
-    """Collects the statements of one block. Every value gets a fresh local name, which lets each die after its last
+    """Collects the statements of one block. Every value gets a fresh local name, so that it can be freed after its last
     use.
     """
 
@@ -111,22 +110,22 @@ class Writer:
         return name
 
     def register(self, reg: Reg) -> str:
-        """The local that holds a register now, read from the register file at first use."""
+        """The local that holds a register, read from the register file at its first use."""
         if reg.name not in self.current:
             self.current[reg.name] = self.fresh(f"R[{self.context.numbers[reg.name]}]")
         return self.current[reg.name]
 
     def constant(self, value: Any, dtype: str) -> str:
-        """A literal as an array of one element, shared by all blocks' uses."""
+        """The name of an array with one element that holds a literal."""
         array = np.array([value]).astype(dtype) if dtype[0] in "f?" else _integer(int(value), dtype)
         name = f"k_{dtype.replace('?', 'b')}_{array.tobytes().hex()}"
         self.constants[name] = array
         return name
 
     def source(self, operand: Operand | None, type_: str) -> str:
-        """An expression for an operand as an array of `type_`; a wider register is cut, as PTX does."""
+        """An expression for an operand as an array of `type_`; a wider register is truncated, as in PTX."""
         if type_ not in DTYPES:
-            raise unsupported(self.instruction, f"the emulator has no type .{type_}")
+            raise unsupported(self.instruction, f"the emulator doesn't support type .{type_}")
         dtype = DTYPES[type_]
         if isinstance(operand, Reg):
             return self.viewed(operand, dtype)
@@ -143,9 +142,9 @@ class Writer:
             return self.fresh(f"{local}.view({dtype!r})" if dtype[1:] == "4" else f"{local}.astype({dtype!r})")
         if isinstance(operand, Sym):
             if operand.name not in self.context.addresses:
-                raise unsupported(self.instruction, f"{operand.name} is neither a variable nor a register")
+                raise unsupported(self.instruction, f"{operand.name} is not a variable or a register")
             return self.constant(self.context.addresses[operand.name], dtype)
-        raise unsupported(self.instruction, "an operand is missing or of another kind than expected")
+        raise unsupported(self.instruction, "an operand is missing or of the wrong kind")
 
     def viewed(self, reg: Reg, dtype: str) -> str:
         """A register as another dtype: same bits where the width agrees, the low part where the register is wider."""
@@ -163,12 +162,12 @@ class Writer:
             elif have > want and own[0] == "u" and dtype[0] != "f":
                 expression = f"{base}.astype({dtype!r})"
             else:
-                raise unsupported(self.instruction, f"{reg.name} is .{reg.type}, too narrow or of another kind")
+                raise unsupported(self.instruction, f"{reg.name} is .{reg.type}: too narrow, or of the wrong kind")
             self.views[key] = self.fresh(expression)
         return self.views[key]
 
     def exact_double(self, operand: Operand | None) -> str:
-        """A float32 operand as float64, converted once however often the block multiplies by it."""
+        """A float32 operand as float64, converted once per block of code."""
         if isinstance(operand, Reg):
             key = (operand.name, "double")
             if key not in self.views:
@@ -194,7 +193,7 @@ class Writer:
     # Writing results.
 
     def result(self, reg: Operand | None, expression: str, dtype: str) -> None:
-        """Give a register a value of `dtype`; a narrower value is extended by its own sign, as ld and cvt do."""
+        """Give a register a value of `dtype`; a narrower value is extended by its own sign, as in ld and cvt."""
         if not isinstance(reg, Reg):
             raise unsupported(self.instruction, "the destination is not a register")
         own = register_dtype(reg.type)
@@ -209,6 +208,15 @@ class Writer:
         for key in [key for key in self.views if key[0] == reg.name]:
             del self.views[key]
 
+    def results(self, targets: Sequence[Operand | None], call: str, dtypes: Sequence[str]) -> None:
+        """Give several registers the arrays that a call returns; None ignores one."""
+        locals_ = [f"x{self.instruction.pc}_{k}" for k in range(len(dtypes))]
+        self.statement(f"{', '.join(locals_)} = {call}")
+        for target, local, dtype in zip(targets, locals_, dtypes, strict=True):
+            if target is not None:
+                self.result(target, local, dtype)
+        self.statement(f"del {', '.join(locals_)}")
+
     def site(self) -> str:
         """The access site of the current instruction, as a name in the generated code."""
         name = f"site{self.instruction.pc}"
@@ -216,7 +224,7 @@ class Writer:
         return name
 
     def statement(self, text: str) -> None:
-        """A line that is kept for what it does."""
+        """Add a line."""
         self.lines.append(text)
 
 
@@ -226,8 +234,8 @@ def _integer(value: int, dtype: str) -> Any:
 
 
 def generate(context: Context, index: int, merge: bool) -> BlockFunction:
-    """The function of one block: (machine, registers, mask) to the next block, or -1 where lanes parted, wait or
-    are done.
+    """The function of one block: (machine, registers, mask) to the next block, or -1 where lanes diverged, wait or
+    exited. merge: keep the registers of lanes outside the mask.
     """
     block = context.flow.blocks[index]
     writer = Writer(context)
@@ -250,14 +258,14 @@ def generate(context: Context, index: int, merge: bool) -> BlockFunction:
 
 
 def _leave(writer: Writer, context: Context, index: int, last: Instruction) -> str:
-    """Emit the block's last instruction and give the statement that returns where to go on."""
+    """Write the block's last instruction, and return the statement that returns the next block."""
     follow = index + 1 if index + 1 < len(context.flow.blocks) else -1
     writer.instruction = last
     if last.parts[0] == "bra":
         target_pc = branch_target(context.kernel, last)
         target = next((b.index for b in context.flow.blocks if b.start == target_pc), -1)
         if target < 0:
-            raise unsupported(last, "it leaves the kernel")
+            raise unsupported(last, "its target is outside the kernel")
         if last.guard is None:
             return f"return {target}"
         yes, no = (follow, target) if last.guard[1] else (target, follow)
@@ -269,7 +277,7 @@ def _leave(writer: Writer, context: Context, index: int, last: Instruction) -> s
         return f"return S.branch({writer.register(last.guard[0])}, m, {yes}, {no})"
     if is_barrier(last):
         if last.guard:
-            raise unsupported(last, "a barrier under a guard is not emulated: write it as a branch")
+            raise unsupported(last, "the emulator doesn't support predicated barriers: use a branch")
         _check_barrier(last)
         return f"return S.barrier(m, {last.pc}, {follow})"
     _emit(writer, last)
@@ -286,10 +294,6 @@ def _check_barrier(instruction: Instruction) -> None:
 
 def _emit(writer: Writer, instruction: Instruction) -> None:
     writer.instruction = instruction
-    name = instruction.parts[0]
-    rule = approximate if is_approximate(instruction) else RULES.get(name)
-    if rule is None:
-        raise unsupported(instruction)
     writer.mask = "m"
     if instruction.guard:
         reg, negated = instruction.guard
@@ -298,19 +302,31 @@ def _emit(writer: Writer, instruction: Instruction) -> None:
         writer.mask = f"g{instruction.pc}"
         writer.statement(f"{writer.mask}p = {predicate}")
         writer.statement(f"{writer.mask} = S.guard(m, {predicate})")
+    rule = _emit_form if instruction.op in FORMS else RULES.get(instruction.parts[0])
     try:
-        handled = rule(writer, instruction)
-    except (IndexError, KeyError) as error:
+        supported = rule is not None and rule(writer, instruction)
+    except (LookupError, ValueError) as error:
         raise unsupported(instruction) from error
-    if not handled:
+    if not supported:
         raise unsupported(instruction)
     writer.mask = "m"
 
 
+def _emit_form(w: Writer, i: Instruction) -> bool:
+    """Write an instruction that has a row in the table of forms."""
+    form = FORMS[i.op]
+    sources = [w.source(operand, type_) for operand, type_ in zip(i.operands[1:], form.sources, strict=True)]
+    expression = form.expression.format(*sources, pc=i.pc, mask=w.mask)
+    if len(form.results) == 1:
+        w.result(i.operands[0], expression, DTYPES[form.results[0]])
+    else:
+        targets = i.operands[0].items if isinstance(i.operands[0], Vec) else (i.operands[0], None)
+        w.results(targets, expression, [DTYPES[type_] for type_ in form.results])
+    return True
+
+
 def _with_deletions(lines: list[str]) -> list[str]:
-    """Indent, and drop each local after its last use, so that a block of thousands of values keeps only the live
-    ones.
-    """
+    """Indent, and delete each local after its last use, so that a long block keeps only live values."""
     last_use: dict[str, int] = {}
     for number, line in enumerate(lines):
         for name in re.findall(r"\bv\d+\b", line):
@@ -327,13 +343,52 @@ def _with_deletions(lines: list[str]) -> list[str]:
 
 
 def merge_lanes(new: Any, old: Any, mask: Any) -> Any:
-    """`new` in the lanes of the mask, `old` elsewhere. A mask of None is all lanes."""
+    """`new` in the lanes of the mask, `old` elsewhere. A mask of None means all lanes."""
     return new if mask is None else np.where(mask, new, old)
 
 
 _GLOBALS: dict[str, Any] = {
     "np": np,
     "merge": merge_lanes,
-    **{name: value for module in (arithmetic, rounding) for name, value in vars(module).items() if name[0] != "_"},
-    "nearest": approximations.nearest,
+    **{name: value for module in (floats, integers, warp) for name, value in vars(module).items() if name[0] != "_"},
 }
+
+
+@dataclass
+class Program:
+    """A kernel ready to run: its generated code, made block by block when first needed and kept between launches.
+
+    registers: the dtype of each, by name, in the order of their slots.
+    """
+
+    context: Context
+    registers: dict[str, str]
+    functions: dict[tuple[int, bool], BlockFunction] = field(default_factory=dict)
+    # The counters of the access sites belong to the program: one launch at a time.
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @classmethod
+    def of(cls, context: Context) -> Program:
+        """An empty program with one slot per register."""
+        names: dict[str, Reg] = {}
+        for instruction in context.kernel.instructions:
+            for register in (*used(instruction), *defined(instruction)):
+                names.setdefault(register.name, register)
+        context.numbers.update({name: number for number, name in enumerate(names)})
+        return cls(context, {name: register_dtype(register.type) for name, register in names.items()})
+
+    def function(self, block: int, merge: bool) -> BlockFunction:
+        """The code of a block; merge: keep the registers of lanes outside the mask."""
+        key = (block, merge)
+        if key not in self.functions:
+            self.functions[key] = generate(self.context, block, merge)
+        return self.functions[key]
+
+    @cached_property
+    def initial_registers(self) -> list[Any]:
+        """What registers hold before they are written: NaN and all bits set, where a GPU has arbitrary contents."""
+        kept = map(np.dtype, self.registers.values())
+        return [
+            np.zeros(1, dtype) if dtype.kind == "b" else np.full(dtype.itemsize, 0xFF, np.uint8).view(dtype)
+            for dtype in kept
+        ]

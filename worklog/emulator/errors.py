@@ -1,28 +1,26 @@
-"""What can go wrong before or while PTX is emulated. A kernel's own mistakes are findings, not errors (see
-findings).
-"""
+"""Errors before or during emulation. A kernel's own mistakes are findings, not errors."""
 
 from worklog.errors import LaunchFailed, OutOfMemory, WorklogError
 
 
 class PtxError(WorklogError):
-    """PTX text that cannot be read."""
+    """PTX text that cannot be parsed."""
 
 
 class UnsupportedInstruction(WorklogError):
-    """An instruction that the emulator does not cover; the message names it, its line and what to do instead."""
+    """An instruction that the emulator does not support; the message names it, its line and what to do instead."""
 
 
 class BadLaunch(LaunchFailed):
-    """A launch that no GPU would accept: wrong arguments, too many threads, too much shared memory."""
+    """A launch that no GPU accepts: wrong arguments, too many threads, too much shared memory."""
 
 
 class BudgetExceeded(LaunchFailed):
-    """The kernel ran more instructions than the budget allows: most likely a loop that does not end."""
+    """The kernel executed more instructions than the budget: most likely an endless loop."""
 
 
 class TooLarge(OutOfMemory):
-    """The launch would need more host memory than is free."""
+    """The launch needs more host memory than is free."""
 
 
 class NotPredictable(WorklogError):

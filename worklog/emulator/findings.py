@@ -1,52 +1,64 @@
-"""What a run of a kernel can be blamed for: one record per kind of mistake and place, with the first culprits and
-how many more.
-"""
+"""What a launch did wrong: one record per kind of mistake and place, with the first threads and a count."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 KINDS = {
-    "shared-race": "two threads use the same shared memory without a barrier between them",
-    "missing-syncwarp": "two threads of a warp use the same shared memory without __syncwarp() between them",
-    "missing-wait": "shared memory is used before the cp.async that fills it was waited for",
+    "shared-race": "two threads access the same shared memory without a barrier between them, and one of them writes",
+    "missing-syncwarp": "two threads of a warp access the same shared memory without __syncwarp() between them",
+    "missing-wait": "shared memory is accessed before a wait for the cp.async that fills it",
     "global-out-of-bounds": "an address outside every buffer",
-    "shared-out-of-bounds": "an address outside the shared array, or the block's shared memory",
+    "shared-out-of-bounds": "an address outside the shared array, or outside the block's shared memory",
     "local-out-of-bounds": "an address outside the thread's local memory",
     "misaligned": "an address that is not a multiple of the access's width",
-    "uninitialised-shared": "shared memory is read before anything was written to it, and the value is used",
+    "uninitialised-shared": "a value is used that was read from shared memory before any thread wrote it",
     "divergent-barrier": "threads of a block wait at different barriers",
-    "barrier-after-exit": "threads have left the kernel before a barrier that the others reach",
-    "divergent-warp": "a warp instruction names lanes that are not there",
+    "barrier-after-exit": "threads exit the kernel before a barrier that the other threads of the block reach",
+    "divergent-warp": "the member mask of a warp instruction names lanes that do not execute it",
     "read-only": "a store to constant or read-only memory",
-    "approximation": "an instruction whose last bits only the hardware knows: here it gives the nearest float",
+    "approximation": "an instruction whose last bits only the hardware defines: the emulator gives the nearest float",
 }
 WARNINGS = ("barrier-after-exit", "approximation")
 
 
-@dataclass(frozen=True)
-class Place:
-    """Blocks and threads of a launch: numbers to coordinates. Lanes fill whole warps, so a block may have idle ones."""
+@dataclass
+class Batch:
+    """The blocks of a launch that run side by side. blocks: their numbers, changed for each batch.
+
+    A lane's number gives its block and thread. Lanes fill whole warps, so a block may have idle ones.
+    """
 
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
+    blocks: Sequence[int] = ()
 
     @property
     def threads(self) -> int:
-        """Threads a block."""
+        """Threads per block."""
         return self.block[0] * self.block[1] * self.block[2]
 
     @property
-    def lanes(self) -> int:
-        """Lanes a block: threads, filled up to whole warps."""
+    def block_lanes(self) -> int:
+        """Lanes per block: its threads, rounded up to whole warps."""
         return -(-self.threads // 32) * 32
 
-    def block_at(self, number: int) -> tuple[int, int, int]:
-        """(x, y, z) of a block's number."""
+    @property
+    def lanes(self) -> int:
+        """Lanes of all blocks of the batch."""
+        return len(self.blocks) * self.block_lanes
+
+    def locate(self, lane: int) -> tuple[tuple[int, int, int], int]:
+        """(x, y, z) of a lane's block, and its thread's number in the block."""
         x, y, _ = self.grid
-        return number % x, number // x % y, number // (x * y)
+        number = int(self.blocks[lane // self.block_lanes])
+        return (number % x, number // x % y, number // (x * y)), lane % self.block_lanes
 
 
 @dataclass(frozen=True)
@@ -54,8 +66,8 @@ class Finding:
     """One mistake at one place.
 
     line: of the .cu file (0: unknown, compiled without -lineinfo); other_line: of the other access, or None. text:
-    that source line. block: (x, y, z) of the first culprit; threads: its threads' numbers in the block. count: how
-    often it was seen. callers: where `line` and `other_line` are in functions, the lines that called these.
+    that source line. block: (x, y, z) of the first block concerned; threads: numbers of its threads concerned. count:
+    how often it occurred. callers: where `line` and `other_line` are in functions, the lines that called these.
     """
 
     kind: str
@@ -70,7 +82,7 @@ class Finding:
 
     @property
     def is_error(self) -> bool:
-        """False for what works on GPUs since sm_70 but is seldom meant."""
+        """False for what works on GPUs since sm_70 but is rarely intended."""
         return self.kind not in WARNINGS
 
     def __str__(self) -> str:
@@ -81,8 +93,9 @@ class Finding:
 class Recorder:
     """Collects findings; the same kind at the same lines is one finding with a count."""
 
-    def __init__(self, source: str | None) -> None:
+    def __init__(self, source: str | None, batch: Batch) -> None:
         self.lines = source.splitlines() if source else []
+        self.batch = batch
         self.found: dict[tuple[str, int, int | None, tuple[int, ...]], Finding] = {}
 
     def text(self, line: int) -> str:
@@ -90,7 +103,7 @@ class Recorder:
         return self.lines[line - 1].strip() if 0 < line <= len(self.lines) else ""
 
     def has(self, kind: str, line: int, other_line: int, callers: tuple[int, ...]) -> bool:
-        """It was recorded already."""
+        """Whether it was recorded already."""
         return (kind, line, other_line, tuple(filter(None, callers))) in self.found
 
     def add(
@@ -104,15 +117,25 @@ class Recorder:
         count: int = 1,
         callers: tuple[int, ...] = (),
     ) -> None:
-        """Record one; only the first of its kind and place keeps its words."""
+        """Record a finding, or count it where one of its kind and place has been recorded."""
         callers = tuple(filter(None, callers))
         key = (kind, line, other_line, callers)
         known = self.found.get(key)
         if known:
             self.found[key] = replace(known, count=known.count + count)
         else:
-            who = tuple(int(thread) for thread in threads)
-            self.found[key] = Finding(kind, line, self.text(line), message, block, who, other_line, count, callers)
+            numbers = tuple(int(thread) for thread in threads)
+            self.found[key] = Finding(kind, line, self.text(line), message, block, numbers, other_line, count, callers)
+
+    def add_lanes(self, kind: str, line: int, lanes: NDArray[Any], what: str, caller: int = 0) -> None:
+        """Record what threads did wrong. lanes: bool, which of the batch; what: as in "thread 3 of block (0, 0, 0)
+        <what>". caller: as an instruction's.
+        """
+        first = int(lanes.argmax())
+        block, thread = self.batch.locate(first)
+        threads = np.flatnonzero(lanes[first - thread :][: self.batch.block_lanes])[:32]
+        message = f"thread {thread} of block {block} {what}" + (f", called in line {caller}" if caller else "")
+        self.add(kind, line, message, block, threads.tolist(), count=int(lanes.sum()), callers=(caller,))
 
     def findings(self) -> tuple[Finding, ...]:
         """All of them, by line."""
@@ -120,7 +143,7 @@ class Recorder:
 
 
 def plain_name(symbol: str) -> str:
-    """A variable's own name out of a mangled local one, such as As out of _ZZ3fooE2As."""
+    """A variable's source name from its mangled name: As from _ZZ3fooE2As."""
     for match in re.finditer(r"(?=E(\d+)(\D\w*)$)", symbol):
         if len(match[2]) == int(match[1]):
             return match[2]

@@ -1,5 +1,5 @@
-"""What can be known of a kernel without running it: basic blocks, live registers, which array an address belongs to,
-which shared accesses the assembler joins, and whether addresses depend on loaded data.
+"""Static analysis of a kernel: basic blocks, live registers, which array an address belongs to, and whether addresses
+depend on loaded data.
 """
 
 from __future__ import annotations
@@ -9,33 +9,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from worklog.emulator.errors import PtxError
-from worklog.emulator.merging import Groups, merged
 from worklog.emulator.ptx import Instruction, Kernel, Mem, Operand, Reg, Sym, Variable, Vec
 
 EXITS = ("ret", "exit")
-STORES = ("st", "red")
-NO_RESULT = (
-    *STORES,
-    "bra",
-    "ret",
-    "exit",
-    "bar",
-    "barrier",
-    "membar",
-    "fence",
-    "cp",
-    "prefetch",
-    "prefetchu",
-    "griddepcontrol",
-    "trap",
-    "nanosleep",
-    "taken",
-)
+NO_RESULT = {
+    "st", "red", "bra", "ret", "exit", "bar", "barrier", "membar", "fence", "cp", "prefetch", "prefetchu",
+    "griddepcontrol", "trap", "nanosleep", "taken",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Block:
-    """Instructions start ... stop that run as one; successors: indices of the blocks that may follow."""
+    """A basic block: instructions start … stop - 1; successors: indices of the blocks that may follow."""
 
     index: int
     start: int
@@ -45,39 +30,34 @@ class Block:
 
 @dataclass(frozen=True)
 class Flow:
-    """All of it for one kernel. live_out: names of registers, by block. symbols: shared array by pc. groups: by pc."""
+    """live_out: names of registers, by block. symbols: the shared array of an access, by pc. data_dependent: the line
+    of the first address or branch that depends on loaded values, or None.
+    """
 
     blocks: tuple[Block, ...]
     live_out: tuple[frozenset[str], ...]
     symbols: dict[int, Variable] = field(hash=False)
-    groups: Groups = field(hash=False)
     data_dependent: int | None
 
 
 def analyse(kernel: Kernel) -> Flow:
-    """Raises PtxError for a branch to nowhere."""
+    """Raises PtxError for a branch to an unknown label."""
     blocks = basic_blocks(kernel)
-    return Flow(
-        blocks,
-        _liveness(kernel, blocks),
-        _provenance(kernel),
-        merged_accesses(kernel, blocks),
-        _data_dependent(kernel),
-    )
+    return Flow(blocks, _liveness(kernel, blocks), _provenance(kernel), _data_dependent(kernel))
 
 
 def is_barrier(instruction: Instruction) -> bool:
-    """bar.sync and its spellings, not bar.warp.sync."""
+    """Whether it is a block barrier in any spelling; bar.warp.sync is not."""
     return instruction.parts[0] in ("bar", "barrier") and "warp" not in instruction.parts
 
 
 def ends_block(instruction: Instruction) -> bool:
-    """Control may go elsewhere after it."""
+    """Whether control may go elsewhere after it."""
     return instruction.parts[0] == "bra" or instruction.parts[0] in EXITS or is_barrier(instruction)
 
 
 def registers(operand: Operand | None) -> Iterator[Reg]:
-    """Registers that an operand names."""
+    """Registers in an operand."""
     if isinstance(operand, Reg):
         yield operand
     elif isinstance(operand, Mem) and isinstance(operand.base, Reg):
@@ -94,25 +74,20 @@ def defined(instruction: Instruction) -> tuple[Reg, ...]:
 
 
 def reads(instruction: Instruction) -> tuple[Reg, ...]:
-    """Registers whose values an instruction takes, its guard included."""
+    """Registers that an instruction reads, its guard included."""
     first = 0 if instruction.parts[0] in NO_RESULT else 1
     registers_ = [reg for operand in instruction.operands[first:] for reg in registers(operand)]
     return (*registers_, instruction.guard[0]) if instruction.guard else tuple(registers_)
 
 
 def used(instruction: Instruction) -> tuple[Reg, ...]:
-    """Registers that must hold their values before it. Under a guard the old result stays in some lanes, so it
-    counts too.
-    """
+    """Registers that are live before it. Under a guard the old result stays in some lanes, so it is live too."""
     return (*reads(instruction), *defined(instruction)) if instruction.guard else reads(instruction)
 
 
 def basic_blocks(kernel: Kernel) -> tuple[Block, ...]:
-    """In the order of the code. Raises PtxError for a branch to nowhere."""
-    return tuple(_blocks(kernel))
-
-
-def _blocks(kernel: Kernel) -> Iterator[Block]:
+    """In the order of the code. Raises PtxError for a branch to an unknown label."""
+    out = []
     code = kernel.instructions
     starts = {0, *(pc for pc in kernel.labels.values() if pc < len(code))}
     starts |= {i.pc + 1 for i in code if ends_block(i) and i.pc + 1 < len(code)}
@@ -122,36 +97,29 @@ def _blocks(kernel: Kernel) -> Iterator[Block]:
         stop = order[index + 1] if index + 1 < len(order) else len(code)
         last = code[stop - 1]
         following = [index + 1] if index + 1 < len(order) else []
-        if last.parts[0] == "bra":
-            target = branch_target(kernel, last)
-            successors = [number[target]] if target < len(code) else []
-            successors += following if last.guard else []
-        elif last.parts[0] in EXITS:
-            successors = following if last.guard else []
-        else:
-            successors = following
-        yield Block(index, start, stop, tuple(successors))
+        always_leaves = (last.parts[0] == "bra" or last.parts[0] in EXITS) and not last.guard
+        successors = [] if always_leaves else following
+        if last.parts[0] == "bra" and (target := branch_target(kernel, last)) < len(code):
+            successors = [number[target], *successors]
+        out.append(Block(index, start, stop, tuple(successors)))
+    return tuple(out)
 
 
 def branch_target(kernel: Kernel, instruction: Instruction) -> int:
-    """The pc that a bra goes to; the length of the code for a label behind its end."""
+    """The pc that a bra goes to; the length of the code for a label at its end."""
     target = instruction.operands[0] if instruction.operands else None
     if not isinstance(target, Sym) or target.name not in kernel.labels:
-        raise PtxError(f"{instruction.text!r} goes to no label of the kernel")
+        raise PtxError(f"{instruction.text!r} branches to a label that the kernel doesn't have")
     return kernel.labels[target.name]
 
 
 def _liveness(kernel: Kernel, blocks: tuple[Block, ...]) -> tuple[frozenset[str], ...]:
-    gen: list[set[str]] = []
-    kill: list[set[str]] = []
+    gen: list[set[str]] = [set() for _ in blocks]
+    kill: list[set[str]] = [set() for _ in blocks]
     for block in blocks:
-        g: set[str] = set()
-        k: set[str] = set()
         for instruction in kernel.instructions[block.start : block.stop]:
-            g |= {r.name for r in used(instruction)} - k
-            k |= {r.name for r in defined(instruction)}
-        gen.append(g)
-        kill.append(k)
+            gen[block.index] |= {r.name for r in used(instruction)} - kill[block.index]
+            kill[block.index] |= {r.name for r in defined(instruction)}
     live_in: list[set[str]] = [set() for _ in blocks]
     live_out: list[set[str]] = [set() for _ in blocks]
     changed = True
@@ -166,9 +134,7 @@ def _liveness(kernel: Kernel, blocks: tuple[Block, ...]) -> tuple[frozenset[str]
 
 
 def _provenance(kernel: Kernel) -> dict[int, Variable]:
-    """For shared accesses, the one array whose address went into the register; absent where there are none or
-    several.
-    """
+    """By pc of a shared access, the static array that its address comes from; absent if that is not exactly one."""
     arrays = {v.name: v for v in kernel.variables if v.space == "shared"}
     bases: dict[str, set[str]] = defaultdict(set)
     carriers = ("mov", "add", "sub", "mad", "cvta", "cvt", "selp", "or", "xor")
@@ -201,13 +167,8 @@ def _bases(operand: Operand, arrays: dict[str, Variable], bases: dict[str, set[s
     return set().union(*(bases[r.name] for r in registers(operand)))
 
 
-def merged_accesses(kernel: Kernel, blocks: tuple[Block, ...]) -> Groups:
-    """Which shared accesses the assembler joins, by pc."""
-    return {pc: group for block in blocks for pc, group in merged(kernel, block.start, block.stop).items()}
-
-
 def _data_dependent(kernel: Kernel) -> int | None:
-    """The line of the first address or branch that depends on loaded values, None if there is none."""
+    """The line of the first address or branch that depends on loaded values, or None."""
     tainted: set[str] = set()
     size = -1
     while size != len(tainted):

@@ -1,8 +1,7 @@
-"""Global, constant and local memory: buffers at made-up device addresses, far apart, so that a wrong index hits
-nothing.
+"""Global, constant and local memory: buffers at device addresses far apart, so that a wrong index hits no buffer.
 
-A buffer without data stands for one of any size whose values do not matter: loads give zeros, stores vanish, and
-the traffic is counted all the same.
+A buffer without data stands for one whose values do not matter: loads give zeros, stores are dropped, and the traffic
+is counted.
 """
 
 from __future__ import annotations
@@ -15,22 +14,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from worklog.emulator.findings import Place, Recorder
+from worklog.emulator.findings import Batch, Recorder
 from worklog.emulator.sites import Site
 from worklog.emulator.traffic import WARP, sectors
 
 Array = NDArray[Any]
 Mask = Any  # None for all lanes, False for none, else a bool array
-Watch = Callable[[Site, Array, Array, int], None]  # site, address and activity of each lane, bytes a lane
+Watch = Callable[[Site, Array, Array, int], None]  # site, address and activity of each lane, bytes per lane
 FIRST_ADDRESS = 1 << 40
 SPACING = 1 << 40
 
 
 @dataclass(frozen=True)
 class Buffer:
-    """Memory of a launch. name: for messages. base: its address. data: its bytes as uint8, or None. writable: by
-    kernels.
-    """
+    """Memory of a launch. name: for messages. base: its address. data: its bytes as uint8, or None."""
 
     name: str
     base: int
@@ -39,7 +36,7 @@ class Buffer:
     writable: bool = True
 
     def elements(self, dtype: str) -> Array:
-        """The bytes as elements of a dtype, sharing memory; a last part of an element is left out."""
+        """A view of the bytes as elements of a dtype, without an incomplete last element."""
         assert self.data is not None
         size = np.dtype(dtype).itemsize
         out: Array = self.data[: self.size // size * size].view(dtype)
@@ -48,9 +45,7 @@ class Buffer:
 
 @dataclass(frozen=True)
 class _Cost:
-    """What a site's last access cost, and for which addresses: relative to the warp's first, and that one in its
-    sector.
-    """
+    """The cost of a site's last access, and its addresses: relative to the warp's first, and that one in its sector."""
 
     mask: Mask
     relative: Array
@@ -65,80 +60,75 @@ class _Cost:
 
 
 class GlobalMemory:
-    """All buffers of one launch. `place` maps a lane of the running batch to block and thread for messages."""
+    """All buffers of one launch. watch: called with each access, if accesses are counted."""
 
-    def __init__(self, recorder: Recorder, place: Place, counting: bool, values: bool) -> None:
-        self.recorder, self.place = recorder, place
+    def __init__(self, recorder: Recorder, batch: Batch, counting: bool, values: bool) -> None:
+        self.recorder, self.batch = recorder, batch
         self.counting, self.values = counting, values
         self.buffers: list[Buffer] = []
         self.bases: list[int] = []
-        self.blocks: Sequence[int] = ()
         self.watch: Watch | None = None
 
     def add(self, name: str, data: Array | None, size: int, *, skew: int = 0, writable: bool = True) -> int:
-        """Give memory an address, a multiple of 256 as cudaMalloc's plus `skew`, and return it."""
+        """Give memory an address, a multiple of 256 (as from cudaMalloc) plus `skew`, and return it."""
         base = FIRST_ADDRESS + len(self.buffers) * SPACING + skew
         self.buffers.append(Buffer(name, base, size, data, writable))
         self.bases.append(base)
         return base
 
     def find(self, address: int) -> Buffer | None:
-        """The buffer that the address lies in or shortly behind."""
+        """The buffer that contains the address, or None."""
         number = bisect_right(self.bases, address) - 1
         if number < 0 or address >= self.bases[number] + self.buffers[number].size:
             return None
         return self.buffers[number]
 
-    def locate(
-        self, site: Site, base: Array, mask: Mask, width: int, offset: int, write: bool
-    ) -> list[tuple[Buffer, Array, Mask]]:
-        """Buffers that lanes access, with byte positions in them; usually one. Wrong lanes are reported and left
-        out.
+    def _locate(self, site: Site, base: Array, mask: Mask) -> list[tuple[Buffer, Array, Mask]]:
+        """Buffers that lanes access, usually one, with byte positions and lanes. Counts the access; invalid lanes are
+        reported and left out.
         """
+        parts = self._located(site, base, mask)
+        if self.counting:
+            self._count(site, base, mask)
+        return parts
+
+    def _located(self, site: Site, base: Array, mask: Mask) -> list[tuple[Buffer, Array, Mask]]:
+        width, offset = site.width, site.offset
         chosen = base if mask is None or len(base) == 1 else base[mask]
         low, high = int(chosen.min()) + offset, int(chosen.max()) + offset
         buffer = self.find(low)
-        if buffer is not None and high + width <= buffer.base + buffer.size and (buffer.writable or not write):
+        if buffer is not None and high + width <= buffer.base + buffer.size and (buffer.writable or not site.writes):
             position = base - np.uint64(buffer.base - offset)
             if mask is not None and len(base) > 1:
                 position = np.where(mask, position, np.uint64(0))
             if not (int(np.bitwise_or.reduce(position)) + buffer.base) & (width - 1):
                 return [(buffer, position.view(np.int64), mask)]
-        return self._locate_each(site, base, mask, width, offset, write)
+        return self._located_each(site, base, mask)
 
-    def _locate_each(
-        self, site: Site, base: Array, mask: Mask, width: int, offset: int, write: bool
-    ) -> list[tuple[Buffer, Array, Mask]]:
-        lanes = len(self.blocks) * self.place.lanes
-        address = np.broadcast_to(base.view(np.int64), (lanes,)) + offset
+    def _located_each(self, site: Site, base: Array, mask: Mask) -> list[tuple[Buffer, Array, Mask]]:
+        lanes, width = self.batch.lanes, site.width
+        address = np.broadcast_to(base.view(np.int64), (lanes,)) + site.offset
         active = np.ones(lanes, bool) if mask is None else mask
         crooked = active & (address % width != 0)
         if crooked.any():
-            lane = int(crooked.argmax())
-            self._report(
-                "misaligned",
-                site,
-                crooked,
-                f"accesses {width} bytes, {self._name(int(address[lane]))}: no multiple of {width}",
-            )
+            where = self._name(int(address[crooked.argmax()]))
+            self._report("misaligned", site, crooked, f"{where}: the address is not a multiple of {width}")
         left = active & ~crooked
         out: list[tuple[Buffer, Array, Mask]] = []
         for buffer in self.buffers:
             inside = left & (address >= buffer.base) & (address + width <= buffer.base + buffer.size)
             if inside.any():
                 left = left & ~inside
-                if write and not buffer.writable:
-                    self._report("read-only", site, inside, f"writes to {buffer.name}")
+                if site.writes and not buffer.writable:
+                    self._report("read-only", site, inside, f"in {buffer.name}, which is read-only")
                 else:
                     out.append((buffer, np.where(inside, address - buffer.base, 0), inside))
         if left.any():
-            lane = int(left.argmax())
-            verb = "writes" if write else "reads"
-            self._report("global-out-of-bounds", site, left, f"{verb} {width} bytes, {self._name(int(address[lane]))}")
+            self._report("global-out-of-bounds", site, left, self._name(int(address[left.argmax()])))
         return out
 
     def _name(self, address: int) -> str:
-        """An address in words: relative to the buffer it is nearest to."""
+        """An address for messages: relative to the nearest buffer."""
         near = min(self.buffers, key=lambda b: max(b.base - address, address - b.base - b.size, 0), default=None)
         if near is None or abs(address - near.base) > SPACING // 2:
             return f"at address {address:#x}, in no buffer"
@@ -146,33 +136,24 @@ class GlobalMemory:
         if offset < 0:
             return f"{-offset} bytes before {near.name}"
         if offset >= near.size:
-            behind = f"{offset - near.size} bytes behind" if offset > near.size else "just behind"
-            return f"{behind} the end of {near.name} ({near.size} bytes)"
+            past = f"{offset - near.size} bytes past" if offset > near.size else "just past"
+            return f"{past} the end of {near.name} ({near.size} bytes)"
         return f"at byte {offset} of {near.name} ({near.size} bytes)"
 
-    def _report(self, kind: str, site: Site, lanes: Array, what: str) -> None:
-        first = int(lanes.argmax())
-        block = self.blocks[first // self.place.lanes]
-        same = np.flatnonzero(lanes[first // self.place.lanes * self.place.lanes :][: self.place.lanes])
-        where = self.place.block_at(block)
-        thread = first % self.place.lanes
-        message = f"thread {thread} of block {where} {what}{site.called}"
-        threads, count = same[:32].tolist(), int(lanes.sum())
-        self.recorder.add(kind, site.line, message, where, threads, count=count, callers=(site.caller,))
+    def _report(self, kind: str, site: Site, lanes: Array, where: str) -> None:
+        self.recorder.add_lanes(kind, site.line, lanes, f"{site.verb} {site.width} bytes {where}", site.caller)
 
     def load(self, site: Site, base: Array, mask: Mask) -> tuple[Array, ...]:
-        """site.count arrays of site.dtype; zeros where the lane is not in the mask or its address is wrong."""
+        """site.count arrays of site.dtype; zeros for lanes outside the mask or with an invalid address."""
         zero = np.zeros(1, site.dtype)
         if mask is False:
             return (zero,) * site.count
-        parts = self.locate(site, base, mask, site.width, site.offset, False)
-        if self.counting:
-            self.count(site, base, mask, site.offset, site.width)
+        parts = self._locate(site, base, mask)
         if not self.values:
             return (zero,) * site.count
         if len(parts) == 1 and (parts[0][2] is mask or mask is None):
             return self._fetch(site, parts[0])
-        out = tuple(np.zeros(len(self.blocks) * self.place.lanes, site.dtype) for _ in range(site.count))
+        out = tuple(np.zeros(self.batch.lanes, site.dtype) for _ in range(site.count))
         for part in parts:
             for total, fetched in zip(out, self._fetch(site, part), strict=True):
                 total[part[2]] = np.broadcast_to(fetched, total.shape)[part[2]]
@@ -187,15 +168,12 @@ class GlobalMemory:
         return tuple(elements[k:].take(index) for k in range(site.count))
 
     def store(self, site: Site, base: Array, mask: Mask, values: Sequence[Array]) -> None:
-        """Write; where lanes share an address the last lane's value stays."""
+        """Where lanes share an address the last lane's value stays."""
         if mask is False:
             return
-        parts = self.locate(site, base, mask, site.width, site.offset, True)
-        if self.counting:
-            self.count(site, base, mask, site.offset, site.width)
+        parts, lanes = self._locate(site, base, mask), self.batch.lanes
         if not self.values:
             return
-        lanes = len(self.blocks) * self.place.lanes
         for buffer, position, inside in parts:
             if buffer.data is None:
                 continue
@@ -208,11 +186,8 @@ class GlobalMemory:
 
     def atomic(self, site: Site, base: Array, mask: Mask, combine: Callable[[Array, int, int], None]) -> None:
         """Call combine(elements, index, lane) for each active lane in order."""
-        lanes = len(self.blocks) * self.place.lanes
-        parts = self.locate(site, base, mask, site.width, site.offset, True)
-        if self.counting:
-            self.count(site, base, mask, site.offset, site.width)
-        for buffer, position, inside in parts:
+        lanes = self.batch.lanes
+        for buffer, position, inside in self._locate(site, base, mask):
             if buffer.data is None or not self.values:
                 continue
             elements = buffer.elements(site.dtype)
@@ -220,25 +195,25 @@ class GlobalMemory:
             for lane in np.flatnonzero(np.ones(lanes, bool) if inside is None else inside):
                 combine(elements, int(index[lane]), int(lane))
 
-    def count(self, site: Site, base: Array, mask: Mask, offset: int, width: int) -> None:
+    def _count(self, site: Site, base: Array, mask: Mask) -> None:
         """Add the access to the site's requests, sectors and bytes.
 
-        The cost depends on the addresses relative to the warp's first and on that one's place in its sector. In a
-        loop both tend to stay what they were, so the last answer is kept with what it was for.
+        The cost depends on the addresses relative to the warp's first and on that one's position in its sector. In a
+        loop both rarely change, so the last cost is kept with its addresses.
         """
-        lanes = len(self.blocks) * self.place.lanes
+        lanes, offset, width = self.batch.lanes, np.uint64(site.offset % 2**64), site.width
         if len(base) == 1:
             base = np.broadcast_to(base, (lanes,))
         warps = base.reshape(-1, WARP)
         relative = warps - warps[:, :1]
-        start = (warps[:, 0] + np.uint64(offset % 2**64)) & np.uint64(31)
+        start = (warps[:, 0] + offset) & np.uint64(31)
         if self.watch is not None:
             lit = np.ones(lanes, bool) if mask is None else mask
-            self.watch(site, (base + np.uint64(offset % 2**64)).view(np.int64), lit, width)
+            self.watch(site, (base + offset).view(np.int64), lit, width)
         memo: _Cost | None = site.memo.get("traffic")
         if memo is None or not memo.fits(mask, relative, start):
             active = np.ones((lanes // WARP, WARP), bool) if mask is None else mask.reshape(-1, WARP)
-            requests, touched = sectors((warps + np.uint64(offset % 2**64)).view(np.int64), active, width)
+            requests, touched = sectors((warps + offset).view(np.int64), active, width)
             memo = _Cost(mask, relative, start, requests, touched, int(active.sum()) * width)
             site.memo["traffic"] = memo
         site.requests += memo.requests
@@ -249,31 +224,25 @@ class GlobalMemory:
 class LocalMemory:
     """Each lane's own bytes: arrays that the compiler could not keep in registers."""
 
-    def __init__(self, recorder: Recorder, place: Place, size: int) -> None:
-        self.recorder, self.place, self.size = recorder, place, -(-size // 16) * 16
-        self.blocks: Sequence[int] = ()
+    def __init__(self, recorder: Recorder, batch: Batch, size: int) -> None:
+        self.recorder, self.batch, self.size = recorder, batch, -(-size // 16) * 16
         self.bytes: Array = np.zeros(0, np.uint8)
 
-    def start(self, blocks: Sequence[int]) -> None:
-        """Fresh memory for a batch of blocks: what nobody has written is no number."""
-        self.blocks = blocks
-        self.bytes = np.full(len(blocks) * self.place.lanes * self.size, 0xFF, np.uint8)
+    def start(self) -> None:
+        """Fresh memory for a batch of blocks; as floats, its initial contents are NaN."""
+        self.bytes = np.full(self.batch.lanes * self.size, 0xFF, np.uint8)
 
     def _index(self, site: Site, base: Array, mask: Mask) -> tuple[Array, Array]:
-        lanes = len(self.blocks) * self.place.lanes
+        lanes = self.batch.lanes
         signed = base.view(np.int32 if base.itemsize == 4 else np.int64).astype(np.int64)
         address = np.broadcast_to(signed, (lanes,)) + site.offset
         active = np.ones(lanes, bool) if mask is None else mask
         bad = active & ((address < 0) | (address + site.width > self.size) | (address % site.width != 0))
         if bad.any():
-            lane = int(bad.argmax())
-            where = self.place.block_at(self.blocks[lane // self.place.lanes])
-            kind = "misaligned" if address[lane] % site.width else "local-out-of-bounds"
-            thread = lane % self.place.lanes
-            message = (
-                f"thread {thread} of block {where} accesses byte {address[lane]} of {self.size} bytes of local memory"
-            )
-            self.recorder.add(kind, site.line, message, where, [thread], count=int(bad.sum()))
+            byte = int(address[bad.argmax()])
+            kind = "misaligned" if byte % site.width else "local-out-of-bounds"
+            what = f"{site.verb} {site.width} bytes at byte {byte} of its {self.size} bytes of local memory"
+            self.recorder.add_lanes(kind, site.line, bad, what, site.caller)
         good = active & ~bad
         return (np.where(good, address, 0) + np.arange(lanes) * self.size) // site.size, good
 

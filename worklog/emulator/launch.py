@@ -1,7 +1,8 @@
-"""Launch a compiled kernel on the emulator: the one function that puts kernel, arguments and checks together."""
+"""Launch a compiled kernel on the emulator."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -10,22 +11,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from worklog.emulator.approximations import is_approximate
-from worklog.emulator.codegen import Context
+from worklog.emulator.assembled import as_assembled
+from worklog.emulator.codegen import Context, Program
 from worklog.emulator.counts import Counts, tally, total
-from worklog.emulator.errors import BadLaunch, PtxError
-from worklog.emulator.findings import Finding, Place, Recorder
+from worklog.emulator.errors import BadLaunch, PtxError, TooLarge
+from worklog.emulator.findings import Batch, Finding, Recorder
 from worklog.emulator.flow import analyse
 from worklog.emulator.globalmem import GlobalMemory, LocalMemory, Watch
 from worklog.emulator.machine import Machine
-from worklog.emulator.program import Program, make_program
 from worklog.emulator.ptx import Kernel, Param
 from worklog.emulator.reader import parse
-from worklog.emulator.room import require_room
+from worklog.emulator.rules import is_approximate
 from worklog.emulator.shared import SharedMemory
 from worklog.emulator.sites import Site, build_sites
-from worklog.emulator.unroll import as_assembled
 from worklog.kernel.cubin import Widths
+from worklog.problem.gemm import Shape
 
 Array = NDArray[Any]
 LANES = 8192
@@ -37,7 +37,7 @@ MAX_THREADS, MAX_SHARED = 1024, 232_448
 class Pointer:
     """A buffer argument. data: a contiguous array, written in place; None stands for `size` bytes of unknown values.
 
-    skew: bytes between the buffer and the nearest 256-byte boundary below, as a view into a larger buffer has.
+    skew: bytes from the last 256-byte boundary to the buffer, as in a view into a larger buffer.
     """
 
     data: Array | None
@@ -48,11 +48,7 @@ class Pointer:
 
 @dataclass(frozen=True)
 class Result:
-    """What a launch did.
-
-    findings: mistakes of the kernel, by line. lines: counts by source line (0: unknown), empty if they were not
-    asked for.
-    """
+    """findings: mistakes of the kernel, by line. lines: counts by source line (0: unknown), empty without `count`."""
 
     kernel: str
     arch: str
@@ -61,7 +57,7 @@ class Result:
 
     @property
     def ok(self) -> bool:
-        """No finding is an error."""
+        """Whether no finding is an error."""
         return not any(finding.is_error for finding in self.findings)
 
     @property
@@ -77,16 +73,16 @@ class Result:
 
 @lru_cache(maxsize=64)
 def load(ptx: str, symbol: str | None = None, assembled: Widths | None = None) -> Kernel:
-    """A kernel of a PTX module by its symbol, the only one if none is named. Raises PtxError.
+    """A kernel of a PTX module by its symbol, or the only one. Raises PtxError.
 
-    assembled: the machine code's shared accesses (worklog.kernel.nvrtc.Compiled.shared_accesses). With them, wavefronts are
-    counted for what the assembler made of the PTX, and the kernel says whether that could be done.
+    assembled: the machine code's shared accesses (worklog.kernel.nvrtc.Compiled.shared_accesses). With them, wavefronts
+    are counted for the accesses that the assembler emits; Kernel.assembled tells whether that was possible.
     """
     kernels = parse(ptx)
     if symbol is None and len(kernels) == 1:
         symbol = next(iter(kernels))
     if symbol is None or symbol not in kernels:
-        raise PtxError(f"there is no kernel {symbol} in the PTX; it has {', '.join(kernels) or 'none'}")
+        raise PtxError(f"there is no kernel {symbol} in the PTX; its kernels are {', '.join(kernels) or 'none'}")
     return kernels[symbol] if assembled is None else as_assembled(kernels[symbol], assembled)
 
 
@@ -110,87 +106,112 @@ def launch(
     """Run the kernel on grid x block threads; array arguments are changed in place.
 
     arguments: numbers, contiguous NumPy arrays or Pointers, in the signature's order. shared_bytes: dynamic shared
-    memory. races: look for races, missing waits and unwritten shared memory. count: count traffic. exact:
-    multiply-add with one rounding (False: two, a little faster). values: False runs addresses and control alone,
-    and loads give zeros. only_blocks: numbers of the blocks to run. source: the .cu text, for messages. budget:
-    instructions that a batch of blocks may take, one for all lanes that are in step. lanes: threads that run side by
-    side, at least one block's. watch: called with each access to global memory, and with those to shared memory that
-    have new addresses; needs count.
+    memory. races: detect races, missing waits and uninitialised shared memory. count: count traffic. exact:
+    multiply-add with one rounding (False: two, slightly faster). values: False runs only addresses and control, and
+    loads give zeros. only_blocks: numbers of the blocks to run. source: the .cu text, for messages. budget:
+    instructions that a batch of blocks may take; an instruction counts once for all lanes that execute it together.
+    lanes: threads that run side by side, at least one block's. watch: called with each access to global memory, and
+    with accesses to shared memory at new addresses; needs count.
 
-    Addresses out of bounds and their like are findings in the result; loads from there give zeros and stores do
-    nothing. Raises BadLaunch, BudgetExceeded, TooLarge, UnsupportedInstruction.
+    Addresses out of bounds and similar mistakes are findings in the result; loads there give zeros and stores are
+    dropped. Raises BadLaunch, BudgetExceeded, TooLarge, UnsupportedInstruction.
     """
-    place = Place(_three(grid, "grid"), _three((block,) if isinstance(block, int) else block, "block"))
-    _check_block(kernel, place)
+    batch = Batch(_three(grid, "grid"), _three((block,) if isinstance(block, int) else block, "block"))
+    limit = min(kernel.max_threads or MAX_THREADS, MAX_THREADS)
+    if batch.threads > limit:
+        raise BadLaunch(
+            f"{batch.threads} threads per block are more than {kernel.name} allows: "
+            f"its __launch_bounds__ or the GPU allow {limit}"
+        )
     program = _program(kernel, shared_bytes, exact)
     static, local = _sizes(kernel, shared_bytes)
-    numbers = range(place.grid[0] * place.grid[1] * place.grid[2]) if only_blocks is None else only_blocks
-    together = min(max(1, lanes // place.lanes), max(1, len(numbers)))
-    _check_memory(program, together * place.lanes, together * static + together * place.lanes * local)
+    numbers = range(batch.grid[0] * batch.grid[1] * batch.grid[2]) if only_blocks is None else only_blocks
+    together = min(max(1, lanes // batch.block_lanes), max(1, len(numbers)))
+    # Registers that are live between blocks of code, values inside one, and the memories of the batch.
+    live = max((len(names) for names in program.context.flow.live_out), default=0)
+    threads = together * batch.block_lanes
+    needed = threads * (2 * live + 64) * 8 + 3 * (together * static + threads * local)
+    _require_memory(needed, kernel.name, "run fewer lanes at a time")
 
-    recorder = Recorder(source)
-    memory = GlobalMemory(recorder, place, count, values)
+    recorder = Recorder(source, batch)
+    memory = GlobalMemory(recorder, batch, count, values)
     memory.watch = watch
     params = _bind(kernel, arguments, memory)
     _place_variables(kernel, memory)
     sites: dict[int, Site] = program.context.sites
     grain = min((site.size for site in sites.values() if site.space in ("shared", "generic")), default=4)
-    shared = SharedMemory(recorder, place, static, min(grain, 4), counting=count, values=values, races=races)
+    shared = SharedMemory(recorder, batch, static, min(grain, 4), counting=count, values=values, races=races)
     shared.watch = watch
-    private = LocalMemory(recorder, place, local)
+    private = LocalMemory(recorder, batch, local)
     with program.lock:
         for site in sites.values():
             site.reset()
-        machine = Machine(program, place, memory, shared, private, params, recorder, budget, shared_bytes)
+        machine = Machine(program, batch, memory, shared, private, params, recorder, budget, shared_bytes)
         for start in range(0, len(numbers), together):
             machine.run(numbers[start : start + together])
         shared.settle()
         executed = [(e.warps, e.threads) for e in machine.executed]
         _note_approximations(program, executed, recorder)
-        lines = tally(kernel, program.blocks, executed, sites.values()) if count else {}
+        lines = tally(kernel, program.context.flow.blocks, executed, sites.values()) if count else {}
     return Result(kernel.name, kernel.arch, recorder.findings(), lines)
 
 
 def _note_approximations(program: Program, executed: Sequence[tuple[int, int]], recorder: Recorder) -> None:
-    """Say which of the instructions that ran have a GPU's last bits only by luck."""
-    for block, (_, threads) in zip(program.blocks, executed, strict=True):
+    """Report the executed instructions whose last bits may differ on a GPU."""
+    for block, (_, threads) in zip(program.context.flow.blocks, executed, strict=True):
         for instruction in program.context.kernel.instructions[block.start : block.stop] if threads else ():
             if is_approximate(instruction):
                 message = f"{instruction.op} gives the nearest float32 here; a GPU's last bits may differ"
                 recorder.add("approximation", instruction.line, message, (0, 0, 0), (), count=threads)
 
 
+def require_matrices(shape: Shape, copies: int) -> None:
+    """Raise TooLarge if the host has no memory for `copies` of A, B and C in float32."""
+    needed = 4 * copies * (shape.m * shape.k + shape.k * shape.n + shape.m * shape.n)
+    _require_memory(needed, f"size {shape} on the emulator", "use a smaller size")
+
+
+def _require_memory(needed: int, what: str, advice: str) -> None:
+    """Raise TooLarge if `needed` bytes are more than the system has free, where it reports that."""
+    free = _free_memory()
+    if free is not None and needed > free:
+        raise TooLarge(f"{what} needs about {needed / 2**20:,.0f} MiB, and {free / 2**20:,.0f} MiB are free: {advice}")
+
+
+def _free_memory() -> int | None:
+    """Free bytes of the system, None where it does not report them."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            found = [line for line in file if line.startswith("MemAvailable")]
+        return int(found[0].split()[1]) * 1024
+    except (OSError, IndexError):
+        if "SC_AVPHYS_PAGES" in getattr(os, "sysconf_names", {}):
+            return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return None
+
+
 def _three(size: Sequence[int], what: str) -> tuple[int, int, int]:
     values = [int(n) for n in size]
     if not 1 <= len(values) <= 3 or min(values) < 1:
-        raise BadLaunch(f"the {what} {tuple(values)} must be one to three positive numbers")
+        raise BadLaunch(f"the {what} {tuple(values)} must be one to three positive integers")
     x, y, z = (*values, 1, 1)[:3]
     return x, y, z
 
 
-def _check_block(kernel: Kernel, place: Place) -> None:
-    limit = min(kernel.max_threads or MAX_THREADS, MAX_THREADS)
-    if place.threads > limit:
-        raise BadLaunch(
-            f"{place.threads} threads a block are more than {kernel.name} takes: "
-            f"its __launch_bounds__ or the GPU allow {limit}"
-        )
-
-
 @lru_cache(maxsize=64)
 def _program(kernel: Kernel, shared_bytes: int, exact: bool) -> Program:
-    """Generated code is kept between launches; the addresses in it depend only on what is an argument here."""
+    """Generated code, kept between launches; the addresses in it depend only on these arguments."""
     flow = analyse(kernel)
     sites = build_sites(kernel, flow)
     addresses = _addresses(kernel)
     for site in sites.values():
         if site.array is not None:
             site.memo["array"] = addresses[site.array.name]
-    return make_program(Context(kernel, flow, {}, addresses, sites, exact))
+    return Program.of(Context(kernel, flow, {}, addresses, sites, exact))
 
 
 def _place_variables(kernel: Kernel, memory: GlobalMemory) -> None:
-    """Give __device__ and __constant__ variables their memory, in the order that `_addresses` counted on."""
+    """Allocate __device__ and __constant__ variables, in the order that `_addresses` assumes."""
     for variable in kernel.variables:
         if variable.space in ("global", "const"):
             data = np.frombuffer(bytearray(variable.data.ljust(-(-variable.size // 8) * 8, b"\0")), np.uint8)
@@ -198,13 +219,14 @@ def _place_variables(kernel: Kernel, memory: GlobalMemory) -> None:
 
 
 def _addresses(kernel: Kernel) -> dict[str, int]:
-    """Variables' addresses: shared and local ones from 0 in their spaces, global ones behind the arguments' buffers."""
-    memory = GlobalMemory(Recorder(None), Place((1, 1, 1), (1, 1, 1)), False, False)
+    """Variables' addresses: shared and local ones from 0 in their spaces, global ones after the arguments' buffers."""
+    batch = Batch((1, 1, 1), (1, 1, 1))
+    memory = GlobalMemory(Recorder(None, batch), batch, False, False)
     for param in kernel.params:
         if param.type in ("u64", "b64"):
             memory.add("", None, 1)
     out, ends = {}, {"shared": 0, "local": 0}
-    # Dynamic shared memory comes behind all static arrays.
+    # Dynamic shared memory comes after all static arrays.
     for variable in sorted(kernel.variables, key=lambda v: v.extern):
         if variable.space in ends:
             start = -(-ends[variable.space] // variable.align) * variable.align
@@ -217,7 +239,7 @@ def _addresses(kernel: Kernel) -> dict[str, int]:
 
 
 def _sizes(kernel: Kernel, dynamic: int) -> tuple[int, int]:
-    """Bytes of shared memory a block, and of local memory a thread."""
+    """Bytes of shared memory per block, and of local memory per thread."""
     addresses = _addresses(kernel)
     ends = {"shared": 0, "local": 0}
     for variable in kernel.variables:
@@ -225,15 +247,8 @@ def _sizes(kernel: Kernel, dynamic: int) -> tuple[int, int]:
             size = dynamic if variable.extern else variable.size
             ends[variable.space] = max(ends[variable.space], addresses[variable.name] + size)
     if ends["shared"] > MAX_SHARED:
-        raise BadLaunch(f"{ends['shared']} bytes of shared memory a block are more than any GPU has ({MAX_SHARED})")
+        raise BadLaunch(f"{ends['shared']} bytes of shared memory per block are more than any GPU has ({MAX_SHARED})")
     return max(ends["shared"], dynamic), ends["local"]
-
-
-def _check_memory(program: Program, lanes: int, further: int) -> None:
-    """Refuse before allocating: registers that live across blocks, values inside one, and memories of the batch."""
-    live = max((len(names) for names in program.context.flow.live_out), default=0)
-    need = lanes * (2 * live + 64) * 8 + 3 * further
-    require_room(need, program.context.kernel.name, "run fewer lanes at a time")
 
 
 def _bind(kernel: Kernel, arguments: Sequence[Any], memory: GlobalMemory) -> dict[str, bytes]:
@@ -244,14 +259,14 @@ def _bind(kernel: Kernel, arguments: Sequence[Any], memory: GlobalMemory) -> dic
         if param.type in ("u64", "b64"):
             out[param.name] = _bind_64(kernel, number, value, memory)
         elif isinstance(value, np.ndarray | Pointer):
-            raise BadLaunch(f"argument {number} of {kernel.name} is a number (.{param.type}), not a buffer")
+            raise BadLaunch(f"argument {number} of {kernel.name} must be a number (.{param.type}), not a buffer")
         else:
             out[param.name] = _scalar(param, number, value)
     return out
 
 
 def _bind_64(kernel: Kernel, number: int, value: Any, memory: GlobalMemory) -> bytes:
-    """A pointer, or a 64-bit number; both take a place among the buffers, so that variables' addresses stay fixed."""
+    """A pointer or a 64-bit number; both take a slot among the buffers, so that variables' addresses are fixed."""
     if isinstance(value, np.ndarray):
         value = Pointer(value, value.nbytes)
     if not isinstance(value, Pointer):
@@ -262,9 +277,8 @@ def _bind_64(kernel: Kernel, number: int, value: Any, memory: GlobalMemory) -> b
         if not data.flags.c_contiguous or not data.flags.writeable:
             raise BadLaunch(f"argument {number}: the array must be contiguous and writable")
         data = data.reshape(-1).view(np.uint8)
-    return np.uint64(
-        memory.add(value.name or parameter_name(kernel, number), data, value.size, skew=value.skew)
-    ).tobytes()
+    name = value.name or _parameter_name(kernel, number)
+    return np.uint64(memory.add(name, data, value.size, skew=value.skew)).tobytes()
 
 
 def _scalar(param: Param, number: int, value: Any) -> bytes:
@@ -272,15 +286,15 @@ def _scalar(param: Param, number: int, value: Any) -> bytes:
     if kind == "f":
         return bytes(np.array(value, f"f{param.size}").tobytes())
     if not isinstance(value, int | np.integer):
-        raise BadLaunch(f"argument {number} is a whole number (.{param.type}), got {type(value).__name__}")
+        raise BadLaunch(f"argument {number} must be an integer (.{param.type}), got {type(value).__name__}")
     bits = 8 * param.size
     if not -(1 << bits - 1) <= int(value) < 1 << bits:
-        raise BadLaunch(f"argument {number}: {value} does not fit {bits} bits")
+        raise BadLaunch(f"argument {number}: {value} does not fit in {bits} bits")
     return (int(value) & ((1 << bits) - 1)).to_bytes(param.size, "little")
 
 
-def parameter_name(kernel: Kernel, number: int) -> str:
-    """What to call an argument: A, B or C where the kernel has the ladder's signature, else its number."""
+def _parameter_name(kernel: Kernel, number: int) -> str:
+    """A, B or C if the kernel has the ladder's signature, else the argument's number."""
     types = [parameter.type[1:] for parameter in kernel.params]
     if types == ["32", "32", "32", "32", "64", "64", "32", "64"]:
         return ("M", "N", "K", "alpha", "A", "B", "beta", "C")[number]

@@ -1,12 +1,12 @@
-"""Runs one batch of blocks: which lanes are where, who waits at a barrier, what is loaded and stored for them.
+"""Runs one batch of blocks: which lanes are where, which wait at a barrier, and what is loaded and stored for them.
 
-Lanes that took different ways are run lowest block first, so that those behind catch up and meet the others again
-where the ways join. A lane that left the kernel stays in the arrays and is masked out of everything.
+Groups of lanes that diverged run lowest block of code first, so that those behind catch up and join the others where
+the branches meet. A lane that exited stays in the arrays and is masked out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,15 +15,14 @@ from numpy.typing import NDArray
 
 from worklog.emulator import warp
 from worklog.emulator.asynccopy import Copies
+from worklog.emulator.codegen import Program
 from worklog.emulator.errors import BudgetExceeded, UnsupportedInstruction
-from worklog.emulator.findings import Place, Recorder
+from worklog.emulator.findings import Batch, Recorder
 from worklog.emulator.flow import Block
 from worklog.emulator.globalmem import GlobalMemory, LocalMemory
-from worklog.emulator.program import Program, unwritten
 from worklog.emulator.shared import SharedMemory
+from worklog.emulator.shared_checks import Unwritten
 from worklog.emulator.sites import Site
-from worklog.emulator.specials import special
-from worklog.emulator.unwritten import Unwritten
 
 Array = NDArray[Any]
 Mask = Any
@@ -33,7 +32,7 @@ EXIT = -2
 
 @dataclass
 class Executed:
-    """How often a block of instructions ran: warps (each instruction once a warp) and threads."""
+    """How often a block of code ran: warps (each instruction once per warp) and threads."""
 
     warps: int = 0
     threads: int = 0
@@ -45,7 +44,7 @@ class Machine:
     def __init__(
         self,
         program: Program,
-        place: Place,
+        batch: Batch,
         memory: GlobalMemory,
         shared: SharedMemory,
         local: LocalMemory,
@@ -54,14 +53,14 @@ class Machine:
         budget: int,
         dynamic_bytes: int,
     ) -> None:
-        self.program, self.place, self.recorder = program, place, recorder
+        self.program, self.batch, self.recorder = program, batch, recorder
         self.memory, self.shared, self.local_memory, self.params = memory, shared, local, params
         self.budget, self.dynamic_bytes = budget, dynamic_bytes
-        self.executed = [Executed() for _ in program.blocks]
+        self.executed = [Executed() for _ in program.context.flow.blocks]
         self.copies = Copies(self)
-        self.unwritten = Unwritten(program.context, recorder, place)
+        self.unwritten = Unwritten(program.context, recorder)
         shared.on_unwritten = self.unwritten.loaded
-        self.lines = {i.pc: i.line for i in program.context.kernel.instructions}
+        self.lines = [i.line for i in program.context.kernel.instructions]
         self.groups: dict[int, Array] = {}
         self.waiting: list[tuple[Array, int, int]] = []
         self.census: dict[int, tuple[Array, int, int]] = {}
@@ -70,35 +69,31 @@ class Machine:
 
     def run(self, blocks: Sequence[int]) -> None:
         """Run these blocks, by number, from start to end. Raises BudgetExceeded."""
-        count, lanes, threads = len(blocks), self.place.lanes, self.place.threads
-        self.block_numbers = np.asarray(blocks, dtype=np.int64)
-        self.lanes = count * lanes
-        real = np.tile(np.arange(lanes) < threads, count)
-        self.live: Array = real
-        self.started = real
-        self.everyone = bool(real.all())
+        batch = self.batch
+        batch.blocks = blocks
+        self.live: Array = np.tile(np.arange(batch.block_lanes) < batch.threads, len(blocks))
+        self.started = self.live
         self.specials: dict[str, Array] = {}
         self.census = {}
-        for part in (self.memory, self.local_memory):
-            part.blocks = blocks
-        self.shared.start(blocks)
+        self.shared.start()
         if self.local_memory.size:
-            self.local_memory.start(blocks)
-        self.copies.start(self.lanes)
-        self.unwritten.start(blocks)
-        registers = [unwritten(dtype) for dtype in self.program.registers.values()]
-        self.groups = {0: real}
+            self.local_memory.start()
+        self.copies.start(batch.lanes)
+        self.unwritten.start()
+        self.groups = {0: self.live}
         self.waiting = []
         with np.errstate(divide="ignore", over="ignore", invalid="ignore", under="raise"):
-            self._loop(registers)
+            self._loop(list(self.program.initial_registers))
         self.shared.interval.close(len(self.shared.bytes), None, ())
 
     def _loop(self, registers: list[Array]) -> None:
-        steps, blocks, function = 0, self.program.blocks, self.program.function
+        steps, blocks, function = 0, self.program.context.flow.blocks, self.program.function
         while self.groups:
             number = min(self.groups)
             lanes = self.groups.pop(number)
-            mask, covers = self._mask(lanes)
+            threads = self._census(lanes)[1]
+            mask = None if threads == self.batch.lanes else lanes
+            others = threads != self._census(self.live)[1]
             while True:
                 warps, threads = self._census(lanes)
                 self.executed[number].warps += warps
@@ -107,8 +102,8 @@ class Machine:
                 steps += block.stop - block.start
                 if steps > self.budget:
                     self._exhausted(block, lanes)
-                follow = function(number, not covers)(self, registers, mask)
-                if self.unwritten.busy:
+                follow = function(number, others)(self, registers, mask)
+                if self.unwritten.marked or self.unwritten.fresh:
                     self.unwritten.follow(block, lanes)
                 if follow < 0:
                     break
@@ -117,12 +112,8 @@ class Machine:
                     break
                 number = follow
 
-    def _mask(self, lanes: Array) -> tuple[Mask, bool]:
-        """The mask for generated code (None for every lane there is), and whether no other lane is alive."""
-        _, threads = self._census(lanes)
-        return (None if threads == self.lanes else lanes), threads == self._census(self.live)[1]
-
     def _census(self, lanes: Array) -> tuple[int, int]:
+        """Number of warps and of lanes."""
         known = self.census.get(id(lanes))
         if known is not None and known[0] is lanes:
             return known[1], known[2]
@@ -133,18 +124,17 @@ class Machine:
         return warps, threads
 
     def _exhausted(self, block: Block, lanes: Array) -> None:
-        lane = int(lanes.argmax())
-        where = self.place.block_at(int(self.block_numbers[lane // self.place.lanes]))
-        lines = [self.lines[pc] for pc in range(block.start, block.stop) if self.lines[pc]]
+        where, thread = self.batch.locate(int(lanes.argmax()))
+        lines = [line for line in self.lines[block.start : block.stop] if line]
         at = f"near line {lines[-1]}: {self.recorder.text(lines[-1])}" if lines else f"near instruction {block.stop}"
         raise BudgetExceeded(
-            f"after {self.budget:,} instructions, thread {lane % self.place.lanes} of block {where} is still {at}\n"
-            "Most likely a loop that does not end. If it does, take a smaller size, or worklog.emulator.launch with a "
+            f"after {self.budget:,} instructions, thread {thread} of block {where} is still {at}\n"
+            "Most likely a loop that does not end. If it does, use a smaller size, or worklog.emulator.launch with a "
             "larger budget"
         )
 
     def push(self, number: int, lanes: Array) -> None:
-        """Let lanes go on at a block."""
+        """Continue lanes at a block of code."""
         if number == EXIT:
             self.leave(lanes)
         elif number in self.groups:
@@ -152,14 +142,14 @@ class Machine:
         else:
             self.groups[number] = lanes
 
-    # What generated code calls: control.
+    # Called by generated code: control.
 
     def lanes_of(self, mask: Mask) -> Array:
         """A mask as a bool array."""
         return self.live if mask is None else mask
 
     def branch(self, predicate: Array, mask: Mask, yes: int, no: int) -> int:
-        """Where all lanes go, or -1 after parting them."""
+        """The next block of code for all lanes, or -1 after diverging."""
         if len(predicate) == 1:
             return self._all(yes if predicate[0] else no, mask)
         lanes = self.lanes_of(mask)
@@ -175,12 +165,12 @@ class Machine:
         return self.exit(mask) if number == EXIT else number
 
     def exit(self, mask: Mask) -> int:
-        """Lanes leave the kernel."""
+        """Lanes exit the kernel."""
         self.leave(self.lanes_of(mask))
         return -1
 
     def leave(self, lanes: Array) -> None:
-        """Take lanes out; blocks that waited only for them go on."""
+        """Remove lanes; blocks that waited only for them continue."""
         self.live = self.live & ~lanes
         if self.waiting:
             self._release()
@@ -195,12 +185,12 @@ class Machine:
         return None if mask is None and lanes.all() else lanes
 
     def barrier(self, mask: Mask, pc: int, follow: int) -> int:
-        """__syncthreads: go on at once where everybody is here, else wait."""
+        """__syncthreads: continue at once if all live lanes are here, else wait."""
         lanes = self.lanes_of(mask)
         if follow < 0:
             return self.exit(mask)
         if self._census(lanes)[1] == self._census(self.live)[1]:
-            self._check_gone(lanes, pc)
+            self._check_exited(lanes, pc)
             self._close(None)
             return follow
         self.waiting.append((lanes, pc, follow))
@@ -212,16 +202,17 @@ class Machine:
             self.shared.interval.close(len(self.shared.bytes), lanes, self.copies.in_flight())
 
     def _release(self) -> None:
-        """Let go on every block whose living threads all wait."""
+        """Continue every block whose live threads all wait."""
         arrived = np.logical_or.reduce([lanes for lanes, _, _ in self.waiting])
-        by_block = (self.live & ~arrived).reshape(-1, self.place.lanes).any(axis=1)
-        ready = arrived.reshape(-1, self.place.lanes).any(axis=1) & ~by_block
+        size = self.batch.block_lanes
+        missing = (self.live & ~arrived).reshape(-1, size).any(axis=1)
+        ready = arrived.reshape(-1, size).any(axis=1) & ~missing
         if not ready.any():
             return
-        released = np.repeat(ready, self.place.lanes) & arrived
+        released = np.repeat(ready, size) & arrived
         for block in np.flatnonzero(ready):
             self._check_same_barrier(int(block))
-        self._check_gone(released, self.waiting[0][1])
+        self._check_exited(released, self.waiting[0][1])
         self._close(released)
         waiting, self.waiting = self.waiting, []
         for lanes, pc, follow in waiting:
@@ -232,12 +223,12 @@ class Machine:
                 self.waiting.append((staying, pc, follow))
 
     def _check_same_barrier(self, block: int) -> None:
-        own = slice(block * self.place.lanes, (block + 1) * self.place.lanes)
-        here = [(lanes[own], pc) for lanes, pc, _ in self.waiting if lanes[own].any()]
+        start, size = block * self.batch.block_lanes, self.batch.block_lanes
+        here = [(lanes[start:][:size], pc) for lanes, pc, _ in self.waiting if lanes[start:][:size].any()]
         if len({pc for _, pc in here}) < 2:
             return
         (first, first_pc), (second, second_pc) = here[0], next(entry for entry in here if entry[1] != here[0][1])
-        where = self.place.block_at(int(self.block_numbers[block]))
+        where, _ = self.batch.locate(start)
         message = (
             f"{int(first.sum())} threads of block {where} wait at line {self.lines[first_pc]} while "
             f"{int(second.sum())} wait at line {self.lines[second_pc]}: all must reach the same __syncthreads()"
@@ -245,32 +236,50 @@ class Machine:
         threads = (int(first.argmax()), int(second.argmax()))
         self.recorder.add("divergent-barrier", self.lines[first_pc], message, where, threads, self.lines[second_pc])
 
-    def _check_gone(self, lanes: Array, pc: int) -> None:
-        """Threads that left before a barrier which others of their block reach."""
+    def _check_exited(self, lanes: Array, pc: int) -> None:
+        """Report threads that exited before a barrier which others of their block reach."""
         if self._census(self.live)[1] == self._census(self.started)[1]:
             return
-        blocks = np.flatnonzero(lanes.reshape(-1, self.place.lanes).any(axis=1))
-        gone = (self.started & ~self.live).reshape(-1, self.place.lanes)
-        touched = [int(block) for block in blocks if gone[block].any()]
-        if touched:
-            block = touched[0]
-            where = self.place.block_at(int(self.block_numbers[block]))
-            count, thread = int(gone[block].sum()), int(gone[block].argmax())
+        size = self.batch.block_lanes
+        exited = (self.started & ~self.live).reshape(-1, size)
+        concerned = np.flatnonzero(lanes.reshape(-1, size).any(axis=1) & exited.any(axis=1))
+        if len(concerned):
+            threads = np.flatnonzero(exited[concerned[0]])
+            where, _ = self.batch.locate(int(concerned[0]) * size)
             message = (
-                f"{count} of {self.place.threads} threads of block {where}, thread {thread} the first, "
-                "have left the kernel before this barrier"
+                f"{len(threads)} of {self.batch.threads} threads of block {where}, the first is thread {threads[0]}, "
+                "exit the kernel before this barrier"
             )
-            self.recorder.add(
-                "barrier-after-exit", self.lines[pc], message, where, np.flatnonzero(gone[block])[:32].tolist()
-            )
+            self.recorder.add("barrier-after-exit", self.lines[pc], message, where, threads[:32].tolist())
 
-    # What generated code calls: values.
+    # Called by generated code: values.
 
     def special(self, name: str) -> Array:
-        """A special register, uint32."""
+        """A special register as uint32: one element per lane, or a single one where all lanes agree."""
         if name not in self.specials:
-            self.specials[name] = special(name, self.place, self.block_numbers, self.dynamic_bytes)
+            self.specials[name] = self._special(name)
         return self.specials[name]
+
+    def _special(self, name: str) -> Array:
+        batch, lane = self.batch, np.arange(self.batch.lanes) % self.batch.block_lanes
+        base, _, axis = name.partition(".")
+        if axis:
+            sizes = batch.block if base in ("%tid", "%ntid") else batch.grid
+            number = "xyz".index(axis)
+            if base in ("%ntid", "%nctaid"):
+                return np.array([sizes[number]], np.uint32)
+            blocks = np.repeat(np.asarray(batch.blocks, np.int64), batch.block_lanes)
+            value = (lane if base == "%tid" else blocks) // int(np.prod(sizes[:number], dtype=np.int64)) % sizes[number]
+            return (value[:1] if (value == value[0]).all() else value).astype(np.uint32)
+        uniform = {"%nwarpid": batch.block_lanes // 32, "WARP_SZ": 32, "%dynamic_smem_size": self.dynamic_bytes}
+        if name in uniform:
+            return np.array([uniform[name]], np.uint32)
+        if name in ("%laneid", "%warpid"):
+            return (lane % 32 if name == "%laneid" else lane // 32).astype(np.uint32)
+        own = np.uint64(1) << (lane % 32).astype(np.uint64)
+        below = own - np.uint64(1)
+        masks = {"eq": own, "lt": below, "le": below | own, "gt": ~(below | own), "ge": ~below}
+        return masks[name.removeprefix("%lanemask_")].astype(np.uint32)
 
     def param(self, name: str, offset: int, dtype: str) -> Array:
         """A kernel argument's bytes as one element."""
@@ -278,13 +287,13 @@ class Machine:
         return np.frombuffer(self.params[name][offset : offset + size], dtype)
 
     def window(self, space: str) -> Any:
-        """Where a state space starts among generic addresses."""
+        """The generic address at which a state space starts."""
         return np.uint64({"shared": SHARED_WINDOW, "local": LOCAL_WINDOW}.get(space, 0))
 
-    # What generated code calls: memory.
+    # Called by generated code: memory.
 
-    def _place(self, site: Site, base: Array, mask: Mask) -> tuple[Any, Array]:
-        """The memory of an access, and the address in it; a generic address says by its window which."""
+    def _memory(self, site: Site, base: Array, mask: Mask) -> tuple[Any, Array]:
+        """The memory of an access, and the address in it; the window of a generic address selects the memory."""
         if site.space in ("global", "const"):
             return self.memory, base
         if site.space == "shared":
@@ -298,27 +307,29 @@ class Machine:
         if windows == {2}:
             return self.local_memory, base - np.uint64(LOCAL_WINDOW)
         if windows & {1, 2}:
-            raise UnsupportedInstruction(f"line {site.line}: {site.text}: lanes of one access go to different memories")
+            raise UnsupportedInstruction(
+                f"line {site.line}: {site.text}: the emulator doesn't support lanes in different memories"
+            )
         return self.memory, base
 
     def load(self, site: Site, base: Array, mask: Mask) -> tuple[Array, ...]:
-        """ld: one array an element."""
-        memory, address = self._place(site, base, mask)
+        """ld: one array per element."""
+        memory, address = self._memory(site, base, mask)
         out: tuple[Array, ...] = memory.load(site, address, mask)
         return out
 
     def store(self, site: Site, base: Array, mask: Mask, values: Sequence[Array]) -> None:
         """st."""
-        memory, address = self._place(site, base, mask)
+        memory, address = self._memory(site, base, mask)
         memory.store(site, address, mask, values)
 
     def atomic(self, site: Site, base: Array, mask: Mask, operation: str, values: Sequence[Array]) -> list[Array]:
-        """atom and red: the old values, one array an element."""
-        old = [np.zeros(self.lanes, site.dtype) for _ in range(site.count)]
+        """atom and red: the old values, one array per element."""
+        old = [np.zeros(self.batch.lanes, site.dtype) for _ in range(site.count)]
         if mask is False:
             return old
-        memory, address = self._place(site, base, mask)
-        operands = [np.broadcast_to(value, (self.lanes,)) for value in values]
+        memory, address = self._memory(site, base, mask)
+        operands = [np.broadcast_to(value, (self.batch.lanes,)) for value in values]
         combine = warp.ATOMICS[operation]
 
         def apply(elements: Array, index: int, lane: int) -> None:
@@ -330,64 +341,32 @@ class Machine:
                 elements[place] = combine(elements[place], *values)
 
         if not isinstance(memory, GlobalMemory | SharedMemory):
-            raise UnsupportedInstruction(f"line {site.line}: {site.text}: atomics on local memory")
+            raise UnsupportedInstruction(
+                f"line {site.line}: {site.text}: the emulator doesn't support atomics on local memory"
+            )
         memory.atomic(site, address, mask, apply)
         return old
 
-    def copy(self, site: Site, target: Array, source: Array, offset: int, size: Array | None, mask: Mask) -> None:
-        """cp.async."""
-        self.copies.issue(site, target, source, offset, size, mask)
-
-    def commit(self, mask: Mask) -> None:
-        """cp.async.commit_group."""
-        self.copies.commit(mask)
-
-    def wait(self, mask: Mask, count: int) -> None:
-        """cp.async.wait_group, or wait_all for -1."""
-        self.copies.wait(mask, count)
-
-    # What generated code calls: warps.
+    # Called by generated code: warps.
 
     def _members(self, pc: int, members: Array, mask: Mask) -> Array:
-        """The active lanes, after a look whether all that the instruction names are among them."""
-        lanes = np.zeros(self.lanes, bool) if mask is False else self.lanes_of(mask)
-        lacking = warp.lacking(np.broadcast_to(members, (self.lanes,)), lanes, self.started)
+        """The active lanes; reports lanes that the instruction's member mask names and that are not active."""
+        lanes = np.zeros(self.batch.lanes, bool) if mask is False else self.lanes_of(mask)
+        lacking = warp.lacking(np.broadcast_to(members, (self.batch.lanes,)), lanes, self.started)
         if lacking.any():
-            lane = int(lacking.argmax())
-            where = self.place.block_at(int(self.block_numbers[lane // self.place.lanes]))
-            thread = lane % self.place.lanes
-            message = f"thread {thread} of block {where} is named by the instruction's mask, but is not there"
-            self.recorder.add("divergent-warp", self.lines[pc], message, where, [thread], count=int(lacking.sum()))
+            what = "is in the instruction's member mask, but does not execute the instruction"
+            self.recorder.add_lanes("divergent-warp", self.lines[pc], lacking, what)
         return lanes
 
-    def shuffle(
-        self, pc: int, mode: str, a: Array, b: Array, c: Array, members: Array, mask: Mask
-    ) -> tuple[Array, Array]:
-        """shfl.sync: value and whether its source lane was in range."""
+    def warp(self, pc: int, function: Callable[..., Any], members: Array, mask: Mask, *operands: Any) -> Any:
+        """An instruction in which the lanes of a warp exchange values: a function of worklog.emulator.warp."""
         lanes = self._members(pc, members, mask)
-        a, b, c = (np.broadcast_to(x, (self.lanes,)) for x in (a, b, c))
-        return warp.shuffle(mode, a, b, c, lanes)
-
-    def vote(self, pc: int, mode: str, predicate: Array, members: Array, mask: Mask) -> Array:
-        """vote.sync."""
-        lanes = self._members(pc, members, mask)
-        return warp.vote(mode, np.broadcast_to(predicate, (self.lanes,)), lanes)
-
-    def reduce(self, pc: int, operation: str, a: Array, members: Array, mask: Mask) -> Array:
-        """redux.sync."""
-        return warp.reduce(operation, np.broadcast_to(a, (self.lanes,)), self._members(pc, members, mask))
-
-    def match(self, pc: int, mode: str, a: Array, members: Array, mask: Mask) -> tuple[Array, Array]:
-        """match.sync: mask of lanes, and whether all agree."""
-        return warp.match(mode, np.broadcast_to(a, (self.lanes,)), self._members(pc, members, mask))
-
-    def elect(self, pc: int, members: Array, mask: Mask) -> tuple[Array, Array]:
-        """elect.sync: the chosen lane, and whether it is this one."""
-        return warp.elect(self._members(pc, members, mask))
+        values = (x if isinstance(x, str) else np.broadcast_to(x, (self.batch.lanes,)) for x in operands)
+        return function(*values, lanes)
 
     def active(self, mask: Mask) -> Array:
         """activemask."""
-        lanes = np.zeros(self.lanes, bool) if mask is False else self.lanes_of(mask)
+        lanes = np.zeros(self.batch.lanes, bool) if mask is False else self.lanes_of(mask)
         return warp.vote("ballot", lanes, lanes)
 
     def warp_barrier(self, pc: int, members: Array, mask: Mask) -> None:

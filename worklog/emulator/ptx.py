@@ -1,4 +1,4 @@
-"""What PTX text becomes: kernels, their variables, and instructions with the source line that each came from."""
+"""Records of parsed PTX: kernels, their variables, and instructions with the source line that each came from."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ class Reg:
 
 @dataclass(frozen=True)
 class Imm:
-    """A literal. value: an integer as written, or the number that a 0f or 0d literal encodes; kind: "int", "f32",
-    "f64".
-    """
+    """A literal. value: the integer, or the number that a 0f or 0d literal encodes; kind: "int", "f32" or "f64"."""
 
     value: int | float
     bits: int
@@ -101,8 +99,8 @@ class Param:
 
 @dataclass(frozen=True)
 class Kernel:
-    """One .entry: instructions in order, labels as indices into them, all variables it can see. assembled: whether the
-    shared accesses are, by number and width, those of the machine code; None where nobody compared.
+    """One .entry: instructions in order, labels as indices into them, and the variables in scope. assembled: whether
+    the shared accesses are those of the machine code by number and width; None: not compared.
     """
 
     name: str
@@ -116,6 +114,11 @@ class Kernel:
 
 
 SIZES = {"8": 1, "16": 2, "32": 4, "64": 8}
+# NumPy's dtype of each PTX type that instructions compute in.
+DTYPES = {
+    "pred": "?", "b8": "u1", "u8": "u1", "s8": "i1", "b16": "u2", "u16": "u2", "s16": "i2",
+    "b32": "u4", "u32": "u4", "s32": "i4", "f32": "f4", "b64": "u8", "u64": "u8", "s64": "i8", "f64": "f8",
+}  # fmt: skip
 
 
 def size_of(type_: str) -> int:

@@ -1,8 +1,8 @@
-"""Shared memory of the running batch of blocks, with what is checked on each access.
+"""Shared memory of the running batch of blocks, and the checks of each access.
 
-An address register keeps its value over many accesses and loop iterations. So everything that follows from
-addresses alone (bounds, alignment, wavefronts, array indices) is worked out once for each site and set of
-addresses, as a Visit, and looked up from then on by the identity of the register's array.
+An address register keeps its value over many accesses and loop iterations. So everything that follows from addresses
+alone (bounds, alignment, wavefronts, array indices) is computed once per site and set of addresses, as a Visit, and
+found again by the identity of the register's array.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from worklog.emulator.findings import Place, Recorder, plain_name
+from worklog.emulator.findings import Batch, Recorder, plain_name
 from worklog.emulator.globalmem import Watch
-from worklog.emulator.races import Interval
+from worklog.emulator.shared_checks import Interval
 from worklog.emulator.sites import Site
 from worklog.emulator.traffic import WARP, wavefronts
 
@@ -27,7 +27,7 @@ KEPT_PLACES = 256
 
 @dataclass(frozen=True)
 class Places:
-    """One set of addresses: int64, one a lane, without a site's offset. active: bool, one a lane."""
+    """One set of addresses: int64, one per lane, without a site's offset. active: bool, one per lane."""
 
     address: Array
     active: Array
@@ -38,11 +38,11 @@ class Places:
 
 @dataclass
 class Visit:
-    """A site at one set of addresses. mask: its good lanes, None for all. windows: views into the block memories,
-    one an element, which start `shift` bytes in.
+    """A site at one set of addresses. mask: its lanes with valid addresses, None for all. windows: one view into the
+    batch's memory per element, each from byte `shift` on.
 
-    costs: requests, wavefronts, conflicts and bytes of one execution. ready: a store, or a load whose words all
-    were written. twice: two lanes share a cell.
+    costs: requests, wavefronts, conflicts and bytes of one execution. ready: all its words have been written. twice:
+    two lanes share a cell.
     """
 
     site: Site
@@ -58,35 +58,33 @@ class Visit:
 
 
 class SharedMemory:
-    """Shared memory for all blocks of a batch, side by side. size: bytes a block; grain: of its smallest access."""
+    """Shared memory of a batch, block beside block. size: bytes per block; grain: bytes of the smallest access."""
 
     def __init__(
-        self, recorder: Recorder, place: Place, size: int, grain: int, *, counting: bool, values: bool, races: bool
+        self, recorder: Recorder, batch: Batch, size: int, grain: int, *, counting: bool, values: bool, races: bool
     ) -> None:
-        self.recorder, self.place = recorder, place
+        self.recorder, self.batch = recorder, batch
         self.size, self.stride = size, -(-size // 16) * 16
         self.counting, self.values, self.checking = counting, values, races and values
-        self.blocks: Sequence[int] = ()
         self.bytes: Array = np.zeros(0, np.uint8)
         self.written: Array = np.zeros(0, bool)
-        self.interval = Interval(recorder, place, grain)
+        self.interval = Interval(recorder, batch, grain)
         self.by_identity: dict[tuple[int, int], tuple[Array, Mask, Places]] = {}
         self.by_content: dict[tuple[bytes, bytes], Places] = {}
         self.lane_base: Array = np.zeros(0, np.int64)
-        # Called with a site and the lanes that read unwritten words; the machine watches whether the value is used.
+        # Called with a site and the lanes that read unwritten words.
         self.on_unwritten: Callable[[Site, Array], None] = lambda site, lanes: None
         self.watch: Watch | None = None
         self.pending: Array | None = None
         self.copies: list[Site] = []
 
-    def start(self, blocks: Sequence[int]) -> None:
-        """Fresh memory for a batch of blocks."""
-        same_shape = len(blocks) == len(self.blocks)
-        self.blocks = blocks
-        self.interval.start(blocks)
+    def start(self) -> None:
+        """Clear the memory for a new batch."""
+        self.interval.start()
         self.pending = None
         self.copies = []
-        if same_shape:
+        size = len(self.batch.blocks) * self.stride
+        if len(self.lane_base) == self.batch.lanes:
             self.bytes[:] = 0
             self.written[:] = False
             for places in self.by_content.values():
@@ -94,12 +92,12 @@ class SharedMemory:
                     visit.ready = False
             return
         self.settle()
-        self.bytes = np.zeros(len(blocks) * self.stride, np.uint8)
-        self.written = np.zeros(len(blocks) * self.stride, bool)
-        self.lane_base = np.repeat(np.arange(len(blocks), dtype=np.int64) * self.stride, self.place.lanes)
+        self.bytes, self.written = np.zeros(size, np.uint8), np.zeros(size, bool)
+        blocks = np.arange(len(self.batch.blocks), dtype=np.int64)
+        self.lane_base = np.repeat(blocks * self.stride, self.batch.block_lanes)
 
     def settle(self) -> None:
-        """Add up what visits cost and forget them."""
+        """Add the visits' costs to their sites, and forget the visits."""
         for places in self.by_content.values():
             for visit in places.visits.values():
                 site, hits = visit.site, visit.hits
@@ -109,7 +107,7 @@ class SharedMemory:
                 site.bytes += visit.costs[3] * hits
         self.by_content.clear()
         self.by_identity.clear()
-        self.interval.forget()
+        self.interval.clean.clear()
 
     # Accesses.
 
@@ -130,7 +128,7 @@ class SharedMemory:
         return tuple(window.take(visit.index) for window in visit.windows)
 
     def store(self, site: Site, base: Array, mask: Mask, values: Sequence[Array]) -> None:
-        """Write; where lanes share an address the last lane's value stays, and different values are a race."""
+        """Where lanes share an address the last lane's value stays, and different values are a race."""
         if mask is False:
             return
         visit = self.visit(site, base, mask)
@@ -144,7 +142,7 @@ class SharedMemory:
         self.put(visit, values, visit.mask)
 
     def put(self, visit: Visit, values: Sequence[Array], mask: Mask) -> None:
-        """Store without logging; also what a finished asynchronous copy does."""
+        """Store without logging, as a completed asynchronous copy does."""
         index = visit.index if mask is None else visit.index[mask]
         for window, value in zip(visit.windows, values, strict=True):
             whole = np.broadcast_to(value, visit.index.shape)
@@ -168,10 +166,10 @@ class SharedMemory:
             for lane in np.flatnonzero(np.ones(len(visit.index), bool) if visit.mask is None else visit.mask):
                 combine(visit.windows[0], int(visit.index[lane]), int(lane))
 
-    # What follows from addresses.
+    # Visits.
 
     def visit(self, site: Site, base: Array, mask: Mask) -> Visit:
-        """The visit of a site at these addresses, found by identity or made."""
+        """The visit of a site at these addresses."""
         known = self.by_identity.get((id(base), id(mask)))
         places = known[2] if known is not None else self._places(base, mask)
         visit = places.visits.get(site.pc)
@@ -190,12 +188,12 @@ class SharedMemory:
                 self.settle()
             lanes = len(self.lane_base)
             active = np.ones(lanes, bool) if mask is None else mask
-            # A 32-bit base may lie before the window's start, for an offset to bring it back in.
+            # A 32-bit base may be negative, with an offset that makes the address positive.
             signed = base.view(np.int32 if base.itemsize == 4 else np.int64).astype(np.int64)
             address = np.broadcast_to(signed, (lanes,))
             places = Places(np.where(active, address, 0), active, mask, {}, {})
             self.by_content[content] = places
-        # The register's array and the mask are kept with their entry, so that their identities stay theirs.
+        # The entry keeps the register's array and the mask alive, so that no other object gets their identities.
         self.by_identity[id(base), id(mask)] = (base, mask, places)
         return places
 
@@ -221,64 +219,31 @@ class SharedMemory:
         return visit
 
     def _good_lanes(self, site: Site, address: Array, active: Array) -> Array | None:
-        """None where all active lanes are fine, else those that are; wrong ones are reported here, once for these
-        addresses.
-        """
+        """None if the addresses of all active lanes are valid, else the lanes whose are; reports the others."""
         outside = active & ((address < 0) | (address + site.width > self.size))
-        crooked = active & ~outside & (address % site.width != 0)
-        strayed = None
-        if site.array is not None:
-            start = int(site.memo["array"])
-            strayed = active & ~outside & ((address < start) | (address + site.width > start + site.array.size))
-        verb = "writes" if site.writes else "reads"
         if outside.any():
-            lane = int(outside.argmax())
-            self._report(
-                "shared-out-of-bounds",
-                site,
-                outside,
-                f"{verb} at byte {address[lane]} of the block's {self.size} bytes of shared memory",
-            )
-        if strayed is not None and strayed.any() and site.array is not None:
-            lane = int(strayed.argmax())
-            offset = int(address[lane]) - int(site.memo["array"])
-            name = plain_name(site.array.name)
-            self._report(
-                "shared-out-of-bounds",
-                site,
-                strayed,
-                f"{verb} at byte {offset} of {name}, which has {site.array.size} bytes",
-            )
+            byte = f"byte {address[outside.argmax()]} of the block's {self.size} bytes of shared memory"
+            self._report("shared-out-of-bounds", site, outside, f"{site.verb} at {byte}")
+        if site.array is not None:
+            offset = address - int(site.memo["array"])
+            strayed = active & ~outside & ((offset < 0) | (offset + site.width > site.array.size))
+            if strayed.any():
+                array = f"{plain_name(site.array.name)}, which has {site.array.size} bytes"
+                self._report(
+                    "shared-out-of-bounds", site, strayed, f"{site.verb} at byte {offset[strayed.argmax()]} of {array}"
+                )
+        crooked = active & ~outside & (address % site.width != 0)
         if crooked.any():
-            lane = int(crooked.argmax())
-            self._report(
-                "misaligned",
-                site,
-                crooked,
-                f"{verb} {site.width} bytes at shared byte {address[lane]}, no multiple of {site.width}",
-            )
+            byte = f"shared byte {address[crooked.argmax()]}, which is not a multiple of {site.width}"
+            self._report("misaligned", site, crooked, f"{site.verb} {site.width} bytes at {byte}")
         bad = outside | crooked
         return active & ~bad if bad.any() else None
 
     def _report(self, kind: str, site: Site, lanes: Array, what: str) -> None:
-        first = int(lanes.argmax())
-        where = self.place.block_at(self.blocks[first // self.place.lanes])
-        start = first // self.place.lanes * self.place.lanes
-        threads = np.flatnonzero(lanes[start : start + self.place.lanes])
-        self.recorder.add(
-            kind,
-            site.line,
-            f"thread {threads[0]} of block {where} {what}{site.called}",
-            where,
-            threads[:32].tolist(),
-            count=int(lanes.sum()),
-            callers=(site.caller,),
-        )
+        self.recorder.add_lanes(kind, site.line, lanes, what, site.caller)
 
     def _costs(self, site: Site, places: Places, address: Array, active: Array) -> tuple[int, int, int, int]:
-        """Requests, wavefronts, conflicts, bytes. Where ptxas joins accesses, the first of them costs what the wide
-        one does.
-        """
+        """Requests, wavefronts, conflicts, bytes. Of accesses that ptxas joins, the leading one counts as the wide."""
         size = int(active.sum()) * site.width
         width, start = site.width, address
         for group in site.groups:
@@ -294,9 +259,7 @@ class SharedMemory:
         return requests, waves, conflicts, size
 
     def cells(self, visit: Visit) -> list[Array]:
-        """Positions in the batch's memory that the access touches, one array a grain; 0 where the lane is not in
-        the visit's mask.
-        """
+        """Bytes of the batch's memory that the visit accesses, one array per grain; 0 for lanes outside its mask."""
         start = visit.index * visit.site.size + visit.shift
         if visit.mask is not None:
             start = np.where(visit.mask, start, 0)
@@ -315,7 +278,7 @@ class SharedMemory:
             visit.ready = True
 
     def _check_twice(self, visit: Visit, values: Sequence[Array], mask: Mask) -> None:
-        """Two lanes of one store at one address: a race, unless they write the same."""
+        """Two lanes of one store at one address: a race, unless they write the same value."""
         if visit.twice is None:
             index = visit.index if visit.mask is None else visit.index[visit.mask]
             visit.twice = len(np.unique(index)) < len(index)
@@ -323,15 +286,13 @@ class SharedMemory:
             return
         for window, value in zip(visit.windows, values, strict=True):
             whole = np.broadcast_to(value, visit.index.shape)
-            lost = window[visit.index].view(f"u{window.itemsize}") != np.ascontiguousarray(whole).view(
-                f"u{window.itemsize}"
-            )
+            bits = f"u{window.itemsize}"
+            lost = window[visit.index].view(bits) != np.ascontiguousarray(whole).view(bits)
             lost = lost if mask is None else lost & mask
             if lost.any():
                 loser = int(lost.argmax())
                 same = np.flatnonzero((visit.index == visit.index[loser]) & (True if mask is None else mask))
-                winner = int(same[-1])
-                self.interval.report_twice(visit, (loser, winner), int(lost.sum()))
+                self.interval.report_twice(visit.site, (loser, int(same[-1])), int(lost.sum()))
                 return
 
     def _check_pending(self, visit: Visit) -> None:
@@ -343,5 +304,5 @@ class SharedMemory:
             if early.any():
                 lane = int((early != 0).argmax())
                 copy = self.copies[int(early[lane]) - 1]
-                self.interval.report_early(visit, copy, lane, int(np.count_nonzero(early)))
+                self.interval.report_early(visit.site, copy, lane, int(np.count_nonzero(early)))
                 return

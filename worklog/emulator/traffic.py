@@ -1,8 +1,8 @@
-"""How many sectors and wavefronts the addresses of one warp instruction cost.
+"""Sectors and wavefronts of the addresses of one warp instruction.
 
-Global: L1 fetches 32-byte sectors; a request costs the different sectors that its lanes touch. Shared: 32 banks of
-4 bytes; a pass (wavefront) delivers one word a bank, to any number of lanes. Both rules were compared with Nsight
-Compute's counters on an H200 and agree for every rung.
+Global: L1 fetches 32-byte sectors; a request costs the distinct sectors that its lanes access. Shared: 32 banks of 4
+bytes; a wavefront delivers one word per bank, to any number of lanes. Both rules agree with Nsight Compute's counters
+on an H200 for every rung.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BANKS = 32
 
 
 def sectors(addresses: Array, active: Array, width: int) -> tuple[int, int]:
-    """(requests, sectors) of one instruction. addresses: int64, active: bool, both (warps, 32); width: bytes a lane."""
+    """(requests, sectors). addresses: int64 and active: bool, both (warps, 32); width: bytes per lane."""
     busy = active.any(axis=1)
     addresses, active = addresses[busy], active[busy]
     if not len(addresses):
@@ -28,7 +28,7 @@ def sectors(addresses: Array, active: Array, width: int) -> tuple[int, int]:
 
 
 def _distinct(values: Array, active: Array) -> int:
-    """Different values among the active lanes of each row, added over the rows; every row has an active lane."""
+    """Distinct values among the active lanes of each row, summed over the rows; every row has an active lane."""
     first = np.take_along_axis(values, active.argmax(axis=1)[:, None], axis=1)
     rows = np.sort(np.where(active, values, first), axis=1)
     return int(np.count_nonzero(np.diff(rows, axis=1))) + len(rows)
@@ -37,10 +37,9 @@ def _distinct(values: Array, active: Array) -> int:
 def wavefronts(addresses: Array, active: Array, width: int) -> tuple[int, int, int]:
     """(requests, wavefronts, bank conflicts) of one shared-memory instruction; arguments as for `sectors`.
 
-    A warp's 64-bit access goes in two phases of 16 lanes and a 128-bit one in four of 8, each bringing up to 128
-    bytes. Phases pair up, which halves them, when lanes n and n ^ 1 want equal addresses in every such pair of the
-    warp, or lanes n and n ^ 2 do. A phase costs as many wavefronts as the busiest bank has different words; all
-    beyond the first are conflicts.
+    A warp's 64-bit access takes two phases of 16 lanes, a 128-bit access four of 8, each of up to 128 bytes. The number
+    of phases is halved if lanes n and n ^ 1 have equal addresses in every such pair of the warp, or lanes n and n ^ 2.
+    A phase costs as many wavefronts as the busiest bank has distinct words; all but the first are conflicts.
     """
     busy = active.any(axis=1)
     addresses, active = addresses[busy], active[busy]
@@ -61,9 +60,7 @@ def wavefronts(addresses: Array, active: Array, width: int) -> tuple[int, int, i
 
 
 def _lanes_paired(addresses: Array, active: Array) -> Array:
-    """Rows in which every lane pair (n, n ^ 1), or every pair (n, n ^ 2), has equal addresses; an idle lane pairs
-    with any.
-    """
+    """Rows in which every lane pair (n, n ^ 1), or every pair (n, n ^ 2), has equal addresses or an idle lane."""
     lanes = np.arange(WARP)
     out = np.zeros(len(addresses), dtype=bool)
     for distance in (1, 2):
@@ -74,9 +71,7 @@ def _lanes_paired(addresses: Array, active: Array) -> Array:
 
 
 def _passes(addresses: Array, active: Array, phases: int, width: int) -> tuple[int, int]:
-    """Wavefronts and non-empty phases when each row goes in `phases` parts: the busiest bank's different words,
-    added up.
-    """
+    """Wavefronts and non-empty phases if each row takes `phases` phases."""
     groups = addresses.reshape(-1, WARP // phases)
     live = active.reshape(-1, WARP // phases)
     words = max(1, width // 4)
@@ -84,7 +79,7 @@ def _passes(addresses: Array, active: Array, phases: int, width: int) -> tuple[i
     live = np.repeat(live, words, axis=1)
     word = word.reshape(len(groups), -1)
     row = np.broadcast_to(np.arange(len(groups))[:, None], word.shape)
-    # One number a (phase, word): duplicates are lanes that share the word, and cost nothing.
+    # One number per (phase, word): lanes that share a word cost nothing.
     span = int(word.max()) + 1
     different = np.unique((row * span + word)[live])
     bank = different // span * BANKS + different % span % BANKS

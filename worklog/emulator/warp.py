@@ -1,6 +1,4 @@
-"""Instructions in which the lanes of a warp see each other's values, and what atomics compute. Lanes lie 32 to a
-warp.
-"""
+"""Instructions in which the lanes of a warp exchange values, and the arithmetic of atomics. Lanes lie 32 to a warp."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from worklog.emulator.arithmetic import float_max, float_min
+from worklog.emulator.floats import float_max, float_min
 
 Array = NDArray[Any]
 LANES = np.arange(32)
@@ -18,7 +16,7 @@ BITS = np.uint32(1) << LANES.astype(np.uint32)
 
 
 def lacking(members: Array, active: Array, started: Array) -> Array:
-    """Lanes that an active lane's member mask names, that exist, and that are not active with it."""
+    """Lanes that an active lane's member mask names and that exist, but are not active."""
     named = np.bitwise_or.reduce(np.where(active, members, np.uint32(0)).reshape(-1, 32), axis=1)
     wanted = (named[:, None] & BITS) != 0
     out: Array = wanted.ravel() & started & ~active
@@ -26,11 +24,11 @@ def lacking(members: Array, active: Array, started: Array) -> Array:
 
 
 def shuffle(mode: str, a: Array, b: Array, c: Array, active: Array) -> tuple[Array, Array]:
-    """shfl.sync: each lane's value from another lane of its segment, and whether that lane was in range (if not,
-    its own).
+    """shfl.sync: each lane's value from another lane of its segment (its own if that lane is out of range), and whether
+    it was in range.
 
-    b: the distance or lane. c: the clamp in bits 0 to 4, the segment mask in bits 8 to 12. A source lane that is not
-    active has no defined value; its last one is taken.
+    b: the distance or lane. c: the clamp in bits 0 to 4, the segment mask in bits 8 to 12. The value of an inactive
+    source lane is undefined; here it is its last one.
     """
     lane = np.tile(LANES, len(a) // 32)
     b, clamp, segment = b.astype(np.int64) & 31, c.astype(np.int64) & 31, c.astype(np.int64) >> 8 & 31
@@ -75,8 +73,8 @@ def reduce(operation: str, a: Array, active: Array) -> Array:
 
 
 def match(mode: str, a: Array, active: Array) -> tuple[Array, Array]:
-    """match.sync: the active lanes of the warp that hold the lane's value (any), or all of them if they hold one value,
-    else none (all); and whether they do.
+    """match.sync: the active lanes of the warp that hold the lane's value (any), or all of them if all hold the same,
+    else none (all); and whether all hold the same.
     """
     values, lanes = a.reshape(-1, 32), active.reshape(-1, 32)
     same = (values[:, :, None] == values[:, None, :]) & lanes[:, None, :]
@@ -87,42 +85,21 @@ def match(mode: str, a: Array, active: Array) -> tuple[Array, Array]:
 
 
 def elect(active: Array) -> tuple[Array, Array]:
-    """The lowest active lane of each warp, for all its lanes, and whether a lane is it."""
+    """elect.sync: the lowest active lane of each warp, and whether a lane is the elected one."""
     leader = np.repeat(active.reshape(-1, 32).argmax(axis=1).astype(np.uint32), 32)
     return leader, leader == np.tile(LANES, len(active) // 32)
 
 
-def _minimum(old: Array, value: Array) -> Array:
-    return float_min(old, value) if old.dtype.kind == "f" else np.minimum(old, value)
-
-
-def _maximum(old: Array, value: Array) -> Array:
-    return float_max(old, value) if old.dtype.kind == "f" else np.maximum(old, value)
-
-
-def _swap_if_equal(old: Array, compare: Array, value: Array) -> Array:
-    return np.where(old == compare, value, old)
-
-
-def _count_up(old: Array, limit: Array) -> Array:
-    raised: Array = old + old.dtype.type(1)
-    return np.where(old >= limit, old.dtype.type(0), raised)
-
-
-def _count_down(old: Array, limit: Array) -> Array:
-    return np.where((old == 0) | (old > limit), limit, old - old.dtype.type(1))
-
-
-# New value from the old one and the operands, arrays of one element.
-ATOMICS: dict[str, Callable[..., Array]] = {
+# The new value from the old one and the operands, arrays of one element.
+ATOMICS: dict[str, Callable[..., Any]] = {
     "add": lambda old, value: old + value,
-    "min": _minimum,
-    "max": _maximum,
+    "min": lambda old, value: float_min(old, value) if old.dtype.kind == "f" else np.minimum(old, value),
+    "max": lambda old, value: float_max(old, value) if old.dtype.kind == "f" else np.maximum(old, value),
     "and": lambda old, value: old & value,
     "or": lambda old, value: old | value,
     "xor": lambda old, value: old ^ value,
     "exch": lambda old, value: value,
-    "cas": _swap_if_equal,
-    "inc": _count_up,
-    "dec": _count_down,
+    "cas": lambda old, compare, value: np.where(old == compare, value, old),
+    "inc": lambda old, limit: np.where(old >= limit, old.dtype.type(0), np.add(old, old.dtype.type(1))),
+    "dec": lambda old, limit: np.where((old == 0) | (old > limit), limit, old - old.dtype.type(1)),
 }

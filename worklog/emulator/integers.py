@@ -1,165 +1,15 @@
-"""The arithmetic of PTX on NumPy arrays, one element a CUDA thread, bit for bit as the GPU does it.
-
-Where NumPy's own operator already is the instruction (wrap-around addition, IEEE multiplication), generated code
-uses the operator. What is here differs: multiply-add with one rounding, shifts that clamp, conversions that
-saturate, bit fields. Integers arrive as arrays of the instruction's type, results leave in it.
+"""PTX integer and bit instructions on NumPy arrays, one element per CUDA thread, where no NumPy operator is the
+instruction. Arguments and results have the instruction's type.
 """
 
 from __future__ import annotations
 
-import math
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
-
-_HALF_ULP = np.iinfo(
-    np.int64
-).min  # what the 29 bits below a float32's last one look like, shifted up, when they are 100…0
-_TINY_F64, _HUGE_F64 = 2.0**-900, 2.0**900
-
-
-def fma_f32(a: Array, b: Array, c: Array) -> Array:
-    """a * b + c with one rounding; float64 arrays that hold float32 values in, float32 out.
-
-    The product is exact in float64, so only the sum is rounded on the way. Rounding it a second time to float32 can
-    differ from rounding once only where the float64 sum lies exactly between two float32 values, or is subnormal as
-    a float32: both are rare, are seen here, and take the exact road. The caller's errstate must raise on underflow,
-    or tiny results double-round.
-    """
-    total = a * b + c
-    try:
-        result = total.astype(np.float32)
-    except FloatingPointError:
-        return _fma_f32_exact(a, b, c)
-    if (total.view(np.int64) << 35).min() == _HALF_ULP:
-        return _fma_f32_exact(a, b, c)
-    return result
-
-
-def _fma_f32_exact(a: Array, b: Array, c: Array) -> Array:
-    """The same by round-to-odd: the float64 sum keeps a sticky last bit, so the second rounding cannot see a false
-    tie.
-    """
-    with np.errstate(all="ignore"):
-        return round_to_odd(a * b, c).astype(np.float32)
-
-
-def round_to_odd(x: Array, y: Array) -> Array:
-    """x + y in float64, truncated, with the last bit set wherever something was cut off (Boldo and Melquiond's RO)."""
-    x, y = np.broadcast_arrays(x, y)
-    total = x + y
-    back = total - x
-    error = (x - (total - back)) + (y - back)
-    inexact = np.isfinite(total) & (error != 0) & ((total.view(np.int64) & 1) == 0)
-    toward = np.where(error > 0, np.inf, -np.inf)
-    out: Array = np.where(inexact, np.nextafter(total, toward), total)
-    return out
-
-
-def fma_f64(a: Array, b: Array, c: Array) -> Array:
-    """a * b + c with one rounding, float64 in and out.
-
-    Error-free transformations, and rational numbers for elements where these leave their range.
-    """
-    a, b, c = np.broadcast_arrays(a, b, c)
-    with np.errstate(all="ignore"):
-        high = a * b
-        low = _product_error(a, b, high)
-        t_high, t_low = _two_sum(c, low)
-        v_high, v_low = _two_sum(high, t_high)
-        out: Array = v_high + round_to_odd(t_low, v_low)
-        sizes = np.abs(np.stack(np.broadcast_arrays(a, b, c, high)))
-        safe = ((sizes == 0) | ((sizes > _TINY_F64) & (sizes < _HUGE_F64))).all(axis=0) & (high != 0)
-        plain = high + c
-        special = ~(np.isfinite(a) & np.isfinite(b) & np.isfinite(c))
-    out = np.where(special, plain, out)
-    for i in np.flatnonzero(~safe & ~special):
-        out[i] = fma_fraction(float(a[i]), float(b[i]), float(c[i]))
-    return out
-
-
-def fma_fraction(a: float, b: float, c: float) -> float:
-    """One finite float64 multiply-add through rational numbers: slow, and right at every size."""
-    exact = Fraction(a) * Fraction(b) + Fraction(c)
-    if exact == 0:
-        product_sign = math.copysign(1.0, a) * math.copysign(1.0, b)
-        return -0.0 if a * b == 0 and product_sign < 0 and math.copysign(1.0, c) < 0 else 0.0
-    try:
-        return exact.numerator / exact.denominator
-    except OverflowError:
-        return math.inf if exact > 0 else -math.inf
-
-
-def _two_sum(x: Array, y: Array) -> tuple[Array, Array]:
-    total = x + y
-    back = total - x
-    return total, (x - (total - back)) + (y - back)
-
-
-def _product_error(a: Array, b: Array, product: Array) -> Array:
-    """a * b - product, exactly, by Dekker's splitting."""
-    a_high, b_high = (x * 134217729.0 - (x * 134217729.0 - x) for x in (a, b))
-    a_low, b_low = a - a_high, b - b_high
-    out: Array = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
-    return out
-
-
-def float_mul(a: Array, b: Array) -> Array:
-    """a * b. Subnormal results are none of fma_f32's business, whose alarm is on while generated code runs."""
-    with np.errstate(under="ignore"):
-        out: Array = a * b
-        return out
-
-
-def float_div(a: Array, b: Array) -> Array:
-    """a / b, likewise."""
-    with np.errstate(under="ignore"):
-        out: Array = a / b
-        return out
-
-
-def fma_fast_f32(a: Array, b: Array, c: Array) -> Array:
-    """a * b + c in float32 with two roundings: near enough to check within a tolerance, never bit for bit."""
-    with np.errstate(under="ignore"):
-        out: Array = a * b + c
-        return out
-
-
-def flush(x: Array) -> Array:
-    """Subnormal float32 values to zero of the same sign: the .ftz modifier."""
-    return np.where(np.abs(x) < np.float32(2.0**-126), np.copysign(np.float32(0), x), x)
-
-
-def saturate(x: Array) -> Array:
-    """To 0 … 1, NaN to 0: the .sat modifier on floats."""
-    out: Array = np.fmin(np.fmax(x, x.dtype.type(0)), x.dtype.type(1)) + x.dtype.type(0)
-    return out
-
-
-def float_min(a: Array, b: Array) -> Array:
-    """IEEE minimumNumber: a NaN loses, -0 is below +0."""
-    zero = (a == 0) & (b == 0)
-    return np.where(zero, np.where(np.signbit(a), a, b), np.fmin(a, b))
-
-
-def float_max(a: Array, b: Array) -> Array:
-    """IEEE maximumNumber: a NaN loses, +0 is above -0."""
-    zero = (a == 0) & (b == 0)
-    return np.where(zero, np.where(np.signbit(a), b, a), np.fmax(a, b))
-
-
-def nan_min(a: Array, b: Array) -> Array:
-    """The same, but a NaN wins: the .NaN modifier."""
-    return np.where(np.isnan(a) | np.isnan(b), a.dtype.type(np.nan), float_min(a, b))
-
-
-def nan_max(a: Array, b: Array) -> Array:
-    """float_max, but a NaN wins."""
-    return np.where(np.isnan(a) | np.isnan(b), a.dtype.type(np.nan), float_max(a, b))
 
 
 def mul_hi(a: Array, b: Array) -> Array:
@@ -189,12 +39,12 @@ def mul_wide(a: Array, b: Array) -> Array:
 
 
 def div(a: Array, b: Array) -> Array:
-    """Integer quotient towards zero; by zero all bits are set, as GPUs answer. The most negative by -1 wraps."""
+    """Integer quotient towards zero; all bits set for a division by zero, as on GPUs. The lowest value by -1 wraps."""
     return _divide(a, b)[0]
 
 
 def rem(a: Array, b: Array) -> Array:
-    """Remainder of `div`, with the dividend's sign; by zero all bits are set, as GPUs answer."""
+    """Remainder of `div`, with the dividend's sign; all bits set for a division by zero, as on GPUs."""
     return _divide(a, b)[1]
 
 
@@ -214,14 +64,14 @@ def _divide(a: Array, b: Array) -> tuple[Array, Array]:
 
 
 def shl(a: Array, count: Array) -> Array:
-    """Shift left; 32 (or the width) and more give 0."""
+    """Shift left; counts of the width or more give 0."""
     bits = a.dtype.itemsize * 8
     shifted: Array = a << np.minimum(count, np.uint32(bits - 1)).astype(a.dtype)
     return np.where(count >= bits, a.dtype.type(0), shifted)
 
 
 def shr(a: Array, count: Array) -> Array:
-    """Shift right, with the sign for signed types; counts beyond the width act like the width."""
+    """Shift right, with the sign for signed types; counts above the width act like the width."""
     bits = a.dtype.itemsize * 8
     shifted = a >> np.minimum(count, np.uint32(bits - 1)).astype(a.dtype)
     out: Array = shifted if a.dtype.kind == "i" else np.where(count >= bits, a.dtype.type(0), shifted)
@@ -257,8 +107,8 @@ def bfi(a: Array, b: Array, position: Array, length: Array) -> Array:
 
 
 def _field(a: Array, position: Array, length: Array) -> tuple[Array, Array]:
-    """What counts of them: the low 8 bits, as the PTX manual says; but all 32 for the 64-bit forms, which the assembler
-    makes of shifts that clamp (seen in sm_90's machine code).
+    """The bits of both that count: the low 8, by the PTX manual; but all 32 in the 64-bit forms, which the assembler
+    implements with clamping shifts (seen in sm_90 machine code).
     """
     low = np.uint32(0xFFFFFFFF if a.dtype.itemsize == 8 else 0xFF)
     return position & low, length & low
@@ -297,8 +147,8 @@ def clz(a: Array) -> Array:
 
 
 def bfind(a: Array, as_shift: bool) -> Array:
-    """Place of the most significant bit that is not a copy of the sign, or the shift that brings it to the top; all
-    bits set where there is none.
+    """Position of the most significant bit that differs from the sign, or the left shift that moves it to the top; all
+    bits set if there is none.
     """
     unsigned = np.dtype(f"u{a.dtype.itemsize}")
     magnitude = np.where(a < 0, ~a, a).view(unsigned) if a.dtype.kind == "i" else a
@@ -308,7 +158,7 @@ def bfind(a: Array, as_shift: bool) -> Array:
 
 
 def dp4a(a: Array, b: Array, c: Array) -> Array:
-    """c plus the products of the four bytes of a and b, each with the sign of its word's type; in c's type."""
+    """c plus the products of the four bytes of a and b, signed or not as their word's type; in c's type."""
     out = c
     for k in range(4):
         x, y = (_byte(word, k).astype(c.dtype) for word in (a, b))
@@ -323,7 +173,7 @@ def _byte(word: Array, k: int) -> Array:
 
 
 def sad(a: Array, b: Array, c: Array) -> Array:
-    """c plus the distance of a and b."""
+    """c + |a - b|."""
     out: Array = c + np.where(a < b, b - a, a - b)
     return out
 
@@ -338,7 +188,7 @@ def lop3(a: Array, b: Array, c: Array, table: int) -> Array:
 
 
 def prmt(a: Array, b: Array, selector: Array) -> Array:
-    """Any four bytes of the eight in b:a; a selector's top bit spreads the byte's sign."""
+    """Any four bytes of the eight in b:a; a selector's top bit replicates the byte's sign."""
     both = (b.astype(np.uint64) << np.uint64(32)) | a
     out = np.zeros(1, np.uint32)
     for i in range(4):
@@ -350,9 +200,9 @@ def prmt(a: Array, b: Array, selector: Array) -> Array:
 
 
 def to_integer(x: Array, dtype: np.dtype[Any], rounding: str) -> Array:
-    """Float to integer: .rni .rzi .rmi .rpi, saturating at the type's ends.
+    """Float to integer by .rni, .rzi, .rmi or .rpi, saturating at the type's limits.
 
-    NaN gives 0, except where a 64-bit type is involved: there the top bit alone (PTX ISA, cvt).
+    NaN gives 0, except where either type has 64 bits: there only the top bit is set (PTX ISA, cvt).
     """
     wide = x.dtype.itemsize == 8 or dtype.itemsize == 8
     whole = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}[rounding](x.astype(np.float64))
@@ -363,18 +213,6 @@ def to_integer(x: Array, dtype: np.dtype[Any], rounding: str) -> Array:
     not_a_number = np.array([1 << (info.bits - 1) if wide else 0], np.uint64).astype(dtype)
     ends = np.where(whole > 0, dtype.type(info.max), np.where(np.isnan(whole), not_a_number, dtype.type(info.min)))
     return np.where(inside, exact, ends)
-
-
-def to_integral(x: Array, rounding: str) -> Array:
-    """Float to a float without fraction, in the same type."""
-    out: Array = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}[rounding](x)
-    return out
-
-
-def round_f32(x: Array) -> Array:
-    """float64 to the nearest float32, subnormals included."""
-    with np.errstate(all="ignore"):
-        return x.astype(np.float32)
 
 
 def clamp_integer(x: Array, dtype: np.dtype[Any]) -> Array:

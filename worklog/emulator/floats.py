@@ -1,0 +1,256 @@
+"""PTX floating-point instructions on NumPy arrays, one element per CUDA thread, bit for bit as on the GPU, where no
+NumPy operator is the instruction: multiply-add with one rounding, directed rounding, 16-bit formats.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+# The 29 bits that float64 has below a float32's last bit, shifted to the top, when they are 100…0: a tie.
+_HALF_ULP = np.iinfo(np.int64).min
+_TINY_F64, _HUGE_F64 = 2.0**-900, 2.0**900
+_CANONICAL_NAN_16 = np.uint16(0x7FFF)
+_APPROXIMATED: dict[str, Any] = {
+    "ex2": np.exp2,
+    "lg2": np.log2,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tanh": np.tanh,
+    "sqrt": np.sqrt,
+    "rcp": np.reciprocal,
+    "rsqrt": lambda x: 1.0 / np.sqrt(x),
+    "div": np.divide,
+}
+
+
+def fma_f32(a: Array, b: Array, c: Array) -> Array:
+    """a * b + c with one rounding; float64 arrays that hold float32 values in, float32 out.
+
+    The product is exact in float64, so only the sum is rounded. Rounding it again to float32 differs from rounding once
+    only where the float64 sum lies exactly between two float32 values, or is subnormal as a float32. Both are rare,
+    are detected, and take the exact path. The caller's errstate must raise on underflow to detect the second.
+    """
+    total = a * b + c
+    try:
+        result = total.astype(np.float32)
+    except FloatingPointError:
+        return _fma_f32_exact(a, b, c)
+    if (total.view(np.int64) << 35).min() == _HALF_ULP:
+        return _fma_f32_exact(a, b, c)
+    return result
+
+
+def _fma_f32_exact(a: Array, b: Array, c: Array) -> Array:
+    """The same by round-to-odd: the float64 sum keeps a sticky last bit, so the second rounding sees no false tie."""
+    with np.errstate(all="ignore"):
+        return round_to_odd(a * b, c).astype(np.float32)
+
+
+def round_to_odd(x: Array, y: Array) -> Array:
+    """x + y in float64, truncated, with the last bit set where the sum is inexact (Boldo and Melquiond's RO)."""
+    x, y = np.broadcast_arrays(x, y)
+    total = x + y
+    back = total - x
+    error = (x - (total - back)) + (y - back)
+    inexact = np.isfinite(total) & (error != 0) & ((total.view(np.int64) & 1) == 0)
+    toward = np.where(error > 0, np.inf, -np.inf)
+    out: Array = np.where(inexact, np.nextafter(total, toward), total)
+    return out
+
+
+def fma_f64(a: Array, b: Array, c: Array) -> Array:
+    """a * b + c with one rounding, float64 in and out.
+
+    By error-free transformations, and by rational numbers for elements outside their range.
+    """
+    a, b, c = np.broadcast_arrays(a, b, c)
+    with np.errstate(all="ignore"):
+        high = a * b
+        low = _product_error(a, b, high)
+        t_high, t_low = _two_sum(c, low)
+        v_high, v_low = _two_sum(high, t_high)
+        out: Array = v_high + round_to_odd(t_low, v_low)
+        sizes = np.abs(np.stack(np.broadcast_arrays(a, b, c, high)))
+        safe = ((sizes == 0) | ((sizes > _TINY_F64) & (sizes < _HUGE_F64))).all(axis=0) & (high != 0)
+        plain = high + c
+        special = ~(np.isfinite(a) & np.isfinite(b) & np.isfinite(c))
+    out = np.where(special, plain, out)
+    for i in np.flatnonzero(~safe & ~special):
+        out[i] = fma_fraction(float(a[i]), float(b[i]), float(c[i]))
+    return out
+
+
+def fma_fraction(a: float, b: float, c: float) -> float:
+    """One finite float64 multiply-add through rational numbers: slow, correct at every magnitude."""
+    exact = Fraction(a) * Fraction(b) + Fraction(c)
+    if exact == 0:
+        product_sign = math.copysign(1.0, a) * math.copysign(1.0, b)
+        return -0.0 if a * b == 0 and product_sign < 0 and math.copysign(1.0, c) < 0 else 0.0
+    try:
+        return exact.numerator / exact.denominator
+    except OverflowError:
+        return math.inf if exact > 0 else -math.inf
+
+
+def _two_sum(x: Array, y: Array) -> tuple[Array, Array]:
+    total = x + y
+    back = total - x
+    return total, (x - (total - back)) + (y - back)
+
+
+def _product_error(a: Array, b: Array, product: Array) -> Array:
+    """a * b - product, exactly, by Dekker's splitting."""
+    a_high, b_high = (x * 134217729.0 - (x * 134217729.0 - x) for x in (a, b))
+    a_low, b_low = a - a_high, b - b_high
+    out: Array = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
+    return out
+
+
+def float_mul(a: Array, b: Array) -> Array:
+    """a * b without the underflow error that fma_f32 relies on."""
+    with np.errstate(under="ignore"):
+        out: Array = a * b
+        return out
+
+
+def float_div(a: Array, b: Array) -> Array:
+    """a / b, as float_mul."""
+    with np.errstate(under="ignore"):
+        out: Array = a / b
+        return out
+
+
+def fma_fast_f32(a: Array, b: Array, c: Array) -> Array:
+    """a * b + c in float32 with two roundings: for checks within a tolerance, not bit for bit."""
+    with np.errstate(under="ignore"):
+        out: Array = a * b + c
+        return out
+
+
+def add_directed(x: Array, y: Array, mode: str) -> Array:
+    """x + y, float64 arrays that hold float32 values or exact products of two, rounded once to float32.
+
+    mode: "rz" towards zero, "rm" down, "rp" up. An exact zero from opposite signs is -0 when rounding down.
+    """
+    with np.errstate(all="ignore"):
+        x, y = np.broadcast_arrays(x, y)
+        out = _directed(round_to_odd(x, y), mode)
+        if mode == "rm":
+            out = np.where((x + y == 0) & (np.signbit(x) | np.signbit(y)), np.float32(-0.0), out)
+        return out
+
+
+def mul_directed(x: Array, y: Array, mode: str) -> Array:
+    """x * y, as add_directed: the product of two float32 values is exact in float64."""
+    with np.errstate(all="ignore"):
+        return _directed(x * y, mode)
+
+
+def fma_directed(x: Array, y: Array, z: Array, mode: str) -> Array:
+    """x * y + z, as add_directed."""
+    with np.errstate(all="ignore"):
+        return add_directed(x * y, z, mode)
+
+
+def _directed(exact: Array, mode: str) -> Array:
+    """float64, exact or rounded to odd, to float32 in the mode's direction."""
+    nearest = exact.astype(np.float32)
+    back = nearest.astype(np.float64)
+    if mode == "rz":
+        beyond, toward = np.abs(back) > np.abs(exact), np.float32(0)
+    else:
+        beyond, toward = (back > exact, np.float32(-np.inf)) if mode == "rm" else (back < exact, np.float32(np.inf))
+    out: Array = np.where(beyond, np.copysign(np.nextafter(nearest, toward), exact), nearest).astype(np.float32)
+    return out
+
+
+def to_half(x: Array) -> Array:
+    """float32 to the nearest IEEE half, as its bits in uint16; NaN to the GPU's canonical NaN."""
+    with np.errstate(all="ignore"):
+        return np.where(np.isnan(x), _CANONICAL_NAN_16, x.astype(np.float16).view(np.uint16))
+
+
+def from_half(bits: Array) -> Array:
+    """A half's bits to float32, which holds it exactly."""
+    with np.errstate(all="ignore"):
+        return bits.view(np.float16).astype(np.float32)
+
+
+def to_bfloat(x: Array) -> Array:
+    """float32 to the nearest bfloat16, ties to even, as its bits in uint16."""
+    bits = np.ascontiguousarray(x).view(np.uint32)
+    rounded = (bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) >> np.uint32(16)
+    return np.where(np.isnan(x), _CANONICAL_NAN_16, rounded.astype(np.uint16))
+
+
+def from_bfloat(bits: Array) -> Array:
+    """A bfloat16's bits to float32, which holds it exactly."""
+    out: Array = (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return out
+
+
+def pair(high: Array, low: Array) -> Array:
+    """Two 16-bit halves of a 32-bit word."""
+    out: Array = high.astype(np.uint32) << np.uint32(16) | low.astype(np.uint32)
+    return out
+
+
+def flush(x: Array) -> Array:
+    """Flush subnormal float32 values to zero of the same sign: the .ftz modifier."""
+    return np.where(np.abs(x) < np.float32(2.0**-126), np.copysign(np.float32(0), x), x)
+
+
+def saturate(x: Array) -> Array:
+    """Clamp to 0 … 1, NaN to 0: the .sat modifier on floats."""
+    out: Array = np.fmin(np.fmax(x, x.dtype.type(0)), x.dtype.type(1)) + x.dtype.type(0)
+    return out
+
+
+def float_min(a: Array, b: Array) -> Array:
+    """IEEE minimumNumber: the number if the other operand is NaN; -0 is below +0."""
+    zero = (a == 0) & (b == 0)
+    return np.where(zero, np.where(np.signbit(a), a, b), np.fmin(a, b))
+
+
+def float_max(a: Array, b: Array) -> Array:
+    """IEEE maximumNumber: the number if the other operand is NaN; +0 is above -0."""
+    zero = (a == 0) & (b == 0)
+    return np.where(zero, np.where(np.signbit(a), b, a), np.fmax(a, b))
+
+
+def nan_min(a: Array, b: Array) -> Array:
+    """float_min, but NaN if either operand is NaN: the .NaN modifier."""
+    return np.where(np.isnan(a) | np.isnan(b), a.dtype.type(np.nan), float_min(a, b))
+
+
+def nan_max(a: Array, b: Array) -> Array:
+    """float_max, but NaN if either operand is NaN."""
+    return np.where(np.isnan(a) | np.isnan(b), a.dtype.type(np.nan), float_max(a, b))
+
+
+def to_integral(x: Array, rounding: str) -> Array:
+    """Float to an integral float of the same type."""
+    out: Array = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}[rounding](x)
+    return out
+
+
+def round_f32(x: Array) -> Array:
+    """float64 to the nearest float32, subnormals included."""
+    with np.errstate(all="ignore"):
+        return x.astype(np.float32)
+
+
+def nearest(name: str, *operands: Array) -> Array:
+    """The float32 nearest to the function's value, computed in float64: for .approx and .full instructions, whose bits
+    only the hardware defines.
+    """
+    with np.errstate(all="ignore"):
+        out: Array = _APPROXIMATED[name](*(operand.astype(np.float64) for operand in operands)).astype(np.float32)
+        return out
