@@ -1,7 +1,7 @@
-"""A NumPy interpreter of compiled PTX: runs real kernels without a GPU, finds their races, counts their memory traffic.
+"""A NumPy interpreter of compiled PTX: runs kernels without a GPU, finds their races, counts their memory traffic.
 
-It gives right or wrong, findings and counts, never a time. `launch` needs PTX text and nothing else;
-`EmulatedDevice` compiles source too, and imports NVRTC when it first does.
+It gives results, findings and counts, never a time. `launch` needs only PTX text; `EmulatedDevice` also compiles source
+with NVRTC, imported at the first compilation.
 """
 
 from worklog.emulator.counts import Access, Counts
@@ -14,14 +14,13 @@ from worklog.emulator.errors import (
     TooLarge,
     UnsupportedInstruction,
 )
-from worklog.emulator.findings import KINDS, Finding
+from worklog.emulator.findings import Finding
 from worklog.emulator.launch import Pointer, Result, launch, load
 from worklog.emulator.predict import Prediction, predict
 from worklog.emulator.ptx import Kernel
 from worklog.emulator.reader import parse
 
 __all__ = [
-    "KINDS",
     "Access",
     "BadLaunch",
     "BudgetExceeded",

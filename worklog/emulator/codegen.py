@@ -61,20 +61,6 @@ def register_dtype(type_: str) -> str:
     return DTYPES[type_].replace("i", "u")
 
 
-@dataclass(frozen=True)
-class Context:
-    """A kernel with what code generation needs: register numbers, addresses of variables, access sites by pc. exact:
-    multiply-add with one rounding.
-    """
-
-    kernel: Kernel
-    flow: Flow
-    numbers: dict[str, int] = field(hash=False)
-    addresses: dict[str, int] = field(hash=False)
-    sites: dict[int, Any] = field(hash=False)
-    exact: bool = True
-
-
 def unsupported(instruction: Instruction, why: str = "") -> UnsupportedInstruction:
     """The error for an unsupported instruction, with what to do instead."""
     op = instruction.op
@@ -89,14 +75,14 @@ class Writer:
     use.
     """
 
-    def __init__(self, context: Context) -> None:
-        self.context = context
+    def __init__(self, program: Program) -> None:
+        self.program = program
         self.lines: list[str] = []
         self.constants: dict[str, Any] = {}
         self.current: dict[str, str] = {}
         self.views: dict[tuple[str, str], str] = {}
         self.count = 0
-        self.instruction: Instruction = context.kernel.instructions[0]
+        self.instruction: Instruction = program.kernel.instructions[0]
         self.mask = "m"
         self.carry = ""
 
@@ -112,7 +98,7 @@ class Writer:
     def register(self, reg: Reg) -> str:
         """The local that holds a register, read from the register file at its first use."""
         if reg.name not in self.current:
-            self.current[reg.name] = self.fresh(f"R[{self.context.numbers[reg.name]}]")
+            self.current[reg.name] = self.fresh(f"R[{self.program.numbers[reg.name]}]")
         return self.current[reg.name]
 
     def constant(self, value: Any, dtype: str) -> str:
@@ -141,9 +127,9 @@ class Writer:
                 return local
             return self.fresh(f"{local}.view({dtype!r})" if dtype[1:] == "4" else f"{local}.astype({dtype!r})")
         if isinstance(operand, Sym):
-            if operand.name not in self.context.addresses:
+            if operand.name not in self.program.addresses:
                 raise unsupported(self.instruction, f"{operand.name} is not a variable or a register")
-            return self.constant(self.context.addresses[operand.name], dtype)
+            return self.constant(self.program.addresses[operand.name], dtype)
         raise unsupported(self.instruction, "an operand is missing or of the wrong kind")
 
     def viewed(self, reg: Reg, dtype: str) -> str:
@@ -185,9 +171,9 @@ class Writer:
             return self.register(operand.base), operand.offset
         base = 0
         if isinstance(operand.base, Sym):
-            if operand.base.name not in self.context.addresses:
+            if operand.base.name not in self.program.addresses:
                 raise unsupported(self.instruction, f"{operand.base.name} is not a variable")
-            base = self.context.addresses[operand.base.name]
+            base = self.program.addresses[operand.base.name]
         return self.constant(base, "u8"), operand.offset
 
     # Writing results.
@@ -220,7 +206,7 @@ class Writer:
     def site(self) -> str:
         """The access site of the current instruction, as a name in the generated code."""
         name = f"site{self.instruction.pc}"
-        self.constants[name] = self.context.sites[self.instruction.pc]
+        self.constants[name] = self.program.sites[self.instruction.pc]
         return name
 
     def statement(self, text: str) -> None:
@@ -233,37 +219,38 @@ def _integer(value: int, dtype: str) -> Any:
     return np.array([value & ((1 << 8 * unsigned.itemsize) - 1)], unsigned).view(dtype)
 
 
-def generate(context: Context, index: int, merge: bool) -> BlockFunction:
+def generate(program: Program, index: int, merge: bool) -> BlockFunction:
     """The function of one block: (machine, registers, mask) to the next block, or -1 where lanes diverged, wait or
     exited. merge: keep the registers of lanes outside the mask.
     """
-    block = context.flow.blocks[index]
-    writer = Writer(context)
-    instructions = context.kernel.instructions[block.start : block.stop]
+    block = program.flow.blocks[index]
+    writer = Writer(program)
+    instructions = program.kernel.instructions[block.start : block.stop]
     for instruction in instructions[:-1]:
         _emit(writer, instruction)
     last = instructions[-1]
-    leaving = _leave(writer, context, index, last)
+    leaving = _leave(writer, index, last)
     written = {reg.name for instruction in instructions for reg in defined(instruction)}
-    for name in sorted(written & context.flow.live_out[index]):
-        slot = f"R[{context.numbers[name]}]"
+    for name in sorted(written & program.flow.live_out[index]):
+        slot = f"R[{program.numbers[name]}]"
         value = writer.current[name]
         writer.statement(f"{slot} = merge({value}, {slot}, m)" if merge else f"{slot} = {value}")
     writer.statement(leaving)
     names = {**_GLOBALS, **writer.constants}
     text = "def block(S, R, m):\n" + "\n".join(_with_deletions(writer.lines))
-    exec(compile(text, f"<{context.kernel.name} block {index}>", "exec"), names)
+    exec(compile(text, f"<{program.kernel.name} block {index}>", "exec"), names)
     function: BlockFunction = names["block"]
     return function
 
 
-def _leave(writer: Writer, context: Context, index: int, last: Instruction) -> str:
+def _leave(writer: Writer, index: int, last: Instruction) -> str:
     """Write the block's last instruction, and return the statement that returns the next block."""
-    follow = index + 1 if index + 1 < len(context.flow.blocks) else -1
+    program = writer.program
+    follow = index + 1 if index + 1 < len(program.flow.blocks) else -1
     writer.instruction = last
     if last.parts[0] == "bra":
-        target_pc = branch_target(context.kernel, last)
-        target = next((b.index for b in context.flow.blocks if b.start == target_pc), -1)
+        target_pc = branch_target(program.kernel, last)
+        target = next((b.index for b in program.flow.blocks if b.start == target_pc), -1)
         if target < 0:
             raise unsupported(last, "its target is outside the kernel")
         if last.guard is None:
@@ -278,18 +265,13 @@ def _leave(writer: Writer, context: Context, index: int, last: Instruction) -> s
     if is_barrier(last):
         if last.guard:
             raise unsupported(last, "the emulator doesn't support predicated barriers: use a branch")
-        _check_barrier(last)
+        number = last.operands[0] if last.operands else None
+        plain = last.parts[1:] in (("sync",), ("cta", "sync"), ("sync", "aligned"), ("cta", "sync", "aligned"))
+        if not plain or len(last.operands) != 1 or not isinstance(number, Imm) or number.value != 0:
+            raise unsupported(last)
         return f"return S.barrier(m, {last.pc}, {follow})"
     _emit(writer, last)
     return f"return {follow}" if follow >= 0 else "return S.exit(m)"
-
-
-def _check_barrier(instruction: Instruction) -> None:
-    parts = instruction.parts
-    number = instruction.operands[0] if instruction.operands else None
-    plain = parts[1:] in (("sync",), ("cta", "sync"), ("sync", "aligned"), ("cta", "sync", "aligned"))
-    if not plain or len(instruction.operands) != 1 or not isinstance(number, Imm) or number.value != 0:
-        raise unsupported(instruction)
 
 
 def _emit(writer: Writer, instruction: Instruction) -> None:
@@ -354,41 +336,43 @@ _GLOBALS: dict[str, Any] = {
 }
 
 
-@dataclass
+@dataclass(eq=False)
 class Program:
-    """A kernel ready to run: its generated code, made block by block when first needed and kept between launches.
+    """A kernel ready to run. Its code is generated block by block when first needed, and kept between launches.
 
-    registers: the dtype of each, by name, in the order of their slots.
+    addresses: of variables. sites: of memory accesses, by pc. exact: multiply-add with one rounding. numbers: slots of
+    registers by name; dtypes: of the slots.
     """
 
-    context: Context
-    registers: dict[str, str]
+    kernel: Kernel
+    flow: Flow
+    addresses: dict[str, int]
+    sites: dict[int, Any]
+    exact: bool = True
+    numbers: dict[str, int] = field(default_factory=dict)
+    dtypes: list[str] = field(default_factory=list)
     functions: dict[tuple[int, bool], BlockFunction] = field(default_factory=dict)
     # The counters of the access sites belong to the program: one launch at a time.
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    @classmethod
-    def of(cls, context: Context) -> Program:
-        """An empty program with one slot per register."""
-        names: dict[str, Reg] = {}
-        for instruction in context.kernel.instructions:
+    def __post_init__(self) -> None:
+        for instruction in self.kernel.instructions:
             for register in (*used(instruction), *defined(instruction)):
-                names.setdefault(register.name, register)
-        context.numbers.update({name: number for number, name in enumerate(names)})
-        return cls(context, {name: register_dtype(register.type) for name, register in names.items()})
+                if register.name not in self.numbers:
+                    self.numbers[register.name] = len(self.numbers)
+                    self.dtypes.append(register_dtype(register.type))
 
     def function(self, block: int, merge: bool) -> BlockFunction:
         """The code of a block; merge: keep the registers of lanes outside the mask."""
         key = (block, merge)
         if key not in self.functions:
-            self.functions[key] = generate(self.context, block, merge)
+            self.functions[key] = generate(self, block, merge)
         return self.functions[key]
 
     @cached_property
     def initial_registers(self) -> list[Any]:
         """What registers hold before they are written: NaN and all bits set, where a GPU has arbitrary contents."""
-        kept = map(np.dtype, self.registers.values())
         return [
             np.zeros(1, dtype) if dtype.kind == "b" else np.full(dtype.itemsize, 0xFF, np.uint8).view(dtype)
-            for dtype in kept
+            for dtype in map(np.dtype, self.dtypes)
         ]

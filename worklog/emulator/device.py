@@ -1,8 +1,6 @@
-"""The emulated machine behind the interface that the gate knows (worklog.kernel.kernel.Device), so that its checks run
-without a GPU.
+"""The emulator as a device of the gate (worklog.kernel.kernel.Device), so that its checks run without a GPU.
 
-Kernels are compiled with NVRTC for a named architecture (or come with the package) and run at once; what the emulator
-finds wrong is raised where a GPU would report a fault, at the next synchronisation.
+Kernels run at launch; an error finding is raised where a GPU reports a fault, at the next synchronisation.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from worklog.kernel.kernel import Block, Program, Resources
 
 
 class EmulatedFault(LaunchFailed):
-    """The emulator found mistakes in what was launched; `findings` are the records."""
+    """A launch has error findings, which are in `findings`."""
 
     def __init__(self, message: str, findings: tuple[Finding, ...]) -> None:
         super().__init__(message)
@@ -34,7 +32,7 @@ class EmulatedFault(LaunchFailed):
 
 @contextmanager
 def _naming(program: Program) -> Iterator[None]:
-    """An instruction that is not covered is named with its file too."""
+    """Add the file name to the error for an unsupported instruction."""
     try:
         yield
     except UnsupportedInstruction as error:
@@ -52,7 +50,7 @@ class EmulatedKernel:
 
 @dataclass(frozen=True)
 class EmulatedBuffer:
-    """Memory of the emulated machine. data: float32, flat. skew: its distance in bytes from a 256-byte boundary."""
+    """Memory of the emulator. data: float32, flat. skew: bytes from the last 256-byte boundary to the data."""
 
     data: NDArray[np.float32]
     skew: int = 0
@@ -64,10 +62,10 @@ class EmulatedBuffer:
 
 
 class EmulatedDevice:
-    """A machine without a GPU, as worklog.kernel.kernel.Device.
+    """The emulator as a worklog.kernel.kernel.Device.
 
-    arch: what to compile for. races, count, exact: as for worklog.emulator.launch. last: the latest launch's result;
-    findings: all since the device was made; warnings: those that are no errors.
+    arch: to compile for. races, count, exact: as for worklog.emulator.launch. last: the latest launch's result;
+    findings: of all launches.
     """
 
     source = "emulated"
@@ -82,12 +80,12 @@ class EmulatedDevice:
 
     @property
     def warnings(self) -> list[Finding]:
-        """Findings that no launch is refused for."""
+        """Findings that are not errors."""
         return [finding for finding in self.findings if not finding.is_error]
 
     @property
     def label(self) -> str:
-        """Where results come from, for everything shown; says so if any kernel is the package's PTX."""
+        """The source of all results; names the package's PTX if any kernel is from there."""
         return label(self.arch, self._shipped)
 
     def compile(self, program: Program) -> EmulatedKernel:
@@ -107,10 +105,10 @@ class EmulatedDevice:
         try:
             return EmulatedBuffer(np.array(host, dtype=np.float32, order="C").reshape(-1))
         except MemoryError as error:
-            raise TooLarge(f"no memory for a buffer of {host.size * 4 / 2**20:.0f} MiB: take a smaller size") from error
+            raise TooLarge(f"no memory for a buffer of {host.size * 4 / 2**20:.0f} MiB: use a smaller size") from error
 
     def overwrite(self, buffer: Any, host: NDArray[np.float32]) -> None:
-        """Copy the array over the buffer's elements. Raises BadLaunch if the sizes differ."""
+        """Replace the buffer's elements. Raises BadLaunch if the sizes differ."""
         if host.size != buffer.size:
             raise BadLaunch(f"cannot copy {host.size} elements over a buffer of {buffer.size}")
         buffer.data[:] = host.reshape(-1)
@@ -120,43 +118,31 @@ class EmulatedDevice:
         buffer.data[:] = value
 
     def download(self, buffer: Any) -> NDArray[np.float32]:
-        """A copy of the elements. Raises EmulatedFault if a launch went wrong."""
+        """A copy of the elements. Raises EmulatedFault if a launch has error findings."""
         self.synchronize()
         out: NDArray[np.float32] = buffer.data.copy()
         return out
 
     def view(self, buffer: Any, start: int, size: int) -> EmulatedBuffer:
-        """Part of a buffer, without a copy. A kernel that gets it may access nothing beyond it."""
+        """Part of a buffer, without a copy. A kernel may access only this part."""
         if start % 4 or not 0 <= start <= start + size <= buffer.size:
-            raise BadLaunch(f"elements {start} ... {start + size} are no view of a buffer of {buffer.size}")
+            raise BadLaunch(f"elements {start} to {start + size} cannot be a view of a buffer of {buffer.size}")
         return EmulatedBuffer(buffer.data[start : start + size], (buffer.skew + 4 * start) % 256)
 
     def launch(self, kernel: Any, grid: tuple[int, int], block: Block, arguments: Sequence[Any]) -> None:
-        """Run to the end. Raises LaunchFailed for what no GPU would start, UnsupportedInstruction for what the emulator
-        does not cover; mistakes are raised by `synchronize`.
-        """
+        """Run to the end. Raises LaunchFailed and UnsupportedInstruction; `synchronize` raises error findings."""
         values = [
             Pointer(value.data, value.data.nbytes, skew=value.skew) if isinstance(value, EmulatedBuffer) else value
             for value in arguments
         ]
         with _naming(kernel.program):
-            self.last = launch(
-                kernel.kernel,
-                grid,
-                block,
-                values,
-                races=self.races,
-                count=self.count,
-                exact=self.exact,
-                source=kernel.program.source,
-            )
-        for finding in self.last.findings:
-            self.findings.append(finding)
-            if finding.is_error:
-                self._faults.append((kernel, finding))
+            races, count, exact, source = self.races, self.count, self.exact, kernel.program.source
+            self.last = launch(kernel.kernel, grid, block, values, races=races, count=count, exact=exact, source=source)
+        self.findings += self.last.findings
+        self._faults += [(kernel, finding) for finding in self.last.findings if finding.is_error]
 
     def synchronize(self) -> None:
-        """Nothing is left to wait for. Raises EmulatedFault, once, for what launches since the last call did wrong."""
+        """Launches have finished already. Raises EmulatedFault for the error findings since the last call."""
         faults, self._faults = self._faults, []
         if not faults:
             return

@@ -10,21 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-KINDS = {
-    "shared-race": "two threads access the same shared memory without a barrier between them, and one of them writes",
-    "missing-syncwarp": "two threads of a warp access the same shared memory without __syncwarp() between them",
-    "missing-wait": "shared memory is accessed before a wait for the cp.async that fills it",
-    "global-out-of-bounds": "an address outside every buffer",
-    "shared-out-of-bounds": "an address outside the shared array, or outside the block's shared memory",
-    "local-out-of-bounds": "an address outside the thread's local memory",
-    "misaligned": "an address that is not a multiple of the access's width",
-    "uninitialised-shared": "a value is used that was read from shared memory before any thread wrote it",
-    "divergent-barrier": "threads of a block wait at different barriers",
-    "barrier-after-exit": "threads exit the kernel before a barrier that the other threads of the block reach",
-    "divergent-warp": "the member mask of a warp instruction names lanes that do not execute it",
-    "read-only": "a store to constant or read-only memory",
-    "approximation": "an instruction whose last bits only the hardware defines: the emulator gives the nearest float",
-}
+# Kinds of findings that do not fail a launch: threads that exit before a barrier that others of their block reach, and
+# instructions whose last bits only the hardware defines.
 WARNINGS = ("barrier-after-exit", "approximation")
 
 
@@ -65,6 +52,8 @@ class Batch:
 class Finding:
     """One mistake at one place.
 
+    kind: "shared-race", "missing-syncwarp", "missing-wait", "uninitialised-shared", "divergent-barrier",
+    "divergent-warp", "misaligned", "read-only", "global-", "shared-" or "local-out-of-bounds", or one of WARNINGS.
     line: of the .cu file (0: unknown, compiled without -lineinfo); other_line: of the other access, or None. text:
     that source line. block: (x, y, z) of the first block concerned; threads: numbers of its threads concerned. count:
     how often it occurred. callers: where `line` and `other_line` are in functions, the lines that called these.

@@ -9,15 +9,14 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+Array = Any  # an NDArray: NumPy types the results of its operators as Any
 
 # The 29 bits that float64 has below a float32's last bit, shifted to the top, when they are 100…0: a tie.
 _HALF_ULP = np.iinfo(np.int64).min
 _TINY_F64, _HUGE_F64 = 2.0**-900, 2.0**900
 _CANONICAL_NAN_16 = np.uint16(0x7FFF)
-_APPROXIMATED: dict[str, Any] = {
+APPROXIMATED: dict[str, Any] = {
     "ex2": np.exp2,
     "lg2": np.log2,
     "sin": np.sin,
@@ -61,8 +60,7 @@ def round_to_odd(x: Array, y: Array) -> Array:
     error = (x - (total - back)) + (y - back)
     inexact = np.isfinite(total) & (error != 0) & ((total.view(np.int64) & 1) == 0)
     toward = np.where(error > 0, np.inf, -np.inf)
-    out: Array = np.where(inexact, np.nextafter(total, toward), total)
-    return out
+    return np.where(inexact, np.nextafter(total, toward), total)
 
 
 def fma_f64(a: Array, b: Array, c: Array) -> Array:
@@ -76,7 +74,7 @@ def fma_f64(a: Array, b: Array, c: Array) -> Array:
         low = _product_error(a, b, high)
         t_high, t_low = _two_sum(c, low)
         v_high, v_low = _two_sum(high, t_high)
-        out: Array = v_high + round_to_odd(t_low, v_low)
+        out = v_high + round_to_odd(t_low, v_low)
         sizes = np.abs(np.stack(np.broadcast_arrays(a, b, c, high)))
         safe = ((sizes == 0) | ((sizes > _TINY_F64) & (sizes < _HUGE_F64))).all(axis=0) & (high != 0)
         plain = high + c
@@ -109,29 +107,25 @@ def _product_error(a: Array, b: Array, product: Array) -> Array:
     """a * b - product, exactly, by Dekker's splitting."""
     a_high, b_high = (x * 134217729.0 - (x * 134217729.0 - x) for x in (a, b))
     a_low, b_low = a - a_high, b - b_high
-    out: Array = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
-    return out
+    return ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
 
 
 def float_mul(a: Array, b: Array) -> Array:
     """a * b without the underflow error that fma_f32 relies on."""
     with np.errstate(under="ignore"):
-        out: Array = a * b
-        return out
+        return a * b
 
 
 def float_div(a: Array, b: Array) -> Array:
     """a / b, as float_mul."""
     with np.errstate(under="ignore"):
-        out: Array = a / b
-        return out
+        return a / b
 
 
 def fma_fast_f32(a: Array, b: Array, c: Array) -> Array:
     """a * b + c in float32 with two roundings: for checks within a tolerance, not bit for bit."""
     with np.errstate(under="ignore"):
-        out: Array = a * b + c
-        return out
+        return a * b + c
 
 
 def add_directed(x: Array, y: Array, mode: str) -> Array:
@@ -167,8 +161,7 @@ def _directed(exact: Array, mode: str) -> Array:
         beyond, toward = np.abs(back) > np.abs(exact), np.float32(0)
     else:
         beyond, toward = (back > exact, np.float32(-np.inf)) if mode == "rm" else (back < exact, np.float32(np.inf))
-    out: Array = np.where(beyond, np.copysign(np.nextafter(nearest, toward), exact), nearest).astype(np.float32)
-    return out
+    return np.where(beyond, np.copysign(np.nextafter(nearest, toward), exact), nearest).astype(np.float32)
 
 
 def to_half(x: Array) -> Array:
@@ -192,14 +185,12 @@ def to_bfloat(x: Array) -> Array:
 
 def from_bfloat(bits: Array) -> Array:
     """A bfloat16's bits to float32, which holds it exactly."""
-    out: Array = (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
-    return out
+    return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
 def pair(high: Array, low: Array) -> Array:
     """Two 16-bit halves of a 32-bit word."""
-    out: Array = high.astype(np.uint32) << np.uint32(16) | low.astype(np.uint32)
-    return out
+    return high.astype(np.uint32) << np.uint32(16) | low.astype(np.uint32)
 
 
 def flush(x: Array) -> Array:
@@ -209,8 +200,7 @@ def flush(x: Array) -> Array:
 
 def saturate(x: Array) -> Array:
     """Clamp to 0 … 1, NaN to 0: the .sat modifier on floats."""
-    out: Array = np.fmin(np.fmax(x, x.dtype.type(0)), x.dtype.type(1)) + x.dtype.type(0)
-    return out
+    return np.fmin(np.fmax(x, x.dtype.type(0)), x.dtype.type(1)) + x.dtype.type(0)
 
 
 def float_min(a: Array, b: Array) -> Array:
@@ -237,8 +227,7 @@ def nan_max(a: Array, b: Array) -> Array:
 
 def to_integral(x: Array, rounding: str) -> Array:
     """Float to an integral float of the same type."""
-    out: Array = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}[rounding](x)
-    return out
+    return {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}[rounding](x)
 
 
 def round_f32(x: Array) -> Array:
@@ -252,5 +241,4 @@ def nearest(name: str, *operands: Array) -> Array:
     only the hardware defines.
     """
     with np.errstate(all="ignore"):
-        out: Array = _APPROXIMATED[name](*(operand.astype(np.float64) for operand in operands)).astype(np.float32)
-        return out
+        return APPROXIMATED[name](*(operand.astype(np.float64) for operand in operands)).astype(np.float32)

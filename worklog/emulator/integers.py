@@ -7,9 +7,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+Array = Any  # an NDArray: NumPy types the results of its operators as Any
 
 
 def mul_hi(a: Array, b: Array) -> Array:
@@ -17,8 +16,7 @@ def mul_hi(a: Array, b: Array) -> Array:
     bits = a.dtype.itemsize * 8
     if bits < 64:
         wide = np.int64 if a.dtype.kind == "i" else np.uint64
-        out: Array = ((a.astype(wide) * b.astype(wide)) >> wide(bits)).astype(a.dtype)
-        return out
+        return ((a.astype(wide) * b.astype(wide)) >> wide(bits)).astype(a.dtype)
     ua, ub = a.view(np.uint64), b.view(np.uint64)
     low, half = np.uint64(0xFFFFFFFF), np.uint64(32)
     a0, a1, b0, b1 = ua & low, ua >> half, ub & low, ub >> half
@@ -34,8 +32,7 @@ def mul_hi(a: Array, b: Array) -> Array:
 def mul_wide(a: Array, b: Array) -> Array:
     """The whole product in twice the width."""
     wide = np.dtype(f"{a.dtype.kind}{a.dtype.itemsize * 2}")
-    out: Array = a.astype(wide) * b.astype(wide)
-    return out
+    return a.astype(wide) * b.astype(wide)
 
 
 def div(a: Array, b: Array) -> Array:
@@ -74,8 +71,7 @@ def shr(a: Array, count: Array) -> Array:
     """Shift right, with the sign for signed types; counts above the width act like the width."""
     bits = a.dtype.itemsize * 8
     shifted = a >> np.minimum(count, np.uint32(bits - 1)).astype(a.dtype)
-    out: Array = shifted if a.dtype.kind == "i" else np.where(count >= bits, a.dtype.type(0), shifted)
-    return out
+    return shifted if a.dtype.kind == "i" else np.where(count >= bits, a.dtype.type(0), shifted)
 
 
 def funnel(low: Array, high: Array, count: Array, left: bool, clamp: bool) -> Array:
@@ -102,8 +98,7 @@ def bfi(a: Array, b: Array, position: Array, length: Array) -> Array:
     """Bit field insert: the low `length` bits of a, put into b at `position`."""
     position, length = _field(a, position, length)
     mask = shl(_mask(length, a.dtype), position)
-    out: Array = (shl(a, position) & mask) | (b & ~mask)
-    return out
+    return (shl(a, position) & mask) | (b & ~mask)
 
 
 def _field(a: Array, position: Array, length: Array) -> tuple[Array, Array]:
@@ -115,8 +110,7 @@ def _field(a: Array, position: Array, length: Array) -> tuple[Array, Array]:
 
 
 def _mask(length: Array, dtype: np.dtype[Any]) -> Array:
-    out: Array = shl(np.ones(1, dtype), length) - dtype.type(1)
-    return out
+    return shl(np.ones(1, dtype), length) - dtype.type(1)
 
 
 def brev(a: Array) -> Array:
@@ -125,14 +119,12 @@ def brev(a: Array) -> Array:
     lanes = np.unpackbits(
         a.astype(a.dtype.newbyteorder("<")).view(np.uint8).reshape(-1, bits // 8), axis=1, bitorder="little"
     )
-    out: Array = np.packbits(lanes[:, ::-1], axis=1, bitorder="little").view(a.dtype).ravel()
-    return out
+    return np.packbits(lanes[:, ::-1], axis=1, bitorder="little").view(a.dtype).ravel()
 
 
 def popc(a: Array) -> Array:
     """Number of set bits, as uint32."""
-    out: Array = np.bitwise_count(a).astype(np.uint32)
-    return out
+    return np.bitwise_count(a).astype(np.uint32)
 
 
 def clz(a: Array) -> Array:
@@ -142,8 +134,7 @@ def clz(a: Array) -> Array:
     for step in (1, 2, 4, 8, 16, 32):
         if step < bits:
             filled = filled | (filled >> a.dtype.type(step))
-    out: Array = np.uint32(bits) - np.bitwise_count(filled).astype(np.uint32)
-    return out
+    return np.uint32(bits) - np.bitwise_count(filled).astype(np.uint32)
 
 
 def bfind(a: Array, as_shift: bool) -> Array:
@@ -168,14 +159,12 @@ def dp4a(a: Array, b: Array, c: Array) -> Array:
 
 def _byte(word: Array, k: int) -> Array:
     narrow = np.int8 if word.dtype.kind == "i" else np.uint8
-    out: Array = (word >> word.dtype.type(8 * k)).astype(np.uint8).view(narrow)
-    return out
+    return (word >> word.dtype.type(8 * k)).astype(np.uint8).view(narrow)
 
 
 def sad(a: Array, b: Array, c: Array) -> Array:
     """c + |a - b|."""
-    out: Array = c + np.where(a < b, b - a, a - b)
-    return out
+    return c + np.where(a < b, b - a, a - b)
 
 
 def lop3(a: Array, b: Array, c: Array, table: int) -> Array:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worklog.emulator.assembled import as_assembled
-from worklog.emulator.codegen import Context, Program
+from worklog.emulator.codegen import Program
 from worklog.emulator.counts import Counts, tally, total
 from worklog.emulator.errors import BadLaunch, PtxError, TooLarge
 from worklog.emulator.findings import Batch, Finding, Recorder
@@ -124,11 +124,11 @@ def launch(
             f"its __launch_bounds__ or the GPU allow {limit}"
         )
     program = _program(kernel, shared_bytes, exact)
-    static, local = _sizes(kernel, shared_bytes)
+    _, static, local = _layout(kernel, shared_bytes)
     numbers = range(batch.grid[0] * batch.grid[1] * batch.grid[2]) if only_blocks is None else only_blocks
     together = min(max(1, lanes // batch.block_lanes), max(1, len(numbers)))
     # Registers that are live between blocks of code, values inside one, and the memories of the batch.
-    live = max((len(names) for names in program.context.flow.live_out), default=0)
+    live = max((len(names) for names in program.flow.live_out), default=0)
     threads = together * batch.block_lanes
     needed = threads * (2 * live + 64) * 8 + 3 * (together * static + threads * local)
     _require_memory(needed, kernel.name, "run fewer lanes at a time")
@@ -138,7 +138,7 @@ def launch(
     memory.watch = watch
     params = _bind(kernel, arguments, memory)
     _place_variables(kernel, memory)
-    sites: dict[int, Site] = program.context.sites
+    sites: dict[int, Site] = program.sites
     grain = min((site.size for site in sites.values() if site.space in ("shared", "generic")), default=4)
     shared = SharedMemory(recorder, batch, static, min(grain, 4), counting=count, values=values, races=races)
     shared.watch = watch
@@ -150,16 +150,15 @@ def launch(
         for start in range(0, len(numbers), together):
             machine.run(numbers[start : start + together])
         shared.settle()
-        executed = [(e.warps, e.threads) for e in machine.executed]
-        _note_approximations(program, executed, recorder)
-        lines = tally(kernel, program.context.flow.blocks, executed, sites.values()) if count else {}
+        _note_approximations(program, machine.executed, recorder)
+        lines = tally(kernel, program.flow.blocks, machine.executed, sites.values()) if count else {}
     return Result(kernel.name, kernel.arch, recorder.findings(), lines)
 
 
-def _note_approximations(program: Program, executed: Sequence[tuple[int, int]], recorder: Recorder) -> None:
+def _note_approximations(program: Program, executed: Sequence[Sequence[int]], recorder: Recorder) -> None:
     """Report the executed instructions whose last bits may differ on a GPU."""
-    for block, (_, threads) in zip(program.context.flow.blocks, executed, strict=True):
-        for instruction in program.context.kernel.instructions[block.start : block.stop] if threads else ():
+    for block, (_, threads) in zip(program.flow.blocks, executed, strict=True):
+        for instruction in program.kernel.instructions[block.start : block.stop] if threads else ():
             if is_approximate(instruction):
                 message = f"{instruction.op} gives the nearest float32 here; a GPU's last bits may differ"
                 recorder.add("approximation", instruction.line, message, (0, 0, 0), (), count=threads)
@@ -203,52 +202,45 @@ def _program(kernel: Kernel, shared_bytes: int, exact: bool) -> Program:
     """Generated code, kept between launches; the addresses in it depend only on these arguments."""
     flow = analyse(kernel)
     sites = build_sites(kernel, flow)
-    addresses = _addresses(kernel)
+    addresses = _layout(kernel, shared_bytes)[0]
     for site in sites.values():
         if site.array is not None:
             site.memo["array"] = addresses[site.array.name]
-    return Program.of(Context(kernel, flow, {}, addresses, sites, exact))
+    return Program(kernel, flow, addresses, sites, exact)
 
 
 def _place_variables(kernel: Kernel, memory: GlobalMemory) -> None:
-    """Allocate __device__ and __constant__ variables, in the order that `_addresses` assumes."""
+    """Allocate __device__ and __constant__ variables, in the order that `_layout` assumes."""
     for variable in kernel.variables:
         if variable.space in ("global", "const"):
             data = np.frombuffer(bytearray(variable.data.ljust(-(-variable.size // 8) * 8, b"\0")), np.uint8)
             memory.add(variable.name, data, variable.size, writable=variable.space == "global")
 
 
-def _addresses(kernel: Kernel) -> dict[str, int]:
-    """Variables' addresses: shared and local ones from 0 in their spaces, global ones after the arguments' buffers."""
+def _layout(kernel: Kernel, dynamic: int) -> tuple[dict[str, int], int, int]:
+    """Addresses of variables, bytes of shared memory per block, and of local memory per thread.
+
+    Shared and local addresses start at 0, dynamic shared memory is last; global ones are after the arguments' buffers.
+    """
     batch = Batch((1, 1, 1), (1, 1, 1))
     memory = GlobalMemory(Recorder(None, batch), batch, False, False)
     for param in kernel.params:
         if param.type in ("u64", "b64"):
             memory.add("", None, 1)
-    out, ends = {}, {"shared": 0, "local": 0}
-    # Dynamic shared memory comes after all static arrays.
+    addresses, starts, ends = {}, {"shared": 0, "local": 0}, {"shared": 0, "local": 0}
     for variable in sorted(kernel.variables, key=lambda v: v.extern):
-        if variable.space in ends:
-            start = -(-ends[variable.space] // variable.align) * variable.align
-            out[variable.name] = start
-            ends[variable.space] = start + variable.size if not variable.extern else ends[variable.space]
+        space = variable.space
+        if space in starts:
+            start = -(-starts[space] // variable.align) * variable.align
+            addresses[variable.name] = start
+            starts[space] = starts[space] if variable.extern else start + variable.size
+            ends[space] = max(ends[space], start + (dynamic if variable.extern else variable.size))
     for variable in kernel.variables:
         if variable.space in ("global", "const"):
-            out[variable.name] = memory.add(variable.name, None, 1)
-    return out
-
-
-def _sizes(kernel: Kernel, dynamic: int) -> tuple[int, int]:
-    """Bytes of shared memory per block, and of local memory per thread."""
-    addresses = _addresses(kernel)
-    ends = {"shared": 0, "local": 0}
-    for variable in kernel.variables:
-        if variable.space in ends:
-            size = dynamic if variable.extern else variable.size
-            ends[variable.space] = max(ends[variable.space], addresses[variable.name] + size)
+            addresses[variable.name] = memory.add(variable.name, None, 1)
     if ends["shared"] > MAX_SHARED:
         raise BadLaunch(f"{ends['shared']} bytes of shared memory per block are more than any GPU has ({MAX_SHARED})")
-    return max(ends["shared"], dynamic), ends["local"]
+    return addresses, max(ends["shared"], dynamic), ends["local"]
 
 
 def _bind(kernel: Kernel, arguments: Sequence[Any], memory: GlobalMemory) -> dict[str, bytes]:

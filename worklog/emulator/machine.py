@@ -7,7 +7,6 @@ the branches meet. A lane that exited stays in the arrays and is masked out.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,14 +29,6 @@ SHARED_WINDOW, LOCAL_WINDOW = 1 << 60, 1 << 61
 EXIT = -2
 
 
-@dataclass
-class Executed:
-    """How often a block of code ran: warps (each instruction once per warp) and threads."""
-
-    warps: int = 0
-    threads: int = 0
-
-
 class Machine:
     """Everything of one launch that generated code calls, as `S`."""
 
@@ -56,11 +47,12 @@ class Machine:
         self.program, self.batch, self.recorder = program, batch, recorder
         self.memory, self.shared, self.local_memory, self.params = memory, shared, local, params
         self.budget, self.dynamic_bytes = budget, dynamic_bytes
-        self.executed = [Executed() for _ in program.context.flow.blocks]
+        # By block of code: how often it ran, in warps (each instruction once per warp) and threads.
+        self.executed = [[0, 0] for _ in program.flow.blocks]
         self.copies = Copies(self)
-        self.unwritten = Unwritten(program.context, recorder)
+        self.unwritten = Unwritten(program, recorder)
         shared.on_unwritten = self.unwritten.loaded
-        self.lines = [i.line for i in program.context.kernel.instructions]
+        self.lines = [i.line for i in program.kernel.instructions]
         self.groups: dict[int, Array] = {}
         self.waiting: list[tuple[Array, int, int]] = []
         self.census: dict[int, tuple[Array, int, int]] = {}
@@ -87,7 +79,7 @@ class Machine:
         self.shared.interval.close(len(self.shared.bytes), None, ())
 
     def _loop(self, registers: list[Array]) -> None:
-        steps, blocks, function = 0, self.program.context.flow.blocks, self.program.function
+        steps, blocks, function = 0, self.program.flow.blocks, self.program.function
         while self.groups:
             number = min(self.groups)
             lanes = self.groups.pop(number)
@@ -96,8 +88,8 @@ class Machine:
             others = threads != self._census(self.live)[1]
             while True:
                 warps, threads = self._census(lanes)
-                self.executed[number].warps += warps
-                self.executed[number].threads += threads
+                self.executed[number][0] += warps
+                self.executed[number][1] += threads
                 block = blocks[number]
                 steps += block.stop - block.start
                 if steps > self.budget:
@@ -367,7 +359,8 @@ class Machine:
     def active(self, mask: Mask) -> Array:
         """activemask."""
         lanes = np.zeros(self.batch.lanes, bool) if mask is False else self.lanes_of(mask)
-        return warp.vote("ballot", lanes, lanes)
+        out: Array = warp.vote("ballot", lanes, lanes)
+        return out
 
     def warp_barrier(self, pc: int, members: Array, mask: Mask) -> None:
         """bar.warp.sync."""

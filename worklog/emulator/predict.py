@@ -1,9 +1,7 @@
-"""Traffic of a launch of any size from a few of its blocks and two short loops over K, without data and without
-their memory.
+"""Traffic of a launch of any size from a few of its blocks and two short loops over K, without data or its memory.
 
-Blocks that lie alike cost alike: the first, an inner one and the last along each axis stand for all. And what a
-block does grows by the same amount with every further stretch of K. Both are checked against full runs in the
-tests.
+The first, an inner and the last block along each axis stand for all, and a block's counts grow linearly with K. The
+tests check both against full runs.
 """
 
 from __future__ import annotations
@@ -21,31 +19,28 @@ from worklog.emulator.ptx import Kernel
 from worklog.kernel.kernel import Block
 from worklog.problem.gemm import Shape
 
-STRETCH = (
-    64  # floats of K: a multiple of every rung's BK (twice, for two buffers), of a loop's unrolling, and 256 bytes
-)
+# Floats of K: a multiple of every rung's BK (twice, for two buffers), of a loop's unrolling, and of 256 bytes.
+STRETCH = 64
 SHORTEST = 2 * STRETCH
 
 
 class Launched(Protocol):
-    """How a kernel of the ladder's signature is launched: a rung, or what says as much of another kernel."""
+    """How a kernel of the ladder's signature is launched."""
 
     @property
     def block(self) -> Block:
-        """Threads."""
+        """Threads per block."""
 
     def grid(self, shape: Shape) -> tuple[int, int]:
         """Blocks along x and y."""
 
     def check(self, shape: Shape) -> None:
-        """Raise OutsideDomain for a shape that it does not take."""
+        """Raise OutsideDomain for a shape outside the kernel's domain."""
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """lines: counts of the whole launch by source line. blocks: how many of it were run; label: where the numbers come
-    from.
-    """
+    """lines: counts of the whole launch by source line. blocks: number of blocks run. label: the numbers' source."""
 
     lines: Mapping[int, Counts]
     blocks: int
@@ -68,15 +63,14 @@ def predict(
 ) -> Prediction:
     """Counts of a rung's kernel (or one with its signature, tile and block) at a shape, in about a second at any size.
 
-    Raises NotPredictable where addresses or branches depend on loaded data, OutsideDomain for a shape the rung does
-    not take.
+    Raises NotPredictable if addresses or branches depend on loaded data, OutsideDomain for a shape outside the domain.
     """
     rung.check(shape)
     line = analyse(kernel).data_dependent
     if line is not None:
         raise NotPredictable(
-            f"{kernel.name}: an address or a branch at line {line} depends on loaded data, so traffic cannot be known "
-            "without running it: launch it in full"
+            f"{kernel.name}: an address or a branch at line {line} depends on loaded data, so its traffic cannot be "
+            "predicted: launch it in full"
         )
     grid = grid or rung.grid(shape)
     weights = {
@@ -92,14 +86,14 @@ def predict(
 
 
 def _representatives(blocks: int) -> Sequence[tuple[int, int]]:
-    """Numbers of the blocks to run along one axis, each with how many it stands for."""
+    """Numbers of the blocks to run along one axis, each with the number of blocks that it stands for."""
     if blocks <= 2:
         return [(number, 1) for number in range(blocks)]
     return [(0, 1), (1, blocks - 2), (blocks - 1, 1)]
 
 
 def _shortened(k: int) -> tuple[int, int]:
-    """A shorter K at the same place within a stretch, and how many stretches were left out."""
+    """A shorter K with the same remainder within a stretch, and the number of stretches left out."""
     turns = max(0, (k - SHORTEST) // STRETCH)
     return k - turns * STRETCH, turns
 
@@ -117,9 +111,9 @@ def _of_blocks(
     pointers = [Pointer(None, 4 * size) for size in (m * k, k * n, m * n)]
     arguments = [m, n, k, alpha, pointers[0], pointers[1], beta, pointers[2]]
     if len(kernel.params) != len(arguments):
-        raise BadLaunch(f"{kernel.name} has not the ladder's signature (M, N, K, alpha, A, B, beta, C)")
+        raise BadLaunch(f"{kernel.name} doesn't have the ladder's signature (M, N, K, alpha, A, B, beta, C)")
     out: Mapping[int, Counts] = {}
-    # Blocks of equal weight run together: their counts need not be told apart.
+    # Blocks of equal weight run together.
     for weight in sorted(set(weights.values())):
         blocks = [number for number, own in weights.items() if own == weight]
         result = launch(kernel, grid, rung.block, arguments, races=False, values=False, only_blocks=blocks)

@@ -1,7 +1,6 @@
-"""PTX text to records (worklog.emulator.ptx).
+"""Parses PTX text, as NVRTC, nvcc and inline assembly write it, into the records of worklog.emulator.ptx.
 
-Reads what NVRTC, nvcc and inline assembly write for kernels like ours. It does not judge instructions (codegen
-does); text that it cannot read is an error, never skipped.
+Codegen decides which instructions are supported. Text that cannot be parsed is an error, never skipped.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ def _matching_brace(text: str, start: int) -> int:
         depth += 1 if match.group() == "{" else -1
         if depth == 0:
             return match.end()
-    raise PtxError("a brace is not closed: the PTX is cut short")
+    raise PtxError("a brace is not closed: the PTX is truncated")
 
 
 def _module_variables(text: str) -> Iterator[Variable]:
@@ -129,7 +128,7 @@ def _literal(text: str) -> Imm | None:
 
 
 class _Body:
-    """One kernel's text, read statement by statement; inline assembly opens scopes with registers of their own."""
+    """Parses one kernel statement by statement; inline assembly opens scopes with their own registers."""
 
     def __init__(self, head: str, body: str, files: dict[int, str], arch: str) -> None:
         self.head, self.body, self.arch = head, body, arch
@@ -151,15 +150,8 @@ class _Body:
         limit = re.search(r"\.maxntid\s+(\d+)\s*(?:,\s*(\d+))?\s*(?:,\s*(\d+))?", self.head)
         self._read()
         max_threads = int(limit[1]) * int(limit[2] or 1) * int(limit[3] or 1) if limit else None
-        return Kernel(
-            name_and_params[1],
-            self.arch,
-            params,
-            tuple(self.instructions),
-            self.labels,
-            tuple(self.variables),
-            max_threads,
-        )
+        code, variables = tuple(self.instructions), tuple(self.variables)
+        return Kernel(name_and_params[1], self.arch, params, code, self.labels, variables, max_threads)
 
     def _read(self) -> None:
         position = 0
@@ -181,13 +173,12 @@ class _Body:
                 self._statement(match["statement"][:-1].strip())
 
     def _loc(self, text: str) -> None:
-        """The line in the file of the kernel itself: for inlined code of a header, the line that it was inlined at."""
+        """The line in the kernel's own file: for code inlined from a header, the line that it was inlined at."""
         places = [(int(f), int(n)) for f, n in re.findall(r"(?:\.loc|inlined_at)\s+(\d+)\s+(\d+)", text)]
         if self.main_file is None:
             self.main_file = places[0][0]
         own = [number for file, number in places if file == self.main_file]
-        # Line 0 is the compiler's way to say that an instruction belongs to no line; the line before it is the best
-        # there is.
+        # Line 0 marks an instruction that belongs to no line: keep the previous line.
         if own and own[0]:
             self.line, self.caller = own[0], own[-1] if len(own) > 1 else 0
 
@@ -199,21 +190,22 @@ class _Body:
             if variable:
                 self.variables.append(variable)
             elif text.startswith((".param", ".callprototype")):
-                raise UnsupportedInstruction(
-                    f"line {self.line}: the kernel calls a function that was not inlined, and calls are not emulated: "
-                    "declare it __forceinline__, and print and assert nothing"
+                raise self._unsupported(
+                    "the kernel calls a function that was not inlined, and the emulator doesn't support calls: "
+                    "declare it __forceinline__, and remove printf and assert"
                 )
             elif not text.startswith((".pragma", ".branchtargets", ".calltargets")):
-                raise UnsupportedInstruction(
-                    f"line {self.line}: the emulator does not know the directive {text.split()[0]}"
-                )
+                raise self._unsupported(f"the emulator doesn't support the directive {text.split()[0]}")
         elif text:
             self._instruction(text)
+
+    def _unsupported(self, why: str) -> UnsupportedInstruction:
+        return UnsupportedInstruction(f"line {self.line}: {why}")
 
     def _declare(self, text: str) -> None:
         match = re.match(r"\.reg\s+\.(\w+)\s+(.*)", text, re.DOTALL)
         if match is None or match[1].startswith("v"):
-            raise UnsupportedInstruction(f"the emulator does not know this register declaration: {text}")
+            raise UnsupportedInstruction(f"the emulator doesn't support this register declaration: {text}")
         for name in re.split(r"\s*,\s*", match[2].strip()):
             counted = re.fullmatch(r"([%\w$]+)<(\d+)>", name)
             if counted:
@@ -261,32 +253,25 @@ class _Body:
         if register or literal:
             return register or literal  # type: ignore[return-value]
         if text.startswith(TIMES):
-            raise UnsupportedInstruction(
-                f"line {self.line}: {statement!r} reads {text}, and the emulator has no time: take the clock out"
-            )
+            raise self._unsupported(f"{statement!r} reads {text}, and the emulator has no time: remove the clock")
         if text.startswith("%"):
-            raise UnsupportedInstruction(
-                f"line {self.line}: the emulator does not know the register {text} in {statement!r}: "
-                "what only a GPU can say is not emulated"
+            raise self._unsupported(
+                f"the emulator doesn't support the special register {text} in {statement!r}: check this kernel on a GPU"
             )
         if not re.fullmatch(r"[\w$]+", text):
-            raise UnsupportedInstruction(
-                f"line {self.line}: the emulator does not know the operand {text!r} in {statement!r}"
-            )
+            raise self._unsupported(f"the emulator doesn't support the operand {text!r} in {statement!r}")
         return Sym(text)
 
     def _simple(self, text: str, statement: str) -> Reg | Imm:
         item = self._register(text) or _literal(text)
         if item is None:
-            raise PtxError(f"{text!r} in {statement!r} is neither a register nor a literal")
+            raise PtxError(f"{text!r} in {statement!r} is not a register or a literal")
         return item
 
     def _address(self, text: str, statement: str) -> Mem:
         match = re.fullmatch(r"(?P<base>[%\w$.]+)\s*(?:(?P<sign>[+-])\s*(?P<offset>-?\w+))?", text)
         if match is None:
-            raise UnsupportedInstruction(
-                f"line {self.line}: the emulator does not know the address [{text}] in {statement!r}"
-            )
+            raise self._unsupported(f"the emulator doesn't support the address [{text}] in {statement!r}")
         offset = int(match["offset"], 0) if match["offset"] else 0
         offset = -offset if match["sign"] == "-" else offset
         literal = _literal(match["base"])

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from worklog.emulator.floats import APPROXIMATED
 from worklog.emulator.forms import BITS, FLOATS, INTEGERS
 from worklog.emulator.ptx import DTYPES, Imm, Instruction, Vec
 
@@ -30,12 +31,11 @@ _FLOAT_FORMS = {
     "abs": ("np.abs({0})", False),
     "neg": ("-{0}", False),
 }
-_APPROXIMATE = ("ex2", "lg2", "sin", "cos", "tanh", "rsqrt", "sqrt", "rcp", "div")
 
 
 def is_approximate(instruction: Instruction) -> bool:
     """Whether the result's last bits are the hardware's own."""
-    return instruction.parts[0] in _APPROXIMATE and bool({"approx", "full"} & set(instruction.parts))
+    return instruction.parts[0] in APPROXIMATED and bool({"approx", "full"} & set(instruction.parts))
 
 
 def _sources(w: Writer, i: Instruction, type_: str) -> list[str]:
@@ -85,7 +85,7 @@ def _fma(w: Writer, i: Instruction) -> bool:
         return _directed(w, i)
     if type_ not in FLOATS or "rn" not in i.parts:
         return False
-    if type_ == "f64" or not w.context.exact:
+    if type_ == "f64" or not w.program.exact:
         return _result(w, i, f"fma_{'f64' if type_ == 'f64' else 'fast_f32'}({', '.join(_sources(w, i, type_))})")
     if "ftz" in i.parts:
         doubles = [f"{source}.astype('f8')" for source in _sources(w, i, type_)]
@@ -302,8 +302,8 @@ VALUE_RULES: dict[str, Rule] = {
     **dict.fromkeys(("mul", "abs", "neg"), _float),
     **dict.fromkeys(("fma", "mad"), _fma),
     **dict.fromkeys(("min", "max"), _min_max),
+    **dict.fromkeys(APPROXIMATED, _approximate),
     **dict.fromkeys(("div", "sqrt", "rcp"), _either(_approximate, _float)),
-    **dict.fromkeys(("ex2", "lg2", "sin", "cos", "tanh", "rsqrt"), _approximate),
     **dict.fromkeys(("shl", "shr"), _shift),
     "lop3": _lop3,
     "setp": _setp,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from worklog.emulator.codegen import Context
+from worklog.emulator.codegen import Program
 from worklog.emulator.findings import Batch, Recorder, plain_name
 from worklog.emulator.flow import Block, defined, reads
 from worklog.emulator.sites import Site
@@ -231,8 +231,8 @@ class Unwritten:
     only marks its registers; it is a finding when a marked one is an operand of anything but a register copy.
     """
 
-    def __init__(self, context: Context, recorder: Recorder) -> None:
-        self.context, self.recorder = context, recorder
+    def __init__(self, program: Program, recorder: Recorder) -> None:
+        self.program, self.recorder = program, recorder
         self.marked: dict[str, tuple[Site, Array]] = {}  # by register: the load and the lanes
         self.fresh: dict[int, tuple[Site, Array]] = {}  # by pc: loads of the block that is running
 
@@ -246,7 +246,7 @@ class Unwritten:
 
     def follow(self, block: Block, lanes: Array) -> None:
         """Follow marked registers through the block that just ran."""
-        for instruction in self.context.kernel.instructions[block.start : block.stop]:
+        for instruction in self.program.kernel.instructions[block.start : block.stop]:
             mark = self.fresh.get(instruction.pc)
             carried: tuple[Site, Array] | None = None
             for register in reads(instruction):
@@ -267,7 +267,7 @@ class Unwritten:
                 elif old is not None and left is not None and left.any():
                     self.marked[register.name] = (old[0], left)
         self.fresh = {}
-        live = self.context.flow.live_out[block.index]
+        live = self.program.flow.live_out[block.index]
         self.marked = {name: known for name, known in self.marked.items() if name in live or (known[1] & ~lanes).any()}
 
     def _report(self, site: Site, lanes: Array, line: int) -> None:

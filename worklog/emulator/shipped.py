@@ -1,8 +1,4 @@
-"""PTX for the emulator: NVRTC's where it is installed, and where it is not, what the package ships of its own kernels.
-
-NVIDIA ships no NVRTC for macOS. The ladder never changes there, so its PTX, compiled once, comes in worklog/ptx/; it
-belongs to one source text, and other source still needs the compiler.
-"""
+"""PTX for the emulator: compiled by NVRTC, or without NVRTC (macOS) the PTX in the package, for unchanged rungs."""
 
 from __future__ import annotations
 
@@ -68,17 +64,9 @@ def shipped(program: Program, arch: str = ARCH) -> Built | None:
             ptx = _read(FOLDER / f"{name}.ptx")
             spent = {what: int(entry[what]) for what in SPENT}
             accesses = tuple((what, int(count)) for what, count in entry["shared_accesses"].items())
+            source, names = program.source, (program.name, program.entry, entry["symbol"])
             out = Compiled(
-                program.name,
-                program.source,
-                program.entry,
-                entry["symbol"],
-                arch,
-                ptx,
-                b"",
-                shared_accesses=accesses,
-                log="",
-                **spent,
+                names[0], source, names[1], names[2], arch, ptx, b"", shared_accesses=accesses, log="", **spent
             )
             return Built(out, index["nvrtc"])
     return None

@@ -6,11 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from worklog.emulator.floats import float_max, float_min
 
-Array = NDArray[Any]
+Array = Any  # an NDArray: NumPy types the results of its operators as Any
 LANES = np.arange(32)
 BITS = np.uint32(1) << LANES.astype(np.uint32)
 
@@ -19,8 +18,7 @@ def lacking(members: Array, active: Array, started: Array) -> Array:
     """Lanes that an active lane's member mask names and that exist, but are not active."""
     named = np.bitwise_or.reduce(np.where(active, members, np.uint32(0)).reshape(-1, 32), axis=1)
     wanted = (named[:, None] & BITS) != 0
-    out: Array = wanted.ravel() & started & ~active
-    return out
+    return wanted.ravel() & started & ~active
 
 
 def shuffle(mode: str, a: Array, b: Array, c: Array, active: Array) -> tuple[Array, Array]:
