@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 import re
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -270,7 +269,3 @@ ret;
 }}
 """
     assert as_assembled(load(text, "k"), tuple(sorted(found.items()))).assembled
-
-
-def test_a_disassembler_is_installed_for_the_tests() -> None:
-    assert isinstance(disassembler(), Path)
