@@ -35,12 +35,12 @@ MMA = (
         ('  asm volatile("bar.sync 1, 64;");', "bar.sync", "the emulator supports __syncthreads() and __syncwarp()"),
         ("  out[0] = __syncthreads_or(out[1] > 0);", "bar.red.or.pred", "no other barriers"),
         ('  asm volatile("barrier.cluster.arrive.aligned;");', "barrier.cluster.arrive", "no other barriers"),
-        ('  printf("%f", out[0]);', "calls a function", "__forceinline__, and print and assert nothing"),
-        ("  out[0] = clock64();", "%clock64", "the emulator has no time: take the clock out"),
+        ('  printf("%f", out[0]);', "calls a function", "__forceinline__, and remove printf and assert"),
+        ("  out[0] = clock64();", "%clock64", "the emulator has no time: remove the clock"),
         (
             '  unsigned s; asm volatile("mov.u32 %0, %%smid;" : "=r"(s)); out[0] = s;',
             "%smid",
-            "what only a GPU can say",
+            "special register",
         ),
         (
             '  unsigned h = 1; asm volatile("fma.rn.f16x2 %0, %0, %0, %0;" : "+r"(h)); out[0] = h;',
@@ -95,7 +95,7 @@ def test_instructions_that_no_compiler_gave_us(statement: str, hint: str) -> Non
 def test_text_that_is_not_ptx() -> None:
     with pytest.raises(PtxError, match="not PTX"):
         load("int main() {}", "k")
-    with pytest.raises(PtxError, match="cut short"):
+    with pytest.raises(PtxError, match="truncated"):
         load(".version 8.0\n.target sm_90\n.visible .entry k() {\nret;\n", "k")
     with pytest.raises(PtxError, match="there is no kernel j"):
         load(".version 8.0\n.target sm_90\n.visible .entry k() {\nret;\n}\n", "j")
