@@ -27,13 +27,15 @@ LIGHT: Mapping[str, str] = _FILE["light"]
 DARK: Mapping[str, str] = _FILE["dark"]
 
 PAPER, INK, MUTED, GREY = LIGHT["paper"], LIGHT["ink"], LIGHT["muted"], LIGHT["grey"]
-BASELINE, FAINT, PALE, TINT = LIGHT["baseline"], LIGHT["faint"], LIGHT["pale"], LIGHT["tint"]
+BASELINE, FAINT = LIGHT["baseline"], LIGHT["faint"]
 ACCENT, LIE = LIGHT["accent"], LIGHT["lie"]  # us; what flatters
 FLATTERS, BELITTLES = LIGHT["flatters"], LIGHT["belittles"]
 
 SETTINGS = {name: LIGHT.get(value, value) for name, value in _FILE["matplotlib"].items()}
 
-TITLE_PT, SUBTITLE_PT, BODY_PT, SMALL_PT = 11.0, 8.0, 8.0, 7.0
+# Font size in pt and whether it is bold, by a text's class.
+TEXT: Mapping[str, tuple[float, bool]] = {name: (float(pt), bold) for name, (pt, bold) in _FILE["text"].items()}
+TITLE_PT, SUBTITLE_PT, BODY_PT, SMALL_PT = (TEXT[name][0] for name in ("title", "subtitle", "body", "small"))
 LINE = 1.3  # distance of two lines of text, in font sizes
 WIDTH_IN = 7.0
 MARGIN_IN = 0.14

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 from worklog.plots.diagrams import facts
 from worklog.plots.diagrams.template import Diagram, Facts
@@ -12,20 +11,10 @@ from worklog.runs.run import Run
 __all__ = ["DIAGRAMS", "Diagram"]
 
 
-def _draw(name: str, found: Callable[[Run], Facts], run: Run) -> Diagram:
-    return Diagram(name, found(run))
+def _drawing(number: int, found: Callable[[Run], Facts]) -> tuple[str, Callable[[Run], Diagram]]:
+    name = f"diagram_{number}_{found.__name__}"
+    return name, lambda run: Diagram(name, found(run))
 
 
 # By file name, in the order in which the article shows them.
-DIAGRAMS: dict[str, Callable[[Run], Diagram]] = {
-    name: partial(_draw, name, found)
-    for name, found in (
-        ("diagram_1_mental_model", facts.mental_model),
-        ("diagram_2_memory_hierarchy", facts.memory_hierarchy),
-        ("diagram_3_four_gremlins", facts.four_gremlins),
-        ("diagram_4_full_loop", facts.full_loop),
-        ("diagram_5_conversion", facts.conversion),
-        ("diagram_6_one_formula", facts.one_formula),
-        ("diagram_7_gate", facts.gate),
-    )
-}
+DIAGRAMS: dict[str, Callable[[Run], Diagram]] = dict(map(_drawing, range(1, 8), facts.IN_ORDER))

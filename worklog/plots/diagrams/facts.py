@@ -9,19 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from functools import lru_cache
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from worklog.errors import NothingToDraw
 from worklog.kernel.ladder import LADDER
 from worklog.plots.ablation import ablated, in_words
 from worklog.plots.diagrams.template import Facts
+from worklog.plots.diagrams.tolerance import ARTICLE_TOLERANCE, COLUMNS, ROWS, computed_errors
 from worklog.plots.selection import CUBLAS, cublas_tflops, dimensions, measured, rows, shape_to_draw
 from worklog.plots.waterfall import factor, rate
-from worklog.problem.gemm import FLOAT_BYTES, Shape, random_inputs, sampled_reference
+from worklog.problem.gemm import FLOAT_BYTES, Shape
 from worklog.runs.ablation import Effect, effects
 from worklog.runs.run import Measurement, Run
 from worklog.runs.table import duration
@@ -34,9 +31,6 @@ MEASURED_AS = {"warmup": "first_launch"}
 LOOP = "timer", "queue", "l2", "warmup", "order", "statistic"  # the settings of the loop in diagram 4
 PRECISION, EVERY_LAUNCH = "precision", "every timed launch"
 AFTER = EVERY_LAUNCH, "timed output", "plausible", "a second clock"  # the stages that follow the timing
-ARTICLE_TOLERANCE, UNIT_ROUNDOFF = 1e-2, 2.0**-24
-ROWS, COLUMNS, SEED, SLIP = 32, 512, 0, 1e-3
-SIGNIFICANDS = {"TF32 inputs": 11, "BF16 inputs": 8}  # bits, the hidden one included
 
 
 def mental_model(run: Run) -> Facts:
@@ -155,7 +149,6 @@ def full_loop(run: Run) -> Facts:
             {"x": _percent((index + 0.5) / len(us)), "y": down(value), "counts": counted}
             for index, (value, counted) in enumerate(zip(us, counts, strict=True))
         ],
-        "radius": 2.4 if len(us) <= 100 else 1.2,
         "repeated": not all(counts),
         "median": down(middle),
         "top": down(ends[1]),
@@ -280,28 +273,7 @@ def _stages(m: Measurement) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     raise NothingToDraw(f"the run has no verdict of the whole gate on {m.kernel}: `worklog run {m.kernel}`")
 
 
-@lru_cache
-def computed_errors(k: int) -> tuple[float, dict[str, float]]:
-    """The article's tolerance and the largest error of some mistakes, in u·D, for products of K terms.
-
-    They are computed on inputs like the timed ones (U(-1, 1), the same K), to three digits, so that another machine's
-    order of additions does not show.
-    """
-    a, b = random_inputs(Shape(ROWS, COLUMNS, k), np.random.default_rng(SEED))
-    reference, norm = sampled_reference(a, b, np.arange(ROWS))
-    unit, typical = UNIT_ROUNDOFF * norm, UNIT_ROUNDOFF * float(np.median(norm))
-
-    def rounded(matrix: NDArray[np.float32], bits: int) -> NDArray[np.float64]:
-        fraction, exponent = np.frexp(matrix.astype(np.float64))
-        return np.asarray(np.ldexp(np.rint(np.ldexp(fraction, bits)), exponent - bits))
-
-    errors = {name: rounded(a, bits) @ rounded(b, bits) - reference for name, bits in SIGNIFICANDS.items()}
-    errors[f"all of C × {1 + SLIP:g}"] = SLIP * reference
-    mistakes = {name: float((np.abs(error) / unit).max()) for name, error in errors.items()}
-    # Half of the products of two numbers of U(-1, 1) are larger than this one.
-    mistakes[f"one of {k} products missing"] = float(np.median(np.abs(np.outer(a[:, 0], b[0])))) / typical
-    tolerance = ARTICLE_TOLERANCE * float(np.abs(reference).max()) / typical
-    return float(f"{tolerance:.3g}"), {name: float(f"{error:.3g}") for name, error in mistakes.items()}
+IN_ORDER = mental_model, memory_hierarchy, four_gremlins, full_loop, conversion, one_formula, gate  # as in the article
 
 
 def _subject(run: Run) -> Measurement:

@@ -28,17 +28,6 @@ from worklog.plots.figure import Drawing
 Facts = Mapping[str, Any]  # words, numbers and conditions by name, and rows of such facts
 
 DPI, ZOOM = 100, 2
-# Font size in pt and whether it is bold, by a text's class.
-CLASSES = {
-    "": (style.BODY_PT, False),
-    "strong": (style.BODY_PT, True),
-    "small": (style.SMALL_PT, False),
-    "label": (style.SMALL_PT, True),
-    "title": (style.TITLE_PT, True),
-    "subtitle": (style.SUBTITLE_PT, False),
-    "big": (13.0, True),
-    "huge": (20.0, True),
-}
 ANCHORS = {"start": 0.0, "middle": 0.5, "end": 1.0}
 BASELINE = 0.365  # of the font size: from the middle of a line down to its baseline, half of a capital's height
 COMMANDS = {Path.MOVETO: "M", Path.LINETO: "L", Path.CURVE3: "Q", Path.CLOSEPOLY: "Z"}
@@ -165,7 +154,7 @@ class Sheet:
 
     def text(self, e: Element, given: Mapping[str, str], names: Facts, frame: Frame) -> str:
         """One line with its baseline at y, or paragraphs in the middle of a height."""
-        kind, colour = given.get("class", ""), given.get("fill", names["ink"])
+        kind, colour = given.get("class", "body"), given.get("fill", names["ink"])
         x = _px(given["x"], frame.width) + float(given.get("dx", 0))
         y = _px(given["y"], frame.height) + float(given.get("dy", 0))
         width, height = _px(given["width"], frame.width), float(given.get("height", 0))
@@ -173,14 +162,14 @@ class Sheet:
         for part in e.findall("tspan") or [e]:
             if _wanted(part, names):
                 look = part.get("class", kind), _filled(part.get("fill", ""), names) or colour
-                words, (points, bold) = _filled(part.text or "", names), CLASSES[look[0]]
+                words, (points, bold) = _filled(part.text or "", names), style.TEXT[look[0]]
                 wrapped = style.wrap(words, points, width / DPI, bold=bold) if "height" in given else [words]
                 lines += [(style.shorten(line, points, width / DPI, bold=bold), *look) for line in wrapped]
         block = sum(_line(kind) for _, kind, _ in lines)
         y += (height - block) / 2 if height else 0.0 if "height" in given else -BASELINE * _size(kind) - block / 2
         drawn = ""
         for words, kind, colour in lines:
-            wide = DPI * style.text_width(words, *CLASSES[kind])
+            wide = DPI * style.text_width(words, *style.TEXT[kind])
             left, top = x - wide * ANCHORS[given.get("text-anchor", "start")], frame.y + y
             fits = "…" not in words and not 0 < height < block
             self.words.append(Words(words, frame.x + left, top, frame.x + left + wide, top + _line(kind), fits))
@@ -191,7 +180,7 @@ class Sheet:
 
     def outlines(self, words: str, kind: str, colour: str, x: float, y: float) -> str:
         """A line of text as outlines; y: its baseline."""
-        bold, uses, along = CLASSES[kind][1], "", 0
+        bold, uses, along = style.TEXT[kind][1], "", 0
         for letter in words:
             key, (outline, advance) = f"{'bold' if bold else 'sans'}-{ord(letter):x}", _glyph(letter, bold)
             if outline:
@@ -239,7 +228,7 @@ def _number(value: float) -> str:
 
 def _size(kind: str) -> float:
     """The font's size in px."""
-    return CLASSES[kind][0] * DPI / 72
+    return style.TEXT[kind][0] * DPI / 72
 
 
 def _line(kind: str) -> float:
