@@ -1,7 +1,7 @@
-"""The table of gremlins: everything that corrupts a measurement, with the one setting that fixes it.
+"""The table of pitfalls: everything that biases a measurement, with the one setting that fixes it.
 
 The harness, the ablation, the command line, the widgets and the documentation are generated from this table, so a
-gremlin is added here and nowhere else. It is data only, so that what merely shows results can read it too.
+pitfall is added here and nowhere else. The module holds data only, so code that only shows results can import it too.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ BF16_DATASHEET_TFLOPS = 989.0
 
 @dataclass(frozen=True)
 class Pitfall:
-    """One way to be fooled. setting: its name in Harness. honest and lies: the values of the setting.
-    also: other values that do not lie. numbered: whether a value may be followed by ":" and a number.
+    """One way to get a wrong number. setting: its name in Harness. unbiased, biased: the values of the setting; also:
+    other unbiased values. numbered: whether a value may be followed by ":" and a number.
 
-    article: its number among the article's four, or None for one that the article does not name. what: what goes
-    wrong. corrupts: the number that the lie moves. resampled: whether the lie is in how samples are taken; otherwise
-    it is in what is made of them, and can be told from honest samples.
+    article: its number among the article's four, or None if the article does not name it. what: what goes wrong.
+    corrupts: the number that it changes. resampled: whether it changes how samples are taken; otherwise it changes what
+    is computed from them, and its effect follows from unbiased samples.
     """
 
     setting: str
@@ -42,7 +42,7 @@ class Pitfall:
 
     @property
     def values(self) -> tuple[Value, ...]:
-        """Every value that the setting takes, the honest ones first."""
+        """Every value that the setting takes, the unbiased ones first."""
         return (self.unbiased, *self.also, *self.biased)
 
     def takes(self, value: object) -> bool:
@@ -50,7 +50,7 @@ class Pitfall:
         return any(value is known or (isinstance(value, str) and self._word(value) == known) for known in self.values)
 
     def is_biased(self, value: Value) -> bool:
-        """Whether a value that the setting takes is one of its lies."""
+        """Whether a value that the setting takes is a biased one."""
         return self._word(value) in self.biased
 
     def _word(self, value: Value) -> Value:
@@ -69,8 +69,9 @@ PITFALLS: tuple[Pitfall, ...] = (
         "watched",
         ("ignored",),
         1,
-        "The SM clock moves with load and heat, and with it every time.",
+        "The SM clock changes with load and temperature, and every time changes with it.",
         also=("locked",),
+        numbered=True,
     ),
     Pitfall(
         "timer",
@@ -132,8 +133,17 @@ PITFALLS: tuple[Pitfall, ...] = (
         "interleaved",
         ("sequential",),
         None,
-        "Timed one after the other, kernel and baseline see different weather.",
+        "Timed one after the other, kernel and baseline run at different clocks and temperatures.",
         corrupts="of cuBLAS",
+    ),
+    Pitfall(
+        "placement",
+        "the buffers stay in one place",
+        "varied",
+        ("fixed",),
+        None,
+        "The buffers lie in one place for all samples; cuBLAS moves by up to 7 % with the addresses of A, B and C, and "
+        "an interval over launches in one place can't see it.",
     ),
     Pitfall("inputs", "easy data", "random", ("zeros", "ones"), None, "Zeros draw less power, and hide wrong answers."),
     Pitfall(
@@ -165,25 +175,28 @@ PITFALLS: tuple[Pitfall, ...] = (
     ),
 )
 
-# The others change what is measured, not how: the ablation's naive reading keeps them honest.
+# The others change what is measured, not how: the ablation leaves them unbiased where all pitfalls act together.
 HOW_ONE_MEASURES = tuple(g.setting for g in PITFALLS if g.setting not in ("baseline", "inputs", "roof", "gate"))
 
+# The values that take a number, with the number's default. A clock in MHz: 0 chooses one.
+CLOCKS = ("watched", "ignored", "locked")
+CLOCK_NUMBERS: Mapping[str, float] = {"locked": 0}
 # The rules of worklog.harness.rules, and the numbers of those that take one.
 WARMUPS = ("steady", "count", "time", "salykova", "tensara")
 STOPPINGS = ("interval", "count", "time", "salykova", "tensara", "nvbench")
 WARMUP_NUMBERS: Mapping[str, float] = {"count": 10, "time": 25.0}  # launches; milliseconds, as triton.testing.do_bench
 STOPPING_NUMBERS: Mapping[str, float] = {"count": 10, "time": 100.0}
 
-# The settings that are no gremlins but patience.
+# The other settings: how long to measure.
 PATIENCE = {
     "precision": "half-width of the median's 95 % interval, relative, at which sampling stops",
-    "least_samples": "fewer are never enough",
-    "most_samples": "more are never taken",
-    "budget_s": "seconds that sampling one kernel at one size may take",
-    "stopping": f"the rule by which sampling stops; also {', '.join(STOPPINGS[1:])}, which say what they do not check",
+    "least_samples": "minimum number of samples",
+    "most_samples": "maximum number of samples",
+    "budget_s": "seconds for the samples of one kernel at one size",
+    "stopping": f"the stopping criterion; also {', '.join(STOPPINGS[1:])}: the result states what they don't check",
 }
 
-# What each of them may be, by the annotation of its field: the types and how to ask for one.
+# The types of each of them, by the annotation of its field, and their names in messages.
 _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     "float": ((int, float), "a number"),
     "int": ((int,), "a whole number"),
@@ -193,11 +206,8 @@ _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
 
 @dataclass(frozen=True)
 class Harness:
-    """How to measure. Each field is the setting of one gremlin; the defaults are honest. Raises BadSetting for any
-    other value.
-
-    The remaining fields are no gremlins but patience (PATIENCE). `stopping` names a rule of worklog.harness.rules; the
-    honest one looks at the interval.
+    """How to measure. Each field is the setting of one pitfall; the defaults are unbiased. The last five say how long
+    to measure (PATIENCE). Raises BadSetting for any other value.
     """
 
     clocks: str = "watched"
@@ -208,6 +218,7 @@ class Harness:
     offset: str = "removed"
     statistic: str = "median"
     order: str = "interleaved"
+    placement: str = "varied"
     inputs: str = "random"
     gate: bool | str = True
     baseline: str = "fp32"
@@ -235,6 +246,7 @@ class Harness:
                 raise BadSetting(
                     "timer = graph and warmup = none contradict: what is recorded has been launched before"
                 )
+        split_rule("clocks", self.clocks, CLOCK_NUMBERS, CLOCKS)
         if self.warmup != "none":
             split_rule("warmup", self.warmup, WARMUP_NUMBERS, WARMUPS)
         split_rule("stopping", self.stopping, STOPPING_NUMBERS, STOPPINGS)
@@ -248,7 +260,7 @@ class Harness:
             raise BadSetting(f"budget_s = {self.budget_s!r} must be a positive, finite number of seconds")
 
     def _require_kinds(self) -> None:
-        """Raise BadSetting for patience of a wrong type: text is no number, True no count, and 2.5 no whole number."""
+        """Raise BadSetting for a field of PATIENCE of a wrong type; True isn't a number, and 2.5 isn't an integer."""
         kinds = {field.name: str(field.type) for field in fields(self)}
         for name in PATIENCE:
             value, (types, words) = getattr(self, name), _KINDS[kinds[name]]
@@ -257,12 +269,12 @@ class Harness:
 
     @classmethod
     def naive(cls) -> Harness:
-        """Every gremlin at large: the first lie of each, except that kernels and roof stay what they are named."""
+        """The first biased value of every pitfall."""
         return cls().but(**{pitfall.setting: pitfall.biased[0] for pitfall in PITFALLS})
 
     @classmethod
     def article_naive(cls) -> Harness:
-        """Only the article's four gremlins at large."""
+        """The article's four pitfalls at their first biased values."""
         return cls().but(**{pitfall.setting: pitfall.biased[0] for pitfall in PITFALLS if pitfall.article})
 
     def but(self, **changes: Any) -> Harness:
@@ -281,11 +293,11 @@ class Harness:
         return PITFALLS
 
     def biased(self) -> dict[str, Value]:
-        """The gremlin settings that are not honest."""
+        """The settings that are biased."""
         return {g.setting: getattr(self, g.setting) for g in PITFALLS if g.is_biased(getattr(self, g.setting))}
 
     def taken_off(self, offset_us: float) -> float:
-        """Microseconds to take off each sample, where a pair of events reads offset_us too long."""
+        """Microseconds to subtract from each sample, where a pair of events reads offset_us too long."""
         return offset_us if self.offset == "removed" and self.timer == "events" else 0.0
 
     def as_dict(self) -> dict[str, Any]:
@@ -294,8 +306,8 @@ class Harness:
 
 
 def parse_settings(pairs: Iterable[str]) -> dict[str, Any]:
-    """Settings from words such as "l2=warm", "queue=false" or "precision=0.01". Raises BadSetting for what cannot be
-    read, and for a setting that is there twice.
+    """Settings from words such as "l2=warm", "queue=false" or "precision=0.01". Raises BadSetting for a word that it
+    cannot parse, and for a setting that is given twice.
     """
     types = {field.name: field.type for field in fields(Harness)}
     settings: dict[str, Any] = {}
@@ -309,21 +321,14 @@ def parse_settings(pairs: Iterable[str]) -> dict[str, Any]:
     return settings
 
 
+TRUTH = {"true": True, "on": True, "yes": True, "1": True, "false": False, "off": False, "no": False, "0": False}
+
+
 def _read(name: str, word: str, kind: str) -> Any:
     if kind.startswith("bool"):
-        truth = {
-            "true": True,
-            "on": True,
-            "yes": True,
-            "1": True,
-            "false": False,
-            "off": False,
-            "no": False,
-            "0": False,
-        }
-        if word.lower() not in truth and kind == "bool":
+        if word.lower() not in TRUTH and kind == "bool":
             raise BadSetting(f"cannot read --set {name}={word}: give true or false")
-        return truth.get(word.lower(), word)
+        return TRUTH.get(word.lower(), word)
     if kind in ("int", "float"):
         try:
             return int(word) if kind == "int" else float(word)
@@ -333,7 +338,7 @@ def _read(name: str, word: str, kind: str) -> Any:
 
 
 def split_rule(setting: str, word: str, numbers: Mapping[str, float], names: Sequence[str]) -> tuple[str, float]:
-    """The rule and the number of a word such as "count:10"; without a number, the default. Raises BadSetting."""
+    """The name and the number of a word such as "count:10"; without a number, its default. Raises BadSetting."""
     name, colon, text = word.partition(":")
     if name not in names or (colon and name not in numbers):
         choices = ", ".join(f"{name}[:{numbers[name]:g}]" if name in numbers else name for name in names)
@@ -342,7 +347,10 @@ def split_rule(setting: str, word: str, numbers: Mapping[str, float], names: Seq
         number = float(text) if colon else numbers.get(name, 0.0)
     except ValueError as error:
         raise BadSetting(f"{setting} = {word!r}: {text!r} is not a number") from error
-    if colon and not (1 <= number < 1e9 and (name != "count" or number == int(number))):
-        kind = "a whole number of launches" if name == "count" else "milliseconds"
+    kind = _INTEGERS.get(name, "milliseconds")
+    if colon and not (1 <= number < 1e9 and (name not in _INTEGERS or number == int(number))):
         raise BadSetting(f"{setting} = {word!r}: give {kind}, 1 or more")
     return name, number
+
+
+_INTEGERS = {"count": "a whole number of launches", "locked": "a whole number of MHz"}

@@ -190,6 +190,15 @@ class NumpyDevice:
         assert host.dtype == np.float32
         return NumpyBuffer(host.ravel().copy(), 0, host.size)
 
+    def allocate(self, elements: int) -> NumpyBuffer:
+        return NumpyBuffer(np.full(elements, 7.0, np.float32), 0, elements)
+
+    def free_bytes(self) -> int:
+        return 2**28 + 2**24
+
+    def copy(self, to: Any, source: Any) -> None:
+        self._queue.append(lambda: np.copyto(to.data, source.data))
+
     def overwrite(self, buffer: Any, host: Float32) -> None:
         assert host.size == buffer.size and host.dtype == np.float32
         copy = host.ravel().copy()

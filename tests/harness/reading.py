@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from tests.harness.virtual import VirtualGpu
 from worklog.harness import Harness, Reading, time_pair
 from worklog.harness.batches import take_batch
-from worklog.runs.statistics import Estimate, median, paired_ratio, summarise
+from worklog.runs.statistics import Estimate, median
+from worklog.runs.summarize import summarize
 
 BASELINE_US = 80.0
 
 
 @dataclass(frozen=True)
 class Told:
-    """What the ruler says: the subject's time in microseconds, the baseline's over it, and the raw reading."""
+    """The result: the subject's time in microseconds, the baseline's over it, and the raw reading."""
 
     time: Estimate
     ratio: Estimate
@@ -35,13 +36,18 @@ def launches_of_warm_up(us: float = 50.0) -> int:
     return 2 * tell(VirtualGpu(), harness, us=us).reading.warmup_launches + 2
 
 
-def tell(gpu: VirtualGpu, harness: Harness | None = None, us: float = 50.0, baseline_us: float = BASELINE_US) -> Told:
-    """Time a kernel of `us` against a baseline on this GPU, under this harness (default: the honest one)."""
+def tell(
+    gpu: VirtualGpu,
+    harness: Harness | None = None,
+    us: float = 50.0,
+    baseline_us: float = BASELINE_US,
+    sensitivity: float = 1.0,
+) -> Told:
+    """Time a kernel of `us` against a baseline on this GPU, under this harness (default: the unbiased one)."""
     harness = harness or Harness()
     offset = offset_of(VirtualGpu(offset_us=gpu.offset_us)) if harness.offset == "removed" else 0.0
-    offset *= harness.timer != "host"
-    reading = time_pair(gpu, gpu.kernel(us, "subject"), gpu.kernel(baseline_us, "baseline"), harness)
-    time = summarise(reading.counted("subject"), harness.statistic)
-    ours, theirs = ([us - offset for us in side] for side in reading.comparisons())
-    ratio = paired_ratio(theirs, ours)
-    return Told(Estimate(time.value - offset, time.low - offset, time.high - offset), ratio, reading)
+    kernels = gpu.kernel(us, "subject", sensitivity=sensitivity), gpu.kernel(baseline_us, "baseline")
+    reading = time_pair(gpu, *kernels, harness, move=gpu.move)
+    found = summarize(reading, harness.as_dict(), {"offset_us": offset})
+    assert found.ratio is not None
+    return Told(found.time, found.ratio, reading)

@@ -7,6 +7,7 @@ from __future__ import annotations
 from itertools import cycle
 from typing import Any
 
+import numpy as np
 import pytest
 from pytest import approx
 
@@ -20,6 +21,11 @@ from worklog.settings import Pitfall
 
 TRUE_US = 50.0
 TRUE_RATIO = BASELINE_US / TRUE_US
+
+
+def two_groups(rng: np.random.Generator) -> float:
+    """Placements in two groups, 2 % apart, as cuBLAS's at 2048."""
+    return float(rng.choice([-0.01, 0.01]))
 
 
 def everything_at_once(**more: Any) -> VirtualGpu:
@@ -39,7 +45,7 @@ def everything_at_once(**more: Any) -> VirtualGpu:
 
 @pytest.mark.parametrize("us", [2.0, 10.0, 50.0, 1000.0, 20_000.0])
 def test_all_fixes_on_recover_the_truth(us: float) -> None:
-    told = tell(everything_at_once(), us=us)
+    told = tell(everything_at_once(placement=two_groups), us=us, sensitivity=0.0)
     assert told.time.value == approx(us, rel=1e-3, abs=0.033)
     assert told.ratio.value == approx(BASELINE_US / us, rel=1e-3, abs=0.033 / us * BASELINE_US / us)
     assert told.reading.converged
@@ -111,6 +117,33 @@ def test_drift_between_two_kernels_moves_their_ratio_only_when_they_are_timed_in
     assert sequential.ratio.value == approx(TRUE_RATIO * when_subject / when_baseline, rel=1e-3)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_the_interval_of_one_placement_misses_what_the_next_placement_shows(seed: int) -> None:
+    """What repeated measurements scatter by is in the interval only if the buffers move within one measurement."""
+    gpu = VirtualGpu(placement=two_groups, noise=1e-4, seed=seed)
+    varied, fixed = tell(gpu), tell(gpu, Harness().but(placement="fixed"))
+    assert varied.time.low <= TRUE_US <= varied.time.high
+    assert varied.time.placement is not None and varied.time.launches is not None
+    assert varied.time.placement > 10 * varied.time.launches
+    assert varied.ratio.low <= TRUE_RATIO <= varied.ratio.high, "the baseline doesn't depend on it, so the ratio does"
+    assert fixed.time.value == approx(TRUE_US * (1 + gpu._slower), rel=1e-3), "one of the two groups"
+    assert fixed.time.relative_half_width < 2e-4
+    assert not fixed.time.low <= TRUE_US <= fixed.time.high
+
+
+def test_both_kernels_move_in_step_and_at_least_nine_times() -> None:
+    gpu = VirtualGpu(placement=two_groups)
+    reading = tell(gpu).reading
+    assert len(set(reading.placements("subject"))) == gpu.moves + 1 >= 9
+    assert reading.placements("subject") == reading.placements("baseline")
+
+
+def test_few_samples_visit_few_placements_and_the_result_states_how_many() -> None:
+    told = tell(VirtualGpu(), Harness().but(most_samples=6, least_samples=2, warmup="count:1"))
+    assert told.reading.placements("subject") == [1, 2, 3, 4, 5, 6]
+    assert any(said.startswith("placement: 6") for said in told.reading.degradations)
+
+
 def test_a_throttled_half_is_seen_and_taken_again() -> None:
     warmup = launches_of_warm_up(us=2000.0)  # deterministic, so the same
     throttled = range(warmup, warmup + 48)
@@ -147,17 +180,20 @@ def test_two_kernels_that_swap_a_fast_and_a_slow_buffer_in_step_are_compared_fai
         load()
     ours, theirs = cycle([fast, slow]), cycle([slow, fast])
     reading = time_pair(gpu, lambda: next(ours)(), lambda: next(theirs)(), Harness().but(precision=0.1))
-    assert paired_ratio(*reading.comparisons()).low == approx(1.0)
-    assert paired_ratio(*reading.comparisons()).high == approx(1.0)
+    found = paired_ratio(*reading.comparisons())
+    assert (found.low, found.high) == (approx(1.0), approx(1.0))
 
 
 @pytest.mark.parametrize("pitfall", Harness.fixes(), ids=lambda pitfall: pitfall.setting)
-def test_only_a_warm_up_takes_a_number(pitfall: Pitfall) -> None:
+def test_only_words_with_a_number_take_one(pitfall: Pitfall) -> None:
     """Behind any other word a number would be taken for the word, and done as something else."""
     words = [value for value in pitfall.values if isinstance(value, str)]
     for word in words:
-        if pitfall.setting == "warmup" and word not in ("steady", "none"):
+        if word in ("count", "time", "locked"):
             continue
         with pytest.raises(BadSetting):
             Harness().but(**{pitfall.setting: f"{word}:1"})
-    assert Harness().but(warmup="count:3").biased() == {}
+    assert Harness().but(warmup="count:3", clocks="locked:1395").biased() == {}
+    for word in ("locked:0", "locked:1395.5", "locked:fast", "watched:1395"):
+        with pytest.raises(BadSetting):
+            Harness().but(clocks=word)

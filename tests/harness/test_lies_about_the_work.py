@@ -110,6 +110,7 @@ def test_no_gremlin_is_without_its_test() -> None:
         "offset": test_fixes.test_a_kept_offset_is_on_top,
         "statistic": test_fixes.test_a_mean_follows_the_outliers,
         "order": test_fixes.test_drift_between_two_kernels_moves_their_ratio_only_when_they_are_timed_in_turn,
+        "placement": test_fixes.test_the_interval_of_one_placement_misses_what_the_next_placement_shows,
         "inputs": test_zeros_are_faster_by_what_the_device_gains_from_them,
         "gate": test_without_the_gate_the_kernel_that_does_nothing_wins,
         "baseline": test_another_datapath_makes_every_kernel_look_slow_by_as_much_as_it_is_faster,

@@ -34,7 +34,8 @@ class VirtualGpu:
     event_slope: microseconds that events count for a true one. flush_evicts: whether the flush does its work.
     node_us: gap before each node of a graph. tracer_us: what the tracer reads on top. fetch_us: what a launch waits for
     its commands where more than FETCHED others are queued behind it. ring_us: what a kernel waits in each place of the
-    ring of launches, in turn; every kernel moves on by one.
+    ring of launches, in turn; every kernel moves on by one. placement: draws the share by which a kernel of sensitivity
+    1 is slower in the next placement of its buffers.
     """
 
     enqueue_us: float = 4.0
@@ -57,6 +58,7 @@ class VirtualGpu:
     fetch_us: float = 0.0
     ring_us: Sequence[float] = (0.0,)
     tracer_us: float = 0.0
+    placement: Callable[[np.random.Generator], float] = lambda rng: 0.0
     event_slope: float = 1.0
     flush_evicts: bool = True
     seed: int = 0
@@ -65,6 +67,7 @@ class VirtualGpu:
     device_now: float = 0.0
     held: bool = False
     launches: int = 0
+    moves: int = -1
     log: list[str] = field(default_factory=list)
     _l2: dict[str, int] = field(default_factory=dict)
     _last_span: tuple[float, float] = (0.0, 0.0)
@@ -83,6 +86,12 @@ class VirtualGpu:
         self._loaded: set[str] = set()
         self._serial = count()
         self._rng = np.random.default_rng(self.seed)
+        self.move()
+
+    def move(self) -> None:
+        """All buffers go to a new placement."""
+        self._slower = self.placement(self._rng)
+        self.moves += 1
 
     # ------------------------------------------------------------------------------------------------ what tests call
 
@@ -94,9 +103,10 @@ class VirtualGpu:
         data_bytes: int = 1,
         module: str | None = None,
         marks: bool = False,
+        sensitivity: float = 0.0,
     ) -> Callable[[], None]:
         """A launcher of a kernel that truly lasts `us` at the reference clock with a cold L2, and reads `data`, which
-        it may mark to stay in L2. Launchers of one module load it once.
+        it may mark to stay in L2. Launchers of one module load it once. sensitivity: to where its buffers lie.
         """
         module = module or f"module {next(self._serial)}"
 
@@ -110,7 +120,7 @@ class VirtualGpu:
             self._enqueue(run)
 
         def run() -> None:
-            self._run_kernel(us, data, data_bytes)
+            self._run_kernel(us * (1 + sensitivity * self._slower), data, data_bytes)
             self.marked = self.marked or marks
 
         return launch

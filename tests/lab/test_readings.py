@@ -115,7 +115,7 @@ def test_a_refusal_is_no_reading() -> None:
 
 def test_without_a_calibration_nothing_is_taken_off_in_silence() -> None:
     run = replace(GRID, calibration={})
-    with pytest.raises(NotRecorded, match="no calibrated offset"):
+    with pytest.raises(NotRecorded, match="no calibrated event overhead"):
         reading(run)
     assert reading(run, offset="kept").time.value == approx(140.0 + OFFSET)
 

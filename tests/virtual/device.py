@@ -42,6 +42,15 @@ class VirtualDevice:
     def view(self, buffer: Any, start: int, size: int) -> NumpyBuffer:
         return self._compiler.view(buffer, start, size)
 
+    def allocate(self, elements: int) -> NumpyBuffer:
+        return self._compiler.allocate(elements)
+
+    def free_bytes(self) -> int:
+        return self._compiler.free_bytes()
+
+    def copy(self, to: Any, source: Any) -> None:
+        self.machine.enqueue(SHORT_US, lambda: lambda: np.copyto(to.data, source.data), self.stream)
+
     def overwrite(self, buffer: Any, host: Float32) -> None:
         kept = host.ravel().copy()
         self.machine.enqueue(SHORT_US, lambda: lambda: np.copyto(buffer.data, kept), self.stream)

@@ -1,4 +1,6 @@
-"""Which buffers a timed launch reads and writes: in turn, so that no address and no warm line favours anybody."""
+"""The buffers that timed launches read and write. They take turns and move, so that no address and no warm cache line
+favours the subject or the baseline.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
+from worklog.bench.placement import ALIGNED, Pool
 from worklog.gate import Checker, Stage
+from worklog.gate.guarded_buffer import GUARD
+from worklog.gate.every_launch import NAME as EVERY_LAUNCH
 from worklog.gate.every_launch import LaunchProbe
+from worklog.gate.verdict import failed
 from worklog.harness.l2 import Rotating, input_sets
 from worklog.harness.launchers import Witnessed
 from worklog.harness.timeline import Launch
@@ -16,8 +24,8 @@ from worklog.kernel.kernel import Device, Subject
 from worklog.problem.gemm import Shape
 
 Buffers = tuple[Any, Any, Any]
-# Fetching its code anew shows in the time of a short kernel; of more work than this it is lost in it.
-SHORT_FLOPS = 2 * 1024**3
+SHORT_FLOPS = 2 * 1024**3  # more work than this takes so long that the time to fetch the kernel's code doesn't show
+UNWRITTEN = -3.25e30  # in C before a placement's launches, and around it
 
 
 class Alternating:
@@ -28,8 +36,12 @@ class Alternating:
     def __init__(
         self, subject: Subject, shape: Shape, alpha: float, inputs: tuple[Any, Any], outputs: list[Any]
     ) -> None:
-        self.subject, self.shape, self.alpha, self.inputs, self.outputs = subject, shape, alpha, inputs, outputs
-        self.written = outputs[-1]
+        self.subject, self.shape, self.alpha = subject, shape, alpha
+        self.use(inputs, outputs)
+
+    def use(self, inputs: tuple[Any, Any], outputs: list[Any]) -> None:
+        """Launch on these buffers from now on."""
+        self.inputs, self.outputs, self.written = inputs, outputs, outputs[-1]
 
     @property
     def buffers(self) -> Buffers:
@@ -37,11 +49,10 @@ class Alternating:
         return *self.inputs, self.outputs[0]
 
     def witnessed(self, witness: LaunchProbe, elsewhere: Buffers | None) -> Witnessed:
-        """The same launches, each on inputs made for it and looked at afterwards.
+        """The same launches, each on new inputs, and with its output checked.
 
-        The gate's kernels push the subject's code out of the SMs' instruction caches. elsewhere: buffers for a launch
-        that brings it back, as it would be there without the gate. It comes before the timed inputs are there, so that
-        nothing can be made of them ahead of time.
+        The gate's kernels evict the subject's code from the SMs' instruction caches. elsewhere: buffers for a launch
+        that brings it back before the timed inputs are written.
         """
 
         def before() -> None:
@@ -53,7 +64,9 @@ class Alternating:
         def behind() -> None:
             witness.observe(self.written)
 
-        after = partial(witness.check, *self.inputs)
+        def after() -> None:
+            witness.check(*self.inputs)
+
         return Witnessed(self, before, behind, after)
 
     def __call__(self) -> None:
@@ -67,8 +80,13 @@ class GoingRound(Rotating):
     """Launches of one subject, each on the next A, B and output."""
 
     def __init__(self, subject: Subject, shape: Shape, alpha: float, sets: list[Buffers]) -> None:
-        launches = [partial(subject.enqueue, shape, alpha, a, b, 0.0, c) for a, b, c in sets]
-        super().__init__(launches, shape.compulsory_bytes)
+        self.subject, self.shape, self.alpha = subject, shape, alpha
+        self.use(sets)
+        super().__init__(self.launches, shape.compulsory_bytes)
+
+    def use(self, sets: list[Buffers]) -> None:
+        """Launch on these sets from now on, of which there are as many as before."""
+        self.launches = [partial(self.subject.enqueue, self.shape, self.alpha, a, b, 0.0, c) for a, b, c in sets]
         self.outputs = [c for _, _, c in sets]
 
     @property
@@ -79,77 +97,170 @@ class GoingRound(Rotating):
 
 @dataclass(frozen=True)
 class Loop:
-    """What a timed loop launches in turn, and the gate's stages on what the subject did in it, to be asked in order."""
+    """What a timed loop launches in turn; the gate's stages on these launches, to run in order; and what moves the
+    buffers to a new placement, None where they stay.
+    """
 
     subject: Launch
     baseline: Launch
     stages: tuple[Callable[[], Stage], ...]
+    move: Callable[[], None] | None = None
 
 
-def alternating(exam: Checker, subject: Subject, reference: Subject, in_step: bool) -> Loop:
-    """Subject and baseline on the exam's inputs; judged by what the subject's last launch left.
+class _Placed:
+    """The A, B, C and second C of two Alternating in a pool, both C's between guard bands."""
 
-    In step, the two swap their C in each turn, since at small sizes the address alone is worth some percent. The
-    baseline computes -A B, so that it never leaves the answer that the subject owes.
+    def __init__(
+        self, checker: Checker, pool: Pool, pair: tuple[Alternating, Alternating], in_step: bool, copied: bool
+    ) -> None:
+        self.checker, self.pool, self.pair, self.in_step, self.copied = checker, pool, pair, in_step, copied
+        self.move()
+
+    def move(self) -> None:
+        """A new placement for both. copied: with the checker's inputs; otherwise each launch gets new ones."""
+        device, sources = self.pool.device, [*self.checker.buffers, self.checker.spare]
+        sizes = [source.size for source in sources]
+        a, b, *self.banded = self.pool.place([*sizes[:2], *(size + 2 * GUARD for size in sizes[2:])])
+        for whole in self.banded:
+            device.fill(whole, UNWRITTEN)
+        if self.copied:
+            device.copy(a, sources[0])
+            device.copy(b, sources[1])
+        outputs = [device.view(whole, GUARD, size) for whole, size in zip(self.banded, sizes[2:], strict=True)]
+        _use(self.pair, (a, b), outputs, self.in_step)
+
+    def trespass(self, stage: Stage) -> Stage:
+        """The stage, failed if a launch wrote around C in the last placement."""
+        device = self.pool.device
+        bands = [device.view(whole, at, GUARD) for whole in self.banded for at in (0, whole.size - GUARD)]
+        clean = all((device.download(band) == np.float32(UNWRITTEN)).all() for band in bands)
+        return stage if clean or not stage.passed else failed(EVERY_LAUNCH, "it wrote outside C")
+
+
+def elements(shape: Shape, sets: int = 1) -> int:
+    """Elements of the buffers that a loop over so many sets places in a pool."""
+    return sets * (shape.m * shape.k + shape.k * shape.n + 2 * (shape.m * shape.n + 2 * GUARD) + 4 * ALIGNED)
+
+
+def alternating(
+    checker: Checker, subject: Subject, reference: Subject, in_step: bool, pool: Pool | None = None
+) -> Loop:
+    """Subject and baseline on the checker's inputs, in its buffers or copied into a pool; the gate checks the subject's
+    last output.
+
+    In step, the two swap their C in each turn. The baseline computes -A B, so that its output can't be mistaken for the
+    subject's.
     """
-    ours, theirs = _pair(exam, subject, reference, in_step)
-    return Loop(ours, theirs, (lambda: exam.check_timed_output(ours.written),))
+    ours, theirs = _pair(checker, subject, reference, in_step)
+    if pool is None:
+        return Loop(ours, theirs, (lambda: checker.check_timed_output(ours.written),))
+    placed = _Placed(checker, pool, (ours, theirs), in_step, copied=True)
+    return Loop(ours, theirs, (lambda: placed.trespass(checker.check_timed_output(ours.written)),), placed.move)
 
 
 def witnessed(
-    exam: Checker,
+    checker: Checker,
     subject: Subject,
     reference: Subject,
     in_step: bool,
     classes: tuple[str, str],
     *,
     warm: bool,
+    pool: Pool | None = None,
 ) -> Loop:
-    """The same, each launch on inputs that were never seen before and looked at afterwards, the baseline's too, so that
-    both find the GPU in the same state. classes: the precision that the two owe. warm: whether each launch should find
-    its code in the instruction caches. The exam's inputs are gone afterwards.
+    """The same, but each launch gets new inputs and its output is checked, the baseline's too, so that both find the
+    GPU in the same state. classes: the precision classes of the two. warm: whether each launch should find its code in
+    the instruction caches. Without a pool, the checker's inputs are overwritten.
     """
-    ours, theirs = _pair(exam, subject, reference, in_step)
-    elsewhere = exam.extra_buffers() if warm and exam.shape.flops <= SHORT_FLOPS else None
-    witnesses = exam.probe(classes[0]), exam.probe(classes[1], alpha=-1.0)
+    ours, theirs = _pair(checker, subject, reference, in_step)
+    placed = None if pool is None else _Placed(checker, pool, (ours, theirs), in_step, copied=False)
+    elsewhere = checker.extra_buffers() if warm and checker.shape.flops <= SHORT_FLOPS else None
+    witnesses = checker.probe(classes[0]), checker.probe(classes[1], alpha=-1.0)
 
     def judge() -> Stage:
-        stage, other = (exam.check_timed_launches(witness) for witness in witnesses)
-        return stage if other.passed else replace(other, detail=f"of the baseline {reference.name}: {other.detail}")
+        stage, other = (checker.check_timed_launches(witness) for witness in witnesses)
+        stage = stage if other.passed else replace(other, detail=f"of the baseline {reference.name}: {other.detail}")
+        return stage if placed is None else placed.trespass(stage)
 
     first, second = (
         pair.witnessed(witness, elsewhere) for pair, witness in zip((ours, theirs), witnesses, strict=True)
     )
-    return Loop(first, second, (judge,))
+    return Loop(first, second, (judge,), None if placed is None else placed.move)
 
 
-def rotating(exam: Checker, subject: Subject, reference: Subject, in_step: bool, device: Device, l2_bytes: int) -> Loop:
-    """Both going round copies of the exam's inputs, with outputs of their own; judged by the subject's last launch."""
-    our_sets, their_sets = rotation(exam, device, l2_bytes, in_step)
-    ours = GoingRound(subject, exam.shape, 1.0, our_sets)
-    theirs = GoingRound(reference, exam.shape, -1.0, their_sets)
-    return Loop(ours, theirs, (lambda: exam.check_timed_output(ours.written),))
+def rotating(
+    checker: Checker,
+    subject: Subject,
+    reference: Subject,
+    in_step: bool,
+    device: Device,
+    l2_bytes: int,
+    pool: Pool | None = None,
+) -> Loop:
+    """Both rotate over copies of the checker's inputs, with outputs of their own; the gate checks the subject's last
+    output. In a pool, all sets move together.
+    """
+    if pool is None:
+        our_sets, their_sets = rotation(checker, device, l2_bytes, in_step)
+    else:
+        our_sets, their_sets = _sets_in(pool, checker, l2_bytes, in_step, 0)
+    ours = GoingRound(subject, checker.shape, 1.0, our_sets)
+    theirs = GoingRound(reference, checker.shape, -1.0, their_sets)
+
+    def move() -> None:
+        assert pool is not None
+        for rotation, sets in zip(
+            (ours, theirs), _sets_in(pool, checker, l2_bytes, in_step, ours.last + 1), strict=True
+        ):
+            rotation.use(sets)
+
+    return Loop(ours, theirs, (lambda: checker.check_timed_output(ours.written),), None if pool is None else move)
 
 
-def _pair(exam: Checker, subject: Subject, reference: Subject, in_step: bool) -> tuple[Alternating, Alternating]:
-    a, b, c = exam.buffers
-    ours, theirs = ([c, exam.spare], [exam.spare, c]) if in_step else ([c], [exam.spare])
-    return (
-        Alternating(subject, exam.shape, 1.0, (a, b), ours),
-        Alternating(reference, exam.shape, -1.0, (a, b), theirs),
-    )
+def _pair(checker: Checker, subject: Subject, reference: Subject, in_step: bool) -> tuple[Alternating, Alternating]:
+    a, b, c = checker.buffers
+    ours = Alternating(subject, checker.shape, 1.0, (a, b), [c])
+    theirs = Alternating(reference, checker.shape, -1.0, (a, b), [checker.spare])
+    _use((ours, theirs), (a, b), [c, checker.spare], in_step)
+    return ours, theirs
 
 
-def rotation(exam: Checker, device: Device, l2_bytes: int, in_step: bool) -> tuple[list[Buffers], list[Buffers]]:
-    """Buffers for subject and baseline to go round, as many as push each other out of L2: they share inputs and have
-    outputs of their own. The first are the exam's, the others copies of what these hold now.
+def _use(pair: tuple[Alternating, Alternating], inputs: tuple[Any, Any], outputs: list[Any], in_step: bool) -> None:
+    """In step: both outputs in turn, the baseline the other one; otherwise one for each."""
+    for one, own in zip(pair, (outputs, outputs[::-1]), strict=True):
+        one.use(inputs, own if in_step else own[:1])
+
+
+def _sets_in(
+    pool: Pool, checker: Checker, l2_bytes: int, in_step: bool, first: int
+) -> tuple[list[Buffers], list[Buffers]]:
+    """The sets of a rotation at new places. They are copied in the order of their use from number `first` on: the next
+    one to use was copied longest ago, so L2 no longer holds it.
+    """
+    sources = [*checker.buffers, checker.spare]
+    count = input_sets(checker.shape.compulsory_bytes, l2_bytes)
+    buffers = pool.place([source.size for source in sources] * count)
+    sets: list[Any] = [tuple(buffers[4 * number : 4 * number + 4]) for number in range(count)]
+    pool.fill(UNWRITTEN)
+    for number in range(count):
+        for to, source in zip(sets[(first + number) % count][:2], sources, strict=False):
+            pool.device.copy(to, source)
+    return _in_turn(sets, in_step)
+
+
+def rotation(checker: Checker, device: Device, l2_bytes: int, in_step: bool) -> tuple[list[Buffers], list[Buffers]]:
+    """Buffers for subject and baseline to rotate over, as many as evict each other from L2: they share inputs and have
+    outputs of their own. The first are the checker's, the others copies.
 
     in_step: whether the two take turns launch by launch; then the baseline is half a round ahead.
     """
-    a, b, c = exam.buffers
-    hosts = [device.download(buffer) for buffer in (a, b, c, exam.spare)]
-    copies = input_sets(exam.shape.compulsory_bytes, l2_bytes) - 1
-    sets = [(a, b, c, exam.spare)] + [tuple(map(device.upload, hosts)) for _ in range(copies)]
+    a, b, c = checker.buffers
+    hosts = [device.download(buffer) for buffer in (a, b, c, checker.spare)]
+    copies = input_sets(checker.shape.compulsory_bytes, l2_bytes) - 1
+    return _in_turn([(a, b, c, checker.spare)] + [tuple(map(device.upload, hosts)) for _ in range(copies)], in_step)
+
+
+def _in_turn(sets: list[Any], in_step: bool) -> tuple[list[Buffers], list[Buffers]]:
     ours, theirs = [(a, b, c) for a, b, c, _ in sets], [(a, b, c) for a, b, _, c in sets]
     ahead = len(sets) // 2 if in_step else 0
     return ours, theirs[ahead:] + theirs[:ahead]

@@ -1,22 +1,22 @@
-"""From a reading to a measurement: offset taken off, statistic, rates, ratios, and what the work is."""
+"""From a reading to a Measurement: the summary, the shares of what this GPU can do, and the work of the problem."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from worklog.gate import Verdict
 from worklog.gpu.device import gpu
 from worklog.harness import Harness, Reading
-from worklog.problem.gemm import Shape, tflops
+from worklog.problem.gemm import Shape
 from worklog.runs.run import Measurement
-from worklog.runs.statistics import Estimate, paired_ratio, summarise
-from worklog.settings import BF16_DATASHEET_TFLOPS
+from worklog.runs.statistics import Estimate
+from worklog.runs.summarize import summarize
 
 if TYPE_CHECKING:
     from worklog.harness.calibration import Calibration
+
+NOTHING = Estimate(float("nan"), float("nan"), float("nan"))
 
 
 def conclude(
@@ -27,23 +27,13 @@ def conclude(
     verdict: Verdict | None,
     degradations: list[str],
 ) -> Measurement:
-    """From a reading to a measurement: offset, statistic, rates and ratios."""
+    """The measurement that a reading gives. common: its kernel, shape and changed settings."""
     shape = Shape(*common["shape"])
-    offset = used.taken_off(calibration.offset_us)
-    subject, baseline = reading.counted("subject"), reading.counted("baseline")
-    time = _shifted(summarise(subject, used.statistic), -offset)
-    if used.statistic == "median":
-        ours, theirs = ([us - offset for us in side] for side in reading.comparisons())
-        ratio = paired_ratio(theirs, ours)
-    else:
-        ratio_value = (summarise(baseline, used.statistic).value - offset) / time.value
-        ratio = Estimate(ratio_value, ratio_value, ratio_value)
-    clocks = [s.sm_mhz for s in reading.subject if s.counts and np.isfinite(s.sm_mhz)]
-    sm_mhz = float(np.median(clocks)) if clocks else None
-    rate = tflops(shape, time.value)
-    peak = gpu().fp32_peak_tflops * ((sm_mhz or gpu().sm_clock_mhz) / gpu().sm_clock_mhz)
+    at_clock = (reading.sm_mhz or gpu().sm_clock_mhz) / gpu().sm_clock_mhz
+    peak = gpu().fp32_peak_tflops * at_clock
+    found = summarize(reading, used.as_dict(), calibration.as_dict(), shape.flops, peak)
+    time, ratio, rate = found.time, found.ratio or NOTHING, found.tflops or 0.0
     gbs = shape.compulsory_bytes / time.value / 1e3
-    roof = peak if used.roof == "fp32" else BF16_DATASHEET_TFLOPS
     return Measurement(
         **common,
         status="measured",
@@ -51,33 +41,31 @@ def conclude(
         us=time.value,
         us_low=time.low,
         us_high=time.high,
+        us_launches=time.launches,
+        us_placement=time.placement,
         tflops=rate,
         ratio=ratio.value,
         ratio_low=ratio.low,
         ratio_high=ratio.high,
+        ratio_launches=ratio.launches,
+        ratio_placement=ratio.placement,
         of_ceiling=rate / calibration.fp32_tflops,
-        of_roof=rate / roof,
+        of_roof=found.of_peak,
         **work_of(shape),
         gbs=gbs,
         of_copy=gbs / calibration.copy_gbs,
         of_memory_peak=gbs / gpu().memory_peak_gbs,
-        sm_mhz=sm_mhz,
+        sm_mhz=found.sm_mhz,
         throttle_mask=reading.throttle_mask,
         converged=reading.converged,
         degradations=tuple(degradations + reading.degradations),
-        samples={
-            "us": [round(s.us, 3) for s in reading.subject],
-            "sm_mhz": [round(s.sm_mhz, 1) for s in reading.subject],
-            "baseline_us": [round(s.us, 3) for s in reading.baseline],
-            "baseline_sm_mhz": [round(s.sm_mhz, 1) for s in reading.baseline],
-            "counts": [int(s.counts) for s in reading.subject],
-        },
+        samples=reading.columns(),
     )
 
 
 def work_of(shape: Shape) -> dict[str, Any]:
-    """What a problem must do, by the names of a Measurement: operations, elements of C, and bytes read and written if
-    each matrix passes once (beta is 0, so C is not read).
+    """The work of a problem, by the names of a Measurement: operations, elements of C, and bytes read and written if
+    each matrix passes once (beta is 0, so C isn't read).
     """
     written = 4 * shape.m * shape.n
     return {
@@ -86,7 +74,3 @@ def work_of(shape: Shape) -> dict[str, Any]:
         "bytes_read": shape.compulsory_bytes - written,
         "bytes_written": written,
     }
-
-
-def _shifted(estimate: Estimate, by: float) -> Estimate:
-    return Estimate(estimate.value + by, estimate.low + by, estimate.high + by)

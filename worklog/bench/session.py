@@ -10,15 +10,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import worklog
-from worklog.bench.launches import alternating, rotating, witnessed
+from worklog.bench.launches import alternating, elements, rotating, witnessed
 from worklog.bench.measurement import conclude
+from worklog.bench.placement import LEAST_TIMES_BUFFERS, Pool
 from worklog.bench.tasks import BASELINE, Task
 from worklog.errors import LaunchFailed, OutOfMemory
 from worklog.gate import Checker, Stage, Verdict, plausible
 from worklog.gate.checker import timed
 from worklog.gpu.device import gpu, require_gpu, software, source_revision
 from worklog.harness import Harness, Reading, time_pair
+from worklog.harness.l2 import input_sets
 from worklog.harness.launchers import timed_part
+from worklog.harness.sampling import ONE_PLACEMENT
 from worklog.harness.timeline import Launch
 from worklog.kernel.host_function import HostCallable
 from worklog.kernel.kernel import Program, RungSubject, Subject
@@ -82,12 +85,22 @@ class Session:
         fresh = replace(program, source=f"{program.source}\n// {secrets.token_hex(8)}\n")
         return RungSubject(rung(name), self.device, fresh)
 
+    _pool: Pool | None = None
+
+    def pool(self, elements: int) -> Pool | None:
+        """A pool to place buffers of so many elements in, kept for the next loop; None where memory is too short."""
+        if self._pool is None or self._pool.elements < elements * LEAST_TIMES_BUFFERS:
+            self._pool = None  # first, so that its memory is free
+            self._pool = Pool.to_hold(self.device, elements)
+        return self._pool
+
     def exam(self, shape: Shape) -> Checker:
         """The questions for a shape; the last shape's are dropped, since their matrices fill memory. Raises
         OutOfMemory.
         """
         if shape not in self._exams:
             self._exams.clear()
+            self._pool = None  # the checker of a large shape may need its memory
             try:
                 self._exams[shape] = Checker(self.device, shape, secrets.randbits(63))
             except MemoryError as error:
@@ -252,18 +265,24 @@ def read(session: Session, task: Task, used: Harness) -> tuple[Reading, list[Sta
     subject = session.subject(task.kernel) if used.warmup != "none" else session.never_launched(task.kernel)
     reference = session.baselines[used.baseline]
     in_step = used.order == "interleaved" and used.timer != "graph"
-    each = _looks_at_each(used)
+    each, l2_bytes = _looks_at_each(used), session.timeline.l2_bytes
+    sets = input_sets(task.shape.compulsory_bytes, l2_bytes) if used.l2 == "rotate" and not each else 1
+    pool = session.pool(elements(task.shape, sets)) if used.placement == "varied" else None
     if each:
         classes = session.claimed(task.kernel), used.baseline
-        loop = witnessed(exam, subject, reference, in_step, classes, warm=used.warmup != "none")
+        loop = witnessed(exam, subject, reference, in_step, classes, warm=used.warmup != "none", pool=pool)
     elif used.l2 == "rotate":
-        loop = rotating(exam, subject, reference, in_step, session.device, session.timeline.l2_bytes)
+        loop = rotating(exam, subject, reference, in_step, session.device, l2_bytes, pool)
     else:
-        loop = alternating(exam, subject, reference, in_step)
+        loop = alternating(exam, subject, reference, in_step, pool)
     try:
         size = (task.shape.flops / 2) ** (1 / 3)
         offset = used.taken_off(session.calibration.offset_us)
-        reading = time_pair(session.timeline, loop.subject, loop.baseline, used, size=size, offset_us=offset)
+        reading = time_pair(
+            session.timeline, loop.subject, loop.baseline, used, size=size, offset_us=offset, move=loop.move
+        )
+        if pool is None and used.placement == "varied":
+            reading.degradations.append(ONE_PLACEMENT.format("the GPU's memory has no room for others"))
         stages = [timed(ask) for ask in loop.stages] if judged else []
         if judged and session.is_host_function(task.kernel):
             us = summarise(reading.counted("subject"), used.statistic).value

@@ -24,10 +24,12 @@ from worklog.harness import Harness, Reading, time_pair
 from worklog.harness.crosscheck import cross_check
 from worklog.harness.l2 import Rotating, input_sets
 from worklog.harness.launchers import Partly, Waiting
+from worklog.harness.sampling import ONE_PLACEMENT
 from worklog.harness.selfcheck import TOLERANCE_US
 from worklog.harness.timeline import Launch
 from worklog.runs.run import source_label
-from worklog.runs.statistics import Spread, paired_ratio, spread, summarise
+from worklog.runs.statistics import Spread, spread, summarise
+from worklog.runs.summarize import summarize
 from worklog.runs.table import Table
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ UNCHECKED = "gate: not asked, nobody checked the answer"
 ON_THE_STREAM = "does the call enqueue work, on the current stream of CuPy or PyTorch?"
 HARDLY = f"ruler: {{:.2f}} µs cannot be told from nothing: {ON_THE_STREAM}"
 Streams = Sequence[Callable[[], AbstractContextManager[Any]]]
-IRRELEVANT = ("inputs", "gate", "baseline", "roof", "order")  # settings about a ladder's kernel, not about any callable
+IRRELEVANT = ("inputs", "gate", "baseline", "roof", "order", "placement")  # about a ladder's kernel, not any callable
 
 
 @dataclass(frozen=True, repr=False)
@@ -164,6 +166,7 @@ def time(
             witnesses = None
             if cross_checked:
                 witnesses = cross_check(timeline, warm, calibration.offset_us, calibration.launch_us, harness.queue)
+    notes = [*notes, ONE_PLACEMENT.format("since the buffers belong to the call")]
     degradations = [*notes, *calibration.remarks, *(witnesses.disagreements if witnesses else ())]
     told = conclude(
         title,
@@ -189,46 +192,36 @@ def conclude(
     flops: float | None = None,
     moved_bytes: float | None = None,
 ) -> Timing:
-    """From a reading to a timing: offset, statistic, rates, ratio, and everything that must be said.
-
-    Raises LaunchFailed where no time is left, since then the call did nothing that was seen.
+    """From a reading to a timing, with every degradation. Raises LaunchFailed where no time is left, since then the
+    call enqueued nothing that the events saw.
     """
-    offset = harness.taken_off(offset_us)
-    taken = summarise(reading.counted("subject"), harness.statistic)
-    us = taken.value - offset
-    _require_time(name, taken.value, offset)
-    if reading.baseline:
-        _require_time("what it is compared with", summarise(reading.counted("baseline"), "median").value, offset)
-    beyond = taken.value - (offset_us if harness.timer == "events" else 0.0)
+    overhead = harness.taken_off(offset_us)
+    for of, which in ((name, "subject"), ("the baseline", "baseline")):
+        if getattr(reading, which):
+            _require_time(of, summarise(reading.counted(which), harness.statistic).value, overhead)
+    found = summarize(reading, harness.as_dict(), {"offset_us": offset_us}, flops)
+    time, ratio = found.time, found.ratio
+    beyond = time.value + overhead - (offset_us if harness.timer == "events" else 0.0)
     nothing = [HARDLY.format(beyond)] if beyond < TOLERANCE_US else []
-    ratio = None
-    if reading.baseline:
-        ours, theirs = ([value - offset for value in side] for side in reading.comparisons())
-        ratio = paired_ratio(theirs, ours)
-    clocks = [sample.sm_mhz for sample in reading.subject if sample.counts and np.isfinite(sample.sm_mhz)]
     biased = [f"{setting}: {value}" for setting, value in harness.biased().items() if setting not in IRRELEVANT]
+    columns = reading.columns()
     return Timing(
         name=name,
-        us=us,
-        us_low=taken.low - offset,
-        us_high=taken.high - offset,
+        us=time.value,
+        us_low=time.low,
+        us_high=time.high,
         n=len(reading.counted("subject")),
         label=label,
         ratio=ratio.value if ratio else None,
         ratio_low=ratio.low if ratio else None,
         ratio_high=ratio.high if ratio else None,
-        tflops=None if flops is None else flops / us / 1e6,
-        gbs=None if moved_bytes is None else moved_bytes / us / 1e3,
-        sm_mhz=float(np.median(clocks)) if clocks else None,
+        tflops=found.tflops,
+        gbs=None if moved_bytes is None else moved_bytes / time.value / 1e3,
+        sm_mhz=found.sm_mhz,
         throttle_mask=reading.throttle_mask,
         converged=reading.converged,
         degradations=(UNCHECKED, *biased, *nothing, *degradations, *reading.degradations),
-        samples={
-            "us": [sample.us for sample in reading.subject],
-            "sm_mhz": [sample.sm_mhz for sample in reading.subject],
-            "counts": [int(sample.counts) for sample in reading.subject],
-            "against_us": [sample.us for sample in reading.baseline],
-        },
+        samples={name: columns[name] for name in ("us", "sm_mhz", "counts")} | {"against_us": columns["baseline_us"]},
     )
 
 

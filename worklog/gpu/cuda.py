@@ -66,6 +66,16 @@ class CudaDevice:
         with self.errors(f"allocating {host.nbytes / 2**20:.0f} MiB"), self.stream:
             return cupy.asarray(np.ascontiguousarray(host, dtype=np.float32)).ravel()
 
+    def allocate(self, elements: int) -> Any:
+        """A flat float32 device array that isn't initialised. Raises OutOfMemory."""
+        with self.errors(f"allocating {4 * elements / 2**20:.0f} MiB"), self.stream:
+            return cupy.empty(elements, cupy.float32)
+
+    def copy(self, to: Any, source: Any) -> None:
+        """Enqueue a copy of the elements of `source`, of the same size, on the device."""
+        with self.errors("copying on the GPU"):
+            to.data.copy_from_device_async(source.data, source.nbytes, self.stream)
+
     def overwrite(self, buffer: Any, host: NDArray[np.float32]) -> None:
         """Copy `host` over the buffer."""
         with self.errors("copying to the GPU"), self.stream:

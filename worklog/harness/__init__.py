@@ -1,7 +1,7 @@
-"""The ruler: one honest way to time a kernel, and every known way to get it wrong as a setting.
+"""The harness: one unbiased way to time a kernel, and every known way to get it wrong as a setting.
 
-`Harness()` is honest; `Harness.naive()` lies everywhere; `harness.but(l2="warm")` changes one setting. `time_pair`
-measures a subject against the baseline on a `Timeline`, which is a CUDA stream here and a simulated one in the tests.
+`Harness()` is unbiased; `Harness.naive()` is biased everywhere; `harness.but(l2="warm")` changes one setting.
+`time_pair` times a subject and a baseline on a `Timeline`: a CUDA stream, or a simulated one in the tests.
 """
 
 from worklog.harness.sampling import Reading, Sample, time_pair

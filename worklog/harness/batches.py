@@ -1,19 +1,21 @@
 """One batch of samples, taken by the timer that the harness names.
 
-One sample, honestly: clock stamp, L2 flush, event, launch, event, clock stamp, all of it queued behind a blocking
-kernel so that the GPU never waits for the host inside the pair, and nothing queued behind it. A GPU fetches its
-commands from the host's memory a few at a time: with more samples waiting in the queue, fetching comes into the pair,
-which then reads longer, by how much depending on where in the queue's ring its commands lie. The other ways are here
-too, the lies among them.
+An unbiased sample is: clock stamp, L2 flush, event, launch, event, clock stamp, all of it queued behind a blocking
+kernel so that the GPU doesn't wait for the host between the events, and nothing queued behind it. A GPU fetches its
+commands from the host's memory a few at a time. If more samples waited in the queue, the fetch would fall between the
+events and make them read longer, by an amount that depends on the position in the queue's ring.
 
-What describes a launch to the GPU lies in a ring as well, of a few places, and a short kernel takes longer from some
-than from others. A loop as regular as this one would meet the same few for ever, a subject its own and the baseline
-others, and the ratio of a kernel to itself would not be 1. So before each sample chance moves on by a few places.
+The launch descriptors lie in a ring of a few places as well, and a short kernel takes longer from some places than
+from others. A regular loop would give the subject some places and the baseline others, and the ratio of a kernel to
+itself would not be 1. So a random number of empty kernels goes before each sample.
+
+The buffers' addresses matter too (the pitfall `placement`): they move to a new random placement every few turns. The
+first launch in a placement counts like the others: the kernel that writes new inputs, or the copy that moves the old
+ones, has touched the same pages just before, and the flush evicts the same lines before every launch.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,55 +23,78 @@ from functools import partial
 
 import numpy as np
 
-from worklog.errors import LaunchFailed
 from worklog.harness.graph_timer import launches_in
 from worklog.harness.launchers import bracketed, compare, look_at, prepare, timed_part, waits
 from worklog.harness.timeline import Launch, Timeline
+from worklog.runs.samples import Sample
 from worklog.settings import Harness
 
-BATCH_US = 60_000.0  # read the events after so much work: seldom enough to cost little, often enough to stop in time
-LONGEST_BATCH = 16  # pairs
-SPIN_US = 10  # length of the kernel on which the launch bubble is shown
+BATCH_US = (
+    60_000.0  # GPU time between two reads of the events: long enough to cost little, short enough to stop in time
+)
+LONGEST_BATCH = 16  # turns
+SPIN_US = 10  # length of the kernel that shows the launch bubble
+# Turns in one placement: enough for a median that ignores an interrupted launch, since further placements narrow the
+# interval more than further turns. Of kernels so long that four take more than this, one.
+PLACEMENT_TURNS, PLACEMENT_US = 4, 4_000.0
 
 
-@dataclass(frozen=True)
-class Sample:
-    """One timed launch: microseconds as read (offset included), SM clock in MHz, and whether it counts. around_us: what
-    a second clock says of the launch and all that was enqueued with it, the flush above all.
+@dataclass
+class Placements:
+    """Moves the buffers of all launches to a new placement before every `turns` turns. move: does it, for subject and
+    baseline alike, without allocating. number: of the present placement.
     """
 
-    us: float
-    sm_mhz: float
-    counts: bool = True
-    around_us: float = float("nan")
+    move: Callable[[], None]
+    turns: int = 1
+    number: int = 0
+    chosen: bool = False
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.us < math.inf:
-            raise LaunchFailed(
-                f"a launch was read as {self.us} µs: the driver's events or the tracer cannot be relied on here "
-                "(some virtual GPUs, confidential computing): compare with --set timer=cupti"
-            )
+    def choose_turns(self, taken: Sequence[Sequence[Sample]], launches: Sequence[Launch], most: int) -> None:
+        """Four turns in each placement, or one if four take longer than 4 ms or there may be no more than `most`."""
+        if taken and not self.chosen:
+            us = float(np.median(_turns_us(taken, launches)))
+            self.turns = PLACEMENT_TURNS if PLACEMENT_TURNS * us <= PLACEMENT_US and most >= PLACEMENT_TURNS else 1
+            self.chosen = True
+
+    def next(self) -> int:
+        """Move; the new placement's number."""
+        self.move()
+        self.number += 1
+        return self.number
 
 
 def batch_size(taken: Sequence[Sequence[Sample]], launches: Sequence[Launch], most_us: float = BATCH_US) -> int:
-    """Pairs between two readings, from the longest pair seen so far; one where none was."""
-    weights = [launches_in(launch) for launch in launches]
-    pairs = (sum(weight * sample.us for weight, sample in zip(weights, pair, strict=True)) for pair in taken)
-    longest = max(pairs, default=most_us)
+    """Turns between two reads of the events, from the longest turn so far; one if there is none."""
+    longest = max(_turns_us(taken, launches), default=most_us)
     return int(np.clip(most_us / max(longest, 1.0), 1, LONGEST_BATCH))
 
 
+def _turns_us(taken: Sequence[Sequence[Sample]], launches: Sequence[Launch]) -> list[float]:
+    weights = [launches_in(launch) for launch in launches]
+    return [sum(weight * sample.us for weight, sample in zip(weights, turn, strict=True)) for turn in taken]
+
+
 def take_batch(
-    timeline: Timeline, launches: Sequence[Launch], count: int, harness: Harness, held: bool = True, first: int = 0
+    timeline: Timeline,
+    launches: Sequence[Launch],
+    count: int,
+    harness: Harness,
+    held: bool = True,
+    first: int = 0,
+    placements: Placements | None = None,
 ) -> tuple[list[list[Sample]], int]:
-    """`count` samples of each launch, and the throttle mask seen while they ran. Launches take turns, and turn about
-    who is first; `first` is the number of turns taken before.
+    """`count` samples of each launch, turn by turn, and the throttle mask seen while they ran. The launches' order
+    changes in every turn; `first` is the number of turns taken before. placements: moves the buffers between turns.
     """
     turns = [_turn(launches, first + number) for number in range(count)]
     if harness.timer in ("host", "cupti") or not harness.queue or not held or waits(launches):
-        return _take_unqueued(timeline, launches, turns, harness)
+        return _take_unqueued(timeline, launches, turns, harness, placements)
     order = [index for turn in turns for index in turn]
+    places: list[int] = []
     for slot, index in enumerate(order):
+        if slot % len(launches) == 0:
+            places.append(_placement(placements, slot // len(launches)))
         timeline.draw_place()
         if harness.l2 != "warm":
             timeline.lift_marks()
@@ -92,6 +117,7 @@ def take_batch(
             timeline.elapsed_us(2 * slot, 2 * slot + 1) / launches_in(launches[index]),
             timeline.clock_mhz(2 * slot, 2 * slot + 1),
             around_us=timeline.stamped_us(2 * slot, 2 * slot + 1) / launches_in(launches[index]),
+            placement=places[slot // len(launches)],
         )
         for slot, index in enumerate(order)
     ]
@@ -100,7 +126,7 @@ def take_batch(
 
 
 def bubble_us(timeline: Timeline, harness: Harness) -> float:
-    """Microseconds that events read more where nothing is queued, from a kernel of known length read both ways."""
+    """Microseconds that events read more without a blocking kernel, from a kernel of known length read both ways."""
     spin = partial(timeline.spin, 1000 * SPIN_US)
     queued, alone = (
         np.median([pair[0].us for pair in take_batch(timeline, [spin], LONGEST_BATCH, harness.but(**how))[0]])
@@ -109,23 +135,35 @@ def bubble_us(timeline: Timeline, harness: Harness) -> float:
     return float(alone - queued)
 
 
+def _placement(placements: Placements | None, turn: int) -> int:
+    """The number of a turn's placement, moved to if the turn begins one."""
+    if placements is None:
+        return 0
+    return placements.number if turn % placements.turns else placements.next()
+
+
 def _turn(launches: Sequence[Launch], number: int) -> list[int]:
-    """Indices in the order of one turn: forwards and backwards by turns, so that going first favours nobody."""
+    """The launches' order in one turn: forwards if it is even, backwards if odd, so that none is always first."""
     forwards = list(range(len(launches)))
     return forwards if number % 2 == 0 else forwards[::-1]
 
 
 def _take_unqueued(
-    timeline: Timeline, launches: Sequence[Launch], turns: Sequence[Sequence[int]], harness: Harness
+    timeline: Timeline,
+    launches: Sequence[Launch],
+    turns: Sequence[Sequence[int]],
+    harness: Harness,
+    placements: Placements | None,
 ) -> tuple[list[list[Sample]], int]:
-    """One launch at a time on a stream that has run dry: by the tracer, which queues it for itself where that is
-    allowed, by a host clock, or by events with the bubble.
+    """One launch at a time on an idle stream: by the tracer, which queues it itself where that is allowed, by a host
+    clock, or by events that include the launch bubble.
     """
     mask = 0
     batch: list[list[Sample]] = []
     with _stopwatch(timeline, harness) as timed:
-        for turn in turns:
+        for number, turn in enumerate(turns):
             pair: dict[int, Sample] = {}
+            placement = _placement(placements, number)
             for index in turn:
                 timeline.draw_place()
                 if harness.l2 != "warm":
@@ -137,7 +175,7 @@ def _take_unqueued(
                 timeline.stamp_clock(1)
                 compare(launches[index])
                 timeline.synchronize()
-                pair[index] = Sample(us, timeline.clock_mhz(0, 1))
+                pair[index] = Sample(us, timeline.clock_mhz(0, 1), placement=placement)
             mask |= timeline.throttle_reasons()
             batch.append([pair[index] for index in range(len(launches))])
     return batch, mask
@@ -145,15 +183,15 @@ def _take_unqueued(
 
 @contextmanager
 def _stopwatch(timeline: Timeline, harness: Harness) -> Iterator[Callable[[Launch, Sequence[Launch]], float]]:
-    """A function from a launch, and what goes before it, to the launch's microseconds, by the harness's timer."""
+    """A function from a launch, and the launches before it, to its microseconds by the harness's timer."""
 
-    def dry(before: Sequence[Launch]) -> None:
+    def drain(before: Sequence[Launch]) -> None:
         for one in before:
             one()
         timeline.synchronize()
 
     def by_host(launch: Launch, before: Sequence[Launch]) -> float:
-        dry(before)
+        drain(before)
         timed = timed_part(launch)
         started = timeline.host_us()
         timed()
@@ -162,7 +200,7 @@ def _stopwatch(timeline: Timeline, harness: Harness) -> Iterator[Callable[[Launc
         return us
 
     def by_events(launch: Launch, before: Sequence[Launch]) -> float:
-        dry(before)
+        drain(before)
         bracketed(timeline, timed_part(launch), 0)
         look_at(launch)
         timeline.synchronize()

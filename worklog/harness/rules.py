@@ -1,9 +1,8 @@
-"""When the GPU is warm, and when there are enough samples: the rules that harnesses in use go by, each a small named
-one.
+"""When the GPU is warm, and when there are enough samples: the rules of this harness and of others, by name.
 
-The defaults ask the right question (has the clock settled, is the median known); the others are here to be compared
-with, and say on the result what they do not check. A rule is chosen by a word such as "steady", "count:10" or
-"time:100" (milliseconds).
+The defaults check that the clock has settled and that the median is known. The others are here for comparison, and the
+result states what they don't check. A rule is named by a word such as "steady", "count:10" or "time:100"
+(milliseconds).
 """
 
 from __future__ import annotations
@@ -18,9 +17,13 @@ from worklog.errors import BadSetting
 from worklog.runs.statistics import LEAST_SAMPLES, median
 from worklog.settings import STOPPING_NUMBERS, STOPPINGS, WARMUP_NUMBERS, WARMUPS, split_rule
 
+LEAST_PLACEMENTS = 9  # fewer hold the mean less often than in 95 %, where placements fall into two groups
+# The next look at the interval is after so many times more placements: a criterion that is checked after every
+# placement stops too often at an interval that is narrow by chance.
+MORE_PLACEMENTS = 4 / 3
 STEADY = 0.005  # two windows in a row that agree this well are steady,
-BLURRED = 0.02  # or within what their samples leave open, up to this,
-STILL_WARMING = 0.001  # unless each of the last three was faster than the one before, by this in all
+BLURRED = 0.02  # or within their intervals, up to this,
+STILL_WARMING = 0.001  # unless each of the last three was faster than the one before, by this in total
 WINDOW_US = 10_000.0
 NVBENCH_NOISE, NVBENCH_US, NVBENCH_LEAST = 0.005, 500_000.0, 10  # nvbench: --max-noise, --min-time, --min-samples
 TENSARA_CV, TENSARA_LEAST, TENSARA_MOST = 0.01, 5, 20
@@ -30,8 +33,8 @@ TENSARA_BURN_FLOPS, TENSARA_BURNS, TENSARA_PAUSE_S = 2 * 5000.0**3, 10, 0.5
 
 @dataclass(frozen=True)
 class Window:
-    """A stretch of a warm-up: median microseconds of the subject, how far its 95 % interval reaches to either side, and
-    the SM clock in MHz.
+    """A part of a warm-up: median microseconds of the subject, the half-width of its 95 % interval, and the SM clock in
+    MHz.
     """
 
     us: float
@@ -41,7 +44,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Warmth:
-    """How far a warm-up is."""
+    """The state of a warm-up."""
 
     windows: Sequence[Window]
     launches: int
@@ -50,9 +53,9 @@ class Warmth:
 
 @dataclass(frozen=True)
 class WarmUp:
-    """enough: asked after each window. window_us: a window's least host time, 0 for one pair. most: launches of each
-    kernel in all. prepare: whether Tensara's preparation of the GPU goes first. checks_steadiness: whether the rule
-    looks at what it waits for.
+    """enough: called after each window. window_us: minimum host time of a window, 0 for one turn. most: launches of
+    each kernel in total. prepare: whether Tensara's preparation of the GPU goes first. checks_steadiness: whether the
+    rule looks at time and clock.
     """
 
     enough: Callable[[Warmth], bool]
@@ -76,17 +79,17 @@ def warm_up_rule(word: str, size: float | None = None) -> WarmUp:
 
 
 def _steady(warmth: Warmth) -> bool:
-    """Clock and time of the last window within 0.5 % of the window before, and no ramp over the last three.
+    """Clock and time of the last window are within 0.5 % of the window before, and don't ramp over the last three.
 
-    A short kernel's median is not known so well after one window; then the two are to agree within their intervals.
-    A clock that climbs slowly may agree with itself twice, but not without getting faster each time.
+    One window doesn't determine a short kernel's median so well; then the two must agree within their intervals. A
+    slowly rising clock can pass this check twice, but each window is then faster than the one before.
     """
     if len(warmth.windows) < 3:
         return False
     first, before, now = warmth.windows[-3:]
     known = min(before.half_width_us + now.half_width_us, BLURRED * before.us)
     if abs(now.us - before.us) > max(STEADY * before.us, known) or abs(now.mhz - before.mhz) > STEADY * before.mhz:
-        return False  # of a clock that is not known nothing is asked
+        return False  # an unknown clock (NaN) never fails the comparison
     faster = first.us > before.us > now.us and first.us - now.us > STILL_WARMING * now.us
     climbing = first.mhz < before.mhz < now.mhz and now.mhz - first.mhz > STILL_WARMING * now.mhz
     return not (faster or climbing)
@@ -103,16 +106,24 @@ def salykova_replays(setting: str, size: float | None) -> int:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a stopping rule may look at: microseconds of the subject's samples that count, and host time spent."""
+    """What a stopping criterion may use: microseconds of the subject's samples that count, host time spent, and each
+    sample's placement.
+    """
 
     times: Sequence[float]
     spent_us: float
+    placements: Sequence[int] = ()
+
+    @property
+    def placed(self) -> int:
+        """The number of different placements."""
+        return len(set(self.placements))
 
 
 @dataclass(frozen=True)
 class Stopping:
-    """ask: True for enough, False for an end without what the rule asks for, None to go on. most: samples that it ever
-    takes. step: samples between two askings, where it matters.
+    """ask: True for enough, False to stop without meeting the criterion, None to go on. most: maximum number of
+    samples. step: samples between two calls of ask, where it matters.
     """
 
     ask: Callable[[Evidence], bool | None]
@@ -124,7 +135,7 @@ def stopping_rule(word: str, precision: float, least: int, size: float | None = 
     """The stopping rule of a word. `precision` and `least` samples belong to "interval". Raises BadSetting."""
     name, number = split_rule("stopping", word, STOPPING_NUMBERS, STOPPINGS)
     if name == "interval":
-        return Stopping(lambda seen: (len(seen.times) >= least and is_known(seen.times, precision)) or None)
+        return Stopping(lambda seen: (len(seen.times) >= least and is_known(seen, precision)) or None)
     if name == "time":
         return Stopping(lambda seen: (bool(seen.times) and seen.spent_us >= 1e3 * number) or None)
     if name == "nvbench":
@@ -135,11 +146,12 @@ def stopping_rule(word: str, precision: float, least: int, size: float | None = 
     return Stopping(lambda seen: len(seen.times) >= count or None, most=count)
 
 
-def is_known(times: Sequence[float], precision: float) -> bool:
-    """Whether the half-width of the median's 95 % interval is within `precision` of it. Of fewer than LEAST_SAMPLES it
-    is not: their whole range is no such interval.
+def is_known(seen: Evidence, precision: float) -> bool:
+    """Whether the half-width of the median's 95 % interval is within `precision` of it. Fewer than LEAST_SAMPLES
+    samples have no such interval.
     """
-    return len(times) >= LEAST_SAMPLES and median(times).relative_half_width <= precision
+    known = len(seen.times) >= LEAST_SAMPLES
+    return known and median(seen.times, seen.placements).relative_half_width <= precision
 
 
 def _nvbench(seen: Evidence) -> bool | None:

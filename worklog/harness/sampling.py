@@ -1,24 +1,35 @@
-"""The loop: warm up until steady, then take interleaved samples of the subject and the baseline until the interval is
-narrow.
+"""The timed loop: warm up until steady, then take interleaved samples of the subject and the baseline until the
+interval is narrow.
 
-Samples taken at another clock, or while NVML reports throttling, are kept in the record, marked, and taken again, up
-to a cap.
+Samples taken at another clock, or while NVML reports throttling, stay in the record, marked, and are taken again, up to
+a limit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from math import ceil
 
 import numpy as np
 
 from worklog.gpu.device import THROTTLING, reason_names
-from worklog.harness.batches import BATCH_US, LONGEST_BATCH, SPIN_US, Sample, batch_size, bubble_us, take_batch
-from worklog.harness.graph_timer import as_graphs
+from worklog.harness.batches import (
+    BATCH_US,
+    LONGEST_BATCH,
+    SPIN_US,
+    Placements,
+    batch_size,
+    bubble_us,
+    take_batch,
+)
+from worklog.harness.graph_timer import GraphLaunch, as_graphs
 from worklog.harness.l2 import require_rotation
 from worklog.harness.launchers import PARTLY, Partly, require_events, waits
 from worklog.harness.rules import (
+    LEAST_PLACEMENTS,
+    MORE_PLACEMENTS,
     TENSARA_BURN_FLOPS,
     TENSARA_BURNS,
     TENSARA_PAUSE_S,
@@ -31,55 +42,20 @@ from worklog.harness.rules import (
     warm_up_rule,
 )
 from worklog.harness.timeline import Launch, Timeline
+from worklog.runs.samples import Reading, Sample
 from worklog.runs.statistics import median
 from worklog.settings import Harness
 
 __all__ = ["Reading", "Sample", "time_pair"]
 
-Pairs = list[list[Sample]]  # pair by pair, a sample of each launch
+Turns = list[list[Sample]]  # turn by turn, a sample of each launch
 
 WARMUP_LIMIT_US = 3_000_000.0
+ONE_PLACEMENT = "placement: fixed, {}; the interval is of launches in one place only"
 CLOCK_TOLERANCE = 0.01
-MOST_REJECTED = 0.5  # of all samples: beyond this share the clock is not an outlier but the weather
+MOST_REJECTED = 0.5  # of all samples: above this share, the clock itself has shifted
 SETTLED = 12  # samples before that share is judged,
-SETTLED_US = 250_000.0  # and host time: a throttled batch of short kernels is over in milliseconds, a dip may pass
-
-
-@dataclass
-class Reading:
-    """All samples of a subject and of the baseline, pair by pair, and what went wrong while taking them."""
-
-    subject: list[Sample] = field(default_factory=list)
-    baseline: list[Sample] = field(default_factory=list)
-    throttle_mask: int = 0
-    converged: bool = False
-    warmup_launches: int = 0
-    degradations: list[str] = field(default_factory=list)
-
-    def counted(self, which: str) -> list[float]:
-        """Microseconds of the samples that count, of "subject" or "baseline"; pairs count or fall together."""
-        return [sample.us for sample in getattr(self, which) if sample.counts]
-
-    def clocks(self, which: str) -> list[tuple[float, float]]:
-        """Of the samples that count: microseconds by the events, and around the launch by the global timer. None where
-        that was not read.
-        """
-        samples = [sample for sample in getattr(self, which) if sample.counts]
-        return [(sample.us, sample.around_us) for sample in samples if sample.around_us == sample.around_us]
-
-    def comparisons(self) -> tuple[list[float], list[float]]:
-        """Mean microseconds of the subject and of the baseline over each two turns in a row that both count.
-
-        Two turns are one comparison: in one the subject goes first, in the other the baseline, and callers that
-        alternate buffers swap them in step, so that neither place nor address favours anybody. Where no two turns
-        in a row count, single turns are all there is.
-        """
-        pairs = list(zip(self.subject, self.baseline, strict=False))  # timed in sequence, one may have more
-        twos = list(zip(pairs[::2], pairs[1::2], strict=False))
-        both_count = [list(two) for two in twos if all(sample.counts for pair in two for sample in pair)]
-        turns = both_count or [[pair] for pair in pairs if pair[0].counts]
-        means = [[sum(pair[side].us for pair in block) / len(block) for block in turns] for side in (0, 1)]
-        return means[0], means[1]
+SETTLED_US = 250_000.0  # and host time: a batch of short kernels lasts milliseconds, and a dip of the clock may pass
 
 
 def time_pair(
@@ -90,13 +66,14 @@ def time_pair(
     *,
     size: float | None = None,
     offset_us: float = 0.0,
+    move: Callable[[], None] | None = None,
 ) -> Reading:
-    """Samples of subject and baseline, or of the subject alone, under one harness. Raises LaunchFailed if a launch
-    fails, and BadSetting for what this timeline or these launches cannot do: trace, rotate over enough sets of inputs.
+    """Samples of subject and baseline, or of the subject alone. Raises LaunchFailed if a launch fails, and BadSetting
+    where the timeline or the launches can't do what the harness names: trace, or rotate over enough sets of inputs.
 
-    size: N of the square problem of the same work, for the rules that go by it; without it they raise BadSetting.
-    offset_us: what every sample reads too long, which stays in the samples: how well the median is known is asked of
-    what is left without it.
+    size: N of the square problem of the same work, for the rules that need it; without it they raise BadSetting.
+    offset_us: the event overhead. It stays in the samples; the stopping criterion subtracts it. move: moves the buffers
+    of both launches to a new random placement; without it they stay in one.
     """
     reading = Reading()
     launches = [subject] if baseline is None else [subject, baseline]
@@ -108,10 +85,13 @@ def time_pair(
     if harness.l2 == "rotate":
         require_rotation(launches, timeline.l2_bytes)
     if harness.timer == "graph":
-        launches = list(as_graphs(timeline, launches, harness))
+        graphs = as_graphs(timeline, launches, harness)
+        launches, move = list(graphs), move and partial(_move_and_record, move, graphs)
+    placements = Placements(move) if move and harness.placement == "varied" else None
     both = zip(launches, (reading.subject, reading.baseline), strict=False)  # the baseline may be missing
     series = [_Series(launch, samples) for launch, samples in both]
-    steady: Pairs = []
+    loop = _Loop(timeline, harness, reading, size, offset_us, placements)
+    steady: Turns = []
     if harness.warmup != "none":
         steady = _warm_up(timeline, series, harness, reading, size)
     else:
@@ -120,11 +100,14 @@ def time_pair(
     if harness.order == "interleaved" or baseline is None:
         first = steady[-harness.most_samples :] if harness.stopping == "interval" else []
         reading.warmup_launches -= len(first)
-        reading.converged = _sample(timeline, series, harness, reading, size, offset_us, first)
+        reading.converged = loop.sample(series, first)
     else:
-        known = [_sample(timeline, [one], harness, reading, size, offset_us, []) for one in series]
+        known = [loop.sample([one], []) for one in series]
         reading.converged = all(known)
         _cut_to_pairs(reading)
+    found = len(set(reading.placements("subject")))
+    if placements and found < LEAST_PLACEMENTS:
+        reading.degradations.append(f"placement: {found} instead of {LEAST_PLACEMENTS}, for lack of samples")
     reading.degradations += timeline.remarks()
     if not reading.converged:
         reading.degradations.append(
@@ -134,19 +117,24 @@ def time_pair(
     return reading
 
 
+def _move_and_record(move: Callable[[], None], graphs: Sequence[GraphLaunch]) -> None:
+    move()
+    for graph in graphs:
+        graph.record()
+
+
 def _cost_of_waiting(timeline: Timeline, harness: Harness) -> str:
-    """What a launch that waits for the GPU costs, in words."""
+    """The cost of a launch that waits for the GPU, in words."""
     return (
         f"queue: the launcher waits for the GPU, so nothing is queued; events around a kernel of {SPIN_US} µs then "
-        f"read {bubble_us(timeline, harness):.1f} µs more, which is not taken off"
+        f"read {bubble_us(timeline, harness):.1f} µs more, which is not subtracted"
     )
 
 
 @dataclass
 class _Series:
-    """One launch, where its samples go, and the clock that it ran at when the warm-up ended. A clock is compared only
-    with the same kernel's: a kernel that starts on all SMs at once pulls the clock down for a moment, more visibly
-    the shorter it is.
+    """One launch, the list for its samples, and its clock at the end of the warm-up. Each kernel's clock is compared
+    with its own: a kernel that starts on all SMs at once lowers the clock for a moment, more visibly the shorter it is.
     """
 
     launch: Launch
@@ -154,18 +142,18 @@ class _Series:
     plateau_mhz: float = float("nan")
 
     def off_clock(self, sample: Sample) -> bool:
-        """Whether the sample ran at another clock than the plateau; False where either is unknown."""
+        """Whether the sample ran at another clock than at the end of the warm-up; False where either is unknown."""
         return abs(sample.sm_mhz - self.plateau_mhz) > CLOCK_TOLERANCE * self.plateau_mhz
 
 
 def _warm_up(
     timeline: Timeline, series: Sequence[_Series], harness: Harness, reading: Reading, size: float | None
-) -> Pairs:
-    """Launch once unqueued, since a first launch may load a module and would wait for ever behind a held queue; then
-    run windows of samples until the rule has enough. The last window's clock is the plateau.
+) -> Turns:
+    """Launch once without a blocking kernel, since a first launch may load a module, which waits for the GPU; then take
+    windows of samples until the rule has enough. The last window's clock is the plateau. The buffers stay in the first
+    placement: where they moved, a steady kernel would not look steady.
 
-    Returns the two windows that were found to agree, which are samples like those that follow: none, where the rule
-    does not look.
+    Returns the turns of the last two windows, which count as samples, or none where the rule doesn't compare windows.
     """
     rule = warm_up_rule(harness.warmup, size)
     for one in series:
@@ -174,7 +162,7 @@ def _warm_up(
     if rule.prepare:
         _prepare_like_tensara(timeline)
     windows: list[Window] = []
-    taken: list[tuple[Pairs, int]] = []
+    taken: list[tuple[Turns, int]] = []
     started = timeline.host_us()
     while rule.most is None or reading.warmup_launches < rule.most:
         window, mask = _window(timeline, series, harness, rule)
@@ -182,7 +170,7 @@ def _warm_up(
         for index, one in enumerate(series):
             one.plateau_mhz = float(np.median([pair[index].sm_mhz for pair in window]))
         middle = median([pair[0].us for pair in window])
-        windows.append(Window(middle.value, (middle.high - middle.low) / 2, series[0].plateau_mhz))
+        windows.append(Window(middle.value, middle.half_width, series[0].plateau_mhz))
         taken = [*taken[-1:], (window, mask)]
         spent = timeline.host_us() - started
         if rule.enough(Warmth(windows, reading.warmup_launches, spent)):
@@ -195,17 +183,17 @@ def _warm_up(
         for one in series:
             one.plateau_mhz = float("nan")
         reading.degradations.append(
-            f"warm-up: {harness.warmup}, which does not look whether time and clock are steady; "
-            "no plateau to compare the samples' clock with"
+            f"warm-up: {harness.warmup}, which doesn't check that time and clock are steady; "
+            "the samples' clock is compared with nothing"
         )
         return []
     return _samples_of_warm_up(series, taken, harness, reading)
 
 
 def _samples_of_warm_up(
-    series: Sequence[_Series], windows: Sequence[tuple[Pairs, int]], harness: Harness, reading: Reading
-) -> Pairs:
-    """The pairs of the windows that agreed, as whole turns (see Reading.comparisons), marked like any other."""
+    series: Sequence[_Series], windows: Sequence[tuple[Turns, int]], harness: Harness, reading: Reading
+) -> Turns:
+    """The windows' turns, an even number of each (see Reading.comparisons), marked like any other."""
     watching, kept = harness.clocks != "ignored", []
     for window, mask in windows:
         whole = window[len(window) % 2 :]
@@ -214,15 +202,15 @@ def _samples_of_warm_up(
     return kept
 
 
-def _window(timeline: Timeline, series: Sequence[_Series], harness: Harness, rule: WarmUp) -> tuple[Pairs, int]:
-    """Pairs of a warm-up for the rule's window, hardly more (one, where the rule has none), and the throttle mask."""
+def _window(timeline: Timeline, series: Sequence[_Series], harness: Harness, rule: WarmUp) -> tuple[Turns, int]:
+    """Turns that fill the rule's window, hardly more (one turn without a window), and the throttle mask."""
     launches = [one.launch for one in series]
-    window: Pairs = []
+    window: Turns = []
     mask = 0
     opened, spent = timeline.host_us(), 0.0
     while not window or spent < rule.window_us:
         size = batch_size(window, launches, min(BATCH_US, rule.window_us))
-        if window:  # no more than fit into what is left of it, flushes and all
+        if window:  # no more than fit into the rest of it, flushes included
             size = min(size, ceil((rule.window_us - spent) * len(window) / max(spent, 1.0)))
         batch, seen = take_batch(timeline, launches, size, harness, first=len(window))
         window += batch
@@ -239,66 +227,86 @@ def _prepare_like_tensara(timeline: Timeline) -> None:
     timeline.pause(TENSARA_PAUSE_S)
 
 
-def _sample(
-    timeline: Timeline,
-    series: Sequence[_Series],
-    harness: Harness,
-    reading: Reading,
-    size: float | None,
-    offset_us: float,
-    first: Pairs,
-) -> bool:
-    """To the samples that the warm-up ended with, add batches until the rule has enough of the first launch, or
-    patience ends. Returns whether its median is known well enough.
-    """
-    rule = stopping_rule(harness.stopping, harness.precision, harness.least_samples, size)
-    launches = [one.launch for one in series]
-    started = timeline.host_us()
-    watching = harness.clocks != "ignored"
-    taken = list(first)
-    times = [pair[0].us - offset_us for pair in taken if pair[0].counts]
-    rejected, late = len(taken) - len(times), False
-    enough = rule.ask(Evidence(times, 0.0)) if times else None
-    while enough is None and not late and len(taken) < harness.most_samples:
-        wanted = min(batch_size(taken[-LONGEST_BATCH:], launches), harness.most_samples - len(taken))
-        wanted = min(wanted, rule.step or wanted, wanted if rule.most is None else rule.most - len(times))
-        missing = harness.least_samples - len(times)
-        wanted = min(wanted, missing + missing % 2) if missing > 0 else wanted
-        cold = harness.warmup == "none" and not taken
-        batch, mask = take_batch(timeline, launches, wanted, harness, held=not cold, first=len(taken))
-        reading.throttle_mask |= mask
-        for pair in batch:
-            taken.append(_judged(series, pair, watching, mask))
-            rejected += not taken[-1][0].counts
-        spent = timeline.host_us() - started
-        impatient = spent > harness.budget_s * 1e6 or len(taken) >= harness.most_samples
-        settled = impatient or (len(taken) >= SETTLED and spent > SETTLED_US)
-        if rejected > MOST_REJECTED * len(taken) and settled:
-            reading.degradations.append(_weather(rejected, len(taken), series[0].plateau_mhz, reading.throttle_mask))
-            taken = [[replace(sample, counts=True) for sample in pair] for pair in taken]
-            watching, rejected = False, 0
-        times = [pair[0].us - offset_us for pair in taken if pair[0].counts]
-        enough = rule.ask(Evidence(times, spent))
-        late = spent > harness.budget_s * 1e6 and len(times) >= min(3, harness.least_samples)
-    if not enough and harness.stopping != "interval":
-        reading.degradations.append(
-            f"stopping: {harness.stopping} had not got what it asks for in {len(times)} samples"
-        )
-    if rejected:
-        reading.degradations.append(f"clocks: {rejected} of {len(taken)} samples were off the clock and taken again")
-    for index, one in enumerate(series):
-        one.samples += [pair[index] for pair in taken]
-    return len(times) >= harness.least_samples and is_known(times, harness.precision)
+@dataclass
+class _Loop:
+    """The timed loop after the warm-up."""
+
+    timeline: Timeline
+    harness: Harness
+    reading: Reading
+    size: float | None
+    offset_us: float
+    placements: Placements | None
+
+    def sample(self, series: Sequence[_Series], first: Turns) -> bool:
+        """Add batches to the samples that the warm-up ended with until the stopping criterion has enough of the first
+        launch, or the limits are reached. Returns whether its median is known to the precision.
+        """
+        harness, reading, placements = self.harness, self.reading, self.placements
+        rule = stopping_rule(harness.stopping, harness.precision, harness.least_samples, self.size)
+        most = min(harness.most_samples, rule.most or harness.most_samples)
+        launches = [one.launch for one in series]
+        started = self.timeline.host_us()
+        watching = harness.clocks != "ignored"
+        taken = list(first)
+        seen, rejected, late = self._evidence(taken, 0.0), sum(not turn[0].counts for turn in taken), False
+        look = LEAST_PLACEMENTS if placements and harness.stopping == "interval" else 0
+        enough = rule.ask(seen) if seen.times and not look else None
+        while enough is None and not late and len(taken) < harness.most_samples:
+            wanted = min(batch_size(taken[-LONGEST_BATCH:], launches), harness.most_samples - len(taken))
+            wanted = min(wanted, rule.step or wanted, wanted if rule.most is None else rule.most - len(seen.times))
+            missing = harness.least_samples - len(seen.times)
+            missing += missing % 2
+            if placements:
+                placements.choose_turns(taken[-LONGEST_BATCH:], launches, most // LEAST_PLACEMENTS)
+                missing = max(missing, (look - seen.placed) * placements.turns)
+                wanted = max(wanted - wanted % placements.turns, min(wanted, placements.turns))
+            wanted = min(wanted, missing) if missing > 0 else wanted
+            held = harness.warmup != "none" or bool(taken)
+            batch, mask = take_batch(self.timeline, launches, wanted, harness, held, len(taken), placements)
+            reading.throttle_mask |= mask
+            for turn in batch:
+                taken.append(_judged(series, turn, watching, mask))
+                rejected += not taken[-1][0].counts
+            spent = self.timeline.host_us() - started
+            impatient = spent > harness.budget_s * 1e6 or len(taken) >= harness.most_samples
+            settled = impatient or (len(taken) >= SETTLED and spent > SETTLED_US)
+            if rejected > MOST_REJECTED * len(taken) and settled:
+                reading.degradations.append(
+                    _shifted_clock(rejected, len(taken), series[0].plateau_mhz, reading.throttle_mask)
+                )
+                taken = [[replace(sample, counts=True) for sample in turn] for turn in taken]
+                watching, rejected = False, 0
+            seen = self._evidence(taken, spent)
+            if seen.placed >= look:
+                enough = rule.ask(seen)
+                look = look and ceil(MORE_PLACEMENTS * seen.placed)
+            late = spent > harness.budget_s * 1e6 and len(seen.times) >= min(3, harness.least_samples)
+        if not enough and harness.stopping != "interval":
+            reading.degradations.append(
+                f"stopping: the criterion of {harness.stopping} was not met in {len(seen.times)} samples"
+            )
+        if rejected:
+            reading.degradations.append(
+                f"clocks: {rejected} of {len(taken)} samples were off the clock and taken again"
+            )
+        for index, one in enumerate(series):
+            one.samples += [turn[index] for turn in taken]
+        return len(seen.times) >= harness.least_samples and is_known(seen, harness.precision)
+
+    def _evidence(self, taken: Turns, spent_us: float) -> Evidence:
+        counting = [turn[0] for turn in taken if turn[0].counts]
+        return Evidence([s.us - self.offset_us for s in counting], spent_us, [s.placement for s in counting])
 
 
-def _judged(series: Sequence[_Series], pair: Sequence[Sample], watching: bool, mask: int) -> list[Sample]:
-    """A pair, marked as to whether it counts."""
-    off = any(one.off_clock(sample) for one, sample in zip(series, pair, strict=True))
-    return [replace(sample, counts=not (watching and (off or mask & THROTTLING))) for sample in pair]
+def _judged(series: Sequence[_Series], turn: Sequence[Sample], watching: bool, mask: int) -> list[Sample]:
+    """A turn, marked whether it counts."""
+    off = any(one.off_clock(sample) for one, sample in zip(series, turn, strict=True))
+    return [replace(sample, counts=not (watching and (off or mask & THROTTLING))) for sample in turn]
 
 
-def _weather(rejected: int, total: int, plateau_mhz: float, mask: int) -> str:
-    """What to say when most samples were off the clock: then the clock itself has moved, and all of them count."""
+def _shifted_clock(rejected: int, total: int, plateau_mhz: float, mask: int) -> str:
+    """The remark if most samples were off the clock: then the clock itself has shifted, and all of them count."""
     why = reason_names(mask & THROTTLING) if mask & THROTTLING else "not throttled"
     return (
         f"clocks: {rejected} of {total} samples were more than {CLOCK_TOLERANCE:.0%} off {plateau_mhz:.0f} MHz "
@@ -307,7 +315,7 @@ def _weather(rejected: int, total: int, plateau_mhz: float, mask: int) -> str:
 
 
 def _cut_to_pairs(reading: Reading) -> None:
-    """Sequential sampling may end at different counts; what has no counting partner still shows, but does not count."""
+    """Sequential sampling may end at different counts; a sample without a counting partner stays and doesn't count."""
     pairs = min(len(reading.subject), len(reading.baseline))
     both = [reading.subject[i].counts and reading.baseline[i].counts for i in range(pairs)]
     for samples in (reading.subject, reading.baseline):

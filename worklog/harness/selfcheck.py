@@ -13,9 +13,9 @@ from functools import partial
 
 import numpy as np
 
-from worklog.harness.batches import LONGEST_BATCH, Sample, take_batch
-from worklog.harness.sampling import Reading
+from worklog.harness.batches import LONGEST_BATCH, take_batch
 from worklog.harness.timeline import Launch, Timeline
+from worklog.runs.samples import Reading, Sample
 from worklog.runs.statistics import Estimate, median, paired_ratio
 from worklog.settings import Harness
 
@@ -96,7 +96,8 @@ def same_against_itself(timeline: Timeline) -> Estimate:
         batch, _ = take_batch(timeline, [launch, launch], LONGEST_BATCH, Harness(), first=len(reading.subject))
         reading.subject += [pair[0] for pair in batch]
         reading.baseline += [pair[1] for pair in batch]
-    return paired_ratio(*reading.comparisons())
+    ours, theirs, _ = reading.comparisons()
+    return paired_ratio(ours, theirs)
 
 
 def launch_cost_us(timeline: Timeline) -> float:

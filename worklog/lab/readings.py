@@ -7,17 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import zip_longest
 
 from worklog.errors import WorklogError
-from worklog.harness.sampling import Reading as Samples
-from worklog.harness.sampling import Sample
 from worklog.problem.gemm import Shape, tflops
 from worklog.runs.ablation import PRECISION
 from worklog.runs.report import SHOWN
 from worklog.runs.run import Measurement, Run
-from worklog.runs.statistics import Estimate, paired_ratio, summarise
-from worklog.settings import BF16_DATASHEET_TFLOPS, PITFALLS, Pitfall, Value
+from worklog.runs.samples import Reading as Samples
+from worklog.runs.statistics import Estimate
+from worklog.runs.summarize import event_overhead_us, summarize
+from worklog.settings import PITFALLS, Pitfall, Value, rule
 
 Settings = Mapping[str, Value]
 PRINTED = 5e-4  # a smaller share is 0.0 %
@@ -57,7 +56,10 @@ class Reading:
 def unbiased_settings(run: Run | None = None) -> dict[str, Value]:
     """The unbiased value of every setting; the run's own where it is another one that isn't biased."""
     own = {} if run is None else run.harness
-    return {g.setting: own[g.setting] if own.get(g.setting) in g.also else g.unbiased for g in PITFALLS}
+    kept = {g.setting for g in PITFALLS if rule(own.get(g.setting, "")) in g.also}
+    if own.get("placement") == "fixed":  # a run from before this setting has no other
+        kept.add("placement")
+    return {g.setting: own[g.setting] if g.setting in kept else g.unbiased for g in PITFALLS}
 
 
 def naive_settings() -> dict[str, Value]:
@@ -118,8 +120,8 @@ def _apart(run: Run, m: Measurement, settings: Settings) -> list[Pitfall]:
 
 def _alike(run: Run, m: Measurement, pitfall: Pitfall, asked: Value) -> tuple[Value, ...]:
     """The values that count as this one: a run with locked clocks answers for watched clocks too."""
-    own = run.harness.get(pitfall.setting)
-    if pitfall.setting not in m.changed and asked == pitfall.unbiased and own in pitfall.also:
+    own = run.harness.get(pitfall.setting, "")
+    if pitfall.setting not in m.changed and asked == pitfall.unbiased and rule(own) in pitfall.also:
         return asked, own
     return (asked,)
 
@@ -135,42 +137,14 @@ def _what_there_is(run: Run, kernel: str, shape: Shape, settings: Settings) -> s
 
 
 def _take(run: Run, m: Measurement, settings: Settings) -> Reading:
-    """The settings' arithmetic on a measurement's samples, the same as the harness's own."""
-    samples, statistic = _samples(m), str(settings["statistic"])
-    offset = _offset(run) if (settings["offset"], settings["timer"]) == ("removed", "events") else 0.0
-    counted = samples.counted("subject")
-    time = _shifted(summarise(counted, statistic), -offset)
-    if statistic == "median":
-        ours, theirs = ([us - offset for us in side] for side in samples.comparisons())
-        ratio = paired_ratio(theirs, ours)
-    else:
-        value = (summarise(samples.counted("baseline"), statistic).value - offset) / time.value
-        ratio = Estimate(value, value, value)
-    roof = _of_roof(m, tflops(m.problem, time.value), str(settings["roof"]), _effective(run, m)["roof"])
-    return Reading(run, m, time, ratio, roof, tuple(us - offset for us in counted))
-
-
-def _samples(m: Measurement) -> Samples:
-    """Stored samples as the harness had them. Of more samples on one side, the last have no partner to count with."""
-    nan = float("nan")
-    ours, theirs, counts = m.samples["us"], m.samples["baseline_us"], m.samples["counts"]
-    subject = [Sample(us, nan, bool(c)) for us, c in zip(ours, counts, strict=True)]
-    baseline = [Sample(us, nan, bool(c)) for us, c in zip_longest(theirs, counts[: len(theirs)], fillvalue=0)]
-    return Samples(subject, baseline)
-
-
-def _offset(run: Run) -> float:
-    if "offset_us" not in run.calibration:
-        raise NotRecorded(f"this {run.origin} run has no calibrated offset to remove: set offset = kept")
-    return float(run.calibration["offset_us"])
-
-
-def _of_roof(m: Measurement, rate: float, asked: str, made: Value) -> float | None:
-    """The share of the roof asked for. The FP32 roof is the one that the measurement was compared with, if it was."""
-    if asked != "fp32":
-        return rate / BF16_DATASHEET_TFLOPS
-    return m.of_roof * rate / m.tflops if m.of_roof and m.tflops and made == "fp32" else None
-
-
-def _shifted(estimate: Estimate, by: float) -> Estimate:
-    return Estimate(estimate.value + by, estimate.low + by, estimate.high + by)
+    """The summary of a measurement's samples under the settings, as the harness computes it."""
+    if (settings["offset"], settings["timer"]) == ("removed", "events") and "offset_us" not in run.calibration:
+        raise NotRecorded(f"this {run.origin} run has no calibrated event overhead to remove: set offset = kept")
+    samples = Samples.of_columns(m.samples)
+    peak = m.tflops / m.of_roof if m.of_roof and m.tflops and _effective(run, m)["roof"] == "fp32" else None
+    found = summarize(samples, settings, run.calibration, m.problem.flops, peak)
+    assert found.ratio is not None
+    overhead = event_overhead_us(settings, run.calibration)
+    return Reading(
+        run, m, found.time, found.ratio, found.of_peak, tuple(us - overhead for us in samples.counted("subject"))
+    )

@@ -8,14 +8,17 @@ here, from the honest samples.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from worklog.errors import NothingToDraw
-from worklog.problem.gemm import Shape, tflops
+from worklog.problem.gemm import Shape
 from worklog.runs.run import Measurement, Run
-from worklog.runs.statistics import summarise
-from worklog.settings import BF16_DATASHEET_TFLOPS, HOW_ONE_MEASURES, PITFALLS, Pitfall
+from worklog.runs.samples import Reading
+from worklog.runs.summarize import summarize
+from worklog.settings import HOW_ONE_MEASURES, PITFALLS, Harness, Pitfall
 
 PRECISION = 0.005  # two readings of the same thing may differ by this much: it is what sampling stops at
+SETTINGS = Harness().as_dict()
 
 TOGETHER = {
     frozenset(g.setting for g in PITFALLS if g.article): ("article", "the article's four together"),
@@ -74,10 +77,11 @@ def effects(run: Run, kernel: str) -> list[Effect]:
             elif lie is not None:
                 found += [_first_launch(run, unbiased, lie, pitfall)] if pitfall.setting == "warmup" else []
                 found.append(_measured(unbiased, lie, pitfall))
+        own = {g.setting for g in PITFALLS if g.is_biased(run.harness.get(g.setting, g.unbiased))}
         found += [
-            _effect(unbiased, lying[settings], *kind, None, "…", "TFLOP/s")
+            _effect(unbiased, lying[settings - own], *kind, None, "…", "TFLOP/s")
             for settings, kind in TOGETHER.items()
-            if settings in lying
+            if settings - own in lying
         ]
     if not found:
         raise NothingToDraw(f"the run has no ablation of {kernel}: make one with `worklog ablate {kernel}`")
@@ -117,8 +121,10 @@ def _half_width(m: Measurement, corrupts: str) -> float:
 
 
 def _first_launch(run: Run, unbiased: Measurement, cold: Measurement, pitfall: Pitfall) -> Effect:
-    """The cold start as it is usually met: one launch, believed. The median of many launches steps over it."""
-    us = cold.samples["us"][0] - run.calibration.get("offset_us", 0.0)
+    """The cold start as most people meet it: one launch, taken for the time. The median of many launches ignores it."""
+    first = summarize(
+        Reading.of_columns(cold.samples), SETTINGS | {"statistic": "first"}, _calibration(run), unbiased.problem.flops
+    )
     return Effect(
         unbiased.kernel,
         unbiased.shape,
@@ -128,30 +134,36 @@ def _first_launch(run: Run, unbiased: Measurement, cold: Measurement, pitfall: P
         "none",
         pitfall.corrupts,
         unbiased=unbiased.tflops or 0.0,
-        lying=tflops(unbiased.problem, us),
+        lying=first.tflops or 0.0,
         noise=_half_width(unbiased, pitfall.corrupts) + PRECISION,
         label=unbiased.label,
     )
 
 
+def _calibration(run: Run) -> dict[str, Any]:
+    return {"offset_us": 0.0, **run.calibration}
+
+
 def _computed(run: Run, unbiased: Measurement, pitfall: Pitfall) -> list[Effect]:
-    """A lie told from the honest samples."""
+    """The effect of a pitfall in the arithmetic, on the unbiased samples."""
     lie = str(pitfall.biased[0])
-    offset = run.calibration.get("offset_us", 0.0)
-    samples = [
-        us - offset for us, counts in zip(unbiased.samples["us"], unbiased.samples["counts"], strict=True) if counts
-    ]
-    true, said = unbiased.tflops or 0.0, 0.0
-    if pitfall.setting == "roof":
-        if unbiased.of_roof is None:
-            return []
-        true, said = unbiased.of_roof, true / BF16_DATASHEET_TFLOPS
-    elif pitfall.setting == "statistic":
-        said = tflops(unbiased.problem, summarise(samples, lie).value)
-    else:
-        said = tflops(unbiased.problem, summarise(samples, "median").value + offset)
+    if pitfall.setting == "roof" and unbiased.of_roof is None:
+        return []
+    samples, changed = Reading.of_columns(unbiased.samples), SETTINGS | {pitfall.setting: lie}
+    found = summarize(samples, changed, _calibration(run), unbiased.problem.flops)
+    true, said = (unbiased.of_roof, found.of_peak) if pitfall.setting == "roof" else (unbiased.tflops, found.tflops)
     kind = (pitfall.setting, pitfall.title, pitfall.article, lie, pitfall.corrupts)
-    return [Effect(unbiased.kernel, unbiased.shape, *kind, unbiased=true, lying=said, noise=0.0, label=unbiased.label)]
+    return [
+        Effect(
+            unbiased.kernel,
+            unbiased.shape,
+            *kind,
+            unbiased=true or 0.0,
+            lying=said or 0.0,
+            noise=0.0,
+            label=unbiased.label,
+        )
+    ]
 
 
 def percent(effect: Effect) -> str:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import pandas
 
 SCHEMA = 1
+BEFORE_PLACEMENT = {"placement": "fixed"}  # what a run file without this setting did
 STATUSES = ("measured", "refused", "skipped")
 HEAD = ("tool", "created", "complete", "device", "software", "harness", "calibration", "kernels", "notes")
 CLOCKS = {"watched": "clocks as found", "locked": "clocks locked"}
@@ -57,10 +58,14 @@ class Measurement:
     us: float | None = None
     us_low: float | None = None
     us_high: float | None = None
+    us_launches: float | None = None
+    us_placement: float | None = None
     tflops: float | None = None
     ratio: float | None = None
     ratio_low: float | None = None
     ratio_high: float | None = None
+    ratio_launches: float | None = None
+    ratio_placement: float | None = None
     of_ceiling: float | None = None
     of_roof: float | None = None
     flops: int | None = None
@@ -165,8 +170,10 @@ class Run:
     def select(
         self, kernel: str | None = None, shape: Shape | None = None, changed: dict[str, Any] | None = None
     ) -> list[Measurement]:
-        """Measurements of a kernel and a shape; by default only those under the run's own harness (changed = {})."""
-        changed = changed or {}
+        """Measurements of a kernel and a shape; by default only those under the run's own harness (changed = {}).
+        A changed setting that the run's own harness has anyway is no change.
+        """
+        changed = {name: value for name, value in (changed or {}).items() if self.harness.get(name) != value}
         return [
             m
             for m in self.measurements
@@ -273,6 +280,7 @@ class Run:
         try:
             values = {name: document[name] for name in HEAD}
             check_types(cls, values)
+            values["harness"] = values["harness"] and {**BEFORE_PLACEMENT, **values["harness"]}
             if not fits(document["measurements"], list[dict[str, Any]]):
                 raise TypeError("measurements is no list of objects")
             entries = [Measurement.from_dict(entry) for entry in document["measurements"]]
