@@ -82,7 +82,8 @@ def test_cublas_against_itself_is_one_within_the_interval(h200: Run) -> None:
 @pytest.mark.parametrize("name", ABLATION_RUNGS)
 def test_every_gremlin_was_let_loose_at_every_size(h200: Run, name: str) -> None:
     found = {(effect.setting, effect.shape[0]) for effect in effects(h200, name)}
-    assert found >= {(pitfall.setting, size) for pitfall in PITFALLS for size in ABLATION_SIZES}
+    own = [g for g in PITFALLS if not g.is_biased(h200.harness[g.setting])]  # one with a single placement has no other
+    assert found >= {(pitfall.setting, size) for pitfall in own for size in ABLATION_SIZES}
 
 
 def test_the_gate_takes_less_than_a_second_and_a_half_at_4096_beside_its_launches(h200: Run) -> None:
