@@ -13,9 +13,9 @@ import numpy as np
 
 from worklog.bench.placement import ALIGNED, Pool
 from worklog.gate import Checker, Stage
-from worklog.gate.guarded_buffer import GUARD
 from worklog.gate.every_launch import NAME as EVERY_LAUNCH
 from worklog.gate.every_launch import LaunchProbe
+from worklog.gate.guarded_buffer import GUARD
 from worklog.gate.verdict import failed
 from worklog.harness.l2 import Rotating, input_sets
 from worklog.harness.launchers import Witnessed
