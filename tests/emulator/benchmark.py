@@ -1,7 +1,7 @@
 """How long the emulator takes, and what each of its checks adds: `python -m tests.emulator.benchmark`.
 
-Every rung at 128 and 256, then warptiled at 512. Processor seconds of this machine, the least of three runs, and as
-ratios: what is switched on over the bare run, the same day on the same machine.
+Every rung at 128 and 256, then warptiled at 512. Processor seconds, the minimum of three runs, and the ratio of each
+mode to the bare run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One PTX instruction on many operands, as the emulator runs it, and strategies for operands that go wrong."""
+"""One PTX instruction on many operands, as the emulator runs it, and strategies for difficult operands."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def integers(type_: str) -> st.SearchStrategy[int]:
 
 
 def floats(type_: str) -> st.SearchStrategy[float]:
-    """All bit patterns, with more of those that go wrong: specials, subnormals, few digits, near equal exponents."""
+    """All bit patterns, with more difficult ones: specials, subnormals, few digits, near equal exponents."""
     bits = int(type_[1:])
     mantissa = 23 if bits == 32 else 52
     bias = 127 if bits == 32 else 1023

@@ -45,7 +45,7 @@ def gemm(
     seed: int = 0,
     **options: Any,
 ) -> tuple[np.ndarray, np.ndarray, Result]:
-    """Run on whole numbers; (what the kernel left in C, what belongs there, the result)."""
+    """Run on whole numbers; (C from the kernel, the expected C, the result)."""
     m, n, k = shape
     rng = np.random.default_rng(seed)
     a, b, c = integers(rng, m, k), integers(rng, k, n), integers(rng, m, n)

@@ -1,6 +1,4 @@
-"""What PTX instructions compute, written once more in Python's integers and fractions: slow, plain, and not the
-emulator's way.
-"""
+"""PTX instructions in Python's integers and fractions: slow, simple, and independent of the emulator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the assembler makes of shared-memory accesses: read from the machine code, and found again in the PTX."""
+"""Shared-memory accesses as the assembler emits them: read from the machine code, and derived from the PTX."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_the_cubin_is_read_as_the_disassembler_reads_it(arch: str) -> None:
     }
 
 
-def test_a_cubin_without_the_kernel_has_nothing() -> None:
+def test_a_cubin_without_the_kernel_has_no_accesses() -> None:
     assert shared_widths(compiled("shared").cubin, "another") == ()
 
 
@@ -95,7 +95,7 @@ def test_turns_that_the_assembler_unrolled_share_a_load() -> None:
     }
 
 
-def test_a_loop_that_was_only_repeated_is_as_the_ptx_has_it() -> None:
+def test_a_loop_whose_repeated_body_joins_nothing_is_unchanged() -> None:
     """The loop over K has no known number of turns: the assembler repeats its body, barriers and all, and joins nothing
     anew.
     """
@@ -117,7 +117,7 @@ def test_a_loop_that_was_only_repeated_is_as_the_ptx_has_it() -> None:
     assert kernel.assembled and kernel.instructions == load(out.ptx, out.symbol).instructions
 
 
-def test_where_the_assembler_cannot_be_followed_it_is_said() -> None:
+def test_counts_have_a_caveat_where_the_unrolling_is_unknown() -> None:
     """A loop without a known number of turns is unrolled too, with what is left over done one by one."""
     source, _ = edited(Program.of(rung("shared")).source, "k < BK; ++k", "k < K % 31 + 1; ++k")
     out = compile_cuda(source, rung("shared").entry)
@@ -127,7 +127,7 @@ def test_where_the_assembler_cannot_be_followed_it_is_said() -> None:
     assert kernel.instructions == load(out.ptx, out.symbol).instructions
 
 
-def test_counts_say_on_which_hardware_their_rules_were_tried() -> None:
+def test_counts_have_a_caveat_for_other_architectures() -> None:
     kernels = {arch: compiled("naive", arch) for arch in ("sm_80", "sm_90")}
     said = {arch: caveats(load(out.ptx, out.symbol, out.shared_accesses)) for arch, out in kernels.items()}
     assert said["sm_90"] == ()
@@ -206,7 +206,7 @@ def test_a_counted_loop_has_the_turns_that_it_runs(
 
 
 @pytest.mark.parametrize("start_again", [True, False])
-def test_a_counter_that_goes_on_where_it_stood_is_no_counted_loop(start_again: bool) -> None:
+def test_a_counter_that_is_not_reset_has_no_counted_loop(start_again: bool) -> None:
     """Entered a second time, the loop runs once more, unless its counter starts anew."""
     text = HEAD + LOOP.format(start=0, step=1, test="", late="setp.lt.s32 %p1, %r3, 8;", negated="")
     again = "add.s32 %r4, %r4, 1; setp.lt.s32 %p2, %r4, 3; @%p2 bra AGAIN; st.global"

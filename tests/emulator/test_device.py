@@ -1,4 +1,4 @@
-"""The emulated device does what the gate expects of any device."""
+"""EmulatedDevice behaves as the gate expects of any device."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_buffers() -> None:
         device.view(buffer, 32, 64)
 
 
-def test_a_kernel_may_not_leave_the_view_it_was_given() -> None:
+def test_an_access_outside_a_view_is_a_fault() -> None:
     device = EmulatedDevice()
     kernel = device.compile(Program("shift.cu", SHIFT, "k"))
     whole = device.upload(np.zeros(96, np.float32))

@@ -1,4 +1,4 @@
-"""What CUDA kernels do beyond the rungs: warps, atomics, local and dynamic memory, divergence, asynchronous copies."""
+"""CUDA features beyond the rungs: warps, atomics, local and dynamic memory, divergence, asynchronous copies."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_votes_and_reductions() -> None:
     assert set(out[128:160:2]) == {16}
 
 
-def test_lanes_that_hold_the_same_value_and_one_of_them() -> None:
+def test_match_and_elect() -> None:
     body = """
   unsigned t = threadIdx.x, leader, chosen;
   int same;
@@ -93,7 +93,7 @@ def test_cache_hints_naps_and_prefetches_change_nothing() -> None:
 
 
 def test_an_epilogue_with_an_activation() -> None:
-    """expf compiles to an approximate exponential; the answer is near, and the launch says so."""
+    """expf compiles to an approximate exponential: the result is near, with a finding."""
     out, values = np.zeros(32, np.float32), np.linspace(-8, 8, 32).astype(np.float32)
     source = kernel(
         "  float x = in[threadIdx.x];\n  out[threadIdx.x] = x / (1.0f + expf(-x));", "float* in, float* out"
@@ -192,7 +192,7 @@ def test_generic_pointers_find_their_memory() -> None:
         assert set(out[1:]) == {wanted}, which
 
 
-def test_threads_that_part_meet_again() -> None:
+def test_diverged_threads_converge() -> None:
     """Each thread does its own number of steps, with branches inside; a GPU's answer is each thread's own."""
     body = """
   unsigned n = blockIdx.x * blockDim.x + threadIdx.x + 1, steps = 0;
@@ -264,7 +264,7 @@ def test_a_pointer_to_nowhere() -> None:
     assert finding.count == 3
 
 
-def test_findings_read_well() -> None:
+def test_the_text_of_a_finding() -> None:
     result = launch(compiled(SIMPLE, "k"), (1,), 32, [np.zeros(4, np.float32), 6, 1.0], source=SIMPLE)
     assert str(result.findings[0]) == (
         "line 3: global-out-of-bounds: thread 4 of block (0, 0, 0) writes 4 bytes just past the end of argument 0 "

@@ -181,7 +181,7 @@ def test_the_fast_mode_rounds_twice() -> None:
 
 
 @pytest.mark.parametrize("mode", ["rz", "rm", "rp"])
-def test_roundings_to_one_side(mode: str) -> None:
+def test_directed_rounding(mode: str) -> None:
     @settings(max_examples=60, deadline=None)
     @given(rows(floats("f32"), floats("f32"), floats("f32")))
     def check(values: list[tuple[float, float, float]]) -> None:
@@ -199,7 +199,7 @@ def test_roundings_to_one_side(mode: str) -> None:
 
 @SETTINGS
 @given(rows(floats("f32"), floats("f32"), floats("f32")))
-def test_the_smallest_where_a_nan_counts_and_of_three(values: list[tuple[float, float, float]]) -> None:
+def test_nan_propagating_and_three_operand_minimum_and_selection(values: list[tuple[float, float, float]]) -> None:
     for name, sign in (("min", 1), ("max", -1)):
         got = evaluate(f"{name}.NaN.f32 $d, $0, $1;", "f32", ["f32"] * 3, values)
         wanted = [math.nan if math.isnan(a) or math.isnan(b) else ref.minimum(a, b, sign) for a, b, _ in values]
@@ -243,7 +243,7 @@ APPROXIMATE = {
 
 
 @pytest.mark.parametrize("name", APPROXIMATE)
-def test_approximate_functions_are_the_true_ones_and_it_is_said(name: str) -> None:
+def test_approximate_functions_give_the_nearest_float_and_a_finding(name: str) -> None:
     @SETTINGS
     @given(rows(st.one_of(floats("f32"), st.floats(-100, 100, width=32)).filter(lambda x: not math.isnan(x))))
     def check(values: list[tuple[float]]) -> None:

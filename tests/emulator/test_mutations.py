@@ -1,5 +1,5 @@
-"""Every barrier of every rung, and every barrier, wait and commit of a kernel with asynchronous copies, taken away in
-turn: each time a detector says so, at a line that has to do with it.
+"""Every barrier of every rung, and every barrier, wait and commit of a kernel with asynchronous copies, removed in
+turn: each time there is a finding at a line concerned.
 """
 
 from __future__ import annotations

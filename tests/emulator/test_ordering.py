@@ -1,4 +1,4 @@
-"""What orders the accesses of two threads, and what is found where it is missing: copies under way, warps, barriers."""
+"""What orders the accesses of two threads, and the findings where it is missing: async copies, warps, barriers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_pipeline_of_asynchronous_copies_is_right_and_clean() -> None:
         ("    __syncthreads();  // before it is overwritten\n", "", "missing-syncwarp", "if (i + 1 < n) COPY"),
     ],
 )
-def test_a_pipeline_with_a_piece_missing(old: str, new: str, kind: str, text: str) -> None:
+def test_a_pipeline_without_one_of_its_waits_or_barriers(old: str, new: str, kind: str, text: str) -> None:
     assert PIPELINE.count(old) == 1
     source = PIPELINE.replace(old, new)
     got, wanted, result = pipeline(source)
@@ -117,7 +117,7 @@ def test_writing_the_same_value_twice_is_no_race() -> None:
     assert [(f.kind, f.line) for f in result.findings] == [("shared-race", 4)]
 
 
-def test_a_barrier_that_not_all_reach_together() -> None:
+def test_threads_of_a_block_at_different_barriers() -> None:
     body = """  __shared__ int tile[64];
   tile[threadIdx.x] = 1;
   if (threadIdx.x < 40) {
@@ -137,7 +137,7 @@ def test_a_barrier_that_not_all_reach_together() -> None:
     assert not result.ok
 
 
-def test_leaving_before_a_barrier_is_only_a_warning() -> None:
+def test_an_exit_before_a_barrier_is_only_a_warning() -> None:
     body = "  if (threadIdx.x >= 48) return;\n  __syncthreads();\n  out[threadIdx.x] = 1;"
     out = np.zeros(48, np.int32)
     result = run(kernel(body, "int* out"), [out], block=64)

@@ -1,4 +1,4 @@
-"""What the emulator does not run: each refusal names the instruction, its line and what to do instead."""
+"""What the emulator does not support: each error names the instruction, its line and what to do instead."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ MMA = (
         ("  out[0] = __fdiv_rz(out[1], out[2]);", "div.rz.f32", "or write it without this instruction"),
     ],
 )
-def test_what_is_not_covered_is_named_with_its_line_and_what_to_do(body: str, name: str, advice: str) -> None:
+def test_an_unsupported_instruction_is_named_with_its_line_and_advice(body: str, name: str, advice: str) -> None:
     with pytest.raises(UnsupportedInstruction, match=r"^line 3: ") as caught:
         run(kernel(body, "float* out"), [np.zeros(32, np.float32)], block=64)
     assert name in str(caught.value) and advice in str(caught.value)
@@ -84,7 +84,7 @@ def test_what_is_not_covered_is_named_with_its_line_and_what_to_do(body: str, na
         ("mov.u32 %r1, %clock;", "%clock"),
     ],
 )
-def test_instructions_that_no_compiler_gave_us(statement: str, hint: str) -> None:
+def test_unsupported_instructions_written_by_hand(statement: str, hint: str) -> None:
     head = ".version 8.0\n.target sm_90\n.address_size 64\n"
     registers = ".reg .b32 %r<3>; .reg .b64 %rd<3>; .reg .f32 %f<3>; .reg .f64 %d<3>;"
     ptx = head + f".visible .entry k() {{\n{registers}\n{statement}\nret;\n}}\n"
@@ -116,17 +116,17 @@ SIMPLE = kernel("  if (threadIdx.x < n) out[threadIdx.x] = scale;", "float* out,
         ([np.zeros(4, np.float32), 2, 1.0], (0, 1), "positive"),
     ],
 )
-def test_launches_that_no_gpu_would_take(arguments: list[object], block: object, message: str) -> None:
+def test_launches_that_no_gpu_accepts(arguments: list[object], block: object, message: str) -> None:
     with pytest.raises(BadLaunch, match=message):
         launch(compiled(SIMPLE, "k"), (1,), block, arguments)  # type: ignore[arg-type]
 
 
-def test_a_launch_larger_than_the_memory_is_refused_before_it_starts() -> None:
+def test_a_launch_larger_than_the_memory_fails_before_it_starts() -> None:
     with pytest.raises(TooLarge, match="run fewer lanes at a time"):
         launch(compiled(SIMPLE, "k"), (2**30,), 1024, [np.zeros(4, np.float32), 2, 1.0], lanes=2**40)
 
 
-def test_launch_bounds_are_kept() -> None:
+def test_launch_bounds_are_enforced() -> None:
     source = SIMPLE.replace("void k", "void __launch_bounds__(64) k")
     with pytest.raises(BadLaunch, match="allow 64"):
         launch(compiled(source, "k"), (1,), 96, [np.zeros(4, np.float32), 2, 1.0])

@@ -1,4 +1,4 @@
-"""Kernels as people write them, all right: the product comes out and no detector says a word."""
+"""Correct kernels in common styles: right results and no findings."""
 
 from __future__ import annotations
 

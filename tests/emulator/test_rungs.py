@@ -1,4 +1,4 @@
-"""Every rung, compiled and run: right to the last bit on whole numbers, and without a finding."""
+"""Every rung on the emulator: exact on integers, and without findings."""
 
 from __future__ import annotations
 

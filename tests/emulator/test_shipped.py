@@ -1,4 +1,4 @@
-"""The PTX in the package is that of the kernels, and stands in for NVRTC where there is none."""
+"""The PTX in the package belongs to the kernels and replaces NVRTC where it is not installed."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_other_source_still_needs_the_compiler(no_nvrtc: None) -> None:
         shipped.build(program, "sm_80")
 
 
-def test_a_file_that_is_gone(no_nvrtc: None, monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
+def test_a_missing_file(no_nvrtc: None, monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
     monkeypatch.setattr(shipped, "FOLDER", tmp_path)
     with pytest.raises(WorklogError, match="install gemm-worklog again"):
         shipped.build(Program.of(rung("naive")))

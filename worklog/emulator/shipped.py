@@ -20,8 +20,8 @@ SPENT = ("registers", "stack_bytes", "spill_store_bytes", "spill_load_bytes", "s
 
 @dataclass(frozen=True)
 class Built:
-    """A compiled program. shipped: version of the NVRTC that made the package's PTX, empty if it was compiled here;
-    then there is no cubin and no log.
+    """A compiled program. shipped: the version of NVRTC that made the package's PTX, without cubin and log; empty if
+    compiled here.
     """
 
     compiled: Compiled
@@ -29,20 +29,20 @@ class Built:
 
     @property
     def label(self) -> str:
-        """Where results of it come from."""
+        """The source of its results."""
         return label(self.compiled.arch, self.shipped)
 
 
 def label(arch: str, shipped: str) -> str:
-    """For everything shown; shipped as in Built."""
+    """The source of results; shipped as in Built."""
     origin = f" from the package (NVRTC {shipped})" if shipped else ""
     return f"emulated · {arch} PTX{origin}"
 
 
 def build(program: Program, arch: str = ARCH) -> Built:
-    """Compile, or take the shipped PTX of this very source where there is no NVRTC.
+    """Compile; without NVRTC, take the shipped PTX of the same source.
 
-    Raises CompileFailed, UnknownArchitecture, and NvrtcMissing for what is not shipped.
+    Raises CompileFailed, UnknownArchitecture, and NvrtcMissing if that is not shipped.
     """
     try:
         return Built(compile_cuda(program.source, program.entry, name=program.name, arch=arch, options=program.options))
