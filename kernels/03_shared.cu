@@ -1,15 +1,21 @@
 // 03 · Shared-memory tiles
+// Run:     worklog run shared     or: nvcc -arch=native -DRUNG=3 main.cu && ./a.out 4096
 //
-// Before:  every thread fetched its own row of A and column of B from global memory, 2K floats for K multiply-adds.
-// Now:     the block copies a BM x BK tile of A and a BK x BN tile of B into shared memory, and all its threads read those.
-// Why:     a float fetched from L2 serves BN (or BM) threads instead of one warp; global traffic falls by the tile's width.
-// Costs:   two shared-memory loads for each multiply-add, and two barriers a tile. Bounds checks are gone: whole tiles only.
+// Before:  each thread loaded its own row of A and column of B from global memory: 2K floats for K
+//          multiply-adds.
+// Now:     the block copies a BM x BK tile of A and a BK x BN tile of B into shared memory, and all
+//          its threads read the tiles.
+// Why:     a float loaded from L2 serves BN (or BM) threads instead of one warp, so global traffic
+//          falls by the width of the tile.
+// Costs:   two shared-memory loads per multiply-add and two barriers per tile. There are no bounds
+//          checks any more: M, N and K must be whole tiles.
 // Domain:  M % BM == 0, N % BN == 0, K % BK == 0.
 //
-// One block computes a BM x BN tile of C with BM * BN threads, each one element.
+// One block computes a BM x BN tile of C with BM * BN threads, one element each.
 
 template <int BM, int BN, int BK>
-__global__ void __launch_bounds__(BM * BN) sgemm_shared(int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {
+__global__ void __launch_bounds__(BM * BN) sgemm_shared(
+    int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {
   static_assert(BK == BN && BK == BM, "each thread copies one element of A and one of B");
   __shared__ float As[BM][BK];
   __shared__ float Bs[BK][BN];
@@ -25,15 +31,15 @@ __global__ void __launch_bounds__(BM * BN) sgemm_shared(int M, int N, int K, flo
   for (int k0 = 0; k0 < K; k0 += BK) {
     As[row][col] = A[(size_t)row * K + k0 + col];
     Bs[row][col] = B[(size_t)(k0 + row) * N + col];
-    __syncthreads();  // the tile is complete before anybody reads it
+    __syncthreads();  // wait: the tile must be complete before any thread reads it
 
     for (int k = 0; k < BK; ++k) {
       acc += As[row][k] * Bs[k][col];
     }
-    __syncthreads();  // faster warps would overwrite the tile that others still read
+    __syncthreads();  // wait: faster warps would overwrite the tile others still read
   }
 
-  // With beta == 0, C is not read: it may hold anything, NaN included.
+  // With beta == 0, C is not read: it may hold NaN.
   float* c = &C[(size_t)row * N + col];
   *c = beta == 0.0f ? alpha * acc : alpha * acc + beta * *c;
 }

@@ -1,18 +1,25 @@
 // 05 · 2D thread tiles
+// Run:     worklog run tiles_2d     or: nvcc -arch=native -DRUNG=5 main.cu && ./a.out 4096
 //
-// Before:  each thread computed a column of TM outputs and read TM + 1 values from shared memory for every TM multiply-adds.
-// Now:     each thread computes a TM x TN patch and reads TM + TN values for TM * TN multiply-adds.
-// Why:     shared-memory loads per multiply-add fall from (TM + 1) / TM to (TM + TN) / (TM * TN); the FP32 units stop waiting for them.
-// Costs:   TM * TN accumulators in registers, so fewer warps per SM; with 8 x 8 that is still enough to hide latency.
+// Before:  each thread computed a column of TM elements: TM + 1 shared-memory loads per TM
+//          multiply-adds.
+// Now:     each thread computes a TM x TN tile: TM + TN loads per TM * TN multiply-adds.
+// Why:     shared-memory loads per multiply-add fall from (TM + 1) / TM to
+//          (TM + TN) / (TM * TN), so the FP32 units stop waiting for shared memory.
+// Costs:   TM * TN accumulators in registers, so fewer warps per SM. With 8 x 8 there are still
+//          enough to hide latency.
 // Domain:  M % BM == 0, N % BN == 0, K % BK == 0.
 //
-// One block computes a BM x BN tile of C. Thread (row, col) of the block owns the TM x TN patch whose corner is (row * TM, col * TN).
+// One block computes a BM x BN tile of C. Thread (row, col) owns the TM x TN tile whose corner is
+// (row * TM, col * TN).
 
 template <int BM, int BN, int BK, int TM, int TN>
-__global__ void __launch_bounds__(BM * BN / (TM * TN)) sgemm_tiles_2d(int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {
+__global__ void __launch_bounds__(BM * BN / (TM * TN)) sgemm_tiles_2d(
+    int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {
   constexpr int THREADS = BM * BN / (TM * TN);
-  static_assert(BM * BK % THREADS == 0 && BK * BN % THREADS == 0, "every thread copies the same number of elements");
-  static_assert(THREADS % BK == 0 && THREADS % BN == 0, "a pass of the copy covers whole rows of a tile");
+  static_assert(BM * BK % THREADS == 0 && BK * BN % THREADS == 0,
+                "every thread copies the same number of elements");
+  static_assert(THREADS % BK == 0 && THREADS % BN == 0, "a copy pass covers whole rows of a tile");
   __shared__ float As[BM][BK];
   __shared__ float Bs[BK][BN];
   const int row = threadIdx.x / (BN / TN);
@@ -23,7 +30,7 @@ __global__ void __launch_bounds__(BM * BN / (TM * TN)) sgemm_tiles_2d(int M, int
   B += blockIdx.x * BN;
   C += (size_t)blockIdx.y * BM * N + blockIdx.x * BN;
 
-  // The tiles hold more elements than the block has threads: copying takes several passes of a few rows each.
+  // A tile has more elements than the block has threads: each copy pass moves a few of its rows.
   const int a_row = threadIdx.x / BK, a_col = threadIdx.x % BK;
   const int b_row = threadIdx.x / BN, b_col = threadIdx.x % BN;
   constexpr int A_ROWS = THREADS / BK, B_ROWS = THREADS / BN;
@@ -36,7 +43,7 @@ __global__ void __launch_bounds__(BM * BN / (TM * TN)) sgemm_tiles_2d(int M, int
     for (int r = 0; r < BK; r += B_ROWS) {
       Bs[b_row + r][b_col] = B[(size_t)(k0 + b_row + r) * N + b_col];
     }
-    __syncthreads();  // the tile is complete before anybody reads it
+    __syncthreads();  // wait: the tile must be complete before any thread reads it
 
     for (int k = 0; k < BK; ++k) {
       float a[TM], b[TN];
@@ -46,10 +53,10 @@ __global__ void __launch_bounds__(BM * BN / (TM * TN)) sgemm_tiles_2d(int M, int
         for (int j = 0; j < TN; ++j) acc[i][j] += a[i] * b[j];
       }
     }
-    __syncthreads();  // faster warps would overwrite the tile that others still read
+    __syncthreads();  // wait: faster warps would overwrite the tile others still read
   }
 
-  // With beta == 0, C is not read: it may hold anything, NaN included.
+  // With beta == 0, C is not read: it may hold NaN.
   for (int i = 0; i < TM; ++i) {
     for (int j = 0; j < TN; ++j) {
       float* c = &C[(size_t)(row * TM + i) * N + col * TN + j];

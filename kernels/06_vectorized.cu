@@ -1,20 +1,29 @@
 // 06 · Vectorized
+// Run:     worklog run vectorized     or: nvcc -arch=native -DRUNG=6 main.cu && ./a.out 4096
 //
-// Before:  a thread copied the tiles one float at a time, and read its column of A from shared memory as TM separate floats.
-// Now:     global memory is read 16 bytes at a time (float4), and A is stored transposed, so that TM neighbours lie side by side in a row of As.
-// Why:     a quarter of the load instructions for the same bytes, and the fragment of A becomes TM / 4 loads of 16 bytes instead of TM of 4.
-//          Every instruction that is not a multiply-add takes an issue slot from one.
-// Costs:   the transposing store writes with a stride, two threads of a warp to one bank; addresses must be multiples of 16 bytes.
+// Before:  a thread copied the tiles one float at a time, and read its column of A from shared
+//          memory as TM separate floats.
+// Now:     global memory is read 16 bytes at a time (float4), and A is stored transposed, so that
+//          the TM floats of a thread are neighbours in a row of As.
+// Why:     the copy needs a quarter of the load instructions, and the fragment of A needs TM / 4
+//          loads of 16 bytes instead of TM loads of 4. Each instruction that is not a multiply-add
+//          takes an issue slot from one.
+// Costs:   the transposing store is strided: two threads of a warp write to the same bank. All
+//          addresses must be multiples of 16 bytes.
 // Domain:  M % BM == 0, N % BN == 0, K % BK == 0.
 //
-// One block computes a BM x BN tile of C. Thread (row, col) of the block owns the TM x TN patch whose corner is (row * TM, col * TN).
+// One block computes a BM x BN tile of C. Thread (row, col) owns the TM x TN tile whose corner is
+// (row * TM, col * TN).
 
 template <int BM, int BN, int BK, int TM, int TN>
-__global__ void __launch_bounds__(BM * BN / (TM * TN)) sgemm_vectorized(int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {
+__global__ void __launch_bounds__(BM * BN / (TM * TN)) sgemm_vectorized(
+    int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {
   constexpr int THREADS = BM * BN / (TM * TN);
-  static_assert(BM * BK % (4 * THREADS) == 0 && BK * BN % (4 * THREADS) == 0, "every thread copies the same number of float4");
-  static_assert(4 * THREADS % BK == 0 && 4 * THREADS % BN == 0, "a pass of the copy covers whole rows of a tile");
-  static_assert(TM % 4 == 0 && TN % 4 == 0, "a patch is made of float4");
+  static_assert(BM * BK % (4 * THREADS) == 0 && BK * BN % (4 * THREADS) == 0,
+                "every thread copies the same number of float4");
+  static_assert(4 * THREADS % BK == 0 && 4 * THREADS % BN == 0,
+                "a copy pass covers whole rows of a tile");
+  static_assert(TM % 4 == 0 && TN % 4 == 0, "a thread tile consists of float4");
   __shared__ __align__(16) float As[BK][BM];
   __shared__ __align__(16) float Bs[BK][BN];
   const int row = threadIdx.x / (BN / TN);
@@ -25,7 +34,7 @@ __global__ void __launch_bounds__(BM * BN / (TM * TN)) sgemm_vectorized(int M, i
   B += blockIdx.x * BN;
   C += (size_t)blockIdx.y * BM * N + blockIdx.x * BN;
 
-  // The tiles hold more elements than the block has threads: copying takes several passes of a few rows each.
+  // A tile has more elements than the block has threads: each copy pass moves a few of its rows.
   const int a_row = threadIdx.x / (BK / 4), a_col = threadIdx.x % (BK / 4) * 4;
   const int b_row = threadIdx.x / (BN / 4), b_col = threadIdx.x % (BN / 4) * 4;
   constexpr int A_ROWS = 4 * THREADS / BK, B_ROWS = 4 * THREADS / BN;
@@ -42,7 +51,7 @@ __global__ void __launch_bounds__(BM * BN / (TM * TN)) sgemm_vectorized(int M, i
     for (int r = 0; r < BK; r += B_ROWS) {
       *(float4*)&Bs[b_row + r][b_col] = *(const float4*)&B[(size_t)(k0 + b_row + r) * N + b_col];
     }
-    __syncthreads();  // the tile is complete before anybody reads it
+    __syncthreads();  // wait: the tile must be complete before any thread reads it
 
     for (int k = 0; k < BK; ++k) {
       float a[TM], b[TN];
@@ -52,10 +61,10 @@ __global__ void __launch_bounds__(BM * BN / (TM * TN)) sgemm_vectorized(int M, i
         for (int j = 0; j < TN; ++j) acc[i][j] += a[i] * b[j];
       }
     }
-    __syncthreads();  // faster warps would overwrite the tile that others still read
+    __syncthreads();  // wait: faster warps would overwrite the tile others still read
   }
 
-  // With beta == 0, C is not read: it may hold anything, NaN included.
+  // With beta == 0, C is not read: it may hold NaN.
   for (int i = 0; i < TM; ++i) {
     for (int j = 0; j < TN; j += 4) {
       float4* c = (float4*)&C[(size_t)(row * TM + i) * N + col * TN + j];

@@ -48,9 +48,18 @@ def test_a_slip_of_the_pen_does_not(name: str, old: str, new: str, reason: str) 
     assert reason in str(verdict.reason)
 
 
-@pytest.mark.parametrize("name", ["shared", "tiles_2d", "autotuned"])
-def test_a_missing_barrier_does_not(name: str) -> None:
-    verdict = examine(name, "__syncthreads();", "")
+@pytest.mark.parametrize(
+    ("name", "barrier"),
+    [
+        ("shared", "__syncthreads();  // wait: the tile"),
+        ("tiles_2d", "__syncthreads();  // wait: faster warps"),
+        ("double_buffered", "__syncthreads();  // wait: the first tile"),
+        ("autotuned", "__syncthreads();  // wait: the next tile"),
+        ("pipelined", "__syncthreads();  // wait: the next tile"),
+    ],
+)
+def test_a_missing_barrier_does_not(name: str, barrier: str) -> None:
+    verdict = examine(name, barrier, "//")
     assert str(verdict.reason).startswith("launch: ") and "race" in str(verdict.reason)
 
 

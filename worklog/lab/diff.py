@@ -10,7 +10,7 @@ from html import escape
 from worklog.kernel.kernel import Program
 from worklog.kernel.ladder import rung
 
-HIDDEN = ("__global__", "template <", "static_assert")
+HIDDEN = re.compile(r"template <.*?\) \{\n|static_assert\(.*?\);\n", re.DOTALL)
 # Tag and background by a line's first character; translucent, so that text stays readable on light and dark pages.
 LOOKS = {"+": ("ins", "#3b93d055"), "-": ("del", "#e0702455")}
 
@@ -49,8 +49,8 @@ def source(name: str, *, comments: bool = False) -> Code:
     text = Program.of(rung(name)).source
     if comments:
         return Code(tuple(text.splitlines()))
-    bare = re.sub(r"//.*", "", text)
-    kept = [line for line in bare.splitlines() if line.strip() and not any(word in line for word in HIDDEN)]
+    bare = HIDDEN.sub("", re.sub(r"//.*", "", text))
+    kept = [line for line in bare.splitlines() if line.strip()]
     return Code(tuple(line.removeprefix("  ").rstrip() for line in kept[:-1]))
 
 

@@ -1,0 +1,97 @@
+// 08 · Double buffering
+// Run:     worklog run double_buffered     or: nvcc -arch=native -DRUNG=8 main.cu && ./a.out 4096
+//
+// Before:  a block copied a tile, waited for it, computed, and waited again before the next copy.
+//          While the loads from global memory were in flight, the FP32 units had no work.
+// Now:     the loads of the next tile go to registers before this tile is computed, and then to a
+//          second buffer in shared memory.
+// Why:     the loads are in flight during BK * TM * TN multiply-adds per thread, which hides their
+//          latency. With two buffers, one barrier per tile is enough instead of two.
+// Costs:   twice the shared memory, and registers for the next tile: 128 per thread, the most with
+//          which two blocks of 256 threads fit in an SM.
+// Domain:  M % BM == 0, N % BN == 0, K % BK == 0.
+//
+// One block computes a BM x BN tile of C. Thread (row, col) owns the quads whose corners are
+// (row + 4 * i * ROWS, col + 4 * j * COLS).
+
+template <int BM, int BN, int BK, int TM, int TN>
+__global__ void __launch_bounds__(BM * BN / (TM * TN)) sgemm_double_buffered(
+    int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {
+  constexpr int THREADS = BM * BN / (TM * TN);
+  static_assert(BM * BK % (4 * THREADS) == 0 && BK * BN % (4 * THREADS) == 0,
+                "every thread copies the same number of float4");
+  static_assert(4 * THREADS % BK == 0 && 4 * THREADS % BN == 0,
+                "a copy pass covers whole rows of a tile");
+  static_assert(TM % 4 == 0 && TN % 4 == 0, "a thread tile consists of quads of float4");
+  // 4 floats of padding: the transposing store then hits 32 banks, and rows stay 16-byte aligned.
+  __shared__ __align__(16) float As[2][BK][BM + 4];
+  __shared__ __align__(16) float Bs[2][BK][BN];
+  constexpr int ROWS = BM / TM, COLS = BN / TN;
+  const int row = threadIdx.x / COLS * 4;
+  const int col = threadIdx.x % COLS * 4;
+
+  // Move to this block's rows of A, columns of B and tile of C.
+  A += (size_t)blockIdx.y * BM * K;
+  B += blockIdx.x * BN;
+  C += (size_t)blockIdx.y * BM * N + blockIdx.x * BN;
+
+  // A tile has more elements than the block has threads: each copy pass moves a few of its rows.
+  const int a_row = threadIdx.x / (BK / 4), a_col = threadIdx.x % (BK / 4) * 4;
+  const int b_row = threadIdx.x / (BN / 4), b_col = threadIdx.x % (BN / 4) * 4;
+  constexpr int A_ROWS = 4 * THREADS / BK, B_ROWS = 4 * THREADS / BN;
+
+  float4 a_next[BM / A_ROWS], b_next[BK / B_ROWS];
+  auto fetch = [&](int k0) {  // global memory -> registers
+    for (int r = 0; r < BM; r += A_ROWS) {
+      a_next[r / A_ROWS] = *(const float4*)&A[(size_t)(a_row + r) * K + k0 + a_col];
+    }
+    for (int r = 0; r < BK; r += B_ROWS) {
+      b_next[r / B_ROWS] = *(const float4*)&B[(size_t)(k0 + b_row + r) * N + b_col];
+    }
+  };
+  auto store = [&](int buffer) {  // registers -> shared memory
+    for (int r = 0; r < BM; r += A_ROWS) {
+      const float4 a = a_next[r / A_ROWS];
+      As[buffer][a_col + 0][a_row + r] = a.x;
+      As[buffer][a_col + 1][a_row + r] = a.y;
+      As[buffer][a_col + 2][a_row + r] = a.z;
+      As[buffer][a_col + 3][a_row + r] = a.w;
+    }
+    for (int r = 0; r < BK; r += B_ROWS) {
+      *(float4*)&Bs[buffer][b_row + r][b_col] = b_next[r / B_ROWS];
+    }
+  };
+
+  float acc[TM][TN] = {};
+  fetch(0);
+  store(0);
+  __syncthreads();  // wait: the first tile must be complete before any thread reads it
+  for (int k0 = 0, buffer = 0; k0 < K; k0 += BK, buffer ^= 1) {
+    if (k0 + BK < K) fetch(k0 + BK);
+
+#pragma unroll  // with two buffers, ptxas unrolls this loop only in part by itself
+    for (int k = 0; k < BK; ++k) {
+      float a[TM], b[TN];
+      const float *a_k = &As[buffer][k][row], *b_k = &Bs[buffer][k][col];
+      for (int i = 0; i < TM; i += 4) *(float4*)&a[i] = *(const float4*)&a_k[i * ROWS];
+      for (int j = 0; j < TN; j += 4) *(float4*)&b[j] = *(const float4*)&b_k[j * COLS];
+      for (int i = 0; i < TM; ++i) {
+        for (int j = 0; j < TN; ++j) acc[i][j] += a[i] * b[j];
+      }
+    }
+
+    if (k0 + BK < K) store(buffer ^ 1);
+    __syncthreads();  // wait: the next tile must be complete, and this one no longer in use
+  }
+
+  // With beta == 0, C is not read: it may hold NaN.
+  for (int i = 0; i < TM; ++i) {
+    for (int j = 0; j < TN; j += 4) {
+      const int c_row = row + i / 4 * 4 * ROWS + i % 4;
+      float4* c = (float4*)&C[(size_t)c_row * N + col + j * COLS];
+      const float4 old = beta == 0.0f ? make_float4(0.0f, 0.0f, 0.0f, 0.0f) : *c;
+      *c = make_float4(alpha * acc[i][j + 0] + beta * old.x, alpha * acc[i][j + 1] + beta * old.y,
+                       alpha * acc[i][j + 2] + beta * old.z, alpha * acc[i][j + 3] + beta * old.w);
+    }
+  }
+}

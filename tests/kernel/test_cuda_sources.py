@@ -1,0 +1,82 @@
+"""CUDA sources as a reader of the repository meets them: narrow enough for a page, and runnable with nvcc alone."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from worklog.kernel.ladder import LADDER, Rung
+
+ROOT = Path(__file__).parents[2]
+MAIN = ROOT / "kernels" / "main.cu"
+MOST_COLUMNS = 100
+
+each_rung = pytest.mark.parametrize("record", LADDER, ids=[r.name for r in LADDER])
+needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not on PATH: install the CUDA toolkit")
+
+
+def sources() -> list[Path]:
+    return sorted(path for room in ("kernels", "worklog", "tests") for path in (ROOT / room).rglob("*.cu"))
+
+
+def number(record: Rung) -> int:
+    return int(record.file[:2])
+
+
+def test_no_cuda_line_is_wider_than_a_page() -> None:
+    assert len(sources()) > len(LADDER)
+    wide = [
+        f"{path.relative_to(ROOT)}:{at}"
+        for path in sources()
+        for at, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if len(line) > MOST_COLUMNS
+    ]
+    assert wide == []
+
+
+@each_rung
+def test_main_has_every_rung_as_the_ladder_has_it(record: Rung) -> None:
+    rung = re.search(
+        rf'if RUNG == {number(record)}\n#include "(.+)"\nconst Rung rung = \{{(.+), (\d+), (\d+), (\d+), (\d+)\}};',
+        MAIN.read_text(encoding="utf-8"),
+    )
+    assert rung is not None
+    file, entry, *numbers = rung.groups()
+    assert (file, entry) == (record.file, record.entry)
+    assert [int(n) for n in numbers] == [*(record.tile.get(axis, 1) for axis in ("BM", "BN", "BK")), record.block]
+
+
+@needs_nvcc
+@each_rung
+def test_nvcc_compiles_every_rung(record: Rung, tmp_path: Path) -> None:
+    """To PTX for Hopper, host code included, which takes a fraction of the time of a program."""
+    program = nvcc(f"-DRUNG={number(record)}", "--ptx", "-arch=sm_90a", "-o", str(tmp_path / "rung.ptx"))
+    assert program.returncode == 0, program.stderr
+    assert f"sgemm_{record.name}" in (tmp_path / "rung.ptx").read_text()
+
+
+@needs_nvcc
+def test_the_program_names_the_domain_of_its_rung(tmp_path: Path) -> None:
+    """It stops before it needs a GPU."""
+    built = nvcc("-DRUNG=4", "-arch=sm_80", "-o", str(tmp_path / "rung"))
+    assert built.returncode == 0, built.stderr
+    ran = subprocess.run([tmp_path / "rung", "100"], capture_output=True, text=True)
+    assert ran.returncode == 2
+    assert "64, 64, 8" in ran.stderr
+
+
+@needs_nvcc
+@pytest.mark.parametrize("options", [[], ["-DRUNG=0"], [f"-DRUNG={len(LADDER) + 1}"]])
+def test_another_rung_does_not_compile(options: list[str]) -> None:
+    built = nvcc(*options, "--ptx", "-o", "/dev/null")
+    assert built.returncode != 0
+    assert f"-DRUNG={len(LADDER)}" in built.stderr
+
+
+def nvcc(*options: str) -> subprocess.CompletedProcess[str]:
+    command = ["nvcc", "-Wno-deprecated-gpu-targets", *options, str(MAIN)]
+    return subprocess.run(command, capture_output=True, text=True)
