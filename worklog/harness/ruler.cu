@@ -1,4 +1,5 @@
-// The kernels that the ruler itself needs. None of them is ever inside the pair of events of a measured kernel.
+// The kernels that the ruler itself needs. None of them is ever inside the pair of events of a
+// measured kernel.
 
 using Word = unsigned long long;
 
@@ -8,8 +9,8 @@ __device__ __forceinline__ Word global_ns() {
   return now;
 }
 
-// Blocks the stream until the host sets *flag, or gives up after limit_ns and says so in flag[1]: a host that waits for work queued behind
-// this kernel would otherwise wait for ever.
+// Blocks the stream until the host sets *flag, or gives up after limit_ns and says so in flag[1]: a
+// host that waits for work queued behind this kernel would otherwise wait for ever.
 extern "C" __global__ void ruler_hold(volatile int* flag, Word limit_ns) {
   const Word start = global_ns();
   while (flag[0] == 0) {
@@ -21,7 +22,8 @@ extern "C" __global__ void ruler_hold(volatile int* flag, Word limit_ns) {
   }
 }
 
-// One thread a block, a few blocks an SM: each SM notes its cycle counter and the global timer in its own slot.
+// One thread a block, a few blocks an SM: each SM notes its cycle counter and the global timer in
+// its own slot.
 extern "C" __global__ void ruler_stamp(Word* slots) {
   unsigned sm;
   asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
@@ -31,7 +33,8 @@ extern "C" __global__ void ruler_stamp(Word* slots) {
 
 // Overwrites a buffer with values that differ everywhere, so that no compression helps.
 extern "C" __global__ void ruler_flush(unsigned* buffer, size_t words, unsigned salt) {
-  for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < words; i += (size_t)gridDim.x * blockDim.x) {
+  const size_t step = (size_t)gridDim.x * blockDim.x;
+  for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < words; i += step) {
     buffer[i] = (unsigned)i * 2654435761u + salt;
   }
 }
@@ -64,10 +67,12 @@ extern "C" __global__ void __launch_bounds__(256) ruler_ffma(float* out, int ste
 }
 
 // The L2 ceiling: all SMs read the same buffer, smaller than L2, again and again, past L1.
-extern "C" __global__ void __launch_bounds__(1024) ruler_read(const float4* buffer, size_t quads, int rounds, float* out) {
+extern "C" __global__ void __launch_bounds__(1024) ruler_read(
+    const float4* buffer, size_t quads, int rounds, float* out) {
+  const size_t step = (size_t)gridDim.x * blockDim.x;
   float sum = 0.0f;
   for (int round = 0; round < rounds; ++round) {
-    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < quads; i += (size_t)gridDim.x * blockDim.x) {
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < quads; i += step) {
       const float4 v = __ldcg(&buffer[i]);
       sum += v.x + v.y + v.z + v.w;
     }
@@ -75,7 +80,8 @@ extern "C" __global__ void __launch_bounds__(1024) ruler_read(const float4* buff
   if (sum == 12345.678f) out[0] = sum;
 }
 
-// How long single reads take: one thread walks a chain of cache lines past L1, each read waiting for the one before.
+// How long single reads take: one thread walks a chain of cache lines past L1, each read waiting
+// for the one before.
 extern "C" __global__ void ruler_probe(const unsigned* chain, unsigned* cycles, int steps) {
   __shared__ unsigned took[2048];
   __shared__ volatile unsigned sink;
