@@ -51,8 +51,8 @@ __global__ void observe(u64 signs, int M, int N, const float* C, double* Cx, uns
 }
 
 // found: of one launch, the largest error (bits of a float), rows off, inputs changed, rows
-// compared, 2^32 - 1 - the number of the launch if a row is off (else 0), unused, then as doubles the sums of
-// the errors' squares, of error times product, and of the products' squares.
+// compared, 2^32 - 1 - the number of the launch if a row is off (else 0), unused, then as doubles
+// the sums of the errors' squares, of error times product, and of the products' squares.
 // record: the same over all launches, then as doubles the largest mean square of a launch's errors,
 // and the largest without what a shrinking factor explains.
 __global__ void project(u64 key, u64 signs, int N, int K, const float* B, double* Bx,

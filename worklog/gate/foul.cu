@@ -1,4 +1,5 @@
-// Fills with NaN what a launch inherits from the launch before: shared memory, local memory and registers.
+// Fills with NaN what a launch inherits from the launch before: shared memory, local memory and
+// registers.
 
 __global__ void foul() {
   // 48 KiB, the most without opting in; four blocks fill a multiprocessor
