@@ -250,6 +250,6 @@ def test_the_articles_tolerance_passes_errors_far_beyond_rounding() -> None:
         assert 4400 < mistakes["TF32 inputs"] < 3e4
 
 
-def test_an_error_beyond_the_articles_rule_fails_both(h200: Run) -> None:
-    assert "fails both" not in words(DIAGRAMS[GATE](h200))
-    assert "fails both" in words(draw(GATE, with_stages(h200, "cuBLAS", measured=9e6)))
+@pytest.mark.parametrize(("error", "fails"), [(0.0, False), (187.0, False), (9e6, True)])
+def test_an_error_beyond_the_articles_rule_fails_both(error: float, fails: bool, h200: Run) -> None:
+    assert ("fails both" in words(draw(GATE, with_stages(h200, "cuBLAS", measured=error)))) == fails

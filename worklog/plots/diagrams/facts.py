@@ -202,10 +202,7 @@ def one_formula(run: Run) -> Facts:
 
     def row(kernel: Measurement) -> Facts:
         if not measured(kernel):
-            return {
-                "kernel": kernel.kernel,
-                "failed": "failed the gate" if kernel.status == "refused" else kernel.status,
-            }
+            return {"kernel": kernel.kernel, "failed": {"refused": "failed the gate"}.get(kernel.status, kernel.status)}
         share = (kernel.tflops or 0.0) / fastest
         return _common(run, kernel) | {"bar": _percent(share), "baseline": kernel.kernel == CUBLAS}
 
@@ -228,11 +225,11 @@ def gate(run: Run) -> Facts:
     errors = {m.kernel: float(precision["measured"])}
     with suppress(NothingToDraw):
         errors |= {m.kernel: float(_stages(m)[1]["measured"]) for m in run.select(CUBLAS, m.problem)}
-    marks = [limit, article, *errors.values(), *mistakes.values()]
+    marks = [mark for mark in (limit, article, *errors.values(), *mistakes.values()) if mark > 0]
     low, high = math.log10(min(marks) / 2), math.log10(max(marks) * 2)
 
     def along(error: float) -> float:
-        return (math.log10(error) - low) / (high - low)
+        return (math.log10(max(error, min(marks) / 2)) - low) / (high - low)
 
     before, after = ([s | {s["name"]: True} for s in stages if (s["name"] in AFTER) == late] for late in (False, True))
     return _common(run, m) | {
