@@ -13,6 +13,7 @@ START = {
     "memory": None,
     "persistence": 0,
     "reasons": 0,
+    "runs_at": None,  # the SM clock, whatever it is locked to
     "refuses": [],
     "refuses_only": None,  # the one process that is refused, else every
     "calls": [],
@@ -64,7 +65,7 @@ def nvmlDeviceGetCurrentClocksEventReasons(handle: bytes) -> int:  # noqa: N802
 
 
 def nvmlDeviceGetClockInfo(handle: bytes, kind: int) -> int:  # noqa: N802
-    return int(state()["sm"] or 1980)
+    return int(state()["runs_at"] or state()["sm"] or 1980)
 
 
 def nvmlDeviceGetSupportedMemoryClocks(handle: bytes) -> list[int]:  # noqa: N802

@@ -23,6 +23,7 @@ from worklog.gpu import clock_lock
 from worklog.gpu.clock_lock import ClocksNotLocked, LockedClocks, found_held, locked_clocks
 from worklog.gpu.device import Gpu
 from worklog.harness import Harness
+from worklog.harness.sampling import off_the_lock
 
 ROOT = Path(__file__).parents[2]
 GPU = Gpu("Virtual", (9, 0), 132, 60 * 2**20, 141 * 2**30, 1980.0, 3201.0, 6144, "580")
@@ -241,8 +242,39 @@ def asked_of(monkeypatch: pytest.MonkeyPatch, asked: str, reason: str | None = N
 
 
 def test_locked_clocks_are_noted_with_their_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert asked_of(monkeypatch, "locked") == ("locked", ["clocks locked to 1770 MHz SM, 3201 MHz memory"])
+    assert asked_of(monkeypatch, "locked") == ("locked:1770", ["clocks locked to 1770 MHz SM, 3201 MHz memory"])
+    assert asked_of(monkeypatch, "locked:345")[0] == "locked:345"
     assert clocks() == AS_FOUND
+
+
+def test_a_lock_that_the_gpu_ignores_is_not_called_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clock_lock, "SETTLES_S", 0.01)
+    fake_nvml.write(runs_at=1980)
+    held, notes = asked_of(monkeypatch, "locked")
+    assert held == "watched" and "runs at 1980 MHz" in notes[0]
+    assert clocks() == AS_FOUND
+
+
+def test_a_clock_that_the_gpu_lacks_is_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(BadSetting, match="nearest is 1785 MHz"):
+        asked_of(monkeypatch, "locked:1790")
+
+
+def test_the_clocks_are_locked_for_the_tasks_that_ask_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And locked only once while they stay the same, and given back for the next task that does not."""
+    monkeypatch.setattr(clock_lock, "gpu_reason", lambda: None)
+    monkeypatch.setattr(clock_lock, "locked_clocks", lock)
+    monkeypatch.setattr(clock_lock, "found_held", list)
+    with clock_lock.switchable_clocks() as hold:
+        held = [(hold(asked)[0], fake_nvml.state()["sm"]) for asked in ("watched", "locked", "locked:1770", "watched")]
+    assert held == [("watched", None), ("locked:1770", 1770), ("locked:1770", 1770), ("watched", None)]
+    assert fake_nvml.state()["calls"].count("lock sm") == 1
+
+
+@pytest.mark.parametrize(("at", "said"), [(2000, None), (1395, "ran at 2000 MHz")])
+def test_samples_at_another_clock_than_the_lock_are_said(at: int, said: str | None) -> None:
+    found = off_the_lock(f"locked:{at}", tell(VirtualGpu()).reading)
+    assert found == said or (said is not None and said in (found or ""))
 
 
 def test_where_they_cannot_be_locked_they_are_watched_and_the_run_says_why(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -156,12 +156,13 @@ def measure(order: Mapping[str, Any], say: Answers, make_session: Callable[..., 
     measurement and its kernel's description. make_session: gets what users brought, by name (default: Session).
     """
     from worklog.bench.session import Session, attempt
-    from worklog.gpu.clock_lock import clocks_as_asked
+    from worklog.gpu.clock_lock import switchable_clocks
     from worklog.settings import Harness
 
     tasks, harness = tasks_of(order), Harness(**order["harness"])
     brought = {one.name: one for one in map(from_dict, order["brought"])}
-    with alone_on_the_gpu(), clocks_as_asked(harness.clocks) as (clocks, notes):
+    with alone_on_the_gpu(), switchable_clocks() as hold:
+        clocks, notes = hold(harness.clocks)
         session = (make_session or Session)(brought)
         harness = harness.but(clocks=clocks)
         for shape in {task.shape for task in tasks}:
@@ -170,7 +171,7 @@ def measure(order: Mapping[str, Any], say: Answers, make_session: Callable[..., 
         finished: list[Measurement] = []
         for task in tasks:
             say("progress", done=len(finished), doing=str(task))
-            finished.append(attempt(session, task, harness, finished))
+            finished.append(attempt(session, task, harness, finished, hold))
             description = session.describe(task.kernel)
             say("measured", number=len(finished), measurement=asdict(finished[-1]), description=description)
             try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from worklog.gpu.device import gpu, require_gpu, software, source_revision
 from worklog.harness import Harness, Reading, time_pair
 from worklog.harness.l2 import input_sets
 from worklog.harness.launchers import timed_part
-from worklog.harness.sampling import ONE_PLACEMENT
+from worklog.harness.sampling import ONE_PLACEMENT, off_the_lock
 from worklog.harness.timeline import Launch
 from worklog.kernel.host_function import HostCallable
 from worklog.kernel.kernel import Program, RungSubject, Subject
@@ -179,23 +179,45 @@ def tool() -> dict[str, Any]:
     return {"name": "gemm-worklog", "version": worklog.__version__, **source_revision()}
 
 
-def attempt(session: Session, task: Task, harness: Harness, earlier: Sequence[Measurement] = ()) -> Measurement:
+def _as_asked(clocks: str) -> tuple[str, list[str]]:
+    return clocks, []
+
+
+def attempt(
+    session: Session,
+    task: Task,
+    harness: Harness,
+    earlier: Sequence[Measurement] = (),
+    hold: Callable[[str], tuple[str, list[str]]] = _as_asked,
+) -> Measurement:
     """One measurement. A launch that fails refuses its kernel. earlier: measurements of this run, which tell how long a
-    large size would take. Raises LaunchFailed if the GPU's context is lost: nothing can be measured after that.
+    large size would take. hold: holds the clocks as the task's setting says (worklog.gpu.clock_lock.switchable_clocks);
+    the measurement states what was held. Raises LaunchFailed if the GPU's context is lost: nothing can be measured after that.
     """
     shape = (task.shape.m, task.shape.n, task.shape.k)
     try:
-        return _measurement(session, task, harness, earlier)
+        return _measurement(session, task, harness, earlier, hold)
     except LaunchFailed as error:
         session.device.synchronize()  # raises again if the context is lost
         return Measurement(task.kernel, shape, "refused", reason=f"launch: {error}", changed=task.pitfalls)
 
 
-def _measurement(session: Session, task: Task, harness: Harness, earlier: Sequence[Measurement]) -> Measurement:
+def _measurement(
+    session: Session,
+    task: Task,
+    harness: Harness,
+    earlier: Sequence[Measurement],
+    hold: Callable[[str], tuple[str, list[str]]],
+) -> Measurement:
     """Gate and time one task; a refusal or a skip is a result too."""
     used = harness.but(**dict(task.changed))
+    clocks, notes = hold(used.clocks)
+    used, changed = used.but(clocks=clocks), {**task.pitfalls, "clocks": clocks}
+    if clocks == harness.clocks:  # the run states them
+        del changed["clocks"]
+        notes = []
     shape = (task.shape.m, task.shape.n, task.shape.k)
-    common: dict[str, Any] = {"kernel": task.kernel, "shape": shape, "changed": task.pitfalls}
+    common: dict[str, Any] = {"kernel": task.kernel, "shape": shape, "changed": changed}
     too_slow = _too_slow(task, used, earlier)
     if too_slow:
         return Measurement(**common, status="skipped", reason=too_slow)
@@ -212,7 +234,10 @@ def _measurement(session: Session, task: Task, harness: Harness, earlier: Sequen
         return _refused(common, verdict)
     if summarise(reading.counted("subject"), used.statistic).value <= used.taken_off(session.calibration.offset_us):
         return Measurement(**common, status="refused", reason="refused at plausible: the time is not above zero")
-    degradations = _degradations(session, task, used, looked_at_each=_looks_at_each(used))
+    degradations = notes + _degradations(session, task, used, looked_at_each=_looks_at_each(used))
+    if off := off_the_lock(used.clocks, reading):
+        common["changed"] = {**changed, "clocks": "watched"}
+        degradations.append(off)
     concluded = conclude(common, used, reading, session.calibration, verdict, degradations)
     if verdict is None or concluded.us is None or used.biased():
         return concluded

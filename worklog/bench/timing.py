@@ -24,7 +24,7 @@ from worklog.harness import Harness, Reading, time_pair
 from worklog.harness.crosscheck import cross_check
 from worklog.harness.l2 import Rotating, input_sets
 from worklog.harness.launchers import Partly, Waiting
-from worklog.harness.sampling import ONE_PLACEMENT
+from worklog.harness.sampling import ONE_PLACEMENT, off_the_lock
 from worklog.harness.selfcheck import TOLERANCE_US
 from worklog.harness.timeline import Launch
 from worklog.runs.run import source_label
@@ -166,6 +166,8 @@ def time(
             witnesses = None
             if cross_checked:
                 witnesses = cross_check(timeline, warm, calibration.offset_us, calibration.launch_us, harness.queue)
+    if off := off_the_lock(clocks, reading):
+        clocks, notes = "watched", [*notes, off]
     notes = [*notes, ONE_PLACEMENT.format("since the buffers belong to the call")]
     degradations = [*notes, *calibration.remarks, *(witnesses.disagreements if witnesses else ())]
     told = conclude(

@@ -12,6 +12,7 @@ import importlib
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from worklog.gpu.clock_guard import DONE, MEMORY, PERSISTENCE, READY, SM, give_b
 from worklog.gpu.device import Gpu, gpu, gpu_reason
 
 SUSTAINABLE = 0.9  # of the highest SM clock: power goes up with its cube, and a heavy kernel must not reach the limit
+STEP_MHZ, SETTLES_S = 15, 0.5  # between two supported clocks; time for a new clock to show
 APPLICATION_CLOCKS = 0x2  # nvml.h, nvmlClocksEventReasonApplicationsClocksSetting
 
 _HELD = (
@@ -82,21 +84,39 @@ def locked_clocks(
 
 @contextmanager
 def clocks_as_asked(asked: str) -> Iterator[tuple[str, list[str]]]:
-    """The `clocks` setting that really holds while the context is open, and what to say about it: "locked" becomes
-    "watched", with the reason, where the clocks cannot be locked; a lock that somebody else has set is said in either
-    case.
+    """The `clocks` setting that holds while the context is open, and remarks: "locked" or "locked:1395" becomes
+    "locked:" and the clock in MHz, or "watched", with the reason, where the clocks can't be locked. A lock that another
+    process has set is a remark in either case.
     """
-    if asked != "locked" or gpu_reason() is not None:
+    name, _, mhz = asked.partition(":")
+    if name != "locked" or gpu_reason() is not None:
         yield asked, found_held() if asked == "watched" and gpu_reason() is None else []
         return
     with contextlib.ExitStack() as stack:
         try:
-            locked = stack.enter_context(locked_clocks())
+            locked = stack.enter_context(locked_clocks(int(float(mhz)) if mhz else None))
         except ClocksNotLocked as error:
             held, notes = "watched", [str(error)]
         else:
-            held, notes = asked, [str(locked), *locked.remarks]
+            held, notes = f"locked:{locked.sm_mhz}", [str(locked), *locked.remarks]
         yield held, notes
+
+
+@contextmanager
+def switchable_clocks() -> Iterator[Callable[[str], tuple[str, list[str]]]]:
+    """A function that gives what clocks_as_asked gives, and holds it until it is called with another setting, or the
+    context ends.
+    """
+    with contextlib.ExitStack() as stack:
+        now: list[tuple[str, tuple[str, list[str]]]] = []
+
+        def hold(asked: str) -> tuple[str, list[str]]:
+            if not now or asked not in (now[0][0], now[0][1][0]):
+                stack.close()
+                now[:] = [(asked, stack.enter_context(clocks_as_asked(asked)))]
+            return now[0][1]
+
+        yield hold
 
 
 def found_held(bus_id: str | None = None, nvml: Any = None) -> list[str]:
@@ -133,6 +153,7 @@ def _held(nvml: Any, bus_id: str, on: Gpu, sm_mhz: int | None, memory_mhz: int |
     with _guarded(nvml, bus_id, persistence) as guard:
         try:
             remarks = _lock(nvml, handle, sm, memory, untouched)
+            _require_taken(nvml, handle, sm)
             at = replace(on, sm_clock_mhz=float(sm), memory_clock_mhz=float(memory))
             yield LockedClocks(sm, memory, at.fp32_peak_tflops, at.memory_peak_gbs, remarks)
         finally:
@@ -142,6 +163,20 @@ def _held(nvml: Any, bus_id: str, on: Gpu, sm_mhz: int | None, memory_mhz: int |
                 _dismiss(guard)
     if failed and guard.returncode != 0:
         raise ClocksNotLocked(f"clocks: not given back ({'; '.join(failed)}): run nvidia-smi -rgc and -rmc as root")
+
+
+def _require_taken(nvml: Any, handle: Any, sm_mhz: int) -> None:
+    """Raise ClocksNotLocked if the SM clock doesn't come down to the lock. An idle GPU may be below it; whether it runs
+    at the lock under load, the samples show.
+    """
+    ends = time.monotonic() + SETTLES_S
+    while (now := int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))) > sm_mhz + STEP_MHZ:
+        if time.monotonic() > ends:
+            raise ClocksNotLocked(
+                f"clocks: locked to {sm_mhz} MHz, but the GPU runs at {now} MHz: the lock did not take; "
+                "they are watched instead"
+            )
+        time.sleep(SETTLES_S / 20)
 
 
 def _leave_another_lock_alone(nvml: Any, handle: Any) -> None:

@@ -314,6 +314,14 @@ def _shifted_clock(rejected: int, total: int, plateau_mhz: float, mask: int) -> 
     )
 
 
+def off_the_lock(clocks: str, reading: Reading) -> str | None:
+    """The remark if the clocks setting is a lock, and the samples ran at another clock."""
+    _, _, mhz = clocks.partition(":")
+    if not mhz or reading.sm_mhz is None or abs(reading.sm_mhz / float(mhz) - 1) <= CLOCK_TOLERANCE:
+        return None
+    return f"clocks: locked to {mhz} MHz, but the samples ran at {reading.sm_mhz:.0f} MHz"
+
+
 def _cut_to_pairs(reading: Reading) -> None:
     """Sequential sampling may end at different counts; a sample without a counting partner stays and doesn't count."""
     pairs = min(len(reading.subject), len(reading.baseline))

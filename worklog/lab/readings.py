@@ -123,7 +123,8 @@ def _alike(run: Run, m: Measurement, pitfall: Pitfall, asked: Value) -> tuple[Va
     own = run.harness.get(pitfall.setting, "")
     if pitfall.setting not in m.changed and asked == pitfall.unbiased and rule(own) in pitfall.also:
         return asked, own
-    return (asked,)
+    made = m.changed.get(pitfall.setting, own)
+    return (asked, made) if pitfall.setting == "clocks" and rule(made) == asked else (asked,)
 
 
 def _what_there_is(run: Run, kernel: str, shape: Shape, settings: Settings) -> str:

@@ -33,7 +33,9 @@ CLOCKS = {"watched": "clocks as found", "locked": "clocks locked"}
 
 def source_label(origin: str, device: str, clocks: str, created: str) -> str:
     """What must stand beside a number: its source, the device, what was done about the clocks, and the day."""
-    return f"{origin} · {device} · {CLOCKS.get(clocks, 'clocks ignored')} · {created[:10]}"
+    name, _, mhz = clocks.partition(":")
+    held = f"{CLOCKS.get(name, 'clocks ignored')} at {mhz} MHz" if mhz else CLOCKS.get(name, "clocks ignored")
+    return f"{origin} · {device} · {held} · {created[:10]}"
 
 
 @dataclass(frozen=True, repr=False)
