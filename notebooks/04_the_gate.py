@@ -313,11 +313,11 @@ for name, checked in refused.items():
 # harnesses and leaderboards make, each on inputs of its own kind. Its table comes with the package:
 
 # %%
-from worklog.exploits.table import open_exploits, summary
+from worklog.peers.exploits import open_exploits
 
 zoo = open_exploits()
-print(f"{zoo.label} · {len(zoo.seeds)} seeds each\n{summary(zoo)}")
-bad, good = zoo.wrong, zoo.right
+print(f"{zoo.label} · {len(zoo.seeds)} seeds each\n{zoo.summary}")
+bad, good = zoo.of(wrong=True), zoo.of(wrong=False)
 scores = {
     (peer["name"], peer["words"]): {
         f"passes, of {len(bad)} wrong": sum(peer["name"] in row.passed_by for row in bad),
@@ -334,7 +334,7 @@ pd.DataFrame(scores).T.rename_axis(["who", "what is compared"])
 # %%
 for row in sorted(bad, key=lambda row: -len(row.passed_by))[:6]:
     told = f"{len(row.passed_by)} of {len(zoo.peers)} pass “{row.title}”: {row.how}"
-    print(*textwrap.wrap(told, 78), f"here {row.word}", sep="\n    ")
+    print(*textwrap.wrap(told, 78), f"here {row.verdict}", sep="\n    ")
 
 # %% [markdown]
 # How many each stage caught; what one stage catches on one seed and another on the next counts at both. A kernel that

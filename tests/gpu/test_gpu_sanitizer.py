@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from worklog.bench.sanitizer import find, parse, ready, run, sanitize
-from worklog.exploits.catalogue import exploits
 from worklog.kernel.user_kernel import UserKernel
+from worklog.peers.exploits import exploits
 
 pytestmark = pytest.mark.skipif(find() is None, reason="compute-sanitizer is not installed")
-BY_NAME = {exploit.name: exploit.brought for exploit in exploits()}
+BY_NAME = {exploit.name: exploit.kernel for exploit in exploits()}
 
 
 def kernel(name: str) -> UserKernel:

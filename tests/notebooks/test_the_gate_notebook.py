@@ -7,8 +7,8 @@ import re
 import nbformat
 import pytest
 
-from worklog.exploits.table import open_exploits
 from worklog.lab.notebooks import FOLDER
+from worklog.peers.exploits import open_exploits
 
 
 @pytest.fixture(scope="module")

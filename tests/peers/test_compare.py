@@ -20,6 +20,7 @@ from worklog.errors import BadRunFile
 from worklog.peers import compare as peers
 from worklog.peers.rulers import Found, Ruler, Work, nvbench_summaries
 from worklog.runs.comparison import Comparison, open_comparison
+from worklog.runs.documents import write_text
 from worklog.runs.statistics import median
 
 WORKS = [Work("spin", 5, lambda stream: None), Work("cuBLAS", 512, lambda stream: None)]
@@ -144,7 +145,7 @@ def test_what_is_written_can_be_read_whatever_a_driver_or_a_peer_says(tmp_path: 
     shipped = json.loads(next(Path(peers.__file__).parents[1].glob("recordings/peers/*.json")).read_text())
     shipped["calibration"]["sm_mhz"] = float("nan")
     shipped["rows"] += [asdict(row) for row in peers.ask(Ruler("foreign", read), WORKS)]
-    peers.write(shipped, tmp_path / "peers.json")
+    write_text(tmp_path / "peers.json", shipped)
     told = open_comparison(tmp_path / "peers.json")
     assert told.document["calibration"]["sm_mhz"] is None
     assert [row["wall_s"] for row in told.document["rows"] if row["ruler"] == "foreign"] == [None] * len(WORKS)
@@ -165,15 +166,6 @@ def test_wall_times_stand_beside_nvbench() -> None:
     assert "cuBLAS 512: ±0.5 % after 0.15 s; NVBench 1.50 s" in text
     assert "48 of 50 pairs agree" in text
     assert "torch Timer: ImportError: no torch" in text
-
-
-def test_the_document_is_written_whole_or_refused(tmp_path: Path) -> None:
-    peers.write(document([]), tmp_path / "new" / "peers.json")
-    assert json.loads((tmp_path / "new" / "peers.json").read_text())["rows"] == []
-    assert [path.name for path in (tmp_path / "new").iterdir()] == ["peers.json"]
-    (tmp_path / "file").write_text("")
-    with pytest.raises(BadRunFile, match="another place"):
-        peers.write(document([]), tmp_path / "file" / "peers.json")
 
 
 def test_nvbench_results_are_read_by_tag() -> None:

@@ -230,7 +230,7 @@ def test_a_failed_save_leaves_the_old_file_and_no_other(tmp_path: Path, monkeypa
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "write_text", full)
-    with pytest.raises(BadRunFile, match=r"cannot write the run to .*: No space left on device; give another place"):
+    with pytest.raises(BadRunFile, match=r"cannot write .*: No space left on device; give another place"):
         small_run(notes=["new"]).save(path)
     assert path.read_bytes() == before
     assert os.listdir(tmp_path) == ["run.json"]

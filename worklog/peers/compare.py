@@ -6,8 +6,6 @@ a row that says so, and the document is written after every ruler, so that a cra
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -18,12 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import worklog
-from worklog.errors import BadRunFile
 from worklog.gpu.device import gpu, software, source_revision
 from worklog.harness import Harness, time_pair
 from worklog.peers.rulers import RULERS, Ruler, Work, versions
 from worklog.runs.comparison import CUBLAS, KNOWN, SCHEMA, Comparison, Row
-from worklog.runs.documents import without_nan
+from worklog.runs.documents import write_text
 from worklog.runs.run import runs_dir
 from worklog.runs.statistics import Estimate, median
 
@@ -72,7 +69,7 @@ def compare(out: Path | None = None, progress: Progress = lambda done, total, do
         step()
         document["complete"] = done == len(steps) - 1
         document["promises"]["wall_s"] = wall_times(document["rows"], document["promises"]["again"])
-        write(document, path)
+        write_text(path, document)
     progress(len(steps), len(steps), "done")
     return path
 
@@ -229,17 +226,6 @@ def new_path(device: str) -> Path:
     slug = "".join(c if c.isalnum() else "-" for c in device.lower()).removeprefix("nvidia-")
     stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%SZ")
     return runs_dir().parent / "peers" / f"{stamp}-{slug}.json"
-
-
-def write(document: dict[str, Any], path: Path) -> None:
-    """The whole document in one atomic step. Raises BadRunFile."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(json.dumps(without_nan(document), indent=1, allow_nan=False) + "\n", encoding="utf-8")
-        temporary.replace(path)
-    except OSError as error:
-        raise BadRunFile(f"cannot write {path}: {error.strerror}; give another place with --out") from error
 
 
 def text(comparison: Comparison) -> str:

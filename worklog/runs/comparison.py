@@ -5,7 +5,6 @@ It is no run: its rows are mostly other people's readings, and each is shown as 
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from datetime import datetime
 from importlib import resources
@@ -13,12 +12,11 @@ from pathlib import Path
 from typing import Any, TypedDict, get_type_hints
 
 from worklog.errors import BadRunFile, NothingToDraw
-from worklog.runs.documents import check_types, finite
+from worklog.runs.documents import check_types, read_json
 
 KNOWN, CUBLAS = "spin", "cuBLAS"  # the two kinds of work: a kernel of known length in microseconds, a product of size N
 
 SCHEMA = 1  # the newest that is read here
-LARGEST = 1e15  # no number of a document comes near, neither microseconds nor bytes
 
 Points = list[tuple[float, float]]
 Interval = tuple[float, float, float]  # low, middle, high
@@ -162,38 +160,12 @@ def open_comparison(path: str | Path | None = None) -> Comparison:
 
 def _read(path: Path, origin: str) -> Comparison:
     advice = "give a file that `worklog peers` wrote" if origin == "live" else "install gemm-worklog again"
-    try:
-        document = json.loads(
-            path.read_text(encoding="utf-8"), parse_float=_number, parse_constant=_number, parse_int=_integer
-        )
-    except (OSError, ValueError, RecursionError) as error:
-        raise BadRunFile(f"{path} cannot be read ({error}): {advice}") from error
-    if not isinstance(document, dict) or document.get("kind") != "peers":
-        raise BadRunFile(f"{path} holds no comparison of rulers: {advice}")
-    schema = document.get("schema")
-    if type(schema) is not int or schema < 1:
-        raise BadRunFile(f"{path} states no known schema: {advice}")
-    if schema > SCHEMA:
-        raise BadRunFile(f"{path} has schema {schema}, and this version reads {SCHEMA}: install a newer gemm-worklog")
+    document = read_json(path, "peers", range(1, SCHEMA + 1), advice)
     try:
         _check(document)
     except (ValueError, RecursionError) as error:
         raise BadRunFile(f"{path} is no whole comparison of rulers ({error}): {advice}") from error
     return Comparison(document, origin)
-
-
-def _number(text: str) -> float:
-    """A number that can be drawn. Raises ValueError for any other."""
-    number = finite(text)
-    if abs(number) > LARGEST:
-        raise ValueError(f"{text:.20} is larger than anything that is measured here")
-    return number
-
-
-def _integer(text: str) -> int:
-    """The same without a point: a size stays an integer. Raises ValueError."""
-    _number(text)
-    return int(text)
 
 
 def _check(document: dict[str, Any]) -> None:

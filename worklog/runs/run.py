@@ -10,7 +10,6 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from importlib import resources
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from worklog.errors import BadRunFile, BadShape, WorklogError
 from worklog.problem.gemm import Shape
-from worklog.runs.documents import check_types, fits, without_nan
+from worklog.runs.documents import check_types, fits, without_nan, write_text
 
 if TYPE_CHECKING:
     import pandas
@@ -227,18 +226,7 @@ class Run:
                 self._encoded[id(m)] = m, _json(self._entry(m))
         lines = [self._encoded[id(m)][1] for m in self.measurements]
         text = f'{_json({"schema": SCHEMA, **head})[:-1]},"measurements":[\n' + ",\n".join(lines) + "\n]}\n"
-        temporary = target.with_name(f".{target.name}.{os.getpid()}")
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(text, encoding="utf-8")
-            temporary.replace(target)
-        except OSError as error:
-            raise BadRunFile(
-                f"cannot write the run to {target}: {error.strerror}; give another place with --out"
-            ) from error
-        finally:
-            with suppress(OSError):  # it is there only if it did not become the target
-                temporary.unlink()
+        write_text(target, text)
         self.path = target
         return target
 
