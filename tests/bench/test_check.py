@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from worklog.exploits.catalogue import exploits_dir
 
 from worklog.bench import check as check_module
 from worklog.bench.check import check
 from worklog.cli.commands import main
 from worklog.emulator import device, shipped
 from worklog.errors import BadSetting
-from worklog.exploits.catalogue import exploits_dir
 from worklog.kernel.ladder import Domain
 from worklog.kernel.nvrtc import NvrtcMissing
 from worklog.kernel.user_kernel import UserKernel

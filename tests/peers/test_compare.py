@@ -16,7 +16,6 @@ import pytest
 from pytest import approx
 
 from tests.harness.virtual import VirtualGpu
-from worklog.errors import BadRunFile
 from worklog.peers import compare as peers
 from worklog.peers.rulers import Found, Ruler, Work, nvbench_summaries
 from worklog.runs.comparison import Comparison, open_comparison
