@@ -82,7 +82,7 @@ def test_two_kernels_of_one_name_are_not_taken_for_one() -> None:
     other = replace(UserKernel.of(rung("shared")), title="mine")
     tasks, brought = tasks_of([first, other], 256)
     assert brought == [first, other], "so that it can be said that a name is taken"
-    with pytest.raises(BadSetting, match="a kernel of yours is called mine, as another one is"):
+    with pytest.raises(BadSetting, match="two kernels are called mine"):
         require_measurable(tasks, Harness(), brought)
 
 

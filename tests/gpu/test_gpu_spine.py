@@ -191,7 +191,7 @@ def test_a_right_kernel_is_accepted_whatever_the_cache(home: Path, l2: str) -> N
 
 
 def test_the_gate_is_cheap_at_4096(session: bench.Session) -> None:
-    exam = session.exam(Shape.of(4096))
+    exam = session.checker(Shape.of(4096))
     subject = session.subject("warptiled")
     exam.check(subject)
     started = time.monotonic()

@@ -1,4 +1,4 @@
-"""The virtual machine as worklog.kernel.kernel.Device, worklog.kernel.host_function.Lender and worklog.harness.timeline.Timeline."""
+"""The virtual machine as a Device, a Lender (worklog.kernel) and a Timeline (worklog.harness)."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class VirtualDevice:
 
 
 class VirtualLoan:
-    """A VirtualDevice's memory and stream, as worklog.kernel.host_function.Loan. PyTorch tensors and addresses are the host's own
+    """A VirtualDevice's memory and stream, as a Loan. PyTorch tensors and addresses are the host's own
     memory, where work is done at once: the machine is waited for before it.
     """
 

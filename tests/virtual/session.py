@@ -1,4 +1,4 @@
-"""A session on the virtual device: worklog.bench.session's own path from the gate to a measurement, with known true times."""
+"""A session on the virtual GPU, with known true times: the real path from the gate to a measurement."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class VirtualSession(Session):
         self.baselines = {math: VirtualBaseline(device, f"cuBLAS {math.upper()}") for math in ("fp32", "tf32")}
         self.brought = {one.name: one for one in brought}
         self._subjects = {BASELINE: self.baselines["fp32"]}
-        self._exams = {}
+        self._checkers = {}
         self._verdicts = {}
 
     def require_memory(self, shape: Shape) -> None:

@@ -1,8 +1,8 @@
-"""May this kernel of yours be timed? A .cu file with a kernel of the ladder's signature, before the whole gate.
+"""Check a user kernel, a rung or a host function at every stage of the gate, without timing it.
 
-On a GPU where there is one, else on the emulator at a small size, and the result says which. The kernel is compiled
-with NVRTC in either case, so that what it spends and a wrong signature are known before anything is launched. Host code
-(worklog.kernel.host_function) launches itself, on a GPU only.
+It runs on a GPU if there is one, else on the emulator at a small size, and the result says which. A kernel is compiled
+with NVRTC in either case, so its resources and a wrong signature are known before anything is launched. A host function
+(worklog.kernel.host_function) runs on a GPU only.
 """
 
 from __future__ import annotations
@@ -43,10 +43,11 @@ EMULATED_COPIES = 8  # of A, B and C in float32: the gate's own, the emulator's,
 
 @dataclass(frozen=True, repr=False)
 class Checked:
-    """The gate's word, which shows itself. label: where it ran. compiled: what the compiler made of it, or None for
-    host code, which `host` names by its file and function. findings: the emulator's, of all launches; each kind and
-    place once. notes: what the code is made of (worklog.analysis.instruction_mix); warnings: where that speaks against the class that was
-    claimed.
+    """The gate's verdict on one kernel, which displays itself.
+
+    label: where the kernel ran. compiled: by NVRTC, or None for a host function, which `host` names by file and
+    function. findings: the emulator's, of all launches; each kind and place once. notes: what the code is made of
+    (worklog.analysis.instruction_mix). warnings: where the code contradicts the class that was claimed.
     """
 
     verdict: Verdict
@@ -86,7 +87,7 @@ class Checked:
 
 
 def report(checked: Checked) -> str:
-    """For a terminal: every stage that was asked, the map of C where something is wrong, and what was spent."""
+    """For a terminal: every stage, the map of C if something is wrong, and the resources."""
     compiled, verdict = checked.compiled, checked.verdict
     file, entry = checked.named
     lines = [f"{file}: {entry} at {checked.shape} · {checked.label}"]
@@ -112,7 +113,7 @@ def report(checked: Checked) -> str:
 
 
 def took(verdict: Verdict) -> str:
-    """What the stages cost; nothing where the one that failed never ended, whose cost is not known."""
+    """The seconds of all stages; "" if the failed one never ended."""
     return f" in {verdict.seconds:.1f} s" if verdict.seconds else ""
 
 
@@ -125,7 +126,7 @@ def check(
     progress: Callable[[int, int, str], None] | None = None,
     begun: Callable[[Checked], None] | None = None,
 ) -> Checked:
-    """Put a kernel, or host code, to every stage of the gate, in this process (see check_in_child).
+    """Check a kernel or a host function at every stage of the gate, in this process (see check_in_child).
 
     shape: the benchmark shape (default: 1024 padded to the domain on a GPU, a small one on the emulator). on: "gpu" or
     "emulated"; None takes the GPU where there is one. seed: for the questions (default: drawn now). progress: told
@@ -153,7 +154,7 @@ def check(
     device = _device(live)
     made = kernel.subject(device)
     exam = Checker(device, shape, secrets.randbits(63) if seed is None else seed)
-    verdict = exam.check(made if progress is None else Told(made, progress), kernel.claimed)
+    verdict = exam.check(made if progress is None else WithProgress(made, progress), kernel.claimed)
     found: dict[tuple[str, int, int | None], Finding] = {}
     for finding in getattr(device, "findings", ()):
         found.setdefault((finding.kind, finding.line, finding.other_line), finding)
@@ -222,15 +223,15 @@ def wants_gpu(on: str | None) -> bool:
     return on == "gpu" if on is not None else gpu_reason() is None
 
 
-class Told:
-    """A subject that tells of each launch before it is made; in all else the subject itself."""
+class WithProgress:
+    """A subject that reports each launch before it is made."""
 
     def __init__(self, subject: Subject, progress: Callable[[int, int, str], None]) -> None:
         self._subject, self._progress, self._launches = subject, progress, 0
         self.name, self.domain = subject.name, subject.domain
 
     def enqueue(self, shape: Shape, alpha: float, a: Buffer, b: Buffer, beta: float, c: Buffer) -> None:
-        """Tell, and enqueue."""
+        """Report, and enqueue."""
         self._progress(self._launches, 0, f"launch {self._launches + 1} at {shape}")
         self._launches += 1
         self._subject.enqueue(shape, alpha, a, b, beta, c)

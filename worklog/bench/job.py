@@ -6,10 +6,12 @@ when its parent does, together with everything that a kernel's code has started.
 
 from __future__ import annotations
 
+import base64
 import ctypes
 import fcntl
 import json
 import os
+import pickle
 import select
 import signal
 import sys
@@ -18,21 +20,18 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from worklog.bench.tasks import Task
 from worklog.errors import GpuBusy, LaunchFailed, OutOfMemory, WorklogError
-from worklog.gate import Verdict
-from worklog.kernel.nvrtc import Compiled
 from worklog.kernel.user_kernel import from_dict
 from worklog.problem.gemm import Shape
 
 if TYPE_CHECKING:
     from worklog.bench.check import Checked
     from worklog.bench.session import Session
-    from worklog.emulator.findings import Finding
     from worklog.kernel.user_kernel import Brought
     from worklog.runs.run import Measurement
     from worklog.settings import Harness
@@ -255,47 +254,15 @@ def check(order: Mapping[str, Any], say: Answers) -> None:
     say("checked", checked=packed(checked))
 
 
-def packed(checked: Checked) -> dict[str, Any]:
-    """A result as JSON takes it, all but the machine code."""
-    words = {field.name: getattr(checked, field.name) for field in fields(checked)}
-    compiled: Any = checked.compiled  # host code has none
-    return {
-        **words,
-        "verdict": checked.verdict.as_dict(),
-        "shape": [checked.shape.m, checked.shape.n, checked.shape.k],
-        "compiled": None if compiled is None else {**asdict(compiled), "cubin": None},
-        "findings": [asdict(finding) for finding in checked.findings],
-    }
+def packed(checked: Checked) -> str:
+    """A result as a string."""
+    return base64.b64encode(pickle.dumps(checked)).decode()
 
 
-def unpacked(words: Mapping[str, Any]) -> Checked:
-    """What packed() gave."""
-    from worklog.bench.check import Checked
-
-    plain = _tupled(words)
-    compiled = plain["compiled"]
-    known: dict[str, Any] = {
-        "verdict": Verdict.from_dict(words["verdict"]),
-        "shape": Shape(*words["shape"]),
-        "compiled": None if compiled is None else Compiled(**{**compiled, "cubin": b""}),
-        "findings": _findings(plain["findings"]),
-    }
-    return Checked(**{**plain, **known})
-
-
-def _findings(found: tuple[dict[str, Any], ...]) -> tuple[Finding, ...]:
-    if not found:
-        return ()  # as from every GPU: the emulator need not be loaded
-    from worklog.emulator.findings import Finding
-
-    return tuple(Finding(**finding) for finding in found)
-
-
-def _tupled(value: Any) -> Any:
-    """JSON's lists as tuples, however deep: the records have no lists."""
-    if isinstance(value, dict):
-        return {name: _tupled(item) for name, item in value.items()}
-    return tuple(map(_tupled, value)) if isinstance(value, list) else value
+def unpacked(text: str) -> Checked:
+    """What packed() gave. The child is trusted: unpickling runs what it says."""
+    checked: Checked = pickle.loads(base64.b64decode(text))
+    return checked
 
 
 if __name__ == "__main__":

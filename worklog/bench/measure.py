@@ -29,7 +29,7 @@ GATE_S_PER_BYTE = 4e-8  # of A, B and C: ten times what the gate takes on the ho
 
 
 class Progress(Protocol):
-    """Told before each step how far the work is; may raise KeyboardInterrupt to stop it."""
+    """Called before each step, and twice a second in between. It may raise KeyboardInterrupt to stop the work."""
 
     def __call__(self, done: int, total: int, doing: str) -> None: ...  # noqa: D102
 
@@ -48,9 +48,9 @@ def measure(
 ) -> Run:
     """Gate, then time, each kernel at each size, interleaved with cuBLAS. The run is saved after every measurement.
 
-    kernels: names of rungs, "cuBLAS" for the baseline against itself, and what you bring (worklog.kernel.user_kernel); None for
-    the whole ladder and cuBLAS. One kernel or one size needs no list around it. A kernel that the gate refuses is in
-    the run with its verdict and without a time. out: the run's file (default: a new one among this machine's runs).
+    kernels: names of rungs, "cuBLAS" for the baseline against itself, user kernels and host functions; None for the
+    whole ladder and cuBLAS. A single kernel or size needs no list. A kernel that fails the gate is in the run with its
+    verdict and without a time. out: the run's file (default: a new one among this machine's runs).
     Raises NoGpu where there is no CUDA device, UnknownRung, OutsideDomain, BadShape.
     """
     tasks, brought = tasks_of(kernels, sizes)
@@ -64,10 +64,9 @@ def ablate(
     progress: Progress = silent,
     out: Path | None = None,
 ) -> Run:
-    """One kernel under the honest harness, then with each gremlin let loose alone, with the article's four, and with
-    all.
+    """One kernel under the unbiased harness, then with each pitfall alone, with the article's four, and with all.
 
-    Live where there is a GPU, recorded where there is none, like results(); out is for a live run only.
+    Live if there is a GPU, else recorded, like results(); out is for a live run only.
     """
     tasks = ablation_tasks(kernel, [Shape.of(size) for size in each(sizes)])
     return carry_out(tasks, Harness(), progress=progress, out=out) if live_wanted() else _recorded(tasks)
@@ -80,11 +79,9 @@ def results(
     progress: Progress = silent,
     **settings: Any,
 ) -> Run:
-    """Live where there is a GPU, recorded where there is none: the same call everywhere; the run's label says which
-    it was.
+    """Live if there is a GPU, else recorded: the same call everywhere. The run's label states which it was.
 
-    settings: gremlins let loose, such as l2="warm". Raises BadRunFile, naming what there is, for what was never
-    recorded.
+    settings: biased ones, such as l2="warm". Raises BadRunFile, naming the recorded sizes, if it was never recorded.
     """
     tasks, _ = tasks_of(kernels, sizes, settings)
     Harness().but(**settings)
@@ -265,8 +262,8 @@ class _Log:
 
 
 def require_measurable(tasks: Sequence[Task], harness: Harness, brought: Iterable[Brought] = ()) -> dict[str, Brought]:
-    """Find every mistake in what was asked before anything is measured. Returns what users brought by name; raises
-    BadSetting, UnknownRung, OutsideDomain.
+    """Find every mistake in the tasks before anything is measured. Returns users' kernels by name. Raises BadSetting,
+    UnknownRung, OutsideDomain.
     """
     if not tasks:
         raise BadSetting("nothing to measure: name at least one kernel and one size")
@@ -283,7 +280,7 @@ def _by_name(brought: Iterable[Brought]) -> dict[str, Brought]:
     taken = {BASELINE, *(r.name for r in LADDER)}
     for one in brought:
         if one.name in taken:
-            raise BadSetting(f"a kernel of yours is called {one.name}, as another one is: give it another name")
+            raise BadSetting(f"two kernels are called {one.name}: rename one")
         taken.add(one.name)
         own[one.name] = one
     return own

@@ -46,10 +46,10 @@ UNCHECKED: dict[bool | str, str] = {
 
 
 class Session:
-    """A GPU made ready: the device, the calibrated ruler, compiled kernels, and the exam of the shape at hand.
+    """A GPU made ready: the device, the calibrated harness, compiled kernels, and the checker of the shape at hand.
 
-    brought: what users brought, by name, beside the rungs. calibration: the ruler's, where it was just calibrated in
-    another process on this GPU (default: it is, here). Raises NoGpu.
+    brought: users' kernels and host functions, by name. calibration: of the harness on this GPU (default: calibrate
+    now). Raises NoGpu.
     """
 
     def __init__(self, brought: Mapping[str, Brought] | None = None, calibration: Calibration | None = None) -> None:
@@ -65,7 +65,7 @@ class Session:
         self.baselines: dict[str, Subject] = {math: Cublas(self.device, math) for math in ("fp32", "tf32")}
         self.brought = brought or {}
         self._subjects: dict[str, Subject] = {BASELINE: self.baselines["fp32"]}
-        self._exams: dict[Shape, Checker] = {}
+        self._checkers: dict[Shape, Checker] = {}
         self._verdicts: dict[tuple[str, Shape, bool | str], Verdict] = {}
 
     def subject(self, name: str) -> Subject:
@@ -94,18 +94,16 @@ class Session:
             self._pool = Pool.to_hold(self.device, elements)
         return self._pool
 
-    def exam(self, shape: Shape) -> Checker:
-        """The questions for a shape; the last shape's are dropped, since their matrices fill memory. Raises
-        OutOfMemory.
-        """
-        if shape not in self._exams:
-            self._exams.clear()
+    def checker(self, shape: Shape) -> Checker:
+        """The checker of a shape; the last shape's is dropped, since its matrices fill memory. Raises OutOfMemory."""
+        if shape not in self._checkers:
+            self._checkers.clear()
             self._pool = None  # the checker of a large shape may need its memory
             try:
-                self._exams[shape] = Checker(self.device, shape, secrets.randbits(63))
+                self._checkers[shape] = Checker(self.device, shape, secrets.randbits(63))
             except MemoryError as error:
                 raise OutOfMemory(f"size {shape} does not fit the host's memory: take a smaller one") from error
-        return self._exams[shape]
+        return self._checkers[shape]
 
     def require_memory(self, shape: Shape) -> None:
         """Raise OutOfMemory, before anything is measured, for a shape that cannot fit the GPU."""
@@ -122,12 +120,12 @@ class Session:
         return self.brought[name].claimed if name in self.brought else "fp32"
 
     def verdict(self, name: str, shape: Shape, gate: bool | str = True) -> Verdict:
-        """The gate's word on a kernel at a shape, asked once; with gate "article", the article's rule instead."""
+        """The gate's verdict on a kernel at a shape, found once; with gate "article", by the article's rule."""
         if (name, shape, gate) not in self._verdicts:
             subject = self.subject(name)
-            exam = self.exam(shape)
+            checker = self.checker(shape)
             by_article = gate == "article"
-            found = exam.check_by_article(subject) if by_article else exam.check(subject, self.claimed(name))
+            found = checker.check_by_article(subject) if by_article else checker.check(subject, self.claimed(name))
             self._verdicts[name, shape, gate] = found
         return self._verdicts[name, shape, gate]
 
@@ -209,7 +207,7 @@ def _measurement(
     earlier: Sequence[Measurement],
     hold: Callable[[str], tuple[str, list[str]]],
 ) -> Measurement:
-    """Gate and time one task; a refusal or a skip is a result too."""
+    """Gate and time one task; a failed check and a skip are results too."""
     used = harness.but(**dict(task.changed))
     clocks, notes = hold(used.clocks)
     used, changed = used.but(clocks=clocks), {**task.pitfalls, "clocks": clocks}
@@ -234,7 +232,7 @@ def _measurement(
         return _refused(common, verdict)
     if summarise(reading.counted("subject"), used.statistic).value <= used.taken_off(session.calibration.offset_us):
         return Measurement(**common, status="refused", reason="refused at plausible: the time is not above zero")
-    degradations = notes + _degradations(session, task, used, looked_at_each=_looks_at_each(used))
+    degradations = notes + _degradations(session, task, used, each_checked=_checks_each(used))
     if off := off_the_lock(used.clocks, reading):
         common["changed"] = {**changed, "clocks": "watched"}
         degradations.append(off)
@@ -251,12 +249,12 @@ def _measurement(
     return replace(concluded, verdict=verdict.as_dict()) if verdict.accepted else _refused(common, verdict)
 
 
-def _degradations(session: Session, task: Task, used: Harness, looked_at_each: bool) -> list[str]:
-    """What must be said of a reading, apart from what happened while it was taken."""
+def _degradations(session: Session, task: Task, used: Harness, each_checked: bool) -> list[str]:
+    """What must stand beside a reading, apart from what happened while it was taken."""
     said = [f"{name}: {value}" for name, value in used.biased().items() if name != "gate"]
     remarks = getattr(session.brought.get(task.kernel), "remarks", ())
     said += remarks
-    if remarks and not looked_at_each:
+    if remarks and not each_checked:
         said.append("gate: only the last timed launch was checked, on inputs that the host function has seen before")
     if used.gate is not True:
         said.append(UNCHECKED[used.gate])
@@ -265,8 +263,8 @@ def _degradations(session: Session, task: Task, used: Harness, looked_at_each: b
     return said
 
 
-def _looks_at_each(used: Harness) -> bool:
-    """Whether each launch is timed on inputs of its own: where L2 is flushed after they were written."""
+def _checks_each(used: Harness) -> bool:
+    """Whether each launch gets inputs of its own and is checked: only if L2 is flushed after they were written."""
     judged = used.gate is True and used.inputs == "random"
     return judged and used.l2 == "flush" and used.timer != "graph"
 
@@ -277,29 +275,29 @@ def _refused(common: dict[str, Any], verdict: Verdict, whose: str = "") -> Measu
 
 
 def read(session: Session, task: Task, used: Harness) -> tuple[Reading, list[Stage]]:
-    """Time the task's kernel against the baseline in the exam's buffers; also the gate's stages on what was timed.
+    """Time the task's kernel against the baseline in the checker's buffers; also the gate's stages on what was timed.
 
-    Where L2 is flushed before each launch, each gets inputs of its own and is looked at. Otherwise new inputs would
-    warm what it should find cold, and the gate looks at what the last launch left.
+    If L2 is flushed before each launch, each launch gets inputs of its own and is checked. Otherwise new inputs would
+    warm the L2 that the launch should find cold, and only the output of the last launch is checked.
     """
-    exam = session.exam(task.shape)
+    checker = session.checker(task.shape)
     easy, judged = used.inputs != "random", used.gate is True and used.inputs == "random"
     if easy:
-        _load(session, exam.buffers[:2], random_inputs(task.shape, np.random.default_rng(0), used.inputs))
-    exam.poison()
+        _load(session, checker.buffers[:2], random_inputs(task.shape, np.random.default_rng(0), used.inputs))
+    checker.poison()
     subject = session.subject(task.kernel) if used.warmup != "none" else session.never_launched(task.kernel)
     reference = session.baselines[used.baseline]
     in_step = used.order == "interleaved" and used.timer != "graph"
-    each, l2_bytes = _looks_at_each(used), session.timeline.l2_bytes
+    each, l2_bytes = _checks_each(used), session.timeline.l2_bytes
     sets = input_sets(task.shape.compulsory_bytes, l2_bytes) if used.l2 == "rotate" and not each else 1
     pool = session.pool(elements(task.shape, sets)) if used.placement == "varied" else None
     if each:
         classes = session.claimed(task.kernel), used.baseline
-        loop = witnessed(exam, subject, reference, in_step, classes, warm=used.warmup != "none", pool=pool)
+        loop = witnessed(checker, subject, reference, in_step, classes, warm=used.warmup != "none", pool=pool)
     elif used.l2 == "rotate":
-        loop = rotating(exam, subject, reference, in_step, session.device, l2_bytes, pool)
+        loop = rotating(checker, subject, reference, in_step, session.device, l2_bytes, pool)
     else:
-        loop = alternating(exam, subject, reference, in_step, pool)
+        loop = alternating(checker, subject, reference, in_step, pool)
     try:
         size = (task.shape.flops / 2) ** (1 / 3)
         offset = used.taken_off(session.calibration.offset_us)
@@ -315,7 +313,7 @@ def read(session: Session, task: Task, used: Harness) -> tuple[Reading, list[Sta
         return reading, stages
     finally:
         if each or easy:
-            exam.restore()
+            checker.restore()
 
 
 def _waits_us(session: Session, launch: Launch) -> list[float]:
@@ -336,7 +334,7 @@ def _load(session: Session, buffers: Iterable[Any], hosts: Iterable[Float32]) ->
 
 
 def _too_slow(task: Task, harness: Harness, earlier: Sequence[Measurement]) -> str | None:
-    """Why this would take too long, judged from the same kernel at a smaller size in this run, or None."""
+    """Why this would take too long, judging by the same kernel at a smaller size in this run, or None."""
     smaller = [
         m
         for m in earlier
