@@ -124,7 +124,7 @@ def test_run_for_machines(answers: list[tuple[list[Task], Harness]]) -> None:
 def test_a_refusal_is_shown_and_leaves_1(answers: list[tuple[list[Task], Harness]]) -> None:
     result = worklog("run", "naive", "shared", "--size", "512")
     assert result.exit_code == 1
-    assert "shared: refused: wrong" in result.stdout
+    assert "shared: failed: wrong" in result.stdout
 
 
 def test_ablate_tells_each_gremlin_and_saves(
