@@ -162,18 +162,6 @@ def test_help_names_every_option(page: Page) -> None:
     assert "'M % 64 == 0" in text
 
 
-def test_an_interrupt_leaves_a_line_and_a_shell_that_works(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: Any, **__: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(check, "check_in_child", interrupted)
-    error, printed = page.run(CELL)
-    assert isinstance(error, Exception)
-    assert "%%rung: interrupted" in printed and "Traceback" not in printed
-    monkeypatch.undo()
-    assert page.run("1 + 1")[0] == 2
-
-
 # ------------------------------------------------------------------------------------------------------- in a notebook
 
 

@@ -7,16 +7,12 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import ipywidgets as widgets
 import pytest
 
 from tests.lab.grid import small_grid
 from tests.lab.waiting import until
-from tests.lab.widgets import descendants
-from tests.plots.conftest import full_run
 from worklog import lab
 from worklog.lab import choice, panel_page
-from worklog.lab.controls import Status
 from worklog.lab.panel_answer import PanelChoice
 from worklog.lab.panel_page import Panel, Row
 from worklog.plots.style import styled
@@ -43,22 +39,10 @@ def row(panel: Panel, setting: str) -> Any:
 
 
 def test_each_pitfall_of_the_table_is_a_row_the_articles_first(panel: Panel) -> None:
-    boxes = [w for w in descendants(panel.box) if isinstance(w, widgets.Checkbox)]
-    assert [box.description for box in boxes][:4] == ["1 clocks", "2 timer", "3 l2", "4 warmup"]
-    assert len(boxes) == len(PITFALLS)
+    assert [row.box.description for row in panel.rows][:4] == ["1 clocks", "2 timer", "3 l2", "4 warmup"]
+    assert [row.pitfall for row in panel.rows] == list(PITFALLS)
     for pitfall in PITFALLS:
         assert [value for _, value in row(panel, pitfall.setting).value.options] == list(pitfall.values)
-
-
-def test_every_control_has_a_name(panel: Panel) -> None:
-    kinds = (widgets.Checkbox, widgets.Dropdown, widgets.Button)
-    assert all(w.description or w.tooltip for w in descendants(panel.box) if isinstance(w, kinds))
-    assert all(row.box.tooltip and row.value.description for row in panel.rows)
-
-
-def test_results_are_read_out_when_they_change(panel: Panel) -> None:
-    pages = [panel, lab.ladder(run=full_run()), lab.ablation(run=full_run())]
-    assert all(isinstance(page.words, Status) for page in pages) and isinstance(panel.status, Status)
 
 
 def test_a_box_unticked_moves_the_reading_and_its_row_says_so(panel: Panel) -> None:
@@ -118,19 +102,6 @@ def test_a_combination_that_is_not_recorded_keeps_nothing_old(panel: Panel) -> N
     assert panel.picture.value == ""
     panel.unbiased.click()
     assert "140 µs" in panel.words.value
-
-
-def test_two_panels_do_not_share_their_choices() -> None:
-    one, other = lab.panel(run=GRID), lab.panel(run=GRID)
-    row(one, "l2").box.value = False
-    assert row(other, "l2").box.value is True and other.model.biased == []
-
-
-def test_a_page_without_a_kernel_gets_the_answer_as_text_and_html(panel: Panel) -> None:
-    shown = panel._repr_mimebundle_()
-    assert "application/vnd.jupyter.widget-view+json" in shown
-    assert shown["text/plain"].startswith("warptiled at 1024, unbiased: 140 µs")
-    assert "140 µs" in shown["text/html"] and GRID.label in shown["text/html"]
 
 
 # ------------------------------------------------------------------------------------------------------- two threads
