@@ -89,10 +89,10 @@ def test_figures_of_a_run_file(tmp_path: Path) -> None:
 
 def test_figures_are_listed_once_each_with_how_many_files_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     def draw_all(taken: Run, out: Path) -> Drawn:
-        return Drawn([out / f"ladder{mode}{suffix}" for mode in ("", "_dark") for suffix in (".svg", ".png")], {})
+        paths = [out / f"ladder{mode}{suffix}" for mode in ("", "_dark") for suffix in (".svg", ".png")]
+        return Drawn(paths=paths, gallery=out / "README.md")
 
     monkeypatch.setattr("worklog.plots.draw_all", draw_all)
-    monkeypatch.setattr("worklog.plots.write_gallery", lambda drawn, out: out / "README.md")
     small_run(measurements=[measured("naive", 4096)]).save(Path("r.json"))
     listed = worklog("figures", "--run", "r.json", "--out", "drawn").stdout.splitlines()
     assert listed[1:] == [

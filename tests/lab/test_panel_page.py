@@ -49,10 +49,10 @@ def test_a_box_unticked_moves_the_reading_and_its_row_says_so(panel: Panel) -> N
     assert "140 µs" in panel.words.value
     row(panel, "l2").box.value = False
     assert "112 µs" in panel.words.value and "20.0&nbsp;% lower" in panel.words.value
-    assert "--worklog-lie" in panel.words.value, "the colour of an inflated result"
+    assert "--worklog-alert" in panel.words.value, "the colour of an inflated result"
     assert row(panel, "l2").value.value == "warm" and "←" in row(panel, "l2").what.value
     row(panel, "l2").box.value = True
-    assert UNBIASED in panel.words.value and "--worklog-lie" not in panel.words.value
+    assert UNBIASED in panel.words.value and "--worklog-alert" not in panel.words.value
     assert row(panel, "l2").value.value == "flush" and "←" not in row(panel, "l2").what.value
 
 

@@ -12,7 +12,7 @@ import worklog
 from worklog.harness.batches import take_batch
 from worklog.harness.launchers import Witnessed
 from worklog.harness.rules import Evidence, Warmth, Window, stopping_rule, warm_up_rule
-from worklog.plots.certificate import errors_left, promised
+from worklog.plots.calibration import errors_left, promised
 from worklog.plots.samples import closing
 from worklog.runs.ablation import effects
 from worklog.runs.run import Measurement

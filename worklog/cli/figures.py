@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -119,10 +118,9 @@ def _execute(quiet: bool) -> list[Executed]:
 
 def _draw(taken: Run, out: Path) -> Drawn:
     """Every figure, and the page that shows them."""
-    from worklog.plots import draw_all, write_gallery
+    from worklog.plots import draw_all
 
-    drawn = draw_all(taken, out)
-    return replace(drawn, gallery=write_gallery(drawn, out))
+    return draw_all(taken, out)
 
 
 def _figures(drawn: Drawn) -> dict[str, Any]:

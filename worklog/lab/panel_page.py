@@ -73,7 +73,7 @@ class Row:
         biased = self.pitfall.is_biased(value)
         self.box.value = not biased
         self.value.value = value
-        words, role = (f"← {self.pitfall.title}", "lie") if biased else (self.pitfall.title, "muted")
+        words, role = (f"← {self.pitfall.title}", "alert") if biased else (self.pitfall.title, "muted")
         style = f"display:inline-block;font-size:0.85em;line-height:1.2;vertical-align:middle;color:{colour(role)}"
         self.what.value = f'<span style="{style}">{words}</span>'
 
@@ -205,7 +205,7 @@ def _button(name: str, tooltip: str, act: Callable[[], Any]) -> widgets.Button:
 
 def words(answer: Answer) -> str:
     """The number large; below it the comparison, orange where the result is inflated and blue where it is deflated."""
-    style = f"color:{colour('accent' if answer.off > 0 else 'lie')};font-weight:600" if answer.biased else ""
+    style = f"color:{colour('accent' if answer.off > 0 else 'alert')};font-weight:600" if answer.biased else ""
     comparison = escape(answer.comparison).replace(" %", "&nbsp;%")
     lines = "".join(f"<div>{escape(line)}</div>" for line in answer.others)
     return (

@@ -13,11 +13,11 @@ from worklog.plots.figure import Chart
 from worklog.plots.page import Page, page
 from worklog.plots.style import (
     ACCENT,
+    ALERT,
     BODY_PT,
     FAINT,
     GREY,
     INK,
-    LIE,
     MARGIN_IN,
     MUTED,
     SMALL_PT,
@@ -87,7 +87,7 @@ def _strip(axes: Axes, answer: Answer) -> None:
 
 def _colour(answer: Answer) -> str:
     """Orange for a time that inflates the result, blue for any other."""
-    return LIE if answer.biased and answer.off < 0 else ACCENT
+    return ALERT if answer.biased and answer.off < 0 else ACCENT
 
 
 def _steps(axes: Axes, answer: Answer) -> None:
@@ -98,7 +98,7 @@ def _steps(axes: Axes, answer: Answer) -> None:
     amounts = [duration(ends[0]), *(step.amount for step in answer.steps), duration(answer.reading.time.value)]
     for row, step in enumerate(answer.steps, start=1):
         before, after = step.before.time.value, step.after.time.value
-        colour = (LIE if after < before else ACCENT) if step.visible else GREY
+        colour = (ALERT if after < before else ACCENT) if step.visible else GREY
         axes.plot([before, before], [row - 1, row], color=MUTED, linewidth=0.6, zorder=1)
         axes.plot([before, after], [row, row], color=colour, linewidth=BAR_PT, solid_capstyle="butt", zorder=2)
     last = len(names) - 1

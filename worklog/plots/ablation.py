@@ -1,81 +1,83 @@
-"""The gremlin ablation: what each lie about the ruler does to the reading, and how the lies make up the naive one.
+"""The gremlin ablation: how far each biased setting alone moves the reading, and how they combine to the naive one.
 
-Side by side the effects are a heat map; one after the other, in the same rows and on a log axis, they are a waterfall
-from the honest to the naive reading.
+Left, a heat map of the effects by size. Right, in the same rows and on a log axis, a waterfall from the unbiased to the
+naive reading at one size. Effects are factors, and they do not simply multiply: a host clock that stops at the launch
+hides what the GPU would have waited for. What the single effects do not explain is a step of its own.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from worklog.errors import NothingToDraw
-from worklog.kernel.ladder import LADDER
+from worklog.plots import style
 from worklog.plots.figure import Chart
-from worklog.plots.page import page
-from worklog.plots.selection import Size
-from worklog.plots.style import (
-    ACCENT,
-    BELITTLES,
-    BODY_PT,
-    FLATTERS,
-    INK,
-    MARGIN_IN,
-    MUTED,
-    PAPER,
-    SMALL_PT,
-    styled,
-    text_width,
-)
-from worklog.plots.waterfall import REMAINDER, Fall, clearest, draw_fall, factor, falls, rate
+from worklog.plots.page import beside, page, right_of
+from worklog.plots.selection import Size, in_order, rate
+from worklog.plots.style import ACCENT, BODY_PT, INK, MARGIN_IN, MUTED, PAPER, SMALL_PT, text_width
 from worklog.problem.gemm import Shape
 from worklog.runs.ablation import Effect, effects, percent
 from worklog.runs.run import Run
+from worklog.settings import HOW_ONE_MEASURES, PITFALLS
 
-# Inches.
-ROW, HEAD, BELOW, CELL, FALL, GAP, NARROWEST = 0.34, 0.32, 0.42, 0.56, 1.7, 0.14, 5.5
-NAMES = {"TFLOP/s": "TFLOP/s", "of cuBLAS": "% of cuBLAS", "of the roof": "% of the roof"}
-TOGETHER = ("article", REMAINDER, "all")
+# Inches, but for the thickness of a step.
+ROW, HEAD, BELOW, CELL, FALL, GAP, NARROWEST, STEP_PT = 0.34, 0.32, 0.42, 0.56, 1.7, 0.14, 5.5, 8
+FINE = (10, 11, 12, 14, 16, 18, 20, 22, 25, 28, 32, 36, 40, 45, 50, 56, 63, 70, 80, 90)  # about 12 % apart
+NAMES = {"TFLOP/s": "TFLOP/s", "of cuBLAS": "% of cuBLAS", "of the roof": "% of the peak"}
+REMAINDER = "together"
+COMBINED = {"all": set(HOW_ONE_MEASURES), "article": {pitfall.setting for pitfall in PITFALLS if pitfall.article}}
 DETAILS = {
     "first_launch": "warmup=none, one launch · TFLOP/s",
     "article": "TFLOP/s",
     "all": "TFLOP/s",
     REMAINDER: "the next row, beyond the product of each",
 }
+Table = dict[str, dict[Shape, Effect]]  # by setting, then by size
 
 
 @dataclass(frozen=True)
-class Row:
-    """One line of the table. cells: the effect at each size that has it."""
+class Fall:
+    """A waterfall at one size, from the unbiased to the naive reading, both TFLOP/s.
 
-    setting: str
-    name: str
-    detail: str
-    cells: dict[Shape, Effect]
+    combined: the effect of all these settings at once. steps: the factor of each biased setting alone, in order, then
+    REMAINDER, what they do together beyond that.
+    """
+
+    combined: Effect
+    steps: dict[str, float]
+
+    @property
+    def shape(self) -> Shape:
+        """The size."""
+        return Shape(*self.combined.shape)
+
+    @property
+    def remainder(self) -> Effect:
+        """What the settings do together beyond the product of what each does alone, as an effect like the others."""
+        product = self.combined.lying / self.steps[REMAINDER]
+        return replace(self.combined, setting=REMAINDER, title="together (they interact)", unbiased=product)
 
 
 def ablated(run: Run) -> list[str]:
-    """Kernels that the run has an ablation of, in the ladder's order."""
-    names = {m.kernel for m in run.measurements if m.changed}
-    order = [rung.name for rung in LADDER if rung.name in names] + sorted(names - {rung.name for rung in LADDER})
-    return [name for name in order if _has_effects(run, name)]
+    """Kernels that the run has an ablation of, in order."""
+    return in_order(name for name in sorted({m.kernel for m in run.measurements if m.changed}) if _effects(run, name))
 
 
-def _has_effects(run: Run, name: str) -> bool:
+def _effects(run: Run, kernel: str) -> list[Effect]:
     try:
-        return bool(effects(run, name))
+        return effects(run, kernel)
     except NothingToDraw:
-        return False
+        return []
 
 
-@styled()
+@style.styled()
 def ablation(run: Run, rung: str | None = None, size: Size | None = None) -> Chart:
-    """Heat map of every gremlin's effect by size, beside the waterfall that they make at one size.
+    """Heat map of every pitfall's effect by size, beside the waterfall at one size.
 
     rung: by default the last of the ladder that the run has an ablation of. size: of the waterfall and the finding; by
     default of the clearest waterfall and of the largest effect. Raises NothingToDraw where there is none; BadShape.
@@ -86,7 +88,7 @@ def ablation(run: Run, rung: str | None = None, size: Size | None = None) -> Cha
     kernel = rung or known[-1]
     found = effects(run, kernel)
     sizes = list(dict.fromkeys(Shape(*e.shape) for e in found))
-    every = falls(run, found)
+    every = falls(found)
     if size is None:
         fall, shown = clearest(every), found
     else:
@@ -96,9 +98,10 @@ def ablation(run: Run, rung: str | None = None, size: Size | None = None) -> Cha
             raise NothingToDraw(f"the run has no ablation of {kernel} at {shape}, only at {there}")
         fall, shown = every.get(shape), [e for e in found if Shape(*e.shape) == shape]
     table = _table(found, every)
-    label = 0.12 + max(max(text_width(row.name, BODY_PT), text_width(row.detail, SMALL_PT)) for row in table)
+    named = {setting: _named(next(iter(cells.values()))) for setting, cells in table.items()}
+    details = MARGIN_IN + 0.12 + max(text_width(detail, SMALL_PT) for _, detail in named.values())
+    left = max(right_of([name for name, _ in named.values()]), details)
     wide, height = CELL * len(sizes), ROW * (len(table) + 1)
-    width = 2 * MARGIN_IN + label + wide + (GAP + FALL if fall else 0)
     new = page(
         f"ablation_{kernel}",
         _finding(kernel, shown),
@@ -106,111 +109,182 @@ def ablation(run: Run, rung: str | None = None, size: Size | None = None) -> Cha
         [run.full_label],
         _alt(run, kernel, table, fall),
         HEAD + height + BELOW,
-        max(width, NARROWEST),
+        max(left + wide + (GAP + FALL if fall else 0) + MARGIN_IN, NARROWEST),
     )
-    left, bottom = MARGIN_IN + label, new.body_bottom + BELOW
-    _heat_map(new.axes(left, bottom, wide, height), table, found, sizes, fall)
+    cells = new.axes(left, new.body_bottom + BELOW, wide, height)
+    _heat_map(cells, table, [("unbiased reading", "TFLOP/s"), *named.values()], sizes, fall)
     if fall:
-        beside = new.axes(left + wide + GAP, bottom, FALL, height)
-        beside.set_ylim(height, 0)
-        lines = {row.setting: ROW * (line + 0.5) for line, row in enumerate(table, start=1)}
-        draw_fall(beside, fall, lines, ROW / 2, height - ROW / 2)
+        steps = new.axes(left + wide + GAP, new.body_bottom + BELOW, FALL, height)
+        steps.set_ylim(height, 0)
+        _draw_fall(steps, fall, {setting: ROW * (line + 1.5) for line, setting in enumerate(table)})
     return new.figure
 
 
-def _table(found: Sequence[Effect], every: dict[Shape, Fall]) -> list[Row]:
-    """Rows in the order of the figure: single gremlins as the effects come, then those let loose together."""
-    rows: dict[str, Row] = {}
+def factor(effect: Effect) -> float | None:
+    """The effect's factor, 1 where it is not visible above the noise, None where it is not positive and finite."""
+    if effect.unbiased <= 0 or effect.lying <= 0 or not math.isfinite(effect.factor):
+        return None
+    return effect.factor if effect.visible else 1.0
+
+
+def falls(found: Sequence[Effect]) -> dict[Shape, Fall]:
+    """A waterfall for each size with a finite combined reading: of all settings at once if there is one, else of the
+    article's four."""
+    kind = next((kind for kind in COMBINED if any(e.setting == kind for e in found)), None)
+    every = {}
+    for combined in (e for e in found if e.setting == kind):
+        rates = [e for e in found if e.shape == combined.shape and e.corrupts == "TFLOP/s"]
+        steps = {e.setting: factor(e) for e in rates if e.setting in COMBINED[combined.setting]}
+        known = {setting: step for setting, step in steps.items() if step is not None}
+        if factor(combined) is not None and len(known) == len(steps):
+            remainder = combined.factor / math.prod(known.values())
+            every[Shape(*combined.shape)] = Fall(combined, known | {REMAINDER: remainder})
+    return every
+
+
+def clearest(every: dict[Shape, Fall]) -> Fall | None:
+    """Of those with a visible sum, the waterfall whose largest step is smallest: small steps show best in it."""
+    visible = [fall for fall in every.values() if fall.combined.visible]
+    return min(visible, key=lambda fall: max(abs(math.log2(step)) for step in fall.steps.values()), default=None)
+
+
+def _table(found: Sequence[Effect], every: dict[Shape, Fall]) -> Table:
+    """The rows of the figure: single pitfalls in the order of the effects, then the combined ones."""
+    table: Table = {}
     for e in [*found, *(fall.remainder for fall in every.values())]:
-        name = f"{e.article} {e.title}" if e.article else e.title
-        detail = DETAILS.get(e.setting, f"{e.setting}={e.lie} · {NAMES[e.corrupts]}")
-        rows.setdefault(e.setting, Row(e.setting, name, detail, {})).cells[Shape(*e.shape)] = e
-    last = [rows.pop(setting) for setting in TOGETHER if setting in rows]
-    if every and not any(row.setting == "all" for row in last):
-        last.reverse()  # the waterfall ends with the article's four, so their sum comes after what they do together
-    return [*rows.values(), *last]
+        table.setdefault(e.setting, {})[Shape(*e.shape)] = e
+    # The remainder is of the row under it, where the waterfall ends.
+    last = ["article", REMAINDER, "all"] if "all" in table else [REMAINDER, "article"]
+    combined = {setting: table.pop(setting) for setting in last if setting in table}
+    return table | combined
 
 
-def _heat_map(axes: Axes, table: list[Row], found: Sequence[Effect], sizes: list[Shape], fall: Fall | None) -> None:
-    """Cells in inches: x from the left, y down from the row of honest readings."""
+def _named(effect: Effect) -> tuple[str, str]:
+    """A row's name with, under it, the biased setting and the number that it moves."""
+    name = f"{effect.article} {effect.title}" if effect.article else effect.title
+    return name, DETAILS.get(effect.setting, f"{effect.setting}={effect.lie} · {NAMES[effect.corrupts]}")
+
+
+def _heat_map(axes: Axes, table: Table, named: list[tuple[str, str]], sizes: list[Shape], fall: Fall | None) -> None:
+    """Cells in inches: x from the left, y down from the row of unbiased readings."""
     height = ROW * (len(table) + 1)
     axes.set_xlim(0, CELL * len(sizes))
     axes.set_ylim(height, 0)
     axes.set_axis_off()
-    unbiased = {Shape(*e.shape): e.unbiased for e in found if e.corrupts == "TFLOP/s"}
-    _name(axes, 0, "the honest reading", "TFLOP/s")
+    rates = [cells for setting, cells in table.items() if setting != REMAINDER]
+    unbiased = {size: e.unbiased for cells in rates for size, e in cells.items() if e.corrupts == "TFLOP/s"}
+    for line, (name, detail) in enumerate(named):
+        at = (0, ROW * (line + 0.5))
+        beside(axes, name, at, -6, 1.5, va="bottom", fontsize=BODY_PT, annotation_clip=False)
+        beside(axes, detail, at, -6, -1.5, va="top", color=MUTED, annotation_clip=False)
     for column, size in enumerate(sizes):
-        middle, chosen = CELL * (column + 0.5), fall is not None and size == fall.shape
+        middle = CELL * (column + 0.5)
         header = axes.text(middle, -0.13, str(size), ha="center", va="center")
-        if chosen:
+        if fall and size == fall.shape:
             header.set(color=ACCENT, weight="bold")
         axes.text(middle, ROW / 2, rate(unbiased.get(size)), ha="center", va="center_baseline", color=MUTED)
-        for line, row in enumerate(table, start=1):
-            _cell(axes, CELL * column, ROW * line, row.cells.get(size))
-    for line, row in enumerate(table, start=1):
-        _name(axes, line, row.name, row.detail)
-    if fall is not None:
+        for line, cells in enumerate(table.values(), start=1):
+            _cell(axes, CELL * column, ROW * line, cells.get(size))
+    if fall:
         frame = Rectangle((CELL * sizes.index(fall.shape), 0), CELL, height, fill=False, clip_on=False, zorder=4)
         frame.set(edgecolor=ACCENT, linewidth=1.2)
         axes.add_patch(frame)
 
 
 def in_words(effect: Effect) -> str:
-    """The ablation's own words for an effect, with a proper minus."""
+    """The effect as it is written in a cell, with a proper minus."""
     return percent(effect).replace("-", "−")
-
-
-def _name(axes: Axes, line: int, name: str, detail: str) -> None:
-    """A row's name with, under it, the setting that lies and the number that it moves."""
-    y = ROW * (line + 0.5)
-    right: dict[str, Any] = {"textcoords": "offset points", "ha": "right", "annotation_clip": False}
-    axes.annotate(name, (0, y), (-6, 1.5), va="bottom", fontsize=BODY_PT, color=INK, **right)
-    axes.annotate(detail, (0, y), (-6, -1.5), va="top", fontsize=SMALL_PT, color=MUTED, **right)
 
 
 def _cell(axes: Axes, x: float, y: float, effect: Effect | None) -> None:
     value = None if effect is None else factor(effect)
     words = "–" if effect is None or value is None else in_words(effect)
     doublings = math.log2(value or 1.0)
-    colour = (FLATTERS if doublings > 0 else BELITTLES, min(abs(doublings), 1.0))
+    colour = (style.INFLATES if doublings > 0 else style.DEFLATES, min(abs(doublings), 1.0))
     axes.add_patch(Rectangle((x, y), CELL, ROW, facecolor=colour, edgecolor="none"))
     axes.add_patch(Rectangle((x, y), CELL, ROW, fill=False, edgecolor=PAPER, linewidth=1.0))
     points = BODY_PT * min(1.0, (CELL - 0.08) / text_width(words, BODY_PT))
     axes.text(x + CELL / 2, y + ROW / 2, words, ha="center", va="center_baseline", fontsize=points)
 
 
+def _draw_fall(axes: Axes, fall: Fall, lines: dict[str, float]) -> None:
+    """One bar per step on a log axis, at the y of its row, from the unbiased reading in the first row to the naive."""
+    for y in lines.values():  # leads the eye across from the heat map's rows
+        axes.axhline(y, color=style.FAINT, linewidth=0.5, zorder=0)
+    ends = [(fall.combined.unbiased, ROW / 2)]
+    for setting, step in fall.steps.items():
+        (before, above), after, y = ends[-1], ends[-1][0] * step, lines[setting]
+        colour = style.ALERT if step > 1 else ACCENT
+        axes.plot([before, before], [above, y], color=MUTED, linewidth=0.6, zorder=1)
+        axes.plot([before, after], [y, y], color=colour, linewidth=STEP_PT, solid_capstyle="butt", zorder=2)
+        ends.append((after, y))
+    naive, last = fall.combined.lying, axes.get_ylim()[0] - ROW / 2
+    axes.plot([naive, naive], [ends[-1][1], last], color=MUTED, linewidth=0.6, zorder=1)
+    low, high = _limits([value for value, _ in ends])
+    axes.set_xscale("log")
+    axes.minorticks_off()
+    axes.set_xlim(low, high)
+    ticks = _ticks(low, high)
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.set_yticks([])
+    axes.spines["left"].set_visible(False)
+    axes.grid(True, axis="x")
+    axes.set_xlabel(f"TFLOP/s at {fall.shape}, log scale")
+    for name, value, y in (("unbiased", fall.combined.unbiased, ROW / 2), ("naive", naive, last)):
+        gap = -6 if math.log(value / low) > math.log(high / value) else 6
+        axes.plot([value], [y], "o", color=INK, markersize=5, zorder=3)
+        beside(axes, f"{name} {rate(value)}", (value, y), gap, fontsize=BODY_PT, bbox={"facecolor": PAPER, "pad": 1.0})
+
+
+def _limits(levels: Sequence[float]) -> tuple[float, float]:
+    """The readings with some air, and at least a factor of 1.5, so that noise is not drawn as a cliff."""
+    low, high = min(levels), max(levels)
+    span = math.log(high / low)
+    air = max(0.12 * span, (math.log(1.5) - span) / 2)
+    return low * math.exp(-air), high * math.exp(air)
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Two to four round values within the limits, as far apart as can be."""
+    exponents = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1)
+    for mantissas in ((10,), (10, 30), (10, 20, 50), (10, 15, 20, 30, 40, 50, 60, 80), FINE):
+        ticks = [mantissa * 10.0 ** (exponent - 1) for exponent in exponents for mantissa in mantissas]
+        kept = [tick for tick in ticks if low * 1.03 < tick < high / 1.03]
+        if len(kept) >= 2:
+            return kept[:: math.ceil(len(kept) / 4)]
+    return []
+
+
 def _finding(kernel: str, found: Sequence[Effect]) -> str:
-    """The largest lie that moves the rate itself; the others move only what it is a share of."""
-    alone = [e for e in found if e.setting not in TOGETHER and e.corrupts == "TFLOP/s"]
-    worst = max(alone, key=_doublings, default=None)
-    if worst is None or not _doublings(worst):
-        return f"No single lie moves {kernel}'s reading by more than the noise"
+    """The pitfall that moves the rate itself most; the others move only what it is a share of."""
+    alone = [e for e in found if e.setting not in COMBINED and e.corrupts == "TFLOP/s"]
+    worst = max(alone, key=lambda e: abs(math.log2(factor(e) or 1.0)), default=None)
+    if worst is None or factor(worst) in (None, 1.0):
+        return f"No single gremlin moves {kernel}'s reading by more than the noise"
     much = f"{in_words(worst)} at {Shape(*worst.shape)}".replace(" ", "\u00a0")
-    return f"The largest lie about {kernel}'s TFLOP/s: {worst.title}, {much}"
-
-
-def _doublings(effect: Effect) -> float:
-    return abs(math.log2(factor(effect) or 1.0))
+    return f"The largest gremlin in {kernel}'s TFLOP/s: {worst.title}, {much}"
 
 
 def _subtitle(kernel: str, fall: Fall | None) -> str:
     words = (
-        f"What each lie alone does to {kernel}'s reading, by size (M = N = K): orange flatters, blue belittles, "
-        "full colour from ×\u00a02 or ÷\u00a02; 0 is not visible above the noise."
+        f"How {kernel}'s reading changes when one setting is biased, by size (M = N = K): orange inflates it, blue "
+        "deflates it, full colour from ×\u00a02 or ÷\u00a02; 0 is not visible above the noise."
     )
     if fall is None:
         return words + " The run has no combined reading to split up."
-    ends = f"from the honest to the naive reading at {fall.shape}"
-    return f"{words} Right: {ends}; lies do not add up, so what they do together has a row."
+    right = f"from the unbiased to the naive reading at {fall.shape}"
+    return f"{words} Right: {right}; the effects interact, so what they do together has a row."
 
 
-def _alt(run: Run, kernel: str, table: list[Row], fall: Fall | None) -> str:
+def _alt(run: Run, kernel: str, table: Table, fall: Fall | None) -> str:
     parts = []
-    for row in table:
-        cells = [f"{size}: {in_words(e) if factor(e) else 'none'}" for size, e in row.cells.items()]
-        parts.append(f"{row.name} ({row.detail}): {', '.join(cells)}")
-    ends = (
-        f" Waterfall at {fall.shape}: honest {rate(fall.unbiased)}, naive {rate(fall.naive)} TFLOP/s." if fall else ""
-    )
-    what = f"Heat map of what each lie about the measurement does to the reading of {kernel}, by size"
+    for cells in table.values():
+        name, detail = _named(next(iter(cells.values())))
+        words = [f"{size}: {in_words(e) if factor(e) else 'none'}" for size, e in cells.items()]
+        parts.append(f"{name} ({detail}): {', '.join(words)}")
+    ends = ""
+    if fall:
+        unbiased, naive = rate(fall.combined.unbiased), rate(fall.combined.lying)
+        ends = f" Waterfall at {fall.shape}: unbiased {unbiased}, naive {naive} TFLOP/s."
+    what = f"Heat map of how each biased setting changes the reading of {kernel}, by size"
     return f"{what}. {'; '.join(parts)}.{ends} Source: {run.label}."

@@ -1,8 +1,8 @@
-"""A figure that shows itself in a notebook, says in words what it shows, and is always saved to the same bytes, for a
-light page or a dark one.
+"""A figure that shows itself in a notebook, has an alt text, and is always saved to the same bytes, for a light page or
+a dark one.
 
-Matplotlib writes dates, versions and random ids into its files, and no words for those who do not see; that is put
-right here.
+Matplotlib writes dates, versions and random ids into its files and no description for screen readers; this module
+leaves out the former and adds the latter.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CODE = np.array([1 << 16, 1 << 8, 1], dtype=np.uint32)  # of red, green, blue in
 class Drawing:
     """A figure with a name (its file's stem), a headline (its finding) and an alt text, in a light and a dark palette.
 
-    A subclass says how it is drawn: `svg` as text, `pixels` 200 to the inch.
+    A subclass draws it: as SVG text, and as pixels, 200 per inch.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Drawing:
     alt: str
 
     def svg(self, *, dark: bool = False) -> str:
-        """The figure as SVG with role, title and description, so that a screen reader reads them out."""
+        """The figure as SVG with role, title and description for screen readers."""
         raise NotImplementedError
 
     def pixels(self, dark: bool) -> Image.Image:
@@ -55,8 +55,8 @@ class Drawing:
     def png(self, *, dark: bool = False) -> bytes:
         """The figure as PNG, twice as large as on screen, with title and description inside.
 
-        256 colours are a third of the bytes; the surfaces keep theirs, and only edges of letters move to the nearest.
-        Packed at 7, since 9 saves another 6 % in eight times as long.
+        256 colours take a third of the bytes; surfaces keep their colour, only edges of letters move to the nearest.
+        Compressed at level 7, since level 9 saves another 6 % in eight times as long.
         """
         small, words = io.BytesIO(), PngInfo()
         words.add_text("Title", self.headline)
@@ -65,11 +65,11 @@ class Drawing:
         return small.getvalue()
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> tuple[dict[str, str], dict[str, Any]]:
-        """PNG, twice as large as on screen, in the light palette, and words.
+        """PNG in the light palette, twice as large as on screen, and the alt text.
 
-        An SVG that asks for its page's scheme follows JupyterLab's theme, but GitHub takes SVG and HTML before PNG, and
-        has not drawn such SVGs whole (https://github.com/Cantera/cantera-jupyter/issues/37); both together would double
-        what a notebook stores. The lab's pages, which are not stored, do follow the theme.
+        An SVG that follows its page's scheme would follow JupyterLab's theme, but GitHub prefers SVG and HTML to PNG
+        and does not draw such SVGs completely (https://github.com/Cantera/cantera-jupyter/issues/37); both together
+        would double what a notebook stores. The lab's pages are not stored and do follow the theme.
         """
         png = self.png()
         with Image.open(io.BytesIO(png)) as image:
@@ -87,7 +87,7 @@ class Chart(Drawing, Figure):
         self.name, self.headline, self.alt = name, headline, alt
 
     def svg(self, *, dark: bool = False) -> str:
-        """The figure as SVG with role, title and description, so that a screen reader reads them out."""
+        """The figure as SVG with role, title and description for screen readers."""
         buffer = io.StringIO()
         with styled():
             self.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
@@ -100,7 +100,7 @@ class Chart(Drawing, Figure):
         return in_the_dark(svg) if dark else svg
 
     def pixels(self, dark: bool) -> Image.Image:
-        """The figure as pixels, without the detour of a file."""
+        """The figure as pixels, twice as large as on screen."""
         screen, canvas = self.dpi, self.canvas
         assert isinstance(canvas, FigureCanvasAgg)
         with styled(), _palette(self, dark):
@@ -113,46 +113,36 @@ class Chart(Drawing, Figure):
 
 
 def in_the_dark(svg: str) -> str:
-    """A chart's SVG in the dark palette: there, a colour is a word."""
+    """A chart's SVG in the dark palette: every colour of the light one replaced by its counterpart."""
     return re.sub("#[0-9a-f]{6}\\b", lambda found: IN_THE_DARK.get(found[0], found[0]), svg)
 
 
 @contextmanager
 def _palette(chart: Chart, dark: bool) -> Iterator[None]:
-    """The chart in its dark colours for a while, where that is asked for."""
-    if not dark:
-        yield
-        return
-    _recolour(chart, IN_THE_DARK)
+    """Draw the chart in its dark colours meanwhile, if `dark`."""
+    if dark:
+        _recolour(chart, IN_THE_DARK)
     try:
         yield
     finally:
-        _recolour(chart, {dark: light for light, dark in IN_THE_DARK.items()})
+        if dark:
+            _recolour(chart, {dark: light for light, dark in IN_THE_DARK.items()})
 
 
 def _recolour(chart: Chart, to: Mapping[str, str]) -> None:
-    """Give every colour of the one palette its counterpart in the other; a colour of neither stays, and so does how
-    much shines through."""
-    for artist in chart.findobj(include_self=True):
-        _recolour_one(artist, to)
-        if isinstance(artist, Text) and artist.get_bbox_patch() is not None:
-            _recolour_one(artist.get_bbox_patch(), to)
-        if isinstance(artist, Annotation) and artist.arrow_patch is not None:
-            _recolour_one(artist.arrow_patch, to)
-
-
-def _recolour_one(artist: Artist | None, to: Mapping[str, str]) -> None:
-    for name in COLOURS:
-        read, write = getattr(artist, f"get_{name}", None), getattr(artist, f"set_{name}", None)
-        if read is None or write is None:
-            continue
-        had = read()
-        if isinstance(had, str) and had in ("none", "auto"):
-            continue
-        colours = to_rgba_array(had)  # a collection has several
-        told = [(*to_rgba(to.get(to_hex(colour), colour))[:3], colour[3]) for colour in colours]
-        if told and any(colours[:, 3]):
-            write(told[0] if len(told) == 1 else told)
+    """Replace every colour of one palette by its counterpart; other colours and every opacity stay."""
+    artists: list[Artist | None] = list(chart.findobj(include_self=True))
+    artists += [text.get_bbox_patch() for text in chart.findobj(Text)]  # findobj does not find these two
+    artists += [text.arrow_patch for text in chart.findobj(Annotation)]
+    for artist in artists:
+        for name in COLOURS:
+            colour = getattr(artist, f"get_{name}", lambda: "none")()
+            if isinstance(colour, str) and colour in ("none", "auto"):
+                continue
+            old = to_rgba_array(colour)  # a collection has several
+            new = [(*to_rgba(to.get(to_hex(one), one))[:3], one[3]) for one in old]
+            if new and any(old[:, 3]):
+                getattr(artist, f"set_{name}", lambda _: None)(new[0] if len(new) == 1 else new)
 
 
 def few_colours(image: Image.Image, most: int = 256) -> Image.Image:
@@ -161,7 +151,7 @@ def few_colours(image: Image.Image, most: int = 256) -> Image.Image:
     counted: Any = image.getcolors(image.width * image.height)
     colours = np.array([colour for _, colour in sorted(counted, key=lambda one: (-one[0], one[1]))], dtype=np.int64)
     kept = colours[:most]
-    nearest = np.zeros(1 << 24, dtype=np.uint8)  # by colour as a number; only the pages of those that occur are filled
+    nearest = np.zeros(1 << 24, dtype=np.uint8)  # by colour as a number; only those that occur are filled
     nearest[colours @ CODE] = np.square(colours[:, None, :] - kept[None, :, :]).sum(axis=2).argmin(axis=1)
     indexed = Image.fromarray(nearest[np.asarray(image) @ CODE])
     indexed.putpalette(kept.astype(np.uint8).tobytes())

@@ -1,69 +1,52 @@
-"""The page that shows all figures of a folder: each with its finding and, in words, what it shows.
+"""The page that shows all figures of a folder, each with its finding and its alt text.
 
-It is Markdown, so that a repository's page for the folder is the gallery.
+It is Markdown named README.md, so that a repository shows it as the folder's page.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Mapping
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from worklog.errors import WorklogError
+from worklog.plots.figure import Drawing
 
-if TYPE_CHECKING:
-    from worklog.plots import Drawn
-
-BEGIN = "<!-- written by `worklog figures` and `worklog article`: the next one writes it anew -->"
-TITLE = "# The figures"
+BEGIN = "<!-- written by `worklog figures` and `worklog article`, which overwrite it -->"
+OLD_BEGIN = "<!-- written by `worklog figures` and `worklog article`"
 ARTICLES, OTHERS = "## The article's diagrams, with this machine's numbers", "## The charts"
 
 
-@dataclass(frozen=True)
-class Caption:
-    """headline: a figure's finding. alt: what it shows, in words."""
-
-    headline: str
-    alt: str
-
-
-def gallery(drawn: Drawn) -> str:
-    """The page in Markdown: the article's diagrams, then the charts."""
-    diagrams = [name for name in drawn.captions if name.startswith("diagram_")]
-    others = [name for name in drawn.captions if name not in diagrams]
-    page = [BEGIN, TITLE]
-    page += _section(ARTICLES, diagrams, drawn) + _section(OTHERS, others, drawn)
-    page += [f"Not drawn: `{name}`, {why}" for name, why in drawn.missing.items()]
+def gallery(charts: Mapping[str, Drawing], missing: Mapping[str, str]) -> str:
+    """The page in Markdown: the article's diagrams, then the charts, then why others are missing."""
+    diagrams = [_figure(name, chart) for name, chart in charts.items() if name.startswith("diagram_")]
+    others = [_figure(name, chart) for name, chart in charts.items() if not name.startswith("diagram_")]
+    page = [BEGIN, "# The figures"]
+    page += [ARTICLES, *diagrams] if diagrams else []
+    page += [OTHERS, *others] if others else []
+    page += [f"Not drawn: `{name}`, {why}" for name, why in missing.items()]
     return "\n\n".join(page) + "\n"
 
 
-def _section(title: str, names: Iterable[str], drawn: Drawn) -> list[str]:
-    figures = [_figure(name, drawn.captions[name]) for name in names]
-    return [title, *figures] if figures else []
-
-
-def _figure(name: str, caption: Caption) -> str:
-    """Heading, picture as the reader's page is light or dark, words for those who do not see it, and the SVGs."""
+def _figure(name: str, chart: Drawing) -> str:
+    """Heading, picture in the palette of the reader's page, alt text, and links to the SVGs."""
     dark = f'<source media="(prefers-color-scheme: dark)" srcset="{name}_dark.png">'
-    picture = f'<picture>{dark}<img src="{name}.png" width="700" alt="{escape(caption.alt)}"></picture>'
+    picture = f'<picture>{dark}<img src="{name}.png" width="700" alt="{escape(chart.alt)}"></picture>'
     files = f'<a href="{name}.svg">SVG</a>, <a href="{name}_dark.svg">dark</a>'
-    words = f"<details><summary>In words · {files}</summary>\n\n{escape(caption.alt, False)}"
-    return f"### {escape(caption.headline, False)}\n\n{picture}\n\n{words}\n\n</details>"
+    words = f"<details><summary>In words · {files}</summary>\n\n{escape(chart.alt, False)}"
+    return f"### {escape(chart.headline, False)}\n\n{picture}\n\n{words}\n\n</details>"
 
 
-def write_gallery(drawn: Drawn, folder: Path) -> Path | None:
-    """Write README.md into the figures' folder. None, and nothing written, where a README.md of somebody else's is
-    there or nothing was drawn. Raises WorklogError where the file cannot be written.
+def write_gallery(charts: Mapping[str, Drawing], missing: Mapping[str, str], folder: Path) -> Path | None:
+    """Write README.md into the folder of the figures. None, and nothing written, if there is no chart or if a README.md
+    from another source is there. Raises WorklogError where the file cannot be written.
     """
     path = folder / "README.md"
     try:
-        if not drawn.captions or (path.exists() and not path.read_bytes().startswith(BEGIN.encode())):
+        if not charts or (path.exists() and not path.read_bytes().startswith(OLD_BEGIN.encode())):
             return None
-        path.write_text(gallery(drawn), encoding="utf-8", newline="\n")
+        path.write_text(gallery(charts, missing), encoding="utf-8", newline="\n")
     except OSError as error:
-        raise WorklogError(
-            f"cannot write the gallery {path}: {error.strerror}; give another folder with --out"
-        ) from error
+        why = f"cannot write the gallery {path}: {error.strerror}"
+        raise WorklogError(f"{why}; give another folder with --out") from error
     return path

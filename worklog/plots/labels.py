@@ -7,28 +7,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
 Point = tuple[float, float]
+Points = NDArray[np.float64]
 
-DISTANCES = (0.08, 0.13, 0.2, 0.3, 0.42, 0.56, 0.72, 0.9, 1.1, 1.4, 1.8, 2.3)
-# Right first, then left, above and below, then between: what a reader expects beside a point.
-DIRECTIONS = tuple(
-    math.radians(degrees)
-    for degrees in (
-        0,
-        180,
-        90,
-        270,
-        *range(15, 90, 15),
-        *range(345, 270, -15),
-        *range(105, 180, 15),
-        *range(255, 180, -15),
-    )
-)
+# A label is beside its point, this far away and this much higher or lower, or straight above or below it.
+ACROSS = (0.09, 0.2, 0.34, 0.5, 0.75, 1.1)
+HEIGHTS = tuple(sorted((0.07 * n for n in range(-15, 16)), key=abs))
 GAP = 0.03
 NEAR = 0.04  # words closer than this to what they name touch it
 FAR = 0.17  # a label further from its point than this needs a line to it
@@ -64,7 +54,7 @@ class Box:
         return min(max(point[0], self.x0), self.x1), min(max(point[1], self.y0), self.y1)
 
 
-def stroke(start: Point, end: Point, step: float = 0.03) -> NDArray[np.float64]:
+def stroke(start: Point, end: Point, step: float = 0.03) -> Points:
     """A line as points close together, (n, 2), for `place` to keep words off it."""
     n = max(2, math.ceil(math.dist(start, end) / step))
     return np.column_stack([np.linspace(a, b, n) for a, b in zip(start, end, strict=True)])
@@ -75,50 +65,52 @@ def place(
     sizes: Sequence[Point],
     bounds: Box,
     taken: Sequence[Box] = (),
-    strokes: NDArray[np.float64] | None = None,
+    strokes: Points | None = None,
 ) -> list[Box]:
-    """A rectangle of each size near its anchor, in inches: inside the bounds, off the taken places and each other.
+    """A rectangle of each size near its anchor: inside the bounds, off the taken places and each other.
 
     Strokes are lines to keep off where that does not lead too far away.
     """
     lines = np.empty((0, 2)) if strokes is None else strokes
-    placed: list[Box | None] = [None] * len(anchors)
+    candidates = [_candidates(anchor, size, bounds) for anchor, size in zip(anchors, sizes, strict=True)]
+    from_the_top = sorted(enumerate(anchors), key=lambda one: -one[1][1])  # so that their lines do not cross
+    placed: dict[int, Box] = {}
     for _ in range(ROUNDS):
-        for index, (anchor, size) in enumerate(zip(anchors, sizes, strict=True)):
-            others = [(at, box) for i, (at, box) in enumerate(zip(anchors, placed, strict=True)) if box and i != index]
-            occupied = [*taken, *(box for _, box in others)]
-            ink = np.concatenate([lines, *(stroke(at, box.nearest(at)) for at, box in others)])
-            candidates = _candidates(anchor, size, bounds)
-            costs = [_cost(anchor, box, distance, occupied, ink) for box, distance in candidates]
-            placed[index] = candidates[int(np.argmin(costs))][0]
-    return [box for box in placed if box]
+        for index, anchor in from_the_top:
+            others = {i: box for i, box in placed.items() if i != index}
+            leaders = [stroke(anchors[i], box.nearest(anchors[i])) for i, box in others.items()]
+            occupied = np.array([astuple(box) for box in (*taken, *others.values())]).reshape(-1, 4)
+            costs = _costs(np.array(anchor), candidates[index], occupied, np.concatenate([lines, *leaders]))
+            placed[index] = Box(*candidates[index][costs.argmin()].tolist())
+    return [placed[index] for index in range(len(anchors))]
 
 
-def _candidates(anchor: Point, size: Point, bounds: Box) -> list[tuple[Box, float]]:
-    """Rectangles around the anchor, pushed back into the bounds, with how little a reader would like each."""
-    found = []
-    for distance in DISTANCES:
-        for rank, angle in enumerate(DIRECTIONS):
-            x = anchor[0] + math.cos(angle) * (distance + size[0] / 2 * abs(math.cos(angle)))
-            y = anchor[1] + math.sin(angle) * (distance + size[1] / 2)
-            x = min(max(x, bounds.x0 + size[0] / 2), bounds.x1 - size[0] / 2)
-            y = min(max(y, bounds.y0 + size[1] / 2), bounds.y1 - size[1] / 2)
-            found.append((Box(x - size[0] / 2, y - size[1] / 2, x + size[0] / 2, y + size[1] / 2), 0.002 * rank))
-    return found
+def _candidates(anchor: Point, size: Point, bounds: Box) -> Points:
+    """Rectangles around the anchor, (n, 4), pushed back into the bounds: right and left of it, above and below."""
+    half = np.array(size) / 2
+    offsets = [(side * (gap + half[0]), up) for gap, side, up in product(ACROSS, (1, -1), HEIGHTS)]
+    offsets += [(0.0, side * (gap + half[1])) for gap, side in product(ACROSS, (1, -1))]
+    low, high = np.array([bounds.x0, bounds.y0]) + half, np.array([bounds.x1, bounds.y1]) - half
+    centres = np.minimum(np.maximum(np.array(anchor) + np.array(offsets), low), high)
+    return np.hstack([centres - half, centres + half])
 
 
-def _cost(anchor: Point, box: Box, dislike: float, occupied: Sequence[Box], ink: NDArray[np.float64]) -> float:
+def _costs(anchor: Points, boxes: Points, occupied: Points, ink: Points) -> Points:
     """Overlaps weigh more than any distance; a line to the anchor, lines under the words, and words under the line to
     the anchor, weigh as much as some distance."""
-    distance = math.dist(anchor, box.nearest(anchor))
-    forbidden = 1e5 * sum(box.overlap(other) for other in occupied) + 1e3 * (distance < NEAR)
-    crossed = _inside(ink, box)
-    if distance > FAR and not forbidden:
-        leader = stroke(anchor, box.nearest(anchor))[3:]
-        crossed += 4 * sum(_inside(leader, other) for other in occupied)
-    return forbidden + distance + dislike + 0.2 * (distance > FAR) + 0.08 * crossed
+    nearest = np.clip(anchor, boxes[:, :2], boxes[:, 2:])
+    distance = np.hypot(*(nearest - anchor).T)
+    shared = np.minimum(boxes[:, None, 2:], occupied[:, 2:]) - np.maximum(boxes[:, None, :2], occupied[:, :2]) + GAP
+    overlap = np.maximum(shared, 0).prod(axis=2).sum(axis=1)
+    leader = anchor + (nearest - anchor)[:, None] * np.linspace(0.35, 1, 12)[:, None]
+    far = distance > FAR
+    lined = far * (0.2 + 0.32 * _inside(leader[:, :, None], occupied).sum(axis=(1, 2)))
+    crossed = _inside(ink, boxes[:, None]).sum(axis=1)
+    costs: Points = 1e5 * overlap + 1e3 * (distance < NEAR) + distance + lined + 0.08 * crossed
+    return costs
 
 
-def _inside(points: NDArray[np.float64], box: Box) -> int:
-    x, y = points[:, 0], points[:, 1]
-    return int(np.count_nonzero((x > box.x0) & (x < box.x1) & (y > box.y0) & (y < box.y1)))
+def _inside(points: Points, boxes: Points) -> NDArray[np.bool_]:
+    """Which points, (…, 2), are inside which boxes, (…, 4)."""
+    inside: NDArray[np.bool_] = np.all((points > boxes[..., :2]) & (points < boxes[..., 2:]), axis=-1)
+    return inside

@@ -1,13 +1,12 @@
-"""The ladder: how fast each rung is, next to cuBLAS, the measured ceiling, and what the article saw on its own GPU."""
+"""The ladder: the rate of each rung beside cuBLAS, the measured ceiling, and the article's percentages on its GPU."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from matplotlib.axes import Axes
 
+from worklog.plots.bars import BEHIND, interval, rate_bar, reference_line
 from worklog.plots.figure import Chart
-from worklog.plots.page import page
+from worklog.plots.page import beside, page, right_of
 from worklog.plots.selection import (
     ARTICLE_SHAPE,
     CUBLAS,
@@ -15,16 +14,16 @@ from worklog.plots.selection import (
     cublas_tflops,
     dimensions,
     measured,
+    no_time,
+    rate,
     rows,
     shape_to_draw,
 )
 from worklog.plots.style import (
     ACCENT,
     BASELINE,
-    BELITTLES,
     BODY_PT,
-    INK,
-    MARGIN_IN,
+    DEFLATES,
     MUTED,
     PAPER,
     SMALL_PT,
@@ -32,10 +31,9 @@ from worklog.plots.style import (
     line_height,
     shorten,
     styled,
-    text_width,
     wrap,
 )
-from worklog.problem.gemm import Shape, tflops
+from worklog.problem.gemm import Shape
 from worklog.runs.run import Measurement, Run
 
 # Vizuara's article, which took them from siboehm's SGEMM_CUDA README: percent of cuBLAS on an RTX A6000 at 4096.
@@ -50,13 +48,11 @@ ARTICLE_PERCENT = {
     "warptiled": 93.7,
 }
 ARTICLE_SOURCE = "○ article: % of cuBLAS on an RTX A6000 at 4096, from siboehm's SGEMM_CUDA README"
+WIDE_INTERVAL = "* the interval is wider than requested"
 
 # Inches. A row has a lane for the bar with its label, and under it one for the article's mark: they cannot meet.
 ROW, BARE_ROW, BAR, BAR_LANE, MARK_LANE = 0.49, 0.36, 0.25, 0.155, 0.36
-HEAD, ABOVE, BELOW, RIGHT = 0.38, 0.4, 0.4, 0.2
-NAME_ROOM = 1.4
-YOURS = " · yours"
-BEHIND: dict[str, Any] = {"facecolor": PAPER, "pad": 1.0}  # words stand in front of the reference lines
+HEAD, ABOVE, BELOW, RIGHT, NAME_ROOM = 0.38, 0.4, 0.4, 0.2, 1.4
 FAR_CEILING = 2.5  # a ceiling this many times above everything else would squeeze the bars
 
 
@@ -64,200 +60,115 @@ FAR_CEILING = 2.5  # a ceiling this many times above everything else would squee
 def ladder(run: Run, size: Size | None = None, *, rung: str | None = None) -> Chart:
     """Horizontal bars in rung order at one size (default 4096, else the largest measured), in TFLOP/s and % of cuBLAS.
 
-    A refused or skipped rung has a row that says why. The user's kernels stand below the rungs, which step back in a
-    lighter colour. rung: the one that the title is about, and that the others step back behind. Raises NothingToDraw
-    where nothing was measured at the size, BadShape.
+    A failed or skipped rung has a row with the reason. A user's kernels stand below the rungs, which are then drawn in
+    a lighter colour. rung: the one that the title is about, in the accent instead of the user's kernels. Raises
+    NothingToDraw where nothing was measured at the size, BadShape.
     """
     shape = shape_to_draw(run, size)
     kernels = rows(run, shape)
-    brought = {m.kernel for m in kernels if run.kernels.get(m.kernel, {}).get("brought")}
-    accented = brought if rung is None else {rung}
+    mine = {m.kernel for m in kernels if run.kernels.get(m.kernel, {}).get("brought")}
+    accented = mine if rung is None else {rung}
     marks = ARTICLE_PERCENT if shape == ARTICLE_SHAPE and any(m.kernel in ARTICLE_PERCENT for m in kernels) else {}
-    names = [shorten(m.kernel + YOURS * (m.kernel in brought), BODY_PT, NAME_ROOM) for m in kernels]
-    left = MARGIN_IN + max(text_width(name, BODY_PT) for name in names) + 0.12
-    pitch, wide = ROW if marks else BARE_ROW, WIDTH_IN - left - RIGHT
+    footer = [run.full_label] + [ARTICLE_SOURCE] * bool(marks)
+    footer += [WIDE_INTERVAL] * any(measured(m) and not m.converged for m in kernels)
+    names = [shorten(m.kernel + " · yours" * (m.kernel in mine), BODY_PT, NAME_ROOM) for m in kernels]
+    left, pitch = right_of(names), ROW if marks else BARE_ROW
     height = HEAD + pitch * len(kernels)
+    alt = _alt(run, shape, kernels)
     new = page(
-        "ladder",
-        _finding(kernels, accented),
-        _subtitle(shape, bool(marks)),
-        [run.full_label] + [ARTICLE_SOURCE] * bool(marks) + _star(kernels),
-        _alt(run, shape, kernels),
-        ABOVE + height + BELOW,
+        "ladder", _finding(kernels, accented), _subtitle(shape, bool(marks)), footer, alt, ABOVE + height + BELOW
     )
-    axes = new.axes(left, new.body_bottom + BELOW, wide, height)
-    reference, ceiling = cublas_tflops(kernels), run.calibration.get("fp32_tflops")
-    most = max([reference] + [_interval(m)[1] for m in kernels if measured(m)])
-    far = ceiling is not None and ceiling > FAR_CEILING * most
-    most = 1.06 * (most if far else max(most, ceiling or 0.0))
-    _scales(axes, most, reference, height, bool(marks))
-    axes.set_yticks([HEAD + pitch * index + BAR_LANE for index in range(len(kernels))], names)
-    _line(axes, reference, f"cuBLAS {reference:.{_decimals(reference)}f}", HEAD - 0.1)
-    if ceiling:
-        words = f"measured FP32 ceiling {ceiling:.1f}" + (", off the scale →" if far else "")
-        _line(axes, most if far else ceiling, words, HEAD - 0.12 - line_height(SMALL_PT), drawn=not far)
-    for index, m in enumerate(kernels):
-        top = HEAD + pitch * index
+    axes = new.axes(left, new.body_bottom + BELOW, WIDTH_IN - left - RIGHT, height)
+    places = [HEAD + pitch * index + BAR_LANE for index in range(len(kernels))]
+    axes.set_ylim(height, 0)
+    axes.set_yticks(places, names)
+    _references(axes, kernels, run.calibration.get("fp32_tflops"), bool(marks))
+    for y, m in zip(places, kernels, strict=True):
         if measured(m):
-            _bar(axes, m, top + BAR_LANE, wide / most, _colour(m.kernel, accented))
+            words = f"{rate(m.tflops)} TFLOP/s · {_share(m)}" + ("" if m.converged else " *")
+            rate_bar(axes, m, y, BAR, words, BODY_PT, _colour(m.kernel, accented))
         else:
-            _reason(axes, m, top + BAR_LANE, wide / most)
+            lines = wrap(no_time(m), SMALL_PT, WIDTH_IN - left - RIGHT - 0.2, most=2)
+            beside(axes, "\n".join(lines), (0, y), va="center", color=MUTED, style="italic", bbox=BEHIND)
         if m.kernel in marks:
-            _mark(axes, marks[m.kernel], reference, top + MARK_LANE, wide / most)
+            _mark(axes, marks[m.kernel], cublas_tflops(kernels), y + MARK_LANE - BAR_LANE)
     return new.figure
 
 
-def _scales(axes: Axes, most: float, reference: float, height: float, marks: bool) -> None:
-    """TFLOP/s below and, since the axis ends in proportion, % of cuBLAS above. y is inches from the top."""
+def _references(axes: Axes, kernels: list[Measurement], ceiling: float | None, marks: bool) -> None:
+    """The lines of cuBLAS and of the ceiling, and the scales: TFLOP/s below and, in proportion, % of cuBLAS above."""
+    cublas = cublas_tflops(kernels)
+    most = max([cublas] + [interval(m)[1] for m in kernels if measured(m)])
+    far = ceiling is not None and ceiling > FAR_CEILING * most
+    most = 1.06 * (most if far else max(most, ceiling or 0.0))
     axes.set_xlim(0, most)
-    axes.set_ylim(height, 0)
     axes.set_xlabel("TFLOP/s")
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
+    percent = 100 * most / cublas
     share = axes.twiny()
-    share.set_xlim(0, 100 * most / reference)
+    share.set_xlim(0, percent)
     share.spines["top"].set_visible(True)
     share.spines[["left", "bottom"]].set_visible(False)
-    step = next(s for s in (20, 25, 50, 100, 200, 500, 1000, 10**9) if 100 * most / reference / s <= 8)
-    share.set_xticks([float(p) for p in range(0, int(100 * most / reference) + 1, step)])
+    step = next(s for s in (20, 25, 50, 100, 200, 500, 1000, 10**9) if percent / s <= 8)
+    share.set_xticks([float(p) for p in range(0, int(percent) + 1, step)])
     share.set_xlabel("% of cuBLAS" + (", bars on this GPU · ○ article, RTX A6000" if marks else ""))
+    reference_line(axes, cublas, f"cuBLAS {rate(cublas)}", HEAD - 0.1)
+    if ceiling:
+        words = f"measured FP32 ceiling {rate(ceiling)}" + (", off the scale →" if far else "")
+        reference_line(axes, most if far else ceiling, words, HEAD - 0.12 - line_height(SMALL_PT), drawn=not far)
 
 
-def _line(axes: Axes, x: float, words: str, y: float, *, drawn: bool = True) -> None:
-    """A vertical reference line; its words stand beside it, each in a lane of their own above the bars."""
-    if drawn:
-        axes.plot([x, x], [y - 0.06, axes.get_ylim()[0]], color=MUTED, linewidth=0.9, zorder=0.5)
-    at_the_left = x < axes.get_xlim()[1] / 3
-    axes.annotate(
-        words,
-        (x, y),
-        (4 if at_the_left else -4, 0),
-        textcoords="offset points",
-        ha="left" if at_the_left else "right",
-        va="center",
-        fontsize=SMALL_PT,
-        color=MUTED,
-    )
-
-
-def _colour(kernel: str, brought: set[str]) -> str:
-    """The accent is for what a user brought, or where nobody did, for the rungs."""
+def _colour(kernel: str, accented: set[str]) -> str:
+    """The accent is for the kernels that the title is about and, without any, for the rungs."""
     if kernel == CUBLAS:
         return BASELINE
-    return ACCENT if not brought or kernel in brought else BELITTLES
+    return ACCENT if not accented or kernel in accented else DEFLATES
 
 
-def _bar(axes: Axes, m: Measurement, y: float, inches_per_unit: float, colour: str) -> None:
-    rate, (low, high) = m.tflops or 0.0, _interval(m)
-    axes.barh(y, rate, BAR, color=colour)
-    whiskers = [[max(rate - low, 0.0)], [max(high - rate, 0.0)]]
-    axes.errorbar(rate, y, xerr=whiskers, color=INK, elinewidth=1.0, capsize=2.5, capthick=1.0)
-    words = f"{rate:.{_decimals(rate)}f} TFLOP/s · {100 * (m.ratio or 0.0):.1f} %" + ("" if m.converged else " *")
-    inside = min(rate, low) * inches_per_unit > text_width(words, BODY_PT) + 0.2
-    axes.annotate(
-        words,
-        (min(rate, low) if inside else max(rate, high), y),
-        (-5 if inside else 5, 0),
-        textcoords="offset points",
-        ha="right" if inside else "left",
-        va="center_baseline",
-        color=PAPER if inside and colour == ACCENT else INK,
-        bbox=None if inside else BEHIND,
-    )
-
-
-def _reason(axes: Axes, m: Measurement, y: float, inches_per_unit: float) -> None:
-    room = axes.get_xlim()[1] * inches_per_unit - 0.2
-    reason = m.reason or "no reason given"
-    words = reason if reason.startswith(m.status) else f"{m.status}: {reason}"
-    axes.annotate(
-        "\n".join(wrap(words, SMALL_PT, room, most=2)),
-        (0, y),
-        (5, 0),
-        textcoords="offset points",
-        va="center",
-        fontsize=SMALL_PT,
-        color=MUTED,
-        style="italic",
-        bbox=BEHIND,
-    )
-
-
-def _mark(axes: Axes, percent: float, reference: float, y: float, inches_per_unit: float) -> None:
+def _mark(axes: Axes, percent: float, cublas: float, y: float) -> None:
     """The article's share as a hollow mark with its number, under our bar."""
-    x = percent / 100 * reference
-    to_the_left = x * inches_per_unit > 1
+    x = percent / 100 * cublas
     axes.plot([x], [y], "o", markersize=4.2, markerfacecolor=PAPER, markeredgecolor=MUTED, markeredgewidth=0.9)
-    axes.annotate(
-        f"{percent} %",
-        (x, y),
-        (-5 if to_the_left else 5, 0),
-        textcoords="offset points",
-        ha="right" if to_the_left else "left",
-        va="center_baseline",
-        fontsize=SMALL_PT,
-        color=MUTED,
-        bbox=BEHIND,
-    )
+    beside(axes, f"{percent} %", (x, y), -5 if x > axes.get_xlim()[1] / 5 else 5, color=MUTED, bbox=BEHIND)
 
 
-def _interval(m: Measurement) -> tuple[float, float]:
-    """The 95 % interval in TFLOP/s: the longer time is the lower rate."""
-    rate = m.tflops or 0.0
-    if not m.us_low or not m.us_high:
-        return rate, rate
-    return tflops(m.problem, m.us_high), tflops(m.problem, m.us_low)
+def _share(m: Measurement) -> str:
+    return f"{100 * (m.ratio or 0.0):.1f} %"
 
 
-def _decimals(rate: float) -> int:
-    return 1 if rate >= 10 else 2
-
-
-def _star(kernels: list[Measurement]) -> list[str]:
-    return ["* the interval is wider than asked for"] * any(measured(m) and not m.converged for m in kernels)
-
-
-def _finding(kernels: list[Measurement], brought: set[str]) -> str:
-    mine = [m for m in kernels if measured(m) and m.kernel in brought]
-    if mine:
-        best = max(mine, key=lambda m: m.ratio or 0.0)
-        return f"{best.kernel} reaches {100 * (best.ratio or 0.0):.1f} % of cuBLAS{_place(best, kernels, brought)}"
-    ours = [m for m in kernels if measured(m) and m.kernel != CUBLAS]
-    if not ours:
+def _finding(kernels: list[Measurement], accented: set[str]) -> str:
+    rungs = [m for m in kernels if measured(m) and m.kernel != CUBLAS and m.kernel not in accented]
+    shown = [m for m in kernels if measured(m) and m.kernel in accented] or rungs
+    if not shown:
         return "No rung was measured at this size; cuBLAS was"
-    best = max(ours, key=lambda m: m.ratio or 0.0)
-    finding = f"{best.kernel} reaches {100 * (best.ratio or 0.0):.1f} % of cuBLAS"
-    times = (best.tflops or 0.0) / (ours[0].tflops or 1.0)
-    return finding if best is ours[0] else f"{finding}, {times:.{0 if times >= 10 else 1}f} times {ours[0].kernel}"
-
-
-def _place(mine: Measurement, kernels: list[Measurement], brought: set[str]) -> str:
-    """Where a brought kernel stands on the ladder, in words."""
-    rungs = [m for m in kernels if measured(m) and m.kernel not in brought and m.kernel != CUBLAS]
-    slower = [m for m in rungs if (m.tflops or 0.0) < (mine.tflops or 0.0)]
-    if not rungs:
-        return ""
-    if not slower:
-        return f", less than {min(rungs, key=lambda m: m.tflops or 0.0).kernel}"
-    return f", more than {max(slower, key=lambda m: m.tflops or 0.0).kernel}"
+    best = max(shown, key=lambda m: m.ratio or 0.0)
+    finding = f"{best.kernel} reaches {_share(best)} of cuBLAS"
+    if not rungs or best is rungs[0]:
+        return finding
+    if shown is rungs:
+        times = (best.tflops or 0.0) / (rungs[0].tflops or 1.0)
+        return f"{finding}, {times:.{0 if times >= 10 else 1}f} times {rungs[0].kernel}"
+    slower = [m for m in rungs if (m.tflops or 0.0) < (best.tflops or 0.0)]
+    if slower:
+        return f"{finding}, more than {max(slower, key=lambda m: m.tflops or 0.0).kernel}"
+    return f"{finding}, less than {min(rungs, key=lambda m: m.tflops or 0.0).kernel}"
 
 
 def _subtitle(shape: Shape, marks: bool) -> str:
     words = (
         f"C = A·B in FP32, {dimensions(shape)}. Bars: median TFLOP/s of each rung with its 95 % interval, "
-        "and its share of cuBLAS measured in the same loop."
+        "and its share of cuBLAS, timed in the same loop."
     )
-    return words + (" Circles: the shares that the article states for another GPU." if marks else "")
+    return words + (" Circles: the article's shares, on another GPU." if marks else "")
 
 
 def _alt(run: Run, shape: Shape, kernels: list[Measurement]) -> str:
     parts = [
-        f"{m.kernel} {m.tflops:.2f} TFLOP/s, {100 * (m.ratio or 0.0):.1f} % of cuBLAS"
-        if measured(m)
-        else f"{m.kernel} {m.status}: {m.reason}"
+        f"{m.kernel} {rate(m.tflops)} TFLOP/s, {_share(m)} of cuBLAS" if measured(m) else f"{m.kernel}: {no_time(m)}"
         for m in kernels
     ]
     ceiling = run.calibration.get("fp32_tflops")
-    roof = f" Measured FP32 ceiling: {ceiling:.1f} TFLOP/s." if ceiling else ""
+    words = f" Measured FP32 ceiling: {rate(ceiling)} TFLOP/s." if ceiling else ""
     what = f"Bar chart of FP32 matrix multiplication at {dimensions(shape)}"
-    return f"{what}. {'; '.join(parts)}.{roof} Source: {run.label}."
+    return f"{what}. {'; '.join(parts)}.{words} Source: {run.label}."

@@ -1,7 +1,11 @@
-"""A page: title (the finding), subtitle (what is plotted) and footer (the source) around a free body, in inches."""
+"""The page around every chart: title (the finding), subtitle (what is plotted), a free body, and footer (the source).
+
+Everything is placed in inches, so that nothing overlaps at any number of rows.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,18 +13,9 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
+from worklog.plots import style
 from worklog.plots.figure import Chart
-from worklog.plots.style import (
-    BODY_PT,
-    MARGIN_IN,
-    MUTED,
-    SMALL_PT,
-    SUBTITLE_PT,
-    TITLE_PT,
-    WIDTH_IN,
-    line_height,
-    wrap,
-)
+from worklog.plots.style import BODY_PT, INK, MARGIN_IN, MUTED, SMALL_PT, SUBTITLE_PT, TITLE_PT, WIDTH_IN, text_width
 
 
 @dataclass(frozen=True)
@@ -42,6 +37,15 @@ class Page:
         whole = self.figure.get_figheight()
         return self.figure.add_axes((left / self.width, bottom / whole, width / self.width, height / whole))
 
+    def rows(self, left: float, bottom: float, width: float, pitch: float, names: Sequence[str]) -> Axes:
+        """Axes with one row per name, each `pitch` inches high; y counts inches down from the top."""
+        axes = self.axes(left, bottom, width, pitch * len(names))
+        axes.set_ylim(pitch * len(names), 0)
+        axes.set_yticks([pitch * (index + 0.5) for index in range(len(names))], names)
+        axes.tick_params(axis="y", length=0)
+        axes.spines["left"].set_visible(False)
+        return axes
+
     def text(self, x: float, y: float, words: str, points: float = BODY_PT, **how: Any) -> Text:
         """Text at a place on the page."""
         return self.figure.text(x, y, words, fontsize=points, transform=self.figure.dpi_scale_trans, **how)
@@ -52,26 +56,36 @@ class Page:
         self.figure.add_artist(Line2D(across, up, transform=self.figure.dpi_scale_trans, **how))
 
 
+def right_of(names: Sequence[str]) -> float:
+    """Where axes start whose row names begin at the left margin, in inches."""
+    return MARGIN_IN + max(text_width(name, BODY_PT) for name in names) + 0.12
+
+
+def beside(axes: Axes, words: str, at: tuple[float, float], gap: float = 5.0, up: float = 0.0, **how: Any) -> None:
+    """Words that start `gap` points right of a data point; with a negative gap they end left of it, with 0 they are
+    centred."""
+    side = "center" if gap == 0 else "left" if gap > 0 else "right"
+    usual: dict[str, Any] = {"ha": side, "va": "center_baseline", "fontsize": SMALL_PT, "color": INK}
+    axes.annotate(words, at, (gap, up), textcoords="offset points", **(usual | how))
+
+
 def page(
     name: str, title: str, subtitle: str, footer: list[str], alt: str, body_height: float, width: float = WIDTH_IN
 ) -> Page:
     """A page for a body of that height; title, subtitle and footer are wrapped to fit."""
     room = 0.98 * (width - 2 * MARGIN_IN)  # drawn at 100 dpi, letters are up to that much wider
-    titles = wrap(title, TITLE_PT, room, bold=True)
-    subtitles = wrap(subtitle, SUBTITLE_PT, room)
-    footers = [line for part in footer for line in wrap(part, SMALL_PT, room)]
-    head = MARGIN_IN + line_height(TITLE_PT, len(titles)) + line_height(SUBTITLE_PT, len(subtitles)) + 0.08
-    foot = MARGIN_IN + line_height(SMALL_PT, len(footers)) + 0.06
-    height = head + body_height + foot
-    new = Page(Chart(name, title, alt, width, height), width, foot, body_height)
+    head = [(line, TITLE_PT, {"weight": "bold"}) for line in style.wrap(title, TITLE_PT, room, bold=True)]
+    head += [(line, SUBTITLE_PT, {"color": MUTED}) for line in style.wrap(subtitle, SUBTITLE_PT, room)]
+    foot = [line for part in footer for line in style.wrap(part, SMALL_PT, room)]
+    above = MARGIN_IN + sum(style.line_height(points) for _, points, _ in head) + 0.08
+    below = MARGIN_IN + style.line_height(SMALL_PT, len(foot)) + 0.06
+    height = above + body_height + below
+    new = Page(Chart(name, title, alt, width, height), width, below, body_height)
     top = height - MARGIN_IN
-    for line in titles:
-        new.text(MARGIN_IN, top, line, TITLE_PT, weight="bold", va="top")
-        top -= line_height(TITLE_PT)
-    for line in subtitles:
-        new.text(MARGIN_IN, top, line, SUBTITLE_PT, color=MUTED, va="top")
-        top -= line_height(SUBTITLE_PT)
-    for index, line in enumerate(footers):
-        y = MARGIN_IN + line_height(SMALL_PT, len(footers) - index)
+    for line, points, how in head:
+        new.text(MARGIN_IN, top, line, points, va="top", **how)
+        top -= style.line_height(points)
+    for index, line in enumerate(foot):
+        y = MARGIN_IN + style.line_height(SMALL_PT, len(foot) - index)
         new.text(MARGIN_IN, y, line, SMALL_PT, color=MUTED, va="top")
     return new

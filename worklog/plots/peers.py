@@ -1,26 +1,14 @@
-"""Every ruler against the truth: what each harness reads too long or too short on kernels whose length is known."""
+"""Every harness against known lengths: how much too long or too short it reads kernels that spin for a known time."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from matplotlib.axes import Axes
 
 from worklog.errors import NothingToDraw
+from worklog.plots.calibration import errors_left, length_axes
 from worklog.plots.figure import Chart
 from worklog.plots.page import page
-from worklog.plots.style import (
-    ACCENT,
-    BASELINE,
-    FAINT,
-    INK,
-    MARGIN_IN,
-    MUTED,
-    SMALL_PT,
-    WIDTH_IN,
-    styled,
-    text_width,
-)
+from worklog.plots.style import ACCENT, BASELINE, FAINT, INK, MARGIN_IN, MUTED, SMALL_PT, WIDTH_IN, styled, text_width
 from worklog.runs.comparison import Comparison, Points, open_comparison
 from worklog.runs.table import bound
 
@@ -34,60 +22,50 @@ MARKS = "osD^v<>PX*"
 
 @styled()
 def peers(comparison: Comparison | None = None) -> Chart:
-    """Reading minus true length by true length, a line for each ruler, and the band of our own error. By default the
-    comparison that comes with the package. Raises NothingToDraw where no ruler read a known length.
+    """Reading minus true length by true length, one line per harness, and the band of our own error.
+
+    comparison: by default the one that comes with the package. Raises NothingToDraw where nothing was read on a known
+    length.
     """
     comparison = comparison or open_comparison()
     errors = comparison.errors()
     if not errors:
         raise NothingToDraw("this comparison has no kernel of known length: make one with `worklog peers` on a GPU")
-    band = _band(comparison.document["calibration"])
+    band = max(map(abs, errors_left(comparison.document["calibration"]).values()))
     names = max(text_width(_label(name, points), SMALL_PT) for name, points in errors.items())
-    new = page(
-        "peers",
-        _finding(errors),
-        "Reading minus true length, µs, on kernels that spin for a known time; both axes are logarithmic, the upright "
-        f"one linear up to ±{LINEAR:g} µs. Band: what calibration leaves of our own error, ±{bound(band)} µs.",
-        [_source(comparison), *_missing(comparison)],
-        _alt(errors, comparison),
-        ABOVE + HEIGHT + BELOW,
+    subtitle = (
+        "Reading minus true length, µs, on kernels that spin for a known time; both axes are logarithmic, the vertical "
+        f"one linear up to ±{LINEAR:g} µs. Band: our own error that calibration leaves, ±{bound(band)} µs."
     )
+    footer = [f"{comparison.label} · numbers at the names: error at the shortest and at the longest length, µs"]
+    missing = [name for name in comparison.rulers if name not in errors and name in comparison.reasons]
+    footer += [f"not read: {', '.join(missing)}"] if missing else []
+    new = page("peers", _finding(errors), subtitle, footer, _alt(errors, footer[0]), ABOVE + HEIGHT + BELOW)
     left = MARGIN_IN + 0.45
     axes = new.axes(left, new.body_bottom + BELOW, WIDTH_IN - left - names - 0.45, HEIGHT)
-    _scales(axes, errors)
+    lengths = sorted({length for points in errors.values() for length, _ in points})
+    length_axes(axes, lengths, 0.85, 1.18)
+    _scale(axes, [error for points in errors.values() for _, error in points])
     axes.axhspan(-band, band, color=FAINT, zorder=0)
-    axes.axhline(0, color=MUTED, linewidth=0.6)
     for number, (name, points) in enumerate(errors.items()):
-        axes.plot(*zip(*points, strict=True), color=_colour(name), marker=MARKS[number % len(MARKS)], markersize=3.2)
+        colour = ACCENT if name == OURS else MUTED
+        axes.plot(*zip(*points, strict=True), color=colour, marker=MARKS[number % len(MARKS)], markersize=3.2)
     _name_lines(axes, errors)
     return new.figure
 
 
-def _band(calibration: dict[str, Any]) -> float:
-    """The largest error that is left on the calibrated lengths once the offset is off, in microseconds."""
-    offset = float(calibration["offset_us"])
-    return max(abs(float(over) - offset) for over in calibration["offset_by_length_us"].values())
-
-
-def _scales(axes: Axes, errors: dict[str, Points]) -> None:
-    values = [error for points in errors.values() for _, error in points]
-    lengths = [length for points in errors.values() for length, _ in points]
-    axes.set_xscale("log")
+def _scale(axes: Axes, values: list[float]) -> None:
+    low, high = min(-0.5, 1.3 * min(values)), max(2.0, 1.3 * max(values))
     axes.set_yscale("symlog", linthresh=LINEAR, linscale=0.8)
-    axes.set_xlim(0.85 * min(lengths), 1.18 * max(lengths))
-    axes.set_ylim(min(-0.5, 1.3 * min(values)), max(2.0, 1.3 * max(values)))
-    ticks = sorted(set(lengths))
-    axes.set_xticks(ticks, [f"{length:g}" for length in ticks])
-    low, high = axes.get_ylim()
+    axes.set_ylim(low, high)
     shown = [tick for tick in TICKS if low <= tick <= high]
     axes.set_yticks(shown, [f"{tick:+g}" if tick else "0" for tick in shown])
     axes.minorticks_off()
-    axes.set_xlabel("true length, µs")
 
 
 def _name_lines(axes: Axes, errors: dict[str, Points]) -> None:
     """Each line's name at its right end, moved where two would meet, with a thin line to where it belongs."""
-    per_inch = axes.get_figure().dpi  # type: ignore[union-attr]
+    per_inch = axes.figure.dpi
     ends = {name: axes.transData.transform(points[-1]) / per_inch for name, points in errors.items()}
     names = sorted(errors, key=lambda name: (ends[name][1], name))
     lanes = _apart([float(ends[name][1]) for name in names], axes.bbox.y1 / per_inch)
@@ -101,7 +79,7 @@ def _name_lines(axes: Axes, errors: dict[str, Points]) -> None:
             textcoords="offset points",
             va="center",
             fontsize=SMALL_PT,
-            color=_colour(name) if name == OURS else INK,
+            color=ACCENT if name == OURS else INK,
             weight="bold" if name == OURS else "normal",
             arrowprops={"arrowstyle": "-", "color": BASELINE, "linewidth": 0.6, "shrinkA": 1, "relpos": (0, 0.5)},
         )
@@ -122,41 +100,24 @@ def _label(name: str, points: Points) -> str:
     return f"{name} {first} … {last}"
 
 
-def _colour(name: str) -> str:
-    return ACCENT if name == OURS else MUTED
-
-
-def _worst(points: Points) -> float:
-    return max((error for _, error in points), key=abs)
-
-
 def _finding(errors: dict[str, Points]) -> str:
-    others = {name: points for name, points in errors.items() if not name.startswith(OURS)}
+    worst = {name: max((error for _, error in points), key=abs) for name, points in errors.items()}
+    others = [name for name in errors if not name.startswith(OURS)]
     if OURS not in errors:
-        return "What each ruler reads on kernels of known length"
-    told = f"Worklog is at most {bound(_worst(errors[OURS]))} µs off on kernels of known length"
+        return "What each harness reads on kernels of known length"
+    finding = f"Worklog is at most {bound(worst[OURS])} µs off on kernels of known length"
     if not others:
-        return told
-    best = min(others, key=lambda name: abs(_worst(others[name])))
-    return f"{told}; the best of the others, {best}, up to {_worst(others[best]):+.2f} µs"
+        return finding
+    best = min(others, key=lambda name: abs(worst[name]))
+    return f"{finding}; the best of the other harnesses, {best}, up to {worst[best]:+.2f} µs"
 
 
-def _source(comparison: Comparison) -> str:
-    return f"{comparison.label} · numbers at the names: error at the shortest and at the longest length, µs"
-
-
-def _missing(comparison: Comparison) -> list[str]:
-    read = comparison.errors()
-    gone = [ruler for ruler in comparison.rulers if ruler not in read and ruler in comparison.reasons]
-    return [f"not read: {', '.join(gone)}"] if gone else []
-
-
-def _alt(errors: dict[str, Points], comparison: Comparison) -> str:
+def _alt(errors: dict[str, Points], source: str) -> str:
     parts = [
         f"{name}: " + ", ".join(f"{error:+.2f} at {length:g}" for length, error in points)
         for name, points in errors.items()
     ]
     return (
         "Line chart of reading minus true length in microseconds on kernels of known length in microseconds. "
-        f"{'; '.join(parts)}. Source: {_source(comparison)}."
+        f"{'; '.join(parts)}. Source: {source}."
     )

@@ -1,153 +1,88 @@
-"""The roofline: how many FLOP each rung makes of a byte that its blocks fetch, and which roof it stands under.
+"""The roofline: each rung's rate over the FLOP that it makes of each byte its blocks fetch, under the roofs of the GPU.
 
-The intensity is counted from the tile that the run recorded, not measured: each block brings its rows of A and its
-columns of B once from L2. Where a cache closer to the threads serves some of it, a rung can stand above a memory roof.
+The intensity is counted from the tile in the run, not measured: each block brings its rows of A and its columns of B
+once from L2. Where a cache closer to the threads serves some of them, a rung can be above a memory roof.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 from matplotlib.axes import Axes
 
 from worklog.errors import NothingToDraw
-from worklog.kernel.ladder import Rung
+from worklog.plots import style
 from worklog.plots.figure import Chart
 from worklog.plots.labels import FAR, Box, Point, place, stroke
 from worklog.plots.page import Page, page
-from worklog.plots.selection import Size, cublas_tflops, dimensions, measured, rows, shape_to_draw
-from worklog.plots.style import (
-    ACCENT,
-    BODY_PT,
-    INK,
-    MARGIN_IN,
-    MUTED,
-    PAPER,
-    SMALL_PT,
-    WIDTH_IN,
-    block_size,
-    styled,
-)
+from worklog.plots.selection import Size, cublas_tflops, dimensions, intensity, measured, rate, rows, shape_to_draw
+from worklog.plots.style import ACCENT, BODY_PT, INK, MARGIN_IN, MUTED, PAPER, SMALL_PT, WIDTH_IN
 from worklog.problem.gemm import Shape
-from worklog.runs.run import Measurement, Run
+from worklog.runs.run import Run
 
-BODY, LEFT, BELOW, RIGHT = 4.3, 0.62, 0.45, 0.2  # inches
+BODY, LEFT, BELOW, ABOVE, RIGHT = 4.3, 0.62, 0.45, 0.08, 0.2  # inches
 MARKER = 0.05  # half of a marker, inches
+# The roofs as a run names them, with their line: solid where measured, dashed where computed from the highest clocks.
+CEILINGS = {"fp32_tflops": "-", "fp32_peak_tflops": "--"}
+MEMORY = {"l2_gbs": "-", "copy_gbs": "-", "memory_peak_gbs": "--"}
+Line = tuple[Point, Point, str]
 
 
-@dataclass(frozen=True)
-class Roofs:
-    """Roofs in TFLOP/s (fp32) and TB/s, measured and on paper; None where the run does not know it."""
-
-    fp32: float
-    fp32_peak: float | None
-    l2: float | None
-    copy: float | None
-    memory_peak: float | None
-
-    @classmethod
-    def of(cls, run: Run) -> Roofs:
-        """From the run's calibration and device. Raises NothingToDraw without a measured FP32 ceiling."""
-        fp32 = run.calibration.get("fp32_tflops")
-        if not fp32:
-            raise NothingToDraw("the run has no measured FP32 ceiling: measure again with `worklog run`")
-
-        def terabytes(gigabytes: float | None) -> float | None:
-            return gigabytes / 1e3 if gigabytes else None
-
-        return cls(
-            fp32,
-            run.device.get("fp32_peak_tflops"),
-            terabytes(run.calibration.get("l2_gbs")),
-            terabytes(run.calibration.get("copy_gbs")),
-            terabytes(run.device.get("memory_peak_gbs")),
-        )
-
-    @property
-    def slopes(self) -> list[float]:
-        """Every memory roof that is known, in TB/s."""
-        return [slope for slope in (self.l2, self.copy, self.memory_peak) if slope]
+def _roofs(run: Run) -> dict[str, float]:
+    """The roofs that the run knows, by the names in CEILINGS (TFLOP/s) and MEMORY (TB/s)."""
+    known = run.calibration | run.device
+    if not known.get("fp32_tflops"):
+        raise NothingToDraw("the run has no measured FP32 ceiling: measure again with `worklog run`")
+    return {name: known[name] / (1e3 if name in MEMORY else 1.0) for name in (*CEILINGS, *MEMORY) if known.get(name)}
 
 
-@dataclass(frozen=True)
-class Frame:
-    """Log-log axes as a map from data to inches on the page."""
-
-    x: tuple[float, float]
-    y: tuple[float, float]
-    box: Box
-
-    def inches(self, x: float, y: float) -> Point:
-        """Where a data point is on the page."""
-        right = math.log(x / self.x[0]) / math.log(self.x[1] / self.x[0])
-        up = math.log(y / self.y[0]) / math.log(self.y[1] / self.y[0])
-        return self.box.x0 + right * (self.box.x1 - self.box.x0), self.box.y0 + up * (self.box.y1 - self.box.y0)
-
-
-def intensity(run: Run, m: Measurement) -> float | None:
-    """FLOP per byte that blocks fetch from L2, counted from the tile that the run recorded; None without a tile."""
-    tile = run.kernels.get(m.kernel, {}).get("tile")
-    if not tile or not {"BM", "BN"} <= tile.keys():
-        return None
-    recorded = Rung(m.kernel, "", tile, "1", "")
-    return m.problem.flops / recorded.block_traffic_bytes(m.problem)
-
-
-@styled()
+@style.styled()
 def roofline(run: Run, size: Size | None = None) -> Chart:
     """Each rung at its counted intensity under measured (solid) and theoretical (dashed) roofs, log-log, at one size.
 
     Raises NothingToDraw where the run has no ceiling, or no measured rung with a tile; BadShape.
     """
     shape = shape_to_draw(run, size)
-    roofs = Roofs.of(run)
-    kernels = rows(run, shape)
-    points = {m.kernel: (x, m.tflops or 0.0) for m in kernels if measured(m) and (x := intensity(run, m))}
+    roofs = _roofs(run)
+    kernels = [m for m in rows(run, shape) if measured(m)]
+    points = {m.kernel: (x, m.tflops or 0.0) for m in kernels if (x := intensity(run, m.kernel, shape))}
     if not points:
         raise NothingToDraw(f"no rung with a tile was measured at size {shape}: `worklog run --size {shape}`")
-    new = page(
-        "roofline",
-        _finding(kernels, points, roofs),
-        _subtitle(shape),
-        [run.full_label],
-        _alt(run, shape, points, roofs),
-        BODY,
+    subtitle = (
+        f"C = A·B in FP32, {dimensions(shape)}. FLOP per byte are counted from the tile: each block brings its rows "
+        "of A and its columns of B once from L2. Solid roofs: measured; dashed: computed from the highest clocks."
     )
-    box = Box(MARGIN_IN + LEFT, new.body_bottom + BELOW, WIDTH_IN - RIGHT, new.body_top - 0.08)
+    new = page("roofline", _finding(points, roofs), subtitle, [run.full_label], _alt(run, shape, points, roofs), BODY)
     cublas = cublas_tflops(kernels)
-    frame = _frame(points, roofs, cublas, box)
-    axes = _axes(new, frame)
-    for (x0, y0), (x1, y1), style in _roof_lines(frame, roofs):
-        axes.plot([x0, x1], [y0, y1], style, color=INK, linewidth=1.0, zorder=1.5)
-    mark = [_right_of(points), frame.x[1]]
+    axes = _axes(new, points, roofs, cublas)
+    lines = _roof_lines(axes, roofs)
+    for (x0, y0), (x1, y1), dashes in lines:
+        axes.plot([x0, x1], [y0, y1], dashes, color=INK, linewidth=1.0, zorder=1.5)
+    # The mark of cuBLAS is right of every rung, since its own place is unknown.
+    mark = [2.2 * max(x for x, _ in points.values()), axes.get_xlim()[1]]
     axes.plot(mark, [cublas, cublas], color=MUTED, linewidth=2.5, solid_capstyle="butt", zorder=1)
-    _draw_climb(axes, frame, list(points.values()))
-    _draw_words(new, frame, roofs, cublas, points)
+    lines.append(((mark[0], cublas), (mark[1], cublas), "-"))
+    _draw_climb(axes, list(points.values()))
+    _draw_words(new, axes, lines, points, _roof_words(axes, roofs, cublas, math.sqrt(mark[0] * mark[1])))
     return new.figure
 
 
-def _frame(points: dict[str, Point], roofs: Roofs, cublas: float, box: Box) -> Frame:
+def _axes(new: Page, points: dict[str, Point], roofs: dict[str, float], cublas: float) -> Axes:
+    """Log-log, with room left of the first point and right of the last for words, and at least a decade high."""
+    left = MARGIN_IN + LEFT
+    axes = new.axes(left, new.body_bottom + BELOW, WIDTH_IN - RIGHT - left, BODY - BELOW - ABOVE)
     xs, ys = zip(*points.values(), strict=True)
-    ridges = [roofs.fp32 / slope for slope in roofs.slopes]
-    top = max(roofs.fp32, roofs.fp32_peak or 0.0, cublas, *ys)
-    # Room left of the first point and right of the last for words, and one decade of height at least.
-    low, high = min(*xs, *ridges, 8.0) / 4, max(*xs, *ridges, 16.0) * 4.5
-    return Frame((low, high), (min(*ys, cublas, top / 10) / 1.7, top * 1.9), box)
-
-
-def _axes(new: Page, frame: Frame) -> Axes:
-    box = frame.box
-    axes = new.axes(box.x0, box.y0, box.x1 - box.x0, box.y1 - box.y0)
+    ridges = [roofs["fp32_tflops"] / roofs[name] for name in MEMORY if name in roofs]
+    top = max(cublas, *ys, *(roofs[name] for name in CEILINGS if name in roofs))
     axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.set_xlim(*frame.x)
-    axes.set_ylim(*frame.y)
+    axes.set_xlim(min(*xs, *ridges, 8.0) / 4, max(*xs, *ridges, 16.0) * 4.5)
+    axes.set_ylim(min(*ys, cublas, top / 10) / 1.7, top * 1.9)
     axes.minorticks_off()
-    axes.set_xticks(*_ticks(frame.x, 2))
-    axes.set_yticks(*_ticks(frame.y, 10, (1, 2, 5)))
+    axes.set_xticks(*_ticks(axes.get_xlim(), 2))
+    axes.set_yticks(*_ticks(axes.get_ylim(), 10, (1, 2, 5)))
     axes.grid(True, zorder=0)
     axes.set_xlabel("FLOP per byte that blocks fetch from L2, counted from the tile")
     axes.set_ylabel("TFLOP/s")
@@ -162,91 +97,82 @@ def _ticks(limits: tuple[float, float], base: int, steps: tuple[int, ...] = (1,)
     return kept, [f"{value:g}" for value in kept]
 
 
-def _right_of(points: dict[str, Point]) -> float:
-    """Where the mark of cuBLAS starts: right of every rung, since its own place is unknown."""
-    return 2.2 * max(x for x, _ in points.values())
-
-
-def _roof_lines(frame: Frame, roofs: Roofs) -> list[tuple[Point, Point, str]]:
+def _roof_lines(axes: Axes, roofs: dict[str, float]) -> list[Line]:
     """Every roof from end to end, in data, and its line style: memory roofs end where they meet a ceiling."""
-    peak = roofs.fp32_peak or roofs.fp32
-    memory = ((roofs.l2, roofs.fp32, "-"), (roofs.copy, roofs.fp32, "-"), (roofs.memory_peak, peak, "--"))
-    lines = [((frame.x[0], slope * frame.x[0]), (top / slope, top), style) for slope, top, style in memory if slope]
-    steepest = max(roofs.slopes, default=math.inf)
-    for ceiling, style in ((roofs.fp32, "-"), (roofs.fp32_peak, "--")):
-        if ceiling:
-            lines.append(((max(ceiling / steepest, frame.x[0]), ceiling), (frame.x[1], ceiling), style))
-    return lines
+    first, last = axes.get_xlim()
+    tops = {dashes: roofs.get(name, roofs["fp32_tflops"]) for name, dashes in CEILINGS.items()}
+    memory = [(roofs[name], tops[dashes], dashes) for name, dashes in MEMORY.items() if name in roofs]
+    lines = [((first, slope * first), (top / slope, top), dashes) for slope, top, dashes in memory]
+    steepest = max((slope for slope, _, _ in memory), default=math.inf)
+    ceilings = [(roofs[name], dashes) for name, dashes in CEILINGS.items() if name in roofs]
+    return lines + [((max(top / steepest, first), top), (last, top), dashes) for top, dashes in ceilings]
 
 
-def _draw_climb(axes: Axes, frame: Frame, points: list[Point]) -> None:
+def _inches(axes: Axes, point: Point) -> Point:
+    """Where a data point is on the page."""
+    x, y = axes.transData.transform(point) / axes.figure.dpi
+    return float(x), float(y)
+
+
+def _draw_climb(axes: Axes, points: list[Point]) -> None:
     """The rungs, and an arrow from each to the next where there is room for one."""
     arrow = {"arrowstyle": "-|>", "color": ACCENT, "linewidth": 0.8, "shrinkA": 4, "shrinkB": 4, "mutation_scale": 7}
     for start, end in pairwise(points):
-        if math.dist(frame.inches(*start), frame.inches(*end)) > 4 * MARKER:
+        if math.dist(_inches(axes, start), _inches(axes, end)) > 4 * MARKER:
             axes.annotate("", end, start, arrowprops=arrow, zorder=2)
     xs, ys = zip(*points, strict=True)
     axes.plot(xs, ys, "o", color=ACCENT, markersize=6, markeredgecolor=PAPER, markeredgewidth=0.8, zorder=3)
 
 
-def _draw_words(new: Page, frame: Frame, roofs: Roofs, cublas: float, points: dict[str, Point]) -> None:
-    """Rungs are named beside their points, roofs where their lines are; nothing on top of anything else."""
-    ends = [frame.inches(*point) for point in points.values()]
-    lines = [(frame.inches(*start), frame.inches(*end)) for start, end, _ in _roof_lines(frame, roofs)]
-    lines.append((frame.inches(_right_of(points), cublas), frame.inches(frame.x[1], cublas)))
-    strokes = np.concatenate([stroke(start, end) for start, end in [*lines, *pairwise(ends)]])
+def _draw_words(
+    new: Page, axes: Axes, lines: list[Line], points: dict[str, Point], roofs: list[tuple[str, Point]]
+) -> None:
+    """Rungs are named beside their points, roofs at their lines; nothing on top of anything else."""
+    ends = [_inches(axes, point) for point in points.values()]
+    drawn = [(_inches(axes, start), _inches(axes, end)) for start, end, _ in lines]
+    strokes = np.concatenate([stroke(start, end) for start, end in [*drawn, *pairwise(ends)]])
     markers = [Box(x - MARKER, y - MARKER, x + MARKER, y + MARKER) for x, y in ends]
-    words = [(text, frame.inches(*at), SMALL_PT, MUTED) for text, at in _roof_words(frame, roofs, cublas, points)]
-    words += [(_named(name, y), at, BODY_PT, INK) for (name, (_, y)), at in zip(points.items(), ends, strict=True)]
-    sizes = [block_size(text, points_size) for text, _, points_size, _ in words]
-    boxes = place([at for _, at, _, _ in words], sizes, frame.box.shrunk(0.06), markers, strokes)
-    for (text, at, points_size, colour), label in zip(words, boxes, strict=True):
+    words = [(text, _inches(axes, at), SMALL_PT, MUTED) for text, at in roofs]
+    words += [(f"{name} {rate(points[name][1])}", at, BODY_PT, INK) for name, at in zip(points, ends, strict=True)]
+    sizes = [style.block_size(text, size) for text, _, size, _ in words]
+    x0, y0, x1, y1 = (float(edge) / axes.figure.dpi for edge in axes.bbox.extents)
+    boxes = place([at for _, at, _, _ in words], sizes, Box(x0, y0, x1, y1).shrunk(0.06), markers, strokes)
+    for (text, at, size, colour), label in zip(words, boxes, strict=True):
         if math.dist(label.nearest(at), at) > FAR:
             new.line(at, label.shrunk(-0.02).nearest(at), color=MUTED, linewidth=0.5, zorder=2)
-        new.text(*label.centre, text, points_size, color=colour, ha="center", va="center", linespacing=1.15, zorder=5)
+        new.text(*label.centre, text, size, color=colour, ha="center", va="center", linespacing=1.15, zorder=5)
 
 
-def _named(name: str, rate: float) -> str:
-    return f"{name} {rate:.{1 if rate >= 10 else 2}f}"
-
-
-def _roof_words(frame: Frame, roofs: Roofs, cublas: float, points: dict[str, Point]) -> list[tuple[str, Point]]:
+def _roof_words(axes: Axes, roofs: dict[str, float], cublas: float, cublas_x: float) -> list[tuple[str, Point]]:
     """What each roof is called, and a point of its line."""
-    paper = f", {roofs.fp32_peak:.1f} on paper (dashed)" if roofs.fp32_peak else ""
-    words = [(f"FP32: {roofs.fp32:.1f} TFLOP/s measured{paper}", (frame.x[1] / 3.2, roofs.fp32_peak or roofs.fp32))]
-    words.append(
-        (f"{_named('cuBLAS', cublas)}\n(its tile is unknown)", (math.sqrt(_right_of(points) * frame.x[1]), cublas))
-    )
-    if roofs.l2:
-        x = 1.7 * frame.x[0]
-        words.append((f"L2 reads:\n{roofs.l2:.2f} TB/s measured", (x, roofs.l2 * x)))
-    if roofs.copy:
-        x = 1.25 * frame.x[0]
-        on_paper = f",\n{roofs.memory_peak:.2f} on paper (dashed)" if roofs.memory_peak else ""
-        copied = f"memory, if no byte came from L2:\n{roofs.copy:.2f} TB/s copy measured"
-        words.append((copied + on_paper, (x, roofs.copy * x)))
+    first, last = axes.get_xlim()
+    fp32, l2, copy = roofs["fp32_tflops"], roofs.get("l2_gbs"), roofs.get("copy_gbs")
+    fp32_peak, memory_peak = roofs.get("fp32_peak_tflops"), roofs.get("memory_peak_gbs")
+    peak = f", {fp32_peak:.1f} in theory (dashed)" if fp32_peak else ""
+    words = [(f"FP32: {fp32:.1f} TFLOP/s measured{peak}", (last / 3.2, fp32_peak or fp32))]
+    words.append((f"cuBLAS {rate(cublas)}\n(its tile is unknown)", (cublas_x, cublas)))
+    if l2:
+        words.append((f"L2 reads:\n{l2:.2f} TB/s measured", (1.7 * first, l2 * 1.7 * first)))
+    if copy:
+        peak = f",\n{memory_peak:.2f} in theory (dashed)" if memory_peak else ""
+        copied = f"memory, if no byte came from L2:\n{copy:.2f} TB/s copy measured"
+        words.append((copied + peak, (1.25 * first, copy * 1.25 * first)))
     return words
 
 
-def _finding(kernels: list[Measurement], points: dict[str, Point], roofs: Roofs) -> str:
+def _finding(points: dict[str, Point], roofs: dict[str, float]) -> str:
     best = max(points, key=lambda name: points[name][1])
-    share = 100 * points[best][1] / roofs.fp32
+    share = 100 * points[best][1] / roofs["fp32_tflops"]
     if best == next(reversed(points)) and len(points) > 1:
         return f"From {next(iter(points))} to {best}, the climb ends at {share:.0f} % of the FP32 ceiling"
     return f"{best} stands highest, at {share:.0f} % of the FP32 ceiling"
 
 
-def _subtitle(shape: Shape) -> str:
-    return (
-        f"C = A·B in FP32, {dimensions(shape)}. FLOP per byte are counted from the tile: each block brings its rows "
-        "of A and its columns of B once from L2. Solid roofs: measured; dashed: computed from the highest clocks."
-    )
-
-
-def _alt(run: Run, shape: Shape, points: dict[str, Point], roofs: Roofs) -> str:
-    parts = [f"{name} {y:.2f} TFLOP/s at {x:.1f} FLOP per byte" for name, (x, y) in points.items()]
-    memory = [f"{name} {slope:.2f} TB/s" for name, slope in (("L2", roofs.l2), ("memory copy", roofs.copy)) if slope]
+def _alt(run: Run, shape: Shape, points: dict[str, Point], roofs: dict[str, float]) -> str:
+    parts = [f"{name} {rate(y)} TFLOP/s at {x:.1f} FLOP per byte" for name, (x, y) in points.items()]
+    words = {"fp32_tflops": "FP32 {:.1f} TFLOP/s", "l2_gbs": "L2 {:.2f} TB/s", "copy_gbs": "memory copy {:.2f} TB/s"}
+    solid = [word.format(roofs[name]) for name, word in words.items() if name in roofs]
     return (
         f"Roofline chart, log-log, of FP32 matrix multiplication at {dimensions(shape)}. Measured roofs: "
-        f"{', '.join([f'FP32 {roofs.fp32:.1f} TFLOP/s', *memory])}. {'; '.join(parts)}. Source: {run.label}."
+        f"{', '.join(solid)}. {'; '.join(parts)}. Source: {run.label}."
     )

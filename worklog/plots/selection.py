@@ -1,4 +1,5 @@
-"""What the ladder and the roofline take from a run: one size, its rows in rung order, and how fast cuBLAS was."""
+"""What charts take from a run: one size, its rows in the ladder's order, the rate of cuBLAS, and each kernel's
+intensity."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from collections.abc import Iterable
 from statistics import median
 
 from worklog.errors import NothingToDraw
-from worklog.kernel.ladder import LADDER
+from worklog.kernel.ladder import LADDER, Rung
 from worklog.problem.gemm import Shape
 from worklog.runs.run import Measurement, Run
 
@@ -22,7 +23,7 @@ def measured(m: Measurement) -> bool:
 
 
 def shape_to_draw(run: Run, size: Size | None) -> Shape:
-    """The size asked for, else 4096, else the largest that was measured. Raises NothingToDraw, BadShape."""
+    """The requested size, else 4096, else the largest that was measured. Raises NothingToDraw, BadShape."""
     shapes = [shape for shape in run.shapes() if any(measured(m) for m in run.select(shape=shape))]
     if not shapes:
         raise NothingToDraw("the run has no finished measurement: make one with `worklog run`")
@@ -37,21 +38,46 @@ def shape_to_draw(run: Run, size: Size | None) -> Shape:
     return wanted
 
 
+def in_order(names: Iterable[str]) -> list[str]:
+    """Rungs in the ladder's order, then other kernels as they come, cuBLAS last."""
+    place = {rung.name: index for index, rung in enumerate(LADDER)} | {CUBLAS: len(LADDER) + 1}
+    return sorted(names, key=lambda name: place.get(name, len(LADDER)))
+
+
 def rows(run: Run, shape: Shape) -> list[Measurement]:
-    """One measurement a kernel, refused and skipped ones too: the ladder's order, then the run's, cuBLAS last."""
+    """One measurement per kernel, failed and skipped ones too, in order."""
     found = {m.kernel: m for m in run.select(shape=shape)}
-    order = [rung.name for rung in LADDER if rung.name in found]
-    others = [name for name in found if name not in order and name != CUBLAS]
-    return [found[name] for name in (*order, *others, CUBLAS) if name in found]
+    return [found[name] for name in in_order(found)]
+
+
+def no_time(m: Measurement) -> str:
+    """Why a measurement has no time."""
+    reason = m.reason or "no reason given"
+    return reason if reason.startswith(m.status) else f"{m.status}: {reason}"
 
 
 def cublas_tflops(kernels: list[Measurement]) -> float:
-    """TFLOP/s of cuBLAS: its own row, or the median of what it did beside each kernel."""
+    """TFLOP/s of cuBLAS: of its own row, else the median over its timings beside each kernel."""
     own = [m.tflops for m in kernels if m.kernel == CUBLAS and measured(m)]
     beside = [(m.tflops or 0.0) / m.ratio for m in kernels if measured(m) and m.ratio]
     return own[0] if own and own[0] else median(beside)
 
 
+def intensity(run: Run, kernel: str, shape: Shape) -> float | None:
+    """FLOP per byte that the kernel's blocks fetch from L2, from the tile in the run; None for a kernel without one."""
+    tile = run.kernels.get(kernel, {}).get("tile") or {}
+    if not {"BM", "BN"} <= tile.keys():
+        return None
+    return shape.flops / Rung(kernel, "", tile, "1", "").block_traffic_bytes(shape)
+
+
 def dimensions(shape: Shape) -> str:
     """M × N × K with proper signs."""
     return f"{shape.m} × {shape.n} × {shape.k}"
+
+
+def rate(tflops: float | None) -> str:
+    """TFLOP/s in three digits, or a dash."""
+    if tflops is None:
+        return "–"
+    return f"{tflops:,.0f}".replace(",", " ") if tflops >= 1000 else f"{tflops:#.3g}".rstrip(".")

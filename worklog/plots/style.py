@@ -1,4 +1,4 @@
-"""How every figure looks: the palette, the style file, and the size of a text before it is drawn.
+"""How every figure looks: the palette, matplotlib's settings, and the size of a text before it is drawn.
 
 Charts are laid out in inches with measured text, not by an automatic layout, so that nothing overlaps at any number of
 rungs and the same run gives the same bytes.
@@ -22,14 +22,14 @@ from matplotlib.ft2font import FT2Font, LoadFlags
 
 _FILE: dict[str, Any] = tomllib.loads(Path(__file__).with_name("style.toml").read_text(encoding="utf-8"))
 
-# By role, as "#rrggbb". Charts are drawn in the light one; Chart says them in the other (worklog/plots/figure.py).
+# By role, as "#rrggbb". Charts are drawn in the light palette; Chart replaces its colours for the dark one.
 LIGHT: Mapping[str, str] = _FILE["light"]
 DARK: Mapping[str, str] = _FILE["dark"]
 
 PAPER, INK, MUTED, GREY = LIGHT["paper"], LIGHT["ink"], LIGHT["muted"], LIGHT["grey"]
 BASELINE, FAINT = LIGHT["baseline"], LIGHT["faint"]
-ACCENT, LIE = LIGHT["accent"], LIGHT["lie"]  # us; what flatters
-FLATTERS, BELITTLES = LIGHT["flatters"], LIGHT["belittles"]
+ACCENT, ALERT = LIGHT["accent"], LIGHT["alert"]
+INFLATES, DEFLATES = LIGHT["inflates"], LIGHT["deflates"]
 
 SETTINGS = {name: LIGHT.get(value, value) for name, value in _FILE["matplotlib"].items()}
 
@@ -40,7 +40,6 @@ LINE = 1.3  # distance of two lines of text, in font sizes
 WIDTH_IN = 7.0
 MARGIN_IN = 0.14
 
-
 _DRAWING = threading.RLock()
 
 
@@ -48,8 +47,8 @@ _DRAWING = threading.RLock()
 def styled() -> Iterator[None]:
     """The article's style on top of matplotlib's defaults, whatever the user's own settings are. Also a decorator.
 
-    Matplotlib's settings are the process's, so one thread at a time draws: JupyterLab hands the events of a page to
-    several.
+    Matplotlib's settings belong to the process, so one thread draws at a time: JupyterLab delivers the events of a page
+    on several.
     """
     with _DRAWING, matplotlib.style.context(["default", SETTINGS], after_reset=True):
         yield
@@ -62,20 +61,20 @@ def face(bold: bool) -> FT2Font:
 
 @lru_cache(maxsize=4096)
 def text_width(text: str, points: float, bold: bool = False) -> float:
-    """Inches that one line of text takes, without kerning, which only draws letters together."""
+    """Width of one line of text in inches, without kerning, which only moves letters closer."""
     return sum(_advance(letter, bold) for letter in text) * points / 72
 
 
 @lru_cache(maxsize=1024)
 def _advance(letter: str, bold: bool) -> float:
-    """From one letter to the next, in font sizes."""
+    """Distance from one letter to the next, in font sizes."""
     font = face(bold)
     glyph = font.load_char(ord(letter), flags=LoadFlags.NO_SCALE)
     return float(glyph.horiAdvance) / font.units_per_EM
 
 
 def line_height(points: float, lines: int = 1) -> float:
-    """Inches that so many lines of text take."""
+    """Height of that many lines of text in inches."""
     return lines * LINE * points / 72
 
 
@@ -86,7 +85,7 @@ def block_size(text: str, points: float) -> tuple[float, float]:
 
 
 def wrap(text: str, points: float, width: float, *, bold: bool = False, most: int = 99) -> list[str]:
-    """The text in lines of at most `width` inches. Beyond `most` lines, the last one ends in an ellipsis."""
+    """The text in lines of at most `width` inches; beyond `most` lines, the last one ends in an ellipsis."""
     lines, current = [], ""
     for word in re.split("[ \n]+", text.strip(" \n")):  # not at a no-break space
         longer = f"{current} {word}".strip()

@@ -13,11 +13,10 @@ from typing import Any
 
 from worklog.errors import NothingToDraw
 from worklog.kernel.ladder import LADDER
-from worklog.plots.ablation import ablated, in_words
+from worklog.plots.ablation import ablated, factor, in_words
 from worklog.plots.diagrams.template import Facts
 from worklog.plots.diagrams.tolerance import ARTICLE_TOLERANCE, COLUMNS, ROWS, computed_errors
-from worklog.plots.selection import CUBLAS, cublas_tflops, dimensions, measured, rows, shape_to_draw
-from worklog.plots.waterfall import factor, rate
+from worklog.plots.selection import CUBLAS, cublas_tflops, dimensions, measured, rate, rows, shape_to_draw
 from worklog.problem.gemm import FLOAT_BYTES, Shape
 from worklog.runs.ablation import Effect, effects
 from worklog.runs.run import Measurement, Run

@@ -1,0 +1,100 @@
+"""The ablation chart: every pitfall has a row, cells show the effect, and the waterfall leads to the naive reading."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from tests.plots.conftest import NAIVE_READING
+from tests.plots.test_charts import collisions, said
+from worklog.errors import NothingToDraw
+from worklog.plots import Chart, ablation
+from worklog.plots.ablation import REMAINDER, Fall, clearest, factor, falls
+from worklog.problem.gemm import Shape
+from worklog.runs.ablation import effects
+from worklog.runs.run import Run
+from worklog.settings import PITFALLS
+
+
+def every_fall(run: Run, kernel: str = "warptiled") -> dict[Shape, Fall]:
+    return falls(effects(run, kernel))
+
+
+def words(chart: Chart) -> list[str]:
+    return [text.get_text() for text in chart.axes[0].texts]
+
+
+def test_every_measured_pitfall_has_a_row_the_articles_four_first_and_the_combined_ones_last(h200: Run) -> None:
+    known = {e.setting for e in effects(h200, "warptiled")}
+    rows = words(ablation(h200, "warptiled"))
+    shown = [pitfall for pitfall in PITFALLS if pitfall.setting in known]
+    places = [rows.index(f"{p.article} {p.title}" if p.article else p.title) for p in shown]
+    assert len(places) >= 11 and places == sorted(places)
+    assert [title[0] for title in rows if title[0] in "1234" and title[1] == " "] == ["1", "2", "3", "4", "4"]
+    assert places[-1] < rows.index("the article's four together") < len(rows) - 2
+
+
+def test_cells_show_the_effect_and_their_colour_its_sign(h200: Run) -> None:
+    axes = ablation(h200).axes[0]
+    cells = {text.get_text(): text.get_position() for text in axes.texts}
+    assert "× 609" in cells
+
+    def red_less_blue(effect: str) -> float:
+        x, y = cells[effect]
+        [cell] = [p for p in axes.patches if p.get_fill() and p.get_bbox().contains(x, y)]
+        red, _, blue, _ = cell.get_facecolor()
+        return red - blue
+
+    assert red_less_blue("+31.0 %") > 0 > red_less_blue("÷ 14.8")
+
+
+def test_the_title_names_the_largest_gremlin_without_an_exponent(h200: Run) -> None:
+    headline = ablation(h200, "warptiled").headline.replace("\u00a0", " ")
+    assert headline == "The largest gremlin in warptiled's TFLOP/s: the launch is asynchronous, × 609 at 4096"
+    assert "× 63 600 at 4096" in ablation(h200, "naive").headline.replace("\u00a0", " ")
+
+
+def test_a_size_without_an_ablation_is_an_error_that_names_the_others(h200: Run) -> None:
+    assert "at 512" in ablation(h200, "warptiled", 512).headline.replace("\u00a0", " ")
+    with pytest.raises(NothingToDraw, match=r"warptiled at 100, only at 256, "):
+        ablation(h200, "warptiled", 100)
+    with pytest.raises(NothingToDraw, match="no ablation of shared"):
+        ablation(h200, "shared")
+
+
+def test_an_ablation_without_a_combined_reading_has_no_waterfall(h200: Run) -> None:
+    h200.measurements = [m for m in h200.measurements if len(m.changed) < 2]
+    chart = ablation(h200)
+    assert len(chart.axes) == 1 and collisions(chart) == [] and "no combined reading" in said(chart)
+
+
+def test_the_steps_lead_from_the_unbiased_to_the_naive_reading(h200: Run) -> None:
+    every = every_fall(h200)
+    assert list(every) == [Shape.of(n) for n in (256, 512, 1024, 2048, 4096)]
+    for fall in every.values():
+        assert fall.combined.unbiased * math.prod(fall.steps.values()) == pytest.approx(fall.combined.lying)
+        alone = math.prod(step for setting, step in fall.steps.items() if setting != REMAINDER)
+        assert fall.remainder.factor == pytest.approx(fall.combined.factor / alone)
+
+
+def test_the_steps_are_the_combined_settings_that_move_the_rate_and_invisible_ones_are_1(h200: Run) -> None:
+    fall = every_fall(h200)[Shape.of(512)]
+    rates = {pitfall.setting for pitfall in PITFALLS if pitfall.corrupts == "TFLOP/s"}
+    assert set(fall.steps) == (rates & NAIVE_READING.keys()) | {"statistic", REMAINDER}
+    assert {"queue", "placement"} < set(fall.steps)
+    assert fall.steps["clocks"] == 1 and fall.steps["l2"] == pytest.approx(1.31)
+    h200.measurements = [m for m in h200.measurements if len(m.changed) < 5]
+    assert set(every_fall(h200)[Shape.of(512)].steps) == {"clocks", "timer", "l2", "warmup", REMAINDER}
+
+
+def test_the_size_with_the_smallest_large_step_is_chosen(h200: Run) -> None:
+    every = every_fall(h200, "naive")
+    assert clearest(every) is every[Shape.of(256)]
+    assert clearest({}) is None
+
+
+@pytest.mark.parametrize(("unbiased", "biased"), [(0.0, 1.0), (1.0, 0.0), (1.0, -2.0), (1.0, math.inf)])
+def test_an_impossible_reading_has_no_factor(h200: Run, unbiased: float, biased: float) -> None:
+    assert factor(replace(effects(h200, "naive")[0], unbiased=unbiased, lying=biased)) is None

@@ -1,0 +1,133 @@
+"""Ladder and roofline: the right kernels, in order, with the run's own numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from matplotlib.colors import to_hex
+
+from tests.plots.conftest import ladder_run
+from tests.plots.test_charts import collisions, said
+from worklog.errors import BadShape, NothingToDraw
+from worklog.plots import Chart, ladder, roofline
+from worklog.plots.ladder import ARTICLE_PERCENT
+from worklog.plots.style import ACCENT
+from worklog.problem.gemm import Shape
+from worklog.runs.run import Measurement, Run
+
+SHAPE = (4096, 4096, 4096)
+
+
+def names(chart: Chart) -> list[str]:
+    return [label.get_text() for label in chart.axes[0].get_yticklabels()]
+
+
+def test_the_ladder_shows_rate_and_share_of_each_rung_and_the_finding(h200: Run) -> None:
+    chart = ladder(h200)
+    for words in ("51.9 TFLOP/s · 100.6 %", "0.497 TFLOP/s · 1.0 %", "cuBLAS 51.6", "measured FP32 ceiling 66.0"):
+        assert words in said(chart)
+    assert chart.headline == "warptiled reaches 100.6 % of cuBLAS, 104 times naive"
+
+
+def test_rows_are_in_the_ladders_order_with_cublas_last(h200: Run) -> None:
+    expected = names(ladder(h200))
+    h200.measurements.reverse()
+    h200.measurements.sort(key=lambda m: bool(m.changed))
+    assert names(ladder(h200)) == expected
+    assert (expected[0], expected[-1]) == ("naive", "cuBLAS")
+
+
+def test_only_the_articles_rungs_at_its_size_have_its_circles_and_its_gpu_is_named(h200: Run) -> None:
+    percents = [f"{percent} %" for percent in ARTICLE_PERCENT.values()]
+    h200.measurements.append(replace(h200.select("tiles_1d", Shape(*SHAPE))[0], kernel="another"))
+    words = said(ladder(h200))
+    assert "RTX A6000" in words and [words.split("\n").count(percent) for percent in percents] == [1] * len(percents)
+    other = replace(h200, measurements=[replace(m, kernel=f"my_{m.kernel}") for m in h200.measurements])
+    for chart in (ladder(h200, 1024), ladder(other)):
+        assert "A6000" not in said(chart) and not any(percent in said(chart).split("\n") for percent in percents)
+
+
+def test_a_rung_that_the_run_did_not_measure_is_not_drawn(tall: Callable[[int], Run]) -> None:
+    assert names(ladder(tall(3))) == ["naive", "coalesced", "shared", "cuBLAS"]
+
+
+@pytest.mark.parametrize("status", ["refused", "skipped"])
+def test_a_rung_without_a_time_has_a_row_with_the_reason(h200: Run, status: str) -> None:
+    reason = "exact integers: 3 of 4096 rows differ, the first at row 127, column 0 (tile row 0, tile column 0 of 32)"
+    failed = Measurement("vectorized", SHAPE, status, reason=reason)
+    h200.measurements = [failed if m.kernel == "vectorized" and not m.changed else m for m in h200.measurements]
+    chart = ladder(h200)
+    assert reason in said(chart).replace("\n", " ") and reason in chart.alt and collisions(chart) == []
+    assert len(chart.axes[0].patches) == len(names(chart)) - 1
+
+
+def test_an_interval_that_is_too_wide_is_marked(h200: Run) -> None:
+    assert "*" not in said(ladder(h200))
+    h200.measurements[0] = replace(h200.measurements[0], converged=False)
+    assert "1.0 % *" in said(ladder(h200)) and "* the interval" in said(ladder(h200))
+
+
+def test_a_users_kernels_stand_below_the_rungs_in_the_accent(h200: Run) -> None:
+    h200.kernels |= {"mine": {"brought": "kernel"}, "wrong": {"brought": "kernel"}}
+    made = replace(h200.select("tiles_1d")[0], kernel="mine", ratio=0.5, tflops=25.0)
+    h200.measurements = [made, *h200.select(), Measurement("wrong", SHAPE, "refused", reason="wrong")]
+    chart = ladder(h200)
+    assert collisions(chart) == []
+    assert chart.headline == "mine reaches 50.0 % of cuBLAS, more than tiles_2d"
+    assert names(chart)[-3:] == ["mine · yours", "wrong · yours", "cuBLAS"]
+    colours = [to_hex(patch.get_facecolor()) for patch in chart.axes[0].patches]
+    assert colours[-2] == ACCENT and ACCENT not in colours[:-2]
+    assert to_hex(ladder(replace(h200, kernels={})).axes[0].patches[0].get_facecolor()) == ACCENT
+
+
+def test_a_far_ceiling_does_not_squeeze_the_bars(h200: Run) -> None:
+    h200.calibration["fp32_tflops"] = 600.0
+    chart = ladder(h200)
+    assert chart.axes[0].get_xlim()[1] < 60 and "600" in said(chart) and collisions(chart) == []
+
+
+def test_the_default_size_is_4096_or_else_the_largest(h200: Run) -> None:
+    assert "4096 × 4096 × 4096" in said(ladder(h200))
+    assert "1024 × 1024 × 1024" in said(ladder(h200, 1024))
+    h200.measurements = [m for m in h200.measurements if m.problem != Shape.of(4096)]
+    assert "2048 × 2048 × 2048" in said(ladder(h200))
+
+
+@pytest.mark.parametrize("draw", [ladder, roofline])
+def test_a_size_that_cannot_be_drawn_is_an_error_that_names_those_that_can(
+    h200: Run, draw: Callable[[Run, int], Chart]
+) -> None:
+    with pytest.raises(NothingToDraw, match=r"size 100, only at 256, .*--size 100"):
+        draw(h200, 100)
+    with pytest.raises(BadShape):
+        draw(h200, 0)
+
+
+def test_the_roofline_counts_from_the_tile_in_the_run(h200: Run) -> None:
+    def intensity(run: Run) -> float:
+        [points] = [line for line in roofline(run).axes[0].lines if line.get_marker() == "o"]
+        return float(points.get_xdata()[0])
+
+    assert intensity(h200) == pytest.approx(8, rel=0.01)
+    h200.kernels["naive"]["tile"] = {"BM": 16, "BN": 16}
+    assert intensity(h200) == pytest.approx(4, rel=0.01)
+
+
+def test_the_roofline_names_measured_roofs_and_draws_theoretical_ones_dashed(h200: Run) -> None:
+    chart = roofline(h200)
+    for number in ("66.0 TFLOP/s measured", "66.9", "7.82 TB/s measured", "4.24 TB/s", "4.81"):
+        assert number in said(chart)
+    assert [line.get_linestyle() for line in chart.axes[0].lines].count("--") == 2
+
+
+def test_both_charts_do_without_what_an_older_run_lacks() -> None:
+    run = replace(ladder_run(), calibration={"fp32_tflops": 66.0}, device={"name": "some GPU"})
+    assert collisions(roofline(run)) == []
+    with pytest.raises(NothingToDraw, match="tile"):
+        roofline(replace(run, kernels={}))
+    run.calibration = {}
+    assert "ceiling" not in said(ladder(run))
+    with pytest.raises(NothingToDraw, match="ceiling"):
+        roofline(run)
