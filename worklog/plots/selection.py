@@ -52,8 +52,8 @@ def rows(run: Run, shape: Shape) -> list[Measurement]:
 
 def no_time(m: Measurement) -> str:
     """Why a measurement has no time."""
-    reason = m.reason or "no reason given"
-    return reason if reason.startswith(m.status) else f"{m.status}: {reason}"
+    reason, status = m.reason or "no reason given", "failed" if m.status == "refused" else m.status
+    return reason if reason.startswith((status, m.status)) else f"{status}: {reason}"
 
 
 def cublas_tflops(kernels: list[Measurement]) -> float:
