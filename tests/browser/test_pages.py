@@ -248,8 +248,8 @@ def test_the_ladder_is_climbed_by_keyboard(page: Page) -> None:
     page.keyboard.press("Space")
     expect(diff).to_contain_text("//")
     tab_to(page, diff)
-    page.keyboard.press("ArrowRight")  # long lines scroll in their box
-    page.wait_for_function("() => document.activeElement.scrollLeft > 0")
+    page.keyboard.press("ArrowDown")  # a long file scrolls in its box
+    page.wait_for_function("() => document.activeElement.scrollTop > 0")
     shot(page, "6-ladder")
     shown.get_by_role("slider", name="size").press("Home")
     expect(words).to_contain_text("vectorized at 256")
