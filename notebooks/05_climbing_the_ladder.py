@@ -36,7 +36,6 @@ from worklog import plots
 from worklog.analysis.access_pattern import touches
 from worklog.analysis.inspection import inspect_file
 from worklog.analysis.traffic import traffic
-from worklog.kernel.kernel import Program
 from worklog.lab.diff import diff, source
 
 run = worklog.results(sizes=[4096])
@@ -163,7 +162,7 @@ predict("shared", "tiles_1d")
 # The same idea in both directions: TM + TN floats from shared memory serve TM·TN multiply-adds. On paper:
 
 # %%
-one, two = worklog.rung("tiles_1d").tile, worklog.rung("tiles_2d").tile
+one, two = worklog.rung("tiles_1d").template, worklog.rung("tiles_2d").template
 print(f"1D: ({one['TM']} + 1) / {one['TM']} = {(one['TM'] + 1) / one['TM']:.3f} floats a multiply-add")
 patch = two["TM"] * two["TN"]
 print(f"2D: ({two['TM']} + {two['TN']}) / {patch} = {(two['TM'] + two['TN']) / patch:.3f}")
@@ -208,9 +207,9 @@ predict("tiles_2d", "vectorized")
 def changed(old, new):
     """Shared wavefronts for a warp's multiply-add of `vectorized` with a change, and how many are conflicts."""
     rung = worklog.rung("vectorized")
-    tile = ", ".join(f"{name} = {value}" for name, value in rung.tile.items())
+    tile = ", ".join(f"{name} = {value}" for name, value in rung.template.items())
     file = Path(tempfile.mkdtemp()) / "changed.cu"
-    code = re.sub(r"template <.*>", f"constexpr int {tile};", Program.of(rung).source)
+    code = re.sub(r"template <.*>", f"constexpr int {tile};", rung.source)
     file.write_text(code.replace(old, new), encoding="utf-8")
     counts = inspect_file(file, grid="N // 128, M // 128", block="256").counts
     read, write = counts.shared_load, counts.shared_store

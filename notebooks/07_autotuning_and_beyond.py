@@ -30,14 +30,13 @@ from worklog import plots
 from worklog.analysis.inspection import inspect_rung
 from worklog.analysis.traffic import traffic
 from worklog.bench import sweep as tuning
-from worklog.kernel.kernel import Program
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.problem.axes import Axis
 
 rung = worklog.rung("autotuned")
 run = worklog.results(["tiles_1d", "autotuned", "warptiled"], [1024, 4096])
 print(run.label)
-print(rung.name, dict(rung.tile))
+print(rung.name, dict(rung.template))
 
 # %% [markdown]
 # ## 1. Axes
@@ -144,7 +143,7 @@ else:
 # %%
 def blocks(name, size):
     """Blocks of the grid, for each SM of this machine."""
-    x, y = worklog.rung(name).grid(worklog.Shape.of(size))
+    x, y = worklog.rung(name).blocks(worklog.Shape.of(size))
     return x * y / run.device["multiprocessors"]
 
 
@@ -171,7 +170,7 @@ pd.DataFrame(rows).pivot(index="kernel", columns="size").round(2)
 # %%
 def compiled(name, old, new):
     """A rung as it is and with a change, compiled: registers and shared-memory instructions."""
-    program = Program.of(worklog.rung(name))
+    program = worklog.rung(name).program
     for word, source in (("as it is", program.source), ("changed", program.source.replace(old, new))):
         out = compile_cuda(source, program.entry, name=program.name, options=program.options)
         print(f"{name:10} {word:9} {out.registers} registers, {dict(out.shared_accesses)}")

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from worklog.bench.timing import Timing, time
     from worklog.errors import WorklogError
     from worklog.harness import Harness
-    from worklog.kernel.ladder import LADDER, Rung, rung
+    from worklog.kernel.kernel import Kernel
+    from worklog.kernel.ladder import LADDER, rung
     from worklog.lab.trial import Trial, try_kernel
     from worklog.problem.gemm import Shape
     from worklog.runs.run import Measurement, Run, open_run
@@ -30,7 +31,7 @@ _HOMES = {
     "Shape": "problem.gemm",
     "Harness": "harness",
     "LADDER": "kernel.ladder",
-    "Rung": "kernel.ladder",
+    "Kernel": "kernel.kernel",
     "rung": "kernel.ladder",
     "Measurement": "runs.run",
     "Run": "runs.run",
@@ -44,9 +45,9 @@ __version__ = "0.1.0"
 __all__ = [
     "LADDER",
     "Harness",
+    "Kernel",
     "Measurement",
     "Run",
-    "Rung",
     "Shape",
     "Timing",
     "Trial",

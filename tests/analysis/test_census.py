@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from worklog.exploits.catalogue import exploits
 
 from worklog.analysis import instruction_mix as module
 from worklog.analysis.instruction_mix import APPROXIMATE, DOUBLE, FLUSHED, SHORTENED, TENSOR, TRUNCATED, Census, census
-from worklog.exploits.catalogue import exploits
-from worklog.kernel.kernel import Program
 from worklog.kernel.ladder import LADDER
 from worklog.kernel.nvrtc import Compiled, compile_cuda
 from worklog.kernel.sass import disassembler
@@ -94,7 +93,7 @@ def test_machine_code_alone_is_enough_for_a_warning() -> None:
 
 @pytest.mark.parametrize("rung", LADDER, ids=lambda rung: rung.name)
 def test_the_ladder_is_plain_fp32(rung: object) -> None:
-    program = Program.of(rung)  # type: ignore[arg-type]
+    program = rung.program  # type: ignore[arg-type]
     built = compile_cuda(program.source, program.entry, name=program.name, options=program.options)
     found = census(built)
     assert found.notes == [] and found.warnings("fp32") == []

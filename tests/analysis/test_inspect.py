@@ -13,8 +13,8 @@ from worklog.analysis.annotated import report, short
 from worklog.analysis.inspection import inspect_rung
 from worklog.cli.commands import main
 from worklog.emulator import shipped
-from worklog.kernel.kernel import Program
-from worklog.kernel.ladder import LADDER, Rung, rung
+from worklog.kernel import Kernel
+from worklog.kernel.ladder import LADDER, rung
 from worklog.kernel.nvrtc import NvrtcMissing
 from worklog.kernel.sass import HOW_TO_GET, main_loop
 from worklog.problem.gemm import Shape
@@ -50,9 +50,9 @@ def racy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.parametrize("record", LADDER, ids=[r.name for r in LADDER])
-def test_every_rung_has_a_report(record: Rung) -> None:
+def test_every_rung_has_a_report(record: Kernel) -> None:
     found = inspect_rung(record)
-    assert found.threads == record.block
+    assert found.threads == record.threads
     assert found.spent[0].occupancy is not None and found.spent[0].occupancy.blocks >= 1
     assert found.counts.thread_fma >= 4096**3
     assert found.label.startswith("emulated · sm_90 PTX · predicted from ")
@@ -62,7 +62,7 @@ def test_every_rung_has_a_report(record: Rung) -> None:
 
 
 def test_the_source_is_annotated_where_the_price_is_paid() -> None:
-    source = Program.of(rung("vectorized")).source.splitlines()
+    source = rung("vectorized").source.splitlines()
     lines = report(inspect_rung(rung("vectorized"))).splitlines()
     read_b = "&Bs[k][col * TN + j];"
     (number,) = [at for at, line in enumerate(source, 1) if line.endswith(read_b)]

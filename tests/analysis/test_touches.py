@@ -7,18 +7,19 @@ import pytest
 
 from worklog.analysis.access_pattern import Touches, touches
 from worklog.analysis.inspection import inspect_rung
-from worklog.kernel.ladder import LADDER, Rung, rung
+from worklog.kernel.kernel import Kernel
+from worklog.kernel.ladder import LADDER, rung
 
 QUICK = LADDER[:6]
 RUNGS = pytest.mark.parametrize("record", QUICK, ids=lambda record: record.name)
 
 
 @RUNGS
-def test_every_thread_owns_as_many_elements(record: Rung) -> None:
+def test_every_thread_owns_as_many_elements(record: Kernel) -> None:
     owners = touches(record).owners
-    assert owners.shape == (record.tile["BM"], record.tile["BN"])
+    assert owners.shape == (record.template["BM"], record.template["BN"])
     threads, elements = np.unique(owners, return_counts=True)
-    assert threads.tolist() == list(range(record.block)) and len(set(elements.tolist())) == 1
+    assert threads.tolist() == list(range(record.threads)) and len(set(elements.tolist())) == 1
 
 
 def test_owners_are_those_that_the_headers_describe() -> None:
@@ -29,7 +30,7 @@ def test_owners_are_those_that_the_headers_describe() -> None:
 
 
 @RUNGS
-def test_costs_are_those_that_are_counted(record: Rung) -> None:
+def test_costs_are_those_that_are_counted(record: Kernel) -> None:
     """Every place that a warp comes to costs what it costs on average at that line, where it is always the same."""
     touched, lines = touches(record), inspect_rung(record).lines
     for request in touched.requests:

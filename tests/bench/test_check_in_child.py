@@ -10,14 +10,13 @@ from tests.bench.conftest import FOREIGN
 from tests.lab.waiting import gone
 from worklog.bench.check import check, check_in_child
 from worklog.errors import BadSetting, ChildFailed, NoGpu
-from worklog.kernel.kernel import Program
-from worklog.kernel.ladder import Domain, rung
-from worklog.kernel.user_kernel import UserKernel
+from worklog.kernel import Kernel
+from worklog.kernel.ladder import rung
 from worklog.problem.gemm import Shape
 
 
-def mine(name: str) -> UserKernel:
-    return UserKernel(Program("x.cu", "", "x"), ("1", "1"), 1, Domain(), title=name)
+def mine(name: str) -> Kernel:
+    return Kernel(name, "x.cu", "x", grid="1, 1", block="1", text="")
 
 
 def test_a_check_comes_back_whole() -> None:
@@ -78,7 +77,7 @@ __global__ void mine(int M, int N, int K, float alpha, const float* A, const flo
 def test_the_emulators_verdict_is_the_same_from_there_as_from_here(
     source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kernel = UserKernel(Program("mine.cu", source, "mine"), ("(N + 15) // 16", "(M + 7) // 8"), (16, 8), Domain())
+    kernel = Kernel("mine", "mine.cu", "mine", grid="(N + 15) / 16, (M + 7) / 8", block="16, 8", text=source)
     there = check_in_child(kernel, Shape(40, 24, 8), on="emulated", seed=7, patience_s=0.0)
     here = check(kernel, Shape(40, 24, 8), on="emulated", seed=7)
     assert [(s.name, s.passed, s.where) for s in there.verdict.stages] == [
@@ -91,4 +90,4 @@ def test_the_emulators_verdict_is_the_same_from_there_as_from_here(
 def test_a_gpu_that_is_not_there_is_an_error_of_the_same_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     with pytest.raises(NoGpu, match="no GPU to measure on"):
-        check_in_child(UserKernel.of(rung("naive")), on="gpu")
+        check_in_child(rung("naive"), on="gpu")

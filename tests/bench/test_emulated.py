@@ -8,9 +8,7 @@ import pytest
 
 from worklog.bench import emulated
 from worklog.bench.emulated import as_dict, execute
-from worklog.kernel import kernel as kernels
-from worklog.kernel.kernel import Program
-from worklog.kernel.ladder import LADDER, Rung, rung
+from worklog.kernel.ladder import LADDER, rung
 
 printed = emulated.text
 
@@ -34,14 +32,10 @@ def test_every_rung_is_executed_and_right() -> None:
     assert as_dict(executed)["rungs"][0]["shape"] == [256, 256, 256]
 
 
-def test_a_rung_without_a_barrier_is_refused_and_its_races_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(record: Rung) -> Program:
-        program = of(record)
-        return replace(program, source=program.source.replace("__syncthreads();", "", 1))
-
-    of = Program.of
-    monkeypatch.setattr(kernels.Program, "of", broken)
-    (row,) = execute(lambda *step: None, [rung("tiles_1d")])
+def test_a_rung_without_a_barrier_is_refused_and_its_races_are_counted() -> None:
+    record = rung("tiles_1d")
+    broken = replace(record, text=record.source.replace("__syncthreads();", "", 1))
+    (row,) = execute(lambda *step: None, [broken])
     assert row.reason is not None and "race" in row.reason
     assert row.findings >= 1
     text = printed([row])

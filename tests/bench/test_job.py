@@ -15,7 +15,7 @@ from worklog.bench.child import environment
 from worklog.errors import BadSetting, GpuBusy, WorklogError
 from worklog.gpu import device
 from worklog.gpu.device import visible_to_a_child
-from worklog.kernel.host_function import HostCallable
+from worklog.kernel import Kernel
 
 ITSELF = (sys.executable, "-P", "-m", "worklog.bench.job")
 
@@ -26,7 +26,7 @@ def test_a_file_in_the_current_folder_is_not_taken_for_a_module(
     (tmp_path / "json.py").write_text("raise SystemExit('shadowed')")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(BadSetting, match="the emulator cannot run"):
-        check_in_child(HostCallable.read("os:getpid"), on="emulated", command=ITSELF)
+        check_in_child(Kernel.from_function("os:getpid"), on="emulated", command=ITSELF)
 
 
 def test_only_one_run_at_a_time_measures_on_a_gpu(tmp_path: Path) -> None:

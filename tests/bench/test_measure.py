@@ -20,19 +20,16 @@ from worklog.bench.measure import carry_out
 from worklog.bench.tasks import Task
 from worklog.errors import BadSetting, ChildFailed, CompileFailed, Interrupted, UnknownRung
 from worklog.harness import Harness
-from worklog.kernel.host_function import HostCallable
-from worklog.kernel.kernel import Program
-from worklog.kernel.ladder import Domain
+from worklog.kernel import Kernel
 from worklog.kernel.nvrtc import UnknownEntry
-from worklog.kernel.user_kernel import UserKernel
 from worklog.problem.gemm import Shape
 from worklog.runs.run import Run
 
 SHAPE = Shape.of(512)
 
 
-def mine(name: str) -> UserKernel:
-    return UserKernel(Program("x.cu", "", "x"), ("1", "1"), 1, Domain(), title=name)
+def mine(name: str) -> Kernel:
+    return Kernel(name, "x.cu", "x", grid="1, 1", block="1", text="")
 
 
 def measure(*names: str, **how: Any) -> Run:
@@ -96,7 +93,7 @@ def test_a_host_functions_process_measures_nothing_else(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(job, "measure_order", noted)
     names = ["first", "last", "fine", "fine", "garbage", "first"]
-    own = [mine("first"), mine("last"), *(HostCallable.read(f"os:{name}") for name in ("fine", "garbage"))]
+    own = [mine("first"), mine("last"), *(Kernel.from_function(f"os:{name}") for name in ("fine", "garbage"))]
     run = carry_out([Task(name, SHAPE) for name in names], Harness(), brought=own, command=FOREIGN)
     assert [m.kernel for m in run.measurements] == names and run.complete
     assert orders == [["first", "last"], ["fine", "fine"], ["garbage"], ["first"]]
@@ -249,7 +246,7 @@ last = first
 def test_on_the_virtual_gpu_the_real_job_gates_and_times_and_goes_on_after_a_crash(tmp_path: Path) -> None:
     (tmp_path / "host.py").write_text(HOST)
     names = ["first", "wrong", "leaves", "exits", "last"]
-    own = [HostCallable.read(f"{tmp_path}/host.py:{name}") for name in names]
+    own = [Kernel.from_function(f"{tmp_path}/host.py:{name}") for name in names]
     harness = Harness().but(least_samples=6, most_samples=64, precision=0.05)
     tasks = [Task(name, Shape(96, 64, 80)) for name in names]
     run = carry_out(tasks, harness, brought=own, command=(sys.executable, "-m", "tests.virtual.job"))

@@ -12,7 +12,6 @@ from worklog.bench.measure import require_measurable
 from worklog.bench.tasks import ABLATION_RUNGS, GRID_SIZES, grid_tasks, one_of_a_kind, tasks_of
 from worklog.errors import BadSetting
 from worklog.kernel.ladder import LADDER, rung
-from worklog.kernel.user_kernel import UserKernel
 from worklog.problem.gemm import Shape
 from worklog.settings import Harness
 
@@ -78,8 +77,8 @@ def test_no_task_is_there_twice_and_the_order_is_that_of_the_first() -> None:
 
 
 def test_two_kernels_of_one_name_are_not_taken_for_one() -> None:
-    first = replace(UserKernel.of(rung("naive")), title="mine")
-    other = replace(UserKernel.of(rung("shared")), title="mine")
+    first = replace(rung("naive"), name="mine", number=None)
+    other = replace(rung("shared"), name="mine", number=None)
     tasks, brought = tasks_of([first, other], 256)
     assert brought == [first, other], "so that it can be said that a name is taken"
     with pytest.raises(BadSetting, match="two kernels are called mine"):

@@ -12,13 +12,13 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from worklog.exploits.catalogue import exploits
 
 from worklog.bench import sanitizer
 from worklog.bench.sanitizer import NoSanitizer, Report, find, parse, ready, run, sanitize, stage
 from worklog.cli.commands import main
 from worklog.errors import BadSetting, NoGpu
-from worklog.exploits.catalogue import exploits
-from worklog.kernel.user_kernel import UserKernel
+from worklog.kernel import Kernel
 
 # CUDA 12 and 13: the function, the offset in it, and the file without its folder.
 RACE = """\
@@ -123,9 +123,9 @@ def test_the_kernels_own_lines_come_first() -> None:
 
 
 @pytest.fixture
-def kernel() -> UserKernel:
+def kernel() -> Kernel:
     (found,) = [exploit.brought for exploit in exploits() if exploit.name == "missing_first_barrier"]
-    assert isinstance(found, UserKernel)
+    assert isinstance(found, Kernel)
     return found
 
 
@@ -147,7 +147,7 @@ def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_both_tools_are_run_on_the_kernel(kernel: UserKernel, tool: Path, tmp_path: Path) -> None:
+def test_both_tools_are_run_on_the_kernel(kernel: Kernel, tool: Path, tmp_path: Path) -> None:
     (tmp_path / "racecheck").write_text(RACE.replace("mine.cu", "missing_first_barrier.cu"))
     (tmp_path / "memcheck").write_text("========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n")
     assert ready(kernel, None) is kernel and find() == tool
@@ -156,23 +156,23 @@ def test_both_tools_are_run_on_the_kernel(kernel: UserKernel, tool: Path, tmp_pa
     assert memory.passed
     words, order = json.loads((tmp_path / "called").read_text())
     assert words[:2] == ["--tool", "memcheck"] and words[-3:-1] == ["-m", "worklog.bench.sanitized"]
-    assert UserKernel.from_dict(order) == kernel
+    assert Kernel.from_dict(order) == kernel
 
 
-def test_a_tool_that_breaks_off_is_no_clean_bill(kernel: UserKernel, tool: Path, tmp_path: Path) -> None:
+def test_a_tool_that_breaks_off_is_no_clean_bill(kernel: Kernel, tool: Path, tmp_path: Path) -> None:
     (tmp_path / "racecheck").write_text("========= COMPUTE-SANITIZER\n========= Internal Sanitizer Error\n")
     with pytest.raises(NoSanitizer, match=r"racecheck printed no summary, so nothing was checked(.|\n)*Internal"):
         run(tool, "racecheck", kernel)
 
 
-def test_a_kernel_that_never_ran_is_no_clean_bill(kernel: UserKernel, tool: Path, tmp_path: Path) -> None:
+def test_a_kernel_that_never_ran_is_no_clean_bill(kernel: Kernel, tool: Path, tmp_path: Path) -> None:
     (tmp_path / "memcheck").write_text("========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n")
     tool.write_text(tool.read_text() + "sys.exit('ImportError: no such module')\n")
     with pytest.raises(NoSanitizer, match=r"saw nothing, but the kernel's process left 1(.|\n)*no such module"):
         run(tool, "memcheck", kernel)
 
 
-def test_what_is_missing_is_told(kernel: UserKernel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_is_missing_is_told(kernel: Kernel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(sanitizer, "gpu_reason", lambda: "this test has no GPU")
     with pytest.raises(NoGpu, match="find races without one with worklog check --emulate"):
         ready(kernel, None)

@@ -1,9 +1,10 @@
-"""Tile parameters as axes: what cannot be built says why, what can says what it spends, and recorded times belong to
-the same sources."""
+"""Tile parameters as axes: a tile that can't be built has a reason, the others have resources, and recorded times belong
+to the same sources."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,6 @@ from worklog.bench.sweep import Variants, results, variants
 from worklog.cli.commands import main
 from worklog.errors import BadSetting, CompileFailed
 from worklog.gpu import device
-from worklog.kernel.kernel import Program
 from worklog.kernel.ladder import rung
 from worklog.problem.axes import Axis
 from worklog.problem.gemm import Shape
@@ -34,19 +34,15 @@ def laptop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def pair() -> Variants:
-    """Two tiles, one of which the compiler must squeeze."""
+    """Two variants; the compiler must spill in the second."""
     return variants(AUTOTUNED, [Axis("MIN_BLOCKS", (1, 2))], arch="sm_90")
 
 
 def test_a_variant_is_the_rung_with_another_tile(pair: Variants) -> None:
     own, squeezed = pair.kept
-    assert own.kernel.program == Program.of(AUTOTUNED) and own.name == own.kernel.name == "MIN_BLOCKS=1"
-    assert squeezed.record.tile == {**AUTOTUNED.tile, "MIN_BLOCKS": 2}
-    assert squeezed.record.entry in squeezed.kernel.program.entry
-
-
-def test_two_blocks_of_this_tile_fit_only_with_spills(pair: Variants) -> None:
-    own, squeezed = pair.kept
+    assert own.kernel.program == AUTOTUNED.program and own.name == "MIN_BLOCKS=1"
+    assert squeezed.kernel.template == {**AUTOTUNED.template, "MIN_BLOCKS": 2}
+    assert squeezed.kernel.entry == replace(AUTOTUNED, template=squeezed.kernel.template).entry
     assert (own.resident.blocks, own.spilled_bytes) == (1, 0) and own.registers > 128
     assert squeezed.resident.blocks == 2 and squeezed.registers <= 128 and squeezed.spilled_bytes > 0
 
@@ -55,23 +51,23 @@ def test_the_table_has_a_row_for_each(pair: Variants) -> None:
     frame = pair.frame()
     assert list(frame["MIN_BLOCKS"]) == [1, 2] and list(frame["threads"]) == [256, 256]
     assert list(frame["blocks"]) == [32 * 16] * 2 and list(frame["FMA/float"]) == [5.33] * 2
-    assert list(frame["L2 GB"]) == [round(AUTOTUNED.block_traffic_bytes(Shape.of(4096)) / 1e9, 2)] * 2
+    assert list(frame["L2 GB"]) == [round(4 * (512 * 384 * 4096 + 4096**2) / 1e9, 2)] * 2
 
 
 @pytest.mark.parametrize(
-    ("axis", "shape", "why"),
+    ("axis", "why"),
     [
-        (Axis("TN", (1,)), 4096, "more than 1024 threads a block"),
-        (Axis("TM", (512,)), 4096, "no whole warps: 4 threads for 32768 outputs"),
-        (Axis("TN", (8,)), 4096, "the kernel needs that every thread copies the same number of float4"),
-        (Axis("BK", (128,)), 4096, "more static shared memory than a block may have"),
-        (Axis("BM", (96,)), 4096, "4096 is no multiple of the tile"),
+        (Axis("TN", (1,)), "more than 1024 threads"),
+        (Axis("TM", (512,)), "no whole warps: 4 threads for 32768 outputs"),
+        (Axis("TN", (8,)), "the kernel requires that every thread copies the same number of float4"),
+        (Axis("BK", (128,)), "more static shared memory than a block may have"),
+        (Axis("BM", (96,)), "4096 is not a multiple of the tile"),
     ],
 )
-def test_what_cannot_be_built_says_why(axis: Axis, shape: int, why: str) -> None:
-    found = variants(AUTOTUNED, [axis], shape=Shape.of(shape), arch="sm_90")
-    assert found.kept == () and [point.skipped for point in found.skipped] == [why]
-    assert found.preview().endswith(f"1 skipped: {why}; nothing to measure")
+def test_a_tile_that_cannot_be_built_has_a_reason(axis: Axis, why: str) -> None:
+    found = variants(AUTOTUNED, [axis], arch="sm_90")
+    assert found.kept == () and [why in str(point.skipped) for point in found.skipped] == [True]
+    assert "1 skipped: " in found.preview() and found.preview().endswith("nothing to measure")
     with pytest.raises(BadSetting, match="nothing to measure"):
         tuning.sweep(found)
 
@@ -86,15 +82,15 @@ def test_any_other_mistake_in_the_source_is_raised(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    ("axis", "complaint"),
+    ("axis", "why"),
     [
         (Axis("WM", (64,)), "autotuned has no tile parameter WM: choose from BM, BN"),
         (Axis("BM", (0,)), "axis BM: tile parameters are whole numbers"),
         (Axis("BM", ("64",), "str"), "axis BM: tile parameters are whole numbers"),
     ],
 )
-def test_axes_that_are_none(axis: Axis, complaint: str) -> None:
-    with pytest.raises(BadSetting, match=complaint):
+def test_an_axis_that_is_not_a_tile_parameter_is_an_error(axis: Axis, why: str) -> None:
+    with pytest.raises(BadSetting, match=why):
         variants(AUTOTUNED, [axis], arch="sm_90")
 
 
@@ -118,8 +114,8 @@ def test_recorded_times_belong_to_the_same_sources(
     assert results(pair) is None
 
 
-def test_what_a_preview_says_of_time_is_what_the_recording_took(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a typical rung at 4096, the gate's stages and all samples."""
+def test_the_previews_seconds_are_those_of_the_recording(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the median rung at 4096: the gate's stages and all samples."""
     monkeypatch.setenv("WORKLOG_SOURCE", "recorded")
     took = [
         sum(stage["seconds"] for stage in m.verdict["stages"]) + sum(m.samples["us"] + m.samples["baseline_us"]) / 1e6
@@ -129,7 +125,7 @@ def test_what_a_preview_says_of_time_is_what_the_recording_took(monkeypatch: pyt
     assert tuning.SECONDS_EACH / 2 < sorted(took)[len(took) // 2] < tuning.SECONDS_EACH * 2
 
 
-def test_of_recorded_sweeps_every_tile_passed_the_gate_and_one_that_was_cut_short_says_so() -> None:
+def test_in_recorded_sweeps_every_tile_passed_and_an_incomplete_run_says_so() -> None:
     for path in tuning.recorded():
         run = Run.load(path, origin="recorded")
         assert run.label.startswith("recorded · ") and run.complete is ("cut short" not in run.label)
@@ -140,7 +136,7 @@ def test_of_recorded_sweeps_every_tile_passed_the_gate_and_one_that_was_cut_shor
 def test_the_command_previews_without_a_gpu_and_measures_only_with_one() -> None:
     words = ["sweep", "autotuned", "--axis", "MIN_BLOCKS=1"]
     shown = CliRunner().invoke(main, [*words, "--preview", "--json"])
-    assert shown.exit_code == 0 and shown.stderr == "autotuned: 1 MIN_BLOCKS = 1 point; 1 to measure, about 2 s\n"
+    assert shown.exit_code == 0 and "1 MIN_BLOCKS = 1 point; 1 to measure" in shown.stderr
     [row] = json.loads(shown.stdout)
     assert row["MIN_BLOCKS"] == 1 and row["threads"] == 256
     measured_without = CliRunner().invoke(main, words)

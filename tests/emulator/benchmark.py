@@ -13,7 +13,8 @@ import numpy as np
 
 from tests.emulator.helpers import rung_kernel
 from worklog.emulator import Kernel, launch
-from worklog.kernel.ladder import LADDER, Rung
+from worklog.kernel import Kernel as Record
+from worklog.kernel.ladder import LADDER
 from worklog.problem.gemm import Shape, random_inputs
 
 BARE = {"races": False, "count": False, "exact": False}
@@ -27,7 +28,7 @@ MODES = {
 SIZES, LARGE = (128, 256), ("warptiled", 512)
 
 
-def seconds(record: Rung, kernel: Kernel, shape: Shape, mode: dict[str, bool], runs: int = 3) -> float:
+def seconds(record: Record, kernel: Kernel, shape: Shape, mode: dict[str, bool], runs: int = 3) -> float:
     """Least processor time of a launch on random data, generated code ready."""
     rng = np.random.default_rng(0)
     a, b = random_inputs(shape, rng)
@@ -36,12 +37,12 @@ def seconds(record: Rung, kernel: Kernel, shape: Shape, mode: dict[str, bool], r
     taken = []
     for _ in range(runs + 1):
         start = time.process_time()
-        launch(kernel, record.grid(shape), record.block, arguments, **mode)  # type: ignore[arg-type]
+        launch(kernel, record.blocks(shape), record.threads, arguments, **mode)  # type: ignore[arg-type]
         taken.append(time.process_time() - start)
     return min(taken[1:])
 
 
-def row(record: Rung, kernel: Kernel, size: int) -> float:
+def row(record: Record, kernel: Kernel, size: int) -> float:
     """Print one line; the seconds with everything on."""
     shape = record.domain.padded(Shape.of(size))
     bare, *others = (seconds(record, kernel, shape, mode) for mode in MODES.values())

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from worklog.emulator import Kernel, Result, launch, load
-from worklog.kernel.kernel import Program
-from worklog.kernel.ladder import Rung, rung
+from worklog.kernel import Kernel as Record
+from worklog.kernel.ladder import rung
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.problem.gemm import Shape
 
@@ -19,9 +19,9 @@ def compiled(source: str, entry: str, arch: str = "sm_90") -> Kernel:
     return load(out.ptx, out.symbol, out.shared_accesses)
 
 
-def rung_kernel(name: str, arch: str = "sm_90") -> tuple[Rung, Kernel, str]:
+def rung_kernel(name: str, arch: str = "sm_90") -> tuple[Record, Kernel, str]:
     record = rung(name)
-    program = Program.of(record)
+    program = record.program
     return record, compiled(program.source, program.entry, arch), program.source
 
 
@@ -36,7 +36,7 @@ def integers(rng: np.random.Generator, *shape: int) -> np.ndarray:
 
 
 def gemm(
-    record: Rung,
+    record: Record,
     kernel: Kernel,
     shape: tuple[int, int, int],
     *,
@@ -50,8 +50,8 @@ def gemm(
     rng = np.random.default_rng(seed)
     a, b, c = integers(rng, m, k), integers(rng, k, n), integers(rng, m, n)
     right = alpha * (a.astype(np.float64) @ b) + (beta * c.astype(np.float64) if beta else 0.0)
-    grid = -(-n // record.tile["BN"]), -(-m // record.tile["BM"])
-    result = launch(kernel, grid, record.block, [m, n, k, alpha, a, b, beta, c], **options)
+    grid = -(-n // record.template["BN"]), -(-m // record.template["BM"])
+    result = launch(kernel, grid, record.threads, [m, n, k, alpha, a, b, beta, c], **options)
     return c, right.astype(np.float32), result
 
 
@@ -70,8 +70,8 @@ def edited(source: str, old: str, new: str, count: int = 1) -> tuple[str, int]:
     return source.replace(old, new), source[: source.index(old)].count("\n") + 1
 
 
-def smallest(record: Rung, k_tiles: int = 4) -> tuple[int, int, int]:
+def smallest(record: Record, k_tiles: int = 4) -> tuple[int, int, int]:
     """Two blocks and a few tiles of K."""
     domain = record.domain
-    tile = Shape(max(domain.m, record.tile["BM"]), max(domain.n, record.tile["BN"]), max(domain.k, 8))
+    tile = Shape(max(domain.m, record.template["BM"]), max(domain.n, record.template["BN"]), max(domain.k, 8))
     return 2 * tile.m, tile.n, k_tiles * tile.k

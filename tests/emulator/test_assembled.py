@@ -16,14 +16,13 @@ from worklog.emulator import Counts, launch, load
 from worklog.emulator.assembled import as_assembled, counted_loops, unrolled
 from worklog.emulator.counts import caveats
 from worklog.kernel.cubin import shared_widths
-from worklog.kernel.kernel import Program
 from worklog.kernel.ladder import LADDER, rung
 from worklog.kernel.nvrtc import ARCHITECTURES, Compiled, compile_cuda
 from worklog.kernel.sass import disassemble, disassembler
 
 
 def compiled(name: str, arch: str = "sm_90") -> Compiled:
-    program = Program.of(rung(name))
+    program = rung(name).program
     return compile_cuda(program.source, program.entry, name=program.name, arch=arch, options=program.options)
 
 
@@ -119,7 +118,7 @@ def test_a_loop_whose_repeated_body_joins_nothing_is_unchanged() -> None:
 
 def test_counts_have_a_caveat_where_the_unrolling_is_unknown() -> None:
     """A loop without a known number of turns is unrolled too, with what is left over done one by one."""
-    source, _ = edited(Program.of(rung("shared")).source, "k < BK; ++k", "k < K % 31 + 1; ++k")
+    source, _ = edited(rung("shared").source, "k < BK; ++k", "k < K % 31 + 1; ++k")
     out = compile_cuda(source, rung("shared").entry)
     kernel = load(out.ptx, out.symbol, out.shared_accesses)
     assert kernel.assembled is False

@@ -8,7 +8,7 @@ import pytest
 from worklog.emulator.device import EmulatedDevice, EmulatedFault
 from worklog.emulator.errors import BadLaunch
 from worklog.errors import CompileFailed
-from worklog.kernel.kernel import Device, Program, RungSubject
+from worklog.kernel.device import Device, Program
 from worklog.kernel.ladder import rung
 from worklog.problem.gemm import Shape
 
@@ -25,16 +25,16 @@ def test_it_is_a_device() -> None:
 
 def test_a_rung_runs_on_it_and_matches_numpy() -> None:
     device = EmulatedDevice()
-    subject = RungSubject(rung("tiles_1d"), device)
+    subject = rung("tiles_1d").load(device)
     rng = np.random.default_rng(0)
     a, b = (rng.integers(-4, 5, (64, 64)).astype(np.float32) for _ in range(2))
     buffers = [device.upload(x) for x in (a, b, np.full((64, 64), np.nan, np.float32))]
     subject.enqueue(Shape(64, 64, 64), 1.0, buffers[0], buffers[1], 0.0, buffers[2])
     device.synchronize()
     np.testing.assert_array_equal(device.download(buffers[2]).reshape(64, 64), a @ b)
-    assert subject.kernel.resources.shared_bytes == 4096
-    assert subject.kernel.resources.registers > 16
-    assert subject.kernel.resources.local_bytes == 0
+    assert subject.compiled.resources.shared_bytes == 4096
+    assert subject.compiled.resources.registers > 16
+    assert subject.compiled.resources.local_bytes == 0
 
 
 def test_buffers() -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from tests.emulator.helpers import compiled, edited, gemm, smallest
 from worklog.emulator import Finding
-from worklog.kernel.kernel import Program
 from worklog.kernel.ladder import rung
 
 COMPLETE = "__syncthreads();  // the tile is complete before anybody reads it"
@@ -110,7 +109,7 @@ FAULTS = {
 
 def findings_of(fault: Fault) -> tuple[tuple[Finding, ...], str]:
     record = rung(fault.rung)
-    program = Program.of(record)
+    program = record.program
     source, _ = edited(program.source, fault.old, fault.new)
     kernel = compiled(source, record.entry)
     _, _, result = gemm(record, kernel, fault.shape or smallest(record), source=source)
@@ -131,5 +130,5 @@ def test_a_fault_is_found_where_it_is(name: str) -> None:
         assert numbers & named, f"{text!r} (line {numbers}) is not among {[str(finding) for finding in ours]}"
     for finding in ours:
         assert finding.text == lines[finding.line - 1].strip()
-        assert 0 <= finding.threads[0] < rung(fault.rung).block
+        assert 0 <= finding.threads[0] < rung(fault.rung).thread_count
         assert finding.count >= 1

@@ -7,7 +7,7 @@ import pytest
 
 from tests.emulator.helpers import compiled, kernel, run
 from worklog.emulator import EmulatedDevice, launch
-from worklog.kernel.kernel import Program
+from worklog.kernel.device import Program
 
 
 def test_a_warp_adds_up_with_each_kind_of_shuffle() -> None:

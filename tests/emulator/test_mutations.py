@@ -11,14 +11,14 @@ import pytest
 
 from tests.emulator.helpers import compiled, gemm, integers, smallest
 from worklog.emulator import Finding, Result, launch
-from worklog.kernel.kernel import Program
-from worklog.kernel.ladder import LADDER, Rung, rung
+from worklog.kernel.kernel import Kernel
+from worklog.kernel.ladder import LADDER, rung
 
 BARRIER = "__syncthreads();"
 
 
 def barriers() -> list[tuple[str, int]]:
-    return [(r.name, number) for r in LADDER for number in range(Program.of(r).source.count(BARRIER))]
+    return [(r.name, number) for r in LADDER for number in range(r.source.count(BARRIER))]
 
 
 def without(source: str, text: str, number: int) -> str:
@@ -38,8 +38,8 @@ def test_the_rungs_with_shared_memory_have_barriers() -> None:
 
 @pytest.mark.parametrize(("name", "number"), barriers())
 def test_without_a_barrier_there_is_a_race_between_lines_that_use_the_tiles(name: str, number: int) -> None:
-    record: Rung = rung(name)
-    source = without(Program.of(record).source, BARRIER, number)
+    record: Kernel = rung(name)
+    source = without(record.source, BARRIER, number)
     _, _, result = gemm(record, compiled(source, record.entry), smallest(record), source=source)
     assert {finding.kind for finding in result.findings} == {"shared-race"}
     tiles = {n for n, line in enumerate(source.splitlines(), 1) if "As[" in line or "Bs[" in line}

@@ -29,7 +29,10 @@ def test_with_beta_zero_c_is_not_read(name: str) -> None:
     a, b = np.ones((m, k), np.float32), np.ones((k, n), np.float32)
     c = np.full((m, n), np.nan, np.float32)
     result = launch(
-        kernel, (-(-n // record.tile["BN"]), -(-m // record.tile["BM"])), record.block, [m, n, k, 1.0, a, b, 0.0, c]
+        kernel,
+        (-(-n // record.template["BN"]), -(-m // record.template["BM"])),
+        record.threads,
+        [m, n, k, 1.0, a, b, 0.0, c],
     )
     assert (c == k).all()
     assert result.ok
@@ -75,7 +78,7 @@ def test_random_data_round_once_a_multiply_add() -> None:
     record, kernel, _ = rung_kernel("naive")
     rng = np.random.default_rng(5)
     a, b, c = (rng.standard_normal((64, 64)).astype(np.float32) for _ in range(3))
-    launch(kernel, (2, 2), record.block, [64, 64, 64, 1.0, a, b, 0.0, c])
+    launch(kernel, (2, 2), record.threads, [64, 64, 64, 1.0, a, b, 0.0, c])
     right = np.zeros((64, 64), np.float32)
     for k in range(64):
         right = (a[:, k : k + 1].astype(np.float64) * b[k : k + 1] + right).astype(np.float32)

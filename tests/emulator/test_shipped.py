@@ -13,7 +13,6 @@ from worklog.emulator import EmulatedDevice, shipped
 from worklog.errors import WorklogError
 from worklog.gate import Checker
 from worklog.gate.edge_shapes import edge_shapes
-from worklog.kernel.kernel import Program, RungSubject
 from worklog.kernel.ladder import LADDER, rung
 from worklog.kernel.nvrtc import NvrtcMissing
 
@@ -48,21 +47,21 @@ def test_it_is_what_the_compiler_makes_of_them() -> None:
 @pytest.mark.parametrize("name", [r.name for r in LADDER])
 def test_a_rung_passes_the_gate_without_a_compiler(no_nvrtc: None, name: str) -> None:
     device = EmulatedDevice()
-    subject = RungSubject(rung(name), device)
+    subject = rung(name).load(device)
     verdict = Checker(device, edge_shapes(rung(name).domain)[0], seed=5).check(subject)
     assert verdict.accepted, verdict.reason
     assert device.label.startswith("emulated · sm_90 PTX from the package (NVRTC 1")
-    assert subject.kernel.resources.registers > 16
+    assert subject.compiled.resources.registers > 16
 
 
 def test_with_a_compiler_nothing_shipped_is_used() -> None:
     device = EmulatedDevice()
-    device.compile(Program.of(rung("naive")))
+    device.compile(rung("naive").program)
     assert device.label == "emulated · sm_90 PTX"
 
 
 def test_other_source_still_needs_the_compiler(no_nvrtc: None) -> None:
-    program = Program.of(rung("naive"))
+    program = rung("naive").program
     with pytest.raises(NvrtcMissing, match=r"pip install nvidia-cuda-nvrtc .*01_naive\.cu for sm_90 is not among them"):
         shipped.build(replace(program, source=program.source + "\n"))
     with pytest.raises(NvrtcMissing, match="for sm_80 is not among them"):
@@ -72,14 +71,14 @@ def test_other_source_still_needs_the_compiler(no_nvrtc: None) -> None:
 def test_a_missing_file(no_nvrtc: None, monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
     monkeypatch.setattr(shipped, "FOLDER", tmp_path)
     with pytest.raises(WorklogError, match="install gemm-worklog again"):
-        shipped.build(Program.of(rung("naive")))
+        shipped.build(rung("naive").program)
 
 
 def test_the_traffic_that_is_shipped_is_counted_from_it() -> None:
     index = json.loads((shipped.FOLDER / shipped.INDEX).read_text(encoding="utf-8"))
     counted = traffic()
     assert counted.label == "emulated · sm_90 PTX" and list(counted.rungs) == [r.name for r in LADDER]
-    assert {n: r.sha256 for n, r in counted.rungs.items()} == {r.name: Program.of(r).sha256 for r in LADDER}, AGAIN
+    assert {n: r.sha256 for n, r in counted.rungs.items()} == {r.name: r.program.sha256 for r in LADDER}, AGAIN
     if index["nvrtc"] != make.version():
         pytest.skip(f"counted on the PTX of NVRTC {index['nvrtc']}; this is {make.version()}, whose PTX may differ")
     assert dict(counted.rungs) == {r.name: make.rung_traffic(r) for r in LADDER}, AGAIN

@@ -1,4 +1,4 @@
-"""A machine made of NumPy, as worklog.kernel.kernel.Device: kernels are Python functions on flat float32 memory.
+"""A machine made of NumPy, as worklog.kernel.device.Device: kernels are Python functions on flat float32 memory.
 
 It keeps a queue, as a GPU does: nothing has happened before somebody waits. A kernel sees the memory around its
 arguments too, so that it can read and write out of bounds.
@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from worklog.errors import CompileFailed, LaunchFailed
-from worklog.kernel.kernel import Buffer, Program, Resources
-from worklog.kernel.ladder import Domain
+from worklog.kernel.device import Buffer, Program, Resources
+from worklog.problem.domain import Domain
 from worklog.problem.gemm import Float32, Shape
 
 
@@ -233,7 +233,7 @@ class NumpyDevice:
 
 
 class NumpySubject:
-    """A Python function as worklog.kernel.kernel.Subject."""
+    """A Python function as worklog.kernel.device.Subject."""
 
     def __init__(self, device: NumpyDevice, function: Function, domain: Domain | None = None, block: int = 256) -> None:
         self.name = function.__name__

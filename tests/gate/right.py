@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tests.gate.numpy_device import Function, Problem
-from worklog.kernel.ladder import Domain
+from worklog.problem.domain import Domain
 from worklog.problem.gemm import Float32
 
 F32 = np.float32

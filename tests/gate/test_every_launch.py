@@ -12,7 +12,6 @@ from tests.gate.numpy_device import NumpyDevice, NumpySubject, Problem, contents
 from worklog.emulator.device import EmulatedDevice
 from worklog.gate import Checker
 from worklog.gate.every_launch import PROGRAMS, LaunchProbe, limit
-from worklog.kernel.kernel import RungSubject
 from worklog.kernel.ladder import rung
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.problem.gemm import Shape
@@ -48,7 +47,7 @@ def right(p: Problem) -> None:
 
 def of_a_kind(device: Any) -> Any:
     if isinstance(device, EmulatedDevice):
-        return RungSubject(rung("coalesced"), device)
+        return rung("coalesced").load(device)
     return NumpySubject(device, right)
 
 

@@ -16,8 +16,8 @@ from tests.gate.wrong_stages import BENCHMARK, LAUNCH, PRECISION, RAGGED, REPEAT
 from tests.gate.wrong_values import tf32_rounded
 from worklog.errors import LaunchFailed
 from worklog.gate import Checker, Verdict
-from worklog.kernel.kernel import Buffer
-from worklog.kernel.ladder import Domain
+from worklog.kernel.device import Buffer
+from worklog.problem.domain import Domain
 from worklog.problem.gemm import Shape
 
 SHAPE = Shape(192, 160, 144)

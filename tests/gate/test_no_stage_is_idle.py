@@ -23,7 +23,7 @@ from worklog.gate.benchmark_shape import Repeater
 from worklog.gate.guarded_buffer import Memory
 from worklog.gate.precision import PrecisionReference
 from worklog.gate.verdict import passed
-from worklog.kernel.ladder import Domain
+from worklog.problem.domain import Domain
 from worklog.problem.gemm import Shape
 
 SHAPE = Shape(192, 160, 144)

@@ -13,7 +13,7 @@ from tests.gate.wrong_stages import holds_integers
 from tests.gate.wrong_values import bf16, tf32, tf32_rounded, truncates
 from worklog.gate import Checker, Verdict
 from worklog.gate.products import NAME, ROWS, SHORT, ProductProblem
-from worklog.kernel.ladder import Domain
+from worklog.problem.domain import Domain
 from worklog.problem.gemm import Float32, Shape
 
 DEVICE = NumpyDevice()

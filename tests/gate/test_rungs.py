@@ -11,16 +11,15 @@ from worklog.emulator.device import EmulatedDevice
 from worklog.gate import Checker, Verdict
 from worklog.gate.benchmark_shape import BLOCK, DIFFER
 from worklog.gate.edge_shapes import edge_shapes
-from worklog.kernel.kernel import Program, RungSubject
 from worklog.kernel.ladder import LADDER, rung
 
 
 def examine(name: str, old: str = "", new: str = "", races: bool = True) -> Verdict:
     """Put a rung, with one piece of its source replaced, to the whole gate at a small shape."""
-    record, program = rung(name), Program.of(rung(name))
-    assert old in program.source
+    record = rung(name)
+    assert old in record.source
     device = EmulatedDevice(races=races)
-    subject = RungSubject(record, device, replace(program, source=program.source.replace(old, new, 1)))
+    subject = replace(record, text=record.source.replace(old, new, 1)).load(device)
     return Checker(device, edge_shapes(record.domain)[0], seed=5).check(subject)
 
 

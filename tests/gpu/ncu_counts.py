@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from worklog.emulator import Counts, Pointer, launch, load
-from worklog.kernel.kernel import Program
-from worklog.kernel.ladder import LADDER, Rung, rung
+from worklog.kernel.kernel import Kernel
+from worklog.kernel.ladder import LADDER, rung
 from worklog.kernel.nvrtc import Compiled, compile_cuda, nvrtc_version
 from worklog.problem.gemm import Shape
 
@@ -50,15 +50,15 @@ def count(counts: Counts, name: str) -> int:
     return int(value)
 
 
-def emulated(record: Rung, shape: Shape, alpha: float, beta: float, arch: str) -> dict[str, int]:
+def emulated(record: Kernel, shape: Shape, alpha: float, beta: float, arch: str) -> dict[str, int]:
     """The emulator's counts of one launch, by our names."""
-    program = Program.of(record)
+    program = record.program
     out = compile_cuda(program.source, program.entry, name=program.name, arch=arch, options=program.options)
     sizes = (shape.m * shape.k, shape.k * shape.n, shape.m * shape.n)
     a, b, c = (Pointer(None, 4 * size) for size in sizes)
     values = [shape.m, shape.n, shape.k, alpha, a, b, beta, c]
     kernel = load(out.ptx, out.symbol, out.shared_accesses)
-    counts = launch(kernel, record.grid(shape), record.block, values, races=False, values=False).counts
+    counts = launch(kernel, record.blocks(shape), record.threads, values, races=False, values=False).counts
     return {name: count(counts, name) for name in METRICS.values()}
 
 
@@ -145,7 +145,7 @@ def main(out: Path) -> int:
     kernels, differing = {}, 0
     for name, counted in there.items():
         here = emulated(rung(name), SHAPE, ALPHA, BETA, record["arch"])
-        kernels[name] = {"sha256": Program.of(rung(name)).sha256, "counts": counted}
+        kernels[name] = {"sha256": rung(name).program.sha256, "counts": counted}
         again = replays(here, counted)
         for what, value in counted.items():
             extra = again if what in REPLAYED else 0

@@ -15,8 +15,8 @@ import numpy as np
 
 from worklog.gpu.cuda import CudaDevice
 from worklog.gpu.device import gpu
-from worklog.kernel.kernel import Program, Resources
-from worklog.kernel.ladder import Rung
+from worklog.kernel.device import Resources
+from worklog.kernel.kernel import Kernel
 from worklog.kernel.nvrtc import ARCHITECTURES, Compiled, compile_cuda
 from worklog.problem.gemm import Shape
 
@@ -30,8 +30,8 @@ def architecture() -> str:
     return arch
 
 
-def compiled(record: Rung, arch: str) -> Compiled:
-    program = Program.of(record)
+def compiled(record: Kernel, arch: str) -> Compiled:
+    program = record.program
     return compile_cuda(program.source, program.entry, name=program.name, arch=arch, options=program.options)
 
 
@@ -69,7 +69,7 @@ def matrices(shape: Shape, seed: int) -> list[np.ndarray]:
 
 def run_on_gpu(
     device: CudaDevice,
-    record: Rung,
+    record: Kernel,
     kernel: Loaded,
     shape: Shape,
     alpha: float,
@@ -78,5 +78,5 @@ def run_on_gpu(
 ) -> np.ndarray:
     """What the GPU leaves in C."""
     buffers = [device.upload(matrix) for matrix in host]
-    device.launch(kernel, record.grid(shape), record.block, arguments(shape, alpha, beta, buffers))
+    device.launch(kernel, record.blocks(shape), record.threads, arguments(shape, alpha, beta, buffers))
     return device.download(buffers[2]).reshape(shape.m, shape.n)

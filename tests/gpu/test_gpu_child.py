@@ -22,10 +22,7 @@ from worklog.bench.tasks import Task
 from worklog.errors import GpuBusy, Interrupted, OutOfMemory
 from worklog.gpu.device import gpu
 from worklog.harness import Harness
-from worklog.kernel.host_function import HostCallable
-from worklog.kernel.kernel import Program
-from worklog.kernel.ladder import Domain
-from worklog.kernel.user_kernel import UserKernel
+from worklog.kernel import Kernel
 from worklog.problem.gemm import Shape
 from worklog.runs.run import Run
 
@@ -49,9 +46,8 @@ ENDLESS = GOOD.replace("float acc", LATE + "while (clock64() != 0) {}\n  float a
 TALKING = GOOD.replace("float acc", 'if (M == 1 && row + col == 0) printf("row %d\\n", row);\n  float acc')
 
 
-def kernel(source: str, title: str = "mine") -> UserKernel:
-    launch = ("(N + 31) // 32", "(M + 7) // 8")
-    return UserKernel(Program(f"{title}.cu", source, "mine"), launch, (32, 8), Domain(), title=title)
+def kernel(source: str, title: str = "mine") -> Kernel:
+    return Kernel(title, f"{title}.cu", "mine", grid="(N + 31) / 32, (M + 7) / 8", block="32, 8", text=source)
 
 
 def refused(checked: Checked) -> str:
@@ -264,10 +260,10 @@ def right(alpha, A, B, beta, C):
 
 
 @pytest.fixture
-def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], HostCallable]:
+def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], Kernel]:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "host.py").write_text(HOST)
-    return lambda function: HostCallable.read(f"host.py:{function}")
+    return lambda function: Kernel.from_function(f"host.py:{function}")
 
 
 @pytest.mark.parametrize(
@@ -281,7 +277,7 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], Hos
     ],
 )
 def test_host_code_ends_only_its_own_process(
-    function: str, why: str, host: Callable[[str], HostCallable], tmp_path: Path
+    function: str, why: str, host: Callable[[str], Kernel], tmp_path: Path
 ) -> None:
     assert why in refused(check_in_child(host(function), SHAPE, patience_s=HANGS_S))
     if function == "starts_another":
@@ -289,7 +285,7 @@ def test_host_code_ends_only_its_own_process(
     assert check_in_child(host("right"), SHAPE).verdict.accepted
 
 
-def test_host_code_that_leaves_a_run_costs_only_its_own_row(host: Callable[[str], HostCallable]) -> None:
+def test_host_code_that_leaves_a_run_costs_only_its_own_row(host: Callable[[str], Kernel]) -> None:
     run = measure([host("leaves"), host("right")], [SHAPE])
     assert [m.status for m in run.measurements] == ["refused", "measured"]
     assert "exited without an answer (exit code 0)" in str(run.measurements[0].reason)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from worklog.gate.guarded_buffer import Dirt
-from worklog.kernel.kernel import Program
+from worklog.kernel.device import Program
 
 BLOCKS, THREADS = 2048, 128
 FOUND = {

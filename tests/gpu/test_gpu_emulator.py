@@ -10,8 +10,8 @@ import pytest
 from worklog.emulator import launch
 from worklog.emulator import load as emulated
 from worklog.gpu.device import gpu_reason
-from worklog.kernel.kernel import Program
-from worklog.kernel.ladder import LADDER, Rung, rung
+from worklog.kernel.kernel import Kernel
+from worklog.kernel.ladder import LADDER, rung
 from worklog.problem.gemm import Shape
 
 if gpu_reason() is None:
@@ -21,9 +21,9 @@ NAMES = [r.name for r in LADDER]
 SCALARS = [(1.0, 0.0), (1.5, -0.75)]
 
 
-def shapes(record: Rung) -> list[Shape]:
+def shapes(record: Kernel) -> list[Shape]:
     """A square, and one whose sides all differ: ragged where the rung takes that."""
-    return [Shape.of(256), Shape(384, 512, 160) if record.whole_tiles else Shape(333, 190, 77)]
+    return [Shape.of(256), Shape(384, 512, 160) if record.rules != "any" else Shape(333, 190, 77)]
 
 
 @pytest.fixture(scope="module")
@@ -49,11 +49,11 @@ def test_every_bit_is_the_gpus(device: same_ptx.CudaDevice, name: str, which: in
         there = same_ptx.run_on_gpu(device, record, on_gpu, shape, alpha, beta, (a, b, c))
         result = launch(
             emulated(out.ptx, out.symbol, out.shared_accesses),
-            record.grid(shape),
-            record.block,
+            record.blocks(shape),
+            record.threads,
             same_ptx.arguments(shape, alpha, beta, (a, b, c)),
             exact=True,
-            source=Program.of(record).source,
+            source=record.source,
         )
         assert result.findings == ()
         differing = int((there.view(np.uint32) != c.view(np.uint32)).sum())

@@ -12,8 +12,8 @@ from tests.gpu.looking import LOOKING_US
 from worklog.bench import measure as bench
 from worklog.bench.tasks import BASELINE, Task
 from worklog.harness import Harness
+from worklog.kernel import Kernel
 from worklog.kernel.ladder import rung
-from worklog.kernel.user_kernel import UserKernel
 
 QUICK = Harness().but(budget_s=1.0, precision=0.05)
 
@@ -24,7 +24,7 @@ CHEATS = {
 }
 
 
-def cheat(folder: Path, name: str, line: str) -> UserKernel:
+def cheat(folder: Path, name: str, line: str) -> Kernel:
     """A right kernel that counts its launches at the timed size, by blocks that have finished, with one line more."""
     path = folder / f"{name}.cu"
     path.write_text(f"""
@@ -43,7 +43,7 @@ extern "C" __global__ void {name}(int M, int N, int K, float alpha, const float*
   C[row * N + column] = alpha * acc + (beta == 0 ? 0 : beta * C[row * N + column]);
 }}
 """)
-    return UserKernel.read(path, grid="(N + 31) // 32, (M + 7) // 8", block="32,8")
+    return Kernel.from_file(path, grid="(N + 31) // 32, (M + 7) // 8", block="32,8")
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from tests.virtual.session import measure
 from worklog.bench.session import Session
 from worklog.gate import Checker, every_launch, plausible
 from worklog.harness import Harness
-from worklog.kernel.host_function import HostCallable
+from worklog.kernel import Kernel
 from worklog.problem.gemm import Shape
 from worklog.runs.run import Measurement
 
@@ -27,7 +27,7 @@ QUICK = Harness().but(least_samples=8, most_samples=64, precision=0.05, budget_s
 ALL_RIGHT = RIGHT | RIGHT_ON_A_GPU
 # Each of its threads makes a cuBLAS handle, which waits for the GPU.
 WAITS = "thread_joined"
-Measure = Callable[[HostCallable, Shape], Measurement]
+Measure = Callable[[Kernel, Shape], Measurement]
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def test_a_wrong_host_function_is_refused(name: str, measured: Measure) -> None:
 @pytest.mark.parametrize("name", ALL_RIGHT)
 def test_a_right_host_function_is_accepted_on_every_seed(name: str, calibrated: Session) -> None:
     theirs = ALL_RIGHT[name]
-    subject = theirs.subject(calibrated.device)
+    subject = theirs.load(calibrated.device)
     for seed in SEEDS:
         verdict = Checker(calibrated.device, SHAPE, seed).check(subject, theirs.claimed)
         assert verdict.accepted, verdict.reason
@@ -93,12 +93,12 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_shared_library_is_right_on_the_stream_only(library: Path, calibrated: Session, measured: Measure) -> None:
-    theirs = HostCallable.read(f"{library}:on_the_stream")
-    verdict = Checker(calibrated.device, SHAPE, secrets.randbits(63)).check(theirs.subject(calibrated.device))
+    theirs = Kernel.from_function(f"{library}:on_the_stream")
+    verdict = Checker(calibrated.device, SHAPE, secrets.randbits(63)).check(theirs.load(calibrated.device))
     assert verdict.accepted, verdict.reason
     assert measured(theirs, SHAPE).status == "measured"
     for name in ("on_the_legacy_stream", "on_its_own_stream"):
-        found = measured(HostCallable.read(f"{library}:{name}"), TIMED)
+        found = measured(Kernel.from_function(f"{library}:{name}"), TIMED)
         assert found.status == "refused", f"it passed with {found.us} µs"
 
 

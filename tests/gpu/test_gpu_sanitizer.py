@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from worklog.bench.sanitizer import find, parse, ready, run, sanitize
-from worklog.kernel.user_kernel import UserKernel
+from worklog.kernel import Kernel
 from worklog.peers.exploits import exploits
 
 pytestmark = pytest.mark.skipif(find() is None, reason="compute-sanitizer is not installed")
 BY_NAME = {exploit.name: exploit.kernel for exploit in exploits()}
 
 
-def kernel(name: str) -> UserKernel:
+def kernel(name: str) -> Kernel:
     return ready(BY_NAME[name], None)
 
 

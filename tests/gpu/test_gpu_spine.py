@@ -22,8 +22,9 @@ from worklog.errors import LaunchFailed, OutOfMemory, UnknownRung
 from worklog.gate import Checker
 from worklog.gpu.device import gpu
 from worklog.harness import Harness
-from worklog.kernel.kernel import Program, RungSubject, Subject
-from worklog.kernel.ladder import LADDER, Rung, rung
+from worklog.kernel.device import Subject
+from worklog.kernel.kernel import Kernel, Loaded
+from worklog.kernel.ladder import LADDER, rung
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.problem.gemm import Shape
 from worklog.runs.run import Measurement, Run, open_run, runs_dir
@@ -75,11 +76,11 @@ def test_cublas_with_tf32_is_refused_as_tf32(session: bench.Session) -> None:
     assert not timed.passed and "class tf32" in timed.detail
 
 
-class Edited(RungSubject):
+class Edited(Loaded):
     """A rung with one piece of its source, or its launch, replaced."""
 
-    def __init__(self, session: bench.Session, record: Rung, old: str = "", new: str = "") -> None:
-        program = Program.of(record)
+    def __init__(self, session: bench.Session, record: Kernel, old: str = "", new: str = "") -> None:
+        program = record.program
         assert old in program.source
         super().__init__(record, session.device, replace(program, source=program.source.replace(old, new)))
 
@@ -104,13 +105,13 @@ def test_a_broken_rung_is_refused(session: bench.Session, name: str, old: str, n
 
 
 @pytest.mark.parametrize("record", LADDER, ids=NAMES)
-def test_resources_are_those_of_the_compiler(session: bench.Session, record: Rung) -> None:
+def test_resources_are_those_of_the_compiler(session: bench.Session, record: Kernel) -> None:
     subject = session.subject(record.name)
-    assert isinstance(subject, RungSubject)
-    spent = subject.kernel.resources
+    assert isinstance(subject, Loaded)
+    spent = subject.compiled.resources
     assert spent.local_bytes == 0, "nothing spills"
     assert 16 <= spent.registers <= 255
-    program = subject.program
+    program = record.program
     arch = "sm_" + "".join(map(str, gpu().compute_capability))
     alone = compile_cuda(program.source, program.entry, arch=arch, options=program.options)
     assert spent.shared_bytes == alone.shared_bytes
@@ -127,12 +128,11 @@ class TooManyThreads:
     name = "too_many_threads"
 
     def __init__(self, session: bench.Session) -> None:
-        self.inner = RungSubject(rung("naive"), session.device)
+        self.inner = rung("naive").load(session.device)
         self.domain = self.inner.domain
-        self.program = self.inner.program
 
     def enqueue(self, shape: Shape, alpha: float, a: object, b: object, beta: float, c: object) -> None:
-        self.inner.device.launch(self.inner.kernel, (1, 1), 2048, ())
+        self.inner.device.launch(self.inner.compiled, (1, 1), 2048, ())
 
 
 def test_an_illegal_launch_becomes_a_refused_row(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,7 +209,7 @@ def test_mistakes_are_found_before_anything_is_measured(home: Path) -> None:
 
 
 def test_a_device_says_what_it_was_doing(session: bench.Session) -> None:
-    kernel = session.device.compile(Program.of(rung("naive")))
+    kernel = session.device.compile(rung("naive").program)
     with pytest.raises(LaunchFailed, match="launching a kernel"):
         session.device.launch(kernel, (1, 1), 4096, ())
     session.device.synchronize()
@@ -224,7 +224,7 @@ def test_a_run_holds_all_that_its_numbers_need(home: Path) -> None:
     loaded = open_run()
     assert loaded.path == run.path and loaded.measurements == run.measurements
     assert run.label.startswith(f"live · {gpu().name} · clocks as found")
-    assert run.kernels["naive"]["sha256"] == Program.of(rung("naive")).sha256
+    assert run.kernels["naive"]["sha256"] == rung("naive").program.sha256
     assert run.kernels["naive"]["registers"] > 0
     assert run.software["cublas"] and run.software["cuda_driver"]
     for m in run.measurements:

@@ -19,4 +19,4 @@ def test_variants_are_gated_and_timed_beside_cublas(tmp_path: Path) -> None:
     for variant in found.kept:
         recorded = run.kernels[variant.name]
         assert recorded["sha256"] == variant.kernel.program.sha256
-        assert recorded["registers"] > 0 and recorded["block"] == variant.record.block
+        assert recorded["registers"] > 0 and recorded["block"] == variant.kernel.threads

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from worklog.kernel.ladder import LADDER, Rung
+from worklog.kernel import Kernel
+from worklog.kernel.ladder import LADDER
 
 ROOT = Path(__file__).parents[2]
 MAIN = ROOT / "kernels" / "main.cu"
@@ -21,10 +22,6 @@ needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is no
 
 def sources() -> list[Path]:
     return sorted(path for room in ("kernels", "worklog", "tests") for path in (ROOT / room).rglob("*.cu"))
-
-
-def number(record: Rung) -> int:
-    return int(record.file[:2])
 
 
 def test_no_cuda_line_is_wider_than_a_page() -> None:
@@ -39,22 +36,22 @@ def test_no_cuda_line_is_wider_than_a_page() -> None:
 
 
 @each_rung
-def test_main_has_every_rung_as_the_ladder_has_it(record: Rung) -> None:
+def test_main_has_every_rung_as_the_ladder_has_it(record: Kernel) -> None:
     rung = re.search(
-        rf'if RUNG == {number(record)}\n#include "(.+)"\nconst Rung rung = \{{(.+), (\d+), (\d+), (\d+), (\d+)\}};',
+        rf'if RUNG == {record.number}\n#include "(.+)"\nconst Kernel rung = \{{(.+), (\d+), (\d+), (\d+), (\d+)\}};',
         MAIN.read_text(encoding="utf-8"),
     )
     assert rung is not None
     file, entry, *numbers = rung.groups()
     assert (file, entry) == (record.file, record.entry)
-    assert [int(n) for n in numbers] == [*(record.tile.get(axis, 1) for axis in ("BM", "BN", "BK")), record.block]
+    assert [int(n) for n in numbers] == [*(record.template.get(axis, 1) for axis in ("BM", "BN", "BK")), record.threads]
 
 
 @needs_nvcc
 @each_rung
-def test_nvcc_compiles_every_rung(record: Rung, tmp_path: Path) -> None:
+def test_nvcc_compiles_every_rung(record: Kernel, tmp_path: Path) -> None:
     """To PTX for Hopper, host code included, which takes a fraction of the time of a program."""
-    program = nvcc(f"-DRUNG={number(record)}", "--ptx", "-arch=sm_90a", "-o", str(tmp_path / "rung.ptx"))
+    program = nvcc(f"-DRUNG={record.number}", "--ptx", "-arch=sm_90a", "-o", str(tmp_path / "rung.ptx"))
     assert program.returncode == 0, program.stderr
     assert f"sgemm_{record.name}" in (tmp_path / "rung.ptx").read_text()
 

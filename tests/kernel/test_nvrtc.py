@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from worklog.errors import WorklogError
-from worklog.kernel.kernel import Program
 from worklog.kernel.ladder import LADDER, rung
 from worklog.kernel.nvrtc import (
     ARCHITECTURES,
@@ -41,7 +40,7 @@ extern "C" __global__ void __launch_bounds__(1024, 2) spilling(float* out) {
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_every_architecture_gives_ptx_cubin_and_resources(arch: str) -> None:
-    out = compile_cuda(Program.of(rung("tiles_2d")).source, rung("tiles_2d").entry, name="05_tiles_2d.cu", arch=arch)
+    out = compile_cuda(rung("tiles_2d").source, rung("tiles_2d").entry, name="05_tiles_2d.cu", arch=arch)
     assert f".target {arch}" in out.ptx
     assert out.cubin[:4] == b"\x7fELF"
     assert 64 < out.registers <= 255
@@ -53,7 +52,7 @@ def test_every_architecture_gives_ptx_cubin_and_resources(arch: str) -> None:
 
 def test_the_last_rung_uses_every_register_and_spills_none() -> None:
     last = LADDER[-1]
-    out = compile_cuda(Program.of(last).source, last.entry, name=last.file)
+    out = compile_cuda(last.source, last.entry, name=last.file)
     assert out.registers == 255
     assert out.spill_store_bytes == 0
 
@@ -96,7 +95,7 @@ def test_a_mistake_is_shown_with_file_line_and_text() -> None:
 
 
 def test_a_static_assertion_is_shown_where_it_stands() -> None:
-    source = Program.of(rung("shared")).source
+    source = rung("shared").source
     with pytest.raises(CompileFailed, match=r'^03_shared\.cu:13: static assertion failed with "each thread copies one'):
         compile_cuda(source, "sgemm_shared<32, 32, 16>", name="03_shared.cu")
 

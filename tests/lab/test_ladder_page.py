@@ -12,7 +12,6 @@ from tests.plots.test_charts import collisions
 from worklog import lab
 from worklog.analysis.traffic import traffic
 from worklog.errors import BadShape, NothingToDraw, UnknownRung
-from worklog.kernel.kernel import Program
 from worklog.kernel.ladder import LADDER, rung
 from worklog.lab.ladder_page import Ladder, changed_lines
 from worklog.lab.ladder_step import Climb, Step
@@ -26,7 +25,7 @@ def recorded() -> Run:
     run.measurements += ladder_run(1024).measurements
     run.device["compute_capability"] = [9, 0]
     for name, registers in (("tiles_1d", 39), ("tiles_2d", 94)):
-        program = Program.of(rung(name))
+        program = rung(name).program
         run.kernels[name] |= {"registers": registers, "shared_bytes": 8192, "sha256": program.sha256}
     return run
 

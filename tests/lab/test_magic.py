@@ -225,7 +225,7 @@ SOURCE = CELL.partition("\n")[2]
 
 def test_from_python_with_the_line_numbers_of_the_source() -> None:
     found = try_kernel(SOURCE, grid="(N + 15) // 16, (M + 7) // 8", block=(16, 8), time=False)
-    assert found.passed and found.kernel.name == "plain" and found.kernel.block == (16, 8)
+    assert found.passed and found.kernel.name == "plain" and found.kernel.threads == (16, 8)
     assert found.why == "only checked"
     with pytest.raises(CompileFailed, match=r'source:5: expected a ";"'):
         try_kernel(SOURCE.replace("float acc = 0.0f;", "float acc = 0.0f"))

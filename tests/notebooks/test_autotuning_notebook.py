@@ -48,5 +48,5 @@ def test_the_tile_that_wins_at_4096_loses_at_1024(monkeypatch: pytest.MonkeyPatc
     rates = {(m.kernel, m.shape[0]): m.tflops or 0.0 for m in run.measurements}
     assert rates["autotuned", 4096] > 2 * rates["tiles_1d", 4096]
     assert rates["autotuned", 1024] < rates["tiles_1d", 1024]
-    x, y = worklog.rung("autotuned").grid(worklog.Shape.of(1024))
+    x, y = worklog.rung("autotuned").blocks(worklog.Shape.of(1024))
     assert x * y < run.device["multiprocessors"] / 2

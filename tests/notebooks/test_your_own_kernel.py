@@ -12,7 +12,7 @@ import pytest
 import worklog
 from worklog.analysis.inspection import Inspection, inspect_file
 from worklog.bench.check import check
-from worklog.kernel.user_kernel import UserKernel
+from worklog.kernel import Kernel
 from worklog.lab.notebooks import FOLDER
 
 CELLS = [
@@ -77,7 +77,7 @@ def test_eight_elements_need_fewer_wavefronts_but_not_half(tmp_path: Path) -> No
 def test_tf32_is_right_if_it_is_claimed(claimed: str, accepted: bool) -> None:
     rounded = "__uint_as_float((__float_as_uint(As[y][k]) + 0x1000u) & 0xffffe000u)"
     source = MENDED.source.partition("\n")[2].replace("As[y][k]", rounded)
-    kernel = UserKernel.written(
+    kernel = Kernel.from_source(
         source, file="cell", grid="(N + 15) // 16, (M + 15) // 16", block="16,16", claimed=claimed
     )
     verdict = check(kernel, worklog.Shape(48, 40, 24), on="emulated", seed=1).verdict

@@ -21,10 +21,10 @@ from tests.gate.wrong_places import (
 )
 from tests.gate.wrong_values import adds_to_c, alpha_ignored, bf16_inputs, k_tail_dropped, scaled_by_1_001, tf32_rounded
 from worklog.errors import LaunchFailed
-from worklog.kernel.ladder import Domain
 from worklog.peers import rules
 from worklog.peers.checks import PEERS, Peer, Question, passes
 from worklog.peers.rules import Expected
+from worklog.problem.domain import Domain
 from worklog.problem.gemm import Float32, Shape
 
 DEVICE = NumpyDevice()

@@ -110,7 +110,7 @@ def empty_run() -> Run:
             "copy_gbs": 4244.6,
             "l2_gbs": 7824.2,
         },
-        kernels={rung.name: {"tile": dict(rung.tile), "idea": rung.idea} for rung in LADDER} | {"cuBLAS": {}},
+        kernels={rung.name: {"tile": dict(rung.template), "idea": rung.idea} for rung in LADDER} | {"cuBLAS": {}},
         complete=True,
         origin="recorded",
     )

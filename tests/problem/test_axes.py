@@ -198,4 +198,4 @@ def test_the_examples_of_a_command_are_names_that_it_takes(command: list[str]) -
         return
     parsed = [Axis.parse(example) for example in examples]
     assert {axis.kind for axis in parsed} <= {"int", "pow2"}
-    assert [rung("autotuned").tile[axis.name] for axis in parsed]
+    assert [rung("autotuned").template[axis.name] for axis in parsed]

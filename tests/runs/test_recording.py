@@ -11,7 +11,6 @@ from worklog.bench.tasks import ABLATION_RUNGS, ABLATION_SIZES, ARTICLE_SIZES, B
 from worklog.cli.readme import BEGIN, END
 from worklog.errors import BadRunFile
 from worklog.harness.selfcheck import TOLERANCE, TOLERANCE_US
-from worklog.kernel.kernel import Program
 from worklog.kernel.ladder import LADDER
 from worklog.plots import draw_all, gallery
 from worklog.problem.gemm import Shape
@@ -62,7 +61,7 @@ def test_every_rung_and_cublas_stand_at_every_size_with_samples_or_with_a_reason
 @REMAKE
 def test_its_numbers_belong_to_the_sources_in_kernels(h200: Run) -> None:
     """A kernel that was edited after it was measured has no number: measure again."""
-    assert {r.name: h200.kernels[r.name]["sha256"] for r in LADDER} == {r.name: Program.of(r).sha256 for r in LADDER}
+    assert {r.name: h200.kernels[r.name]["sha256"] for r in LADDER} == {r.name: r.program.sha256 for r in LADDER}
 
 
 @REMAKE

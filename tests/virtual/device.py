@@ -13,8 +13,8 @@ from tests.virtual.arrays import SHORT_US, Array, VirtualArrays
 from tests.virtual.machine import Machine
 from worklog.errors import LaunchFailed
 from worklog.harness.timeline import Launch, Tracer
-from worklog.kernel.kernel import Buffer, Program
-from worklog.kernel.ladder import Domain
+from worklog.kernel.device import Buffer, Program
+from worklog.problem.domain import Domain
 from worklog.problem.gemm import Float32, Shape
 
 MHZ = 20.0
@@ -109,7 +109,7 @@ class VirtualLoan:
 
 
 class VirtualBaseline:
-    """The library's product, as worklog.kernel.kernel.Subject."""
+    """The library's product, as worklog.kernel.device.Subject."""
 
     def __init__(self, device: VirtualDevice, name: str) -> None:
         self.name = name

@@ -15,7 +15,7 @@ from worklog.bench.tasks import BASELINE, Task
 from worklog.gpu.device import Gpu
 from worklog.harness import Harness
 from worklog.harness.calibration import Calibration
-from worklog.kernel.host_function import HostCallable
+from worklog.kernel import Kernel
 from worklog.problem.gemm import Shape
 from worklog.runs.run import Measurement
 from worklog.runs.statistics import summarise
@@ -46,7 +46,7 @@ RULER = Calibration(
 class VirtualSession(Session):
     """Everything but the GPU is the real session's."""
 
-    def __init__(self, machine: Machine, *brought: HostCallable) -> None:
+    def __init__(self, machine: Machine, *brought: Kernel) -> None:
         device = VirtualDevice(machine)
         self.gpu = GPU
         self.device, self.timeline, self.calibration = device, VirtualTimeline(device), RULER  # type: ignore[assignment]

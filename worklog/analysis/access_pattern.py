@@ -14,8 +14,7 @@ from worklog.emulator.findings import plain_name
 from worklog.emulator.globalmem import FIRST_ADDRESS, SPACING
 from worklog.emulator.sites import Site
 from worklog.emulator.traffic import WARP, sectors, wavefronts
-from worklog.kernel.kernel import Program
-from worklog.kernel.ladder import Rung
+from worklog.kernel.kernel import Kernel
 from worklog.problem.gemm import Shape
 
 Lanes = NDArray[np.int64]
@@ -57,7 +56,7 @@ class Touches:
     each place of the program. shape: of the problem that was run; label: where this comes from.
     """
 
-    rung: Rung
+    rung: Kernel
     shape: Shape
     owners: Lanes
     requests: tuple[Request, ...]
@@ -97,16 +96,16 @@ class _Watch:
         self.found[site.pc] = Request(site.line, text, memory, site.writes, width, floats[:WARP][warp], **costs)
 
 
-def touches(record: Rung) -> Touches:
+def touches(record: Kernel) -> Touches:
     """Run the first block of a problem of 2 x 2 blocks, addresses alone. Well below a second."""
-    device, program = EmulatedDevice(), Program.of(record)
+    device, program = EmulatedDevice(), record.program
     kernel = device.compile(program).kernel
-    bm, bn = record.tile["BM"], record.tile["BN"]
+    bm, bn = record.template["BM"], record.template["BN"]
     shape = record.domain.padded(Shape(2 * bm, 2 * bn, LEAST_K))
     watch = _Watch(shape, program.source)
     a, b, c = (Pointer(None, FLOAT * size) for size in (shape.m * shape.k, shape.k * shape.n, shape.m * shape.n))
     arguments = [shape.m, shape.n, shape.k, 1.0, a, b, 0.0, c]
-    grid = record.grid(shape)
-    launch(kernel, grid, record.block, arguments, races=False, values=False, only_blocks=[0], watch=watch)
+    grid = record.blocks(shape)
+    launch(kernel, grid, record.threads, arguments, races=False, values=False, only_blocks=[0], watch=watch)
     owners = watch.owners.reshape(shape.m, shape.n)[:bm, :bn]
     return Touches(record, shape, owners, tuple(watch.found.values()), device.label)

@@ -16,13 +16,12 @@ from worklog.emulator import Counts, EmulatedDevice, Finding, load, predict
 from worklog.emulator.counts import caveats, total
 from worklog.emulator.errors import NotPredictable, UnsupportedInstruction
 from worklog.emulator.shipped import ARCH, Built, build
-from worklog.errors import BadSetting, OutsideDomain, WorklogError
-from worklog.kernel.kernel import Block, Program
-from worklog.kernel.ladder import Rung, evaluate, rung
+from worklog.errors import BadSetting, WorklogError
+from worklog.kernel.kernel import Kernel
+from worklog.kernel.ladder import rung
 from worklog.kernel.nvrtc import ARCHITECTURES, Compiled, UnknownArchitecture
 from worklog.kernel.occupancy import Occupancy, occupancy
 from worklog.kernel.sass import HOW_TO_GET, disassemble, disassembler, main_loop
-from worklog.kernel.user_kernel import UserKernel, UserSubject
 from worklog.problem.gemm import Shape, random_inputs
 
 RUNG_SIZE, FILE_SIZE = Shape.of(4096), Shape.of(128)
@@ -116,20 +115,20 @@ def inspect(what: str, *, shape: Shape | None, archs: Sequence[str], **words: An
     return inspect_file(Path(what), shape=shape, archs=archs, **words)
 
 
-def inspect_rung(record: Rung, shape: Shape | None = None, archs: Sequence[str] = (ARCH,)) -> Inspection:
+def inspect_rung(record: Kernel, shape: Shape | None = None, archs: Sequence[str] = (ARCH,)) -> Inspection:
     """A rung at a shape (default 4096), from a few of its blocks and a short K. About a second at any size.
 
     Raises OutsideDomain, UnknownArchitecture, and NvrtcMissing for an architecture other than sm_90 without NVRTC.
     """
     shape = shape or RUNG_SIZE
     record.check(shape)
-    built = [build(Program.of(record), arch) for arch in archs]
+    built = [build(record.program, arch) for arch in archs]
     main = _main(built)
     first = main.compiled
     predicted = predict(load(first.ptx, first.symbol, first.shared_accesses), record, shape)
     blocks = f"{predicted.blocks} block{'s' if predicted.blocks > 1 else ''}"
     label = f"{main.label} · predicted from {blocks}"
-    return _inspection([b.compiled for b in built], record.block, label, shape, predicted.lines, ())
+    return _inspection([b.compiled for b in built], record.thread_count, label, shape, predicted.lines, ())
 
 
 def inspect_file(
@@ -152,16 +151,14 @@ def inspect_file(
     """
     if grid is not None and block is None:
         raise BadSetting("--grid without --block: give both, and the kernel's traffic is counted too")
-    kernel = UserKernel.read(path, grid=grid or "1", block=block or "1", entry=entry, domain=domain)
-    threads = None if block is None else int(np.prod(kernel.block))
+    kernel = Kernel.from_file(path, grid=grid or "", block=block or "", entry=entry, domain=domain)
+    threads = None if block is None else kernel.thread_count
     built = [build(kernel.program, arch) for arch in archs]
     compiled, main = [b.compiled for b in built], _main(built)
     if grid is None:
         return _inspection(compiled, threads, main.label, None, {}, ())
     shape = shape or kernel.domain.padded(FILE_SIZE)
-    if shape not in kernel.domain:
-        padded = kernel.domain.padded(shape)
-        raise OutsideDomain(f"size {shape} is outside the domain that was stated ({kernel.domain}): pad to {padded}")
+    kernel.check(shape)
     try:
         if max(shape.m, shape.n, shape.k) > WHOLE:
             lines, findings, label = _predicted(kernel, shape, main)
@@ -194,45 +191,27 @@ def _main(built: Sequence[Built]) -> Built:
     return next((b for b in built if b.compiled.arch == ARCH), built[0])
 
 
-@dataclass(frozen=True)
-class _AsRung:
-    """A brought kernel's launch, as `predict` wants it."""
-
-    kernel: UserKernel
-
-    @property
-    def block(self) -> Block:
-        return self.kernel.block
-
-    def grid(self, shape: Shape) -> tuple[int, int]:
-        x, y = (evaluate(words, {"M": shape.m, "N": shape.n, "K": shape.k}) for words in self.kernel.grid)
-        return x, y
-
-    def check(self, shape: Shape) -> None:
-        """The caller did."""
-
-
-def _predicted(kernel: UserKernel, shape: Shape, main: Built) -> tuple[Mapping[int, Counts], tuple[Finding, ...], str]:
+def _predicted(kernel: Kernel, shape: Shape, main: Built) -> tuple[Mapping[int, Counts], tuple[Finding, ...], str]:
     """Counts of a large shape by line, findings of a small one, and a label that says so."""
     out, small = main.compiled, kernel.domain.padded(TRIAL)
     parsed = load(out.ptx, out.symbol, out.shared_accesses)
     right, findings = _run(kernel, small, out.arch)
-    if predict(parsed, _AsRung(kernel), small).lines != right:
+    if predict(parsed, kernel, small).lines != right:
         raise NotPredictable(
             f"{out.name}: the traffic of {out.entry} cannot be predicted from a few of its blocks (at {small}, a full "
             f"run counts otherwise): take a size of up to {WHOLE}, which is run in full"
         )
-    predicted = predict(parsed, _AsRung(kernel), shape)
+    predicted = predict(parsed, kernel, shape)
     label = f"{main.label} · predicted from {predicted.blocks} blocks, as a full run confirmed at {small}"
     return predicted.lines, findings, label
 
 
-def _run(kernel: UserKernel, shape: Shape, arch: str) -> tuple[Mapping[int, Counts], tuple[Finding, ...]]:
+def _run(kernel: Kernel, shape: Shape, arch: str) -> tuple[Mapping[int, Counts], tuple[Finding, ...]]:
     """One launch with every detector and every counter on; beta = 0, so C holds NaN before."""
     device = EmulatedDevice(arch, count=True)
     a, b = random_inputs(shape, np.random.default_rng(0))
     c = np.full((shape.m, shape.n), np.nan, np.float32)
-    UserSubject(kernel, device).enqueue(shape, 1.0, device.upload(a), device.upload(b), 0.0, device.upload(c))
+    kernel.load(device).enqueue(shape, 1.0, device.upload(a), device.upload(b), 0.0, device.upload(c))
     result = device.last
     return ({}, ()) if result is None else (result.lines, result.findings)
 

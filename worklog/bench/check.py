@@ -13,20 +13,19 @@ import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from html import escape
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from worklog.analysis.instruction_mix import census
 from worklog.bench import job
 from worklog.bench.child import Answer, advice, failed_stage, failure, run_child
-from worklog.errors import BadSetting, Interrupted, OutsideDomain
+from worklog.errors import BadSetting, Interrupted
 from worklog.gate import Checker, Verdict
 from worklog.gate.edge_shapes import edge_shapes
 from worklog.gpu.device import gpu, gpu_reason, require_gpu
-from worklog.kernel.host_function import LABEL, HostCallable
-from worklog.kernel.kernel import Buffer, Device, Program, Subject
+from worklog.kernel import Kernel
+from worklog.kernel.device import Buffer, Device, Program, Subject
+from worklog.kernel.host_function import LABEL
 from worklog.kernel.nvrtc import Compiled, compile_cuda
-from worklog.kernel.user_kernel import UserKernel
 from worklog.problem.gemm import Shape
 
 if TYPE_CHECKING:
@@ -118,7 +117,7 @@ def took(verdict: Verdict) -> str:
 
 
 def check(
-    kernel: UserKernel | HostCallable,
+    kernel: Kernel,
     shape: Shape | None = None,
     *,
     on: str | None = None,
@@ -134,16 +133,14 @@ def check(
     the kernel's runs what is known by then, a result without stages. Raises NoGpu, CompileFailed, OutsideDomain,
     BadSetting, OutOfMemory.
     """
-    live = wants_gpu(on) or isinstance(kernel, HostCallable)
-    if on == "emulated" and isinstance(kernel, HostCallable):
+    live = wants_gpu(on) or kernel.host is not None
+    if on == "emulated" and kernel.host is not None:
         raise BadSetting(f"{kernel.name} is host code, which the emulator cannot run: check it on a GPU")
     if live:
         require_gpu()
     known = _before(kernel, live)
     shape = shape or (kernel.domain.padded(Shape.of(GPU_SIZE)) if live else edge_shapes(kernel.domain)[-1])
-    if shape not in kernel.domain:
-        padded = kernel.domain.padded(shape)
-        raise OutsideDomain(f"size {shape} is outside the domain that was stated ({kernel.domain}): pad to {padded}")
+    kernel.check(shape)
     if not live:
         from worklog.emulator.launch import require_matrices
 
@@ -152,7 +149,7 @@ def check(
     if begun is not None:
         begun(known)
     device = _device(live)
-    made = kernel.subject(device)
+    made = kernel.load(device)
     exam = Checker(device, shape, secrets.randbits(63) if seed is None else seed)
     verdict = exam.check(made if progress is None else WithProgress(made, progress), kernel.claimed)
     found: dict[tuple[str, int, int | None], Finding] = {}
@@ -162,7 +159,7 @@ def check(
 
 
 def check_in_child(
-    kernel: UserKernel | HostCallable,
+    kernel: Kernel,
     shape: Shape | None = None,
     *,
     on: str | None = None,
@@ -204,14 +201,14 @@ def check_in_child(
     return replace(begun, verdict=Verdict((failed_stage(last, end, kernel),), None))
 
 
-def _before(kernel: UserKernel | HostCallable, live: bool) -> Checked:
+def _before(kernel: Kernel, live: bool) -> Checked:
     """What is known before anything is launched, but for the shape. Raises CompileFailed, BadSetting, and WorklogError
     where the machine code cannot be read.
     """
     nothing, anywhere = Verdict((), None), Shape.of(GPU_SIZE)
-    if isinstance(kernel, HostCallable):
+    if kernel.host is not None:
         label = f"live · {gpu().name} · {LABEL}"
-        return Checked(nothing, anywhere, label, None, host=(Path(kernel.where).name, kernel.function))
+        return Checked(nothing, anywhere, label, None, host=(kernel.file, kernel.function))
     compiled, label = compile_for(kernel.program, live)
     found = census(compiled)
     notes, warnings = tuple(found.notes), tuple(found.warnings(kernel.claimed))

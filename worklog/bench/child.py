@@ -30,7 +30,7 @@ from worklog.gate.verdict import Stage, failed
 from worklog.gpu.device import visible_to_a_child
 
 if TYPE_CHECKING:
-    from worklog.kernel.user_kernel import Brought
+    from worklog.kernel import Kernel
 
 COMMAND = (sys.executable, "-P", "-m", "worklog.bench.job")
 START_PATIENCE_S = 120.0  # until the first answer: libraries are loaded and compiled, the harness is calibrated
@@ -274,7 +274,7 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1", "CUDA_VISIBLE_DEVICES": visible}
 
 
-def failed_stage(last: Answer, end: End, kernel: Brought | None) -> Stage:
+def failed_stage(last: Answer, end: End, kernel: Kernel | None) -> Stage:
     """The stage at which a kernel failed that ended its process. kernel: None for one of the package. Raises what is no
     verdict on a kernel: a user's mistake, and a mistake of this package.
     """
@@ -295,9 +295,9 @@ def failed_stage(last: Answer, end: End, kernel: Brought | None) -> Stage:
     return failed("process", f"{end}; {todo}")
 
 
-def advice(kernel: Brought | None) -> str:
+def advice(kernel: Kernel | None) -> str:
     """What to do about a kernel that ruins its process."""
-    is_source = kernel is None or kernel.as_dict()["kind"] == "kernel"
+    is_source = kernel is None or kernel.host is None
     return "run it with `worklog check --emulate`: it names the line" if is_source else "call it alone in Python"
 
 

@@ -12,8 +12,8 @@ from typing import Any
 from worklog.emulator import Counts, EmulatedDevice, Kernel, predict
 from worklog.emulator.counts import caveats
 from worklog.gate import Checker
-from worklog.kernel.kernel import RungSubject
-from worklog.kernel.ladder import LADDER, Rung
+from worklog.kernel import Kernel as Record
+from worklog.kernel.ladder import LADDER
 from worklog.problem.gemm import Shape
 from worklog.runs.table import WIDTH, Table
 
@@ -67,7 +67,7 @@ class Executed:
         )
 
 
-def execute(progress: Callable[[int, int, str], None], rungs: Sequence[Rung] = LADDER) -> list[Executed]:
+def execute(progress: Callable[[int, int, str], None], rungs: Sequence[Record] = LADDER) -> list[Executed]:
     """Put each rung to every stage of the gate on the emulator, at 256 padded to its domain; and count its traffic
     there. About two seconds a rung.
     """
@@ -79,12 +79,12 @@ def execute(progress: Callable[[int, int, str], None], rungs: Sequence[Rung] = L
     return done
 
 
-def _executed(record: Rung) -> Executed:
+def _executed(record: Record) -> Executed:
     device = EmulatedDevice()
-    subject = RungSubject(record, device)
+    subject = record.load(device)
     shape = record.domain.padded(SMALL)
     verdict = Checker(device, shape, secrets.randbits(63)).check(subject)
-    kernel: Kernel = subject.kernel.kernel  # type: ignore[attr-defined]
+    kernel: Kernel = subject.compiled.kernel  # type: ignore[attr-defined]
     counts = predict(kernel, record, shape).counts
     return Executed(
         record.name,

@@ -26,13 +26,13 @@ from typing import TYPE_CHECKING, Any
 
 from worklog.bench.tasks import Task
 from worklog.errors import GpuBusy, LaunchFailed, OutOfMemory, WorklogError
-from worklog.kernel.user_kernel import from_dict
+from worklog.kernel import Kernel
 from worklog.problem.gemm import Shape
 
 if TYPE_CHECKING:
     from worklog.bench.check import Checked
     from worklog.bench.session import Session
-    from worklog.kernel.user_kernel import Brought
+    from worklog.kernel import Kernel
     from worklog.runs.run import Measurement
     from worklog.settings import Harness
 
@@ -135,7 +135,7 @@ def memory_is_full(error: BaseException) -> OutOfMemory | None:
 # ------------------------------------------------------------------------------------------------------------- measure
 
 
-def measure_order(tasks: Sequence[Task], harness: Harness, brought: Sequence[Brought]) -> dict[str, Any]:
+def measure_order(tasks: Sequence[Task], harness: Harness, brought: Sequence[Kernel]) -> dict[str, Any]:
     """The order for a run."""
     return {
         "do": "measure",
@@ -159,7 +159,7 @@ def measure(order: Mapping[str, Any], say: Answers, make_session: Callable[..., 
     from worklog.settings import Harness
 
     tasks, harness = tasks_of(order), Harness(**order["harness"])
-    brought = {one.name: one for one in map(from_dict, order["brought"])}
+    brought = {one.name: one for one in map(Kernel.from_dict, order["brought"])}
     with alone_on_the_gpu(), switchable_clocks() as hold:
         clocks, notes = hold(harness.clocks)
         session = (make_session or Session)(brought)
@@ -230,7 +230,7 @@ def locked(path: Path) -> Iterator[None]:
 # --------------------------------------------------------------------------------------------------------------- check
 
 
-def check_order(kernel: Brought, shape: Shape | None, on: str | None, seed: int | None) -> dict[str, Any]:
+def check_order(kernel: Kernel, shape: Shape | None, on: str | None, seed: int | None) -> dict[str, Any]:
     """The order for a check."""
     size = None if shape is None else [shape.m, shape.n, shape.k]
     return {"do": "check", "kernel": kernel.as_dict(), "shape": size, "on": on, "seed": seed}
@@ -240,9 +240,9 @@ def check(order: Mapping[str, Any], say: Answers) -> None:
     """Check a kernel. Answers: "begun" with what is known before a launch, then "checked" with the result."""
     from worklog.bench import check as bench
 
-    kernel: Any = from_dict(order["kernel"])
+    kernel = Kernel.from_dict(order["kernel"])
     # The emulator ends an endless kernel itself, and may take long for a large one.
-    bounded = order["kernel"]["kind"] == "kernel" and not bench.wants_gpu(order["on"])
+    bounded = kernel.host is None and not bench.wants_gpu(order["on"])
     checked = bench.check(
         kernel,
         None if order["shape"] is None else Shape(*order["shape"]),

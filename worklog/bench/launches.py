@@ -20,7 +20,7 @@ from worklog.gate.verdict import failed
 from worklog.harness.l2 import Rotating, input_sets
 from worklog.harness.launchers import Witnessed
 from worklog.harness.timeline import Launch
-from worklog.kernel.kernel import Device, Subject
+from worklog.kernel.device import Device, Subject
 from worklog.problem.gemm import Shape
 
 Buffers = tuple[Any, Any, Any]

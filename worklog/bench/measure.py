@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any, Protocol
 from worklog.bench import job
 from worklog.bench.child import Answer, Stop, failed_stage, failure, run_child
 from worklog.bench.tasks import ABLATION_SIZES, BASELINE, Size, Task, ablation_tasks, each, tasks_of
-from worklog.errors import BadRunFile, BadSetting, Interrupted, NoGpu, OutsideDomain
+from worklog.errors import BadRunFile, BadSetting, Interrupted, NoGpu
 from worklog.gate import Stage, Verdict
 from worklog.gpu.device import gpu_reason, require_gpu
-from worklog.kernel.host_function import HostCallable
+from worklog.kernel import Kernel
 from worklog.kernel.ladder import LADDER, rung
 from worklog.problem.gemm import Shape
 from worklog.runs.run import Measurement, Run, forced_source, new_path, open_run
 from worklog.settings import Harness
 
 if TYPE_CHECKING:
-    from worklog.kernel.user_kernel import Brought
+    from worklog.kernel import Kernel
 
 PATIENCE_S = 120.0
 GATE_S_PER_BYTE = 4e-8  # of A, B and C: ten times what the gate takes on the host
@@ -39,7 +39,7 @@ def silent(done: int, total: int, doing: str) -> None:
 
 
 def measure(
-    kernels: Iterable[str | Brought] | Brought | None = None,
+    kernels: Iterable[str | Kernel] | Kernel | None = None,
     sizes: Iterable[Size] | int = (4096,),
     *,
     harness: Harness | None = None,
@@ -122,7 +122,7 @@ def carry_out(
     tasks: Sequence[Task],
     harness: Harness,
     *,
-    brought: Sequence[Brought] = (),
+    brought: Sequence[Kernel] = (),
     progress: Progress = silent,
     out: Path | None = None,
     patience_s: float = PATIENCE_S,
@@ -189,7 +189,7 @@ class _Log:
     """The run as it grows, on disk after every measurement."""
 
     def __init__(
-        self, tasks: Sequence[Task], harness: Harness, brought: Mapping[str, Brought], out: Path | None
+        self, tasks: Sequence[Task], harness: Harness, brought: Mapping[str, Kernel], out: Path | None
     ) -> None:
         self.tasks, self.harness, self.brought, self.out = tasks, harness, brought, out
         self.run: Run | None = None
@@ -208,7 +208,7 @@ class _Log:
         self.ready = False
 
         def home(task: Task) -> str:
-            return task.kernel if isinstance(self.brought.get(task.kernel), HostCallable) else ""
+            return task.kernel if task.kernel in self.brought and self.brought[task.kernel].host is not None else ""
 
         return list(takewhile(lambda task: home(task) == home(self.left[0]), self.left))
 
@@ -261,7 +261,7 @@ class _Log:
         return Interrupted(f"interrupted: {self.done} of {len(self.tasks)} measurements are kept in {self.run.path}")
 
 
-def require_measurable(tasks: Sequence[Task], harness: Harness, brought: Iterable[Brought] = ()) -> dict[str, Brought]:
+def require_measurable(tasks: Sequence[Task], harness: Harness, brought: Iterable[Kernel] = ()) -> dict[str, Kernel]:
     """Find every mistake in the tasks before anything is measured. Returns users' kernels by name. Raises BadSetting,
     UnknownRung, OutsideDomain.
     """
@@ -274,11 +274,13 @@ def require_measurable(tasks: Sequence[Task], harness: Harness, brought: Iterabl
     return own
 
 
-def _by_name(brought: Iterable[Brought]) -> dict[str, Brought]:
+def _by_name(brought: Iterable[Kernel]) -> dict[str, Kernel]:
     """Raises BadSetting for a name that is taken."""
-    own: dict[str, Brought] = {}
+    own: dict[str, Kernel] = {}
     taken = {BASELINE, *(r.name for r in LADDER)}
     for one in brought:
+        if one in LADDER:
+            continue
         if one.name in taken:
             raise BadSetting(f"two kernels are called {one.name}: rename one")
         taken.add(one.name)
@@ -286,14 +288,7 @@ def _by_name(brought: Iterable[Brought]) -> dict[str, Brought]:
     return own
 
 
-def _require_domain(task: Task, own: Mapping[str, Brought]) -> None:
+def _require_domain(task: Task, own: Mapping[str, Kernel]) -> None:
     """Raise UnknownRung or OutsideDomain for what cannot be measured."""
-    if task.kernel in own:
-        domain = own[task.kernel].domain
-        if task.shape not in domain:
-            raise OutsideDomain(
-                f"size {task.shape} is outside the domain stated for {task.kernel} ({domain}): "
-                f"pad to {domain.padded(task.shape)}"
-            )
-    elif task.kernel != BASELINE:
-        rung(task.kernel).check(task.shape)
+    if task.kernel != BASELINE:
+        (own.get(task.kernel) or rung(task.kernel)).check(task.shape)

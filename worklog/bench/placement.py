@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from worklog.kernel.kernel import Buffer
+from worklog.kernel.device import Buffer
 
 if TYPE_CHECKING:
     from worklog.gpu.cuda import CudaDevice

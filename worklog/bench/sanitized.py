@@ -20,9 +20,9 @@ from worklog.gate.edge_shapes import edge_shapes
 from worklog.gate.exact import family
 from worklog.gpu.cuda import CudaDevice
 from worklog.gpu.device import gpu
-from worklog.kernel.kernel import Device, Program
+from worklog.kernel import Kernel
+from worklog.kernel.device import Device, Program
 from worklog.kernel.nvrtc import compile_cuda
-from worklog.kernel.user_kernel import UserKernel, UserSubject
 
 SHAPES = 3  # the largest of the ragged ones: the tools slow a kernel down a hundredfold
 
@@ -49,10 +49,10 @@ class WithLines:
 
 def main() -> None:
     """Read a kernel as JSON from the file and launch it. A fault ends the process; the tool has reported it by then."""
-    kernel = UserKernel.from_dict(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))
+    kernel = Kernel.from_dict(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))
     cupy.cuda.set_allocator(None)
     device: Device = WithLines()  # type: ignore[assignment]
-    subject, rng = UserSubject(kernel, device), np.random.default_rng(0)
+    subject, rng = kernel.load(device), np.random.default_rng(0)
     for shape in edge_shapes(kernel.domain)[-SHAPES:]:
         a, b = (device.upload(matrix) for matrix in family("E1", shape, rng))
         c = device.upload(np.zeros((shape.m, shape.n), np.float32))

@@ -23,7 +23,7 @@ from worklog.errors import BadSetting, NoGpu, WorklogError
 from worklog.gate import Stage
 from worklog.gate.verdict import failed, passed
 from worklog.gpu.device import gpu_reason
-from worklog.kernel.user_kernel import Brought, UserKernel
+from worklog.kernel import Kernel
 
 # CUDA's own libraries ask for symbols that may not be there, which is an error of the interface and none of a kernel's.
 OPTIONS = {"racecheck": (), "memcheck": ("--report-api-errors", "no")}
@@ -74,13 +74,13 @@ def find() -> Path | None:
     return None
 
 
-def ready(kernel: Brought, on: str | None) -> UserKernel:
+def ready(kernel: Kernel, on: str | None) -> Kernel:
     """The kernel, where the tools can look into it. on: as for worklog.bench.check.check. Raises NoGpu, NoSanitizer, and
     BadSetting for the emulator or host code.
     """
     if on == "emulated":
         raise BadSetting("--racecheck looks into a kernel on a GPU: leave it out, the emulator finds races by itself")
-    if not isinstance(kernel, UserKernel):
+    if kernel.host is not None:
         raise BadSetting(f"--racecheck launches a kernel by itself, and {kernel.name} is host code: name a .cu file")
     reason = gpu_reason()
     if reason is not None:
@@ -90,17 +90,17 @@ def ready(kernel: Brought, on: str | None) -> UserKernel:
     return kernel
 
 
-def sanitize(kernel: UserKernel) -> list[Stage]:
+def sanitize(kernel: Kernel) -> list[Stage]:
     """A stage for each tool: passed, or refused with what it reported and where. A warning refuses nothing; it is the
     stage's note. Raises NoSanitizer.
     """
     tool = find()
     if tool is None:
         raise NoSanitizer(HOW_TO_GET)
-    return [stage(name, parse(run(tool, name, kernel), name), kernel.program.name) for name in TOOLS]
+    return [stage(name, parse(run(tool, name, kernel), name), kernel.file) for name in TOOLS]
 
 
-def run(tool: Path, name: str, kernel: UserKernel) -> str:
+def run(tool: Path, name: str, kernel: Kernel) -> str:
     """What one tool prints about the kernel. Raises NoSanitizer where it did not get as far as its summary."""
     with tempfile.TemporaryDirectory() as folder:
         order = Path(folder) / "kernel.json"

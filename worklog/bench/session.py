@@ -23,8 +23,8 @@ from worklog.harness.l2 import input_sets
 from worklog.harness.launchers import timed_part
 from worklog.harness.sampling import ONE_PLACEMENT, off_the_lock
 from worklog.harness.timeline import Launch
-from worklog.kernel.host_function import HostCallable
-from worklog.kernel.kernel import Program, RungSubject, Subject
+from worklog.kernel import Kernel
+from worklog.kernel.device import Subject
 from worklog.kernel.ladder import rung
 from worklog.problem.gemm import Float32, Shape, random_inputs
 from worklog.runs.run import Measurement
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from worklog.gpu.cuda import CudaDevice
     from worklog.harness.calibration import Calibration
     from worklog.harness.cuda_timeline import CudaTimeline
-    from worklog.kernel.user_kernel import Brought
+    from worklog.kernel import Kernel
 
 TOO_SLOW_S = 20.0  # expected seconds of one measurement's samples, above which it is skipped
 LEFT_S = 10.0  # for work that a kernel left on the GPU
@@ -52,7 +52,7 @@ class Session:
     now). Raises NoGpu.
     """
 
-    def __init__(self, brought: Mapping[str, Brought] | None = None, calibration: Calibration | None = None) -> None:
+    def __init__(self, brought: Mapping[str, Kernel] | None = None, calibration: Calibration | None = None) -> None:
         require_gpu()  # first: without a driver, CuPy's libraries do not even import
         from worklog.gpu.cuda import Cublas, CudaDevice
         from worklog.harness.calibration import calibrate
@@ -68,22 +68,21 @@ class Session:
         self._checkers: dict[Shape, Checker] = {}
         self._verdicts: dict[tuple[str, Shape, bool | str], Verdict] = {}
 
+    def kernel(self, name: str) -> Kernel:
+        """The record of that name. Raises UnknownRung."""
+        return self.brought.get(name) or rung(name)
+
     def subject(self, name: str) -> Subject:
         """The kernel of that name, compiled once. Raises UnknownRung or CompileFailed."""
         if name not in self._subjects:
-            theirs = self.brought.get(name)
-            self._subjects[name] = theirs.subject(self.device) if theirs else RungSubject(rung(name), self.device)
+            self._subjects[name] = self.kernel(name).load(self.device)
         return self._subjects[name]
 
     def never_launched(self, name: str) -> Subject:
         """The same kernel in a module of its own, so that its next launch is its first; cuBLAS has no such thing."""
         if name == BASELINE:
             return self.subject(name)
-        if name in self.brought:
-            return self.brought[name].subject(self.device, fresh=True)
-        program = Program.of(rung(name))
-        fresh = replace(program, source=f"{program.source}\n// {secrets.token_hex(8)}\n")
-        return RungSubject(rung(name), self.device, fresh)
+        return self.kernel(name).load(self.device, fresh=True)
 
     _pool: Pool | None = None
 
@@ -117,7 +116,7 @@ class Session:
 
     def claimed(self, name: str) -> str:
         """The precision class that the kernel must have at least."""
-        return self.brought[name].claimed if name in self.brought else "fp32"
+        return "fp32" if name == BASELINE else self.kernel(name).claimed
 
     def verdict(self, name: str, shape: Shape, gate: bool | str = True) -> Verdict:
         """The gate's verdict on a kernel at a shape, found once; with gate "article", by the article's rule."""
@@ -131,7 +130,7 @@ class Session:
 
     def is_host_function(self, name: str) -> bool:
         """Whether its own code launches it, maybe on streams of its own."""
-        return isinstance(self.brought.get(name), HostCallable)
+        return name in self.brought and self.brought[name].host is not None
 
     def head(self, harness: Harness, notes: Sequence[str]) -> dict[str, Any]:
         """What a run file says of the machine. notes: what could not be done as the harness wants it."""
@@ -147,24 +146,9 @@ class Session:
     def describe(self, name: str) -> dict[str, Any]:
         """A kernel's source, tile and resources, for a run file."""
         subject = self.subject(name)
-        if name in self.brought:
-            return self.brought[name].describe(subject)
-        if not isinstance(subject, RungSubject):
+        if name == BASELINE:
             return {"library": "cuBLAS", "domain": str(subject.domain)}
-        resources, program = subject.kernel.resources, subject.program
-        return {
-            "file": program.name,
-            "sha256": program.sha256,
-            "entry": program.entry,
-            "options": list(program.options),
-            "tile": dict(subject.rung.tile),
-            "block": subject.rung.block,
-            "domain": str(subject.domain),
-            "idea": subject.rung.idea,
-            "registers": resources.registers,
-            "local_bytes": resources.local_bytes,
-            "shared_bytes": resources.shared_bytes,
-        }
+        return self.kernel(name).describe(subject)
 
     def require_idle(self) -> None:
         """Wait for all work on the GPU. Raises LaunchFailed, also for work that does not end."""
@@ -252,7 +236,7 @@ def _measurement(
 def _degradations(session: Session, task: Task, used: Harness, each_checked: bool) -> list[str]:
     """What must stand beside a reading, apart from what happened while it was taken."""
     said = [f"{name}: {value}" for name, value in used.biased().items() if name != "gate"]
-    remarks = getattr(session.brought.get(task.kernel), "remarks", ())
+    remarks = session.brought[task.kernel].remarks if task.kernel in session.brought else ()
     said += remarks
     if remarks and not each_checked:
         said.append("gate: only the last timed launch was checked, on inputs that the host function has seen before")

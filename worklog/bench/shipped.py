@@ -15,8 +15,9 @@ from worklog.analysis.traffic import FILE, RungTraffic
 from worklog.emulator import load, predict
 from worklog.emulator.shipped import ARCH, FOLDER, INDEX, SPENT
 from worklog.gate import benchmark_shape, every_launch
-from worklog.kernel.kernel import Program
-from worklog.kernel.ladder import LADDER, Rung
+from worklog.kernel import Kernel
+from worklog.kernel.device import Program
+from worklog.kernel.ladder import LADDER
 from worklog.kernel.nvrtc import Compiled, compile_cuda, nvrtc_version
 from worklog.problem.gemm import Shape
 
@@ -26,7 +27,7 @@ TRAFFIC_SHAPE = Shape.of(4096)
 def programs() -> dict[str, Program]:
     """The ladder, and the gate's own kernels."""
     gate = {program.entry: program for program in (benchmark_shape.DIFFER, *every_launch.PROGRAMS)}
-    return {**{r.name: Program.of(r) for r in LADDER}, **gate}
+    return {**{r.name: r.program for r in LADDER}, **gate}
 
 
 def version() -> str:
@@ -63,8 +64,8 @@ def traffic() -> dict[str, object]:
     }
 
 
-def rung_traffic(record: Rung) -> RungTraffic:
-    program = Program.of(record)
+def rung_traffic(record: Kernel) -> RungTraffic:
+    program = record.program
     out = compiled(program)
     c = predict(load(out.ptx, out.symbol, out.shared_accesses), record, TRAFFIC_SHAPE).counts
     return RungTraffic(

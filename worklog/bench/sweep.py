@@ -1,7 +1,7 @@
-"""Tile parameters as axes: which variants of a rung can be built at all, what each would spend, and their times beside
-cuBLAS where there is a GPU or a recording.
+"""Tile parameters as axes: which variants of a rung can be built, what each one spends, and their times beside cuBLAS
+where there is a GPU or a recording.
 
-The kernel's own static assertions say which tiles divide; they are asked, not written down a second time.
+The kernel's own static assertions decide which tiles are valid. No table here repeats them.
 """
 
 from __future__ import annotations
@@ -18,11 +18,9 @@ from worklog.bench.measure import live_wanted, measure
 from worklog.bench.tasks import BASELINE
 from worklog.errors import BadSetting, CompileFailed
 from worklog.gpu.device import gpu
-from worklog.kernel.kernel import Program
-from worklog.kernel.ladder import Rung
-from worklog.kernel.nvrtc import Compiled, compile_cuda
+from worklog.kernel.kernel import Kernel, block_traffic_bytes
+from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.occupancy import MAX_THREADS, WARP, Occupancy, occupancy
-from worklog.kernel.user_kernel import UserKernel
 from worklog.problem.axes import Axis, Point, Space, Value
 from worklog.problem.gemm import Shape
 from worklog.runs.run import Run
@@ -34,18 +32,17 @@ if TYPE_CHECKING:
 
 ARCH = "sm_90"
 SIZE = Shape.of(4096)
-# What the gate and the clock take for one kernel at 4096 on an H200, from the stages' own seconds in the recording.
-SECONDS_EACH = 1.5
+SECONDS_EACH = 1.5  # gate and timing of one kernel at 4096 on an H200, from the stages' seconds in the recording
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One tile that can be launched. values: what the axes gave it. record: the rung with this tile. Registers and
-    spilled bytes are a thread's, shared_bytes a block's; resident: how many blocks an SM holds.
+    """One tile that can be launched. values: from the axes. kernel: the rung with this tile, called "BM=64 TN=8".
+    Registers and spilled bytes are per thread, shared bytes per block; resident: blocks and warps per SM.
     """
 
     values: Mapping[str, int]
-    record: Rung
+    kernel: Kernel
     registers: int
     spilled_bytes: int
     shared_bytes: int
@@ -53,22 +50,17 @@ class Variant:
 
     @property
     def name(self) -> str:
-        """As it stands in runs: "BM=64 TN=8"."""
-        return _words(self.values)
-
-    @property
-    def kernel(self) -> UserKernel:
-        """For worklog.measure and worklog.bench.check."""
-        return replace(UserKernel.of(self.record), title=self.name)
+        """As in runs."""
+        return self.kernel.name
 
 
 @dataclass(frozen=True)
 class Variants:
-    """What became of every point. kept: can be launched, in the axes' order. skipped: the others, each with its reason.
-    arch: what was compiled for.
+    """The result for every point. kept: can be launched, in the axes' order. skipped: the others, each with its reason.
+    arch: the architecture compiled for.
     """
 
-    rung: Rung
+    rung: Kernel
     space: Space
     shape: Shape
     arch: str
@@ -76,13 +68,13 @@ class Variants:
     skipped: tuple[Point, ...]
 
     def preview(self) -> str:
-        """How many there are, what is skipped and why, and how long the others would take on a GPU."""
+        """How many there are, which are skipped and why, and how long the others take on a GPU."""
         return self.space.preview(SECONDS_EACH)
 
     def frame(self) -> pandas.DataFrame:
-        """One row a variant: its axes, and what is known without running it.
+        """One row per variant: its axes, and what is known without a launch.
 
-        blocks/SM and warps/SM: resident at once. FMA/float: multiply-adds for each float read from shared memory.
+        blocks/SM and warps/SM: resident at once. FMA/float: multiply-adds per float read from shared memory.
         blocks: of the grid. L2 GB: fetched by all of them together.
         """
         import pandas
@@ -91,65 +83,66 @@ class Variants:
 
 
 def variants(
-    record: Rung,
+    record: Kernel,
     axes: Sequence[Axis],
     *,
     shape: Shape = SIZE,
     arch: str | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> Variants:
-    """Every combination of tile parameters, compiled: about half a second each.
+    """Compile every combination of tile parameters, about half a second each.
 
-    axes: named as the rung's tile parameters; what no axis names stays as it is. arch: what to compile for (default:
-    the GPU's where results() would measure on one, else sm_90). tell: called with each point before it is compiled.
-    Raises BadSetting for an axis that is no parameter of this rung, NvrtcMissing.
+    axes: named as the rung's tile parameters; the others keep their values. arch: default, the GPU's where results()
+    would measure on one, else sm_90. tell: called with each point before it is compiled. Raises BadSetting for an axis
+    that isn't a parameter of this rung, and NvrtcMissing.
     """
-    arch = arch or _arch()
+    arch = arch or ("sm_" + "".join(map(str, gpu().compute_capability)) if live_wanted() else ARCH)
     for axis in axes:
-        if axis.name not in record.tile:
-            raise BadSetting(f"{record.name} has no tile parameter {axis.name}: choose from {', '.join(record.tile)}")
+        if axis.name not in record.template:
+            names = ", ".join(record.template)
+            raise BadSetting(f"{record.name} has no tile parameter {axis.name}: choose from {names}")
         if not all(isinstance(value, int) and value > 0 for value in axis.values):
             raise BadSetting(f"axis {axis.name}: tile parameters are whole numbers from 1 on")
-    kept: dict[str, Variant] = {}
+    kept: list[Variant] = []
+    reasons: dict[str, str | None] = {}
 
     def skip(values: Mapping[str, Value]) -> str | None:
         point = {name: int(value) for name, value in values.items()}
-        if _words(point) in kept:
-            return None
-        if tell is not None:
-            tell(_words(point))
-        built = _variant(record, point, shape, arch)
-        if isinstance(built, str):
-            return built
-        kept[_words(point)] = built
-        return None
+        name = str(Point(point))
+        if name not in reasons:
+            if tell is not None:
+                tell(name)
+            built = _variant(record, name, point, shape, arch)
+            reasons[name] = built if isinstance(built, str) else None
+            if not isinstance(built, str):
+                kept.append(built)
+        return reasons[name]
 
-    points = list(Space(record.name, tuple(axes), skip).points())
-    reasons = {_words(p.values): p.skipped for p in points}
-    space = Space(record.name, tuple(axes), lambda values: reasons[_words(values)])
-    return Variants(record, space, shape, arch, tuple(kept.values()), tuple(p for p in points if p.skipped))
+    space = Space(record.name, tuple(axes), skip)
+    skipped = tuple(point for point in space.points() if point.skipped)
+    return Variants(record, space, shape, arch, tuple(kept), skipped)
 
 
 def sweep(found: Variants, *, progress: Progress | None = None, out: Path | None = None) -> Run:
-    """Gate and time the kept variants and cuBLAS on this GPU. Raises what worklog.measure does, and BadSetting where
+    """Check and time the kept variants and cuBLAS on this GPU. Raises what worklog.measure raises, and BadSetting where
     nothing is left to measure.
     """
     if not found.kept:
         raise BadSetting(f"nothing to measure: {found.preview()}")
-    told: dict[str, Any] = {} if progress is None else {"progress": progress}
-    return measure([*(variant.kernel for variant in found.kept), BASELINE], [found.shape], out=out, **told)
+    options: dict[str, Any] = {} if progress is None else {"progress": progress}
+    return measure([*(variant.kernel for variant in found.kept), BASELINE], [found.shape], out=out, **options)
 
 
 def results(found: Variants) -> Run | None:
-    """The kept variants' times: measured where there is a GPU, else from a recorded sweep, as far as it holds these
-    very sources. None where none of them was recorded.
+    """The kept variants' times: measured where there is a GPU, else from a recorded sweep of the same sources. None
+    where none of them was recorded.
     """
     if live_wanted():
         return sweep(found)
-    sources = {variant.name: variant.kernel.program.sha256 for variant in found.kept}
+    hashes = {variant.name: variant.kernel.program.sha256 for variant in found.kept}
     for path in recorded():
         run = Run.load(path, origin="recorded")
-        same = {name for name, sha in sources.items() if run.kernels.get(name, {}).get("sha256") == sha}
+        same = {name for name, sha in hashes.items() if run.kernels.get(name, {}).get("sha256") == sha}
         run.measurements = [m for m in run.select(shape=found.shape) if m.kernel in same | {BASELINE}]
         if any(m.kernel in same for m in run.measurements):
             return run
@@ -157,62 +150,49 @@ def results(found: Variants) -> Run | None:
 
 
 def recorded() -> list[Path]:
-    """The sweeps that come with the package: runs, but of no rungs, so they are not among worklog.runs.run.recordings."""
+    """Run files of the package's sweeps. They hold no rungs, so worklog.runs.run.recordings leaves them out."""
     return sorted((Path(str(resources.files("worklog"))) / "recordings" / "sweeps").glob("*.json"))
 
 
-def _arch() -> str:
-    return "sm_" + "".join(map(str, gpu().compute_capability)) if live_wanted() else ARCH
-
-
-def _words(values: Mapping[str, Value]) -> str:
-    return " ".join(f"{name}={value}" for name, value in values.items())
-
-
-def _variant(record: Rung, values: Mapping[str, int], shape: Shape, arch: str) -> Variant | str:
+def _variant(record: Kernel, name: str, values: Mapping[str, int], shape: Shape, arch: str) -> Variant | str:
     """The compiled variant, or why there is none."""
-    own = replace(record, tile={**record.tile, **values})
-    outputs = math.prod(own.tile.get(name, 1) for name in ("BM", "BN"))
-    if own.block < WARP or own.block % WARP:
-        return f"no whole warps: {own.block} threads for {outputs} outputs"
-    if own.block > MAX_THREADS:
-        return f"more than {MAX_THREADS} threads a block"
+    own = replace(record, name=name, template={**record.template, **values}, number=None, idea="")
+    threads = own.thread_count
+    if threads < WARP or threads % WARP:
+        return f"no whole warps: {threads} threads for {own.template['BM'] * own.template['BN']} outputs"
+    if threads > MAX_THREADS:
+        return f"more than {MAX_THREADS} threads per block"
     if shape not in own.domain:
-        return f"{shape} is no multiple of the tile"
-    program = Program.of(own)
+        return f"{shape} is not a multiple of the tile"
+    program = own.program
     try:
         out = compile_cuda(program.source, program.entry, name=program.name, arch=arch, options=program.options)
     except CompileFailed as failed:
-        return _why(failed)
-    resident = occupancy(arch, own.block, out.registers, out.shared_bytes)
+        return _reason(failed)
+    resident = occupancy(arch, threads, out.registers, out.shared_bytes)
     if not resident.blocks:
         return f"no block fits an SM: too much of {' and '.join(resident.limited_by)}"
-    return _kept(values, own, out, resident)
-
-
-def _kept(values: Mapping[str, int], own: Rung, out: Compiled, resident: Occupancy) -> Variant:
     spilled = out.spill_store_bytes + out.spill_load_bytes
     return Variant(dict(values), own, out.registers, spilled, out.shared_bytes, resident)
 
 
-def _why(failed: CompileFailed) -> str:
-    """The kernel's own words, or the assembler's, for a tile that does not compile. Any other mistake is raised."""
+def _reason(failed: CompileFailed) -> str:
+    """The static assertion's or the assembler's message, for a tile that does not compile. Raises any other error."""
     asserted = re.search(r'static assertion failed with "([^"]+)"', str(failed))
     if asserted:
-        return f"the kernel needs that {asserted[1]}"
-    if re.search(r"uses too much shared data", str(failed)):
+        return f"the kernel requires that {asserted[1]}"
+    if "uses too much shared data" in str(failed):
         return "more static shared memory than a block may have"
     raise failed
 
 
 def _row(variant: Variant, shape: Shape) -> dict[str, Any]:
-    blocks = math.prod(variant.record.grid(shape))
-    tile = variant.record.tile
+    kernel, tile = variant.kernel, variant.kernel.template
     row: dict[str, Any] = dict(variant.values)
-    row |= {"threads": variant.record.block, "registers": variant.registers, "spilled B": variant.spilled_bytes}
+    row |= {"threads": kernel.thread_count, "registers": variant.registers, "spilled B": variant.spilled_bytes}
     row |= {"shared B": variant.shared_bytes, "blocks/SM": variant.resident.blocks, "warps/SM": variant.resident.warps}
     if {"TM", "TN"} <= tile.keys():
         row["FMA/float"] = round(tile["TM"] * tile["TN"] / (tile["TM"] + tile["TN"]), 2)
-    row["blocks"] = blocks
-    row["L2 GB"] = round(variant.record.block_traffic_bytes(shape) / 1e9, 2)
+    row["blocks"] = math.prod(kernel.blocks(shape))
+    row["L2 GB"] = round(block_traffic_bytes(tile, shape) / 1e9, 2)
     return row

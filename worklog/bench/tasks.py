@@ -15,7 +15,7 @@ from worklog.problem.gemm import Shape
 from worklog.settings import HOW_ONE_MEASURES, PITFALLS
 
 if TYPE_CHECKING:
-    from worklog.kernel.user_kernel import Brought
+    from worklog.kernel import Kernel
 
 Size = Shape | int | str | Sequence[int]
 NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -50,8 +50,8 @@ class Task:
 
 
 def tasks_of(
-    kernels: Iterable[str | Brought] | Brought | None, sizes: Iterable[Size] | int, changed: Mapping[str, Any] = NOTHING
-) -> tuple[list[Task], list[Brought]]:
+    kernels: Iterable[str | Kernel] | Kernel | None, sizes: Iterable[Size] | int, changed: Mapping[str, Any] = NOTHING
+) -> tuple[list[Task], list[Kernel]]:
     """Each kernel at each size once, sizes first, and which of the kernels users brought; None for the whole ladder
     and cuBLAS. One kernel or one size needs no list around it. Raises BadShape, and BadSetting for more tasks than
     MOST_VALUES.

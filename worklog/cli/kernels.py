@@ -17,7 +17,7 @@ from worklog.cli.output import json_option, print_json, progress_bar, require_ne
 from worklog.errors import BadSetting, NoGpu
 
 if TYPE_CHECKING:
-    from worklog.kernel.user_kernel import Brought
+    from worklog.kernel import Kernel
     from worklog.problem.axes import Axis
     from worklog.problem.gemm import Shape
     from worklog.runs.run import Run
@@ -64,30 +64,28 @@ def both_axes(words: Sequence[str]) -> tuple[list[Axis], list[Axis]]:
     return of_sizes, others
 
 
-def kernels_of(words: Sequence[str], axes: Sequence[Axis] = (), **launch: Any) -> list[str | Brought]:
+def kernels_of(words: Sequence[str], axes: Sequence[Axis] = (), **launch: Any) -> list[str | Kernel]:
     """Rungs and cuBLAS by name, and what users bring: a file's kernel is called as its file. axes: template arguments
-    of those. Raises what worklog.kernel.user_kernel.brought, worklog.kernel.instances.instances and the compiler do, and BadSetting for a
+    of those. Raises what worklog.kernel.named and the compiler do, and BadSetting for a
     launch that nothing takes.
     """
     from worklog.bench.check import compile_for
     from worklog.bench.tasks import BASELINE
     from worklog.gpu.device import gpu_reason
-    from worklog.kernel.instances import instances
     from worklog.kernel.ladder import LADDER
-    from worklog.kernel.user_kernel import UserKernel, brought
+    from worklog.kernel.named import instances, kernel_of
 
     named = {BASELINE, *(record.name for record in LADDER)}
-    found: list[str | Brought] = []
+    found: list[str | Kernel] = []
     for word in words:
         if word in named:
             found.append(word)
         elif axes:
-            found += instances(word, axes, **launch)
+            found += instances(word, axes, launch)
         else:
-            kernel = brought(word, **launch)
-            found.append(replace(kernel, title=Path(word).stem) if isinstance(kernel, UserKernel) else kernel)
+            found.append(kernel_of(word, launch))
     for one in found:
-        if isinstance(one, UserKernel) and gpu_reason() is None:
+        if not isinstance(one, str) and one.host is None and gpu_reason() is None:
             compile_for(one.program, live=True)  # a slip in the source is told before anything is measured
     own = any(not isinstance(kernel, str) for kernel in found)
     if own and BASELINE not in found:
@@ -105,7 +103,7 @@ def kernels_of(words: Sequence[str], axes: Sequence[Axis] = (), **launch: Any) -
 
 
 def show_preview(
-    kernels: Sequence[str | Brought] | None, sizes: Sequence[Shape], harness: Harness, as_json: bool
+    kernels: Sequence[str | Kernel] | None, sizes: Sequence[Shape], harness: Harness, as_json: bool
 ) -> None:
     """Say how many measurements that would be, and roughly how long they take. Raises what measuring them would."""
     from worklog.bench.estimate import foreseen
@@ -129,7 +127,7 @@ def show_preview(
     click.echo(f"{space.preview(sum(seconds) / len(tasks))} (rough; rates: {source})")
 
 
-def measure_them(kernels: Sequence[str | Brought] | None, *words: Any, **more: Any) -> Run:
+def measure_them(kernels: Sequence[str | Kernel] | None, *words: Any, **more: Any) -> Run:
     """worklog.bench.measure.measure, with advice where there is no GPU for a user's kernel."""
     from worklog.bench import measure as bench
     from worklog.gpu.device import gpu_reason
@@ -163,14 +161,13 @@ def check(
     from worklog.bench import check as here
     from worklog.bench import sanitizer
     from worklog.gpu.device import gpu_reason
-    from worklog.kernel.host_function import HostCallable
-    from worklog.kernel.user_kernel import brought
+    from worklog.kernel.named import kernel_of
     from worklog.problem.gemm import Shape
 
     if emulate and on == "gpu":
         raise BadSetting("--emulate and --on gpu contradict each other: leave one away")
-    kernel, on = brought(what, **words), "emulated" if emulate else on
-    if isinstance(kernel, HostCallable) and gpu_reason() is not None:
+    kernel, on = kernel_of(what, words), "emulated" if emulate else on
+    if kernel.host is not None and gpu_reason() is not None:
         raise NoGpu(f"{what} is host code, which runs on a GPU only: {gpu_reason()}; a .cu file runs on the emulator")
     looked_into = sanitizer.ready(kernel, on) if racecheck else None
     run_check = here.check_in_child if here.wants_gpu(on) else here.check  # the emulator survives every kernel

@@ -1,4 +1,4 @@
-"""The emulator as a device of the gate (worklog.kernel.kernel.Device), so that its checks run without a GPU.
+"""The emulator as a device of the gate (worklog.kernel.device.Device), so that its checks run without a GPU.
 
 Kernels run at launch; an error finding is raised where a GPU reports a fault, at the next synchronisation.
 """
@@ -19,7 +19,7 @@ from worklog.emulator.launch import Pointer, Result, launch, load
 from worklog.emulator.ptx import Kernel
 from worklog.emulator.shipped import build, label
 from worklog.errors import LaunchFailed
-from worklog.kernel.kernel import Block, Program, Resources
+from worklog.kernel.device import Block, Program, Resources
 
 
 class EmulatedFault(LaunchFailed):
@@ -62,7 +62,7 @@ class EmulatedBuffer:
 
 
 class EmulatedDevice:
-    """The emulator as a worklog.kernel.kernel.Device.
+    """The emulator as a worklog.kernel.device.Device.
 
     arch: to compile for. races, count, exact: as for worklog.emulator.launch. last: the latest launch's result;
     findings: of all launches.

@@ -9,33 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Protocol
 
 from worklog.emulator.counts import Counts, total
 from worklog.emulator.errors import BadLaunch, NotPredictable
 from worklog.emulator.flow import analyse
 from worklog.emulator.launch import Pointer, launch
 from worklog.emulator.ptx import Kernel
-from worklog.kernel.kernel import Block
+from worklog.kernel import Kernel as Launched
 from worklog.problem.gemm import Shape
 
 # Floats of K: a multiple of every rung's BK (twice, for two buffers), of a loop's unrolling, and of 256 bytes.
 STRETCH = 64
 SHORTEST = 2 * STRETCH
-
-
-class Launched(Protocol):
-    """How a kernel of the ladder's signature is launched."""
-
-    @property
-    def block(self) -> Block:
-        """Threads per block."""
-
-    def grid(self, shape: Shape) -> tuple[int, int]:
-        """Blocks along x and y."""
-
-    def check(self, shape: Shape) -> None:
-        """Raise OutsideDomain for a shape outside the kernel's domain."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +57,7 @@ def predict(
             f"{kernel.name}: an address or a branch at line {line} depends on loaded data, so its traffic cannot be "
             "predicted: launch it in full"
         )
-    grid = grid or rung.grid(shape)
+    grid = grid or rung.blocks(shape)
     weights = {
         y * grid[0] + x: count_x * count_y
         for (x, count_x), (y, count_y) in product(_representatives(grid[0]), _representatives(grid[1]))
@@ -116,7 +101,7 @@ def _of_blocks(
     # Blocks of equal weight run together.
     for weight in sorted(set(weights.values())):
         blocks = [number for number, own in weights.items() if own == weight]
-        result = launch(kernel, grid, rung.block, arguments, races=False, values=False, only_blocks=blocks)
+        result = launch(kernel, grid, rung.threads, arguments, races=False, values=False, only_blocks=blocks)
         if result.findings:
             raise BadLaunch(f"{kernel.name} at {shape}: {result.findings[0]}")
         out = _combined(out, 1, result.lines, weight)

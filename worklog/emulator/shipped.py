@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from worklog.errors import WorklogError
-from worklog.kernel.kernel import Program
+from worklog.kernel.device import Program
 from worklog.kernel.nvrtc import Compiled, NvrtcMissing, compile_cuda
 
 FOLDER = Path(__file__).parents[1] / "kernel" / "ptx"

@@ -29,7 +29,7 @@ from worklog.gate.error_map import ErrorMap, error_map, if_rounded
 from worklog.gate.exact import Projection, families, family, stretch
 from worklog.gate.guarded_buffer import Buffers, Result
 from worklog.gate.verdict import Stage, failed, passed
-from worklog.kernel.kernel import Device, Program, Subject
+from worklog.kernel.device import Device, Program, Subject
 from worklog.problem.gemm import Float32, Shape
 
 NAME = "exact at the benchmark shape"

@@ -25,7 +25,7 @@ from worklog.gate.every_launch import LaunchProbe
 from worklog.gate.guarded_buffer import Buffers, Memory
 from worklog.gate.precision import PrecisionReference
 from worklog.gate.verdict import Stage, Verdict, failed
-from worklog.kernel.kernel import Buffer, Device, Subject
+from worklog.kernel.device import Buffer, Device, Subject
 from worklog.problem.gemm import Shape, random_inputs
 
 

@@ -24,8 +24,8 @@ from worklog.gate.error_map import ErrorMap, error_map, if_rounded
 from worklog.gate.exact import HEADROOM, families, family, stretch
 from worklog.gate.guarded_buffer import Inputs, Memory, Result
 from worklog.gate.verdict import Stage, failed, passed
-from worklog.kernel.kernel import Subject
-from worklog.kernel.ladder import Domain
+from worklog.kernel.device import Subject
+from worklog.problem.domain import Domain
 from worklog.problem.gemm import Float32, Float64, Shape
 
 NAME = "exact on edge shapes"

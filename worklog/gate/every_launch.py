@@ -36,7 +36,7 @@ from worklog.gate.precision import (
     rms_limit,
 )
 from worklog.gate.verdict import Stage, failed
-from worklog.kernel.kernel import COMPILE_OPTIONS, Buffer, Device, Program
+from worklog.kernel.device import COMPILE_OPTIONS, Buffer, Device, Program
 from worklog.problem.gemm import Shape
 
 NAME = "every timed launch"

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from worklog.kernel.kernel import Buffer, Device, Program, Subject
+from worklog.kernel.device import Buffer, Device, Program, Subject
 from worklog.problem.gemm import Float32, Shape
 
 GUARD = 4096  # elements on either side: 16 KiB, so the matrix stays aligned as an allocation is

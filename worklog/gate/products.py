@@ -20,7 +20,7 @@ import numpy as np
 from worklog.gate.exact import Indices
 from worklog.gate.guarded_buffer import Buffers
 from worklog.gate.verdict import Stage, failed, passed
-from worklog.kernel.kernel import Subject
+from worklog.kernel.device import Subject
 from worklog.problem.gemm import Float32, Shape
 
 NAME = "products"

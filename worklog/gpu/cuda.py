@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 
 from worklog.errors import LaunchFailed, OutOfMemory
 from worklog.gpu.device import require_gpu
-from worklog.kernel.kernel import Block, Program, Resources, compile_error
-from worklog.kernel.ladder import Domain
+from worklog.kernel.device import Block, Program, Resources
+from worklog.kernel.nvrtc import compile_error
+from worklog.problem.domain import Domain
 from worklog.problem.gemm import Shape
 
 # cublas_api.h, cublasMath_t: CUBLAS_DEFAULT_MATH and CUBLAS_TF32_TENSOR_OP_MATH; CuPy names only the first.
@@ -39,7 +40,7 @@ class CudaKernel:
         try:
             self.function = module.get_function(program.entry)
         except cupy.cuda.compiler.CompileException as error:
-            raise compile_error(program, error.get_message()) from error
+            raise compile_error(program.name, program.source, program.entry, error.get_message()) from error
         self.resources = Resources(
             registers=self.function.num_regs,
             local_bytes=self.function.local_size_bytes,
@@ -48,7 +49,7 @@ class CudaKernel:
 
 
 class CudaDevice:
-    """The current CUDA GPU, as worklog.kernel.kernel.Device. Raises NoGpu where there is none."""
+    """The current CUDA GPU, as worklog.kernel.device.Device. Raises NoGpu where there is none."""
 
     source = "live"
 
@@ -184,7 +185,7 @@ class CudaLoan:
 
 
 class Cublas:
-    """cuBLAS SGEMM on a device's stream, as worklog.kernel.kernel.Subject.
+    """cuBLAS SGEMM on a device's stream, as worklog.kernel.device.Subject.
 
     math: "fp32" forbids reduced precision (CUBLAS_PEDANTIC_MATH is not needed: default math on FP32 data is FP32
     unless TF32 is asked for, and the gate proves it by the error level); "tf32" asks for tensor cores with 10-bit

@@ -1,1 +1,5 @@
-"""What computes it: kernels, the ladder, compilation with NVRTC, and resources."""
+"""What computes C: the kernel record, the ladder, compilation with NVRTC, resources and machine code."""
+
+from worklog.kernel.kernel import Kernel
+
+__all__ = ["Kernel"]

@@ -1,22 +1,23 @@
-"""Host code that launches something of its own: a Python function, a torch op, a Triton kernel, a shared library.
+"""Host functions: host code that launches GPU work, such as a Python function, a torch op, a Triton kernel or a C
+function of a shared library.
 
 The contract. `function(alpha, A, B, beta, C)` computes C = alpha A B + beta C. A (M x K), B (K x N) and C (M x N) are
-row-major float32 matrices that the harness owns: CuPy arrays, or with `ARRAYS = "torch"` in the file PyTorch tensors on
-the same memory. It writes C in place, changes neither A nor B, does not read C when beta is 0, and returns None or C
-itself. What it launches, it launches on the current stream, which is set for CuPy and PyTorch; a parameter named
-`stream` gets its handle as an integer, for other ways to launch (Triton follows PyTorch's). Work on other streams must
-be joined into that stream before the function returns: the gate waits for the whole GPU and fails a function that leaves
-work behind (worklog.gate.plausible). It need not wait for the GPU, and to be timed it must not, since launches are queued
-before the first of them runs; what it has to compile or to allocate it does at its first call.
+row-major float32 matrices of the harness: CuPy arrays, or with `ARRAYS = "torch"` in the file PyTorch tensors on the
+same memory. The function writes C in place, leaves A and B unchanged, does not read C when beta is 0, and returns None
+or C itself. It launches on the current stream, which is set for CuPy and PyTorch; a parameter named `stream` gets its
+handle as an integer, for libraries that follow neither (Triton follows PyTorch). It joins work on other streams into
+that stream before it returns: the gate waits for the whole GPU and fails a function that leaves work behind
+(worklog.gate.plausible). To be timed it must not wait for the GPU, because launches are enqueued before the first
+one runs. It compiles and allocates at its first call.
 
-Of a shared library it is an extern "C" function `void f(int M, int N, int K, float alpha, const float* A, const float*
+In a shared library it is an extern "C" function `void f(int M, int N, int K, float alpha, const float* A, const float*
 B, float beta, float* C, cudaStream_t stream)`.
 
-The code is loaded when `subject` is called, never before: in a run and in a check, that is in a child process. A host
-function is trusted not to tamper with its own process. Mistakes and the known ways to fool a benchmark are caught: each
-timed launch gets new inputs, each output is checked against signs drawn after the launch, and the GPU must be idle when
-the launch is over. Code that rewrites the harness, the gate or a clock in the same interpreter is not detected, so read
-the code of a host function before you quote its numbers.
+The code is loaded by `Kernel.load`, which a run and a check call in a child process. A host function is trusted not to
+tamper with that process. Mistakes and the known ways to fool a benchmark are caught: each timed launch gets new inputs,
+each output is checked against signs drawn after the launch, and the GPU must be idle when the launch is over. Code that
+rewrites the harness, the gate or a clock in the same interpreter is not detected, so read the code of a host function
+before you quote its numbers.
 """
 
 from __future__ import annotations
@@ -32,17 +33,19 @@ import shutil
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from worklog.errors import BadSetting, LaunchFailed, NoGpu, OutsideDomain, WorklogError
-from worklog.kernel.kernel import Buffer, Device, Subject
-from worklog.kernel.ladder import Domain
-from worklog.problem.gemm import CLASSES, Shape
+from worklog.errors import BadSetting, LaunchFailed, NoGpu, WorklogError
+from worklog.kernel.device import Buffer, Device, Subject
+from worklog.problem.gemm import Shape
+
+if TYPE_CHECKING:
+    from worklog.kernel.kernel import Kernel
 
 LABEL = "host function"
 REMARK = f"{LABEL}: trusted not to tamper with its own process"
@@ -50,11 +53,11 @@ CONTRACT = "function(alpha, A, B, beta, C), which writes C in place"
 ARRAYS = ("cupy", "torch", "pointers")
 LIBRARY = ".so"
 C_SIGNATURE = (*3 * [ctypes.c_int], ctypes.c_float, *2 * [ctypes.c_void_p], ctypes.c_float, *2 * [ctypes.c_void_p])
-Call = Callable[[Shape, float, Any, Any, float, Any, int], object]  # the last is the stream's handle
+Call = Callable[[Shape, float, Any, Any, float, Any, int], object]  # the last argument is the stream's handle
 
 
 class ReturnsSomething(LaunchFailed):
-    """A callable returned something else than None or C."""
+    """A host function returned something other than None or C."""
 
 
 class Loan(Protocol):
@@ -80,116 +83,149 @@ class Lender(Protocol):
 
 
 @dataclass(frozen=True)
-class HostCallable:
-    """A function of somebody's own, a worklog.kernel.user_kernel.Brought. where: an importable module's name, or the absolute path
-    of a .py file or a shared library. arrays: what it is handed, one of ARRAYS; "" leaves it to the file, else CuPy.
-    title: its name in runs (default: the function's). sha256: of the file as it was named, "" for a module.
+class HostFunction:
+    """Where a host function is. where: an importable module's name, or the absolute path of a .py file or a shared
+    library. arrays: one of ARRAYS; "" leaves the choice to the file. sha256: of the file when the record was made, ""
+    for a module.
     """
 
     where: str
     function: str
-    domain: Domain
-    claimed: str = "fp32"
     arrays: str = ""
-    title: str = ""
     sha256: str = ""
 
     @classmethod
-    def read(
-        cls, words: str, *, domain: str = "any", claimed: str = "fp32", arrays: str = "", title: str = ""
-    ) -> HostCallable:
-        """From "module:function", "file.py:function" or "lib.so:function"; nothing is loaded. Raises WorklogError for a
-        file that cannot be read, and BadSetting.
-        """
-        where, colon, function = words.rpartition(":")
-        if not colon or not where or not function.isidentifier():
+    def of(cls, function: str | Callable[..., object], arrays: str = "") -> HostFunction:
+        """As worklog.kernel.Kernel.from_function."""
+        where, colon, name = (function if isinstance(function, str) else _reference(function)).rpartition(":")
+        if not colon or not where or not name.isidentifier():
             raise BadSetting(
-                f"cannot read {words!r}: give module:function, file.py:function or lib{LIBRARY}:function, for a "
+                f"cannot read {function!r}: give module:function, file.py:function or lib{LIBRARY}:function, for a "
                 f"{CONTRACT}"
             )
-        if claimed not in CLASSES:
-            raise BadSetting(f"there is no class {claimed!r}: choose from {', '.join(CLASSES)}")
         if arrays and arrays not in ARRAYS:
             raise BadSetting(f"there are no arrays {arrays!r}: choose from {', '.join(ARRAYS)}")
-        stated = Domain.of(domain)
-        if not _is_file(where):
+        if not (where.endswith((".py", LIBRARY)) or os.sep in where):
             if not all(part.isidentifier() for part in where.split(".")):
-                raise BadSetting(f"cannot read {where!r}: it is no module's name, no .py file and no {LIBRARY} file")
-            return cls(where, function, stated, claimed, arrays, title)
+                raise BadSetting(f"cannot read {where!r}: it isn't a module's name, a .py file or a {LIBRARY} file")
+            return cls(where, name, arrays)
         if where.endswith(LIBRARY) and arrays not in ("", "pointers"):
-            raise BadSetting(f"a shared library is handed pointers, not {arrays} arrays")
+            raise BadSetting(f"a shared library takes pointers, not {arrays} arrays")
         path = Path(where).resolve()
-        return cls(str(path), function, stated, claimed, arrays, title, _sha256(path))
+        return cls(str(path), name, arrays, _sha256(path))
 
     @property
-    def name(self) -> str:
-        """Its title, or its function's name."""
-        return self.title or self.function
+    def file(self) -> str:
+        """The name of its file, or its module."""
+        return Path(self.where).name if self.sha256 else self.where
 
-    @property
-    def remarks(self) -> tuple[str, ...]:
-        """What must stand beside its numbers."""
-        return (REMARK,)
-
-    def subject(self, device: Device, *, fresh: bool = False) -> HostSubject:
-        """Load it for a device. fresh: a file is loaded anew, so that its next call is its first; a module cannot be. Raises NoGpu where there is no device to
-        work on, and BadSetting for what cannot be loaded.
-        """
+    def load(self, kernel: Kernel, device: Device, *, fresh: bool = False) -> Subject:
+        """As worklog.kernel.Kernel.load. A file is loaded anew each time; a module is loaded once."""
         if not isinstance(device, Lender):
-            raise NoGpu(f"{self.name} is host code: it runs on a GPU, and the {device.source} device cannot run it")
-        call, arrays = _library(self, fresh) if self.where.endswith(LIBRARY) else _python(self)
-        return HostSubject(self, device.loan(arrays), call, arrays)
+            raise NoGpu(f"{kernel.name} is host code: it needs a GPU, and the {device.source} device isn't one")
+        call, arrays = self._library(fresh) if self.where.endswith(LIBRARY) else self._python()
+        return HostSubject(kernel, device.loan(arrays), call, arrays)
 
     def describe(self, subject: Subject) -> dict[str, Any]:
-        """Where the code is, what it is handed, and that it launches itself."""
+        """As worklog.kernel.Kernel.describe."""
         assert isinstance(subject, HostSubject)
-        return {
-            "file": Path(self.where).name if self.sha256 else self.where,
-            "sha256": self.sha256,
-            "entry": self.function,
-            "arrays": subject.arrays,
-            "domain": str(self.domain),
-            "claimed": self.claimed,
-            "brought": "callable",
-            "label": LABEL,
-        }
+        own = {"arrays": subject.arrays, "brought": "callable", "label": LABEL}
+        return {"file": self.file, "sha256": self.sha256, "entry": self.function, **own}
 
-    def as_dict(self) -> dict[str, Any]:
-        """Everything but the code: it is loaded from where it is, if it is still the same."""
-        return {
-            "kind": "callable",
-            "where": self.where,
-            "function": self.function,
-            "domain": str(self.domain),
-            "claimed": self.claimed,
-            "arrays": self.arrays,
-            "name": self.title,
-            "sha256": self.sha256,
-        }
+    def _python(self) -> tuple[Call, str]:
+        """The function, and the arrays that it takes. Raises BadSetting."""
+        module = self._from_file() if self.sha256 else self._from_module()
+        function = getattr(module, self.function, None)
+        if not callable(function):
+            names = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
+            raise BadSetting(f"{self.where} has no function {self.function}: it has {', '.join(names) or 'none'}")
+        arrays = self.arrays or str(getattr(module, "ARRAYS", "cupy"))
+        if arrays not in ARRAYS:
+            raise BadSetting(f"{self.where}: ARRAYS is {arrays!r}: choose from {', '.join(ARRAYS)}")
+        takes_stream = self._takes_stream(function)
 
-    @classmethod
-    def from_dict(cls, words: Mapping[str, Any]) -> HostCallable:
-        """What as_dict() gave."""
-        stated = Domain.of(words["domain"])
-        named = words["arrays"], words["name"], words["sha256"]
-        return cls(words["where"], words["function"], stated, words["claimed"], *named)
+        def call(shape: Shape, alpha: float, a: Any, b: Any, beta: float, c: Any, stream: int) -> object:
+            return function(alpha, a, b, beta, c, stream=stream) if takes_stream else function(alpha, a, b, beta, c)
+
+        return call, arrays
+
+    def _takes_stream(self, function: Callable[..., object]) -> bool:
+        """Whether it has a parameter `stream`. Raises BadSetting for a function with another signature."""
+        try:
+            signature = inspect.signature(function)
+        except (TypeError, ValueError):  # compiled code may have none
+            return False
+        stream = {"stream": 0} if "stream" in signature.parameters else {}
+        try:
+            signature.bind(1.0, None, None, 0.0, None, **stream)
+        except TypeError as error:
+            raise BadSetting(
+                f"{self.where}:{self.function}{signature} cannot be called as {CONTRACT}: {error}"
+            ) from error
+        return bool(stream)
+
+    def _from_file(self) -> ModuleType:
+        """The file as a new module, which can import from its own folder and the current one. Raises BadSetting."""
+        path = self._unchanged()
+        _add_to_path(str(path.parent), os.getcwd())
+        name = f"{path.stem}_{secrets.token_hex(4)}"
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module  # dataclasses and Triton look for a function's module here
+        loader = spec.loader
+        self._run(lambda: loader.exec_module(module))
+        return module
+
+    def _from_module(self) -> ModuleType:
+        """The importable module, also from the current folder. Raises BadSetting."""
+        _add_to_path(os.getcwd())
+        self._run(lambda: importlib.import_module(self.where))
+        return sys.modules[self.where]
+
+    def _run(self, load: Callable[[], object]) -> None:
+        """Execute the user's module. Raises BadSetting with its error and line."""
+        try:
+            load()
+        except (Exception, SystemExit) as error:
+            what = f"{type(error).__name__}: {error}".partition("\n")[0]
+            raise BadSetting(f"cannot load {self.where}: {what} ({_line(error)})") from error
+
+    def _library(self, fresh: bool) -> tuple[Call, str]:
+        """A function of a shared library. fresh: from a copy, which the loader treats as new. Raises BadSetting."""
+        path = self._unchanged()
+        try:
+            with tempfile.TemporaryDirectory(prefix="worklog-") as folder:
+                loaded = shutil.copy(path, folder) if fresh else path
+                function = getattr(ctypes.CDLL(str(loaded)), self.function)
+        except (OSError, AttributeError) as error:
+            raise BadSetting(
+                f'cannot load {self.function} from {path}: {error}; it must be an extern "C" function'
+            ) from error
+        function.argtypes, function.restype = C_SIGNATURE, None
+
+        def call(shape: Shape, alpha: float, a: Any, b: Any, beta: float, c: Any, stream: int) -> object:
+            return function(shape.m, shape.n, shape.k, alpha, a, b, beta, c, stream)
+
+        return call, "pointers"
+
+    def _unchanged(self) -> Path:
+        path = Path(self.where)
+        if _sha256(path) != self.sha256:
+            raise BadSetting(f"{path} has changed since it was named: name it again")
+        return path
 
 
 class HostSubject:
-    """A callable on a device, a worklog.kernel.kernel.Subject."""
+    """A host function on a device, as worklog.kernel.device.Subject."""
 
-    def __init__(self, brought: HostCallable, loan: Loan, call: Call, arrays: str) -> None:
-        self.name = brought.name
-        self.domain = brought.domain
-        self.brought = brought
-        self.loan = loan
-        self.call = call
-        self.arrays = arrays
+    def __init__(self, kernel: Kernel, loan: Loan, call: Call, arrays: str) -> None:
+        self.name, self.domain, self.kernel = kernel.name, kernel.domain, kernel
+        self.loan, self.call, self.arrays = loan, call, arrays
 
     def enqueue(self, shape: Shape, alpha: float, a: Buffer, b: Buffer, beta: float, c: Buffer) -> None:
-        """Call it once. Raises OutsideDomain, and LaunchFailed for what it raises and for a contract that it breaks."""
-        if shape not in self.domain:
-            raise OutsideDomain(f"size {shape} is outside the domain that was stated ({self.domain})")
+        """Call it once. Raises OutsideDomain, and LaunchFailed for its own errors and a broken contract."""
+        self.kernel.check(shape)
         lend = self.loan.matrix
         matrices = lend(a, shape.m, shape.k), lend(b, shape.k, shape.n), lend(c, shape.m, shape.n)
         try:
@@ -202,13 +238,23 @@ class HostSubject:
             raise LaunchFailed(f"{self.name} raised {what} ({_line(error)})") from error
         if returned is not None and returned is not matrices[2]:
             raise ReturnsSomething(
-                f"{self.name} returned {_article(type(returned).__name__)}: "
-                "write the answer into C, and return None or C itself"
+                f"{self.name} returned a value of type {type(returned).__name__}: write the result into C, and return "
+                "None or C itself"
             )
 
 
-def _is_file(where: str) -> bool:
-    return where.endswith((".py", LIBRARY)) or os.sep in where
+def _reference(function: Callable[..., object]) -> str:
+    """A live function as module:function or file.py:function. Raises BadSetting where a child process could not load
+    it.
+    """
+    name, module = str(getattr(function, "__qualname__", "")), str(getattr(function, "__module__", ""))
+    where = getattr(sys.modules.get("__main__"), "__file__", "") if module == "__main__" else module
+    if not name.isidentifier() or not where:
+        raise BadSetting(
+            f"a child process cannot load {name or function!r}: define a function at the top level of a file, and give "
+            "file.py:function"
+        )
+    return f"{where}:{name}"
 
 
 def _sha256(path: Path) -> str:
@@ -218,105 +264,14 @@ def _sha256(path: Path) -> str:
         raise WorklogError(f"cannot read {path}: {error.strerror}") from error
 
 
-def _python(brought: HostCallable) -> tuple[Call, str]:
-    """The function as a call, and what it is to be handed. Raises BadSetting."""
-    module = _file(brought) if brought.sha256 else _module(brought)
-    function = getattr(module, brought.function, None)
-    if not callable(function):
-        found = ", ".join(name for name, value in vars(module).items() if callable(value) and not name.startswith("_"))
-        raise BadSetting(f"{brought.where} has no function {brought.function}: it has {found or 'none'}")
-    arrays = brought.arrays or str(getattr(module, "ARRAYS", "cupy"))
-    if arrays not in ARRAYS:
-        raise BadSetting(f"{brought.where}: ARRAYS is {arrays!r}: choose from {', '.join(ARRAYS)}")
-    wants_stream = _wants_stream(brought, function)
-
-    def call(shape: Shape, alpha: float, a: Any, b: Any, beta: float, c: Any, stream: int) -> object:
-        return function(alpha, a, b, beta, c, stream=stream) if wants_stream else function(alpha, a, b, beta, c)
-
-    return call, arrays
-
-
-def _wants_stream(brought: HostCallable, function: Callable[..., object]) -> bool:
-    """Whether it takes a stream. Raises BadSetting for a function that cannot be called as the contract says."""
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):  # compiled code need not say
-        return False
-    stream = {"stream": 0} if "stream" in signature.parameters else {}
-    try:
-        signature.bind(1.0, None, None, 0.0, None, **stream)
-    except TypeError as error:
-        raise BadSetting(
-            f"{brought.where}:{brought.function}{signature} cannot be called as {CONTRACT}: {error}"
-        ) from error
-    return bool(stream)
-
-
-def _file(brought: HostCallable) -> ModuleType:
-    """The file as a module of its own, which finds others beside it and in the current folder. Raises BadSetting."""
-    path = Path(brought.where)
-    if _sha256(path) != brought.sha256:
-        raise BadSetting(f"{path} has changed since it was named: name it again")
-    _on_the_path(str(path.parent), os.getcwd())
-    name = f"{path.stem}_{secrets.token_hex(4)}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # where dataclasses and compilers look for what they are part of
-    loader = spec.loader
-    _loaded(brought, lambda: loader.exec_module(module))
-    return module
-
-
-def _module(brought: HostCallable) -> ModuleType:
-    """An importable module, from the current folder too. Raises BadSetting."""
-    _on_the_path(os.getcwd())
-    _loaded(brought, lambda: importlib.import_module(brought.where))
-    return sys.modules[brought.where]
-
-
-def _on_the_path(*folders: str) -> None:
-    """Last, so that nothing in them stands in for what the ruler imports."""
+def _add_to_path(*folders: str) -> None:
+    """Last, so that no file there replaces a module that the harness imports."""
     sys.path += [folder for folder in dict.fromkeys(folders) if folder not in sys.path]
 
 
-def _loaded(brought: HostCallable, load: Callable[[], object]) -> None:
-    """Run somebody's module. Raises BadSetting with its complaint and its line."""
-    try:
-        load()
-    except (Exception, SystemExit) as error:
-        what = f"{type(error).__name__}: {error}".partition("\n")[0]
-        raise BadSetting(f"cannot load {brought.where}: {what} ({_line(error)})") from error
-
-
-def _library(brought: HostCallable, fresh: bool) -> tuple[Call, str]:
-    """A function of a shared library as a call. fresh: from a copy, which is loaded anew. Raises BadSetting."""
-    path = Path(brought.where)
-    if _sha256(path) != brought.sha256:
-        raise BadSetting(f"{path} has changed since it was named: name it again")
-    try:
-        with tempfile.TemporaryDirectory(prefix="worklog-") as folder:
-            loaded = shutil.copy(path, folder) if fresh else path
-            function = getattr(ctypes.CDLL(str(loaded)), brought.function)
-    except (OSError, AttributeError) as error:
-        raise BadSetting(
-            f'cannot load {brought.function} from {path}: {error}; it must be an extern "C" function'
-        ) from error
-    function.argtypes, function.restype = C_SIGNATURE, None
-
-    def call(shape: Shape, alpha: float, a: Any, b: Any, beta: float, c: Any, stream: int) -> object:
-        return function(shape.m, shape.n, shape.k, alpha, a, b, beta, c, stream)
-
-    return call, "pointers"
-
-
 def _line(error: BaseException) -> str:
-    """Where it was raised: file and line of the innermost frame."""
+    """File and line of the innermost frame."""
     if isinstance(error, SyntaxError):
         return f"{Path(error.filename or '?').name}:{error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)
     return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "no line"
-
-
-def _article(noun: str) -> str:
-    return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"

@@ -1,157 +1,278 @@
-"""From source text to something that can be launched, on whatever can run it.
+"""One record for every kernel: a rung of the ladder, a kernel from a .cu file or a notebook cell, and a host function.
 
-`Program` is what to compile; `Device` is the small interface that a GPU (worklog.gpu.cuda) and the emulator share. The
-gate knows nothing else, so the same checks run on both.
+A record loads the kernel on a device, describes it for the run file, and crosses to a child process as JSON.
 """
 
 from __future__ import annotations
 
-import hashlib
-import re
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+import math
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from worklog.errors import CompileFailed, WorklogError
-from worklog.kernel.ladder import Domain, Rung
-from worklog.problem.gemm import Shape
-
-COMPILE_OPTIONS = ("-std=c++17",)
-Block = int | tuple[int, int]  # threads of a block: along x, or along x and y
-
-
-def kernels_dir() -> Path:
-    """Where the .cu files are: in the package (installed from a wheel), else in the checkout beside it (editable
-    install).
-    """
-    packaged = Path(__file__).parents[1] / "_kernels"
-    folder = packaged if packaged.is_dir() else Path(__file__).resolve().parents[2] / "kernels"
-    if not folder.is_dir():
-        raise WorklogError(
-            f"the kernels are missing: neither {packaged} nor {folder} exists; install gemm-worklog again"
-        )
-    return folder
+from worklog.errors import BadSetting, OutsideDomain, WorklogError
+from worklog.kernel.device import COMPILE_OPTIONS, Block, Buffer, Device, Program, Subject
+from worklog.kernel.expression import evaluate, parts
+from worklog.kernel.host_function import REMARK, HostFunction
+from worklog.kernel.source import kernel_names, kernels_dir
+from worklog.problem.domain import Domain
+from worklog.problem.gemm import CLASSES, Shape
 
 
 @dataclass(frozen=True)
-class Program:
-    """CUDA C++ to compile. name: file name for messages. entry: the kernel, a template instance or an extern "C"
-    name.
+class Kernel:
+    """A kernel that computes C = alpha A B + beta C, with the ladder's signature.
+
+    name: in runs, tables and charts. file: in messages and runs; the file in kernels/ where `text`, the source, is
+    None. function: the __global__ function, with template arguments unless `template` gives them in order, or the host
+    function. grid: blocks along x and y, expressions in the template's names and M, N, K. block: threads along x, or
+    along x and y, expressions in the template's names. rules: its domain, as "M % BM == 0". claimed: the precision
+    class that the kernel must have at least. options: for NVRTC. number, idea: of a rung. host: where a host function
+    is.
     """
 
     name: str
-    source: str
-    entry: str
+    file: str
+    function: str
+    grid: str = ""
+    block: str = ""
+    template: Mapping[str, int] = field(default_factory=dict)
+    rules: str = "any"
+    claimed: str = "fp32"
     options: tuple[str, ...] = COMPILE_OPTIONS
+    number: int | None = None
+    idea: str = ""
+    text: str | None = None
+    host: HostFunction | None = None
 
     @classmethod
-    def of(cls, rung: Rung) -> Program:
-        """The program of a rung, read from kernels/."""
-        return cls(rung.file, (kernels_dir() / rung.file).read_text(encoding="utf-8"), rung.entry)
+    def from_file(cls, path: str | Path, *, name: str = "", **words: Any) -> Kernel:
+        """The kernel of a .cu file. name: default, the file's name without .cu. words: as for from_source.
 
-    @cached_property
-    def sha256(self) -> str:
-        """Of the source, entry and options together: what a number belongs to."""
-        return hashlib.sha256("\0".join((self.source, self.entry, *self.options)).encode()).hexdigest()
+        Raises WorklogError for a file that can't be read, and what from_source raises.
+        """
+        path = Path(path)
+        try:
+            source = path.read_text(encoding="utf-8-sig")  # some editors write a byte order mark, which NVRTC rejects
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it isn't UTF-8 text"
+            raise WorklogError(f"cannot read {path}: {why}") from error
+        return cls.from_source(source, file=path.name, name=name or path.stem, **words)
 
+    @classmethod
+    def from_source(
+        cls,
+        source: str,
+        *,
+        block: str | int = "",
+        grid: str = "",
+        entry: str | None = None,
+        template: Mapping[str, int] | None = None,
+        domain: str = "any",
+        claimed: str = "fp32",
+        name: str = "",
+        file: str = "source",
+    ) -> Kernel:
+        """The kernel of a source text, such as a notebook cell.
 
-@dataclass(frozen=True)
-class Resources:
-    """What the compiler spent: registers a thread, local memory bytes a thread (spills and stack), static shared
-    memory bytes a block.
-    """
+        entry: the kernel, needed where the source has several (default: the only one). name: default, the entry's.
+        file: the name of the source in messages. Without grid and block, the kernel can be compiled and not launched.
+        Raises BadSetting.
+        """
+        if "\0" in source:
+            line = source[: source.index("\0")].count("\n") + 1
+            raise BadSetting(f"{file}:{line}: the source has a NUL character, where the compiler stops: delete it")
+        function = entry or _only_kernel(file, source)
+        kernel = cls(
+            name=name or function.partition("<")[0],
+            file=file,
+            function=function,
+            grid=grid,
+            block=str(block),
+            template=dict(template or {}),
+            rules=domain,
+            claimed=claimed,
+            text=source,
+        )
+        kernel._require_readable()
+        return kernel
 
-    registers: int
-    local_bytes: int
-    shared_bytes: int
+    @classmethod
+    def from_function(
+        cls,
+        function: str | Callable[..., object],
+        *,
+        domain: str = "any",
+        claimed: str = "fp32",
+        arrays: str = "",
+        name: str = "",
+    ) -> Kernel:
+        """A host function: "module:function", "file.py:function" or "lib.so:function", or a Python function that a
+        child process can load from its module or file. Nothing is loaded here.
 
+        arrays: "cupy", "torch" or "pointers" (default: ARRAYS of the file, else cupy). worklog.kernel.host_function
+        states the contract. Raises WorklogError for a file that can't be read, and BadSetting.
+        """
+        host = HostFunction.of(function, arrays)
+        kernel = cls(name or host.function, host.file, host.function, rules=domain, claimed=claimed, host=host)
+        kernel._require_readable()
+        return kernel
 
-class Kernel(Protocol):
-    """A compiled entry of one device."""
+    def _require_readable(self) -> None:
+        """Raise BadSetting for a mistake in the domain, precision class, grid or block, before anything is compiled."""
+        if self.claimed not in CLASSES:
+            raise BadSetting(f"there is no precision class {self.claimed!r}: choose from {', '.join(CLASSES)}")
+        _ = self.domain
+        if self.block:
+            _ = self.threads
+        if self.grid:
+            self._grid(Shape(1, 1, 1))
 
     @property
-    def resources(self) -> Resources: ...  # noqa: D102
-
-
-class Buffer(Protocol):
-    """Device memory that holds float32 values in a row, `size` of them."""
+    def domain(self) -> Domain:
+        """The shapes that it takes."""
+        return Domain.of(self.rules, self.template)
 
     @property
-    def size(self) -> int: ...  # noqa: D102
+    def entry(self) -> str:
+        """What the compiler is asked for, such as `sgemm_shared<32, 32, 32>`."""
+        arguments = ", ".join(map(str, self.template.values()))
+        return f"{self.function}<{arguments}>" if arguments else self.function
+
+    @property
+    def source(self) -> str:
+        """CUDA C++."""
+        return (kernels_dir() / self.file).read_text(encoding="utf-8") if self.text is None else self.text
+
+    @property
+    def program(self) -> Program:
+        """What to compile."""
+        return Program(self.file, self.source, self.entry, self.options)
+
+    @property
+    def threads(self) -> Block:
+        """Threads per block: along x, or along x and y. Raises BadSetting."""
+        sizes = [evaluate(part, self.template) for part in parts(self.block)]
+        if len(sizes) not in (1, 2) or min(sizes) < 1:
+            raise BadSetting(f"cannot read the block {self.block!r}: give threads along x, or x and y: 256 or 32,8")
+        return sizes[0] if len(sizes) == 1 else (sizes[0], sizes[1])
+
+    @property
+    def thread_count(self) -> int:
+        """Threads per block."""
+        return self.threads if isinstance(self.threads, int) else math.prod(self.threads)
+
+    def blocks(self, shape: Shape) -> tuple[int, int]:
+        """Blocks along x (columns of C) and y (rows of C). Raises BadSetting for a grid without blocks."""
+        x, y = self._grid(shape)
+        if min(x, y) < 1:
+            raise BadSetting(
+                f"the grid {self.grid} has {x} x {y} blocks at {shape}: round up, as in (N + 31) / 32, or state a "
+                "domain"
+            )
+        return x, y
+
+    def _grid(self, shape: Shape) -> tuple[int, int]:
+        names = {"M": shape.m, "N": shape.n, "K": shape.k, **self.template}
+        sizes = [evaluate(part, names) for part in parts(self.grid)]
+        if len(sizes) not in (1, 2):
+            raise BadSetting(
+                f"cannot read the grid {self.grid!r}: give blocks along x and y, such as '(N + 31) / 32, M / 8'"
+            )
+        return sizes[0], sizes[1] if len(sizes) == 2 else 1
+
+    def check(self, shape: Shape) -> None:
+        """Raise OutsideDomain, with a shape that fits, for a shape that the kernel does not take."""
+        if shape in self.domain:
+            return
+        other = "" if self.number is None else ", or use coalesced, which takes any size"
+        padded = self.domain.padded(shape)
+        raise OutsideDomain(f"size {shape} is outside {self.name}'s domain ({self.domain}): pad to {padded}{other}")
+
+    def load(self, device: Device, *, fresh: bool = False) -> Subject:
+        """Make the kernel ready to launch on a device. fresh: so that its next launch is the first one of its code,
+        where possible.
+
+        Raises CompileFailed, BadSetting for what can't be loaded, and NoGpu for a host function without a GPU.
+        """
+        if self.host is not None:
+            return self.host.load(self, device, fresh=fresh)
+        if not (self.grid and self.block):
+            raise BadSetting(
+                f"{self.name} needs a launch: give a grid such as {EXAMPLE_GRID} and a block such as 32,32"
+            )
+        program = self.program
+        if fresh:
+            program = replace(program, source=f"{program.source}\n// {secrets.token_hex(8)}\n")
+        return Loaded(self, device, program)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What must be shown with its measurements."""
+        return () if self.host is None else (REMARK,)
+
+    def describe(self, subject: Subject) -> dict[str, Any]:
+        """For a run's `kernels`: source hash, launch, domain and resources of the loaded kernel."""
+        common = {"domain": str(self.domain), "claimed": self.claimed}
+        if self.host is not None:
+            return {**self.host.describe(subject), **common}
+        assert isinstance(subject, Loaded)
+        program, resources = self.program, asdict(subject.compiled.resources)
+        entry = {"entry": self.entry, "options": list(self.options)}
+        own = {"brought": "kernel"} if self.number is None else {"idea": self.idea}
+        tile = {"tile": dict(self.template)} if self.template else {}
+        launch = {"grid": parts(self.grid), "block": self.threads}
+        return {"file": self.file, "sha256": program.sha256, **entry, **tile, **launch, **common, **own, **resources}
+
+    def as_dict(self) -> dict[str, Any]:
+        """For a child process, as JSON: everything, a user's source included. A host function is loaded from where it
+        is.
+        """
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, words: Mapping[str, Any]) -> Kernel:
+        """The inverse of as_dict()."""
+        host = None if words["host"] is None else HostFunction(**words["host"])
+        return cls(**{**words, "options": tuple(words["options"]), "host": host})
 
 
-class Device(Protocol):
-    """A machine that compiles and runs kernels. Work is enqueued in order; `synchronize` waits for it and raises
-    LaunchFailed.
-    """
-
-    source: str  # "live" or "emulated": what a result from here is labelled with
-
-    def compile(self, program: Program) -> Kernel:
-        """Raises CompileFailed."""
-
-    def upload(self, host: NDArray[np.float32]) -> Buffer:
-        """A new buffer with a copy of the array's elements, row-major. Raises OutOfMemory."""
-
-    def overwrite(self, buffer: Buffer, host: NDArray[np.float32]) -> None:
-        """Copy the array over the buffer's elements; sizes must agree."""
-
-    def fill(self, buffer: Buffer, value: float) -> None:
-        """Set every element."""
-
-    def download(self, buffer: Buffer) -> NDArray[np.float32]:
-        """The elements as a flat array, after all enqueued work."""
-
-    def view(self, buffer: Buffer, start: int, size: int) -> Buffer:
-        """Elements start ... start + size of the buffer, without a copy. start must be a multiple of 4 (16 bytes)."""
-
-    def launch(self, kernel: Kernel, grid: tuple[int, int], block: Block, arguments: Sequence[Any]) -> None:
-        """Enqueue one launch. Arguments: NumPy scalars and buffers, in the signature's order. Raises LaunchFailed."""
-
-    def synchronize(self) -> None:
-        """Wait for everything enqueued. Raises LaunchFailed if any of it failed."""
+EXAMPLE_GRID = "'(N + 31) / 32, (M + 31) / 32'"
 
 
-class Subject(Protocol):
-    """Something that computes a GEMM on a device: a rung, a user's kernel, or cuBLAS."""
+class Loaded:
+    """A kernel that a device has compiled, as worklog.kernel.device.Subject. Raises CompileFailed."""
 
-    name: str
-    domain: Domain
+    def __init__(self, kernel: Kernel, device: Device, program: Program) -> None:
+        self.name, self.domain, self.kernel, self.device = kernel.name, kernel.domain, kernel, device
+        self.compiled = device.compile(program)
+        self._threads = kernel.threads
+        self._blocks: dict[Shape, tuple[int, int]] = {}
 
     def enqueue(self, shape: Shape, alpha: float, a: Buffer, b: Buffer, beta: float, c: Buffer) -> None:
-        """Enqueue C = alpha A B + beta C on the device's stream, without waiting."""
-
-
-class RungSubject:
-    """A rung, compiled for one device. program: other source for the same entry (default: the rung's file)."""
-
-    def __init__(self, rung: Rung, device: Device, program: Program | None = None) -> None:
-        self.rung = rung
-        self.name = rung.name
-        self.domain = rung.domain
-        self.program = program or Program.of(rung)
-        self.device = device
-        self.kernel = device.compile(self.program)
-
-    def enqueue(self, shape: Shape, alpha: float, a: Buffer, b: Buffer, beta: float, c: Buffer) -> None:
-        """Enqueue one launch. Raises OutsideDomain before anything is launched."""
-        self.rung.check(shape)
+        """Enqueue one launch. Raises OutsideDomain, and BadSetting for a grid without blocks, before the launch."""
+        if shape not in self._blocks:  # evaluated once, so that a timed launch does not parse expressions
+            self.kernel.check(shape)
+            self._blocks[shape] = self.kernel.blocks(shape)
         i32, f32 = np.int32, np.float32
         arguments = (i32(shape.m), i32(shape.n), i32(shape.k), f32(alpha), a, b, f32(beta), c)
-        self.device.launch(self.kernel, self.rung.grid(shape), self.rung.block, arguments)
+        self.device.launch(self.compiled, self._blocks[shape], self._threads, arguments)
 
 
-def compile_error(program: Program, log: str) -> CompileFailed:
-    """The compiler's first complaint with the file, line and text of the source, then its whole log."""
-    match = re.search(r"\((\d+)\)\s*:\s*(?:catastrophic )?error[^:]*:\s*(.+)", log)
-    if match is None:
-        return CompileFailed(f"{program.name}: {program.entry} does not compile; the compiler says:\n{log.strip()}")
-    number = int(match.group(1))
-    lines = program.source.splitlines()
-    text = lines[number - 1].strip() if 0 < number <= len(lines) else ""
-    return CompileFailed(f"{program.name}:{number}: {match.group(2).strip()}\n    {text}\n{log.strip()}")
+def block_traffic_bytes(tile: Mapping[str, int], shape: Shape) -> int:
+    """Bytes that blocks fetch from L2 if each reads its BM rows of A and BN columns of B once, plus C written once."""
+    blocks = math.ceil(shape.m / tile["BM"]) * math.ceil(shape.n / tile["BN"])
+    return 4 * (blocks * (tile["BM"] + tile["BN"]) * shape.k + shape.m * shape.n)
+
+
+def _only_kernel(file: str, source: str) -> str:
+    names = kernel_names(source)
+    if not names:
+        raise BadSetting(f"{file} has no __global__ function: write one with the ladder's signature")
+    if len(names) > 1:
+        raise BadSetting(f"{file} has {len(names)} kernels ({', '.join(names)}): name one with --entry")
+    return names[0]

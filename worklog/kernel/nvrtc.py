@@ -14,6 +14,7 @@ from typing import Any
 
 from worklog.errors import CompileFailed, WorklogError
 from worklog.kernel.cubin import Widths, shared_widths
+from worklog.kernel.source import kernel_names
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 # NVRTC keeps compiled code on disk where there is a driver, and what comes from there comes without the report.
@@ -82,7 +83,7 @@ def compile_cuda(
         (error,) = nvrtc.nvrtcCompileProgram(program, len(arguments), arguments)
         log = _read(nvrtc, program, "ProgramLog").decode(errors="replace")
         if error != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-            raise _failure(name, source, entry, log or str(error))
+            raise compile_error(name, source, entry, log or str(error), file=name)
         error, lowered = nvrtc.nvrtcGetLoweredName(program, entry.encode())
         if error != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             raise _no_entry(name, source, entry)
@@ -141,25 +142,23 @@ def _read(nvrtc: Any, program: Any, what: str) -> bytes:
     return data if what == "CUBIN" else data.rstrip(b"\0 \n")
 
 
-def _failure(name: str, source: str, entry: str, log: str) -> CompileFailed:
-    """The first complaint with the caller's file name, line and source text, then the whole log.
+def compile_error(name: str, source: str, entry: str, log: str, *, file: str | None = None) -> CompileFailed:
+    """The compiler's first error with the caller's file name, line and source text, then the whole log.
 
-    NVRTC compiles a requested name on a line of its own behind the source; a complaint from there is about the entry.
+    file: what the log calls the source (default: any name, as CuPy compiles a copy under a name of its own). NVRTC
+    compiles a requested name on a line of its own behind the source; an error from there is about the entry.
     """
-    complaint = re.search(
-        r"^(?P<file>.+?)\((?P<line>\d+)\):\s*(?:catastrophic )?error[^:]*:\s*(?P<text>.+)$", log, re.MULTILINE
+    error = re.search(
+        r"^(?P<file>.+?)\((?P<line>\d+)\)\s*:\s*(?:catastrophic )?error[^:]*:\s*(?P<text>.+)$", log, re.MULTILINE
     )
-    if complaint is None:
+    if error is None:
         return CompileFailed(f"{name}: {entry} does not compile; the compiler says:\n{log.strip()}")
-    lines = source.splitlines()
-    number = int(complaint["line"])
-    if complaint["file"] == "__nv_name_map":
+    if error["file"] == "__nv_name_map":
         return _no_entry(name, source, entry, log)
-    if complaint["file"] != name or not 0 < number <= len(lines):
-        return CompileFailed(f"{complaint['file']}:{number}: {complaint['text'].strip()}\n{log.strip()}")
-    return CompileFailed(
-        f"{name}:{number}: {complaint['text'].strip()}\n    {lines[number - 1].strip()}\n{log.strip()}"
-    )
+    lines, number, text = source.splitlines(), int(error["line"]), error["text"].strip()
+    if file not in (None, error["file"]) or not 0 < number <= len(lines):
+        return CompileFailed(f"{error['file']}:{number}: {text}\n{log.strip()}")
+    return CompileFailed(f"{name}:{number}: {text}\n    {lines[number - 1].strip()}\n{log.strip()}")
 
 
 def _no_entry(name: str, source: str, entry: str, log: str = "") -> UnknownEntry:
@@ -169,13 +168,6 @@ def _no_entry(name: str, source: str, entry: str, log: str = "") -> UnknownEntry
         ", and a template needs its arguments, as in name<32, 32>" if "template" in source and "<" not in entry else ""
     )
     return UnknownEntry(f"{name}: there is no kernel {entry}; {there}{hint}" + (f"\n{log.strip()}" if log else ""))
-
-
-def kernel_names(source: str) -> list[str]:
-    """Names of the __global__ functions that a source defines, in order."""
-    bare = re.sub(r"//[^\n]*|/\*.*?\*/", " ", source, flags=re.DOTALL)
-    bare = re.sub(r"__launch_bounds__\s*\((?:[^()]|\([^()]*\))*\)", " ", bare)
-    return list(dict.fromkeys(re.findall(r"__global__\s+(?:\w+\s+)*?void\s+(\w+)\s*\(", bare)))
 
 
 def _spent(log: str, symbol: str) -> tuple[int, int, int, int, int]:

@@ -7,7 +7,6 @@ import re
 from dataclasses import dataclass
 from html import escape
 
-from worklog.kernel.kernel import Program
 from worklog.kernel.ladder import rung
 
 HIDDEN = re.compile(r"template <.*?\) \{\n|static_assert\(.*?\);\n", re.DOTALL)
@@ -46,7 +45,7 @@ def source(name: str, *, comments: bool = False) -> Code:
     """A rung's body without comments, signature, assertions and final brace; with comments, the whole file. Raises
     UnknownRung.
     """
-    text = Program.of(rung(name)).source
+    text = rung(name).source
     if comments:
         return Code(tuple(text.splitlines()))
     bare = HIDDEN.sub("", re.sub(r"//.*", "", text))

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from worklog.analysis.traffic import Traffic
 from worklog.bench.tasks import ARTICLE_SIZES
 from worklog.errors import BadShape
-from worklog.kernel.kernel import Program
-from worklog.kernel.ladder import LADDER, Rung, rung
+from worklog.kernel import Kernel
+from worklog.kernel.ladder import LADDER, rung
 from worklog.kernel.occupancy import LIMITS, occupancy
 from worklog.lab.choice import Choice
 from worklog.lab.diff import diff, source
@@ -26,8 +26,8 @@ TIMES = {"time": 2, "±95 %": 3, "TFLOP/s": 4, "of cuBLAS": 5, "of the measured 
 class Step:
     """A rung and the one before it (None for the first) at one shape, and the run and memory counts of both."""
 
-    rung: Rung
-    before: Rung | None
+    rung: Kernel
+    before: Kernel | None
     shape: Shape
     run: Run
     counted: Traffic
@@ -72,7 +72,7 @@ class Step:
         """Where times or counts belong to other code than the source that is shown."""
         notes = []
         for each in self._rungs:
-            shown, counted = Program.of(each).sha256, self.counted.rungs.get(each.name)
+            shown, counted = each.program.sha256, self.counted.rungs.get(each.name)
             if self.run.kernels.get(each.name, {}).get("sha256", shown) != shown:
                 notes.append(f"{each.name} was timed with different code than the source shown here")
             if counted is not None and counted.sha256 != shown:
@@ -91,18 +91,18 @@ class Step:
         return [self._table(self.run.full_label, self._timed), self._table(label, self._counted)]
 
     @property
-    def _rungs(self) -> list[Rung]:
+    def _rungs(self) -> list[Kernel]:
         return [each for each in (self.rung, self.before) if each is not None]
 
-    def _measurement(self, of: Rung) -> Measurement | None:
+    def _measurement(self, of: Kernel) -> Measurement | None:
         return next(iter(self.run.select(of.name, self.shape)[-1:]), None)
 
-    def _table(self, label: str, facts: Callable[[Rung], dict[str, str]]) -> Table:
+    def _table(self, label: str, facts: Callable[[Kernel], dict[str, str]]) -> Table:
         columns = [facts(each) for each in self._rungs]
         rows = [(name, *(column.get(name, NONE) for column in columns)) for name in columns[0]]
         return Table(label, ("", *(each.name for each in self._rungs)), rows)
 
-    def _timed(self, of: Rung) -> dict[str, str]:
+    def _timed(self, of: Kernel) -> dict[str, str]:
         """Time, rates, registers and occupancy; a dash for what the run doesn't hold."""
         m, record = self._measurement(of), self.run.kernels.get(of.name, {})
         row = ["not measured"] * 9 if m is None else list(cells(self.run, m))
@@ -115,13 +115,13 @@ class Step:
         found["resident on an SM"] = found["limited by"] = NONE
         arch = "sm_" + "".join(map(str, self.run.device.get("compute_capability") or ()))
         if arch in LIMITS and registers is not None and shared is not None:
-            resident = occupancy(arch, record.get("block", of.block), registers, shared)
-            threads = f"{resident.blocks} × {of.block} threads"
+            resident = occupancy(arch, record.get("block", of.thread_count), registers, shared)
+            threads = f"{resident.blocks} × {of.thread_count} threads"
             found["resident on an SM"] = f"{threads}, {100 * resident.share:.0f} %"
             found["limited by"] = " and ".join(resident.limited_by)
         return found
 
-    def _counted(self, of: Rung) -> dict[str, str]:
+    def _counted(self, of: Kernel) -> dict[str, str]:
         """Memory counts; dashes where the rung was not counted."""
         counts = self.counted.rungs.get(of.name)
         return {

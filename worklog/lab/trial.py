@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from worklog.bench import check
 from worklog.bench import measure as bench
@@ -19,8 +19,8 @@ from worklog.bench.tasks import BASELINE
 from worklog.errors import BadSetting, NothingToDraw
 from worklog.gate import Stage, Verdict
 from worklog.gpu.device import gpu_reason, require_gpu
+from worklog.kernel import Kernel
 from worklog.kernel.ladder import LADDER, rung
-from worklog.kernel.user_kernel import UserKernel
 from worklog.problem.gemm import Shape
 from worklog.runs import report as run_report
 from worklog.runs.run import Measurement, Run, open_run
@@ -43,7 +43,7 @@ class Trial:
     chart are made from, with this kernel's row among the rungs.
     """
 
-    kernel: UserKernel
+    kernel: Kernel
     checked: Checked
     run: Run | None
     shown: Run
@@ -80,7 +80,7 @@ class Trial:
 
     @property
     def _report(self) -> str:
-        return with_lines(report(self.checked), self.kernel.program.name)
+        return with_lines(report(self.checked), self.kernel.file)
 
     def _ipython_display_(self) -> None:
         """The report and, in a notebook, a chart as a second output: the ladder, or the error map if it failed."""
@@ -127,8 +127,8 @@ def try_kernel(
     Raises CompileFailed, BadSetting, OutsideDomain, UnknownRung, NoGpu.
     """
     grid, block = launch(grid, block)
-    how = {"grid": grid, "block": block, "domain": domain, "claimed": claimed}
-    kernel = UserKernel.written(source, file=file, entry=entry, title=name, **how)
+    how: dict[str, Any] = {"grid": grid, "block": block, "domain": domain, "claimed": claimed}
+    kernel = Kernel.from_source(source, file=file, entry=entry, name=name, **how)
     if kernel.name in TAKEN:
         raise BadSetting(f"{kernel.name} is the name of another kernel on the ladder: choose another name")
     shapes = [Shape.of(size) for size in sizes] if sizes is not None else [kernel.domain.padded(Shape.of(SIZE))]
@@ -190,7 +190,7 @@ def _in_order(run: Run) -> Run:
 
 
 def _beside_recorded(
-    kernel: UserKernel, checked: Checked, shapes: Sequence[Shape], rungs: Sequence[str] | None, why: str
+    kernel: Kernel, checked: Checked, shapes: Sequence[Shape], rungs: Sequence[str] | None, why: str
 ) -> Run:
     """The default run, at the sizes that it holds and with the given rungs (None: all), with a row for this kernel that
     has no time.
@@ -206,7 +206,7 @@ def _beside_recorded(
         sides = (shape.m, shape.n, shape.k)
         rows.append(Measurement(kernel.name, sides, status, reason, verdict=verdict.as_dict(), label=checked.label))
     record = {
-        "file": kernel.program.name,
+        "file": kernel.file,
         "brought": "kernel",
         "registers": compiled.registers,
         "local_bytes": compiled.stack_bytes,

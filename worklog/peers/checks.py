@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from worklog.errors import LaunchFailed
-from worklog.kernel.kernel import Device, Subject
+from worklog.kernel.device import Device, Subject
 from worklog.peers import rules
 from worklog.peers.rules import Expected, Rule
 from worklog.problem.gemm import Float32, Float64, Shape, random_inputs

@@ -81,7 +81,7 @@ def _draw_tile(new: Page, touched: Touches, scale: float) -> None:
     for level, alpha in ((touched.owners < WARP, WARP_SHADE), (touched.owners == 0, 1.0)):
         axes.add_collection(PolyCollection([_corners(cell) for cell in _runs(level)], facecolor=ACCENT, alpha=alpha))
     own = int((touched.owners == 0).sum())
-    first = f"{bm} × {bn} of C, {touched.rung.block} threads"
+    first = f"{bm} × {bn} of C, {touched.rung.thread_count} threads"
     second = f"{own} element{'s' if own > 1 else ''} per thread, {own * WARP} per warp"
     for number, line in enumerate((first, second)):
         y = bottom - 0.05 - number * line_height(SMALL_PT)

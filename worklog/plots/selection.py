@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from statistics import median
 
 from worklog.errors import NothingToDraw
-from worklog.kernel.ladder import LADDER, Rung
+from worklog.kernel.kernel import block_traffic_bytes
+from worklog.kernel.ladder import LADDER
 from worklog.problem.gemm import Shape
 from worklog.runs.run import Measurement, Run
 
@@ -68,7 +69,7 @@ def intensity(run: Run, kernel: str, shape: Shape) -> float | None:
     tile = run.kernels.get(kernel, {}).get("tile") or {}
     if not {"BM", "BN"} <= tile.keys():
         return None
-    return shape.flops / Rung(kernel, "", tile, "1", "").block_traffic_bytes(shape)
+    return shape.flops / block_traffic_bytes(tile, shape)
 
 
 def dimensions(shape: Shape) -> str:

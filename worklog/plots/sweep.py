@@ -34,7 +34,7 @@ def sweep(found: Variants, run: Run | None = None) -> Chart:
     footer = [f"registers, spills and warps: compiled for {found.arch}"]
     footer += [run.full_label] if run is not None else [f"no times: {_how(found)}"]
     shown = "One row per tile: median TFLOP/s with its 95 % interval, and % of cuBLAS."
-    subtitle, finding = f"C = A·B in FP32, {dimensions(found.shape)}. {shown}", _finding(order, rates)
+    subtitle, finding = f"C = A·B in FP32, {dimensions(found.shape)}. {shown}", _finding(found.rung.name, order, rates)
     facts = [
         f"{v.name}: {v.registers} registers, {f'{rate(rates[v.name])} TFLOP/s' if v.name in rates else 'not measured'}"
         for v in order
@@ -79,8 +79,7 @@ def _table(new: Page, order: list[Variant]) -> float:
     return x
 
 
-def _finding(order: list[Variant], rates: dict[str, float]) -> str:
-    name = order[0].record.name
+def _finding(name: str, order: list[Variant], rates: dict[str, float]) -> str:
     timed = [rates[variant.name] for variant in order if variant.name in rates]
     if not timed:
         registers = [variant.registers for variant in order]

@@ -1,0 +1,283 @@
+"""Host functions: named without being run, loaded with a clear error for every mistake, and held to their contract."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.exploits.arrays import xp
+from tests.gate.numpy_device import NumpyDevice
+from tests.virtual.device import VirtualDevice
+from tests.virtual.machine import Machine
+from tests.virtual.session import GPU
+from worklog.bench import check as check_module
+from worklog.bench.check import check, report
+from worklog.errors import BadSetting, LaunchFailed, NoGpu, OutsideDomain, WorklogError
+from worklog.gate import Checker
+from worklog.kernel import Kernel
+from worklog.kernel.device import Subject
+from worklog.kernel.named import DEFAULTS, kernel_of
+from worklog.problem.gemm import Shape
+
+SHAPE = Shape(24, 40, 16)
+RIGHT = """\
+from tests.exploits.arrays import xp
+
+
+def mine(alpha, A, B, beta, C):
+    xp.gemm(alpha, A, B, beta, C)
+"""
+TORCH = """\
+import torch
+
+ARRAYS = "torch"
+
+
+def mine(alpha, A, B, beta, C):
+    assert A.dtype == torch.float32 and A.is_contiguous()
+    return torch.addmm(C, A, B, alpha=alpha, beta=beta, out=C) if beta else torch.mul(A @ B, alpha, out=C)
+"""
+C_SOURCE = """\
+void gemm(int M, int N, int K, float alpha, const float *A, const float *B, float beta, float *C, void *stream) {
+  if (stream == 0) return;
+  for (int i = 0; i < M; ++i)
+    for (int j = 0; j < N; ++j) {
+      float acc = 0;
+      for (int k = 0; k < K; ++k) acc += A[i * K + k] * B[k * N + j];
+      C[i * N + j] = beta == 0 ? alpha * acc : alpha * acc + beta * C[i * N + j];
+    }
+}
+"""
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
+    """Write a file into a folder of its own."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def written(text: str, name: str = "theirs.py") -> Path:
+        path = tmp_path / name
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return written
+
+
+def loaded(kernel: Kernel) -> tuple[VirtualDevice, Subject]:
+    xp.machine = Machine()
+    device = VirtualDevice(xp.machine)
+    return device, kernel.load(device)
+
+
+def launch(kernel: Kernel) -> None:
+    """Call it once on a small problem."""
+    device, subject = loaded(kernel)
+    exam = Checker(device, SHAPE, 0)
+    subject.enqueue(SHAPE, 1.0, *exam.buffers[:2], 0.0, exam.buffers[2])
+
+
+def require_right(kernel: Kernel) -> None:
+    device, subject = loaded(kernel)
+    verdict = Checker(device, SHAPE, 1).check(subject)
+    assert verdict.accepted, verdict.reason
+
+
+# ----------------------------------------------------------------------------------------------------------- naming it
+
+
+def test_it_is_named_without_being_run(write: Write) -> None:
+    path = write("raise RuntimeError('it was run')\n")
+    kernel = Kernel.from_function(f"{path}:mine", domain="M % 4 == 0", claimed="tf32", arrays="torch")
+    assert (kernel.name, kernel.file, str(kernel.domain), kernel.claimed) == ("mine", "theirs.py", "M % 4 == 0", "tf32")
+    with pytest.raises(BadSetting, match="mine is host code, which the emulator cannot run"):
+        check(kernel, on="emulated")
+    with pytest.raises(BadSetting, match=r"cannot load .*theirs.py: RuntimeError: it was run \(theirs.py:1\)"):
+        loaded(kernel)
+
+
+@pytest.mark.parametrize("words", ["json:dumps", "package.module:gemm"])
+def test_it_crosses_to_a_child_process_as_json(words: str) -> None:
+    kernel = Kernel.from_function(words, domain="K % 8 == 0", claimed="bf16", name="ours")
+    assert Kernel.from_dict(json.loads(json.dumps(kernel.as_dict()))) == kernel
+
+
+def test_a_file_that_changes_after_it_was_named_is_an_error(write: Write) -> None:
+    kernel = Kernel.from_function(f"{write(RIGHT)}:mine")
+    assert Kernel.from_dict(json.loads(json.dumps(kernel.as_dict()))) == kernel
+    write(RIGHT + "# changed\n")
+    with pytest.raises(BadSetting, match="has changed since it was named"):
+        loaded(kernel)
+
+
+def test_a_live_function_is_named_by_its_module(monkeypatch: pytest.MonkeyPatch, write: Write) -> None:
+    kernel = Kernel.from_function(json.dumps)
+    assert kernel.host == Kernel.from_function("json:dumps").host and kernel.name == "dumps"
+
+    def mine() -> None: ...
+
+    with pytest.raises(BadSetting, match="at the top level of a file"):
+        Kernel.from_function(mine)
+    mine.__qualname__, mine.__module__ = "mine", "__main__"
+    with pytest.raises(BadSetting, match="at the top level of a file"):  # as in a notebook cell
+        monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
+        Kernel.from_function(mine)
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(write(RIGHT)), raising=False)
+    require_right(Kernel.from_function(mine))
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("mine", "give module:function"),
+        (":mine", "give module:function"),
+        ("module:not a name", "give module:function"),
+        ("not a module:mine", "a module's name, a .py file"),
+        ("nowhere.py:mine", "cannot read .*nowhere.py: No such file"),
+        ("nowhere.so:mine", "cannot read .*nowhere.so: No such file"),
+    ],
+)
+def test_a_reference_that_cannot_be_read_is_an_error(words: str, why: str) -> None:
+    with pytest.raises(WorklogError, match=why):
+        Kernel.from_function(words)
+
+
+def test_options_are_checked_when_it_is_named(write: Write) -> None:
+    with pytest.raises(BadSetting, match="no precision class 'fp8'"):
+        Kernel.from_function("module:mine", claimed="fp8")
+    with pytest.raises(BadSetting, match="no arrays 'jax'"):
+        Kernel.from_function("module:mine", arrays="jax")
+    with pytest.raises(BadSetting, match="takes pointers, not torch"):
+        Kernel.from_function(f"{write('', 'lib.so')}:mine", arrays="torch")
+
+
+def test_the_command_line_takes_all_three_forms(write: Write) -> None:
+    for words in (f"{write(RIGHT)}:mine", f"{write('', 'lib.so')}:mine", "module:mine"):
+        assert kernel_of(words, DEFAULTS).name == "mine"
+
+
+# ---------------------------------------------------------------------------------------------------------- loading it
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("def mine(:\n", r"SyntaxError: .* \(theirs.py:1\)"),
+        ("import nothing_of_that_name\n", r"ModuleNotFoundError: .* \(theirs.py:1\)"),
+        ("\n\nraise SystemExit(3)\n", r"SystemExit: 3 \(theirs.py:3\)"),
+        ("def yours(alpha, A, B, beta, C):\n    pass\n", "has no function mine: it has yours"),
+        ("mine = 3\n", "has no function mine: it has none"),
+        ("def mine(A, B):\n    pass\n", r"mine\(A, B\) cannot be called as function\(alpha, A, B, beta, C\)"),
+        ("def mine(alpha, A, B, beta, C, tile):\n    pass\n", "missing a required argument: 'tile'"),
+        ("ARRAYS = 'jax'\n\n\ndef mine(alpha, A, B, beta, C):\n    pass\n", "ARRAYS is 'jax': choose from cupy, torch"),
+    ],
+)
+def test_what_cannot_be_loaded_is_an_error_with_its_line(text: str, why: str, write: Write) -> None:
+    with pytest.raises(BadSetting, match=why):
+        loaded(Kernel.from_function(f"{write(text)}:mine"))
+
+
+def test_a_module_is_found_in_the_current_folder(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write(RIGHT, "a_module_of_theirs.py").parent
+    monkeypatch.chdir(folder)
+    require_right(Kernel.from_function("a_module_of_theirs:mine"))
+    assert sys.path[-1] == str(folder), "behind the folders that the harness imports from"
+
+
+def test_a_file_imports_from_its_own_folder(write: Write) -> None:
+    write(RIGHT, "its_neighbour.py")
+    require_right(Kernel.from_function(f"{write('from its_neighbour import mine')}:mine"))
+
+
+def test_a_fresh_one_has_never_been_called(write: Write) -> None:
+    text = "calls = []\n\n\ndef mine(alpha, A, B, beta, C):\n    calls.append(1)\n    assert len(calls) == 1\n"
+    kernel = Kernel.from_function(f"{write(text)}:mine")
+    device, subject = loaded(kernel)
+    exam = Checker(device, SHAPE, 0)
+    problem = SHAPE, 1.0, *exam.buffers[:2], 0.0, exam.buffers[2]
+    subject.enqueue(*problem)
+    with pytest.raises(LaunchFailed, match="mine raised AssertionError"):
+        subject.enqueue(*problem)
+    kernel.load(device, fresh=True).enqueue(*problem)
+
+
+def test_it_needs_a_gpu(write: Write) -> None:
+    with pytest.raises(NoGpu, match="mine is host code: it needs a GPU"):
+        Kernel.from_function(f"{write(RIGHT)}:mine").load(NumpyDevice())
+
+
+# --------------------------------------------------------------------------------------------------------- its contract
+
+
+def test_an_exception_is_a_failed_launch_with_its_line(write: Write) -> None:
+    text = "def mine(alpha, A, B, beta, C):\n    return A @ B\n"
+    with pytest.raises(LaunchFailed, match=r"mine raised TypeError: .* \(theirs.py:2\)"):
+        launch(Kernel.from_function(f"{write(text)}:mine"))
+
+
+@pytest.mark.parametrize(("returned", "kind"), [("A", "Array"), ("(C,)", "tuple"), ("0", "int"), ("{}", "dict")])
+def test_only_none_or_c_itself_may_be_returned(returned: str, kind: str, write: Write) -> None:
+    text = f"def mine(alpha, A, B, beta, C):\n    return {returned}\n"
+    with pytest.raises(LaunchFailed, match=f"mine returned a value of type {kind}: write the result into C"):
+        launch(Kernel.from_function(f"{write(text)}:mine"))
+
+
+def test_it_is_held_to_its_domain(write: Write) -> None:
+    with pytest.raises(OutsideDomain, match=r"outside mine's domain \(M % 16 == 0\)"):
+        launch(Kernel.from_function(f"{write(RIGHT)}:mine", domain="M % 16 == 0"))
+
+
+def test_its_description_says_that_it_is_host_code(write: Write) -> None:
+    kernel = Kernel.from_function(f"{write(RIGHT)}:mine")
+    found = kernel.describe(loaded(kernel)[1])
+    assert kernel.host is not None and found["sha256"] == kernel.host.sha256 != ""
+    assert {name: found[name] for name in ("brought", "file", "arrays")} == {
+        "brought": "callable",
+        "file": "theirs.py",
+        "arrays": "cupy",
+    }
+    assert "trusted not to tamper" in kernel.remarks[0] and found["label"] in kernel.remarks[0]
+
+
+# ------------------------------------------------------------------------------------------------- torch, and libraries
+
+
+def test_pytorch_gets_tensors_on_the_harnesss_memory(write: Write) -> None:
+    require_right(Kernel.from_function(f"{write(TORCH)}:mine"))
+
+
+def test_a_shared_library_gets_pointers_and_the_stream(write: Write) -> None:
+    source = write(C_SOURCE, "gemm.c")
+    library = source.with_name("libgemm.so")
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, source], check=True)
+    kernel = Kernel.from_function(f"{library}:gemm")
+    require_right(kernel)
+    device, _ = loaded(kernel)
+    assert Checker(device, SHAPE, 3).check(kernel.load(device, fresh=True)).accepted
+    with pytest.raises(BadSetting, match=r'cannot load nothing from .*libgemm.so: .*must be an extern "C" function'):
+        loaded(Kernel.from_function(f"{library}:nothing"))
+
+
+# -------------------------------------------------------------------------------------------------------------- check()
+
+
+def test_check_reports_a_host_function(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    xp.machine = Machine()
+    device = VirtualDevice(xp.machine)
+    for name, value in (("require_gpu", lambda: None), ("gpu", lambda: GPU), ("_device", lambda live: device)):
+        monkeypatch.setattr(check_module, name, value)
+    begun, steps = [], []
+    kernel = Kernel.from_function(f"{write(RIGHT)}:mine", domain="M % 8 == 0")
+    shape = Shape(48, 40, 32)
+    checked = check(kernel, shape, progress=lambda done, total, doing: steps.append(doing), begun=begun.append)
+    assert checked.verdict.accepted, checked.verdict.reason
+    assert len(steps) > 10 and (begun[0].compiled, begun[0].shape, begun[0].verdict.stages) == (None, shape, ())
+    lines = report(checked).splitlines()
+    assert lines[0].startswith("theirs.py: mine at 48x40x32 · live · a virtual GPU · host")
+    assert "fp32" in lines[-1] and "registers" not in report(checked)
+    assert checked.as_dict()["kernel"] == "mine" and "registers" not in checked.as_dict()

@@ -1,0 +1,286 @@
+"""One record for rungs, files and notebook cells: what it derives, what it rejects, and that it crosses to a child."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import worklog
+from tests.gate.numpy_device import NumpyDevice
+from worklog.bench.check import check
+from worklog.bench.measure import carry_out, measure
+from worklog.bench.tasks import Task
+from worklog.cli.commands import main
+from worklog.errors import BadSetting, OutsideDomain, UnknownRung, WorklogError
+from worklog.harness import Harness
+from worklog.kernel import Kernel
+from worklog.kernel.expression import evaluate
+from worklog.kernel.kernel import block_traffic_bytes
+from worklog.kernel.ladder import LADDER, rung
+from worklog.kernel.named import DEFAULTS, instances, kernel_of
+from worklog.problem.axes import Axis
+from worklog.problem.domain import Domain
+from worklog.problem.gemm import Shape
+
+TEMPLATE = """\
+template <typename Sum, int TILE>
+__global__ void gemm(int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {
+  const int row = blockIdx.y * TILE + threadIdx.y, col = blockIdx.x * TILE + threadIdx.x;
+  if (row >= M || col >= N) return;
+  Sum acc = 0;
+  for (int k = 0; k < K; ++k) acc += (Sum)A[row * K + k] * (Sum)B[k * N + col];
+  C[row * N + col] = beta == 0.0f ? alpha * (float)acc : alpha * (float)acc + beta * C[row * N + col];
+}
+"""
+LAUNCH = {"grid": "(N + TILE - 1) / TILE, (M + TILE - 1) / TILE", "block": "TILE, TILE", "domain": "K % TILE == 0"}
+WORDS = {**DEFAULTS, **LAUNCH, "entry": "gemm<Sum, TILE>"}
+SUM, TILE = Axis.parse("Sum[type]=float,double"), Axis.parse("TILE=8,16")
+shapes = st.builds(Shape, *[st.integers(1, 10_000)] * 3)
+domains = st.builds(Domain, *[st.integers(1, 512)] * 3)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.cu"
+    path.write_text(TEMPLATE)
+    return path
+
+
+def mine(**changed: Any) -> Kernel:
+    words: dict[str, Any] = {"entry": "gemm", "grid": "N / 8, M", "block": "8", **changed}
+    return worklog.Kernel.from_source(TEMPLATE, **words)
+
+
+# ------------------------------------------------------------------------------------------------------- the record
+
+
+def test_a_file_a_cell_and_a_rung_make_the_same_kind_of_record(file: Path) -> None:
+    template = {"Sum": "float", "TILE": 16}
+    words: Any = {**LAUNCH, "template": {"TILE": 16}, "claimed": "tf32"}
+    from_file = Kernel.from_file(file, entry="gemm<float, 16>", **{**words, "template": {}, **_filled(LAUNCH)})
+    assert (from_file.name, from_file.file, from_file.entry) == ("mine", "mine.cu", "gemm<float, 16>")
+    assert (
+        from_file.threads == (16, 16)
+        and from_file.thread_count == 256
+        and from_file.blocks(Shape(17, 40, 16)) == (3, 2)
+    )
+    assert (str(from_file.domain), from_file.claimed) == ("K % 16 == 0", "tf32")
+    cell = Kernel.from_source(TEMPLATE.replace("typename Sum, ", ""), **words)
+    assert (cell.name, cell.file, cell.entry) == ("gemm", "source", "gemm<16>") and cell.domain == from_file.domain
+    assert type(rung("naive")) is Kernel and template
+
+
+def _filled(words: dict[str, str]) -> dict[str, str]:
+    return {name: text.replace("TILE", "16") for name, text in words.items()}
+
+
+@pytest.mark.parametrize("kernel", [*LADDER, mine(), mine(block="32,8", domain="M % 8 == 0")], ids=lambda k: k.name)
+def test_a_record_crosses_to_a_child_process_as_json(kernel: Kernel) -> None:
+    assert Kernel.from_dict(json.loads(json.dumps(kernel.as_dict()))) == kernel
+
+
+def test_a_hash_belongs_to_source_entry_and_options() -> None:
+    kernel = rung("naive")
+    others = [replace(kernel, text=kernel.source + " "), replace(kernel, template={"BM": 16, "BN": 16})]
+    others.append(replace(kernel, options=()))
+    same = replace(kernel, name="other", text=kernel.source, idea="another", number=None)
+    assert same.program.sha256 == kernel.program.sha256
+    assert len({kernel.program.sha256, *(other.program.sha256 for other in others)}) == 4
+
+
+def test_a_byte_order_mark_is_not_part_of_the_source(file: Path) -> None:
+    file.write_bytes(b"\xef\xbb\xbf" + TEMPLATE.encode())
+    assert Kernel.from_file(file, entry="gemm<float, 8>").source == TEMPLATE
+
+
+@pytest.mark.parametrize(
+    ("source", "changed", "why"),
+    [
+        (TEMPLATE, {"claimed": "fp8"}, "no precision class 'fp8'"),
+        (TEMPLATE, {"domain": "M > 4"}, "cannot read the domain"),
+        (TEMPLATE, {"domain": "M % BM == 0"}, "cannot read the domain"),
+        (TEMPLATE, {"grid": "N, M, K"}, "cannot read the grid"),
+        (TEMPLATE, {"grid": "Q"}, "cannot read 'Q'"),
+        (TEMPLATE, {"block": "0"}, "cannot read the block"),
+        (TEMPLATE, {"block": "8,8,8"}, "cannot read the block"),
+        (TEMPLATE, {"block": "N"}, "cannot read 'N'"),
+        ("int x;", {"entry": None}, "has no __global__ function"),
+        (TEMPLATE + TEMPLATE.replace("gemm", "other"), {"entry": None}, r"has 2 kernels \(gemm, other\)"),
+        ("__global__ void k() {}\n\0", {}, "source:2: .* NUL"),
+    ],
+)
+def test_a_mistake_is_found_before_anything_is_compiled(source: str, changed: dict[str, Any], why: str) -> None:
+    words = {"entry": "gemm", "grid": "N / 8, M", "block": "8", **changed}
+    with pytest.raises(BadSetting, match=why):
+        Kernel.from_source(source, **words)
+
+
+def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "latin.cu").write_bytes(b"// \xe9")
+    for name, why in (("none.cu", "No such file"), ("latin.cu", "UTF-8")):
+        with pytest.raises(WorklogError, match=why):
+            Kernel.from_file(tmp_path / name)
+
+
+def test_a_kernel_without_a_launch_or_without_blocks_is_not_launched() -> None:
+    with pytest.raises(BadSetting, match="needs a launch"):
+        mine(grid="").load(NumpyDevice())
+    with pytest.raises(BadSetting, match="has 0 x 4 blocks at 4: round up"):
+        mine().blocks(Shape.of(4))
+
+
+@pytest.mark.parametrize("name", ["naive", "cuBLAS"])
+def test_a_users_kernel_cannot_take_the_name_of_a_rung_or_the_baseline(name: str) -> None:
+    with pytest.raises(BadSetting, match=f"called {name}"):
+        measure([mine(name=name)])
+
+
+# ----------------------------------------------------------------------------------------------- domain and geometry
+
+
+@pytest.mark.parametrize("shape", [(127, 128, 16), (128, 129, 16), (128, 128, 17), (1, 1, 1)])
+def test_each_dimension_is_checked(shape: tuple[int, int, int]) -> None:
+    with pytest.raises(
+        OutsideDomain, match=r"outside warptiled's domain .*pad to 128x\d+x\d+, or use coalesced"
+    ) as caught:
+        rung("warptiled").check(Shape(*shape))
+    assert caught.value.exit_code == 2
+    rung("coalesced").check(Shape(*shape))
+
+
+def test_a_users_domain_is_checked_before_anything_is_measured() -> None:
+    with pytest.raises(OutsideDomain, match=r"mine's domain \(M % 8 == 0\): pad to 16$"):
+        carry_out([Task("mine", Shape(9, 16, 16))], Harness(), brought=[mine(name="mine", domain="M % 8 == 0")])
+
+
+@given(domain=domains, shape=shapes)
+def test_padding_leads_into_the_domain_and_no_further(domain: Domain, shape: Shape) -> None:
+    padded = domain.padded(shape)
+    assert padded in domain
+    steps = ((shape.m, padded.m, domain.m), (shape.n, padded.n, domain.n), (shape.k, padded.k, domain.k))
+    assert all(size <= got < size + step for size, got, step in steps)
+    assert (padded == shape) == (shape in domain)
+
+
+@given(domain=domains)
+def test_a_domain_is_read_as_it_is_written(domain: Domain) -> None:
+    assert Domain.of(str(domain)) == domain
+    names = {"BM": domain.m, "BN": domain.n, "BK": domain.k}
+    assert Domain.of("M % BM == 0 and N % BN == 0, K % BK == 0", names) == domain
+
+
+def test_block_traffic_is_rows_and_columns_of_every_block_and_c() -> None:
+    # 2 x 3 blocks, each 16 rows of A and 8 columns of B of length 12, and C once.
+    expected = 4 * (6 * (16 + 8) * 12 + 32 * 24)
+    assert block_traffic_bytes({"BM": 16, "BN": 8}, Shape(32, 24, 12)) == expected
+
+
+# ------------------------------------------------------------------------------------------------------- expressions
+
+
+@given(bm=st.integers(1, 512), bn=st.integers(1, 512), tm=st.integers(1, 16))
+def test_a_slash_rounds_down_and_the_rest_is_pythons(bm: int, bn: int, tm: int) -> None:
+    names = {"BM": bm, "BN": bn, "TM": tm}
+    for expression in ("BM * BN / TM", "BM + BN - TM * 2", "(BM + 7) // 8 * 8", "BM % TM + BN"):
+        python = expression.replace("//", "/").replace("/", "//")
+        assert evaluate(expression, names) == eval(python, {"__builtins__": {}}, names)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "",
+        "BM *",
+        "BM ** 2",
+        "1.5",
+        "'a'",
+        "True",
+        "-BM",
+        "BM / 0",
+        "BQ",
+        "abs(BM)",
+        "__import__('os')",
+        "BM.real",
+        "BM\0",
+    ],
+)
+def test_nothing_else_is_an_expression(expression: str) -> None:
+    with pytest.raises(BadSetting, match="cannot read"):
+        evaluate(expression, {"BM": 4})
+
+
+@given(st.text(max_size=30))
+def test_any_text_is_a_number_or_an_error(text: str) -> None:
+    with contextlib.suppress(BadSetting):
+        assert isinstance(evaluate(text, {"BM": 4}), int)
+
+
+# ---------------------------------------------------------------------------------------- words of the command line
+
+
+@pytest.mark.parametrize(
+    ("what", "changed", "why"),
+    [
+        ("module:mine", {"grid": "N"}, "--grid is for a .cu file"),
+        ("module:mine", {"entry": "mine"}, "--entry is for a .cu file"),
+        ("naive", {"arrays": "torch"}, "--arrays is for host code"),
+        ("naive", {"block": "32"}, "--block is for a .cu file"),
+        ("naive", {"claimed": "tf32"}, "--class is for a .cu file"),
+        ("theirs.py", {}, "name its function too, as theirs.py:function"),
+        ("mine.cu", {"grid": "N"}, "needs a launch: give --grid"),
+    ],
+)
+def test_an_option_that_such_a_kernel_does_not_take_is_an_error(what: str, changed: dict[str, str], why: str) -> None:
+    with pytest.raises(BadSetting, match=why):
+        kernel_of(what, {**DEFAULTS, **changed})
+
+
+def test_a_rung_is_found_by_its_name() -> None:
+    assert kernel_of("naive", DEFAULTS) is rung("naive")
+    with pytest.raises(UnknownRung, match="no rung 'nonsense': choose from naive, coalesced"):
+        kernel_of("nonsense", DEFAULTS)
+
+
+# -------------------------------------------------------------------------------------------------- template axes
+
+
+def test_each_point_of_the_axes_is_a_kernel(file: Path) -> None:
+    found = instances(str(file), [SUM, TILE], WORDS)
+    assert [kernel.name for kernel in found] == [f"mine Sum={t} TILE={n}" for t in ("float", "double") for n in (8, 16)]
+    last = found[-1]
+    assert last.entry == "gemm<double, 16>" and last.threads == (16, 16)
+    assert last.blocks(Shape(17, 40, 16)) == (3, 2) and str(last.domain) == "K % 16 == 0"
+    verdict = check(last, Shape(32, 24, 16), on="emulated").verdict
+    assert verdict.accepted and verdict.precision == "fp32", verdict.reason
+
+
+def test_an_axis_stands_for_whole_words_only(file: Path) -> None:
+    words = {**DEFAULTS, "entry": "gemm<float, T>", "grid": "(N + T - 1) / T, (M + T - 1) / T", "block": "T,T"}
+    (kernel,) = instances(str(file), [Axis.parse("T=4")], words)
+    assert kernel.entry == "gemm<float, 4>" and kernel.grid.startswith("(N + 4 - 1) / 4")
+
+
+def test_an_axis_that_nothing_names_or_host_code_is_an_error(file: Path) -> None:
+    with pytest.raises(BadSetting, match="names no STAGES"):
+        instances(str(file), [TILE, Axis.parse("STAGES=2,3")], WORDS)
+    (file.parent / "host.py").write_text("def mine(alpha, A, B, beta, C): ...\n")
+    with pytest.raises(BadSetting, match="host code, which has no template"):
+        instances(f"{file.parent}/host.py:mine", [TILE], {**DEFAULTS, "domain": "K % TILE == 0"})
+
+
+def test_the_command_line_combines_template_axes_and_sizes(file: Path) -> None:
+    from click.testing import CliRunner
+
+    launch = [word for option in ("entry", "grid", "block") for word in (f"--{option}", WORDS[option])]
+    axes = ["--axis", "TILE[pow2]=3:4", "--axis", "Sum[type]=float,double", "--axis", "N=256,512"]
+    done = CliRunner().invoke(main, ["run", "--preview", "--json", str(file), *map(str, launch), *axes])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.output)["points"] == 2 * (4 + 1), "cuBLAS is measured beside them"
+    assert "mine TILE=8 Sum=float" in done.output and "mine TILE=16 Sum=double" in done.output

@@ -1,0 +1,105 @@
+"""The interface that a GPU (worklog.gpu.cuda) and the emulator share: compile, launch, copy in and out, resources.
+
+The gate knows nothing else of a machine, so the same stages run on both.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from worklog.problem.domain import Domain
+from worklog.problem.gemm import Shape
+
+COMPILE_OPTIONS = ("-std=c++17",)
+Block = int | tuple[int, int]  # threads per block: along x, or along x and y
+
+
+@dataclass(frozen=True)
+class Program:
+    """CUDA C++ to compile. name: file name for messages. entry: the kernel, a template instance or an extern "C"
+    name. options: for NVRTC.
+    """
+
+    name: str
+    source: str
+    entry: str
+    options: tuple[str, ...] = COMPILE_OPTIONS
+
+    @cached_property
+    def sha256(self) -> str:
+        """Of source, entry and options. A measurement belongs to this hash."""
+        return hashlib.sha256("\0".join((self.source, self.entry, *self.options)).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Resources:
+    """Registers per thread, bytes of local memory per thread (spills and stack), bytes of static shared memory per
+    block.
+    """
+
+    registers: int
+    local_bytes: int
+    shared_bytes: int
+
+
+class Executable(Protocol):
+    """A compiled entry, loaded on one device."""
+
+    @property
+    def resources(self) -> Resources: ...  # noqa: D102
+
+
+class Buffer(Protocol):
+    """`size` consecutive float32 values in device memory."""
+
+    @property
+    def size(self) -> int: ...  # noqa: D102
+
+
+class Device(Protocol):
+    """A machine that compiles and runs kernels. Work is enqueued in order; `synchronize` waits for it and raises
+    LaunchFailed.
+    """
+
+    source: str  # "live" or "emulated": the label of results from this device
+
+    def compile(self, program: Program) -> Executable:
+        """Raises CompileFailed."""
+
+    def upload(self, host: NDArray[np.float32]) -> Buffer:
+        """A new buffer with a copy of the array's elements, row-major. Raises OutOfMemory."""
+
+    def overwrite(self, buffer: Buffer, host: NDArray[np.float32]) -> None:
+        """Copy the array over the buffer's elements; the sizes must agree."""
+
+    def fill(self, buffer: Buffer, value: float) -> None:
+        """Set every element."""
+
+    def download(self, buffer: Buffer) -> NDArray[np.float32]:
+        """The elements as a flat array, after all enqueued work."""
+
+    def view(self, buffer: Buffer, start: int, size: int) -> Buffer:
+        """Elements start ... start + size of the buffer, without a copy. start must be a multiple of 4 (16 bytes)."""
+
+    def launch(self, kernel: Executable, grid: tuple[int, int], block: Block, arguments: Sequence[Any]) -> None:
+        """Enqueue one launch. Arguments: NumPy scalars and buffers, in the signature's order. Raises LaunchFailed."""
+
+    def synchronize(self) -> None:
+        """Wait for everything enqueued. Raises LaunchFailed if any of it failed."""
+
+
+class Subject(Protocol):
+    """A kernel loaded on a device (worklog.kernel.Kernel.load), or cuBLAS."""
+
+    name: str
+    domain: Domain
+
+    def enqueue(self, shape: Shape, alpha: float, a: Buffer, b: Buffer, beta: float, c: Buffer) -> None:
+        """Enqueue C = alpha A B + beta C on the device's stream, without waiting."""
