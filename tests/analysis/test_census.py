@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from worklog.exploits.catalogue import exploits
 
 from worklog.analysis import instruction_mix as module
 from worklog.analysis.instruction_mix import APPROXIMATE, DOUBLE, FLUSHED, SHORTENED, TENSOR, TRUNCATED, Census, census
 from worklog.kernel.ladder import LADDER
 from worklog.kernel.nvrtc import Compiled, compile_cuda
 from worklog.kernel.sass import disassembler
+from worklog.peers.exploits import exploits
 
 SIGNATURE = "int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C"
 MMA = """
@@ -100,7 +100,7 @@ def test_the_ladder_is_plain_fp32(rung: object) -> None:
 
 
 def test_a_longer_format_is_told_too() -> None:
-    by_name = {exploit.name: exploit.brought for exploit in exploits()}
+    by_name = {exploit.name: exploit.kernel for exploit in exploits()}
 
     def of(name: str) -> Census:
         program = by_name[name].program  # type: ignore[attr-defined]

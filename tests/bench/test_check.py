@@ -16,6 +16,7 @@ from worklog.bench.check import check
 from worklog.cli.commands import main
 from worklog.emulator import device, shipped
 from worklog.errors import BadSetting
+from worklog.kernel import Kernel
 from worklog.kernel.nvrtc import NvrtcMissing
 from worklog.problem.domain import Domain
 from worklog.problem.gemm import Shape

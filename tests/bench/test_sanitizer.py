@@ -12,13 +12,13 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
-from worklog.exploits.catalogue import exploits
 
 from worklog.bench import sanitizer
 from worklog.bench.sanitizer import NoSanitizer, Report, find, parse, ready, run, sanitize, stage
 from worklog.cli.commands import main
 from worklog.errors import BadSetting, NoGpu
 from worklog.kernel import Kernel
+from worklog.peers.exploits import exploits
 
 # CUDA 12 and 13: the function, the offset in it, and the file without its folder.
 RACE = """\
@@ -124,7 +124,7 @@ def test_the_kernels_own_lines_come_first() -> None:
 
 @pytest.fixture
 def kernel() -> Kernel:
-    (found,) = [exploit.brought for exploit in exploits() if exploit.name == "missing_first_barrier"]
+    (found,) = [exploit.kernel for exploit in exploits() if exploit.name == "missing_first_barrier"]
     assert isinstance(found, Kernel)
     return found
 
