@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from worklog.exploits.catalogue import exploits_dir
 
 from worklog.bench import check as check_module
 from worklog.bench.check import check
