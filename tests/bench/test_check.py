@@ -17,6 +17,7 @@ from worklog.emulator import device, shipped
 from worklog.errors import BadSetting
 from worklog.kernel import Kernel
 from worklog.kernel.nvrtc import NvrtcMissing
+from worklog.peers.exploits import exploits_dir
 from worklog.problem.domain import Domain
 from worklog.problem.gemm import Shape
 
