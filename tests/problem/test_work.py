@@ -12,7 +12,7 @@ def test_the_work_of_a_product_is_counted_once_a_matrix() -> None:
     work = work_of(shape)
     assert work == {
         "flops": 2 * 64 * 32 * 16,
-        "elements": 64 * 32,
+        "elements": 64 * 16 + 16 * 32,
         "bytes_read": 4 * (64 * 16 + 16 * 32),
         "bytes_written": 4 * 64 * 32,
     }

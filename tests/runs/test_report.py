@@ -95,11 +95,12 @@ def test_the_readmes_table() -> None:
 
 
 def test_the_details_of_a_measurement() -> None:
-    m = replace(measured("naive"), gbs=31.46, of_copy=0.0074, of_memory_peak=0.65)
+    m = replace(measured("naive"), gbs=31.46, of_copy=0.0074, of_memory_peak=0.65, elements=2 * 512 * 512)
     assert dict(zip(DETAILS, details(m), strict=True)) == {
         "kernel": "naive",
         "rate": "2.68 TFLOP/s",
         "GB/s": "31.46",
+        "items/s": "5.243 G",
         "of copy": "0.74 %",
         "of memory peak": "65.0 %",
         "of FP32 peak": "40.0 %",
@@ -109,8 +110,8 @@ def test_the_details_of_a_measurement() -> None:
         "gate": "",
     }
     assert details(replace(m, tflops=0.4971))[1] == "497.1 GFLOP/s"
-    assert details(replace(measured("naive"), sm_mhz=None))[2:8] == ("", "", "", "40.0 %", "", "")
-    assert details(small_run().measurements[2]) == ("naive", "failed", *[""] * 8)
+    assert details(replace(measured("naive"), sm_mhz=None))[2:9] == ("", "", "", "", "40.0 %", "", "")
+    assert details(small_run().measurements[2]) == ("naive", "failed", *[""] * 9)
 
 
 def test_the_details_say_what_the_gate_took_and_a_footnote_what_it_noted() -> None:

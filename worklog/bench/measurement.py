@@ -64,13 +64,13 @@ def conclude(
 
 
 def work_of(shape: Shape) -> dict[str, Any]:
-    """The work of a problem, by the names of a Measurement: operations, elements of C, and bytes read and written if
-    each matrix passes once (beta is 0, so C isn't read).
+    """The work of a problem, by the names of a Measurement: operations, elements of A and B (inputs, as NVBench
+    counts), and bytes read and written if each matrix passes once (beta is 0, so C isn't read).
     """
     written = 4 * shape.m * shape.n
     return {
         "flops": shape.flops,
-        "elements": shape.m * shape.n,
+        "elements": shape.m * shape.k + shape.k * shape.n,
         "bytes_read": shape.compulsory_bytes - written,
         "bytes_written": written,
     }

@@ -15,7 +15,19 @@ if TYPE_CHECKING:
     from worklog.runs.run import Measurement, Run
 
 COLUMNS = ("kernel", "gate", "time", "±95 %", "TFLOP/s", "of cuBLAS", "of ceiling", "SM MHz", "registers")
-DETAILS = ("kernel", "rate", "GB/s", "of copy", "of memory peak", "of FP32 peak", "cycles", "SM MHz", "samples", "gate")
+DETAILS = (
+    "kernel",
+    "rate",
+    "GB/s",
+    "items/s",
+    "of copy",
+    "of memory peak",
+    "of FP32 peak",
+    "cycles",
+    "SM MHz",
+    "samples",
+    "gate",
+)
 MEANS = ("kernel", "sizes", "mean TFLOP/s", "geometric mean TFLOP/s", "geometric mean of cuBLAS")
 NO_LABEL = "not from a run: where and how it was measured is not known"
 SHOWN = {"refused": "failed"}  # a status in a run file, as it is shown
@@ -47,9 +59,9 @@ def cells(run: Run | None, m: Measurement) -> tuple[str, ...]:
 def details(m: Measurement) -> tuple[str, ...]:
     """Further numbers of one measurement in the order of DETAILS; what the run does not hold stays empty.
 
-    GB/s: compulsory bytes over the time. of copy: share of the measured rate of a copy; of memory peak and of FP32
-    peak: share of the theoretical peaks, the latter at the SM clock that was seen. cycles: SM cycles of one launch.
-    gate: seconds that its stages took.
+    GB/s: compulsory bytes over the time. items/s: elements of A and B over the time. of copy: share of the measured
+    rate of a copy; of memory peak and of FP32 peak: share of the theoretical peaks, the latter at the SM clock that was
+    seen. cycles: SM cycles of one launch. gate: seconds that its stages took.
     """
     seconds = sum(stage.get("seconds", 0.0) for stage in (m.verdict or {}).get("stages", ()))
     gate = f"{seconds:.2f} s" if seconds else ""
@@ -59,6 +71,7 @@ def details(m: Measurement) -> tuple[str, ...]:
         m.kernel,
         f"{m.tflops:.2f} TFLOP/s" if m.tflops >= 1 else f"{1e3 * m.tflops:.1f} GFLOP/s",
         "" if m.gbs is None else f"{m.gbs:.4g}",
+        "" if m.elements is None else scaled(1e6 * m.elements / m.us),
         percent(m.of_copy),
         percent(m.of_memory_peak),
         percent(m.of_roof),
