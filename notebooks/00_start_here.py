@@ -30,12 +30,12 @@ worklog.open_run().label
 # %% [markdown]
 # ## 1. The ladder
 #
-# Eight kernels compute the same product, C = A·B in FP32. Each one changes one idea of the one before. The notebook
-# that walks through them line by line comes later; here they are only named.
+# The kernels of the ladder compute the same product, C = A·B in FP32. Each one changes one idea of the one before. The
+# notebook that walks through them line by line comes later; here they are only named.
 
 # %%
 for rung in worklog.LADDER:
-    print(f"{rung.name:12} {rung.file:18} {rung.idea}")
+    print(f"{rung.name:15} {rung.file:21} {rung.idea}")
 
 # %% [markdown]
 # ## 2. What one idea looks like

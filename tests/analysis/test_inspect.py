@@ -16,7 +16,7 @@ from worklog.emulator import shipped
 from worklog.kernel import Kernel
 from worklog.kernel.ladder import LADDER, rung
 from worklog.kernel.nvrtc import NvrtcMissing
-from worklog.kernel.sass import HOW_TO_GET, main_loop
+from worklog.kernel.sass import HOW_TO_GET, main_loop, register_reads
 from worklog.problem.gemm import Shape
 
 RACY = """// Somebody's own.
@@ -196,6 +196,14 @@ def test_the_main_loop_is_the_innermost_with_the_most_multiply_adds() -> None:
     more = LISTING.replace("STS [R3+0x4], R0", "FFMA R5, R5, R5, R5")
     assert main_loop(more, "f") == {"FFMA": 3, "BRA": 2, "LDS.128": 1}
     assert main_loop(LISTING, "g") == main_loop(LISTING, "h") == {}
+
+
+def test_a_reused_operand_is_not_read_from_the_register_file() -> None:
+    assert register_reads(LISTING, "f") == (3 + 2) / 2, "the second multiply-add has R1 from the one before"
+    assert register_reads(LISTING.replace(".reuse", ""), "f") == 3
+    other_slot = LISTING.replace("R0, R1, R2, R0", "R0, R2, R1, R0")
+    assert register_reads(other_slot, "f") == 3
+    assert register_reads(LISTING, "g") == 0
 
 
 def test_without_a_disassembler_it_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:

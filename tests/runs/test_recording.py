@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from worklog.bench import measure
 from worklog.bench.estimate import GATE_LAUNCHES
 from worklog.bench.tasks import ABLATION_RUNGS, ABLATION_SIZES, ARTICLE_SIZES, BASELINE
 from worklog.cli.readme import BEGIN, END
@@ -131,3 +133,14 @@ def test_kernels_of_known_length_are_read_as_promised() -> None:
 def test_two_readings_of_one_kernel_agree_nine_times_in_ten() -> None:
     same = open_comparison().document["promises"]["aa"]
     assert same["pairs"] >= 50 and same["agree"] >= 0.9 * same["pairs"]
+
+
+def test_a_rung_that_it_does_not_hold_is_left_out_and_named(h200: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKLOG_SOURCE", "recorded")
+    fewer = replace(h200, measurements=[m for m in h200.measurements if m.kernel != "shared"])
+    monkeypatch.setattr(measure, "open_run", lambda: replace(fewer))
+    run = measure.results()
+    assert "naive" in {m.kernel for m in run.measurements} and "shared" not in {m.kernel for m in run.measurements}
+    assert "shared" in run.notes[-1]
+    with pytest.raises(BadRunFile, match="shared"):
+        measure.results(["shared"])

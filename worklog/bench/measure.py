@@ -81,11 +81,22 @@ def results(
 ) -> Run:
     """Live if there is a GPU, else recorded: the same call everywhere. The run's label states which it was.
 
-    settings: biased ones, such as l2="warm". Raises BadRunFile, naming the recorded sizes, if it was never recorded.
+    kernels: default: the whole ladder and cuBLAS. The run's notes name the rungs that are left out because the
+    recording doesn't hold them. settings: biased ones, such as l2="warm". Raises BadRunFile, naming the recorded sizes,
+    if a kernel that you name was never recorded.
     """
     tasks, _ = tasks_of(kernels, sizes, settings)
     Harness().but(**settings)
-    return carry_out(tasks, Harness(), progress=progress) if live_wanted() else _recorded(tasks)
+    if live_wanted():
+        return carry_out(tasks, Harness(), progress=progress)
+    if kernels is not None:
+        return _recorded(tasks)
+    held = {m.kernel for m in open_run().measurements}
+    run = _recorded([task for task in tasks if task.kernel in held])
+    absent = dict.fromkeys(task.kernel for task in tasks if task.kernel not in held)
+    if absent:
+        run.notes = [*run.notes, f"not in the {run.origin} run: {', '.join(absent)} (measure on a GPU)"]
+    return run
 
 
 def _recorded(tasks: Sequence[Task]) -> Run:

@@ -53,15 +53,42 @@ def main_loop(text: str, symbol: str) -> dict[str, int]:
 
     Empty where the kernel has no loop with an FFMA. Instructions that are never executed (@!PT) do not count.
     """
+    body = [name for name, _ in _main_loop(text, symbol)]
+    return dict(Counter(map(_short, body)).most_common()) if _multiply_adds(body) else {}
+
+
+def register_reads(text: str, symbol: str) -> float:
+    """Registers that a multiply-add of the main loop reads from the register file, on average; 0 without an FFMA.
+
+    An operand marked `.reuse` stays in a cache with one entry per operand slot and register bank (the register's number
+    modulo 2), until another operand of that slot and bank is read. Source: Huerta et al. 2025, arXiv 2503.20481.
+    """
+    cached: dict[tuple[int, int], int | None] = {}
+    multiply_adds = reads = 0
+    for name, operands in _main_loop(text, symbol):
+        if not name.startswith("FFMA"):
+            continue
+        multiply_adds += 1
+        for slot, operand in enumerate(operands.split(",")[1:4]):
+            found = re.search(r"\bR(\d+)(\.reuse)?", operand)
+            if found:
+                register = int(found[1])
+                reads += cached.get((slot, register % 2)) != register
+                cached[slot, register % 2] = register if found[2] else None
+    return reads / multiply_adds if multiply_adds else 0.0
+
+
+def _main_loop(text: str, symbol: str) -> list[tuple[str, str]]:
+    """Instructions of the loop with the most FFMA, with their operands; the shorter loop where two have as many."""
     code, labels = _parse(text, symbol)
-    best: list[str] = []
+    best: list[tuple[str, str]] = []
     for index, (name, operands) in enumerate(code):
         target = re.search(r"\.L_x_\w+", operands) if name.startswith("BRA") else None
         start = labels.get(target.group(), index + 1) if target else index + 1
         if start <= index:
-            body = [name for name, _ in code[start : index + 1]]
-            best = max(best, body, key=lambda names: (_multiply_adds(names), -len(names)))
-    return dict(Counter(map(_short, best)).most_common()) if _multiply_adds(best) else {}
+            body = code[start : index + 1]
+            best = max(best, body, key=lambda loop: (_multiply_adds([name for name, _ in loop]), -len(loop)))
+    return best
 
 
 def _parse(text: str, symbol: str) -> tuple[list[tuple[str, str]], dict[str, int]]:
