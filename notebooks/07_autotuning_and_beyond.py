@@ -84,8 +84,8 @@ table = found.frame().set_index([axis.name for axis in axes])
 table.loc[squeezed, ["registers", "spilled B", "blocks/SM"]]
 
 # %% [markdown]
-# Two registers too many cost the 8 x 8 patch half of its warps: asked for two blocks, the compiler finds the two
-# registers, and nothing is lost. From the 8 x 16 patch it must take many more, and accumulators go to memory and back.
+# Two registers too many cost the 8 x 8 tile half of its warps: asked for two blocks, the compiler finds the two
+# registers, and nothing is lost. From the 8 x 16 tile it must take many more, and accumulators go to memory and back.
 # Occupancy is the same in both cases. It is not a measure of speed.
 #
 # The emulator counts what no table says, here for the tile that gained and for the rung's own:
@@ -183,7 +183,7 @@ compiled("tiles_1d", loop, f"#pragma unroll\n{loop}")
 # The assembler had done it already, with the same wide loads and fewer registers, and the line came out again. Look at
 # what is made of your code before you improve it.
 #
-# A stranger one: the last rung's name. The assembler leaves multiply-adds in the order of the source if the kernel's
+# A stranger one: the name of the last two rungs. The assembler leaves multiply-adds in the order of the source if the kernel's
 # symbol contains "cutlass". Under any other name it may reorder them, and other machine code comes out:
 
 # %%
