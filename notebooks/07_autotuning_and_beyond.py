@@ -183,8 +183,8 @@ compiled("tiles_1d", loop, f"#pragma unroll\n{loop}")
 # The assembler had done it already, with the same wide loads and fewer registers, and the line came out again. Look at
 # what is made of your code before you improve it.
 #
-# A stranger one: the name of the last two rungs. The assembler leaves multiply-adds in the order of the source if the kernel's
-# symbol contains "cutlass". Under any other name it may reorder them, and other machine code comes out:
+# A stranger one: the name of the last two rungs. The assembler leaves multiply-adds in the order of the source if the
+# kernel's symbol contains "cutlass". Under any other name it may reorder them, and other machine code comes out:
 
 # %%
 compiled("warptiled", "cutlass", "another")

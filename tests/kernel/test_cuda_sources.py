@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from worklog.kernel import Kernel
+from worklog.kernel.kernel import Kernel
 from worklog.kernel.ladder import LADDER
 
 ROOT = Path(__file__).parents[2]
