@@ -95,18 +95,23 @@ def test_readings_of_one_kernel_meet_and_scatter_less_than_their_intervals_reach
     assert middle.std() < np.mean((high - low) / 2), "a difference of one half-width is none"
 
 
-@pytest.mark.xfail(reason="87 of 100 in this recording, and 96 in the one before: the notebook says so")
-def test_intervals_hold_what_they_claim(intervals: np.ndarray) -> None:
-    low, middle, high = intervals
-    common = np.median(middle)
-    assert np.mean((low <= common) & (common <= high)) >= 0.9, "a few more or less than 95 %"
+def test_intervals_hold_what_they_claim(rulers: Comparison) -> None:
+    """On 200 pairs of readings at each size, in one process and across processes."""
+    found = rulers.coverage()
+    if not found:
+        pytest.skip("not recorded yet: run `worklog peers` on a GPU, and ship the file that it saves")
+    assert {*found} == {256, 1024, 2048, 4096}
+    for size, shares in found.items():
+        assert all(0.93 <= share <= 0.97 for share in shares), (size, shares)
+    for point in rulers.document["promises"]["coverage"]:
+        assert sum(map(len, point["intervals_us"])) == 400 and len(point["intervals_us"]) == 10
 
 
-def test_half_a_percent_takes_a_tenth_of_nvbenchs_time(rulers: Comparison) -> None:
+def test_half_a_percent_takes_an_eighth_of_nvbenchs_time(rulers: Comparison) -> None:
     points = rulers.document["promises"]["wall_s"]
     assert [point["of"] for point in points] == [512, 1024, 2048, 4096]
     for point in points:
-        assert point["converged"] and point["worklog_s"] <= point["nvbench_s"] / 10, point
+        assert point["converged"] and point["worklog_s"] <= point["nvbench_s"] / 8, point
 
 
 def test_events_and_tracer_agree_on_cublas(rulers: Comparison) -> None:

@@ -107,11 +107,12 @@ def test_the_details_of_a_measurement() -> None:
         "cycles": "198 k",
         "SM MHz": "1980",
         "samples": "2",
+        "±95 %: launches, placement": "",
         "gate": "",
     }
     assert details(replace(m, tflops=0.4971))[1] == "497.1 GFLOP/s"
     assert details(replace(measured("naive"), sm_mhz=None))[2:9] == ("", "", "", "", "40.0 %", "", "")
-    assert details(small_run().measurements[2]) == ("naive", "failed", *[""] * 9)
+    assert details(small_run().measurements[2]) == ("naive", "failed", *[""] * 10)
 
 
 def test_the_details_say_what_the_gate_took_and_a_footnote_what_it_noted() -> None:

@@ -25,6 +25,63 @@ def test_the_interval_covers_the_true_median_of_skewed_noise_as_often_as_it_says
     assert 0.94 <= hits / trials <= 0.995
 
 
+def placed(rng: np.random.Generator, effect: str, count: int, turns: int) -> tuple[list[float], list[int]]:
+    """Launches around 100 in some placements; 2 % between them, 0.1 % between launches."""
+    of_placement = rng.choice([-1.0, 1.0], count) if effect == "two groups" else rng.standard_normal(count)
+    launches = 100 + 2 * of_placement[:, None] + 0.1 * rng.standard_normal((count, turns))
+    return launches.ravel().tolist(), np.repeat(np.arange(count), turns).tolist()
+
+
+@pytest.mark.parametrize("effect", ["normal", "two groups"])
+@pytest.mark.parametrize("count", [9, 12, 20])
+def test_the_interval_of_a_difference_of_two_measurements_holds_in_93_to_97_percent(effect: str, count: int) -> None:
+    rng, held, pairs = np.random.default_rng(count), 0, 2000
+    for _ in range(pairs):
+        one, two = (median(*placed(rng, effect, count, 3)) for _ in range(2))
+        held += abs(one.value - two.value) <= np.hypot(one.half_width, two.half_width)
+    simulated = 0.01  # two standard errors of the share
+    assert 0.93 - simulated <= held / pairs <= 0.97 + simulated
+
+
+@pytest.mark.parametrize(("count", "turns"), [(9, 3), (20, 3), (9, 1), (20, 1)])
+@pytest.mark.parametrize("effect", ["normal", "two groups"])
+def test_the_interval_holds_the_mean_over_placements(effect: str, count: int, turns: int) -> None:
+    rng, trials = np.random.default_rng(count + turns), 2000
+    found = [median(*placed(rng, effect, count, turns)) for _ in range(trials)]
+    assert 0.93 <= sum(one.low <= 100 <= one.high for one in found) / trials <= 0.995
+
+
+def test_one_placement_is_known_too_well() -> None:
+    """The interval of launches in one placement misses the mean over placements nearly always."""
+    rng = np.random.default_rng(0)
+    found = [median(placed(rng, "normal", 1, 36)[0]) for _ in range(500)]
+    assert sum(one.low <= 100 <= one.high for one in found) < 0.1 * len(found)
+
+
+def test_an_interrupted_launch_in_a_placement_changes_nothing() -> None:
+    times, placements = placed(np.random.default_rng(1), "normal", 9, 4)
+    calm = median(times, placements)
+    hit = median([*times[:5], 50 * times[5], *times[6:]], placements)
+    assert hit.value == approx(calm.value, rel=2e-3) and hit.half_width == approx(calm.half_width, rel=0.1)
+
+
+def test_the_two_parts_of_an_interval_add_up_to_it() -> None:
+    for effect in ("normal", "two groups"):
+        times, placements = placed(np.random.default_rng(2), effect, 12, 4)
+        found = median(times, placements)
+        assert found.launches is not None and found.placement is not None
+        assert np.hypot(found.launches, found.placement) == approx(found.half_width)
+        assert found.launches < 0.2 * found.placement, "0.1 % against 2 %"
+    same = median(*[[100 + x for x in np.random.default_rng(3).standard_normal(48)], [n // 4 for n in range(48)]])
+    assert same.launches is not None and same.launches > 0.5 * same.half_width, "placements don't differ"
+
+
+def test_a_placement_for_each_sample_or_none_at_all() -> None:
+    assert median([3.0, 1.0, 2.0], [7, 7, 7]) == median([1.0, 2.0, 3.0])
+    with pytest.raises(BadSetting, match="3 samples have 2 placements"):
+        median([1.0, 2.0, 3.0], [0, 1])
+
+
 def test_the_interval_narrows_with_the_square_root_of_the_samples() -> None:
     rng = np.random.default_rng(1)
     few, many = (median(rng.normal(100, 1, n).tolist()).relative_half_width for n in (400, 40_000))

@@ -213,9 +213,10 @@ def calibrate(as_json: bool) -> None:
 
 @main.command(short_help="Compare this ruler with others on the same work.")
 @click.option("--recorded", is_flag=True, help="Show the comparison that comes with the package, GPU or not.")
+@click.option("--only", type=click.Choice(["intervals"]), help="Measure only whether the 95 % intervals hold.")
 @out_option
 @json_option
-def peers(recorded: bool, out: Path | None, as_json: bool) -> None:
+def peers(recorded: bool, only: str | None, out: Path | None, as_json: bool) -> None:
     """Time kernels of known length and cuBLAS with this ruler and with every other one that is installed. Without a
     GPU, from the recording.
     """
@@ -227,12 +228,12 @@ def peers(recorded: bool, out: Path | None, as_json: bool) -> None:
     require_new_file(out)
     if recorded and out is not None:
         raise BadSetting("--recorded measures nothing that could be saved: leave --out away")
-    if recorded or (out is None and not live_wanted()):
+    if recorded or (out is None and only is None and not live_wanted()):
         path = None
     else:
         require_gpu()
         with progress_bar() as progress:
-            path = compare(out, progress)
+            path = compare(out, progress, only)
     found = open_comparison(path)
     if as_json:
         print_json(found.document)

@@ -6,7 +6,6 @@ a row that says so, and the document is written after every ruler, so that a cra
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -17,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import worklog
 from worklog.gpu.device import gpu, software, source_revision
-from worklog.harness import Harness, time_pair
+from worklog.peers.intervals import coverage
 from worklog.peers.rulers import RULERS, Ruler, Work, versions
+from worklog.peers.works import PATIENCE, Movable, read_work
 from worklog.runs.comparison import CUBLAS, KNOWN, SCHEMA, Comparison, Row
 from worklog.runs.documents import write_text
 from worklog.runs.run import runs_dir
@@ -30,16 +30,18 @@ if TYPE_CHECKING:
 KNOWN_US = (1, 2, 3, 5, 10, 20, 30, 50, 100, 300, 1000)
 SIZES = (128, 256, 512, 1024, 2048, 4096)
 OURS, KEPT, TRACED = "worklog", "worklog, offset kept", "worklog, CUPTI"
-PATIENCE = Harness().but(budget_s=3.0)
 AA_PAIRS, AA_SIZE = 50, 512
 BESIDE = 3
 PROMISED_SIZES = (512, 1024, 2048, 4096)
 Progress = Callable[[int, int, str], None]
 
 
-def compare(out: Path | None = None, progress: Progress = lambda done, total, doing: None) -> Path:
-    """Time everything with every ruler on this GPU, in less than three minutes; the path of the document. Raises NoGpu,
-    BadRunFile where it cannot be written.
+def compare(
+    out: Path | None = None, progress: Progress = lambda done, total, doing: None, only: str | None = None
+) -> Path:
+    """Time everything with every harness on this GPU, in less than three minutes, and whether the intervals hold, in
+    about four; the path of the document. only: "intervals" for this harness's own part. Raises NoGpu, BadRunFile where
+    it cannot be written.
     """
     from worklog.bench.session import Session
     from worklog.peers.works import works_on
@@ -49,7 +51,9 @@ def compare(out: Path | None = None, progress: Progress = lambda done, total, do
     document = provenance(session.calibration.as_dict())
     works = works_on(session, KNOWN_US, SIZES)
     stream, offset_us = session.device.stream, session.calibration.offset_us
-    launches: dict[tuple[str, float], Launch] = {(w.kind, w.of): partial(w.enqueue, stream) for w in works}
+    launches: dict[tuple[str, float], Launch] = {
+        (w.kind, w.of): Movable(partial(w.enqueue, stream), *(w.moves or ())) for w in works
+    }
     steps: list[tuple[str, Callable[[], None]]] = [
         (OURS, lambda: _add(document, our_rows(session.timeline, launches, offset_us))),
         ("how soon", lambda: document["promises"].update(seconds_again(session.timeline, launches, offset_us))),
@@ -57,13 +61,10 @@ def compare(out: Path | None = None, progress: Progress = lambda done, total, do
             "A/A",
             lambda: document["promises"].update(same_twice(session.timeline, launches["cuBLAS", AA_SIZE], offset_us)),
         ),
-        *((ruler.name, partial(_ask_and_add, document, ruler, works)) for ruler in RULERS),
-        (TRACED, lambda: _add(document, traced_rows(session.timeline, launches))),
-        (
-            "worklog beside CUPTI",
-            lambda: document["promises"].update(beside_the_tracer(session.timeline, launches, offset_us)),
-        ),
     ]
+    if only is None:
+        steps += _others(document, session.timeline, launches, offset_us, works)
+    steps.append(("intervals", lambda: document["promises"].update(coverage=coverage(offset_us))))
     for done, (name, step) in enumerate(steps):
         progress(done, len(steps), name)
         step()
@@ -72,6 +73,24 @@ def compare(out: Path | None = None, progress: Progress = lambda done, total, do
         write_text(path, document)
     progress(len(steps), len(steps), "done")
     return path
+
+
+def _others(
+    document: dict[str, Any],
+    timeline: Timeline,
+    launches: dict[tuple[str, float], Launch],
+    offset_us: float,
+    works: Sequence[Work],
+) -> list[tuple[str, Callable[[], None]]]:
+    """The steps of the other harnesses and of the tracer."""
+    return [
+        *((ruler.name, partial(_ask_and_add, document, ruler, works)) for ruler in RULERS),
+        (TRACED, lambda: _add(document, traced_rows(timeline, launches))),
+        (
+            "worklog beside CUPTI",
+            lambda: document["promises"].update(beside_the_tracer(timeline, launches, offset_us)),
+        ),
+    ]
 
 
 def provenance(calibration: dict[str, Any]) -> dict[str, Any]:
@@ -103,7 +122,7 @@ def our_rows(timeline: Timeline, launches: dict[tuple[str, float], Launch], offs
     """This harness, with the offset taken off and with it kept: one reading each, shown in two ways."""
     rows = []
     for (kind, of), launch in launches.items():
-        read, converged, wall_s = _read(timeline, launch, PATIENCE, offset_us)
+        read, converged, wall_s = read_work(timeline, launch, PATIENCE, offset_us)
         for name, off in ((OURS, offset_us), (KEPT, 0.0)):
             rows.append(_row(name, kind, of, read, off, wall_s, converged))
     return rows
@@ -114,7 +133,7 @@ def traced_rows(timeline: Timeline, launches: dict[tuple[str, float], Launch]) -
     rows = []
     for (kind, of), launch in launches.items():
         try:
-            read, converged, wall_s = _read(timeline, launch, PATIENCE.but(timer="cupti"))
+            read, converged, wall_s = read_work(timeline, launch, PATIENCE.but(timer="cupti"))
         # The tracer is NVIDIA's code and one a process: whatever it raises must not cost the other rulers' rows.
         except Exception as error:
             rows.append(Row(TRACED, kind, of, reason=_words(error)))
@@ -136,8 +155,8 @@ def beside_the_tracer(
         pairs = []
         try:
             for _ in range(BESIDE):
-                ours, _, _ = _read(timeline, launch, PATIENCE, offset_us)
-                traced, _, _ = _read(timeline, launch, PATIENCE.but(timer="cupti"))
+                ours, _, _ = read_work(timeline, launch, PATIENCE, offset_us)
+                traced, _, _ = read_work(timeline, launch, PATIENCE.but(timer="cupti"))
                 pairs.append((ours.value - offset_us, traced.value))
         except Exception as error:  # foreign code, as above
             return {"beside_cupti": found, "beside_cupti_reason": _words(error)}
@@ -148,13 +167,6 @@ def beside_the_tracer(
 
 def _row(name: str, kind: str, of: float, read: Estimate, off: float, wall_s: float, converged: bool) -> Row:
     return Row(name, kind, of, read.value - off, wall_s, None, read.low - off, read.high - off, converged)
-
-
-def _read(timeline: Timeline, launch: Launch, harness: Harness, offset_us: float = 0.0) -> tuple[Estimate, bool, float]:
-    """Median with its interval, offset included; whether it converged without it; seconds, the warm-up among them."""
-    started = time.perf_counter()
-    reading = time_pair(timeline, launch, None, harness, offset_us=offset_us)
-    return median(reading.counted("subject")), reading.converged, time.perf_counter() - started
 
 
 def ask(ruler: Ruler, works: Sequence[Work]) -> list[Row]:
@@ -182,7 +194,7 @@ def same_twice(timeline: Timeline, launch: Launch, offset_us: float, pairs: int 
     """How often two readings of the same kernel agree, which is to say that their 95 % intervals meet."""
     found = []
     for _ in range(pairs):
-        one, two = (_read(timeline, launch, PATIENCE, offset_us)[0] for _ in range(2))
+        one, two = (read_work(timeline, launch, PATIENCE, offset_us)[0] for _ in range(2))
         found.append([[one.low, one.value, one.high], [two.low, two.value, two.high]])
     agree = sum(one[0] <= two[2] and two[0] <= one[2] for one, two in found)
     return {"aa": {"work": "cuBLAS", "of": AA_SIZE, "pairs": pairs, "agree": agree, "intervals_us": found}}
@@ -195,7 +207,7 @@ def seconds_again(
     again = []
     for size in PROMISED_SIZES:
         for _ in range(BESIDE - 1):
-            _, converged, wall_s = _read(timeline, launches[CUBLAS, size], PATIENCE, offset_us)
+            _, converged, wall_s = read_work(timeline, launches[CUBLAS, size], PATIENCE, offset_us)
             again.append({"of": size, "wall_s": wall_s, "converged": converged})
     return {"again": again}
 
@@ -244,6 +256,11 @@ def text(comparison: Comparison) -> str:
     same = promises.get("aa")
     if same:
         lines.append(f"same kernel twice: {same['agree']} of {same['pairs']} pairs agree within their intervals")
+    for size, (within, across) in comparison.coverage().items():
+        lines.append(
+            f"cuBLAS {size:g}: the 95 % interval of a difference holds 0 in {within:.1%} of pairs in one process, "
+            f"{across:.1%} across processes"
+        )
     for point in promises.get("wall_s", ()):
         theirs = "–" if point["nvbench_s"] is None else f"{point['nvbench_s']:.2f} s"
         reached = "±0.5 % after" if point["converged"] else "±0.5 % not reached in"

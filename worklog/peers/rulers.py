@@ -23,11 +23,14 @@ SHORT_TIMEOUT_S = 6.0  # half a second of GPU time in launches of a microsecond 
 
 @dataclass(frozen=True)
 class Work:
-    """Something to time: "spin" of a length in microseconds, or "cuBLAS" of a size N; enqueue takes a CuPy stream."""
+    """Something to time: "spin" of a length in microseconds, or "cuBLAS" of a size N; enqueue takes a CuPy stream.
+    moves: moves its buffers to a new random placement, and back to their own; None for work without buffers.
+    """
 
     kind: str
     of: float
     enqueue: Callable[[Any], None]
+    moves: tuple[Callable[[], None], Callable[[], None]] | None = None
 
 
 Found = tuple[str, Work, float, float | None]  # the row's ruler, the work, microseconds, seconds that it took

@@ -5,6 +5,7 @@ It is no run: its rows are mostly other people's readings, and each is shown as 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from importlib import resources
@@ -85,6 +86,15 @@ class SameTwice(TypedDict):
     intervals_us: list[tuple[Interval, Interval]]
 
 
+class Coverage(TypedDict):
+    """Readings of one work in several processes: for each process, each reading's interval; median seconds of one."""
+
+    work: str
+    of: float
+    intervals_us: list[list[Interval]]
+    wall_s: float
+
+
 class Beside(TypedDict):
     """One work by events and by the tracer, in turn."""
 
@@ -130,6 +140,22 @@ class Comparison:
         """Seconds that each ruler took for one work, where that is known."""
         return self._column("wall_s", kind, of)
 
+    def coverage(self) -> dict[float, tuple[float, float]]:
+        """By size of cuBLAS: in how many of the pairs of readings the 95 % interval of their difference holds 0, for
+        pairs in one process and pairs across processes. 0.95 is what it should be. Empty where it isn't recorded.
+        """
+        found = {}
+        for point in self.document["promises"].get("coverage", ()):
+            processes = point["intervals_us"]
+            within = [pair for one in processes for pair in zip(one[::2], one[1::2], strict=False)]
+            across = [
+                pair
+                for one, other in zip(processes, processes[1:] + processes[:1], strict=True)
+                for pair in zip(one[::2], other[1::2], strict=False)
+            ]
+            found[point["of"]] = (_held(within), _held(across) if len(processes) > 1 else float("nan"))
+        return found
+
     def _column(self, name: str, kind: str, of: float) -> dict[str, float]:
         rows = (row for row in self.document["rows"] if (row["work"], row["of"]) == (kind, of))
         return {row["ruler"]: row[name] for row in rows if row[name] is not None}
@@ -141,6 +167,15 @@ class Comparison:
             if row["work"] == KNOWN and row["us"] is not None:
                 found.setdefault(row["ruler"], []).append((row["of"], row["us"] - row["of"]))
         return {name: sorted(points) for name, points in found.items()}
+
+
+def _held(pairs: Sequence[tuple[Interval, Interval]]) -> float:
+    """The share of pairs whose middles differ by no more than their half-widths, added in quadrature."""
+    held = [
+        abs(one[1] - two[1]) <= (((one[2] - one[0]) / 2) ** 2 + ((two[2] - two[0]) / 2) ** 2) ** 0.5 + 1e-12 * one[1]
+        for one, two in pairs
+    ]
+    return sum(held) / len(held) if held else float("nan")
 
 
 def open_comparison(path: str | Path | None = None) -> Comparison:
@@ -195,7 +230,7 @@ def _check_promises(promises: dict[str, Any], complete: bool) -> None:
     for name in ("wall_s", "aa") if complete else ("wall_s",):
         if name not in promises:
             raise ValueError(f"promises lacks {name}")
-    for name in ("wall_s", "again", "beside_cupti"):
+    for name in ("wall_s", "again", "beside_cupti", "coverage"):
         if not isinstance(promises.get(name, []), list):
             raise ValueError(f"promises: {name} is {promises[name]!r:.60}")
     for number, point in enumerate(promises["wall_s"], 1):
@@ -206,6 +241,8 @@ def _check_promises(promises: dict[str, Any], complete: bool) -> None:
         _check_part(f"again {number}", point, Again)
     for number, point in enumerate(promises.get("beside_cupti", ()), 1):
         _check_part(f"beside_cupti {number}", point, Beside)
+    for number, point in enumerate(promises.get("coverage", ()), 1):
+        _check_part(f"coverage {number}", point, Coverage)
     if "aa" in promises:
         _check_part("aa", promises["aa"], SameTwice)
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from worklog.runs.run import Measurement, Run
 
 COLUMNS = ("kernel", "gate", "time", "±95 %", "TFLOP/s", "of cuBLAS", "of ceiling", "SM MHz", "registers")
+PARTS = "±95 %: launches, placement"
 DETAILS = (
     "kernel",
     "rate",
@@ -26,6 +27,7 @@ DETAILS = (
     "cycles",
     "SM MHz",
     "samples",
+    PARTS,
     "gate",
 )
 MEANS = ("kernel", "sizes", "mean TFLOP/s", "geometric mean TFLOP/s", "geometric mean of cuBLAS")
@@ -61,7 +63,8 @@ def details(m: Measurement) -> tuple[str, ...]:
 
     GB/s: compulsory bytes over the time. items/s: elements of A and B over the time. of copy: share of the measured
     rate of a copy; of memory peak and of FP32 peak: share of the theoretical peaks, the latter at the SM clock that was
-    seen. cycles: SM cycles of one launch. gate: seconds that its stages took.
+    seen. cycles: SM cycles of one launch. ±95 %: the two parts of the time's interval. gate: seconds that its stages
+    took.
     """
     seconds = sum(stage.get("seconds", 0.0) for stage in (m.verdict or {}).get("stages", ()))
     gate = f"{seconds:.2f} s" if seconds else ""
@@ -78,6 +81,7 @@ def details(m: Measurement) -> tuple[str, ...]:
         "" if m.sm_mhz is None else scaled(m.us * m.sm_mhz),
         "" if m.sm_mhz is None else f"{m.sm_mhz:.0f}",
         str(m.n),
+        ", ".join(f"{half} %" for half in _halves(m)),
         gate,
     )
 
@@ -181,7 +185,7 @@ def facts(m: Measurement) -> Table:
     _, gate, time, half, rate, share, ceiling, clock, _ = cells(None, m)
     rows: list[tuple[str, Cell]] = [
         ("gate", gate),
-        ("time", f"{time} ±{half} (95 %)"),
+        ("time", f"{time} ±{half} (95 %){parts(m)}"),
         ("TFLOP/s", rate),
         ("of cuBLAS", Bar(share, m.ratio)),
         ("of ceiling", Bar(ceiling, m.of_ceiling)),
@@ -190,6 +194,19 @@ def facts(m: Measurement) -> Table:
         *(("degraded", degradation) for degradation in m.degradations),
     ]
     return Table(title, (), [row for row in rows if str(row[1])], left=2)
+
+
+def parts(m: Measurement) -> str:
+    """The two parts of the time's interval, where they are known: what varies between launches, and between placements
+    of the buffers.
+    """
+    return ": ±{} % of launches, ±{} % of placement".format(*halves) if (halves := _halves(m)) else ""
+
+
+def _halves(m: Measurement) -> list[str]:
+    if m.us is None or m.us_launches is None or m.us_placement is None:
+        return []
+    return [small(100 * half / m.us) for half in (m.us_launches, m.us_placement)]
 
 
 def measurement_text(m: Measurement) -> str:
