@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from worklog.kernel import Kernel
-from worklog.kernel.kernel import Kernel
 from worklog.kernel.ladder import LADDER
 
 ROOT = Path(__file__).parents[2]
@@ -39,7 +38,7 @@ def test_no_cuda_line_is_wider_than_a_page() -> None:
 @each_rung
 def test_main_has_every_rung_as_the_ladder_has_it(record: Kernel) -> None:
     rung = re.search(
-        rf'if RUNG == {record.number}\n#include "(.+)"\nconst Kernel rung = \{{(.+), (\d+), (\d+), (\d+), (\d+)\}};',
+        rf'if RUNG == {record.number}\n#include "(.+)"\nconst Rung rung = \{{(.+), (\d+), (\d+), (\d+), (\d+)\}};',
         MAIN.read_text(encoding="utf-8"),
     )
     assert rung is not None
