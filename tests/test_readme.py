@@ -4,14 +4,25 @@ that compares links to what backs it."""
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from tests.helpers import measured, small_run
-from worklog.cli.readme import BEGIN, END, VERSUS_BEGIN, VERSUS_END, rewrite, rewrite_comparison
-from worklog.cli.versus import COLUMNS, ROWS, SIZE, TIMED
-from worklog.cli.versus import markdown as compared
+from worklog.cli import readme as tables
+from worklog.cli.readme import (
+    BEGIN,
+    COLUMNS,
+    COMPARISON_BEGIN,
+    COMPARISON_END,
+    END,
+    SIZE,
+    TIMED,
+    comparison_table,
+    rewrite,
+    rewrite_comparison,
+)
 from worklog.errors import WorklogError
 from worklog.problem.gemm import Shape
 from worklog.runs.comparison import CUBLAS, KNOWN, Comparison, open_comparison
@@ -82,11 +93,11 @@ def test_a_run_without_measurements_leaves_the_table(readme: Path) -> None:
 
 
 def test_both_tables_are_rewritten_and_each_only_between_its_own_markers(readme: Path) -> None:
-    readme.write_text(f"{BEGIN}\n{END}\nprose\n{VERSUS_BEGIN}\nold\n{VERSUS_END}\nthe end\n", encoding="utf-8")
+    readme.write_text(f"{BEGIN}\n{END}\nprose\n{COMPARISON_BEGIN}\nold\n{COMPARISON_END}\nthe end\n", encoding="utf-8")
     run, comparison = small_run(), open_comparison()
     assert rewrite(readme, run) and rewrite_comparison(readme, comparison)
     table = markdown(run, run.shapes()[-1])
-    beside = f"{VERSUS_BEGIN}\n{compared(comparison)}\n{VERSUS_END}"
+    beside = f"{COMPARISON_BEGIN}\n{comparison_table(comparison)}\n{COMPARISON_END}"
     assert readme.read_text(encoding="utf-8") == f"{BEGIN}\n{table}\n{END}\nprose\n{beside}\nthe end\n"
 
 
@@ -98,18 +109,19 @@ def test_the_readme_shows_the_comparison_that_comes_with_the_package(readme: Pat
     assert readme.read_text(encoding="utf-8") == text
 
 
-@pytest.mark.parametrize("about", [about for about, _ in ROWS])
-def test_every_cell_links_to_what_backs_it(about: str) -> None:
-    cells = dict(zip(COLUMNS[1:], dict(ROWS)[about], strict=True))
-    words, test = cells.pop("worklog")
-    assert words and "def test_" in (ROOT / test).read_text(encoding="utf-8")
-    for peer, (said, link) in cells.items():
-        assert said and re.match(THEIRS[peer], link), link
+def test_every_cell_links_to_what_backs_it() -> None:
+    document = tomllib.loads(Path(tables.__file__).with_name("comparison.toml").read_text(encoding="utf-8"))
+    for row in document["row"]:
+        cells = dict(zip(COLUMNS[1:], row["cells"], strict=True))
+        words, test = cells.pop("worklog")
+        assert words and "def test_" in (ROOT / test).read_text(encoding="utf-8")
+        for peer, (theirs, link) in cells.items():
+            assert theirs and re.match(THEIRS[peer], link.format(**document["addresses"])), link
 
 
 def test_what_was_timed_is_what_was_recorded() -> None:
     comparison = open_comparison()
-    rows = compared(comparison).splitlines()
+    rows = comparison_table(comparison).splitlines()
     (short,) = [row for row in rows if row.startswith("| a kernel of 1 µs reads |")]
     (large,) = [row for row in rows if row.startswith(f"| timing cuBLAS at {SIZE} takes |")]
     for row, found, unit in (
@@ -124,6 +136,6 @@ def test_what_was_timed_is_what_was_recorded() -> None:
 def test_a_ruler_that_read_nothing_has_no_number() -> None:
     rows = [{"ruler": "worklog", "work": KNOWN, "of": 2, "us": 2.004, "wall_s": 0.1, "reason": None}]
     document = {"device": {"name": "a GPU"}, "created": "2026-11-21", "complete": True, "rows": rows}
-    table = compared(Comparison(document))
+    table = comparison_table(Comparison(document))
     assert "| a kernel of 2 µs reads | [2.00 µs](figures/peers.png) | not timed | not timed | not timed |" in table
     assert f"| timing cuBLAS at {SIZE} takes | not timed | not timed | not timed | not timed |" in table

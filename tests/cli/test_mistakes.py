@@ -21,7 +21,7 @@ from worklog.runs.run import runs_dir
         (["ablate", "warptiled", "--size", "100"], "size 100 is outside warptiled's domain"),
         (["run", "nonsense"], "there is no rung 'nonsense': choose from naive, coalesced, "),
         (["ablate", "cuBLAS", "--size", "256"], "cuBLAS at 256 with clocks=ignored is not in the recorded run"),
-        (["ablate", "naive", "--out", "new.json"], "--out is for what is measured, and nothing is without a GPU"),
+        (["ablate", "naive", "--out", "new.json"], "--out needs a live measurement"),
         (["check", "naive", "--on", "gpu", "--emulate"], "--emulate and --on gpu contradict each other"),
         (["ablate", "nonsense"], "there is no rung 'nonsense': choose from naive, coalesced, "),
         (["run", "warptiled", "--size", "4100"], "size 4100 is outside warptiled's domain"),

@@ -1,6 +1,6 @@
-"""`worklog …`: parses, calls, prints. What the words do is in the rooms to the left.
+"""`worklog …`: parses the arguments, calls a room, prints.
 
-Exit codes: 0 done, 1 a refusal, 2 a mistake in what was asked, 130 interrupted.
+Exit codes: 0 done, 1 a failed check, 2 a usage error, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -44,11 +44,13 @@ if TYPE_CHECKING:
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="worklog")
 def main() -> None:
-    """A worklog you can trust: SGEMM kernels, one honest ruler, and a gate that no wrong kernel passes."""
+    """Check and time SGEMM kernels on NVIDIA GPUs beside cuBLAS, and draw the charts."""
 
 
 def _sizes(_: click.Context, __: click.Parameter, words: tuple[str, ...]) -> list[Shape]:
-    from worklog.problem.gemm import Shape  # here, with NumPy, so that help and a slip of the pen need not wait for it
+    from worklog.problem.gemm import (
+        Shape,  # imported here: it needs NumPy, and --help and typing errors must not wait for it
+    )
 
     return [Shape.of(word) for listed in words for word in listed.split(",")]
 
@@ -68,10 +70,10 @@ out_option = click.option(
 )
 
 
-@main.command(short_help="Say what is here and what is missing.")
+@main.command(short_help="Show what is installed and what is missing.")
 @json_option
 def doctor(as_json: bool) -> None:
-    """Say what is here, what is missing, what that costs and how to get it."""
+    """Show what is installed, what is missing, what that costs, and how to get it."""
     from worklog.cli.doctor import examine
 
     findings = examine()
@@ -84,7 +86,7 @@ def doctor(as_json: bool) -> None:
             click.echo(f"    {finding.advice}")
 
 
-@main.command(short_help="Gate and time kernels beside cuBLAS.")
+@main.command(short_help="Check and time kernels beside cuBLAS.")
 @click.argument("kernels", nargs=-1, metavar="[RUNG|FILE.cu|FILE.py:FUNCTION…]")
 @size_option
 @click.option(
@@ -92,8 +94,8 @@ def doctor(as_json: bool) -> None:
     "axes",
     multiple=True,
     metavar="NAME[KIND]=VALUES",
-    help='Sizes as axes N, M and K, all combinations: "N[pow2]=8:13", "K=512,1024:4096:1024". Any other name stands '
-    'for a template argument in --entry: "BM=64,128", "T[type]=float,double".',
+    help='Sizes as axes N, M and K, all combinations: "N[pow2]=8:13", "K=512,1024:4096:1024". Any other name is '
+    'a template argument in --entry: "BM=64,128", "T[type]=float,double".',
 )
 @click.option(
     "--set",
@@ -103,8 +105,8 @@ def doctor(as_json: bool) -> None:
     help="Change one harness setting, e.g. l2=warm (see `worklog settings`).",
 )
 @launch_options
-@click.option("--preview", is_flag=True, help="Say what would be measured, and measure nothing; needs no GPU.")
-@click.option("--details", is_flag=True, help="A second table: GB/s, shares of copy and peaks, cycles of a launch.")
+@click.option("--preview", is_flag=True, help="Show what would be measured and how long it takes; needs no GPU.")
+@click.option("--details", is_flag=True, help="Add a second table: GB/s, shares of copy and peaks, cycles per launch.")
 @out_option
 @json_option
 def run(
@@ -118,7 +120,10 @@ def run(
     as_json: bool,
     **launch: Any,
 ) -> None:
-    """Gate and time rungs (all of them and cuBLAS by default), or kernels of your own, at 4096 or the sizes given."""
+    """Check and time rungs (default: all, and cuBLAS) or your own kernels, at 4096 or the given sizes.
+
+    Exits with 1 if a kernel fails the check.
+    """
     from worklog.problem.axes import shapes
     from worklog.problem.gemm import Shape
     from worklog.settings import Harness, parse_settings
@@ -143,20 +148,23 @@ def run(
         sys.exit(1)
 
 
-@main.command(short_help="Switch each fix off in turn: what does it do to the number?")
+@main.command(short_help="Bias the harness one setting at a time, and compare.")
 @click.argument("rung")
 @size_option
 @out_option
 @json_option
 def ablate(rung: str, sizes: list[Shape], out: Path | None, as_json: bool) -> None:
-    """Let each gremlin loose on one rung: what does it do to the number? Without a GPU, from the recording."""
+    """Measure one rung with each setting of the harness biased in turn, and show what that does to the number.
+
+    Without a GPU, the recording is shown.
+    """
     from worklog.bench import measure as bench
     from worklog.bench.tasks import ABLATION_SIZES
     from worklog.runs.ablation import effects, text
 
     require_new_file(out)
     if out is not None and not bench.live_wanted():
-        raise BadSetting("--out is for what is measured, and nothing is without a GPU: leave it away")
+        raise BadSetting("--out needs a live measurement, and there is no GPU here: omit it")
     with progress_bar() as progress:
         measured = bench.ablate(rung, sizes or ABLATION_SIZES, progress=progress, out=out)
     if as_json:
@@ -170,7 +178,7 @@ def ablate(rung: str, sizes: list[Shape], out: Path | None, as_json: bool) -> No
 @main.command(hidden=True)
 @out_option
 def grid(out: Path | None) -> None:
-    """Record every combination of fixes that the notebooks' panel answers from. Minutes on a GPU."""
+    """Record every combination of settings that the panel in the notebooks shows. Takes minutes on a GPU."""
     from worklog.bench.measure import carry_out
     from worklog.bench.tasks import grid_tasks
     from worklog.settings import Harness
@@ -185,11 +193,11 @@ for command in (inspect_, check, sweep, gate):
     main.add_command(command)
 
 
-@main.command(short_help="Measure the ruler itself.")
+@main.command(short_help="Calibrate the harness.")
 @json_option
 def calibrate(as_json: bool) -> None:
-    """Measure the ruler itself: its offset and what is left of it, its noise, whether its flush works, this GPU's
-    ceilings. Without a GPU, from the recording.
+    """Measure the harness itself: event overhead and the error left after its removal, noise, whether the L2 flush
+    works, and the ceilings of this GPU. Without a GPU, the recording is shown.
     """
     from worklog.bench.measure import live_wanted
     from worklog.bench.session import Session
@@ -211,14 +219,14 @@ def calibrate(as_json: bool) -> None:
     click.echo(certificate(found, card, label))
 
 
-@main.command(short_help="Compare this ruler with others on the same work.")
-@click.option("--recorded", is_flag=True, help="Show the comparison that comes with the package, GPU or not.")
+@main.command(short_help="Compare this harness with others on the same work.")
+@click.option("--recorded", is_flag=True, help="Show the recorded comparison (default without a GPU).")
 @click.option("--only", type=click.Choice(["intervals"]), help="Measure only whether the 95 % intervals hold.")
 @out_option
 @json_option
 def peers(recorded: bool, only: str | None, out: Path | None, as_json: bool) -> None:
-    """Time kernels of known length and cuBLAS with this ruler and with every other one that is installed. Without a
-    GPU, from the recording.
+    """Time kernels of known length and cuBLAS with this harness and with every other one that is installed. Without a
+    GPU, the recording is shown.
     """
     from worklog.bench.measure import live_wanted
     from worklog.gpu.device import require_gpu
@@ -227,7 +235,7 @@ def peers(recorded: bool, only: str | None, out: Path | None, as_json: bool) -> 
 
     require_new_file(out)
     if recorded and out is not None:
-        raise BadSetting("--recorded measures nothing that could be saved: leave --out away")
+        raise BadSetting("--recorded shows the recorded comparison: omit --out")
     if recorded or (out is None and only is None and not live_wanted()):
         path = None
     else:
@@ -243,10 +251,10 @@ def peers(recorded: bool, only: str | None, out: Path | None, as_json: bool) -> 
         click.echo(f"saved: {path}")
 
 
-@main.command(short_help="List the harness settings: honest values and lies.")
+@main.command(short_help="List the settings of the harness.")
 @json_option
 def settings(as_json: bool) -> None:
-    """List the harness settings: the gremlin each one fixes, its honest value and its lies."""
+    """List the settings of the harness: the pitfall that each one avoids, its unbiased value and its biased ones."""
     from worklog.settings import PATIENCE, PITFALLS, Harness
 
     if as_json:
@@ -254,12 +262,12 @@ def settings(as_json: bool) -> None:
         return
     for pitfall in PITFALLS:
         number = f"{pitfall.article} · " if pitfall.article else ""
-        also = f"; also honest: {', '.join(map(str, pitfall.also))}" if pitfall.also else ""
+        also = f"; also unbiased: {', '.join(map(str, pitfall.also))}" if pitfall.also else ""
         click.echo(
-            f"{pitfall.setting} = {pitfall.unbiased} (lies: {', '.join(map(str, pitfall.biased))}{also})\n"
+            f"{pitfall.setting} = {pitfall.unbiased} (biased: {', '.join(map(str, pitfall.biased))}{also})\n"
             f"    {number}{pitfall.title}. {pitfall.what}"
         )
-    click.echo("no gremlins but patience:")
+    click.echo("precision and budget:")
     for name, what in PATIENCE.items():
         click.echo(f"{name} = {getattr(Harness(), name)}\n    {what}")
 

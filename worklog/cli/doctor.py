@@ -1,4 +1,6 @@
-"""What is here, what is missing, what that costs, and how to get it. Nothing is changed and nothing is measured."""
+"""`worklog doctor`: what is installed, what is missing, what that costs, and how to get it. It changes and measures
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from worklog.runs.run import Run, forced_source, live_runs, recordings, runs_dir
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at. advice: what its absence costs and how to get it; empty when all is well."""
+    """One thing that was examined. advice: what its absence costs and how to get it; "" if nothing is missing."""
 
     subject: str
     good: bool
@@ -24,7 +26,7 @@ class Finding:
 
 
 def examine() -> list[Finding]:
-    """Look at everything that a result may depend on."""
+    """Examine everything that a result may depend on."""
     return [Finding("python", True, platform.python_version()), *_gpu(), *_source(), *_packages(), *_files()]
 
 
@@ -36,7 +38,7 @@ def _gpu() -> list[Finding]:
                 "gpu",
                 False,
                 reason,
-                "No times can be measured here. Charts and notebooks use the recorded run and say so: worklog article",
+                "No time can be measured here. Charts and notebooks use the recorded run and say so: worklog article",
             ),
         ]
     card = gpu()
@@ -57,24 +59,36 @@ def _gpu() -> list[Finding]:
     ]
     watch = ClockWatch()
     if not watch.available:
-        advice = "Throttling shows only in the SM clock; results say so. Install nvidia-ml-py, or get access to NVML."
+        advice = "Throttling is visible only in the SM clock, and results say so. To mend: install nvidia-ml-py."
         return [*found, Finding("clocks", False, watch.reason or "", advice)]
     state = f"watched: SM clock read in every sample, throttle reasons now: {reason_names(watch.reasons())}"
-    return [*found, Finding("clocks", True, state, "Not locked: results are labelled “clocks as found”.")]
+    return [
+        *found,
+        Finding(
+            "clocks",
+            True,
+            state,
+            "Not locked: results are labelled “clocks as found”. To lock: --set clocks=locked, as root.",
+        ),
+    ]
 
 
 def _source() -> list[Finding]:
-    """Where WORKLOG_SOURCE is set, what it does."""
+    """The effect of WORKLOG_SOURCE, if it is set."""
     try:
         forced = forced_source()
     except WorklogError as error:
-        return [Finding("source", False, str(error), "every command that takes a GPU or a recording ends with this")]
+        return [
+            Finding(
+                "source", False, str(error), "every command that measures or opens a recording fails with this message"
+            )
+        ]
     return [Finding("source", True, f"WORKLOG_SOURCE={forced} forces it")] if forced else []
 
 
 def _packages() -> list[Finding]:
     costs = {
-        "torch": "not needed by the ladder; torch callables cannot be measured",
+        "torch": "torch functions cannot be measured; the ladder does not need it",
         "jupyterlab": "notebooks cannot be opened: pip install jupyterlab",
         "ipywidgets": "no widgets in notebooks: pip install ipywidgets",
         "anywidget": "no size slider in the notebooks' panels: pip install anywidget",
@@ -92,12 +106,16 @@ def _packages() -> list[Finding]:
             "installed" if nvrtc else "missing",
             ""
             if nvrtc
-            else "without a GPU only the ladder's own kernels run, from the PTX in the package: "
+            else "without a GPU only the rungs run, from the PTX in the package: "
             "pip install nvidia-cuda-nvrtc cuda-bindings",
         )
     )
     tool = sanitizer.find()
-    cost = "" if tool else "no `worklog check --racecheck`: it comes with the CUDA toolkit; --emulate finds races too"
+    cost = (
+        ""
+        if tool
+        else "`worklog check --racecheck` needs it: it is in the CUDA toolkit; --emulate finds races without it"
+    )
     found.append(Finding("compute-sanitizer", tool is not None, str(tool or "missing"), cost))
     return found
 
@@ -105,14 +123,14 @@ def _packages() -> list[Finding]:
 def _files() -> list[Finding]:
     try:
         folder = kernels_dir()
-        found = [Finding("kernels", True, f"{len(list(folder.glob('*.cu')))} in {folder}")]
+        found = [Finding("kernels", True, f"{len(list(folder.glob('[0-9]*.cu')))} in {folder}")]
     except WorklogError as error:
         found = [Finding("kernels", False, str(error))]
     return [*found, _recordings(), _runs()]
 
 
 def _recordings() -> Finding:
-    """Every shipped run, opened."""
+    """Open every shipped run."""
     advice = "nothing to show without a GPU: install gemm-worklog again"
     broken = []
     for path in recordings().values():
@@ -127,12 +145,10 @@ def _recordings() -> Finding:
 
 
 def _runs() -> Finding:
-    """Where runs measured here go."""
+    """Where live runs are saved."""
     folder, latest = runs_dir(), next(live_runs(), None)
     state = f"latest {latest}" if latest else f"none yet in {folder}"
     why = not_writable(folder)
     if why is None:
         return Finding("runs", True, state)
-    return Finding(
-        "runs", False, f"{state}, where nothing can be written ({why})", "set WORKLOG_HOME to another folder"
-    )
+    return Finding("runs", False, f"{state}, which is not writable ({why})", "set WORKLOG_HOME to another folder")

@@ -1,4 +1,4 @@
-"""`worklog figures` and `worklog article`: charts of a run, and the main job that ends in them."""
+"""`worklog figures` and `worklog article`: the charts of a run, and the main job that draws them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def figures(run_file: Path | None, out: Path, as_json: bool) -> None:
         _print_figures(taken, drawn)
 
 
-@click.command(short_help="The main job: measure or take the recording, draw, print.")
+@click.command(short_help="Measure (or take the recording), draw every figure, print.")
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
@@ -65,13 +65,13 @@ def figures(run_file: Path | None, out: Path, as_json: bool) -> None:
     type=click.Path(dir_okay=False, path_type=Path),
     default=Path("README.md"),
     show_default=True,
-    help="File whose table is rewritten.",
+    help="File whose tables are rewritten.",
 )
 @click.option("--emulate/--no-emulate", default=True, help="Without a GPU, execute every rung on the emulator.")
 @json_option
 def article(out: Path, readme: Path, emulate: bool, as_json: bool) -> None:
-    """The main job: measure if there is a GPU, else take the recording and execute every rung on the emulator; draw
-    the figures, print the table, update the README.
+    """The main job: measure if there is a GPU, else take the recording and run every rung on the emulator; draw the
+    figures, print the table, update the README.
     """
     from worklog.bench import measure as bench
     from worklog.bench.tasks import article_tasks
@@ -99,14 +99,14 @@ def article(out: Path, readme: Path, emulate: bool, as_json: bool) -> None:
         print_json({**measurements(taken), **_figures(drawn), **seen})
     else:
         _print_figures(taken, drawn)
-        why_not = "it has no markers for tables" if readme.is_file() else "there is no such file"
+        why_not = "it has no table markers" if readme.is_file() else "there is no such file"
         click.echo(f"tables rewritten: {readme}" if rewritten else f"tables not rewritten in {readme}: {why_not}")
     if any(row.reason for row in executed):
         sys.exit(1)
 
 
 def _execute(quiet: bool) -> list[Executed]:
-    """Every rung on the emulator, with a table of what came of it."""
+    """Run every rung on the emulator, and print a table of the results."""
     from worklog.bench import emulated
 
     with progress_bar() as progress:
@@ -117,7 +117,7 @@ def _execute(quiet: bool) -> list[Executed]:
 
 
 def _draw(taken: Run, out: Path) -> Drawn:
-    """Every figure, and the page that shows them."""
+    """Draw every figure, and write the page that shows them."""
     from worklog.plots import draw_all
 
     return draw_all(taken, out)

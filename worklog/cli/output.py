@@ -1,4 +1,4 @@
-"""What all commands share: how they print, how they end, and where they may write."""
+"""What all commands share: printing, exit codes, progress, and output files."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON f
 
 
 class Commands(click.Group):
-    """Commands in the order in which they were added. What a user can act on is printed as one line, without a
-    traceback: this package's errors, an interrupt, and a disk that is full.
+    """Commands in the order in which they were added. An error that a user can act on is printed as one line, without a
+    traceback: this package's errors, an interrupt, and a full disk.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """As added, not by the alphabet."""
+        """In the order in which they were added."""
         return list(self.commands)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; a WorklogError ends in its message and exit code."""
+        """Run a command; a WorklogError becomes its message and exit code."""
         _print_what_the_terminal_has()
         try:
             return super().invoke(ctx)
@@ -45,7 +45,7 @@ class Commands(click.Group):
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise
-            _complain(ctx, f"{error.strerror}: what was printed or written last is not whole", 1)
+            _complain(ctx, f"{error.strerror}: the last output is incomplete", 1)
 
 
 def _complain(ctx: click.Context, what: str, exit_code: int) -> None:
@@ -54,7 +54,7 @@ def _complain(ctx: click.Context, what: str, exit_code: int) -> None:
 
 
 def _print_what_the_terminal_has() -> None:
-    """A character that the output's encoding lacks becomes a question mark instead of an error."""
+    """Print a question mark for a character that the output's encoding lacks."""
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.encoding.lower() not in ("utf-8", "utf8"):
         sys.stdout.reconfigure(errors="replace")
 
@@ -72,13 +72,13 @@ def terminal_width(least: int = 60) -> int:
 
 
 def measurements(taken: Run) -> dict[str, Any]:
-    """A run for machines: its label, its file, and a row a measurement."""
+    """A run as JSON: its label, its file, and one row per measurement."""
     rows = json.loads(taken.frame().to_json(orient="records"))
     return {"label": taken.label, "path": str(taken.path), "measurements": rows}
 
 
 def print_run(taken: Run, *, with_details: bool = False) -> None:
-    """A run for people, and where it was saved."""
+    """Print a run as tables, and where it was saved."""
     from worklog.runs import report
 
     click.echo(report.text(taken, with_details=with_details, width=terminal_width()), nl=False)
@@ -88,7 +88,7 @@ def print_run(taken: Run, *, with_details: bool = False) -> None:
 
 @contextmanager
 def progress_bar() -> Iterator[Progress]:
-    """A bar with time left on standard error, where that is a terminal, from the first step on; nothing otherwise."""
+    """A progress bar with the time left on standard error if that is a terminal; nothing otherwise."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -108,7 +108,7 @@ def progress_bar() -> Iterator[Progress]:
 
 
 def require_new_file(out: Path | None) -> None:
-    """Raise BadSetting for a file that exists, or that could not be written: before minutes of work, not after them."""
+    """Raise BadSetting for a file that exists or cannot be written: before minutes of work, not after them."""
     if out is None:
         return
     if out.exists():

@@ -1,26 +1,33 @@
-"""The README's tables, rewritten between markers from a run and from a comparison of rulers, so that no number in them
-is typed by hand.
+"""The tables in the README, rewritten between markers from a run and from a comparison of harnesses, so that no number
+in them is typed by hand.
 """
 
 from __future__ import annotations
 
+import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 
-from worklog.cli import versus
 from worklog.errors import WorklogError
 from worklog.runs import report
-from worklog.runs.comparison import Comparison
+from worklog.runs.comparison import CUBLAS, KNOWN, Comparison
 from worklog.runs.run import Run
+from worklog.runs.table import Table
 
 BEGIN = "<!-- worklog table: rewritten by `worklog article` -->"
 END = "<!-- worklog table ends -->"
-VERSUS_BEGIN = "<!-- worklog comparison: rewritten by `worklog article` -->"
-VERSUS_END = "<!-- worklog comparison ends -->"
+COMPARISON_BEGIN = "<!-- worklog comparison: rewritten by `worklog article` -->"
+COMPARISON_END = "<!-- worklog comparison ends -->"
+
+COLUMNS = ("", "worklog", "NVBench", "Triton's do_bench", "KernelBench")
+TIMED = ("worklog", "NVBench cold", "do_bench", "")  # the columns' names in a recorded comparison
+SIZE = 1024
+CHART = "figures/peers.png"
 
 
 def rewrite(path: Path, run: Run) -> bool:
-    """Put the run's table (at 4096, else at its largest size) between its markers. False if there is no such file or
-    no markers, or no measurement.
+    """Put the run's table (at 4096, else at its largest size) between its markers. Returns False without such a file,
+    markers or measurement.
 
     Raises WorklogError for a file with only one of the two markers.
     """
@@ -31,8 +38,26 @@ def rewrite(path: Path, run: Run) -> bool:
 
 
 def rewrite_comparison(path: Path, comparison: Comparison) -> bool:
-    """Put the table of what others do between its markers. Returns and raises what rewrite() does."""
-    return _put(path, VERSUS_BEGIN, versus.markdown(comparison), VERSUS_END)
+    """Put the table of what each harness does between its markers. Returns and raises as rewrite() does."""
+    return _put(path, COMPARISON_BEGIN, comparison_table(comparison), COMPARISON_END)
+
+
+def comparison_table(comparison: Comparison) -> str:
+    """The rows of comparison.toml, each cell linked to what backs it, and the recorded readings with their label."""
+    document = tomllib.loads(Path(__file__).with_name("comparison.toml").read_text(encoding="utf-8"))
+    rows = [
+        (row["about"], *(f"[{words}]({link.format(**document['addresses'])})" for words, link in row["cells"]))
+        for row in document["row"]
+    ]
+    shortest = comparison.works(KNOWN)[0]
+    rows.append((f"a kernel of {shortest:g} µs reads", *_timed(comparison.us(KNOWN, shortest), "µs")))
+    rows.append((f"timing cuBLAS at {SIZE} takes", *_timed(comparison.wall_s(CUBLAS, SIZE), "s")))
+    table = Table("", COLUMNS, rows, left=len(COLUMNS)).markdown()
+    return f"{table}\n\nThe last two rows: {comparison.label}."
+
+
+def _timed(found: Mapping[str, float], unit: str) -> list[str]:
+    return [f"[{found[name]:.2f} {unit}]({CHART})" if name in found else "not timed" for name in TIMED]
 
 
 def _put(path: Path, begin: str, table: str, end: str) -> bool:
