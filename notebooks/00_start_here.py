@@ -14,12 +14,13 @@
 # %% [markdown]
 # # Start here
 #
-# **Goal:** see the whole path once, from a kernel's source to a number that you would defend to a skeptic.
+# **Goal:** this page goes once from the source of a kernel to a measured number that you can defend. You get the ladder
+# of kernels, the gate, the harness, and a run with its label.
 #
 # **New concepts:** the ladder, the gate, the harness, a run and its label.
 #
-# Every cell runs with and without a GPU. With one, numbers are measured here and now; without one, they come from the
-# recording of an NVIDIA H200 that ships with the package. The label under each table and chart says which.
+# Every cell runs with and without a GPU. With a GPU, it measures. Without one, it takes the recording of an NVIDIA H200
+# that ships with the package. The label under each table and chart says which.
 
 # %%
 import worklog
@@ -30,8 +31,8 @@ worklog.open_run().label
 # %% [markdown]
 # ## 1. The ladder
 #
-# The kernels of the ladder compute the same product, C = A·B in FP32. Each one changes one idea of the one before. The
-# notebook that walks through them line by line comes later; here they are only named.
+# All kernels of the ladder compute the same product, C = A·B in FP32. Each one adds one idea to the kernel before it.
+# [05_climbing_the_ladder](05_climbing_the_ladder.ipynb) explains them one by one.
 
 # %%
 for rung in worklog.LADDER:
@@ -40,8 +41,8 @@ for rung in worklog.LADDER:
 # %% [markdown]
 # ## 2. What one idea looks like
 #
-# The second rung differs from the first in two lines: neighbouring threads take neighbouring columns instead of
-# neighbouring rows. This is the whole difference between the two bodies.
+# In the second rung, neighbouring threads compute neighbouring columns instead of neighbouring rows. Here is the whole
+# difference between the two kernels:
 
 # %%
 from worklog.lab.diff import diff
@@ -51,25 +52,25 @@ diff("naive", "coalesced")
 # %% [markdown]
 # ## 3. Gate, then time
 #
-# Nothing is timed before it has passed the gate: exact integer problems that leave no room for tolerance, on ragged
-# shapes and at the size that is measured, and a check of the precision on the data that is timed. Then kernel and
-# cuBLAS take turns in one loop, with a cold L2 and a watched clock, until the interval is narrow.
+# A kernel must pass the gate before it is timed. The gate checks the result exactly on integer inputs, on edge shapes
+# and at the size that is measured, and then checks the precision on the data that is timed. After that, the harness
+# launches the kernel and cuBLAS alternately, with a cold L2 and a watched clock, until the interval of the median is
+# narrow.
 
 # %%
 run = worklog.results(sizes=[1024, 4096])
 run
 
 # %% [markdown]
-# Two things to notice. `±95 %` stands beside every time: a number without an interval cannot be compared with
-# another. And cuBLAS is measured against itself in the last row, which shows how far two identical things can differ
-# in this harness.
+# Every time has a 95 % interval (`±95 %`): without one, you cannot tell whether two kernels differ. The last row
+# measures cuBLAS against itself, and shows how much two identical kernels differ in this harness.
 
 # %% [markdown]
 # ## 4. The picture
 #
-# Bars are this run. Circles are the shares of cuBLAS that the article states. It speaks of an H100, but its numbers
-# are those that siboehm measured on an RTX A6000 (the README of SGEMM_CUDA), so they are drawn hollow and belong to the
-# scale above only. The same ideas climb different ladders on different machines.
+# Bars show this run. Hollow circles show the shares of cuBLAS that the article states, on the scale at the top. The
+# article names an H100, but siboehm measured these shares on an RTX A6000 (see the README of SGEMM_CUDA). The same idea
+# gains different amounts on different GPUs.
 
 # %%
 plots.ladder(run, 4096)
@@ -77,62 +78,74 @@ plots.ladder(run, 4096)
 # %% [markdown]
 # ## 5. How far is up?
 #
-# The roofline says what the hardware could do: solid lines were measured on this GPU, dashed ones computed from its
+# The roofline shows the limits of the hardware. Solid lines were measured on this GPU. Dashed lines follow from its
 # data sheet.
 
 # %%
 plots.roofline(run, 4096)
 
 # %% [markdown]
-# ## 6. One lie
+# ## 6. One pitfall
 #
-# Now the same kernel with one fix of the harness switched off. Launched again and again without an L2 flush, it finds
-# its inputs in the cache, where a single call would not find them. Compare the times.
+# Now measure a kernel with one fix of the harness switched off. Without the L2 flush, each launch finds its inputs in
+# the cache, where a single call would not find them.
 
 # %%
-lying = worklog.results(["vectorized"], [1024], l2="warm")
-for reading in (*run.select("vectorized", worklog.Shape.of(1024)), *lying.measurements):
-    how = ", ".join(f"{setting} = {value}" for setting, value in reading.changed.items())
-    print(f"{reading.us:8.1f} µs  {reading.tflops:6.2f} TFLOP/s  {how or 'unbiased'}")
-print(lying.label)
+warm = worklog.results(["vectorized"], [1024], l2="warm")
+for m in (*run.select("vectorized", worklog.Shape.of(1024)), *warm.measurements):
+    how = ", ".join(f"{setting} = {value}" for setting, value in m.changed.items())
+    print(f"{m.us:8.1f} µs  {m.tflops:6.2f} TFLOP/s  {how or 'unbiased'}")
+print(warm.label)
 
 # %% [markdown]
-# Every such switch is one row of one table. Four of them are the article's gremlins; the others it does not name.
+# Each of these settings is one row of the table of pitfalls. Those with a number are the article's four gremlins; the
+# article does not name the others.
 
 # %%
 for pitfall in worklog.Harness.fixes():
     biased = ", ".join(map(str, pitfall.biased))
-    print(
-        f"{pitfall.article or ' '} {pitfall.setting:10} honest: {pitfall.unbiased!s:12} lies: {biased:16} {pitfall.title}"
-    )
+    settings = f"unbiased: {pitfall.unbiased!s:12} biased: {biased:16}"
+    print(f"{pitfall.article or ' '} {pitfall.setting:10} {settings} {pitfall.title}")
 
 # %% [markdown]
-# ## 7. All lies, all sizes
+# ## 7. All pitfalls, two sizes
 #
-# What each lie does depends on the size, which is why a harness checked at one size is not checked. `0` means that
-# the effect is smaller than the noise of the two readings. The numbered rows are the article's; under each name
-# stands the number that the lie moves. The next notebook takes them one by one.
+# The effect of a pitfall depends on the size, so a test of the harness at one size is not enough. `0` means that the
+# effect is smaller than the noise of the two measurements. The numbered rows are the article's. Under each name is the
+# result that the pitfall changes. The next notebook explains them one by one.
 
 # %%
 plots.ablation(worklog.ablate("vectorized", [256, 1024]), "vectorized")
 
 # %% [markdown]
+# ## 8. A small tile at a small size
+#
+# `tiles_1d` has a smaller tile than all later rungs. At which size does that help?
+
+# %%
+later = [rung.name for rung in worklog.LADDER if rung.number > worklog.rung("tiles_1d").number]
+for size in (1024, 4096):
+    rates = {m.kernel: m.tflops for m in run.select(shape=worklog.Shape.of(size)) if m.tflops}
+    faster = [name for name in later if rates.get(name, 0) > rates["tiles_1d"]]
+    print(f"{size}: tiles_1d {rates['tiles_1d']:5.1f} TFLOP/s; faster: {', '.join(faster) or 'no later rung'}")
+
+# %% [markdown]
 # ## Exercises
 #
-# 1. On the H200, `tiles_1d` beats every later rung at 1024, and is far behind them at 4096. Why?
-# 2. Predict what `timer="host"` reads for `warptiled` at 256 and at 4096, then look.
+# 1. Why can `tiles_1d` be faster than later rungs at 1024, and not at 4096?
+# 2. Predict what `timer="host"` shows for `warptiled` at 256 and at 4096, then look.
 #
 # <details><summary>Answers</summary>
 #
-# 1. Its tile is 64 × 64, theirs at least 128 × 128. At 1024, tiles of 128 × 128 make 8 × 8 = 64 blocks for the 132
-#    multiprocessors of an H200: half of them have nothing to do. At 4096 there are blocks enough, and the larger tile
-#    pays.
-# 2. `worklog.results(["warptiled"], [256, 4096], timer="host")`. The host's clock stops when the launch has been
-#    queued, so it reads about the same at both sizes. At 4096 that flatters by far. At 256 the kernel is about as short
-#    as its launch, and the same mistake can even make it look slow.
+# 1. Its tile is 64 × 64, the tile of later rungs at least 128 × 128. At 1024, tiles of 128 × 128 make 8 × 8 = 64 blocks
+#    for the 132 multiprocessors of an H200, so half of them have no work. At 4096 there are enough blocks for the
+#    larger tile to pay off.
+# 2. `worklog.results(["warptiled"], [256, 4096], timer="host")`. The host's clock stops when the launch is queued, so
+#    it reads about the same time at both sizes. At 4096 that is far too short. At 256 the kernel is about as short as
+#    its launch, and the same mistake can even make it look slow.
 #
 # </details>
 #
-# **Where next:** [01_four_gremlins](01_four_gremlins.ipynb) reproduces the article's four lies and kills them.
-# `worklog article` in a terminal measures everything (with a GPU) and draws every figure; `worklog run --help` has the
-# rest.
+# **Where next:** [01_four_gremlins](01_four_gremlins.ipynb) reproduces the article's four gremlins and fixes them.
+# `worklog article` in a terminal draws every figure, after measuring everything if there is a GPU. The examples in
+# `notebooks/examples/` do one task each in at most 25 lines.

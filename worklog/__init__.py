@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from worklog.bench.measure import ablate, measure, results
     from worklog.bench.timing import Timing, time
     from worklog.errors import WorklogError
+    from worklog.gpu.device import require_gpu
     from worklog.harness import Harness
     from worklog.kernel.kernel import Kernel
     from worklog.kernel.ladder import LADDER, rung
@@ -28,6 +29,7 @@ _HOMES = {
     "Timing": "bench.timing",
     "time": "bench.timing",
     "WorklogError": "errors",
+    "require_gpu": "gpu.device",
     "Shape": "problem.gemm",
     "Harness": "harness",
     "LADDER": "kernel.ladder",
@@ -55,6 +57,7 @@ __all__ = [
     "ablate",
     "measure",
     "open_run",
+    "require_gpu",
     "results",
     "rung",
     "time",

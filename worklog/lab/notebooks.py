@@ -1,12 +1,13 @@
 """Run a notebook's `.py` from top to bottom and store it with its outputs as `.ipynb`, in one canonical form.
 
-`python -m worklog.lab.notebooks` runs all, `python -m worklog.lab.notebooks 02 06_roofline` those whose names begin so.
+`python -m worklog.lab.notebooks` runs all of them, `python -m worklog.lab.notebooks 02 06_roofline` only these two.
 """
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import jupytext
@@ -19,7 +20,7 @@ WIDGET = "application/vnd.jupyter.widget-view+json"  # refers to a kernel that i
 
 
 def sources(names: Sequence[str] = ()) -> list[Path]:
-    """All notebooks, or those whose names begin with one of these. Raises SystemExit where none begins with a name."""
+    """All notebooks, or those whose names begin with one of `names`. Raises SystemExit if a name matches none."""
     every = sorted(FOLDER.glob("[0-9]*.py"))
     for name in names:
         if not any(path.name.startswith(name) for path in every):
@@ -27,8 +28,11 @@ def sources(names: Sequence[str] = ()) -> list[Path]:
     return [path for path in every if not names or path.name.startswith(tuple(names))]
 
 
-def execute(source: Path) -> nbformat.NotebookNode:
-    """The notebook of a .py with its outputs, without timings and widget state, its cells numbered."""
+def execute(source: Path, environment: Mapping[str, str] | None = None) -> nbformat.NotebookNode:
+    """The notebook of a .py with its outputs, without timings and widget state, its cells numbered.
+
+    environment: variables that the notebook's process gets besides those of this process.
+    """
     notebook: nbformat.NotebookNode = jupytext.read(source)
     for number, cell in enumerate(notebook.cells):
         cell["id"] = f"cell-{number:02}"
@@ -41,7 +45,7 @@ def execute(source: Path) -> nbformat.NotebookNode:
         coalesce_streams=True,
         resources={"metadata": {"path": str(FOLDER)}},
     )
-    client.execute()
+    client.execute(env={**os.environ, **(environment or {})})
     for cell in notebook.cells:
         for output in cell.get("outputs", []):
             output.get("data", {}).pop(WIDGET, None)

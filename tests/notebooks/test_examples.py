@@ -1,0 +1,50 @@
+"""Each example is short, uses public names only, runs without a GPU, and labels its numbers."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import worklog
+
+FOLDER = Path(__file__).parents[2] / "notebooks" / "examples"
+EXAMPLES = sorted(FOLDER.glob("*.py"))
+
+
+def test_there_are_five_numbered_ones() -> None:
+    assert [path.name[:3] for path in EXAMPLES] == ["01_", "02_", "03_", "04_", "05_"]
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_it_is_short_and_uses_public_names(path: Path) -> None:
+    source = path.read_text(encoding="utf-8")
+    assert source.count("\n") <= 25
+    assert re.findall(r"^(?:from|import) worklog\S*", source, re.MULTILINE) == ["import worklog"]
+    rooms = {"plots": worklog.plots.__all__}
+    for name, inner in re.findall(r"\bworklog\.(\w+)(?:\.(\w+))?", source):
+        assert name in worklog.__all__ or inner in rooms[name], f"worklog.{name}"
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "shown"),
+    [
+        ("01_time_a_rung", 0, r"vectorized +fp32 ok(.|\n)*recorded · NVIDIA H200"),
+        ("02_your_kernel", 0, r"emulated · sm_90 PTX(.|\n)*recorded · NVIDIA H200(.|\n)*mine +skipped"),
+        ("03_torch_function", 1, r"needs a GPU: no GPU to measure on"),
+        ("04_find_a_race", 0, r"emulated · sm_90 PTX(.|\n)*shared-race: .*reads \(line 12\) .*writes \(line 9\)"),
+        ("05_draw_a_ladder", 0, r"ladder\.svg(.|\n)*TFLOP/s(.|\n)*recorded · NVIDIA H200"),
+    ],
+)
+def test_it_runs_without_a_gpu(name: str, status: int, shown: str, tmp_path: Path) -> None:
+    environment = {**os.environ, "WORKLOG_SOURCE": "recorded", "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, str(FOLDER / f"{name}.py")]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == status, done.stderr
+    assert re.search(shown, done.stdout + done.stderr), done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    assert {path.suffix for path in tmp_path.iterdir()} == ({".svg", ".png"} if "draw" in name else set())
