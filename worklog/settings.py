@@ -188,7 +188,7 @@ WARMUP_NUMBERS: Mapping[str, float] = {"count": 10, "time": 25.0}  # launches; m
 STOPPING_NUMBERS: Mapping[str, float] = {"count": 10, "time": 100.0}
 
 # The other settings: how long to measure.
-PATIENCE = {
+SAMPLING = {
     "precision": "half-width of the median's 95 % interval, relative, at which sampling stops",
     "least_samples": "minimum number of samples",
     "most_samples": "maximum number of samples",
@@ -207,7 +207,7 @@ _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
 @dataclass(frozen=True)
 class Harness:
     """How to measure. Each field is the setting of one pitfall; the defaults are unbiased. The last five say how long
-    to measure (PATIENCE). Raises BadSetting for any other value.
+    to measure (SAMPLING). Raises BadSetting for any other value.
     """
 
     clocks: str = "watched"
@@ -260,9 +260,9 @@ class Harness:
             raise BadSetting(f"budget_s = {self.budget_s!r} must be a positive, finite number of seconds")
 
     def _require_kinds(self) -> None:
-        """Raise BadSetting for a field of PATIENCE of a wrong type; True isn't a number, and 2.5 isn't an integer."""
+        """Raise BadSetting for a field of SAMPLING of a wrong type; True isn't a number, and 2.5 isn't an integer."""
         kinds = {field.name: str(field.type) for field in fields(self)}
-        for name in PATIENCE:
+        for name in SAMPLING:
             value, (types, words) = getattr(self, name), _KINDS[kinds[name]]
             if isinstance(value, bool) or not isinstance(value, types):
                 raise BadSetting(f"{name} = {value!r} is of type {type(value).__name__}: give {words}")

@@ -17,7 +17,7 @@ from worklog.cli.commands import main
 from worklog.kernel.ladder import LADDER
 from worklog.plots import Drawn
 from worklog.runs.run import Measurement, Run, recordings, runs_dir
-from worklog.settings import PATIENCE, PITFALLS, Harness
+from worklog.settings import PITFALLS, SAMPLING, Harness
 
 
 @pytest.mark.parametrize("words", [[], ["--help"], *([c, "-h"] for c in sorted(main.commands))])
@@ -68,7 +68,7 @@ def test_settings_lists_every_gremlin() -> None:
     assert result.exit_code == 0
     for pitfall in PITFALLS:
         assert f"{pitfall.setting} = {pitfall.unbiased} (biased: " in result.stdout
-    for name in PATIENCE:
+    for name in SAMPLING:
         assert f"\n{name} = {getattr(Harness(), name)}\n" in result.stdout
     assert [g["setting"] for g in json.loads(worklog("settings", "--json").stdout)] == [g.setting for g in PITFALLS]
 

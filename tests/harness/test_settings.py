@@ -9,7 +9,7 @@ import pytest
 
 from worklog.errors import BadSetting
 from worklog.harness import Harness
-from worklog.settings import PATIENCE, PITFALLS, Pitfall, parse_settings
+from worklog.settings import PITFALLS, SAMPLING, Pitfall, parse_settings
 
 BY_NAME = pytest.mark.parametrize("pitfall", PITFALLS, ids=lambda g: g.setting)
 
@@ -35,9 +35,9 @@ def test_settings_are_not_shared_between_gremlins() -> None:
 
 
 def test_every_setting_is_a_gremlins_or_patience_and_is_described() -> None:
-    named = [pitfall.setting for pitfall in PITFALLS] + list(PATIENCE)
+    named = [pitfall.setting for pitfall in PITFALLS] + list(SAMPLING)
     assert named == [field.name for field in dataclasses.fields(Harness)]
-    assert all(PATIENCE.values())
+    assert all(SAMPLING.values())
 
 
 def test_a_setting_that_is_set_twice_is_refused() -> None:

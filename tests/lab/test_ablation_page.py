@@ -57,7 +57,7 @@ def test_the_headline_counts_the_visible_effects() -> None:
 
 def test_an_impossible_rate_is_printed_without_an_exponent() -> None:
     [host] = [e for e in found("naive", 4096).effects if e.setting == "timer"]
-    assert cells(replace(host, lying=31612.4))[4] == "31612"
+    assert cells(replace(host, biased=31612.4))[4] == "31612"
 
 
 def test_what_is_not_recorded_is_an_error_that_names_what_is() -> None:

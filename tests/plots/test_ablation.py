@@ -74,7 +74,7 @@ def test_the_steps_lead_from_the_unbiased_to_the_naive_reading(h200: Run) -> Non
     every = every_fall(h200)
     assert list(every) == [Shape.of(n) for n in (256, 512, 1024, 2048, 4096)]
     for fall in every.values():
-        assert fall.combined.unbiased * math.prod(fall.steps.values()) == pytest.approx(fall.combined.lying)
+        assert fall.combined.unbiased * math.prod(fall.steps.values()) == pytest.approx(fall.combined.biased)
         alone = math.prod(step for setting, step in fall.steps.items() if setting != REMAINDER)
         assert fall.remainder.factor == pytest.approx(fall.combined.factor / alone)
 
@@ -97,4 +97,4 @@ def test_the_size_with_the_smallest_large_step_is_chosen(h200: Run) -> None:
 
 @pytest.mark.parametrize(("unbiased", "biased"), [(0.0, 1.0), (1.0, 0.0), (1.0, -2.0), (1.0, math.inf)])
 def test_an_impossible_reading_has_no_factor(h200: Run, unbiased: float, biased: float) -> None:
-    assert factor(replace(effects(h200, "naive")[0], unbiased=unbiased, lying=biased)) is None
+    assert factor(replace(effects(h200, "naive")[0], unbiased=unbiased, biased=biased)) is None

@@ -48,7 +48,7 @@ def effect_of(setting: str, *lying: Measurement) -> Any:
 def test_a_measured_lie_is_its_number_over_the_honest_one() -> None:
     effect = effect_of("l2", measurement(HONEST_US / 1.4, {"l2": "warm"}))
     assert effect.factor == approx(1.4)
-    assert (effect.lie, effect.corrupts, effect.article, percent(effect)) == ("warm", "TFLOP/s", 3, "+40.0 %")
+    assert (effect.value, effect.corrupts, effect.article, percent(effect)) == ("warm", "TFLOP/s", 3, "+40.0 %")
 
 
 def test_a_lie_about_the_baseline_moves_the_share_of_cublas_and_not_the_rate() -> None:
@@ -71,7 +71,7 @@ def test_a_mean_is_told_from_the_honest_samples() -> None:
 
 def test_the_wrong_roof_shrinks_the_share_of_the_roof() -> None:
     effect = effect_of("roof", measurement(HONEST_US, {"l2": "warm"}))
-    assert effect.lying == approx(tflops(SIZE, HONEST_US) / BF16_DATASHEET_TFLOPS)
+    assert effect.biased == approx(tflops(SIZE, HONEST_US) / BF16_DATASHEET_TFLOPS)
     assert effect.unbiased == 0.5
 
 

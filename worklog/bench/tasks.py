@@ -23,10 +23,10 @@ BASELINE = "cuBLAS"
 ARTICLE_SIZES = (256, 512, 1024, 2048, 4096, 8192)
 ABLATION_SIZES = (256, 512, 1024, 2048, 4096)
 ABLATION_RUNGS = ("naive", "vectorized", "warptiled")
-ABLATION_PATIENCE: tuple[tuple[str, Any], ...] = (("most_samples", 200), ("budget_s", 2.0))
+ABLATION_SAMPLING: tuple[tuple[str, Any], ...] = (("most_samples", 200), ("budget_s", 2.0))
 GRID_SIZES = (256, 1024, 4096)
 # A second is a few launches of the slowest kernel; so few samples keep a recording small enough to be shipped.
-GRID_PATIENCE: tuple[tuple[str, Any], ...] = (("most_samples", 60), ("budget_s", 1.0))
+GRID_SAMPLING: tuple[tuple[str, Any], ...] = (("most_samples", 60), ("budget_s", 1.0))
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def ablation_tasks(kernel: str, shapes: Sequence[Shape]) -> list[Task]:
     biased.append(tuple((g.setting, g.biased[0]) for g in PITFALLS if g.article))
     biased.append(tuple((g.setting, g.biased[0]) for g in PITFALLS if g.setting in HOW_ONE_MEASURES))
     return [Task(kernel, shape) for shape in shapes] + [
-        Task(kernel, shape, lie + ABLATION_PATIENCE) for shape in shapes for lie in biased
+        Task(kernel, shape, lie + ABLATION_SAMPLING) for shape in shapes for lie in biased
     ]
 
 
@@ -104,7 +104,7 @@ def grid_tasks() -> list[Task]:
     naive = tuple((g.setting, g.biased[0]) for g in PITFALLS if g.resampled and g.setting != "gate")
     alone = [(lie,) for lie in naive if (lie,) not in biased]
     return [
-        Task(name, Shape.of(size), lie + GRID_PATIENCE)
+        Task(name, Shape.of(size), lie + GRID_SAMPLING)
         for size in GRID_SIZES
         for name in ABLATION_RUNGS
         for lie in [*filter(_is_one_of_a_kind, biased), *alone, one_of_a_kind(naive)]

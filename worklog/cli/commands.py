@@ -255,7 +255,7 @@ def peers(recorded: bool, only: str | None, out: Path | None, as_json: bool) -> 
 @json_option
 def settings(as_json: bool) -> None:
     """List the settings of the harness: the pitfall that each one avoids, its unbiased value and its biased ones."""
-    from worklog.settings import PATIENCE, PITFALLS, Harness
+    from worklog.settings import PITFALLS, SAMPLING, Harness
 
     if as_json:
         print_json([asdict(pitfall) for pitfall in PITFALLS])
@@ -268,7 +268,7 @@ def settings(as_json: bool) -> None:
             f"    {number}{pitfall.title}. {pitfall.what}"
         )
     click.echo("precision and budget:")
-    for name, what in PATIENCE.items():
+    for name, what in SAMPLING.items():
         click.echo(f"{name} = {getattr(Harness(), name)}\n    {what}")
 
 

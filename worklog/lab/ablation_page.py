@@ -50,11 +50,11 @@ class Ablated:
 def cells(effect: Effect) -> list[Cell]:
     """One effect's row, in the order of COLUMNS."""
     scale = 1.0 if effect.corrupts == "TFLOP/s" else 100.0
-    biased, words = scale * effect.lying, in_words(effect)
+    biased, words = scale * effect.biased, in_words(effect)
     size = None if words == "0" else abs(math.log2(effect.factor))
     return [
         f"{effect.article} {effect.title}" if effect.article else effect.title,
-        "several" if effect.lie == "…" else f"{effect.setting.replace('first_launch', 'warmup')} = {effect.lie}",
+        "several" if effect.value == "…" else f"{effect.setting.replace('first_launch', 'warmup')} = {effect.value}",
         NAMES[effect.corrupts],
         f"{scale * effect.unbiased:.3g}",
         f"{biased:.4g}" if biased < 1e4 else f"{biased:.0f}",

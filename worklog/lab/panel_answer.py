@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from worklog.bench.tasks import ABLATION_PATIENCE, ABLATION_RUNGS, GRID_SIZES, Task
+from worklog.bench.tasks import ABLATION_RUNGS, ABLATION_SAMPLING, GRID_SIZES, Task
 from worklog.errors import BadSetting
 from worklog.lab.choice import Choice
 from worklog.lab.readings import (
@@ -201,7 +201,7 @@ class PanelChoice(Choice):
         """What to measure for an answer: the unbiased reading, and this one if its launches differ."""
         biased = {g.setting: self.settings[g.setting] for g in changes(self.settings) if g.resampled}
         chosen = [{}, biased] if biased else [{}]
-        return [Task(self.kernel, self.shape, tuple(changed.items()) + ABLATION_PATIENCE) for changed in chosen]
+        return [Task(self.kernel, self.shape, tuple(changed.items()) + ABLATION_SAMPLING) for changed in chosen]
 
     def answer(self) -> Answer:
         """The reading in the first run that holds the combination. Raises NotRecorded or BadSetting with the reason."""

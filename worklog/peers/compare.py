@@ -18,7 +18,7 @@ import worklog
 from worklog.gpu.device import gpu, software, source_revision
 from worklog.peers.intervals import coverage
 from worklog.peers.rulers import RULERS, Ruler, Work, versions
-from worklog.peers.works import PATIENCE, Movable, read_work
+from worklog.peers.works import SAMPLING, Movable, read_work
 from worklog.runs.comparison import CUBLAS, KNOWN, SCHEMA, Comparison, Row
 from worklog.runs.documents import write_text
 from worklog.runs.run import runs_dir
@@ -103,7 +103,7 @@ def provenance(calibration: dict[str, Any]) -> dict[str, Any]:
         "complete": False,
         "device": gpu().as_dict(),
         "software": {**software(), **versions()},
-        "harness": PATIENCE.as_dict(),
+        "harness": SAMPLING.as_dict(),
         "calibration": calibration,
         "rows": [],
         "promises": {"again": []},
@@ -122,7 +122,7 @@ def our_rows(timeline: Timeline, launches: dict[tuple[str, float], Launch], offs
     """This harness, with the offset taken off and with it kept: one reading each, shown in two ways."""
     rows = []
     for (kind, of), launch in launches.items():
-        read, converged, wall_s = read_work(timeline, launch, PATIENCE, offset_us)
+        read, converged, wall_s = read_work(timeline, launch, SAMPLING, offset_us)
         for name, off in ((OURS, offset_us), (KEPT, 0.0)):
             rows.append(_row(name, kind, of, read, off, wall_s, converged))
     return rows
@@ -133,7 +133,7 @@ def traced_rows(timeline: Timeline, launches: dict[tuple[str, float], Launch]) -
     rows = []
     for (kind, of), launch in launches.items():
         try:
-            read, converged, wall_s = read_work(timeline, launch, PATIENCE.but(timer="cupti"))
+            read, converged, wall_s = read_work(timeline, launch, SAMPLING.but(timer="cupti"))
         # The tracer is NVIDIA's code and one a process: whatever it raises must not cost the other rulers' rows.
         except Exception as error:
             rows.append(Row(TRACED, kind, of, reason=_words(error)))
@@ -155,8 +155,8 @@ def beside_the_tracer(
         pairs = []
         try:
             for _ in range(BESIDE):
-                ours, _, _ = read_work(timeline, launch, PATIENCE, offset_us)
-                traced, _, _ = read_work(timeline, launch, PATIENCE.but(timer="cupti"))
+                ours, _, _ = read_work(timeline, launch, SAMPLING, offset_us)
+                traced, _, _ = read_work(timeline, launch, SAMPLING.but(timer="cupti"))
                 pairs.append((ours.value - offset_us, traced.value))
         except Exception as error:  # foreign code, as above
             return {"beside_cupti": found, "beside_cupti_reason": _words(error)}
@@ -194,7 +194,7 @@ def same_twice(timeline: Timeline, launch: Launch, offset_us: float, pairs: int 
     """How often two readings of the same kernel agree, which is to say that their 95 % intervals meet."""
     found = []
     for _ in range(pairs):
-        one, two = (read_work(timeline, launch, PATIENCE, offset_us)[0] for _ in range(2))
+        one, two = (read_work(timeline, launch, SAMPLING, offset_us)[0] for _ in range(2))
         found.append([[one.low, one.value, one.high], [two.low, two.value, two.high]])
     agree = sum(one[0] <= two[2] and two[0] <= one[2] for one, two in found)
     return {"aa": {"work": "cuBLAS", "of": AA_SIZE, "pairs": pairs, "agree": agree, "intervals_us": found}}
@@ -207,7 +207,7 @@ def seconds_again(
     again = []
     for size in PROMISED_SIZES:
         for _ in range(BESIDE - 1):
-            _, converged, wall_s = read_work(timeline, launches[CUBLAS, size], PATIENCE, offset_us)
+            _, converged, wall_s = read_work(timeline, launches[CUBLAS, size], SAMPLING, offset_us)
             again.append({"of": size, "wall_s": wall_s, "converged": converged})
     return {"again": again}
 

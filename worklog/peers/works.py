@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from worklog.harness.timeline import Launch, Timeline
 
 
-PATIENCE = Harness().but(budget_s=3.0)
+SAMPLING = Harness().but(budget_s=3.0)
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Movable:
 
 
 def read_work(
-    timeline: Timeline, launch: Launch, harness: Harness = PATIENCE, offset_us: float = 0.0
+    timeline: Timeline, launch: Launch, harness: Harness = SAMPLING, offset_us: float = 0.0
 ) -> tuple[Estimate, bool, float]:
     """Median with its interval, event overhead included; whether it converged without it; seconds, with the warm-up."""
     started = time.perf_counter()

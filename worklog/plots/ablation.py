@@ -59,7 +59,7 @@ class Fall:
     @property
     def remainder(self) -> Effect:
         """What the settings do together beyond the product of what each does alone, as an effect like the others."""
-        product = self.combined.lying / self.steps[REMAINDER]
+        product = self.combined.biased / self.steps[REMAINDER]
         return replace(self.combined, setting=REMAINDER, title="together (they interact)", unbiased=product)
 
 
@@ -122,7 +122,7 @@ def ablation(run: Run, rung: str | None = None, size: Size | None = None) -> Cha
 
 def factor(effect: Effect) -> float | None:
     """The effect's factor, 1 where it is not visible above the noise, None where it is not positive and finite."""
-    if effect.unbiased <= 0 or effect.lying <= 0 or not math.isfinite(effect.factor):
+    if effect.unbiased <= 0 or effect.biased <= 0 or not math.isfinite(effect.factor):
         return None
     return effect.factor if effect.visible else 1.0
 
@@ -162,7 +162,7 @@ def _table(found: Sequence[Effect], every: dict[Shape, Fall]) -> Table:
 def _named(effect: Effect) -> tuple[str, str]:
     """A row's name with, under it, the biased setting and the number that it moves."""
     name = f"{effect.article} {effect.title}" if effect.article else effect.title
-    return name, DETAILS.get(effect.setting, f"{effect.setting}={effect.lie} · {NAMES[effect.corrupts]}")
+    return name, DETAILS.get(effect.setting, f"{effect.setting}={effect.value} · {NAMES[effect.corrupts]}")
 
 
 def _heat_map(axes: Axes, table: Table, named: list[tuple[str, str]], sizes: list[Shape], fall: Fall | None) -> None:
@@ -218,7 +218,7 @@ def _draw_fall(axes: Axes, fall: Fall, lines: dict[str, float]) -> None:
         axes.plot([before, before], [above, y], color=MUTED, linewidth=0.6, zorder=1)
         axes.plot([before, after], [y, y], color=colour, linewidth=STEP_PT, solid_capstyle="butt", zorder=2)
         ends.append((after, y))
-    naive, last = fall.combined.lying, axes.get_ylim()[0] - ROW / 2
+    naive, last = fall.combined.biased, axes.get_ylim()[0] - ROW / 2
     axes.plot([naive, naive], [ends[-1][1], last], color=MUTED, linewidth=0.6, zorder=1)
     low, high = _limits([value for value, _ in ends])
     axes.set_xscale("log")
@@ -284,7 +284,7 @@ def _alt(run: Run, kernel: str, table: Table, fall: Fall | None) -> str:
         parts.append(f"{name} ({detail}): {', '.join(words)}")
     ends = ""
     if fall:
-        unbiased, naive = rate(fall.combined.unbiased), rate(fall.combined.lying)
+        unbiased, naive = rate(fall.combined.unbiased), rate(fall.combined.biased)
         ends = f" Waterfall at {fall.shape}: unbiased {unbiased}, naive {naive} TFLOP/s."
     what = f"Heat map of how each biased setting changes the reading of {kernel}, by size"
     return f"{what}. {'; '.join(parts)}.{ends} Source: {run.label}."

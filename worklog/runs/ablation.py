@@ -1,8 +1,8 @@
-"""What each gremlin did to the number: one lie at a time against the honest reading of the same kernel and size, from a
-run.
+"""The effect of each pitfall on the number: a biased reading over the unbiased reading of the same kernel and size in
+one run.
 
-Lies about how samples are taken were measured; lies about what is made of samples (statistic, offset, roof) are told
-here, from the honest samples.
+Pitfalls in how samples are taken were measured. Those in what is computed from samples (statistic, offset, roof) are
+computed here, from the unbiased samples.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from worklog.errors import NothingToDraw
 from worklog.problem.gemm import Shape
 from worklog.runs.run import Measurement, Run
 from worklog.runs.samples import Reading
-from worklog.runs.summarize import summarize
+from worklog.runs.summarize import Summary, summarize
 from worklog.settings import HOW_ONE_MEASURES, PITFALLS, Harness, Pitfall
 
-PRECISION = 0.005  # two readings of the same thing may differ by this much: it is what sampling stops at
-SETTINGS = Harness().as_dict()
+PRECISION = 0.005  # two readings of the same thing may differ by this much: sampling stops there
+SEVERAL = "…"  # the value of an effect of several settings
 
 TOGETHER = {
     frozenset(g.setting for g in PITFALLS if g.article): ("article", "the article's four together"),
@@ -28,12 +28,13 @@ TOGETHER = {
 
 @dataclass(frozen=True)
 class Effect:
-    """One lie's effect on one kernel at one shape.
+    """The effect of one biased setting on one kernel at one shape.
 
-    setting: the gremlin's; "first_launch" for a cold start that is believed; "article" for the article's four together,
-    "all" for everything that touches the time. honest and lying: the corrupted number (`corrupts`) without and with the
-    lie. noise: the relative half-widths of both intervals and the precision that sampling stops at, together; 0 for a
-    lie told from the honest samples. A smaller effect than the noise is none. label: of the honest measurement.
+    setting: the pitfall's; "first_launch" if the first launch after a cold start counts as the time; "article" for the
+    article's four together, "all" for everything that touches the time. value: the biased value. unbiased, biased: the
+    number that the pitfall `corrupts`, by the unbiased and the biased setting. noise: the sum of both relative interval
+    half-widths and of the precision at which sampling stops; 0 for an effect computed from the unbiased samples. label:
+    of the unbiased measurement.
     """
 
     kernel: str
@@ -41,17 +42,17 @@ class Effect:
     setting: str
     title: str
     article: int | None
-    lie: str
+    value: str
     corrupts: str
     unbiased: float
-    lying: float
+    biased: float
     noise: float
     label: str = ""
 
     @property
     def factor(self) -> float:
-        """Lying over honest number: 1 is no effect, 2 flatters the kernel by a factor of two."""
-        return self.lying / self.unbiased
+        """Biased over unbiased number: 1 is no effect, 2 inflates the result by a factor of two."""
+        return self.biased / self.unbiased
 
     @property
     def visible(self) -> bool:
@@ -60,8 +61,9 @@ class Effect:
 
 
 def effects(run: Run, kernel: str) -> list[Effect]:
-    """All effects on one kernel, sizes ascending, gremlins in the table's order. Raises NothingToDraw if the run has no
-    ablation of it."""
+    """All effects on one kernel, sizes ascending, pitfalls in the table's order. Raises NothingToDraw if the run has no
+    ablation of it.
+    """
     found: list[Effect] = []
     mine = [m for m in run.measurements if m.kernel == kernel and m.status == "measured"]
     for shape in sorted({m.problem for m in mine if m.changed}, key=lambda s: s.flops):
@@ -69,101 +71,88 @@ def effects(run: Run, kernel: str) -> list[Effect]:
         unbiased = next((m for m in here if not m.changed), None)
         if unbiased is None or unbiased.tflops is None:
             continue
-        lying = {frozenset(m.changed): m for m in here if m.changed}
+        biased = {frozenset(m.changed): m for m in here if m.changed}
         for pitfall in PITFALLS:
-            lie = lying.get(frozenset([pitfall.setting]))
+            measured = biased.get(frozenset([pitfall.setting]))
             if not pitfall.resampled:
                 found += _computed(run, unbiased, pitfall)
-            elif lie is not None:
-                found += [_first_launch(run, unbiased, lie, pitfall)] if pitfall.setting == "warmup" else []
-                found.append(_measured(unbiased, lie, pitfall))
+            elif measured is not None:
+                found += [_first_launch(run, unbiased, measured, pitfall)] if pitfall.setting == "warmup" else []
+                found.append(_measured(unbiased, measured, pitfall))
         own = {g.setting for g in PITFALLS if g.is_biased(run.harness.get(g.setting, g.unbiased))}
         found += [
-            _effect(unbiased, lying[settings - own], *kind, None, "…", "TFLOP/s")
+            _effect(
+                unbiased,
+                *kind,
+                None,
+                SEVERAL,
+                "TFLOP/s",
+                biased=biased[settings - own].tflops,
+                noise=_noise("TFLOP/s", unbiased, biased[settings - own]),
+            )
             for settings, kind in TOGETHER.items()
-            if settings - own in lying
+            if settings - own in biased
         ]
     if not found:
         raise NothingToDraw(f"the run has no ablation of {kernel}: make one with `worklog ablate {kernel}`")
     return found
 
 
-def _measured(unbiased: Measurement, lying: Measurement, pitfall: Pitfall) -> Effect:
-    """A lie that was measured."""
-    lie = str(lying.changed[pitfall.setting])
-    return _effect(unbiased, lying, pitfall.setting, pitfall.title, pitfall.article, lie, pitfall.corrupts)
-
-
 def _effect(
-    unbiased: Measurement, lying: Measurement, setting: str, title: str, article: int | None, lie: str, corrupts: str
+    of: Measurement,
+    setting: str,
+    title: str,
+    article: int | None,
+    value: str,
+    corrupts: str,
+    *,
+    biased: float | None,
+    noise: float,
 ) -> Effect:
-    numbers = (unbiased.ratio, lying.ratio) if corrupts == "of cuBLAS" else (unbiased.tflops, lying.tflops)
-    noise = _half_width(unbiased, corrupts) + _half_width(lying, corrupts) + PRECISION
-    return Effect(
-        unbiased.kernel,
-        unbiased.shape,
-        setting,
-        title,
-        article,
-        lie,
-        corrupts,
-        unbiased=numbers[0] or 0.0,
-        lying=numbers[1] or 0.0,
-        noise=noise,
-        label=unbiased.label,
-    )
+    """An effect on the unbiased measurement `of`."""
+    unbiased = {"of cuBLAS": of.ratio, "of the roof": of.of_roof}.get(corrupts, of.tflops)
+    numbers = {"unbiased": unbiased or 0.0, "biased": biased or 0.0, "noise": noise}
+    return Effect(of.kernel, of.shape, setting, title, article, value, corrupts, **numbers, label=of.label)
 
 
-def _half_width(m: Measurement, corrupts: str) -> float:
-    """Relative half-width of the interval of the corrupted number."""
-    middle, low, high = (m.ratio, m.ratio_low, m.ratio_high) if corrupts == "of cuBLAS" else (m.us, m.us_low, m.us_high)
-    return (high - low) / 2 / middle if middle and low is not None and high is not None else 0.0
+def _measured(unbiased: Measurement, biased: Measurement, pitfall: Pitfall) -> Effect:
+    kind = (pitfall.setting, pitfall.title, pitfall.article, str(biased.changed[pitfall.setting]), pitfall.corrupts)
+    number = biased.ratio if pitfall.corrupts == "of cuBLAS" else biased.tflops
+    return _effect(unbiased, *kind, biased=number, noise=_noise(pitfall.corrupts, unbiased, biased))
 
 
 def _first_launch(run: Run, unbiased: Measurement, cold: Measurement, pitfall: Pitfall) -> Effect:
-    """The cold start as most people meet it: one launch, taken for the time. The median of many launches ignores it."""
-    first = summarize(
-        Reading.of_columns(cold.samples), SETTINGS | {"statistic": "first"}, _calibration(run), unbiased.problem.flops
-    )
-    return Effect(
-        unbiased.kernel,
-        unbiased.shape,
-        "first_launch",
-        f"{pitfall.title}, first launch believed",
-        pitfall.article,
-        "none",
-        pitfall.corrupts,
-        unbiased=unbiased.tflops or 0.0,
-        lying=first.tflops or 0.0,
-        noise=_half_width(unbiased, pitfall.corrupts) + PRECISION,
-        label=unbiased.label,
-    )
-
-
-def _calibration(run: Run) -> dict[str, Any]:
-    return {"offset_us": 0.0, **run.calibration}
+    """The cold start as it usually happens: the first launch is the time. The median of many launches ignores it."""
+    first = _summary(run, cold, statistic="first")
+    kind = ("first_launch", f"{pitfall.title}, first launch believed", pitfall.article, "none", pitfall.corrupts)
+    return _effect(unbiased, *kind, biased=first.tflops, noise=_noise(pitfall.corrupts, unbiased))
 
 
 def _computed(run: Run, unbiased: Measurement, pitfall: Pitfall) -> list[Effect]:
     """The effect of a pitfall in the arithmetic, on the unbiased samples."""
-    lie = str(pitfall.biased[0])
     if pitfall.setting == "roof" and unbiased.of_roof is None:
         return []
-    samples, changed = Reading.of_columns(unbiased.samples), SETTINGS | {pitfall.setting: lie}
-    found = summarize(samples, changed, _calibration(run), unbiased.problem.flops)
-    true, said = (unbiased.of_roof, found.of_peak) if pitfall.setting == "roof" else (unbiased.tflops, found.tflops)
-    kind = (pitfall.setting, pitfall.title, pitfall.article, lie, pitfall.corrupts)
-    return [
-        Effect(
-            unbiased.kernel,
-            unbiased.shape,
-            *kind,
-            unbiased=true or 0.0,
-            lying=said or 0.0,
-            noise=0.0,
-            label=unbiased.label,
-        )
-    ]
+    value = str(pitfall.biased[0])
+    found = _summary(run, unbiased, **{pitfall.setting: value})
+    number = found.of_peak if pitfall.setting == "roof" else found.tflops
+    kind = (pitfall.setting, pitfall.title, pitfall.article, value, pitfall.corrupts)
+    return [_effect(unbiased, *kind, biased=number, noise=0.0)]
+
+
+def _summary(run: Run, m: Measurement, **changed: str) -> Summary:
+    """The measurement's samples under the unbiased settings but for the changed ones."""
+    calibration: dict[str, Any] = {"offset_us": 0.0, **run.calibration}
+    return summarize(Reading.of_columns(m.samples), Harness().but(**changed).as_dict(), calibration, m.problem.flops)
+
+
+def _noise(corrupts: str, *measured: Measurement) -> float:
+    """The relative half-widths of the corrupted number's intervals and the precision, together."""
+    noise = PRECISION
+    for m in measured:
+        of_ratio = corrupts == "of cuBLAS"
+        middle, low, high = (m.ratio, m.ratio_low, m.ratio_high) if of_ratio else (m.us, m.us_low, m.us_high)
+        noise += (high - low) / 2 / middle if middle and low is not None and high is not None else 0.0
+    return noise
 
 
 def percent(effect: Effect) -> str:
@@ -178,21 +167,21 @@ def percent(effect: Effect) -> str:
 
 
 def _three_digits(number: float) -> str:
-    """Three digits that count, whether they are zeros or not: 4.70, 43.0, 63 600."""
+    """Three significant digits, zeros included: 4.70, 43.0, 63 600."""
     rounded = float(f"{number:.3g}")
     return f"{rounded:,.0f}".replace(",", " ") if rounded >= 100 else f"{rounded:#.3g}"
 
 
 def text(run: Run, kernel: str) -> str:
-    """A table for the terminal: a row a gremlin, a column a size."""
+    """A table for the terminal: a row for each pitfall, a column for each size."""
     found = effects(run, kernel)
     sizes = list(dict.fromkeys(Shape(*e.shape) for e in found))
-    rows = list(dict.fromkeys((e.setting, e.title, e.lie, e.corrupts, e.article) for e in found))
-    lines = [run.label, f"{kernel}: what each lie does to the number (0: not visible above the noise)"]
+    rows = list(dict.fromkeys((e.setting, e.title, e.value, e.corrupts, e.article) for e in found))
+    lines = [run.label, f"{kernel}: effect of each pitfall on the number (0: not visible above the noise)"]
     lines.append(f"{'':56}{'number':>12}" + "".join(f"{size!s:>12}" for size in sizes))
-    for setting, title, lie, corrupts, article in rows:
+    for setting, title, value, corrupts, article in rows:
         cells = {Shape(*e.shape): percent(e) for e in found if e.setting == setting}
-        told = f" ({'warmup' if setting == 'first_launch' else setting}={lie})"  # as --set takes it
-        name = f"  {title}" if lie == "…" else f"{article or ' '} {title}{told}"
+        assignment = f" ({'warmup' if setting == 'first_launch' else setting}={value})"  # as --set takes it
+        name = f"  {title}" if value == SEVERAL else f"{article or ' '} {title}{assignment}"
         lines.append(f"{name[:56]:56}{corrupts:>12}" + "".join(f"{cells.get(size, '–'):>12}" for size in sizes))
     return "\n".join(lines)

@@ -40,9 +40,9 @@ def mental_model(run: Run) -> Facts:
     if together:
         ceiling = run.calibration.get("fp32_tflops")
         facts |= {
-            "naive": duration(m.problem.flops / together.lying / 1e6),
-            "naive_tflops": _speed(together.lying),
-            "over": f"{together.lying / ceiling:.3g}" if ceiling else "",
+            "naive": duration(m.problem.flops / together.biased / 1e6),
+            "naive_tflops": _speed(together.biased),
+            "over": f"{together.biased / ceiling:.3g}" if ceiling else "",
             "by": _change(together),
             "visible": together.visible,
         }
