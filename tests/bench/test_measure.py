@@ -36,7 +36,7 @@ def measure(*names: str, **how: Any) -> Run:
     """The kernels measured in foreign processes."""
     how = {"harness": Harness(), "command": FOREIGN, **how}
     own = [mine(name) for name in dict.fromkeys(names) if name != "naive"]
-    return carry_out([Task(name, SHAPE) for name in names], brought=own, **how)
+    return carry_out([Task(name, SHAPE) for name in names], user_kernels=own, **how)
 
 
 def test_what_is_measured_comes_back_and_is_saved(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_a_host_functions_process_measures_nothing_else(monkeypatch: pytest.Monk
     monkeypatch.setattr(job, "measure_order", noted)
     names = ["first", "last", "fine", "fine", "garbage", "first"]
     own = [mine("first"), mine("last"), *(Kernel.from_function(f"os:{name}") for name in ("fine", "garbage"))]
-    run = carry_out([Task(name, SHAPE) for name in names], Harness(), brought=own, command=FOREIGN)
+    run = carry_out([Task(name, SHAPE) for name in names], Harness(), user_kernels=own, command=FOREIGN)
     assert [m.kernel for m in run.measurements] == names and run.complete
     assert orders == [["first", "last"], ["fine", "fine"], ["garbage"], ["first"]]
 
@@ -249,7 +249,7 @@ def test_on_the_virtual_gpu_the_real_job_gates_and_times_and_goes_on_after_a_cra
     own = [Kernel.from_function(f"{tmp_path}/host.py:{name}") for name in names]
     harness = Harness().but(least_samples=6, most_samples=64, precision=0.05)
     tasks = [Task(name, Shape(96, 64, 80)) for name in names]
-    run = carry_out(tasks, harness, brought=own, command=(sys.executable, "-m", "tests.virtual.job"))
+    run = carry_out(tasks, harness, user_kernels=own, command=(sys.executable, "-m", "tests.virtual.job"))
     found = {m.kernel: m for m in run.measurements}
     assert list(found) == names and run.complete
     assert [m.status for m in run.measurements] == ["measured", "refused", "refused", "refused", "measured"]

@@ -21,7 +21,7 @@ def test_the_grid_has_each_combination_of_the_fixes_once_for_each_rung_and_size(
     assert len(set(tasks)) == len(tasks)
     places = Counter((task.kernel, task.shape.m) for task in tasks)
     combinations = 2**5 - 2**3  # by a host clock, the queue is no choice
-    alone = 3  # order, inputs, baseline
+    alone = 4  # order, inputs, baseline, placement
     together = 1
     assert places == {(name, size): combinations + alone + together for name in ABLATION_RUNGS for size in GRID_SIZES}
 
@@ -33,7 +33,7 @@ def test_the_grid_has_the_honest_reading_and_all_lies_together() -> None:
     assert {"clocks": "ignored", "l2": "warm", "warmup": "none", "queue": False} in changed
     assert {"order": "sequential"} in changed
     everything = dict(clocks="ignored", timer="host", l2="warm", warmup="none", order="sequential", inputs="zeros")
-    assert {**everything, "baseline": "tf32"} in changed
+    assert {**everything, "baseline": "tf32", "placement": "fixed"} in changed
     assert not any(biased.get("timer") == "host" and "queue" in biased for biased in changed)
 
 
@@ -57,8 +57,8 @@ def test_sizes_ascend_so_that_patience_is_judged_from_smaller_ones() -> None:
 @pytest.mark.parametrize("sizes", [256, "256", Shape.of(256), [256], (256,)])
 @pytest.mark.parametrize("kernels", ["naive", ["naive"]])
 def test_one_kernel_and_one_size_need_no_list(kernels: Any, sizes: Any) -> None:
-    tasks, brought = tasks_of(kernels, sizes)
-    assert ([str(task) for task in tasks], brought) == (["naive at 256"], [])
+    tasks, user_kernels = tasks_of(kernels, sizes)
+    assert ([str(task) for task in tasks], user_kernels) == (["naive at 256"], [])
 
 
 def test_all_kernels_come_at_one_size_before_the_next() -> None:
@@ -79,10 +79,10 @@ def test_no_task_is_there_twice_and_the_order_is_that_of_the_first() -> None:
 def test_two_kernels_of_one_name_are_not_taken_for_one() -> None:
     first = replace(rung("naive"), name="mine", number=None)
     other = replace(rung("shared"), name="mine", number=None)
-    tasks, brought = tasks_of([first, other], 256)
-    assert brought == [first, other], "so that it can be said that a name is taken"
+    tasks, user_kernels = tasks_of([first, other], 256)
+    assert user_kernels == [first, other], "so that it can be said that a name is taken"
     with pytest.raises(BadSetting, match="two kernels are called mine"):
-        require_measurable(tasks, Harness(), brought)
+        require_measurable(tasks, Harness(), user_kernels)
 
 
 def test_more_tasks_than_anybody_waits_for_are_refused() -> None:

@@ -142,7 +142,7 @@ def test_an_endless_kernel_is_cancelled_and_then_a_good_one_runs(tmp_path: Path)
     out = tmp_path / "run.json"
 
     def act(**how: Any) -> None:
-        carry_out(tasks, Harness(), brought=own, out=out, **how)
+        carry_out(tasks, Harness(), user_kernels=own, out=out, **how)
 
     took = pressed_when("endless", act)
     print(f"cancelled in {took:.2f} s")
@@ -159,7 +159,7 @@ def test_an_endless_kernel_is_refused_when_patience_ends() -> None:
 
 def test_an_endless_kernel_in_a_run_costs_only_its_own_row() -> None:
     own = [kernel(ENDLESS, "endless"), kernel(GOOD, "good")]
-    run = carry_out([Task(one.name, SHAPE) for one in own], Harness(budget_s=1.0), brought=own, patience_s=20.0)
+    run = carry_out([Task(one.name, SHAPE) for one in own], Harness(budget_s=1.0), user_kernels=own, patience_s=20.0)
     assert [m.status for m in run.measurements] == ["refused", "measured"]
     assert "hung: no progress for 21 s" in str(run.measurements[0].reason)
 

@@ -79,7 +79,7 @@ def test_the_honest_one_beside_them_is_measured(tmp_path: Path) -> None:
     run = bench.measure([cheat(tmp_path, "honest", "")], [256], harness=QUICK)
     (measurement,) = run.measurements
     assert measurement.status == "measured", measurement.reason
-    assert run.kernels["honest"]["brought"] == "kernel"
+    assert run.kernels["honest"]["user"] == "kernel"
 
 
 @pytest.mark.parametrize("size", [256, 1024])

@@ -236,8 +236,8 @@ def test_its_description_says_that_it_is_host_code(write: Write) -> None:
     kernel = Kernel.from_function(f"{write(RIGHT)}:mine")
     found = kernel.describe(loaded(kernel)[1])
     assert kernel.host is not None and found["sha256"] == kernel.host.sha256 != ""
-    assert {name: found[name] for name in ("brought", "file", "arrays")} == {
-        "brought": "callable",
+    assert {name: found[name] for name in ("user", "file", "arrays")} == {
+        "user": "host function",
         "file": "theirs.py",
         "arrays": "cupy",
     }

@@ -9,13 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
 import worklog
 from tests.gate.numpy_device import NumpyDevice
+from tests.virtual.machine import Machine
+from tests.virtual.session import QUICK, VirtualSession
 from worklog.bench.check import check
 from worklog.bench.measure import carry_out, measure
+from worklog.bench.session import attempt
 from worklog.bench.tasks import Task
 from worklog.cli.commands import main
 from worklog.errors import BadSetting, OutsideDomain, UnknownRung, WorklogError
@@ -157,7 +161,7 @@ def test_each_dimension_is_checked(shape: tuple[int, int, int]) -> None:
 
 def test_a_users_domain_is_checked_before_anything_is_measured() -> None:
     with pytest.raises(OutsideDomain, match=r"mine's domain \(M % 8 == 0\): pad to 16$"):
-        carry_out([Task("mine", Shape(9, 16, 16))], Harness(), brought=[mine(name="mine", domain="M % 8 == 0")])
+        carry_out([Task("mine", Shape(9, 16, 16))], Harness(), user_kernels=[mine(name="mine", domain="M % 8 == 0")])
 
 
 @given(domain=domains, shape=shapes)
@@ -276,11 +280,32 @@ def test_an_axis_that_nothing_names_or_host_code_is_an_error(file: Path) -> None
 
 
 def test_the_command_line_combines_template_axes_and_sizes(file: Path) -> None:
-    from click.testing import CliRunner
-
     launch = [word for option in ("entry", "grid", "block") for word in (f"--{option}", WORDS[option])]
     axes = ["--axis", "TILE[pow2]=3:4", "--axis", "Sum[type]=float,double", "--axis", "N=256,512"]
     done = CliRunner().invoke(main, ["run", "--preview", "--json", str(file), *map(str, launch), *axes])
     assert done.exit_code == 0, done.output
     assert json.loads(done.output)["points"] == 2 * (4 + 1), "cuBLAS is measured beside them"
     assert "mine TILE=8 Sum=float" in done.output and "mine TILE=16 Sum=double" in done.output
+
+
+def test_an_instance_that_does_not_compile_is_skipped_and_the_others_are_measured(file: Path) -> None:
+    file.write_text(TEMPLATE.replace("Sum acc = 0;", 'static_assert(sizeof(Sum) > 1, "too short"); Sum acc = 0;'))
+    words = [
+        str(file),
+        *(word for option, text in {"entry": WORDS["entry"], **LAUNCH}.items() for word in (f"--{option}", str(text))),
+    ]
+    axes = ["--axis", "Sum[type]=float,char,double", "--axis", "TILE=8"]
+    shown = CliRunner().invoke(main, ["run", "--preview", *words, *axes])
+    assert shown.exit_code == 0, shown.output
+    assert "1 skipped" in shown.output and "too short" in shown.output and "3 to measure" in shown.output
+    rows = json.loads(CliRunner().invoke(main, ["run", "--preview", "--json", *words, *axes]).output)["measurements"]
+    assert [row["kernel"] for row in rows if "too short" in row.get("skipped", "")] == ["mine Sum=char TILE=8"]
+    every = CliRunner().invoke(main, ["run", "--preview", *words, "--axis", "Sum[type]=char", "--axis", "TILE=8,16"])
+    assert every.exit_code == 2 and "too short" in every.stderr
+
+
+def test_a_skipped_kernel_is_in_the_run_with_its_reason() -> None:
+    session = VirtualSession(Machine(), replace(mine(name="mine"), skipped="it does not compile"))
+    found = attempt(session, Task("mine", Shape.of(64)), QUICK)
+    assert (found.status, found.reason, found.us) == ("skipped", "it does not compile", None)
+    assert "registers" not in session.describe("mine")

@@ -70,7 +70,7 @@ def test_an_interval_that_is_too_wide_is_marked(h200: Run) -> None:
 
 
 def test_a_users_kernels_stand_below_the_rungs_in_the_accent(h200: Run) -> None:
-    h200.kernels |= {"mine": {"brought": "kernel"}, "wrong": {"brought": "kernel"}}
+    h200.kernels |= {"mine": {"user": "kernel"}, "wrong": {"user": "kernel"}}
     made = replace(h200.select("tiles_1d")[0], kernel="mine", ratio=0.5, tflops=25.0)
     h200.measurements = [made, *h200.select(), Measurement("wrong", SHAPE, "refused", reason="wrong")]
     chart = ladder(h200)

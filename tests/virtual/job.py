@@ -12,5 +12,7 @@ from worklog.bench import job
 if __name__ == "__main__":
     xp.machine = Machine()
     with virtual_gpu():
-        on_virtual = partial(job.measure, make_session=lambda brought: VirtualSession(xp.machine, *brought.values()))
+        on_virtual = partial(
+            job.measure, make_session=lambda user_kernels: VirtualSession(xp.machine, *user_kernels.values())
+        )
         job.main({"measure": on_virtual})

@@ -46,12 +46,12 @@ RULER = Calibration(
 class VirtualSession(Session):
     """Everything but the GPU is the real session's."""
 
-    def __init__(self, machine: Machine, *brought: Kernel) -> None:
+    def __init__(self, machine: Machine, *user_kernels: Kernel) -> None:
         device = VirtualDevice(machine)
         self.gpu = GPU
         self.device, self.timeline, self.calibration = device, VirtualTimeline(device), RULER  # type: ignore[assignment]
         self.baselines = {math: VirtualBaseline(device, f"cuBLAS {math.upper()}") for math in ("fp32", "tf32")}
-        self.brought = {one.name: one for one in brought}
+        self.user_kernels = {one.name: one for one in user_kernels}
         self._subjects = {BASELINE: self.baselines["fp32"]}
         self._checkers = {}
         self._verdicts = {}

@@ -135,13 +135,13 @@ def memory_is_full(error: BaseException) -> OutOfMemory | None:
 # ------------------------------------------------------------------------------------------------------------- measure
 
 
-def measure_order(tasks: Sequence[Task], harness: Harness, brought: Sequence[Kernel]) -> dict[str, Any]:
+def measure_order(tasks: Sequence[Task], harness: Harness, user_kernels: Sequence[Kernel]) -> dict[str, Any]:
     """The order for a run."""
     return {
         "do": "measure",
         "tasks": [[t.kernel, [t.shape.m, t.shape.n, t.shape.k], dict(t.changed)] for t in tasks],
         "harness": harness.as_dict(),
-        "brought": [one.as_dict() for one in brought],
+        "user_kernels": [one.as_dict() for one in user_kernels],
     }
 
 
@@ -152,17 +152,17 @@ def tasks_of(order: Mapping[str, Any]) -> list[Task]:
 
 def measure(order: Mapping[str, Any], say: Answers, make_session: Callable[..., Session] | None = None) -> None:
     """Gate and time each task. Answers: "ready" with the head of a run; then for each task "measured" with the
-    measurement and its kernel's description. make_session: gets what users brought, by name (default: Session).
+    measurement and its kernel's description. make_session: gets the user kernels by name (default: Session).
     """
     from worklog.bench.session import Session, attempt
     from worklog.gpu.clock_lock import switchable_clocks
     from worklog.settings import Harness
 
     tasks, harness = tasks_of(order), Harness(**order["harness"])
-    brought = {one.name: one for one in map(Kernel.from_dict, order["brought"])}
+    user_kernels = {one.name: one for one in map(Kernel.from_dict, order["user_kernels"])}
     with alone_on_the_gpu(), switchable_clocks() as hold:
         clocks, notes = hold(harness.clocks)
-        session = (make_session or Session)(brought)
+        session = (make_session or Session)(user_kernels)
         harness = harness.but(clocks=clocks)
         for shape in {task.shape for task in tasks}:
             session.require_memory(shape)

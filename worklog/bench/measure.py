@@ -53,8 +53,8 @@ def measure(
     verdict and without a time. out: the run's file (default: a new one among this machine's runs).
     Raises NoGpu where there is no CUDA device, UnknownRung, OutsideDomain, BadShape.
     """
-    tasks, brought = tasks_of(kernels, sizes)
-    return carry_out(tasks, harness or Harness(), brought=brought, progress=progress, out=out)
+    tasks, user_kernels = tasks_of(kernels, sizes)
+    return carry_out(tasks, harness or Harness(), user_kernels=user_kernels, progress=progress, out=out)
 
 
 def ablate(
@@ -133,7 +133,7 @@ def carry_out(
     tasks: Sequence[Task],
     harness: Harness,
     *,
-    brought: Sequence[Kernel] = (),
+    user_kernels: Sequence[Kernel] = (),
     progress: Progress = silent,
     out: Path | None = None,
     patience_s: float = PATIENCE_S,
@@ -146,12 +146,12 @@ def carry_out(
     process; each host function gets a process that measures nothing else. Interrupting ends the child and keeps what is
     finished. CUDA is not initialised in this process.
 
-    brought: users' kernels, which tasks call by name. progress: called at each step and twice a second in between.
+    user_kernels: those that tasks name. progress: called at each step and twice a second in between.
     patience_s: seconds that a measurement may take beyond its budget before it counts as hung. stop: ends the run from
     another thread. command: the child's command line (default: worklog.bench.job). Raises what measure() raises, and
     GpuBusy while another run measures on this GPU.
     """
-    own = require_measurable(tasks, harness, brought)
+    own = require_measurable(tasks, harness, user_kernels)
     if command is None:
         require_gpu()
     log, stop = _Log(tasks, harness, own, out), stop or Stop()
@@ -176,7 +176,7 @@ def _measure_some(log: _Log, progress: Progress, patience_s: float, stop: Stop, 
         return patience_s if answer["is"] == "ready" else None
 
     last, end = run_child(
-        job.measure_order(its_tasks, log.harness, list(log.brought.values())),
+        job.measure_order(its_tasks, log.harness, list(log.user_kernels.values())),
         hear,
         lambda done, doing: progress(first + done, len(log.tasks), doing),
         patience_s=patience_s,
@@ -193,16 +193,16 @@ def _measure_some(log: _Log, progress: Progress, patience_s: float, stop: Stop, 
         raise failure(last, end)
     its_last = lost or finished  # the child ended after this measurement, not in one
     culprit = log.tasks[log.done - 1 if its_last else log.done].kernel
-    log.refuse(failed_stage(last, end, log.brought.get(culprit)), its_last=its_last)
+    log.refuse(failed_stage(last, end, log.user_kernels.get(culprit)), its_last=its_last)
 
 
 class _Log:
     """The run as it grows, on disk after every measurement."""
 
     def __init__(
-        self, tasks: Sequence[Task], harness: Harness, brought: Mapping[str, Kernel], out: Path | None
+        self, tasks: Sequence[Task], harness: Harness, user_kernels: Mapping[str, Kernel], out: Path | None
     ) -> None:
-        self.tasks, self.harness, self.brought, self.out = tasks, harness, brought, out
+        self.tasks, self.harness, self.user_kernels, self.out = tasks, harness, user_kernels, out
         self.run: Run | None = None
         self.ready = False  # the child at hand
 
@@ -219,7 +219,8 @@ class _Log:
         self.ready = False
 
         def home(task: Task) -> str:
-            return task.kernel if task.kernel in self.brought and self.brought[task.kernel].host is not None else ""
+            own = self.user_kernels.get(task.kernel)
+            return task.kernel if own is not None and own.host is not None else ""
 
         return list(takewhile(lambda task: home(task) == home(self.left[0]), self.left))
 
@@ -272,24 +273,26 @@ class _Log:
         return Interrupted(f"interrupted: {self.done} of {len(self.tasks)} measurements are kept in {self.run.path}")
 
 
-def require_measurable(tasks: Sequence[Task], harness: Harness, brought: Iterable[Kernel] = ()) -> dict[str, Kernel]:
+def require_measurable(
+    tasks: Sequence[Task], harness: Harness, user_kernels: Iterable[Kernel] = ()
+) -> dict[str, Kernel]:
     """Find every mistake in the tasks before anything is measured. Returns users' kernels by name. Raises BadSetting,
     UnknownRung, OutsideDomain.
     """
     if not tasks:
         raise BadSetting("nothing to measure: name at least one kernel and one size")
-    own = _by_name(brought)
+    own = _by_name(user_kernels)
     for task in tasks:
         _require_domain(task, own)
         harness.but(**dict(task.changed))
     return own
 
 
-def _by_name(brought: Iterable[Kernel]) -> dict[str, Kernel]:
+def _by_name(user_kernels: Iterable[Kernel]) -> dict[str, Kernel]:
     """Raises BadSetting for a name that is taken."""
     own: dict[str, Kernel] = {}
     taken = {BASELINE, *(r.name for r in LADDER)}
-    for one in brought:
+    for one in user_kernels:
         if one in LADDER:
             continue
         if one.name in taken:

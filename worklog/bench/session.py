@@ -48,11 +48,13 @@ UNCHECKED: dict[bool | str, str] = {
 class Session:
     """A GPU made ready: the device, the calibrated harness, compiled kernels, and the checker of the shape at hand.
 
-    brought: users' kernels and host functions, by name. calibration: of the harness on this GPU (default: calibrate
-    now). Raises NoGpu.
+    user_kernels: by name, host functions too. calibration: of the harness on this GPU (default: calibrate now). Raises
+    NoGpu.
     """
 
-    def __init__(self, brought: Mapping[str, Kernel] | None = None, calibration: Calibration | None = None) -> None:
+    def __init__(
+        self, user_kernels: Mapping[str, Kernel] | None = None, calibration: Calibration | None = None
+    ) -> None:
         require_gpu()  # first: without a driver, CuPy's libraries do not even import
         from worklog.gpu.cuda import Cublas, CudaDevice
         from worklog.harness.calibration import calibrate
@@ -63,14 +65,14 @@ class Session:
         self.timeline: CudaTimeline = CudaTimeline(self.device)
         self.calibration: Calibration = calibration or calibrate(self.timeline)
         self.baselines: dict[str, Subject] = {math: Cublas(self.device, math) for math in ("fp32", "tf32")}
-        self.brought = brought or {}
+        self.user_kernels = user_kernels or {}
         self._subjects: dict[str, Subject] = {BASELINE: self.baselines["fp32"]}
         self._checkers: dict[Shape, Checker] = {}
         self._verdicts: dict[tuple[str, Shape, bool | str], Verdict] = {}
 
     def kernel(self, name: str) -> Kernel:
         """The record of that name. Raises UnknownRung."""
-        return self.brought.get(name) or rung(name)
+        return self.user_kernels.get(name) or rung(name)
 
     def subject(self, name: str) -> Subject:
         """The kernel of that name, compiled once. Raises UnknownRung or CompileFailed."""
@@ -130,7 +132,7 @@ class Session:
 
     def is_host_function(self, name: str) -> bool:
         """Whether its own code launches it, maybe on streams of its own."""
-        return name in self.brought and self.brought[name].host is not None
+        return name in self.user_kernels and self.user_kernels[name].host is not None
 
     def head(self, harness: Harness, notes: Sequence[str]) -> dict[str, Any]:
         """What a run file says of the machine. notes: what could not be done as the harness wants it."""
@@ -145,10 +147,10 @@ class Session:
 
     def describe(self, name: str) -> dict[str, Any]:
         """A kernel's source, tile and resources, for a run file."""
-        subject = self.subject(name)
         if name == BASELINE:
-            return {"library": "cuBLAS", "domain": str(subject.domain)}
-        return self.kernel(name).describe(subject)
+            return {"library": "cuBLAS", "domain": str(self.subject(name).domain)}
+        kernel = self.kernel(name)
+        return kernel.describe(None if kernel.skipped else self.subject(name))
 
     def require_idle(self) -> None:
         """Wait for all work on the GPU. Raises LaunchFailed, also for work that does not end."""
@@ -200,9 +202,9 @@ def _measurement(
         notes = []
     shape = (task.shape.m, task.shape.n, task.shape.k)
     common: dict[str, Any] = {"kernel": task.kernel, "shape": shape, "changed": changed}
-    too_slow = _too_slow(task, used, earlier)
-    if too_slow:
-        return Measurement(**common, status="skipped", reason=too_slow)
+    skipped = _why_skipped(session, task) or _too_slow(task, used, earlier)
+    if skipped:
+        return Measurement(**common, status="skipped", reason=skipped)
     verdict: Verdict | None = None
     if used.gate:
         for name in dict.fromkeys((BASELINE, task.kernel)):
@@ -236,7 +238,7 @@ def _measurement(
 def _degradations(session: Session, task: Task, used: Harness, each_checked: bool) -> list[str]:
     """What must stand beside a reading, apart from what happened while it was taken."""
     said = [f"{name}: {value}" for name, value in used.biased().items() if name != "gate"]
-    remarks = session.brought[task.kernel].remarks if task.kernel in session.brought else ()
+    remarks = session.user_kernels[task.kernel].remarks if task.kernel in session.user_kernels else ()
     said += remarks
     if remarks and not each_checked:
         said.append("gate: only the last timed launch was checked, on inputs that the host function has seen before")
@@ -315,6 +317,10 @@ def _waits_us(session: Session, launch: Launch) -> list[float]:
 def _load(session: Session, buffers: Iterable[Any], hosts: Iterable[Float32]) -> None:
     for buffer, host in zip(buffers, hosts, strict=True):
         session.device.overwrite(buffer, host)
+
+
+def _why_skipped(session: Session, task: Task) -> str:
+    return "" if task.kernel == BASELINE else session.kernel(task.kernel).skipped
 
 
 def _too_slow(task: Task, harness: Harness, earlier: Sequence[Measurement]) -> str | None:

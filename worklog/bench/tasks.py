@@ -52,7 +52,7 @@ class Task:
 def tasks_of(
     kernels: Iterable[str | Kernel] | Kernel | None, sizes: Iterable[Size] | int, changed: Mapping[str, Any] = NOTHING
 ) -> tuple[list[Task], list[Kernel]]:
-    """Each kernel at each size once, sizes first, and which of the kernels users brought; None for the whole ladder
+    """Each kernel at each size once, sizes first, and which of them are user kernels; None for the whole ladder
     and cuBLAS. One kernel or one size needs no list around it. Raises BadShape, and BadSetting for more tasks than
     MOST_VALUES.
     """

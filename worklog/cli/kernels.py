@@ -65,13 +65,13 @@ def both_axes(words: Sequence[str]) -> tuple[list[Axis], list[Axis]]:
 
 
 def kernels_of(words: Sequence[str], axes: Sequence[Axis] = (), **launch: Any) -> list[str | Kernel]:
-    """Rungs and cuBLAS by name, and what users bring: a file's kernel is called as its file. axes: template arguments
-    of those. Raises what worklog.kernel.named and the compiler do, and BadSetting for a
-    launch that nothing takes.
+    """Rungs and cuBLAS by name, and user kernels; a file's kernel has the name of its file. axes: template arguments of
+    user kernels. An instance that does not compile is skipped, with the compiler's first line as the reason.
+
+    Raises what worklog.kernel.named raises, CompileFailed for a kernel of which no instance compiles, and BadSetting
+    for a launch option that no kernel takes.
     """
-    from worklog.bench.check import compile_for
     from worklog.bench.tasks import BASELINE
-    from worklog.gpu.device import gpu_reason
     from worklog.kernel.ladder import LADDER
     from worklog.kernel.named import instances, kernel_of
 
@@ -81,12 +81,9 @@ def kernels_of(words: Sequence[str], axes: Sequence[Axis] = (), **launch: Any) -
         if word in named:
             found.append(word)
         elif axes:
-            found += instances(word, axes, launch)
+            found += compilable(instances(word, axes, launch))
         else:
-            found.append(kernel_of(word, launch))
-    for one in found:
-        if not isinstance(one, str) and one.host is None and gpu_reason() is None:
-            compile_for(one.program, live=True)  # a slip in the source is told before anything is measured
+            found += compilable([kernel_of(word, launch)])
     own = any(not isinstance(kernel, str) for kernel in found)
     if own and BASELINE not in found:
         found.append(BASELINE)
@@ -102,29 +99,62 @@ def kernels_of(words: Sequence[str], axes: Sequence[Axis] = (), **launch: Any) -
     return found
 
 
+def compilable(kernels: Sequence[Kernel]) -> list[Kernel]:
+    """The instances of one user kernel, those that do not compile marked as skipped, before anything is measured.
+
+    They are compiled for this GPU; without one, for the emulator, if NVRTC is installed. Raises CompileFailed if no
+    instance compiles, and BadSetting for a signature other than the ladder's.
+    """
+    from worklog.bench.check import compile_for
+    from worklog.errors import CompileFailed
+    from worklog.gpu.device import gpu_reason
+    from worklog.kernel.nvrtc import NvrtcMissing
+
+    live = gpu_reason() is None
+    found: list[Kernel] = []
+    errors: list[CompileFailed] = []
+    for kernel in kernels:
+        try:
+            if kernel.host is None:
+                compile_for(kernel.program, live)
+            found.append(kernel)
+        except CompileFailed as error:
+            errors.append(error)
+            found.append(replace(kernel, skipped=f"it does not compile: {str(error).splitlines()[0]}"))
+        except NvrtcMissing:
+            if live:
+                raise
+            found.append(kernel)
+    if len(errors) == len(kernels):
+        raise errors[0]
+    return found
+
+
 def show_preview(
     kernels: Sequence[str | Kernel] | None, sizes: Sequence[Shape], harness: Harness, as_json: bool
 ) -> None:
-    """Say how many measurements that would be, and roughly how long they take. Raises what measuring them would."""
+    """Print the number of measurements and a rough time for them. Raises what measuring them would raise."""
     from worklog.bench.estimate import foreseen
     from worklog.bench.measure import require_measurable
     from worklog.bench.tasks import tasks_of
     from worklog.problem.axes import Axis, Space
 
-    tasks, brought = tasks_of(kernels, sizes)
-    require_measurable(tasks, harness, brought)
-    seconds, source = foreseen(tasks, harness)
+    tasks, user_kernels = tasks_of(kernels, sizes)
+    require_measurable(tasks, harness, user_kernels)
+    skipped = {kernel.name: kernel.skipped for kernel in user_kernels if kernel.skipped}
+    seconds, source = foreseen([task for task in tasks if task.kernel not in skipped], harness)
     if as_json:
-        shapes = [dict(zip("mnk", (task.shape.m, task.shape.n, task.shape.k), strict=True)) for task in tasks]
-        rows = [
-            {"kernel": task.kernel, **shape, "seconds": round(s, 2)}
-            for task, shape, s in zip(tasks, shapes, seconds, strict=True)
-        ]
+        rows, left = list[dict[str, Any]](), iter(seconds)
+        for task in tasks:
+            why = skipped.get(task.kernel)
+            rest = {"seconds": round(next(left), 2)} if why is None else {"skipped": why}
+            rows.append({"kernel": task.kernel, "m": task.shape.m, "n": task.shape.n, "k": task.shape.k, **rest})
         print_json({"rates": source, "points": len(rows), "seconds": round(sum(seconds), 2), "measurements": rows})
         return
     names, written = dict.fromkeys(task.kernel for task in tasks), dict.fromkeys(str(task.shape) for task in tasks)
-    space = Space("run", (Axis("kernels", tuple(names), "str"), Axis("sizes", tuple(written), "str")))
-    click.echo(f"{space.preview(sum(seconds) / len(tasks))} (rough; rates: {source})")
+    axes = (Axis("kernels", tuple(names), "str"), Axis("sizes", tuple(written), "str"))
+    space = Space("run", axes, lambda point: skipped.get(str(point["kernels"])))
+    click.echo(f"{space.preview(sum(seconds) / len(seconds))} (rough; rates: {source})")
 
 
 def measure_them(kernels: Sequence[str | Kernel] | None, *words: Any, **more: Any) -> Run:

@@ -126,10 +126,10 @@ class HostFunction:
         call, arrays = self._library(fresh) if self.where.endswith(LIBRARY) else self._python()
         return HostSubject(kernel, device.loan(arrays), call, arrays)
 
-    def describe(self, subject: Subject) -> dict[str, Any]:
+    def describe(self, subject: Subject | None) -> dict[str, Any]:
         """As worklog.kernel.Kernel.describe."""
         assert isinstance(subject, HostSubject)
-        own = {"arrays": subject.arrays, "brought": "callable", "label": LABEL}
+        own = {"arrays": subject.arrays, "user": "host function", "label": LABEL}
         return {"file": self.file, "sha256": self.sha256, "entry": self.function, **own}
 
     def _python(self) -> tuple[Call, str]:

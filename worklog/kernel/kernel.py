@@ -32,7 +32,7 @@ class Kernel:
     function. grid: blocks along x and y, expressions in the template's names and M, N, K. block: threads along x, or
     along x and y, expressions in the template's names. rules: its domain, as "M % BM == 0". claimed: the precision
     class that the kernel must have at least. options: for NVRTC. number, idea: of a rung. host: where a host function
-    is.
+    is. skipped: why it is not measured, such as an instance of a template that does not compile; "" for all others.
     """
 
     name: str
@@ -48,6 +48,7 @@ class Kernel:
     idea: str = ""
     text: str | None = None
     host: HostFunction | None = None
+    skipped: str = ""
 
     @classmethod
     def from_file(cls, path: str | Path, *, name: str = "", **words: Any) -> Kernel:
@@ -215,15 +216,15 @@ class Kernel:
         """What must be shown with its measurements."""
         return () if self.host is None else (REMARK,)
 
-    def describe(self, subject: Subject) -> dict[str, Any]:
-        """For a run's `kernels`: source hash, launch, domain and resources of the loaded kernel."""
+    def describe(self, subject: Subject | None) -> dict[str, Any]:
+        """For a run's `kernels`: source hash, launch, domain, and resources where it is loaded."""
         common = {"domain": str(self.domain), "claimed": self.claimed}
         if self.host is not None:
             return {**self.host.describe(subject), **common}
-        assert isinstance(subject, Loaded)
-        program, resources = self.program, asdict(subject.compiled.resources)
+        program = self.program
+        resources = asdict(subject.compiled.resources) if isinstance(subject, Loaded) else {}
         entry = {"entry": self.entry, "options": list(self.options)}
-        own = {"brought": "kernel"} if self.number is None else {"idea": self.idea}
+        own = {"user": "kernel"} if self.number is None else {"idea": self.idea}
         tile = {"tile": dict(self.template)} if self.template else {}
         launch = {"grid": parts(self.grid), "block": self.threads}
         return {"file": self.file, "sha256": program.sha256, **entry, **tile, **launch, **common, **own, **resources}

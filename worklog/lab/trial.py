@@ -207,7 +207,7 @@ def _beside_recorded(
         rows.append(Measurement(kernel.name, sides, status, reason, verdict=verdict.as_dict(), label=checked.label))
     record = {
         "file": kernel.file,
-        "brought": "kernel",
+        "user": "kernel",
         "registers": compiled.registers,
         "local_bytes": compiled.stack_bytes,
         "shared_bytes": compiled.shared_bytes,

@@ -66,7 +66,7 @@ def ladder(run: Run, size: Size | None = None, *, rung: str | None = None) -> Ch
     """
     shape = shape_to_draw(run, size)
     kernels = rows(run, shape)
-    mine = {m.kernel for m in kernels if run.kernels.get(m.kernel, {}).get("brought")}
+    mine = {m.kernel for m in kernels if run.kernels.get(m.kernel, {}).get("user")}
     accented = mine if rung is None else {rung}
     marks = ARTICLE_PERCENT if shape == ARTICLE_SHAPE and any(m.kernel in ARTICLE_PERCENT for m in kernels) else {}
     footer = [run.full_label] + [ARTICLE_SOURCE] * bool(marks)
