@@ -99,10 +99,10 @@ def test_run_takes_files_and_rungs_and_adds_the_baseline(answers: list[tuple[lis
         (["run", "naive", "--grid", "N"], "--grid, --block and --entry are for a kernel of your own"),
         (["run", "naive.cu", *LAUNCH], "two kernels are called naive: rename one"),
         (["run", "mine.cu", "mine.cu", *LAUNCH], "two kernels are called mine"),
-        (["run", "mine.cu", *LAUNCH, "--domain", "M % 64 == 0", "--size", "100"], "size 100 is outside the domain"),
+        (["run", "mine.cu", *LAUNCH, "--domain", "M % 64 == 0", "--size", "100"], "size 100 is outside mine's domain"),
         (["run", "mine.cu", *LAUNCH], f"no GPU to measure on: {WHY}; without one, `worklog check` puts a kernel"),
         (["check", "mine.py:f"], f"mine.py:f is host code, which runs on a GPU only: {WHY}; a .cu file runs"),
-        (["check", "mine.cu", "--grid", "1", "--block", "x"], "cannot read 'x' in 'x': use integers and + - * // %"),
+        (["check", "mine.cu", "--grid", "1", "--block", "x"], "cannot read 'x' in 'x': use integers and + - * / %"),
         (["check", "mine.cu", "--grid", "N +", "--block", "1"], "cannot read 'N +': use integers, M, N, K and + - *"),
     ],
 )
