@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+from worklog.gpu import clock_lock
+from worklog.gpu.device import Gpu
+
+GPU = Gpu("Virtual", (9, 0), 132, 60 * 2**20, 141 * 2**30, 1980.0, 3201.0, 6144, "580")
 NVML_CLOCK_SM = 1
 START = {
     "sm": None,
@@ -18,7 +27,7 @@ START = {
     "refuses_only": None,  # the one process that is refused, else every
     "calls": [],
     "memories": [3201, 1593],
-    "clocks": [1980, 1965, 1800, 1785, 1770, 345],
+    "clocks": [1980, 1965, 1800, 1785, 1770, 1395, 345],
 }
 
 
@@ -99,3 +108,20 @@ def nvmlDeviceResetGpuLockedClocks(handle: bytes) -> None:  # noqa: N802
 
 def nvmlDeviceResetMemoryLockedClocks(handle: bytes) -> None:  # noqa: N802
     _call("reset memory", memory=None)
+
+
+def sm_mhz() -> float:
+    """The SM clock now."""
+    return float(nvmlDeviceGetClockInfo(b"", NVML_CLOCK_SM))
+
+
+@contextmanager
+def pretended() -> Iterator[None]:
+    """There is a GPU, and this is its NVML."""
+    this = {"bus_id": "0000:01:00.0", "nvml": sys.modules[__name__]}
+    with (
+        mock.patch.object(clock_lock, "gpu_reason", lambda: None),
+        mock.patch.object(clock_lock, "locked_clocks", partial(clock_lock.locked_clocks, on=GPU, **this)),
+        mock.patch.object(clock_lock, "found_held", partial(clock_lock.found_held, **this)),
+    ):
+        yield

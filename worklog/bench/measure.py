@@ -61,15 +61,17 @@ def ablate(
     kernel: str,
     sizes: Iterable[Size] | int = ABLATION_SIZES,
     *,
+    harness: Harness | None = None,
     progress: Progress = silent,
     out: Path | None = None,
 ) -> Run:
-    """One kernel under the unbiased harness, then with each pitfall alone, with the article's four, and with all.
+    """One kernel under a harness (default: the unbiased one), then with each pitfall alone, with the article's four,
+    and with all.
 
-    Live if there is a GPU, else recorded, like results(); out is for a live run only.
+    Live if there is a GPU, else recorded, like results(); harness and out are for a live run only.
     """
     tasks = ablation_tasks(kernel, [Shape.of(size) for size in each(sizes)])
-    return carry_out(tasks, Harness(), progress=progress, out=out) if live_wanted() else _recorded(tasks)
+    return carry_out(tasks, harness or Harness(), progress=progress, out=out) if live_wanted() else _recorded(tasks)
 
 
 def results(

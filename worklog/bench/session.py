@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from worklog.bench.tasks import BASELINE, Task
 from worklog.errors import LaunchFailed, OutOfMemory
 from worklog.gate import Checker, Stage, Verdict, plausible
 from worklog.gate.checker import timed
+from worklog.gpu.clock_lock import clocks_as_asked
 from worklog.gpu.device import gpu, require_gpu, software, source_revision
 from worklog.harness import Harness, Reading, time_pair
 from worklog.harness.l2 import input_sets
@@ -27,7 +29,7 @@ from worklog.kernel import Kernel
 from worklog.kernel.device import Subject
 from worklog.kernel.ladder import rung
 from worklog.problem.gemm import Float32, Shape, random_inputs
-from worklog.runs.run import Measurement
+from worklog.runs.run import Measurement, source_label
 from worklog.runs.statistics import summarise
 
 if TYPE_CHECKING:
@@ -158,6 +160,15 @@ class Session:
             raise LaunchFailed(f"work that it started is still on the GPU after {LEFT_S:.0f} s")
 
 
+def calibrated(clocks: str) -> tuple[Calibration, str, list[str]]:
+    """The harness's calibration on this GPU under a `clocks` setting; its label and remarks. Raises NoGpu."""
+    with clocks_as_asked(clocks) as (held, notes):
+        found = Session().calibration
+    if off := off_the_lock(held, found.sm_mhz):
+        held, notes = "watched", [*notes, off]
+    return found, source_label("live", gpu().name, held, datetime.now(UTC).isoformat()), notes
+
+
 def tool() -> dict[str, Any]:
     """Name, version and source revision of this package."""
     return {"name": "gemm-worklog", "version": worklog.__version__, **source_revision()}
@@ -196,10 +207,11 @@ def _measurement(
     """Gate and time one task; a failed check and a skip are results too."""
     used = harness.but(**dict(task.changed))
     clocks, notes = hold(used.clocks)
-    used, changed = used.but(clocks=clocks), {**task.pitfalls, "clocks": clocks}
-    if clocks == harness.clocks:  # the run states them
-        del changed["clocks"]
+    if used.clocks == harness.clocks:  # the run states the notes
         notes = []
+    used, changed = used.but(clocks=clocks), {**task.pitfalls, "clocks": clocks}
+    if clocks == harness.clocks:
+        del changed["clocks"]
     shape = (task.shape.m, task.shape.n, task.shape.k)
     common: dict[str, Any] = {"kernel": task.kernel, "shape": shape, "changed": changed}
     skipped = _why_skipped(session, task) or _too_slow(task, used, earlier)
@@ -219,7 +231,7 @@ def _measurement(
     if summarise(reading.counted("subject"), used.statistic).value <= used.taken_off(session.calibration.offset_us):
         return Measurement(**common, status="refused", reason="refused at plausible: the time is not above zero")
     degradations = notes + _degradations(session, task, used, each_checked=_checks_each(used))
-    if off := off_the_lock(used.clocks, reading):
+    if off := off_the_lock(used.clocks, reading.sm_mhz):
         common["changed"] = {**changed, "clocks": "watched"}
         degradations.append(off)
     concluded = conclude(common, used, reading, session.calibration, verdict, degradations)

@@ -14,7 +14,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from worklog.bench.measure import live_wanted, measure
+from worklog.bench.measure import live_wanted, measure, silent
 from worklog.bench.tasks import BASELINE
 from worklog.errors import BadSetting, CompileFailed
 from worklog.gpu.device import gpu
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import pandas
 
     from worklog.bench.measure import Progress
+    from worklog.settings import Harness
 
 ARCH = "sm_90"
 SIZE = Shape.of(4096)
@@ -123,14 +124,16 @@ def variants(
     return Variants(record, space, shape, arch, tuple(kept), skipped)
 
 
-def sweep(found: Variants, *, progress: Progress | None = None, out: Path | None = None) -> Run:
+def sweep(
+    found: Variants, *, harness: Harness | None = None, progress: Progress = silent, out: Path | None = None
+) -> Run:
     """Check and time the kept variants and cuBLAS on this GPU. Raises what worklog.measure raises, and BadSetting where
     nothing is left to measure.
     """
     if not found.kept:
         raise BadSetting(f"nothing to measure: {found.preview()}")
-    options: dict[str, Any] = {} if progress is None else {"progress": progress}
-    return measure([*(variant.kernel for variant in found.kept), BASELINE], [found.shape], out=out, **options)
+    kernels = [*(variant.kernel for variant in found.kept), BASELINE]
+    return measure(kernels, [found.shape], harness=harness, progress=progress, out=out)
 
 
 def results(found: Variants) -> Run | None:

@@ -166,7 +166,7 @@ def time(
             witnesses = None
             if cross_checked:
                 witnesses = cross_check(timeline, warm, calibration.offset_us, calibration.launch_us, harness.queue)
-    if off := off_the_lock(clocks, reading):
+    if off := off_the_lock(clocks, reading.sm_mhz):
         clocks, notes = "watched", [*notes, off]
     notes = [*notes, ONE_PLACEMENT.format("since the buffers belong to the call")]
     degradations = [*notes, *calibration.remarks, *(witnesses.disagreements if witnesses else ())]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +27,9 @@ from worklog.cli.kernels import (
 )
 from worklog.cli.output import (
     Commands,
+    harness_option,
     json_option,
+    live_wanted,
     measurements,
     print_json,
     print_run,
@@ -39,6 +40,7 @@ from worklog.errors import BadSetting
 
 if TYPE_CHECKING:
     from worklog.problem.gemm import Shape
+    from worklog.settings import Harness
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -97,13 +99,7 @@ def doctor(as_json: bool) -> None:
     help='Sizes as axes N, M and K, all combinations: "N[pow2]=8:13", "K=512,1024:4096:1024". Any other name is '
     'a template argument in --entry: "BM=64,128", "T[type]=float,double".',
 )
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="SETTING=VALUE",
-    help="Change one harness setting, e.g. l2=warm (see `worklog settings`).",
-)
+@harness_option
 @launch_options
 @click.option("--preview", is_flag=True, help="Show what would be measured and how long it takes; needs no GPU.")
 @click.option("--details", is_flag=True, help="Add a second table: GB/s, shares of copy and peaks, cycles per launch.")
@@ -113,7 +109,7 @@ def run(
     kernels: tuple[str, ...],
     sizes: list[Shape],
     axes: tuple[str, ...],
-    settings: tuple[str, ...],
+    harness: Harness,
     preview: bool,
     details: bool,
     out: Path | None,
@@ -126,10 +122,8 @@ def run(
     """
     from worklog.problem.axes import shapes
     from worklog.problem.gemm import Shape
-    from worklog.settings import Harness, parse_settings
 
     require_new_file(out)
-    harness = Harness().but(**parse_settings(settings))
     of_sizes, of_templates = both_axes(axes)
     if of_sizes:
         sizes = [*sizes, *shapes(of_sizes)]
@@ -151,9 +145,10 @@ def run(
 @main.command(short_help="Bias the harness one setting at a time, and compare.")
 @click.argument("rung")
 @size_option
+@harness_option
 @out_option
 @json_option
-def ablate(rung: str, sizes: list[Shape], out: Path | None, as_json: bool) -> None:
+def ablate(rung: str, sizes: list[Shape], harness: Harness, out: Path | None, as_json: bool) -> None:
     """Measure one rung with each setting of the harness biased in turn, and show what that does to the number.
 
     Without a GPU, the recording is shown.
@@ -163,10 +158,9 @@ def ablate(rung: str, sizes: list[Shape], out: Path | None, as_json: bool) -> No
     from worklog.runs.ablation import effects, text
 
     require_new_file(out)
-    if out is not None and not bench.live_wanted():
-        raise BadSetting("--out needs a live measurement, and there is no GPU here: omit it")
+    live_wanted(harness, out)
     with progress_bar() as progress:
-        measured = bench.ablate(rung, sizes or ABLATION_SIZES, progress=progress, out=out)
+        measured = bench.ablate(rung, sizes or ABLATION_SIZES, harness=harness, progress=progress, out=out)
     if as_json:
         print_json([asdict(effect) for effect in effects(measured, rung)])
         return
@@ -194,29 +188,33 @@ for command in (inspect_, check, sweep, gate):
 
 
 @main.command(short_help="Calibrate the harness.")
+@harness_option
 @json_option
-def calibrate(as_json: bool) -> None:
+def calibrate(harness: Harness, as_json: bool) -> None:
     """Measure the harness itself: event overhead and the error left after its removal, noise, whether the L2 flush
-    works, and the ceilings of this GPU. Without a GPU, the recording is shown.
+    works, and the ceilings of this GPU. Of the settings, only the clocks can change. Without a GPU, the recording is
+    shown.
     """
-    from worklog.bench.measure import live_wanted
-    from worklog.bench.session import Session
+    from worklog.bench.session import calibrated
     from worklog.gpu.device import Gpu, gpu
     from worklog.harness.calibration import Calibration
     from worklog.harness.certificate import certificate
     from worklog.runs.run import open_run
+    from worklog.settings import Harness
 
-    if live_wanted():
-        found, card = Session().calibration, gpu()
-        label = f"live · {card.name} · {datetime.now(UTC).date().isoformat()}"
+    if harness.but(clocks="watched") != Harness():
+        raise BadSetting("calibrate uses the unbiased harness: --set takes only clocks here")
+    if live_wanted(harness):
+        found, label, notes = calibrated(harness.clocks)
+        card = gpu()
     else:
         run = open_run()
-        found, card, label = Calibration(**run.calibration), Gpu.of(run.device), run.label
+        found, card, label, notes = Calibration(**run.calibration), Gpu.of(run.device), run.label, []
     if as_json:
         document = {"label": label, "device": card.as_dict(), "calibration": found.as_dict()}
-        print_json({**document, "remarks": found.remarks})
+        print_json({**document, "remarks": [*notes, *found.remarks]})
         return
-    click.echo(certificate(found, card, label))
+    click.echo("\n".join([certificate(found, card, label), *notes]))
 
 
 @main.command(short_help="Compare this harness with others on the same work.")

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from worklog.cli.output import (
+    harness_option,
     json_option,
+    live_wanted,
     measurements,
     print_json,
     print_run,
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from worklog.bench.emulated import Executed
     from worklog.plots import Drawn
     from worklog.runs.run import Run
+    from worklog.settings import Harness
 
 
 @click.command(short_help="Draw every chart of a run.")
@@ -68,8 +71,9 @@ def figures(run_file: Path | None, out: Path, as_json: bool) -> None:
     help="File whose tables are rewritten.",
 )
 @click.option("--emulate/--no-emulate", default=True, help="Without a GPU, execute every rung on the emulator.")
+@harness_option
 @json_option
-def article(out: Path, readme: Path, emulate: bool, as_json: bool) -> None:
+def article(out: Path, readme: Path, emulate: bool, harness: Harness, as_json: bool) -> None:
     """The main job: measure if there is a GPU, else take the recording and run every rung on the emulator; draw the
     figures, print the table, update the README.
     """
@@ -78,13 +82,12 @@ def article(out: Path, readme: Path, emulate: bool, as_json: bool) -> None:
     from worklog.cli.readme import rewrite, rewrite_comparison
     from worklog.runs.comparison import open_comparison
     from worklog.runs.run import open_run
-    from worklog.settings import Harness
 
-    live = bench.live_wanted()
+    live = live_wanted(harness)
     _require_folder(out)
     if live:
         with progress_bar() as progress:
-            taken = bench.carry_out(article_tasks(), Harness(), progress=progress)
+            taken = bench.carry_out(article_tasks(), harness, progress=progress)
     else:
         taken = open_run()
     if not as_json:

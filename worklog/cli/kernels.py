@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from worklog.cli.output import json_option, print_json, progress_bar, require_new_file
+from worklog.cli.output import harness_option, json_option, print_json, progress_bar, require_new_file
 from worklog.errors import BadSetting, NoGpu
 
 if TYPE_CHECKING:
@@ -255,8 +255,11 @@ def inspect_(what: str, arch: str, size: str | None, out: Path | None, as_json: 
 @click.option("--size", default="4096", show_default=True, metavar="N", help="The shape to measure at.")
 @click.option("--preview", is_flag=True, help="Say what would be measured, and measure nothing; needs no GPU.")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Where to save the run.")
+@harness_option
 @json_option
-def sweep(name: str, axes: tuple[str, ...], size: str, preview: bool, out: Path | None, as_json: bool) -> None:
+def sweep(
+    name: str, axes: tuple[str, ...], size: str, preview: bool, out: Path | None, harness: Harness, as_json: bool
+) -> None:
     """Gate and time every tile of a rung that can be built, beside cuBLAS."""
     from worklog.bench.sweep import sweep as measure_all
     from worklog.bench.sweep import variants
@@ -278,7 +281,7 @@ def sweep(name: str, axes: tuple[str, ...], size: str, preview: bool, out: Path 
             click.echo(table.to_string(index=False))
         return
     with progress_bar() as progress:
-        run = measure_all(found, progress=progress, out=out)
+        run = measure_all(found, harness=harness, progress=progress, out=out)
     if as_json:
         rows = json.loads(run.frame().to_json(orient="records"))
         print_json({"label": run.label, "path": str(run.path), "measurements": rows})

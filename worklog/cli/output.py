@@ -20,8 +20,25 @@ from worklog.runs.table import WIDTH
 if TYPE_CHECKING:
     from worklog.bench.measure import Progress
     from worklog.runs.run import Run
+    from worklog.settings import Harness
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines instead of a table.")
+
+
+def _harness(_: click.Context, __: click.Parameter, words: tuple[str, ...]) -> Harness:
+    from worklog.settings import Harness, parse_settings
+
+    return Harness().but(**parse_settings(words))
+
+
+harness_option = click.option(
+    "--set",
+    "harness",
+    multiple=True,
+    callback=_harness,
+    metavar="SETTING=VALUE",
+    help="Change one harness setting, e.g. clocks=locked:1395 or l2=warm (see `worklog settings`).",
+)
 
 
 class Commands(click.Group):
@@ -105,6 +122,19 @@ def progress_bar() -> Iterator[Progress]:
         yield update
     finally:
         bar.stop()
+
+
+def live_wanted(harness: Harness, out: Path | None = None) -> bool:
+    """Whether to measure; otherwise the recording is shown, and --out and --set raise BadSetting."""
+    from worklog.bench import measure as bench
+    from worklog.settings import Harness
+
+    if bench.live_wanted():
+        return True
+    for option, given in (("--out", out is not None), ("--set", harness != Harness())):
+        if given:
+            raise BadSetting(f"{option} needs a live measurement, and there is no GPU here: omit it")
+    return False
 
 
 def require_new_file(out: Path | None) -> None:

@@ -314,12 +314,12 @@ def _shifted_clock(rejected: int, total: int, plateau_mhz: float, mask: int) -> 
     )
 
 
-def off_the_lock(clocks: str, reading: Reading) -> str | None:
+def off_the_lock(clocks: str, sm_mhz: float | None) -> str | None:
     """The remark if the clocks setting is a lock, and the samples ran at another clock."""
-    _, _, mhz = clocks.partition(":")
-    if not mhz or reading.sm_mhz is None or abs(reading.sm_mhz / float(mhz) - 1) <= CLOCK_TOLERANCE:
+    _, _, locked = clocks.partition(":")
+    if not locked or sm_mhz is None or abs(sm_mhz / float(locked) - 1) <= CLOCK_TOLERANCE:
         return None
-    return f"clocks: locked to {mhz} MHz, but the samples ran at {reading.sm_mhz:.0f} MHz"
+    return f"clocks: locked to {locked} MHz, but the samples ran at {sm_mhz:.0f} MHz"
 
 
 def _cut_to_pairs(reading: Reading) -> None:

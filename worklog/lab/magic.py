@@ -15,10 +15,12 @@ from worklog.errors import WorklogError
 from worklog.kernel.nvrtc import UnknownEntry
 from worklog.lab.trial import BLOCK, SIZE, Trial, try_kernel, with_lines
 from worklog.problem.gemm import CLASSES
+from worklog.settings import Harness, parse_settings
 
 FILE = "cell"
 PAUSE_S = 0.2
 MOST_ERRORS = 5
+SET = "Change one harness setting, e.g. clocks=locked (see `worklog settings`)."
 
 
 class CellFailed(WorklogError):
@@ -62,6 +64,7 @@ class RungMagics(Magics):
     @argument("--beside", type=_unquoted, metavar="RUNG[,RUNG…]", help="Rungs to measure too (default: all, once).")
     @argument("--check-only", action="store_true", help="Check without timing.")
     @argument("--on", choices=["gpu", "emulated"], help="Where to run; emulated finds races, and gives no time.")
+    @argument("--set", dest="settings", action="append", default=[], metavar="SETTING=VALUE", help=SET)
     @cell_magic
     def rung(self, line: str, cell: str) -> Trial:
         """Compile the cell's kernel, check it, time it if there is a GPU, and show it on the ladder."""
@@ -82,6 +85,7 @@ class RungMagics(Magics):
                 beside=None if options.beside is None else [name.strip() for name in options.beside.split(",")],
                 on=options.on,
                 file=FILE,
+                harness=Harness().but(**parse_settings(options.settings)),
                 progress=Line(),
             )
         except WorklogError as error:

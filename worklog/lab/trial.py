@@ -24,6 +24,7 @@ from worklog.kernel.ladder import LADDER, rung
 from worklog.problem.gemm import Shape
 from worklog.runs import report as run_report
 from worklog.runs.run import Measurement, Run, open_run
+from worklog.settings import Harness
 
 if TYPE_CHECKING:
     from worklog.bench.measure import Progress
@@ -33,8 +34,8 @@ SIZE = 1024
 BLOCK = "32,32"
 TAKEN = (*(record.name for record in LADDER), BASELINE)
 
-# The rungs that were measured for an earlier cell of this session, by GPU and sizes.
-_ladders: dict[tuple[str, tuple[Shape, ...]], Run] = {}
+# The rungs that were measured for an earlier cell of this session, by GPU, sizes and harness.
+_ladders: dict[tuple[str, tuple[Shape, ...], Harness], Run] = {}
 
 
 @dataclass(frozen=True, repr=False)
@@ -112,6 +113,7 @@ def try_kernel(
     beside: Iterable[str] | None = None,
     on: str | None = None,
     file: str = "source",
+    harness: Harness | None = None,
     progress: Progress | None = None,
 ) -> Trial:
     """Compile a kernel with the ladder's signature, check it, and time it beside cuBLAS and the rungs.
@@ -121,7 +123,7 @@ def try_kernel(
     domain: the shapes that the kernel takes; claimed: the precision class that it must reach. sizes: to time (default:
     1024, padded to the domain). time: False checks only. beside: the rungs to measure with it (default: all that take
     the sizes, once per session). on: "gpu" or "emulated" (default: the GPU where there is one). file: what messages
-    call the source.
+    call the source. harness: for the times (default: the unbiased one).
 
     Without a GPU the kernel is checked on the emulator and has no time. A failed check is a result, not an error.
     Raises CompileFailed, BadSetting, OutsideDomain, UnknownRung, NoGpu.
@@ -142,11 +144,11 @@ def try_kernel(
         no_gpu = ", and there is no GPU here" if gpu_reason() else ""
         why = f"the emulator gives no time{no_gpu}" if time else "only checked"
         return Trial(kernel, checked, None, _beside_recorded(kernel, checked, shapes, rungs, why), why)
-    place = label, tuple(shapes)
+    place = label, tuple(shapes), harness or Harness()
     known = _ladders.get(place) if rungs is None else None
     that_take = [record.name for record in LADDER if all(shape in record.domain for shape in shapes)]
     names = [] if known else that_take if rungs is None else rungs
-    run = bench.measure([kernel, *names, BASELINE], shapes, progress=progress or bench.silent)
+    run = bench.measure([kernel, *names, BASELINE], shapes, harness=harness, progress=progress or bench.silent)
     if rungs is None and known is None and run.complete:
         _ladders[place] = run
     mine = run.select(kernel.name)

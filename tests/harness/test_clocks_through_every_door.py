@@ -1,0 +1,202 @@
+"""The clocks setting through every command and function that takes it: the lock is held while measuring and given back,
+and the label states what was held.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import worklog
+from tests.harness import fake_nvml
+from tests.harness.virtual import VirtualGpu
+from tests.virtual.machine import Machine
+from tests.virtual.session import RULER, VirtualSession, virtual_gpu
+from worklog.bench import job, timing
+from worklog.bench import measure as bench
+from worklog.bench.tasks import BASELINE, Task
+from worklog.cli.commands import main
+from worklog.harness import Harness
+from worklog.kernel import Kernel
+from worklog.kernel.device import Subject
+from worklog.lab.panel_answer import PanelChoice
+from worklog.problem.gemm import Shape
+
+SHORT = {"most_samples": 16, "least_samples": 8, "budget_s": 1.0, "precision": 0.2}
+QUICK = [word for name, value in SHORT.items() for word in ("--set", f"{name}={value}")]
+SHAPE = Shape.of(64)
+
+
+@pytest.fixture(autouse=True)
+def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("FAKE_NVML", str(tmp_path / "nvml.json"))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    monkeypatch.setenv("WORKLOG_HOME", str(tmp_path))
+    monkeypatch.setattr(bench, "run_child", in_this_process)
+    for name in ("worklog.bench.measure", "worklog.cli.kernels", "worklog.gpu.device", "worklog.bench.timing"):
+        monkeypatch.setattr(f"{name}.require_gpu", lambda: None, raising=False)
+    monkeypatch.setattr(bench, "gpu_reason", lambda: None)
+    monkeypatch.setattr("worklog.bench.session.Session", lambda: SimpleNamespace(calibration=calibration()))
+    monkeypatch.setattr("worklog.bench.session.gpu", lambda: fake_nvml.GPU)
+    monkeypatch.setattr("worklog.gpu.device.gpu", lambda: fake_nvml.GPU)
+    fake_nvml.write(**fake_nvml.START)
+    with fake_nvml.pretended():
+        yield
+
+
+class LockableSession(VirtualSession):
+    """Every kernel is the library's product, and its samples run at the clock that NVML states."""
+
+    def __init__(self, brought: Mapping[str, Kernel]) -> None:
+        super().__init__(Machine(), *brought.values())
+        self.timeline.clock_mhz = lambda start, stop: fake_nvml.sm_mhz()  # type: ignore[method-assign]
+
+    def subject(self, name: str) -> Subject:
+        return self.baselines["fp32"]
+
+    def never_launched(self, name: str) -> Subject:
+        return self.baselines["fp32"]
+
+    def describe(self, name: str) -> dict[str, Any]:
+        return {}
+
+
+def calibration() -> Any:
+    return replace(RULER, sm_mhz=fake_nvml.sm_mhz())
+
+
+def in_this_process(order: dict[str, Any], hear: Callable[[Any], object], *_: Any, **__: Any) -> tuple[Any, int]:
+    """As worklog.bench.child.run_child, without the process."""
+    answers: list[Any] = []
+
+    def say(kind: str, **words: Any) -> None:
+        answers.append(json.loads(json.dumps({"is": kind, **words})))
+        hear(answers[-1])
+
+    with virtual_gpu():
+        job.measure(order, say, LockableSession)  # type: ignore[arg-type]
+    return answers[-1], 0
+
+
+Said = tuple[str, str]  # the label, and what was degraded
+
+
+def of_run(run: worklog.Run) -> Said:
+    assert {m.status for m in run.measurements} == {"measured"}, run.measurements
+    return run.measurements[-1].label, str([run.notes, run.measurements[-1].degradations])
+
+
+def command(*words: str) -> Any:
+    done = CliRunner().invoke(main, [*words, "--json"], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+def run_of(document: Any) -> Said:
+    return of_run(worklog.open_run(Path(document["path"])))
+
+
+def results(clocks: str) -> Said:
+    return of_run(worklog.results([BASELINE], [64], clocks=clocks, **SHORT))
+
+
+def run(clocks: str) -> Said:
+    return run_of(command("run", BASELINE, "--size", "64", "--set", f"clocks={clocks}", *QUICK))
+
+
+def ablate(clocks: str) -> Said:
+    found = worklog.ablate(BASELINE, [64], harness=Harness().but(clocks=clocks, **SHORT))
+    assert any(m.changed.get("clocks") == "ignored" for m in found.measurements)
+    return of_run(replace(found, measurements=found.measurements[:1]))
+
+
+def article(clocks: str) -> Said:
+    return run_of(command("article", "--out", "drawn", "--readme", "none.md", "--set", f"clocks={clocks}", *QUICK))
+
+
+def sweep(clocks: str) -> Said:
+    words = ["sweep", "tiles_2d", "--axis", "BM=64", "--size", "128", "--set", f"clocks={clocks}"]
+    return run_of(command(*words, *QUICK))
+
+
+def calibrate(clocks: str) -> Said:
+    document = command("calibrate", "--set", f"clocks={clocks}")
+    return document["label"], str(document["remarks"])
+
+
+def cell(clocks: str) -> Said:
+    kernel = (
+        'extern "C" __global__ void mine(int M, int N, int K, float alpha, const float* A, const float* B, float beta,'
+        " float* C) {}"
+    )
+    harness = Harness().but(clocks=clocks, **SHORT)
+    found = worklog.try_kernel(kernel, sizes=[64], beside=[], harness=harness).run
+    assert found is not None
+    return of_run(found)
+
+
+def panel(clocks: str) -> Said:
+    (_, task) = PanelChoice([], "naive", SHAPE, clocks=clocks).tasks()
+    return of_run(bench.carry_out([Task(task.kernel, task.shape, (*task.changed, *SHORT.items()))], Harness()))
+
+
+def time(clocks: str) -> Said:
+    found = worklog.time(timing._ruler()[0].kernel(50.0), harness=Harness(clocks=clocks))  # type: ignore[attr-defined]
+    return found.label, str(found.degradations)
+
+
+DOORS = (results, run, ablate, article, sweep, calibrate, cell, panel, time)
+
+
+@pytest.fixture(params=DOORS, ids=lambda door: door.__name__)
+def door(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], Said]:
+    if request.param is article:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr("worklog.bench.tasks.article_tasks", lambda: [Task(BASELINE, SHAPE)])
+        monkeypatch.setattr("worklog.plots.draw_all", lambda *_: SimpleNamespace(paths=[], gallery=None, missing={}))
+    if request.param is time:
+        virtual = VirtualGpu(clock=lambda now: fake_nvml.sm_mhz())
+        monkeypatch.setattr(timing, "_ruler", lambda: (virtual, RULER))
+        monkeypatch.setattr(timing, "_streams", lambda timeline: [])
+        monkeypatch.setattr(timing, "gpu", lambda: fake_nvml.GPU)
+    if request.param in (cell, sweep):
+        monkeypatch.setattr("worklog.bench.check.gpu", lambda: fake_nvml.GPU, raising=False)
+    found: Callable[[str], Said] = request.param
+    return found
+
+
+def given_back() -> bool:
+    state = fake_nvml.state()
+    return {state[name] for name in ("sm", "memory")} == {None}
+
+
+@pytest.mark.parametrize(("asked", "held"), [("locked", 1770), ("locked:1395", 1395)])
+def test_the_clocks_are_locked_while_it_measures_and_the_label_states_at_what(
+    door: Callable[[str], Said], asked: str, held: int
+) -> None:
+    label, _ = door(asked)
+    assert f"clocks locked at {held} MHz" in label
+    assert "lock sm" in fake_nvml.state()["calls"] and given_back()
+
+
+def test_where_they_cannot_be_locked_the_label_does_not_say_so_and_the_reason_is_stated(
+    door: Callable[[str], Said],
+) -> None:
+    fake_nvml.write(refuses=["lock sm"])
+    label, degraded = door("locked")
+    assert "clocks as found" in label and "locked at" not in label
+    assert "run as root" in degraded and given_back()
+
+
+@pytest.mark.parametrize("words", [["ablate", "naive"], ["article"], ["calibrate"]])
+def test_a_recording_has_no_other_clocks(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKLOG_SOURCE", "recorded")
+    done = CliRunner().invoke(main, [*words, "--set", "clocks=locked"])
+    assert done.exit_code == 2 and "--set needs a live measurement" in done.output
