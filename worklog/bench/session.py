@@ -187,7 +187,8 @@ def attempt(
 ) -> Measurement:
     """One measurement. A launch that fails refuses its kernel. earlier: measurements of this run, which tell how long a
     large size would take. hold: holds the clocks as the task's setting says (worklog.gpu.clock_lock.switchable_clocks);
-    the measurement states what was held. Raises LaunchFailed if the GPU's context is lost: nothing can be measured after that.
+    the measurement states what was held. Raises LaunchFailed if the GPU's context is lost: nothing can be measured
+    after that.
     """
     shape = (task.shape.m, task.shape.n, task.shape.k)
     try:

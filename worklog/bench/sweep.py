@@ -132,7 +132,7 @@ def sweep(
     """
     if not found.kept:
         raise BadSetting(f"nothing to measure: {found.preview()}")
-    kernels = [*(variant.kernel for variant in found.kept), BASELINE]
+    kernels: list[str | Kernel] = [*(variant.kernel for variant in found.kept), BASELINE]
     return measure(kernels, [found.shape], harness=harness, progress=progress, out=out)
 
 
