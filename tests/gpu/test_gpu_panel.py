@@ -29,7 +29,7 @@ def test_what_is_chosen_is_measured_in_a_process_of_its_own(panel: Panel) -> Non
     panel.measure()
     until(lambda: "; finished measurements are in" in panel.status.value or "failed" in panel.status.value, MEASURED_S)
     assert panel.details.value.startswith("<small>live · "), panel.status.value
-    answer = panel.model.answer()
+    answer = panel.choice.answer()
     assert answer.reading.measurement.changed == {"queue": False}
     assert answer.reading.time.value > answer.unbiased.time.value
     assert answer.reading.time.value == pytest.approx(answer.reading.measurement.us, rel=1e-3)
@@ -43,4 +43,4 @@ def test_a_cancel_ends_it_while_kernels_run_and_keeps_what_is_finished(panel: Pa
     panel.cancel()
     until(lambda: "cancelled" in panel.status.value, 10)
     assert gone(pid)
-    assert [m.changed for m in panel.model.runs[0].measurements] == [{}]
+    assert [m.changed for m in panel.choice.runs[0].measurements] == [{}]

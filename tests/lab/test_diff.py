@@ -15,13 +15,10 @@ PAIRS = [(before.name, after.name) for before, after in pairwise(LADDER)]
 
 def test_naive_and_coalesced_differ_in_two_lines() -> None:
     found = diff("naive", "coalesced")
-    assert repr(found).splitlines() == [
-        "-const int row = blockIdx.y * BM + threadIdx.x % BM;",
-        "-const int col = blockIdx.x * BN + threadIdx.x / BM;",
-        "+const int row = blockIdx.y * BM + threadIdx.x / BN;",
-        "+const int col = blockIdx.x * BN + threadIdx.x % BN;",
-    ]
+    assert [line[0] for line in repr(found).splitlines()] == ["-", "-", "+", "+"]
     assert found.counts == "+2 −2 lines"
+    with pytest.raises(UnknownRung, match="nave"):
+        diff("nave", "coalesced")
 
 
 @pytest.mark.parametrize("name", [record.name for record in LADDER])
@@ -43,15 +40,7 @@ def test_a_diff_leads_from_one_source_to_the_other(before: str, after: str, comm
         assert len(diff(before, after).lines) <= 70, "short enough to read"
 
 
-def test_against_nothing_every_line_is_added() -> None:
-    assert {line[0] for line in diff(None, "naive").lines} == {"+"}
-
-
 def test_html_is_escaped_and_names_added_and_removed_lines() -> None:
     html = diff("shared", "tiles_1d")._repr_html_()
     assert "i &lt; TM" in html and html.count("<ins") > 5 and html.count("<del") > 5 and ">  ...<" in html
-
-
-def test_an_unknown_rung_is_named() -> None:
-    with pytest.raises(UnknownRung, match="nave"):
-        diff("nave", "coalesced")
+    assert {line[0] for line in diff(None, "naive").lines} == {"+"}, "against an empty file"

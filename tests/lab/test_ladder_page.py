@@ -13,7 +13,7 @@ from worklog import lab
 from worklog.analysis.traffic import traffic
 from worklog.errors import BadShape, NothingToDraw, UnknownRung
 from worklog.kernel.ladder import LADDER, rung
-from worklog.lab.ladder_page import Ladder, changed_lines
+from worklog.lab.ladder_page import changed_lines
 from worklog.lab.ladder_step import Climb, Step
 from worklog.problem.gemm import Shape
 from worklog.runs.run import Measurement, Run
@@ -30,13 +30,6 @@ def recorded() -> Run:
     return run
 
 
-def with_time(us: float) -> Run:
-    """The same, with another time of vectorized."""
-    run = recorded()
-    run.measurements = [replace(m, us=us) if m.kernel == "vectorized" else m for m in run.measurements]
-    return run
-
-
 def step(name: str | None = "tiles_2d", size: int | None = 4096, run: Run | None = None) -> Step:
     return Climb([run or recorded()], traffic(), name, size).step()
 
@@ -45,73 +38,66 @@ def facts(of: Step) -> dict[str, tuple[str, ...]]:
     return {str(row[0]): tuple(map(str, row[1:])) for table in of.tables for row in table.rows}
 
 
-def page(name: str = "tiles_2d", size: int = 4096) -> Ladder:
-    return lab.ladder(name, size, run=recorded())
-
-
 def test_the_page_begins_with_the_last_rung_at_the_articles_size() -> None:
     climb = Climb([recorded()], traffic())
     assert (climb.kernel, climb.shape) == (LADDER[-1].name, Shape.of(4096))
     assert [str(shape) for shape in climb.shapes] == ["1024", "4096"]
+    climb.climb(5)
+    assert climb.kernel == LADDER[-1].name
+    climb.climb(-100)
+    assert climb.kernel == LADDER[0].name
 
 
-def test_a_rung_is_compared_with_the_one_before() -> None:
+def test_a_rung_is_compared_with_the_one_before_in_tables_labelled_with_their_sources() -> None:
     shown = step()
     assert shown.headline.startswith("tiles_2d at 4096: 5.610 ms → 24.50 TFLOP/s → 47.5 % ")
     assert shown.gain == "1.34 times as fast as tiles_1d"
-    found, counted = facts(shown), traffic().rungs["tiles_2d"]
+    timed, counted = shown.tables
+    assert recorded().label in timed.title and traffic().label in counted.title
+    found, counts = facts(shown), traffic().rungs["tiles_2d"]
     assert found["time"] == ("5.610 ms", "7.510 ms")
     assert found["registers per thread"] == ("94", "39")
     assert found["resident on an SM"] == ("2 × 256 threads, 25 %", "3 × 512 threads, 75 %")
     assert found["limited by"] == ("registers", "registers")
-    assert found["sectors per global load"][0] == f"{counted.sectors_per_request:.1f}"
-    assert found["of which bank conflicts"][0] == f"{100 * counted.conflict_share:.0f} %"
-
-
-def test_each_table_has_the_label_of_its_source() -> None:
-    timed, counted = step().tables
-    assert recorded().label in timed.title and traffic().label in counted.title
+    assert found["sectors per global load"][0] == f"{counts.sectors_per_request:.1f}"
+    assert found["of which bank conflicts"][0] == f"{100 * counts.conflict_share:.0f} %"
 
 
 def test_the_first_rung_has_nothing_before_it() -> None:
     shown = step("naive")
-    assert shown.before is None and "first rung" in shown.gain
+    assert shown.before is None and "first rung" in shown.gain and "−" not in shown.changed
     assert all(len(values) == 1 for values in facts(shown).values())
-    assert "−" not in shown.changed
 
 
 def test_at_a_missing_size_only_the_time_is_missing() -> None:
     shown = step(size=512)
-    assert "not in this recorded run, which holds it at 4096, 1024" in shown.headline
+    assert "not in this recorded run, which holds it at 4096, 1024" in shown.headline and shown.gain == ""
     assert facts(shown)["time"] == ("not measured", "not measured")
     assert facts(shown)["registers per thread"] == ("94", "39")
-    assert shown.gain == ""
     with pytest.raises(NothingToDraw):
         lab.ladder_static("tiles_2d", 512, run=recorded())
 
 
-def test_a_rung_that_failed_the_gate_shows_the_reason() -> None:
+def test_a_rung_that_failed_the_gate_or_was_timed_with_other_code_is_marked() -> None:
     run = recorded()
     failed = Measurement("tiles_2d", (4096, 4096, 4096), "refused", reason="exact: 3 rows differ")
     run.measurements = [failed if m.kernel == "tiles_2d" and m.shape[0] == 4096 else m for m in run.measurements]
-    shown = step(run=run)
-    assert "exact: 3 rows differ" in shown.headline and "exact: 3 rows" in lab.ladder_static("tiles_2d", run=run).alt
-    assert facts(shown)["time"][0] == "failed"
+    run.kernels["tiles_2d"]["sha256"] = "another"
+    shown, page = step(run=run), lab.ladder("tiles_2d", run=run)
+    assert "exact: 3 rows differ" in shown.headline and facts(shown)["time"][0] == "failed"
+    [note] = shown.notes
+    assert "tiles_2d was timed with different code" in note
+    for text in (page.chart().alt, page.words.value):
+        assert note in text and "exact: 3 rows differ" in text
 
 
 @pytest.mark.parametrize(
     ("us", "gain"), [(3890.0, "1.44 times as fast"), (5600.0, "within the noise"), (11220.0, "2 times as slow")]
 )
 def test_a_gain_is_larger_than_the_noise(us: float, gain: str) -> None:
-    assert gain in step("vectorized", 4096, with_time(us)).gain
-
-
-def test_times_of_different_code_are_marked() -> None:
     run = recorded()
-    run.kernels["tiles_2d"]["sha256"] = "another"
-    [note] = step(run=run).notes
-    assert "tiles_2d was timed with different code" in note
-    assert note in lab.ladder_static("tiles_2d", run=run).alt and note in lab.ladder("tiles_2d", run=run).words.value
+    run.measurements = [replace(m, us=us) if m.kernel == "vectorized" else m for m in run.measurements]
+    assert gain in step("vectorized", run=run).gain
 
 
 def test_the_first_run_that_holds_the_rung_answers_for_both() -> None:
@@ -133,20 +119,16 @@ def test_an_unknown_rung_a_bad_size_and_no_run_are_errors() -> None:
         Climb([], traffic()).step()
 
 
-def test_climbing_stops_at_both_ends() -> None:
-    climb = Climb([recorded()], traffic(), "naive")
-    climb.climb(-1)
-    assert climb.kernel == LADDER[0].name
-    climb.climb(len(LADDER) + 5)
-    assert climb.kernel == LADDER[-1].name
-
-
-@pytest.mark.parametrize("name", ["naive", "tiles_2d", "warptiled"])
-def test_the_chart_is_about_the_rung_and_its_words_hold_every_fact(name: str) -> None:
-    drawn = lab.ladder_static(name, 4096, run=recorded())
-    assert collisions(drawn) == [] and name in drawn.headline
-    assert all(value in drawn.alt for row in facts(step(name)).values() for value in row)
-    assert recorded().label in drawn.alt and traffic().label in drawn.alt
+def test_a_reader_without_a_kernel_sees_the_picture_and_the_table_of_facts(monkeypatch: pytest.MonkeyPatch) -> None:
+    outputs: list[dict[str, str]] = []
+    monkeypatch.setattr("IPython.display.display", lambda data, **_: outputs.append(data))
+    drawn = lab.ladder_static("tiles_2d", 4096, run=recorded())
+    assert collisions(drawn) == [] and "tiles_2d" in drawn.headline
+    drawn._ipython_display_()
+    picture, table = outputs
+    assert "image/png" in picture and picture["text/plain"] == drawn.alt
+    assert all(value in table["text/html"] for row in facts(step()).values() for value in row)
+    assert recorded().label in table["text/plain"] and traffic().label in table["text/plain"]
 
 
 def test_the_diff_is_marked_for_screen_readers_and_can_be_scrolled_by_keyboard() -> None:
@@ -157,25 +139,19 @@ def test_the_diff_is_marked_for_screen_readers_and_can_be_scrolled_by_keyboard()
 
 
 def test_the_widgets_move_the_page() -> None:
-    shown = page()
-    assert "5.610 ms" in shown.words.value
-    shown.up.click()
-    assert shown.kernel.value == "vectorized" and "3.890 ms" in shown.words.value
-    shown.down.click()
-    shown.size.index = 0
-    assert "tiles_2d at 1024" in shown.words.value
-    shown.kernel.value = "naive"
-    assert shown.down.disabled and not shown.up.disabled
-    before = shown.details.value
-    shown.comments.value = True
-    assert len(shown.details.value) > len(before)
-
-
-def test_a_missing_size_can_be_left() -> None:
-    shown = page(size=512)
-    assert "is not in this recorded run" in shown.words.value and shown.size.words == ["512", "1024", "4096"]
-    shown.size.index = 2
-    assert "5.610 ms" in shown.words.value and shown.size.words == ["1024", "4096"]
+    page = lab.ladder("tiles_2d", 512, run=recorded())
+    assert "is not in this recorded run" in page.words.value and page.size.words == ["512", "1024", "4096"]
+    page.size.index = 2
+    assert "5.610 ms" in page.words.value and page.size.words == ["1024", "4096"]
+    page.up.click()
+    assert page.kernel.value == "vectorized" and "3.890 ms" in page.words.value
+    page.down.click()
+    assert "tiles_2d at 4096" in page.words.value
+    page.kernel.value = "naive"
+    assert page.down.disabled and not page.up.disabled
+    before = page.details.value
+    page.comments.value = True
+    assert len(page.details.value) > len(before)
 
 
 def test_by_default_the_latest_run_answers_and_the_recording_after_it(
@@ -185,7 +161,9 @@ def test_by_default_the_latest_run_answers_and_the_recording_after_it(
     mine = full_run()
     mine.measurements = [m for m in mine.measurements if m.kernel == "naive" and not m.changed]
     mine.save(tmp_path / "runs" / "mine.json")
-    assert lab.ladder("naive", 4096).climb.step().run.origin == "live"
-    assert lab.ladder("warptiled", 4096).climb.step().run.origin == "recorded"
+    page = lab.ladder("naive", 4096)
+    assert page.choice.step().run.origin == "live"
+    page.kernel.value = "warptiled"
+    assert page.choice.step().run.origin == "recorded"
     monkeypatch.setenv("WORKLOG_SOURCE", "live")
     assert "is not in this live run" in lab.ladder("warptiled", 4096).words.value

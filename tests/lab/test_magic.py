@@ -16,6 +16,7 @@ from traitlets.config import Config
 
 from tests.helpers import measured, small_run
 from tests.lab.cells import CELL, RACY, SLIP, SLOW, WRONG
+from tests.lab.waiting import until
 from worklog import try_kernel
 from worklog.bench import check
 from worklog.bench import measure as bench
@@ -23,9 +24,10 @@ from worklog.bench.check import Checked
 from worklog.errors import CompileFailed, NothingToDraw, UnknownRung
 from worklog.gate import Verdict
 from worklog.gpu import device
+from worklog.kernel.ladder import LADDER
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.lab import trial
-from worklog.lab.trial import Trial, with_lines
+from worklog.lab.trial import with_lines
 from worklog.problem.gemm import Shape
 from worklog.runs.run import Measurement, Run
 
@@ -66,21 +68,6 @@ def page(shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> Page:
     return Page(shell, capsys)
 
 
-def test_a_right_kernel_passes_and_stands_on_the_ladder_without_a_time(page: Page) -> None:
-    found, printed = page.run(CELL)
-    assert isinstance(found, Trial) and found.passed and found.run is None
-    assert "plain at 130x190x70 · emulated · sm_90 PTX" in printed and "recorded · NVIDIA H200" in printed
-    assert "✓ exact" in printed and "mine: skipped: the emulator gives no time, and there is no GPU here" in printed
-    assert [m.label for m in found.shown.select("mine")] == ["emulated · sm_90 PTX"]
-    names = [m.kernel for m in found.shown.measurements]
-    assert names[-2:] == ["mine", "cuBLAS"] and names[0] == "naive"
-    assert {m.problem for m in found.shown.measurements} == {Shape.of(1024)}
-    assert "mine skipped: the emulator gives no time" in found.ladder().alt
-    html = found._repr_html_()
-    assert 'role="status"' in html and "mine: " in html and "✓ precision" in html and "32 registers" in html
-    assert re.search(r"mine</th><td[^>]*>skipped<", html) and "recorded · NVIDIA H200" in html
-
-
 def test_a_wrong_kernel_fails_with_an_error_map_and_no_table(page: Page) -> None:
     found, printed = page.run(WRONG)
     assert not found.passed
@@ -99,20 +86,15 @@ def test_a_syntax_error_names_the_cells_line_and_shows_its_text(page: Page) -> N
     assert "Traceback" not in printed and "File" not in printed
 
 
-@pytest.mark.parametrize("above", ["", "\n", "\n\n  \n"])
-def test_line_numbers_are_those_of_the_page_below_empty_lines(page: Page, above: str) -> None:
-    wrong = above + CELL.replace("row * K", "roe * K")
-    line = 1 + wrong.splitlines().index(next(text for text in wrong.splitlines() if "roe" in text))
-    assert f'cell line {line}: identifier "roe" is undefined' in page.run(wrong)[1]
-
-
-def test_all_errors_are_shown_at_once_up_to_a_limit(page: Page) -> None:
-    two = page.run(CELL.replace("float acc = 0.0f;", ""))[1]
-    assert "cell line 6: identifier" in two and "cell line 7: identifier" in two
-    many = page.run(
-        CELL.replace("  float acc", "  a = 1;\n  b = 1;\n  c = 1;\n  d = 1;\n  e = 1;\n  f = 1;\n  float acc")
-    )
-    assert many[1].count("is undefined") == 5 and "… and 1 more" in many[1]
+@pytest.mark.parametrize("above", ["", "\n\n  \n"])
+def test_every_error_names_its_line_on_the_page_up_to_a_limit(page: Page, above: str) -> None:
+    wrong = above + CELL.replace("float acc = 0.0f;", "")
+    line = 1 + wrong.splitlines().index(next(text for text in wrong.splitlines() if "acc +=" in text))
+    printed = page.run(wrong)[1]
+    assert f"cell line {line}: identifier" in printed and f"cell line {line + 1}: identifier" in printed
+    many = "".join(f"  {name} = 1;\n" for name in "abdefg")
+    printed = page.run(above + CELL.replace("  float acc", many + "  float acc"))[1]
+    assert printed.count("is undefined") == 5 and "… and 1 more" in printed
 
 
 def test_a_race_names_the_cells_lines(page: Page) -> None:
@@ -157,64 +139,50 @@ def test_an_unknown_option_is_a_usage_error(page: Page, line: str) -> None:
 
 def test_help_names_every_option(page: Page) -> None:
     text = page.shell.find_cell_magic("rung").__doc__ or ""
-    for option in ("name", "--grid", "--block", "--entry", "--domain", "--class", "--size", "--beside", "--check-only"):
-        assert option in text
-    assert "'M % 64 == 0" in text
+    options = ["--grid", "--block", "--entry", "--domain", "--class", "--size", "--beside", "--check-only", "--on"]
+    assert all(option in text for option in ["name", *options]) and "'M % 64 == 0" in text
 
 
 # ------------------------------------------------------------------------------------------------------- in a notebook
 
 
-@pytest.fixture(scope="module")
-def kernel() -> Iterator[Any]:
-    """A Jupyter kernel, and a client of it."""
+def test_a_notebook_keeps_report_and_chart_and_an_interrupt_leaves_no_process() -> None:
     manager, client = start_new_kernel(kernel_name="python3")
-    yield manager, client
-    client.stop_channels()
-    manager.shutdown_kernel(now=True)
 
+    def outputs(cell: str, begun: Callable[[], None] = lambda: None) -> list[dict[str, Any]]:
+        """What a page would keep of a cell. begun: called when the cell first prints."""
+        kept: list[dict[str, Any]] = []
+        waiting = [begun]
 
-def outputs(client: Any, cell: str, begun: Callable[[], None] = lambda: None) -> list[dict[str, Any]]:
-    """What a page would keep of a cell. begun: called at the first sign of life."""
-    kept: list[dict[str, Any]] = []
-    started = False
+        def keep(message: dict[str, Any]) -> None:
+            kind, content = message["msg_type"], message["content"]
+            if kind == "clear_output":
+                kept.clear()
+            elif kind in ("stream", "display_data", "execute_result", "error"):
+                kept.append({"output_type": kind, **content})
+            if kind == "stream" and waiting:
+                waiting.pop()()
 
-    def keep(message: dict[str, Any]) -> None:
-        nonlocal started
-        kind, content = message["msg_type"], message["content"]
-        if kind == "clear_output":
-            kept.clear()
-        elif kind in ("stream", "display_data", "execute_result", "error"):
-            kept.append({"output_type": kind, **content})
-        if kind == "stream" and not started:
-            started = True
-            begun()
+        client.execute_interactive(cell, output_hook=keep, timeout=60)
+        return kept
 
-    client.execute_interactive(cell, output_hook=keep, timeout=60)
-    return kept
-
-
-def test_a_notebook_stores_the_report_and_the_chart_as_two_outputs(kernel: Any) -> None:
-    _, client = kernel
-    outputs(client, "%load_ext worklog")
-    verdict, chart = outputs(client, CELL)
-    assert "✓ precision" in verdict["data"]["text/plain"] and "<table" in verdict["data"]["text/html"]
-    assert "mine skipped" in chart["data"]["text/plain"] and "image/png" in chart["data"]
-    _, drawn = outputs(client, WRONG)
-    assert "image/png" in drawn["data"]
-    (error,) = outputs(client, SLIP)
-    assert error["output_type"] == "error" and error["traceback"][0].startswith("%%rung: cell line 6: expected")
-
-
-def test_an_interrupted_cell_leaves_no_process_behind(kernel: Any) -> None:
-    manager, client = kernel
-    outputs(client, "%load_ext worklog")
-    found = outputs(client, SLOW, begun=manager.interrupt_kernel)
-    assert [output["output_type"] for output in found if output["output_type"] != "stream"] == ["error"]
-    assert re.match("%%rung: interrupted", found[-1]["traceback"][0])
-    assert psutil.Process(manager.provisioner.pid).children(recursive=True) == []
-    (still,) = outputs(client, "1 + 1")
-    assert still["data"]["text/plain"] == "2"
+    try:
+        outputs("%load_ext worklog")
+        report, chart = (output["data"] for output in outputs(CELL))
+        text, html = report["text/plain"], report["text/html"]
+        assert "plain at 130x190x70 · emulated · sm_90 PTX" in text and "✓ precision" in text
+        assert "mine: skipped: the emulator gives no time" in text and "recorded · NVIDIA H200" in text
+        assert 'role="status"' in html and "mine: " in html and "32 registers" in html
+        assert re.search(r"mine</th><td[^>]*>skipped<", html) and "recorded · NVIDIA H200" in html
+        assert "skipped: the emulator gives no time" in chart["text/plain"] and "image/png" in chart
+        found = [each for each in outputs(SLOW, begun=manager.interrupt_kernel) if each["output_type"] != "stream"]
+        assert [each["output_type"] for each in found] == ["error"]
+        assert found[0]["traceback"][0].startswith("%%rung: interrupted")
+        until(lambda: not psutil.Process(manager.provisioner.pid).children(recursive=True))
+        assert outputs("1 + 1")[0]["data"]["text/plain"] == "2"
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
 
 
 # ------------------------------------------------------------------------------------------------------ the function
@@ -223,10 +191,17 @@ def test_an_interrupted_cell_leaves_no_process_behind(kernel: Any) -> None:
 SOURCE = CELL.partition("\n")[2]
 
 
-def test_from_python_with_the_line_numbers_of_the_source() -> None:
+@pytest.fixture
+def checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every kernel passes at once."""
+    passed = Checked(Verdict((), "fp32"), Shape(1, 1, 1), "emulated", compile_cuda(SOURCE, "plain"))
+    monkeypatch.setattr(check, "check_in_child", lambda *_, **__: passed)
+
+
+def test_from_python_with_the_line_numbers_of_the_source(checked: None) -> None:
     found = try_kernel(SOURCE, grid="(N + 15) // 16, (M + 7) // 8", block=(16, 8), time=False)
     assert found.passed and found.kernel.name == "plain" and found.kernel.threads == (16, 8)
-    assert found.why == "only checked"
+    assert found.why == "only checked" and found.run is None
     with pytest.raises(CompileFailed, match=r'source:5: expected a ";"'):
         try_kernel(SOURCE.replace("float acc = 0.0f;", "float acc = 0.0f"))
 
@@ -237,17 +212,13 @@ def test_the_default_launch_is_one_thread_per_element() -> None:
     assert trial.launch("N, M", 256) == ("N, M", "256")
 
 
-def test_the_recording_is_shown_at_the_sizes_that_it_holds_else_at_its_largest(monkeypatch: pytest.MonkeyPatch) -> None:
-    judged = Checked(Verdict((), "fp32"), Shape(1, 1, 1), "emulated", compile_cuda(SOURCE, "plain"))
-    monkeypatch.setattr(check, "check_in_child", lambda *_, **__: judged)
-    assert try_kernel(SOURCE, "mine", sizes=[512, 4096]).shown.shapes() == [Shape.of(512), Shape.of(4096)]
-    assert len(try_kernel(SOURCE, "mine", sizes=["100x7x3"]).shown.shapes()) == 1
-
-
-def test_the_recording_is_shown_with_the_chosen_rungs_and_cublas(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORKLOG_SOURCE", "recorded")
-    shown = try_kernel(SOURCE, "mine", sizes=[512], beside=["naive", "shared"]).shown
-    assert [m.kernel for m in shown.measurements] == ["naive", "shared", "mine", "cuBLAS"]
+def test_the_recording_is_shown_at_the_sizes_and_with_the_rungs_that_are_chosen(checked: None) -> None:
+    shown = try_kernel(SOURCE, "mine", sizes=[512, 4096], beside=["naive", "shared"]).shown
+    assert shown.shapes() == [Shape.of(512), Shape.of(4096)]
+    assert [m.kernel for m in shown.select(shape=Shape.of(512))] == ["naive", "shared", "mine", "cuBLAS"]
+    assert [m.label for m in shown.select("mine")] == ["emulated"] * 2
+    largest = try_kernel(SOURCE, "mine", sizes=["100x7x3"]).shown
+    assert len(largest.shapes()) == 1 and len(largest.select()) > len(LADDER) / 2
 
 
 def test_only_line_numbers_of_the_file_are_rewritten() -> None:
@@ -300,6 +271,9 @@ def test_with_a_gpu_it_is_timed_with_the_rungs_once_and_then_alone(page: Page, g
     assert "earlier run: 2026-11-21T03:12:44+00:00" in printed
     page.run(CELL.replace("%%rung mine", "%%rung mine --size 256,512 --beside naive,shared"))
     assert gpu[2] == ["mine", "naive", "shared", "cuBLAS"]
+    with pytest.raises(UnknownRung):
+        try_kernel(SOURCE, beside=["nonsense"])
+    assert len(gpu) == 3, "an unknown rung is an error before anything is measured"
 
 
 def test_a_kernel_that_cannot_be_launched_on_the_gpu_fails(page: Page, gpu: list[list[str]]) -> None:
@@ -308,12 +282,6 @@ def test_a_kernel_that_cannot_be_launched_on_the_gpu_fails(page: Page, gpu: list
     assert "✗ launch: launch: it failed" in printed
     with pytest.raises(NothingToDraw, match="no error map"):
         found.tile_map()
-
-
-def test_an_unknown_rung_is_an_error_before_anything_is_measured(gpu: list[list[str]]) -> None:
-    with pytest.raises(UnknownRung):
-        try_kernel(SOURCE, beside=["nonsense"])
-    assert gpu == []
 
 
 def test_the_kernel_of_an_earlier_cell_is_not_shown() -> None:

@@ -26,10 +26,6 @@ def chosen(kernel: str = "warptiled", size: int = 1024, **biased: Any) -> PanelC
     return PanelChoice([GRID], kernel, size, **biased)
 
 
-def pitfall(setting: str) -> Any:
-    return next(g for g in PITFALLS if g.setting == setting)
-
-
 # ------------------------------------------------------------------------------------------------------------ choosing
 
 
@@ -37,26 +33,23 @@ def test_the_panel_begins_unbiased_with_the_last_rung_at_the_middle_size() -> No
     first = PanelChoice([GRID])
     assert (first.kernel, str(first.shape), first.biased) == ("warptiled", "1024", [])
     assert first.kernels == ["naive", "warptiled"] and [str(s) for s in first.shapes] == ["256", "1024"]
+    first.all_naive()
+    assert first.biased == list(PITFALLS)
+    first.all_unbiased()
+    assert first.biased == []
 
 
 def test_a_fix_turned_off_is_the_first_biased_value_and_on_again_the_unbiased_one() -> None:
+    statistic, l2 = (next(g for g in PITFALLS if g.setting == name) for name in ("statistic", "l2"))
     found = chosen(l2="rotate")
-    found.fix(pitfall("statistic"), False)
+    found.fix(statistic, False)
     assert found.settings["statistic"] == "mean"
-    found.fix(pitfall("statistic"), True)
+    found.fix(statistic, True)
     assert found.settings["statistic"] == "median"
     found.choose("statistic", "first")
-    found.fix(pitfall("statistic"), False)
-    found.fix(pitfall("l2"), True)
+    found.fix(statistic, False)
+    found.fix(l2, True)
     assert (found.settings["statistic"], found.settings["l2"]) == ("first", "rotate"), "what is so already stays"
-
-
-def test_all_naive_and_all_unbiased() -> None:
-    found = chosen()
-    found.all_naive()
-    assert found.biased == list(PITFALLS)
-    found.all_unbiased()
-    assert found.biased == []
 
 
 @pytest.mark.parametrize(("setting", "value"), [("l2", "lukewarm"), ("luck", True), ("budget_s", 1.0)])
@@ -68,16 +61,17 @@ def test_an_unknown_setting_or_value_is_an_error_and_changes_nothing(setting: st
     assert found.settings == before
 
 
-def test_an_unknown_rung_and_a_bad_size_are_errors() -> None:
+def test_what_cannot_be_answered_is_an_error() -> None:
     with pytest.raises(UnknownRung):
         chosen("wraptiled")
     with pytest.raises(BadShape):
         chosen(size=0)
-
-
-def test_contradicting_settings_are_an_error_of_the_answer() -> None:
     with pytest.raises(BadSetting, match="graph"):
         chosen(timer="graph").answer()
+    empty = PanelChoice([])
+    assert len(empty.kernels) == len(empty.shapes) == 3, "there is something to measure"
+    with pytest.raises(NotRecorded, match="nothing has been measured"):
+        empty.answer()
 
 
 def test_the_tasks_are_the_unbiased_reading_and_the_chosen_launches() -> None:
@@ -90,14 +84,11 @@ def test_the_tasks_are_the_unbiased_reading_and_the_chosen_launches() -> None:
 # ----------------------------------------------------------------------------------------------------------- answering
 
 
-def test_the_unbiased_answer_has_no_steps() -> None:
+def test_a_reading_is_compared_with_the_unbiased_one() -> None:
     answer = chosen().answer()
     assert (answer.off, answer.biased, answer.steps, answer.changed) == (0.0, False, (), [])
     assert "unbiased reading · ±" in answer.comparison
     assert answer.headline == "140 µs → 15.3 TFLOP/s → 35.7 % of cuBLAS"
-
-
-def test_a_biased_reading_is_compared_with_the_unbiased_one() -> None:
     answer = chosen(l2="warm").answer()
     assert answer.off == approx(-0.2, abs=1e-3)
     assert "unbiased 140 µs · this reading is 20.0 % lower · ±" in answer.comparison
@@ -127,22 +118,19 @@ def test_settings_that_were_measured_only_together_are_one_step() -> None:
     assert [step.name for step in found] == ["3 l2 + queue"]
 
 
-def test_settings_that_only_move_shares_are_no_steps() -> None:
+def test_what_moves_only_shares_or_is_printed_as_zero_is_not_biased() -> None:
     answer = chosen(baseline="tf32", roof="bf16_datasheet").answer()
     assert answer.steps == () and len(answer.changed) == 2 and not answer.biased
     assert [line.partition(":")[0] for line in answer.others] == ["share of cuBLAS", "share of the roof"]
+    answer = chosen(statistic="mean").answer()
+    assert not answer.biased and [step.visible for step in answer.steps] == [False]
+    assert "within the noise" in answer.comparison
 
 
 @pytest.mark.parametrize(("gate", "word"), [(False, "not checked"), ("article", "the article's rule")])
 def test_a_gate_that_checks_too_little_is_shown(gate: Any, word: str) -> None:
     [line] = chosen(gate=gate).answer().others
     assert word in line
-
-
-def test_a_difference_that_would_be_printed_as_zero_is_none() -> None:
-    answer = chosen(statistic="mean").answer()
-    assert not answer.biased and [step.visible for step in answer.steps] == [False]
-    assert "within the noise" in answer.comparison
 
 
 @pytest.mark.parametrize("statistic", ["first", "min", "mean"])
@@ -160,63 +148,41 @@ def test_the_first_run_that_holds_a_combination_answers_and_is_compared_with_its
     assert found.answer().reading.run is GRID
 
 
-def test_without_any_run_there_is_something_to_measure_and_nothing_to_show() -> None:
-    empty = PanelChoice([])
-    assert len(empty.kernels) == len(empty.shapes) == 3
-    with pytest.raises(NotRecorded, match="nothing has been measured"):
-        empty.answer()
-
-
 # ------------------------------------------------------------------------------------------------ words and pictures
 
 
-@pytest.mark.parametrize(
-    ("off", "words"),
-    [(-0.083, "8.3 % lower"), (0.5, "50.0 % higher"), (9.0, "10 times too long"), (-0.99, "100 times too short")],
-)
-def test_an_amount_in_words_that_suit_its_size(off: float, words: str) -> None:
-    assert amount(off) == words
-
-
-def test_an_impossible_rate_is_printed_without_an_exponent() -> None:
+def test_numbers_are_written_in_words_that_suit_their_size() -> None:
+    amounts = {-0.083: "8.3 % lower", 0.5: "50.0 % higher", 9.0: "10 times too long", -0.99: "100 times too short"}
+    assert {off: amount(off) for off in amounts} == amounts
     answer = chosen().answer()
     impossible = replace(answer, reading=replace(answer.reading, time=Estimate(1.0, 1.0, 1.0)))
     assert " 2147 TFLOP/s" in impossible.headline
 
 
-@pytest.mark.parametrize("beside", [False, True])
-def test_the_picture_has_the_answer_as_text(beside: bool) -> None:
+def test_the_picture_has_the_answer_as_text_and_its_source() -> None:
     answer = chosen(l2="warm", queue=False).answer()
-    chart = picture(answer, beside=beside)
+    chart = picture(answer)
     assert chart.alt == ". ".join(answer.sentences) and 'role="img"' in chart.svg()
     for part in ("warptiled at 1024, l2 = warm, queue = off", "3 l2: −28 µs; queue: +20", GRID.label):
         assert part in chart.alt
-    assert chart.svg() == picture(answer, beside=beside).svg()
-
-
-@pytest.mark.parametrize("size", [256, 1024])
-def test_the_static_twin_shows_the_source(size: int) -> None:
-    naive = {g.setting: g.biased[0] for g in PITFALLS}
-    chart = lab.panel_static("naive", size, run=GRID, **naive)
-    assert GRID.label.replace("as found", "ignored") in [text.get_text() for text in chart.texts]
+    assert chart.svg() == picture(answer).svg()
+    naive = lab.panel_static("naive", 256, run=GRID, **Harness.naive().biased())
+    assert GRID.label.replace("as found", "ignored") in [text.get_text() for text in naive.texts]
 
 
 # -------------------------------------------------------------------------------------------------------------- sources
 
 
-def test_a_missing_grid_is_an_error_that_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_the_panels_runs_come_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert next(iter(recordings())) == "h200", "the default recording is the ladder's"
+    path = choice.new_file()
+    assert path.parent.name == "panel" and path.suffix == ".json", "in a folder that no command opens by default"
+    monkeypatch.setenv("WORKLOG_SOURCE", "live")
+    assert choice.grid_runs() == []
+    monkeypatch.delenv("WORKLOG_SOURCE")
     monkeypatch.setattr(choice, "recordings", dict)
     with pytest.raises(BadRunFile, match="worklog grid --out"):
         lab.panel_static()
-
-
-def test_the_default_recording_is_the_ladders() -> None:
-    assert next(iter(recordings())) == "h200"
-
-
-def test_live_only_begins_without_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORKLOG_SOURCE", "live")
-    assert choice.grid_runs() == []
 
 
 def test_recorded_only_is_the_reason_not_to_measure(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,8 +190,3 @@ def test_recorded_only_is_the_reason_not_to_measure(monkeypatch: pytest.MonkeyPa
     assert choice.why_not_live() is None
     monkeypatch.setenv("WORKLOG_SOURCE", "recorded")
     assert choice.why_not_live() == "WORKLOG_SOURCE=recorded"
-
-
-def test_the_panels_runs_are_not_opened_by_default() -> None:
-    path = choice.new_file()
-    assert path.parent.name == "panel" and path.suffix == ".json"

@@ -4,13 +4,13 @@ two threads; and colours and pictures that follow the notebook's theme.
 
 from __future__ import annotations
 
-import base64
 import threading
+from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import anywidget
 import ipywidgets as widgets
@@ -20,8 +20,10 @@ from worklog.errors import WorklogError
 from worklog.lab.choice import Choice
 from worklog.plots.figure import Chart, in_the_dark
 from worklog.plots.style import DARK, LIGHT
+from worklog.runs.table import Table
 
 HERE = Path(__file__).parent
+Chosen = TypeVar("Chosen", bound=Choice)
 LABEL = {"description_width": "3.2em"}
 BESIDE = widgets.Layout(min_width="min(34em, 100%)", max_width="46em", flex="1 1 24em")
 
@@ -80,25 +82,28 @@ class Status(anywidget.AnyWidget):
 
 @dataclass(frozen=True)
 class Shown:
-    """A result: text for a page without a kernel, and the HTML of its parts. words are read out when they change."""
+    """A result. sentences: read out when they change, the first one large, the second one in a colour (CSS). stored:
+    sentences for a notebook without a kernel, where no control shows what is chosen. details: HTML below the rest.
+    """
 
-    text: str
-    words: str
-    table: str = ""
-    picture: str = ""
+    sentences: Sequence[str]
+    stored: Sequence[str]
+    tables: Sequence[Table] = ()
+    picture: Chart | None = None
     details: str = ""
+    colour: str = "inherit"
 
 
-class Page:
+class Page(Generic[Chosen]):
     """A rung, a size, and the result for them. choice holds what is chosen; box is the outermost widget. A page
     implements result() and chart(), and set_controls() where it has more controls than these two.
     """
 
     box: widgets.Box
 
-    def __init__(self, choice: Choice) -> None:
+    def __init__(self, choice: Chosen) -> None:
         self.choice, self._setting = choice, False
-        self.shown = Shown("", "")
+        self.shown = Shown((), ())
         self.kernel = Dropdown(
             options=choice.kernels, description="rung", style=LABEL, layout=widgets.Layout(width="22em")
         )
@@ -130,9 +135,10 @@ class Page:
         try:
             self.shown = self.result()
         except WorklogError as error:
-            self.shown = Shown(str(error), message(str(error)))
-        self.words.value, self.table.value = self.shown.words, self.shown.table
-        self.picture.value, self.details.value = self.shown.picture, self.shown.details
+            self.shown = Shown([str(error)], [str(error)])
+        shown = self.shown
+        self.words.value, self.table.value = _words(shown.sentences, shown.colour), _html(shown.tables)
+        self.picture.value, self.details.value = image(shown.picture) if shown.picture else "", shown.details
 
     def set_controls(self) -> None:
         """Set every control to what is chosen."""
@@ -152,13 +158,29 @@ class Page:
         """The widgets, and for a page without a kernel the result as text and as HTML."""
         bundle = self.box._repr_mimebundle_(**how)
         data = bundle[0] if isinstance(bundle, tuple) else bundle
-        html = self.shown.words + self.shown.table + self.shown.details
-        return {**data, "text/plain": self.shown.text, "text/html": html}
+        text = "\n".join([*self.shown.stored, *(table.text() for table in self.shown.tables)])
+        html = _words(self.shown.stored) + _html(self.shown.tables) + self.shown.details
+        return {**data, "text/plain": text, "text/html": html}
 
 
-def message(text: str) -> str:
-    """Plain text as HTML, in the line height of a page."""
-    return f'<div style="line-height:1.5">{escape(text)}</div>'
+def _words(sentences: Sequence[str], second: str = "inherit") -> str:
+    """A line each: the first one large, the second one in a colour."""
+    styles = ["font-size:1.2em;font-weight:600", f"color:{second}", *[""] * len(sentences)]
+    return "".join(
+        f'<div style="line-height:1.5;{style}">{escape(sentence).replace(" %", "&nbsp;%")}</div>'
+        for sentence, style in zip(sentences, styles, strict=False)
+    )
+
+
+def _html(tables: Sequence[Table]) -> str:
+    return "".join(table.html() for table in tables)
+
+
+def button(name: str, act: Callable[[], object], tooltip: str = "", icon: str = "") -> widgets.Button:
+    """A button that is as wide as its name."""
+    made = widgets.Button(description=name, tooltip=tooltip, icon=icon, layout=widgets.Layout(width="auto"))
+    made.on_click(lambda _: act())
+    return made
 
 
 def colour(role: str) -> str:
@@ -168,14 +190,11 @@ def colour(role: str) -> str:
 
 def image(chart: Chart) -> str:
     """The chart as HTML in both palettes; the page shows one. As images, so that the ids of two charts can't clash."""
-    light = chart.svg()
-    return _image(light, chart.alt, "light") + _image(in_the_dark(light), chart.alt, "dark")
-
-
-def _image(svg: str, alt: str, palette: str) -> str:
-    data = base64.b64encode(svg.encode()).decode("ascii")
-    source = f'src="data:image/svg+xml;base64,{data}"'
-    return f'<img class="worklog-{palette}" style="width:100%;max-width:44em" alt="{escape(alt)}" {source}>'
+    light, style = chart.svg(), f'style="width:100%;max-width:44em" alt="{escape(chart.alt)}"'
+    return "".join(
+        f'<img class="worklog-{palette}" {style} src="data:image/svg+xml;base64,{b64encode(svg.encode()).decode()}">'
+        for palette, svg in (("light", light), ("dark", in_the_dark(light)))
+    )
 
 
 def _palette(where: str, palette: Mapping[str, str], shown: str, hidden: str) -> str:
@@ -193,12 +212,14 @@ SHEET = "".join(
 )
 
 
-def box(parts: Sequence[widgets.Widget], kind: type[widgets.Box] = widgets.VBox) -> widgets.Box:
-    """The outermost widget of a page: the parts, the style sheet and the keys. An HBox wraps on a narrow page."""
-    style = widgets.HTML(f"<style>{SHEET}</style>", layout=widgets.Layout(display="none"))
-    keys = Keys(layout=widgets.Layout(display="none"))
-    made = kind([*parts, style, keys])
-    if kind is widgets.HBox:
-        made.layout = widgets.Layout(flex_flow="row wrap", grid_gap="0 1.5em")
+def side_by_side(*parts: widgets.Widget) -> widgets.HBox:
+    """The parts in a row, which wraps on a narrow page."""
+    return widgets.HBox(parts, layout=widgets.Layout(flex_flow="row wrap", grid_gap="0 1.5em"))
+
+
+def box(*parts: widgets.Widget) -> widgets.Box:
+    """The outermost widget of a page: the parts, the style sheet and the keys."""
+    hidden = widgets.Layout(display="none")
+    made = widgets.VBox([*parts, widgets.HTML(f"<style>{SHEET}</style>", layout=hidden), Keys(layout=hidden)])
     made.add_class("worklog")
     return made

@@ -8,7 +8,7 @@ from html import escape
 import ipywidgets as widgets
 
 from worklog.errors import NothingToDraw
-from worklog.lab.controls import BESIDE, Checkbox, Page, Shown, box, image, message
+from worklog.lab.controls import BESIDE, Checkbox, Page, Shown, box, button, side_by_side
 from worklog.lab.diff import diff
 from worklog.lab.ladder_step import Climb, Step
 from worklog.plots import ladder
@@ -18,60 +18,43 @@ LEFT = widgets.Layout(min_width="27em", flex="0 1 auto")
 CODE = "max-height:32em;overflow:auto;white-space:pre;line-height:1.35;font-size:0.9em;margin:0.3em 2px"
 
 
-class Ladder(Page):
+class Ladder(Page[Climb]):
     """The page as a notebook shows it."""
 
     def __init__(self, climb: Climb) -> None:
         super().__init__(climb)
-        self.climb = climb
-        layout = widgets.Layout(width="auto")
-        self.down = widgets.Button(description="rung before", icon="arrow-left", layout=layout)
-        self.up = widgets.Button(description="next rung", icon="arrow-right", layout=layout)
+        self.down = button("rung before", lambda: self.take(lambda: climb.climb(-1)), icon="arrow-left")
+        self.up = button("next rung", lambda: self.take(lambda: climb.climb(1)), icon="arrow-right")
         self.comments = Checkbox(description="whole file, with comments", indent=False)
         self.on(self.comments, "value", lambda _: None)
-        self.down.on_click(lambda _: self.take(lambda: climb.climb(-1)))
-        self.up.on_click(lambda _: self.take(lambda: climb.climb(1)))
         buttons = widgets.HBox([self.down, self.up])
         left = widgets.VBox([self.kernel, self.size, buttons, self.words, self.table], layout=LEFT)
-        wrap = widgets.Layout(flex_flow="row wrap", grid_gap="0 1.5em")
         self.picture.layout = BESIDE
-        self.box = box([widgets.HBox([left, self.picture], layout=wrap), self.comments, self.details])
+        self.box = box(side_by_side(left, self.picture), self.comments, self.details)
         self.show()
 
     def set_controls(self) -> None:
         """Set every control to what is chosen; the buttons end with the ladder."""
         super().set_controls()
-        self.down.disabled = self.climb.place == 0
-        self.up.disabled = self.climb.place == len(self.climb.known_kernels()) - 1
+        self.down.disabled = self.choice.place == 0
+        self.up.disabled = self.choice.place == len(self.choice.known_kernels()) - 1
 
     def result(self) -> Shown:
         """The step in words, its costs in tables, the ladder as a chart, and the changed lines."""
-        step = self.climb.step()
-        picture = message("nothing was timed at this size")
+        step, picture = self.choice.step(), None
         with suppress(NothingToDraw):
-            picture = image(self.chart())
-        text = "\n".join([*step.sentences, *(table.text() for table in step.tables)])
-        details = changed_lines(step, comments=self.comments.value)
-        return Shown(text, words(step), "".join(table.html() for table in step.tables), picture, details)
+            picture = self.chart()
+        said, details = step.sentences, changed_lines(step, comments=self.comments.value)
+        return Shown(said, said, step.tables, picture, details)
 
     def chart(self) -> Chart:
-        """The ladder at the chosen size with the rung in the accent colour; its facts are in the alt text. Raises
-        NothingToDraw where nothing was timed at the size.
+        """The ladder at the chosen size with the rung in the accent colour; a notebook shows its costs in tables below.
+        Raises NothingToDraw where nothing was timed at the size.
         """
-        step = self.climb.step()
+        step = self.choice.step()
         drawn = ladder(step.run, step.shape, rung=step.rung.name)
-        facts = [
-            "; ".join(" ".join(map(str, row)) for row in table.rows) + f" ({table.title})" for table in step.tables
-        ]
-        drawn.alt = ". ".join([*step.sentences, *facts, drawn.alt])
+        drawn.alt, drawn.tables = ". ".join([*step.sentences, drawn.alt]), step.tables
         return drawn
-
-
-def words(step: Step) -> str:
-    """The number large; below it the idea, the change, the gain and the notes."""
-    number, *lines = step.sentences
-    head = f'<div style="font-size:1.2em;font-weight:600;line-height:1.5">{escape(number)}</div>'
-    return head + "".join(map(message, lines))
 
 
 def changed_lines(step: Step, *, comments: bool) -> str:

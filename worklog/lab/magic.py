@@ -100,8 +100,8 @@ class RungMagics(Magics):
         assert self.shell is not None
         history = self.shell.history_manager
         whole = history.input_hist_raw[-1] if history is not None and history.input_hist_raw else ""
-        before, found, _ = whole.partition(cell.rstrip("\n"))  # the history strips trailing newlines
-        return before.count("\n") if found and cell.strip() else 1
+        first = next((n for n, line in enumerate(whole.splitlines(), 1) if line.strip().startswith("%%rung")), 1)
+        return first if whole.split()[-len(cell.split()) :] == cell.split() else 1  # IPython changes white space
 
 
 class Line:

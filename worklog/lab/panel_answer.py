@@ -5,23 +5,14 @@ from the unbiased reading of the same run.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from worklog.bench.tasks import ABLATION_RUNGS, ABLATION_SAMPLING, GRID_SIZES, Task
 from worklog.errors import BadSetting
 from worklog.lab.choice import Choice
-from worklog.lab.readings import (
-    NotRecorded,
-    Reading,
-    Settings,
-    changes,
-    find,
-    in_words,
-    naive_settings,
-    read,
-    unbiased_settings,
-)
-from worklog.problem.gemm import Shape
+from worklog.lab.readings import NotRecorded, Reading, Settings, changes, find, in_words, read, unbiased_settings
+from worklog.problem.gemm import Shape, tflops
 from worklog.runs.run import Run
 from worklog.runs.table import duration
 from worklog.settings import PITFALLS, Harness, Pitfall, Value
@@ -76,7 +67,7 @@ class Answer:
     @property
     def changed(self) -> list[Pitfall]:
         """The pitfalls whose setting is not the unbiased one."""
-        return list(changes(self.settings, self.reading.run))
+        return changes(self.settings, self.reading.run)
 
     @property
     def off(self) -> float:
@@ -91,7 +82,8 @@ class Answer:
     @property
     def headline(self) -> str:
         """The number that one would publish: time, rate, share of cuBLAS."""
-        time, rate = self.reading.time.value, self.reading.tflops
+        time = self.reading.time.value
+        rate = tflops(self.reading.measurement.problem, time)
         digits = f"{rate:.3g}" if rate < 1000 else f"{rate:.0f}"
         return f"{duration(time)} → {digits} TFLOP/s → {_percent(self.reading.ratio.value)} of cuBLAS"
 
@@ -125,12 +117,10 @@ class Answer:
 
     @property
     def sentences(self) -> list[str]:
-        """All of it."""
-        m = self.reading.measurement
-        steps = "; ".join(f"{step.name}: {step.amount}" for step in self.steps)
-        parts = [f"{m.kernel} at {m.problem}, {in_words(self.settings)}: {self.headline}", self.comparison]
-        parts += [f"Step by step: {steps}"] if steps else []
-        return [*parts, *self.others, m.label]
+        """All of it, for a reader without the controls and the picture."""
+        m, steps = self.reading.measurement, "; ".join(f"{step.name}: {step.amount}" for step in self.steps)
+        first = f"{m.kernel} at {m.problem}, {in_words(self.settings)}: {self.headline}"
+        return [first, self.comparison, *([f"Step by step: {steps}"] if steps else []), *self.others, m.label]
 
 
 def amount(off: float) -> str:
@@ -195,7 +185,7 @@ class PanelChoice(Choice):
 
     def all_naive(self) -> None:
         """Avoid none."""
-        self.settings = naive_settings()
+        self.settings = Harness.naive().biased()
 
     def tasks(self) -> list[Task]:
         """What to measure for an answer: the unbiased reading, and this one if its launches differ."""
@@ -223,8 +213,7 @@ class PanelChoice(Choice):
         for pitfall in changes(self.settings, run):
             so_far[pitfall.setting] = self.settings[pitfall.setting]
             waiting.append(pitfall)
-            found = find(run, self.kernel, self.shape, so_far)
-            if found is not None and found.status == "measured":
+            with suppress(NotRecorded):
                 after = read(run, self.kernel, self.shape, so_far)
                 if any(g.corrupts == TIME for g in waiting):
                     steps.append(Step(tuple(waiting), last, after))

@@ -7,11 +7,10 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from html import escape
 from pathlib import Path
-from typing import Any
 
 import ipywidgets as widgets
 
@@ -30,11 +29,11 @@ from worklog.lab.controls import (
     Status,
     ToggleButton,
     box,
+    button,
     colour,
-    image,
-    message,
+    side_by_side,
 )
-from worklog.lab.panel_answer import Answer, PanelChoice
+from worklog.lab.panel_answer import PanelChoice
 from worklog.lab.panel_picture import picture
 from worklog.lab.readings import word
 from worklog.plots.figure import Chart
@@ -42,7 +41,6 @@ from worklog.runs.run import Run
 from worklog.settings import PITFALLS, Harness, Pitfall, Value
 
 LEFT = widgets.Layout(width="31em", flex="0 0 auto")
-AUTO = widgets.Layout(width="auto")
 
 
 class Row:
@@ -65,8 +63,8 @@ class Row:
         )
         self.what = widgets.HTML(layout=widgets.Layout(flex="1 1 auto"))
         self.widget = widgets.HBox([self.box, self.value, self.what])
-        panel.on(self.box, "value", lambda fixed: panel.model.fix(pitfall, fixed))
-        panel.on(self.value, "value", lambda value: panel.model.choose(pitfall.setting, value))
+        panel.on(self.box, "value", lambda fixed: panel.choice.fix(pitfall, fixed))
+        panel.on(self.value, "value", lambda value: panel.choice.choose(pitfall.setting, value))
 
     def show(self, value: Value) -> None:
         """Show a value, and in words as well as in colour whether it is biased."""
@@ -78,37 +76,38 @@ class Row:
         self.what.value = f'<span style="{style}">{words}</span>'
 
 
-class Panel(Page):
+class Panel(Page[PanelChoice]):
     """The panel as a notebook shows it. job: the command that measures (default: worklog.bench.job)."""
 
-    def __init__(self, model: PanelChoice, job: Sequence[str] | None = None) -> None:
-        super().__init__(model)
-        self.model, self._job = model, job
+    def __init__(self, choice: PanelChoice, job: Sequence[str] | None = None) -> None:
+        super().__init__(choice)
+        self._job = job
         self._stop: Stop | None = None  # of the measurement that is running
         self._loop: asyncio.AbstractEventLoop | None = None
         with suppress(RuntimeError):  # outside a notebook there is no loop
             self._loop = asyncio.get_running_loop()
         self.rows = [Row(pitfall, self) for pitfall in PITFALLS]
-        four, rest = (
-            [row.widget for row in self.rows if bool(row.pitfall.article) is named] for named in (True, False)
+        four = [row.widget for row in self.rows if row.pitfall.article]
+        self.rest = widgets.VBox([row.widget for row in self.rows if not row.pitfall.article])
+        self.more = ToggleButton(
+            description=f"pitfalls that the article doesn't name ({len(self.rest.children)})",
+            tooltip="show or hide the other settings",
+            layout=widgets.Layout(width="auto"),
         )
-        self.rest = widgets.VBox(rest, layout=widgets.Layout(display="none"))
-        self.more = ToggleButton(description=f"pitfalls that the article doesn't name ({len(rest)})", layout=AUTO)
-        self.more.tooltip, self.more.icon = "show or hide the other settings", "caret-right"
         self.more.observe(lambda change: self.unfold(change["new"]), "value")
-        self.unbiased = _button("all unbiased", "avoid every pitfall", lambda: self.take(model.all_unbiased))
-        self.naive = _button("all naive", "bias every setting", lambda: self.take(model.all_naive))
-        self.measure_button = _button("measure", "measure what is chosen, in a child process", self.measure)
-        self.cancel_button = _button("cancel", "stop measuring", self.cancel)
+        self.unfold(False)
+        self.unbiased = button("all unbiased", lambda: self.take(choice.all_unbiased), "avoid every pitfall")
+        self.naive = button("all naive", lambda: self.take(choice.all_naive), "bias every setting")
+        reason = why_not_live()
+        self.measure_button = button("measure", self.measure, reason or "measure what is chosen, in a child process")
+        self.cancel_button = button("cancel", self.cancel, "stop measuring")
         self.bar = widgets.IntProgress(max=1, layout=widgets.Layout(width="25em"))
         self.status = Status()
-        reason = why_not_live()
-        self.measure_button.tooltip = reason or self.measure_button.tooltip
         self._idle("" if reason is None else f"measure: {reason}")
         buttons = widgets.HBox([self.unbiased, self.naive, self.measure_button, self.cancel_button])
         left = [self.kernel, self.size, *four, self.more, self.rest, buttons, self.bar, self.status]
         right = widgets.VBox([self.words, self.picture, self.details], layout=BESIDE)
-        self.box = box([widgets.VBox(left, layout=LEFT), right], widgets.HBox)
+        self.box = box(side_by_side(widgets.VBox(left, layout=LEFT), right))
         self.show()
 
     def unfold(self, shown: bool) -> None:
@@ -120,20 +119,23 @@ class Panel(Page):
         """Set every control to what is chosen; a biased setting is never folded away."""
         super().set_controls()
         for row in self.rows:
-            row.show(self.model.settings[row.pitfall.setting])
-        if any(pitfall.article is None for pitfall in self.model.biased):
+            row.show(self.choice.settings[row.pitfall.setting])
+        if any(pitfall.article is None for pitfall in self.choice.biased):
             self.more.value = True
 
     def result(self) -> Shown:
-        """The reading for the chosen settings, its picture and its source."""
-        answer = self.model.answer()
+        """The reading for the chosen settings, its picture and its source; the comparison is orange where the result is
+        inflated and blue where it is deflated.
+        """
+        answer = self.choice.answer()
+        role = ("accent" if answer.off > 0 else "alert") if answer.biased else "ink"
+        said = [answer.headline, answer.comparison, *answer.others]
         source = f"<small>{escape(answer.reading.measurement.label)}</small>"
-        text = "\n".join(answer.sentences)
-        return Shown(text, words(answer), picture=image(picture(answer, beside=True)), details=source)
+        return Shown(said, answer.sentences, (), picture(answer, beside=True), source, colour(role))
 
     def chart(self) -> Chart:
         """The picture with title and source."""
-        return picture(self.model.answer())
+        return picture(self.choice.answer())
 
     # ----------------------------------------------------------------------------------------------------- measuring
 
@@ -145,7 +147,7 @@ class Panel(Page):
             self._stop = Stop()
         self.measure_button.disabled, self.cancel_button.disabled = True, False
         self.bar.layout.display = ""
-        threading.Thread(target=self._work, args=(self.model.tasks(), new_file(), self._stop), daemon=True).start()
+        threading.Thread(target=self._work, args=(self.choice.tasks(), new_file(), self._stop), daemon=True).start()
 
     def cancel(self) -> None:
         """Stop measuring and keep what is finished. On a thread, because the driver may take a while to stop."""
@@ -175,7 +177,7 @@ class Panel(Page):
     def _progress(self, done: int, total: int, doing: str, elapsed_s: float) -> None:
         left = f", about {elapsed_s / done * (total - done):.0f} s left" if done else ""
         self.bar.max, self.bar.value = total, done
-        self.status.value = message(f"{doing} · {elapsed_s:.0f} s{left}")
+        self.status.value = escape(f"{doing} · {elapsed_s:.0f} s{left}")
 
     def _ended(self, how: str, out: Path) -> None:
         """Answer from the new run first, complete or not, and say what happened."""
@@ -184,7 +186,7 @@ class Panel(Page):
             kept = "nothing was finished"
             if out.exists():
                 try:
-                    self.model.runs.insert(0, Run.load(out))
+                    self.choice.runs.insert(0, Run.load(out))
                     kept = f"finished measurements are in {out}"
                 except WorklogError as error:
                     kept = str(error)
@@ -194,22 +196,4 @@ class Panel(Page):
     def _idle(self, text: str) -> None:
         self.measure_button.disabled, self.cancel_button.disabled = why_not_live() is not None, True
         self.bar.layout.display = "none"
-        self.status.value = message(text)
-
-
-def _button(name: str, tooltip: str, act: Callable[[], Any]) -> widgets.Button:
-    button = widgets.Button(description=name, tooltip=tooltip, layout=AUTO)
-    button.on_click(lambda _: act())
-    return button
-
-
-def words(answer: Answer) -> str:
-    """The number large; below it the comparison, orange where the result is inflated and blue where it is deflated."""
-    style = f"color:{colour('accent' if answer.off > 0 else 'alert')};font-weight:600" if answer.biased else ""
-    comparison = escape(answer.comparison).replace(" %", "&nbsp;%")
-    lines = "".join(f"<div>{escape(line)}</div>" for line in answer.others)
-    return (
-        f'<div style="font-size:1.35em;font-weight:600;line-height:1.5">{escape(answer.headline)}</div>'
-        f'<div style="line-height:1.5;{style}">{comparison}</div>'
-        f'<div style="font-size:0.9em;line-height:1.4">{lines}</div>'
-    )
+        self.status.value = escape(text)

@@ -5,11 +5,11 @@ Samples are read, never modelled: for a combination that was not measured there 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from worklog.errors import WorklogError
-from worklog.problem.gemm import Shape, tflops
+from worklog.problem.gemm import Shape
 from worklog.runs.ablation import PRECISION
 from worklog.runs.report import SHOWN
 from worklog.runs.run import Measurement, Run
@@ -39,11 +39,6 @@ class Reading:
     of_roof: float | None
     samples: tuple[float, ...]
 
-    @property
-    def tflops(self) -> float:
-        """The rate for this time."""
-        return tflops(self.measurement.problem, self.time.value)
-
     def differs(self, other: Reading) -> bool:
         """Whether the two times differ by more than their noise. Two results from the same samples have no noise: they
         differ where the difference isn't printed as 0.0 %.
@@ -62,18 +57,13 @@ def unbiased_settings(run: Run | None = None) -> dict[str, Value]:
     return {g.setting: own[g.setting] if g.setting in kept else g.unbiased for g in PITFALLS}
 
 
-def naive_settings() -> dict[str, Value]:
-    """The first biased value of every setting."""
-    return {g.setting: g.biased[0] for g in PITFALLS}
-
-
-def changes(settings: Settings, run: Run | None = None) -> Iterator[Pitfall]:
+def changes(settings: Settings, run: Run | None = None) -> list[Pitfall]:
     """The pitfalls whose setting is not the unbiased one, in the table's order."""
     unbiased = unbiased_settings(run)
-    return (g for g in PITFALLS if settings[g.setting] not in (unbiased[g.setting], g.unbiased))
+    return [g for g in PITFALLS if settings[g.setting] not in (unbiased[g.setting], g.unbiased)]
 
 
-def in_words(settings: Settings, which: Iterator[Pitfall] | None = None) -> str:
+def in_words(settings: Settings, which: Iterable[Pitfall] | None = None) -> str:
     """Settings in words: "l2 = warm, queue = off", or "unbiased"."""
     chosen = changes(settings) if which is None else which
     return ", ".join(f"{g.setting} = {word(settings[g.setting])}" for g in chosen) or "unbiased"
@@ -86,66 +76,60 @@ def word(value: Value) -> str:
 
 def read(run: Run, kernel: str, shape: Shape, settings: Settings) -> Reading:
     """The reading of one combination. Raises NotRecorded, naming the nearest there is, or why there is no time."""
-    found = find(run, kernel, shape, settings)
-    if found is None:
+    m = find(run, kernel, shape, settings)
+    if m is None:
         raise NotRecorded(_what_there_is(run, kernel, shape, settings))
-    if found.status != "measured":
-        raise NotRecorded(f"{kernel} at {shape}: {SHOWN.get(found.status, found.status)}: {found.reason}")
-    return _take(run, found, settings)
+    if m.status != "measured":
+        raise NotRecorded(f"{kernel} at {shape}: {SHOWN.get(m.status, m.status)}: {m.reason}")
+    try:
+        overhead = event_overhead_us(settings, run.calibration)
+    except KeyError:
+        raise NotRecorded(
+            f"this {run.origin} run has no calibrated event overhead to remove: set offset = kept"
+        ) from None
+    samples = Samples.of_columns(m.samples)
+    peak = m.tflops / m.of_roof if m.of_roof and m.tflops and _made(run, m)["roof"] == "fp32" else None
+    found = summarize(samples, settings, run.calibration, shape.flops, peak)
+    assert found.ratio is not None
+    counted = tuple(us - overhead for us in samples.counted("subject"))
+    return Reading(run, m, found.time, found.ratio, found.of_peak, counted)
 
 
 def find(run: Run, kernel: str, shape: Shape, settings: Settings) -> Measurement | None:
     """The measurement whose launches were made with these settings, or None. Settings that only change the arithmetic
     are ignored, and so is the gate, because the same launches are timed without it; one with the same gate comes first.
     """
-    here = [m for m in run.measurements if m.kernel == kernel and m.problem == shape and _fits(run, m, settings)]
-    return min(here, key=lambda m: _effective(run, m)["gate"] != settings["gate"], default=None)
+    here = [m for m in run.measurements if m.kernel == kernel and m.problem == shape and not _apart(run, m, settings)]
+    return min(here, key=lambda m: _made(run, m)["gate"] != settings["gate"], default=None)
 
 
-def _effective(run: Run, m: Measurement) -> dict[str, Value]:
+def _made(run: Run, m: Measurement) -> dict[str, Value]:
+    """The settings that a measurement was made with."""
     return {g.setting: m.changed.get(g.setting, run.harness.get(g.setting, g.unbiased)) for g in PITFALLS}
-
-
-def _fits(run: Run, m: Measurement, settings: Settings) -> bool:
-    return not _apart(run, m, settings)
 
 
 def _apart(run: Run, m: Measurement, settings: Settings) -> list[Pitfall]:
     """The pitfalls in whose setting a measurement's launches differ from these settings."""
-    made = _effective(run, m)
+    made = _made(run, m)
     by_host = "host" in (made["timer"], settings["timer"])  # then the queue is always empty
-    asked = [g for g in PITFALLS if g.resampled and g.setting != "gate" and not (by_host and g.setting == "queue")]
-    return [g for g in asked if made[g.setting] not in _alike(run, m, g, settings[g.setting])]
+    wanted = [g for g in PITFALLS if g.resampled and g.setting != "gate" and not (by_host and g.setting == "queue")]
+    return [g for g in wanted if made[g.setting] not in _alike(run, m, g, settings[g.setting])]
 
 
-def _alike(run: Run, m: Measurement, pitfall: Pitfall, asked: Value) -> tuple[Value, ...]:
+def _alike(run: Run, m: Measurement, pitfall: Pitfall, value: Value) -> tuple[Value, ...]:
     """The values that count as this one: a run with locked clocks answers for watched clocks too."""
     own = run.harness.get(pitfall.setting, "")
-    if pitfall.setting not in m.changed and asked == pitfall.unbiased and rule(own) in pitfall.also:
-        return asked, own
+    if pitfall.setting not in m.changed and value == pitfall.unbiased and rule(own) in pitfall.also:
+        return value, own
     made = m.changed.get(pitfall.setting, own)
-    return (asked, made) if pitfall.setting == "clocks" and rule(made) == asked else (asked,)
+    return (value, made) if pitfall.setting == "clocks" and rule(made) == value else (value,)
 
 
 def _what_there_is(run: Run, kernel: str, shape: Shape, settings: Settings) -> str:
-    asked = f"{kernel} at {shape} with {in_words(settings)} is not in this {run.origin} run"
+    missing = f"{kernel} at {shape} with {in_words(settings)} is not in this {run.origin} run"
     here = [m for m in run.measurements if m.kernel == kernel and m.problem == shape and m.status == "measured"]
     if not here:
         there = ", ".join(dict.fromkeys(f"{m.kernel} at {m.problem}" for m in run.measurements)) or "nothing"
-        return f"{asked}, which holds {there}"
-    nearest = min(here, key=lambda m: len(_apart(run, m, settings)))
-    return f"{asked}; without {in_words(settings, iter(_apart(run, nearest, settings)))} it is"
-
-
-def _take(run: Run, m: Measurement, settings: Settings) -> Reading:
-    """The summary of a measurement's samples under the settings, as the harness computes it."""
-    if (settings["offset"], settings["timer"]) == ("removed", "events") and "offset_us" not in run.calibration:
-        raise NotRecorded(f"this {run.origin} run has no calibrated event overhead to remove: set offset = kept")
-    samples = Samples.of_columns(m.samples)
-    peak = m.tflops / m.of_roof if m.of_roof and m.tflops and _effective(run, m)["roof"] == "fp32" else None
-    found = summarize(samples, settings, run.calibration, m.problem.flops, peak)
-    assert found.ratio is not None
-    overhead = event_overhead_us(settings, run.calibration)
-    return Reading(
-        run, m, found.time, found.ratio, found.of_peak, tuple(us - overhead for us in samples.counted("subject"))
-    )
+        return f"{missing}, which holds {there}"
+    nearest = min((_apart(run, m, settings) for m in here), key=len)
+    return f"{missing}; without {in_words(settings, nearest)} it is"

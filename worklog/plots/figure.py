@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import io
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from html import escape
 from pathlib import Path
@@ -27,6 +27,7 @@ from PIL.PngImagePlugin import PngInfo
 
 from worklog.errors import WorklogError
 from worklog.plots.style import DARK, LIGHT, styled
+from worklog.runs.table import Table
 
 COLOURS = ("color", "facecolor", "edgecolor", "markerfacecolor", "markeredgecolor", "hatchcolor")
 IN_THE_DARK = {LIGHT[role]: DARK[role] for role in LIGHT}
@@ -37,12 +38,13 @@ CODE = np.array([1 << 16, 1 << 8, 1], dtype=np.uint32)  # of red, green, blue in
 class Drawing:
     """A figure with a name (its file's stem), a headline (its finding) and an alt text, in a light and a dark palette.
 
-    A subclass draws it: as SVG text, and as pixels, 200 per inch.
+    A subclass draws it: as SVG text, and as pixels, 200 per inch. tables: what a notebook shows below it.
     """
 
     name: str
     headline: str
     alt: str
+    tables: Sequence[Table] = ()
 
     def svg(self, *, dark: bool = False) -> str:
         """The figure as SVG with role, title and description for screen readers."""
@@ -63,6 +65,17 @@ class Drawing:
         words.add_text("Description", self.alt)
         few_colours(self.pixels(dark)).save(small, "png", compress_level=7, pnginfo=words, dpi=(DPI, DPI))
         return small.getvalue()
+
+    def _ipython_display_(self) -> None:
+        """The figure and its tables as two outputs; without tables IPython shows the figure alone, as a result."""
+        if not self.tables:
+            raise NotImplementedError  # IPython goes on with _repr_mimebundle_
+        from IPython.display import display
+
+        data, metadata = self._repr_mimebundle_()
+        display(data, metadata=metadata, raw=True)  # type: ignore[no-untyped-call]
+        text, html = "\n".join(t.text() for t in self.tables), "".join(t.html() for t in self.tables)
+        display({"text/plain": text, "text/html": html}, raw=True)  # type: ignore[no-untyped-call]
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> tuple[dict[str, str], dict[str, Any]]:
         """PNG in the light palette, twice as large as on screen, and the alt text.
