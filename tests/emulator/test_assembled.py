@@ -61,7 +61,7 @@ def test_the_cubin_is_read_as_the_disassembler_reads_it(arch: str) -> None:
     tool = disassembler()
     assert tool is not None, "it comes with the extra dev"
     all_widths = compile_cuda(ACCESSES, "k", arch=arch)
-    for out in (all_widths, compiled("vectorized", arch)):
+    for out in (all_widths, compiled("double_buffered", arch)):
         listing = disassemble(out.cubin, tool)
         read = re.findall(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\d\s+)?(LDS|STS)((?:\.\w+)*) ", listing)
         widths = [

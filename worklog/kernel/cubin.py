@@ -13,7 +13,7 @@ import numpy as np
 
 Widths = tuple[tuple[str, int], ...]
 
-OPCODES = {0x984: "LDS", 0x388: "STS"}
+OPCODES = {0x984: "LDS", 0x388: "STS", 0x988: "STS"}  # 0x988: the address adds a uniform register
 WIDTHS = {4: "32", 5: "64", 6: "128"}  # bits 73 to 75; below are the 8- and 16-bit ones
 NEVER = 0xF  # the guard @!PT: assemblers leave instructions in the code that are not executed
 
