@@ -1,118 +1,130 @@
-"""One PTX instruction on many operands, as the emulator runs it, and strategies for difficult operands."""
+"""One PTX instruction on many difficult operands, as the emulator runs it, next to its reference."""
 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from hypothesis import settings
-from hypothesis import strategies as st
 
 from tests.emulator import reference as ref
 from worklog.emulator import launch, load
 
 DTYPES = {
-    "u16": "u2", "s16": "i2", "b16": "u2", "u32": "u4", "s32": "i4", "b32": "u4", "u64": "u8", "s64": "i8", "b64": "u8",
-    "f32": "f4", "f64": "f8", "pred": "u4",
+    "u16": "u2", "u32": "u4", "u64": "u8", "pred": "u4",
+    "s16": "i2", "s32": "i4", "s64": "i8", "f32": "f4", "f64": "f8",
 }  # fmt: skip
 INTEGER_TYPES = ("u16", "s16", "u32", "s32", "u64", "s64")
 COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
-    "eq": lambda a, b: a == b,
-    "ne": lambda a, b: a != b,
-    "lt": lambda a, b: a < b,
-    "le": lambda a, b: a <= b,
-    "gt": lambda a, b: a > b,
-    "ge": lambda a, b: a >= b,
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
 }
-SETTINGS = settings(max_examples=25, deadline=None)
+SPECIAL = [0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, math.nan, 0.5, 2.0**-75, 2.0**-74, -(2.0**-76)]
+TYPES = {"count": "u32", "number": "f32", "number64": "f64", "half": "f32"}  # of operand kinds with another name
+# PTX text, the result's type, the operands' kinds, and the reference: a function of one row of operands.
+Case = tuple[str, str, tuple[str, ...], Callable[..., Any]]
 
 
-def evaluate(instruction: str, result: str, operands: Sequence[str], values: Sequence[Sequence[Any]]) -> np.ndarray:
-    """The results of `instruction`: $d is the destination, $0, $1 … the operands; values: a row an element."""
-    arrays = [np.array([row[k] for row in values], DTYPES[type_]) for k, type_ in enumerate(operands)]
-    return evaluate_arrays(instruction, result, operands, arrays)
+def check(case: Case, rows: int = 512) -> None:
+    """Compare the instruction with its reference, bit by bit, on rows of seeded operands."""
+    text, result, kinds, reference = case
+    rng = np.random.default_rng(0)
+    values = list(zip(*(operands(kind, rows, rng) for kind in kinds), strict=True))
+    got = evaluate(text, result, [TYPES.get(kind, kind) for kind in kinds], values)
+    assert_same(got, [reference(*row) for row in values], result, values)
 
 
-def evaluate_arrays(instruction: str, result: str, operands: Sequence[str], arrays: Sequence[np.ndarray]) -> np.ndarray:
-    out = np.zeros(len(arrays[0]), DTYPES[result])
-    launch(load(ptx_of(instruction, result, tuple(operands)), "k"), (1,), len(out), [*arrays, out], races=False)
+def assert_same(got: np.ndarray, wanted: Sequence[Any], type_: str, values: Sequence[Any]) -> None:
+    """Every bit equal; any NaN equals any other."""
+    for g, w, row in zip(got.tolist(), wanted, values, strict=True):
+        if type_[0] == "f":
+            same = math.isnan(g) if math.isnan(w) else ref.to_bits(g, type_) == ref.to_bits(w, type_)
+        else:
+            same = g == (w if type_ == "pred" else ref.wrap(w, type_))
+        assert same, f"{row}: got {g!r}, should be {w!r}"
+
+
+def evaluate(instruction: str, result: str, types: Sequence[str], values: Sequence[Sequence[Any]]) -> np.ndarray:
+    """The results of `instruction`: $d is the destination, $0, $1 … the operands; values: one row per thread."""
+    arrays = [np.array([row[k] for row in values], DTYPES[type_]) for k, type_ in enumerate(types)]
+    out = np.zeros(len(values), DTYPES[result])
+    launch(load(ptx_of(instruction, result, types), "k"), (1,), len(out), [*arrays, out], races=False)
     return out
 
 
-def ptx_of(instruction: str, result: str, operands: tuple[str, ...]) -> str:
-    kinds = {
-        name: name.replace("s", "b").replace("u", "b") if name[0] in "su" else name for name in (*operands, result)
-    }
-    registers = [f".reg .{kinds[type_]} %v{k}_;" for k, type_ in enumerate(operands) if type_ != "pred"]
-    registers += [f".reg .pred %v{k}_; .reg .b32 %q{k}_;" for k, type_ in enumerate(operands) if type_ == "pred"]
-    registers.append(f".reg .{kinds[result]} %d_;" if result != "pred" else ".reg .pred %d_; .reg .b32 %dq_;")
-    loads, text = [], instruction.replace("$d", "%d_")
-    for k, type_ in enumerate(operands):
+def ptx_of(instruction: str, result: str, types: Sequence[str]) -> str:
+    """A kernel that reads each operand from an array of its own and writes $d to the last one."""
+    lines, text = [], instruction.replace("$d", "%d")
+    for k, type_ in enumerate((*types, result)):
+        is_result, is_pred = k == len(types), type_ == "pred"
+        held = "%d" if is_result else f"%v{k}"
+        memory, stored = (f"%q{k}", "b32") if is_pred else (held, type_)
         size = np.dtype(DTYPES[type_]).itemsize
-        held = f"%q{k}_" if type_ == "pred" else f"%v{k}_"
-        stored = "b32" if type_ == "pred" else type_
-        loads.append(
-            f"ld.param.u64 %rd1, [p{k}]; mad.wide.u32 %rd2, %r1, {size}, %rd1; ld.global.{stored} {held}, [%rd2];"
-        )
-        if type_ == "pred":
-            loads.append(f"setp.ne.u32 %v{k}_, {held}, 0;")
-        text = text.replace(f"${k}", f"%v{k}_")
-    if result == "pred":
-        text += " selp.u32 %dq_, 1, 0, %d_;"
-    stored = "b32" if result == "pred" else result
-    size = np.dtype(DTYPES[result]).itemsize
-    params = ", ".join(f".param .u64 p{k}" for k in range(len(operands) + 1))
-    return f""".version 8.0
-.target sm_90
-.address_size 64
-.visible .entry k({params}) {{
-.reg .b32 %r<3>; .reg .b64 %rd<5>; {" ".join(registers)}
-mov.u32 %r1, %tid.x;
-{" ".join(loads)}
-{text}
-ld.param.u64 %rd3, [p{len(operands)}];
-mad.wide.u32 %rd4, %r1, {size}, %rd3;
-st.global.{stored} [%rd4], {"%dq_" if result == "pred" else "%d_"};
-ret;
-}}
-"""
+        register = type_ if type_[0] in "pf" else f"b{type_[1:]}"
+        address = f".reg .b64 %p{k}; ld.param.u64 %p{k}, [p{k}]; mad.wide.u32 %p{k}, %r1, {size}, %p{k};"
+        lines.append(f".reg .{register} {held}; .reg .b32 %q{k}; {address}")
+        if is_result:
+            lines += [
+                text,
+                f"selp.u32 {memory}, 1, 0, %d;" if is_pred else "",
+                f"st.global.{stored} [%p{k}], {memory};",
+            ]
+        else:
+            lines += [f"ld.global.{stored} {memory}, [%p{k}];", f"setp.ne.u32 {held}, {memory}, 0;" if is_pred else ""]
+            text = text.replace(f"${k}", held)
+    params, body = ", ".join(f".param .u64 p{k}" for k in range(len(types) + 1)), "\n".join(lines)
+    head = ".version 8.0\n.target sm_90\n.address_size 64\n"
+    return f"{head}.visible .entry k({params}) {{\n.reg .b32 %r<3>;\nmov.u32 %r1, %tid.x;\n{body}\nret;\n}}\n"
 
 
-def integers(type_: str) -> st.SearchStrategy[int]:
-    bits = int(type_[1:])
-    low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if type_[0] == "s" else (0, 2**bits - 1)
-    edges = [value for value in (low, low + 1, -1, 0, 1, 2, high - 1, high, high // 2) if low <= value <= high]
-    return st.one_of(st.integers(low, high), st.sampled_from(edges), st.integers(max(low, -70), 70))
+def operands(kind: str, rows: int, rng: np.random.Generator) -> list[Any]:
+    """Difficult operands of a kind. count: of bits; number: below 2^33; half: below 2^16."""
+    if kind == "pred":
+        return list(rng.integers(0, 2, rows).tolist())
+    if kind == "count":
+        return mixed(rng, rng.integers(0, 70, rows), rng.integers(0, 300, rows), rng.integers(0, 2**32, rows))
+    if kind in ("number", "number64", "half"):
+        digits, exponents = rng.integers(8, 25, rows), rng.integers(-14, 17 if kind == "half" else 34, rows)
+        some = np.ldexp(np.round(rng.uniform(-1, 1, rows) * np.exp2(digits)), exponents - digits)
+        return mixed(rng, some, np.round(some * 2) / 2, np.array(floats(TYPES[kind], rows, rng)))
+    return floats(kind, rows, rng) if kind[0] == "f" else integers(kind, rows, rng)
 
 
-def floats(type_: str) -> st.SearchStrategy[float]:
-    """All bit patterns, with more difficult ones: specials, subnormals, few digits, near equal exponents."""
-    bits = int(type_[1:])
-    mantissa = 23 if bits == 32 else 52
-    bias = 127 if bits == 32 else 1023
-    near = st.builds(
-        lambda sign, e, m: ref.from_bits(sign << (bits - 1) | (bias + e) << mantissa | m, type_),
-        st.integers(0, 1),
-        st.integers(-4, 4),
-        st.one_of(
-            st.integers(0, 2**mantissa - 1), st.builds(lambda k: 1 << k, st.integers(0, mantissa - 1)), st.just(0)
-        ),
+def integers(type_: str, rows: int, rng: np.random.Generator) -> list[int]:
+    """Any value, the type's limits and their neighbours, small numbers."""
+    top = 2 ** int(type_[1:]) - 1
+    anything = rng.integers(0, top, rows, np.uint64, endpoint=True)
+    edges = [0, 1, 2, top, top - 1, top // 2, top // 2 + 1, top // 2 + 2, top // 4]
+    chosen = rng.choice(np.array(edges, np.uint64), rows)
+    return [ref.wrap(x, type_) for x in mixed(rng, anything, chosen, rng.integers(-70, 71, rows))]
+
+
+def floats(type_: str, rows: int, rng: np.random.Generator) -> list[float]:
+    """Any bit pattern, subnormals, few digits and near equal exponents, special values."""
+    bits, mantissa, bias = (32, 23, 127) if type_ == "f32" else (64, 52, 1023)
+    signs = rng.integers(0, 2, rows, np.uint64) << np.uint64(bits - 1)
+    digits = mixed(
+        rng,
+        rng.integers(0, 2**mantissa, rows, np.uint64),
+        np.uint64(1) << rng.integers(0, mantissa, rows, np.uint64),
+        np.zeros(rows, np.uint64),
     )
-    anything = st.integers(0, 2**bits - 1).map(lambda b: ref.from_bits(b, type_))
-    tiny = st.integers(0, 2 ** (mantissa + 3)).map(lambda b: ref.from_bits(b, type_))
-    special = st.sampled_from(
-        [0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, math.nan, 0.5, 2.0**-75, 2.0**-74, -(2.0**-76)]
+    near = (
+        signs | rng.integers(bias - 4, bias + 5, rows, np.uint64) << np.uint64(mantissa) | np.array(digits, np.uint64)
     )
-    return st.one_of(near, anything, tiny, special)
+    anything = rng.integers(0, 2**bits - 1, rows, np.uint64, endpoint=True)
+    tiny = signs | rng.integers(0, 2 ** (mantissa + 3), rows, np.uint64)
+    special = np.array([ref.to_bits(x, type_) for x in rng.choice(SPECIAL, rows)], np.uint64)
+    return [ref.from_bits(x, type_) for x in mixed(rng, near, anything, tiny, special)]
 
 
-def rows(*strategies: st.SearchStrategy[Any]) -> st.SearchStrategy[list[tuple[Any, ...]]]:
-    return st.lists(st.tuples(*strategies), min_size=1, max_size=40)
-
-
-def assert_same_floats(got: np.ndarray, wanted: Sequence[float], type_: str, values: Sequence[Any]) -> None:
-    for g, w, row in zip(got.tolist(), wanted, values, strict=True):
-        same = math.isnan(g) if math.isnan(w) else ref.to_bits(g, type_) == ref.to_bits(w, type_)
-        assert same, f"{row}: got {g!r}, should be {w!r}"
+def mixed(rng: np.random.Generator, *choices: np.ndarray) -> list[Any]:
+    """Each element from one of the arrays, as a Python number."""
+    rows = list(zip(*(array.tolist() for array in choices), strict=True))
+    return [row[k] for row, k in zip(rows, rng.integers(0, len(choices), len(rows)), strict=True)]

@@ -12,8 +12,8 @@ from tests.emulator.helpers import compiled, edited, gemm, smallest
 from worklog.emulator import Finding
 from worklog.kernel.ladder import rung
 
-COMPLETE = "__syncthreads();  // the tile is complete before anybody reads it"
-NEXT = "__syncthreads();  // the next tile is complete, and nobody reads this one any more"
+COMPLETE = "__syncthreads();  // wait: the tile must be complete before any thread reads it"
+NEXT = "__syncthreads();  // wait: the next tile must be complete, and this one no longer in use"
 RACE, GLOBAL, SHARED = "shared-race", "global-out-of-bounds", "shared-out-of-bounds"
 
 
@@ -35,14 +35,14 @@ FAULTS = {
         "store(buffer ^ 1)",
         "store(buffer)",
         RACE,
-        ("[a_col + 0][a_row + r] = a.x;", "= *(const float4*)&As[buffer]"),
+        ("[a_col + 0][a_row + r] = a.x;", "&a_k[i * ROWS]"),
     ),
     "warptiled: turns to the next buffer before it is written": Fault(
         "warptiled",
         "        if (k0 + BK < K) store(buffer);\n        " + NEXT,
         "        " + NEXT + "\n        if (k0 + BK < K) store(buffer);",
         RACE,
-        ("= *(const float4*)&As[buffer]", "[a_col + 0][a_row + r] = a.x;"),
+        ("&a_k[i * ROWS]", "[a_col + 0][a_row + r] = a.x;"),
     ),
     "naive: one row too many": Fault("naive", "row >= M", "row > M", GLOBAL, ("acc += A[",), (63, 64, 8)),
     "naive: one column too many": Fault("naive", "col >= N", "col > N", GLOBAL, ("*c = beta",), (64, 63, 8)),
@@ -72,10 +72,10 @@ FAULTS = {
     ),
     "autotuned: the third of two buffers": Fault(
         "autotuned",
-        "As[buffer][k][row * 4",
-        "As[buffer + 1][k][row * 4",
+        "&As[buffer][k][row]",
+        "&As[buffer + 1][k][row]",
         SHARED,
-        ("= *(const float4*)&As[buffer + 1]",),
+        ("&a_k[i * ROWS]",),
     ),
     "vectorized: float4 at an odd float": Fault(
         "vectorized", "K + k0 + a_col]", "K + k0 + a_col + 1]", "misaligned", ("const float4 a =",)

@@ -42,7 +42,7 @@ def test_without_a_barrier_there_is_a_race_between_lines_that_use_the_tiles(name
     source = without(record.source, BARRIER, number)
     _, _, result = gemm(record, compiled(source, record.entry), smallest(record), source=source)
     assert {finding.kind for finding in result.findings} == {"shared-race"}
-    tiles = {n for n, line in enumerate(source.splitlines(), 1) if "As[" in line or "Bs[" in line}
+    tiles = {n for n, line in enumerate(source.splitlines(), 1) if re.search(r"(As|Bs|a_k|b_k)\[", line)}
     assert all({f.line, f.other_line} <= tiles for f in result.findings), [str(f) for f in result.findings]
     warps = [[thread // 32 for thread in finding.threads] for finding in result.findings]
     assert any(one != two for one, two in warps)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.emulator.helpers import compiled, gemm, run, rung_kernel
+from tests.emulator.helpers import compiled, edited, gemm, run, rung_kernel
 from worklog.emulator import Access, Counts, NotPredictable, Pointer, launch
 from worklog.emulator.predict import predict
 from worklog.emulator.traffic import sectors, wavefronts
@@ -218,8 +218,8 @@ def test_what_cannot_be_predicted() -> None:
     with pytest.raises(OutsideDomain):
         predict(rung_kernel("shared")[1], rung("shared"), Shape(100, 128, 128))
     source = rung_kernel("coalesced")[2]
-    looked_up = source.replace("A[(size_t)row * K + k]", "A[(size_t)row * K + (int)A[k]]")
-    with pytest.raises(NotPredictable, match="line 19"):
+    looked_up, line = edited(source, "A[(size_t)row * K + k]", "A[(size_t)row * K + (int)A[k]]")
+    with pytest.raises(NotPredictable, match=f"line {line}"):
         predict(compiled(looked_up, rung("coalesced").entry), rung("coalesced"), Shape(64, 64, 64))
 
 
