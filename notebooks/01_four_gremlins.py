@@ -14,12 +14,14 @@
 # %% [markdown]
 # # Four gremlins
 #
-# **Goal:** make a benchmark lie in the four ways that everybody's first benchmark does, and take each lie away again.
+# **Goal:** this page reproduces the four mistakes of most first benchmarks, the article's four gremlins, and fixes each
+# of them. You see what each mistake does to the number at three sizes.
 #
-# **New concepts:** the event pair, the queue, the flush, the first launch, one number beside its honest twin.
+# **New concepts:** the event pair, the blocking kernel, the L2 flush, the first launch, a biased number next to the
+# unbiased one.
 #
-# The kernel never changes in this notebook. Only the ruler does. Every cell runs with and without a GPU; the label says
-# where its numbers are from.
+# The kernels never change in this notebook, only the harness does. Every cell runs with and without a GPU. The label
+# says where the numbers come from.
 
 # %%
 import numpy as np
@@ -31,43 +33,44 @@ from worklog.harness.sampling import CLOCK_TOLERANCE
 worklog.open_run().label
 
 # %% [markdown]
-# Here is all of it in one picture: the time that we want, and what the four do to it on this machine.
+# One picture first: the time that we want to measure, and what the four gremlins do to it on this machine.
 
 # %%
 ablation = worklog.ablate("vectorized", [256, 1024, 4096])
 plots.DIAGRAMS["diagram_1_mental_model"](ablation)
 
 # %% [markdown]
-# One function is enough to go through them: the same kernel at the same size, honestly and with one fix switched off.
+# One function compares two measurements of the same kernel at the same size: unbiased, and with one fix switched off.
 
 
 # %%
-def beside(kernel, size, **lie):
-    """The honest and the lying measurement, and a line that says how they differ."""
-    unbiased, lying = (worklog.results([kernel], [size], **how).measurements[0] for how in ({}, lie))
-    [(setting, value), *more] = lie.items()
-    said = f"{len(lie)} lies" if more else f"{setting} = {value}"
-    off = f"{round(lying.us / unbiased.us - 1, 3) + 0.0:+8.1%}"
-    print(f"{kernel:>10} at {size}: {unbiased.us:10.1f} µs, with {said} {lying.us:10.1f} µs  {off}")
-    return unbiased, lying
+def compare(kernel, size, **setting):
+    """The unbiased and the biased measurement; prints both and their difference."""
+    unbiased, biased = (worklog.results([kernel], [size], **how).measurements[0] for how in ({}, setting))
+    [(name, value), *more] = setting.items()
+    changed = f"{len(setting)} settings" if more else f"{name} = {value}"
+    off = f"{round(biased.us / unbiased.us - 1, 3) + 0.0:+8.1%}"
+    print(f"{kernel:>10} at {size}: {unbiased.us:10.1f} µs, with {changed} {biased.us:10.1f} µs  {off}")
+    return unbiased, biased
 
 
 # %% [markdown]
 # ## Gremlin 1: the clock drifts
 #
-# A GPU changes its clock with load, heat and power. A kernel timed at another clock is another measurement. The article
-# locks the clock; so does this harness where it may (`clocks="locked"`). Where it may not, it watches: it reads the SM
-# clock beside every sample, compares it with where the clock had settled, and takes a sample that ran off it again.
+# A GPU changes its clock with load, temperature and power, and every time changes with it. The article locks the clock.
+# This harness locks it too, if it has the permission (`clocks="locked"`). Without the permission, it watches the clock:
+# it reads the SM clock with every sample, compares it with the clock after the warm-up, and takes the sample again if
+# they differ by more than the tolerance.
 
 # %%
-unbiased, lying = beside("warptiled", 4096, clocks="ignored")
+unbiased, biased = compare("warptiled", 4096, clocks="ignored")
 us, mhz = (np.array(unbiased.samples[what], float) for what in ("us", "sm_mhz"))
-print(f"SM clock of {len(mhz)} samples: {min(mhz):.0f} to {max(mhz):.0f} MHz")
+print(f"SM clock of {len(mhz)} samples: {min(mhz):.0f} to {max(mhz):.0f} MHz, {np.ptp(mhz) / np.median(mhz):.1%} apart")
 
 # %% [markdown]
-# A cool data-center GPU that nobody shares hardly drifts, and then this lie costs nothing. Without the watch you would
-# not know. So here the drift that the article fears is *simulated*: the samples above, as they would have been read if
-# the clock had sunk by a fifth meanwhile.
+# The clock of a well cooled GPU without other users hardly drifts, and then this pitfall has no effect. But only
+# watching the clock shows that. So here the article's drift is *simulated*: the samples above, as if the clock had
+# fallen by 20 % during the measurement.
 
 # %%
 settled = np.median(mhz)
@@ -80,91 +83,94 @@ for name, samples in {"ignored": read, "watched": read[kept]}.items():
     print(f"simulated, clocks {name}: {len(samples):2} of {len(us)} samples count, median {median}")
 cycles = read * sinking
 print(f"the same samples in clock cycles: {cycles.min() / 1e6:.3f} to {cycles.max() / 1e6:.3f} million")
+print(f"tolerance of the watched clock: {CLOCK_TOLERANCE:.0%}")
 
 # %% [markdown]
-# Ignored, the weather is in the number. Watched, a sample more than 1 % off the clock does not count and is taken
-# again; if most are off, as here, the result says that the clock has moved. Counted in cycles, the kernel is as long as
-# ever: it waits for arithmetic, and arithmetic waits for the clock.
+# If the clock is ignored, the drift is in the number. If it is watched, samples beyond the tolerance do not count and
+# are taken again. If most samples are beyond it, as here, the result says that the clock has shifted. In clock cycles
+# the kernel takes as long as before, because it waits for arithmetic, which runs at the SM clock.
 
 # %% [markdown]
 # ## Gremlin 2: the launch is asynchronous
 #
-# A launch only puts the kernel on a queue, and returns. A host clock around it times the queue. The first sign: the
-# reading hardly depends on the size of the problem, while the work grows with its cube, four thousandfold from the
-# first row to the last. At a small size the host can even take longer to launch than the GPU to compute, and the same
-# mistake makes a kernel look slow.
+# A launch puts the kernel into a queue and returns. A host clock around the launch measures the queueing. There are two
+# signs of this mistake. The first: the time hardly depends on the size, although the work from the first row to the
+# last grows by a factor of 4096. At a small size, the launch can even take longer than the kernel, and the same mistake
+# makes the kernel look slow.
 
 # %%
 for size in (256, 1024, 4096):
-    unbiased, lying = beside("warptiled", size, timer="host")
+    unbiased, biased = compare("warptiled", size, timer="host")
 
 # %% [markdown]
-# The second sign: it is faster than the hardware can be. No kernel computes at several times the peak.
+# The second sign: the rate at the last size is above the peak of the hardware.
 
 # %%
 peak = worklog.open_run().device["fp32_peak_tflops"]
-print(f"{lying.tflops:.0f} TFLOP/s is {lying.tflops / peak:.1f} times the peak of {peak:.0f} TFLOP/s")
+print(f"{biased.tflops:.0f} TFLOP/s is {biased.tflops / peak:.1f} times the peak of {peak:.0f} TFLOP/s")
 
 # %% [markdown]
-# Two events in the same stream as the kernel are stamped by the GPU itself, and time what ran between them. They bring
-# a gremlin of their own that the article does not name: if the queue is empty, the GPU stamps the first event at once
-# and then waits for the host to launch. The shorter the kernel, the more of its reading is that bubble. Work queued up
-# behind a blocking kernel closes it.
+# The fix is a pair of events in the stream of the kernel: the GPU itself records their times. Events have a pitfall
+# that the article does not name. If the queue is empty, the GPU records the first event at once and then waits for the
+# host to launch the kernel. This launch bubble is a larger share of a shorter kernel. A blocking kernel in front
+# removes it: everything is queued before the first event is recorded.
 
 # %%
 for size in (256, 1024, 4096):
-    beside("warptiled", size, queue=False)
+    compare("warptiled", size, queue=False)
 
 # %% [markdown]
 # ## Gremlin 3: L2 stays warm
 #
-# Launched again and again on the same matrices, a kernel finds them in L2. Nobody who calls it once finds them there.
-# The harness writes over twice the L2 before each launch, outside the timed pair.
+# A benchmark that launches a kernel repeatedly on the same matrices finds them in L2. A single call does not. The
+# harness flushes L2 before each launch, outside the event pair, by writing twice the size of L2.
 
 # %%
 for size in (256, 1024, 4096):
-    beside("vectorized", size, l2="warm")
+    unbiased, biased = compare("vectorized", size, l2="warm")
+visible = abs(biased.us / unbiased.us - 1) > 0.01
+print(f"at 4096, the article's example, a warm L2 changes the time by {'more' if visible else 'less'} than 1 %")
 
 # %% [markdown]
-# What this lie does depends on the size. The largest is the article's own example: it expects a warm L2 to flatter
-# there too, and on this machine it does not. Look at what would have to fit. (The picture tells rates: where a time
-# falls, its rate rises by more percent.)
+# The effect depends on the size. The article expects a warm L2 to shorten the time at 4096, too. The picture shows how
+# much of the matrices fits into L2 at each size. (It states rates: where a time falls by a percentage, the rate rises
+# by a larger one.)
 
 # %%
 plots.DIAGRAMS["diagram_2_memory_hierarchy"](ablation)
 
 # %% [markdown]
-# Where they do not fit, a launch pushes its own inputs out again before it ends, so the next one finds little; and at
-# 4096 there is arithmetic enough to hide what comes from memory ([06_roofline](06_roofline.ipynb) counts it). A harness
-# that was only checked there looks as if it needed no flush.
+# If the matrices do not fit, a launch evicts its own inputs before it ends, so the next launch finds little in L2. At
+# 4096 there is also enough arithmetic to hide the memory traffic ([06_roofline](06_roofline.ipynb) counts it). If you
+# test a harness only at 4096, you do not see that it needs a flush.
 
 # %% [markdown]
 # ## Gremlin 4: the cold start
 #
-# The first launch of a kernel loads its module, and finds clocks that are still rising. (The compiler and the CUDA
-# context are done with by then, here. Who times a program from its start pays for them too.)
+# The first launch of a kernel loads its module, and the clock is still rising. (The kernel is compiled and the CUDA
+# context exists by then. If you time a whole program, they are included too.)
 
 # %%
-unbiased, lying = beside("warptiled", 1024, warmup="none")
-first = lying.samples["us"][0]
-print(f"its first launch: {first:.0f} µs, {first / unbiased.us:.1f} times the honest time")
+unbiased, biased = compare("warptiled", 1024, warmup="none")
+first = biased.samples["us"][0]
+print(f"its first launch: {first:.0f} µs, {first / unbiased.us:.1f} times the unbiased time")
 
 # %% [markdown]
-# The median of many launches steps over the first one, which is one reason to take a median. A mean does not, and who
-# times a single launch has nothing else. Warming up *until time and clock are steady* is the fix; a fixed number of
-# launches is a guess about a machine that you have not met.
+# The median of many launches ignores the first one, which is one reason to use a median. A mean includes it, and a
+# single launch is nothing else. The fix is to warm up *until time and clock are steady*. A fixed number of warm-up
+# launches may be enough on one machine and too small on the next.
 
 # %% [markdown]
 # ## All four
 #
-# Lies do not add up. Behind a host clock, a warm or a cold cache matters little, because nobody waits for the kernel.
-# What is read is the host's own time, and that is no fixed number either: compare with the host's clock alone in the
+# The effects do not add up. With a host clock, it hardly matters whether L2 is warm or cold, because the host does not
+# wait for the kernel. The measured time is the host's own, and it varies as well: compare with `timer` alone in the
 # picture below. All four at once:
 
 # %%
 four = {pitfall.setting: pitfall.biased[0] for pitfall in worklog.Harness.fixes() if pitfall.article}
 for size in (256, 1024, 4096):
-    beside("vectorized", size, **four)
+    compare("vectorized", size, **four)
 
 # %%
 plots.ablation(ablation, "vectorized")
@@ -172,31 +178,31 @@ plots.ablation(ablation, "vectorized")
 # %% [markdown]
 # ## The panel
 #
-# Turn the fixes off and on yourself. Without a GPU it answers from a recording of every combination of the fixes, and
-# says so where a combination was not recorded. (It is another recording than that of the cells above, so its honest
-# reading may differ from theirs by a percent or two.) With a GPU, *measure* takes the numbers here, in a process of its
-# own.
+# Switch the fixes off and on yourself. Without a GPU, the panel uses a recording of every combination of the fixes, and
+# says if a combination was not recorded. (This is not the recording of the cells above, so its unbiased time can differ
+# by 1 or 2 %.) With a GPU, the button *measure* measures in a child process.
 
 # %%
 lab.panel("vectorized", 1024, l2="warm", queue=False)
 
 # %% [markdown]
-# The same picture, for a page on which no kernel runs:
+# The same picture for a page without a running notebook kernel:
 
 # %%
 lab.panel_static("vectorized", 1024, l2="warm", queue=False)
 
 # %% [markdown]
-# ## One rung, every lie
+# ## One rung, every pitfall
 #
-# The panel turns several fixes off at once. Here each is turned off alone, for one rung at one size: how far each lie
-# moves the number that it is about, beside the noise of the two readings. Move the size and watch which lies grow.
+# The panel switches off several fixes at once. Here each fix is switched off alone, for one rung at one size. Each row
+# shows the effect on the result that the pitfall changes, next to the noise of the two measurements. Change the size
+# and see which effects grow.
 
 # %%
 lab.ablation("warptiled", 1024)
 
 # %% [markdown]
-# And again as a picture:
+# The same as a picture:
 
 # %%
 lab.ablation_static("warptiled", 1024)
@@ -204,19 +210,20 @@ lab.ablation_static("warptiled", 1024)
 # %% [markdown]
 # ## Exercises
 #
-# 1. In the panel, take `naive` at 4096 and turn off every fix of the article but `2 timer`. How much of a lie is
-#    left, and why?
-# 2. Turn off `4 warmup` only. The reading hardly moves. Which second setting makes the cold start visible?
-# 3. Find two lies of which one hides most of what the other does. Would you notice in a report?
+# 1. In the panel, choose `naive` at 4096 and switch off all of the article's fixes except `2 timer`. How large is the
+#    effect, and why?
+# 2. Switch off `4 warmup` only. The result hardly changes. Which second setting shows the cold start?
+# 3. Find two pitfalls that partly cancel each other. Would you notice it in a report?
 #
 # <details><summary>Answers</summary>
 #
-# 1. Next to none. The kernel takes so long that a bubble, a cache and a first launch vanish beside it. Which is why the
-#    gremlins live on: they are harmless exactly where people check.
-# 2. `statistic = first`, or `mean`: both let the first launch in.
-# 3. For `vectorized` at 1024, an empty queue adds the better part of what a warm L2 takes away. The sum looks
-#    plausible, and both parts are wrong; at 256 it is much further off.
+# 1. Almost none. The kernel takes so long that a launch bubble, a warm cache and a first launch are negligible. This is
+#    why the gremlins survive: they have no effect on long kernels, with which many harnesses are tested.
+# 2. `statistic = first`, or `mean`: both include the first launch.
+# 3. The panel above shows a pair. For `vectorized` at 1024, the warm L2 shortens the time and the empty queue lengthens
+#    it, so the sum looks plausible although both parts are wrong. Try the same pair at 256.
 #
 # </details>
 #
-# **Where next:** [02_the_ruler](02_the_ruler.ipynb), and how it is calibrated on kernels whose length is known.
+# **Where next:** [02_the_harness](02_the_harness.ipynb) explains the harness and how it is calibrated with kernels of
+# known length.

@@ -14,12 +14,12 @@
 # %% [markdown]
 # # From milliseconds to TFLOP/s
 #
-# **Goal:** turn an honest time into a rate and into two shares, of the hardware and of cuBLAS, without a lie in the
-# conversion.
+# **Goal:** this page turns a time into a rate and into two shares, of the hardware's peak and of cuBLAS. You see which
+# mistakes in this conversion give a wrong number from a right time.
 #
-# **New concepts:** work, rate, roof, datapath, the same harness for both sides.
+# **New concepts:** work, rate, peak and measured ceiling, datapath, the same harness for both sides.
 #
-# Every cell runs with and without a GPU; the label says where its numbers are from.
+# Every cell runs with and without a GPU. The label says where the numbers come from.
 
 # %%
 import numpy as np
@@ -33,9 +33,9 @@ run
 # %% [markdown]
 # ## 1. Count the work
 #
-# C has M·N elements, each a sum of K products: K multiplications and K additions. So 2·M·N·K operations, from the
-# definition, whatever a kernel does. The emulator has executed every rung and counted what they really do: each
-# multiply-add instruction of a thread is two of these operations.
+# C has M·N elements. Each is a sum of K products: K multiplications and K additions. So the work is 2·M·N·K operations,
+# whatever a kernel does. The emulator has executed every rung and counted its multiply-add instructions. Each of them,
+# per thread, is two operations.
 
 # %%
 from worklog.analysis.traffic import traffic
@@ -45,20 +45,20 @@ shape = counted.shape
 print(f"{counted.label}, {shape}: 2·M·N·K = {shape.flops:,}")
 for name, rung in counted.rungs.items():
     done = 2 * rung.thread_fma
-    print(f"{name:12} {done:,} operations in multiply-adds: {done / shape.flops - 1:+.3%}")
+    print(f"{name:16} {done:,} operations in multiply-adds: {done / shape.flops - 1:+.3%}")
 
 # %% [markdown]
-# The few that some rungs do more are the epilogue, one for each element of C: 1/K of the work. Everybody leaves it out
-# of the formula, and so do we. The rate is then one division.
+# Some rungs do a few more in the epilogue, one multiply-add for each element of C: 1/K of the work. The usual formula
+# does not count it, and neither do we. The rate is the work divided by the time.
 
 # %%
 plots.DIAGRAMS["diagram_5_conversion"](run)
 
 # %% [markdown]
-# ## 2. Out of what?
+# ## 2. Share of which peak?
 #
-# A rate alone is no answer. What could the hardware do? There is more than one number that calls itself a peak. (The
-# datasheet's rows are NVIDIA's for the H200, whatever GPU you are on.)
+# A rate needs a reference: what can the hardware do? Several numbers are called the peak. (The data sheet's rows are
+# NVIDIA's for the H200, also if your GPU is another one.)
 
 # %%
 m = next(m for m in run.measurements if m.kernel == "warptiled")
@@ -79,22 +79,20 @@ for name, roof in roofs.items():
 # %% [markdown]
 # From the top:
 #
-# - The *measured* ceiling is a kernel that does nothing but independent multiply-adds. It is what this GPU can really
-#   do, so it is the roof that we report.
-# - The *computed* peak is multiprocessors × lanes × 2 × clock, and needs a clock. The highest is a bound that the chip
-#   reaches only while it boosts; the harness stamps the clock beside every sample, and so knows the peak of that
-#   moment.
-# - *Triton's formula* is `get_max_simd_tflops` of `triton.testing`, which counts 64 lanes for each multiprocessor (in
-#   version 3.9). Since compute capability 8.6 it is 128. You need not know the hardware to see that half a roof is
-#   wrong: a share above 100 % is impossible.
-# - The *TF32* row is what tritonbench's table of roofs calls "fp32" on an H100. It is another datapath: tensor cores.
-# - *BF16* is the cross-datapath sin of the article, and the sparse number is that one doubled for matrices half of
-#   which are zeros.
+# - The *measured ceiling* is the rate of a kernel that only does independent multiply-adds. This GPU reaches it, so it
+#   is the reference that we report.
+# - The *computed peak* is multiprocessors × lanes × 2 × clock, so it depends on a clock. The GPU runs at the highest
+#   clock only while it boosts. The harness reads the clock with every sample, so it knows the peak at that moment.
+# - *Triton's formula* is `get_max_simd_tflops` of `triton.testing` (version 3.9). It counts 64 lanes per
+#   multiprocessor, but since compute capability 8.6 there are 128. A share above 100 % shows that this peak is wrong.
+# - tritonbench calls the *TF32* row "fp32" on an H100. It belongs to another datapath, the tensor cores.
+# - The article divides an FP32 rate by the *BF16* peak, which is another datapath too. The sparse peak is twice that,
+#   for matrices of which half the elements are zero.
 
 # %% [markdown]
-# ## 3. The formula, got wrong
+# ## 3. Mistakes in the formula
 #
-# All but the first are slips of a pen. None of them touches the time.
+# All rows except the first have a mistake. None of the mistakes changes the time.
 
 # %%
 size, ms = m.shape[0], m.us / 1e3
@@ -105,66 +103,69 @@ wrong = {
     "tera taken for 2^40": 2 * size**3 / (ms * 1e-3) / 2**40,
 }
 for name, value in wrong.items():
-    print(f"{name:36} {value:8.3f} TFLOP/s  {value / m.tflops:8.3f} of the truth")
+    print(f"{name:36} {value:8.3f} TFLOP/s  {value / m.tflops:8.3f} of the right rate")
 
 # %% [markdown]
-# The last one is the quiet one: nine percent, and plausible. With bytes it is the same, GB against GiB, seven percent.
-# Bytes have a second trap. These are the *compulsory* bytes, A and B read once and C written once. What really moves is
-# more, and which memory it moves through is a question for [06_roofline](06_roofline.ipynb).
+# The last mistake is hard to notice: the rate is 9 % too low, and still plausible. GB and GiB differ by 7 %. With
+# bytes, there is a second mistake to avoid. The *compulsory* bytes count A and B read once and C written once. A kernel
+# moves more bytes, through several levels of memory; [06_roofline](06_roofline.ipynb) counts them.
 
 # %%
 moved, seconds = m.problem.compulsory_bytes, m.us / 1e6
 gbs, gibs = moved / seconds / 1e9, moved / seconds / 2**30
 share = gbs / run.calibration["copy_gbs"]
 print(f"{moved / 1e6:.0f} MB in {ms:.3f} ms: {gbs:.1f} GB/s, or {gibs:.1f} GiB/s")
-print(f"that is {share:.1%} of what a copy reaches: not what this kernel waits for")
+limit = "limits" if share > 0.5 else "does not limit"
+print(f"that is {share:.1%} of the rate of a copy: memory {limit} this kernel")
 
 # %% [markdown]
-# ## 4. A number that crossed machines
+# ## 4. A number from another machine
 #
-# The article's example is an FP32 kernel with two-dimensional tiles, 8.6 ms at 4096, 68.7 % of cuBLAS, "about 24 % of
-# the roofline" of an H100. Check it, with its own numbers and with those of this machine:
+# The article's example is an FP32 kernel with two-dimensional tiles: 8.6 ms at 4096, 68.7 % of cuBLAS, "about 24 % of
+# the roofline" of an H100. Compare its numbers with each other, and with those of this machine:
 
 # %%
 article = worklog.Shape.of(4096).flops / 8.6e-3 / 1e12
 there = article / 0.687
 here = {m.kernel: m.tflops for m in run.measurements}
 (ours,) = run.select("tiles_2d")
-print(f"8.6 ms are {article:.1f} TFLOP/s, so its cuBLAS makes {there:.1f}")
-print(f"cuBLAS here makes {here['cuBLAS']:.1f}: {here['cuBLAS'] / there:.1f} times as much")
-print(f"{article:.1f} are {article / 67:.0%} of an H100's 67, {article / 38.7:.0%} of an A6000's 38.7")
-print(f"tiles_2d here: {ours.tflops:.1f}, {ours.ratio:.1%} of cuBLAS, pair by pair")
+print(f"8.6 ms are {article:.1f} TFLOP/s, so cuBLAS reached {there:.1f} TFLOP/s there")
+print(f"cuBLAS here reaches {here['cuBLAS']:.1f} TFLOP/s: {here['cuBLAS'] / there:.1f} times as much")
+print(
+    f"{article:.1f} TFLOP/s are {article / 67:.0%} of an H100's peak, 67, and {article / 38.7:.0%} of an A6000's, 38.7"
+)
+print(f"tiles_2d here: {ours.tflops:.1f} TFLOP/s, {ours.ratio:.1%} of cuBLAS (there: 68.7%)")
 
 # %% [markdown]
-# A cuBLAS at that rate is no H100's or H200's. It is an RTX A6000's: the article's eight percentages are, digit by
-# digit, those of the table in the README of siboehm's SGEMM_CUDA, which was measured on that card. So the 24 % divide
-# one card's rate by another card's peak. Shares do not travel either: on this machine the same idea earns another share
-# of cuBLAS. A share belongs to a machine, a size and a harness, or it belongs nowhere.
+# cuBLAS does not reach so low a rate on an H100. The article's eight percentages are those of the table in the README
+# of siboehm's SGEMM_CUDA, digit by digit, and that table was measured on an RTX A6000. So the 24 % divide the rate of
+# one GPU by the peak of another. Shares of cuBLAS do not carry over either: the same idea reaches another share here.
+# State the machine, the size and the harness with every share.
 
 # %% [markdown]
 # ## 5. Of cuBLAS, in the same loop
 #
-# cuBLAS runs through the identical harness, turn about with the kernel. That leaves two ways to a share: divide the two
-# medians, or take the median of the ratios of each two turns. The second is what we report: it has an interval, and
-# drift cancels in it.
+# cuBLAS runs in the same harness, alternating with the kernel. There are two ways to compute the share: divide the two
+# medians, or take the median of the ratios of paired launches. We report the second one: it has an interval, and drift
+# cancels.
 
 # %%
-offset = run.calibration["offset_us"]
+overhead = run.calibration["offset_us"]
 for r in run.measurements:
-    medians = (np.median(r.samples["baseline_us"]) - offset) / r.us
+    medians = (np.median(r.samples["baseline_us"]) - overhead) / r.us
     half = (r.ratio_high - r.ratio_low) / 2
     print(f"{r.kernel:10} paired {r.ratio:7.2%} ±{half:.2%}   of medians {medians:7.2%}")
 
 # %% [markdown]
-# Where both agree, the machine was calm. The row of cuBLAS against itself tells you what a difference is worth.
+# If both agree, there was little drift. The row of cuBLAS against itself shows how large a difference must be to count.
 #
-# Now one side gets a warm cache and the other does not, as happens when the baseline's number comes from another
-# script. The four shares of cuBLAS that one kernel at one size can be given:
+# Now only one side has a warm L2, as happens if the baseline's number comes from another script. Four shares of cuBLAS
+# for one kernel at one size:
 
 # %%
 unbiased = worklog.results(["vectorized"], [1024]).measurements[0]
 warm = worklog.results(["vectorized"], [1024], l2="warm").measurements[0]
-cublas, cublas_warm = (np.median(r.samples["baseline_us"]) - offset for r in (unbiased, warm))
+cublas, cublas_warm = (np.median(r.samples["baseline_us"]) - overhead for r in (unbiased, warm))
 print(f"{unbiased.kernel} at {unbiased.problem}")
 print(f"both cold, as measured: {unbiased.ratio:.1%}")
 print(f"both warm, as measured: {warm.ratio:.1%}")
@@ -172,20 +173,20 @@ print(f"only cuBLAS warm:       {cublas_warm / unbiased.us:.1%}")
 print(f"only the kernel warm:   {cublas / warm.us:.1%}")
 
 # %% [markdown]
-# ## 6. The same datapath, proved
+# ## 6. The same datapath, checked
 #
-# Ask cuBLAS for FP32, allow TF32, and the baseline moves to the tensor cores. Every time stays right, and the share
-# becomes meaningless.
+# If cuBLAS is asked for FP32 and may use TF32, the baseline runs on the tensor cores. Every time is right, and the
+# share is meaningless.
 
 # %%
 other = worklog.results(["warptiled"], [4096], baseline="tf32").measurements[0]
-print(f"warptiled of FP32 cuBLAS {m.ratio:.1%}, of TF32 cuBLAS {other.ratio:.1%}")
+print(f"warptiled: {m.ratio:.1%} of cuBLAS in FP32, {other.ratio:.1%} of cuBLAS in TF32")
+print(f"its time next to each of them: {m.us:.0f} µs and {other.us:.0f} µs")
 
 # %% [markdown]
-# How can you know which one you got? By its error. TF32 keeps 10 bits of the mantissa and BF16 7, FP32 has 23. Below,
-# sums of K = 4096 random products, once in FP32 one after the other, and once with nothing but the inputs rounded,
-# which is the least that such a datapath does to them. The error is the article's: largest difference over largest
-# result.
+# The error tells you which datapath ran. FP32 has a mantissa of 23 bits, TF32 of 10 and BF16 of 7. Below are sums of
+# K = 4096 random products: once added one after the other in FP32, and once with only the inputs rounded, which is the
+# smallest error of such a datapath. The error is the article's: the largest difference, divided by the largest result.
 
 # %%
 rng, K = np.random.default_rng(0), 4096
@@ -205,24 +206,24 @@ for name, C in {"FP32": fp32, "TF32": tf32, "BF16": bf16}.items():
     print(f"{name} {abs(C - exact).max() / abs(exact).max():.0e}")
 
 # %% [markdown]
-# (Computed here with NumPy, no GPU involved.) The article calls an error of about 1e-3 normal for FP32 and accepts
-# everything below 1e-2. FP32 is hundreds of times better than that, and both tensor-core formats pass. So the gate
-# measures the error against a scale that fits the problem, and says which class it is:
+# (Computed here with NumPy, no GPU involved.) The article calls an error of about 1e-3 normal for FP32 and passes
+# everything below 1e-2. The error of FP32 is hundreds of times smaller, and both tensor-core formats pass. So the gate
+# uses a unit of error that fits the problem, and states the precision class:
 
 # %%
 stages = {stage["name"]: stage["detail"] for stage in m.verdict["stages"]}
 print(stages["precision"])
 
 # %% [markdown]
-# ## 7. The number to defend
+# ## 7. The complete number
 #
-# A time with its interval, a rate, the roof that it is measured against, the baseline and where it ran, and the label.
+# A time with its interval, a rate, the measured ceiling, the baseline in the same loop, the verdict, and the label:
 
 # %%
 half = 50 * (m.us_high - m.us_low) / m.us
 print(f"{m.kernel} at {m.problem}: {ms:.3f} ms ±{half:.2f} %, {m.tflops:.1f} TFLOP/s,")
 print(f"{m.of_ceiling:.1%} of the measured ceiling of {run.calibration['fp32_tflops']:.1f} TFLOP/s,")
-print(f"{m.ratio:.1%} of FP32 cuBLAS, timed in the same loop; gate: {m.verdict['precision']} ok")
+print(f"{m.ratio:.1%} of FP32 cuBLAS, timed in the same loop; gate: {m.verdict['precision']} passed")
 print(run.label)
 
 # %% [markdown]
@@ -230,22 +231,20 @@ print(run.label)
 #
 # 1. A GPU is throttled to three quarters of its highest clock while a kernel runs at 60 % of the peak at that highest
 #    clock. How good is the kernel?
-# 2. Somebody reports 104 % of "FP32 peak". Name three mistakes that would do it, and one thing that would not be a
-#    mistake at all.
-# 3. Why does the share of cuBLAS of an interleaved pair stay honest when the clock drifts, while the share of the peak
-#    does not?
+# 2. A report states 104 % of the "FP32 peak". Name three mistakes that can cause this, and one right way to get there.
+# 3. The clock drifts. Why is the share of cuBLAS of interleaved pairs still right, and the share of the peak not?
 #
 # <details><summary>Answers</summary>
 #
-# 1. It reaches 80 % of what the machine could do at that moment (0.6 / 0.75). Both numbers are true; only one is about
-#    the code.
-# 2. A roof of 64 lanes; a base clock instead of the clock that was held; the launch alone timed. And an FP32 matrix
-#    product with fewer operations than 2·M·N·K (Strassen's) may honestly be faster than the count allows: then the
-#    *count* is a convention, and has to be stated.
-# 3. Both sides of the ratio are taken at the same clock, a moment apart. The peak is a constant, unless the clock of
-#    each sample is known.
+# 1. It reaches 80 % of the peak at that moment (0.6 / 0.75). Both numbers are right. Only the second describes the
+#    code.
+# 2. A peak with 64 lanes; a base clock instead of the actual clock; a host clock that times only the launch. A right
+#    way: an FP32 matrix product with fewer than 2·M·N·K operations (Strassen's). Then the *work* is a convention, and
+#    the report must state it.
+# 3. Both sides of the ratio run at the same clock, a moment apart. The peak is a constant, unless the clock of each
+#    sample is known.
 #
 # </details>
 #
-# **Where next:** [04_the_gate](04_the_gate.ipynb) asks whether the kernel may be timed at all: what the article's rule
-# lets through, and how a wrong kernel is found without any tolerance.
+# **Where next:** [04_the_gate](04_the_gate.ipynb) shows how a kernel is checked before it is timed: which wrong kernels
+# the article's rule passes, and how to find them without a tolerance.

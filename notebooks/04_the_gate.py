@@ -404,9 +404,9 @@ for name, change in others.items():
 #
 # A check before the timing is not enough, because a kernel could behave differently while it is timed. So each *timed*
 # launch gets new inputs, and the gate checks its output with projections as in section 4, directly after the event that
-# ends it ([02_the_ruler](02_the_ruler.ipynb) shows where in the loop). Two stages check the time itself. Is it above
-# the least time that the hardware allows? And does a second clock, which the GPU reads around the events, leave as much
-# time outside the events for the kernel as for cuBLAS?
+# ends it ([02_the_harness](02_the_harness.ipynb) shows where in the loop). Two stages check the time itself. Is it
+# above the least time that the hardware allows? And does a second clock, which the GPU reads around the events, leave
+# as much time outside the events for the kernel as for cuBLAS?
 #
 # A *host function* is a Python function or a library that launches GPU work itself. The whole GPU must be idle when its
 # launch is over, so work on another stream is found. A host function is trusted not to tamper with the process that

@@ -15,13 +15,14 @@
 # %% [markdown]
 # # Your own kernel
 #
-# **Goal:** write a kernel in a cell, be told what is wrong with it in the cell's own lines, mend it, see it on the
-# ladder, and know what it costs before you make it faster.
+# **Goal:** on this page you write a kernel in a notebook cell. You get the bugs with the lines of the cell, the fixed
+# kernel on the ladder, and what it costs in registers and memory accesses before you optimise it.
 #
-# **New concepts:** `%%rung`, the contract, the domain, a refusal with a line, counts beside the rungs'.
+# **New concepts:** `%%rung`, the signature, the domain, a verdict with a line number, counts next to those of the
+# rungs.
 #
-# With a GPU, a kernel that passes is timed beside cuBLAS and the rungs. Without one it runs on the emulator: right or
-# wrong, races and all, but never a time.
+# With a GPU, a kernel that passes is timed next to cuBLAS and the rungs. Without one, it runs on the emulator, which
+# finds wrong results and races, and has no times.
 
 # %%
 # %load_ext worklog
@@ -39,13 +40,13 @@ print(rungs.label)
 print(SIGNATURE)
 
 # %% [markdown]
-# ## 1. The contract
+# ## 1. The signature
 #
-# Every kernel here has this one signature: row-major C = alpha·A·B + beta·C, A is M x K and B is K x N. You choose the
-# name, the block and the grid. Without a grid, there is one thread for each element of C.
+# Every kernel here has this signature. It computes row-major C = alpha·A·B + beta·C, where A is M x K and B is K x N.
+# You choose the name, the block and the grid. By default, there is one thread per element of C.
 #
-# A first try, shared-memory tiles of 16 x 16. It takes only whole tiles, so it says so: outside its domain nobody will
-# ask it anything.
+# The first version has shared-memory tiles of 16 x 16. It takes whole tiles only, so it states its domain: the gate
+# launches a kernel only inside its domain.
 
 # %% tags=["varies"] magic_args="mine --block 16,16 --domain 'M % 16 == 0, N % 16 == 0, K % 16 == 0'" language="rung"
 # __global__ void mine(int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {
@@ -63,11 +64,11 @@ print(SIGNATURE)
 # }
 
 # %% [markdown]
-# Refused, with two lines of the cell: one thread reads the tile in the inner loop while a faster one overwrites it for
-# the next turn. A second barrier is missing. A race can leave the result right in most launches, so a comparison may
-# not see it; the emulator looks at the addresses.
+# It fails, with two lines of the cell: one thread reads the tile in the inner loop while a faster one overwrites it for
+# the next iteration. A second barrier is missing. The result of a kernel with a race can be right in most launches, so
+# a comparison of results may not find it. The emulator compares the addresses instead.
 #
-# So the barrier goes in. And the domain goes out, to see what that asks for:
+# The second version has the barrier, and claims to take any size:
 
 # %% tags=["varies"] magic_args="mine --block 16,16" language="rung"
 # __global__ void mine(int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {
@@ -86,9 +87,9 @@ print(SIGNATURE)
 # }
 
 # %% [markdown]
-# A kernel for any size must not read or write outside its matrices. The inputs lie between guards, so that it is seen.
-# Mended: zeros where there is nothing to read, no write where there is nothing to write, and C is left unread where
-# beta is 0, since it may hold anything then.
+# A kernel for any size must not read or write outside its matrices. The gate puts the matrices into guarded buffers to
+# find such accesses. The third version reads zeros outside A and B, writes no element outside C, and does not read C if
+# beta is 0, because C may hold anything then.
 
 # %% tags=["varies"] magic_args="mine --block 16,16" language="rung"
 # __global__ void mine(int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {
@@ -109,13 +110,13 @@ print(SIGNATURE)
 # }
 
 # %% [markdown]
-# Accepted, stage by stage ([04_the_gate](04_the_gate.ipynb) has what each asks), and it has its row among the rungs.
-# With a GPU that row holds a time, measured just now in one loop with cuBLAS; without one it says why it does not.
+# It passes every stage ([04_the_gate](04_the_gate.ipynb) explains them), and has a row among the rungs. With a GPU, the
+# row has a time, measured in one loop with cuBLAS. Without one, it states why there is no time.
 #
 # ## 2. What does it cost?
 #
-# The ladder's next idea is that a thread computes several elements. Before that, a kernel may live in a string or in a
-# `.cu` file as well as in a cell. Here is one that computes four:
+# The ladder's next idea is that a thread computes several elements. A kernel can also be a string or a `.cu` file. In
+# this one, a thread computes four elements:
 
 # %%
 FOUR = """\
@@ -146,7 +147,7 @@ __global__ void four(int M, int N, int K, float alpha, const float* A, const flo
 LAUNCH = {"grid": "(N + 15) // 16, (M + 63) // 64", "block": "16,16"}
 
 # %% [markdown]
-# What the compiler made of it, and what the emulator counts, line by line:
+# The compiler's resources and the emulator's counts, line by line:
 
 # %%
 file = Path(tempfile.mkdtemp()) / "four.cu"
@@ -155,9 +156,9 @@ inspected = inspect_file(file, **LAUNCH)
 print(annotated.report(inspected))
 
 # %% [markdown]
-# Beside each line: its share of all instructions, sectors of each global request, wavefronts of each shared one. The
-# same with `worklog inspect four.cu --grid … --block …`. What a multiply-add costs, beside the rungs on either
-# side of this idea:
+# Next to each line are its share of all instructions, the sectors per global request, and the wavefronts per shared
+# request. `worklog inspect four.cu --grid … --block …` prints the same. Sectors and wavefronts per multiply-add, next to
+# the rungs before and after this idea:
 
 
 # %%
@@ -168,29 +169,29 @@ def line(name, sectors, wavefronts):
 counts, counted = inspected.counts, traffic()
 fma = counts.instructions["fma"]
 waves = counts.shared_load.wavefronts + counts.shared_store.wavefronts
-print(f"{inspected.label}; rungs: {counted.label}; for each multiply-add of a warp")
+print(f"{inspected.label}; rungs: {counted.label}; per multiply-add of a warp")
 line("shared", counted.rungs["shared"].sectors_per_fma, counted.rungs["shared"].wavefronts_per_fma)
 line("four", counts.global_sectors / fma, waves / fma)
 line("tiles_1d", counted.rungs["tiles_1d"].sectors_per_fma, counted.rungs["tiles_1d"].wavefronts_per_fma)
 
 # %% [markdown]
-# Fewer wavefronts than `shared`, more than `tiles_1d`. By the rule of
-# [05_climbing_the_ladder](05_climbing_the_ladder.ipynb), its time should lie between theirs as well:
+# The kernel needs fewer wavefronts than `shared` and more than `tiles_1d`. By the rule of
+# [05_climbing_the_ladder](05_climbing_the_ladder.ipynb), its time should be between theirs as well:
 
 # %%
 for m in rungs.measurements:
     print(f"{m.kernel:10} {m.us:6.1f} µs at {m.problem}, {rungs.label}")
 
 # %% [markdown]
-# That is a prediction, and here is its test. `worklog.try_kernel` is what `%%rung` calls; with a GPU it measures.
+# With a GPU, the next cell tests this prediction. `worklog.try_kernel` is the function that `%%rung` calls.
 
 # %% tags=["varies"]
 worklog.try_kernel(FOUR, **LAUNCH, beside=["shared", "tiles_1d"])
 
 # %% [markdown]
-# ## 3. Elsewhere
+# ## 3. In a terminal, and for host functions
 #
-# In a terminal the same kernel goes the same way:
+# In a terminal:
 #
 # ```
 # worklog check four.cu --grid '(N + 15) // 16, (M + 63) // 64' --block 16,16
@@ -198,10 +199,11 @@ worklog.try_kernel(FOUR, **LAUNCH, beside=["shared", "tiles_1d"])
 # worklog run four.cu shared tiles_1d --grid … --block … --size 1024,4096
 # ```
 #
-# The first puts it to the gate, the second says what it costs, the third measures it beside cuBLAS and two rungs.
+# The first command checks the kernel, the second shows what it costs, and the third times it next to cuBLAS and two
+# rungs.
 #
-# And what launches itself, a Triton kernel, a PyTorch operator or a shared library, comes as a function instead. It is
-# handed the matrices and writes C:
+# A Triton kernel, a PyTorch operator or a shared library launches GPU work itself. Write a function for it that gets
+# the matrices and writes C, a *host function*:
 #
 # ```python
 # # mine.py
@@ -212,23 +214,24 @@ worklog.try_kernel(FOUR, **LAUNCH, beside=["shared", "tiles_1d"])
 # `worklog run mine.py:product` checks it with the same gate and times it with the same harness, in a child process. A
 # host function is trusted not to tamper with that process. Mistakes and the known ways to fool a benchmark are caught:
 # each timed launch gets new inputs, each output is checked, and the GPU must be idle when the launch is over. Code that
-# rewrites the harness, the gate or a clock is not detected, so its numbers say "host function".
+# rewrites the harness, the gate or a clock is not detected, so the label of its numbers says "host function".
 
 # %% [markdown]
 # ## Exercises
 #
-# 1. Leave the semicolon away after `acc = 0.0f` in a cell above. Where does the message point?
-# 2. Claim less: let `mine` round A to TF32, with `--class tf32`. Is it accepted? And without the claim?
-# 3. Let a thread compute eight elements, 128 x 16 for a block. Predict the wavefronts for a multiply-add, then inspect.
+# 1. Delete the semicolon after `acc = 0.0f` in a cell above. Which line does the message name?
+# 2. Claim a lower precision: let `mine` round A to TF32, with `--class tf32`. Does it pass? And without the claim?
+# 3. Let a thread compute eight elements, 128 x 16 per block. Predict the wavefronts per multiply-add, then inspect.
 #
 # <details><summary>Answers</summary>
 #
-# 1. At the line of the cell, with its text, as the compiler saw it.
-# 2. With the claim it is, as TF32, and its row says so. Without it, the exact stages refuse it: an operand lost its low
-#    bits.
-# 3. Fewer, but not by half: only the read of `Bs` is shared by more multiply-adds, each still has its own element of
-#    `As`. A patch in both directions shares those too, which is rung 5.
+# 1. The line of the cell, with its text, as the compiler read it.
+# 2. With the claim it passes as TF32, and its row says so. Without it, it fails the exact stages: an operand lost its
+#    low bits.
+# 3. Fewer, but more than half: only the read of `Bs` is shared by more multiply-adds. Each multiply-add still reads its
+#    own element of `As`. A tile in both directions shares those reads too; that is rung 5.
 #
 # </details>
 #
-# **Where next:** [09_rulers_compared](09_rulers_compared.ipynb): what other rulers say of kernels of known length.
+# **Where next:** [09_harnesses_compared](09_harnesses_compared.ipynb) shows what other harnesses measure for kernels of
+# known length.

@@ -1,4 +1,4 @@
-"""What 09_rulers_compared says in prose is true of the recorded comparison."""
+"""What 09_harnesses_compared says in prose is true of the recorded comparison."""
 
 from __future__ import annotations
 

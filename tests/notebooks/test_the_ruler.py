@@ -1,4 +1,4 @@
-"""What 02_the_ruler says in prose is true of the recording that it shows, and of the harness."""
+"""What 02_the_harness says in prose is true of the recording that it shows, and of the harness."""
 
 from __future__ import annotations
 

@@ -12,15 +12,17 @@
 # ---
 
 # %% [markdown]
-# # Rulers compared
+# # Harnesses compared
 #
-# **Goal:** see what the harnesses that people use read on the same work, why they differ, and where ours is not ahead.
+# **Goal:** this page compares what nine common ways to time a kernel measure for the same work. You see why they differ,
+# and where our harness is not ahead.
 #
-# **New concepts:** a constant that nobody takes off, throughput taken for a time, warm and cold readers, coverage.
+# **New concepts:** an event overhead that is not removed, throughput instead of a time, warm and cold measurements,
+# coverage of an interval.
 #
-# This notebook is about a *recording*, with and without a GPU: it takes foreign packages and some minutes to make one.
-# On a GPU, `pip install 'gemm-worklog[peers]'` and then `worklog peers --out mine.json` make yours, and
-# `open_comparison("mine.json")` opens it instead.
+# This notebook uses a *recording*, with and without a GPU, because a new comparison needs other packages and some
+# minutes. To make your own on a GPU, run `pip install 'gemm-worklog[peers]'` and `worklog peers --out mine.json`, and
+# open it with `open_comparison("mine.json")`.
 
 # %%
 import numpy as np
@@ -29,17 +31,17 @@ import worklog
 from worklog import plots
 from worklog.runs.comparison import CUBLAS, KNOWN, open_comparison
 
-rulers = open_comparison()
-rulers.label
+compared = open_comparison()
+compared.label
 
 # %% [markdown]
-# ## 1. Who is here
+# ## 1. The harnesses
 #
-# | ruler | one number is … | L2 |
+# | harness | one number is … | L2 |
 # |---|---|---|
-# | worklog | the median of event pairs behind a blocking kernel, calibrated offset off | cold |
-# | worklog, offset kept | the same readings as the events gave them | cold |
-# | worklog, CUPTI | the median of what the GPU's own tracer saw | cold |
+# | worklog | the median of event pairs behind a blocking kernel, without the event overhead | cold |
+# | worklog, offset kept | the same, with the event overhead | cold |
+# | worklog, CUPTI | the median of the times of the GPU's tracer | cold |
 # | NVBench cold | the mean of event pairs behind a blocking kernel | cold |
 # | NVBench batch | one event pair around many launches, divided by their number | warm |
 # | `do_bench` (Triton) | the median of event pairs, all queued behind flushes | cold |
@@ -47,51 +49,50 @@ rulers.label
 # | `torch.utils.benchmark.Timer` | a host clock around a block of launches, divided by their number | warm |
 # | `cupyx.profiler.benchmark` | the median of event pairs, launch by launch | warm |
 #
-# Each is used as its documentation says, in one process, on the same kernels. (By default `do_bench` gives the mean; it
-# was asked for its median.)
+# Each is used as its documentation says, in one process, on the same kernels. (`do_bench` returns the mean by default.
+# Here it returns the median.)
 #
 # ## 2. Kernels of known length
 
 # %%
-plots.peers(rulers)
+plots.peers(compared)
 
 # %% [markdown]
-# A ruler that is wrong by a constant draws a level line. Those that climb to the left have a floor instead: below some
-# length they do not measure the kernel any more.
+# A constant error is a horizontal line. A line that rises to the left has a lower limit instead: below some length, the
+# harness no longer measures the kernel.
 
 # %%
-errors = rulers.errors()
+errors = compared.errors()
 for name, points in errors.items():
     (shortest, first), worst = points[0], max(abs(error) for _, error in points)
     print(f"{name:22} worst {worst:5.2f} µs, at {shortest:g} µs {first / shortest:+5.0%}")
 
 # %% [markdown]
-# Where does the floor come from? A host clock around a block, or one event pair around many launches, measures
-# throughput. If the GPU is done before the next launch arrives, that is the throughput of the *launcher*.
+# Where does the lower limit come from? A host clock around a block of launches, or one event pair around many launches,
+# measures throughput. If the GPU finishes before the next launch arrives, this is the throughput of the *launches*.
 
 # %%
 for name in ("torch Timer", "NVBench batch", "NVBench cold"):
-    reads = [f"{length:g} as {length + error:5.2f}" for length, error in errors[name][:4]]
-    print(f"{name:14} reads", ", ".join(reads), "µs")
+    read = [f"{length:g} as {length + error:5.2f}" for length, error in errors[name][:4]]
+    print(f"{name:14} measures", ", ".join(read), "µs")
 
 # %% [markdown]
-# ## 3. A constant that nobody takes off
+# ## 3. An event overhead that is not removed
 #
-# Is our timer better than the others? Take from each ruler its own typical error, and look at what is left.
+# Is our timer better than the others? Subtract the typical error of each harness, and compare what remains.
 
 # %%
 for name, points in errors.items():
     wrong = np.array([error for _, error in points])
     left = np.abs(wrong - np.median(wrong)).max()
-    print(f"{name:22} typical {np.median(wrong):+5.2f} µs, with that off {left:5.2f} µs")
+    print(f"{name:22} typical {np.median(wrong):+5.2f} µs, without it at most {left:5.2f} µs")
 
 # %% [markdown]
-# No: NVBench cold, and the tracer, would be as good as ours or better, if somebody calibrated them. An event pair is a
-# fine instrument with a wrong zero. What sets a ruler apart here is not the timer. It is a kernel of known length in
-# front of each run. (To be fair, ours was judged by the same kind of kernel that it was calibrated on, in another
-# reading.)
+# The timer is not the difference. An event pair has a small resolution and a constant overhead, so NVBench cold would
+# have errors like ours if it were calibrated. The difference is the kernel of known length at the start of each run.
+# (Our harness is calibrated and compared with the same kind of kernel, in different measurements.)
 #
-# And did ours keep its promise, 0.1 µs or 0.2 %?
+# Our harness promises an error of at most 0.1 µs or 0.2 %. Does it keep the promise?
 
 # %%
 for length, error in errors["worklog"]:
@@ -99,36 +100,36 @@ for length, error in errors["worklog"]:
     print(f"{length:5g} µs {error:+.3f}  {'kept' if abs(error) <= promised else 'NOT KEPT'}")
 
 # %% [markdown]
-# A NOT KEPT would stand here, and stay. It can happen: the calibration is a median over a fixed, larger number of
-# samples, while a single reading stops as soon as ±0.5 % is reached, and may be off by as much.
+# A NOT KEPT is possible: the calibration is a median over a fixed, larger number of samples, and a single measurement
+# stops as soon as its interval is ±0.5 %, so it may be wrong by as much.
 #
-# ## 4. cuBLAS: nobody knows the truth
+# ## 4. cuBLAS: the true time is unknown
 
 # %%
-sizes = rulers.works(CUBLAS)
+sizes = compared.works(CUBLAS)
 
 
 def table(column, digits):
     print(f"{'N':22}" + "".join(f"{size:10g}" for size in sizes))
-    for name in rulers.rulers:
+    for name in compared.rulers:
         cells = [column(CUBLAS, size).get(name, np.nan) for size in sizes]
         print(f"{name:22}" + "".join(f"{cell:10.{digits}f}" for cell in cells))
 
 
-table(rulers.us, 2)
+table(compared.us, 2)
 
 # %% [markdown]
-# For the largest size it hardly matters whom you ask. For the smallest, the answers differ by factors. In between there
-# are two camps, and they do not disagree about time but about the question. At 1024:
+# The smaller the size, the more the harnesses differ. In the middle there are two groups, which measure different
+# things: with a warm and with a cold L2. At 1024:
 
 # %%
 warm = {"NVBench batch", "do_bench_cudagraph", "torch Timer", "CuPy benchmark"}
-for name, us in sorted(rulers.us(CUBLAS, 1024).items(), key=lambda item: item[1]):
+for name, us in sorted(compared.us(CUBLAS, 1024).items(), key=lambda item: item[1]):
     print(f"{us:7.2f} µs  {'warm' if name in warm else 'cold'}  {name}")
 
 # %% [markdown]
-# Launched back to back, cuBLAS finds its matrices in L2. Ask our own ruler the other question and it joins the other
-# camp: here cuBLAS as it ran beside a rung, with and without the flush.
+# Launched back to back, cuBLAS finds its matrices in L2. Without the flush, our harness measures a warm time too. Here is
+# cuBLAS as the baseline of a rung, with and without the flush:
 
 # %%
 for l2 in ("flush", "warm"):
@@ -137,36 +138,33 @@ for l2 in ("flush", "warm"):
     print(f"l2 = {l2:5}  cuBLAS {us:6.2f} µs   {run.label}")
 
 # %% [markdown]
-# Neither camp is wrong. A layer that runs once a step finds its weights in memory, a loop over one small product finds
-# them in cache. What is wrong is to compare a number of one camp with a number of the other. CuPy's benchmark is warm
-# *and* slow: its launches are not queued, so the bubble hides what the cache gained.
+# Both are right. A layer that runs once per step finds its weights in memory. A loop over one small product finds them in
+# the cache. But a warm time must not be compared with a cold one. CuPy's benchmark has a warm L2, but no blocking kernel,
+# so the launch bubble lengthens its times.
 #
-# ## 5. Seconds to an answer
+# ## 5. Seconds per measurement
 
 # %%
-table(rulers.wall_s, 2)
-for point in rulers.document["promises"]["wall_s"]:
+table(compared.wall_s, 2)
+for point in compared.document["promises"]["wall_s"]:
     ours, theirs = point["worklog_s"], point["nvbench_s"] or np.nan
-    short_of_it = ", fewer than the ten that we set out for" if theirs < 10 * ours else ""
-    count = 1 + sum(reading["of"] == point["of"] for reading in rulers.document["promises"].get("again", ()))
-    print(
-        f"{point['of']}: NVBench cold takes {theirs / ours:.1f} times as long as we do{short_of_it} (median of {count})"
-    )
+    count = 1 + sum(reading["of"] == point["of"] for reading in compared.document["promises"].get("again", ()))
+    print(f"{point['of']}: NVBench cold takes {theirs / ours:.1f} times as long as worklog (median of {count})")
 
 # %% [markdown]
-# NVBench gives each point half a second of GPU time at least, and short kernels need many launches for that. We stop
-# when the median is known to ±0.5 %, and most of what we spend goes into waiting until the clock is steady. That wait
-# is longer on one day than on another, so take these factors for their size and not for their digits. And look at the
-# first columns: there, others are about as quick. They fix beforehand how many launches or how much time to spend, and
-# do not ask how well their number is known; if all you want is a quick look, that is a fair trade.
+# NVBench spends at least 0.5 s of GPU time on each measurement, and short kernels need many launches for that. Our
+# harness stops when the median is known to ±0.5 %, and spends most of its time in the warm-up, until the clock is steady.
+# The warm-up takes longer on some days than on others, so the exact factors do not matter. At small sizes, harnesses
+# with a fixed number of launches or a fixed time are about as quick, and do not check how well their number is known.
+# For a quick look, that may be enough.
 #
 # ## 6. The same kernel twice
 #
-# Nobody's interval should be believed without a test. Here are pairs of readings of one kernel.
+# An interval must be tested: measure one kernel repeatedly, and count how often the interval contains the true value.
 
 # %%
-same = rulers.document["promises"]["aa"]
-readings = np.array(same["intervals_us"]).reshape(-1, 3) - rulers.document["calibration"]["offset_us"]
+same = compared.document["promises"]["aa"]
+readings = np.array(same["intervals_us"]).reshape(-1, 3) - compared.document["calibration"]["offset_us"]
 low, middle, high = readings.T
 common = np.median(middle)
 held, half = (low <= common) & (common <= high), (high - low) / 2 / middle
@@ -186,18 +184,18 @@ print(f"half-widths are {half.mean():.2%}, the readings scatter by {middle.std()
 # The same recording, asked the other way round:
 
 # %%
-longest = max(rulers.works(KNOWN))
-off = max(abs(us / longest - 1) for us in rulers.us(KNOWN, longest).values())
+longest = max(compared.works(KNOWN))
+off = max(abs(us / longest - 1) for us in compared.us(KNOWN, longest).values())
 print(f"every ruler here reads {longest:g} µs within {off:.1%}")
 for size in sizes:
-    wall = {name: s for name, s in rulers.wall_s(CUBLAS, size).items() if "worklog, " not in name}
+    wall = {name: s for name, s in compared.wall_s(CUBLAS, size).items() if "worklog, " not in name}
     quicker = [name for name in wall if wall[name] < 0.9 * wall["worklog"]]
     print(f"quicker answers at {size:g}: {', '.join(quicker) or 'nobody'}")
-for point in rulers.document["promises"]["beside_cupti"]:
+for point in compared.document["promises"]["beside_cupti"]:
     print(f"cuBLAS at {point['of']}, in turn: events {point['events_us']:.2f} µs, tracer {point['tracer_us']:.2f} µs")
-short, short_run = rulers.us(CUBLAS, 256)["worklog"], worklog.results(["cuBLAS"], [256]).measurements[0]
+short, short_run = compared.us(CUBLAS, 256)["worklog"], worklog.results(["cuBLAS"], [256]).measurements[0]
 print(f"cuBLAS at 256: {short:.2f} µs in section 4, {short_run.us:.2f} µs in a run with the gate")
-here, there = (found["offset_us"] for found in (rulers.document["calibration"], run.calibration))
+here, there = (found["offset_us"] for found in (compared.document["calibration"], run.calibration))
 print(f"the offset is {here:.2f} µs in this comparison, {there:.2f} µs in the run above")
 
 # %% [markdown]

@@ -1,0 +1,324 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # The harness
+#
+# **Goal:** this page shows what the harness does around one launch, why it stops when it does, and how you can check
+# that its times are right.
+#
+# **New concepts:** a kernel of known length, the event overhead, one sample call by call, an interval without a normal
+# distribution, a stopping criterion, the paired ratio, and the pitfalls that the article does not name.
+#
+# Every cell runs with and without a GPU. The label says where the numbers come from.
+
+# %%
+import numpy as np
+
+import worklog
+from worklog import plots
+from worklog.runs.statistics import median, paired_ratio, summarise
+
+run = worklog.results(["cuBLAS"], [512])
+run.label
+
+# %% [markdown]
+# ## 1. A kernel whose length is known
+#
+# You cannot check a harness with another harness: both may be wrong. But you can write a kernel that spins until the
+# GPU's own timer has advanced by a given time, so its length is known before it is measured. The harness measures such
+# kernels at the start of every run. This certificate shows the result.
+
+# %%
+plots.Certificate(run)
+
+# %%
+plots.calibration(run)
+
+# %% [markdown]
+# A pair of events measures too long a time, by a constant that does not depend on the length: recording an event takes
+# time too. The harness removes this *event overhead*, and the chart shows the error that remains. Below the chart are
+# three more checks: the resolution of the events, how much a kernel differs from itself, and whether the flush empties
+# L2 (after it, every read takes longer than from a warm L2).
+#
+# The article says that an event pair "brackets exactly the kernel's execution", with a resolution of roughly half a
+# microsecond. The calibration contradicts both:
+
+# %%
+overhead = run.calibration["offset_us"]
+print(f"resolution {run.calibration['tick_us']:.3f} µs, event overhead {overhead:.2f} µs")
+for length in (1, 10, 100, 1000):
+    us = length + overhead
+    print(f"a kernel of {length:4} µs measures {us:7.2f} µs: {us / length - 1:+8.2%}")
+
+# %% [markdown]
+# ## 2. One sample, call by call
+#
+# This is the real timed loop of the harness. Only the GPU is replaced, by an object that logs each call.
+
+# %%
+from functools import partial
+
+from worklog.harness.batches import take_batch
+from worklog.harness.launchers import Witnessed
+
+
+class Logbook:
+    def __init__(self):
+        self.lines = []
+
+    def write(self, *words):
+        self.lines.append(" ".join(map(str, words)))
+
+    def __getattr__(self, name):
+        return lambda *slots: self.write(name, *slots) or 0.0
+
+
+# %% [markdown]
+# One sample of the kernel and one of cuBLAS. The gate checks the output of every timed launch, so each launch comes
+# with new inputs before it and a check after it:
+
+# %%
+gpu = Logbook()
+
+
+def checked(name):
+    """A launch with new inputs before it, a projection of its output after it, and the check of that projection."""
+    steps = (name, "new A and B", "project C", "check the projection")
+    return Witnessed(*(partial(gpu.write, "   ", step) for step in steps))
+
+
+take_batch(gpu, [checked("the kernel"), checked("cuBLAS")], 1, worklog.Harness())
+print(*gpu.lines, sep="\n")
+
+# %% [markdown]
+# From the top:
+#
+# - `draw_place`: launches are described to the GPU in a ring buffer, and a short kernel takes longer from some entries
+#   than from others. This loop is so regular that one kernel would always get the good entries. So the harness enqueues
+#   a random number of empty kernels.
+# - `lift_marks`: a kernel may mark L2 lines as persisting. The harness resets them so that the flush evicts them.
+# - `hold` enqueues a blocking kernel, so that everything up to `release` is queued before any of it runs. This removes
+#   the launch bubble.
+# - Two clock stamps give the sample's SM clock. The flush writes twice the size of L2.
+# - Between the two events is only the launch. The flush, the new inputs and the projection are *outside*.
+# - The host waits, so that nothing is queued behind the sample: fetching more commands costs the GPU time.
+#
+# The same follows for cuBLAS, at nearly the same clock and temperature. At the end, the harness reads the reason for
+# throttling, if there was any, the pairs of events, the clock between each pair of stamps, and the time between the
+# stamps (`stamped_us`). That is a second clock, which [04_the_gate](04_the_gate.ipynb) compares with the events.
+#
+# The same as a picture, with the samples that this loop gave for one rung:
+
+# %%
+plots.DIAGRAMS["diagram_4_full_loop"](worklog.results(["warptiled"], [4096]))
+
+# %% [markdown]
+# ## 3. Warm-up and flush are different jobs
+#
+# The warm-up makes clock and temperature steady. The flush makes every launch start with a cold L2. Without the flush,
+# all samples are wrong. Without the warm-up, the first ones are. `first` is the first sample.
+
+# %%
+ways = {
+    "warm-up and flush": {},
+    "warm-up, no flush": {"l2": "warm"},
+    "flush, no warm-up": {"warmup": "none"},
+}
+for name, settings in ways.items():
+    m = worklog.results(["vectorized"], [1024], **settings).measurements[0]
+    first = m.samples["us"][0] - overhead
+    print(f"{name:18} first {first:7.1f} µs   median {m.us:7.1f} µs")
+
+# %% [markdown]
+# How long should a warm-up take? A fixed number of launches may be too small on the next machine. So the harness takes
+# short windows of samples, and stops when two successive windows agree in clock and time within 0.5 %, or within their
+# noise, and the last three windows show no trend. If that never happens, the result says so.
+
+# %% [markdown]
+# ## 4. A median, and how well it is known
+#
+# A short kernel with much noise: cuBLAS at 512. The chart shows its samples, and the interval of their median as
+# samples come in:
+
+# %%
+plots.samples(run, "cuBLAS", 512)
+
+# %% [markdown]
+# Do not confuse noise and interval. The *noise* is the scatter of single samples. It is a property of the kernel and
+# the machine, and more samples do not reduce it. The *interval* is the uncertainty of the median. It narrows as samples
+# come in.
+#
+# Why the median? Add one interrupted sample that takes 100 times as long.
+
+# %%
+m = run.measurements[0]
+us = np.array(m.samples["us"])[np.array(m.samples["counts"], bool)] - overhead
+bad = np.append(us, 100 * us[0])
+for statistic in ("median", "mean", "min", "first"):
+    calm, hit = (summarise(list(values), statistic).value for values in (us, bad))
+    print(f"{statistic:7} {calm:6.2f} µs, with a bad sample {hit:6.2f} µs  {hit / calm - 1:+6.1%}")
+
+# %% [markdown]
+# The minimum and the first sample did not change either, but only because each of them uses a single sample.
+#
+# The interval assumes no normal distribution. Each sample is below the true median with probability 1/2, so the
+# binomial distribution gives the ranks between which the median lies. The usual interval, mean ± 1.96 σ/√n, assumes a
+# normal distribution. A test with noise as skewed as a GPU's: how many intervals of 1000 simulated measurements contain
+# the true value?
+
+# %%
+rng, true_median, true_mean = np.random.default_rng(0), np.exp(0.0), np.exp(0.5)
+for n in (24, 100):
+    draws = [rng.lognormal(0.0, 1.0, n) for _ in range(1000)]
+    ranks = [e.low <= true_median <= e.high for e in map(median, draws)]
+    curve = [abs(d.mean() - true_mean) <= 1.96 * d.std(ddof=1) / n**0.5 for d in draws]
+    print(f"{n:3} samples: by ranks {np.mean(ranks):.0%}, by σ {np.mean(curve):.0%}, nominal 95%")
+
+# %% [markdown]
+# (Simulated here, no GPU involved.) One assumption remains: the samples are independent. If the dots in the chart come
+# in waves, they are not, and the interval can be too narrow. This is why the harness also measures a kernel against
+# itself, and why [09_harnesses_compared](09_harnesses_compared.ipynb) counts how often two measurements of the same
+# kernel agree.
+
+# %% [markdown]
+# ## 5. When to stop
+#
+# Apply different stopping criteria to the samples above, in the order in which they came and without the event
+# overhead. Where does each one stop? The last column is the interval of the median at that point.
+
+# %%
+from worklog.harness.rules import Evidence, stopping_rule
+
+times, places = us.tolist(), m.samples.get("placement") or [0] * len(us)
+for name in ("count:10", "tensara", "salykova", "nvbench", "interval"):
+    rule = stopping_rule(name, run.harness["precision"], run.harness["least_samples"], size=512)
+    asked = ((n, rule.ask(Evidence(times[:n], sum(times[:n]), places[:n]))) for n in range(1, len(times) + 1))
+    n = next((n for n, answer in asked if answer is not None), None)
+    known = f"stops after {n:4}: ±{median(times[:n], places[:n]).relative_half_width:.2%}" if n else "goes on"
+    print(f"{name:9}", known)
+
+# %% [markdown]
+# A fixed count ignores the noise. Tensara's rule stops after a few samples. salykova's rule, which the article
+# describes, is a count that depends on the size. NVBench's rule requires a small *noise* and at least 0.5 s of GPU
+# time. More samples do not reduce noise, so on a kernel with much noise it continues until a second rule, which is not
+# applied here, finds the noise steady, or the time is up. The interval rule asks what you want to know: is the median
+# known well enough? (The harness asks after each batch, not after each sample, so it may take a few more.)
+
+# %% [markdown]
+# ## 6. A ratio that does not drift
+#
+# Real samples with a simulated drift: during the measurement the clock falls until everything takes 10 % longer. What
+# happens to the share of cuBLAS if the two kernels alternate, and if one is measured after the other?
+
+# %%
+turns = worklog.results(["vectorized"], [1024]).measurements[0]
+ours, theirs = (np.array(turns.samples[side]) - overhead for side in ("us", "baseline_us"))
+n = len(ours)
+for name, slowdown in {"steady": np.ones(2 * n), "drift": np.linspace(1.0, 1.1, 2 * n)}.items():
+    turn, first, then = slowdown[::2], slowdown[:n], slowdown[n:]
+    paired = paired_ratio(theirs * turn, ours * turn).value
+    medians = median(theirs * turn).value / median(ours * turn).value
+    apart = median(theirs * then).value / median(ours * first).value
+    print(f"{name:6} paired {paired:.2%}, medians {medians:.2%}, one after the other {apart:.2%}")
+
+# %% [markdown]
+# In the paired ratio, drift affects both kernels and cancels. If they are measured one after the other, drift looks
+# like a difference between the kernels.
+
+# %% [markdown]
+# ## 7. Where the buffers lie
+#
+# The time also depends on the addresses of A, B and C. On an H200, the median of cuBLAS at 2048 moves by up to 2.4 %
+# when the buffers move by a few hundred bytes, and at 256 by 5 to 7 %. But the interval over launches in one place is
+# only ±0.02 %, so a second measurement in another place falls outside it. No other tool that we know names this
+# pitfall, `placement`.
+#
+# So the harness moves the buffers of both kernels together, every few launches, to a new random place in a large memory
+# pool (`placement="varied"`). The value is the mean over at least nine placements, and the interval includes the
+# variation between them. A measurement shows the two parts, such as "±0.02 % of launches, ±0.8 % of placement". With
+# `placement="fixed"`, the interval has only the first part. cuBLAS at 256, by placement:
+
+# %%
+m = worklog.results(["cuBLAS"], [256]).measurements[0]
+us = np.array(m.samples["us"]) - overhead
+number = np.array(m.samples.get("placement") or np.zeros(len(us), int))
+medians = np.array([np.median(us[number == one]) for one in np.unique(number)])
+print(f"{len(us)} samples in {len(medians)} placements: {m.us:.2f} µs, interval {m.us_low:.2f} to {m.us_high:.2f} µs")
+print(f"medians of the placements: {medians.min():.2f} to {medians.max():.2f} µs, {np.ptp(medians) / m.us:.1%} apart")
+
+# %% [markdown]
+# ## 8. Pitfalls that the article does not name: the time
+#
+# Here one rung is measured with one fix switched off at a time. First the pitfalls that change the time:
+#
+# - **The launch bubble.** Between two events on an empty stream, the GPU waits for the host.
+# - **The event pair has a length.** This is the event overhead of section 1; here it is not removed.
+# - **One place.** The buffers stay where they are, as in section 7.
+# - **Easy data.** Zeros draw less power. If power limits the clock, zeros are faster. Otherwise the time does not
+#   change, and zeros still hide wrong results.
+
+# %%
+from worklog.runs.ablation import effects, percent
+
+ablation = worklog.ablate("warptiled", [256, 1024, 4096])
+found = effects(ablation, "warptiled")
+
+
+def show(*settings):
+    for pitfall in (p for p in worklog.Harness.fixes() if p.setting in settings):
+        cells = [f"{e.shape[0]}: {percent(e):8}" for e in found if e.setting == pitfall.setting]
+        print(f"{pitfall.title:38} {pitfall.corrupts:11}", *(cells or ["not in this run"]))
+
+
+show("queue", "offset", "placement", "inputs")
+
+# %% [markdown]
+# The first two are larger for shorter kernels. `0` means that the effect is smaller than the noise of both
+# measurements. That holds for this machine only.
+#
+# ## 9. Pitfalls that the article does not name: the comparison
+#
+# These pitfalls do not change the time of the kernel. They change what it is compared with.
+#
+# - **Drift between two kernels.** They are timed one after the other, as in section 6. On a well cooled GPU the effect
+#   may not show.
+# - **The wrong baseline.** cuBLAS is asked for FP32 and may use TF32: tensor cores, with a mantissa of 10 bits.
+# - **The wrong peak.** The share of the BF16 peak on the data sheet.
+
+# %%
+show("order", "baseline", "roof")
+
+# %% [markdown]
+# You cannot find the last two in the samples, because every time is right. The harness checks the datapath of its
+# baseline by the size of its error. The next notebook does the same step by step.
+#
+# ## Exercises
+#
+# 1. The noise of a kernel doubles. About how many more samples does the same interval take?
+# 2. `median()` of five samples gives the range of all five as its interval. Why can't it be narrower?
+# 3. In the log of section 2, move `flush_l2` after the first event. Which number changes, by how much, and for which
+#    kernels is the relative error largest?
+#
+# <details><summary>Answers</summary>
+#
+# 1. Four times as many: the interval narrows with the square root of their number.
+# 2. The probability that all five fall on the same side of the median is 2 · (1/2)⁵, 6.25 %. So even the whole range
+#    contains the median in 93.75 % of cases only. From six samples on, it is more than 95 %.
+# 3. Every time grows by the time of the flush, some tens of microseconds on an H200, for every kernel. The relative
+#    error is largest for the shortest kernels, as for the event overhead.
+#
+# </details>
+#
+# **Where next:** [03_from_milliseconds_to_tflops](03_from_milliseconds_to_tflops.ipynb) turns a time into a rate and
+# into shares of a peak and of cuBLAS.
