@@ -157,8 +157,8 @@ print(annotated.report(inspected))
 
 # %% [markdown]
 # Next to each line are its share of all instructions, the sectors per global request, and the wavefronts per shared
-# request. `worklog inspect four.cu --grid … --block …` prints the same. Sectors and wavefronts per multiply-add, next to
-# the rungs before and after this idea:
+# request. `worklog inspect four.cu --grid … --block …` prints the same. Sectors and wavefronts per multiply-add, next
+# to the rungs before and after this idea:
 
 
 # %%

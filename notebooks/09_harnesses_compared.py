@@ -14,8 +14,8 @@
 # %% [markdown]
 # # Harnesses compared
 #
-# **Goal:** this page compares what nine common ways to time a kernel measure for the same work. You see why they differ,
-# and where our harness is not ahead.
+# **Goal:** this page compares what nine common ways to time a kernel measure for the same work. You see why they
+# differ, and where our harness is not ahead.
 #
 # **New concepts:** an event overhead that is not removed, throughput instead of a time, warm and cold measurements,
 # coverage of an interval.
@@ -128,8 +128,8 @@ for name, us in sorted(compared.us(CUBLAS, 1024).items(), key=lambda item: item[
     print(f"{us:7.2f} µs  {'warm' if name in warm else 'cold'}  {name}")
 
 # %% [markdown]
-# Launched back to back, cuBLAS finds its matrices in L2. Without the flush, our harness measures a warm time too. Here is
-# cuBLAS as the baseline of a rung, with and without the flush:
+# Launched back to back, cuBLAS finds its matrices in L2. Without the flush, our harness measures a warm time too. Here
+# is cuBLAS as the baseline of a rung, with and without the flush:
 
 # %%
 for l2 in ("flush", "warm"):
@@ -138,9 +138,9 @@ for l2 in ("flush", "warm"):
     print(f"l2 = {l2:5}  cuBLAS {us:6.2f} µs   {run.label}")
 
 # %% [markdown]
-# Both are right. A layer that runs once per step finds its weights in memory. A loop over one small product finds them in
-# the cache. But a warm time must not be compared with a cold one. CuPy's benchmark has a warm L2, but no blocking kernel,
-# so the launch bubble lengthens its times.
+# Both are right. A layer that runs once per step finds its weights in memory. A loop over one small product finds them
+# in the cache. But a warm time must not be compared with a cold one. CuPy's benchmark has a warm L2, but no blocking
+# kernel, so the launch bubble lengthens its times.
 #
 # ## 5. Seconds per measurement
 
@@ -153,10 +153,10 @@ for point in compared.document["promises"]["wall_s"]:
 
 # %% [markdown]
 # NVBench spends at least 0.5 s of GPU time on each measurement, and short kernels need many launches for that. Our
-# harness stops when the median is known to ±0.5 %, and spends most of its time in the warm-up, until the clock is steady.
-# The warm-up takes longer on some days than on others, so the exact factors do not matter. At small sizes, harnesses
-# with a fixed number of launches or a fixed time are about as quick, and do not check how well their number is known.
-# For a quick look, that may be enough.
+# harness stops when the median is known to ±0.5 %, and spends most of its time in the warm-up, until the clock is
+# steady. The warm-up takes longer on some days than on others, so the exact factors do not matter. At small sizes,
+# harnesses with a fixed number of launches or a fixed time are about as quick, and do not check how well their number
+# is known. For a quick look, that may be enough.
 #
 # ## 6. The same kernel twice
 #
@@ -168,65 +168,70 @@ readings = np.array(same["intervals_us"]).reshape(-1, 3) - compared.document["ca
 low, middle, high = readings.T
 common = np.median(middle)
 held, half = (low <= common) & (common <= high), (high - low) / 2 / middle
-print(f"{same['work']} at {same['of']}: {same['agree']} of {same['pairs']} pairs meet")
-print(f"{held.mean():.0%} of the intervals hold the common median")
-print(f"half-widths are {half.mean():.2%}, the readings scatter by {middle.std() / common:.2%}")
+print(f"{same['work']} at {same['of']}: the intervals of {same['agree']} of {same['pairs']} pairs overlap")
+print(f"{held.mean():.0%} of the intervals contain the common median")
+print(f"their half-width is {half.mean():.2%}, the measurements scatter by {middle.std() / common:.2%}")
+for size, (within, across) in compared.coverage().items():
+    print(f"{size:g}: the interval of a difference contains 0 in {within:.0%} of pairs, across processes {across:.0%}")
 
 # %% [markdown]
-# The intervals claim 95 %. Of a hundred, a few more or less than 95 are chance; fewer than about nine in ten are not.
-# Then the intervals are too narrow: what stays as it is through one reading and is different in the next widens the
-# scatter and no interval, and the recording does not say what it was. So ask for pairs that meet, and take a difference
-# of one half-width for no difference. It proves little about other days and other machines: these readings follow each
-# other within a minute.
+# 95 % of the intervals should contain the true value, and the interval of the difference of two equal kernels should
+# contain 0 in 95 % of the pairs. A few more or fewer are chance. If there are much fewer, the intervals are too narrow:
+# an effect that is constant within one measurement and changes between measurements widens the scatter, and the
+# interval can't see it. The placement of the buffers is such an effect
+# ([02_the_harness](02_the_harness.ipynb), section 7). The measurements of this test follow each other closely, so it
+# says little about other days and other machines.
 #
-# ## 7. Where ours is not ahead
+# ## 7. Where our harness is not ahead
 #
-# The same recording, asked the other way round:
+# More numbers from the same recording:
 
 # %%
 longest = max(compared.works(KNOWN))
 off = max(abs(us / longest - 1) for us in compared.us(KNOWN, longest).values())
-print(f"every ruler here reads {longest:g} µs within {off:.1%}")
+print(f"every harness here measures {longest:g} µs within {off:.1%}")
 for size in sizes:
     wall = {name: s for name, s in compared.wall_s(CUBLAS, size).items() if "worklog, " not in name}
     quicker = [name for name in wall if wall[name] < 0.9 * wall["worklog"]]
-    print(f"quicker answers at {size:g}: {', '.join(quicker) or 'nobody'}")
+    print(f"quicker at {size:g}: {', '.join(quicker) or 'none'}")
 for point in compared.document["promises"]["beside_cupti"]:
-    print(f"cuBLAS at {point['of']}, in turn: events {point['events_us']:.2f} µs, tracer {point['tracer_us']:.2f} µs")
+    print(
+        f"cuBLAS at {point['of']}, alternating: events {point['events_us']:.2f} µs, tracer {point['tracer_us']:.2f} µs"
+    )
 short, short_run = compared.us(CUBLAS, 256)["worklog"], worklog.results(["cuBLAS"], [256]).measurements[0]
 print(f"cuBLAS at 256: {short:.2f} µs in section 4, {short_run.us:.2f} µs in a run with the gate")
 here, there = (found["offset_us"] for found in (compared.document["calibration"], run.calibration))
-print(f"the offset is {here:.2f} µs in this comparison, {there:.2f} µs in the run above")
+print(f"event overhead: {here:.2f} µs in this comparison, {there:.2f} µs in the run above")
 
 # %% [markdown]
-# - On long kernels all this care changes nothing that you would notice.
-# - A fixed number of launches can be as quick as an interval, or quicker, where the launches are short.
-# - Our events and our tracer are two opinions as well, and neither is the truth: a tracer begins when the GPU does, an
-#   event when the command before the kernel is done.
-# - The offset is not a constant of nature. It is measured anew for each run, and it has to be: no number typed into a
-#   source file would do.
-# - No ruler of this page looks at what a launch has computed. A run does, at every launch, and new inputs, a look and a
-#   comparison between two launches push the kernel's code out of the instruction caches. A kernel of some microseconds
-#   pays for that, the baseline beside it too: compare short kernels within one run, not across.
-# - This page measures errors and seconds. NVBench's axes and its comparison tool, FlashInfer's choice of back ends and
-#   Nsight's counters are not in it, and are reasons to use them.
+# - For long kernels, all harnesses give nearly the same time.
+# - A harness with a fixed number of launches can be quicker where the launches are short.
+# - Our events and our tracer differ too, and neither is the true time. A tracer starts when the GPU starts the kernel,
+#   an event when the command before the kernel is done.
+# - The event overhead is not a constant of nature. It must be measured for each run, so no number in a source file is
+#   right.
+# - No harness on this page checks the output of a launch. A run of worklog does, for every timed launch. The new inputs
+#   and the check push the kernel's code out of the instruction caches, so a kernel of a few microseconds takes a little
+#   longer, and so does the baseline. Compare short kernels within one run.
+# - This page compares errors and seconds only. NVBench's axes and its comparison tool, FlashInfer's choice of back ends
+#   and Nsight's counters are good reasons to use these tools.
 #
 # ## Exercises
 #
-# 1. Your kernel takes 40 µs, your colleague's 38 µs. You used `do_bench`, she used `do_bench_cudagraph`. Who is faster?
-# 2. A ruler with a constant error of +3 µs compares two kernels of 6 and 5 µs. What speed-up does it report?
-# 3. A hundred pairs of 95 % intervals of the same kernel: would you be worried if all of them met? If 90 did?
+# 1. Your kernel takes 40 µs, your colleague's 38 µs. You used `do_bench`, she used `do_bench_cudagraph`. Which kernel
+#    is faster?
+# 2. A harness with a constant error of +3 µs compares two kernels of 6 and 5 µs. Which speedup does it report?
+# 3. You have 100 pairs of 95 % intervals of the same kernel. Is something wrong if all of them overlap? If 90 do?
 #
 # <details><summary>Answers</summary>
 #
-# 1. Nobody knows. The one adds an event pair's own length, some three microseconds, and flushes L2; the other does
-#    neither. Measure both with the same ruler, in turns.
-# 2. 9 / 8, so 12.5 %, where the truth is 20 %. A constant error makes all short kernels look alike, and hides what you
-#    have won.
-# 3. Not if all meet: two intervals meet far more often than each holds the truth. At 90 yes: either they are too
-#    narrow, or the samples within them depend on each other.
+# 1. That is unknown. One adds an event overhead of some microseconds and flushes L2, the other does neither. Measure
+#    both with the same harness, alternating.
+# 2. 9 / 8, which is 12.5 %. The true speedup is 20 %. A constant error makes short kernels look alike.
+# 3. No, if all overlap: two intervals overlap far more often than each contains the true value. Yes, at 90: either the
+#    intervals are too narrow, or the samples within them are not independent.
 #
 # </details>
 #
-# **Where next:** this was the last one. [00_start_here](00_start_here.ipynb) has the whole path again; `worklog peers`
-# in a terminal makes a comparison of your own.
+# **Where next:** this is the last notebook. `worklog peers` in a terminal makes a comparison of your own, and
+# [00_start_here](00_start_here.ipynb) has the whole path again.
