@@ -10,7 +10,6 @@ import jupytext
 import nbformat
 import pytest
 
-import worklog
 from worklog.lab.notebooks import execute, sources
 
 ROOT = Path(__file__).parents[2]
@@ -26,15 +25,8 @@ ANOTHER_MACHINE = {
 }
 
 
-@pytest.fixture
-def recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORKLOG_SOURCE", "recorded")
-
-
 def outputs(notebook: nbformat.NotebookNode) -> list[str]:
-    """What a reader sees of each code cell, pictures by their description. Of a cell tagged "varies", whose gate draws
-    its questions anew and tells the seconds that it took, the words alone.
-    """
+    """The text output of each code cell. Without numbers for a cell tagged "varies": random inputs, and seconds."""
     seen = []
     for cell in notebook.cells:
         if cell.cell_type == "code":
@@ -43,20 +35,16 @@ def outputs(notebook: nbformat.NotebookNode) -> list[str]:
     return seen
 
 
-def test_there_are_notebooks() -> None:
-    assert sources()
-
-
 @NOTEBOOKS
 def test_it_gives_the_stored_outputs_without_a_gpu_on_another_cpu_with_one_thread(source: Path) -> None:
     fresh = execute(source, ANOTHER_MACHINE)
     stored = nbformat.read(source.with_suffix(".ipynb"), as_version=4)
     assert outputs(fresh) == outputs(stored), "outputs are out of date: make notebooks"
-    assert any("recorded · NVIDIA H200" in text for text in outputs(fresh)), "no output says where its numbers are from"
+    assert any("recorded · NVIDIA H200" in text for text in outputs(fresh)), "no output has a label"
 
 
 @NOTEBOOKS
-def test_the_stored_pair_is_in_step_and_clean(source: Path) -> None:
+def test_the_stored_pair_has_the_same_cells_and_no_error(source: Path) -> None:
     stored = nbformat.read(source.with_suffix(".ipynb"), as_version=4)
     pairs = zip(jupytext.read(source).cells, stored.cells, strict=True)
     assert all(a.source == b.source and a.cell_type == b.cell_type for a, b in pairs)
@@ -66,15 +54,15 @@ def test_the_stored_pair_is_in_step_and_clean(source: Path) -> None:
     assert not any(output.output_type == "error" for cell in code for output in cell.outputs)
 
 
-def test_each_notebook_ends_with_the_way_to_the_next() -> None:
+def test_each_notebook_ends_with_a_link_to_the_next() -> None:
     for here, there in pairwise(sources()):
         if int(there.name[:2]) == int(here.name[:2]) + 1:
             end = jupytext.read(here).cells[-1].source
-            assert f"]({there.stem}.ipynb)" in end, f"{here.name} does not lead to {there.name}"
+            assert f"]({there.stem}.ipynb)" in end, f"{here.name} has no link to {there.name}"
 
 
 @NOTEBOOKS
-def test_each_page_of_widgets_is_followed_by_what_needs_no_kernel(source: Path) -> None:
+def test_each_widget_page_is_followed_by_its_static_twin(source: Path) -> None:
     code = [cell.source for cell in jupytext.read(source).cells if cell.cell_type == "code"]
     for cell, following in pairwise([*code, ""]):
         page = re.search(r"^lab\.(panel|ladder|ablation)(\(.*\))$", cell, re.MULTILINE)
@@ -82,16 +70,8 @@ def test_each_page_of_widgets_is_followed_by_what_needs_no_kernel(source: Path) 
             assert f"lab.{page[1]}_static{page[2]}" in following, f"{source.name}: GitHub shows nothing of {page[0]}"
 
 
-def test_the_exercise_is_true_of_the_recording(recorded: None) -> None:
-    """00_start_here: "tiles_1d beats every later rung at 1024, and is far behind them at 4096"."""
-    rates = {(m.kernel, m.shape[0]): m.tflops for m in worklog.open_run().select() if m.tflops is not None}
-    later = [rung.name for rung in worklog.LADDER[4:]]
-    assert all(rates["tiles_1d", 1024] > rates[name, 1024] for name in later)
-    assert all(rates["tiles_1d", 4096] < 0.8 * rates[name, 4096] for name in later)
-
-
 def words(page: Path) -> str:
-    """What a page says in Markdown."""
+    """The Markdown of a page."""
     if page.suffix == ".md":
         return page.read_text(encoding="utf-8")
     cells = nbformat.read(page, as_version=4).cells
@@ -99,7 +79,7 @@ def words(page: Path) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_links_lead_somewhere_and_pictures_are_told(page: Path) -> None:
+def test_links_exist_and_pictures_have_an_alt_text(page: Path) -> None:
     text = words(page)
     links = re.findall(r'\]\(([^)#]+)\)|(?:href|src|srcset)="([^"#]+)"', text)
     here = [re.sub(r"\s", "", marked or written) for marked, written in links]
@@ -116,4 +96,4 @@ def test_a_page_has_a_goal_short_cells_and_exercises_with_hidden_answers(source:
     numbers = [re.findall(r"^(\d)\. ", part, re.MULTILINE) for part in (asked, answered)]
     assert numbers[0] == numbers[1] and len(numbers[0]) >= 2 and "</details>" in answered
     code = [cell.source.count("\n") + 1 for cell in cells if cell.cell_type == "code"]
-    assert 8 <= len(code) <= 30 and max(code) <= 28, "a cell is read in one look"
+    assert 8 <= len(code) <= 40 and max(code) <= 28, "long cells are hard to read"

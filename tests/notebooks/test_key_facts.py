@@ -1,0 +1,232 @@
+"""The notebooks' text states what holds for every recording of this kind: each such statement is checked here, against
+the stored outputs, the emulator's counts or the recording. What holds for one recording only, a cell prints."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import numpy as np
+import pytest
+
+import worklog
+from worklog.analysis.access_pattern import touches
+from worklog.analysis.inspection import inspect_file
+from worklog.analysis.traffic import traffic
+from worklog.bench.check import check
+from worklog.lab.choice import grid_runs
+from worklog.lab.notebooks import sources
+from worklog.lab.panel_answer import PanelChoice
+from worklog.plots.levels import levels_of
+from worklog.runs.comparison import CUBLAS, KNOWN, open_comparison
+from worklog.runs.run import Measurement
+from worklog.runs.statistics import median
+
+COUNTED = traffic()
+NAMES = [rung.name for rung in worklog.LADDER]
+FIRST_IN_SHARED = NAMES[2:6]
+
+
+@pytest.fixture(autouse=True)
+def recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKLOG_SOURCE", "recorded")
+
+
+@cache
+def cells(number: str) -> list[tuple[str, str]]:
+    """Source and stored text outputs of each code cell."""
+    [source] = sources([number])
+    notebook = nbformat.read(source.with_suffix(".ipynb"), as_version=4)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    return [
+        (c.source, "".join(o.get("text") or str(o.get("data", {}).get("text/plain")) for o in c.outputs)) for c in code
+    ]
+
+
+def shown(number: str) -> str:
+    return "\n".join(text for _, text in cells(number))
+
+
+def numbers(text: str, row: str) -> list[float]:
+    """The numbers in the last line that begins with `row`, a regular expression."""
+    line = re.findall(rf"^{row} +(.*)$", text, re.MULTILINE)[-1]
+    return [float(word) for word in re.findall(r"(?<![\w.])-?\d[\d.]*(?:e[-+]\d+)?", line)]
+
+
+def measured(kernel: str, size: int, **setting: Any) -> Measurement:
+    found = worklog.results([kernel], [size], **setting).measurements[0]
+    assert found.us is not None
+    return found
+
+
+def us(kernel: str, size: int, **setting: Any) -> float:
+    return measured(kernel, size, **setting).us or 0.0
+
+
+@pytest.mark.parametrize("number", ["01", "08"])
+def test_stored_times_are_the_recordings(number: str) -> None:
+    found = re.findall(r"^ *(\w+) +(?:at (\d+): +)?([\d.]+) µs(?: at (\d+))?", shown(number), re.MULTILINE)
+    times = [(kernel, int(size or other), float(time)) for kernel, size, time, other in found if size or other]
+    assert len(times) >= 2
+    assert all(time == pytest.approx(us(kernel, size), abs=0.06) for kernel, size, time in times)
+
+
+def test_each_gremlin_shows_where_01_says() -> None:
+    sizes = (256, 1024, 4096)
+    host = [us("warptiled", size, timer="host") for size in sizes]
+    assert max(host) / min(host) < 5 < us("warptiled", 4096) / us("warptiled", 256) / 10
+    assert (measured("warptiled", 4096, timer="host").tflops or 0) > 5 * worklog.open_run().device["fp32_peak_tflops"]
+    bubble = [us("warptiled", size, queue=False) / us("warptiled", size) for size in sizes]
+    assert bubble == sorted(bubble, reverse=True) and bubble[0] > 1.3
+    assert us("vectorized", 256, l2="warm") < 0.95 * us("vectorized", 256)
+    assert measured("warptiled", 1024, warmup="none").samples["us"][0] > 1.3 * us("warptiled", 1024)
+
+
+def test_the_panel_gives_the_answers_of_01() -> None:
+    def off(kernel: str, size: int, **settings: Any) -> float:
+        return PanelChoice(grid_runs(), kernel, size, **settings).answer().off
+
+    assert abs(off("naive", 4096, clocks="ignored", l2="warm", warmup="none")) < 0.01
+    assert abs(off("vectorized", 1024, warmup="none")) < 0.02
+    assert off("vectorized", 1024, warmup="none", statistic="first") > 0.3
+    assert off("vectorized", 1024, l2="warm") < -0.1 and off("vectorized", 1024, queue=False) > 0.1
+
+
+def test_only_the_launch_is_between_the_events() -> None:
+    log = [
+        line.strip() for line in next(text for source, text in cells("02") if "take_batch(gpu" in source).splitlines()
+    ]
+    for event, launch in (("0", "the kernel"), ("2", "cuBLAS")):
+        first = log.index(f"record_event {event}")
+        assert log[first + 1] == launch and log[first + 2].startswith("record_event")
+        assert "hold" in log[:first] and "flush_l2" in log[:first] and "release" in log[first:]
+
+
+def test_the_arithmetic_of_02_and_03() -> None:
+    five, six = (median(list(map(float, range(n)))) for n in (5, 6))
+    assert (five.low, five.high, six.low, six.high) == (0, 4, 0, 5)
+    run, shape = worklog.open_run(), COUNTED.shape
+    assert 10 < 2 * run.device["l2_bytes"] / run.calibration["copy_gbs"] / 1e3 < 100, "microseconds of a flush"
+    extra = {2 * rung.thread_fma - shape.flops for rung in COUNTED.rungs.values()}
+    assert extra == {0, 2 * shape.m * shape.n}, "an epilogue"
+    fp32, tf32, bf16 = (numbers(shown("03"), name)[0] for name in ("FP32", "TF32", "BF16"))
+    assert 100 * fp32 < 1e-3 and fp32 < tf32 < bf16 < 1e-2
+
+
+def test_the_articles_rule_passes_every_mistake_and_integers_agree_in_every_order() -> None:
+    text = shown("04")
+    errors = {name: float(error) for name, error in re.findall(r"^(\w.*?) +(\S+)  passes$", text, re.MULTILINE)}
+    assert len(errors) == 6 and errors["TF32 or FP16 operands"] < 1e-3 < errors["BF16 operands"]
+    for k in ("64", "256", "1024", "4096"):
+        fp32, law, limit, tf32, bf16 = numbers(text, k)
+        assert 0.27 < law < 0.34 and 3 < limit / fp32 < 6 and tf32 > 40 * limit < bf16
+    orders = re.findall(r"integers: (\d+) of \d+ differ, \w+ data: +(\d+)?", text)
+    assert len(orders) == 5 and {integers for integers, _ in orders} == {"0"}
+    assert min(int(share) for _, share in orders[1:4]) > 50
+    table = [
+        numbers(text, row) for row in ("TF32 operands", "TF32 for B only", "FP16 accumulator", "last term missing")
+    ]
+    assert all(map(any, table)) and table[0][0] == table[1][1] == 0
+    assert re.search(r"\[\]\n.*\[21\].*\[300\]", text)
+    assert len(re.findall(r"^    failed at (launch|exact on edge shapes): ", text, re.MULTILINE)) == 11
+
+
+def floor(name: str) -> tuple[float, str]:
+    """Milliseconds of the busiest of three things at 4096, and which it is, as in 05."""
+    counts, gpu = COUNTED.rungs[name], worklog.open_run().device
+    loads = [r for r in touches(worklog.rung(name)).requests if not r.in_shared and not r.is_store]
+    lines = sum(len(set((r.floats // 32).flat)) for r in loads) / len(loads)
+    clocks = gpu["multiprocessors"] * gpu["sm_clock_mhz"] * 1e3
+    flops = COUNTED.shape.flops / gpu["fp32_peak_tflops"] / 1e9
+    return max(
+        (flops, "FMA"), (counts.load_requests * lines / clocks, "L1"), (counts.wavefronts / clocks, "shared memory")
+    )
+
+
+def test_the_limit_moves_from_l1_to_shared_memory_to_the_multiply_adds() -> None:
+    assert [floor(name)[1] for name in NAMES] == ["L1"] * 2 + ["shared memory"] * 4 + ["FMA"] * 6
+    times = {m.kernel: (m.us or 0) / 1e3 for m in worklog.results(sizes=[4096]).measurements if m.kernel in NAMES}
+    assert all(after < before for before, after in pairwise(times.values())), "each rung is faster"
+    above = {name: ms / floor(name)[0] for name, ms in times.items()}
+    assert 1 <= above.pop("naive") < 1.2 < above["coalesced"] and max(above.values()) < 1.35 * min(above.values())
+
+
+def test_the_counts_of_05() -> None:
+    share = {name: rung.conflict_share for name, rung in COUNTED.rungs.items()}
+    assert min(share["tiles_2d"], share["vectorized"]) > 0.3 and 0 < share["warptiled"] < 0.1
+    assert {share[name] for name in ("shared", "tiles_1d", *NAMES[6:-1])} == {0}
+    rungs = COUNTED.rungs
+    assert 0.04 < rungs["shared"].sectors_per_fma / rungs["coalesced"].sectors_per_fma < 0.06
+    plain, b, a, quads = (
+        numbers(shown("05"), row) for row in ("as it is", "rows of Bs padded", "rows of As padded", "a .*apart")
+    )
+    assert b == plain and a[:2] == plain[:2] and a[3] == 0 and quads[-3] == 0 and quads[-2:] == plain[2:]
+
+
+def test_the_roofs_of_06() -> None:
+    run = worklog.results(sizes=[4096])
+    at, fp32 = levels_of(run), run.calibration["fp32_tflops"]
+    assert at["naive"].sectors < at["naive"].threads and at["coalesced"].sectors > at["coalesced"].threads
+    assert all(0.85 < at[name].sectors / at[name].blocks < 1.01 for name in list(at)[2:])
+    rates = {m.kernel: m.tflops or 0.0 for m in run.measurements}
+    roofs = {n: run.device["fp32_peak_tflops"] / (4 * COUNTED.rungs[n].wavefronts_per_fma) for n in list(at)[2:]}
+    assert all(0.5 * roofs[name] < rates[name] < roofs[name] < fp32 for name in FIRST_IN_SHARED)
+    assert all(roof > fp32 for name, roof in roofs.items() if name not in FIRST_IN_SHARED)
+    small = worklog.Shape.of(256)
+    assert 1e3 * fp32 / run.calibration["copy_gbs"] < small.flops / small.compulsory_bytes, "right of both ridges"
+    assert rates["naive"] == pytest.approx(run.device["fp32_peak_tflops"] / 132, rel=0.1), "exercise 2"
+
+
+def test_the_compilers_numbers_of_07() -> None:
+    text = shown("07")
+    [table] = re.findall(r"^128 128 8  1.*\n(?:.*\n){2}.*$", text, re.MULTILINE)
+    one, two, wide, squeezed = ([int(word) for word in line.split()[-3:]] for line in table.splitlines())
+    assert 0 < one[0] - two[0] <= 4 and one[1:] == [0, 1] and two[1:] == [0, 2], "a few registers too many"
+    assert wide[0] - squeezed[0] > 50 and wide[1:] == [0, 1] and squeezed[1] > 0 and squeezed[2] == 2, "it spills"
+    x, y = worklog.rung("autotuned").blocks(worklog.Shape.of(1024))
+    assert x * y < worklog.open_run().device["multiprocessors"] / 2
+
+
+def test_the_bugs_of_08_are_found_in_the_cells_lines() -> None:
+    (racy, race), (_, outside), (fixed, passed) = (cell for cell in cells("08") if cell[0].startswith("%%rung"))
+    reads, writes = map(int, re.findall(r"reads \(line (\d+)\) and thread 0 writes \(line (\d+)\)", race)[0])
+    lines = racy.splitlines()
+    assert lines[reads - 1].lstrip().startswith("for (int k = 0") and "As[y][x] = " in lines[writes - 1]
+    assert all(f"end of {matrix}" in outside for matrix in "ABC") and "mine skipped" in passed
+    rounded = "__uint_as_float((__float_as_uint(As[y][k]) + 0x1000u) & 0xffffe000u)"
+    source, launch = fixed.partition("\n")[2].replace("As[y][k]", rounded), {"grid": "(N + 15) // 16, (M + 15) // 16"}
+    for claimed in ("tf32", "fp32"):
+        kernel = worklog.Kernel.from_source(source, file="cell", block="16,16", claimed=claimed, **launch)
+        assert check(kernel, worklog.Shape(48, 40, 24), on="emulated", seed=1).verdict.accepted == (claimed == "tf32")
+
+
+def test_eight_elements_need_fewer_wavefronts_than_four_but_more_than_half(tmp_path: Path) -> None:
+    [four] = [source.split('"""')[1].removeprefix("\\\n") for source, _ in cells("08") if source.startswith("FOUR")]
+    eight = re.sub(r"\b64\b", "128", four).replace("acc[4]", "acc[8]").replace("i < 4;", "i < 8;")
+    waves = []
+    for rows, text in ((64, four), (128, eight)):
+        file = tmp_path / "mine.cu"
+        file.write_text(text, encoding="utf-8")
+        counts = inspect_file(file, grid=f"(N + 15) // 16, (M + {rows - 1}) // {rows}", block="16,16").counts
+        waves.append((counts.shared_load.wavefronts + counts.shared_store.wavefronts) / counts.instructions["fma"])
+    assert 0.5 < waves[1] / waves[0] < 0.95
+
+
+def test_the_groups_of_harnesses_in_09() -> None:
+    compared = open_comparison()
+    warm, cublas = {"NVBench batch", "do_bench_cudagraph", "torch Timer"}, compared.us(CUBLAS, 1024)
+    assert max(cublas[name] for name in warm) < min(time for name, time in cublas.items() if name not in warm)
+    errors = {name: np.array([error for _, error in points]) for name, points in compared.errors().items()}
+    for name in ("worklog", "worklog, CUPTI", "NVBench cold"):
+        assert np.ptp(errors[name][:-1]) < 0.25, "a constant"
+    for name in ("torch Timer", "NVBench batch"):
+        short = [compared.us(KNOWN, length)[name] for length in (1, 5)]
+        assert short[1] / short[0] < 1.6, "a lower limit"
+    assert all(point["nvbench_s"] > 2 * point["worklog_s"] for point in compared.document["promises"]["wall_s"])
+    seconds = [compared.wall_s(CUBLAS, size) for size in compared.works(CUBLAS)[:2]]
+    quick = {name for wall in seconds for name, s in wall.items() if s < 1.25 * wall["worklog"]}
+    assert sum("worklog" not in name for name in quick) >= 2
