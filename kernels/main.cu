@@ -43,10 +43,10 @@ const Rung rung = {sgemm_double_buffered<128, 128, 8, 8, 8>, 128, 128, 8, 256};
 const Rung rung = {sgemm_autotuned<128, 256, 8, 8, 16, 1>, 128, 256, 8, 256};
 #elif RUNG == 10
 #include "10_pipelined.cu"
-const Rung rung = {sgemm_pipelined<128, 256, 8, 8, 16, 1>, 128, 256, 8, 256};
+const Rung rung = {sgemm_pipelined<128, 128, 8, 8, 16, 2>, 128, 128, 8, 128};
 #elif RUNG == 11
 #include "11_register_banks.cu"
-const Rung rung = {sgemm_register_banks<128, 256, 8, 8, 16, 1>, 128, 256, 8, 256};
+const Rung rung = {sgemm_register_banks<128, 128, 8, 8, 16, 2>, 128, 128, 8, 128};
 #elif RUNG == 12
 #include "12_warptiled.cu"
 const Rung rung = {sgemm_warptiled<128, 128, 16, 64, 64, 2>, 128, 128, 16, 128};

@@ -13,7 +13,7 @@ from worklog.runs.comparison import Comparison
 
 CHILD = """
 import json, sys
-sizes, count, _ = sys.argv[1:]
+sizes, count = sys.argv[1:]
 print("a library says something")
 print(json.dumps({s: {"intervals_us": [[9.0, 10.0, 11.0]] * int(count), "wall_s": [0.5]} for s in sizes.split(",")}))
 """
@@ -26,14 +26,14 @@ def of(*processes: list[list[float]]) -> dict[float, tuple[float, float]]:
 
 def test_each_process_reads_each_size() -> None:
     seen: list[int] = []
-    found = coverage(3.0, seen.append, processes=3, pairs=2, sizes=(256, 512), command=[sys.executable, "-c", CHILD])
+    found = coverage(seen.append, processes=3, pairs=2, sizes=(256, 512), command=[sys.executable, "-c", CHILD])
     assert [point["of"] for point in found] == [256, 512] and seen == [0, 1, 2]
     assert all(np.shape(point["intervals_us"]) == (3, 4, 3) and point["wall_s"] == 0.5 for point in found)
 
 
 def test_a_child_that_fails_ends_the_measurement_with_its_last_words() -> None:
     with pytest.raises(ChildFailed, match="no room left"):
-        coverage(3.0, command=[sys.executable, "-c", "import sys; sys.exit('no room left')"])
+        coverage(command=[sys.executable, "-c", "import sys; sys.exit('no room left')"])
 
 
 def test_a_pair_holds_if_its_difference_is_within_both_half_widths_in_quadrature() -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from worklog.gpu.cuda import CudaDevice
 
 ALIGNED = 128  # elements: 512 bytes, the alignment of a caching allocator
-POOL_BYTES, TIMES_BUFFERS = 2**30, 3.0  # a pool's size: the larger of 1 GiB and three times what is placed in it,
+POOL_BYTES, TIMES_BUFFERS = 2**32, 3.0  # a pool's size: the larger of 4 GiB and three times what is placed in it,
 LEAST_TIMES_BUFFERS = 1.25  # or less where the GPU's memory is short, down to this
 LEFT_FREE_BYTES = 2**28
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import exp
+from math import ceil, exp
 
 import numpy as np
 
@@ -17,10 +17,6 @@ from worklog.errors import BadSetting
 from worklog.runs.statistics import LEAST_SAMPLES, median
 from worklog.settings import STOPPING_NUMBERS, STOPPINGS, WARMUP_NUMBERS, WARMUPS, split_rule
 
-LEAST_PLACEMENTS = 9  # fewer hold the mean less often than in 95 %, where placements fall into two groups
-# The next look at the interval is after so many times more placements: a criterion that is checked after every
-# placement stops too often at an interval that is narrow by chance.
-MORE_PLACEMENTS = 4 / 3
 STEADY = 0.005  # two windows in a row that agree this well are steady,
 BLURRED = 0.02  # or within their intervals, up to this,
 STILL_WARMING = 0.001  # unless each of the last three was faster than the one before, by this in total
@@ -152,6 +148,14 @@ def is_known(seen: Evidence, precision: float) -> bool:
     """
     known = len(seen.times) >= LEAST_SAMPLES
     return known and median(seen.times, seen.placements).relative_half_width <= precision
+
+
+def placements_needed(seen: Evidence, precision: float) -> int:
+    """How many placements an interval of that precision takes, from the interval after the first PILOT: more
+    than there are. A criterion that is checked after every placement would stop at an interval that is narrow by chance.
+    """
+    wide = median(seen.times, seen.placements).relative_half_width / precision
+    return max(seen.placed + 1, ceil(seen.placed * wide**2))
 
 
 def _nvbench(seen: Evidence) -> bool | None:

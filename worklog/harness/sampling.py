@@ -28,8 +28,6 @@ from worklog.harness.graph_timer import GraphLaunch, as_graphs
 from worklog.harness.l2 import require_rotation
 from worklog.harness.launchers import PARTLY, Partly, require_events, waits
 from worklog.harness.rules import (
-    LEAST_PLACEMENTS,
-    MORE_PLACEMENTS,
     TENSARA_BURN_FLOPS,
     TENSARA_BURNS,
     TENSARA_PAUSE_S,
@@ -38,12 +36,13 @@ from worklog.harness.rules import (
     WarmUp,
     Window,
     is_known,
+    placements_needed,
     stopping_rule,
     warm_up_rule,
 )
 from worklog.harness.timeline import Launch, Timeline
 from worklog.runs.samples import Reading, Sample
-from worklog.runs.statistics import median
+from worklog.runs.statistics import PILOT, median
 from worklog.settings import Harness
 
 __all__ = ["Reading", "Sample", "time_pair"]
@@ -106,8 +105,8 @@ def time_pair(
         reading.converged = all(known)
         _cut_to_pairs(reading)
     found = len(set(reading.placements("subject")))
-    if placements and found < LEAST_PLACEMENTS:
-        reading.degradations.append(f"placement: {found} instead of {LEAST_PLACEMENTS}, for lack of samples")
+    if placements and found < PILOT:
+        reading.degradations.append(f"placement: {found} instead of {PILOT}, for lack of samples")
     reading.degradations += timeline.remarks()
     if not reading.converged:
         reading.degradations.append(
@@ -250,7 +249,7 @@ class _Loop:
         watching = harness.clocks != "ignored"
         taken = list(first)
         seen, rejected, late = self._evidence(taken, 0.0), sum(not turn[0].counts for turn in taken), False
-        look = LEAST_PLACEMENTS if placements and harness.stopping == "interval" else 0
+        look = PILOT if placements and harness.stopping == "interval" else 0
         enough = rule.ask(seen) if seen.times and not look else None
         while enough is None and not late and len(taken) < harness.most_samples:
             wanted = min(batch_size(taken[-LONGEST_BATCH:], launches), harness.most_samples - len(taken))
@@ -258,7 +257,7 @@ class _Loop:
             missing = harness.least_samples - len(seen.times)
             missing += missing % 2
             if placements:
-                placements.choose_turns(taken[-LONGEST_BATCH:], launches, most // LEAST_PLACEMENTS)
+                placements.choose_turns(taken[-LONGEST_BATCH:], launches, most // PILOT)
                 missing = max(missing, (look - seen.placed) * placements.turns)
                 wanted = max(wanted - wanted % placements.turns, min(wanted, placements.turns))
             wanted = min(wanted, missing) if missing > 0 else wanted
@@ -280,7 +279,7 @@ class _Loop:
             seen = self._evidence(taken, spent)
             if seen.placed >= look:
                 enough = rule.ask(seen)
-                look = look and ceil(MORE_PLACEMENTS * seen.placed)
+                look = look and placements_needed(seen, harness.precision)
             late = spent > harness.budget_s * 1e6 and len(seen.times) >= min(3, harness.least_samples)
         if not enough and harness.stopping != "interval":
             reading.degradations.append(

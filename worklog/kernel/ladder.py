@@ -96,14 +96,14 @@ LADDER: tuple[Kernel, ...] = (
     _rung(
         10,
         "pipelined",
-        dict(BM=128, BN=256, BK=8, TM=8, TN=16, MIN_BLOCKS=1),
+        dict(BM=128, BN=128, BK=8, TM=8, TN=16, MIN_BLOCKS=2),
         block="BM * BN / (TM * TN)",
         idea="the next k is read during this one",
     ),
     _rung(
         11,
         "register_banks",
-        dict(BM=128, BN=256, BK=8, TM=8, TN=16, MIN_BLOCKS=1),
+        dict(BM=128, BN=128, BK=8, TM=8, TN=16, MIN_BLOCKS=2),
         block="BM * BN / (TM * TN)",
         idea="multiply-adds in an order that reuses operands",
     ),

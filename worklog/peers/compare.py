@@ -64,7 +64,7 @@ def compare(
     ]
     if only is None:
         steps += _others(document, session.timeline, launches, offset_us, works)
-    steps.append(("intervals", lambda: document["promises"].update(coverage=coverage(offset_us))))
+    steps.append(("intervals", lambda: document["promises"].update(coverage=coverage())))
     for done, (name, step) in enumerate(steps):
         progress(done, len(steps), name)
         step()

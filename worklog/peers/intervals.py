@@ -1,8 +1,8 @@
 """Whether the harness's 95 % intervals hold: cuBLAS against itself, within a process and across processes.
 
-`coverage` starts child processes one after the other, since physical pages differ between processes; `python -m
-worklog.peers.intervals SIZES COUNT OFFSET_US` is such a child. It prints JSON: for each size, each reading's low,
-middle and high in microseconds, and its seconds.
+`coverage` starts child processes one after the other, since physical pages and the event overhead differ between
+processes; `python -m worklog.peers.intervals SIZES COUNT` is such a child, and calibrates the overhead for itself. It
+prints JSON: for each size, each reading's low, middle and high in microseconds without overhead, and its seconds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ LIMIT_S = 300.0  # for one child
 
 
 def coverage(
-    offset_us: float,
     progress: Callable[[int], None] = lambda done: None,
     *,
     processes: int = PROCESSES,
@@ -38,7 +37,7 @@ def coverage(
     found: list[dict[str, Any]] = []
     for done in range(processes):
         progress(done)
-        arguments = [*command, ",".join(map(str, sizes)), str(2 * pairs), str(offset_us)]
+        arguments = [*command, ",".join(map(str, sizes)), str(2 * pairs)]
         child = subprocess.run(arguments, capture_output=True, text=True, timeout=LIMIT_S, check=False)
         if child.returncode:
             words = (child.stderr.strip().splitlines() or ["no message"])[-1]
@@ -55,20 +54,22 @@ def coverage(
     ]
 
 
-def main(sizes: str, count: str, offset_us: str) -> None:
+def main(sizes: str, count: str) -> None:
     """Read each size `count` times in turn."""
     from worklog.gpu.cuda import CudaDevice
     from worklog.harness.cuda_timeline import CudaTimeline
+    from worklog.harness.selfcheck import read_known_lengths
 
     device = CudaDevice()
     timeline = CudaTimeline(device)
+    overhead = read_known_lengths(timeline).offset_us
     found: dict[str, Any] = {}
     for size in map(int, sizes.split(",")):
         work = product(size)
         launch = Movable(partial(work.enqueue, device.stream), *(work.moves or ()))
-        read = [read_work(timeline, launch, offset_us=float(offset_us)) for _ in range(int(count))]
+        read = [read_work(timeline, launch, offset_us=overhead) for _ in range(int(count))]
         found[str(size)] = {
-            "intervals_us": [[one.low, one.value, one.high] for one, _, _ in read],
+            "intervals_us": [[one.low - overhead, one.value - overhead, one.high - overhead] for one, _, _ in read],
             "wall_s": [seconds for _, _, seconds in read],
         }
     print(json.dumps(found))

@@ -5,6 +5,7 @@ It is no run: its rows are mostly other people's readings, and each is shown as 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -170,10 +171,14 @@ class Comparison:
 
 
 def _held(pairs: Sequence[tuple[Interval, Interval]]) -> float:
-    """The share of pairs whose middles differ by no more than their half-widths, added in quadrature."""
+    """The share of pairs whose difference has 0 in its 95 % interval. That interval adds the sides of both in
+    quadrature, the lower of one and the upper of the other (MOVER: Zou and Donner 2008), since an interval of order
+    statistics need not be symmetric.
+    """
+    ordered = (sorted(pair, key=lambda interval: interval[1]) for pair in pairs)
     held = [
-        abs(one[1] - two[1]) <= (((one[2] - one[0]) / 2) ** 2 + ((two[2] - two[0]) / 2) ** 2) ** 0.5 + 1e-12 * one[1]
-        for one, two in pairs
+        upper[1] - lower[1] <= math.hypot(lower[2] - lower[1], upper[1] - upper[0]) + 1e-12 * upper[1]
+        for lower, upper in ordered
     ]
     return sum(held) / len(held) if held else float("nan")
 

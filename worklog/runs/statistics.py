@@ -1,5 +1,5 @@
-"""From samples to a number with a 95 % interval: order statistics over launches in one placement, Student's t over
-placements.
+"""From samples to a number with a 95 % interval: order statistics over launches in one placement, Stein's two-stage
+interval over placements.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from worklog.errors import BadSetting
 
 CONFIDENCE = 0.95
 MEDIAN_OF = 3  # the fewest samples whose median ignores one of them
+PILOT = 9  # placements from which the variance is estimated: see median()
 LEAST_SAMPLES = 6  # for an interval of that confidence: 1 - 2 / 2^n of all medians lie between n samples' extremes
 
 Values = NDArray[np.float64]
@@ -57,9 +58,13 @@ def median(samples: Sequence[float], placements: Sequence[int] = ()) -> Estimate
     In one placement: the sample median with its order-statistic interval, ranks j and n + 1 - j from the
     binomial(n, 1/2) law. placements: the placement of each sample. If they differ, each placement counts as one value,
     the median of its samples, and the interval is over these values, so it includes what varies between launches.
-    Where most placements have 3 samples or more: the mean over placements with Student's t interval. It is stable where
-    placements fall into groups, and the medians keep interrupted launches out of it. Otherwise nothing would: the
-    median over placements with its order-statistic interval.
+    Where most placements have 3 samples or more: the mean over placements, which is stable where placements fall into
+    groups; the medians keep interrupted launches out of it. Otherwise nothing would: the median over placements with
+    its order-statistic interval.
+
+    The mean's interval is Stein's (1945): Student's t with the variance of the first PILOT placements alone. How many
+    placements follow is chosen from that variance (worklog.harness.rules), and an interval that also used theirs would
+    be too narrow: sampling would stop where the variance is small by chance.
     """
     times = np.asarray(samples, dtype=np.float64)
     if not len(times) or not np.isfinite(times).all():
@@ -81,7 +86,8 @@ def median(samples: Sequence[float], placements: Sequence[int] = ()) -> Estimate
 
 
 def _of_mean(values: Values) -> Estimate:
-    mean, half = float(values.mean()), _student(len(values)) * float(values.std(ddof=1)) / len(values) ** 0.5
+    pilot = values[:PILOT]
+    mean, half = float(values.mean()), _student(len(pilot)) * float(pilot.std(ddof=1)) / len(values) ** 0.5
     return Estimate(mean, mean - half, mean + half)
 
 
