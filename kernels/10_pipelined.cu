@@ -7,8 +7,8 @@
 //          of a tile reads the first fragments of the next tile.
 // Why:     the latency of shared memory, about 30 clocks, is hidden by TM * TN multiply-adds, also
 //          at the barrier.
-// Costs:   registers for a second pair of fragments, TM + TN per thread. On its own it is slower than
-//          autotuned: more operands of a multiply-add share a register bank. The next rung needs it.
+// Costs:   registers for a second pair of fragments, TM + TN per thread. On its own it is slower
+//          than autotuned on an H200: more operands share a register bank. The next rung mends it.
 // Domain:  M % BM == 0, N % BN == 0, K % BK == 0.
 //
 // One block computes a BM x BN tile of C. Thread (row, col) owns the quads whose corners are
