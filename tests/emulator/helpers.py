@@ -42,16 +42,15 @@ def gemm(
     *,
     alpha: float = 1.0,
     beta: float = 0.0,
-    seed: int = 0,
     **options: Any,
 ) -> tuple[np.ndarray, np.ndarray, Result]:
-    """Run on whole numbers; (C from the kernel, the expected C, the result)."""
+    """Run on whole numbers; (C from the kernel, the expected C, the result). With beta 0, C holds NaN before."""
     m, n, k = shape
-    rng = np.random.default_rng(seed)
-    a, b, c = integers(rng, m, k), integers(rng, k, n), integers(rng, m, n)
+    rng = np.random.default_rng(0)
+    a, b = integers(rng, m, k), integers(rng, k, n)
+    c = integers(rng, m, n) if beta else np.full((m, n), np.nan, np.float32)
     right = alpha * (a.astype(np.float64) @ b) + (beta * c.astype(np.float64) if beta else 0.0)
-    grid = -(-n // record.template["BN"]), -(-m // record.template["BM"])
-    result = launch(kernel, grid, record.threads, [m, n, k, alpha, a, b, beta, c], **options)
+    result = launch(kernel, record.blocks(Shape(m, n, k)), record.threads, [m, n, k, alpha, a, b, beta, c], **options)
     return c, right.astype(np.float32), result
 
 
@@ -62,11 +61,9 @@ def run(
     return launch(compiled(source, entry), grid, block, arguments, source=source, **options)
 
 
-def edited(source: str, old: str, new: str, count: int = 1) -> tuple[str, int]:
-    """The source with one text replaced, and the number of the line where it stood. The text must occur `count`
-    times.
-    """
-    assert source.count(old) == count, f"{old!r} occurs {source.count(old)} times"
+def edited(source: str, old: str, new: str) -> tuple[str, int]:
+    """The source with a text that occurs once replaced, and the number of its line."""
+    assert source.count(old) == 1, f"{old!r} occurs {source.count(old)} times"
     return source.replace(old, new), source[: source.index(old)].count("\n") + 1
 
 

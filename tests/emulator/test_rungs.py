@@ -11,56 +11,34 @@ from worklog.kernel.ladder import LADDER
 from worklog.kernel.nvrtc import ARCHITECTURES
 
 NAMES = [r.name for r in LADDER]
+OTHERS = [arch for arch in ARCHITECTURES if arch != "sm_90"]
 
 
-@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(("alpha", "beta"), [(1.0, 0.0), (1.5, 0.5)])
+@pytest.mark.parametrize("name", NAMES)
 def test_a_rung_is_exact_and_clean(name: str, alpha: float, beta: float) -> None:
-    record, kernel, source = rung_kernel(name)
-    c, right, result = gemm(record, kernel, smallest(record), alpha=alpha, beta=beta, source=source)
+    """With beta 0, C holds NaN and must not be read."""
+    record, kernel, _ = rung_kernel(name)
+    c, right, result = gemm(record, kernel, smallest(record, 3), alpha=alpha, beta=beta, count=False)
     np.testing.assert_array_equal(c, right)
     assert result.findings == ()
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_with_beta_zero_c_is_not_read(name: str) -> None:
-    record, kernel, _ = rung_kernel(name)
-    m, n, k = smallest(record, 1)
-    a, b = np.ones((m, k), np.float32), np.ones((k, n), np.float32)
-    c = np.full((m, n), np.nan, np.float32)
-    result = launch(
-        kernel,
-        (-(-n // record.template["BN"]), -(-m // record.template["BM"])),
-        record.threads,
-        [m, n, k, 1.0, a, b, 0.0, c],
-    )
-    assert (c == k).all()
-    assert result.ok
 
 
 @pytest.mark.parametrize("name", ["naive", "coalesced"])
 @pytest.mark.parametrize("shape", [(33, 65, 7), (1, 1, 1), (31, 40, 130)])
 def test_ragged_edges(name: str, shape: tuple[int, int, int]) -> None:
-    record, kernel, source = rung_kernel(name)
-    c, right, result = gemm(record, kernel, shape, alpha=2.0, beta=-1.0, source=source)
+    record, kernel, _ = rung_kernel(name)
+    c, right, result = gemm(record, kernel, shape, alpha=2.0, beta=-1.0)
     np.testing.assert_array_equal(c, right)
     assert result.findings == ()
 
 
-ELSEWHERE = [
-    *((name, a) for name in ("naive", "shared", "vectorized", "autotuned") for a in ARCHITECTURES if a != "sm_90"),
-    *((name, "sm_120") for name in ("tiles_1d", "tiles_2d", "warptiled")),
-]
-
-
-@pytest.mark.parametrize(("name", "arch"), ELSEWHERE)
+@pytest.mark.parametrize(("name", "arch"), [(name, OTHERS[k % len(OTHERS)]) for k, name in enumerate(NAMES)])
 def test_other_architectures_ptx_runs_too(name: str, arch: str) -> None:
     record, kernel, _ = rung_kernel(name, arch)
-    for beta in (0.0, 0.5):
-        c, right, result = gemm(record, kernel, smallest(record, 2), alpha=1.5, beta=beta)
-        np.testing.assert_array_equal(c, right)
-        assert result.findings == ()
-        assert result.label == f"emulated · {arch} PTX"
+    c, right, result = gemm(record, kernel, smallest(record, 2), alpha=1.5, beta=0.5, count=False)
+    np.testing.assert_array_equal(c, right)
+    assert result.findings == () and result.label == f"emulated · {arch} PTX"
 
 
 def test_lanes_at_once_change_nothing() -> None:
@@ -71,10 +49,8 @@ def test_lanes_at_once_change_nothing() -> None:
     assert few_result.counts == many_result.counts
 
 
-def test_random_data_round_once_a_multiply_add() -> None:
-    """Against a sum over k in float64 that is rounded to float32 after each step, which is what one rounding means
-    here.
-    """
+def test_random_data_round_once_per_multiply_add() -> None:
+    """As a float64 sum that is rounded to float32 after each k."""
     record, kernel, _ = rung_kernel("naive")
     rng = np.random.default_rng(5)
     a, b, c = (rng.standard_normal((64, 64)).astype(np.float32) for _ in range(3))
