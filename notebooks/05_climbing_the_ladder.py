@@ -14,14 +14,15 @@
 # %% [markdown]
 # # Climbing the ladder
 #
-# **Goal:** understand each kernel from its difference to the one before, predict from counts what the
-# difference is worth, and hold the prediction against the clock.
+# **Goal:** this page explains each kernel of the ladder by its difference to the one before. For each step you get a
+# prediction from counts, and the measured time to compare it with.
 #
-# **New concepts:** who owns what, sectors, banks and wavefronts, a floor, a prediction that can fail.
+# **New concepts:** access pattern, sectors, banks and wavefronts, a lower bound of the time, a prediction that can
+# fail.
 #
-# Counts come from the emulator, which runs the compiled kernels without a GPU; times are measured, here or on the
-# machine of the recording. The two are never mixed up: a count is no time. What the text says of times, it says of the
-# recorded H200; on another GPU the balance of the three counts below may be another, and that is worth seeing.
+# Counts come from the emulator, which runs the compiled kernels without a GPU. Times are measured, here or on the
+# machine of the recording. A count is never shown as a time. On another GPU, another of the three counts below may
+# limit a rung.
 
 # %%
 import re
@@ -46,26 +47,26 @@ counted = traffic()
 print(f"times:  {run.label}\ncounts: {counted.label}")
 
 # %% [markdown]
-# `floor` is the least time that a rung's counts allow, if every multiprocessor (SM) did nothing but the busiest of
-# three things, without a gap:
+# `floor` is a lower bound of a rung's time. It is the time of the slowest of three things, if every multiprocessor (SM)
+# does it without a gap:
 #
-# - multiply-adds, at the peak that the data sheet's clock and lanes give;
-# - lookups in L1, one line of 128 bytes a clock: an assumption, which the first two rungs put to the test;
-# - passes through shared memory (wavefronts), one a clock.
+# - multiply-adds, at the peak from the data sheet's clock and lanes;
+# - lookups in L1, one line of 128 bytes per clock: an assumption, which the first two rungs test;
+# - wavefronts in shared memory, one per clock.
 #
-# It knows nothing of latency, barriers or instructions. So it is a floor and no prediction. But if two rungs are
-# equally far above their floors, then the ratio of the floors predicts the ratio of the times.
+# The floor ignores latencies, barriers and other instructions, so it is not a prediction of the time. But if two rungs
+# are above their floors by the same factor, then the ratio of the floors predicts the ratio of the times.
 
 # %%
 touched = {rung.name: touches(rung) for rung in worklog.LADDER}
 
 
 def floor(name):
-    """(milliseconds, what takes them) at 4096."""
+    """Lower bound of a rung's time at 4096, in milliseconds, and what limits it."""
     counts, gpu = counted.rungs[name], run.device
     loads = [r for r in touched[name].requests if not r.in_shared and not r.is_store]
     lines = sum(len(set((r.floats // 32).flat)) for r in loads) / len(loads)
-    clocks = gpu["multiprocessors"] * gpu["sm_clock_mhz"] * 1e3  # of all SMs, in a millisecond
+    clocks = gpu["multiprocessors"] * gpu["sm_clock_mhz"] * 1e3  # of all SMs, per millisecond
     needs = {
         "multiply-adds": counted.shape.flops / gpu["fp32_peak_tflops"] / 1e9,
         "L1 lines": counts.load_requests * lines / clocks,
@@ -77,7 +78,7 @@ def floor(name):
 
 # %%
 def predict(before, after):
-    """The time of a rung from the time of the one before, and what was measured."""
+    """Print a rung's time as predicted from the time of the rung before, and as measured."""
     (old, what), (new, now) = floor(before), floor(after)
     print(f"counted:   floor of {before} {old:.2f} ms ({what}), of {after} {new:.2f} ms ({now})")
     if before in timed:
@@ -92,35 +93,36 @@ def measured(name):
     """The time of a rung and its share of cuBLAS, where the run has them."""
     if name not in timed:
         return "not in this recording"
-    return f"{timed[name].us / 1e3:.2f} ms, {run.origin}; {timed[name].ratio:.1%} of cuBLAS"
+    ms = timed[name].us / 1e3
+    return f"{ms:.2f} ms, {run.origin}; {timed[name].ratio:.1%} of cuBLAS; {ms / floor(name)[0]:.2f} times its floor"
 
 
 # %% [markdown]
 # ## 1. Naive
 #
-# One thread computes one element of C. Here is the body of the kernel. Its head is the same in every rung,
-# `(int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C)`, with the tile as template
-# parameters. Below it a picture that every rung gets: which thread owns what, and what a warp's first access of each
-# kind asks of memory. It is drawn from the addresses of the compiled code.
+# One thread computes one element of C. Here is the body of the kernel. Every rung has the same parameters,
+# `(int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C)`, and the tile as template
+# parameters. The picture shows which thread computes which elements, and the memory that a warp's first request of each
+# kind touches. It is drawn from the addresses of the compiled code. Every rung has this picture.
 
 # %%
 display(source("naive"))
 plots.ownership(touched["naive"])
 
 # %% [markdown]
-# `threadIdx.x` walks down the rows, so the 32 threads of a warp sit in one column: 32 rows of A, and of each fetched
-# sector of 32 bytes they use 4. A sector is the least that memory hands out.
+# `threadIdx.x` counts rows, so the 32 threads of a warp are in one column of C and read 32 rows of A. Memory is moved
+# in sectors of 32 bytes, and the warp uses 4 bytes of each.
 
 # %%
 ms, what = floor("naive")
-print(f"counted:  {counted.rungs['naive'].sectors_per_request:.1f} sectors a load, floor {ms:.0f} ms ({what})")
-print(f"measured: {timed['naive'].us / 1e3:.0f} ms, {run.origin}; {timed['naive'].ratio:.1%} of cuBLAS")
+print(f"counted:  {counted.rungs['naive'].sectors_per_request:.1f} sectors per load, floor {ms:.0f} ms ({what})")
+print(f"measured: {measured('naive')}")
 
 # %% [markdown]
 # ## 2. Coalesced
 #
-# Swap two words, and the warp lies along a row. Its read of B is one line, its read of A one float for all. Before you
-# look: two lookups where there were 33 makes how many times faster?
+# Swap two words, and the threads of a warp are in one row of C. A warp reads one line of B, and one float of A for all
+# threads. Before you look: 33 lookups per multiply-add become two. How many times faster is the kernel?
 
 # %%
 display(diff("naive", "coalesced"))
@@ -130,15 +132,15 @@ plots.ownership(touched["coalesced"])
 predict("naive", "coalesced")
 
 # %% [markdown]
-# The direction is right and the size is not quite: `naive` sits right on its floor, `coalesced` does not reach its own.
-# It now waits for something that we did not count. Every thread still fetches two floats through L1 for each
-# multiply-add, and each load must come back before its multiply-add can start.
+# Compare how far both are above their floors. `naive` is limited by L1 lookups. `coalesced` also waits for something
+# that the floor does not count: each thread still loads two floats through L1 per multiply-add, and each load must
+# arrive before its multiply-add can start.
 
 # %% [markdown]
 # ## 3. Shared memory
 #
-# The block copies a tile of A and one of B into shared memory, which all its threads then read. A float fetched once
-# serves 32 threads.
+# The block copies a tile of A and a tile of B into shared memory, and all its threads read them there. Each float is
+# fetched once and serves 32 threads.
 
 # %%
 display(diff("coalesced", "shared"))
@@ -147,20 +149,22 @@ plots.ownership(touched["shared"])
 # %%
 predict("coalesced", "shared")
 before, after = counted.rungs["coalesced"], counted.rungs["shared"]
-print(f"global sectors for a warp's multiply-add: {before.sectors_per_fma:.2f}, now {after.sectors_per_fma:.2f}")
+print(f"global sectors per multiply-add of a warp: {before.sectors_per_fma:.2f}, now {after.sectors_per_fma:.2f}")
+if "shared" in timed:
+    print(f"speedup: {timed['coalesced'].us / timed['shared'].us:.2f}")
 
 # %% [markdown]
-# A twentieth of the global traffic, and not even twice as fast. The picture says why: each multiply-add still reads an
-# element of `As` and one of `Bs`. The bottleneck has moved, from L1 to shared memory. From here on the ladder is about
-# reading shared memory less.
+# The global traffic falls to a twentieth, and the time by much less. The picture shows the reason: each multiply-add
+# still reads one element of `As` and one of `Bs`. Shared memory is the limit now, not L1. The next steps reduce the
+# reads from shared memory.
 #
-# The compiler helps: four turns of the loop read four neighbours of a row of `As`, and it makes one 16-byte read of
-# them.
+# The compiler helps: four iterations of the loop read four neighbours in a row of `As`, and it combines them into one
+# 16-byte read.
 
 # %% [markdown]
 # ## 4. Thread tiles, 1D
 #
-# Let a thread compute a column of TM elements. Then one float of `Bs`, kept in a register, serves TM multiply-adds.
+# A thread computes a column of TM elements. One float of `Bs` in a register then serves TM multiply-adds.
 
 # %%
 display(diff("shared", "tiles_1d"))
@@ -172,13 +176,13 @@ predict("shared", "tiles_1d")
 # %% [markdown]
 # ## 5. Thread tiles, 2D
 #
-# The same idea in both directions: TM + TN floats from shared memory serve TM·TN multiply-adds. On paper:
+# The same idea in both directions: TM + TN floats from shared memory serve TM·TN multiply-adds. By the formula:
 
 # %%
 one, two = worklog.rung("tiles_1d").template, worklog.rung("tiles_2d").template
-print(f"1D: ({one['TM']} + 1) / {one['TM']} = {(one['TM'] + 1) / one['TM']:.3f} floats a multiply-add")
-patch = two["TM"] * two["TN"]
-print(f"2D: ({two['TM']} + {two['TN']}) / {patch} = {(two['TM'] + two['TN']) / patch:.3f}")
+print(f"1D: ({one['TM']} + 1) / {one['TM']} = {(one['TM'] + 1) / one['TM']:.3f} floats per multiply-add")
+tile = two["TM"] * two["TN"]
+print(f"2D: ({two['TM']} + {two['TN']}) / {tile} = {(two['TM'] + two['TN']) / tile:.3f}")
 
 # %%
 display(diff("tiles_1d", "tiles_2d"))
@@ -188,14 +192,16 @@ plots.ownership(touched["tiles_2d"])
 predict("tiles_1d", "tiles_2d")
 
 # %% [markdown]
-# The paper promised several times fewer floats; the count of wavefronts fell by much less, and the time followed the
-# count. Orange in the picture is why: threads that own neighbouring 8 x 8 tiles read `Bs` eight floats apart, so the
-# warp crowds into half of the 32 banks and leaves the other half idle. That is a bank conflict: correct, and slow.
+# By the formula there are several times fewer floats. But the number of wavefronts falls much less, and the time falls
+# like the wavefronts. The picture shows the reason in orange: threads with neighbouring 8 x 8 tiles read `Bs` eight
+# floats apart, so the requests of a warp use only some of the 32 banks. This is a bank conflict: the result is right,
+# and the request takes several wavefronts.
 
 # %% [markdown]
 # ## 6. Vectorized
 #
-# Move 16 bytes at a time, and store A transposed, so that a thread's eight elements of it lie side by side.
+# Each access moves 16 bytes. A is stored transposed in shared memory, so that a thread's eight elements of it are
+# adjacent.
 
 # %%
 display(diff("tiles_2d", "vectorized"))
@@ -205,20 +211,20 @@ plots.ownership(touched["vectorized"])
 predict("tiles_2d", "vectorized")
 
 # %% [markdown]
-# Reads of `As` are now wide. The price stands beside it in orange: the transposing write has a conflict of its own, and
-# the reads of `Bs` still have theirs.
+# Reads of `As` are wide now. The picture shows two bank conflicts in orange: a new one in the transposed write, and
+# still the one in the reads of `Bs`.
 
 # %% [markdown]
-# ## A dead end: pad it
+# ## A dead end: padding
 #
-# Bank conflicts have a textbook cure: make the rows a little longer, so that the next row begins in another bank.
-# Before you look: which of the two conflicts does it cure? The emulator can count a kernel that nobody has timed, so
-# here is `vectorized` with its source changed.
+# The textbook fix of bank conflicts is padding: rows a little longer, so that the next row starts in another bank.
+# Before you look: which of the two conflicts does it remove? The emulator can count a kernel without timing it, so here
+# is `vectorized` with changes in its source.
 
 
 # %%
 def changed(old, new):
-    """Shared wavefronts for a warp's multiply-add of `vectorized` with a change, and how many are conflicts."""
+    """Shared wavefronts per multiply-add of a warp in `vectorized` with a change, and those due to conflicts."""
     rung = worklog.rung("vectorized")
     tile = ", ".join(f"{name} = {value}" for name, value in rung.template.items())
     file = Path(tempfile.mkdtemp()) / "changed.cu"
@@ -241,20 +247,20 @@ print(f"{counted.label}, a product of 128")
 pd.DataFrame({name: changed(*change) for name, change in changes.items()}).T.round(3)
 
 # %% [markdown]
-# Padding `Bs` does nothing at all: the lanes that collide there read one and the same row. Padding `As` cures the
-# write, whose lanes stand in different rows. What cures the read is another owner for the same data: a thread takes two
-# quads half a tile apart, so that neighbours read neighbouring quads.
+# Padding `Bs` has no effect: the lanes with the conflict read the same row. Padding `As` removes the conflict of the
+# write, whose lanes are in different rows. The fix of the read is to assign other elements to a thread: two quads half
+# a tile apart, so that neighbouring threads read neighbouring quads.
 #
-# The ladder that the article retells met this dead end twice. Its kernels 7 and 8 (siboehm's SGEMM_CUDA, RTX A6000)
-# store `Bs` in another order, or with rows longer by five floats, after which 16-byte accesses are no longer aligned.
-# Both were slower than its kernel 6: 69.7 % and 70.8 % of cuBLAS, down from 78.4 %. The article leaves them out.
+# siboehm's SGEMM_CUDA, the ladder behind the article, has this dead end twice. Its kernels 7 and 8 (RTX A6000) store
+# `Bs` in another order, or with rows longer by five floats, so that 16-byte accesses are no longer aligned. Both were
+# slower than its kernel 6: 69.7 % and 70.8 % of cuBLAS instead of 78.4 %. The article omits them.
 
 # %% [markdown]
 # ## 7. Conflict-free shared memory
 #
-# The two cures that worked, together: a thread tile is cut into quads that lie apart, and the rows of `As` are padded.
-# The tile is the same and so are the loads and stores. Before you look: the table above has the wavefronts that remain.
-# What is the busiest thing then?
+# Both fixes together: a thread's tile consists of quads half a tile apart, and the rows of `As` are padded. The tile,
+# the loads and the stores are the same. Before you look: the table above has the wavefronts that remain. What limits
+# the kernel then?
 
 # %%
 display(diff("vectorized", "conflict_free"))
@@ -266,16 +272,16 @@ before, after = counted.rungs["vectorized"], counted.rungs["conflict_free"]
 print(f"conflicts: {before.conflict_share:.0%} of the wavefronts, now {after.conflict_share:.0%}")
 
 # %% [markdown]
-# No orange is left. The busiest thing is now the multiply-adds themselves. From here on the floor hardly moves: what is
-# left to gain is the time in which the multiply-adds wait, and this floor doesn't count waiting. So each of the next
-# steps states what should change instead of a time.
+# There is no conflict left. The multiply-adds themselves are the limit now, so the floor hardly changes from here on.
+# What remains to gain is the time in which the multiply-adds wait, which this floor does not count. So for each of the
+# next steps, the prediction names what should change.
 
 # %% [markdown]
 # ## 8. Double buffering
 #
-# The block loads a tile, waits for it, and only then computes. Now the loads of the next tile go to registers before
-# this tile is computed, and then to a second buffer in shared memory. **Prediction:** the counts stay the same, the
-# wait for global memory disappears, and one barrier per tile is left instead of two.
+# So far, the block loads a tile, waits for it, and then computes. Now it loads the next tile to registers before it
+# computes this one, and then stores it to a second buffer in shared memory. **Prediction:** the counts stay the same,
+# the wait for global memory disappears, and one barrier per tile is left instead of two.
 
 # %%
 display(diff("conflict_free", "double_buffered"))
@@ -286,9 +292,10 @@ predict("conflict_free", "double_buffered")
 # %% [markdown]
 # ## 9. Autotuned
 #
-# The code is the same except for one parameter more: MIN_BLOCKS tells the compiler how many blocks must fit in an SM. A
-# search chose the tile (the next notebooks show how). **Prediction:** with 8 x 16 elements per thread, a warp reads 24
-# floats for 128 multiply-adds instead of 16 for 64, so fewer instructions stand between the multiply-adds.
+# The code has one parameter more: MIN_BLOCKS tells the compiler how many blocks must fit in an SM. A search chose the
+# tile ([07_autotuning_and_beyond](07_autotuning_and_beyond.ipynb) shows how). **Prediction:** with 8 x 16 elements per
+# thread, a warp reads 24 floats for 128 multiply-adds instead of 16 for 64, so fewer instructions stand between the
+# multiply-adds.
 
 # %%
 display(diff("double_buffered", "autotuned"))
@@ -301,10 +308,10 @@ predict("double_buffered", "autotuned")
 # %% [markdown]
 # ## 10. Pipelined fragments
 #
-# The multiply-adds of step k used to wait until the fragments of step k had arrived from shared memory. Now the
-# fragments of step k + 1 are read first, also across the barrier between two tiles. **Prediction:** all counts stay the
-# same, and a thread needs TM + TN = 24 registers more at most. The gain is the latency of shared memory, about 30
-# clocks, where the compiler had not hidden it.
+# So far, the multiply-adds of step k wait until their operands arrive from shared memory. Now the operands of step k +
+# 1 are read before them, also across the barrier between two tiles. **Prediction:** all counts stay the
+# same, and a thread needs TM + TN = 24 registers more at most. This hides the latency of shared memory, about 30
+# clocks, wherever the compiler did not hide it.
 
 # %%
 display(diff("autotuned", "pipelined"))
@@ -329,7 +336,10 @@ predict("pipelined", "register_banks")
 for name in ("pipelined", "register_banks"):
     rung = worklog.rung(name)
     compiled = compile_cuda(rung.source, rung.entry, options=rung.options)
-    code = sass.disassemble(compiled.cubin, sass.disassembler())
+    if (tool := sass.disassembler()) is None:
+        print(sass.HOW_TO_GET)
+        break
+    code = sass.disassemble(compiled.cubin, tool)
     loop, reads = sass.main_loop(code, compiled.symbol), sass.register_reads(code, compiled.symbol)
     share = loop["FFMA"] / sum(loop.values())
     print(f"{name:15} {share:.0%} of the main loop are multiply-adds; each reads {reads:.2f} registers")
@@ -337,9 +347,9 @@ for name in ("pipelined", "register_banks"):
 # %% [markdown]
 # ## 12. Warp tiles
 #
-# A warp's 32 threads were 2 x 16 neighbours, whose quads need few floats of A and many of B. Now each warp owns a
-# square tile of C. **Prediction:** fewer different floats per step, so fewer wavefronts, though they are not the
-# busiest thing any more.
+# So far, the 32 threads of a warp were 2 x 16 neighbours, which need few floats of A and many of B. Now each warp
+# computes a square tile of C. **Prediction:** fewer different floats per step, so fewer wavefronts, although they are
+# not the limit any more.
 
 # %%
 display(diff("register_banks", "warptiled"))
@@ -351,15 +361,14 @@ before, after = counted.rungs["register_banks"], counted.rungs["warptiled"]
 print(f"shared wavefronts per multiply-add: {before.wavefronts_per_fma:.3f}, now {after.wavefronts_per_fma:.3f}")
 
 # %% [markdown]
-# Both floors are the same: the model has nothing more to say. A little orange is back, since the tile is 16 deep now
-# and the transposing write collides again. It adds to a count that is not the busiest thing, so a cure would gain
-# little.
+# Both floors are the same, so the model predicts no change. There is a small conflict again, because the tile is 16
+# deep now and the transposed write has a conflict. Shared memory is not the limit, so a fix would gain little.
 
 # %% [markdown]
 # ## The whole climb
 #
-# The last column is the test of the model: how far above its floor each rung runs. If it were a theory of speed, all
-# would be equal.
+# The last column tests the model: the time of each rung, divided by its floor. If the floor explained all of the time,
+# every factor would be 1.
 
 # %%
 rows = []
@@ -372,19 +381,20 @@ for rung in worklog.LADDER:
             "wavefronts/FMA": round(counts.wavefronts_per_fma, 3),
             "conflicts": f"{counts.conflict_share:.0%}",
             "floor ms": round(ms, 2),
-            "busiest": what,
+            "limit": what,
             "measured ms": round(timed[rung.name].us / 1e3, 2) if rung.name in timed else "not in this recording",
             "measured / floor": round(timed[rung.name].us / 1e3 / ms, 2) if rung.name in timed else "",
         }
     )
 print(f"counts: {counted.label}; times: {run.label}")
-print(f"from coalesced to warptiled: {timed['coalesced'].us / timed['warptiled'].us:.1f} times as fast")
+factors = [row["measured / floor"] for row in rows[1:] if row["measured / floor"]]
+print(f"from coalesced to warptiled: {timed['coalesced'].us / timed['warptiled'].us:.1f} times as fast,")
+print(f"and {min(factors):.2f} to {max(factors):.2f} times the floor")
 pd.DataFrame(rows).set_index("rung")
 
 # %% [markdown]
-# From `coalesced` on it is a nearly constant factor, while the times fall to a small part. So three counts, all of them
-# known without a GPU, explain most of the ladder. Everything else together is what is left between the last rung and
-# its floor.
+# From `coalesced` on, the factor varies much less than the time. So three counts, all known without a GPU, explain most
+# of the ladder. The factor of the last rung contains everything that the floor ignores.
 
 # %%
 plots.traffic()
@@ -393,15 +403,14 @@ plots.traffic()
 plots.ladder(run, 4096)
 
 # %% [markdown]
-# The circles are the article's percentages. They were measured on an RTX A6000, whose shared memory and multiply-adds
-# are balanced otherwise; on this machine the same ideas are worth something else. A ladder's percentages belong to a
-# machine.
+# The circles are the article's percentages, measured on an RTX A6000. Its ratio of shared memory to multiply-adds is
+# another one, so the same ideas gain other amounts. State the machine with the percentages of a ladder.
 
 # %% [markdown]
 # ## Any rung, any size
 #
-# Choose a rung and a size: what changed, what it asks of memory, what it takes. The picture below it is the same page
-# for readers without a kernel.
+# Choose a rung and a size to see the source diff, the memory counts and the time. The picture below is the same page
+# for readers without a running notebook kernel.
 
 # %%
 from worklog import lab
@@ -414,19 +423,19 @@ lab.ladder_static("tiles_2d", 4096)
 # %% [markdown]
 # ## Exercises
 #
-# 1. `coalesced` asks for 1 + 4 sectors where `naive` asked for 32 + 1. Why does the floor count lines and not sectors?
-# 2. Take the conflicts out of `vectorized`'s wavefronts on paper. What would its floor be, and what takes it then?
-# 3. Why does 8 x 16 elements a thread beat 8 x 8, if both are free of conflicts?
+# 1. `coalesced` requests 1 + 4 sectors where `naive` requests 32 + 1. Why does the floor count lines and not sectors?
+# 2. Subtract the conflicts from the wavefronts of `vectorized`. What is its floor then, and what limits it?
+# 3. Why are 8 x 16 elements per thread faster than 8 x 8, if both have no conflicts?
 #
 # <details><summary>Answers</summary>
 #
-# 1. Try it: with four sectors a clock, the floor of `naive` is a quarter of its time. Its 32 sectors lie in 32 lines,
-#    and a lookup finds one line, whether it takes one sector of it or four.
-# 2. `counted.rungs["vectorized"]` has `wavefronts` and `conflicts`. What remains needs less time than the multiply-adds
-#    do. So without conflicts, the multiply-adds would be the floor already here.
-# 3. It reads 8 + 16 floats for 128 multiply-adds, not 8 + 8 for 64: 0.19 a multiply-add, not 0.25. The next notebooks
-#    search for more such tiles.
+# 1. With four sectors per clock, the floor of `naive` would be about a quarter of its time. Its 32 sectors are in 32
+#    lines, and a lookup finds one line, whether it takes one sector of it or four.
+# 2. `counted.rungs["vectorized"]` has `wavefronts` and `conflicts`. The remaining wavefronts need less time than the
+#    multiply-adds, so the multiply-adds would be the limit.
+# 3. A thread reads 8 + 16 floats for 128 multiply-adds instead of 8 + 8 for 64: 0.19 per multiply-add instead of 0.25.
+#    Notebook 07 searches for more such tiles.
 #
 # </details>
 #
-# **Where next:** [06_roofline](06_roofline.ipynb) puts the rungs under the roofs of the machine.
+# **Where next:** [06_roofline](06_roofline.ipynb) shows which roof of the machine limits each rung.

@@ -14,13 +14,14 @@
 # %% [markdown]
 # # Autotuning, and beyond
 #
-# **Goal:** turn the tile of a rung into axes, know what each tile costs before it has run, and let the clock decide
-# only what nothing else can.
+# **Goal:** on this page the tile of a rung becomes a set of axes. You get what is known of each tile before it runs,
+# the measured times, and the limits of such a search.
 #
-# **New concepts:** a space with reasons, what the compiler tells, occupancy, spills, a winner that holds at one size.
+# **New concepts:** axes and skipped points with reasons, compiler resources, occupancy, spills, a best tile that holds
+# for one size.
 #
-# Compiling needs no GPU, so all of the predictions are made here. The times are measured, here or on the machine of the
-# recording; where nobody has measured a tile, its row says so.
+# Compiling needs no GPU, so all predictions are made here. Times are measured, here or on the machine of the recording.
+# A tile without a measured time is marked.
 
 # %%
 import pandas as pd
@@ -41,8 +42,8 @@ print(rung.name, dict(rung.template))
 # %% [markdown]
 # ## 1. Axes
 #
-# The rung's body takes any tile: BM x BN of C for a block, BK deep, TM x TN for a thread. MIN_BLOCKS asks the compiler
-# to leave room for so many blocks on an SM at once. Four axes, and every combination of their values:
+# The rung's source has the tile as template parameters: BM x BN of C per block, BK deep, TM x TN per thread. MIN_BLOCKS
+# tells the compiler how many blocks must fit on an SM. Four axes, and every combination of their values:
 
 # %%
 axes = [Axis("BM", (64, 128)), Axis("BN", (64, 128, 256)), Axis("TN", (8, 16)), Axis("MIN_BLOCKS", (1, 2))]
@@ -50,9 +51,8 @@ found = tuning.variants(rung, axes)
 print(found.preview().replace("; ", "\n"))
 
 # %% [markdown]
-# Some cannot be built. The reason is not written down in a table of rules: it is the kernel's own `static_assert` that
-# refuses, and its words that are shown. What else could be in the way: more threads than a block may have, more shared
-# memory than it may have, or no register left for a single block.
+# Some combinations do not compile. The reason is the message of the kernel's own `static_assert`. Other tiles cannot be
+# launched: a block may have too many threads, too much shared memory or too many registers.
 
 # %%
 for axis in (Axis("TN", (1,)), Axis("BK", (128,)), Axis("BM", (96,))):
@@ -62,21 +62,21 @@ for axis in (Axis("TN", (1,)), Axis("BK", (128,)), Axis("BM", (96,))):
 # %% [markdown]
 # ## 2. What is known without running anything
 #
-# The compiler says how many registers a thread takes and whether some had to be spilled to memory. With the threads of
-# a block and its shared memory that gives how many blocks an SM holds. The tile alone gives how much all blocks
-# together fetch from L2, and how many multiply-adds a float from shared memory is good for.
+# The compiler reports the registers per thread, and the bytes that it spilled to memory. Together with the threads and
+# the shared memory per block, this gives the number of blocks per SM. The tile alone gives the bytes that all blocks
+# fetch from L2, and the multiply-adds per float read from shared memory.
 
 # %%
 found.frame()  # "spilled B" and "shared B" are bytes
 
 # %% [markdown]
-# Read it as a list of predictions:
+# What the table predicts:
 #
-# - **TN = 16** does more multiply-adds for each float that it reads, and pays with registers: fewer warps are there to
-#   hide a wait.
+# - **TN = 16** does more multiply-adds per float that it reads, but it needs more registers, so there are fewer warps
+#   to hide latencies.
 # - **Larger blocks** fetch less from L2.
-# - **MIN_BLOCKS = 2** changes nothing where two blocks fit anyway. Where only one does, the compiler must save
-#   registers, and there are two ways that this can end.
+# - **MIN_BLOCKS = 2** has no effect where two blocks fit anyway. Where only one block fits, the compiler must save
+#   registers. This can have two results:
 
 # %%
 squeezed = [(128, 128, 8, 1), (128, 128, 8, 2), (128, 256, 16, 1), (128, 256, 16, 2)]
@@ -84,43 +84,42 @@ table = found.frame().set_index([axis.name for axis in axes])
 table.loc[squeezed, ["registers", "spilled B", "blocks/SM"]]
 
 # %% [markdown]
-# Two registers too many cost the 8 x 8 tile half of its warps: asked for two blocks, the compiler finds the two
-# registers, and nothing is lost. From the 8 x 16 tile it must take many more, and accumulators go to memory and back.
-# Occupancy is the same in both cases. It is not a measure of speed.
+# The 8 x 8 tile needs only a few registers too many for two blocks. With MIN_BLOCKS = 2 the compiler saves them without
+# a spill, and the number of warps doubles. The 8 x 16 tile needs many registers too many, so the compiler spills
+# accumulators to memory. Occupancy is the same in both cases, so it does not measure speed.
 #
-# The emulator counts what no table says, here for the tile that gained and for the rung's own:
+# The emulator counts the wavefronts, here of the tile that gained warps and of the rung's own tile:
 
 # %%
 gained = next(v for v in found.kept if v.name == "BM=128 BN=128 TN=8 MIN_BLOCKS=2")
-inspected, own = inspect_rung(gained.record), traffic().rungs[rung.name]
+inspected, own = inspect_rung(gained.kernel), traffic().rungs[rung.name]
 shared = inspected.counts.shared_load.wavefronts + inspected.counts.shared_store.wavefronts
-clocks = run.device["multiprocessors"] * run.device["sm_clock_mhz"] * 1e3  # of all SMs, in a millisecond
-print(f"{inspected.label}\n{gained.name}: {shared / clocks:.2f} ms in shared memory at least")
-print(f"{rung.name} as it is: {own.wavefronts / clocks:.2f} ms in shared memory at least")
-print(f"either: {inspected.shape.flops / run.device['fp32_peak_tflops'] / 1e9:.2f} ms in multiply-adds at least")
+clocks = run.device["multiprocessors"] * run.device["sm_clock_mhz"] * 1e3  # of all SMs, per millisecond
+print(f"{inspected.label}\n{gained.name}: {shared / clocks:.2f} ms at least in shared memory")
+print(f"{rung.name}, its own tile: {own.wavefronts / clocks:.2f} ms at least in shared memory")
+print(f"either: {inspected.shape.flops / run.device['fp32_peak_tflops'] / 1e9:.2f} ms at least in multiply-adds")
 
 # %% [markdown]
-# Both stay below what the multiply-adds need, so these counts cannot choose between them. Now the clock may.
+# Both are below the time of the multiply-adds, so these counts do not decide between them. A measurement must.
 
 # %% [markdown]
 # ## 3. What was measured
 #
-# Each tile passes the whole gate before it is timed, beside cuBLAS in the same loop, like every other kernel here. In
-# a terminal it is `worklog sweep autotuned --axis BM=64,128 --axis …`, and with `--preview` it only says what it would
-# do.
+# Like every kernel, each tile must pass the gate before it is timed next to cuBLAS. In a terminal, the command is
+# `worklog sweep autotuned --axis BM=64,128 --axis …`. With `--preview`, it only lists the tiles.
 
 # %%
 measured = tuning.results(found)
 plots.sweep(found, measured)
 
 # %% [markdown]
-# A tile without a time was not measured: a run that was cut short says so at the foot. Section 4 has the rung's own
-# tile, from the ladder's run.
+# A tile without a time was not measured; the note below the chart says if a run was interrupted. Section 4 has the
+# rung's own tile, from the ladder's run.
 #
-# Look for three things in the chart, or predict them where it has no times yet. Is the order that of the registers, of
-# the warps, or of the L2 traffic? Where does the tile that spills stand? And how far apart are rows that differ only
-# in a MIN_BLOCKS that changes nothing: the same machine code under two names? That distance is what a difference must
-# exceed before it means anything. In numbers, where +1 is the same order and -1 the reverse:
+# Compare three things in the chart, or predict them if there are no times. Does the order follow the registers, the
+# warps or the L2 traffic? How fast is the tile that spills? How much do rows differ if their MIN_BLOCKS has no effect,
+# so that the machine code is the same? A smaller difference between other rows means nothing. In numbers, where +1 is
+# the same order and -1 the reverse:
 
 # %%
 rates = {m.kernel: m.tflops for m in measured.measurements if m.tflops} if measured else {}
@@ -132,17 +131,17 @@ if apart.empty:
 else:
     for known in ("registers", "warps/SM", "L2 GB"):
         print(f"{known:9} and TFLOP/s, rank by rank: {timed['rate'].rank().corr(timed[known].rank()):+.2f}")
-    print(f"{len(apart)} pairs with the same registers differ in MIN_BLOCKS alone: at most {apart.max():.2%} apart")
+    print(f"{len(apart)} pairs with the same registers differ in MIN_BLOCKS only: at most {apart.max():.2%} apart")
 
 # %% [markdown]
-# ## 4. A winner at one size
+# ## 4. The best tile of one size
 #
-# The rung's own tile was chosen at 4096. At 1024, C has few tiles of 128 x 256, and an SM without a block does nothing:
+# The rung's own tile was chosen at 4096. At 1024, C has few tiles of 128 x 256, and an SM without a block has no work:
 
 
 # %%
 def blocks(name, size):
-    """Blocks of the grid, for each SM of this machine."""
+    """Blocks of the grid per SM of this machine."""
     x, y = worklog.rung(name).blocks(worklog.Shape.of(size))
     return x * y / run.device["multiprocessors"]
 
@@ -157,58 +156,59 @@ pd.DataFrame(rows).pivot(index="kernel", columns="size").round(2)
 
 # %% [markdown]
 # A tile is tuned for a size, a machine and a compiler. The article's percentages come from tiles tuned for an RTX
-# A6000; libraries carry dozens of tiles and choose by size. Sweep where you will run.
+# A6000. Libraries have dozens of tiles and choose by size. Run the sweep on the machine and for the sizes that you will
+# use.
 
 # %% [markdown]
 # ## 5. Dead ends
 #
-# Not every good idea is one. [05_climbing_the_ladder](05_climbing_the_ladder.ipynb) padded the wrong matrix; here are
-# two about the compiler. Unroll the inner loop of `tiles_1d` by hand, so that four neighbours in a row of `As` become
-# one load of 16 bytes:
+# Some ideas do not help. [05_climbing_the_ladder](05_climbing_the_ladder.ipynb) pads the wrong matrix. Here are two
+# ideas about the compiler. The first: unroll the inner loop of `tiles_1d`, so that four neighbours in a row of `As`
+# become one load of 16 bytes.
 
 
 # %%
 def compiled(name, old, new):
-    """A rung as it is and with a change, compiled: registers and shared-memory instructions."""
+    """Compile a rung as it is and with a change; print registers and shared-memory instructions."""
     program = worklog.rung(name).program
-    for word, source in (("as it is", program.source), ("changed", program.source.replace(old, new))):
+    for which, source in (("as it is", program.source), ("changed", program.source.replace(old, new))):
         out = compile_cuda(source, program.entry, name=program.name, options=program.options)
-        print(f"{name:10} {word:9} {out.registers} registers, {dict(out.shared_accesses)}")
+        print(f"{name:10} {which:9} {out.registers} registers, {dict(out.shared_accesses)}")
 
 
 loop = "    for (int k = 0; k < BK; ++k) {"
 compiled("tiles_1d", loop, f"#pragma unroll\n{loop}")
 
 # %% [markdown]
-# The assembler had done it already, with the same wide loads and fewer registers, and the line came out again. Look at
-# what is made of your code before you improve it.
+# The compiler had done this already, with the same wide loads and fewer registers, so the rung does not have this line.
+# Read the machine code before you optimise the source.
 #
-# A stranger one: the name of the last two rungs. The assembler leaves multiply-adds in the order of the source if the
-# kernel's symbol contains "cutlass". Under any other name it may reorder them, and other machine code comes out:
+# The second is the name of the last two rungs. The assembler keeps multiply-adds in the order of the source if the
+# kernel's symbol contains "cutlass". With any other name it may reorder them, and the machine code is different:
 
 # %%
 compiled("warptiled", "cutlass", "another")
 
 # %% [markdown]
-# CUDA's documentation says nothing of it ([a pull request of
-# Triton's](https://github.com/triton-lang/triton/pull/7298) does), and a later assembler may drop it without a word. A
-# benchmark that is run again would notice; a number in an article would not.
+# CUDA's documentation does not mention this ([a pull request to
+# Triton](https://github.com/triton-lang/triton/pull/7298) does), and a later assembler may behave differently. So run
+# the benchmark again after an update of CUDA.
 
 # %% [markdown]
 # ## Exercises
 #
-# 1. How many floats does a thread with 8 x 16 elements keep in accumulators? Why can no kernel have 16 x 16?
+# 1. How many floats does a thread with 8 x 16 elements keep in accumulators? Why is 16 x 16 impossible?
 # 2. Why does a 64 x 64 tile fetch more than twice as much from L2 as one of 128 x 256?
-# 3. Sweep `vectorized` over TM and TN. Which combinations does it refuse that `autotuned` takes?
+# 3. Sweep `vectorized` over TM and TN. Which combinations does it reject that `autotuned` takes?
 #
 # <details><summary>Answers</summary>
 #
-# 1. 128, and a thread has at most 255 registers. 16 x 16 would take 256 for the accumulators alone.
-# 2. Each float of A is fetched once for each block column, N / BN times, and each of B M / BM times: the traffic goes
-#    with 1 / BM + 1 / BN.
+# 1. 128, and a thread has at most 255 registers. 16 x 16 needs 256 for the accumulators alone.
+# 2. Each float of A is fetched N / BN times, once per block column, and each float of B M / BM times. So the traffic is
+#    proportional to 1 / BM + 1 / BN.
 # 3. `tuning.variants(worklog.rung("vectorized"), [Axis("TM", (4, 8, 16)), Axis("TN", (4, 8, 16))])`, and then
 #    `.skipped` and `.frame()` of both.
 #
 # </details>
 #
-# **Where next:** [08_your_own_kernel](08_your_own_kernel.ipynb): a rung of your own, from its first mistake on.
+# **Where next:** [08_your_own_kernel](08_your_own_kernel.ipynb) shows how to write, check and measure your own kernel.
