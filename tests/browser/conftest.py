@@ -23,7 +23,7 @@ from typing import Any
 
 import nbformat
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 NO_BROWSER = (
@@ -50,11 +50,16 @@ READY = """async () => {
     await notebook.sessionContext.session.kernel.info;
     await window.jupyterapp.commands.execute('notebook:run-all-cells');
 }"""
+RESTART = "() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()"
 SHUT_DOWN = "() => window.jupyterapp.shell.currentWidget.sessionContext.shutdown()"
 SETTINGS = {
     "apputils-extension/notification": {"fetchNews": "false"},  # no pop-up in the corner
     "notebook-extension/tracker": {"windowingMode": "none"},  # what is scrolled out of sight stays on the page
 }
+
+
+Opened = Callable[..., AbstractContextManager[Page]]
+PAGES: list[Page] = []  # open ones
 
 
 @dataclass(frozen=True)
@@ -68,19 +73,18 @@ class Lab:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
-    """A test that failed leaves a picture of every page that it had."""
+    """A test that failed leaves a picture of every open page."""
     report = yield
-    pages = [value for value in getattr(item, "funcargs", {}).values() if isinstance(value, Page)]
     if report.when == "call" and report.failed:
-        for page in pages:
-            keep(page, item.name)
+        for number, page in enumerate(PAGES):
+            shot(page, f"{re.sub(r'[^a-zA-Z0-9]+', '-', item.name).strip('-')}-{number}")
     return report
 
 
-def keep(page: Page, name: str) -> None:
-    """A picture of what was seen."""
+def shot(page: Page, name: str) -> None:
+    """A picture of the whole page."""
     SHOTS.mkdir(exist_ok=True)
-    page.screenshot(path=SHOTS / f"{re.sub(r'[^a-zA-Z0-9]+', '-', name).strip('-')}.png", full_page=True)
+    page.screenshot(path=SHOTS / f"{name}.png", full_page=True)
 
 
 @pytest.fixture(scope="session")
@@ -96,18 +100,15 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     names = ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR", "WORKLOG_HOME")
     own = {name: str(home / name.lower()) for name in names}
     own |= {"JUPYTERLAB_SETTINGS_DIR": str(home / "settings"), "JUPYTERLAB_WORKSPACES_DIR": str(home / "workspaces")}
-    own["WORKLOG_SOURCE"] = "recorded"
-    own["PYTHONPATH"] = str(Path(__file__).parents[2])  # for a stand-in of the panel's job
+    own |= {"WORKLOG_SOURCE": "recorded", "PYTHONPATH": str(Path(__file__).parents[2])}  # for the panel's stand-in job
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    token = secrets.token_hex(8)
-    command = (sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", f"--port={port}")
-    options = (f"--IdentityProvider.token={token}", f"--ServerApp.root_dir={folder}", "--ip=127.0.0.1")
-    expose = "--LabApp.expose_app_in_browser=True"
+        found = Lab(f"http://127.0.0.1:{free.getsockname()[1]}", secrets.token_hex(8), folder)
+    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1"]
+    command += [f"--port={found.url.rpartition(':')[2]}", f"--ServerApp.root_dir={folder}"]
+    command += [f"--IdentityProvider.token={found.token}", "--LabApp.expose_app_in_browser=True"]
     with (home / "server.log").open("w") as log:
-        server = subprocess.Popen((*command, *options, expose), env=os.environ | own, stdout=log, stderr=log)
-    found = Lab(f"http://127.0.0.1:{port}", token, folder)
+        server = subprocess.Popen(command, env=os.environ | own, stdout=log, stderr=log)
     try:
         _wait_for(found, server, home / "server.log")
         yield found
@@ -141,7 +142,7 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="session")
-def opened(browser: Browser, lab: Lab) -> Callable[..., AbstractContextManager[Page]]:
+def opened(browser: Browser, lab: Lab) -> Opened:
     """A context: a notebook of that name on a page, run; its kernel ends with it. The browser is asked for first, so
     that without one no server starts.
     """
@@ -155,12 +156,11 @@ def opened(browser: Browser, lab: Lab) -> Callable[..., AbstractContextManager[P
         page.goto(f"{lab.url}/lab/tree/{name}.ipynb?token={lab.token}&reset")
         page.wait_for_function("window.jupyterapp?.shell?.currentWidget?.context?.isReady")
         page.evaluate(READY)
+        PAGES.append(page)
         try:
             yield page
-        except BaseException:
-            keep(page, name)
-            raise
         finally:
+            PAGES.remove(page)
             page.evaluate(SHUT_DOWN)
             page.close()
 
@@ -170,3 +170,8 @@ def opened(browser: Browser, lab: Lab) -> Callable[..., AbstractContextManager[P
 def of_cells(*cells: str) -> nbformat.NotebookNode:
     """A notebook of these code cells."""
     return nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+
+
+def cell(page: Page, number: int) -> Locator:
+    """The output of one cell, from 0."""
+    return page.locator(".jp-CodeCell").nth(number).locator(".jp-Cell-outputWrapper")

@@ -1,4 +1,4 @@
-"""What each lie did to the number, told from a run whose numbers are chosen by the test."""
+"""The effect of each pitfall, from a run whose numbers are chosen by the test."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from worklog.settings import BF16_DATASHEET_TFLOPS, HOW_ONE_MEASURES, PITFALLS
 
 SIZE = Shape.of(1024)
 OFFSET = 3.0
-HONEST_US = 60.0
+UNBIASED_US = 60.0
 
 
 def measurement(us: float, changed: dict[str, Any] | None = None, **more: Any) -> Measurement:
@@ -35,53 +35,40 @@ def measurement(us: float, changed: dict[str, Any] | None = None, **more: Any) -
     return Measurement("warptiled", shape, "measured", changed=changed or {}, **(values | more))
 
 
-def run(*lying: Measurement) -> Run:
+def run(*biased: Measurement) -> Run:
     return Run(
-        {"name": "Virtual"}, {}, calibration={"offset_us": OFFSET}, measurements=[measurement(HONEST_US), *lying]
+        {"name": "Virtual"}, {}, calibration={"offset_us": OFFSET}, measurements=[measurement(UNBIASED_US), *biased]
     )
 
 
-def effect_of(setting: str, *lying: Measurement) -> Any:
-    return next(effect for effect in effects(run(*lying), "warptiled") if effect.setting == setting)
+def effect_of(setting: str, *biased: Measurement) -> Any:
+    return next(effect for effect in effects(run(*biased), "warptiled") if effect.setting == setting)
 
 
-def test_a_measured_lie_is_its_number_over_the_honest_one() -> None:
-    effect = effect_of("l2", measurement(HONEST_US / 1.4, {"l2": "warm"}))
+def test_a_measured_effect_is_the_biased_number_over_the_unbiased_one() -> None:
+    effect = effect_of("l2", measurement(UNBIASED_US / 1.4, {"l2": "warm"}))
     assert effect.factor == approx(1.4)
     assert (effect.value, effect.corrupts, effect.article, percent(effect)) == ("warm", "TFLOP/s", 3, "+40.0 %")
+    other_baseline = measurement(UNBIASED_US, {"baseline": "tf32"}, ratio=0.1, ratio_low=0.1, ratio_high=0.1)
+    effect = effect_of("baseline", other_baseline)
+    assert effect.corrupts == "of cuBLAS" and effect.factor == approx(0.1 / (48.0 / UNBIASED_US))
 
 
-def test_a_lie_about_the_baseline_moves_the_share_of_cublas_and_not_the_rate() -> None:
-    lying = measurement(HONEST_US, {"baseline": "tf32"}, ratio=0.1, ratio_low=0.1, ratio_high=0.1)
-    effect = effect_of("baseline", lying)
-    assert effect.corrupts == "of cuBLAS"
-    assert effect.factor == approx(0.1 / (48.0 / HONEST_US))
+def test_an_effect_of_the_arithmetic_is_computed_from_the_unbiased_samples() -> None:
+    warm = measurement(UNBIASED_US, {"l2": "warm"})
+    kept, mean, roof = (effect_of(setting, warm) for setting in ("offset", "statistic", "roof"))
+    assert kept.factor == approx(UNBIASED_US / (UNBIASED_US + OFFSET)) and kept.noise == 0.0
+    assert mean.factor == approx(UNBIASED_US / (UNBIASED_US * 1.9))
+    assert roof.biased == approx(tflops(SIZE, UNBIASED_US) / BF16_DATASHEET_TFLOPS) and roof.unbiased == 0.5
 
 
-def test_an_offset_that_is_kept_is_told_from_the_honest_samples() -> None:
-    effect = effect_of("offset", measurement(HONEST_US, {"l2": "warm"}))
-    assert effect.factor == approx(HONEST_US / (HONEST_US + OFFSET))
-    assert effect.noise == 0.0
-
-
-def test_a_mean_is_told_from_the_honest_samples() -> None:
-    effect = effect_of("statistic", measurement(HONEST_US, {"l2": "warm"}))
-    assert effect.factor == approx(HONEST_US / (HONEST_US * 1.9))
-
-
-def test_the_wrong_roof_shrinks_the_share_of_the_roof() -> None:
-    effect = effect_of("roof", measurement(HONEST_US, {"l2": "warm"}))
-    assert effect.biased == approx(tflops(SIZE, HONEST_US) / BF16_DATASHEET_TFLOPS)
-    assert effect.unbiased == 0.5
-
-
-def test_a_cold_start_is_also_told_as_the_first_launch_believed() -> None:
-    cold = measurement(HONEST_US, {"warmup": "none"}, samples={"us": [600.0 + OFFSET, 60.0], "counts": [1, 1]})
+def test_a_cold_start_has_a_row_for_its_first_launch_too() -> None:
+    cold = measurement(UNBIASED_US, {"warmup": "none"}, samples={"us": [600.0 + OFFSET, 60.0], "counts": [1, 1]})
     assert effect_of("first_launch", cold).factor == approx(0.1)
     assert effect_of("warmup", cold).factor == approx(1.0)
 
 
-def test_lies_let_loose_together_are_named_for_what_they_are() -> None:
+def test_biased_settings_that_were_measured_together_have_a_row() -> None:
     four = {g.setting: g.biased[0] for g in PITFALLS if g.article}
     assert effect_of("article", measurement(10.0, four)).factor == approx(6.0)
     every = {g.setting: g.biased[0] for g in PITFALLS if g.setting in HOW_ONE_MEASURES}
@@ -93,23 +80,18 @@ def test_a_combination_without_a_name_is_no_row() -> None:
     assert {e.setting for e in effects(run(some), "warptiled")} == {"offset", "statistic", "roof"}  # the computed ones
 
 
-def test_an_effect_within_the_noise_is_none() -> None:
-    effect = effect_of("l2", measurement(HONEST_US * 1.004, {"l2": "warm"}))
-    assert not effect.visible
-    assert percent(effect) == "0"
+@pytest.mark.parametrize(("factor", "words"), [(200.0, "× 200"), (0.005, "÷ 200"), (0.9, "-10.0 %"), (1.004, "0")])
+def test_an_effect_in_words(factor: float, words: str) -> None:
+    effect = effect_of("l2", measurement(UNBIASED_US / factor, {"l2": "warm"}))
+    assert percent(effect) == words and effect.visible == (words != "0")
 
 
-@pytest.mark.parametrize(("factor", "says"), [(200.0, "× 200"), (0.005, "÷ 200"), (0.9, "-10.0 %")])
-def test_an_effect_in_words(factor: float, says: str) -> None:
-    assert percent(effect_of("l2", measurement(HONEST_US / factor, {"l2": "warm"}))) == says
-
-
-def test_a_run_without_an_ablation_says_how_to_make_one() -> None:
+def test_a_run_without_an_ablation_is_an_error_with_the_command() -> None:
     with pytest.raises(NothingToDraw, match="worklog ablate warptiled"):
         effects(run(), "warptiled")
 
 
-def test_the_plan_measures_every_lie_that_needs_launches_and_the_table_shows_them() -> None:
+def test_the_tasks_measure_every_pitfall_that_needs_launches_and_the_table_shows_them() -> None:
     tasks = ablation_tasks("warptiled", [SIZE])
     alone = {next(iter(task.pitfalls)) for task in tasks if len(task.pitfalls) == 1}
     assert alone == {pitfall.setting for pitfall in PITFALLS if pitfall.resampled}

@@ -1,10 +1,9 @@
-"""What every ruler read, opened and asked: labelled, by ruler, with the reasons of those that read nothing."""
+"""The recorded comparison of harnesses: opened, labelled, read by harness, and checked for damage."""
 
 from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -56,33 +55,28 @@ DOCUMENT: dict[str, Any] = {
         "beside_cupti": [{"work": CUBLAS, "of": 512, "events_us": 13.7, "tracer_us": 14.1}],
     },
 }
-Place = Sequence[str | int]
+GONE: Any = object()
+NAN, INFINITE = float("nan"), float("inf")
+
+
+def changed(place: str, value: Any) -> dict[str, Any]:
+    """The document with another value in one place, such as "rows 1 us", or GONE."""
+    document = copy.deepcopy(DOCUMENT)
+    part: Any = document
+    *path, last = [int(name) if name.isdigit() else name for name in place.split()]
+    for name in path:
+        part = part[name]
+    if value is GONE:
+        del part[last]
+    else:
+        part[last] = value
+    return document
 
 
 def saved(document: Any, folder: Path) -> Path:
     path = folder / "peers.json"
     path.write_text(json.dumps(document))
     return path
-
-
-def changed(place: Place, value: Any) -> dict[str, Any]:
-    """The document with another value in one place."""
-    document = copy.deepcopy(DOCUMENT)
-    part: Any = document
-    for name in place[:-1]:
-        part = part[name]
-    part[place[-1]] = value
-    return document
-
-
-def lacking(place: Place) -> dict[str, Any]:
-    """The document without what is in one place."""
-    document = copy.deepcopy(DOCUMENT)
-    part: Any = document
-    for name in place[:-1]:
-        part = part[name]
-    del part[place[-1]]
-    return document
 
 
 def show(comparison: Comparison) -> None:
@@ -99,14 +93,7 @@ def show(comparison: Comparison) -> None:
         peers(comparison)
 
 
-def test_errors_are_against_the_true_length_and_those_that_read_nothing_are_left_out() -> None:
-    errors = Comparison(DOCUMENT).errors()
-    assert errors.keys() == {"ours", "theirs"}
-    assert [length for length, _ in errors["ours"]] == [1, 10]
-    assert [error for _, error in errors["ours"]] == approx([0.01, 0.02])
-
-
-def test_a_work_is_asked_for_by_kind_and_length_or_size() -> None:
+def test_a_reading_is_found_by_kind_and_length_and_its_error_is_against_the_true_length() -> None:
     comparison = Comparison(DOCUMENT)
     assert comparison.rulers == ["ours", "theirs", "gone"]
     assert (comparison.works(KNOWN), comparison.works(CUBLAS)) == ([1, 10], [512])
@@ -114,146 +101,92 @@ def test_a_work_is_asked_for_by_kind_and_length_or_size() -> None:
     assert comparison.wall_s(CUBLAS, 512) == {"theirs": 2.0}
     assert comparison.wall_s(KNOWN, 1) == {"ours": 0.2}, "unknown is not nothing"
     assert comparison.reasons == {"gone": "ImportError: no module"}
+    errors = comparison.errors()
+    assert errors.keys() == {"ours", "theirs"}
+    assert [length for length, _ in errors["ours"]] == [1, 10]
+    assert [error for _, error in errors["ours"]] == approx([0.01, 0.02])
 
 
-def test_the_label_says_where_it_is_from(tmp_path: Path) -> None:
-    path = tmp_path / "peers.json"
-    path.write_text(json.dumps(DOCUMENT | {"complete": False}))
-    assert open_comparison(path).label == "live · NVIDIA H200 · clocks as found · 2026-11-21 · cut short"
+def test_a_comparison_is_opened_as_far_as_it_goes_and_labelled(tmp_path: Path) -> None:
+    whole = open_comparison(saved(DOCUMENT, tmp_path))
+    assert whole.document == DOCUMENT
+    show(whole)
+    show(open_comparison(saved(changed("promises beside_cupti", GONE), tmp_path)))  # older than that question
+    wall_s = DOCUMENT["promises"]["wall_s"]
+    short = open_comparison(saved(DOCUMENT | {"complete": False, "promises": {"wall_s": wall_s}}, tmp_path))
+    assert short.label == "live · NVIDIA H200 · clocks as found · 2026-11-21 · cut short"
+    show(short)
     shipped = open_comparison()
     assert shipped.label.startswith("recorded · NVIDIA H200 · ")
     assert {"worklog", "NVBench cold", "do_bench"} <= set(shipped.rulers)
+    show(shipped)
 
 
 @pytest.mark.parametrize("written", ["", "[]", "[" * 100_000, '{"schema": 1, "measurements": []}'])
-def test_what_is_no_comparison_is_refused(written: str, tmp_path: Path) -> None:
+def test_a_file_that_is_no_comparison_is_an_error(written: str, tmp_path: Path) -> None:
     path = tmp_path / "other.json"
     path.write_text(written)
-    with pytest.raises(BadRunFile, match="worklog peers"):
-        open_comparison(path)
-    with pytest.raises(BadRunFile, match="worklog peers"):
-        open_comparison(tmp_path / "missing.json")
+    for each in (path, tmp_path / "missing.json"):
+        with pytest.raises(BadRunFile, match="worklog peers"):
+            open_comparison(each)
+
+
+@pytest.mark.parametrize("schema", [99, None, "2"])
+def test_an_unknown_schema_is_an_error(schema: object, tmp_path: Path) -> None:
+    with pytest.raises(BadRunFile, match=f"schema {schema!r}"):
+        open_comparison(saved(DOCUMENT | {"schema": schema}, tmp_path))
 
 
 @pytest.mark.parametrize(
-    ("schema", "complaint"),
+    ("place", "values"),
     [
-        (99, "has schema 99"),
-        (None, "has schema None"),
-        ("2", "has schema '2'"),
+        ("created", [GONE, 20261121, "lately"]),
+        ("complete", [GONE, "yes"]),
+        ("device", [GONE, "NVIDIA H200"]),
+        ("device name", [GONE, 200]),
+        ("calibration", [GONE, None]),
+        ("calibration offset_us", [GONE, "2.75", NAN, -INFINITE]),
+        ("calibration offset_by_length_us", [GONE, {}, [2.78], {"1": None}]),
+        ("rows", [GONE, {}, []]),
+        ("rows 1", ["ours"]),
+        ("rows 1 us", [GONE, "1.01", True, NAN, INFINITE]),
+        ("rows 1 of", [GONE, None, 0, NAN]),
+        ("rows 1 work", [GONE, "spun"]),
+        ("rows 1 ruler", [GONE, ["ours"]]),
+        ("rows 1 wall_s", [GONE]),
+        ("rows 4 reason", [GONE, {}]),
+        ("promises", [GONE, []]),
+        ("promises wall_s", [GONE, {}]),
+        ("promises wall_s 0", [0.06]),
+        ("promises wall_s 0 worklog_s", [None, 0]),
+        ("promises wall_s 1 nvbench_s", [GONE]),
+        ("promises aa", [GONE, None]),
+        ("promises aa agree", ["all"]),
+        ("promises aa intervals_us", [GONE, [[[1, 2], [1, 2, 3]]]]),
+        ("promises beside_cupti", [1]),
+        ("promises beside_cupti 0 tracer_us", [GONE, "13.7"]),
     ],
 )
-def test_an_unknown_schema_is_refused(schema: object, complaint: str, tmp_path: Path) -> None:
-    path = tmp_path / "peers.json"
-    path.write_text(json.dumps(DOCUMENT | {"schema": schema}))
-    with pytest.raises(BadRunFile, match=complaint):
-        open_comparison(path)
-
-
-# ------------------------------------------------------------------------------------------------------------- damage
-
-
-def test_what_is_whole_is_opened_and_shown(tmp_path: Path) -> None:
-    found = open_comparison(saved(DOCUMENT, tmp_path))
-    assert found.document == DOCUMENT
-    show(found)
-    show(open_comparison())
-
-
-@pytest.mark.parametrize(
-    ("place", "complaint"),
-    [
-        *(((name,), f"the document lacks {name}") for name in ("created", "complete", "device", "calibration")),
-        *(((name,), f"the document lacks {name}") for name in ("rows", "promises")),
-        (("device", "name"), "the name of the device is None"),
-        *((("calibration", name), f"calibration lacks {name}") for name in ("offset_us", "offset_by_length_us")),
-        *((("rows", 2, name), f"row 3 lacks {name}") for name in ("ruler", "work", "of", "us", "wall_s", "reason")),
-        *((("promises", name), f"promises lacks {name}") for name in ("wall_s", "aa")),
-        (("promises", "wall_s", 1, "nvbench_s"), "wall_s 2 lacks nvbench_s"),
-        (("promises", "aa", "intervals_us"), "aa lacks intervals_us"),
-        (("promises", "beside_cupti", 0, "tracer_us"), "beside_cupti 1 lacks tracer_us"),
-    ],
-)
-def test_what_is_missing_is_named(place: Place, complaint: str, tmp_path: Path) -> None:
-    path = saved(lacking(place), tmp_path)
-    with pytest.raises(BadRunFile) as refused:
-        open_comparison(path)
-    assert str(refused.value) == (
-        f"{path} is no whole comparison of rulers ({complaint}): give a file that `worklog peers` wrote"
-    )
-
-
-@pytest.mark.parametrize(
-    ("place", "value", "complaint"),
-    [
-        (("rows",), {}, "rows is {}"),
-        (("rows",), [], "it has no rows"),
-        (("rows", 1), "ours", "row 2 is 'ours'"),
-        (("rows", 1, "us"), "1.01", "row 2: us is '1.01'"),
-        (("rows", 1, "us"), True, "row 2: us is True"),
-        (("rows", 1, "of"), None, "row 2: of is None"),
-        (("rows", 1, "of"), 0, "row 2: of is 0, and lengths and sizes are above 0"),
-        (("rows", 1, "work"), "spun", "row 2: work is 'spun', and works are spin or cuBLAS"),
-        (("rows", 1, "ruler"), ["ours"], r"row 2: ruler is \['ours'\]"),
-        (("rows", 4, "reason"), {}, "row 5: reason is {}"),
-        (("created",), 20261121, "created is 20261121"),
-        (("created",), "lately", "created is 'lately', which is no date"),
-        (("complete",), "yes", "complete is 'yes'"),
-        (("device",), "NVIDIA H200", "device is 'NVIDIA H200'"),
-        (("device", "name"), 200, "the name of the device is 200"),
-        (("calibration",), None, "calibration is None"),
-        (("calibration", "offset_us"), "2.75", "calibration: offset_us is '2.75'"),
-        (("calibration", "offset_by_length_us"), [2.78], "calibration: offset_by_length_us is"),
-        (("calibration", "offset_by_length_us"), {}, "calibration: offset_by_length_us is empty"),
-        (("calibration", "offset_by_length_us", "1"), None, "calibration: offset_by_length_us is"),
-        (("promises",), [], r"promises is \[\]"),
-        (("promises", "wall_s"), {}, "promises: wall_s is {}"),
-        (("promises", "wall_s", 0), 0.06, "wall_s 1 is 0.06"),
-        (("promises", "wall_s", 0, "worklog_s"), None, "wall_s 1: worklog_s is None"),
-        (("promises", "wall_s", 0, "worklog_s"), 0, "wall_s 1: worklog_s is 0, and nothing takes no time"),
-        (("promises", "aa"), None, "aa is None"),
-        (("promises", "aa", "agree"), "all", "aa: agree is 'all'"),
-        (("promises", "aa", "intervals_us"), [[[1, 2], [1, 2, 3]]], "aa: intervals_us is"),
-        (("promises", "beside_cupti"), 1, "promises: beside_cupti is 1"),
-        (("promises", "beside_cupti", 0, "events_us"), "13.7", "beside_cupti 1: events_us is '13.7'"),
-    ],
-)
-def test_what_is_of_a_wrong_type_is_named(place: Place, value: Any, complaint: str, tmp_path: Path) -> None:
-    with pytest.raises(BadRunFile, match=rf"{complaint}.*: give a file that `worklog peers` wrote"):
-        open_comparison(saved(changed(place, value), tmp_path))
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-@pytest.mark.parametrize("place", [("rows", 0, "us"), ("rows", 0, "of"), ("calibration", "offset_us")])
-def test_what_is_no_number_that_can_be_drawn_is_named(place: Place, value: float, tmp_path: Path) -> None:
-    path = saved(changed(place, value), tmp_path)
-    with pytest.raises(BadRunFile, match="finite"):
-        open_comparison(path)
-
-
-def test_what_was_cut_short_is_opened_as_far_as_it_goes(tmp_path: Path) -> None:
-    """As after the first ruler, when neither the second question nor the third has been asked."""
-    wall_s = DOCUMENT["promises"]["wall_s"]
-    short = open_comparison(saved(DOCUMENT | {"complete": False, "promises": {"wall_s": wall_s}}, tmp_path))
-    assert short.label.endswith("cut short")
-    show(short)
-
-
-def test_of_before_events_and_tracer_took_turns(tmp_path: Path) -> None:
-    show(open_comparison(saved(lacking(("promises", "beside_cupti")), tmp_path)))
+def test_the_damaged_part_is_named(place: str, values: list[Any], tmp_path: Path) -> None:
+    *_, name = place.split()
+    named = rf"(row|wall_s) {int(name) + 1}" if name.isdigit() else name
+    for value in values:
+        number = value in (INFINITE, -INFINITE) or value != value if isinstance(value, float) else False
+        with pytest.raises(BadRunFile, match=rf"{'finite' if number else named}.*: give a file that `worklog peers`"):
+            open_comparison(saved(changed(place, value), tmp_path))
 
 
 def test_a_damaged_recording_is_installed_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "recordings" / "peers").mkdir(parents=True)
-    saved(lacking(("rows",)), tmp_path / "recordings" / "peers")
+    saved(changed("rows", GONE), tmp_path / "recordings" / "peers")
     monkeypatch.setattr("worklog.runs.comparison.resources.files", lambda package: tmp_path)
-    with pytest.raises(BadRunFile, match=r"the document lacks rows.*: install gemm-worklog again"):
+    with pytest.raises(BadRunFile, match=r"rows.*: install gemm-worklog again"):
         open_comparison()
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(damage=DAMAGES, data=st.data())
-def test_what_is_damaged_is_refused_or_shown(tmp_path: Path, damage: Any, data: st.DataObject) -> None:
+def test_any_damage_is_an_error_or_can_be_shown(tmp_path: Path, damage: Any, data: st.DataObject) -> None:
     path = saved(damaged(DOCUMENT, damage, data), tmp_path)
     try:
         found = open_comparison(path)

@@ -18,46 +18,43 @@ class Sample:
     reason: str | None = None
 
 
-@pytest.mark.parametrize(
-    ("value", "hint", "is_one"),
-    [
-        (1, int, True),
-        (1.5, int, False),
-        (True, int, False),
-        (1, float, True),
-        (True, float, False),
-        (1, bool, False),
-        (None, str | None, True),
-        (None, str, False),
-        ({"clock": [1]}, Any, True),
-        ([1, 2], tuple[int, int], True),
-        ((1, 2), tuple[int, int], True),
-        ([1, 2, 3], tuple[int, int], False),
-        ([1, 2, 3], tuple[int, ...], True),
-        ([], tuple[int, ...], True),
-        ("ab", tuple[str, ...], False),
-        (["a", 1], list[str], False),
-        ([[1.0, "a"]], list[tuple[float, str]], True),
-        ([None, {}], list[Any], True),
-        ({"a": 1}, dict[str, int], True),
-        ({"a": "1"}, dict[str, int], False),
-        ([], dict[str, int], False),
-    ],
-)
-def test_a_value_fits_its_type(value: object, hint: object, is_one: bool) -> None:
-    assert fits(value, hint) is is_one
+FITS: list[tuple[object, Any]] = [
+    (1, int),
+    (1, float),
+    (None, str | None),
+    ({"clock": [1]}, Any),
+    ([1, 2], tuple[int, int]),
+    ((1, 2), tuple[int, int]),
+    ([1, 2, 3], tuple[int, ...]),
+    ([], tuple[int, ...]),
+    ([[1.0, "a"]], list[tuple[float, str]]),
+    ([None, {}], list[Any]),
+    ({"a": 1}, dict[str, int]),
+]
+MISFITS: list[tuple[object, Any]] = [
+    (1.5, int),
+    (True, int),
+    (True, float),
+    (1, bool),
+    (None, str),
+    ([1, 2, 3], tuple[int, int]),
+    ("ab", tuple[str, ...]),
+    (["a", 1], list[str]),
+    ({"a": "1"}, dict[str, int]),
+    ([], dict[str, int]),
+]
+
+
+def test_a_value_fits_its_type_or_not() -> None:
+    assert [one for one in FITS if not fits(*one)] == [] == [one for one in MISFITS if fits(*one)]
 
 
 def test_a_value_that_does_not_fit_is_named() -> None:
-    check_types(Sample, {"us": 1, "shape": [1, 2]})
+    check_types(Sample, {"us": 1, "shape": [1, 2], "added_by_a_later_tool": "high"})
     with pytest.raises(TypeError, match=r"^us is 'fast'$"):
         check_types(Sample, {"shape": [1, 2], "us": "fast"})
     with pytest.raises(TypeError, match=r"^shape is \[0, 1, 2, .{50}$"):
         check_types(Sample, {"shape": list(range(1000))})
-
-
-def test_what_a_later_tool_added_is_left_alone() -> None:
-    check_types(Sample, {"us": 1.0, "humidity": "high"})
 
 
 @pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity", "1e400"])

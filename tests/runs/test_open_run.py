@@ -1,4 +1,4 @@
-"""Which run is looked at: the latest of this machine, a recording, or the one that is named."""
+"""Which run is opened: the latest of this machine, a recording, or the given one."""
 
 from __future__ import annotations
 
@@ -49,38 +49,27 @@ def test_the_latest_live_run_comes_first(home: Path, recording: Path) -> None:
 
 
 def test_without_live_runs_the_recording(home: Path, recording: Path) -> None:
+    folder = home / "runs"
+    folder.mkdir(parents=True)
+    (folder / ".2026-11-21T03-12-44Z-h200-4f2c.json.123").write_text("{")  # half-written
     assert open_run().label == "recorded · NVIDIA A6000 · clocks as found · 2026-11-21"
     assert list(recordings()) == ["a6000"]
 
 
-def test_a_half_written_file_is_no_run(home: Path, recording: Path) -> None:
-    folder = home / "runs"
-    folder.mkdir(parents=True)
-    (folder / ".2026-11-21T03-12-44Z-h200-4f2c.json.123").write_text("{")
-    assert open_run().origin == "recorded"
-
-
 def test_the_source_can_be_forced(home: Path, recording: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKLOG_SOURCE", "live")
+    with pytest.raises(BadRunFile, match="measure one with `worklog run`"):
+        open_run()
     small_run().save(home / "runs" / "run.json")
+    assert open_run().origin == "live"
     monkeypatch.setenv("WORKLOG_SOURCE", "recorded")
     assert open_run().origin == "recorded"
-    monkeypatch.setenv("WORKLOG_SOURCE", "live")
-    assert open_run().origin == "live"
-
-
-def test_live_forced_without_a_run(home: Path, recording: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORKLOG_SOURCE", "live")
-    with pytest.raises(BadRunFile, match="holds no run: measure one with `worklog run`"):
-        open_run()
-
-
-def test_a_source_that_is_none(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORKLOG_SOURCE", "guessed")
-    with pytest.raises(WorklogError, match="set it to live or recorded"):
+    with pytest.raises(WorklogError, match="live or recorded"):
         open_run()
 
 
-def test_no_recording_at_all(home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_any_recording_is_an_error(home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(runs.resources, "files", lambda name: tmp_path / "nowhere")
     with pytest.raises(BadRunFile, match="install gemm-worklog again"):
         open_run()

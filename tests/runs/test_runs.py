@@ -1,10 +1,10 @@
-"""The log: what is written comes back, what is broken is named, and nothing that was there is lost."""
+"""A run file: what is written is read back, what is broken is named, and nothing that was there is lost."""
 
 from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,33 +19,12 @@ from worklog.runs import run as runs
 from worklog.runs.run import SCHEMA, Measurement, Run
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("WORKLOG_HOME", str(tmp_path / "home"))
-    return tmp_path / "home"
-
-
-@pytest.fixture
-def recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A shipped run, in a place of this test's own."""
-    path = small_run(device={"name": "NVIDIA A6000"}).save(tmp_path / "package" / "recordings" / "a6000.json")
-    monkeypatch.setattr(runs.resources, "files", lambda name: tmp_path / "package")
-    return path
-
-
 def document(path: Path) -> dict[str, Any]:
     loaded: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return loaded
 
 
 # --------------------------------------------------------------------------------------------------------- round trip
-
-
-def test_what_is_saved_comes_back(tmp_path: Path) -> None:
-    run = small_run(notes=["made by hand, with µ and “quotes”"], software={"numpy": "2"})
-    loaded = Run.load(run.save(tmp_path / "run.json"))
-    assert loaded == run
-    assert loaded.path == run.path == tmp_path / "run.json"
 
 
 numbers = st.none() | st.floats(allow_nan=False, allow_infinity=False)
@@ -64,7 +43,7 @@ measurements = st.builds(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
 @given(
     made=st.lists(measurements, max_size=4),
     device=st.dictionaries(st.text(), values, max_size=3),
@@ -75,16 +54,19 @@ def test_any_run_comes_back(tmp_path: Path, made: list[Measurement], device: dic
     assert Run.load(run.save(tmp_path / "run.json")) == run
 
 
-def test_the_file_states_its_schema_and_holds_raw_samples(tmp_path: Path) -> None:
-    written = document(small_run().save(tmp_path / "run.json"))
-    assert written["schema"] == SCHEMA
+def test_the_file_has_its_schema_a_line_per_measurement_and_raw_samples(tmp_path: Path) -> None:
+    run = small_run(notes=["made by hand, with µ and “quotes”"], software={"numpy": "2"})
+    path = run.save(tmp_path / "new" / "folder" / "run.json")
+    written = document(path)
+    assert written["schema"] == SCHEMA and set(written) == {"schema", *runs.HEAD, "measurements"}
     assert written["measurements"][0]["samples"]["us"] == [100.0, 101.0, 900.0]
-    assert set(written) == {"schema", *runs.HEAD, "measurements"}
-
-
-def test_a_measurement_a_line(tmp_path: Path) -> None:
-    lines = small_run().save(tmp_path / "run.json").read_text(encoding="utf-8").splitlines()
-    assert len(lines) == 1 + 5 + 1
+    assert set(written["measurements"][0]) | {"label"} == {f.name for f in fields(Measurement)}
+    assert len(path.read_text(encoding="utf-8").splitlines()) == 1 + 5 + 1
+    assert Run.load(path) == run and Run.load(path).path == run.path == path
+    written["weather"] = "fine"
+    written["measurements"][0]["joules"] = 3.5
+    path.write_text(json.dumps(written))
+    assert Run.load(path) == run, "fields that a later tool added are ignored"
 
 
 def test_nan_and_infinity_become_nothing(tmp_path: Path) -> None:
@@ -120,16 +102,6 @@ def test_replaced_measurements_are_written_anew(tmp_path: Path) -> None:
         assert Run.load(run.save(tmp_path / "run.json")).measurements[0].us == us
 
 
-def test_fields_that_a_later_tool_added_are_ignored(tmp_path: Path) -> None:
-    path = small_run().save(tmp_path / "run.json")
-    later = document(path)
-    later["weather"] = "fine"
-    later["measurements"][0]["joules"] = 3.5
-    path.write_text(json.dumps(later))
-    loaded = Run.load(path)
-    assert loaded.measurements == small_run().measurements and loaded.device == small_run().device
-
-
 # ------------------------------------------------------------------------------------------------------- broken files
 
 
@@ -153,66 +125,32 @@ def test_wherever_a_file_is_cut_short_it_is_named(tmp_path: Path) -> None:
         assert "cut short" in broken(tmp_path, whole[:length])
 
 
-@pytest.mark.parametrize("text", ["not json", "{'schema': 1}", b"\xff\xfe\x00binary", "[" * 100_000])
-def test_not_json(tmp_path: Path, text: str | bytes) -> None:
-    assert "is not a whole JSON document" in broken(tmp_path, text)
+def test_a_file_without_a_known_schema_is_named(tmp_path: Path) -> None:
+    for text in ("not json", "{'schema': 1}", b"\xff\xfe\x00binary", "[" * 100_000):
+        assert "is not a whole JSON document" in broken(tmp_path, text)
+    for text in ("{}", "[]", "1", "null", '"schema"', '{"schema": "1"}', '{"schema": null}', '{"schema": true}'):
+        assert "states no known schema" in broken(tmp_path, text)
+    for schema in (0, -1):
+        assert "schema" in broken(tmp_path, json.dumps({"schema": schema}))
+    newer = broken(tmp_path, json.dumps({"schema": SCHEMA + 1}))
+    assert f"schema {SCHEMA + 1}" in newer and "pip install --upgrade gemm-worklog" in newer
 
 
-@pytest.mark.parametrize(
-    "text", ["{}", "[]", "1", "null", '"schema"', '{"schema": "1"}', '{"schema": null}', '{"schema": true}']
-)
-def test_json_without_a_schema(tmp_path: Path, text: str) -> None:
-    assert "states no known schema" in broken(tmp_path, text)
-
-
-def test_a_newer_schema_asks_for_a_newer_tool(tmp_path: Path) -> None:
-    message = broken(tmp_path, json.dumps({"schema": SCHEMA + 1}))
-    assert f"schema {SCHEMA + 1}, newer than this worklog reads ({SCHEMA})" in message
-    assert "pip install --upgrade gemm-worklog" in message
-
-
-@pytest.mark.parametrize("schema", [0, -1])
-def test_a_schema_that_never_was(tmp_path: Path, schema: int) -> None:
-    assert "schema" in broken(tmp_path, json.dumps({"schema": schema}))
-
-
-@pytest.mark.parametrize("name", [*runs.HEAD, "measurements"])
-def test_a_missing_part_is_named(tmp_path: Path, name: str) -> None:
-    lacking = document(small_run().save(tmp_path / "run.json"))
-    del lacking[name]
-    assert name in broken(tmp_path, json.dumps(lacking))
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"shape": [1, 2]},
-        {"shape": 3},
-        {"shape": ["a", "b", "c"]},
-        {"shape": [0, 1, 1]},
-        {"status": "guessed"},
-        {"kernel": None},
-        {"samples": None},
-        {"samples": [1]},
-        {"us": "fast"},
-        {"degradations": 3},
-    ],
-)
-def test_a_measurement_that_is_none(tmp_path: Path, change: dict[str, Any]) -> None:
-    wrong = document(small_run().save(tmp_path / "run.json"))
-    wrong["measurements"][0] |= change
-    assert "lacks what a run file" in broken(tmp_path, json.dumps(wrong))
-
-
-@pytest.mark.parametrize(
-    "change", [{"measurements": {}}, {"measurements": [1]}, {"device": None}, {"harness": []}, {"created": 5}]
-)
-def test_a_head_that_is_none(tmp_path: Path, change: dict[str, Any]) -> None:
-    wrong = document(small_run().save(tmp_path / "run.json")) | change
-    assert "lacks what a run file" in broken(tmp_path, json.dumps(wrong))
-
-
-def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
+def test_a_missing_or_wrong_part_is_named(tmp_path: Path) -> None:
+    whole = small_run().save(tmp_path / "run.json").read_text(encoding="utf-8")
+    for name in (*runs.HEAD, "measurements"):
+        lacking = json.loads(whole)
+        del lacking[name]
+        assert name in broken(tmp_path, json.dumps(lacking))
+    heads: list[dict[str, Any]] = [{"measurements": {}}, {"measurements": [1]}, {"device": None}]
+    for head in [*heads, {"harness": []}, {"created": 5}]:
+        assert "lacks what a run file" in broken(tmp_path, json.dumps(json.loads(whole) | head))
+    shapes: list[dict[str, Any]] = [{"shape": [1, 2]}, {"shape": 3}, {"shape": ["a", "b", "c"]}, {"shape": [0, 1, 1]}]
+    others: list[dict[str, Any]] = [{"status": "guessed"}, {"kernel": None}, {"samples": None}, {"samples": [1]}]
+    for change in [*shapes, *others, {"us": "fast"}, {"degradations": 3}]:
+        wrong = json.loads(whole)
+        wrong["measurements"][0] |= change
+        assert "lacks what a run file" in broken(tmp_path, json.dumps(wrong)), change
     for path, why in ((tmp_path / "none.json", "No such file"), (tmp_path, "directory")):
         with pytest.raises(BadRunFile, match=why):
             Run.load(path)
@@ -224,6 +162,8 @@ def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
 def test_a_failed_save_leaves_the_old_file_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = small_run().save(tmp_path / "run.json")
     before = path.read_bytes()
+    with pytest.raises(TypeError):
+        small_run(calibration={"offset_us": object()}).save(path)
 
     def full(self: Path, *_: Any, **__: Any) -> None:
         self.touch()
@@ -232,17 +172,7 @@ def test_a_failed_save_leaves_the_old_file_and_no_other(tmp_path: Path, monkeypa
     monkeypatch.setattr(Path, "write_text", full)
     with pytest.raises(BadRunFile, match=r"cannot write .*: No space left on device; give another place"):
         small_run(notes=["new"]).save(path)
-    assert path.read_bytes() == before
-    assert os.listdir(tmp_path) == ["run.json"]
-
-
-def test_what_cannot_be_encoded_leaves_the_old_file(tmp_path: Path) -> None:
-    path = small_run().save(tmp_path / "run.json")
-    before = path.read_bytes()
-    with pytest.raises(TypeError):
-        small_run(calibration={"offset_us": object()}).save(path)
-    assert path.read_bytes() == before
-    assert os.listdir(tmp_path) == ["run.json"]
+    assert path.read_bytes() == before and os.listdir(tmp_path) == ["run.json"]
 
 
 def test_a_reader_never_sees_half_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,17 +191,10 @@ def test_a_reader_never_sees_half_a_file(tmp_path: Path, monkeypatch: pytest.Mon
     assert seen == [1, 5]
 
 
-def test_saving_makes_the_folder(tmp_path: Path) -> None:
-    assert small_run().save(tmp_path / "a" / "b" / "run.json").is_file()
-
-
-def test_a_place_that_cannot_be_written_says_what_to_do(tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(BadRunFile, match="give another place with --out"):
         small_run().save(tmp_path / "file" / "run.json")
-
-
-def test_a_run_without_a_file_asks_for_one() -> None:
     with pytest.raises(BadRunFile, match="give save"):
         small_run().save()
 
@@ -279,21 +202,12 @@ def test_a_run_without_a_file_asks_for_one() -> None:
 # ------------------------------------------------------------------------------------------------------------ reading
 
 
-def test_the_label_admits_what_is_missing() -> None:
-    run = small_run(complete=False, device={}, harness={"clocks": "ignored"})
-    assert run.label == "live · unknown GPU · clocks ignored · 2026-11-21 · cut short"
-
-
-def test_select_gives_the_runs_own_harness_unless_asked() -> None:
+def test_select_gives_the_runs_own_harness_by_default_and_shapes_ascend() -> None:
     run = small_run()
     assert [m.us for m in run.select("naive", Shape.of(512))] == [100.0]
     assert [m.us for m in run.select("naive", Shape.of(512), {"l2": "warm"})] == [70.0]
     assert [m.status for m in run.select("naive")] == ["measured", "refused", "skipped"]
-    assert run.select("naive", Shape.of(4096)) == []
-    assert len(run.select()) == 4
-
-
-def test_shapes_from_small_to_large() -> None:
+    assert run.select("naive", Shape.of(4096)) == [] and len(run.select()) == 4
     run = small_run(measurements=[measured("x", n) for n in (4096, 256, 1024, 256)] + [measured("x", 64, l2="warm")])
     assert run.shapes() == [Shape.of(256), Shape.of(1024), Shape.of(4096)]
 
@@ -311,33 +225,22 @@ def test_a_frame_has_a_row_a_measurement_and_no_samples() -> None:
     assert frame["us"].isna().tolist() == [False, False, True, True, False]
 
 
-def test_every_field_of_a_measurement_is_in_the_file(tmp_path: Path) -> None:
-    written = document(small_run().save(tmp_path / "run.json"))["measurements"][0]
-    assert set(written) | {"label"} == {f.name for f in fields(Measurement)} == set(asdict(measured("naive")))
-
-
 # -------------------------------------------------------------------------------------------------------------- labels
 
 HERE = "NVIDIA H200 · clocks as found · 2026-11-21"
 
 
-def test_a_measurement_taken_out_of_a_run_still_says_where_it_is_from(tmp_path: Path) -> None:
+def test_a_measurement_taken_out_of_a_run_keeps_the_runs_label(tmp_path: Path) -> None:
     run = small_run()
     assert {m.label for m in run.measurements} == {f"live · {HERE}"} == {run.label}
     path = run.save(tmp_path / "run.json")
-    assert "label" not in document(path)["measurements"][0]  # the head says it
+    assert "label" not in document(path)["measurements"][0], "the head has it"
     assert {m.label for m in Run.load(path, origin="recorded").measurements} == {f"recorded · {HERE}"}
-
-
-def test_a_lie_about_the_clocks_is_in_the_label_of_its_own_measurement() -> None:
-    run = small_run(measurements=[measured("naive"), measured("naive", clocks="ignored")])
-    assert [m.label for m in run.measurements] == [run.label, run.label.replace("as found", "ignored")]
-
-
-def test_a_run_cut_short_says_so_of_itself_and_not_of_what_is_finished() -> None:
-    run = small_run(complete=False)
+    run = small_run(measurements=[measured("naive"), measured("naive", clocks="ignored")], complete=False)
     assert run.label == f"live · {HERE} · cut short"
-    assert run.measurements[0].label == f"live · {HERE}"
+    assert [m.label for m in run.measurements] == [f"live · {HERE}", f"live · {HERE}".replace("as found", "ignored")]
+    unknown = small_run(complete=False, device={}, harness={"clocks": "ignored"})
+    assert unknown.label == "live · unknown GPU · clocks ignored · 2026-11-21 · cut short"
 
 
 def test_what_is_added_gets_the_runs_label_and_what_has_one_keeps_it(tmp_path: Path) -> None:
