@@ -159,6 +159,9 @@ def opened(browser: Browser, lab: Lab) -> Opened:
         PAGES.append(page)
         try:
             yield page
+        except BaseException:
+            shot(page, name)
+            raise
         finally:
             PAGES.remove(page)
             page.evaluate(SHUT_DOWN)

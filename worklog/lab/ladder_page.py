@@ -14,7 +14,7 @@ from worklog.lab.ladder_step import Climb, Step
 from worklog.plots import ladder
 from worklog.plots.figure import Chart
 
-LEFT = widgets.Layout(min_width="27em", flex="0 1 auto")
+LEFT = widgets.Layout(flex="0 1 33em")  # long sentences and captions are wrapped, so that the picture fits beside it
 CODE = "max-height:32em;overflow:auto;white-space:pre;line-height:1.35;font-size:0.9em;margin:0.3em 2px"
 
 
