@@ -40,7 +40,7 @@ run.label
 # kernels at the start of every run. This certificate shows the result.
 
 # %%
-plots.Certificate(run)
+plots.certificate(run)
 
 # %%
 plots.calibration(run)

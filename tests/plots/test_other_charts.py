@@ -20,7 +20,7 @@ from worklog.bench.sweep import variants
 from worklog.errors import NothingToDraw, WorklogError
 from worklog.harness import selfcheck
 from worklog.kernel.ladder import rung
-from worklog.plots import Certificate, calibration, levels, ownership, peers, samples, sweep, tile_map, traffic
+from worklog.plots import calibration, certificate, levels, ownership, peers, samples, sweep, tile_map, traffic
 from worklog.plots.calibration import TOLERANCE, TOLERANCE_US
 from worklog.plots.levels import levels_of
 from worklog.plots.samples import closing
@@ -49,7 +49,7 @@ def test_harnesses_that_agree_keep_their_names_apart() -> None:
 def test_the_calibration_shows_what_is_left_and_what_was_proved() -> None:
     run = calibrated(CALIBRATION)
     assert calibration(run).headline == "Known lengths from 1 to 1000 µs are read within 0.05 µs"
-    for words in (calibration(run).alt, repr(Certificate(run)), Certificate(run)._repr_html_()):
+    for words in (calibration(run).alt, repr(certificate(run)), certificate(run)._repr_html_()):
         assert "+0.050" in words and "270 cycles from L2, 690 after the flush" in words
 
 
@@ -77,7 +77,7 @@ def test_the_interval_closes_and_the_noise_stays() -> None:
     steps = closing(noisy(900, 0.05))
     assert [step.n for step in steps] == sorted({step.n for step in steps}) and steps[-1].n == 900
     early = next(step for step in steps if step.n >= 50)
-    assert steps[-1].half_width < 0.4 * early.half_width
+    assert steps[-1].median.half_width < 0.4 * early.median.half_width
     assert steps[-1].noise == pytest.approx(early.noise, rel=0.25) == pytest.approx(0.05, rel=0.2)
 
 

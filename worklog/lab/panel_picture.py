@@ -50,7 +50,7 @@ def picture(answer: Answer, *, beside: bool = False) -> Chart:
     else:
         title = f"{m.kernel} at {m.problem}: {answer.headline}"
         subtitle = f"{in_words(answer.settings)}: {answer.comparison}" if answer.changed else answer.comparison
-        sheet = page("reading", title, subtitle, [m.label], alt, height)
+        sheet = page("reading", title, subtitle, [m.label], [alt], height)
     _draw(sheet, answer)
     return sheet.figure
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from worklog.errors import NothingToDraw
 from worklog.plots.ablation import ablated, ablation
-from worklog.plots.calibration import Certificate, calibration
+from worklog.plots.calibration import calibration, certificate
 from worklog.plots.diagrams import DIAGRAMS
 from worklog.plots.figure import Chart, Drawing, save
 from worklog.plots.gallery import gallery, write_gallery
@@ -30,11 +30,11 @@ from worklog.runs.run import Run
 
 __all__ = [
     "DIAGRAMS",
-    "Certificate",
     "Chart",
     "Drawn",
     "ablation",
     "calibration",
+    "certificate",
     "draw_all",
     "gallery",
     "ladder",

@@ -17,7 +17,7 @@ from matplotlib.patches import Rectangle
 from worklog.errors import NothingToDraw
 from worklog.plots import style
 from worklog.plots.figure import Chart
-from worklog.plots.page import beside, page, right_of
+from worklog.plots.page import a_few, beside, page, right_of, ticks
 from worklog.plots.selection import Size, in_order, rate
 from worklog.plots.style import ACCENT, BODY_PT, INK, MARGIN_IN, MUTED, PAPER, SMALL_PT, text_width
 from worklog.problem.gemm import Shape
@@ -27,7 +27,6 @@ from worklog.settings import HOW_ONE_MEASURES, PITFALLS
 
 # Inches, but for the thickness of a step.
 ROW, HEAD, BELOW, CELL, FALL, GAP, NARROWEST, STEP_PT = 0.34, 0.32, 0.42, 0.56, 1.7, 0.14, 5.5, 8
-FINE = (10, 11, 12, 14, 16, 18, 20, 22, 25, 28, 32, 36, 40, 45, 50, 56, 63, 70, 80, 90)  # about 12 % apart
 NAMES = {"TFLOP/s": "TFLOP/s", "of cuBLAS": "% of cuBLAS", "of the roof": "% of the peak"}
 REMAINDER = "together"
 COMBINED = {"all": set(HOW_ONE_MEASURES), "article": {pitfall.setting for pitfall in PITFALLS if pitfall.article}}
@@ -100,14 +99,14 @@ def ablation(run: Run, rung: str | None = None, size: Size | None = None) -> Cha
     table = _table(found, every)
     named = {setting: _named(next(iter(cells.values()))) for setting, cells in table.items()}
     details = MARGIN_IN + 0.12 + max(text_width(detail, SMALL_PT) for _, detail in named.values())
-    left = max(right_of([name for name, _ in named.values()]), details)
+    left = max(right_of(name for name, _ in named.values()), details)
     wide, height = CELL * len(sizes), ROW * (len(table) + 1)
     new = page(
         f"ablation_{kernel}",
         _finding(kernel, shown),
         _subtitle(kernel, fall),
         [run.full_label],
-        _alt(run, kernel, table, fall),
+        _alt(kernel, table, named, fall),
         HEAD + height + BELOW,
         max(left + wide + (GAP + FALL if fall else 0) + MARGIN_IN, NARROWEST),
     )
@@ -144,8 +143,10 @@ def falls(found: Sequence[Effect]) -> dict[Shape, Fall]:
 
 def clearest(every: dict[Shape, Fall]) -> Fall | None:
     """Of those with a visible sum, the waterfall whose largest step is smallest: small steps show best in it."""
-    visible = [fall for fall in every.values() if fall.combined.visible]
-    return min(visible, key=lambda fall: max(abs(math.log2(step)) for step in fall.steps.values()), default=None)
+    largest = {shape: max(abs(math.log2(step)) for step in fall.steps.values()) for shape, fall in every.items()}
+    visible = [shape for shape in every if every[shape].combined.visible]
+    # Rounded, so that the same one of two equal ones is taken on every machine.
+    return every[min(visible, key=lambda shape: round(largest[shape], 9))] if visible else None
 
 
 def _table(found: Sequence[Effect], every: dict[Shape, Fall]) -> Table:
@@ -201,8 +202,7 @@ def _cell(axes: Axes, x: float, y: float, effect: Effect | None) -> None:
     words = "–" if effect is None or value is None else in_words(effect)
     doublings = math.log2(value or 1.0)
     colour = (style.INFLATES if doublings > 0 else style.DEFLATES, min(abs(doublings), 1.0))
-    axes.add_patch(Rectangle((x, y), CELL, ROW, facecolor=colour, edgecolor="none"))
-    axes.add_patch(Rectangle((x, y), CELL, ROW, fill=False, edgecolor=PAPER, linewidth=1.0))
+    axes.add_patch(Rectangle((x, y), CELL, ROW, facecolor=colour, edgecolor=PAPER, linewidth=1.0))
     points = BODY_PT * min(1.0, (CELL - 0.08) / text_width(words, BODY_PT))
     axes.text(x + CELL / 2, y + ROW / 2, words, ha="center", va="center_baseline", fontsize=points)
 
@@ -220,12 +220,13 @@ def _draw_fall(axes: Axes, fall: Fall, lines: dict[str, float]) -> None:
         ends.append((after, y))
     naive, last = fall.combined.biased, axes.get_ylim()[0] - ROW / 2
     axes.plot([naive, naive], [ends[-1][1], last], color=MUTED, linewidth=0.6, zorder=1)
-    low, high = _limits([value for value, _ in ends])
+    values = [value for value, _ in ends]
+    span = math.log(max(values) / min(values))
+    air = math.exp(max(0.12 * span, (math.log(1.5) - span) / 2))  # so that noise is not drawn as a cliff
+    low, high = min(values) / air, max(values) * air
     axes.set_xscale("log")
-    axes.minorticks_off()
     axes.set_xlim(low, high)
-    ticks = _ticks(low, high)
-    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    ticks(axes.xaxis, a_few(low, high))
     axes.set_yticks([])
     axes.spines["left"].set_visible(False)
     axes.grid(True, axis="x")
@@ -234,25 +235,6 @@ def _draw_fall(axes: Axes, fall: Fall, lines: dict[str, float]) -> None:
         gap = -6 if math.log(value / low) > math.log(high / value) else 6
         axes.plot([value], [y], "o", color=INK, markersize=5, zorder=3)
         beside(axes, f"{name} {rate(value)}", (value, y), gap, fontsize=BODY_PT, bbox={"facecolor": PAPER, "pad": 1.0})
-
-
-def _limits(levels: Sequence[float]) -> tuple[float, float]:
-    """The readings with some air, and at least a factor of 1.5, so that noise is not drawn as a cliff."""
-    low, high = min(levels), max(levels)
-    span = math.log(high / low)
-    air = max(0.12 * span, (math.log(1.5) - span) / 2)
-    return low * math.exp(-air), high * math.exp(air)
-
-
-def _ticks(low: float, high: float) -> list[float]:
-    """Two to four round values within the limits, as far apart as can be."""
-    exponents = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1)
-    for mantissas in ((10,), (10, 30), (10, 20, 50), (10, 15, 20, 30, 40, 50, 60, 80), FINE):
-        ticks = [mantissa * 10.0 ** (exponent - 1) for exponent in exponents for mantissa in mantissas]
-        kept = [tick for tick in ticks if low * 1.03 < tick < high / 1.03]
-        if len(kept) >= 2:
-            return kept[:: math.ceil(len(kept) / 4)]
-    return []
 
 
 def _finding(kernel: str, found: Sequence[Effect]) -> str:
@@ -276,15 +258,12 @@ def _subtitle(kernel: str, fall: Fall | None) -> str:
     return f"{words} Right: {right}; the effects interact, so what they do together has a row."
 
 
-def _alt(run: Run, kernel: str, table: Table, fall: Fall | None) -> str:
-    parts = []
-    for cells in table.values():
-        name, detail = _named(next(iter(cells.values())))
+def _alt(kernel: str, table: Table, named: dict[str, tuple[str, str]], fall: Fall | None) -> list[str]:
+    parts = [f"Heat map of how each biased setting changes the reading of {kernel}, by size"]
+    for setting, cells in table.items():
         words = [f"{size}: {in_words(e) if factor(e) else 'none'}" for size, e in cells.items()]
-        parts.append(f"{name} ({detail}): {', '.join(words)}")
-    ends = ""
+        parts.append(f"{named[setting][0]} ({named[setting][1]}): {', '.join(words)}")
     if fall:
         unbiased, naive = rate(fall.combined.unbiased), rate(fall.combined.biased)
-        ends = f" Waterfall at {fall.shape}: unbiased {unbiased}, naive {naive} TFLOP/s."
-    what = f"Heat map of how each biased setting changes the reading of {kernel}, by size"
-    return f"{what}. {'; '.join(parts)}.{ends} Source: {run.label}."
+        parts.append(f"waterfall at {fall.shape}: unbiased {unbiased}, naive {naive} TFLOP/s")
+    return parts

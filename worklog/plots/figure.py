@@ -10,18 +10,14 @@ from __future__ import annotations
 import base64
 import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.artist import Artist
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import to_hex, to_rgba, to_rgba_array
+import resvg_py
 from matplotlib.figure import Figure
-from matplotlib.text import Annotation, Text
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
@@ -29,16 +25,16 @@ from worklog.errors import WorklogError
 from worklog.plots.style import DARK, LIGHT, styled
 from worklog.runs.table import Table
 
-COLOURS = ("color", "facecolor", "edgecolor", "markerfacecolor", "markeredgecolor", "hatchcolor")
 IN_THE_DARK = {LIGHT[role]: DARK[role] for role in LIGHT}
-DPI = 200
+SCREEN_DPI, DPI = 100, 200
 CODE = np.array([1 << 16, 1 << 8, 1], dtype=np.uint32)  # of red, green, blue in a colour as one number
 
 
 class Drawing:
     """A figure with a name (its file's stem), a headline (its finding) and an alt text, in a light and a dark palette.
 
-    A subclass draws it: as SVG text, and as pixels, 200 per inch. tables: what a notebook shows below it.
+    A subclass draws the SVG; the PNG is made from it, without any font, since the words are outlines. tables: what a
+    notebook shows below it.
     """
 
     name: str
@@ -50,20 +46,18 @@ class Drawing:
         """The figure as SVG with role, title and description for screen readers."""
         raise NotImplementedError
 
-    def pixels(self, dark: bool) -> Image.Image:
-        """The figure as pixels, twice as large as on screen."""
-        raise NotImplementedError
-
     def png(self, *, dark: bool = False) -> bytes:
-        """The figure as PNG, twice as large as on screen, with title and description inside.
+        """The figure as PNG, twice as large as on screen, with title and description inside."""
+        return self.encoded(self.svg(dark=dark))
 
-        256 colours take a third of the bytes; surfaces keep their colour, only edges of letters move to the nearest.
-        Compressed at level 7, since level 9 saves another 6 % in eight times as long.
+    def encoded(self, svg: str) -> bytes:
+        """This figure's SVG as PNG. 256 colours take a third of the bytes; surfaces keep their colour, only edges of
+        letters move to the nearest. Compressed at level 7, since level 9 saves another 6 % in eight times as long.
         """
         small, words = io.BytesIO(), PngInfo()
         words.add_text("Title", self.headline)
         words.add_text("Description", self.alt)
-        few_colours(self.pixels(dark)).save(small, "png", compress_level=7, pnginfo=words, dpi=(DPI, DPI))
+        few_colours(rendered(svg)).save(small, "png", compress_level=7, pnginfo=words, dpi=(DPI, DPI))
         return small.getvalue()
 
     def _ipython_display_(self) -> None:
@@ -86,7 +80,7 @@ class Drawing:
         """
         png = self.png()
         with Image.open(io.BytesIO(png)) as image:
-            width, height = (round(100 * pixels / DPI) for pixels in image.size)
+            width, height = (round(SCREEN_DPI * pixels / DPI) for pixels in image.size)
         data = {"image/png": base64.b64encode(png).decode("ascii"), "text/plain": self.alt}
         return data, {"image/png": {"width": width, "height": height, "alt": self.alt}}
 
@@ -96,7 +90,6 @@ class Chart(Drawing, Figure):
 
     def __init__(self, name: str, headline: str, alt: str, width: float, height: float) -> None:
         super().__init__(figsize=(width, height))
-        FigureCanvasAgg(self)
         self.name, self.headline, self.alt = name, headline, alt
 
     def svg(self, *, dark: bool = False) -> str:
@@ -112,17 +105,11 @@ class Chart(Drawing, Figure):
         svg = f"{before}{opening}{roles} {attributes}{end}\n {title}\n {description}{drawing}"
         return in_the_dark(svg) if dark else svg
 
-    def pixels(self, dark: bool) -> Image.Image:
-        """The figure as pixels, twice as large as on screen."""
-        screen, canvas = self.dpi, self.canvas
-        assert isinstance(canvas, FigureCanvasAgg)
-        with styled(), _palette(self, dark):
-            self.dpi = DPI
-            try:
-                canvas.draw()  # type: ignore[no-untyped-call]
-                return Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")  # type: ignore[no-untyped-call]
-            finally:
-                self.dpi = screen
+
+def rendered(svg: str) -> Image.Image:
+    """An SVG as pixels, twice as large as on screen."""
+    png = resvg_py.svg_to_bytes(svg_string=svg, dpi=SCREEN_DPI, zoom=DPI / SCREEN_DPI, skip_system_fonts=True)
+    return Image.open(io.BytesIO(png)).convert("RGB")
 
 
 def in_the_dark(svg: str) -> str:
@@ -130,37 +117,8 @@ def in_the_dark(svg: str) -> str:
     return re.sub("#[0-9a-f]{6}\\b", lambda found: IN_THE_DARK.get(found[0], found[0]), svg)
 
 
-@contextmanager
-def _palette(chart: Chart, dark: bool) -> Iterator[None]:
-    """Draw the chart in its dark colours meanwhile, if `dark`."""
-    if dark:
-        _recolour(chart, IN_THE_DARK)
-    try:
-        yield
-    finally:
-        if dark:
-            _recolour(chart, {dark: light for light, dark in IN_THE_DARK.items()})
-
-
-def _recolour(chart: Chart, to: Mapping[str, str]) -> None:
-    """Replace every colour of one palette by its counterpart; other colours and every opacity stay."""
-    artists: list[Artist | None] = list(chart.findobj(include_self=True))
-    artists += [text.get_bbox_patch() for text in chart.findobj(Text)]  # findobj does not find these two
-    artists += [text.arrow_patch for text in chart.findobj(Annotation)]
-    for artist in artists:
-        for name in COLOURS:
-            colour = getattr(artist, f"get_{name}", lambda: "none")()
-            if isinstance(colour, str) and colour in ("none", "auto"):
-                continue
-            old = to_rgba_array(colour)  # a collection has several
-            new = [(*to_rgba(to.get(to_hex(one), one))[:3], one[3]) for one in old]
-            if new and any(old[:, 3]):
-                getattr(artist, f"set_{name}", lambda _: None)(new[0] if len(new) == 1 else new)
-
-
 def few_colours(image: Image.Image, most: int = 256) -> Image.Image:
     """The image in its most frequent colours, which stay as they are; each rarer one becomes the nearest of them."""
-    image = image.convert("RGB")
     counted: Any = image.getcolors(image.width * image.height)
     colours = np.array([colour for _, colour in sorted(counted, key=lambda one: (-one[0], one[1]))], dtype=np.int64)
     kept = colours[:most]
@@ -180,10 +138,10 @@ def save(figure: Drawing, path_stem: Path | str) -> list[Path]:
     try:
         stem.parent.mkdir(parents=True, exist_ok=True)
         drawn = figure.svg()
-        for dark, name in ((False, stem.name), (True, f"{stem.name}_dark")):
+        for name, text in ((stem.name, drawn), (f"{stem.name}_dark", in_the_dark(drawn))):
             svg, png = (stem.with_name(f"{name}.{kind}") for kind in ("svg", "png"))
-            svg.write_text(in_the_dark(drawn) if dark else drawn, encoding="utf-8", newline="\n")
-            png.write_bytes(figure.png(dark=dark))
+            svg.write_text(text, encoding="utf-8", newline="\n")
+            png.write_bytes(figure.encoded(text))
             paths += [svg, png]
     except OSError as error:
         what = f"cannot write the figure {stem}: {error.strerror}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from worklog.plots.bars import BEHIND, interval, rate_bar, reference_line
 from worklog.plots.figure import Chart
@@ -33,7 +34,6 @@ from worklog.plots.style import (
     styled,
     wrap,
 )
-from worklog.problem.gemm import Shape
 from worklog.runs.run import Measurement, Run
 
 # Vizuara's article, which took them from siboehm's SGEMM_CUDA README: percent of cuBLAS on an RTX A6000 at 4096.
@@ -74,19 +74,28 @@ def ladder(run: Run, size: Size | None = None, *, rung: str | None = None) -> Ch
     names = [shorten(m.kernel + " · yours" * (m.kernel in mine), BODY_PT, NAME_ROOM) for m in kernels]
     left, pitch = right_of(names), ROW if marks else BARE_ROW
     height = HEAD + pitch * len(kernels)
-    alt = _alt(run, shape, kernels)
-    new = page(
-        "ladder", _finding(kernels, accented), _subtitle(shape, bool(marks)), footer, alt, ABOVE + height + BELOW
+    alt = [f"Bar chart of FP32 matrix multiplication at {dimensions(shape)}"] + [
+        f"{m.kernel} {rate(m.tflops)} TFLOP/s, {_share(m)} of cuBLAS" if measured(m) else f"{m.kernel}: {no_time(m)}"
+        for m in kernels
+    ]
+    ceiling = run.calibration.get("fp32_tflops")
+    alt += [f"measured FP32 ceiling: {rate(ceiling)} TFLOP/s"] if ceiling else []
+    subtitle = (
+        f"C = A·B in FP32, {dimensions(shape)}. Bars: median TFLOP/s of each rung with its 95 % interval, and its "
+        "share of cuBLAS, timed in the same loop."
     )
+    subtitle += " Circles: the article's shares, on another GPU." * bool(marks)
+    new = page("ladder", _finding(kernels, accented), subtitle, footer, alt, ABOVE + height + BELOW)
     axes = new.axes(left, new.body_bottom + BELOW, WIDTH_IN - left - RIGHT, height)
     places = [HEAD + pitch * index + BAR_LANE for index in range(len(kernels))]
     axes.set_ylim(height, 0)
     axes.set_yticks(places, names)
-    _references(axes, kernels, run.calibration.get("fp32_tflops"), bool(marks))
+    _references(axes, kernels, ceiling, bool(marks))
     for y, m in zip(places, kernels, strict=True):
         if measured(m):
             words = f"{rate(m.tflops)} TFLOP/s · {_share(m)}" + ("" if m.converged else " *")
-            rate_bar(axes, m, y, BAR, words, BODY_PT, _colour(m.kernel, accented))
+            colour = ACCENT if m.kernel in (accented or {m.kernel}) else DEFLATES
+            rate_bar(axes, m, y, BAR, words, BODY_PT, BASELINE if m.kernel == CUBLAS else colour)
         else:
             lines = wrap(no_time(m), SMALL_PT, WIDTH_IN - left - RIGHT - 0.2, most=2)
             beside(axes, "\n".join(lines), (0, y), va="center", color=MUTED, style="italic", bbox=BEHIND)
@@ -110,20 +119,12 @@ def _references(axes: Axes, kernels: list[Measurement], ceiling: float | None, m
     share.set_xlim(0, percent)
     share.spines["top"].set_visible(True)
     share.spines[["left", "bottom"]].set_visible(False)
-    step = next(s for s in (20, 25, 50, 100, 200, 500, 1000, 10**9) if percent / s <= 8)
-    share.set_xticks([float(p) for p in range(0, int(percent) + 1, step)])
+    share.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 2.5, 5, 10]))
     share.set_xlabel("% of cuBLAS" + (", bars on this GPU · ○ article, RTX A6000" if marks else ""))
     reference_line(axes, cublas, f"cuBLAS {rate(cublas)}", HEAD - 0.1)
     if ceiling:
         words = f"measured FP32 ceiling {rate(ceiling)}" + (", off the scale →" if far else "")
         reference_line(axes, most if far else ceiling, words, HEAD - 0.12 - line_height(SMALL_PT), drawn=not far)
-
-
-def _colour(kernel: str, accented: set[str]) -> str:
-    """The accent is for the kernels that the title is about and, without any, for the rungs."""
-    if kernel == CUBLAS:
-        return BASELINE
-    return ACCENT if not accented or kernel in accented else DEFLATES
 
 
 def _mark(axes: Axes, percent: float, cublas: float, y: float) -> None:
@@ -153,22 +154,3 @@ def _finding(kernels: list[Measurement], accented: set[str]) -> str:
     if slower:
         return f"{finding}, more than {max(slower, key=lambda m: m.tflops or 0.0).kernel}"
     return f"{finding}, less than {min(rungs, key=lambda m: m.tflops or 0.0).kernel}"
-
-
-def _subtitle(shape: Shape, marks: bool) -> str:
-    words = (
-        f"C = A·B in FP32, {dimensions(shape)}. Bars: median TFLOP/s of each rung with its 95 % interval, "
-        "and its share of cuBLAS, timed in the same loop."
-    )
-    return words + (" Circles: the article's shares, on another GPU." if marks else "")
-
-
-def _alt(run: Run, shape: Shape, kernels: list[Measurement]) -> str:
-    parts = [
-        f"{m.kernel} {rate(m.tflops)} TFLOP/s, {_share(m)} of cuBLAS" if measured(m) else f"{m.kernel}: {no_time(m)}"
-        for m in kernels
-    ]
-    ceiling = run.calibration.get("fp32_tflops")
-    words = f" Measured FP32 ceiling: {rate(ceiling)} TFLOP/s." if ceiling else ""
-    what = f"Bar chart of FP32 matrix multiplication at {dimensions(shape)}"
-    return f"{what}. {'; '.join(parts)}.{words} Source: {run.label}."

@@ -5,12 +5,13 @@ Drawn from the addresses of a rung's compiled code (worklog.analysis.access_patt
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import pairwise
+from collections.abc import Iterable, Iterator
+from itertools import pairwise, product
 from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.collections import PolyCollection
+from matplotlib.collections import PatchCollection
+from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from worklog.plots.figure import Chart
@@ -35,30 +36,29 @@ def ownership(touched: Touches) -> Chart:
     access to each matrix and each shared array.
     """
     bm, bn = touched.owners.shape
-    shown = [(request, *_cells(request)) for request in _shown(touched)]
-    words = [_words(request) for request, _, _ in shown]
-    depths = [1 + round(max(y for _, y, _, _ in used) / ROW) for _, used, _ in shown]
+    shown = list(_shown(touched))
+    cells = [_cells(request) for request in shown]
+    depths = [1 + round(max(y for _, y, _, _ in used) / ROW) for used, _ in cells]
     strips = sum(line_height(SMALL_PT) + ROW * depth + AFTER for depth in depths)
     scale = TILE / max(bm, bn)
-    banks = ", the 32 banks of shared memory" if any(request.in_shared for request, _, _ in shown) else ""
+    banks = ", the 32 banks of shared memory" if any(request.in_shared for request in shown) else ""
     subtitle = (
         "Left, one block's tile of C: in full colour thread 0's elements, pale its warp's. Right, the warp's first "
         f"access of each kind, as compiled: sectors of 8 floats{banks}; what is used is filled."
     )
-    finding = _finding(touched)
-    alt = f"{finding}. {'. '.join(words)}. Source: {touched.label}."
-    new = page("ownership", finding, subtitle, [touched.label], alt, max(scale * bm + BELOW, strips) + ABOVE)
+    finding, words = _finding(touched), [_words(request) for request in shown]
+    height = max(scale * bm + BELOW, strips) + ABOVE
+    new = page("ownership", finding, subtitle, [touched.label], [finding, *words], height)
     _draw_tile(new, touched, scale)
     left, top = MARGIN_IN + TILE + GAP, new.body_top - ABOVE
-    for (request, used, unused), line, depth in zip(shown, words, depths, strict=True):
-        new.text(left, top, line, SMALL_PT, va="top", color=ALERT if request.conflicts else INK)
+    for request, (used, unused), line, depth in zip(shown, cells, words, depths, strict=True):
         wide, high = WIDTH_IN - left, ROW * depth
-        top -= line_height(SMALL_PT) + high
+        top = new.lines(left, top, [line], color=ALERT if request.conflicts else INK) - high
         axes = new.axes(left, top, wide, high)
         axes.set(xlim=(0, wide), ylim=(high, 0))
         axes.set_axis_off()
-        for cells, colour in ((unused, FAINT), (used, ALERT if request.conflicts else ACCENT)):
-            axes.add_collection(PolyCollection([_corners(cell) for cell in cells], facecolor=colour))
+        axes.add_collection(_filled(unused, FAINT))
+        axes.add_collection(_filled(used, ALERT if request.conflicts else ACCENT))
         top -= AFTER
     return new.figure
 
@@ -79,13 +79,11 @@ def _draw_tile(new: Page, touched: Touches, scale: float) -> None:
     axes.set(xlim=(0, bn), ylim=(bm, 0), xticks=[], yticks=[])
     axes.spines[["top", "right"]].set_visible(True)
     for level, alpha in ((touched.owners < WARP, WARP_SHADE), (touched.owners == 0, 1.0)):
-        axes.add_collection(PolyCollection([_corners(cell) for cell in _runs(level)], facecolor=ACCENT, alpha=alpha))
+        axes.add_collection(_filled(_runs(level), ACCENT, alpha=alpha))
     own = int((touched.owners == 0).sum())
     first = f"{bm} × {bn} of C, {touched.rung.thread_count} threads"
     second = f"{own} element{'s' if own > 1 else ''} per thread, {own * WARP} per warp"
-    for number, line in enumerate((first, second)):
-        y = bottom - 0.05 - number * line_height(SMALL_PT)
-        new.text(MARGIN_IN, y, line, SMALL_PT, va="top", color=MUTED)
+    new.lines(MARGIN_IN, bottom - 0.05, [first, second], color=MUTED)
 
 
 def _runs(level: NDArray[np.bool_]) -> Iterator[Cell]:
@@ -103,29 +101,24 @@ def _cells(request: Request) -> tuple[list[Cell], list[Cell]]:
     Global memory: sectors of 8 floats, 8 sectors per row. Shared memory: one column per bank, its different words below
     each other.
     """
-    used = np.unique(request.floats).tolist()
+    words = np.unique(request.floats).tolist()
     if request.in_shared:
-        depths = [0] * BANKS
-        taken = set()
-        for word in used:
-            taken.add((word % BANKS, depths[word % BANKS]))
-            depths[word % BANKS] += 1
-        places = [(bank, row) for row in range(max(depths)) for bank in range(BANKS)]
-        cells = {place: (place[0] * BANK, place[1] * ROW, 0.9 * BANK, 0.75 * ROW) for place in places}
-        return [cells[at] for at in places if at in taken], [cells[at] for at in places if at not in taken]
-    sectors: tuple[list[Cell], list[Cell]] = [], []
-    for number, sector in enumerate(sorted({word // PER_SECTOR for word in used})):
-        row, column = divmod(number, PER_SECTOR)
-        for part in range(PER_SECTOR):
-            x = column * (PER_SECTOR * CELL + SPACE) + part * CELL
-            unused = PER_SECTOR * sector + part not in used
-            sectors[unused].append((x, row * ROW, 0.88 * CELL, 0.75 * ROW))
-    return sectors
+        banks = [word % BANKS for word in words]
+        used = {(bank, banks[:place].count(bank)) for place, bank in enumerate(banks)}  # column, row
+        every = list(product(range(BANKS), range(1 + max(row for _, row in used))))
+        cells = {at: (at[0] * BANK, at[1] * ROW, 0.9 * BANK, 0.75 * ROW) for at in every}
+    else:
+        sectors = sorted({word // PER_SECTOR for word in words})
+        every = list(product(range(len(sectors)), range(PER_SECTOR)))  # sector, float
+        used = {at for at in every if PER_SECTOR * sectors[at[0]] + at[1] in words}
+        wide = PER_SECTOR * CELL + SPACE
+        places = {(n, part): (n % PER_SECTOR * wide + part * CELL, n // PER_SECTOR * ROW) for n, part in every}
+        cells = {at: (x, y, 0.88 * CELL, 0.75 * ROW) for at, (x, y) in places.items()}
+    return [cells[at] for at in every if at in used], [cells[at] for at in every if at not in used]
 
 
-def _corners(cell: Cell) -> list[tuple[float, float]]:
-    x, y, width, height = cell
-    return [(x, y), (x + width, y), (x + width, y + height), (x, y + height)]
+def _filled(cells: Iterable[Cell], colour: str, alpha: float = 1.0) -> PatchCollection:
+    return PatchCollection([Rectangle((x, y), wide, high) for x, y, wide, high in cells], facecolor=colour, alpha=alpha)
 
 
 def _words(request: Request) -> str:

@@ -5,13 +5,15 @@ Everything is placed in inches, so that nothing overlaps at any number of rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.lines import Line2D
-from matplotlib.text import Text
+from matplotlib.ticker import Locator, LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
 
 from worklog.plots import style
 from worklog.plots.figure import Chart
@@ -46,9 +48,16 @@ class Page:
         axes.spines["left"].set_visible(False)
         return axes
 
-    def text(self, x: float, y: float, words: str, points: float = BODY_PT, **how: Any) -> Text:
+    def text(self, x: float, y: float, words: str, points: float = BODY_PT, **how: Any) -> None:
         """Text at a place on the page."""
-        return self.figure.text(x, y, words, fontsize=points, transform=self.figure.dpi_scale_trans, **how)
+        self.figure.text(x, y, words, fontsize=points, transform=self.figure.dpi_scale_trans, **how)
+
+    def lines(self, x: float, top: float, lines: Iterable[str], points: float = SMALL_PT, **how: Any) -> float:
+        """Lines of text, one below another from `top` on; return where the next one starts."""
+        for line in lines:
+            self.text(x, top, line, points, va="top", **how)
+            top -= style.line_height(points)
+        return top
 
     def line(self, start: tuple[float, float], end: tuple[float, float], **how: Any) -> None:
         """A straight line on the page."""
@@ -56,7 +65,7 @@ class Page:
         self.figure.add_artist(Line2D(across, up, transform=self.figure.dpi_scale_trans, **how))
 
 
-def right_of(names: Sequence[str]) -> float:
+def right_of(names: Iterable[str]) -> float:
     """Where axes start whose row names begin at the left margin, in inches."""
     return MARGIN_IN + max(text_width(name, BODY_PT) for name in names) + 0.12
 
@@ -69,23 +78,49 @@ def beside(axes: Axes, words: str, at: tuple[float, float], gap: float = 5.0, up
     axes.annotate(words, at, (gap, up), textcoords="offset points", **(usual | how))
 
 
+def ticks(axis: Axis, locator: Locator | Sequence[float], written: str = "{x:g}") -> None:
+    """Ticks where the locator puts them, or at these values, with their values written out; no minor ones."""
+    if isinstance(locator, Locator):
+        axis.set_major_locator(locator)
+    else:
+        axis.set_ticks(locator)
+    axis.set_major_formatter(StrMethodFormatter(written))
+    axis.set_minor_locator(NullLocator())
+
+
+def a_few(low: float, high: float) -> Locator:
+    """Two to five round values on a log scale between these."""
+    decades = math.log10(high / low)
+    if decades < 0.9:
+        return MaxNLocator(4, steps=[1, 2, 5, 10])
+    return LogLocator(subs=(1, 3) if decades < 2 else (1,), numticks=5)
+
+
 def page(
-    name: str, title: str, subtitle: str, footer: list[str], alt: str, body_height: float, width: float = WIDTH_IN
+    name: str,
+    finding: str,
+    subtitle: str,
+    footer: Sequence[str],
+    alt: Iterable[str],
+    body_height: float,
+    width: float = WIDTH_IN,
 ) -> Page:
-    """A page for a body of that height; title, subtitle and footer are wrapped to fit."""
+    """A page for a body of that height; title, subtitle and footer are wrapped to fit.
+
+    alt: what the chart is, then what each of its rows says; the alt text ends with the footer as the source.
+    """
+    what, *rows = alt
+    source = [f"Source: {'; '.join(footer)}."] if footer else []
+    words = " ".join([f"{what.rstrip('.')}.", *([f"{'; '.join(rows)}."] if rows else []), *source])
     room = 0.98 * (width - 2 * MARGIN_IN)  # drawn at 100 dpi, letters are up to that much wider
-    head = [(line, TITLE_PT, {"weight": "bold"}) for line in style.wrap(title, TITLE_PT, room, bold=True)]
-    head += [(line, SUBTITLE_PT, {"color": MUTED}) for line in style.wrap(subtitle, SUBTITLE_PT, room)]
+    title = style.wrap(finding, TITLE_PT, room, bold=True)
+    below_title = style.wrap(subtitle, SUBTITLE_PT, room)
     foot = [line for part in footer for line in style.wrap(part, SMALL_PT, room)]
-    above = MARGIN_IN + sum(style.line_height(points) for _, points, _ in head) + 0.08
+    head = style.line_height(TITLE_PT, len(title)) + style.line_height(SUBTITLE_PT, len(below_title))
     below = MARGIN_IN + style.line_height(SMALL_PT, len(foot)) + 0.06
-    height = above + body_height + below
-    new = Page(Chart(name, title, alt, width, height), width, below, body_height)
-    top = height - MARGIN_IN
-    for line, points, how in head:
-        new.text(MARGIN_IN, top, line, points, va="top", **how)
-        top -= style.line_height(points)
-    for index, line in enumerate(foot):
-        y = MARGIN_IN + style.line_height(SMALL_PT, len(foot) - index)
-        new.text(MARGIN_IN, y, line, SMALL_PT, color=MUTED, va="top")
+    height = MARGIN_IN + head + 0.08 + body_height + below
+    new = Page(Chart(name, finding, words, width, height), width, below, body_height)
+    top = new.lines(MARGIN_IN, height - MARGIN_IN, title, TITLE_PT, weight="bold")
+    new.lines(MARGIN_IN, top, below_title, SUBTITLE_PT, color=MUTED)
+    new.lines(MARGIN_IN, below - 0.06, foot, color=MUTED)
     return new

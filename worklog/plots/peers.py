@@ -32,7 +32,6 @@ def peers(comparison: Comparison | None = None) -> Chart:
     if not errors:
         raise NothingToDraw("this comparison has no kernel of known length: make one with `worklog peers` on a GPU")
     band = max(map(abs, errors_left(comparison.document["calibration"]).values()))
-    names = max(text_width(_label(name, points), SMALL_PT) for name, points in errors.items())
     subtitle = (
         "Reading minus true length, µs, on kernels that spin for a known time; both axes are logarithmic, the vertical "
         f"one linear up to ±{LINEAR:g} µs. Band: our own error that calibration leaves, ±{bound(band)} µs."
@@ -40,12 +39,21 @@ def peers(comparison: Comparison | None = None) -> Chart:
     footer = [f"{comparison.label} · numbers at the names: error at the shortest and at the longest length, µs"]
     missing = [name for name in comparison.rulers if name not in errors and name in comparison.reasons]
     footer += [f"not read: {', '.join(missing)}"] if missing else []
-    new = page("peers", _finding(errors), subtitle, footer, _alt(errors, footer[0]), ABOVE + HEIGHT + BELOW)
-    left = MARGIN_IN + 0.45
+    alt = ["Line chart of reading minus true length in microseconds on kernels of known length in microseconds"] + [
+        f"{name}: " + ", ".join(f"{error:+.2f} at {length:g}" for length, error in points)
+        for name, points in errors.items()
+    ]
+    new = page("peers", _finding(errors), subtitle, footer, alt, ABOVE + HEIGHT + BELOW)
+    left, names = MARGIN_IN + 0.45, max(text_width(_label(*one), SMALL_PT) for one in errors.items())
     axes = new.axes(left, new.body_bottom + BELOW, WIDTH_IN - left - names - 0.45, HEIGHT)
-    lengths = sorted({length for points in errors.values() for length, _ in points})
-    length_axes(axes, lengths, 0.85, 1.18)
-    _scale(axes, [error for points in errors.values() for _, error in points])
+    lengths, values = ({point[axis] for points in errors.values() for point in points} for axis in (0, 1))
+    length_axes(axes, sorted(lengths), 0.85, 1.18)
+    low, high = min(-0.5, 1.3 * min(values)), max(2.0, 1.3 * max(values))
+    axes.set_yscale("symlog", linthresh=LINEAR, linscale=0.8)
+    axes.set_ylim(low, high)
+    shown = [tick for tick in TICKS if low <= tick <= high]
+    axes.set_yticks(shown, [f"{tick:+g}" if tick else "0" for tick in shown])
+    axes.minorticks_off()
     axes.axhspan(-band, band, color=FAINT, zorder=0)
     for number, (name, points) in enumerate(errors.items()):
         colour = ACCENT if name == OURS else MUTED
@@ -54,23 +62,13 @@ def peers(comparison: Comparison | None = None) -> Chart:
     return new.figure
 
 
-def _scale(axes: Axes, values: list[float]) -> None:
-    low, high = min(-0.5, 1.3 * min(values)), max(2.0, 1.3 * max(values))
-    axes.set_yscale("symlog", linthresh=LINEAR, linscale=0.8)
-    axes.set_ylim(low, high)
-    shown = [tick for tick in TICKS if low <= tick <= high]
-    axes.set_yticks(shown, [f"{tick:+g}" if tick else "0" for tick in shown])
-    axes.minorticks_off()
-
-
 def _name_lines(axes: Axes, errors: dict[str, Points]) -> None:
     """Each line's name at its right end, moved where two would meet, with a thin line to where it belongs."""
-    per_inch = axes.figure.dpi
-    ends = {name: axes.transData.transform(points[-1]) / per_inch for name, points in errors.items()}
+    inches = axes.transData - axes.figure.dpi_scale_trans
+    ends = {name: inches.transform(points[-1]) for name, points in errors.items()}
     names = sorted(errors, key=lambda name: (ends[name][1], name))
-    lanes = _apart([float(ends[name][1]) for name in names], axes.bbox.y1 / per_inch)
-    right = axes.bbox.x1 / per_inch
-    for name, lane in zip(names, lanes, strict=True):
+    right, top = axes.bbox.x1 / axes.figure.dpi, axes.bbox.y1 / axes.figure.dpi
+    for name, lane in zip(names, _apart([float(ends[name][1]) for name in names], top), strict=True):
         x, y = ends[name]
         axes.annotate(
             _label(name, errors[name]),
@@ -110,14 +108,3 @@ def _finding(errors: dict[str, Points]) -> str:
         return finding
     best = min(others, key=lambda name: abs(worst[name]))
     return f"{finding}; the best of the other harnesses, {best}, up to {worst[best]:+.2f} µs"
-
-
-def _alt(errors: dict[str, Points], source: str) -> str:
-    parts = [
-        f"{name}: " + ", ".join(f"{error:+.2f} at {length:g}" for length, error in points)
-        for name, points in errors.items()
-    ]
-    return (
-        "Line chart of reading minus true length in microseconds on kernels of known length in microseconds. "
-        f"{'; '.join(parts)}. Source: {source}."
-    )

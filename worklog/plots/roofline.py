@@ -11,15 +11,16 @@ from itertools import pairwise
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.ticker import LogLocator
+from matplotlib.transforms import Bbox
 
 from worklog.errors import NothingToDraw
 from worklog.plots import style
 from worklog.plots.figure import Chart
-from worklog.plots.labels import FAR, Box, Point, place, stroke
-from worklog.plots.page import Page, page
+from worklog.plots.labels import FAR, Point, nearest, place, stroke
+from worklog.plots.page import Page, page, ticks
 from worklog.plots.selection import Size, cublas_tflops, dimensions, intensity, measured, rate, rows, shape_to_draw
 from worklog.plots.style import ACCENT, BODY_PT, INK, MARGIN_IN, MUTED, PAPER, SMALL_PT, WIDTH_IN
-from worklog.problem.gemm import Shape
 from worklog.runs.run import Run
 
 BODY, LEFT, BELOW, ABOVE, RIGHT = 4.3, 0.62, 0.45, 0.08, 0.2  # inches
@@ -30,14 +31,6 @@ MEMORY = {"l2_gbs": "-", "copy_gbs": "-", "memory_peak_gbs": "--"}
 Line = tuple[Point, Point, str]
 
 
-def _roofs(run: Run) -> dict[str, float]:
-    """The roofs that the run knows, by the names in CEILINGS (TFLOP/s) and MEMORY (TB/s)."""
-    known = run.calibration | run.device
-    if not known.get("fp32_tflops"):
-        raise NothingToDraw("the run has no measured FP32 ceiling: measure again with `worklog run`")
-    return {name: known[name] / (1e3 if name in MEMORY else 1.0) for name in (*CEILINGS, *MEMORY) if known.get(name)}
-
-
 @style.styled()
 def roofline(run: Run, size: Size | None = None) -> Chart:
     """Each rung at its counted intensity under measured (solid) and theoretical (dashed) roofs, log-log, at one size.
@@ -45,7 +38,11 @@ def roofline(run: Run, size: Size | None = None) -> Chart:
     Raises NothingToDraw where the run has no ceiling, or no measured rung with a tile; BadShape.
     """
     shape = shape_to_draw(run, size)
-    roofs = _roofs(run)
+    known = run.calibration | run.device
+    if not known.get("fp32_tflops"):
+        raise NothingToDraw("the run has no measured FP32 ceiling: measure again with `worklog run`")
+    # TFLOP/s and TB/s
+    roofs = {name: known[name] / (1e3 if name in MEMORY else 1.0) for name in (*CEILINGS, *MEMORY) if known.get(name)}
     kernels = [m for m in rows(run, shape) if measured(m)]
     points = {m.kernel: (x, m.tflops or 0.0) for m in kernels if (x := intensity(run, m.kernel, shape))}
     if not points:
@@ -54,7 +51,11 @@ def roofline(run: Run, size: Size | None = None) -> Chart:
         f"C = A·B in FP32, {dimensions(shape)}. FLOP per byte are counted from the tile: each block brings its rows "
         "of A and its columns of B once from L2. Solid roofs: measured; dashed: computed from the highest clocks."
     )
-    new = page("roofline", _finding(points, roofs), subtitle, [run.full_label], _alt(run, shape, points, roofs), BODY)
+    alt = [f"Roofline chart, log-log, of FP32 matrix multiplication at {dimensions(shape)}"]
+    alt += [f"{name} {rate(y)} TFLOP/s at {x:.1f} FLOP per byte" for name, (x, y) in points.items()]
+    words = {"fp32_tflops": "FP32 {:.1f} TFLOP/s", "l2_gbs": "L2 {:.2f} TB/s", "copy_gbs": "memory copy {:.2f} TB/s"}
+    alt += [f"measured roof: {word.format(roofs[name])}" for name, word in words.items() if name in roofs]
+    new = page("roofline", _finding(points, roofs), subtitle, [run.full_label], alt, BODY)
     cublas = cublas_tflops(kernels)
     axes = _axes(new, points, roofs, cublas)
     lines = _roof_lines(axes, roofs)
@@ -64,8 +65,9 @@ def roofline(run: Run, size: Size | None = None) -> Chart:
     mark = [2.2 * max(x for x, _ in points.values()), axes.get_xlim()[1]]
     axes.plot(mark, [cublas, cublas], color=MUTED, linewidth=2.5, solid_capstyle="butt", zorder=1)
     lines.append(((mark[0], cublas), (mark[1], cublas), "-"))
-    _draw_climb(axes, list(points.values()))
-    _draw_words(new, axes, lines, points, _roof_words(axes, roofs, cublas, math.sqrt(mark[0] * mark[1])))
+    roof_words = _roof_words(axes, roofs)
+    roof_words[f"cuBLAS {rate(cublas)}\n(its tile is unknown)"] = math.sqrt(mark[0] * mark[1]), cublas
+    _draw_points(new, axes, lines, points, roof_words)
     return new.figure
 
 
@@ -80,21 +82,12 @@ def _axes(new: Page, points: dict[str, Point], roofs: dict[str, float], cublas: 
     axes.set_yscale("log")
     axes.set_xlim(min(*xs, *ridges, 8.0) / 4, max(*xs, *ridges, 16.0) * 4.5)
     axes.set_ylim(min(*ys, cublas, top / 10) / 1.7, top * 1.9)
-    axes.minorticks_off()
-    axes.set_xticks(*_ticks(axes.get_xlim(), 2))
-    axes.set_yticks(*_ticks(axes.get_ylim(), 10, (1, 2, 5)))
+    ticks(axes.xaxis, LogLocator(2, numticks=99))
+    ticks(axes.yaxis, LogLocator(10, (1, 2, 5), numticks=99))
     axes.grid(True, zorder=0)
     axes.set_xlabel("FLOP per byte that blocks fetch from L2, counted from the tile")
     axes.set_ylabel("TFLOP/s")
     return axes
-
-
-def _ticks(limits: tuple[float, float], base: int, steps: tuple[int, ...] = (1,)) -> tuple[list[float], list[str]]:
-    """Round values within the limits, and how they are written."""
-    first, last = (math.floor(math.log(limit, base)) for limit in limits)
-    values = [s * float(base) ** e for e in range(first, last + 1) for s in steps]
-    kept = [value for value in values if limits[0] * 1.02 <= value <= limits[1] / 1.02]
-    return kept, [f"{value:g}" for value in kept]
 
 
 def _roof_lines(axes: Axes, roofs: dict[str, float]) -> list[Line]:
@@ -108,55 +101,49 @@ def _roof_lines(axes: Axes, roofs: dict[str, float]) -> list[Line]:
     return lines + [((max(top / steepest, first), top), (last, top), dashes) for top, dashes in ceilings]
 
 
-def _inches(axes: Axes, point: Point) -> Point:
-    """Where a data point is on the page."""
-    x, y = axes.transData.transform(point) / axes.figure.dpi
-    return float(x), float(y)
-
-
-def _draw_climb(axes: Axes, points: list[Point]) -> None:
-    """The rungs, and an arrow from each to the next where there is room for one."""
-    arrow = {"arrowstyle": "-|>", "color": ACCENT, "linewidth": 0.8, "shrinkA": 4, "shrinkB": 4, "mutation_scale": 7}
-    for start, end in pairwise(points):
-        if math.dist(_inches(axes, start), _inches(axes, end)) > 4 * MARKER:
-            axes.annotate("", end, start, arrowprops=arrow, zorder=2)
-    xs, ys = zip(*points, strict=True)
-    axes.plot(xs, ys, "o", color=ACCENT, markersize=6, markeredgecolor=PAPER, markeredgewidth=0.8, zorder=3)
-
-
-def _draw_words(
-    new: Page, axes: Axes, lines: list[Line], points: dict[str, Point], roofs: list[tuple[str, Point]]
+def _draw_points(
+    new: Page, axes: Axes, lines: list[Line], points: dict[str, Point], roof_words: dict[str, Point]
 ) -> None:
-    """Rungs are named beside their points, roofs at their lines; nothing on top of anything else."""
-    ends = [_inches(axes, point) for point in points.values()]
-    drawn = [(_inches(axes, start), _inches(axes, end)) for start, end, _ in lines]
-    strokes = np.concatenate([stroke(start, end) for start, end in [*drawn, *pairwise(ends)]])
-    markers = [Box(x - MARKER, y - MARKER, x + MARKER, y + MARKER) for x, y in ends]
-    words = [(text, _inches(axes, at), SMALL_PT, MUTED) for text, at in roofs]
+    """The rungs with an arrow from each to the next where there is room, named beside their points, and the roofs at
+    their lines; nothing on top of anything else."""
+    inches = axes.transData - axes.figure.dpi_scale_trans
+    ends = [tuple(inches.transform(point)) for point in points.values()]
+    arrow = {"arrowstyle": "-|>", "color": ACCENT, "linewidth": 0.8, "shrinkA": 4, "shrinkB": 4, "mutation_scale": 7}
+    for (start, end), places in zip(pairwise(points.values()), pairwise(ends), strict=True):
+        if math.dist(*places) > 4 * MARKER:
+            axes.annotate("", end, start, arrowprops=arrow, zorder=2)
+    xs, ys = zip(*points.values(), strict=True)
+    axes.plot(xs, ys, "o", color=ACCENT, markersize=6, markeredgecolor=PAPER, markeredgewidth=0.8, zorder=3)
+    drawn = [tuple(inches.transform([start, end])) for start, end, _ in lines]
+    strokes = np.concatenate([stroke(*segment) for segment in [*drawn, *pairwise(ends)]])
+    markers = [Bbox([end, end]).padded(MARKER) for end in ends]
+    words = [(text, tuple(inches.transform(at)), SMALL_PT, MUTED) for text, at in roof_words.items()]
     words += [(f"{name} {rate(points[name][1])}", at, BODY_PT, INK) for name, at in zip(points, ends, strict=True)]
     sizes = [style.block_size(text, size) for text, _, size, _ in words]
-    x0, y0, x1, y1 = (float(edge) / axes.figure.dpi for edge in axes.bbox.extents)
-    boxes = place([at for _, at, _, _ in words], sizes, Box(x0, y0, x1, y1).shrunk(0.06), markers, strokes)
-    for (text, at, size, colour), label in zip(words, boxes, strict=True):
-        if math.dist(label.nearest(at), at) > FAR:
-            new.line(at, label.shrunk(-0.02).nearest(at), color=MUTED, linewidth=0.5, zorder=2)
-        new.text(*label.centre, text, size, color=colour, ha="center", va="center", linespacing=1.15, zorder=5)
+    bounds = Bbox(axes.bbox.get_points() / axes.figure.dpi).padded(-0.06)
+    boxes = place([at for _, at, _, _ in words], sizes, bounds, markers, strokes)
+    for (text, at, size, colour), box in zip(words, boxes, strict=True):
+        if math.dist(nearest(box, at), at) > FAR:
+            new.line(at, nearest(box.padded(0.02), at), color=MUTED, linewidth=0.5, zorder=2)
+        centre = (box.x0 + box.x1) / 2, (box.y0 + box.y1) / 2
+        new.text(*centre, text, size, color=colour, ha="center", va="center", linespacing=1.15, zorder=5)
 
 
-def _roof_words(axes: Axes, roofs: dict[str, float], cublas: float, cublas_x: float) -> list[tuple[str, Point]]:
+def _roof_words(axes: Axes, roofs: dict[str, float]) -> dict[str, Point]:
     """What each roof is called, and a point of its line."""
     first, last = axes.get_xlim()
     fp32, l2, copy = roofs["fp32_tflops"], roofs.get("l2_gbs"), roofs.get("copy_gbs")
     fp32_peak, memory_peak = roofs.get("fp32_peak_tflops"), roofs.get("memory_peak_gbs")
     peak = f", {fp32_peak:.1f} in theory (dashed)" if fp32_peak else ""
-    words = [(f"FP32: {fp32:.1f} TFLOP/s measured{peak}", (last / 3.2, fp32_peak or fp32))]
-    words.append((f"cuBLAS {rate(cublas)}\n(its tile is unknown)", (cublas_x, cublas)))
+    words = {f"FP32: {fp32:.1f} TFLOP/s measured{peak}": (last / 3.2, fp32_peak or fp32)}
     if l2:
-        words.append((f"L2 reads:\n{l2:.2f} TB/s measured", (1.7 * first, l2 * 1.7 * first)))
+        words[f"L2 reads:\n{l2:.2f} TB/s measured"] = 1.7 * first, l2 * 1.7 * first
     if copy:
         peak = f",\n{memory_peak:.2f} in theory (dashed)" if memory_peak else ""
-        copied = f"memory, if no byte came from L2:\n{copy:.2f} TB/s copy measured"
-        words.append((copied + peak, (1.25 * first, copy * 1.25 * first)))
+        words[f"memory, if no byte came from L2:\n{copy:.2f} TB/s copy measured{peak}"] = (
+            1.25 * first,
+            copy * 1.25 * first,
+        )
     return words
 
 
@@ -166,13 +153,3 @@ def _finding(points: dict[str, Point], roofs: dict[str, float]) -> str:
     if best == next(reversed(points)) and len(points) > 1:
         return f"From {next(iter(points))} to {best}, the climb ends at {share:.0f} % of the FP32 ceiling"
     return f"{best} stands highest, at {share:.0f} % of the FP32 ceiling"
-
-
-def _alt(run: Run, shape: Shape, points: dict[str, Point], roofs: dict[str, float]) -> str:
-    parts = [f"{name} {rate(y)} TFLOP/s at {x:.1f} FLOP per byte" for name, (x, y) in points.items()]
-    words = {"fp32_tflops": "FP32 {:.1f} TFLOP/s", "l2_gbs": "L2 {:.2f} TB/s", "copy_gbs": "memory copy {:.2f} TB/s"}
-    solid = [word.format(roofs[name]) for name, word in words.items() if name in roofs]
-    return (
-        f"Roofline chart, log-log, of FP32 matrix multiplication at {dimensions(shape)}. Measured roofs: "
-        f"{', '.join(solid)}. {'; '.join(parts)}. Source: {run.label}."
-    )

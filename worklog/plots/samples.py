@@ -5,50 +5,36 @@ It answers two questions about a number: what does its noise look like, and why 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
 
 from worklog.errors import NothingToDraw
 from worklog.plots.figure import Chart
-from worklog.plots.page import beside, page
+from worklog.plots.page import a_few, beside, page, ticks
 from worklog.plots.selection import Size, measured, shape_to_draw
 from worklog.plots.style import ACCENT, ALERT, FAINT, GREY, INK, MARGIN_IN, MUTED, WIDTH_IN, styled
 from worklog.runs.run import Run
-from worklog.runs.statistics import median
+from worklog.runs.statistics import Estimate, median
 
 TOP, LOW, BETWEEN, ABOVE, BELOW, LEFT, RIGHT = 1.9, 1.2, 0.32, 0.12, 0.42, 0.55, 1.0  # inches
 LEAST, MOST = 6, 160  # samples before an interval is drawn, and how many times it is drawn at most
-TICKS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30)
 
 
-@dataclass(frozen=True)
-class Closing:
-    """After the first n samples that count: their median, its 95 % interval, and their standard deviation over their
-    mean."""
+class Closing(NamedTuple):
+    """After the first n samples that count: their median, and their standard deviation over their mean."""
 
     n: int
-    value: float
-    low: float
-    high: float
+    median: Estimate
     noise: float
-
-    @property
-    def half_width(self) -> float:
-        """Of the interval, relative."""
-        return (self.high - self.low) / 2 / self.value
 
 
 def closing(us: list[float]) -> list[Closing]:
     """How the interval closes as samples come in, from LEAST of them to all."""
     counts = sorted({round(n) for n in np.linspace(min(LEAST, len(us)), len(us), min(MOST, len(us)))})
-    found = []
-    for n in counts:
-        known = median(us[:n])
-        noise = float(np.std(us[:n], ddof=1) / np.mean(us[:n])) if n > 1 else 0.0
-        found.append(Closing(n, known.value, known.low, known.high, noise))
-    return found
+    noise = [float(np.std(us[:n], ddof=1) / np.mean(us[:n])) if n > 1 else 0.0 for n in counts]
+    return [Closing(n, median(us[:n]), sigma) for n, sigma in zip(counts, noise, strict=True)]
 
 
 @styled()
@@ -61,65 +47,57 @@ def samples(run: Run, kernel: str, size: Size | None = None) -> Chart:
     if m is None:
         raise NothingToDraw(f"the run has no samples of {kernel} at {shape}: `worklog run --size {shape}`")
     overhead = run.calibration.get("offset_us", 0.0) if run.harness.get("offset", "removed") == "removed" else 0.0
-    us = [value - overhead for value in m.samples["us"]]
-    places = [index for index, counts in enumerate(m.samples["counts"], start=1) if counts]
-    steps = closing([us[place - 1] for place in places])
-    precision, last = 100 * float(run.harness.get("precision", 0.005)), steps[-1]
+    us = np.array(m.samples["us"]) - overhead
+    counts = np.array(m.samples["counts"], dtype=bool)
+    places = np.arange(1, len(us) + 1)
+    steps = closing(us[counts].tolist())
+    at = [int(places[counts][step.n - 1]) for step in steps]
+    half, noise = [100 * s.median.relative_half_width for s in steps], [100 * s.noise for s in steps]
+    precision = 100 * float(run.harness.get("precision", 0.005))
     finding = (
-        f"{kernel} at {shape}: single samples scatter by {100 * last.noise:.2g} %, the median of {last.n} is known "
-        f"to ±{100 * last.half_width:.2g} %"
+        f"{kernel} at {shape}: single samples scatter by {noise[-1]:.2g} %, the median of {steps[-1].n} is known "
+        f"to ±{half[-1]:.2g} %"
     )
     subtitle = (
         "Above: each sample in turn, µs, in grey those that do not count; the running median in its 95 % interval. "
         f"Below: half of that interval's width, and the standard deviation over the mean; sampling stops at "
         f"±{precision:g} %."
     )
-    parts = [
-        f"±{100 * s.half_width:.2f} % after {s.n}, σ / mean {100 * s.noise:.2f} %"
-        for s in steps[:: max(1, len(steps) // 6)]
-    ]
-    alt = (
+    alt = [
         f"Samples of {kernel} at {shape} in the order taken, {len(us)} of which {m.n} count, median "
-        f"{last.value:.2f} µs. Half-width of its 95 % interval: {'; '.join(parts)}. "
-        f"Requested: ±{precision:g} %. Source: {run.label}."
-    )
+        f"{steps[-1].median.value:.2f} µs, and the half-width of its 95 % interval, requested: ±{precision:g} %"
+    ]
+    chosen = slice(None, None, max(1, len(steps) // 6))
+    for step, width, sigma in list(zip(steps, half, noise, strict=True))[chosen]:
+        alt.append(f"±{width:.2f} % after {step.n}, σ / mean {sigma:.2f} %")
     height = ABOVE + TOP + BETWEEN + LOW + BELOW
     new = page(f"samples_{kernel}_{shape}", finding, subtitle, [run.full_label], alt, height)
-    left, wide = MARGIN_IN + LEFT, WIDTH_IN - MARGIN_IN - LEFT - RIGHT
-    low = new.axes(left, new.body_bottom + BELOW, wide, LOW)
-    top = new.axes(left, new.body_bottom + BELOW + LOW + BETWEEN, wide, TOP)
+    left, bottom, wide = MARGIN_IN + LEFT, new.body_bottom + BELOW, WIDTH_IN - MARGIN_IN - LEFT - RIGHT
+    low, top = new.axes(left, bottom, wide, LOW), new.axes(left, bottom + LOW + BETWEEN, wide, TOP)
     for axes in (top, low):
         axes.set_xlim(0.5, len(us) + 0.5)
-    at = [places[step.n - 1] for step in steps]
-    _cloud(top, us, set(places), steps, at)
-    _narrowing(low, steps, at, precision)
+    size_pt = 3.0 if len(us) < 100 else 1.8
+    top.fill_between(at, [s.median.low for s in steps], [s.median.high for s in steps], color=FAINT, linewidth=0)
+    for colour, chosen_ones in ((ACCENT, counts), (GREY, ~counts)):
+        dots = places[chosen_ones], us[chosen_ones]
+        top.plot(*dots, "o", color=colour, markersize=size_pt, markeredgewidth=0)
+    top.plot(at, [s.median.value for s in steps], color=INK, linewidth=1.2)
+    top.set_ylabel("µs")
+    top.tick_params(labelbottom=False)
+    _name(top, steps[-1].median.value, f"{steps[-1].median.value:.4g}", INK)
+    _narrowing(low, at, half, noise, precision)
     return new.figure
 
 
-def _cloud(axes: Axes, us: list[float], counting: set[int], steps: list[Closing], at: list[int]) -> None:
-    size = 3.0 if len(us) < 100 else 1.8
-    axes.fill_between(at, [s.low for s in steps], [s.high for s in steps], color=FAINT, linewidth=0)
-    for colour, counts in ((ACCENT, True), (GREY, False)):
-        dots = [(n, value) for n, value in enumerate(us, start=1) if (n in counting) is counts]
-        if dots:
-            axes.plot(*zip(*dots, strict=True), "o", color=colour, markersize=size, markeredgewidth=0)
-    axes.plot(at, [s.value for s in steps], color=INK, linewidth=1.2)
-    axes.set_ylabel("µs")
-    axes.tick_params(labelbottom=False)
-    _name(axes, steps[-1].value, f"{steps[-1].value:.4g}", INK)
-
-
-def _narrowing(axes: Axes, steps: list[Closing], at: list[int], precision: float) -> None:
-    half, noise = [100 * s.half_width for s in steps], [100 * s.noise for s in steps]
+def _narrowing(axes: Axes, at: list[int], half: list[float], noise: list[float], precision: float) -> None:
     axes.axhline(precision, color=MUTED, linewidth=0.8, linestyle="--")
     axes.plot(at, noise, color=ALERT, linewidth=1.4)
     axes.plot(at, half, color=ACCENT, linewidth=1.4)
     values = [value for value in (*half, *noise, precision) if value > 0]
+    limits = min(values) / 1.6, max(values) * 1.6
     axes.set_yscale("log")
-    axes.set_ylim(min(values) / 1.6, max(values) * 1.6)
-    ticks = [tick for tick in TICKS if min(values) / 1.5 < tick < max(values) * 1.5]
-    axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
-    axes.minorticks_off()
+    axes.set_ylim(*limits)
+    ticks(axes.yaxis, a_few(*limits))
     axes.set_xlabel("samples taken")
     axes.set_ylabel("%")
     lower, upper = sorted([(noise[-1], "σ / mean", INK), (half[-1], "interval", ACCENT)])

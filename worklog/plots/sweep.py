@@ -35,11 +35,10 @@ def sweep(found: Variants, run: Run | None = None) -> Chart:
     footer += [run.full_label] if run is not None else [f"no times: {_how(found)}"]
     shown = "One row per tile: median TFLOP/s with its 95 % interval, and % of cuBLAS."
     subtitle, finding = f"C = A·B in FP32, {dimensions(found.shape)}. {shown}", _finding(found.rung.name, order, rates)
-    facts = [
+    alt = [finding] + [
         f"{v.name}: {v.registers} registers, {f'{rate(rates[v.name])} TFLOP/s' if v.name in rates else 'not measured'}"
         for v in order
     ]
-    alt = f"{finding}. {'; '.join(facts)}. Source: {'; '.join(footer)}."
     new = page("sweep", finding, subtitle, footer, alt, ABOVE + ROW * len(order) + BELOW)
     left = _table(new, order)
     axes = new.rows(left, new.body_bottom + BELOW, WIDTH_IN - left - RIGHT, ROW, [""] * len(order))

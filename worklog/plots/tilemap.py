@@ -15,9 +15,7 @@ from worklog.plots.style import (
     INK,
     MARGIN_IN,
     MUTED,
-    SMALL_PT,
     WIDTH_IN,
-    line_height,
     styled,
     wrap,
 )
@@ -41,8 +39,7 @@ def tile_map(where: ErrorMap, label: str = "") -> Chart:
         f"C = A·B, {m} × {n}, on exact integers. Tiles of {height} × {width} elements: the darker, the more of them "
         "are wrong."
     )
-    source = f" Source: {label}." if label else ""
-    alt = f"Map of C in tiles of {height} by {width}. {where}.{source}".replace("..", ".")
+    alt = [f"Map of C in tiles of {height} by {width}", str(where).rstrip(".")]
     new = page("tile_map", finding, subtitle, [label] if label else [], alt, max(high, 1.0) + ABOVE + BELOW)
     axes = new.axes(MARGIN_IN + LEFT, new.body_top - ABOVE - high, wide, high)
     axes.set(xlim=(0, n), ylim=(m, 0), xticks=[0, n], yticks=[0, m])
@@ -59,8 +56,6 @@ def tile_map(where: ErrorMap, label: str = "") -> Chart:
     left, top = MARGIN_IN + LEFT + wide + GAP, new.body_top - ABOVE
     wrong = f"{where.wrong} of {where.checked} elements wrong"
     for words, colour in ((wrong, INK), (where.rows, MUTED), (where.columns, MUTED)):
-        for line in wrap(words, BODY_PT, WIDTH_IN - MARGIN_IN - left):
-            new.text(left, top, line, BODY_PT, va="top", color=colour)
-            top -= line_height(BODY_PT)
-    new.text(left, top - 0.05, "rows down, columns across", SMALL_PT, va="top", color=MUTED)
+        top = new.lines(left, top, wrap(words, BODY_PT, WIDTH_IN - MARGIN_IN - left), BODY_PT, color=colour)
+    new.lines(left, top - 0.05, ["rows down, columns across"], color=MUTED)
     return new.figure

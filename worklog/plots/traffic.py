@@ -4,15 +4,13 @@ shared memory. Counted on the emulator, so it holds no time and does not depend 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import LogLocator
 
 from worklog.analysis.traffic import RungTraffic, Traffic
 from worklog.analysis.traffic import traffic as shipped
 from worklog.plots.figure import Chart
-from worklog.plots.page import beside, page, right_of
+from worklog.plots.page import beside, page, right_of, ticks
 from worklog.plots.selection import dimensions
 from worklog.plots.style import ACCENT, ALERT, FAINT, PAPER, WIDTH_IN, styled
 
@@ -31,64 +29,50 @@ def traffic(counted: Traffic | None = None) -> Chart:
     """
     counted = counted or shipped()
     rungs = counted.rungs
-    left = right_of(list(rungs))
-    wide = (WIDTH_IN - left - GAP - RIGHT) / 2
+    first, *_, last = (*rungs, *rungs)
+    times = rungs[first].sectors_per_fma / rungs[last].sectors_per_fma
     subtitle = (
         f"C = A·B in FP32, {dimensions(counted.shape)}. Left: 32-byte sectors of global memory per multiply-add of a "
         "warp, and per load, where 4 hold 32 neighbouring floats and 16 hold 32 float4. Right: passes through shared "
         "memory; hatched: added by bank conflicts."
     )
-    height = ABOVE + ROW * len(rungs) + BELOW
-    new = page("traffic", _finding(rungs), subtitle, [counted.label], _alt(counted), height)
-    bottom = new.body_bottom + BELOW
-    _dots(new.rows(left, bottom, wide, ROW, list(rungs)), rungs, LABEL_ROOM / wide)
-    _bars(new.rows(left + wide + GAP, bottom, wide, ROW, [""] * len(rungs)), rungs, LABEL_ROOM / wide)
-    return new.figure
-
-
-def _dots(axes: Axes, rungs: Mapping[str, RungTraffic], labels: float) -> None:
-    """One dot per rung, since a bar has no length on a log scale. labels: the share of the axis kept for words."""
-    values = [rung.sectors_per_fma for rung in rungs.values()]
-    least, most = min(values) / 1.5, max(values) * 1.5
-    axes.set_xscale("log")
-    axes.set_xlim(least, least * (most / least) ** (1 / (1 - labels)))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.set_xlabel("global sectors per warp multiply-add, log scale")
-    for y, rung in zip(axes.get_yticks(), rungs.values(), strict=True):
-        float4 = " (float4)" if rung.load_width == FLOAT4 else ""
-        words = f"{rung.sectors_per_fma:.2g} · {rung.sectors_per_request:.1f} a load{float4}"
-        axes.plot([least, rung.sectors_per_fma], [y, y], color=FAINT, linewidth=1.0, zorder=0.5)
-        axes.plot([rung.sectors_per_fma], [y], "o", color=ACCENT, markersize=5)
-        beside(axes, words, (rung.sectors_per_fma, y), 6)
-
-
-def _bars(axes: Axes, rungs: Mapping[str, RungTraffic], labels: float) -> None:
-    """Wavefronts; the part that bank conflicts added is at a bar's end, hatched, so that it shows in grey too."""
-    most = max(rung.wavefronts_per_fma for rung in rungs.values()) or 1.0
-    axes.set_xlim(0, most / (1 - labels))
-    axes.set_xlabel("shared-memory wavefronts per warp multiply-add")
-    for y, rung in zip(axes.get_yticks(), rungs.values(), strict=True):
-        passes, share = rung.wavefronts_per_fma, rung.conflict_share
-        axes.barh(y, passes, BAR, color=ACCENT)
-        if share:
-            start = passes * (1 - share)
-            axes.barh(y, passes * share, BAR, start, color=ALERT, edgecolor=PAPER, hatch="////", linewidth=0)
-        conflicts = f" · {100 * share:.0f} % conflicts" if share else ""
-        beside(axes, f"{passes:.2f}{conflicts}" if rung.wavefronts else "no shared memory", (passes, y), 6)
-
-
-def _finding(rungs: Mapping[str, RungTraffic]) -> str:
-    first, *_, last = (*rungs, *rungs)
-    times = rungs[first].sectors_per_fma / rungs[last].sectors_per_fma
-    return f"From {first} to {last}, the same work takes {times:.0f} times less global traffic"
-
-
-def _alt(counted: Traffic) -> str:
-    parts = [
+    alt = ["Memory traffic by rung: dots for global memory, bars for shared memory"] + [
         f"{name} {rung.sectors_per_request:.1f} sectors per global load, {rung.sectors_per_fma:.3f} per multiply-add, "
         f"{rung.wavefronts_per_fma:.2f} shared wavefronts per multiply-add of which {100 * rung.conflict_share:.0f} % "
         "conflicts"
-        for name, rung in counted.rungs.items()
+        for name, rung in rungs.items()
     ]
-    what = "Memory traffic by rung: dots for global memory, bars for shared memory"
-    return f"{what}. {'; '.join(parts)}. Source: {counted.label}."
+    finding = f"From {first} to {last}, the same work takes {times:.0f} times less global traffic"
+    new = page("traffic", finding, subtitle, [counted.label], alt, ABOVE + ROW * len(rungs) + BELOW)
+    left, bottom = right_of(rungs), new.body_bottom + BELOW
+    wide = (WIDTH_IN - left - GAP - RIGHT) / 2
+    _dots(new.rows(left, bottom, wide, ROW, list(rungs)), list(rungs.values()), LABEL_ROOM / wide)
+    _bars(new.rows(left + wide + GAP, bottom, wide, ROW, [""] * len(rungs)), list(rungs.values()), LABEL_ROOM / wide)
+    return new.figure
+
+
+def _dots(axes: Axes, rungs: list[RungTraffic], labels: float) -> None:
+    """One dot per rung, since a bar has no length on a log scale. labels: the share of the axis kept for words."""
+    values = [rung.sectors_per_fma for rung in rungs]
+    least, most = min(values) / 1.5, max(values) * 1.5
+    axes.set_xscale("log")
+    axes.set_xlim(least, least * (most / least) ** (1 / (1 - labels)))
+    ticks(axes.xaxis, LogLocator())
+    axes.set_xlabel("global sectors per warp multiply-add, log scale")
+    for y, value, rung in zip(axes.get_yticks(), values, rungs, strict=True):
+        float4 = " (float4)" if rung.load_width == FLOAT4 else ""
+        axes.plot([least, value], [y, y], color=FAINT, linewidth=1.0, zorder=0.5)
+        axes.plot([value], [y], "o", color=ACCENT, markersize=5)
+        beside(axes, f"{value:.2g} · {rung.sectors_per_request:.1f} a load{float4}", (value, y), 6)
+
+
+def _bars(axes: Axes, rungs: list[RungTraffic], labels: float) -> None:
+    """Wavefronts; the part that bank conflicts added is at a bar's end, hatched, so that it shows in grey too."""
+    axes.set_xlim(0, (max(rung.wavefronts_per_fma for rung in rungs) or 1.0) / (1 - labels))
+    axes.set_xlabel("shared-memory wavefronts per warp multiply-add")
+    for y, rung in zip(axes.get_yticks(), rungs, strict=True):
+        passes, added = rung.wavefronts_per_fma, rung.wavefronts_per_fma * rung.conflict_share
+        axes.barh(y, passes, BAR, color=ACCENT)
+        axes.barh(y, added, BAR, passes - added, color=ALERT, edgecolor=PAPER, hatch="////", linewidth=0)
+        conflicts = f" · {100 * rung.conflict_share:.0f} % conflicts" if added else ""
+        beside(axes, f"{passes:.2f}{conflicts}" if rung.wavefronts else "no shared memory", (passes, y), 6)

@@ -39,10 +39,11 @@ class Bar:
 Cell = str | Bar
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Table:
-    """Rows of cells under a title. columns: headings, or () for a table of facts. left: how many leading columns are
-    aligned to the left; the others hold numbers and are aligned to the right. notes: lines below the table.
+    """Rows of cells under a title; it shows itself in a notebook and a terminal. columns: headings, or () for a table
+    of facts. left: how many leading columns are aligned to the left; the others hold numbers and are aligned to the
+    right. notes: lines below the table.
     """
 
     title: str
@@ -82,6 +83,12 @@ class Table:
         caption = f'<caption style="text-align:left;min-width:36em">{escape(self.title)}</caption>'
         notes = "".join(f"<p><small>{escape(note)}</small></p>" for note in self.notes)
         return f"<table>{caption}{top}<tbody>{body}</tbody></table>{notes}"
+
+    def _repr_html_(self) -> str:
+        return self.html()
+
+    def __repr__(self) -> str:
+        return self.text()
 
     def _cell(self, place: int, cell: Cell) -> str:
         inner = cell.html() if isinstance(cell, Bar) else escape(cell)

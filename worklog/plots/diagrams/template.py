@@ -5,7 +5,6 @@ What a template may hold is described in README.md.
 
 from __future__ import annotations
 
-import io
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -17,17 +16,15 @@ from typing import Any, NamedTuple
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
-import resvg_py
 from matplotlib.ft2font import LoadFlags
 from matplotlib.path import Path
-from PIL import Image
 
 from worklog.plots import style
 from worklog.plots.figure import Drawing
 
 Facts = Mapping[str, Any]  # words, numbers and conditions by name, and rows of such facts
 
-DPI, ZOOM = 100, 2
+DPI = 100
 ANCHORS = {"start": 0.0, "middle": 0.5, "end": 1.0}
 BASELINE = 0.365  # of the font size: from the middle of a line down to its baseline, half of a capital's height
 COMMANDS = {Path.MOVETO: "M", Path.LINETO: "L", Path.CURVE3: "Q", Path.CLOSEPOLY: "Z"}
@@ -86,11 +83,6 @@ class Diagram(Drawing):
         glyphs = "\n".join(f'<path id="{key}" d="{outline}"/>' for key, outline in sorted(sheet.glyphs.items()))
         words = {"name": self.name, "title": escape(self.headline), "desc": escape(self.alt)}
         return Template(_read("page.svg")).substitute(palette, **words, height=height, glyphs=glyphs, drawn=drawn)
-
-    def pixels(self, dark: bool) -> Image.Image:
-        """The SVG as pixels, by resvg. It needs no font, since the words are outlines."""
-        png = resvg_py.svg_to_bytes(svg_string=self.svg(dark=dark), zoom=ZOOM, skip_system_fonts=True)
-        return Image.open(io.BytesIO(png)).convert("RGB")
 
 
 class Sheet:
