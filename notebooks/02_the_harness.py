@@ -203,7 +203,7 @@ from worklog.harness.rules import Evidence, stopping_rule
 times, places = us.tolist(), m.samples.get("placement") or [0] * len(us)
 for name in ("count:10", "tensara", "salykova", "nvbench", "interval"):
     rule = stopping_rule(name, run.harness["precision"], run.harness["least_samples"], size=512)
-    asked = ((n, rule.ask(Evidence(times[:n], sum(times[:n]), places[:n]))) for n in range(1, len(times) + 1))
+    asked = ((n, rule.check(Evidence(times[:n], sum(times[:n]), places[:n]))) for n in range(1, len(times) + 1))
     n = next((n for n, answer in asked if answer is not None), None)
     known = f"stops after {n:4}: ±{median(times[:n], places[:n]).relative_half_width:.2%}" if n else "goes on"
     print(f"{name:9}", known)

@@ -78,7 +78,7 @@ def test_the_wheel_holds_every_kernel_and_nothing_else_beside_them(built: Built)
 def test_the_wheel_holds_every_file_of_the_package(built: Built) -> None:
     paths = [path for path in (ROOT / "worklog").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
     there = {path.relative_to(ROOT).as_posix() for path in paths}
-    assert {"worklog/__init__.py", "worklog/py.typed", "worklog/harness/ruler.cu"} <= there
+    assert {"worklog/__init__.py", "worklog/py.typed", "worklog/harness/harness.cu"} <= there
     assert there <= contents(built.wheel)
 
 

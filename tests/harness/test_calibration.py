@@ -13,9 +13,8 @@ from pytest import approx
 from tests.harness.virtual import VirtualGpu
 from worklog.cli.commands import main
 from worklog.gpu.device import Gpu
-from worklog.harness import selfcheck
-from worklog.harness.calibration import Calibration
-from worklog.harness.certificate import certificate
+from worklog.harness import calibration as harness
+from worklog.harness.calibration import Calibration, certificate
 from worklog.runs.run import open_run
 
 GPU = Gpu("Virtual", (9, 0), 132, 60 * 2**20, 141 * 2**30, 1980.0, 3201.0, 6144, "580")
@@ -45,27 +44,27 @@ def calibration(**changes: Any) -> Calibration:
 
 @pytest.mark.parametrize("offset", [0.0, 2.8, 3.45])
 def test_the_offset_is_found_at_every_length(offset: float) -> None:
-    found = selfcheck.read_known_lengths(VirtualGpu(offset_us=offset))
+    found = harness.read_known_lengths(VirtualGpu(offset_us=offset))
     assert found.offset_us == approx(offset, abs=1e-6)
     assert found.slope == approx(1.0)
     assert found.by_length_us == approx([offset] * len(found.known_us), abs=1e-6)
-    assert found.within_promise
+    assert found.within_tolerance
 
 
 def test_the_lengths_reach_from_a_microsecond_to_a_millisecond() -> None:
-    known = selfcheck.read_known_lengths(VirtualGpu()).known_us
+    known = harness.read_known_lengths(VirtualGpu()).known_us
     assert (min(known), max(known)) == (1.0, 1000.0)
 
 
 def test_a_slope_is_told_from_an_offset() -> None:
-    found = selfcheck.read_known_lengths(VirtualGpu(offset_us=3.45, event_slope=1.001))
+    found = harness.read_known_lengths(VirtualGpu(offset_us=3.45, event_slope=1.001))
     assert found.slope == approx(1.001, rel=1e-5)
-    assert found.within_promise
+    assert found.within_tolerance
 
 
 def test_a_clock_of_events_that_runs_fast_breaks_the_promise() -> None:
-    found = selfcheck.read_known_lengths(VirtualGpu(event_slope=1.01))
-    assert not found.within_promise
+    found = harness.read_known_lengths(VirtualGpu(event_slope=1.01))
+    assert not found.within_tolerance
     assert found.error_us[-1] == approx(10.0, rel=0.1)
 
 
@@ -74,40 +73,39 @@ def test_the_tick_is_the_smallest_step() -> None:
     gpu = VirtualGpu(tick_us=0.032, offset_us=3.45)
     jitter = iter(range(10**6))
     gpu.spin = lambda ns: gpu._enqueue(lambda: gpu._run(ns / 1000 + next(jitter) % 7 * 0.02))  # type: ignore[method-assign]
-    assert selfcheck.read_known_lengths(gpu).tick_us == approx(0.032, abs=1e-3)
+    assert harness.read_known_lengths(gpu).tick_us == approx(0.032, abs=1e-3)
 
 
 def test_a_kernel_against_itself_is_as_noisy_as_the_gpu() -> None:
-    quiet, noisy = (selfcheck.same_against_itself(VirtualGpu(noise=noise)) for noise in (0.0005, 0.02))
+    quiet, noisy = (harness.same_against_itself(VirtualGpu(noise=noise)) for noise in (0.0005, 0.02))
     assert quiet.low <= 1.0 <= quiet.high
     assert noisy.relative_half_width == approx(40 * quiet.relative_half_width, rel=0.5)
 
 
 def test_a_launch_costs_the_host_what_it_costs() -> None:
-    assert selfcheck.launch_cost_us(VirtualGpu(enqueue_us=5.5)) == approx(5.5)
+    assert harness.launch_cost_us(VirtualGpu(enqueue_us=5.5)) == approx(5.5)
 
 
 def test_a_flush_that_works_is_proved() -> None:
-    proof = selfcheck.prove_flush(VirtualGpu())
-    assert proof.evicts
-    assert proof.warm_cycles == approx(250, rel=0.05)
-    assert proof.cold_cycles == approx(650, rel=0.05)
-    assert proof.still_cached == 0.0
+    found = calibration(**harness.read_after_flush(VirtualGpu()))
+    assert found.flush_evicts
+    assert (found.warm_cycles, found.cold_cycles) == approx((250, 650), rel=0.05)
+    assert found.still_cached == 0.0
 
 
 def test_a_flush_that_leaves_the_cache_is_found_out() -> None:
-    proof = selfcheck.prove_flush(VirtualGpu(flush_evicts=False))
-    assert not proof.evicts
-    assert proof.still_cached == approx(0.95, abs=0.05)
+    found = calibration(**harness.read_after_flush(VirtualGpu(flush_evicts=False)))
+    assert not found.flush_evicts
+    assert found.still_cached == approx(0.95, abs=0.05)
 
 
 @pytest.mark.parametrize("left", [0.1, 0.5])
 def test_a_flush_that_leaves_part_of_the_cache_is_found_out_by_how_much(left: float) -> None:
     warm = [250.0 + n % 20 for n in range(1000)]
     cold = [250.0 if n < 1000 * left else 650.0 for n in range(1000)]
-    proof = selfcheck.FlushProof.of(warm, cold)
-    assert proof.still_cached == approx(left)
-    assert not proof.evicts
+    found = calibration(**harness.flush_proof(warm, cold))
+    assert found.still_cached == approx(left)
+    assert not found.flush_evicts
 
 
 def test_a_good_calibration_has_nothing_to_remark() -> None:
@@ -124,7 +122,7 @@ def test_the_certificate_states_promise_evidence_and_machine() -> None:
     page = certificate(calibration(), GPU, "live · Virtual · 2026-11-21")
     for words in (
         "live · Virtual · 2026-11-21 · driver 580\n",
-        "3.45 µs too long",
+        "3.45 µs, removed",
         "within 0.1 µs or 0.2 %",
         "100.01 % ±0.03",
         "evicts: a read takes 270 cycles",
@@ -136,7 +134,7 @@ def test_the_certificate_states_promise_evidence_and_machine() -> None:
 
 def test_the_certificate_does_not_hide_a_failure() -> None:
     page = certificate(calibration(offset_by_length_us={"1": 3.4, "100": 9.4}, still_cached=0.5), GPU, "2026-11-21")
-    assert "NOT AS PROMISED" in page
+    assert "OUT OF TOLERANCE" in page
     assert "DOES NOT EVICT" in page
 
 
@@ -153,7 +151,7 @@ def test_the_command_prints_the_certificate_or_json(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("worklog.gpu.device.gpu", lambda: GPU)
     page = CliRunner().invoke(main, ["calibrate"])
     assert page.exit_code == 0
-    assert "taken off every result" in page.output
+    assert "removed from every result" in page.output
     document = json.loads(CliRunner().invoke(main, ["calibrate", "--json"]).output)
     assert document["calibration"]["offset_us"] == 3.45
     assert document["device"]["name"] == "Virtual"
@@ -167,7 +165,7 @@ def test_without_a_gpu_the_command_shows_the_recorded_certificate(monkeypatch: p
     page = CliRunner().invoke(main, ["calibrate"])
     assert page.exit_code == 0
     assert page.output.startswith(f"{recorded.label} · driver {recorded.device['driver']}\n")
-    assert f"reads {recorded.calibration['offset_us']:.2f} µs too long" in page.output
+    assert f"{recorded.calibration['offset_us']:.2f} µs, removed" in page.output
     document = json.loads(CliRunner().invoke(main, ["calibrate", "--json"]).output)
     assert document["calibration"] == recorded.calibration
     assert document["device"] == recorded.device

@@ -48,7 +48,7 @@ def test_work_that_events_do_not_see_is_seen_by_the_wall_clock() -> None:
         gpu.host_now += 700.0
 
     (said,) = check(gpu, also_works_on_the_host).disagreements
-    assert said == "cross-check: the wall clock says 704.00 µs, events say 50.00 µs (both with a warm L2)"
+    assert said.startswith("cross-check: the wall clock") and "704.00 µs" in said and "50.00 µs" in said
 
 
 def test_an_offset_that_is_wrong_is_found_out_by_all() -> None:
@@ -59,7 +59,7 @@ def test_an_offset_that_is_wrong_is_found_out_by_all() -> None:
 def test_a_kernel_shorter_than_its_launch_has_no_wall_clock() -> None:
     gpu = VirtualGpu(enqueue_us=5.0)
     found = check(gpu, gpu.kernel(8.0))
-    assert "hides behind its launch of 5.0 µs" in found.absent["wall clock"]
+    assert "launch of 5.0 µs" in found.absent["wall clock"]
     assert found.disagreements == []
 
 

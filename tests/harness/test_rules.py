@@ -28,7 +28,7 @@ def noisy(relative: float, n: int, us: float = 100.0) -> list[float]:
 
 
 def ask(word: str, times: list[float], spent_us: float = 0.0, size: float | None = None) -> bool | None:
-    return stopping_rule(word, 0.005, 24, size).ask(Evidence(times, spent_us))
+    return stopping_rule(word, 0.005, 24, size).check(Evidence(times, spent_us))
 
 
 @pytest.mark.parametrize(("n", "replays"), [(1024, 1000), (4096, 371), (128, 1335), (8192, 99), (100_000, 2)])

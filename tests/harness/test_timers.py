@@ -14,10 +14,8 @@ from pytest import approx
 from tests.harness.virtual import VirtualGpu
 from worklog.errors import BadSetting, LaunchFailed
 from worklog.harness import Harness, Reading, time_pair
-from worklog.harness.cupti_timer import load_cupti, span, the_tracer
-from worklog.harness.graph_timer import as_graphs
-from worklog.harness.l2 import Rotating, input_sets
-from worklog.harness.launchers import Waiting
+from worklog.harness.launchers import Rotating, Waiting, input_sets
+from worklog.harness.timers import as_graphs, load_cupti, the_tracer
 from worklog.runs.statistics import median
 
 MIB = 2**20
@@ -215,7 +213,7 @@ def test_two_kernels_are_enqueued_together_and_what_holds_them_is_not_timed() ->
 
     @contextmanager
     def held() -> Iterator[None]:
-        cupti.pending.append((0, 4_000, "ruler_hold"))
+        cupti.pending.append((0, 4_000, "harness_hold"))
         order.append("hold")
         yield
         order.append("release")
@@ -258,8 +256,8 @@ def test_a_second_tracer_in_the_process_is_told() -> None:
 
 
 def test_a_launch_without_a_kernel_has_no_time() -> None:
-    with pytest.raises(LaunchFailed, match="saw no kernel"):
-        span([])
+    with the_tracer(FakeCupti()).tracing(lambda: None) as traced, pytest.raises(LaunchFailed, match="saw no kernel"):
+        traced(lambda: None)
 
 
 # ---------------------------------------------------------------------------------------------------------- the table

@@ -134,7 +134,7 @@ def test_other_witnesses_are_heard_when_asked_for(gpu: VirtualGpu) -> None:
     assert set(agreed.witnesses) == {"graph", "cupti", "wall clock"}
     assert not any("cross-check" in said for said in agreed.degradations)
     doubted = worklog.time(works_elsewhere_too, cross_checked=True)
-    assert any("cross-check: the wall clock says 304" in said for said in doubted.degradations)
+    assert any("cross-check: the wall clock reads 304" in said for said in doubted.degradations)
 
 
 @pytest.mark.parametrize("us", [50.0, 10_000.0])

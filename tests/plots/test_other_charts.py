@@ -18,7 +18,7 @@ from worklog.analysis.access_pattern import touches
 from worklog.analysis.traffic import RungTraffic, Traffic
 from worklog.bench.sweep import variants
 from worklog.errors import NothingToDraw, WorklogError
-from worklog.harness import selfcheck
+from worklog.harness import calibration as harness
 from worklog.kernel.ladder import rung
 from worklog.plots import calibration, certificate, levels, ownership, peers, samples, sweep, tile_map, traffic
 from worklog.plots.calibration import TOLERANCE, TOLERANCE_US
@@ -66,7 +66,7 @@ def test_an_older_calibration_is_drawn_as_far_as_it_goes() -> None:
 
 
 def test_the_promise_on_the_chart_is_the_harness_s() -> None:
-    assert (TOLERANCE_US, TOLERANCE) == (selfcheck.TOLERANCE_US, selfcheck.TOLERANCE)
+    assert (TOLERANCE_US, TOLERANCE) == (harness.TOLERANCE_US, harness.TOLERANCE)
 
 
 def noisy(count: int, spread: float) -> list[float]:

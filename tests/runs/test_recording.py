@@ -12,7 +12,7 @@ from worklog.bench.estimate import GATE_LAUNCHES
 from worklog.bench.tasks import ABLATION_RUNGS, ABLATION_SIZES, ARTICLE_SIZES, BASELINE
 from worklog.cli.readme import BEGIN, END
 from worklog.errors import BadRunFile
-from worklog.harness.selfcheck import TOLERANCE, TOLERANCE_US
+from worklog.harness.calibration import TOLERANCE, TOLERANCE_US
 from worklog.kernel.ladder import LADDER
 from worklog.plots import draw_all, gallery
 from worklog.problem.gemm import Shape

@@ -17,8 +17,7 @@ from worklog.gate.every_launch import NAME as EVERY_LAUNCH
 from worklog.gate.every_launch import LaunchProbe
 from worklog.gate.guarded_buffer import GUARD
 from worklog.gate.verdict import failed
-from worklog.harness.l2 import Rotating, input_sets
-from worklog.harness.launchers import Witnessed
+from worklog.harness.launchers import Rotating, Witnessed, input_sets
 from worklog.harness.timeline import Launch
 from worklog.kernel.device import Device, Subject
 from worklog.problem.gemm import Shape

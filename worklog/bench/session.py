@@ -21,8 +21,8 @@ from worklog.gate.checker import timed
 from worklog.gpu.clock_lock import clocks_as_asked
 from worklog.gpu.device import gpu, require_gpu, software, source_revision
 from worklog.harness import Harness, Reading, time_pair
-from worklog.harness.l2 import input_sets
-from worklog.harness.launchers import timed_part
+from worklog.harness.launchers import input_sets
+from worklog.harness.launchers import witnessed as with_work_around
 from worklog.harness.sampling import ONE_PLACEMENT, off_the_lock
 from worklog.harness.timeline import Launch
 from worklog.kernel import Kernel
@@ -308,7 +308,7 @@ def read(session: Session, task: Task, used: Harness) -> tuple[Reading, list[Sta
         stages = [timed(ask) for ask in loop.stages] if judged else []
         if judged and session.is_host_function(task.kernel):
             us = summarise(reading.counted("subject"), used.statistic).value
-            stages.append(timed(lambda: plausible.idle(_waits_us(session, timed_part(loop.subject)), us)))
+            stages.append(timed(lambda: plausible.idle(_waits_us(session, with_work_around(loop.subject).launch), us)))
         return reading, stages
     finally:
         if each or easy:

@@ -21,11 +21,10 @@ from worklog.errors import BadSetting, LaunchFailed
 from worklog.gpu.clock_lock import clocks_as_asked
 from worklog.gpu.device import gpu, require_gpu
 from worklog.harness import Harness, Reading, time_pair
+from worklog.harness.calibration import TOLERANCE_US
 from worklog.harness.crosscheck import cross_check
-from worklog.harness.l2 import Rotating, input_sets
-from worklog.harness.launchers import Partly, Waiting
+from worklog.harness.launchers import Partly, Rotating, Waiting, input_sets
 from worklog.harness.sampling import ONE_PLACEMENT, off_the_lock
-from worklog.harness.selfcheck import TOLERANCE_US
 from worklog.harness.timeline import Launch
 from worklog.runs.run import source_label
 from worklog.runs.statistics import Spread, spread, summarise

@@ -197,8 +197,7 @@ def calibrate(harness: Harness, as_json: bool) -> None:
     """
     from worklog.bench.session import calibrated
     from worklog.gpu.device import Gpu, gpu
-    from worklog.harness.calibration import Calibration
-    from worklog.harness.certificate import certificate
+    from worklog.harness.calibration import Calibration, certificate
     from worklog.runs.run import open_run
     from worklog.settings import Harness
 

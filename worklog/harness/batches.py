@@ -23,20 +23,20 @@ from functools import partial
 
 import numpy as np
 
-from worklog.harness.graph_timer import launches_in
-from worklog.harness.launchers import bracketed, compare, look_at, prepare, timed_part, waits
+from worklog.harness.launchers import bracketed, waits, witnessed
 from worklog.harness.timeline import Launch, Timeline
+from worklog.harness.timers import launches_in
 from worklog.runs.samples import Sample
 from worklog.settings import Harness
 
-BATCH_US = (
-    60_000.0  # GPU time between two reads of the events: long enough to cost little, short enough to stop in time
-)
+BATCH_US = 60_000.0  # GPU time between two reads of the events: long enough to be cheap, short enough to stop in time
 LONGEST_BATCH = 16  # turns
 SPIN_US = 10  # length of the kernel that shows the launch bubble
 # Turns in one placement: enough for a median that ignores an interrupted launch, since further placements narrow the
-# interval more than further turns. Of kernels so long that four take more than this, one.
+# interval more than further turns do. One turn, if four take longer than PLACEMENT_US.
 PLACEMENT_TURNS, PLACEMENT_US = 4, 4_000.0
+
+Turns = list[list[Sample]]  # turn by turn, a sample of each launch
 
 
 @dataclass
@@ -50,27 +50,28 @@ class Placements:
     number: int = 0
     chosen: bool = False
 
-    def choose_turns(self, taken: Sequence[Sequence[Sample]], launches: Sequence[Launch], most: int) -> None:
+    def choose_turns(self, taken: Turns, launches: Sequence[Launch], most: int) -> None:
         """Four turns in each placement, or one if four take longer than 4 ms or there may be no more than `most`."""
         if taken and not self.chosen:
             us = float(np.median(_turns_us(taken, launches)))
             self.turns = PLACEMENT_TURNS if PLACEMENT_TURNS * us <= PLACEMENT_US and most >= PLACEMENT_TURNS else 1
             self.chosen = True
 
-    def next(self) -> int:
-        """Move; the new placement's number."""
-        self.move()
-        self.number += 1
+    def of_turn(self, turn: int) -> int:
+        """The number of a turn's placement, moved to if the turn begins one."""
+        if turn % self.turns == 0:
+            self.move()
+            self.number += 1
         return self.number
 
 
-def batch_size(taken: Sequence[Sequence[Sample]], launches: Sequence[Launch], most_us: float = BATCH_US) -> int:
+def batch_size(taken: Turns, launches: Sequence[Launch], most_us: float = BATCH_US) -> int:
     """Turns between two reads of the events, from the longest turn so far; one if there is none."""
     longest = max(_turns_us(taken, launches), default=most_us)
     return int(np.clip(most_us / max(longest, 1.0), 1, LONGEST_BATCH))
 
 
-def _turns_us(taken: Sequence[Sequence[Sample]], launches: Sequence[Launch]) -> list[float]:
+def _turns_us(taken: Turns, launches: Sequence[Launch]) -> list[float]:
     weights = [launches_in(launch) for launch in launches]
     return [sum(weight * sample.us for weight, sample in zip(weights, turn, strict=True)) for turn in taken]
 
@@ -83,137 +84,114 @@ def take_batch(
     held: bool = True,
     first: int = 0,
     placements: Placements | None = None,
-) -> tuple[list[list[Sample]], int]:
-    """`count` samples of each launch, turn by turn, and the throttle mask seen while they ran. The launches' order
-    changes in every turn; `first` is the number of turns taken before. placements: moves the buffers between turns.
+) -> tuple[Turns, int]:
+    """`count` samples of each launch, turn by turn, and the throttle mask seen while they ran.
+
+    The launches' order changes in every turn, so that none is always first. first: number of turns taken before. held:
+    whether samples may be queued behind a blocking kernel. placements: moves the buffers between turns.
     """
-    turns = [_turn(launches, first + number) for number in range(count)]
-    if harness.timer in ("host", "cupti") or not harness.queue or not held or waits(launches):
-        return _take_unqueued(timeline, launches, turns, harness, placements)
-    order = [index for turn in turns for index in turn]
-    places: list[int] = []
-    for slot, index in enumerate(order):
-        if slot % len(launches) == 0:
-            places.append(_placement(placements, slot // len(launches)))
-        timeline.draw_place()
-        if harness.l2 != "warm":
-            timeline.lift_marks()
+    unqueued = harness.timer in ("host", "cupti") or not harness.queue or not held or waits(launches)
+    order: list[tuple[int, int, int]] = []  # turn, launch, placement
+
+    def slots() -> Iterator[tuple[int, Launch]]:
+        """Each sample's number and launch, in order; moves the buffers."""
+        for turn in range(count):
+            placement = placements.of_turn(turn) if placements else 0
+            for index in range(len(launches))[:: 1 if (first + turn) % 2 == 0 else -1]:
+                order.append((turn, index, placement))
+                timeline.draw_place()
+                if harness.l2 != "warm":
+                    timeline.lift_marks()
+                yield len(order) - 1, launches[index]
+
+    taken, mask = (_take_unqueued if unqueued else _take_queued)(timeline, slots(), harness)
+    batch: list[dict[int, Sample]] = [{} for _ in range(count)]
+    for (us, mhz, around_us), (turn, index, placement) in zip(taken, order, strict=True):
+        share = launches_in(launches[index])
+        batch[turn][index] = Sample(us / share, mhz, around_us=around_us / share, placement=placement)
+    return [[turn[index] for index in range(len(launches))] for turn in batch], mask
+
+
+Taken = list[tuple[float, float, float]]  # microseconds, MHz, microseconds by the global timer
+
+
+def _take_queued(timeline: Timeline, slots: Iterator[tuple[int, Launch]], harness: Harness) -> tuple[Taken, int]:
+    """Each sample behind a blocking kernel of its own; the events are read at the end."""
+    count = 0
+    for slot, launch in slots:
+        sample = witnessed(launch)
         timeline.hold()
         try:
-            prepare(launches[index])
+            sample.before()
             timeline.stamp_clock(2 * slot)
             if harness.l2 == "flush":
                 timeline.flush_l2()
-            bracketed(timeline, timed_part(launches[index]), 2 * slot)
-            look_at(launches[index])
+            bracketed(timeline, sample.launch, 2 * slot)
+            sample.behind()
             timeline.stamp_clock(2 * slot + 1)
         finally:
             timeline.release()
         timeline.synchronize()
-        compare(launches[index])
+        sample.after()
+        count += 1
     mask = timeline.throttle_reasons()
-    samples = [
-        Sample(
-            timeline.elapsed_us(2 * slot, 2 * slot + 1) / launches_in(launches[index]),
-            timeline.clock_mhz(2 * slot, 2 * slot + 1),
-            around_us=timeline.stamped_us(2 * slot, 2 * slot + 1) / launches_in(launches[index]),
-            placement=places[slot // len(launches)],
-        )
-        for slot, index in enumerate(order)
-    ]
-    width = len(launches)
-    return [[samples[width * n + turns[n].index(i)] for i in range(width)] for n in range(count)], mask
+    pairs = [(2 * slot, 2 * slot + 1) for slot in range(count)]
+    readings = timeline.elapsed_us, timeline.clock_mhz, timeline.stamped_us
+    return [(readings[0](*pair), readings[1](*pair), readings[2](*pair)) for pair in pairs], mask
+
+
+def _take_unqueued(timeline: Timeline, slots: Iterator[tuple[int, Launch]], harness: Harness) -> tuple[Taken, int]:
+    """One launch at a time on an idle stream: by the tracer, which queues it itself where that is allowed, by a host
+    clock, or by events that include the launch bubble.
+    """
+    taken, mask = [], 0
+    before = [timeline.flush_l2] if harness.l2 == "flush" else []
+    with _stopwatch(timeline, harness) as timed:
+        for _, launch in slots:
+            sample = witnessed(launch)
+            sample.before()
+            timeline.stamp_clock(0)
+            us = timed(sample.launch, before)
+            sample.behind()
+            timeline.stamp_clock(1)
+            sample.after()
+            timeline.synchronize()
+            if harness.timer == "events":
+                us = timeline.elapsed_us(0, 1)
+            taken.append((us, timeline.clock_mhz(0, 1), float("nan")))
+            mask |= timeline.throttle_reasons()
+    return taken, mask
+
+
+@contextmanager
+def _stopwatch(timeline: Timeline, harness: Harness) -> Iterator[Callable[[Launch, Sequence[Launch]], float]]:
+    """A function from a launch, and the launches before it, to its microseconds by the harness's timer; with events,
+    only records them.
+    """
+
+    def by_host_or_events(launch: Launch, before: Sequence[Launch]) -> float:
+        for one in before:
+            one()
+        timeline.synchronize()
+        started = timeline.host_us()
+        if harness.timer == "host":
+            launch()
+        else:
+            bracketed(timeline, launch, 0)
+        return timeline.host_us() - started
+
+    if harness.timer == "cupti":
+        with timeline.tracer(harness.queue) as by_tracer:
+            yield by_tracer
+    else:
+        yield by_host_or_events
 
 
 def bubble_us(timeline: Timeline, harness: Harness) -> float:
     """Microseconds that events read more without a blocking kernel, from a kernel of known length read both ways."""
     spin = partial(timeline.spin, 1000 * SPIN_US)
     queued, alone = (
-        np.median([pair[0].us for pair in take_batch(timeline, [spin], LONGEST_BATCH, harness.but(**how))[0]])
+        np.median([turn[0].us for turn in take_batch(timeline, [spin], LONGEST_BATCH, harness.but(**how))[0]])
         for how in ({"timer": "events", "queue": True}, {"timer": "events", "queue": False})
     )
     return float(alone - queued)
-
-
-def _placement(placements: Placements | None, turn: int) -> int:
-    """The number of a turn's placement, moved to if the turn begins one."""
-    if placements is None:
-        return 0
-    return placements.number if turn % placements.turns else placements.next()
-
-
-def _turn(launches: Sequence[Launch], number: int) -> list[int]:
-    """The launches' order in one turn: forwards if it is even, backwards if odd, so that none is always first."""
-    forwards = list(range(len(launches)))
-    return forwards if number % 2 == 0 else forwards[::-1]
-
-
-def _take_unqueued(
-    timeline: Timeline,
-    launches: Sequence[Launch],
-    turns: Sequence[Sequence[int]],
-    harness: Harness,
-    placements: Placements | None,
-) -> tuple[list[list[Sample]], int]:
-    """One launch at a time on an idle stream: by the tracer, which queues it itself where that is allowed, by a host
-    clock, or by events that include the launch bubble.
-    """
-    mask = 0
-    batch: list[list[Sample]] = []
-    with _stopwatch(timeline, harness) as timed:
-        for number, turn in enumerate(turns):
-            pair: dict[int, Sample] = {}
-            placement = _placement(placements, number)
-            for index in turn:
-                timeline.draw_place()
-                if harness.l2 != "warm":
-                    timeline.lift_marks()
-                prepare(launches[index])
-                timeline.stamp_clock(0)
-                before = [timeline.flush_l2] if harness.l2 == "flush" else []
-                us = timed(launches[index], before) / launches_in(launches[index])
-                timeline.stamp_clock(1)
-                compare(launches[index])
-                timeline.synchronize()
-                pair[index] = Sample(us, timeline.clock_mhz(0, 1), placement=placement)
-            mask |= timeline.throttle_reasons()
-            batch.append([pair[index] for index in range(len(launches))])
-    return batch, mask
-
-
-@contextmanager
-def _stopwatch(timeline: Timeline, harness: Harness) -> Iterator[Callable[[Launch, Sequence[Launch]], float]]:
-    """A function from a launch, and the launches before it, to its microseconds by the harness's timer."""
-
-    def drain(before: Sequence[Launch]) -> None:
-        for one in before:
-            one()
-        timeline.synchronize()
-
-    def by_host(launch: Launch, before: Sequence[Launch]) -> float:
-        drain(before)
-        timed = timed_part(launch)
-        started = timeline.host_us()
-        timed()
-        us = timeline.host_us() - started
-        look_at(launch)
-        return us
-
-    def by_events(launch: Launch, before: Sequence[Launch]) -> float:
-        drain(before)
-        bracketed(timeline, timed_part(launch), 0)
-        look_at(launch)
-        timeline.synchronize()
-        return timeline.elapsed_us(0, 1)
-
-    if harness.timer == "cupti":
-        with timeline.tracer(harness.queue) as by_tracer:
-
-            def traced(launch: Launch, before: Sequence[Launch]) -> float:
-                us = by_tracer(timed_part(launch), before)
-                look_at(launch)
-                return us
-
-            yield traced
-    else:
-        yield by_host if harness.timer == "host" else by_events

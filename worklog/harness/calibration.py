@@ -1,26 +1,92 @@
-"""The ruler measured by itself, once a run: what it reads on what is known, and this GPU's real ceilings."""
+"""The harness measured by itself, once per run: kernels of known length, the same kernel twice, the L2 flush, the cost
+of a launch, and this GPU's real ceilings.
+
+A kernel that spins until the GPU's global timer has advanced by a known time is a kernel of known length. What the
+event pair reads beyond that, the event overhead, is the same at every length, so it can be subtracted.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from worklog.harness import selfcheck
+import numpy as np
+
+from worklog.gpu.device import Gpu
+from worklog.harness.batches import LONGEST_BATCH, take_batch
+from worklog.harness.timeline import Launch, Timeline
+from worklog.runs.samples import Reading, Sample
+from worklog.runs.statistics import Estimate, median, paired_ratio
+from worklog.settings import Harness
 
 if TYPE_CHECKING:
     from worklog.harness.cuda_timeline import CudaTimeline
 
+KNOWN_US = (1, 2, 5, 10, 30, 100, 300, 1000)
+SAMPLES = 256  # single readings scatter much more than the tolerance, which is for their median
+AA_FLOPS = 3e9  # tens of microseconds: long beside the event overhead, short enough for many pairs
+AA_PAIRS = 128
+LAUNCHES, LAUNCH_ROUNDS = 64, 9
+CACHED = 0.95  # a read no slower than this quantile of the reads from L2 counts as cached
+STILL_CACHED = 0.02  # share of such reads after a flush that works: noise
+TOLERANCE_US, TOLERANCE = 0.1, 0.002  # allowed error on known lengths, whichever is larger
+FFMA_STEPS = 2048
+COPY_BYTES = 2**30
+READ_ROUNDS = 64
+BAR = 24  # characters for the largest allowed error
+
+
+@dataclass(frozen=True)
+class KnownLengths:
+    """Median readings of kernels of known length, microseconds, and the smallest step between two readings."""
+
+    known_us: tuple[float, ...]
+    read_us: tuple[float, ...]
+    tick_us: float = 0.0
+
+    @property
+    def by_length_us(self) -> tuple[float, ...]:
+        """Reading minus length, at each length."""
+        return tuple(read - known for read, known in zip(self.read_us, self.known_us, strict=True))
+
+    @property
+    def offset_us(self) -> float:
+        """The event overhead: the median over the lengths."""
+        return float(np.median(self.by_length_us))
+
+    @property
+    def slope(self) -> float:
+        """Microseconds read per true microsecond beyond the overhead. Errors are assumed to grow with the length."""
+        return float(np.polyfit(self.known_us, self.read_us, 1, w=1 / self.allowed_us)[0])
+
+    @property
+    def error_us(self) -> tuple[float, ...]:
+        """The error at each length after the overhead is subtracted."""
+        return tuple(over - self.offset_us for over in self.by_length_us)
+
+    @property
+    def allowed_us(self) -> np.ndarray[Any, Any]:
+        """The allowed error at each length: 0.1 µs or 0.2 %, whichever is larger."""
+        return np.maximum(TOLERANCE_US, TOLERANCE * np.array(self.known_us))
+
+    @property
+    def within_tolerance(self) -> bool:
+        """Whether the error at every length is allowed."""
+        return bool((np.abs(self.error_us) <= self.allowed_us).all())
+
 
 @dataclass(frozen=True)
 class Calibration:
-    """What the ruler found about itself. Microseconds, TFLOP/s, GB/s.
+    """What the harness measured about itself. Microseconds, TFLOP/s, GB/s.
 
-    offset_us: an event pair reads this much too long. offset_spread_us: largest disagreement of the offset between
-    the known lengths. slope: microseconds read for each true one beyond the offset. tick_us: smallest step between
-    two readings. fp32_tflops: multiply-adds alone. copy_gbs: device-to-device copy, bytes read plus written. l2_gbs:
-    reads of a buffer that stays in L2. sm_mhz: clock during the FP32 ceiling. aa_ratio and its 95 % interval: a kernel
-    against itself. launch_us: host time of a launch. warm_cycles, cold_cycles, still_cached: single reads from L2,
-    after a flush, and the share of the latter that were as quick as the former.
+    offset_us: event overhead. offset_spread_us: largest disagreement of the overhead between the known lengths. slope:
+    microseconds read per true one beyond the overhead. tick_us: smallest step between two readings. fp32_tflops:
+    multiply-adds alone. copy_gbs: device-to-device copy, bytes read plus written. l2_gbs: reads of a buffer that stays
+    in L2. sm_mhz: clock during the FP32 ceiling. aa_ratio and its 95 % interval: a kernel against itself. launch_us:
+    host time per launch. warm_cycles, cold_cycles: of a single read from L2, and after a flush. still_cached: share of
+    the reads after a flush that were as quick as from L2.
     """
 
     offset_us: float
@@ -46,44 +112,33 @@ class Calibration:
 
     @property
     def remarks(self) -> list[str]:
-        """What a result must say about its ruler: a promise that it does not keep on this machine."""
-        said = []
-        if self.breaks_promise:
-            worst = max(self.error_us.values(), key=abs)
-            said.append(f"ruler: kernels of known length are read up to {worst:+.2f} µs wrong")
-        if not self.flush_proof.evicts:
-            said.append(f"l2: after a flush {self.still_cached:.0%} of the reads are as quick as from L2")
-        return said
+        """What a result must state about the harness: tolerances that it exceeds on this machine."""
+        found = []
+        if not self.lengths.within_tolerance:
+            worst = max(self.lengths.error_us, key=abs)
+            found.append(f"harness: kernels of known length are read up to {worst:+.2f} µs wrong")
+        if not self.flush_evicts:
+            found.append(f"l2: after a flush {self.still_cached:.0%} of the reads are as quick as from L2")
+        return found
 
     @property
-    def flush_proof(self) -> selfcheck.FlushProof:
-        """Whether the flush evicts."""
-        return selfcheck.FlushProof(self.warm_cycles, self.cold_cycles, self.still_cached)
+    def flush_evicts(self) -> bool:
+        """Whether reads after a flush are slower, and almost none as quick as from L2."""
+        return self.still_cached <= STILL_CACHED and self.cold_cycles > self.warm_cycles
 
     @property
-    def error_us(self) -> dict[str, float]:
-        """What is left of the error at each known length once the offset is taken off."""
-        return dict(zip(self.offset_by_length_us, self._lengths().error_us, strict=True))
-
-    @property
-    def breaks_promise(self) -> bool:
-        """Whether a known length is read more than 0.1 µs and more than 0.2 % wrong."""
-        return not self._lengths().within_promise
-
-    def _lengths(self) -> selfcheck.KnownLengths:
+    def lengths(self) -> KnownLengths:
+        """The readings of known lengths."""
         known = tuple(map(float, self.offset_by_length_us))
         read = tuple(length + over for length, over in zip(known, self.offset_by_length_us.values(), strict=True))
-        return selfcheck.KnownLengths(known, read, self.tick_us)
+        return KnownLengths(known, read, self.tick_us)
 
 
 def calibrate(timeline: CudaTimeline) -> Calibration:
-    """Measure what is known and the ceilings; about a second."""
-    from worklog.harness import ceilings  # here, so that a calibration can be read where CuPy is not installed
-
-    lengths = selfcheck.read_known_lengths(timeline)
-    same = selfcheck.same_against_itself(timeline)
-    flush = selfcheck.prove_flush(timeline)
-    fp32, sm_mhz = ceilings.fp32_ceiling(timeline)
+    """Measure the harness and the ceilings; takes about a second."""
+    lengths = read_known_lengths(timeline)
+    same = same_against_itself(timeline)
+    fp32_tflops, sm_mhz = fp32_ceiling(timeline)
     return Calibration(
         offset_us=lengths.offset_us,
         offset_spread_us=max(lengths.by_length_us) - min(lengths.by_length_us),
@@ -91,16 +146,148 @@ def calibrate(timeline: CudaTimeline) -> Calibration:
             f"{known:g}": round(over, 4) for known, over in zip(lengths.known_us, lengths.by_length_us, strict=True)
         },
         tick_us=lengths.tick_us,
-        fp32_tflops=fp32,
-        copy_gbs=ceilings.copy_ceiling(timeline),
-        l2_gbs=ceilings.l2_ceiling(timeline),
+        fp32_tflops=fp32_tflops,
+        copy_gbs=copy_ceiling(timeline),
+        l2_gbs=l2_ceiling(timeline),
         sm_mhz=sm_mhz,
         slope=lengths.slope,
         aa_ratio=same.value,
         aa_low=same.low,
         aa_high=same.high,
-        launch_us=selfcheck.launch_cost_us(timeline),
-        warm_cycles=flush.warm_cycles,
-        cold_cycles=flush.cold_cycles,
-        still_cached=flush.still_cached,
+        launch_us=launch_cost_us(timeline),
+        **read_after_flush(timeline),
     )
+
+
+def read_known_lengths(timeline: Timeline) -> KnownLengths:
+    """Read kernels of 1 µs to 1 ms with the unbiased harness."""
+    _samples(timeline, partial(timeline.spin, 1_000_000), LONGEST_BATCH)  # wakes the clocks
+    taken = [
+        [sample.us for sample in _samples(timeline, partial(timeline.spin, 1000 * known), SAMPLES)]
+        for known in KNOWN_US
+    ]
+    steps = np.diff(np.unique(np.round(np.concatenate(taken), 4)))
+    tick = float(steps[steps > 1e-3].min()) if (steps > 1e-3).any() else 0.0
+    return KnownLengths(tuple(map(float, KNOWN_US)), tuple(float(np.median(times)) for times in taken), tick)
+
+
+def _samples(timeline: Timeline, launch: Launch, count: int, **changed: str) -> list[Sample]:
+    """`count` samples, rounded up to whole batches, of one launch by the unbiased harness but for what is changed."""
+    harness, batches = Harness().but(**changed), -(-count // LONGEST_BATCH)
+    return [turn[0] for _ in range(batches) for turn in take_batch(timeline, [launch], LONGEST_BATCH, harness)[0]]
+
+
+def same_against_itself(timeline: Timeline) -> Estimate:
+    """The ratio of a kernel to itself, interleaved: its distance from 1 and its interval are every ratio's noise."""
+    launch = partial(timeline.burn, AA_FLOPS)
+    launch()
+    timeline.synchronize()
+    reading = Reading()
+    while len(reading.subject) < AA_PAIRS:
+        batch, _ = take_batch(timeline, [launch, launch], LONGEST_BATCH, Harness(), first=len(reading.subject))
+        reading.subject += [pair[0] for pair in batch]
+        reading.baseline += [pair[1] for pair in batch]
+    ours, theirs, _ = reading.comparisons()
+    return paired_ratio(ours, theirs)
+
+
+def launch_cost_us(timeline: Timeline) -> float:
+    """Host microseconds per launch, while the queue is neither empty nor full."""
+    costs = []
+    for _ in range(LAUNCH_ROUNDS):
+        timeline.synchronize()
+        started = timeline.host_us()
+        for _ in range(LAUNCHES):
+            timeline.spin(1000)
+        costs.append((timeline.host_us() - started) / LAUNCHES)
+    timeline.synchronize()
+    return median(costs).value
+
+
+def read_after_flush(timeline: Timeline) -> dict[str, float]:
+    """Read a buffer, read it again (warm), flush, and read it once more (cold): the last three of Calibration."""
+    timeline.probe_l2()
+    warm = timeline.probe_l2()
+    timeline.flush_l2()
+    return flush_proof(warm, timeline.probe_l2())
+
+
+def flush_proof(warm: Sequence[float], cold: Sequence[float]) -> dict[str, float]:
+    """From the cycles of single reads, warm and cold."""
+    still = float(np.mean(np.asarray(cold) <= np.quantile(warm, CACHED)))
+    return {"warm_cycles": float(np.median(warm)), "cold_cycles": float(np.median(cold)), "still_cached": still}
+
+
+def fp32_ceiling(timeline: CudaTimeline) -> tuple[float, float]:
+    """TFLOP/s of multiply-adds alone, and the SM clock in MHz while they ran."""
+    flops = FFMA_STEPS * timeline.burn_step_flops
+    us, mhz = _steady(timeline, partial(timeline.burn, flops))
+    return flops / us / 1e6, mhz
+
+
+def copy_ceiling(timeline: CudaTimeline) -> float:
+    """GB/s of a device-to-device copy, bytes read plus written."""
+    import cupy  # here, so that a calibration can be read where CuPy isn't installed
+
+    free, _ = cupy.cuda.runtime.memGetInfo()
+    size = min(COPY_BYTES, free // 4)
+    with timeline.device.stream:
+        source, target = cupy.ones(size, cupy.uint8), cupy.empty(size, cupy.uint8)
+
+    def launch() -> None:
+        target.data.copy_from_device_async(source.data, size, timeline.device.stream)
+
+    return float(2 * size / _steady(timeline, launch)[0] / 1e3)
+
+
+def l2_ceiling(timeline: CudaTimeline) -> float:
+    """GB/s of reads of a buffer that stays in L2."""
+    import cupy
+
+    size, blocks = timeline.gpu.l2_bytes // 4, 2 * timeline.gpu.multiprocessors
+    with timeline.device.stream:
+        buffer, out = cupy.ones(size // 4, cupy.float32), cupy.zeros(1, cupy.float32)
+    arguments = buffer, np.uint64(size // 16), np.int32(READ_ROUNDS), out
+    launch = partial(timeline.launch, "read", blocks, 1024, *arguments)
+    return float(size * READ_ROUNDS / _steady(timeline, launch, l2="warm")[0] / 1e3)
+
+
+def _steady(timeline: CudaTimeline, launch: Launch, **changed: str) -> tuple[float, float]:
+    """Median (microseconds, SM MHz) of the second half of some samples: a ceiling is a rate that lasts."""
+    launch()
+    timeline.synchronize()
+    late = _samples(timeline, launch, 2 * LONGEST_BATCH, **changed)[LONGEST_BATCH:]
+    return float(np.median([s.us for s in late])), float(np.median([s.sm_mhz for s in late]))
+
+
+def certificate(found: Calibration, on: Gpu, label: str) -> str:
+    """The calibration as text for a terminal; `label` states where and when it was measured."""
+    half, lengths = 50 * (found.aa_high - found.aa_low), found.lengths
+    within = f"within {TOLERANCE_US:g} µs or {_percent(TOLERANCE)}" if lengths.within_tolerance else "OUT OF TOLERANCE"
+    theory = on.fp32_peak_tflops * found.sm_mhz / on.sm_clock_mhz
+    rows = {
+        "event overhead": f"{found.offset_us:.2f} µs, removed from every result",
+        "slope": f"{found.slope:.5f} µs read per true µs",
+        "tick": f"{found.tick_us:.3f} µs",
+        "known lengths": f"{within}; largest error {max(lengths.error_us, key=abs):+.3f} µs",
+        "same twice": f"ratio {100 * found.aa_ratio:.2f} % ±{half:.2f} of a kernel to itself, interleaved",
+        "launch": f"{found.launch_us:.1f} µs of host time",
+        "L2 flush": f"{'evicts' if found.flush_evicts else 'DOES NOT EVICT'}: a read takes {found.warm_cycles:.0f} "
+        f"cycles from L2, {found.cold_cycles:.0f} after it ({_percent(found.still_cached)} still cached)",
+        "FP32": f"{found.fp32_tflops:.1f} TFLOP/s at {found.sm_mhz:.0f} MHz, "
+        f"{_percent(found.fp32_tflops / theory)} of theory",
+        "copy": f"{found.copy_gbs:.0f} GB/s, {_percent(found.copy_gbs / on.memory_peak_gbs)} of theory",
+        "L2 reads": f"{found.l2_gbs:.0f} GB/s",
+    }
+    lines = [f"{label} · driver {on.driver}", *(f"  {name:16}{words}" for name, words in rows.items()), ""]
+    allowed = f"±{TOLERANCE_US:g} µs or ±{_percent(TOLERANCE)}"
+    lines.append(f"{'true length':>14}  error without the event overhead, to {allowed}")
+    for known, error, most in zip(lengths.known_us, lengths.error_us, lengths.allowed_us, strict=True):
+        bar = "█" * min(BAR, round(BAR * abs(error) / most))
+        left, right = (bar, "") if error < 0 else ("", bar)
+        lines.append(f"{known:>11g} µs  {left:>{BAR}}│{right:{BAR}} {error:+.3f} µs")
+    return "\n".join(lines)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"

@@ -1,4 +1,4 @@
-"""The ruler's timeline on a real GPU: a CUDA stream, events, a blocking kernel and clock stamps."""
+"""The harness's timeline on a real GPU: a CUDA stream, events, a blocking kernel and clock stamps."""
 
 from __future__ import annotations
 
@@ -15,20 +15,23 @@ import numpy as np
 from worklog.errors import LaunchFailed, OutOfMemory
 from worklog.gpu.cuda import CUDA_ERRORS, CudaDevice
 from worklog.gpu.device import ClockWatch, gpu
-from worklog.harness.cupti_timer import load_cupti, the_tracer
 from worklog.harness.timeline import Launch, Tracer
+from worklog.harness.timers import load_cupti, the_tracer
 
+KERNELS = ("hold", "stamp", "flush", "spin", "ffma", "read", "probe")  # of harness.cu, without their prefix
 HOLD_LIMIT_NS = 8_000_000_000
 IDLE_S = 1.0  # long enough for the SM clock to fall to its idle value
 FLUSH_BLOCKS_PER_SM = 2
-BURN_BLOCKS_PER_SM = 8
-FFMA_FLOPS_PER_STEP = 2 * 16 * 16  # of one thread of ruler_ffma: 16 chains, unrolled 16 times
+BURN_BLOCKS_PER_SM, BURN_THREADS = 8, 256
+FFMA_FLOPS_PER_STEP = 2 * 16 * 16  # per thread of harness_ffma: 16 chains, unrolled 16 times
 PROBE_BYTES, LINE_BYTES = 4 * 2**20, 128
-PROBES = 2048  # ruler.cu keeps their latencies in shared memory
+PROBES = 2048  # harness.cu keeps their latencies in shared memory
+SMS_READ = 16  # at least, evenly spread: all SMs run at one clock, and the median of a few costs less
+PLACES = 8  # in the launch ring: on an H200, a launch's time depends on its number modulo 8
 
 
 def _chain() -> np.ndarray[Any, Any]:
-    """A buffer in which each of some shuffled cache lines holds the index of the next, the first at 0."""
+    """A buffer in which each of PROBES shuffled cache lines holds the index of the next, the first at 0."""
     lines = np.random.default_rng(0).permutation(PROBE_BYTES // LINE_BYTES - 1)[: PROBES - 1] + 1
     words = LINE_BYTES // 4
     chain = np.zeros(PROBE_BYTES // 4, np.uint32)
@@ -37,13 +40,9 @@ def _chain() -> np.ndarray[Any, Any]:
     return chain
 
 
-SMS_READ = 16  # at least, evenly spread, where there are more: all run at one clock, and the median of few costs less
-PLACES = 8  # of a launch in the ring of launches: an H200's time of one depends on its number modulo 8
-
-
 def _clocks(starts: np.ndarray[Any, Any], stops: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Between stamps, (pairs, SMs, 2) of nanoseconds and cycles: (pairs, 2) of MHz and microseconds, the medians of the
-    SMs that have both, NaN where none has.
+    """From stamps, (pairs, SMs, 2) of nanoseconds and cycles, to (pairs, 2) of MHz and microseconds: medians over the
+    SMs that have both stamps, NaN where none has.
     """
     first = starts.astype(np.float64)
     steps = stops.astype(np.float64) - first
@@ -66,11 +65,9 @@ class CudaTimeline:
         self.device = device
         self.gpu = gpu()
         self.watch = ClockWatch()
-        source = (Path(__file__).parent / "ruler.cu").read_text(encoding="utf-8")
-        self.module = cupy.RawModule(code=source, options=("-std=c++17",))
-        self._hold, self._stamp, self._flush = (
-            self.module.get_function(f"ruler_{name}") for name in ("hold", "stamp", "flush")
-        )
+        source = (Path(__file__).parent / "harness.cu").read_text(encoding="utf-8")
+        module = cupy.RawModule(code=source, options=("-std=c++17",))
+        self._kernels = {name: module.get_function(f"harness_{name}") for name in KERNELS}
         try:
             with device.stream:
                 self._scratch = cupy.zeros(2 * self.gpu.l2_bytes // 4, cupy.uint32)
@@ -92,7 +89,7 @@ class CudaTimeline:
         self._remarks: list[str] = []
 
     def draw_place(self) -> None:
-        """Enqueue as many kernels that do nothing as chance will have."""
+        """Enqueue 0 to 7 empty kernels at random."""
         for _ in range(self._places.integers(PLACES)):
             self.spin(0)
 
@@ -100,33 +97,33 @@ class CudaTimeline:
         """Block the stream behind a spinning kernel."""
         self.device.synchronize()
         self._flag[:] = 0
-        self.launch(self._hold, 1, 1, np.uint64(self._pinned.ptr), np.uint64(HOLD_LIMIT_NS))
+        self.launch("hold", 1, 1, np.uint64(self._pinned.ptr), np.uint64(HOLD_LIMIT_NS))
 
     def release(self) -> None:
         """Let the spinning kernel end."""
         self._flag[0] = 1
 
     def lift_marks(self) -> None:
-        """By the driver, for the whole of L2. Not in stream order."""
+        """Reset persisting L2 lines by the driver, for all of L2. Not in stream order."""
         from cuda.bindings import driver
 
         (status,) = driver.cuCtxResetPersistingL2Cache()
         if status != driver.CUresult.CUDA_SUCCESS and not self._remarks:
             self._remarks.append(
-                f"l2: marks to stay could not be lifted ({status.name}); the flush may leave some lines"
+                f"l2: persisting lines could not be reset ({status.name}); the flush may leave some of them"
             )
 
     def flush_l2(self) -> None:
         """Write 2 x L2 of values that differ everywhere and every time."""
         self._salt += 1
         blocks = FLUSH_BLOCKS_PER_SM * self.gpu.multiprocessors
-        self.launch(self._flush, blocks, 1024, self._scratch, np.uint64(self._scratch.size), np.uint32(self._salt))
+        self.launch("flush", blocks, 1024, self._scratch, np.uint64(self._scratch.size), np.uint32(self._salt))
 
     def stamp_clock(self, slot: int) -> None:
-        """One block an SM (more, so that each SM surely gets one) notes its counters."""
+        """Each SM stores its counters. Two blocks per SM, so that each SM gets one."""
         self._clocks = None
         self._last_stamped = max(self._last_stamped, slot)
-        self.launch(self._stamp, 2 * self.gpu.multiprocessors, 1, self._stamps[slot])
+        self.launch("stamp", 2 * self.gpu.multiprocessors, 1, self._stamps[slot])
 
     def record_event(self, slot: int) -> None:
         """Record event `slot`, created on first use."""
@@ -135,9 +132,7 @@ class CudaTimeline:
         self._events[slot].record(self.device.stream)
 
     def synchronize(self) -> None:
-        """Wait; then say so if the blocking kernel gave up, which means that a launcher waited for the GPU inside the
-        pair.
-        """
+        """Wait. Raises LaunchFailed if the blocking kernel gave up: then a launch waited for the GPU itself."""
         self.device.synchronize()
         if self._flag[1]:
             self._flag[1] = 0
@@ -152,29 +147,22 @@ class CudaTimeline:
 
     def clock_mhz(self, start: int, stop: int) -> float:
         """Median over the SMs that have both stamps of cycles per nanosecond, in MHz."""
-        return float(self._between(start, stop)[0])
+        return float(self._pair(start)[0])
 
     def stamped_us(self, start: int, stop: int) -> float:
         """Median over the SMs that have both stamps of the global timer's difference."""
-        return float(self._between(start, stop)[1])
+        return float(self._pair(start)[1])
 
-    def _between(self, start: int, stop: int) -> np.ndarray[Any, Any]:
-        """MHz and microseconds."""
-        if stop != start + 1 or start % 2:
-            stamps = self._stamps_read()
-            only: np.ndarray[Any, Any] = _clocks(stamps[[start]], stamps[[stop]])[0]
-            return only
-        if self._clocks is None:  # all of a batch at once: one by one they cost more than the launches
-            stamps = self._stamps_read()
-            self._clocks = _clocks(stamps[:-1:2], stamps[1::2])
-        pair: np.ndarray[Any, Any] = self._clocks[start // 2]
-        return pair
-
-    def _stamps_read(self) -> np.ndarray[Any, Any]:
-        """(slots, some SMs, 2): nanoseconds and cycles, of all slots stamped since the last read and of older ones."""
-        stamps: np.ndarray[Any, Any] = self._stamps[: self._last_stamped + 1].get(stream=self.device.stream)
-        self.device.synchronize()
-        return stamps[:, :: max(1, self.gpu.multiprocessors // SMS_READ)]
+    def _pair(self, start: int) -> Any:
+        """MHz and microseconds from stamp `start` to the next. All pairs of a batch are read at once: one by one they
+        would cost more than the launches.
+        """
+        if self._clocks is None:
+            stamps: np.ndarray[Any, Any] = self._stamps[: self._last_stamped + 1].get(stream=self.device.stream)
+            self.device.synchronize()
+            some = stamps[:, :: max(1, self.gpu.multiprocessors // SMS_READ)]
+            self._clocks = _clocks(some[:-1:2], some[1::2])
+        return self._clocks[start // 2]
 
     def host_us(self) -> float:
         """The host's monotonic clock."""
@@ -210,10 +198,10 @@ class CudaTimeline:
 
     def tracer(self, queued: bool = True) -> AbstractContextManager[Tracer]:
         """By CUPTI."""
-        return the_tracer(load_cupti()).tracing(self.synchronize, self._held if queued else nullcontext)
+        return the_tracer(load_cupti()).tracing(self.synchronize, self._blocked if queued else nullcontext)
 
     @contextmanager
-    def _held(self) -> Iterator[None]:
+    def _blocked(self) -> Iterator[None]:
         self.hold()
         try:
             yield
@@ -221,14 +209,18 @@ class CudaTimeline:
             self.release()
 
     def remarks(self) -> list[str]:
-        """Whether marks could be lifted."""
+        """Whether persisting lines could be reset."""
         return list(self._remarks)
 
+    @property
+    def burn_step_flops(self) -> float:
+        """Operations of one step of burn() on all SMs."""
+        return float(FFMA_FLOPS_PER_STEP * BURN_BLOCKS_PER_SM * self.gpu.multiprocessors * BURN_THREADS)
+
     def burn(self, flops: float) -> None:
-        """Multiply-adds alone, rounded up to whole steps of the FP32 ceiling's kernel."""
-        blocks, threads = BURN_BLOCKS_PER_SM * self.gpu.multiprocessors, 256
-        steps = -(-flops // (FFMA_FLOPS_PER_STEP * blocks * threads))
-        self.launch(self.module.get_function("ruler_ffma"), blocks, threads, self._sink, np.int32(steps))
+        """Multiply-adds alone, rounded up to whole steps."""
+        blocks, steps = BURN_BLOCKS_PER_SM * self.gpu.multiprocessors, -(-flops // self.burn_step_flops)
+        self.launch("ffma", blocks, BURN_THREADS, self._sink, np.int32(steps))
 
     def pause(self, seconds: float) -> None:
         """Sleep."""
@@ -241,19 +233,19 @@ class CudaTimeline:
 
     def probe_l2(self) -> Sequence[float]:
         """One thread walks a shuffled chain of cache lines."""
-        self.launch(self.module.get_function("ruler_probe"), 1, 1, self._chain, self._latencies, np.int32(PROBES))
+        self.launch("probe", 1, 1, self._chain, self._latencies, np.int32(PROBES))
         latencies: np.ndarray[Any, Any] = self._latencies.get(stream=self.device.stream)
         self.device.synchronize()
         return [float(cycles) for cycles in latencies]
 
-    def spin(self, ns: int) -> None:
-        """Enqueue a one-thread kernel that lasts so many nanoseconds by the GPU's global timer."""
-        self.launch(self.module.get_function("ruler_spin"), 1, 1, np.uint64(ns))
+    def spin(self, ns: int, stream: Any = None) -> None:
+        """Enqueue a one-thread kernel that lasts `ns` nanoseconds by the GPU's global timer, here or on `stream`."""
+        self.launch("spin", 1, 1, np.uint64(ns), stream=stream)
 
-    def launch(self, function: Any, blocks: int, threads: int, *arguments: Any) -> None:
-        """Enqueue one of the ruler's own kernels."""
+    def launch(self, name: str, blocks: int, threads: int, *arguments: Any, stream: Any = None) -> None:
+        """Enqueue one of the harness's own kernels: harness_`name`."""
         try:
-            with self.device.stream:
-                function((blocks,), (threads,), arguments)
+            with stream or self.device.stream:
+                self._kernels[name]((blocks,), (threads,), arguments)
         except CUDA_ERRORS as error:
-            raise LaunchFailed(f"the ruler cannot launch: {error}") from error
+            raise LaunchFailed(f"the harness cannot launch its kernels: {error}") from error

@@ -1,6 +1,6 @@
-"""When the GPU is warm, and when there are enough samples: the rules of this harness and of others, by name.
+"""Warm-up rules and stopping criteria, of this harness and of others, by name.
 
-The defaults check that the clock has settled and that the median is known. The others are here for comparison, and the
+The defaults check that the clock has settled and that the median is known. The others are for comparison, and the
 result states what they don't check. A rule is named by a word such as "steady", "count:10" or "time:100"
 (milliseconds).
 """
@@ -118,17 +118,17 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Stopping:
-    """ask: True for enough, False to stop without meeting the criterion, None to go on. most: maximum number of
-    samples. step: samples between two calls of ask, where it matters.
+    """check: True for enough, False to stop without meeting the criterion, None to go on. most: maximum number of
+    samples. step: samples between two checks, where it matters.
     """
 
-    ask: Callable[[Evidence], bool | None]
+    check: Callable[[Evidence], bool | None]
     most: int | None = None
     step: int | None = None
 
 
 def stopping_rule(word: str, precision: float, least: int, size: float | None = None) -> Stopping:
-    """The stopping rule of a word. `precision` and `least` samples belong to "interval". Raises BadSetting."""
+    """The stopping criterion of a word. precision and least (samples) belong to "interval". Raises BadSetting."""
     name, number = split_rule("stopping", word, STOPPING_NUMBERS, STOPPINGS)
     if name == "interval":
         return Stopping(lambda seen: (len(seen.times) >= least and is_known(seen, precision)) or None)

@@ -9,24 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from math import ceil
 
 import numpy as np
 
+from worklog.errors import BadSetting
 from worklog.gpu.device import THROTTLING, reason_names
 from worklog.harness.batches import (
     BATCH_US,
     LONGEST_BATCH,
     SPIN_US,
     Placements,
+    Turns,
     batch_size,
     bubble_us,
     take_batch,
 )
-from worklog.harness.graph_timer import GraphLaunch, as_graphs
-from worklog.harness.l2 import require_rotation
-from worklog.harness.launchers import PARTLY, Partly, require_events, waits
+from worklog.harness.launchers import PARTLY, Partly, require_rotation, waits
 from worklog.harness.rules import (
     TENSARA_BURN_FLOPS,
     TENSARA_BURNS,
@@ -41,13 +40,12 @@ from worklog.harness.rules import (
     warm_up_rule,
 )
 from worklog.harness.timeline import Launch, Timeline
+from worklog.harness.timers import as_graphs
 from worklog.runs.samples import Reading, Sample
 from worklog.runs.statistics import PILOT, median
 from worklog.settings import Harness
 
 __all__ = ["Reading", "Sample", "time_pair"]
-
-Turns = list[list[Sample]]  # turn by turn, a sample of each launch
 
 WARMUP_LIMIT_US = 3_000_000.0
 ONE_PLACEMENT = "placement: fixed, {}; the interval is of launches in one place only"
@@ -76,17 +74,29 @@ def time_pair(
     """
     reading = Reading()
     launches = [subject] if baseline is None else [subject, baseline]
-    require_events(launches, harness)
     if any(isinstance(launch, Partly) for launch in launches):
+        if harness.timer != "events":
+            raise BadSetting(
+                f"timer = {harness.timer} times a whole launch, and this one names a part: take timer = events"
+            )
         reading.degradations.append(PARTLY)
     if waits(launches):
-        reading.degradations.append(_cost_of_waiting(timeline, harness))
+        reading.degradations.append(
+            f"queue: the launcher waits for the GPU, so nothing is queued; events around a kernel of {SPIN_US} µs then "
+            f"read {bubble_us(timeline, harness):.1f} µs more, which is not subtracted"
+        )
     if harness.l2 == "rotate":
         require_rotation(launches, timeline.l2_bytes)
-    if harness.timer == "graph":
-        graphs = as_graphs(timeline, launches, harness)
-        launches, move = list(graphs), move and partial(_move_and_record, move, graphs)
-    placements = Placements(move) if move and harness.placement == "varied" else None
+    graphs = as_graphs(timeline, launches, harness) if harness.timer == "graph" else []
+
+    def move_all() -> None:
+        assert move is not None
+        move()
+        for graph in graphs:
+            graph.record()
+
+    launches = list(graphs) or launches
+    placements = Placements(move_all) if move and harness.placement == "varied" else None
     both = zip(launches, (reading.subject, reading.baseline), strict=False)  # the baseline may be missing
     series = [_Series(launch, samples) for launch, samples in both]
     loop = _Loop(timeline, harness, reading, size, offset_us, placements)
@@ -114,20 +124,6 @@ def time_pair(
             f"and {(timeline.host_us() - started) / 1e6:.1f} s"
         )
     return reading
-
-
-def _move_and_record(move: Callable[[], None], graphs: Sequence[GraphLaunch]) -> None:
-    move()
-    for graph in graphs:
-        graph.record()
-
-
-def _cost_of_waiting(timeline: Timeline, harness: Harness) -> str:
-    """The cost of a launch that waits for the GPU, in words."""
-    return (
-        f"queue: the launcher waits for the GPU, so nothing is queued; events around a kernel of {SPIN_US} µs then "
-        f"read {bubble_us(timeline, harness):.1f} µs more, which is not subtracted"
-    )
 
 
 @dataclass
@@ -158,8 +154,11 @@ def _warm_up(
     for one in series:
         one.launch()
     timeline.synchronize()
-    if rule.prepare:
-        _prepare_like_tensara(timeline)
+    if rule.prepare:  # as Tensara: ten times the work of a product of 5000 x 5000 matrices, then a pause
+        for _ in range(TENSARA_BURNS):
+            timeline.burn(TENSARA_BURN_FLOPS)
+        timeline.synchronize()
+        timeline.pause(TENSARA_PAUSE_S)
     windows: list[Window] = []
     taken: list[tuple[Turns, int]] = []
     started = timeline.host_us()
@@ -186,17 +185,9 @@ def _warm_up(
             "the samples' clock is compared with nothing"
         )
         return []
-    return _samples_of_warm_up(series, taken, harness, reading)
-
-
-def _samples_of_warm_up(
-    series: Sequence[_Series], windows: Sequence[tuple[Turns, int]], harness: Harness, reading: Reading
-) -> Turns:
-    """The windows' turns, an even number of each (see Reading.comparisons), marked like any other."""
     watching, kept = harness.clocks != "ignored", []
-    for window, mask in windows:
-        whole = window[len(window) % 2 :]
-        kept += [_judged(series, pair, watching, mask) for pair in whole]
+    for window, mask in taken:  # an even number of turns of each (see Reading.comparisons), judged like the others
+        kept += [_judged(series, turn, watching, mask) for turn in window[len(window) % 2 :]]
         reading.throttle_mask |= mask
     return kept
 
@@ -216,14 +207,6 @@ def _window(timeline: Timeline, series: Sequence[_Series], harness: Harness, rul
         mask |= seen
         spent = timeline.host_us() - opened
     return window, mask
-
-
-def _prepare_like_tensara(timeline: Timeline) -> None:
-    """Ten products of 5000 x 5000 matrices' worth of multiply-adds, then half a second of nothing."""
-    for _ in range(TENSARA_BURNS):
-        timeline.burn(TENSARA_BURN_FLOPS)
-    timeline.synchronize()
-    timeline.pause(TENSARA_PAUSE_S)
 
 
 @dataclass
@@ -250,7 +233,7 @@ class _Loop:
         taken = list(first)
         seen, rejected, late = self._evidence(taken, 0.0), sum(not turn[0].counts for turn in taken), False
         look = PILOT if placements and harness.stopping == "interval" else 0
-        enough = rule.ask(seen) if seen.times and not look else None
+        enough = rule.check(seen) if seen.times and not look else None
         while enough is None and not late and len(taken) < harness.most_samples:
             wanted = min(batch_size(taken[-LONGEST_BATCH:], launches), harness.most_samples - len(taken))
             wanted = min(wanted, rule.step or wanted, wanted if rule.most is None else rule.most - len(seen.times))
@@ -268,17 +251,20 @@ class _Loop:
                 taken.append(_judged(series, turn, watching, mask))
                 rejected += not taken[-1][0].counts
             spent = self.timeline.host_us() - started
-            impatient = spent > harness.budget_s * 1e6 or len(taken) >= harness.most_samples
-            settled = impatient or (len(taken) >= SETTLED and spent > SETTLED_US)
+            last = spent > harness.budget_s * 1e6 or len(taken) >= harness.most_samples
+            settled = last or (len(taken) >= SETTLED and spent > SETTLED_US)
             if rejected > MOST_REJECTED * len(taken) and settled:
+                throttling = reading.throttle_mask & THROTTLING
                 reading.degradations.append(
-                    _shifted_clock(rejected, len(taken), series[0].plateau_mhz, reading.throttle_mask)
+                    f"clocks: {rejected} of {len(taken)} samples were more than {CLOCK_TOLERANCE:.0%} off "
+                    f"{series[0].plateau_mhz:.0f} MHz ({reason_names(throttling) if throttling else 'not throttled'}); "
+                    "all were kept"
                 )
                 taken = [[replace(sample, counts=True) for sample in turn] for turn in taken]
                 watching, rejected = False, 0
             seen = self._evidence(taken, spent)
             if seen.placed >= look:
-                enough = rule.ask(seen)
+                enough = rule.check(seen)
                 look = look and placements_needed(seen, harness.precision)
             late = spent > harness.budget_s * 1e6 and len(seen.times) >= min(3, harness.least_samples)
         if not enough and harness.stopping != "interval":
@@ -302,15 +288,6 @@ def _judged(series: Sequence[_Series], turn: Sequence[Sample], watching: bool, m
     """A turn, marked whether it counts."""
     off = any(one.off_clock(sample) for one, sample in zip(series, turn, strict=True))
     return [replace(sample, counts=not (watching and (off or mask & THROTTLING))) for sample in turn]
-
-
-def _shifted_clock(rejected: int, total: int, plateau_mhz: float, mask: int) -> str:
-    """The remark if most samples were off the clock: then the clock itself has shifted, and all of them count."""
-    why = reason_names(mask & THROTTLING) if mask & THROTTLING else "not throttled"
-    return (
-        f"clocks: {rejected} of {total} samples were more than {CLOCK_TOLERANCE:.0%} off {plateau_mhz:.0f} MHz "
-        f"({why}); all were kept"
-    )
 
 
 def off_the_lock(clocks: str, sm_mhz: float | None) -> str | None:

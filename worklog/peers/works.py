@@ -61,12 +61,8 @@ def works_on(session: Session, known_us: Sequence[int], sizes: Sequence[int]) ->
 
 
 def _spin(session: Session, us: int) -> Work:
-    function = session.timeline.module.get_function("ruler_spin")
-    arguments = (np.uint64(1000 * us),)
-
     def enqueue(stream: Any) -> None:
-        with stream:
-            function((1,), (1,), arguments)
+        session.timeline.spin(1000 * us, stream)
 
     return Work("spin", us, enqueue)
 

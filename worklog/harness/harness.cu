@@ -1,4 +1,4 @@
-// The kernels that the ruler itself needs. None of them is ever inside the pair of events of a
+// Kernels of the harness itself. None of them runs between the two events around a
 // measured kernel.
 
 using Word = unsigned long long;
@@ -11,7 +11,7 @@ __device__ __forceinline__ Word global_ns() {
 
 // Blocks the stream until the host sets *flag, or gives up after limit_ns and says so in flag[1]: a
 // host that waits for work queued behind this kernel would otherwise wait for ever.
-extern "C" __global__ void ruler_hold(volatile int* flag, Word limit_ns) {
+extern "C" __global__ void harness_hold(volatile int* flag, Word limit_ns) {
   const Word start = global_ns();
   while (flag[0] == 0) {
     if (global_ns() - start > limit_ns) {
@@ -24,7 +24,7 @@ extern "C" __global__ void ruler_hold(volatile int* flag, Word limit_ns) {
 
 // One thread a block, a few blocks an SM: each SM notes its cycle counter and the global timer in
 // its own slot.
-extern "C" __global__ void ruler_stamp(Word* slots) {
+extern "C" __global__ void harness_stamp(Word* slots) {
   unsigned sm;
   asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
   slots[2 * sm] = global_ns();
@@ -32,7 +32,7 @@ extern "C" __global__ void ruler_stamp(Word* slots) {
 }
 
 // Overwrites a buffer with values that differ everywhere, so that no compression helps.
-extern "C" __global__ void ruler_flush(unsigned* buffer, size_t words, unsigned salt) {
+extern "C" __global__ void harness_flush(unsigned* buffer, size_t words, unsigned salt) {
   const size_t step = (size_t)gridDim.x * blockDim.x;
   for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < words; i += step) {
     buffer[i] = (unsigned)i * 2654435761u + salt;
@@ -40,14 +40,14 @@ extern "C" __global__ void ruler_flush(unsigned* buffer, size_t words, unsigned 
 }
 
 // A kernel of known length.
-extern "C" __global__ void ruler_spin(Word ns) {
+extern "C" __global__ void harness_spin(Word ns) {
   const Word start = global_ns();
   while (global_ns() - start < ns) {
   }
 }
 
 // The FP32 ceiling: 16 independent chains of multiply-adds a thread, nothing else.
-extern "C" __global__ void __launch_bounds__(256) ruler_ffma(float* out, int steps) {
+extern "C" __global__ void __launch_bounds__(256) harness_ffma(float* out, int steps) {
   float x[16];
 #pragma unroll
   for (int i = 0; i < 16; ++i) x[i] = threadIdx.x + i;
@@ -67,7 +67,7 @@ extern "C" __global__ void __launch_bounds__(256) ruler_ffma(float* out, int ste
 }
 
 // The L2 ceiling: all SMs read the same buffer, smaller than L2, again and again, past L1.
-extern "C" __global__ void __launch_bounds__(1024) ruler_read(
+extern "C" __global__ void __launch_bounds__(1024) harness_read(
     const float4* buffer, size_t quads, int rounds, float* out) {
   const size_t step = (size_t)gridDim.x * blockDim.x;
   float sum = 0.0f;
@@ -82,7 +82,7 @@ extern "C" __global__ void __launch_bounds__(1024) ruler_read(
 
 // How long single reads take: one thread walks a chain of cache lines past L1, each read waiting
 // for the one before.
-extern "C" __global__ void ruler_probe(const unsigned* chain, unsigned* cycles, int steps) {
+extern "C" __global__ void harness_probe(const unsigned* chain, unsigned* cycles, int steps) {
   __shared__ unsigned took[2048];
   __shared__ volatile unsigned sink;
   unsigned at = 0;
