@@ -151,11 +151,11 @@ def is_known(seen: Evidence, precision: float) -> bool:
 
 
 def placements_needed(seen: Evidence, precision: float) -> int:
-    """How many placements an interval of that precision takes, from the interval after the first PILOT: more
-    than there are. A criterion that is checked after every placement would stop at an interval that is narrow by chance.
+    """How many placements an interval of that precision takes, from the interval after the first PILOT: more than there
+    are. A criterion that is checked after every placement would stop at an interval that is narrow by chance.
     """
     wide = median(seen.times, seen.placements).relative_half_width / precision
-    return max(seen.placed + 1, ceil(seen.placed * wide**2))
+    return max(seen.placed + 1, ceil(min(seen.placed * wide**2, 1e9)))  # infinitely wide for a time of 0
 
 
 def _nvbench(seen: Evidence) -> bool | None:
