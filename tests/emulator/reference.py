@@ -6,7 +6,13 @@ import math
 import struct
 from fractions import Fraction
 
-FORMATS = {"f32": (24, -149, 127, "<f", "<I"), "f64": (53, -1074, 1023, "<d", "<Q")}
+# Bits of the significand, exponents of the least and the greatest power of two, struct's codes.
+FORMATS = {
+    "f64": (53, -1074, 1023, "<d", "<Q"),
+    "f32": (24, -149, 127, "<f", "<I"),
+    "f16": (11, -24, 15, "<e", "<H"),
+    "bf16": (8, -133, 127, "", ""),  # the upper half of a float32
+}
 
 
 def to_bits(value: float, type_: str) -> int:
@@ -81,59 +87,33 @@ def fma_directed(a: float, b: float, c: float, mode: str) -> float:
 
 
 def mul_directed(a: float, b: float, mode: str) -> float:
-    if not (math.isfinite(a) and math.isfinite(b)) or a == 0 or b == 0:
-        return mul(a, b, "f32")
-    return directed(Fraction(a) * Fraction(b), mode)
+    return fma_directed(a, b, zero(a, b), mode)
 
 
-SIXTEEN = {"f16": (5, 10), "bf16": (8, 7)}  # bits of exponent and mantissa
+def zero(a: float, b: float) -> float:
+    """Zero with the sign of the product: adding it changes nothing."""
+    return math.copysign(0.0, math.copysign(1, a) * math.copysign(1, b))
 
 
 def from_sixteen(bits: int, format_: str) -> float:
-    """What a 16-bit pattern stands for, field by field."""
-    exponent_bits, mantissa_bits = SIXTEEN[format_]
-    sign = -1.0 if bits >> 15 else 1.0
-    exponent, mantissa = bits >> mantissa_bits & (1 << exponent_bits) - 1, bits & (1 << mantissa_bits) - 1
-    bias = (1 << exponent_bits - 1) - 1
-    if exponent == (1 << exponent_bits) - 1:
-        return math.nan if mantissa else sign * math.inf
-    if exponent == 0:
-        return sign * math.ldexp(mantissa, 1 - bias - mantissa_bits)
-    return sign * math.ldexp((1 << mantissa_bits) + mantissa, exponent - bias - mantissa_bits)
+    """The number that a 16-bit pattern stands for."""
+    return from_bits(bits << 16, "f32") if format_ == "bf16" else from_bits(bits, format_)
 
 
 def to_sixteen(x: float, format_: str) -> int:
-    """The pattern nearest to x, the even one of two: by halving the interval of all non-negative patterns."""
+    """The pattern nearest to x, the even one of two."""
     if math.isnan(x):
         return 0x7FFF
-    sign, size = (0x8000 if math.copysign(1, x) < 0 else 0), abs(x)
-    exponent_bits, mantissa_bits = SIXTEEN[format_]
-    infinite = ((1 << exponent_bits) - 1) << mantissa_bits
-    if math.isinf(size):
-        return sign | infinite
-    low, high = 0, infinite
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if from_sixteen(middle, format_) <= size else (low, middle)
-    below = Fraction(from_sixteen(low, format_))
-    # Infinity takes what would round to the next power of two.
-    step = 2 * below - Fraction(from_sixteen(low - 1, format_)) if high == infinite else None
-    above = step if step is not None else Fraction(from_sixteen(high, format_))
-    left, right = Fraction(size) - below, above - Fraction(size)
-    return sign | (low if left < right or (left == right and low % 2 == 0) else high)
+    near = math.copysign(rounded(Fraction(x), format_), x) if math.isfinite(x) else x
+    return to_bits(near, "f32") >> 16 if format_ == "bf16" else to_bits(near, format_)
 
 
 def add(a: float, b: float, type_: str) -> float:
-    return fma(a, 1.0, b, type_) if not (a == 0 and b == 0) else a + b
+    return fma(a, 1.0, b, type_)
 
 
 def mul(a: float, b: float, type_: str) -> float:
-    if any(map(math.isnan, (a, b))) or (math.isinf(a) and b == 0) or (math.isinf(b) and a == 0):
-        return math.nan
-    sign = math.copysign(1, a) * math.copysign(1, b)
-    if math.isinf(a) or math.isinf(b):
-        return math.copysign(math.inf, sign)
-    return math.copysign(rounded(abs(Fraction(a) * Fraction(b)), type_), sign)
+    return fma(a, b, zero(a, b), type_)
 
 
 def div(a: float, b: float, type_: str) -> float:

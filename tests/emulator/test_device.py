@@ -18,13 +18,9 @@ SHIFT = """extern "C" __global__ void k(float* out, int n, int by) {
 """
 
 
-def test_it_is_a_device() -> None:
+def test_a_rung_runs_on_it_and_matches_numpy() -> None:
     device: Device = EmulatedDevice()
     assert device.source == "emulated"
-
-
-def test_a_rung_runs_on_it_and_matches_numpy() -> None:
-    device = EmulatedDevice()
     subject = rung("tiles_1d").load(device)
     rng = np.random.default_rng(0)
     a, b = (rng.integers(-4, 5, (64, 64)).astype(np.float32) for _ in range(2))

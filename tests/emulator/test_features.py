@@ -256,21 +256,16 @@ def test_blocks_of_one_batch_wait_only_for_themselves() -> None:
 SIMPLE = kernel("  if (threadIdx.x < n) out[threadIdx.x] = scale;", "float* out, int n, float scale")
 
 
-def test_a_pointer_to_nowhere() -> None:
-    result = launch(compiled(SIMPLE, "k"), (1,), 32, [0, 3, 1.0], source=SIMPLE)
-    (finding,) = result.findings
-    assert finding.kind == "global-out-of-bounds"
-    assert "in no buffer" in finding.message
-    assert finding.count == 3
-
-
-def test_the_text_of_a_finding() -> None:
-    result = launch(compiled(SIMPLE, "k"), (1,), 32, [np.zeros(4, np.float32), 6, 1.0], source=SIMPLE)
-    assert str(result.findings[0]) == (
+def test_findings_outside_of_buffers() -> None:
+    kernel = compiled(SIMPLE, "k")
+    (nowhere,) = launch(kernel, (1,), 32, [0, 3, 1.0], source=SIMPLE).findings
+    assert (nowhere.kind, nowhere.count) == ("global-out-of-bounds", 3) and "in no buffer" in nowhere.message
+    (behind,) = launch(kernel, (1,), 32, [np.zeros(4, np.float32), 6, 1.0], source=SIMPLE).findings
+    assert behind.threads == (4, 5)
+    assert str(behind) == (
         "line 3: global-out-of-bounds: thread 4 of block (0, 0, 0) writes 4 bytes just past the end of argument 0 "
         "(16 bytes) (2 times)\n    if (threadIdx.x < n) out[threadIdx.x] = scale;"
     )
-    assert result.findings[0].threads == (4, 5)
 
 
 def test_every_batch_of_blocks_starts_with_fresh_shared_memory() -> None:
