@@ -25,9 +25,7 @@ MOST_TURNS = 1024
 MOST_INSTRUCTIONS = 20_000
 MOST_TRIES = 64
 MOST_STEPS = 10_000
-UNSIGNED = ("lo", "ls", "hi", "hs")
-COMPARE = {"ne": operator.ne, "eq": operator.eq, "lt": operator.lt, "le": operator.le, "gt": operator.gt,
-           "ge": operator.ge, "lo": operator.lt, "ls": operator.le, "hi": operator.gt, "hs": operator.ge}  # fmt: skip
+COMPARE = {name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
 
 
 @dataclass(frozen=True)
@@ -267,21 +265,20 @@ def _turns(kernel: Kernel, blocks: Sequence[Block], block: Block, predicate: Reg
     if not isinstance(step, Imm) or start is None:
         return None
     late = steps[0].pc > tests[0].pc
-    signed = type_[0] == "s" and how not in UNSIGNED
-    value, end = start, _wrapped(int(bound.value), type_, signed)
+    value, end = start, _wrapped(int(bound.value), type_)
     for turn in range(1, MOST_TURNS + 1):
         tested = value if late else value + int(step.value)
-        if COMPARE[how](_wrapped(tested, type_, signed), end) == negated:
+        if COMPARE[how](_wrapped(tested, type_), end) == negated:
             return turn
         value += int(step.value)
     return None
 
 
-def _wrapped(value: int, type_: str, signed: bool) -> int:
-    """The value that a register of the type's width holds."""
+def _wrapped(value: int, type_: str) -> int:
+    """The value that a register of the type holds."""
     bits = int(type_[1:])
     value &= (1 << bits) - 1
-    return value - (1 << bits) if signed and value >> bits - 1 else value
+    return value - (1 << bits) if type_[0] == "s" and value >> bits - 1 else value
 
 
 def _on_entry(kernel: Kernel, blocks: Sequence[Block], loop: Block, counter: Reg) -> int | None:

@@ -135,33 +135,22 @@ def add_directed(x: Array, y: Array, mode: str) -> Array:
     """
     with np.errstate(all="ignore"):
         x, y = np.broadcast_arrays(x, y)
-        out = _directed(round_to_odd(x, y), mode)
+        out = directed(round_to_odd(x, y), mode)
         if mode == "rm":
             out = np.where((x + y == 0) & (np.signbit(x) | np.signbit(y)), np.float32(-0.0), out)
         return out
 
 
-def mul_directed(x: Array, y: Array, mode: str) -> Array:
-    """x * y, as add_directed: the product of two float32 values is exact in float64."""
-    with np.errstate(all="ignore"):
-        return _directed(x * y, mode)
-
-
-def fma_directed(x: Array, y: Array, z: Array, mode: str) -> Array:
-    """x * y + z, as add_directed."""
-    with np.errstate(all="ignore"):
-        return add_directed(x * y, z, mode)
-
-
-def _directed(exact: Array, mode: str) -> Array:
+def directed(exact: Array, mode: str) -> Array:
     """float64, exact or rounded to odd, to float32 in the mode's direction."""
-    nearest = exact.astype(np.float32)
-    back = nearest.astype(np.float64)
-    if mode == "rz":
-        beyond, toward = np.abs(back) > np.abs(exact), np.float32(0)
-    else:
-        beyond, toward = (back > exact, np.float32(-np.inf)) if mode == "rm" else (back < exact, np.float32(np.inf))
-    return np.where(beyond, np.copysign(np.nextafter(nearest, toward), exact), nearest).astype(np.float32)
+    with np.errstate(all="ignore"):
+        nearest = exact.astype(np.float32)
+        back = nearest.astype(np.float64)
+        if mode == "rz":
+            beyond, toward = np.abs(back) > np.abs(exact), np.float32(0)
+        else:
+            beyond, toward = (back > exact, np.float32(-np.inf)) if mode == "rm" else (back < exact, np.float32(np.inf))
+        return np.where(beyond, np.copysign(np.nextafter(nearest, toward), exact), nearest).astype(np.float32)
 
 
 def to_half(x: Array) -> Array:
@@ -215,19 +204,9 @@ def float_max(a: Array, b: Array) -> Array:
     return np.where(zero, np.where(np.signbit(a), b, a), np.fmax(a, b))
 
 
-def nan_min(a: Array, b: Array) -> Array:
-    """float_min, but NaN if either operand is NaN: the .NaN modifier."""
-    return np.where(np.isnan(a) | np.isnan(b), a.dtype.type(np.nan), float_min(a, b))
-
-
-def nan_max(a: Array, b: Array) -> Array:
-    """float_max, but NaN if either operand is NaN."""
-    return np.where(np.isnan(a) | np.isnan(b), a.dtype.type(np.nan), float_max(a, b))
-
-
-def to_integral(x: Array, rounding: str) -> Array:
-    """Float to an integral float of the same type."""
-    return {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}[rounding](x)
+def or_nan(a: Array, b: Array, result: Array) -> Array:
+    """The result, but NaN if either operand is NaN: the .NaN modifier."""
+    return np.where(np.isnan(a) | np.isnan(b), a.dtype.type(np.nan), result)
 
 
 def round_f32(x: Array) -> Array:

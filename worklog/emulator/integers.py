@@ -35,29 +35,20 @@ def mul_wide(a: Array, b: Array) -> Array:
     return a.astype(wide) * b.astype(wide)
 
 
-def div(a: Array, b: Array) -> Array:
-    """Integer quotient towards zero; all bits set for a division by zero, as on GPUs. The lowest value by -1 wraps."""
-    return _divide(a, b)[0]
-
-
-def rem(a: Array, b: Array) -> Array:
-    """Remainder of `div`, with the dividend's sign; all bits set for a division by zero, as on GPUs."""
-    return _divide(a, b)[1]
-
-
-def _divide(a: Array, b: Array) -> tuple[Array, Array]:
+def divide(a: Array, b: Array) -> tuple[Array, Array]:
+    """Integer quotient towards zero and remainder, with the dividend's sign. All bits of both are set for a division by
+    zero, as on GPUs; the lowest value by -1 wraps.
+    """
     a, b = np.broadcast_arrays(a, b)
     zero = b == 0
     if a.dtype.kind == "u":
-        safe = np.where(zero, a.dtype.type(1), b)
-        quotient = a // safe
+        quotient = a // np.where(zero, a.dtype.type(1), b)
     else:
         unsigned = np.dtype(f"u{a.dtype.itemsize}")
         magnitude = np.abs(a).view(unsigned) // np.where(zero, unsigned.type(1), np.abs(b).view(unsigned))
         quotient = np.where((a < 0) != (b < 0), -magnitude.view(a.dtype), magnitude.view(a.dtype))
-    remainder = a - quotient * b
     all_ones = np.array(-1).astype(a.dtype)
-    return np.where(zero, all_ones, quotient), np.where(zero, all_ones, remainder)
+    return np.where(zero, all_ones, quotient), np.where(zero, all_ones, a - quotient * b)
 
 
 def shl(a: Array, count: Array) -> Array:
@@ -122,11 +113,6 @@ def brev(a: Array) -> Array:
     return np.packbits(lanes[:, ::-1], axis=1, bitorder="little").view(a.dtype).ravel()
 
 
-def popc(a: Array) -> Array:
-    """Number of set bits, as uint32."""
-    return np.bitwise_count(a).astype(np.uint32)
-
-
 def clz(a: Array) -> Array:
     """Number of leading zero bits, as uint32."""
     bits = a.dtype.itemsize * 8
@@ -162,11 +148,6 @@ def _byte(word: Array, k: int) -> Array:
     return (word >> word.dtype.type(8 * k)).astype(np.uint8).view(narrow)
 
 
-def sad(a: Array, b: Array, c: Array) -> Array:
-    """c + |a - b|."""
-    return c + np.where(a < b, b - a, a - b)
-
-
 def lop3(a: Array, b: Array, c: Array, table: int) -> Array:
     """Any function of three bits, by its truth table."""
     out = np.zeros(1, a.dtype)
@@ -188,13 +169,13 @@ def prmt(a: Array, b: Array, selector: Array) -> Array:
     return out
 
 
-def to_integer(x: Array, dtype: np.dtype[Any], rounding: str) -> Array:
-    """Float to integer by .rni, .rzi, .rmi or .rpi, saturating at the type's limits.
+def to_integer(x: Array, dtype: np.dtype[Any], integral: np.ufunc) -> Array:
+    """Float to integer by np.rint, np.trunc, np.floor or np.ceil, saturating at the type's limits.
 
     NaN gives 0, except where either type has 64 bits: there only the top bit is set (PTX ISA, cvt).
     """
     wide = x.dtype.itemsize == 8 or dtype.itemsize == 8
-    whole = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}[rounding](x.astype(np.float64))
+    whole = integral(x.astype(np.float64))
     info = np.iinfo(dtype)
     inside = (whole >= float(info.min)) & (whole < float(info.max) + (1 if info.bits < 64 else 0))
     with np.errstate(invalid="ignore"):

@@ -74,9 +74,11 @@ def _directed(w: Writer, i: Instruction) -> bool:
     doubles = [f"{source}.astype('f8')" for source in _sources(w, i, "f32")]
     if i.parts[0] == "sub":
         doubles[1] = f"-{doubles[1]}"
-    name = {"sub": "add", "mad": "fma"}.get(i.parts[0], i.parts[0])
     (mode,) = DIRECTED & set(i.parts)
-    return _result(w, i, f"{name}_directed({', '.join(doubles)}, {mode!r})", (mode,))
+    # The product of two float32 values is exact in float64.
+    exact = doubles if i.parts[0] in ("add", "sub") else [f"{doubles[0]} * {doubles[1]}", *doubles[2:]]
+    name = "directed" if len(exact) == 1 else "add_directed"
+    return _result(w, i, f"{name}({', '.join(exact)}, {mode!r})", (mode,))
 
 
 def _fma(w: Writer, i: Instruction) -> bool:
@@ -99,7 +101,8 @@ def _min_max(w: Writer, i: Instruction) -> bool:
         return False
     first, *others = _sources(w, i, i.parts[-1])
     for other in others:
-        first = f"{'nan' if 'NaN' in i.parts else 'float'}_{i.parts[0]}({first}, {other})"
+        least = f"float_{i.parts[0]}({first}, {other})"
+        first = f"or_nan({first}, {other}, {least})" if "NaN" in i.parts else least
     return _result(w, i, first, ("NaN",))
 
 
@@ -221,6 +224,7 @@ def _mov(w: Writer, i: Instruction) -> bool:
     return True
 
 
+_INTEGRAL = {"rni": "np.rint", "rzi": "np.trunc", "rmi": "np.floor", "rpi": "np.ceil"}
 _NARROW, _WIDE = {"f16": "to_half", "bf16": "to_bfloat"}, {"f16": "from_half", "bf16": "from_bfloat"}
 
 
@@ -252,7 +256,7 @@ def _cvt(w: Writer, i: Instruction) -> bool:
     a = f"flush({a})" if source == "f32" and "ftz" in modifiers else a
     how, sat, dtype = next(iter(rounding), ""), "sat" in modifiers, DTYPES[to]
     if source in FLOATS and to not in FLOATS:
-        expression = f"to_integer({a}, np.dtype({dtype!r}), {how!r})" if how.endswith("i") else ""
+        expression = f"to_integer({a}, np.dtype({dtype!r}), {_INTEGRAL[how]})" if how in _INTEGRAL else ""
     elif to in FLOATS:
         expression = _to_float(a, source, to, how)
         expression = f"saturate({expression})" if expression and sat else expression
@@ -268,7 +272,7 @@ def _to_float(a: str, source: str, to: str, how: str) -> str:
     if source not in FLOATS:
         return f"{a}.astype({DTYPES[to]!r})" if how == "rn" else ""
     if source == to:
-        return f"to_integral({a}, {how!r})" if how.endswith("i") else a
+        return f"{_INTEGRAL[how]}({a})" if how in _INTEGRAL else a
     if to == "f64":
         return f"{a}.astype('f8')" if not how else ""
     return f"round_f32({a})" if how == "rn" else ""
