@@ -41,7 +41,7 @@ notebooks: $(DEV_STAMP) ## run every notebook on the recording and store its out
 	WORKLOG_SOURCE=recorded $(PY) -m worklog.lab.notebooks
 
 ptx: $(DEV_STAMP) ## compile the PTX that the package ships, after a kernel has changed
-	$(PY) -m worklog.bench.shipped
+	$(PY) -m worklog.analysis.ship
 
 clean: ## remove .venv, caches and build output; figures/ stays
 	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -38,9 +38,9 @@ run
 # per thread, is two operations.
 
 # %%
-from worklog.analysis.traffic import traffic
+from worklog.analysis.memory_counts import memory_counts
 
-counted = traffic()
+counted = memory_counts()
 shape = counted.shape
 print(f"{counted.label}, {shape}: 2·M·N·K = {shape.flops:,}")
 for name, rung in counted.rungs.items():

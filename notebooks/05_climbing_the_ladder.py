@@ -34,16 +34,16 @@ from IPython.display import display
 
 import worklog
 from worklog import plots
-from worklog.analysis.access_pattern import touches
+from worklog.analysis.access_pattern import access_pattern
 from worklog.analysis.inspection import inspect_file
-from worklog.analysis.traffic import traffic
+from worklog.analysis.memory_counts import memory_counts
 from worklog.kernel import sass
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.lab.diff import diff, source
 
 run = worklog.results(sizes=[4096])
 timed = {m.kernel: m for m in run.measurements if m.us is not None}
-counted = traffic()
+counted = memory_counts()
 print(f"times:  {run.label}\ncounts: {counted.label}")
 
 # %% [markdown]
@@ -58,13 +58,13 @@ print(f"times:  {run.label}\ncounts: {counted.label}")
 # are above their floors by the same factor, then the ratio of the floors predicts the ratio of the times.
 
 # %%
-touched = {rung.name: touches(rung) for rung in worklog.LADDER}
+patterns = {rung.name: access_pattern(rung) for rung in worklog.LADDER}
 
 
 def floor(name):
     """Lower bound of a rung's time at 4096, in milliseconds, and what limits it."""
     counts, gpu = counted.rungs[name], run.device
-    loads = [r for r in touched[name].requests if not r.in_shared and not r.is_store]
+    loads = [r for r in patterns[name].requests if not r.in_shared and not r.is_store]
     lines = sum(len(set((r.floats // 32).flat)) for r in loads) / len(loads)
     clocks = gpu["multiprocessors"] * gpu["sm_clock_mhz"] * 1e3  # of all SMs, per millisecond
     needs = {
@@ -107,7 +107,7 @@ def measured(name):
 
 # %%
 display(source("naive"))
-plots.ownership(touched["naive"])
+plots.ownership(patterns["naive"])
 
 # %% [markdown]
 # `threadIdx.x` counts rows, so the 32 threads of a warp are in one column of C and read 32 rows of A. Memory is moved
@@ -126,7 +126,7 @@ print(f"measured: {measured('naive')}")
 
 # %%
 display(diff("naive", "coalesced"))
-plots.ownership(touched["coalesced"])
+plots.ownership(patterns["coalesced"])
 
 # %%
 predict("naive", "coalesced")
@@ -144,7 +144,7 @@ predict("naive", "coalesced")
 
 # %%
 display(diff("coalesced", "shared"))
-plots.ownership(touched["shared"])
+plots.ownership(patterns["shared"])
 
 # %%
 predict("coalesced", "shared")
@@ -168,7 +168,7 @@ if "shared" in timed:
 
 # %%
 display(diff("shared", "tiles_1d"))
-plots.ownership(touched["tiles_1d"])
+plots.ownership(patterns["tiles_1d"])
 
 # %%
 predict("shared", "tiles_1d")
@@ -186,7 +186,7 @@ print(f"2D: ({two['TM']} + {two['TN']}) / {tile} = {(two['TM'] + two['TN']) / ti
 
 # %%
 display(diff("tiles_1d", "tiles_2d"))
-plots.ownership(touched["tiles_2d"])
+plots.ownership(patterns["tiles_2d"])
 
 # %%
 predict("tiles_1d", "tiles_2d")
@@ -205,7 +205,7 @@ predict("tiles_1d", "tiles_2d")
 
 # %%
 display(diff("tiles_2d", "vectorized"))
-plots.ownership(touched["vectorized"])
+plots.ownership(patterns["vectorized"])
 
 # %%
 predict("tiles_2d", "vectorized")
@@ -264,7 +264,7 @@ pd.DataFrame({name: changed(*change) for name, change in changes.items()}).T.rou
 
 # %%
 display(diff("vectorized", "conflict_free"))
-plots.ownership(touched["conflict_free"])
+plots.ownership(patterns["conflict_free"])
 
 # %%
 predict("vectorized", "conflict_free")
@@ -300,7 +300,7 @@ predict("conflict_free", "double_buffered")
 # %%
 display(diff("double_buffered", "autotuned"))
 print({name: worklog.rung(name).template for name in ("double_buffered", "autotuned")})
-plots.ownership(touched["autotuned"])
+plots.ownership(patterns["autotuned"])
 
 # %%
 predict("double_buffered", "autotuned")
@@ -353,7 +353,7 @@ for name in ("pipelined", "register_banks"):
 
 # %%
 display(diff("register_banks", "warptiled"))
-plots.ownership(touched["warptiled"])
+plots.ownership(patterns["warptiled"])
 
 # %%
 predict("register_banks", "warptiled")

@@ -78,9 +78,9 @@ plots.levels(run)
 # Divide the sectors by the measured time and compare the result with the roof of L2: which level served them?
 
 # %%
-from worklog.analysis.traffic import traffic
+from worklog.analysis.memory_counts import memory_counts
 
-counted = traffic()
+counted = memory_counts()
 for name, rung in counted.rungs.items():
     if name in rates:
         moved = 32 * (rung.load_sectors + rung.store_sectors) / 1e12

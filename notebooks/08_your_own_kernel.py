@@ -32,7 +32,7 @@ from pathlib import Path
 import worklog
 from worklog.analysis import annotated
 from worklog.analysis.inspection import inspect_file
-from worklog.analysis.traffic import traffic
+from worklog.analysis.memory_counts import memory_counts
 from worklog.bench.check import SIGNATURE
 
 rungs = worklog.results(["shared", "tiles_1d"], [1024])
@@ -166,7 +166,7 @@ def line(name, sectors, wavefronts):
     print(f"{name:10} {sectors:.3f} global sectors, {wavefronts:.3f} shared wavefronts")
 
 
-counts, counted = inspected.counts, traffic()
+counts, counted = inspected.counts, memory_counts()
 fma = counts.instructions["fma"]
 waves = counts.shared_load.wavefronts + counts.shared_store.wavefronts
 print(f"{inspected.label}; rungs: {counted.label}; per multiply-add of a warp")

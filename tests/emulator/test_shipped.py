@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from worklog.analysis.traffic import traffic
-from worklog.bench import shipped as make
+from worklog.analysis import ship
+from worklog.analysis.memory_counts import memory_counts
 from worklog.emulator import EmulatedDevice, shipped
 from worklog.errors import WorklogError
 from worklog.gate import Checker
 from worklog.gate.edge_shapes import edge_shapes
 from worklog.kernel.ladder import LADDER, rung
-from worklog.kernel.nvrtc import NvrtcMissing
+from worklog.kernel.nvrtc import NvrtcMissing, nvrtc_version
 
 AGAIN = "compile it again: make ptx"
 
@@ -27,21 +28,29 @@ def no_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shipped, "compile_cuda", missing)
 
 
+def kept() -> dict[str, Any]:
+    """The index of the package."""
+    index: dict[str, Any] = json.loads((shipped.FOLDER / shipped.INDEX).read_text(encoding="utf-8"))
+    return index
+
+
+def require_same_nvrtc() -> None:
+    here = ".".join(map(str, nvrtc_version()))
+    if kept()["nvrtc"] != here:
+        pytest.skip(f"compiled with NVRTC {kept()['nvrtc']}; this is {here}, whose PTX may differ")
+
+
 def test_it_belongs_to_the_sources_in_kernels() -> None:
-    index = json.loads((shipped.FOLDER / shipped.INDEX).read_text(encoding="utf-8"))
-    there = {name: entry["sha256"] for name, entry in index["programs"].items()}
-    assert there == {name: program.sha256 for name, program in make.programs().items()}, AGAIN
-    assert {path.stem for path in shipped.FOLDER.glob("*.ptx")} == set(there), AGAIN
+    there = [(entry["ptx"], entry["sha256"]) for entry in kept()["programs"]]
+    assert there == [(f"{name}.ptx", program.sha256) for name, program in ship.programs()], AGAIN
+    assert {path.name for path in shipped.FOLDER.glob("*.ptx")} == {name for name, _ in there}, AGAIN
 
 
-def test_it_is_what_the_compiler_makes_of_them() -> None:
-    index = json.loads((shipped.FOLDER / shipped.INDEX).read_text(encoding="utf-8"))
-    if index["nvrtc"] != make.version():
-        pytest.skip(f"compiled with NVRTC {index['nvrtc']}; this is {make.version()}, whose PTX may differ")
-    assert index == make.index(), AGAIN
-    for name, program in make.programs().items():
-        kept = (shipped.FOLDER / f"{name}.ptx").read_text(encoding="utf-8")
-        assert kept == make.plain(make.compiled(program).ptx), AGAIN
+def test_it_is_what_the_compiler_makes_of_them_and_each_module_is_there_once() -> None:
+    require_same_nvrtc()
+    files = {path.name: path.read_text(encoding="utf-8") for path in shipped.FOLDER.glob("*.ptx")}
+    assert kept() == ship.index() and files == ship.modules(), AGAIN
+    assert len(set(files.values())) == len(files)
 
 
 def test_a_rung_passes_the_gate_without_a_compiler(no_nvrtc: None) -> None:
@@ -73,16 +82,14 @@ def test_a_missing_file(no_nvrtc: None, monkeypatch: pytest.MonkeyPatch, tmp_pat
         shipped.build(rung("naive").program)
 
 
-def test_the_traffic_that_is_shipped_is_counted_from_it() -> None:
-    index = json.loads((shipped.FOLDER / shipped.INDEX).read_text(encoding="utf-8"))
-    counted = traffic()
+def test_the_shipped_memory_counts_are_counted_from_it() -> None:
+    counted = memory_counts()
     assert counted.label == "emulated · sm_90 PTX" and list(counted.rungs) == [r.name for r in LADDER]
     assert {n: r.sha256 for n, r in counted.rungs.items()} == {r.name: r.program.sha256 for r in LADDER}, AGAIN
-    n = make.TRAFFIC_SHAPE.n
+    n = ship.SHAPE.n
     # The epilogue's alpha * acc + beta * c may be a multiply-add more.
     assert all(n**3 <= r.thread_fma <= n**2 * (n + 1) for r in counted.rungs.values())
     assert counted.rungs["vectorized"].load_bytes == 2 * (n // 128) * n * n * 4
     assert counted.rungs["vectorized"].load_sectors * 32 == counted.rungs["vectorized"].load_bytes
-    if index["nvrtc"] != make.version():
-        pytest.skip(f"counted on the PTX of NVRTC {index['nvrtc']}; this is {make.version()}, whose PTX may differ")
-    assert dict(counted.rungs) == {r.name: make.rung_traffic(r) for r in LADDER}, AGAIN
+    require_same_nvrtc()
+    assert dict(counted.rungs) == {r.name: ship.count(r) for r in LADDER}, AGAIN

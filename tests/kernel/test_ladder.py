@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 from worklog.errors import UnknownRung, WorklogError
 from worklog.kernel import Kernel
 from worklog.kernel import source as sources
-from worklog.kernel.expression import evaluate
 from worklog.kernel.ladder import LADDER, rung
 from worklog.kernel.nvrtc import Compiled, compile_cuda
-from worklog.kernel.source import kernels_dir
+from worklog.kernel.source import evaluate, kernels_dir
 from worklog.problem.domain import Domain
 from worklog.problem.gemm import Shape
 

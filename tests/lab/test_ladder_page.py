@@ -10,7 +10,7 @@ import pytest
 from tests.plots.conftest import full_run, ladder_run
 from tests.plots.test_charts import collisions
 from worklog import lab
-from worklog.analysis.traffic import traffic
+from worklog.analysis.memory_counts import memory_counts
 from worklog.errors import BadShape, NothingToDraw, UnknownRung
 from worklog.kernel.ladder import LADDER, rung
 from worklog.lab.ladder_page import changed_lines
@@ -31,7 +31,7 @@ def recorded() -> Run:
 
 
 def step(name: str | None = "tiles_2d", size: int | None = 4096, run: Run | None = None) -> Step:
-    return Climb([run or recorded()], traffic(), name, size).step()
+    return Climb([run or recorded()], memory_counts(), name, size).step()
 
 
 def facts(of: Step) -> dict[str, tuple[str, ...]]:
@@ -39,7 +39,7 @@ def facts(of: Step) -> dict[str, tuple[str, ...]]:
 
 
 def test_the_page_begins_with_the_last_rung_at_the_articles_size() -> None:
-    climb = Climb([recorded()], traffic())
+    climb = Climb([recorded()], memory_counts())
     assert (climb.kernel, climb.shape) == (LADDER[-1].name, Shape.of(4096))
     assert [str(shape) for shape in climb.shapes] == ["1024", "4096"]
     climb.climb(5)
@@ -53,8 +53,8 @@ def test_a_rung_is_compared_with_the_one_before_in_tables_labelled_with_their_so
     assert shown.headline.startswith("tiles_2d at 4096: 5.610 ms → 24.50 TFLOP/s → 47.5 % ")
     assert shown.gain == "1.34 times as fast as tiles_1d"
     timed, counted = shown.tables
-    assert recorded().label in timed.title and traffic().label in counted.title
-    found, counts = facts(shown), traffic().rungs["tiles_2d"]
+    assert recorded().label in timed.title and memory_counts().label in counted.title
+    found, counts = facts(shown), memory_counts().rungs["tiles_2d"]
     assert found["time"] == ("5.610 ms", "7.510 ms")
     assert found["registers per thread"] == ("94", "39")
     assert found["resident on an SM"] == ("2 × 256 threads, 25 %", "3 × 512 threads, 75 %")
@@ -104,7 +104,7 @@ def test_the_first_run_that_holds_the_rung_answers_for_both() -> None:
     mine = recorded()
     mine.origin = "live"
     mine.measurements = [m for m in mine.measurements if m.kernel == "naive"]
-    climb = Climb([mine, recorded()], traffic(), "naive")
+    climb = Climb([mine, recorded()], memory_counts(), "naive")
     assert climb.step().run is mine
     climb.choose_kernel("tiles_2d")
     assert climb.step().run.origin == "recorded"
@@ -116,7 +116,7 @@ def test_an_unknown_rung_a_bad_size_and_no_run_are_errors() -> None:
     with pytest.raises(BadShape):
         step(size=0)
     with pytest.raises(BadShape, match="there is no run"):
-        Climb([], traffic()).step()
+        Climb([], memory_counts()).step()
 
 
 def test_a_reader_without_a_kernel_sees_the_picture_and_the_table_of_facts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +128,7 @@ def test_a_reader_without_a_kernel_sees_the_picture_and_the_table_of_facts(monke
     picture, table = outputs
     assert "image/png" in picture and picture["text/plain"] == drawn.alt
     assert all(value in table["text/html"] for row in facts(step()).values() for value in row)
-    assert recorded().label in table["text/plain"] and traffic().label in table["text/plain"]
+    assert recorded().label in table["text/plain"] and memory_counts().label in table["text/plain"]
 
 
 def test_the_diff_is_marked_for_screen_readers_and_can_be_scrolled_by_keyboard() -> None:

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import worklog
-from worklog.analysis.access_pattern import touches
+from worklog.analysis.access_pattern import access_pattern
 from worklog.analysis.inspection import inspect_file
-from worklog.analysis.traffic import traffic
+from worklog.analysis.memory_counts import memory_counts
 from worklog.bench.check import check
 from worklog.lab.choice import grid_runs
 from worklog.lab.notebooks import sources
@@ -26,7 +26,7 @@ from worklog.runs.comparison import CUBLAS, KNOWN, open_comparison
 from worklog.runs.run import Measurement
 from worklog.runs.statistics import median
 
-COUNTED = traffic()
+COUNTED = memory_counts()
 NAMES = [rung.name for rung in worklog.LADDER]
 FIRST_IN_SHARED = NAMES[2:6]
 
@@ -138,7 +138,7 @@ def test_the_articles_rule_passes_every_mistake_and_integers_agree_in_every_orde
 def floor(name: str) -> tuple[float, str]:
     """Milliseconds of the busiest of three things at 4096, and which it is, as in 05."""
     counts, gpu = COUNTED.rungs[name], worklog.open_run().device
-    loads = [r for r in touches(worklog.rung(name)).requests if not r.in_shared and not r.is_store]
+    loads = [r for r in access_pattern(worklog.rung(name)).requests if not r.in_shared and not r.is_store]
     lines = sum(len(set((r.floats // 32).flat)) for r in loads) / len(loads)
     clocks = gpu["multiprocessors"] * gpu["sm_clock_mhz"] * 1e3
     flops = COUNTED.shape.flops / gpu["fp32_peak_tflops"] / 1e9

@@ -21,8 +21,8 @@ from matplotlib.transforms import Bbox
 from tests.helpers import measured, small_run
 from tests.plots.conftest import CALIBRATION, comparison, full_run
 from worklog import plots
-from worklog.analysis.access_pattern import touches
-from worklog.analysis.traffic import RungTraffic, Traffic
+from worklog.analysis.access_pattern import access_pattern
+from worklog.analysis.memory_counts import LadderCounts, MemoryCounts
 from worklog.bench.sweep import Variants, variants
 from worklog.errors import NothingToDraw
 from worklog.gate.error_map import ErrorMap
@@ -34,13 +34,13 @@ from worklog.problem.gemm import Shape
 from worklog.runs.run import Run, recordings
 
 EMULATED = "emulated · sm_90 PTX"
-COUNTED = Traffic(
+COUNTED = LadderCounts(
     EMULATED,
     Shape.of(64),
     {
-        "naive": RungTraffic("0", 4096, 67584, 524288, 32, 1024, 0, 0, 65536),
-        "shared": RungTraffic("0", 128, 512, 16384, 32, 128, 3200, 800, 65536),
-        "vectorized": RungTraffic("0", 32, 512, 16384, 32, 128, 640, 0, 65536),
+        "naive": MemoryCounts("0", 4096, 67584, 524288, 32, 1024, 0, 0, 65536),
+        "shared": MemoryCounts("0", 128, 512, 16384, 32, 128, 3200, 800, 65536),
+        "vectorized": MemoryCounts("0", 32, 512, 16384, 32, 128, 640, 0, 65536),
     },
 )
 TILES = ((0.0, 0.0, 0.0), (0.0, 0.5, 1.0))
@@ -73,8 +73,8 @@ CHARTS: dict[str, tuple[Callable[[], Chart], str]] = {
     "sweep": (lambda: plots.sweep(tiles(), swept()), "live · NVIDIA H200"),
     "sweep without times": (lambda: plots.sweep(tiles()), "sm_90"),
     "tile map": (lambda: plots.tile_map(WHERE, EMULATED), EMULATED),
-    "ownership": (lambda: plots.ownership(touches(rung("tiles_2d"))), EMULATED),
-    "ownership without shared memory": (lambda: plots.ownership(touches(rung("naive"))), EMULATED),
+    "ownership": (lambda: plots.ownership(access_pattern(rung("tiles_2d"))), EMULATED),
+    "ownership without shared memory": (lambda: plots.ownership(access_pattern(rung("naive"))), EMULATED),
 }
 every_chart = pytest.mark.parametrize("name", CHARTS)
 

@@ -13,9 +13,9 @@ import pytest
 from tests.helpers import small_run
 from tests.plots.conftest import CALIBRATION, ERRORS, comparison, empty_run, full_run, measurement
 from tests.plots.test_charts import COUNTED, WHERE, collisions, said, swept, tiles
-from worklog.analysis import traffic as counts
-from worklog.analysis.access_pattern import touches
-from worklog.analysis.traffic import RungTraffic, Traffic
+from worklog.analysis import memory_counts as counts
+from worklog.analysis.access_pattern import access_pattern
+from worklog.analysis.memory_counts import LadderCounts, MemoryCounts
 from worklog.bench.sweep import variants
 from worklog.errors import NothingToDraw, WorklogError
 from worklog.harness import calibration as harness
@@ -96,9 +96,9 @@ def test_any_number_of_samples_is_drawn(count: int) -> None:
 
 def test_the_levels_are_flop_per_byte() -> None:
     shape = Shape(64, 64, 64)
-    counted = RungTraffic("", 1, 512, 32768, 1, 512, 0, 0, 64**3)
+    counted = MemoryCounts("", 1, 512, 32768, 1, 512, 0, 0, 64**3)
     run = replace(empty_run(), kernels={"one": {"tile": {"BM": 32, "BN": 32}}})
-    found = levels_of(run, Traffic("emulated", shape, {"one": counted, "no tile": counted}))
+    found = levels_of(run, LadderCounts("emulated", shape, {"one": counted, "no tile": counted}))
     assert found.keys() == {"one"}
     assert found["one"].threads == 2 * 64**3 / (32768 + 4 * 64 * 64)
     assert found["one"].sectors == 2 * 64**3 / (32 * 1024)
@@ -124,7 +124,7 @@ def test_traffic_shows_sectors_wavefronts_and_conflicts() -> None:
     words = said(traffic(COUNTED))
     for number in ("34 · 16.5 a load", "4.0 a load", "16.0 a load (float4)", "no shared memory", "25 % conflicts"):
         assert number in words, words
-    counted = RungTraffic("0", 100, 400, 12800, 10, 40, 64, 16, 3200)
+    counted = MemoryCounts("0", 100, 400, 12800, 10, 40, 64, 16, 3200)
     assert (counted.sectors_per_request, counted.load_width, counted.sectors_per_fma) == (4.0, 4.0, 4.4)
     assert (counted.wavefronts_per_fma, counted.conflict_share) == (0.64, 0.25)
 
@@ -136,7 +136,7 @@ def test_counts_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         file.write_text(content, encoding="utf-8")
     monkeypatch.setattr(counts, "FILE", file)
     with pytest.raises(WorklogError, match=r"traffic\.json cannot be read .*install gemm-worklog again"):
-        counts.traffic.__wrapped__()
+        counts.memory_counts.__wrapped__()
 
 
 def test_a_sweep_without_times_gives_the_command_that_takes_them() -> None:
@@ -180,7 +180,7 @@ def test_a_tile_map_of_any_shape(shape: tuple[int, int]) -> None:
 
 
 def test_ownership_counts_sectors_and_wavefronts() -> None:
-    naive, patch, wide = (ownership(touches(rung(name))) for name in ("naive", "tiles_2d", "vectorized"))
+    naive, patch, wide = (ownership(access_pattern(rung(name))) for name in ("naive", "tiles_2d", "vectorized"))
     assert naive.headline == "naive: a warp's loads take 32 sectors of A and 1 of B"
     assert "load of A, 4 bytes per lane: 32 floats in 32 sectors, 12.5 % used" in said(naive)
     assert "32 banks" not in said(naive) and "1 element per thread, 32 per warp" in said(naive)

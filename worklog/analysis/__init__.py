@@ -1,1 +1,1 @@
-"""What is known of a kernel without timing it: memory traffic, access pattern, instruction mix."""
+"""What is known of a kernel without timing it: memory counts, access pattern, instruction mix, resources."""

@@ -1,5 +1,5 @@
-"""Who owns what, and what one load of a warp asks of memory: taken from a rung's compiled code as the emulator runs it,
-not from a second description of its indices.
+"""A rung's access pattern: the owner of each element of C, and the addresses of a warp's loads and stores. It is taken
+from the compiled code as the emulator runs it, not from a second description of its indices.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ MATRICES = ("A", "B", "C")
 
 @dataclass(frozen=True)
 class Request:
-    """One access of warp 0 in block 0, as the assembler leaves it.
+    """One memory instruction of warp 0 in block 0, as the assembler leaves it.
 
     line: of the .cu file; text: that line. memory: "A", "B" or "C" in global memory, else the shared array's name.
-    is_store: it writes. width: bytes a lane. floats: (lanes, width / 4), which floats of that memory each active lane
-    asks for. sectors: of 32 bytes, for global memory; wavefronts: passes through shared memory, conflicts: those of
-    them that bank conflicts add.
+    width: bytes per lane. floats: (lanes, width / 4), the floats of that memory that each active lane accesses.
+    sectors: of 32 bytes, in global memory. wavefronts: passes through shared memory; conflicts: those that bank
+    conflicts add.
     """
 
     line: int
@@ -46,14 +46,14 @@ class Request:
 
     @property
     def in_shared(self) -> bool:
-        """Whether it goes to shared memory."""
+        """Whether it accesses shared memory."""
         return self.memory not in MATRICES
 
 
 @dataclass(frozen=True)
-class Touches:
+class AccessPattern:
     """owners: (BM, BN), the thread that stores each element of block 0's tile of C. requests: of warp 0, the first at
-    each place of the program. shape: of the problem that was run; label: where this comes from.
+    each place of the program. shape: of the problem that was run. label: the source.
     """
 
     rung: Kernel
@@ -67,23 +67,24 @@ class Touches:
         return next((r for r in self.requests if r.memory == memory and r.is_store == store), None)
 
 
-class _Watch:
-    """Notes what it is called with (worklog.emulator.globalmem.Watch)."""
+def access_pattern(rung: Kernel) -> AccessPattern:
+    """Run the first block of a problem of 2 x 2 blocks, without values: well below a second."""
+    device, source = EmulatedDevice(), rung.source.splitlines()
+    kernel = device.compile(rung.program).kernel
+    bm, bn = rung.template["BM"], rung.template["BN"]
+    shape = rung.domain.padded(Shape(2 * bm, 2 * bn, LEAST_K))
+    owners = np.full(shape.m * shape.n, -1, np.int64)
+    requests: dict[int, Request] = {}
 
-    def __init__(self, shape: Shape, source: str) -> None:
-        self.source = source.splitlines()
-        self.owners = np.full(shape.m * shape.n, -1, np.int64)
-        self.found: dict[int, Request] = {}
-
-    def __call__(self, site: Site, address: Lanes, active: NDArray[np.bool_], width: int) -> None:
-        """One access of the block, all lanes."""
+    def record(site: Site, address: Lanes, active: NDArray[np.bool_], width: int) -> None:
+        """One memory instruction of all lanes of the block (worklog.emulator.globalmem.Watch)."""
         in_global = site.space == "global"
         number, byte = divmod(address - FIRST_ADDRESS, SPACING) if in_global else (address, address)
         floats = byte[:, None] // FLOAT + np.arange(width // FLOAT)
         if in_global and site.writes:
-            self.owners[floats[active]] = np.flatnonzero(active)[:, None]
+            owners[floats[active]] = np.flatnonzero(active)[:, None]
         warp = active[:WARP]
-        if site.pc in self.found or not warp.any():
+        if site.pc in requests or not warp.any():
             return
         costs: dict[str, int] = {}
         if in_global:
@@ -92,20 +93,12 @@ class _Watch:
         else:
             memory = plain_name(site.array.name) if site.array else "shared"
             _, costs["wavefronts"], costs["conflicts"] = wavefronts(byte[None, :WARP], warp[None], width)
-        text = self.source[site.line - 1].strip() if site.line else ""
-        self.found[site.pc] = Request(site.line, text, memory, site.writes, width, floats[:WARP][warp], **costs)
+        text = source[site.line - 1].strip() if site.line else ""
+        requests[site.pc] = Request(site.line, text, memory, site.writes, width, floats[:WARP][warp], **costs)
 
-
-def touches(record: Kernel) -> Touches:
-    """Run the first block of a problem of 2 x 2 blocks, addresses alone. Well below a second."""
-    device, program = EmulatedDevice(), record.program
-    kernel = device.compile(program).kernel
-    bm, bn = record.template["BM"], record.template["BN"]
-    shape = record.domain.padded(Shape(2 * bm, 2 * bn, LEAST_K))
-    watch = _Watch(shape, program.source)
     a, b, c = (Pointer(None, FLOAT * size) for size in (shape.m * shape.k, shape.k * shape.n, shape.m * shape.n))
     arguments = [shape.m, shape.n, shape.k, 1.0, a, b, 0.0, c]
-    grid = record.blocks(shape)
-    launch(kernel, grid, record.threads, arguments, races=False, values=False, only_blocks=[0], watch=watch)
-    owners = watch.owners.reshape(shape.m, shape.n)[:bm, :bn]
-    return Touches(record, shape, owners, tuple(watch.found.values()), device.label)
+    grid = rung.blocks(shape)
+    launch(kernel, grid, rung.threads, arguments, races=False, values=False, only_blocks=[0], watch=record)
+    tile = owners.reshape(shape.m, shape.n)[:bm, :bn]
+    return AccessPattern(rung, shape, tile, tuple(requests.values()), device.label)

@@ -1,6 +1,4 @@
-"""What a kernel costs without running it on a GPU: what the compiler spent, how many blocks fit an SM, and what its
-lines ask of memory. Counts and resources, never a time.
-"""
+"""A kernel's cost without a GPU: resources, occupancy, and the memory counts of each source line. Never a time."""
 
 from __future__ import annotations
 
@@ -15,7 +13,8 @@ import numpy as np
 from worklog.emulator import Counts, EmulatedDevice, Finding, load, predict
 from worklog.emulator.counts import caveats, total
 from worklog.emulator.errors import NotPredictable, UnsupportedInstruction
-from worklog.emulator.shipped import ARCH, Built, build
+from worklog.emulator.ptx import Kernel as Parsed
+from worklog.emulator.shipped import ARCH, RESOURCES, Built, build
 from worklog.errors import BadSetting, WorklogError
 from worklog.kernel.kernel import Kernel
 from worklog.kernel.ladder import rung
@@ -25,39 +24,21 @@ from worklog.kernel.sass import HOW_TO_GET, disassemble, disassembler, main_loop
 from worklog.problem.gemm import Shape, random_inputs
 
 RUNG_SIZE, FILE_SIZE = Shape.of(4096), Shape.of(128)
-WHOLE = 512  # a file's kernel is run in full up to here; a prediction for more is tried at TRIAL, against a full run
-TRIAL = Shape(384, 384, 256)
-
-
-@dataclass(frozen=True)
-class Spent:
-    """One architecture's resources: registers and bytes of local memory a thread, static shared bytes a block, and the
-    static occupancy (None where the block is not known).
-    """
-
-    arch: str
-    registers: int
-    stack_bytes: int
-    spill_store_bytes: int
-    spill_load_bytes: int
-    shared_bytes: int
-    occupancy: Occupancy | None
+WHOLE = 512  # the largest size at which a user kernel is run in full
+TRIAL = Shape(384, 384, 256)  # where a prediction for a larger size is compared with a full run
 
 
 @dataclass(frozen=True)
 class Inspection:
-    """All that was found. threads: of a block, None if it was not told. lines: counts by source line, empty if nothing
-    was run; they are for `arch`. caveats: why nothing was run, or where a GPU may count otherwise. sass: instructions
-    of the main loop, by architecture; without them, sass_note says why. compiled: PTX, cubin and logs, one an
-    architecture.
+    """What is known of a kernel. compiled: PTX, cubin and resources per architecture. main: the one that the counts are
+    for. threads: per block, None if unknown. lines: counts by source line, empty if nothing was run. caveats: why
+    nothing was run, or where a GPU may count otherwise. sass: instructions of the main loop by architecture, or
+    sass_note: why there are none.
     """
 
-    file: str
-    entry: str
-    arch: str
-    source: str
+    compiled: tuple[Compiled, ...] = field(repr=False)
+    main: Compiled = field(repr=False)
     threads: int | None
-    spent: tuple[Spent, ...]
     label: str
     shape: Shape | None
     lines: Mapping[int, Counts]
@@ -65,22 +46,30 @@ class Inspection:
     caveats: tuple[str, ...]
     sass: Mapping[str, Mapping[str, int]]
     sass_note: str
-    compiled: tuple[Compiled, ...] = field(repr=False, default=())
 
     @property
     def counts(self) -> Counts:
         """All lines together."""
         return total(self.lines)
 
+    def occupancy(self, out: Compiled) -> Occupancy | None:
+        """On one architecture; None if the block is unknown."""
+        return None if self.threads is None else occupancy(out.arch, self.threads, out.registers, out.shared_bytes)
+
     def as_dict(self) -> dict[str, Any]:
-        """For machines."""
-        text = self.source.splitlines()
+        """For JSON."""
+        text = self.main.source.splitlines()
+        resources = []
+        for out in self.compiled:
+            at_once = self.occupancy(out)
+            own = {"arch": out.arch, **{name: getattr(out, name) for name in RESOURCES}}
+            resources.append({**own, "occupancy": None if at_once is None else asdict(at_once)})
         return {
-            "kernel": self.entry,
-            "file": self.file,
+            "kernel": self.main.entry,
+            "file": self.main.name,
             "threads": self.threads,
             "label": self.label,
-            "spent": [asdict(spent) for spent in self.spent],
+            "resources": resources,
             "shape": None if self.shape is None else [self.shape.m, self.shape.n, self.shape.k],
             "counts": asdict(self.counts) if self.lines else None,
             "lines": [
@@ -100,23 +89,23 @@ def architectures(words: str) -> tuple[str, ...]:
     for name in names:
         if name not in ARCHITECTURES:
             raise UnknownArchitecture(
-                f"there is no architecture {name!r} here: choose from {', '.join(ARCHITECTURES)}, or all"
+                f"cannot compile for {name!r}: choose from {', '.join(ARCHITECTURES)}, or write all"
             )
     return tuple(dict.fromkeys(names))
 
 
-def inspect(what: str, *, shape: Shape | None, archs: Sequence[str], **words: Any) -> Inspection:
-    """A rung by its name, or a .cu file by its path; words as for inspect_file. Raises what the two below do."""
-    if not what.endswith(".cu"):
-        given = [name for name, value in words.items() if value not in (None, "any")]
-        if given:
-            raise BadSetting(f"--{given[0]} is for a .cu file: a rung brings its own")
-        return inspect_rung(rung(what), shape, archs)
-    return inspect_file(Path(what), shape=shape, archs=archs, **words)
+def inspect(what: str, *, shape: Shape | None, archs: Sequence[str], **launch: Any) -> Inspection:
+    """A rung by its name, or a .cu file by its path; launch: as for inspect_file. Raises what the two below raise."""
+    if what.endswith(".cu"):
+        return inspect_file(Path(what), shape=shape, archs=archs, **launch)
+    given = [name for name, value in launch.items() if value not in (None, "any")]
+    if given:
+        raise BadSetting(f"--{given[0]} is for a .cu file: a rung has its own")
+    return inspect_rung(rung(what), shape, archs)
 
 
 def inspect_rung(record: Kernel, shape: Shape | None = None, archs: Sequence[str] = (ARCH,)) -> Inspection:
-    """A rung at a shape (default 4096), from a few of its blocks and a short K. About a second at any size.
+    """A rung at a shape (default 4096), predicted from a few of its blocks and a short K. About a second at any size.
 
     Raises OutsideDomain, UnknownArchitecture, and NvrtcMissing for an architecture other than sm_90 without NVRTC.
     """
@@ -124,11 +113,10 @@ def inspect_rung(record: Kernel, shape: Shape | None = None, archs: Sequence[str
     record.check(shape)
     built = [build(record.program, arch) for arch in archs]
     main = _main(built)
-    first = main.compiled
-    predicted = predict(load(first.ptx, first.symbol, first.shared_accesses), record, shape)
+    predicted = predict(_parsed(main.compiled), record, shape)
     blocks = f"{predicted.blocks} block{'s' if predicted.blocks > 1 else ''}"
     label = f"{main.label} · predicted from {blocks}"
-    return _inspection([b.compiled for b in built], record.thread_count, label, shape, predicted.lines, ())
+    return _inspection(built, record.thread_count, label, shape, predicted.lines)
 
 
 def inspect_file(
@@ -141,40 +129,35 @@ def inspect_file(
     shape: Shape | None = None,
     archs: Sequence[str] = (ARCH,),
 ) -> Inspection:
-    """A kernel of one's own, if grid and block say how to launch it; else only what the compiler spent. It is run in
-    full on random data up to WHOLE (default 128, padded to the domain). Beyond, its traffic is predicted from a few
-    blocks, after the same prediction for a small shape was found to be what a full run counts there.
+    """A user kernel; without grid and block, only its resources. Up to WHOLE it is run in full on random data (default:
+    128, padded to the domain). For larger sizes its counts are predicted from a few blocks, if the same prediction for
+    a small shape equals the counts of a full run. An instruction that the emulator does not support is a caveat.
 
-    Raises NotPredictable where it was not, CompileFailed, NvrtcMissing, OutsideDomain, UnknownArchitecture, BadSetting
-    for words that cannot be read, and LaunchFailed for what cannot be launched. What the emulator does not cover is
-    said in the result.
+    Raises NotPredictable if it does not, CompileFailed, NvrtcMissing, OutsideDomain, UnknownArchitecture, BadSetting
+    for options that cannot be read, and LaunchFailed for a kernel that cannot be launched.
     """
     if grid is not None and block is None:
-        raise BadSetting("--grid without --block: give both, and the kernel's traffic is counted too")
+        raise BadSetting("--grid needs --block: give both to count the kernel's memory requests too")
     kernel = Kernel.from_file(path, grid=grid or "", block=block or "", entry=entry, domain=domain)
     threads = None if block is None else kernel.thread_count
     built = [build(kernel.program, arch) for arch in archs]
-    compiled, main = [b.compiled for b in built], _main(built)
+    main = _main(built)
     if grid is None:
-        return _inspection(compiled, threads, main.label, None, {}, ())
+        return _inspection(built, threads, main.label)
     shape = shape or kernel.domain.padded(FILE_SIZE)
     kernel.check(shape)
     try:
-        if max(shape.m, shape.n, shape.k) > WHOLE:
-            lines, findings, label = _predicted(kernel, shape, main)
-            return _inspection(compiled, threads, label, shape, lines, findings)
-        lines, findings = _run(kernel, shape, main.compiled.arch)
+        if max(shape.m, shape.n, shape.k) <= WHOLE:
+            lines, findings = _run(kernel, shape, main.compiled.arch)
+            return _inspection(built, threads, main.label, shape, lines, findings)
+        return _predicted(kernel, shape, built)
     except UnsupportedInstruction as error:
-        return _inspection(compiled, threads, main.label, shape, {}, (), (f"traffic not counted: {error}",))
-    return _inspection(compiled, threads, main.label, shape, lines, findings)
+        return _inspection(built, threads, main.label, shape, not_run=f"memory requests not counted: {error}")
 
 
 def save(found: Inspection, folder: Path) -> list[Path]:
-    """Write what was compiled into a folder: PTX, and where NVRTC made it the cubin, one of each for an architecture.
-
-    Raises WorklogError where that cannot be written.
-    """
-    stem = f"{Path(found.file).stem}.{re.sub(r'[^A-Za-z0-9]+', '_', found.entry).strip('_')}"
+    """Write PTX, and the cubin where NVRTC made it, of each architecture into a folder. Raises WorklogError."""
+    stem = f"{Path(found.main.name).stem}.{re.sub(r'[^A-Za-z0-9]+', '_', found.main.entry).strip('_')}"
     contents = {f"{stem}.{out.arch}.ptx": out.ptx.encode() for out in found.compiled}
     contents |= {f"{stem}.{out.arch}.cubin": out.cubin for out in found.compiled if out.cubin}
     try:
@@ -187,23 +170,27 @@ def save(found: Inspection, folder: Path) -> list[Path]:
 
 
 def _main(built: Sequence[Built]) -> Built:
-    """The architecture to count for: sm_90 if it was asked for, else the first."""
+    """The architecture to count for: sm_90 if it is among them, else the first."""
     return next((b for b in built if b.compiled.arch == ARCH), built[0])
 
 
-def _predicted(kernel: Kernel, shape: Shape, main: Built) -> tuple[Mapping[int, Counts], tuple[Finding, ...], str]:
-    """Counts of a large shape by line, findings of a small one, and a label that says so."""
-    out, small = main.compiled, kernel.domain.padded(TRIAL)
-    parsed = load(out.ptx, out.symbol, out.shared_accesses)
-    right, findings = _run(kernel, small, out.arch)
-    if predict(parsed, kernel, small).lines != right:
+def _parsed(out: Compiled) -> Parsed:
+    return load(out.ptx, out.symbol, out.shared_accesses)
+
+
+def _predicted(kernel: Kernel, shape: Shape, built: Sequence[Built]) -> Inspection:
+    """The predicted counts of a large shape, with the findings of a full run of a small one."""
+    main, small = _main(built), kernel.domain.padded(TRIAL)
+    parsed = _parsed(main.compiled)
+    counted, findings = _run(kernel, small, main.compiled.arch)
+    if predict(parsed, kernel, small).lines != counted:
         raise NotPredictable(
-            f"{out.name}: the traffic of {out.entry} cannot be predicted from a few of its blocks (at {small}, a full "
-            f"run counts otherwise): take a size of up to {WHOLE}, which is run in full"
+            f"{kernel.file}: the memory requests of {kernel.entry} cannot be predicted from a few of its blocks: at "
+            f"{small}, a full run counts others; take a size of up to {WHOLE}, which is run in full"
         )
     predicted = predict(parsed, kernel, shape)
     label = f"{main.label} · predicted from {predicted.blocks} blocks, as a full run confirmed at {small}"
-    return predicted.lines, findings, label
+    return _inspection(built, kernel.thread_count, label, shape, predicted.lines, findings)
 
 
 def _run(kernel: Kernel, shape: Shape, arch: str) -> tuple[Mapping[int, Counts], tuple[Finding, ...]]:
@@ -217,45 +204,17 @@ def _run(kernel: Kernel, shape: Shape, arch: str) -> tuple[Mapping[int, Counts],
 
 
 def _inspection(
-    compiled: Sequence[Compiled],
+    built: Sequence[Built],
     threads: int | None,
     label: str,
-    shape: Shape | None,
-    lines: Mapping[int, Counts],
-    findings: tuple[Finding, ...],
-    not_run: tuple[str, ...] = (),
+    shape: Shape | None = None,
+    lines: Mapping[int, Counts] | None = None,
+    findings: tuple[Finding, ...] = (),
+    not_run: str = "",
 ) -> Inspection:
-    first = next((out for out in compiled if out.arch == ARCH), compiled[0])
-    sass, note = _sass(compiled)
-    return Inspection(
-        file=first.name,
-        entry=first.entry,
-        arch=first.arch,
-        source=first.source,
-        threads=threads,
-        spent=tuple(_spent(out, threads) for out in compiled),
-        label=label,
-        shape=shape,
-        lines=lines,
-        findings=findings,
-        caveats=caveats(load(first.ptx, first.symbol, first.shared_accesses)) if lines else not_run,
-        sass=sass,
-        sass_note=note,
-        compiled=tuple(compiled),
-    )
-
-
-def _spent(out: Compiled, threads: int | None) -> Spent:
-    resident = None if threads is None else occupancy(out.arch, threads, out.registers, out.shared_bytes)
-    return Spent(
-        out.arch,
-        out.registers,
-        out.stack_bytes,
-        out.spill_store_bytes,
-        out.spill_load_bytes,
-        out.shared_bytes,
-        resident,
-    )
+    compiled, main = tuple(b.compiled for b in built), _main(built).compiled
+    notes = caveats(_parsed(main)) if lines else (not_run,) if not_run else ()
+    return Inspection(compiled, main, threads, label, shape, lines or {}, findings, notes, *_sass(compiled))
 
 
 def _sass(compiled: Sequence[Compiled]) -> tuple[Mapping[str, Mapping[str, int]], str]:

@@ -1,8 +1,8 @@
-"""What a kernel's code is made of that bears on its precision: tensor cores, conversions to shorter formats, subnormals
-flushed to zero, approximate functions, additions that truncate.
+"""A kernel's instruction mix, as far as it concerns precision: tensor cores, conversions to shorter formats, subnormals
+flushed to zero, approximate functions, sums that truncate, FP64.
 
-Counted in the PTX, and in the machine code where NVIDIA's disassembler is here. It is told beside the gate's verdict
-and never part of it: the error decides, and code that is never executed would speak against a right kernel.
+Counted in the PTX, and in the machine code where NVIDIA's disassembler is installed. It is shown beside the gate's
+verdict and never changes it: the measured error decides, since the counts include code that is never executed.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _ARITHMETIC = ("add", "sub", "mul", "fma", "mad")
 
 
 @dataclass(frozen=True)
-class Census:
-    """ptx, sass: how many of each kind, by the names above; sass is None where nothing disassembled it. operands: the
-    short formats that tensor cores are fed with, as PTX names them.
+class InstructionMix:
+    """ptx, sass: number of instructions by kind, as named above; sass is None without a disassembler. operands: the
+    short formats of the tensor cores' operands, as PTX names them.
     """
 
     ptx: dict[str, int]
@@ -51,7 +51,7 @@ class Census:
 
     @property
     def notes(self) -> list[str]:
-        """What there is, in words; empty for a kernel of plain FP32 instructions."""
+        """A line for each kind; empty for a kernel of plain FP32 instructions."""
         lines = []
         for kind, words in WORDS.items():
             counts = [f"{found[kind]} in the {where}" for where, found in self._views if found.get(kind)]
@@ -61,12 +61,12 @@ class Census:
         return lines
 
     def warnings(self, claimed: str) -> list[str]:
-        """Where the code speaks against the class that was claimed; never a verdict."""
+        """Where the code contradicts the claimed precision class; never a verdict."""
         short = self._any(TENSOR) or self._any(SHORTENED)
         if claimed == "fp32" and self._any(TENSOR):
-            return ["fp32 is claimed, and the code uses tensor cores: state fp32-emulated if products are put together"]
+            return ["fp32 is claimed, and the code uses tensor cores: state fp32-emulated if it adds up split products"]
         if claimed == "fp32" and self._any(TRUNCATED):
-            return ["fp32 is claimed, and the code truncates: state fp32-emulated if its sums do"]
+            return ["fp32 is claimed, and the code truncates: state fp32-emulated if its sums truncate"]
         if claimed in SHORT_CLASSES and not short:
             return [f"{claimed} is claimed, and the code has neither tensor-core instructions nor conversions to it"]
         return []
@@ -79,7 +79,7 @@ class Census:
         return any(found.get(kind) for _, found in self._views)
 
 
-def census(compiled: Compiled) -> Census:
+def instruction_mix(compiled: Compiled) -> InstructionMix:
     """Of one compiled kernel. Raises WorklogError where the disassembler fails."""
     mnemonics = _MNEMONIC.findall(_bodies(compiled.ptx, compiled.symbol))
     kinds = [(kind, name) for name in mnemonics for kind in _kinds(name)]
@@ -89,7 +89,7 @@ def census(compiled: Compiled) -> Census:
     if tool is not None:
         names = instructions(disassemble(compiled.cubin, tool), compiled.symbol)
         sass = dict(Counter(kind for name in names for kind in _machine_kinds(name)))
-    return Census(dict(Counter(kind for kind, _ in kinds)), sass, tuple(dict.fromkeys(tensor)))
+    return InstructionMix(dict(Counter(kind for kind, _ in kinds)), sass, tuple(dict.fromkeys(tensor)))
 
 
 def _bodies(ptx: str, symbol: str) -> str:
@@ -104,7 +104,7 @@ def _bodies(ptx: str, symbol: str) -> str:
 
 
 def _kinds(mnemonic: str) -> list[str]:
-    """What one PTX instruction counts as: mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32, fma.rz.ftz.f32, …"""
+    """The kinds of one PTX instruction: mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32, fma.rz.ftz.f32, …"""
     operation, *parts = mnemonic.split(".")
     if _TENSOR_PTX.match(mnemonic):
         return [TENSOR]
@@ -125,8 +125,8 @@ def _kinds(mnemonic: str) -> list[str]:
 
 
 def _machine_kinds(name: str) -> list[str]:
-    """The same for SASS: HMMA.1688.F32.TF32, F2FP.BF16.F32.PACK_AB, DFMA. Flushing, truncation and approximations are
-    left to the PTX: in machine code every division is made of them.
+    """The kinds of one SASS instruction: HMMA.1688.F32.TF32, F2FP.BF16.F32.PACK_AB, DFMA. Flushing, truncation and
+    approximations are counted in the PTX only, since every division in machine code consists of them.
     """
     operation, *parts = name.split(".")
     if _TENSOR_SASS.fullmatch(operation):

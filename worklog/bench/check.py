@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from worklog.analysis.instruction_mix import census
+from worklog.analysis.instruction_mix import instruction_mix
 from worklog.bench import job
 from worklog.bench.child import Answer, advice, failed_stage, failure, run_child
 from worklog.errors import BadSetting, Interrupted
@@ -210,7 +210,7 @@ def _before(kernel: Kernel, live: bool) -> Checked:
         label = f"live · {gpu().name} · {LABEL}"
         return Checked(nothing, anywhere, label, None, host=(kernel.file, kernel.function))
     compiled, label = compile_for(kernel.program, live)
-    found = census(compiled)
+    found = instruction_mix(compiled)
     notes, warnings = tuple(found.notes), tuple(found.warnings(kernel.claimed))
     return Checked(nothing, anywhere, label, replace(compiled, cubin=b""), notes=notes, warnings=warnings)
 

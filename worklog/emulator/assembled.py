@@ -3,7 +3,7 @@ loops so that more of them are neighbours.
 
 PTX does not show either, and both decide how many wavefronts an access costs. The joining rules were found by
 assembling small kernels for sm_75 to sm_120 and reading the machine code. The unrolling is not guessed: the least one
-is taken that gives the machine code's shared accesses by number and width (worklog.kernel.cubin).
+is taken that gives the machine code's shared accesses by number and width (worklog.kernel.nvrtc).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from itertools import islice, product
 
 from worklog.emulator.flow import Block, basic_blocks, branch_target, defined
 from worklog.emulator.ptx import Imm, Instruction, Kernel, Mem, Reg, size_of
-from worklog.kernel.cubin import Widths
+from worklog.kernel.nvrtc import Widths
 
 WIDE, HALF, WORD = 16, 8, 4
 PARTING = ("st", "atom", "red", "cp", "bar", "barrier", "membar", "fence")
@@ -152,7 +152,7 @@ def _group(members: list[_Part], start: int, width: int, enough: int) -> dict[in
 
 def widths(code: Sequence[Instruction], groups: Groups) -> Counter[str]:
     """Number of shared loads and stores that the assembler makes of some instructions, by the names of
-    worklog.kernel.cubin.shared_widths.
+    worklog.kernel.nvrtc.shared_widths.
     """
     found: Counter[str] = Counter()
     for instruction in code:

@@ -24,7 +24,7 @@ from worklog.emulator.reader import parse
 from worklog.emulator.rules import is_approximate
 from worklog.emulator.shared import SharedMemory
 from worklog.emulator.sites import Site, build_sites
-from worklog.kernel.cubin import Widths
+from worklog.kernel.nvrtc import Widths
 from worklog.problem.gemm import Shape
 
 Array = NDArray[Any]

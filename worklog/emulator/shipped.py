@@ -15,7 +15,7 @@ from worklog.kernel.nvrtc import Compiled, NvrtcMissing, compile_cuda
 FOLDER = Path(__file__).parents[1] / "kernel" / "ptx"
 INDEX = "index.json"
 ARCH = "sm_90"
-SPENT = ("registers", "stack_bytes", "spill_store_bytes", "spill_load_bytes", "shared_bytes")
+RESOURCES = ("registers", "stack_bytes", "spill_store_bytes", "spill_load_bytes", "shared_bytes")
 
 
 @dataclass(frozen=True)
@@ -59,14 +59,14 @@ def build(program: Program, arch: str = ARCH) -> Built:
 def shipped(program: Program, arch: str = ARCH) -> Built | None:
     """The package's PTX of this source, entry and options, or None. Raises WorklogError if a file is missing."""
     index = _index()
-    for name, entry in index["programs"].items():
+    for entry in index["programs"]:
         if entry["sha256"] == program.sha256 and arch == index["arch"]:
-            ptx = _read(FOLDER / f"{name}.ptx")
-            spent = {what: int(entry[what]) for what in SPENT}
+            ptx = _read(FOLDER / entry["ptx"])
+            resources = {what: int(entry[what]) for what in RESOURCES}
             accesses = tuple((what, int(count)) for what, count in entry["shared_accesses"].items())
             source, names = program.source, (program.name, program.entry, entry["symbol"])
             out = Compiled(
-                names[0], source, names[1], names[2], arch, ptx, b"", shared_accesses=accesses, log="", **spent
+                names[0], source, names[1], names[2], arch, ptx, b"", shared_accesses=accesses, log="", **resources
             )
             return Built(out, index["nvrtc"])
     return None

@@ -16,9 +16,8 @@ import numpy as np
 
 from worklog.errors import BadSetting, OutsideDomain, WorklogError
 from worklog.kernel.device import COMPILE_OPTIONS, Block, Buffer, Device, Program, Subject
-from worklog.kernel.expression import evaluate, parts
 from worklog.kernel.host_function import REMARK, HostFunction
-from worklog.kernel.source import kernel_names, kernels_dir
+from worklog.kernel.source import evaluate, kernel_names, kernels_dir, parts
 from worklog.problem.domain import Domain
 from worklog.problem.gemm import CLASSES, Shape
 

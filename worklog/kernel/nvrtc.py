@@ -1,24 +1,35 @@
-"""Compile CUDA C++ without a GPU: PTX, cubin and what the assembler spent, from one run of NVRTC.
+"""Compile CUDA C++ without a GPU: PTX, cubin and resources from one run of NVRTC.
 
-NVRTC comes as a wheel and needs neither driver nor device, so resources and PTX for every architecture are there on any
-laptop. The bindings are imported when the first program is compiled, never by importing this module.
+NVRTC comes as a wheel and needs neither driver nor device, so any laptop has resources and PTX for every architecture.
+The bindings are imported when the first program is compiled, never by importing this module.
+
+The shared-memory instructions are counted in the bytes of the cubin. PTX does not show them, because the assembler
+joins neighbouring accesses and unrolls loops; NVIDIA's disassembler does, but is not installed everywhere. A test
+compares the two. The encoding is that of sm_70 and later: 16 bytes per instruction.
 """
 
 from __future__ import annotations
 
 import re
+import struct
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+
 from worklog.errors import CompileFailed, WorklogError
-from worklog.kernel.cubin import Widths, shared_widths
 from worklog.kernel.source import kernel_names
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
-# NVRTC keeps compiled code on disk where there is a driver, and what comes from there comes without the report.
+# Where there is a driver, NVRTC keeps compiled code on disk, and returns it without ptxas' report.
 FIXED_OPTIONS = ("-lineinfo", "--ptxas-options=-v", "--no-cache")
+Widths = tuple[tuple[str, int], ...]
+OPCODES = {0x984: "LDS", 0x388: "STS", 0x988: "STS"}  # 0x988: the address adds a uniform register
+WIDTHS = {4: "32", 5: "64", 6: "128"}  # bits 73 to 75; below are the 8- and 16-bit ones
+NEVER = 0xF  # the guard @!PT: assemblers leave instructions in the code that are not executed
 
 
 class NvrtcMissing(WorklogError):
@@ -26,7 +37,7 @@ class NvrtcMissing(WorklogError):
 
 
 class UnknownEntry(CompileFailed):
-    """The source compiles but holds no kernel of the name that was asked for."""
+    """The source compiles but has no kernel of this name."""
 
 
 class UnknownArchitecture(WorklogError):
@@ -37,10 +48,10 @@ class UnknownArchitecture(WorklogError):
 class Compiled:
     """One kernel, compiled for one architecture.
 
-    name: the caller's file name. entry: as asked for. symbol: its mangled name in the PTX and the cubin. registers: a
-    thread. stack_bytes, spill_store_bytes, spill_load_bytes: local memory a thread, as ptxas reports it.
-    shared_bytes: static, a block. shared_accesses: how many shared loads and stores the machine code has, by width.
-    log: everything NVRTC and ptxas wrote, warnings included.
+    name: the caller's file name. entry: as the caller wrote it. symbol: its mangled name in the PTX and the cubin.
+    registers: per thread. stack_bytes, spill_store_bytes, spill_load_bytes: local memory per thread, as ptxas reports
+    it. shared_bytes: static, per block. shared_accesses: number of shared loads and stores in the machine code, by
+    width. log: the output of NVRTC and ptxas, warnings included.
     """
 
     name: str
@@ -63,22 +74,22 @@ class Compiled:
 def compile_cuda(
     source: str, entry: str, *, name: str = "kernel.cu", arch: str = "sm_90", options: tuple[str, ...] = ("-std=c++17",)
 ) -> Compiled:
-    """Compile `entry` of `source` for `arch`; equal arguments compile once a process.
+    """Compile `entry` of `source` for `arch`; equal arguments compile once per process.
 
     entry: a template instance such as "sgemm_shared<32, 32, 32>", a plain kernel name, or an extern "C" one. name:
     file name for messages. options: further NVRTC options; line information and ptxas' report are always on.
 
-    Raises CompileFailed with NVRTC's message, file, line and the source line; UnknownEntry where the source holds no
-    such kernel; UnknownArchitecture; NvrtcMissing.
+    Raises CompileFailed with NVRTC's message, file, line and the source line; UnknownEntry if the source has no such
+    kernel; UnknownArchitecture; NvrtcMissing.
     """
     if arch not in ARCHITECTURES:
-        raise UnknownArchitecture(f"there is no architecture {arch!r} here: choose from {', '.join(ARCHITECTURES)}")
+        raise UnknownArchitecture(f"cannot compile for {arch!r}: choose from {', '.join(ARCHITECTURES)}")
     nvrtc = _bindings()
     error, program = nvrtc.nvrtcCreateProgram(source.encode(), name.encode(), 0, None, None)
     _check(nvrtc, error, "creating a program")
     try:
         (error,) = nvrtc.nvrtcAddNameExpression(program, entry.encode())
-        _check(nvrtc, error, f"asking for {entry}")
+        _check(nvrtc, error, f"looking up {entry}")
         arguments = [option.encode() for option in (f"-arch={arch}", *FIXED_OPTIONS, *options)]
         (error,) = nvrtc.nvrtcCompileProgram(program, len(arguments), arguments)
         log = _read(nvrtc, program, "ProgramLog").decode(errors="replace")
@@ -88,14 +99,14 @@ def compile_cuda(
         if error != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             raise _no_entry(name, source, entry)
         symbol = lowered.decode()
-        # NVRTC puts the current directory before the name: the same source is to give the same text everywhere.
+        # NVRTC puts the current directory before the name: the same source must give the same text everywhere.
         ptx = re.sub(r'(\.file\s+\d+ ")[^"]*/', r"\1", _read(nvrtc, program, "PTX").decode())
         cubin = _read(nvrtc, program, "CUBIN")
     finally:
         nvrtc.nvrtcDestroyProgram(program)
     if not re.search(rf"\.entry\s+{re.escape(symbol)}\b", ptx):
         raise _no_entry(name, source, entry)
-    registers, stack, stores, loads, shared = _spent(log, symbol)
+    registers, stack, stores, loads, shared = _resources(log, symbol)
     accesses = shared_widths(cubin, symbol)
     return Compiled(
         name, source, entry, symbol, arch, ptx, cubin, registers, stack, stores, loads, shared, accesses, log
@@ -106,7 +117,7 @@ def nvrtc_version() -> tuple[int, int]:
     """NVRTC's major and minor version. Raises NvrtcMissing."""
     nvrtc = _bindings()
     error, major, minor = nvrtc.nvrtcVersion()
-    _check(nvrtc, error, "asking for the version")
+    _check(nvrtc, error, "reading the version")
     return int(major), int(minor)
 
 
@@ -133,7 +144,7 @@ def _check(nvrtc: Any, error: Any, doing: str) -> None:
 
 
 def _read(nvrtc: Any, program: Any, what: str) -> bytes:
-    """One of NVRTC's outputs: ask for its size, then for the bytes. Text ends in a NUL, which a cubin must keep."""
+    """One of NVRTC's outputs: its size, then its bytes. Text ends in a NUL, which a cubin must keep."""
     error, size = getattr(nvrtc, f"nvrtcGet{what}Size")(program)
     _check(nvrtc, error, f"reading the {what}")
     data: bytes = b" " * size
@@ -145,14 +156,14 @@ def _read(nvrtc: Any, program: Any, what: str) -> bytes:
 def compile_error(name: str, source: str, entry: str, log: str, *, file: str | None = None) -> CompileFailed:
     """The compiler's first error with the caller's file name, line and source text, then the whole log.
 
-    file: what the log calls the source (default: any name, as CuPy compiles a copy under a name of its own). NVRTC
-    compiles a requested name on a line of its own behind the source; an error from there is about the entry.
+    file: the source's name in the log (default: any, since CuPy compiles a copy under another name). NVRTC compiles the
+    entry's name on an extra line after the source; an error there is about the entry.
     """
     error = re.search(
         r"^(?P<file>.+?)\((?P<line>\d+)\)\s*:\s*(?:catastrophic )?error[^:]*:\s*(?P<text>.+)$", log, re.MULTILINE
     )
     if error is None:
-        return CompileFailed(f"{name}: {entry} does not compile; the compiler says:\n{log.strip()}")
+        return CompileFailed(f"{name}: {entry} does not compile; the compiler printed:\n{log.strip()}")
     if error["file"] == "__nv_name_map":
         return _no_entry(name, source, entry, log)
     lines, number, text = source.splitlines(), int(error["line"]), error["text"].strip()
@@ -170,10 +181,8 @@ def _no_entry(name: str, source: str, entry: str, log: str = "") -> UnknownEntry
     return UnknownEntry(f"{name}: there is no kernel {entry}; {there}{hint}" + (f"\n{log.strip()}" if log else ""))
 
 
-def _spent(log: str, symbol: str) -> tuple[int, int, int, int, int]:
-    """Registers, stack, spill stores, spill loads and static shared bytes of one kernel, from ptxas' report on
-    several.
-    """
+def _resources(log: str, symbol: str) -> tuple[int, int, int, int, int]:
+    """Registers, stack, spill stores, spill loads and static shared bytes of one kernel, from ptxas' report."""
     start = log.find(f"Compiling entry function '{symbol}'")
     if start < 0:
         raise CompileFailed(f"ptxas' report does not mention {symbol}:\n{log.strip()}")
@@ -194,3 +203,37 @@ def _numbers(text: str, pattern: str, count: int) -> Sequence[int]:
     if match is None:
         raise CompileFailed(f"ptxas' report has no line like {pattern!r}:\n{text.strip()}")
     return [int(match.group(i + 1)) for i in range(count)]
+
+
+def shared_widths(cubin: bytes, symbol: str) -> Widths:
+    """Static counts of a kernel's shared loads and stores: (("LDS.128", 16), ("LDS.32", 8), ("STS.32", 2)).
+
+    Empty if the cubin does not hold the kernel. Raises struct.error for bytes that are not a 64-bit ELF file.
+    """
+    code = np.frombuffer(_section(cubin, f".text.{symbol}"), "<u8").reshape(-1, 2)
+    operations, guards = code[:, 0] & np.uint64(0xFFF), code[:, 0] >> np.uint64(12) & np.uint64(0xF)
+    widths = code[:, 1] >> np.uint64(9) & np.uint64(7)
+    found: Counter[str] = Counter()
+    for opcode, name in OPCODES.items():
+        executed = (operations == opcode) & (guards != NEVER)
+        for width, count in Counter(widths[executed].tolist()).items():
+            found[f"{name}.{WIDTHS.get(width, 'narrow')}"] += count
+    return tuple(sorted(found.items()))
+
+
+def _section(elf: bytes, name: str) -> bytes:
+    """A section's bytes by its name."""
+    (headers,) = struct.unpack_from("<Q", elf, 40)
+    size, count, names = struct.unpack_from("<HHH", elf, 58)
+
+    def header(number: int) -> tuple[int, int, int]:
+        """Offset of its name, its start and its length."""
+        start = headers + number * size
+        return struct.unpack_from("<I", elf, start)[0], *struct.unpack_from("<QQ", elf, start + 24)
+
+    table = header(names)[1]
+    for number in range(count):
+        at, start, length = header(number)
+        if elf[table + at : elf.index(b"\0", table + at)].decode() == name:
+            return elf[start : start + length]
+    return b""

@@ -55,12 +55,12 @@ def ladder(rung: str | None = None, size: Shape | int | None = None, *, run: Run
     rung and size are chosen at first. run: where the numbers come from (default: this machine's latest run, and the
     recording for what that does not hold). Raises UnknownRung, BadShape, and BadRunFile without any run.
     """
-    from worklog.analysis.traffic import traffic
+    from worklog.analysis.memory_counts import memory_counts
     from worklog.lab.choice import ladder_runs
     from worklog.lab.ladder_page import Ladder
     from worklog.lab.ladder_step import Climb
 
-    return Ladder(Climb(ladder_runs(run), traffic(), rung, size))
+    return Ladder(Climb(ladder_runs(run), memory_counts(), rung, size))
 
 
 def ladder_static(rung: str | None = None, size: Shape | int | None = None, *, run: Run | Path | None = None) -> Chart:

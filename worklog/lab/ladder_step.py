@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from worklog.analysis.traffic import Traffic
+from worklog.analysis.memory_counts import LadderCounts
 from worklog.bench.tasks import ARTICLE_SIZES
 from worklog.errors import BadShape
 from worklog.kernel import Kernel
@@ -30,7 +30,7 @@ class Step:
     before: Kernel | None
     shape: Shape
     run: Run
-    counted: Traffic
+    counted: LadderCounts
 
     @property
     def headline(self) -> str:
@@ -136,7 +136,7 @@ class Climb(Choice):
     """The chosen rung and shape on the ladder."""
 
     def __init__(
-        self, runs: Sequence[Run], counted: Traffic, kernel: str | None = None, size: Shape | int | None = None
+        self, runs: Sequence[Run], counted: LadderCounts, kernel: str | None = None, size: Shape | int | None = None
     ) -> None:
         self.counted = counted
         super().__init__(runs, kernel, size)

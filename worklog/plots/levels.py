@@ -10,8 +10,8 @@ from dataclasses import astuple, dataclass
 
 from matplotlib.ticker import LogLocator
 
-from worklog.analysis.traffic import SECTOR, Traffic
-from worklog.analysis.traffic import traffic as shipped
+from worklog.analysis.memory_counts import SECTOR, LadderCounts
+from worklog.analysis.memory_counts import memory_counts as shipped
 from worklog.errors import NothingToDraw
 from worklog.plots.figure import Chart
 from worklog.plots.page import beside, page, right_of, ticks
@@ -34,7 +34,7 @@ class Levels:
     compulsory: float
 
 
-def levels_of(run: Run, counted: Traffic | None = None) -> dict[str, Levels]:
+def levels_of(run: Run, counted: LadderCounts | None = None) -> dict[str, Levels]:
     """By rung, in the ladder's order: those that are counted and whose tile is in the run."""
     counted = counted or shipped()
     shape, found = counted.shape, {}
@@ -49,7 +49,7 @@ def levels_of(run: Run, counted: Traffic | None = None) -> dict[str, Levels]:
 
 
 @styled()
-def levels(run: Run, counted: Traffic | None = None) -> Chart:
+def levels(run: Run, counted: LadderCounts | None = None) -> Chart:
     """One row per rung, FLOP per byte on a log scale, a mark per level, and the ridges of this GPU's measured roofs.
 
     counted: the counts to draw (default: those that come with the package). Raises NothingToDraw for a run without

@@ -19,7 +19,7 @@ from worklog.plots.page import Page, page
 from worklog.plots.style import ACCENT, ALERT, FAINT, INK, MARGIN_IN, MUTED, SMALL_PT, WIDTH_IN, line_height, styled
 
 if TYPE_CHECKING:
-    from worklog.analysis.access_pattern import Request, Touches
+    from worklog.analysis.access_pattern import Request, AccessPattern
 
 WARP, BANKS, PER_SECTOR = 32, 32, 8
 TILE, GAP = 2.05, 0.3  # inches: the larger side of C's picture, and the way to the right half
@@ -31,12 +31,12 @@ Cell = tuple[float, float, float, float]  # x, y, width, height
 
 
 @styled()
-def ownership(touched: Touches) -> Chart:
+def ownership(pattern: AccessPattern) -> Chart:
     """One rung: its block's tile of C with the elements of thread 0 and of its warp, and beside it the warp's first
     access to each matrix and each shared array.
     """
-    bm, bn = touched.owners.shape
-    shown = list(_shown(touched))
+    bm, bn = pattern.owners.shape
+    shown = list(_shown(pattern))
     cells = [_cells(request) for request in shown]
     depths = [1 + round(max(y for _, y, _, _ in used) / ROW) for used, _ in cells]
     strips = sum(line_height(SMALL_PT) + ROW * depth + AFTER for depth in depths)
@@ -46,10 +46,10 @@ def ownership(touched: Touches) -> Chart:
         "Left, one block's tile of C: in full colour thread 0's elements, pale its warp's. Right, the warp's first "
         f"access of each kind, as compiled: sectors of 8 floats{banks}; what is used is filled."
     )
-    finding, words = _finding(touched), [_words(request) for request in shown]
+    finding, words = _finding(pattern), [_words(request) for request in shown]
     height = max(scale * bm + BELOW, strips) + ABOVE
-    new = page("ownership", finding, subtitle, [touched.label], [finding, *words], height)
-    _draw_tile(new, touched, scale)
+    new = page("ownership", finding, subtitle, [pattern.label], [finding, *words], height)
+    _draw_tile(new, pattern, scale)
     left, top = MARGIN_IN + TILE + GAP, new.body_top - ABOVE
     for request, (used, unused), line, depth in zip(shown, cells, words, depths, strict=True):
         wide, high = WIDTH_IN - left, ROW * depth
@@ -63,25 +63,25 @@ def ownership(touched: Touches) -> Chart:
     return new.figure
 
 
-def _shown(touched: Touches) -> Iterator[Request]:
+def _shown(pattern: AccessPattern) -> Iterator[Request]:
     """Loads of A and B, writes with bank conflicts, reads of shared arrays, and the write of C."""
-    shared = list(dict.fromkeys(r.memory for r in touched.requests if r.in_shared))
-    loads = [touched.first("A"), touched.first("B")]
-    stores = [r for name in shared if (r := touched.first(name, store=True)) is not None and r.conflicts]
-    reads = [touched.first(name) for name in sorted(shared)]
-    yield from (r for r in (*loads, *stores, *reads, touched.first("C", store=True)) if r is not None)
+    shared = list(dict.fromkeys(r.memory for r in pattern.requests if r.in_shared))
+    loads = [pattern.first("A"), pattern.first("B")]
+    stores = [r for name in shared if (r := pattern.first(name, store=True)) is not None and r.conflicts]
+    reads = [pattern.first(name) for name in sorted(shared)]
+    yield from (r for r in (*loads, *stores, *reads, pattern.first("C", store=True)) if r is not None)
 
 
-def _draw_tile(new: Page, touched: Touches, scale: float) -> None:
-    bm, bn = touched.owners.shape
+def _draw_tile(new: Page, pattern: AccessPattern, scale: float) -> None:
+    bm, bn = pattern.owners.shape
     bottom = new.body_top - ABOVE - scale * bm
     axes = new.axes(MARGIN_IN, bottom, scale * bn, scale * bm)
     axes.set(xlim=(0, bn), ylim=(bm, 0), xticks=[], yticks=[])
     axes.spines[["top", "right"]].set_visible(True)
-    for level, alpha in ((touched.owners < WARP, WARP_SHADE), (touched.owners == 0, 1.0)):
+    for level, alpha in ((pattern.owners < WARP, WARP_SHADE), (pattern.owners == 0, 1.0)):
         axes.add_collection(_filled(_runs(level), ACCENT, alpha=alpha))
-    own = int((touched.owners == 0).sum())
-    first = f"{bm} × {bn} of C, {touched.rung.thread_count} threads"
+    own = int((pattern.owners == 0).sum())
+    first = f"{bm} × {bn} of C, {pattern.rung.thread_count} threads"
     second = f"{own} element{'s' if own > 1 else ''} per thread, {own * WARP} per warp"
     new.lines(MARGIN_IN, bottom - 0.05, [first, second], color=MUTED)
 
@@ -134,9 +134,9 @@ def _words(request: Request) -> str:
     return f"{words} in {request.sectors} sector{'s' * (request.sectors > 1)}, {share:.3g} % used"
 
 
-def _finding(touched: Touches) -> str:
-    name, a, b = touched.rung.name, touched.first("A"), touched.first("B")
-    reads = [r for r in _shown(touched) if r.in_shared and not r.is_store]
+def _finding(pattern: AccessPattern) -> str:
+    name, a, b = pattern.rung.name, pattern.first("A"), pattern.first("B")
+    reads = [r for r in _shown(pattern) if r.in_shared and not r.is_store]
     if reads:
         passes = ", ".join(f"{r.memory} in {r.wavefronts}" for r in reads)
         return f"{name}: a warp reads {passes} wavefront{'s' * (reads[-1].wavefronts > 1)}"

@@ -7,8 +7,8 @@ from __future__ import annotations
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator
 
-from worklog.analysis.traffic import RungTraffic, Traffic
-from worklog.analysis.traffic import traffic as shipped
+from worklog.analysis.memory_counts import MemoryCounts, LadderCounts
+from worklog.analysis.memory_counts import memory_counts as shipped
 from worklog.plots.figure import Chart
 from worklog.plots.page import beside, page, right_of, ticks
 from worklog.plots.selection import dimensions
@@ -21,7 +21,7 @@ FLOAT4 = 16
 
 
 @styled()
-def traffic(counted: Traffic | None = None) -> Chart:
+def traffic(counted: LadderCounts | None = None) -> Chart:
     """By rung: global sectors per multiply-add of a warp (dots, log scale, with the sectors per load), and
     shared-memory wavefronts per multiply-add (bars).
 
@@ -51,7 +51,7 @@ def traffic(counted: Traffic | None = None) -> Chart:
     return new.figure
 
 
-def _dots(axes: Axes, rungs: list[RungTraffic], labels: float) -> None:
+def _dots(axes: Axes, rungs: list[MemoryCounts], labels: float) -> None:
     """One dot per rung, since a bar has no length on a log scale. labels: the share of the axis kept for words."""
     values = [rung.sectors_per_fma for rung in rungs]
     least, most = min(values) / 1.5, max(values) * 1.5
@@ -66,7 +66,7 @@ def _dots(axes: Axes, rungs: list[RungTraffic], labels: float) -> None:
         beside(axes, f"{value:.2g} · {rung.sectors_per_request:.1f} a load{float4}", (value, y), 6)
 
 
-def _bars(axes: Axes, rungs: list[RungTraffic], labels: float) -> None:
+def _bars(axes: Axes, rungs: list[MemoryCounts], labels: float) -> None:
     """Wavefronts; the part that bank conflicts added is at a bar's end, hatched, so that it shows in grey too."""
     axes.set_xlim(0, (max(rung.wavefronts_per_fma for rung in rungs) or 1.0) / (1 - labels))
     axes.set_xlabel("shared-memory wavefronts per warp multiply-add")

@@ -1,4 +1,4 @@
-"""`worklog inspect`: resources, traffic line by line and machine code, and what it says of a mistake."""
+"""`worklog inspect`: resources, memory counts by line, machine code, and mistakes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from worklog.kernel.nvrtc import NvrtcMissing
 from worklog.kernel.sass import HOW_TO_GET, main_loop, register_reads
 from worklog.problem.gemm import Shape
 
-RACY = """// Somebody's own.
+RACY = """// A user kernel.
 __global__ void mine(int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {
   __shared__ float As[16][16], Bs[16][16];
   int row = blockIdx.y * 16 + threadIdx.y, col = blockIdx.x * 16 + threadIdx.x;
@@ -53,7 +53,8 @@ def racy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_every_rung_has_a_report(record: Kernel) -> None:
     found = inspect_rung(record)
     assert found.threads == record.threads
-    assert found.spent[0].occupancy is not None and found.spent[0].occupancy.blocks >= 1
+    at_once = found.occupancy(found.main)
+    assert at_once is not None and at_once.blocks >= 1
     assert found.counts.thread_fma >= 4096**3
     assert found.label.startswith("emulated · sm_90 PTX · predicted from ")
     text = report(found)
@@ -61,7 +62,7 @@ def test_every_rung_has_a_report(record: Kernel) -> None:
     assert " ms" not in text and " µs" not in text and "TFLOP" not in text
 
 
-def test_the_source_is_annotated_where_the_price_is_paid() -> None:
+def test_each_source_line_shows_the_cost_of_its_requests() -> None:
     source = rung("vectorized").source.splitlines()
     lines = report(inspect_rung(rung("vectorized"))).splitlines()
     read_b = "&Bs[k][col * TN + j];"
@@ -73,11 +74,11 @@ def test_the_source_is_annotated_where_the_price_is_paid() -> None:
     assert not any("// Before:" in line for line in lines)
 
 
-def test_a_file_is_run_in_full_and_its_findings_are_told(racy: str) -> None:
-    said = inspect(racy, *LAUNCH)
-    assert said.exit_code == 0
-    assert "line 9: shared-race: thread 0 of block (0, 0, 0) writes (line 7) and thread 1 reads (line 9)" in said.stdout
-    assert "emulated · sm_90 PTX · 128 with alpha = 1, beta = 0" in said.stdout
+def test_a_file_is_run_in_full_and_its_findings_are_shown(racy: str) -> None:
+    done = inspect(racy, *LAUNCH)
+    assert done.exit_code == 0
+    assert "line 9: shared-race: thread 0 of block (0, 0, 0) writes (line 7) and thread 1 reads (line 9)" in done.stdout
+    assert "emulated · sm_90 PTX · 128 with alpha = 1, beta = 0" in done.stdout
     document = json.loads(inspect(racy, *LAUNCH, "--size", "32x64x16", "--json").stdout)
     assert document["shape"] == [32, 64, 16]
     assert document["counts"]["thread_fma"] >= 32 * 64 * 16
@@ -86,12 +87,12 @@ def test_a_file_is_run_in_full_and_its_findings_are_told(racy: str) -> None:
     assert nine["shared_load"]["requests"] > 0 and nine["text"].startswith("    for (int k = 0")
 
 
-def test_without_a_launch_only_resources_are_told(racy: str) -> None:
-    said = inspect(racy).stdout
-    assert "give --block" in said and "with --grid and --block its traffic is counted" in said
+def test_without_a_launch_only_resources_are_shown(racy: str) -> None:
+    printed = inspect(racy).stdout
+    assert "give --block" in printed and "give --grid and --block" in printed
     document = json.loads(inspect(racy, "--json").stdout)
     assert (document["counts"], document["lines"], document["threads"]) == (None, [], None)
-    assert document["spent"][0]["occupancy"] is None
+    assert document["resources"][0]["occupancy"] is None
 
 
 def test_a_large_size_of_a_file_is_predicted_once_a_small_one_was_right(racy: str) -> None:
@@ -102,30 +103,26 @@ def test_a_large_size_of_a_file_is_predicted_once_a_small_one_was_right(racy: st
     assert document["shape"] == [2048] * 3 and {f["line"] for f in document["findings"]} >= {9}
     uneven = RACY.replace("K; k0", "K - blockIdx.x % 4 * 16; k0")
     Path(racy).write_text(uneven, encoding="utf-8")
-    said = inspect(racy, *LAUNCH, "--size", "2048")
-    assert said.exit_code == 2 and "cannot be predicted from a few of its blocks (at 384x384x256" in said.stderr
-    assert "take a size of up to 512, which is run in full" in said.stderr
+    done = inspect(racy, *LAUNCH, "--size", "2048")
+    assert done.exit_code == 2 and "cannot be predicted" in done.stderr and "a size of up to 512" in done.stderr
 
 
-def test_ptx_and_cubin_are_written_where_one_wants_them(racy: str) -> None:
-    said = inspect(racy, "--arch", "sm_80,sm_120", "--out", "built/here")
-    assert said.exit_code == 0
+def test_out_writes_ptx_and_cubins_into_a_folder(racy: str) -> None:
+    done = inspect(racy, "--arch", "sm_80,sm_120", "--out", "built/here")
+    assert done.exit_code == 0
     names = [f"mine.mine.{arch}.{kind}" for arch in ("sm_120", "sm_80") for kind in ("cubin", "ptx")]
-    assert said.stdout.splitlines()[-4:] == [f"written: {Path('built/here', name)}" for name in names]
+    assert done.stdout.splitlines()[-4:] == [f"written: {Path('built/here', name)}" for name in names]
     assert ".target sm_80" in Path("built/here/mine.mine.sm_80.ptx").read_text(encoding="utf-8")
     assert Path("built/here/mine.mine.sm_120.cubin").read_bytes()[:4] == b"\x7fELF"
     Path("taken").write_text("", encoding="utf-8")
-    said = inspect(racy, "--out", "taken")
-    assert (
-        said.exit_code == 2
-        and said.stderr == "worklog: cannot write into taken: File exists; give --out another folder\n"
-    )
+    done = inspect(racy, "--out", "taken")
+    assert done.exit_code == 2 and "cannot write into taken" in done.stderr
 
 
 def test_every_architecture_at_once(racy: str) -> None:
     document = json.loads(inspect(racy, "--block", "16,16", "--arch", "all", "--json").stdout)
-    assert [spent["arch"] for spent in document["spent"]] == list(inspection.ARCHITECTURES)
-    assert all(0 < spent["occupancy"]["share"] <= 1 for spent in document["spent"])
+    assert [out["arch"] for out in document["resources"]] == list(inspection.ARCHITECTURES)
+    assert all(0 < out["occupancy"]["share"] <= 1 for out in document["resources"])
     assert document["label"] == "emulated · sm_90 PTX"
 
 
@@ -135,24 +132,24 @@ def test_every_architecture_at_once(racy: str) -> None:
         (["nosuch"], "there is no rung 'nosuch'"),
         (["none.cu"], "cannot read none.cu"),
         (["mine.cu", "--entry", "other"], "mine.cu: there is no kernel other; its kernels are mine"),
-        (["mine.cu", "--grid", "1"], "--grid without --block"),
+        (["mine.cu", "--grid", "1"], "--grid needs --block"),
         (["mine.cu", *LAUNCH, "--size", "100"], "pad to 112"),
         (["shared", "--size", "100"], "outside shared's domain"),
-        (["naive", "--arch", "sm_1"], "no architecture 'sm_1'"),
+        (["naive", "--arch", "sm_1"], "cannot compile for 'sm_1'"),
         (["naive", "--grid", "1"], "--grid is for a .cu file"),
         (["naive", "--entry", "x"], "--entry is for a .cu file"),
     ],
 )
 def test_mistakes(racy: str, words: list[str], complaint: str) -> None:
-    said = inspect(*words)
-    assert said.exit_code == 2
-    assert said.stdout == "" and said.stderr.startswith("worklog: ") and complaint in said.stderr
+    done = inspect(*words)
+    assert done.exit_code == 2
+    assert done.stdout == "" and done.stderr.startswith("worklog: ") and complaint in done.stderr
 
 
 def test_a_kernel_that_takes_something_else(racy: str) -> None:
     Path(racy).write_text("__global__ void mine(float* out) { out[threadIdx.x] = 1; }", encoding="utf-8")
-    said = inspect(racy, "--block", "32", "--grid", "1")
-    assert said.exit_code and "mine" in said.stderr and "takes 1 arguments, got 8" in said.stderr
+    done = inspect(racy, "--block", "32", "--grid", "1")
+    assert done.exit_code and "mine" in done.stderr and "takes 1 arguments, got 8" in done.stderr
 
 
 def test_without_nvrtc_the_shipped_ptx_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +159,7 @@ def test_without_nvrtc_the_shipped_ptx_is_taken(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(shipped, "compile_cuda", missing)
     found = inspect_rung(rung("shared"), Shape.of(256))
     assert found.label.startswith("emulated · sm_90 PTX from the package (NVRTC ")
-    assert found.spent[0].registers == 32 and "needs NVRTC" in found.sass_note
+    assert found.main.registers == 32 and "needs NVRTC" in found.sass_note
     assert inspect("shared", "--arch", "all").exit_code == 2
 
 
@@ -224,10 +221,11 @@ def test_the_main_loops_of_all_architectures_by_width() -> None:
 
 
 def test_the_report_has_a_column_for_each_main_loop() -> None:
-    said = inspect("vectorized", "--size", "128", "--arch", "sm_80,sm_120").stdout.splitlines()
-    (head,) = (n for n, line in enumerate(said) if line.startswith("main loop, SASS"))
-    assert said[head].split()[3:] == ["sm_80", "sm_120"]
-    rows = {line.split()[0]: [int(cell) for cell in line.split()[1:]] for line in said[head + 1 : said.index("", head)]}
+    printed = inspect("vectorized", "--size", "128", "--arch", "sm_80,sm_120").stdout
+    done = [line.strip() for line in printed.splitlines()]
+    (head,) = (n for n, line in enumerate(done) if line.startswith("main loop, SASS"))
+    assert done[head].split()[3:] == ["sm_80", "sm_120"]
+    rows = {line.split()[0]: [int(cell) for cell in line.split()[1:]] for line in done[head + 1 : done.index("", head)]}
     assert next(iter(rows)) == "FFMA" and rows["LDS.128"] != [0, 0]
     total = rows.pop("all")
     assert [sum(column) for column in zip(*rows.values(), strict=True)] == total
@@ -236,15 +234,15 @@ def test_the_report_has_a_column_for_each_main_loop() -> None:
 def test_an_instruction_that_is_not_covered_leaves_the_resources(racy: str) -> None:
     with_barrier = RACY.replace("    __syncthreads();", '    asm volatile("bar.sync 1, 256;");')
     Path(racy).write_text(with_barrier, encoding="utf-8")
-    said = inspect(racy, *LAUNCH)
-    assert said.exit_code == 0
-    assert "registers" in said.stdout and "main loop, SASS" in said.stdout
-    assert "traffic not counted: mine.cu: line 10: bar.sync (bar.sync 1, 256): " in said.stdout
+    done = inspect(racy, *LAUNCH)
+    assert done.exit_code == 0
+    assert "registers" in done.stdout and "main loop, SASS" in done.stdout
+    assert "memory requests not counted: mine.cu: line 10: bar.sync (bar.sync 1, 256): " in done.stdout
 
 
 def test_counts_on_other_architectures_are_marked() -> None:
-    said = inspect("naive", "--size", "128", "--arch", "sm_80").stdout
-    assert "note: the counting rules were compared with hardware counters on sm_90 alone; on sm_80 the" in said
+    done = inspect("naive", "--size", "128", "--arch", "sm_80").stdout
+    assert "note: the counting rules were compared with hardware counters on sm_90 alone; on sm_80 the" in done
     assert "note:" not in inspect("naive", "--size", "128").stdout
 
 

@@ -1,7 +1,7 @@
-"""What each rung asks of memory, as the emulator counted it: a small file that comes with the package, so that charts
-and notebooks have the numbers without running anything.
+"""The ladder's memory counts at 4096, as the emulator counted them, in a small file of the package, so that charts and
+notebooks have them without a run.
 
-The counts belong to the PTX in worklog/ptx/ and are made with it (`make ptx`); a test counts again.
+The counts belong to the PTX beside the file and are made with it (`make ptx`); a test counts again.
 """
 
 from __future__ import annotations
@@ -13,18 +13,20 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from worklog.emulator.traffic import SECTOR, WARP
 from worklog.errors import WorklogError
 from worklog.problem.gemm import Shape
 
+__all__ = ["SECTOR", "LadderCounts", "MemoryCounts", "memory_counts"]
+
 FILE = Path(__file__).parents[1] / "kernel" / "ptx" / "traffic.json"
-WARP, SECTOR = 32, 32  # threads, bytes
 
 
 @dataclass(frozen=True)
-class RungTraffic:
-    """Counts of one launch. sha256: of the program. Requests are instructions of a warp, sectors 32 bytes, wavefronts
-    passes through shared memory (loads and stores), conflicts those of them that bank conflicts added; bytes what the
-    threads asked for, each for itself.
+class MemoryCounts:
+    """Counts of one launch. sha256: of the program. requests: memory instructions of a warp. sectors: of 32 bytes.
+    load_bytes: the sum of what each thread loads. wavefronts: passes through shared memory, loads and stores;
+    conflicts: those that bank conflicts add. thread_fma: multiply-adds of all threads.
     """
 
     sha256: str
@@ -44,40 +46,40 @@ class RungTraffic:
 
     @property
     def load_width(self) -> float:
-        """Bytes that a thread asks for at once, on average over the global loads."""
+        """Bytes per thread and global load, on average."""
         return self.load_bytes / self.load_requests / WARP
 
     @property
     def sectors_per_fma(self) -> float:
-        """Of global loads and stores, for each multiply-add of a warp."""
+        """Sectors of global loads and stores per multiply-add of a warp."""
         return (self.load_sectors + self.store_sectors) * WARP / self.thread_fma
 
     @property
     def wavefronts_per_fma(self) -> float:
-        """For each multiply-add of a warp."""
+        """Wavefronts per multiply-add of a warp."""
         return self.wavefronts * WARP / self.thread_fma
 
     @property
     def conflict_share(self) -> float:
-        """Of the wavefronts."""
+        """Share of the wavefronts that bank conflicts add."""
         return self.conflicts / self.wavefronts if self.wavefronts else 0.0
 
 
 @dataclass(frozen=True)
-class Traffic:
-    """All rungs' counts at one shape, by name in the ladder's order. label: where they come from."""
+class LadderCounts:
+    """rungs: counts by name, in the ladder's order. shape: of the problem. label: the source of the counts."""
 
     label: str
     shape: Shape
-    rungs: Mapping[str, RungTraffic]
+    rungs: Mapping[str, MemoryCounts]
 
 
 @lru_cache(maxsize=1)
-def traffic() -> Traffic:
-    """The counts that come with the package. Raises WorklogError if they are missing or broken."""
+def memory_counts() -> LadderCounts:
+    """The counts in the package. Raises WorklogError if the file is missing or cannot be read."""
     try:
         document: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
-        rungs = {name: RungTraffic(**counts) for name, counts in document["rungs"].items()}
-        return Traffic(document["label"], Shape.of(document["shape"]), rungs)
+        rungs = {name: MemoryCounts(**counts) for name, counts in document["rungs"].items()}
+        return LadderCounts(document["label"], Shape.of(document["shape"]), rungs)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise WorklogError(f"the counts in {FILE} cannot be read ({error}); install gemm-worklog again") from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from worklog.analysis.access_pattern import Touches, touches
+from worklog.analysis.access_pattern import AccessPattern, access_pattern
 from worklog.analysis.inspection import inspect_rung
 from worklog.kernel.kernel import Kernel
 from worklog.kernel.ladder import LADDER, rung
@@ -16,7 +16,7 @@ RUNGS = pytest.mark.parametrize("record", QUICK, ids=lambda record: record.name)
 
 @RUNGS
 def test_every_thread_owns_as_many_elements(record: Kernel) -> None:
-    owners = touches(record).owners
+    owners = access_pattern(record).owners
     assert owners.shape == (record.template["BM"], record.template["BN"])
     threads, elements = np.unique(owners, return_counts=True)
     assert threads.tolist() == list(range(record.threads)) and len(set(elements.tolist())) == 1
@@ -24,21 +24,21 @@ def test_every_thread_owns_as_many_elements(record: Kernel) -> None:
 
 def test_owners_are_those_that_the_headers_describe() -> None:
     row, column = np.indices((128, 128))
-    assert (touches(rung("tiles_2d")).owners == row // 8 * 16 + column // 8).all()
+    assert (access_pattern(rung("tiles_2d")).owners == row // 8 * 16 + column // 8).all()
     row, column = np.indices((32, 32))
-    assert (touches(rung("naive")).owners == column * 32 + row).all()
+    assert (access_pattern(rung("naive")).owners == column * 32 + row).all()
 
 
 @RUNGS
 def test_costs_are_those_that_are_counted(record: Kernel) -> None:
     """Every place that a warp comes to costs what it costs on average at that line, where it is always the same."""
-    touched, lines = touches(record), inspect_rung(record).lines
-    for request in touched.requests:
+    pattern, lines = access_pattern(record), inspect_rung(record).lines
+    for request in pattern.requests:
         side = "store" if request.is_store else "load"
         kind = f"{'shared' if request.in_shared else 'global'}_{side}"
         same = [
             r
-            for r in touched.requests
+            for r in pattern.requests
             if (r.line, r.is_store, r.in_shared) == (request.line, request.is_store, request.in_shared)
         ]
         counted = getattr(lines[request.line], kind)
@@ -49,11 +49,11 @@ def test_costs_are_those_that_are_counted(record: Kernel) -> None:
 
 
 def test_one_access_by_hand() -> None:
-    naive: Touches = touches(rung("naive"))
+    naive: AccessPattern = access_pattern(rung("naive"))
     a, b, c = naive.first("A"), naive.first("B"), naive.first("C", store=True)
     assert a is not None and b is not None and c is not None
     assert (a.sectors, b.sectors, c.sectors, a.width) == (32, 1, 32, 4)
     assert a.floats[:, 0].tolist() == [lane * naive.shape.k for lane in range(32)]
     assert naive.first("As") is None and naive.label == "emulated · sm_90 PTX"
-    wide = touches(rung("vectorized")).first("Bs")
+    wide = access_pattern(rung("vectorized")).first("Bs")
     assert wide is not None and wide.in_shared and (wide.width, wide.wavefronts, wide.conflicts) == (16, 8, 4)

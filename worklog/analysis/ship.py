@@ -1,0 +1,93 @@
+"""Write worklog/kernel/ptx: PTX for machines without NVRTC, each kernel's resources, and the ladder's memory counts.
+
+Run `make ptx` (`python -m worklog.analysis.ship`) after a kernel has changed. A test compiles again and compares.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from worklog.analysis.memory_counts import FILE, MemoryCounts
+from worklog.emulator import load, predict
+from worklog.emulator.shipped import ARCH, FOLDER, INDEX, RESOURCES
+from worklog.gate import benchmark_shape, every_launch
+from worklog.kernel import Kernel
+from worklog.kernel.device import Program
+from worklog.kernel.ladder import LADDER
+from worklog.kernel.nvrtc import Compiled, compile_cuda, nvrtc_version
+from worklog.problem.gemm import Shape
+
+SHAPE = Shape.of(4096)
+
+
+def programs() -> Iterator[tuple[str, Program]]:
+    """What is shipped, each with the name of its PTX file: a rung's name, or the name of a gate kernel's source, whose
+    kernels are one module.
+    """
+    yield from ((rung.name, rung.program) for rung in LADDER)
+    for program in (benchmark_shape.DIFFER, *every_launch.PROGRAMS):
+        yield Path(program.name).stem, program
+
+
+def compiled(program: Program) -> Compiled:
+    """As the emulator would compile it. Raises NvrtcMissing."""
+    return compile_cuda(program.source, program.entry, name=program.name, arch=ARCH, options=program.options)
+
+
+def modules() -> dict[str, str]:
+    """PTX by file name, without comments, which hold the compiler's build number."""
+    found = {}
+    for name, program in programs():
+        found[f"{name}.ptx"] = re.sub(r"^\s*//.*\n", "", compiled(program).ptx, flags=re.MULTILINE).strip() + "\n"
+    return found
+
+
+def index() -> dict[str, Any]:
+    """The index of the PTX files: for each program its hash, its symbol and its resources."""
+    entries = []
+    for name, program in programs():
+        out = compiled(program)
+        identity = {"ptx": f"{name}.ptx", "entry": program.entry, "sha256": program.sha256, "symbol": out.symbol}
+        resources = {what: getattr(out, what) for what in RESOURCES}
+        entries.append({**identity, **resources, "shared_accesses": dict(out.shared_accesses)})
+    return {"arch": ARCH, "nvrtc": ".".join(map(str, nvrtc_version())), "programs": entries}
+
+
+def count(rung: Kernel) -> MemoryCounts:
+    """A rung's memory counts at 4096."""
+    out = compiled(rung.program)
+    c = predict(load(out.ptx, out.symbol, out.shared_accesses), rung, SHAPE).counts
+    return MemoryCounts(
+        rung.program.sha256,
+        c.global_load.requests,
+        c.global_load.sectors,
+        c.global_load.bytes,
+        c.global_store.requests,
+        c.global_store.sectors,
+        c.shared_load.wavefronts + c.shared_store.wavefronts,
+        c.shared_load.conflicts + c.shared_store.conflicts,
+        c.thread_fma,
+    )
+
+
+def main() -> None:
+    """Replace the files."""
+    for old in FOLDER.glob("*.ptx"):
+        old.unlink()
+    for name, ptx in modules().items():
+        (FOLDER / name).write_text(ptx, encoding="utf-8")
+    (FOLDER / INDEX).write_text(json.dumps(index(), indent=1) + "\n", encoding="utf-8")
+    rungs = {rung.name: asdict(count(rung)) for rung in LADDER}
+    counts = {"label": f"emulated · {ARCH} PTX", "shape": [SHAPE.m, SHAPE.n, SHAPE.k], "rungs": rungs}
+    FILE.write_text(json.dumps(counts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    print(f"{len(modules())} modules for {ARCH}, compiled by NVRTC {index()['nvrtc']}, in {FOLDER}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
