@@ -1,5 +1,5 @@
-"""Tile parameters as axes: a tile that can't be built has a reason, the others have resources, and recorded times belong
-to the same sources."""
+"""Tile parameters as axes: a tile that cannot be built has a reason, the others have resources, and recorded times
+belong to the same sources."""
 
 from __future__ import annotations
 

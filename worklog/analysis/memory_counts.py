@@ -13,13 +13,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from worklog.emulator.traffic import SECTOR, WARP
 from worklog.errors import WorklogError
 from worklog.problem.gemm import Shape
 
-__all__ = ["SECTOR", "LadderCounts", "MemoryCounts", "memory_counts"]
-
 FILE = Path(__file__).parents[1] / "kernel" / "ptx" / "traffic.json"
+WARP, SECTOR = 32, 32  # threads, bytes
 
 
 @dataclass(frozen=True)
