@@ -43,7 +43,7 @@ from worklog.runs.run import runs_dir
         (["run", "--set", "precision=2"], "precision = 2.0 must be between 0 and 1"),
         (["run", "--set", "least_samples=0"], "least_samples = 0"),
         (["run", "--set", "budget_s=-1"], "budget_s = -1.0 must be a positive, finite number"),
-        (["run", "--axis", "BM=64", "naive"], "--axis BM is no axis of a problem, which are N, M and K"),
+        (["run", "--axis", "BM=64", "naive"], "--axis BM stands for a template argument of a user kernel"),
         (["run", "--axis", "=64"], "axis '': a name is a letter"),
         (["figures", "--run", "missing.json"], "cannot read the run missing.json: No such file or directory"),
         (["figures", "--run", "."], "cannot read the run .: Is a directory"),

@@ -95,7 +95,7 @@ def test_it_is_named_without_being_run(write: Write) -> None:
     path = write("raise RuntimeError('it was run')\n")
     kernel = Kernel.from_function(f"{path}:mine", domain="M % 4 == 0", claimed="tf32", arrays="torch")
     assert (kernel.name, kernel.file, str(kernel.domain), kernel.claimed) == ("mine", "theirs.py", "M % 4 == 0", "tf32")
-    with pytest.raises(BadSetting, match="mine is host code, which the emulator cannot run"):
+    with pytest.raises(BadSetting, match="mine is a host function, which the emulator cannot run"):
         check(kernel, on="emulated")
     with pytest.raises(BadSetting, match=r"cannot load .*theirs.py: RuntimeError: it was run \(theirs.py:1\)"):
         loaded(kernel)
@@ -111,7 +111,7 @@ def test_a_file_that_changes_after_it_was_named_is_an_error(write: Write) -> Non
     kernel = Kernel.from_function(f"{write(RIGHT)}:mine")
     assert Kernel.from_dict(json.loads(json.dumps(kernel.as_dict()))) == kernel
     write(RIGHT + "# changed\n")
-    with pytest.raises(BadSetting, match="has changed since it was named"):
+    with pytest.raises(BadSetting, match="has changed"):
         loaded(kernel)
 
 
@@ -207,7 +207,7 @@ def test_a_fresh_one_has_never_been_called(write: Write) -> None:
 
 
 def test_it_needs_a_gpu(write: Write) -> None:
-    with pytest.raises(NoGpu, match="mine is host code: it needs a GPU"):
+    with pytest.raises(NoGpu, match="mine is a host function: it needs a GPU"):
         Kernel.from_function(f"{write(RIGHT)}:mine").load(NumpyDevice())
 
 

@@ -234,7 +234,7 @@ def test_any_text_is_a_number_or_an_error(text: str) -> None:
     [
         ("module:mine", {"grid": "N"}, "--grid is for a .cu file"),
         ("module:mine", {"entry": "mine"}, "--entry is for a .cu file"),
-        ("naive", {"arrays": "torch"}, "--arrays is for host code"),
+        ("naive", {"arrays": "torch"}, "--arrays is for a host function"),
         ("naive", {"block": "32"}, "--block is for a .cu file"),
         ("naive", {"claimed": "tf32"}, "--class is for a .cu file"),
         ("theirs.py", {}, "name its function too, as theirs.py:function"),
@@ -272,10 +272,10 @@ def test_an_axis_stands_for_whole_words_only(file: Path) -> None:
 
 
 def test_an_axis_that_nothing_names_or_host_code_is_an_error(file: Path) -> None:
-    with pytest.raises(BadSetting, match="names no STAGES"):
+    with pytest.raises(BadSetting, match="does not use STAGES"):
         instances(str(file), [TILE, Axis.parse("STAGES=2,3")], WORDS)
     (file.parent / "host.py").write_text("def mine(alpha, A, B, beta, C): ...\n")
-    with pytest.raises(BadSetting, match="host code, which has no template"):
+    with pytest.raises(BadSetting, match="host function, which has no template"):
         instances(f"{file.parent}/host.py:mine", [TILE], {**DEFAULTS, "domain": "K % TILE == 0"})
 
 

@@ -1,4 +1,4 @@
-"""The virtual machine as a Device, a Lender (worklog.kernel) and a Timeline (worklog.harness)."""
+"""The virtual machine as a Device (worklog.kernel) and a Timeline (worklog.harness)."""
 
 from __future__ import annotations
 

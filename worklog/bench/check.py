@@ -135,7 +135,7 @@ def check(
     """
     live = wants_gpu(on) or kernel.host is not None
     if on == "emulated" and kernel.host is not None:
-        raise BadSetting(f"{kernel.name} is host code, which the emulator cannot run: check it on a GPU")
+        raise BadSetting(f"{kernel.name} is a host function, which the emulator cannot run: check it on a GPU")
     if live:
         require_gpu()
     known = _before(kernel, live)

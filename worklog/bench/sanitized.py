@@ -1,8 +1,7 @@
-"""The process that compute-sanitizer looks into (worklog.bench.sanitizer): one kernel, from the file that is named, launched
-once at each of a few small shapes on exact integers.
+"""The process that compute-sanitizer inspects (worklog.bench.sanitizer): it launches the kernel of a JSON file once at
+each of a few small shapes, on exact integers.
 
-CuPy's memory pool is off and there are no guard bands, so that each matrix is an allocation of its own, whose end the
-tool knows.
+CuPy's memory pool is off and there are no guard bands, so each matrix is an allocation whose end the tool knows.
 """
 
 from __future__ import annotations
@@ -24,18 +23,18 @@ from worklog.kernel import Kernel
 from worklog.kernel.device import Device, Program
 from worklog.kernel.nvrtc import compile_cuda
 
-SHAPES = 3  # the largest of the ragged ones: the tools slow a kernel down a hundredfold
+SHAPES = 3  # the largest edge shapes only: the tools slow a kernel down a hundredfold
 
 
 class WithLines:
-    """A GPU whose kernels know their source lines: compiled apart, with the caller's file name."""
+    """A GPU whose kernels have line numbers: compiled from the caller's file name, unlike CuPy's own compilation."""
 
     def __init__(self) -> None:
         self._device = CudaDevice()
         self.source = self._device.source
 
     def compile(self, program: Program) -> SimpleNamespace:
-        """As worklog.gpu.cuda.CudaDevice.compile, but for what a launch does not need."""
+        """As worklog.gpu.cuda.CudaDevice.compile, with only what a launch needs."""
         arch = "sm_" + "".join(map(str, gpu().compute_capability))
         built = compile_cuda(program.source, program.entry, name=program.name, arch=arch, options=program.options)
         with tempfile.TemporaryDirectory() as folder:
@@ -48,7 +47,7 @@ class WithLines:
 
 
 def main() -> None:
-    """Read a kernel as JSON from the file and launch it. A fault ends the process; the tool has reported it by then."""
+    """Launch the kernel. A fault ends the process; the tool has reported it by then."""
     kernel = Kernel.from_dict(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))
     cupy.cuda.set_allocator(None)
     device: Device = WithLines()  # type: ignore[assignment]

@@ -1,9 +1,8 @@
-"""NVIDIA's compute-sanitizer on one kernel: races in shared memory that do not show in twenty launches, and accesses
-outside an allocation.
+"""NVIDIA's compute-sanitizer on one kernel: races in shared memory that 20 launches may not show, and accesses outside
+an allocation.
 
-The kernel runs in a process of its own under each tool (worklog.bench.sanitized), at small shapes, compiled with line numbers
-and with A, B and C as allocations of their exact size. What the tools print is read here; a GPU and the tool are
-needed. Without them the emulator finds races too (`worklog check --emulate`).
+Each tool runs the kernel in a process of its own (worklog.bench.sanitized), at small shapes, compiled with line
+numbers. It needs a GPU and the CUDA toolkit; the emulator finds races without them (`worklog check --emulate`).
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,15 +23,11 @@ from worklog.gate.verdict import failed, passed
 from worklog.gpu.device import gpu_reason
 from worklog.kernel import Kernel
 
-# CUDA's own libraries ask for symbols that may not be there, which is an error of the interface and none of a kernel's.
+# CUDA's own libraries look up symbols that may be absent; memcheck would report those as API errors.
 OPTIONS = {"racecheck": (), "memcheck": ("--report-api-errors", "no")}
-TOOLS = tuple(OPTIONS)
 TIME_OUT_S = 600
-CHILD = "worklog.bench.sanitized"
-HOW_TO_GET = (
-    "compute-sanitizer is not here: it comes with the CUDA toolkit; put it on PATH or set CUDA_HOME, or find races "
-    "without it: worklog check --emulate"
-)
+WITHOUT = "find races without it: worklog check --emulate"
+HOW_TO_GET = f"compute-sanitizer is not installed: install the CUDA toolkit and set PATH or CUDA_HOME, or {WITHOUT}"
 PREFIX = "========="
 _HEAD = re.compile(r"(?:(?P<severity>Error|Warning|Fatal|ERROR|WARN|FATAL):\s*)?(?P<text>.+)")
 _SOURCE = re.compile(r"\sin (?P<file>[^\s:][^:]*?\.[A-Za-z]+):(?P<line>\d+)")
@@ -46,9 +40,8 @@ class NoSanitizer(WorklogError):
 
 @dataclass(frozen=True)
 class Report:
-    """One thing that a tool reported. tool: its name. severity: "error" or "warning". text: its first line, without
-    addresses in machine code. places: (file, line) of every access that it names, in order, each once; empty without
-    line numbers.
+    """One report of a tool. severity: "error" or "warning". text: its first line, without addresses in machine code.
+    places: file and line of each access, in order, each once; empty without line numbers.
     """
 
     tool: str
@@ -58,7 +51,7 @@ class Report:
 
     def __str__(self) -> str:
         where = " and ".join(f"{Path(file).name}:{line}" for file, line in self.places)
-        return f"{self.tool}: {self.text}" + (f" at {where}" if where else "")
+        return self.text + (f" at {where}" if where else "")
 
 
 def find() -> Path | None:
@@ -75,83 +68,80 @@ def find() -> Path | None:
 
 
 def ready(kernel: Kernel, on: str | None) -> Kernel:
-    """The kernel, where the tools can look into it. on: as for worklog.bench.check.check. Raises NoGpu, NoSanitizer, and
-    BadSetting for the emulator or host code.
+    """The kernel, if the tools can run it. on: as for worklog.bench.check.check. Raises NoGpu, NoSanitizer, and
+    BadSetting for the emulator or a host function.
     """
     if on == "emulated":
-        raise BadSetting("--racecheck looks into a kernel on a GPU: leave it out, the emulator finds races by itself")
+        raise BadSetting("--racecheck needs a GPU: omit it, since the emulator finds races without it")
     if kernel.host is not None:
-        raise BadSetting(f"--racecheck launches a kernel by itself, and {kernel.name} is host code: name a .cu file")
+        raise BadSetting(f"--racecheck needs a .cu file: {kernel.name} is a host function")
     reason = gpu_reason()
     if reason is not None:
-        raise NoGpu(f"--racecheck needs a GPU ({reason}): find races without one with worklog check --emulate")
+        raise NoGpu(f"--racecheck needs a GPU ({reason}): {WITHOUT}")
     if find() is None:
         raise NoSanitizer(HOW_TO_GET)
     return kernel
 
 
 def sanitize(kernel: Kernel) -> list[Stage]:
-    """A stage for each tool: passed, or refused with what it reported and where. A warning refuses nothing; it is the
+    """A stage for each tool: passed, or failed with its report and source lines. A warning fails nothing; it is the
     stage's note. Raises NoSanitizer.
     """
     tool = find()
     if tool is None:
         raise NoSanitizer(HOW_TO_GET)
-    return [stage(name, parse(run(tool, name, kernel), name), kernel.file) for name in TOOLS]
+    return [stage(name, parse(run(tool, name, kernel), name), kernel.file) for name in OPTIONS]
 
 
 def run(tool: Path, name: str, kernel: Kernel) -> str:
-    """What one tool prints about the kernel. Raises NoSanitizer where it did not get as far as its summary."""
+    """The output of one tool. Raises NoSanitizer if it ends without a summary, or if the kernel's process fails without
+    a report.
+    """
+    package = str(Path(__file__).resolve().parents[2])
+    paths = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH", ""))))
     with tempfile.TemporaryDirectory() as folder:
         order = Path(folder) / "kernel.json"
         order.write_text(json.dumps(kernel.as_dict()), encoding="utf-8")
-        child = (sys.executable, "-m", CHILD, str(order))
-        command = [str(tool), "--tool", name, *OPTIONS[name], "--print-limit", "50", *child]
+        child = (sys.executable, "-m", "worklog.bench.sanitized", str(order))
         try:
             done = subprocess.run(
-                command,
+                [str(tool), "--tool", name, *OPTIONS[name], "--print-limit", "50", *child],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
                 errors="replace",
                 timeout=TIME_OUT_S,
-                env=_environment(os.environ),
+                env={**os.environ, "PYTHONPATH": paths},
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise NoSanitizer(f"{name} did not end: {error}; find races without it: worklog check --emulate") from error
+            raise NoSanitizer(f"{name} did not finish: {error}; {WITHOUT}") from error
     printed: str = done.stdout
     summary = _SUMMARY.search(printed)
     if summary is None or (done.returncode and summary["count"] == "0"):
-        words = "\n".join((printed + done.stderr).strip().splitlines()[-8:])
-        why = (
-            "printed no summary" if summary is None else f"saw nothing, but the kernel's process left {done.returncode}"
-        )
-        raise NoSanitizer(f"{name} {why}, so nothing was checked; its last words:\n{words}")
+        last = "\n".join((printed + done.stderr).strip().splitlines()[-8:])
+        why = "printed no summary"
+        if summary is not None:
+            why = f"reported nothing, but the kernel's process exited with {done.returncode}"
+        raise NoSanitizer(f"{name} {why}, so nothing was checked; the end of its output:\n{last}")
     return printed
 
 
-def _environment(given: Mapping[str, str]) -> dict[str, str]:
-    """With this very package for the child, wherever it was started."""
-    paths = [str(Path(__file__).resolve().parents[2]), *given.get("PYTHONPATH", "").split(os.pathsep)]
-    return {**given, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
-
-
 def parse(text: str, tool: str) -> list[Report]:
-    """What compute-sanitizer's text reports, in its order, each once.
+    """The reports in compute-sanitizer's output, in order, each once.
 
-    A report begins with "========= " and a word at the margin, and goes on with indented lines: the other access, the
+    A report begins with "========= " and a word at the margin, and continues with indented lines: the other access, the
     thread, the address. Both forms of a place are read: "kernel(int)+0x90 in probe.cu:13" and, of older versions,
     "0x278 in /home/me/probe.cu:113:kernel(int)".
     """
     found: list[Report] = []
     block: list[str] = []
     for line in [*text.splitlines(), PREFIX]:
-        body = line[len(PREFIX) :] if line.startswith(PREFIX) else None
-        if body is not None and body.startswith("     "):
+        if not line.startswith(PREFIX):
+            continue  # the program's own output may stand between
+        body = line[len(PREFIX) :]
+        if body.startswith("     "):
             block.append(body)
             continue
-        if body is None:
-            continue  # what the program itself prints may stand between
         if block:
             found += _report(block, tool)
         block = [body] if body.strip() else []
@@ -165,7 +155,7 @@ def _report(block: list[str], tool: str) -> list[Report]:
         return []
     severity = (head["severity"] or "").lower()
     if not severity and len(block) == 1:
-        return []  # "Target application returned an error", "Saved host backtrace …": a hint, with nothing below it
+        return []  # "Target application returned an error", "Saved host backtrace …": a hint without details
     accesses = [line for line in block if "Host Frame" not in line and "Device Frame" not in line]
     places = [(match["file"], int(match["line"])) for line in accesses for match in _SOURCE.finditer(line)]
     words = re.split(r" access at | at (?=\S+\+0x|0x)", head["text"])[0]
@@ -177,14 +167,12 @@ def _report(block: list[str], tool: str) -> list[Report]:
 
 
 def stage(name: str, reports: list[Report], file: str) -> Stage:
-    """A tool's reports as a stage of the gate. file: the kernel's, whose lines come first."""
-    own = [report for report in reports if any(Path(place).name == file for place, _ in report.places)]
-    ordered = own + [report for report in reports if report not in own]
+    """A tool's reports as a stage of the gate. file: the kernel's; reports about its lines come first."""
+    ordered = sorted(reports, key=lambda report: all(Path(place).name != file for place, _ in report.places))
     errors = [report for report in ordered if report.severity == "error"]
     if errors:
         more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-        return failed(name, f"{str(errors[0]).partition(': ')[2]}{more}", len(errors))
+        return failed(name, f"{errors[0]}{more}", len(errors))
     if ordered:
-        told = str(ordered[0]).partition(": ")[2]
-        return Stage(name, True, 0, 0, f"warning: {told}", note=f"{name}: {told}")
+        return Stage(name, True, 0, 0, f"warning: {ordered[0]}", note=f"{name}: {ordered[0]}")
     return passed(name, "compute-sanitizer reports nothing")

@@ -1,5 +1,5 @@
-"""`worklog check`, `worklog inspect` and `worklog sweep`: the commands that take a kernel of the user's own, or make
-new ones of a rung. Like the rest of the command line they parse, call and print.
+"""`worklog check`, `worklog inspect` and `worklog sweep`, and the options of a user kernel. Commands parse their words,
+call the package and print.
 """
 
 from __future__ import annotations
@@ -25,24 +25,25 @@ if TYPE_CHECKING:
 
 
 def launch_options(command: Any) -> Any:
-    """What a file's kernel needs beside its source."""
+    """The options of a user kernel."""
     options = (
-        click.option("--grid", metavar="X,Y", help="Blocks, from M, N and K: '(N + 31) // 32, (M + 31) // 32'."),
-        click.option("--block", metavar="X[,Y]", help="Threads of a block: 256, or 32,8."),
+        click.option("--grid", metavar="X,Y", help="Blocks, from M, N and K: '(N + 31) / 32, (M + 31) / 32'."),
+        click.option("--block", metavar="X[,Y]", help="Threads per block: 256, or 32,8."),
         click.option(
             "--entry", help="The kernel, with template arguments if it has any (default: the only one in the file)."
         ),
         click.option(
-            "--domain", default="any", show_default=True, help="Shapes that it takes: 'M % 64 == 0, K % 8 == 0'."
+            "--domain",
+            default="any",
+            show_default=True,
+            help="Shapes that it takes: 'M % 64 == 0, K % 8 == 0'.",
         ),
-        click.option(
-            "--class", "claimed", default="fp32", show_default=True, help="Precision that it must have at least."
-        ),
+        click.option("--class", "claimed", default="fp32", show_default=True, help="Minimum precision class."),
         click.option(
             "--arrays",
             default="",
             metavar="cupy|torch",
-            help="What host code is handed (default: as its file's ARRAYS says, else cupy).",
+            help="Arrays that a host function takes (default: ARRAYS of its file, else cupy).",
         ),
     )
     for option in reversed(options):
@@ -51,7 +52,7 @@ def launch_options(command: Any) -> Any:
 
 
 def both_axes(words: Sequence[str]) -> tuple[list[Axis], list[Axis]]:
-    """The axes that are sizes of a problem, and the others. Raises BadSetting."""
+    """The axes M, N and K, and the others. Raises BadSetting."""
     from worklog.problem.axes import SIZES, TEMPLATES, Axis
 
     of_sizes, others = list[Axis](), list[Axis]()
@@ -88,14 +89,14 @@ def kernels_of(words: Sequence[str], axes: Sequence[Axis] = (), **launch: Any) -
     if own and BASELINE not in found:
         found.append(BASELINE)
     if not own and (launch["grid"] or launch["block"] or launch["entry"]):
-        raise BadSetting("--grid, --block and --entry are for a kernel of your own: name its file too")
+        raise BadSetting("--grid, --block and --entry are for a user kernel: name its file too")
     if not own and axes:
         raise BadSetting(
-            f"--axis {axes[0].name} is no axis of a problem, which are N, M and K; any other stands for a template "
-            "argument of a kernel of your own: name its file too"
+            f"--axis {axes[0].name} stands for a template argument of a user kernel: name its file too (the axes of a "
+            "problem are N, M and K)"
         )
     if not own and launch["arrays"]:
-        raise BadSetting("--arrays is for host code of your own: name its file and function too")
+        raise BadSetting("--arrays is for a host function: name its file and function too")
     return found
 
 
@@ -158,7 +159,7 @@ def show_preview(
 
 
 def measure_them(kernels: Sequence[str | Kernel] | None, *words: Any, **more: Any) -> Run:
-    """worklog.bench.measure.measure, with advice where there is no GPU for a user's kernel."""
+    """worklog.bench.measure.measure, with advice for user kernels if there is no GPU."""
     from worklog.bench import measure as bench
     from worklog.gpu.device import gpu_reason
 
@@ -168,11 +169,11 @@ def measure_them(kernels: Sequence[str | Kernel] | None, *words: Any, **more: An
     except NoGpu as error:
         if not foreign:
             raise
-        advice = "without one, `worklog check` puts a kernel of your own to the gate on the emulator"
+        advice = "`worklog check` checks a user kernel on the emulator"
         raise NoGpu(f"no GPU to measure on: {gpu_reason()}; {advice}") from error
 
 
-@click.command(short_help="Put a kernel of your own to the gate.")
+@click.command(short_help="Check your kernel at every stage of the gate.")
 @click.argument("what", metavar="FILE.cu|FILE.py:FUNCTION|RUNG")
 @launch_options
 @click.option("--size", metavar="N", help="The benchmark shape (default: 1024, or a small one without a GPU).")
@@ -185,8 +186,8 @@ def measure_them(kernels: Sequence[str | Kernel] | None, *words: Any, **more: An
 def check(
     what: str, size: str | None, on: str | None, emulate: bool, racecheck: bool, as_json: bool, **words: Any
 ) -> None:
-    """Put a kernel of your own to the gate: one of the ladder's signature, in a .cu file, or host code that launches
-    something itself, named as file.py:function, module:function or lib.so:function. Leaves 1 if it is refused.
+    """Check your kernel: one with the ladder's signature in a .cu file, or a host function, as file.py:function,
+    module:function or lib.so:function. Exits with 1 if it fails.
     """
     from worklog.bench import check as here
     from worklog.bench import sanitizer
@@ -195,10 +196,10 @@ def check(
     from worklog.problem.gemm import Shape
 
     if emulate and on == "gpu":
-        raise BadSetting("--emulate and --on gpu contradict each other: leave one away")
+        raise BadSetting("--emulate and --on gpu contradict each other: omit one")
     kernel, on = kernel_of(what, words), "emulated" if emulate else on
     if kernel.host is not None and gpu_reason() is not None:
-        raise NoGpu(f"{what} is host code, which runs on a GPU only: {gpu_reason()}; a .cu file runs on the emulator")
+        raise NoGpu(f"a host function needs a GPU ({gpu_reason()}): the emulator runs .cu files")
     looked_into = sanitizer.ready(kernel, on) if racecheck else None
     run_check = here.check_in_child if here.wants_gpu(on) else here.check  # the emulator survives every kernel
     shape = None if size is None else Shape.of(size)
@@ -214,20 +215,22 @@ def check(
         sys.exit(1)
 
 
-@click.command(name="inspect", short_help="Registers, occupancy and memory traffic, line by line.")
+@click.command(name="inspect", short_help="Registers, occupancy, and memory counts by source line.")
 @click.argument("what", metavar="RUNG|FILE.cu")
 @click.option("--entry", help="The kernel in the file, with template arguments if it has any (default: the only one).")
-@click.option("--grid", metavar="X,Y", help="Blocks of a file's kernel: '(N + 31) // 32, (M + 31) // 32'.")
-@click.option("--block", metavar="X[,Y]", help="Threads of a block of a file's kernel: 256, or 32,8.")
-@click.option("--domain", default="any", show_default=True, help="Shapes that a file's kernel takes: 'M % 64 == 0'.")
+@click.option("--grid", metavar="X,Y", help="Blocks of a user kernel: '(N + 31) / 32, (M + 31) / 32'.")
+@click.option("--block", metavar="X[,Y]", help="Threads per block of a user kernel: 256, or 32,8.")
+@click.option("--domain", default="any", show_default=True, help="Shapes that a user kernel takes: 'M % 64 == 0'.")
 @click.option("--arch", default="sm_90", show_default=True, help="What to compile for: sm_80,sm_90, or all.")
 @click.option(
-    "--size", metavar="N", help="The shape to count at (default: 4096; 128 for a file's, run in full up to 512)."
+    "--size",
+    metavar="N",
+    help="The shape to count at (default: 4096; 128 for a user kernel, run in full up to 512).",
 )
 @click.option("--out", type=click.Path(path_type=Path), metavar="FOLDER", help="Write PTX and cubins there too.")
 @json_option
 def inspect_(what: str, arch: str, size: str | None, out: Path | None, as_json: bool, **words: Any) -> None:
-    """Say what a kernel costs, without a GPU and never as a time: registers, occupancy, memory traffic line by line."""
+    """Show registers, occupancy and memory counts by source line. Needs no GPU, and shows no time."""
     from worklog.analysis.annotated import report
     from worklog.analysis.inspection import architectures, inspect, save
     from worklog.problem.gemm import Shape
@@ -242,7 +245,7 @@ def inspect_(what: str, arch: str, size: str | None, out: Path | None, as_json: 
             click.echo(f"written: {path}")
 
 
-@click.command(short_help="Gate and time the tiles of a rung.")
+@click.command(short_help="Check and time the tiles of a rung.")
 @click.argument("name", metavar="RUNG")
 @click.option(
     "--axis",
@@ -250,17 +253,17 @@ def inspect_(what: str, arch: str, size: str | None, out: Path | None, as_json: 
     multiple=True,
     required=True,
     metavar="NAME=VALUES",
-    help='A tile parameter and its values, once for each: "BM=64,128", "TN[pow2]=2:4".',
+    help='A tile parameter and its values; repeat for more: "BM=64,128", "TN[pow2]=2:4".',
 )
 @click.option("--size", default="4096", show_default=True, metavar="N", help="The shape to measure at.")
-@click.option("--preview", is_flag=True, help="Say what would be measured, and measure nothing; needs no GPU.")
+@click.option("--preview", is_flag=True, help="List the tiles without measuring; needs no GPU.")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Where to save the run.")
 @harness_option
 @json_option
 def sweep(
     name: str, axes: tuple[str, ...], size: str, preview: bool, out: Path | None, harness: Harness, as_json: bool
 ) -> None:
-    """Gate and time every tile of a rung that can be built, beside cuBLAS."""
+    """Check and time every tile of a rung that can be built, beside cuBLAS."""
     from worklog.bench.sweep import sweep as measure_all
     from worklog.bench.sweep import variants
     from worklog.gpu.device import require_gpu

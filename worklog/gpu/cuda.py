@@ -109,7 +109,7 @@ class CudaDevice:
             self.stream.synchronize()
 
     def loan(self, arrays: str) -> CudaLoan:
-        """Its memory and stream for host code, as worklog.kernel.host_function.Lender."""
+        """Its memory and stream for host functions, as worklog.kernel.host_function.Loan."""
         return CudaLoan(self, arrays)
 
     def synchronize_all(self) -> None:
@@ -155,8 +155,8 @@ class CudaDevice:
 
 
 class CudaLoan:
-    """A CudaDevice's memory and stream for host code, as worklog.kernel.host_function.Loan. arrays: "cupy", "torch" or
-    "pointers".
+    """A CudaDevice's memory and stream for host functions, as worklog.kernel.host_function.Loan. arrays: "cupy", "torch"
+    or "pointers".
     """
 
     def __init__(self, device: CudaDevice, arrays: str) -> None:

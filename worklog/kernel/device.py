@@ -1,6 +1,6 @@
-"""The interface that a GPU (worklog.gpu.cuda) and the emulator share: compile, launch, copy in and out, resources.
+"""The interface of a device, a GPU (worklog.gpu.cuda) or the emulator: compile, launch, copy in and out, resources.
 
-The gate knows nothing else of a machine, so the same stages run on both.
+The gate uses only this interface, so the same stages run on both.
 """
 
 from __future__ import annotations

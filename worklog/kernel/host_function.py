@@ -1,5 +1,5 @@
-"""Host functions: host code that launches GPU work, such as a Python function, a torch op, a Triton kernel or a C
-function of a shared library.
+"""Host functions: functions that launch GPU work themselves, such as a Python function, a torch op, a Triton kernel or
+a C function of a shared library.
 
 The contract. `function(alpha, A, B, beta, C)` computes C = alpha A B + beta C. A (M x K), B (K x N) and C (M x N) are
 row-major float32 matrices of the harness: CuPy arrays, or with `ARRAYS = "torch"` in the file PyTorch tensors on the
@@ -38,7 +38,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol
 
 from worklog.errors import BadSetting, LaunchFailed, NoGpu, WorklogError
 from worklog.kernel.device import Buffer, Device, Subject
@@ -61,7 +61,7 @@ class ReturnsSomething(LaunchFailed):
 
 
 class Loan(Protocol):
-    """A device's memory and stream, as host code uses them."""
+    """A GPU's memory and stream, as host functions use them: `loan(arrays)` of the device."""
 
     @property
     def handle(self) -> int:
@@ -74,19 +74,11 @@ class Loan(Protocol):
         """While open, the device's stream is the current one of the libraries that are loaded."""
 
 
-@runtime_checkable
-class Lender(Protocol):
-    """A device that host code can work on."""
-
-    def loan(self, arrays: str) -> Loan:
-        """arrays: one of ARRAYS."""
-
-
 @dataclass(frozen=True)
 class HostFunction:
-    """Where a host function is. where: an importable module's name, or the absolute path of a .py file or a shared
-    library. arrays: one of ARRAYS; "" leaves the choice to the file. sha256: of the file when the record was made, ""
-    for a module.
+    """A reference to a host function. where: an importable module, or the absolute path of a .py file or a shared
+    library. arrays: one of ARRAYS; "" takes the file's choice. sha256: of the file when the record was made, "" for a
+    module.
     """
 
     where: str
@@ -121,10 +113,11 @@ class HostFunction:
 
     def load(self, kernel: Kernel, device: Device, *, fresh: bool = False) -> Subject:
         """As worklog.kernel.Kernel.load. A file is loaded anew each time; a module is loaded once."""
-        if not isinstance(device, Lender):
-            raise NoGpu(f"{kernel.name} is host code: it needs a GPU, and the {device.source} device isn't one")
+        loan: Callable[[str], Loan] | None = getattr(device, "loan", None)
+        if loan is None:
+            raise NoGpu(f"{kernel.name} is a host function: it needs a GPU, and this device is {device.source}")
         call, arrays = self._library(fresh) if self.where.endswith(LIBRARY) else self._python()
-        return HostSubject(kernel, device.loan(arrays), call, arrays)
+        return HostSubject(kernel, loan(arrays), call, arrays)
 
     def describe(self, subject: Subject | None) -> dict[str, Any]:
         """As worklog.kernel.Kernel.describe."""
@@ -212,7 +205,7 @@ class HostFunction:
     def _unchanged(self) -> Path:
         path = Path(self.where)
         if _sha256(path) != self.sha256:
-            raise BadSetting(f"{path} has changed since it was named: name it again")
+            raise BadSetting(f"{path} has changed since the kernel was made: make it again")
         return path
 
 
@@ -244,9 +237,7 @@ class HostSubject:
 
 
 def _reference(function: Callable[..., object]) -> str:
-    """A live function as module:function or file.py:function. Raises BadSetting where a child process could not load
-    it.
-    """
+    """A live function as module:function or file.py:function. Raises BadSetting if a child process cannot load it."""
     name, module = str(getattr(function, "__qualname__", "")), str(getattr(function, "__module__", ""))
     where = getattr(sys.modules.get("__main__"), "__file__", "") if module == "__main__" else module
     if not name.isidentifier() or not where:
@@ -265,7 +256,7 @@ def _sha256(path: Path) -> str:
 
 
 def _add_to_path(*folders: str) -> None:
-    """Last, so that no file there replaces a module that the harness imports."""
+    """At the end, so that no file there replaces a module that the harness imports."""
     sys.path += [folder for folder in dict.fromkeys(folders) if folder not in sys.path]
 
 

@@ -1,4 +1,4 @@
-"""A kernel by the words of the command line: a rung's name, a .cu file with its launch, or a host function."""
+"""Kernels by the words of the command line: a rung's name, a .cu file with its launch, or a host function."""
 
 from __future__ import annotations
 
@@ -19,27 +19,26 @@ OPTION = {"claimed": "class"}  # where the option has another name
 AXES_IN = ("entry", "grid", "block", "domain")  # options that may name an axis
 
 
-def kernel_of(what: str, words: Words, *, launched: bool = True) -> Kernel:
-    """A rung by its name, a .cu file by its path, or host code as module:function, file.py:function or lib.so:function.
-
-    launched: whether a file needs a grid and a block. Raises BadSetting for an option that such a kernel does not take,
-    UnknownRung, and WorklogError for a file that can't be read.
+def kernel_of(what: str, words: Words) -> Kernel:
+    """A rung by its name, a .cu file by its path, or a host function as module:function, file.py:function or
+    lib.so:function. Raises BadSetting for an option that the kernel does not take, UnknownRung, and WorklogError for a
+    file that cannot be read.
     """
     given: dict[str, Any] = {
         name: value for name, value in words.items() if value is not None and value != DEFAULTS[name]
     }
     is_file = what.endswith(".cu") or Path(what).exists()
     if ":" in what and not is_file:
-        _require_no(given, ("grid", "block", "entry"), "a .cu file: host code launches itself")
+        _require_no(given, ("grid", "block", "entry"), "a .cu file: a host function launches itself")
         return Kernel.from_function(what, **given)
-    _require_no(given, ("arrays",), "host code, such as file.py:function: a kernel takes pointers")
+    _require_no(given, ("arrays",), "a host function, such as file.py:function: a kernel takes pointers")
     if Path(what).suffix in (".py", ".so"):
-        raise BadSetting(f"{what} is host code: name its function too, as {what}:function")
+        raise BadSetting(f"cannot run {what}: name its function too, as {what}:function")
     if not is_file:
         _require_no(given, tuple(DEFAULTS), "a .cu file: a rung has its own")
         return rung(what)
-    if launched and not {"grid", "block"} <= given.keys():
-        raise BadSetting(f"a file's kernel needs a launch: give --grid {EXAMPLE_GRID} --block 32,32")
+    if not {"grid", "block"} <= given.keys():
+        raise BadSetting(f"{what} needs a launch: give --grid {EXAMPLE_GRID} --block 32,32")
     return Kernel.from_file(what, **given)
 
 
@@ -58,14 +57,14 @@ def instances(what: str, axes: Sequence[Axis], words: Words) -> list[Kernel]:
     for axis in axes:
         if not any(re.search(rf"\b{axis.name}\b", words.get(option) or "") for option in AXES_IN):
             raise BadSetting(
-                f"--axis {axis.name}: the launch of {what} names no {axis.name}: write it where the value belongs, as "
-                f"in --entry 'gemm<{axis.name}>'"
+                f"--axis {axis.name}: the launch of {what} does not use {axis.name}: write it where the value belongs, "
+                f"as in --entry 'gemm<{axis.name}>'"
             )
     found = []
     for point in Space(what, tuple(axes)).points():
         kernel = kernel_of(what, _filled(words, point.values))
         if kernel.host is not None:
-            raise BadSetting(f"--axis {axes[0].name}: {what} is host code, which has no template: omit the axis")
+            raise BadSetting(f"--axis {axes[0].name}: {what} is a host function, which has no template: omit the axis")
         found.append(replace(kernel, name=f"{Path(what).stem} {point}"))
     return found
 

@@ -1,7 +1,7 @@
-"""How many blocks of a kernel an SM holds at once, from what the compiler says and the architecture's limits.
+"""Occupancy: how many blocks of a kernel an SM holds at once, from its resources and the architecture's limits.
 
-The arithmetic is that of NVIDIA's occupancy calculator (cuda_occupancy.h of CUDA 13.0), and a test compares it with
-that header's answers. It is a bound on what can be resident, not a prediction of speed.
+The arithmetic is that of NVIDIA's occupancy calculator (cuda_occupancy.h of CUDA 13.0); a test compares the two. It is
+a bound on what can be resident, not a prediction of speed.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from worklog.errors import WorklogError
 
 WARP = 32
-REGISTERS = 65536  # of an SM, since compute capability 5.0; also the most that a block may have
-REGISTER_UNIT = 256  # registers are given to a warp in portions of this many
-PARTITIONS = 4  # of an SM; each has a quarter of the registers
-MAX_THREADS = 1024  # of a block
+REGISTERS = 65536  # per SM, since compute capability 5.0; also the maximum per block
+REGISTER_UNIT = 256  # a warp's registers are allocated in multiples of this
+PARTITIONS = 4  # per SM; each has a quarter of the registers
+MAX_THREADS = 1024  # per block
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one SM. warps, blocks: resident at once. shared: bytes. block_shared: the most that one block may ask for.
-    reserved: bytes that the system takes of every block's share; unit: shared memory is given in portions of it.
+    """Of one SM. warps, blocks: resident at once. shared: bytes. block_shared: the maximum per block. reserved: bytes
+    per block that the system uses. unit: shared memory is allocated in multiples of it.
     """
 
     warps: int
@@ -47,7 +47,7 @@ LIMITS = {
 
 @dataclass(frozen=True)
 class Occupancy:
-    """blocks and warps: resident on one SM. share: of the warps that it could hold. limited_by: "warps", "blocks",
+    """blocks and warps: resident on one SM. share: of its maximum number of warps. limited_by: "warps", "blocks",
     "registers" or "shared memory", or several.
     """
 
@@ -58,13 +58,13 @@ class Occupancy:
 
 
 def occupancy(arch: str, threads: int, registers: int, shared_bytes: int) -> Occupancy:
-    """Of blocks of `threads` with so many registers a thread and so much shared memory a block, static and dynamic.
+    """Of a kernel with `threads` and `shared_bytes` (static and dynamic) per block, and `registers` per thread.
 
-    Zero blocks: no such block can be launched. Raises WorklogError for an architecture without known limits or a block
+    Zero blocks: the block cannot be launched. Raises WorklogError for an architecture without known limits or a block
     without threads.
     """
     if arch not in LIMITS:
-        raise WorklogError(f"the limits of {arch} are not known here: choose from {', '.join(LIMITS)}")
+        raise WorklogError(f"the limits of {arch} are unknown: choose from {', '.join(LIMITS)}")
     if threads < 1:
         raise WorklogError(f"a block of {threads} threads: give at least one")
     limits = LIMITS[arch]
@@ -81,7 +81,7 @@ def occupancy(arch: str, threads: int, registers: int, shared_bytes: int) -> Occ
 
 
 def _by_registers(warps: int, registers: int) -> int:
-    """The launch is checked as if every partition took its share of warps; then each partition takes whole warps."""
+    """The launch check gives each partition its share of warps; the allocation gives each partition whole warps."""
     if not registers:
         return REGISTERS
     a_warp = _up(registers * WARP, REGISTER_UNIT)

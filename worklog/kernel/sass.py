@@ -1,5 +1,5 @@
-"""What the assembler made of a kernel's main loop, by NVIDIA's disassembler: how many FFMA for how many loads, and how
-wide. PTX does not show this: only ptxas decides which scalar loads become one of 16 bytes.
+"""A kernel's main loop in machine code, by NVIDIA's disassembler: the number of FFMA and of loads, and their widths.
+PTX does not show this, because ptxas decides which scalar loads become one load of 16 bytes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from pathlib import Path
 
 from worklog.errors import WorklogError
 
-HOW_TO_GET = "nvdisasm is not here: pip install 'gemm-worklog[sass]' (or the CUDA toolkit) shows the main loop's SASS"
+HOW_TO_GET = (
+    "no SASS: nvdisasm is not installed; pip install 'gemm-worklog[sass]', or install the CUDA toolkit"
+)
 MEMORY = ("LDS", "LDG", "STS", "STG", "LDGSTS", "LDL", "STL")
 WIDTHS = {"U8": "8", "S8": "8", "U16": "16", "S16": "16", "64": "64", "128": "128"}  # others move 32 bits
 
@@ -33,13 +35,13 @@ def disassembler() -> Path | None:
 
 
 def disassemble(cubin: bytes, tool: Path) -> str:
-    """The cubin's code as nvdisasm prints it. Raises WorklogError where that fails."""
+    """The cubin's code as nvdisasm prints it. Raises WorklogError."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "kernel.cubin"
         file.write_bytes(cubin)
         done = subprocess.run([tool, "-c", file], stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if done.returncode:
-        raise WorklogError(f"{tool} left with {done.returncode}: {done.stderr.strip() or 'no message'}")
+        raise WorklogError(f"{tool} exited with {done.returncode}: {done.stderr.strip() or 'no message'}")
     return done.stdout
 
 
@@ -51,7 +53,7 @@ def instructions(text: str, symbol: str) -> list[str]:
 def main_loop(text: str, symbol: str) -> dict[str, int]:
     """Instructions of the loop with the most FFMA, by name, memory accesses by width too, most frequent first.
 
-    Empty where the kernel has no loop with an FFMA. Instructions that are never executed (@!PT) do not count.
+    Empty without a loop with an FFMA. Instructions that are never executed (@!PT) do not count.
     """
     body = [name for name, _ in _main_loop(text, symbol)]
     return dict(Counter(map(_short, body)).most_common()) if _multiply_adds(body) else {}
@@ -92,7 +94,7 @@ def _main_loop(text: str, symbol: str) -> list[tuple[str, str]]:
 
 
 def _parse(text: str, symbol: str) -> tuple[list[tuple[str, str]], dict[str, int]]:
-    """One kernel's instructions in order, and where its labels stand among them."""
+    """One kernel's instructions in order, and the places of its labels among them."""
     start = text.find(f"\n.text.{symbol}:")
     code: list[tuple[str, str]] = []
     labels: dict[str, int] = {}
@@ -112,7 +114,7 @@ def _multiply_adds(names: list[str]) -> int:
 
 
 def _short(name: str) -> str:
-    """FFMA, IADD3, LDS.128: the operation, and how many bits a thread moves."""
+    """FFMA, IADD3, LDS.128: the operation, and the bits per thread of a memory access."""
     operation, *rest = name.split(".")
     if operation not in MEMORY:
         return operation

@@ -198,7 +198,7 @@ def _beside_recorded(
     has no time.
     """
     run, verdict, compiled = open_run(), checked.verdict, checked.compiled
-    assert compiled is not None  # a cell holds a kernel, not host code
+    assert compiled is not None  # a cell holds a kernel, not a host function
     status, reason = "skipped", f"{why}; passed as {verdict.precision} ({checked.label})"
     if not verdict.accepted:
         status, reason = "refused", f"failed at {verdict.stages[-1].name} ({checked.label})"
