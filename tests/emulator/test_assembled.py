@@ -13,9 +13,8 @@ from tests.emulator.helpers import edited, gemm
 from worklog.emulator import Counts, launch, load
 from worklog.emulator.assembled import as_assembled, counted_loops, unrolled
 from worklog.emulator.counts import caveats
-from worklog.kernel.nvrtc import shared_widths
 from worklog.kernel.ladder import LADDER, rung
-from worklog.kernel.nvrtc import Compiled, compile_cuda
+from worklog.kernel.nvrtc import Compiled, compile_cuda, shared_widths
 from worklog.kernel.sass import disassemble, disassembler
 
 

@@ -155,8 +155,9 @@ class CudaDevice:
 
 
 class CudaLoan:
-    """A CudaDevice's memory and stream for host functions, as worklog.kernel.host_function.Loan. arrays: "cupy", "torch"
-    or "pointers".
+    """A CudaDevice's memory and stream for host functions, as worklog.kernel.host_function.Loan.
+
+    arrays: "cupy", "torch" or "pointers".
     """
 
     def __init__(self, device: CudaDevice, arrays: str) -> None:

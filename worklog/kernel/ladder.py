@@ -6,7 +6,8 @@ from worklog.errors import UnknownRung
 from worklog.kernel.kernel import Kernel
 
 WHOLE_TILES = "M % BM == 0, N % BN == 0, K % BK == 0"  # a kernel without bounds checks
-SQUARE, WIDE = dict(BM=128, BN=128, BK=8, TM=8, TN=8), dict(BM=128, BN=128, BK=8, TM=8, TN=16, MIN_BLOCKS=2)
+SQUARE, DOUBLE = dict(BM=128, BN=128, BK=8, TM=8, TN=8), dict(BM=128, BN=128, BK=8, TM=8, TN=16, MIN_BLOCKS=2)
+WIDE = dict(BM=128, BN=256, BK=8, TM=8, TN=16, MIN_BLOCKS=1)
 WARPS = dict(BM=128, BN=128, BK=16, WM=64, WN=64, MIN_BLOCKS=2)
 ELEMENTS, PATCHES, WARP_TILES = "BM * BN", "BM * BN / (TM * TN)", "BM * BN / (WM * WN) * 32"
 
@@ -22,9 +23,9 @@ ROWS = (
     ("vectorized", SQUARE, PATCHES, "16-byte loads, A stored transposed"),
     ("conflict_free", SQUARE, PATCHES, "shared memory without bank conflicts"),
     ("double_buffered", SQUARE, PATCHES, "the next tile is fetched during this one"),
-    ("autotuned", dict(BM=128, BN=256, BK=8, TM=8, TN=16, MIN_BLOCKS=1), PATCHES, "the tile that was fastest on an H200"),
-    ("pipelined", WIDE, PATCHES, "the next k is read during this one"),
-    ("register_banks", WIDE, PATCHES, "multiply-adds in an order that reuses operands"),
+    ("autotuned", WIDE, PATCHES, "the tile that was fastest on an H200"),
+    ("pipelined", DOUBLE, PATCHES, "the next k is read during this one"),
+    ("register_banks", DOUBLE, PATCHES, "multiply-adds in an order that reuses operands"),
     ("warptiled", WARPS, WARP_TILES, "each warp computes a 64 x 64 tile"),
 )
 

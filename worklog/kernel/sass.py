@@ -14,9 +14,7 @@ from pathlib import Path
 
 from worklog.errors import WorklogError
 
-HOW_TO_GET = (
-    "no SASS: nvdisasm is not installed; pip install 'gemm-worklog[sass]', or install the CUDA toolkit"
-)
+HOW_TO_GET = "no SASS: nvdisasm is not installed; pip install 'gemm-worklog[sass]', or install the CUDA toolkit"
 MEMORY = ("LDS", "LDG", "STS", "STG", "LDGSTS", "LDL", "STL")
 WIDTHS = {"U8": "8", "S8": "8", "U16": "16", "S16": "16", "64": "64", "128": "128"}  # others move 32 bits
 

@@ -19,7 +19,7 @@ from worklog.plots.page import Page, page
 from worklog.plots.style import ACCENT, ALERT, FAINT, INK, MARGIN_IN, MUTED, SMALL_PT, WIDTH_IN, line_height, styled
 
 if TYPE_CHECKING:
-    from worklog.analysis.access_pattern import Request, AccessPattern
+    from worklog.analysis.access_pattern import AccessPattern, Request
 
 WARP, BANKS, PER_SECTOR = 32, 32, 8
 TILE, GAP = 2.05, 0.3  # inches: the larger side of C's picture, and the way to the right half

@@ -7,7 +7,7 @@ from __future__ import annotations
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator
 
-from worklog.analysis.memory_counts import MemoryCounts, LadderCounts
+from worklog.analysis.memory_counts import LadderCounts, MemoryCounts
 from worklog.analysis.memory_counts import memory_counts as shipped
 from worklog.plots.figure import Chart
 from worklog.plots.page import beside, page, right_of, ticks
