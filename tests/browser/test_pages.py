@@ -268,7 +268,7 @@ def test_a_slow_page_takes_every_click_and_a_measurement_ends_with_cancel_or_ker
         assert gone(int(pid.read_text()))
         seconds.write_text("0")
         measure.click()
-        expect(panel.get_by_text("live · NVIDIA H200 · clocks as found · 2026-11-21").first).to_be_visible()
+        expect(panel.get_by_text("live · NVIDIA H200 · clocks as found").first).to_be_visible()
         seconds.write_text("60")
         measure.click()
         expect(status.filter(has_text="with l2=warm")).to_be_visible()
