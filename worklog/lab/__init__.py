@@ -42,9 +42,7 @@ def panel(
 def panel_static(
     kernel: str | None = None, size: Shape | int | None = None, *, run: Run | Path | None = None, **biased: Value
 ) -> Chart:
-    """The panel's picture for these choices as a chart. Raises like panel(), and NotRecorded for a combination that the
-    run does not hold.
-    """
+    """The panel's picture as a chart. Raises like panel(), and NotRecorded for what the run doesn't hold."""
     return panel(kernel, size, run=run, **biased).chart()
 
 
@@ -64,8 +62,8 @@ def ladder(rung: str | None = None, size: Shape | int | None = None, *, run: Run
 
 
 def ladder_static(rung: str | None = None, size: Shape | int | None = None, *, run: Run | Path | None = None) -> Chart:
-    """The ladder page's picture for a rung and a size as a chart. Raises like ladder(), and NothingToDraw where nothing
-    was timed at the size.
+    """The ladder page's picture as a chart, with the tables of costs below it in a notebook. Raises like ladder(), and
+    NothingToDraw where nothing was timed at the size.
     """
     return ladder(rung, size, run=run).chart()
 

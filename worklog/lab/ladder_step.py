@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from worklog.analysis.memory_counts import LadderCounts
@@ -87,8 +87,12 @@ class Step:
     @property
     def tables(self) -> list[Table]:
         """What this rung and the one before cost: from the run, then from the emulator."""
-        label = f"{self.counted.label} · {self.counted.shape}, per warp"
-        return [self._table(self.run.full_label, self._timed), self._table(label, self._counted)]
+        label, tables = f"{self.counted.label} · {self.counted.shape}, per warp", []
+        for title, facts in ((self.run.full_label, self._timed), (label, self._counted)):
+            columns = [facts(each) for each in self._rungs]
+            rows = [(name, *(column[name] for column in columns)) for name in columns[0]]
+            tables.append(Table(title, ("", *(each.name for each in self._rungs)), rows))
+        return tables
 
     @property
     def _rungs(self) -> list[Kernel]:
@@ -97,27 +101,24 @@ class Step:
     def _measurement(self, of: Kernel) -> Measurement | None:
         return next(iter(self.run.select(of.name, self.shape)[-1:]), None)
 
-    def _table(self, label: str, facts: Callable[[Kernel], dict[str, str]]) -> Table:
-        columns = [facts(each) for each in self._rungs]
-        rows = [(name, *(column.get(name, NONE) for column in columns)) for name in columns[0]]
-        return Table(label, ("", *(each.name for each in self._rungs)), rows)
-
     def _timed(self, of: Kernel) -> dict[str, str]:
         """Time, rates, registers and occupancy; a dash for what the run doesn't hold."""
         m, record = self._measurement(of), self.run.kernels.get(of.name, {})
         row = ["not measured"] * 9 if m is None else list(cells(self.run, m))
         if m is not None and m.status != "measured":
             row = [row[1]] * 9
-        found = {name: row[column] or NONE for name, column in TIMES.items()}
         registers, shared = record.get("registers"), record.get("shared_bytes")
-        found["registers per thread"] = NONE if registers is None else str(registers)
-        found["shared memory per block"] = NONE if shared is None else f"{shared / 1024:g} KiB"
-        found["resident on an SM"] = found["limited by"] = NONE
+        found = {name: row[column] or NONE for name, column in TIMES.items()} | {
+            "registers per thread": NONE if registers is None else str(registers),
+            "shared memory per block": NONE if shared is None else f"{shared / 1024:g} KiB",
+            "resident on an SM": NONE,
+            "limited by": NONE,
+        }
         arch = "sm_" + "".join(map(str, self.run.device.get("compute_capability") or ()))
         if arch in LIMITS and registers is not None and shared is not None:
             resident = occupancy(arch, record.get("block", of.thread_count), registers, shared)
-            threads = f"{resident.blocks} × {of.thread_count} threads"
-            found["resident on an SM"] = f"{threads}, {100 * resident.share:.0f} %"
+            share = f"{100 * resident.share:.0f} %"
+            found["resident on an SM"] = f"{resident.blocks} × {of.thread_count} threads, {share}"
             found["limited by"] = " and ".join(resident.limited_by)
         return found
 
@@ -147,7 +148,9 @@ class Climb(Choice):
 
     def known_shapes(self) -> set[Shape]:
         """The shapes at which the runs hold a rung."""
-        return _shapes(self.runs) or {Shape.of(n) for n in ARTICLE_SIZES}
+        names = self.known_kernels()
+        found = {m.problem for run in self.runs for m in run.select() if m.kernel in names}
+        return found or {Shape.of(n) for n in ARTICLE_SIZES}
 
     def first_shape(self, known: list[Shape]) -> Shape:
         """The article's size, else the largest."""
@@ -171,8 +174,3 @@ class Climb(Choice):
         run = next((r for r in self.runs if r.select(self.kernel, self.shape)), self.runs[-1])
         before = LADDER[self.place - 1] if self.place else None
         return Step(rung(self.kernel), before, self.shape, run, self.counted)
-
-
-def _shapes(runs: Sequence[Run]) -> set[Shape]:
-    names = {each.name for each in LADDER}
-    return {m.problem for run in runs for m in run.select() if m.kernel in names}

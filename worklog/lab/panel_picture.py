@@ -42,20 +42,14 @@ def picture(answer: Answer, *, beside: bool = False) -> Chart:
     title and source, for a page that shows them beside it.
     """
     m, alt = answer.reading.measurement, ". ".join(answer.sentences)
-    height = CAPTION_IN + STRIP_IN
-    if answer.steps:
-        height += (len(answer.steps) + 2) * ROW_IN + GAP_IN + CAPTION_IN
+    rows = (len(answer.steps) + 2) * ROW_IN if answer.steps else 0.0
+    height = CAPTION_IN + STRIP_IN + (GAP_IN + CAPTION_IN + rows if answer.steps else 0.0)
     if beside:
         sheet = Page(Chart("reading", answer.headline, alt, BESIDE_IN, height + 0.1), BESIDE_IN, 0.05, height)
     else:
         title = f"{m.kernel} at {m.problem}: {answer.headline}"
         subtitle = f"{in_words(answer.settings)}: {answer.comparison}" if answer.changed else answer.comparison
         sheet = page("reading", title, subtitle, [m.label], [alt], height)
-    _draw(sheet, answer)
-    return sheet.figure
-
-
-def _draw(sheet: Page, answer: Answer) -> None:
     bottom = sheet.body_top - CAPTION_IN - STRIP_IN
     caption = "samples in launch order" + (", unbiased ones in grey" if answer.changed else "")
     sheet.text(MARGIN_IN, sheet.body_top, caption, SMALL_PT, color=MUTED, va="top")
@@ -64,30 +58,28 @@ def _draw(sheet: Page, answer: Answer) -> None:
         top = bottom - GAP_IN
         caption = "what each setting adds to the time: orange inflates the result, blue deflates it"
         sheet.text(MARGIN_IN, top, caption, SMALL_PT, color=MUTED, va="top")
-        rows = (len(answer.steps) + 2) * ROW_IN
-        width = sheet.width - LEFT_IN - RIGHT_IN
-        _steps(sheet.axes(LEFT_IN, top - CAPTION_IN - rows, width, rows), answer)
+        _steps(sheet.axes(LEFT_IN, top - CAPTION_IN - rows, sheet.width - LEFT_IN - RIGHT_IN, rows), answer)
+    return sheet.figure
 
 
 def _strip(axes: Axes, answer: Answer) -> None:
     """Every sample that counts as a dot, and their estimate as a line."""
-    shown = (
-        [(answer.unbiased, GREY), (answer.reading, _colour(answer))] if answer.changed else [(answer.reading, ACCENT)]
-    )
+    colour = ALERT if answer.biased and answer.off < 0 else ACCENT  # orange inflates the result
+    shown = [(answer.unbiased, GREY)] * bool(answer.changed) + [(answer.reading, colour)]
     for reading, colour in shown:
         axes.plot(range(1, len(reading.samples) + 1), reading.samples, "o", color=colour, markersize=3, alpha=0.85)
         axes.axhline(reading.time.value, color=colour, linewidth=1)
-    times = [us for reading, _ in shown for us in reading.samples]
-    limits = _limits(times + [reading.time.value for reading, _ in shown], 1.25)
-    _scale(axes, limits)
+    low, high = _limits([us for reading, _ in shown for us in (*reading.samples, reading.time.value)], 1.25)
+    logarithmic = low > 0 and high > WIDE * low
+    axes.set_yscale("log" if logarithmic else "linear")
+    axes.set_ylim(low, high)
+    axes.minorticks_off()
+    ticks = LogLocator(subs=(1, 3), numticks=5) if logarithmic else MaxNLocator(4, steps=[1, 2, 5, 10])
+    axes.yaxis.set_major_locator(ticks)
+    axes.yaxis.set_major_formatter(lambda us, _: duration(us))
     axes.set_xlim(0, max(len(reading.samples) for reading, _ in shown) + 1)
     axes.set_xticks([])
     axes.grid(True, axis="y")
-
-
-def _colour(answer: Answer) -> str:
-    """Orange for a time that inflates the result, blue for any other."""
-    return ALERT if answer.biased and answer.off < 0 else ACCENT
 
 
 def _steps(axes: Axes, answer: Answer) -> None:
@@ -124,16 +116,3 @@ def _limits(values: Sequence[float], air: float) -> tuple[float, float]:
         return low / air, high * air
     room = max((high - low) * 0.12, 0.02 * abs(high))
     return low - room, high + room
-
-
-def _scale(axes: Axes, limits: tuple[float, float]) -> None:
-    """Limits, and ticks at a few round times with their units."""
-    low, high = limits
-    logarithmic = low > 0 and high > WIDE * low
-    axes.set_yscale("log" if logarithmic else "linear")
-    axes.set_ylim(low, high)
-    axes.minorticks_off()
-    axes.yaxis.set_major_locator(
-        LogLocator(subs=(1, 3), numticks=5) if logarithmic else MaxNLocator(4, steps=[1, 2, 5, 10])
-    )
-    axes.yaxis.set_major_formatter(lambda us, _: duration(us))

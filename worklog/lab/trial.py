@@ -153,7 +153,10 @@ def try_kernel(
         _ladders[place] = run
     mine = run.select(kernel.name)
     first = next((m for m in mine if m.status == "refused"), mine[0])
-    checked = Checked(_verdict(first), first.problem, label, replace(compiled, cubin=b""))
+    verdict = Verdict((Stage("launch", False, 1, 0, first.reason or "it could not be launched"),), None)
+    if first.verdict is not None:
+        verdict = Verdict.from_dict(first.verdict)
+    checked = Checked(verdict, first.problem, label, replace(compiled, cubin=b""))
     return Trial(kernel, checked, run, _in_order(run if known is None else _with_rungs_of(known, run)))
 
 
@@ -207,18 +210,6 @@ def _beside_recorded(
         rows += [m for m in run.select(shape=shape) if rungs is None or m.kernel in (*rungs, BASELINE)]
         sides = (shape.m, shape.n, shape.k)
         rows.append(Measurement(kernel.name, sides, status, reason, verdict=verdict.as_dict(), label=checked.label))
-    record = {
-        "file": kernel.file,
-        "user": "kernel",
-        "registers": compiled.registers,
-        "local_bytes": compiled.stack_bytes,
-        "shared_bytes": compiled.shared_bytes,
-    }
+    record = {"file": kernel.file, "user": "kernel", "registers": compiled.registers}
+    record |= {"local_bytes": compiled.stack_bytes, "shared_bytes": compiled.shared_bytes}
     return _in_order(replace(run, measurements=rows, kernels={**run.kernels, kernel.name: record}))
-
-
-def _verdict(m: Measurement) -> Verdict:
-    """The gate's verdict on a measured kernel."""
-    if m.verdict is None:
-        return Verdict((Stage("launch", False, 1, 0, m.reason or "it could not be launched"),), None)
-    return Verdict.from_dict(m.verdict)
