@@ -27,7 +27,6 @@ from worklog.gpu import device
 from worklog.kernel.ladder import LADDER
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.lab import trial
-from worklog.lab.trial import with_lines
 from worklog.problem.gemm import Shape
 from worklog.runs.run import Measurement, Run
 
@@ -131,13 +130,10 @@ def test_a_mistake_is_one_line_and_the_shell_goes_on(page: Page, old: str, new: 
     assert page.run("1 + 1")[0] == 2
 
 
-@pytest.mark.parametrize("line", ["%%rung --frobnicate", "%%rung --class fp99", "%%rung one two", "%%rung"])
-def test_an_unknown_option_is_a_usage_error(page: Page, line: str) -> None:
-    error, printed = page.run(line + "\n" + CELL.partition("\n")[2] * (line != "%%rung"))
-    assert isinstance(error, Exception) and printed.startswith("UsageError: "), printed
-
-
-def test_help_names_every_option(page: Page) -> None:
+def test_an_unknown_option_is_a_usage_error_and_help_names_every_option(page: Page) -> None:
+    for line in ("%%rung --frobnicate", "%%rung --class fp99", "%%rung one two", "%%rung"):
+        error, printed = page.run(line + "\n" + CELL.partition("\n")[2] * (line != "%%rung"))
+        assert isinstance(error, Exception) and printed.startswith("UsageError: "), printed
     text = page.shell.find_cell_magic("rung").__doc__ or ""
     options = ["--grid", "--block", "--entry", "--domain", "--class", "--size", "--beside", "--check-only", "--on"]
     assert all(option in text for option in ["name", *options]) and "'M % 64 == 0" in text
@@ -221,12 +217,6 @@ def test_the_recording_is_shown_at_the_sizes_and_with_the_rungs_that_are_chosen(
     assert len(largest.shapes()) == 1 and len(largest.select()) > len(LADDER) / 2
 
 
-def test_only_line_numbers_of_the_file_are_rewritten() -> None:
-    assert with_lines("cell:7: x, cell: line 8: y, mycell:9 and cell is", "cell") == (
-        "cell line 7: x, cell line 8: y, mycell:9 and cell is"
-    )
-
-
 # ---------------------------------------------------------------------------------------------------- with a GPU
 
 
@@ -235,7 +225,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """A GPU that measures at once; the kernels of each measurement."""
     asked: list[list[str]] = []
 
-    def measure(kernels: Any, sizes: Any, *, progress: Any) -> Run:
+    def measure(kernels: Any, sizes: Any, *, progress: Any, **_: Any) -> Run:
         names = [one if isinstance(one, str) else one.name for one in kernels]
         asked.append(names)
         progress(0, 1, "mine")

@@ -13,7 +13,7 @@ from tests.lab.grid import small_grid
 from tests.plots.conftest import full_run
 from worklog import lab
 from worklog.lab import choice
-from worklog.lab.controls import Page, Slider, Status
+from worklog.lab.controls import Page, Slider
 
 PAGES: dict[str, Callable[[], Page]] = {
     "panel": lambda: lab.panel("warptiled", 1024, run=small_grid()),
@@ -37,16 +37,12 @@ def descendants(widget: Any) -> list[Any]:
     return [widget, *(found for child in getattr(widget, "children", ()) for found in descendants(child))]
 
 
-def test_every_control_has_a_name(made: Callable[[], Page]) -> None:
-    inside = descendants(made().box)
+def test_every_control_has_a_name_and_two_pages_share_nothing(made: Callable[[], Page]) -> None:
+    one, other = made(), made()
+    inside = descendants(one.box)
     controls = [w for w in inside if isinstance(w, (widgets.Checkbox, widgets.Dropdown, widgets.Button))]
     assert controls and all(w.description for w in controls)
     assert [w.name for w in inside if isinstance(w, Slider)] == ["size"]
-
-
-def test_a_result_is_read_out_and_two_pages_share_nothing(made: Callable[[], Page]) -> None:
-    one, other = made(), made()
-    assert isinstance(one.words, Status)
     before = other.words.value
     one.kernel.value = "naive"
     assert one.words.value != before == other.words.value

@@ -186,34 +186,6 @@ def test_a_job_that_fails_is_reported_and_the_panel_stays_usable(monkeypatch: py
     assert "112 µs" in panel.words.value
 
 
-# As worklog.bench.job does it: one measurement at a time on a GPU.
-ALONE = """
-import sys
-from pathlib import Path
-from tests.lab import stand_in_job
-from worklog.bench import job
-
-def measure(order, say):
-    with job.locked(Path(sys.argv[1])):
-        stand_in_job.work(order, say, "60")
-
-job.main({"measure": measure})
-"""
-
-
-def test_a_second_panel_reports_which_process_is_measuring(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    one, other = (live_panel(monkeypatch, "-c", ALONE, str(tmp_path / "lock")) for _ in range(2))
-    one.measure()
-    until(lambda: SECOND in one.status.value)
-    assert one._stop is not None
-    other.measure()
-    until(lambda: "failed: " in other.status.value)
-    assert f"process {one._stop.pid}" in other.status.value
-    assert not other.measure_button.disabled and SECOND in one.status.value
-    one.cancel()
-    until(lambda: "cancelled" in one.status.value)
-
-
 CRASHES = """
 from tests.lab.stand_in_job import *
 order, say = started()
