@@ -73,8 +73,8 @@ def test_a_watch_without_permission_knows_no_reasons_and_says_why(
 
 def checkout(folder: Path) -> Path:
     """A package in a repository of its own."""
-    package = folder / "worklog"
-    package.mkdir()
+    package = folder / "worklog" / "gpu"
+    package.mkdir(parents=True)
     (package / "device.py").write_text("first\n")
     for words in (
         ["init", "--quiet"],
@@ -97,7 +97,7 @@ def test_a_checkout_says_its_commit_and_whether_it_was_changed_since(
 
 
 def test_a_copy_without_its_repository_is_told_or_says_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(device, "__file__", str(tmp_path / "worklog" / "device.py"))
+    monkeypatch.setattr(device, "__file__", str(tmp_path / "worklog" / "gpu" / "device.py"))
     monkeypatch.delenv("WORKLOG_COMMIT", raising=False)
     assert source_revision() == {}
     monkeypatch.setenv("WORKLOG_COMMIT", "abc123")

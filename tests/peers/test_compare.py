@@ -17,7 +17,7 @@ from pytest import approx
 
 from tests.harness.virtual import VirtualGpu
 from worklog.peers import compare as peers
-from worklog.peers.rulers import Found, Ruler, Work, nvbench_summaries
+from worklog.peers.harnesses import Found, OtherHarness, Work, nvbench_summaries
 from worklog.runs.comparison import Comparison, open_comparison
 from worklog.runs.documents import write_text
 from worklog.runs.statistics import median
@@ -33,7 +33,7 @@ def test_this_harness_reads_the_true_length_and_its_offset_where_that_is_kept() 
     assert rows[0].converged and rows[0].wall_s is not None and rows[0].wall_s > 0
 
 
-def test_the_tracer_is_a_ruler_too() -> None:
+def test_the_tracer_is_a_timer_too() -> None:
     gpu = VirtualGpu(tracer_us=0.6)
     (row,) = peers.traced_rows(gpu, {("cuBLAS", 512.0): gpu.kernel(20.0)})
     assert row.us == approx(20.6)
@@ -62,7 +62,7 @@ def test_a_missing_peer_says_how_to_get_it() -> None:
     def read(works: Sequence[Work]) -> Iterator[Found]:
         raise ModuleNotFoundError("No module named 'foreign'")
 
-    rows = peers.ask(Ruler("foreign", read, "pip install foreign"), WORKS)
+    rows = peers.rows_of(OtherHarness("foreign", read, "pip install foreign"), WORKS)
     assert [row.us for row in rows] == [None, None]
     assert {row.reason for row in rows} == {
         "ModuleNotFoundError: No module named 'foreign'; to get it: pip install foreign"
@@ -81,7 +81,7 @@ def test_a_peer_that_falls_over_keeps_what_it_had_read() -> None:
         yield "foreign", works[0], 8.4, 0.1
         raise RuntimeError("cudaErrorStreamCaptureInvalidated")
 
-    rows = peers.ask(Ruler("foreign", read), WORKS)
+    rows = peers.rows_of(OtherHarness("foreign", read), WORKS)
     assert [(row.work, row.us, row.reason) for row in rows] == [
         ("spin", 8.4, None),
         ("cuBLAS", None, "RuntimeError: cudaErrorStreamCaptureInvalidated"),
@@ -92,7 +92,7 @@ def test_a_peer_that_reads_no_number_has_a_reason() -> None:
     def read(works: Sequence[Work]) -> Iterator[Found]:
         yield from (("foreign", work, float("nan"), 0.1) for work in works)
 
-    rows = peers.ask(Ruler("foreign", read), WORKS)
+    rows = peers.rows_of(OtherHarness("foreign", read), WORKS)
     assert [(row.us, row.reason) for row in rows] == [(None, "it read nan µs")] * len(WORKS)
 
 
@@ -143,7 +143,7 @@ def test_what_is_written_can_be_read_whatever_a_driver_or_a_peer_says(tmp_path: 
 
     shipped = json.loads(next(Path(peers.__file__).parents[1].glob("recordings/peers/*.json")).read_text())
     shipped["calibration"]["sm_mhz"] = float("nan")
-    shipped["rows"] += [asdict(row) for row in peers.ask(Ruler("foreign", read), WORKS)]
+    shipped["rows"] += [asdict(row) for row in peers.rows_of(OtherHarness("foreign", read), WORKS)]
     write_text(tmp_path / "peers.json", shipped)
     told = open_comparison(tmp_path / "peers.json")
     assert told.document["calibration"]["sm_mhz"] is None
@@ -204,7 +204,11 @@ def test_the_whole_comparison_is_written_step_by_step_and_opens(
     monkeypatch.setattr("worklog.bench.session.Session", Ready)
     monkeypatch.setattr("worklog.peers.works.works_on", works_on)
     monkeypatch.setattr(peers, "gpu", lambda: SimpleNamespace(name="Virtual", as_dict=lambda: {"name": "Virtual"}))
-    monkeypatch.setattr(peers, "RULERS", (Ruler("NVBench cold", reads_three_too_long), Ruler("broken", falls_over)))
+    monkeypatch.setattr(
+        peers,
+        "HARNESSES",
+        tuple(OtherHarness(*one) for one in (("NVBench cold", reads_three_too_long), ("broken", falls_over))),
+    )
     held = [{"work": "cuBLAS", "of": 256, "intervals_us": [[[9.0, 10.0, 11.0]] * 2] * 2, "wall_s": 0.1}]
     monkeypatch.setattr(peers, "coverage", lambda offset_us: held)
     ours = open_comparison(peers.compare(tmp_path / "ours.json", only="intervals"))

@@ -1,13 +1,12 @@
-"""What other harnesses do to an SGEMM before they believe it: which of them would have passed a wrong kernel, and which
-refuse a right one.
+"""How other harnesses check an SGEMM: which of them would pass a wrong kernel, and which fail a right one.
 
-Kept from each are the distribution of its inputs, what C holds before, alpha and beta, the kind of size (multiples of
-a power of two, where that is all it asks) and the comparison (worklog.peers.rules); left out is whatever looks at
-the clock or at the host program. Each asks one round, where KernelBench asks five and SOL-ExecBench ten: what a round
-more would find is a matter of luck. The reference is FP64, where most of them compute it in FP32, which is kinder to a
-right kernel than they are. Where a harness leaves its inputs open (the article's) or draws them in a shorter format
-(kernelbot's matmul), they are those of its nearest FP32 problem. A, B and C have room behind them, as an allocator's
-blocks do: whoever reads or writes a little too far meets no fault. Memory before them is not looked at by any.
+Kept from each harness are the distribution of its inputs, the old contents of C, alpha and beta, the kind of size
+(multiples of a power of two, where it uses no others) and the comparison (worklog.peers.rules). Left out is what
+inspects the clock or the host program. Each makes one round, where KernelBench makes five and SOL-ExecBench ten: what
+further rounds find is chance. The reference is FP64, where most compute it in FP32; that is kinder to a right kernel.
+Where a harness leaves its inputs open (the article's) or draws them in a shorter format (kernelbot's matmul), they are
+those of its nearest FP32 problem. A, B and C have room behind them, as an allocator's blocks do, so a kernel that reads
+or writes slightly out of bounds meets no fault. No harness looks at the memory before them.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from worklog.problem.gemm import Float32, Float64, Shape, random_inputs
 
 ROOM, BEHIND = 16384, np.float32(7)  # elements behind each matrix, at least, and what they hold
 Inputs = Callable[[Shape, np.random.Generator], tuple[Float32, Float32]]
+DEEP = (Shape(160, 160, 1024),)  # for 4096 x 4096 x 4096 on the emulator: whole tiles, a long sum
 
 
 def zero_to_one(shape: Shape, rng: np.random.Generator) -> tuple[Float32, Float32]:
@@ -65,7 +65,7 @@ def hundredths(shape: Shape, rng: np.random.Generator) -> tuple[Float32, Float32
 
 @dataclass(frozen=True)
 class Question:
-    """One launch that a peer makes, with its answer. product: alpha A B + beta C in FP64."""
+    """One launch that a peer makes, with the right result. product: alpha A B + beta C in FP64."""
 
     shape: Shape
     a: Float32
@@ -78,25 +78,26 @@ class Question:
 
 @dataclass(frozen=True)
 class Peer:
-    """A harness. mark: two letters for a narrow column. words: its comparison. live: the sizes that it asks of a GPU;
-    small: of the same kind, for the emulator. old: what C holds before: "zeros", "old values" of the allocator's, or
-    "inputs" like A and B. scalars: its alpha and beta. reference_after: the reference is computed from A and B as the
-    subject left them.
+    """A harness. mark: two letters for a narrow column. words: its comparison; source: where that was read. live: its
+    sizes on a GPU; small: similar ones for the emulator. old: what C holds before: "zeros", "old values" of the
+    allocator's, or "inputs" like A and B. scalars: its alpha and beta. reference_after: the reference is computed from
+    A and B as the kernel left them.
     """
 
     name: str
     mark: str
     words: str
+    source: str
     rule: Rule
     inputs: Inputs
     live: tuple[Shape, ...]
-    small: tuple[Shape, ...]
+    small: tuple[Shape, ...] = DEEP
     old: str = "old values"
     scalars: tuple[tuple[float, float], ...] = ((1.0, 0.0),)
     reference_after: bool = False
 
     def questions(self, source: str, seed: int) -> list[Question]:
-        """What it asks of a "live" or an "emulated" machine, made once for all subjects."""
+        """Its launches on a "live" or an "emulated" device, made once for all kernels."""
         rng = np.random.default_rng([seed, *self.mark.encode()])
         shapes = self.live if source == "live" else self.small
         return [self._question(shape, *scalars, rng) for shape in shapes for scalars in self.scalars]
@@ -112,44 +113,44 @@ class Peer:
 
 
 def passes(peer: Peer, questions: Sequence[Question], subject: Subject, device: Device) -> str | None:
-    """None where the peer takes the subject for right, else why it does not. device: one that reports no more than a
-    GPU does. Raises LaunchFailed where the device is lost.
+    """None if the peer passes the kernel, else why it fails. device: one that reports no more than a GPU does. Raises
+    LaunchFailed where the device is lost.
     """
-    for asked in questions:
-        if asked.shape not in subject.domain:
-            return f"asks {asked.shape}, which is outside the kernel's domain ({subject.domain})"
+    for question in questions:
+        if question.shape not in subject.domain:
+            return f"uses {question.shape}, which is outside the kernel's domain ({subject.domain})"
         try:
-            c, expected = _answer(peer, asked, subject, device)
+            c, expected = _answer(peer, question, subject, device)
         except LaunchFailed as error:
-            device.synchronize()  # where a fault has ended the context this fails again, and is no peer's word
+            device.synchronize()  # fails again if a fault has ended the context, which is not the peer's verdict
             return f"the launch failed: {str(error).splitlines()[0]}"
         with np.errstate(invalid="ignore", over="ignore"):  # a wrong C may hold anything
             if not peer.rule(c, expected):
-                return f"at {asked.shape} its comparison fails: {peer.words}"
+                return f"at {question.shape} its comparison fails: {peer.words}"
     return None
 
 
-def _answer(peer: Peer, asked: Question, subject: Subject, device: Device) -> tuple[Float32, Expected]:
+def _answer(peer: Peer, question: Question, subject: Subject, device: Device) -> tuple[Float32, Expected]:
     """One launch. Raises LaunchFailed."""
-    widest = max(asked.shape.n, asked.shape.k)
-    on_a, on_b, on_c = (device.upload(_with_room(m, widest)) for m in (asked.a, asked.b, asked.old))
-    subject.enqueue(asked.shape, asked.alpha, on_a, on_b, asked.beta, on_c)
+    widest = max(question.shape.n, question.shape.k)
+    on_a, on_b, on_c = (device.upload(_with_room(m, widest)) for m in (question.a, question.b, question.old))
+    subject.enqueue(question.shape, question.alpha, on_a, on_b, question.beta, on_c)
     device.synchronize()
     left = device.download(on_c)
-    size = asked.old.size
-    product = asked.product
+    size = question.old.size
+    product = question.product
     if peer.reference_after:
-        a, b = (device.download(on)[: m.size].reshape(m.shape) for on, m in ((on_a, asked.a), (on_b, asked.b)))
-        if not (np.array_equal(a, asked.a) and np.array_equal(b, asked.b)):
-            product = _gemm(a, b, asked.old, asked.alpha, asked.beta)
+        a, b = (device.download(on)[: m.size].reshape(m.shape) for on, m in ((on_a, question.a), (on_b, question.b)))
+        if not (np.array_equal(a, question.a) and np.array_equal(b, question.b)):
+            product = _gemm(a, b, question.old, question.alpha, question.beta)
     behind = bool((left[size:] == BEHIND).all())
-    inputs = asked.a, asked.b, asked.old
-    return left[:size].reshape(asked.old.shape), Expected(product, inputs, asked.alpha, asked.beta, behind)
+    inputs = question.a, question.b, question.old
+    return left[:size].reshape(question.old.shape), Expected(product, inputs, question.alpha, question.beta, behind)
 
 
 def _with_room(matrix: Float32, widest: int) -> Float32:
-    """The elements, and behind them as many as a wrong leading dimension reaches, and some more: on a GPU, an address
-    that belongs to nobody ends the process.
+    """The elements, and behind them more than a wrong leading dimension reaches: on a GPU, an unmapped address ends the
+    process.
     """
     held = np.full(matrix.shape[0] * widest + ROOM, BEHIND, np.float32)
     held[: matrix.size] = matrix.ravel()
@@ -165,53 +166,103 @@ def _squares(*sizes: int) -> tuple[Shape, ...]:
     return tuple(Shape(size, size, size) for size in sizes)
 
 
-DEEP = (Shape(160, 160, 1024),)  # what is left of 4096 x 4096 x 4096 on the emulator: whole tiles, a long sum
 TINY = tuple(Shape(*sizes) for sizes in ((1, 2, 3), (2, 1, 5), (3, 9, 1), (5, 3, 9), (9, 5, 2), (9, 9, 9)))
 OPINFO = Shape(5, 5, 10), Shape(10, 10, 5)  # PyTorch's samples for matmul: S = 5, M = 10
 SEVEN, THIRTEEN = float(np.float32(0.7)), float(np.float32(1.3))
+# Repositories, commits and files as of November 2026.
 PEERS = (
     Peer(
-        "Vizuara", "VZ", "max|error| / max|reference| < 1e-2", rules.largest_share, random_inputs, _squares(4096), DEEP
+        "Vizuara",
+        "VZ",
+        "max|error| / max|reference| < 1e-2",
+        "the article",
+        rules.largest_share,
+        random_inputs,
+        _squares(4096),
     ),
-    Peer("KernelBench v0", "K0", "allclose 1e-2, 1e-2", rules.loose, zero_to_one, _squares(4096), DEEP),
-    Peer("KernelBench", "KB", "allclose 1e-4, 1e-4", rules.tighter, zero_to_one, _squares(4096), DEEP),
-    Peer("kernelbot", "PP", "allclose 1e-5, 1e-8", rules.numpys_default, normal, _squares(1024), DEEP),
+    Peer(
+        "KernelBench v0",
+        "K0",
+        "allclose 1e-2, 1e-2",
+        "KernelBench v0 and v0.1, src/eval.py",
+        rules.close(1e-2, 1e-2),
+        zero_to_one,
+        _squares(4096),
+    ),
+    Peer(
+        "KernelBench",
+        "KB",
+        "allclose 1e-4, 1e-4",
+        "KernelBench 423217d, src/kernelbench/eval.py, for FP32",
+        rules.close(1e-4, 1e-4),
+        zero_to_one,
+        _squares(4096),
+    ),
+    Peer(
+        "kernelbot",
+        "PP",
+        "allclose 1e-5, 1e-8",
+        "gpu-mode/reference-kernels f83cb92, problems/*/utils.py, unless a problem sets its own",
+        rules.close(1e-5, 1e-8),
+        normal,
+        _squares(1024),
+    ),
     Peer(
         "Tensara",
         "TE",
         "allclose 2e-4, 5e-3",
-        rules.absolute_floor,
+        "tensara fae9661, engine, its matrix-multiplication in FP32",
+        rules.close(2e-4, 5e-3),
         random_inputs,
         (Shape(4096, 8192, 4096),),
         (Shape(160, 320, 640),),
         old="zeros",
     ),
-    Peer("SOL-ExecBench", "SO", "1e-2, 1e-2 for 99 %", rules.most_of_them, normal, _squares(2048), DEEP, old="zeros"),
+    Peer(
+        "SOL-ExecBench",
+        "SO",
+        "1e-2, 1e-2 for 99 %",
+        "NVIDIA/SOL-ExecBench 8d2237d",
+        rules.most_of_them,
+        normal,
+        _squares(2048),
+        old="zeros",
+    ),
     Peer(
         "flashinfer-bench",
         "FI",
         "absolute or relative 1e-2",
+        "flashinfer-ai/flashinfer-bench 40e6ca7, bench/evaluators/default.py",
         rules.either,
         normal,
         (Shape(1024, 4096, 4096),),
-        DEEP,
     ),
     Peer(
         "robust-kbench",
         "RK",
         "allclose 1e-5, 1e-5, reference computed afterwards",
-        rules.after_the_subject,
+        "SakanaAI/robust-kbench 078f5ba",
+        rules.close(1e-5, 1e-5),
         normal,
         _squares(1024),
-        DEEP,
         reference_after=True,
     ),
-    Peer("BackendBench", "BB", "assert_close 1e-2, 1e-2, NaN = NaN", rules.equal_nan, normal, OPINFO, OPINFO),
+    Peer(
+        "BackendBench",
+        "BB",
+        "assert_close 1e-2, 1e-2, NaN = NaN",
+        "meta-pytorch/BackendBench 66e0dbc",
+        rules.equal_nan,
+        normal,
+        OPINFO,
+        OPINFO,
+    ),
     Peer(
         "TritonBench",
         "TB",
         "allclose 0.5, 1e-5",
-        rules.half_of_it,
+        "meta-pytorch/tritonbench 0efdc53, the gemm operator (later versions: 1e-3 in FP32)",
+        rules.close(0.5, 1e-5),
         scaled_normal,
         (Shape(4096, 1024, 1024), Shape(1024, 4096, 1024)),
         (Shape(320, 160, 160), Shape(160, 320, 160)),
@@ -220,6 +271,7 @@ PEERS = (
         "SGEMM_CUDA",
         "SB",
         "not |error| > 0.01",
+        "siboehm/SGEMM_CUDA 60cba6f, src/runner.cu",
         rules.no_difference_above,
         hundredths,
         _squares(128, 1024, 2048),
@@ -231,6 +283,7 @@ PEERS = (
         "sgemm.cu",
         "SK",
         "|error| / |reference| <= 1e-4",
+        "salykova/sgemm.cu a94d769, common/helper_matrix.h",
         rules.relative,
         zero_to_one,
         _squares(2, 3, 17, 64, 127, 255, 513, 1000, 1024),
@@ -242,16 +295,17 @@ PEERS = (
         "CUDA-L2",
         "DR",
         "equal on zeros and ones",
+        "deepreinforce-ai/CUDA-L2 dbe0177, zero_one_correctness_check.py",
         rules.exact_up_to_2047,
         bits,
         (Shape(1024, 1024, 4096), Shape(512, 512, 8192)),
-        DEEP,
         old="zeros",
     ),
     Peer(
         "netlib",
         "NL",
         "|error| < 16 eps (|A||B| + |C|)",
+        "netlib BLAS tester (Dongarra et al. 1990), SMMCH",
         rules.in_eps_of_its_terms,
         random_inputs,
         TINY,

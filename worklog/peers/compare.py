@@ -1,7 +1,7 @@
-"""Other rulers on the same work: kernels whose length is known and cuBLAS, each timed by every harness that is here.
+"""Other harnesses on the same work: kernels of known length and cuBLAS, each timed by every harness that is installed.
 
-Nobody can judge a ruler by its own words. Each peer is used as its documentation says, one that is missing or fails is
-a row that says so, and the document is written after every ruler, so that a crash in foreign code loses nothing.
+A harness that is missing or fails gets a row with the reason, and the document is written after every harness, so that
+a crash in foreign code loses nothing.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import worklog
 from worklog.gpu.device import gpu, software, source_revision
+from worklog.peers.harnesses import HARNESSES, OtherHarness, Work, versions
 from worklog.peers.intervals import coverage
-from worklog.peers.rulers import RULERS, Ruler, Work, versions
 from worklog.peers.works import SAMPLING, Movable, read_work
 from worklog.runs.comparison import CUBLAS, KNOWN, SCHEMA, Comparison, Row
 from worklog.runs.documents import write_text
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 KNOWN_US = (1, 2, 3, 5, 10, 20, 30, 50, 100, 300, 1000)
 SIZES = (128, 256, 512, 1024, 2048, 4096)
-OURS, KEPT, TRACED = "worklog", "worklog, offset kept", "worklog, CUPTI"
+OURS, KEPT, TRACED = "worklog", "worklog, offset kept", "worklog, CUPTI"  # names in recordings
 AA_PAIRS, AA_SIZE = 50, 512
 BESIDE = 3
 PROMISED_SIZES = (512, 1024, 2048, 4096)
@@ -63,7 +63,14 @@ def compare(
         ),
     ]
     if only is None:
-        steps += _others(document, session.timeline, launches, offset_us, works)
+        steps += [(other.name, partial(_add_rows_of, document, other, works)) for other in HARNESSES]
+        steps += [
+            (TRACED, lambda: _add(document, traced_rows(session.timeline, launches))),
+            (
+                "worklog beside CUPTI",
+                lambda: document["promises"].update(beside_the_tracer(session.timeline, launches, offset_us)),
+            ),
+        ]
     steps.append(("intervals", lambda: document["promises"].update(coverage=coverage())))
     for done, (name, step) in enumerate(steps):
         progress(done, len(steps), name)
@@ -73,24 +80,6 @@ def compare(
         write_text(path, document)
     progress(len(steps), len(steps), "done")
     return path
-
-
-def _others(
-    document: dict[str, Any],
-    timeline: Timeline,
-    launches: dict[tuple[str, float], Launch],
-    offset_us: float,
-    works: Sequence[Work],
-) -> list[tuple[str, Callable[[], None]]]:
-    """The steps of the other harnesses and of the tracer."""
-    return [
-        *((ruler.name, partial(_ask_and_add, document, ruler, works)) for ruler in RULERS),
-        (TRACED, lambda: _add(document, traced_rows(timeline, launches))),
-        (
-            "worklog beside CUPTI",
-            lambda: document["promises"].update(beside_the_tracer(timeline, launches, offset_us)),
-        ),
-    ]
 
 
 def provenance(calibration: dict[str, Any]) -> dict[str, Any]:
@@ -114,12 +103,12 @@ def _add(document: dict[str, Any], rows: Sequence[Row]) -> None:
     document["rows"] += [asdict(row) for row in rows]
 
 
-def _ask_and_add(document: dict[str, Any], ruler: Ruler, works: Sequence[Work]) -> None:
-    _add(document, ask(ruler, works))
+def _add_rows_of(document: dict[str, Any], other: OtherHarness, works: Sequence[Work]) -> None:
+    _add(document, rows_of(other, works))
 
 
 def our_rows(timeline: Timeline, launches: dict[tuple[str, float], Launch], offset_us: float) -> list[Row]:
-    """This harness, with the offset taken off and with it kept: one reading each, shown in two ways."""
+    """This harness, with the event overhead removed and with it kept: one reading each, shown in two ways."""
     rows = []
     for (kind, of), launch in launches.items():
         read, converged, wall_s = read_work(timeline, launch, SAMPLING, offset_us)
@@ -134,7 +123,7 @@ def traced_rows(timeline: Timeline, launches: dict[tuple[str, float], Launch]) -
     for (kind, of), launch in launches.items():
         try:
             read, converged, wall_s = read_work(timeline, launch, SAMPLING.but(timer="cupti"))
-        # The tracer is NVIDIA's code and one a process: whatever it raises must not cost the other rulers' rows.
+        # The tracer is foreign code, one per process: no error in it may lose the other rows.
         except Exception as error:
             rows.append(Row(TRACED, kind, of, reason=_words(error)))
             continue
@@ -145,8 +134,8 @@ def traced_rows(timeline: Timeline, launches: dict[tuple[str, float], Launch]) -
 def beside_the_tracer(
     timeline: Timeline, launches: dict[tuple[str, float], Launch], offset_us: float
 ) -> dict[str, Any]:
-    """cuBLAS by events and by the tracer in turn, BESIDE times, so that the clock has no time to move between the two:
-    the median of each one's readings, in microseconds. Where the tracer fails, the reason stands beside what there is.
+    """cuBLAS by events and by the tracer in turn, BESIDE times, so that the clock can't change between the two: the
+    median of each one's readings, in microseconds. If the tracer fails, the reason is added to what was read.
     """
     found: list[dict[str, Any]] = []
     for (kind, of), launch in launches.items():
@@ -169,19 +158,19 @@ def _row(name: str, kind: str, of: float, read: Estimate, off: float, wall_s: fl
     return Row(name, kind, of, read.value - off, wall_s, None, read.low - off, read.high - off, converged)
 
 
-def ask(ruler: Ruler, works: Sequence[Work]) -> list[Row]:
-    """A peer's rows. Whatever goes wrong in it becomes the reason of its rows."""
+def rows_of(other: OtherHarness, works: Sequence[Work]) -> list[Row]:
+    """Another harness's rows. Any error in it becomes the reason of its rows."""
     rows: list[Row] = []
     try:
-        for name, work, us, wall_s in ruler.read(works):
+        for name, work, us, wall_s in other.read(works):
             reason = None if isfinite(us) else f"it read {us} µs"
             seconds = wall_s if wall_s is not None and isfinite(wall_s) else None
             rows.append(Row(name, work.kind, work.of, us if reason is None else None, seconds, reason))
-    # Foreign code: a peer may raise anything, at import or at any launch, and none of it may end the comparison.
+    # Foreign code may raise anything, at import or at any launch; none of it may end the comparison.
     except Exception as error:
-        why = f"{_words(error)}; to get it: {ruler.remedy}" if isinstance(error, ImportError) else _words(error)
+        why = f"{_words(error)}; to get it: {other.remedy}" if isinstance(error, ImportError) else _words(error)
         read = {(row.work, row.of) for row in rows}
-        rows += [Row(ruler.name, w.kind, w.of, reason=why) for w in works if (w.kind, w.of) not in read]
+        rows += [Row(other.name, w.kind, w.of, reason=why) for w in works if (w.kind, w.of) not in read]
     return rows
 
 
@@ -191,7 +180,7 @@ def _words(error: BaseException) -> str:
 
 
 def same_twice(timeline: Timeline, launch: Launch, offset_us: float, pairs: int = AA_PAIRS) -> dict[str, Any]:
-    """How often two readings of the same kernel agree, which is to say that their 95 % intervals meet."""
+    """How often two readings of the same kernel agree: their 95 % intervals overlap."""
     found = []
     for _ in range(pairs):
         one, two = (read_work(timeline, launch, SAMPLING, offset_us)[0] for _ in range(2))
@@ -203,7 +192,7 @@ def same_twice(timeline: Timeline, launch: Launch, offset_us: float, pairs: int 
 def seconds_again(
     timeline: Timeline, launches: dict[tuple[str, float], Launch], offset_us: float
 ) -> dict[str, list[dict[str, Any]]]:
-    """Of cuBLAS, the seconds of some further readings: a warm-up waits for the clock, more or less long."""
+    """Seconds of further readings of cuBLAS: the warm-up waits for the clock, and how long varies."""
     again = []
     for size in PROMISED_SIZES:
         for _ in range(BESIDE - 1):
@@ -213,8 +202,8 @@ def seconds_again(
 
 
 def wall_times(rows: Sequence[dict[str, Any]], again: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Seconds to a ±0.5 % interval of cuBLAS by this harness, the median of all its readings and whether each of them
-    came to it, beside NVBench's for the same point.
+    """Seconds to a ±0.5 % interval of cuBLAS by this harness (the median of its readings, and whether all converged),
+    and by NVBench at the same size.
     """
     found = {(row["ruler"], row["of"]): row for row in rows if row["work"] == "cuBLAS"}
     times = []
@@ -234,24 +223,24 @@ def wall_times(rows: Sequence[dict[str, Any]], again: Sequence[dict[str, Any]]) 
 
 
 def new_path(device: str) -> Path:
-    """A fresh file beside this machine's runs, where nobody takes it for one."""
+    """A new file in a folder beside this machine's runs."""
     slug = "".join(c if c.isalnum() else "-" for c in device.lower()).removeprefix("nvidia-")
     stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%SZ")
     return runs_dir().parent / "peers" / f"{stamp}-{slug}.json"
 
 
 def text(comparison: Comparison) -> str:
-    """A table: a line for each work, a column for each ruler, microseconds; then what is missing and why."""
-    rulers = comparison.rulers
-    lines = [f"{comparison.label} · microseconds as each reads them"]
-    lines += [f"  [{number}] {ruler}" for number, ruler in enumerate(rulers)]
-    lines.append(" " * 14 + "".join(f"{f'[{number}]':>10}" for number in range(len(rulers))))
+    """A table in microseconds: a line for each work, a column for each harness; then what is missing and why."""
+    names = comparison.rulers
+    lines = [f"{comparison.label} · microseconds as read by each harness"]
+    lines += [f"  [{number}] {name}" for number, name in enumerate(names)]
+    lines.append(" " * 14 + "".join(f"{f'[{number}]':>10}" for number in range(len(names))))
     for kind in (KNOWN, CUBLAS):
         for of in comparison.works(kind):
             read = comparison.us(kind, of)
-            cells = "".join(f"{f'{read[ruler]:.2f}' if ruler in read else '–':>10}" for ruler in rulers)
+            cells = "".join(f"{f'{read[name]:.2f}' if name in read else '–':>10}" for name in names)
             lines.append(f"{f'{kind} {of:g}':>14}{cells}")
-    lines += [f"{ruler}: {reason}" for ruler, reason in comparison.reasons.items()]
+    lines += [f"{name}: {reason}" for name, reason in comparison.reasons.items()]
     promises = comparison.document["promises"]
     same = promises.get("aa")
     if same:

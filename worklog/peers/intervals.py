@@ -57,8 +57,8 @@ def coverage(
 def main(sizes: str, count: str) -> None:
     """Read each size `count` times in turn."""
     from worklog.gpu.cuda import CudaDevice
-    from worklog.harness.cuda_timeline import CudaTimeline
     from worklog.harness.calibration import read_known_lengths
+    from worklog.harness.cuda_timeline import CudaTimeline
 
     device = CudaDevice()
     timeline = CudaTimeline(device)

@@ -11,7 +11,7 @@ import numpy as np
 
 from worklog.bench.placement import ALIGNED, Pool
 from worklog.harness import Harness, time_pair
-from worklog.peers.rulers import Work
+from worklog.peers.harnesses import Work
 from worklog.problem.gemm import Shape, random_inputs
 from worklog.runs.statistics import Estimate, median
 

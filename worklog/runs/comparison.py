@@ -194,7 +194,7 @@ def open_comparison(path: str | Path | None = None) -> Comparison:
     folder = Path(str(resources.files("worklog"))) / "recordings" / "peers"
     found = sorted(folder.glob("*.json"))
     if not found:
-        raise NothingToDraw("no comparison of rulers is recorded: make one with `worklog peers` on a GPU")
+        raise NothingToDraw("no comparison of harnesses is recorded: make one with `worklog peers` on a GPU")
     return _read(found[-1], "recorded")
 
 
@@ -204,7 +204,7 @@ def _read(path: Path, origin: str) -> Comparison:
     try:
         _check(document)
     except (ValueError, RecursionError) as error:
-        raise BadRunFile(f"{path} is no whole comparison of rulers ({error}): {advice}") from error
+        raise BadRunFile(f"{path} is no whole comparison of harnesses ({error}): {advice}") from error
     return Comparison(document, origin)
 
 

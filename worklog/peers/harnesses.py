@@ -1,4 +1,4 @@
-"""The peers, each as its own documentation uses it. All are imported when asked, since none is a dependency."""
+"""The other harnesses, each used as its documentation says. All are imported when used, since none is a dependency."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any
 EXTRA = "pip install 'gemm-worklog[peers]'"
 PACKAGES = ("cuda-bench", "triton", "torch", "cupti-python", "nvidia-cuda-cupti", "cuda-bindings")
 COLD, BATCH = "nv/cold/", "nv/batch/"
-SHORT_TIMEOUT_S = 6.0  # half a second of GPU time in launches of a microsecond would take longer than the others all
+SHORT_TIMEOUT_S = 6.0  # 0.5 s of GPU time in launches of a microsecond would take longer than all the others
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,12 @@ class Work:
     moves: tuple[Callable[[], None], Callable[[], None]] | None = None
 
 
-Found = tuple[str, Work, float, float | None]  # the row's ruler, the work, microseconds, seconds that it took
+Found = tuple[str, Work, float, float | None]  # the harness's name, the work, microseconds, seconds that it took
 
 
 @dataclass(frozen=True)
-class Ruler:
-    """A peer. read: from works to what it read of each, in turn; it may raise anything. remedy: how to get it."""
+class OtherHarness:
+    """read: from works to the reading of each, in turn; it may raise anything. remedy: how to install it."""
 
     name: str
     read: Callable[[Sequence[Work]], Iterator[Found]]
@@ -46,7 +46,7 @@ class Ruler:
 
 
 def versions() -> dict[str, str]:
-    """Of the peers that are installed."""
+    """Versions of the other harnesses' packages that are installed."""
     found = {}
     for name in PACKAGES:
         try:
@@ -57,7 +57,7 @@ def versions() -> dict[str, str]:
 
 
 def _each(name: str, setup: Callable[[], Callable[[Work], float]], works: Sequence[Work]) -> Iterator[Found]:
-    """One work after the other by a function from a work to microseconds, which `setup` imports."""
+    """One work after the other, by the function from a work to microseconds that `setup` imports."""
     timed = setup()
     for work in works:
         started = time.perf_counter()
@@ -113,11 +113,11 @@ def _cupy() -> Callable[[Work], float]:
 
 
 def _nvbench(works: Sequence[Work]) -> Iterator[Found]:
-    """All works in one go: NVBench runs once a process. Its own clock says how long each took."""
+    """All works in one call: NVBench runs once per process. The wall times are its own."""
     import cuda.bench as bench
 
     names = {f"work{number}": work for number, work in enumerate(works)}
-    both_s: dict[str, float] = {}  # cold and batch together, for a version that does not tell them apart
+    both_s: dict[str, float] = {}  # cold and batch together, for a version that doesn't separate them
     for name, work in names.items():
         registered = bench.register(_benchmark(name, work, both_s))
         registered.set_name(name)
@@ -166,7 +166,7 @@ def nvbench_summaries(document: dict[str, Any]) -> dict[str, dict[str, float]]:
 
 @contextmanager
 def _stdout_to_stderr() -> Iterator[None]:
-    """NVBench writes its tables to standard output, past Python; ours may be a document for a machine."""
+    """NVBench's native code prints its tables to standard output, where ours may be JSON."""
     sys.stdout.flush()
     kept = os.dup(1)
     os.dup2(2, 1)
@@ -177,10 +177,10 @@ def _stdout_to_stderr() -> Iterator[None]:
         os.close(kept)
 
 
-RULERS = (
-    Ruler("CuPy benchmark", partial(_each, "CuPy benchmark", _cupy), "pip install 'gemm-worklog[cuda13]'"),
-    Ruler("torch Timer", partial(_each, "torch Timer", _torch_timer), "pip install torch"),
-    Ruler("do_bench", partial(_each, "do_bench", _do_bench)),
-    Ruler("do_bench_cudagraph", partial(_each, "do_bench_cudagraph", _do_bench_cudagraph)),
-    Ruler("NVBench cold", _nvbench),
+HARNESSES = (
+    OtherHarness("CuPy benchmark", partial(_each, "CuPy benchmark", _cupy), "pip install 'gemm-worklog[cuda13]'"),
+    OtherHarness("torch Timer", partial(_each, "torch Timer", _torch_timer), "pip install torch"),
+    OtherHarness("do_bench", partial(_each, "do_bench", _do_bench)),
+    OtherHarness("do_bench_cudagraph", partial(_each, "do_bench_cudagraph", _do_bench_cudagraph)),
+    OtherHarness("NVBench cold", _nvbench),
 )
