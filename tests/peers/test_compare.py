@@ -210,7 +210,7 @@ def test_the_whole_comparison_is_written_step_by_step_and_opens(
         tuple(OtherHarness(*one) for one in (("NVBench cold", reads_three_too_long), ("broken", falls_over))),
     )
     held = [{"work": "cuBLAS", "of": 256, "intervals_us": [[[9.0, 10.0, 11.0]] * 2] * 2, "wall_s": 0.1}]
-    monkeypatch.setattr(peers, "coverage", lambda offset_us: held)
+    monkeypatch.setattr(peers, "coverage", lambda: held)
     ours = open_comparison(peers.compare(tmp_path / "ours.json", only="intervals"))
     assert {*ours.rulers} == {peers.OURS, peers.KEPT} and ours.document["complete"]
     assert ours.coverage() == {256: (1.0, 1.0)} and "holds 0 in 100.0%" in peers.text(ours)
