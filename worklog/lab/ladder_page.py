@@ -64,6 +64,6 @@ def changed_lines(step: Step, *, comments: bool) -> str:
     code = diff(before.name if before else None, now.name, comments=comments, around=2)
     lines = f'<span style="display:inline-block;min-width:100%">{code.html()}</span>'  # as wide as its longest line
     return (
-        f'<div style="font-weight:600;line-height:1.4">{escape(f"{files} · {step.changed}")}</div>'
+        f'<div style="font-weight:600;line-height:1.4">{escape(files)}</div>'
         f'<pre tabindex="0" role="region" aria-label="{escape(files)}" style="{CODE}">{lines}</pre>'
     )
