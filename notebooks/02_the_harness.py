@@ -200,7 +200,8 @@ for n in (24, 100):
 # %%
 from worklog.harness.rules import Evidence, stopping_rule
 
-times, places = us.tolist(), m.samples.get("placement") or [0] * len(us)
+counts = np.array(m.samples["counts"], bool)
+times, places = us.tolist(), np.array(m.samples.get("placement") or 0 * counts)[counts].tolist()
 for name in ("count:10", "tensara", "salykova", "nvbench", "interval"):
     rule = stopping_rule(name, run.harness["precision"], run.harness["least_samples"], size=512)
     asked = ((n, rule.check(Evidence(times[:n], sum(times[:n]), places[:n]))) for n in range(1, len(times) + 1))
@@ -251,9 +252,9 @@ for name, slowdown in {"steady": np.ones(2 * n), "drift": np.linspace(1.0, 1.1, 
 
 # %%
 m = worklog.results(["cuBLAS"], [256]).measurements[0]
-us = np.array(m.samples["us"]) - overhead
-number = np.array(m.samples.get("placement") or np.zeros(len(us), int))
-medians = np.array([np.median(us[number == one]) for one in np.unique(number)])
+counts = np.array(m.samples["counts"], bool)
+us, place = np.array(m.samples["us"])[counts] - overhead, np.array(m.samples.get("placement") or 0 * counts)[counts]
+medians = np.array([np.median(us[place == one]) for one in np.unique(place)])
 print(f"{len(us)} samples in {len(medians)} placements: {m.us:.2f} µs, interval {m.us_low:.2f} to {m.us_high:.2f} µs")
 print(f"medians of the placements: {medians.min():.2f} to {medians.max():.2f} µs, {np.ptp(medians) / m.us:.1%} apart")
 

@@ -309,15 +309,20 @@ predict("double_buffered", "autotuned")
 # ## 10. Pipelined fragments
 #
 # So far, the multiply-adds of step k wait until their operands arrive from shared memory. Now the operands of step k +
-# 1 are read before them, also across the barrier between two tiles. **Prediction:** all counts stay the
-# same, and a thread needs TM + TN = 24 registers more at most. This hides the latency of shared memory, about 30
-# clocks, wherever the compiler did not hide it.
+# 1 are read before them, also across the barrier between two tiles. A thread needs TM + TN = 24 registers more at most,
+# so the block is 128 x 128, and two of them fit on an SM. **Prediction:** the wavefronts per multiply-add stay the
+# same, and the latency of shared memory, about 30 clocks, is hidden. But the new order of reads changes which operands
+# share a register bank. `kernels/10_pipelined.cu` states that this rung alone is slower than `autotuned` on an H200. Is
+# it here?
 
 # %%
 display(diff("autotuned", "pipelined"))
+print({name: worklog.rung(name).template for name in ("autotuned", "pipelined")})
 
 # %%
 predict("autotuned", "pipelined")
+before, after = counted.rungs["autotuned"], counted.rungs["pipelined"]
+print(f"shared wavefronts per multiply-add: {before.wavefronts_per_fma:.3f}, now {after.wavefronts_per_fma:.3f}")
 
 # %% [markdown]
 # ## 11. Register banks

@@ -110,8 +110,8 @@ for one, two in pairwise(at):
 # %% [markdown]
 # A larger tile moves a rung to the right. To the right of the ridge no memory roof limits it, so this alone need not
 # move it up. But with a larger tile, each thread also keeps more values in registers. The steps that go up and not
-# right keep the tile and change how the multiprocessor gets its operands. The last rung has a smaller tile than the one
-# before it, so it is further left.
+# right keep the tile and change how the multiprocessor gets its operands. `pipelined` has a smaller tile than the
+# rung before it, so it is further left.
 #
 # ## 4. The limit that is not on the chart
 #

@@ -1,5 +1,5 @@
-"""A worklog you can trust: a ladder of SGEMM kernels, one honest ruler for all of them, and a gate that no wrong
-kernel passes.
+"""Measure SGEMM kernels on NVIDIA GPUs: a ladder of kernels, a timing harness whose fixes can be switched off one by
+one, and a gate that checks every kernel before it is timed.
 
 Nothing heavy is imported here: names load their module on first use, so `import worklog` is quick and works without a
 GPU.
