@@ -308,10 +308,10 @@ predict("double_buffered", "autotuned")
 # %% [markdown]
 # ## 10. Pipelined fragments
 #
-# So far, the multiply-adds of step k wait until their operands arrive from shared memory. Now the operands of step k +
-# 1 are read before them, also across the barrier between two tiles. A thread needs TM + TN = 24 registers more at most,
-# so the block is 128 x 128, and two of them fit on an SM. **Prediction:** the wavefronts per multiply-add stay the
-# same, and the latency of shared memory, about 30 clocks, is hidden. But the new order of reads changes which operands
+# So far, the multiply-adds of step k wait until their operands arrive from shared memory. Now the operands of step k+1
+# are read before them, also across the barrier between two tiles. A thread needs TM + TN = 24 registers more at most,
+# so the block is 128 x 128, and two of them fit on an SM. **Prediction:** the latency of shared memory, about 30
+# clocks, is hidden, and counts change only because the tile does. But the new order of reads changes which operands
 # share a register bank. `kernels/10_pipelined.cu` states that this rung alone is slower than `autotuned` on an H200. Is
 # it here?
 
@@ -352,9 +352,10 @@ for name in ("pipelined", "register_banks"):
 # %% [markdown]
 # ## 12. Warp tiles
 #
-# So far, the 32 threads of a warp were 2 x 16 neighbours, which need few floats of A and many of B. Now each warp
-# computes a square tile of C. **Prediction:** fewer different floats per step, so fewer wavefronts, although they are
-# not the limit any more.
+# So far, the lanes of a warp are neighbours in the block, so a warp computes a wide part of C, 32 x 128 elements. For
+# each k it reads 32 floats of A and 128 of B. Now each warp computes a square tile, 64 x 64, and reads 64 floats of
+# each. **Prediction:** fewer different floats per step, so no more wavefronts than before, although they are not the
+# limit any more.
 
 # %%
 display(diff("register_banks", "warptiled"))
