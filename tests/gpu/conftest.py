@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+from worklog.bench.tasks import Task
 from worklog.gpu.device import gpu_reason
+from worklog.harness import Harness
+from worklog.kernel import Kernel
+from worklog.problem.gemm import Shape
+from worklog.runs.run import Measurement
+
+if TYPE_CHECKING:
+    from worklog.bench.session import Session
 
 HERE = Path(__file__).parent
+QUICK = Harness().but(budget_s=1.0, most_samples=300, precision=0.05)
+Measured = Callable[..., Measurement]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -19,3 +31,35 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.gpu)
         if reason:
             item.add_marker(pytest.mark.skip(reason=f"needs a CUDA GPU: {reason}"))
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("WORKLOG_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.fixture(scope="session")
+def session() -> Session:
+    """One calibrated session for all tests that need no process of their own."""
+    from worklog.bench.session import Session
+
+    return Session()
+
+
+@pytest.fixture
+def measured(session: Session) -> Iterator[Measured]:
+    """Makes one measurement, in this process. A user's kernel gets a session that has never seen it."""
+    import cupy
+
+    from worklog.bench.session import Session, attempt
+
+    def measure(kernel: str | Kernel, shape: Shape, harness: Harness = QUICK) -> Measurement:
+        if isinstance(kernel, str):
+            return attempt(session, Task(kernel, shape), harness)
+        return attempt(Session({kernel.name: kernel}, session.calibration), Task(kernel.name, shape), harness)
+
+    stream = cupy.cuda.get_current_stream()
+    yield measure
+    stream.use()  # a host function may have left another one current
+    cupy.cuda.runtime.deviceSynchronize()

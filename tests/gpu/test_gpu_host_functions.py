@@ -2,111 +2,88 @@
 
 from __future__ import annotations
 
-import secrets
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.exploits.host_functions import HERE, NO_GAIN, RIGHT, RIGHT_ON_A_GPU, WRONG, WRONG_WHEN_TIMED
-from tests.virtual.session import measure
+from tests.gpu.conftest import QUICK, Measured
 from worklog.bench.session import Session
 from worklog.gate import Checker, every_launch, plausible
-from worklog.harness import Harness
 from worklog.kernel import Kernel
 from worklog.problem.gemm import Shape
 from worklog.runs.run import Measurement
 
-SEEDS = range(10)
+SEEDS = range(3)
 SHAPE = Shape(264, 384, 176)
 TIMED = Shape(1024, 1024, 1024)
-QUICK = Harness().but(least_samples=8, most_samples=64, precision=0.05, budget_s=1.0)
+SHORT = QUICK.but(least_samples=8, most_samples=64)
 ALL_RIGHT = RIGHT | RIGHT_ON_A_GPU
 # Each of its threads makes a cuBLAS handle, which waits for the GPU.
 WAITS = "thread_joined"
-Measure = Callable[[Kernel, Shape], Measurement]
 
 
-@pytest.fixture(scope="module")
-def calibrated() -> Session:
-    return Session()
-
-
-@pytest.fixture
-def measured(calibrated: Session) -> Iterator[Measure]:
-    """One measurement in a session that has never seen the function."""
-    import cupy
-
-    stream = cupy.cuda.get_current_stream()
-    yield lambda theirs, shape: measure(
-        Session({theirs.name: theirs}, calibrated.calibration), theirs.name, shape, QUICK
-    )
-    stream.use()
-    cupy.cuda.runtime.deviceSynchronize()
+def print_wait(name: str, found: Measurement) -> None:
+    """How long the GPU was busy after the launch, for a look at worklog.gate.plausible.WAIT_US."""
+    for stage in (found.verdict or {"stages": []})["stages"]:
+        if stage["name"] == plausible.IDLE:
+            print(f"{name}: waited {stage['measured']:.1f} µs for an idle GPU, of {stage['limit']:.1f} µs allowed")
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_host_function_is_refused(name: str, measured: Measure) -> None:
-    found = measured(WRONG[name], TIMED)
+def test_a_wrong_host_function_fails(name: str, measured: Measured) -> None:
+    found = measured(WRONG[name], TIMED, SHORT)
+    print_wait(name, found)
     assert found.status == "refused", f"it passed with {found.us} µs"
-    stage = str(found.reason).removeprefix("refused at ").partition(":")[0]
     if name in WRONG_WHEN_TIMED:
-        assert stage == every_launch.NAME, found.reason
+        assert every_launch.NAME in str(found.reason)
     if name == "clears_afterwards":
-        assert stage == plausible.IDLE, found.reason
+        assert plausible.IDLE in str(found.reason)
 
 
 @pytest.mark.parametrize("name", ALL_RIGHT)
-def test_a_right_host_function_is_accepted_on_every_seed(name: str, calibrated: Session) -> None:
-    theirs = ALL_RIGHT[name]
-    subject = theirs.load(calibrated.device)
+def test_a_right_host_function_passes_on_every_seed(name: str, session: Session) -> None:
+    function = ALL_RIGHT[name]
+    subject = function.load(session.device)
     for seed in SEEDS:
-        verdict = Checker(calibrated.device, SHAPE, seed).check(subject, theirs.claimed)
+        verdict = Checker(session.device, SHAPE, seed).check(subject, function.claimed)
         assert verdict.accepted, verdict.reason
 
 
 @pytest.mark.parametrize("name", [name for name in ALL_RIGHT if name != WAITS])
-@pytest.mark.parametrize("shape", [SHAPE, TIMED], ids=str)
-def test_a_right_host_function_is_timed(name: str, shape: Shape, measured: Measure) -> None:
-    found = measured(ALL_RIGHT[name], shape)
-    assert found.status == "measured" and found.us is not None and found.us > 0, found.reason
-    if name in NO_GAIN and shape == TIMED:  # its own kernel is naive: cuBLAS, right beside it, is faster
+def test_a_right_host_function_is_timed(name: str, measured: Measured) -> None:
+    for shape in (SHAPE, TIMED):
+        found = measured(ALL_RIGHT[name], shape, SHORT)
+        print_wait(f"{name} at {shape}", found)
+        assert found.status == "measured" and found.us is not None and found.us > 0, found.reason
+    if name in NO_GAIN:  # its own kernel is naive: cuBLAS, measured beside it, is faster
         assert found.ratio is not None and found.ratio < 1
-    print(name, [s["detail"] for s in (found.verdict or {})["stages"] if s["name"] == plausible.IDLE])
 
 
-def test_a_function_that_waits_for_the_gpu_cannot_be_queued(measured: Measure) -> None:
-    found = measured(RIGHT[WAITS], SHAPE)
+def test_a_function_that_waits_for_the_gpu_fails_with_the_reason(measured: Measured) -> None:
+    found = measured(RIGHT[WAITS], SHAPE, SHORT)
     assert found.status == "refused" and "synchronises" in str(found.reason)
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def test_a_shared_library_is_right_on_the_harness_stream_only(tmp_path: Path, measured: Measured) -> None:
     if shutil.which("nvcc") is None:
         pytest.skip("needs nvcc")
-    made = tmp_path_factory.mktemp("library") / "libgemm.so"
-    subprocess.run(["nvcc", "-shared", "-Xcompiler", "-fPIC", "-o", made, HERE / "library.cu"], check=True)
-    return made
+    library = tmp_path / "libgemm.so"
+    subprocess.run(["nvcc", "-shared", "-Xcompiler", "-fPIC", "-o", library, HERE / "library.cu"], check=True)
+    for name, status in (
+        ("on_the_stream", "measured"),
+        ("on_the_legacy_stream", "refused"),
+        ("on_its_own_stream", "refused"),
+    ):
+        assert measured(Kernel.from_function(f"{library}:{name}"), TIMED, SHORT).status == status, name
 
 
-def test_a_shared_library_is_right_on_the_stream_only(library: Path, calibrated: Session, measured: Measure) -> None:
-    theirs = Kernel.from_function(f"{library}:on_the_stream")
-    verdict = Checker(calibrated.device, SHAPE, secrets.randbits(63)).check(theirs.load(calibrated.device))
-    assert verdict.accepted, verdict.reason
-    assert measured(theirs, SHAPE).status == "measured"
-    for name in ("on_the_legacy_stream", "on_its_own_stream"):
-        found = measured(Kernel.from_function(f"{library}:{name}"), TIMED)
-        assert found.status == "refused", f"it passed with {found.us} µs"
-
-
-@pytest.mark.parametrize(
-    ("function", "code"), [("right.py:returns_c", 0), ("on_torch.py:torch_addmm", 0), ("wrong.py:zeros", 1)]
-)
-def test_worklog_check(function: str, code: int) -> None:
-    command = [sys.executable, "-m", "worklog", "check", f"{HERE}/{function}", "--size", "256"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=HERE.parents[2], check=False)
-    assert done.returncode == code, done.stdout + done.stderr
-    assert "host function" in done.stdout
+def test_worklog_check() -> None:
+    for function, code in (("on_torch.py:torch_addmm", 0), ("wrong.py:zeros", 1)):
+        command = [sys.executable, "-m", "worklog", "check", f"{HERE}/{function}", "--size", "256"]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=HERE.parents[2], check=False)
+        assert done.returncode == code, done.stdout + done.stderr
+        assert "host function" in done.stdout

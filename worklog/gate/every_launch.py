@@ -147,7 +147,7 @@ class LaunchProbe:
             return failed(NAME, f"{found.off} rows off by more than rounding, {where}", found.off)
         for rms, most in zip(found.rms, self.rms_limits, strict=True):
             if not rms <= most:
-                detail = f"the rows of one launch have an rms of {rms:.4g} u·D (up to {most:.4g})"
+                detail = f"the rows of one launch of {self.launches} have an rms of {rms:.4g} u·D (up to {most:.4g})"
                 return Stage(NAME, False, rms, most, f"{detail}; {self.claimed} was claimed")
         detail = f"{self.launches} launches, each on new inputs: rows within {found.error:.3g} u·D"
         return Stage(NAME, True, found.error, self.limit, f"{detail} (up to {self.limit:.4g})")

@@ -1,0 +1,177 @@
+"""The harness on a real GPU: known lengths are read right, all timers and both cold caches agree, and any callable can
+be timed.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import pytest
+from pytest import approx
+
+import worklog
+from tests.gpu.conftest import QUICK, Measured
+from worklog.bench.session import Session
+from worklog.bench.tasks import BASELINE
+from worklog.gpu.device import gpu
+from worklog.harness import Harness, time_pair
+from worklog.problem.gemm import Shape
+from worklog.runs.statistics import median
+from worklog.settings import STOPPINGS, WARMUPS
+
+# Reads n words of x with the hint to evict their lines from L2 last.
+MARKS = """\
+extern "C" __global__ void marks(const unsigned* x, int n, unsigned* out) {
+  unsigned long long policy;
+  unsigned sum = 0;
+  asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) {
+    unsigned value;
+    asm volatile("ld.global.L2::cache_hint.u32 %0, [%1], %2;" : "=r"(value) : "l"(x + i), "l"(policy));
+    sum += value;
+  }
+  if (sum == 12345) *out = sum;  // practically never
+}
+"""
+
+
+def spin_us(session: Session, us: float, harness: Harness = QUICK) -> float:
+    """The time read for a kernel of known length, event overhead included."""
+    launch = partial(session.timeline.spin, round(1000 * us))
+    return median(time_pair(session.timeline, launch, launch, harness).counted("subject")).value
+
+
+def spin_on_the_current_stream(session: Session, us: float) -> None:
+    session.timeline.module.get_function("ruler_spin")((1,), (1,), (np.uint64(1000 * us),))
+
+
+# ---------------------------------------------------------------------------------------------------------- calibration
+
+
+def test_the_calibration_is_within_its_limits(session: Session) -> None:
+    found = session.calibration
+    assert found.remarks == []
+    assert found.slope == approx(1.0, abs=1e-3)
+    assert found.aa_low <= 1.0 <= found.aa_high
+    assert found.aa_high - found.aa_low < 0.01
+    assert 0.5 < found.launch_us < 100
+    assert found.cold_cycles > 1.5 * found.warm_cycles
+
+
+@pytest.mark.parametrize("us", [1.5, 17, 700])
+def test_lengths_between_the_calibrated_ones_are_read_right(session: Session, us: float) -> None:
+    assert spin_us(session, us) - session.calibration.offset_us == approx(us, abs=max(0.1, 0.002 * us))
+
+
+@pytest.mark.parametrize("size", [256, 1024])
+def test_a_kernel_is_as_fast_as_itself(size: int, measured: Measured) -> None:
+    found = measured(BASELINE, Shape.of(size), Harness().but(budget_s=4.0))
+    assert found.ratio_low is not None and found.ratio_high is not None, found.reason
+    print(f"{size}: {found.ratio:.4f}, from {found.ratio_low:.4f} to {found.ratio_high:.4f}")
+    assert found.ratio_low - 0.003 <= 1.0 <= found.ratio_high + 0.003
+    assert found.ratio_high - found.ratio_low < 0.02
+
+
+def test_the_flush_evicts_lines_that_a_kernel_marked_to_stay(session: Session) -> None:
+    import cupy
+
+    timeline, found = session.timeline, session.calibration
+    marks, out = cupy.RawKernel(MARKS, "marks"), cupy.zeros(1, cupy.uint32)
+    halfway = (found.warm_cycles + found.cold_cycles) / 2
+    warm = {}
+    for lifted in (False, True):
+        with session.device.stream:
+            marks((132,), (1024,), (timeline._chain, np.int32(timeline._chain.size), out))
+        session.device.synchronize()
+        if lifted:
+            timeline.lift_marks()
+        timeline.flush_l2()
+        warm[lifted] = float(np.mean(np.asarray(timeline.probe_l2()) < halfway))
+    print(f"lines still in L2 after a flush: {warm[False]:.0%} of the marked ones, {warm[True]:.0%} once reset")
+    assert warm[True] <= 0.02 < warm[False]
+    assert timeline.remarks() == []
+
+
+# ------------------------------------------------------------------------------------------------------ timers and rules
+
+
+def test_a_graph_reads_a_known_length_and_its_own_gap(session: Session) -> None:
+    assert 50.0 < spin_us(session, 50.0, QUICK.but(timer="graph", l2="warm")) < 53.0
+
+
+@pytest.mark.skipif(find_spec("cupti") is None, reason="needs cupti-python")
+def test_the_tracer_reads_a_known_length(session: Session) -> None:
+    assert spin_us(session, 50.0, QUICK.but(timer="cupti")) == approx(50.5, abs=0.7)
+
+
+@pytest.mark.parametrize(
+    ("size", "changes", "tolerance"),
+    [
+        (256, {"l2": "rotate"}, 0.15),
+        (2048, {"l2": "rotate"}, 0.15),
+        (1024, {"l2": "rotate", "timer": "graph"}, 0.1),
+        *((512, {"warmup": warmup}, 0.1) for warmup in WARMUPS[1:]),
+        *((512, {"stopping": stopping}, 0.1) for stopping in STOPPINGS[1:]),
+    ],
+    ids=str,
+)
+def test_the_time_of_cublas_is_the_same_by_other_unbiased_settings(
+    size: int, changes: dict[str, str], tolerance: float, measured: Measured
+) -> None:
+    plain, other = (measured(BASELINE, Shape.of(size), QUICK.but(**how)) for how in ({}, changes))
+    assert other.status == "measured" and other.verdict is not None, other.reason
+    assert other.us == approx(plain.us, rel=tolerance)
+
+
+# --------------------------------------------------------------------------------------------------------- any callable
+
+
+def test_a_cupy_kernel_is_timed_with_flushed_and_with_rotated_inputs() -> None:
+    """Only the input rotates, so it comes from device memory, and the output stays in L2. A flush leaves L2 full of lines
+    that were written, and the output misses L2 too. So rotation is never slower than a flush, and never faster than
+    device memory delivers the input. (A tenth of slack for each: a few lines outlive three times the L2.)
+    """
+    import cupy
+
+    x = cupy.ones(2**22, cupy.float32)
+    add = cupy.ElementwiseKernel("float32 x", "float32 y", "y = x + 1", "add_one")
+    out = cupy.empty_like(x)
+    flushed = worklog.time(lambda a: add(a, out), x, moved_bytes=2 * x.nbytes, harness=QUICK)
+    rotated = worklog.time(lambda a: add(a, out), x, harness=QUICK.but(l2="rotate"))
+    assert flushed.gbs is not None and 500 < flushed.gbs < 8000
+    input_us = x.nbytes / gpu().memory_peak_gbs / 1e3
+    print(f"{flushed.us:.2f} µs flushed, {rotated.us:.2f} µs rotated, {input_us:.2f} µs for the input at the peak")
+    assert 0.9 * input_us < rotated.us < 1.1 * flushed.us
+
+
+def test_a_torch_product_agrees_with_cublas(measured: Measured) -> None:
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("this PyTorch has no CUDA")
+    torch.backends.cuda.matmul.allow_tf32 = False
+    a, b = torch.randn(2, 2048, 2048, device="cuda").unbind()
+    found = worklog.time(torch.matmul, a, b, against=torch.matmul, flops=2 * 2048.0**3, harness=QUICK)
+    assert found.ratio == approx(1.0, abs=0.01)
+    assert found.us == approx(measured(BASELINE, Shape.of(2048)).us, rel=0.1)
+
+
+def test_part_of_a_call_is_timed_and_a_waiting_call_states_its_cost(session: Session) -> None:
+    def launch(watch: Any) -> None:
+        spin_on_the_current_stream(session, 200.0)
+        watch.start()
+        spin_on_the_current_stream(session, 50.0)
+        watch.stop()
+
+    def waiting() -> None:
+        import cupy
+
+        spin_on_the_current_stream(session, 50.0)
+        cupy.cuda.get_current_stream().synchronize()
+
+    assert worklog.time(launch, partly=True, harness=QUICK).us == approx(50.0, abs=0.3)
+    found = worklog.time(waiting, synchronises=True, harness=QUICK)
+    assert 50.0 < found.us < 120.0
+    assert any("waits for the GPU" in degradation for degradation in found.degradations)

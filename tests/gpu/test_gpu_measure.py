@@ -1,0 +1,155 @@
+"""From a kernel to a run on a real GPU: right kernels are measured, wrong ones fail. The last test is the ladder's own
+promise, for the GPU that it was tuned on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gpu.conftest import QUICK, Measured
+from worklog.bench.measure import measure
+from worklog.bench.session import Session
+from worklog.bench.sweep import sweep, variants
+from worklog.bench.tasks import BASELINE
+from worklog.errors import LaunchFailed, OutOfMemory
+from worklog.gate import Checker
+from worklog.gpu.device import gpu
+from worklog.harness import Harness
+from worklog.kernel import Kernel
+from worklog.kernel.ladder import LADDER, rung
+from worklog.kernel.nvrtc import compile_cuda
+from worklog.problem.axes import Axis
+from worklog.problem.gemm import Shape
+from worklog.runs.run import open_run
+
+ROOT = Path(__file__).parents[2]
+NAMES = [record.name for record in LADDER]
+SMALL = Shape.of(512)
+
+# ----------------------------------------------------------------------------------------------------------------- gate
+
+
+@pytest.mark.parametrize("name", [*NAMES, BASELINE])
+def test_every_rung_and_cublas_pass(session: Session, name: str) -> None:
+    verdict = session.verdict(name, SMALL)
+    assert verdict.accepted, verdict.reason
+    assert verdict.precision == "fp32"
+    precision = verdict.stages[-1]
+    assert 0 < precision.measured < precision.limit / 2
+
+
+def test_cublas_passes_at_any_shape(session: Session) -> None:
+    for shape in (Shape(384, 640, 256), Shape(1, 1, 1), Shape(1000, 17, 333)):
+        verdict = Checker(session.device, shape, seed=1).check(session.baselines["fp32"])
+        assert verdict.accepted, (shape, verdict.reason)
+
+
+def test_cublas_with_tf32_fails_as_tf32(session: Session) -> None:
+    checker = Checker(session.device, SMALL, seed=1)
+    assert not checker.check(session.baselines["tf32"]).accepted
+    a, b, c = checker.buffers
+    checker.poison()
+    session.baselines["tf32"].enqueue(SMALL, 1.0, a, b, 0.0, c)
+    timed = checker.check_timed_output(c)
+    assert not timed.passed and "class tf32" in timed.detail
+
+
+def test_the_gate_takes_little_time_at_4096(session: Session) -> None:
+    checker, subject = session.checker(Shape.of(4096)), session.subject("warptiled")
+    checker.check(subject)
+    started = time.monotonic()
+    assert checker.check(subject).accepted
+    assert time.monotonic() - started < 1.5
+
+
+@pytest.mark.parametrize("record", LADDER, ids=NAMES)
+def test_resources_are_those_of_the_compiler(session: Session, record: Kernel) -> None:
+    resources: Any = session.subject(record.name).compiled.resources  # type: ignore[attr-defined]
+    assert resources.local_bytes == 0, "nothing spills"
+    assert 16 <= resources.registers <= 255
+    program, arch = record.program, "sm_" + "".join(map(str, gpu().compute_capability))
+    alone = compile_cuda(program.source, program.entry, arch=arch, options=program.options)
+    assert resources.shared_bytes == alone.shared_bytes
+    assert abs(resources.registers - alone.registers) <= 16  # CuPy may use another NVRTC than the wheel's
+
+
+# ----------------------------------------------------------------------------------------------------------------- runs
+
+
+@pytest.mark.parametrize("l2", ["flush", "rotate", "warm"])
+def test_a_right_kernel_passes_with_every_state_of_the_cache(measured: Measured, l2: str) -> None:
+    found = measured("coalesced", SMALL, QUICK.but(l2=l2))
+    assert found.status == "measured", found.reason
+
+
+def test_an_illegal_launch_fails_and_the_session_goes_on(session: Session, measured: Measured) -> None:
+    kernel = session.device.compile(rung("naive").program)
+    with pytest.raises(LaunchFailed, match="launching a kernel"):
+        session.device.launch(kernel, (1, 1), 4096, ())
+    text = rung("naive").source
+    wide = Kernel.from_source(text, entry=rung("naive").function, name="wide", grid="M, N", block="64, 64")
+    found = measured(wide, Shape.of(256))
+    assert (found.status, found.us) == ("refused", None) and "launch" in str(found.reason)
+    assert measured("coalesced", Shape.of(256)).us is not None
+
+
+def test_a_run_holds_all_that_its_numbers_need(home: Path) -> None:
+    run = measure(["naive", BASELINE], [256, (256, 128, 512)], harness=QUICK)
+    assert run.complete and run.path is not None and run.path.parent == home / "runs"
+    loaded = open_run()
+    assert loaded.path == run.path and loaded.measurements == run.measurements
+    assert run.label.startswith(f"live · {gpu().name} · clocks as found")
+    assert run.kernels["naive"]["sha256"] == rung("naive").program.sha256
+    assert run.kernels["naive"]["registers"] > 0
+    assert run.software["cublas"] and run.software["cuda_driver"]
+    for m in run.measurements:
+        assert m.us_low <= m.us <= m.us_high
+        stages = [stage["name"] for stage in m.verdict["stages"]]
+        assert stages[-3:] == ["every timed launch", "plausible", "a second clock"]
+        assert m.n >= QUICK.least_samples
+        assert len(m.samples["us"]) == len(m.samples["sm_mhz"]) == len(m.samples["counts"])
+        assert m.sm_mhz is not None and 300 < m.sm_mhz < 4000
+
+
+def test_the_command_line_measures_a_size_that_fits_the_gpu(home: Path) -> None:
+    command = [sys.executable, "-m", "worklog", "run", "naive", "--size", "256", "--json"]
+    done = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["label"].startswith("live · ") and document["measurements"][0]["us"] > 0
+    assert Path(document["path"]).parent == home / "runs"
+    with pytest.raises(OutOfMemory, match="take a smaller size"):
+        measure(["naive"], [256, 400_000])
+
+
+def test_a_sweep_checks_and_times_every_variant(tmp_path: Path) -> None:
+    axes = [Axis("BM", (64, 128)), Axis("MIN_BLOCKS", (1, 2))]
+    found = variants(rung("autotuned"), axes, shape=Shape.of(512))
+    run = sweep(found, out=tmp_path / "sweep.json")
+    assert [m.kernel for m in run.measurements] == [*(variant.name for variant in found.kept), BASELINE]
+    assert {m.status for m in run.measurements} == {"measured"}
+    assert all(run.kernels[v.name]["sha256"] == v.kernel.program.sha256 for v in found.kept)
+
+
+# ----------------------------------------------------------------------------------------------------------- the ladder
+
+
+def test_at_4096_every_rung_is_faster_than_the_one_before() -> None:
+    """And two reach what the article reports of its own, 84.8 % and 93.7 % of cuBLAS."""
+    if "H200" not in gpu().name:
+        pytest.skip(f"tiles were chosen for an H200, this is {gpu().name}")
+    run = measure(harness=Harness().but(budget_s=3.0))
+    found = {m.kernel: m for m in run.measurements}
+    assert {m.status for m in run.measurements} == {"measured"}, {m.kernel: m.reason for m in run.measurements}
+    times = {name: found[name].us or 0.0 for name in NAMES}
+    assert list(times.values()) == sorted(times.values(), reverse=True), times
+    shares = {name: found[name].ratio or 0.0 for name in ("autotuned", "warptiled")}
+    assert shares["autotuned"] >= 0.848 and shares["warptiled"] >= 0.937, shares
