@@ -58,7 +58,7 @@ diff("naive", "coalesced")
 # narrow.
 
 # %%
-run = worklog.results(sizes=[1024, 4096])
+run = worklog.results(shapes=[1024, 4096])
 run
 
 # %% [markdown]

@@ -41,7 +41,7 @@ from worklog.kernel import sass
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.lab.diff import diff, source
 
-run = worklog.results(sizes=[4096])
+run = worklog.results(shapes=[4096])
 timed = {m.kernel: m for m in run.measurements if m.us is not None}
 counted = memory_counts()
 print(f"times:  {run.label}\ncounts: {counted.label}")

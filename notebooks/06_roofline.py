@@ -26,7 +26,7 @@
 import worklog
 from worklog import plots
 
-run = worklog.results(sizes=[4096])
+run = worklog.results(shapes=[4096])
 rates = {m.kernel: m.tflops for m in run.measurements if m.tflops}
 run.label
 
@@ -173,7 +173,7 @@ for size in sizes:
 # small tiles, large sizes need large tiles, and no single rung is the fastest at all sizes. The whole ladder at 1024:
 
 # %%
-plots.roofline(worklog.results(sizes=[1024]), 1024)
+plots.roofline(worklog.results(shapes=[1024]), 1024)
 
 # %% [markdown]
 # The points have the same horizontal positions as at 4096, and most are lower. A roofline is an upper bound; a kernel

@@ -17,11 +17,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from worklog.bench.check import Checked
 from worklog.bench.job import Answers, ContextLost, main, packed
 from worklog.errors import BadSetting, CompileFailed, LaunchFailed, OutOfMemory
-from worklog.gate import Verdict
-from worklog.gate.verdict import passed
 from worklog.kernel.nvrtc import Compiled, UnknownEntry
 from worklog.problem.gemm import Shape
 from worklog.runs.run import Measurement
@@ -139,7 +136,7 @@ def measure(order: dict[str, Any], say: Answers) -> None:
         say("progress", done=done, doing=name)
         found = Measurement(name, (512, 512, 512), "measured", us=100.0)
         if name == "is refused and loses the context":
-            found = replace(found, status="refused", reason="refused at launch: a fault", us=None)
+            found = replace(found, status="refused", reason="failed at launch: a fault", us=None)
         ACTS.get(name, lambda: None)()
         say("measured", number=done + 1, measurement=asdict(found), description={})
         if name.endswith("loses the context"):
@@ -150,12 +147,16 @@ def measure(order: dict[str, Any], say: Answers) -> None:
 
 def check(order: dict[str, Any], say: Answers) -> None:
     """As worklog.bench.job checks, but for the checking."""
+    from worklog.bench.check import Checked  # here, since it takes a second
+    from worklog.gate import Verdict
+    from worklog.gate.verdict import passed
+
     name = order["kernel"]["name"]
     if name == "dies at once":
         os._exit(5)
     compiled = Compiled("x.cu", "", "x", "x", "sm_90", "", b"", 32, 0, 0, 0, 0, (), "")
     begun = Checked(Verdict((), None), Shape(*order["shape"]), "live · NVIDIA H200", compiled)
-    say("begun", checked=packed(begun), bounded=False)
+    say("begun", checked=packed(begun))
     say("progress", done=0, doing="launch 1 at 64")
     ACTS[name]()
     say("checked", checked=packed(Checked(Verdict((passed("all", "fine"),), "fp32"), *list(vars(begun).values())[1:])))

@@ -54,7 +54,7 @@ def test_a_right_kernel_is_accepted_and_says_where_it_ran() -> None:
     lines = result.stdout.splitlines()
     assert lines[0] == "mine.cu: mine at 130x190x70 · emulated · sm_90 PTX"
     assert [line[0] for line in lines[1:5]] == ["✓"] * 4
-    assert re.fullmatch(r"accepted as fp32 in \d+\.\d s", lines[-1])
+    assert re.fullmatch(r"passed as fp32 in \d+\.\d s", lines[-1])
     assert "registers" in lines[-2]
 
 
@@ -69,7 +69,7 @@ def test_a_wrong_kernel_is_refused_with_a_map_and_leaves_1() -> None:
     assert "✗ exact on edge shapes: " in result.stdout
     assert "Only the last column: a bound is off by one." in result.stdout
     assert "    .......................o\n" in result.stdout
-    assert re.search(r"^refused in \d+\.\d s$", result.stdout, re.MULTILINE)
+    assert re.search(r"^failed in \d+\.\d s$", result.stdout, re.MULTILINE)
 
 
 def test_for_machines() -> None:
@@ -108,7 +108,7 @@ def test_a_class_must_be_held() -> None:
     assert worklog(short, *LAUNCH).exit_code == 1
     result = worklog(short, *LAUNCH, "--class", "tf32")
     assert result.exit_code == 0, result.output
-    assert "accepted as tf32 in" in result.stdout
+    assert "passed as tf32 in" in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_a_class_must_be_held() -> None:
         (
             PLAIN.replace("{\n", "{\n  extern __shared__ int x[];\n  x[0] = 1;\n", 1),
             LAUNCH,
-            "mine.cu: mine takes shared",
+            "mine.cu: mine takes dynamic shared",
         ),
         (f"{PLAIN}\0and the rest", LAUNCH, "mine.cu:8: the source has a NUL character"),
         (PLAIN, ("--grid", "N ** 16", "--block", "16"), "cannot read 'N ** 16'"),
@@ -270,7 +270,7 @@ def test_short_products_are_a_note_and_no_refusal() -> None:
     result = worklog(source, *LAUNCH)
     assert result.exit_code == 0, result.output
     assert "· products: not kept to 24 bits (Strassen" in result.stdout
-    assert re.search(r"^accepted as fp32 in", result.stdout, re.MULTILINE)
+    assert re.search(r"^passed as fp32 in", result.stdout, re.MULTILINE)
     document = json.loads(worklog(source, *LAUNCH, "--json").stdout)
     assert document["accepted"] and document["notes"] == [
         "products are not kept to 24 bits (Strassen's algorithm, or several short products for one)"

@@ -41,7 +41,7 @@ def test_a_check_comes_back_whole() -> None:
     ],
 )
 def test_a_kernel_that_ends_its_process_is_refused(kernel: str, why: str, pids: Callable[[], list[int]]) -> None:
-    checked = check_in_child(mine(kernel), Shape.of(64), patience_s=2.0, command=FOREIGN)
+    checked = check_in_child(mine(kernel), Shape.of(64), on="gpu", timeout_s=2.0, command=FOREIGN)
     assert not checked.verdict.accepted
     assert checked.verdict.reason is not None and checked.verdict.reason.startswith(why)
     assert checked.label == "live · NVIDIA H200"
@@ -78,7 +78,7 @@ def test_the_emulators_verdict_is_the_same_from_there_as_from_here(
     source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kernel = Kernel("mine", "mine.cu", "mine", grid="(N + 15) / 16, (M + 7) / 8", block="16, 8", text=source)
-    there = check_in_child(kernel, Shape(40, 24, 8), on="emulated", seed=7, patience_s=0.0)
+    there = check_in_child(kernel, Shape(40, 24, 8), on="emulated", seed=7, timeout_s=0.0)
     here = check(kernel, Shape(40, 24, 8), on="emulated", seed=7)
     assert [(s.name, s.passed, s.where) for s in there.verdict.stages] == [
         (s.name, s.passed, s.where) for s in here.verdict.stages

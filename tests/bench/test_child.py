@@ -21,8 +21,8 @@ def say(**words): os.write(order["answers"], json.dumps(words).encode() + b"\\n"
 """
 
 
-def child(source: str, patience_s: float = WAIT_S, **order: Any) -> Child:
-    return Child((sys.executable, "-u", "-c", HEAD + source), order, patience_s)
+def child(source: str, timeout_s: float = WAIT_S, **order: Any) -> Child:
+    return Child((sys.executable, "-u", "-c", HEAD + source), order, timeout_s)
 
 
 def heard(one: Child) -> tuple[list[dict[str, Any]], End]:
@@ -61,7 +61,7 @@ def test_one_that_cannot_be_started_says_so() -> None:
 
 
 def test_one_without_an_answer_is_ended() -> None:
-    one = child("say(started=True); time.sleep(300)", patience_s=0.5)
+    one = child("say(started=True); time.sleep(300)", timeout_s=0.5)
     _, end = heard(one)
     assert end.hung and not end.cancelled
     assert str(end).startswith("hung: no progress for")
@@ -152,10 +152,10 @@ ctypes.PyDLL(None).sleep(300)  # holds the interpreter's lock: no thread of ours
 """
 ELSEWHERE = """
 import json, os, sys, time
-from worklog.bench.job import Answers, _wait_for_the_end
+from worklog.bench.job import Answers, wait_for_the_end
 import threading
 order = json.loads(sys.stdin.readline())
-threading.Thread(target=_wait_for_the_end, args=(0,), daemon=True).start()
+threading.Thread(target=wait_for_the_end, args=(0,), daemon=True).start()
 Answers(order)("ready")
 time.sleep(300)
 """

@@ -11,7 +11,7 @@ import pytest
 
 from worklog.bench import job
 from worklog.bench.check import check_in_child
-from worklog.bench.child import environment
+from worklog.bench.child import _environment as environment
 from worklog.errors import BadSetting, GpuBusy, WorklogError
 from worklog.gpu import device
 from worklog.gpu.device import visible_to_a_child

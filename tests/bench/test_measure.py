@@ -69,7 +69,7 @@ def test_a_kernel_that_ends_its_process_is_refused_and_the_next_one_runs(
     for m in run.measurements:
         if m.kernel in RUINOUS:
             stage, why = RUINOUS[m.kernel]
-            assert m.status == "refused" and str(m.reason).startswith(f"refused at {stage}: ") and why in str(m.reason)
+            assert m.status == "refused" and str(m.reason).startswith(f"failed at {stage}: ") and why in str(m.reason)
             assert ("worklog check --emulate" in str(m.reason)) is (stage != "memory")
             assert m.verdict is not None and m.verdict["accepted"] is False
         else:
@@ -100,7 +100,7 @@ def test_a_host_functions_process_measures_nothing_else(monkeypatch: pytest.Monk
 
 
 def test_a_kernel_that_hangs_is_ended_and_the_next_one_runs(pids: Callable[[], list[int]]) -> None:
-    run = measure("hangs with the lock", "fine", harness=Harness(budget_s=0.5), patience_s=1.0)
+    run = measure("hangs with the lock", "fine", harness=Harness(budget_s=0.5), timeout_s=1.0)
     assert [m.status for m in run.measurements] == ["refused", "measured"]
     assert "hung: no progress for " in str(run.measurements[0].reason)
     assert all(map(gone, pids()))
@@ -109,7 +109,7 @@ def test_a_kernel_that_hangs_is_ended_and_the_next_one_runs(pids: Callable[[], l
 def test_a_lost_context_is_blamed_on_the_kernel_before_it() -> None:
     run = measure("is refused and loses the context", "loses the context", "fine")
     refused, lost, fine = run.measurements
-    assert str(refused.reason).startswith("refused at launch: a fault; run it with")
+    assert str(refused.reason).startswith("failed at launch: a fault; run it with")
     assert lost.status == "refused" and lost.us is None and "an illegal memory access" in str(lost.reason)
     assert fine.status == "measured"
 

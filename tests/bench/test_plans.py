@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from worklog.bench.measure import require_measurable
-from worklog.bench.tasks import ABLATION_RUNGS, GRID_SIZES, grid_tasks, one_of_a_kind, tasks_of
+from worklog.bench.tasks import ABLATION_RUNGS, GRID_SIZES, distinct, grid_tasks, tasks_of
 from worklog.errors import BadSetting
 from worklog.kernel.ladder import LADDER, rung
 from worklog.problem.gemm import Shape
@@ -45,8 +45,8 @@ def test_the_grids_settings_are_a_harness() -> None:
 
 
 def test_only_a_lie_that_changes_nothing_is_left_out() -> None:
-    assert one_of_a_kind([("timer", "host"), ("queue", False)]) == (("timer", "host"),)
-    assert one_of_a_kind([("l2", "warm"), ("queue", False)]) == (("l2", "warm"), ("queue", False))
+    assert distinct([("timer", "host"), ("queue", False)]) == (("timer", "host"),)
+    assert distinct([("l2", "warm"), ("queue", False)]) == (("l2", "warm"), ("queue", False))
 
 
 def test_sizes_ascend_so_that_patience_is_judged_from_smaller_ones() -> None:

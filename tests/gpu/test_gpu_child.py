@@ -107,7 +107,7 @@ def test_an_endless_kernel_is_cancelled_and_the_gpu_is_free_for_the_next_one(tmp
     def work() -> None:
         tasks = [Task(one.name, SHAPE) for one in own]
         with pytest.raises(Interrupted):
-            carry_out(tasks, QUICK, kernels=own, out=out, progress=progress, stop=stop)
+            carry_out(tasks, QUICK, user_kernels=own, out=out, progress=progress, stop=stop)
         ended.set()
 
     threading.Thread(target=work, daemon=True).start()
@@ -129,7 +129,7 @@ def test_an_endless_kernel_is_ended_after_its_timeout() -> None:
     assert f"no progress for {HANGS_S:.0f} s" in reason(check_in_child(kernel(ENDLESS), SHAPE, timeout_s=HANGS_S))
     own = [kernel(ENDLESS, "endless"), kernel(GOOD, "good")]
     tasks = [Task(one.name, SHAPE) for one in own]
-    run = carry_out(tasks, Harness(budget_s=1.0), kernels=own, timeout_s=HANGS_S)
+    run = carry_out(tasks, Harness(budget_s=1.0), user_kernels=own, timeout_s=HANGS_S)
     assert [m.status for m in run.measurements] == ["refused", "measured"]
     assert "no progress" in str(run.measurements[0].reason)
 

@@ -95,7 +95,7 @@ def test_the_flush_evicts_lines_that_a_kernel_marked_to_stay(session: Session) -
     assert timeline.remarks() == []
 
 
-# ------------------------------------------------------------------------------------------------------ timers and rules
+# ----------------------------------------------------------------------------------------------------- timers and rules
 
 
 def test_a_graph_reads_a_known_length_and_its_own_gap(session: Session) -> None:
@@ -130,9 +130,9 @@ def test_the_time_of_cublas_is_the_same_by_other_unbiased_settings(
 
 
 def test_a_cupy_kernel_is_timed_with_flushed_and_with_rotated_inputs() -> None:
-    """Only the input rotates, so it comes from device memory, and the output stays in L2. A flush leaves L2 full of lines
-    that were written, and the output misses L2 too. So rotation is never slower than a flush, and never faster than
-    device memory delivers the input. (A tenth of slack for each: a few lines outlive three times the L2.)
+    """Only the input rotates: it comes from device memory, and the output stays in L2. After a flush, L2 is full of lines
+    to write back, and the output misses it too. So rotation is never slower than a flush, and never faster than device
+    memory delivers the input. (Each with a tenth of slack: a few lines outlive three times the L2.)
     """
     import cupy
 

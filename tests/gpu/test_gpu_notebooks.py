@@ -1,5 +1,5 @@
-"""The notebooks' cells on a GPU: they run live from top to bottom, and the value of each cell can be shown. Jupyter isn't
-needed. To save time, each measurement takes few samples.
+"""The notebooks' cells on a GPU, without Jupyter: they run live from top to bottom, and the value of each cell can be
+shown. To save time, each measurement takes few samples.
 """
 
 from __future__ import annotations

@@ -149,7 +149,7 @@ def floor(name: str) -> tuple[float, str]:
 
 def test_the_limit_moves_from_l1_to_shared_memory_to_the_multiply_adds() -> None:
     assert [floor(name)[1] for name in NAMES] == ["L1"] * 2 + ["shared memory"] * 4 + ["FMA"] * 6
-    times = {m.kernel: (m.us or 0) / 1e3 for m in worklog.results(sizes=[4096]).measurements if m.kernel in NAMES}
+    times = {m.kernel: (m.us or 0) / 1e3 for m in worklog.results(shapes=[4096]).measurements if m.kernel in NAMES}
     steps = [(times[after] / times[before], after) for before, after in pairwise(times)]
     assert all(step < 1 for step, after in steps if after != "pipelined"), "each rung but pipelined is faster"
     above = {name: ms / floor(name)[0] for name, ms in times.items()}
@@ -171,7 +171,7 @@ def test_the_counts_of_05() -> None:
 
 
 def test_the_roofs_of_06() -> None:
-    run = worklog.results(sizes=[4096])
+    run = worklog.results(shapes=[4096])
     at, fp32 = levels_of(run), run.calibration["fp32_tflops"]
     assert at["naive"].sectors < at["naive"].threads and at["coalesced"].sectors > at["coalesced"].threads
     assert all(0.85 < at[name].sectors / at[name].blocks < 1.01 for name in list(at)[2:])

@@ -1,12 +1,11 @@
-"""A child process that a kernel may ruin: started, heard and ended together with everything that it started.
+"""A child process, which a kernel may crash or hang: it is ended together with every process that it started.
 
-It gets one line of JSON on its standard input, which stays open: its end is the parent's end. It answers in lines of
-JSON on a pipe of its own, since a kernel or a library may print anything on standard output. Every answer says what it
-`is`: "progress", "error", "raised", "lost", or what worklog.bench.job names.
+It gets one line of JSON on its standard input, which stays open until the parent ends. It answers in lines of JSON on a
+pipe of its own, since a kernel or a library may print anything on standard output. Every answer says what it `is`:
+"progress", "error", "raised", "lost", or what worklog.bench.job names.
 
-The standard library does this with little code, and no library fits better. loky and concurrent.futures end no single
-task that runs, only a pool with all its workers. pebble and billiard run the caller's __main__ again. None of them ends
-what the process has started itself: a session of its own holds it together, and one signal ends all.
+No library does this: loky and concurrent.futures can't end a single running task, pebble and billiard run the caller's
+__main__ again, and none of them ends what the process has started. Here a session of its own holds all of it together.
 """
 
 from __future__ import annotations
@@ -22,9 +21,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import IO, TYPE_CHECKING, Any
 
+from worklog.bench.tasks import Progress
 from worklog.errors import ChildFailed, LaunchFailed, OutOfMemory, WorklogError
 from worklog.gate.verdict import Stage, failed
 from worklog.gpu.device import visible_to_a_child
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from worklog.kernel import Kernel
 
 COMMAND = (sys.executable, "-P", "-m", "worklog.bench.job")
-START_PATIENCE_S = 120.0  # until the first answer: libraries are loaded and compiled, the harness is calibrated
+START_TIMEOUT_S = 120.0  # until the first answer: libraries are loaded and compiled, the harness is calibrated
 TICK_S = 0.5
 GRACE_S = 0.5  # between SIGTERM and SIGKILL
 STUCK_S = 10.0  # after SIGKILL, before the process counts as stuck
@@ -52,34 +52,76 @@ class ProcessStuck(WorklogError):
 @dataclass(frozen=True)
 class End:
     """How a process ended. code: its exit code, or minus the signal that ended it. printed: the last of its output.
-    hung: it was ended after `patience_s` seconds without an answer. cancelled: it was ended by Stop or cancel().
+    hung: it was ended after `timeout_s` seconds without an answer. cancelled: it was ended by Stop or cancel(). last:
+    its last answer, {} if there was none.
     """
 
     code: int
     printed: str
-    patience_s: float
+    timeout_s: float
     hung: bool
     cancelled: bool
+    last: Answer = field(default_factory=dict)
 
     def __str__(self) -> str:
         if self.hung:
-            return f"hung: no progress for {self.patience_s:.0f} s, so its process was ended"
+            return f"hung: no progress for {self.timeout_s:.0f} s, so its process was ended"
         if self.code < 0:
             return f"crashed: its process ended with {_signal_name(-self.code)}"
         lines = self.printed.strip().splitlines()
-        last = f", and last printed {lines[-1].strip()!r}" if lines else ""
-        return f"its process exited without an answer (exit code {self.code}){last}"
+        printed = f", and last printed {lines[-1].strip()!r}" if lines else ""
+        return f"its process exited without an answer (exit code {self.code}){printed}"
+
+    @property
+    def kind(self) -> str:
+        """What the last answer `is`, "" if there was none."""
+        return str(self.last.get("is", ""))
+
+    def error(self) -> WorklogError:
+        """For a process that ended before it launched a kernel."""
+        if self.kind == "error":
+            found: Any = getattr(importlib.import_module(self.last["module"]), self.last["type"])
+            error: WorklogError = found.__new__(found, self.last["message"])  # past the arguments of its own __init__
+            return error
+        if self.kind == "raised":
+            what, traceback = self.last["what"], self.last["traceback"]
+            return ChildFailed(f"{what}: a mistake in worklog or in a library that it uses\n{traceback}")
+        return ChildFailed(f"no kernel was launched: {self.last.get('fault') or self}")
+
+    def stage(self, kernel: Kernel | None) -> Stage:
+        """The stage at which the kernel failed that ended the process. kernel: None for one of the package. Raises what
+        says nothing about a kernel: a user's mistake, and a mistake of this package.
+        """
+        todo = advice(kernel)
+        if self.kind == "lost":
+            return failed("launch", f"{self.last['fault']}; {todo}")
+        if self.kind == "raised" and kernel is not None:
+            return failed("process", f"raised {self.last['what']}; {todo}")
+        if self.kind not in ("error", "raised"):
+            return failed("process", f"{self}; {todo}")
+        error = self.error()
+        if isinstance(error, OutOfMemory):
+            return failed("memory", str(error))
+        if isinstance(error, LaunchFailed):
+            return failed("launch", f"{error}; {todo}")
+        raise error
+
+
+def advice(kernel: Kernel | None) -> str:
+    """What to do about a kernel that ended its process."""
+    is_source = kernel is None or kernel.host is None
+    return "run it with `worklog check --emulate`: it names the line" if is_source else "call it alone in Python"
 
 
 class Child:
     """A running process, and a context that ends it. order: what it gets, beside the number of the pipe for its
-    answers. patience_s: seconds without an answer after which wait() ends it.
+    answers. timeout_s: seconds without an answer after which wait() ends it. Raises OSError if it can't be started.
     """
 
     def __init__(
-        self, command: Sequence[str], order: Mapping[str, Any], patience_s: float, env: Mapping[str, str] | None = None
+        self, command: Sequence[str], order: Mapping[str, Any], timeout_s: float, env: Mapping[str, str] | None = None
     ) -> None:
-        self.patience_s = patience_s
+        self.timeout_s = timeout_s
         self._hung = self._cancelled = False
         self._gone, self._silent, self._news = threading.Event(), threading.Event(), threading.Event()
         self._answers: list[Answer] = []
@@ -126,11 +168,11 @@ class Child:
                 last = time.monotonic()
             elif silent:
                 printed = self._printed.decode(errors="replace")
-                return End(self._process.returncode, printed, self.patience_s, self._hung, self._cancelled)
+                return End(self._process.returncode, printed, self.timeout_s, self._hung, self._cancelled)
             elif self._news.wait(TICK_S):
                 self._news.clear()
             else:
-                if time.monotonic() - last > self.patience_s:
+                if time.monotonic() - last > self.timeout_s:
                     self._hung = True
                     self.end()
                 tick()
@@ -196,129 +238,97 @@ class Child:
 
 
 class Stop:
-    """Ends a run from another thread, as Ctrl-C does from its own. `pid`: of the process that works now, if any."""
+    """Ends a run from another thread, as Ctrl-C does from its own. `child`: the process that works now, if any."""
 
     def __init__(self) -> None:
         self.pressed = False
         self._lock = threading.Lock()
-        self._child: Child | None = None
+        self.child: Child | None = None
 
     @property
     def pid(self) -> int | None:
-        """See the class."""
-        return None if self._child is None else self._child.pid
+        """Of the process that works now."""
+        return None if self.child is None else self.child.pid
 
     def press(self) -> None:
         """Returns when the process has gone. Raises ProcessStuck."""
         with self._lock:
             self.pressed = True
-        if self._child is not None:
-            self._child.cancel()
+        if self.child is not None:
+            self.child.cancel()
 
     def watch(self, child: Child) -> None:
-        """End this one when pressed, or now."""
+        """End this process when pressed, or now if it was."""
         with self._lock:
-            self._child = child
+            self.child = child
         if self.pressed:
             child.cancel()
 
 
 def run_child(
     order: Mapping[str, Any],
-    hear: Callable[[Answer], float | None],
-    progress: Callable[[int, str], None],
+    take: Callable[[Answer], None],
+    progress: Progress,
     *,
-    patience_s: float,
+    timeout_s: float,
+    first: int = 0,
+    total: int = 0,
     stop: Stop | None = None,
     command: Sequence[str] | None = None,
-) -> tuple[Answer, End]:
-    """Run one child to its end; its last answer, and how it ended.
+) -> End:
+    """Run one child to its end. This is where Ctrl-C is handled for everything that runs in a child.
 
-    hear: gets each answer but "progress", and may return the patience from then on. progress: gets the steps done and
-    what is being done, for each such answer and twice a second in between; whatever it raises ends the child. After a
-    KeyboardInterrupt, hear gets what the child had already answered. command: what to start (default: COMMAND).
+    take: gets each answer but "progress". progress: is called with `first` plus the steps done, and `total`, for each
+    "progress" and twice a second in between; whatever it raises ends the child. timeout_s: seconds between two answers
+    after which the child is ended, once it has given one. command: what to start (default: COMMAND).
+
+    Raises KeyboardInterrupt after Ctrl-C, or where `stop` was pressed, once the child has gone and take() has got what
+    it had answered.
     """
     state: tuple[int, str] = (0, "starting")
     last: Answer = {}
 
-    def take(answer: Answer) -> None:
+    def show() -> None:
+        progress(first + state[0], total, state[1])
+
+    def hear(answer: Answer) -> None:
         nonlocal state, last
         last = answer
         if answer.get("is") == "progress":
             state = answer["done"], answer["doing"]
-            progress(*state)
+            show()
         else:
-            child.patience_s = hear(answer) or child.patience_s
+            child.timeout_s = timeout_s
+            take(answer)
 
-    progress(*state)
-    with Child(command or COMMAND, order, max(patience_s, START_PATIENCE_S), environment()) as child:
+    show()
+    with Child(command or COMMAND, order, max(timeout_s, START_TIMEOUT_S), _environment()) as child:
         if stop is not None:
             stop.watch(child)
         try:
-            end = child.wait(take, lambda: progress(*state))
+            end = child.wait(hear, show)
         except KeyboardInterrupt:
             child.end()
             for answer in child.unheard():
                 if answer.get("is") != "progress":
-                    hear(answer)
+                    take(answer)
             raise
+    if end.cancelled and last.get("is") != "done":
+        raise KeyboardInterrupt
     if end.printed.strip():
         print(end.printed.rstrip(), file=sys.stderr)
-    return last, end
+    return replace(end, last=last)
 
 
-def environment() -> dict[str, str]:
-    """A child's: this process's, with its import path, and the one GPU that it has chosen."""
+def _environment() -> dict[str, str]:
+    """For a child: this process's, with its import path, and the one GPU that it has chosen."""
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
     visible = visible_to_a_child()
     return {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1", "CUDA_VISIBLE_DEVICES": visible}
 
 
-def failed_stage(last: Answer, end: End, kernel: Kernel | None) -> Stage:
-    """The stage at which a kernel failed that ended its process. kernel: None for one of the package. Raises what is no
-    verdict on a kernel: a user's mistake, and a mistake of this package.
-    """
-    todo = advice(kernel)
-    if last.get("is") == "error":
-        error = error_of(last)
-        if isinstance(error, OutOfMemory):
-            return failed("memory", str(error))
-        if isinstance(error, LaunchFailed):
-            return failed("launch", f"{error}; {todo}")
-        raise error
-    if last.get("is") == "lost":
-        return failed("launch", f"{last['fault']}; {todo}")
-    if last.get("is") == "raised":
-        if kernel is None:
-            raise failure(last, end)
-        return failed("process", f"raised {last['what']}; {todo}")
-    return failed("process", f"{end}; {todo}")
-
-
-def advice(kernel: Kernel | None) -> str:
-    """What to do about a kernel that ruins its process."""
-    is_source = kernel is None or kernel.host is None
-    return "run it with `worklog check --emulate`: it names the line" if is_source else "call it alone in Python"
-
-
-def failure(last: Answer, end: End) -> WorklogError:
-    """What ended a process before it came to a kernel."""
-    if last.get("is") == "error":
-        return error_of(last)
-    if last.get("is") == "raised":
-        return ChildFailed(f"{last['what']}: a mistake in worklog or in a library that it uses\n{last['traceback']}")
-    return ChildFailed(f"no kernel was launched: {last.get('fault') or end}")
-
-
-def error_of(answer: Answer) -> WorklogError:
-    """The error that was raised in the child: the same type, the same message."""
-    found: Any = getattr(importlib.import_module(answer["module"]), answer["type"])
-    error: WorklogError = found.__new__(found, answer["message"])  # past the arguments of its own __init__
-    return error
-
-
 def _signal_session(pid: int, number: int) -> None:
-    with suppress(ProcessLookupError, PermissionError):  # gone; macOS says the latter of one that nobody waited for
+    with suppress(ProcessLookupError, PermissionError):  # gone; macOS gives the latter for one that nobody waited for
         os.killpg(pid, number)
 
 

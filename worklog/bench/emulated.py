@@ -1,18 +1,19 @@
-"""Every rung, really executed without a GPU: the gate's word, what the emulator's detectors found, and what the rung
-asks of memory. This is what `worklog article` can still do on a laptop; times it takes from the recording.
+"""Every rung executed without a GPU: the gate's verdict, the emulator's findings and the memory counts. `worklog
+article` shows this on a laptop, beside the recorded times.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from worklog.emulator import Counts, EmulatedDevice, Kernel, predict
+from worklog.bench.tasks import Progress
+from worklog.emulator import EmulatedDevice, predict
 from worklog.emulator.counts import caveats
 from worklog.gate import Checker
-from worklog.kernel import Kernel as Record
+from worklog.kernel import Kernel
 from worklog.kernel.ladder import LADDER
 from worklog.problem.gemm import Shape
 from worklog.runs.table import WIDTH, Table
@@ -34,10 +35,10 @@ COLUMNS = (
 class Executed:
     """One rung on the emulator.
 
-    precision: the class that the gate found; reason: why it was refused, or None. findings: of the detectors, in all
-    launches. sectors_per_request: of global loads. sectors_per_fma: of global loads and stores, for each multiply-add
-    of a warp; wavefronts_per_fma: passes through shared memory, likewise. conflict_share: of those passes, the ones
-    that bank conflicts added. caveats: where a GPU may count otherwise.
+    precision: the class that the gate found; reason: why it failed, or None. findings: number of the emulator's
+    findings in all launches. sectors_per_request: of global loads. sectors_per_fma: of global loads and stores, per FMA
+    of a warp; wavefronts_per_fma: through shared memory, likewise. conflict_share: share of those wavefronts that bank
+    conflicts added. caveats: where a GPU may count otherwise.
     """
 
     rung: str
@@ -57,7 +58,7 @@ class Executed:
         """In the order of COLUMNS."""
         return (
             self.rung,
-            "refused" if self.reason else f"{self.precision} ok",
+            "failed" if self.reason else f"{self.precision} ok",
             str(self.shape),
             str(self.findings or "none"),
             f"{self.sectors_per_request:.1f}",
@@ -67,9 +68,9 @@ class Executed:
         )
 
 
-def execute(progress: Callable[[int, int, str], None], rungs: Sequence[Record] = LADDER) -> list[Executed]:
-    """Put each rung to every stage of the gate on the emulator, at 256 padded to its domain; and count its traffic
-    there. About two seconds a rung.
+def execute(progress: Progress, rungs: Sequence[Kernel] = LADDER) -> list[Executed]:
+    """Run every stage of the gate for each rung on the emulator, at 256 padded to its domain, and count its memory
+    accesses there. About two seconds per rung.
     """
     done = []
     for number, record in enumerate(rungs):
@@ -79,13 +80,14 @@ def execute(progress: Callable[[int, int, str], None], rungs: Sequence[Record] =
     return done
 
 
-def _executed(record: Record) -> Executed:
-    device = EmulatedDevice()
+def _executed(record: Kernel) -> Executed:
+    device, shape = EmulatedDevice(), record.domain.padded(SMALL)
     subject = record.load(device)
-    shape = record.domain.padded(SMALL)
     verdict = Checker(device, shape, secrets.randbits(63)).check(subject)
-    kernel: Kernel = subject.compiled.kernel  # type: ignore[attr-defined]
+    kernel = subject.compiled.kernel  # type: ignore[attr-defined]
     counts = predict(kernel, record, shape).counts
+    wavefronts = counts.shared_load.wavefronts + counts.shared_store.wavefronts
+    conflicts = counts.shared_load.conflicts + counts.shared_store.conflicts
     return Executed(
         record.name,
         device.label,
@@ -95,16 +97,10 @@ def _executed(record: Record) -> Executed:
         len(device.findings),
         counts.global_load.sectors_per_request,
         counts.global_sectors / counts.instructions["fma"],
-        *_shared(counts),
+        wavefronts / counts.instructions["fma"],
+        conflicts / wavefronts if wavefronts else 0.0,
         caveats(kernel),
     )
-
-
-def _shared(counts: Counts) -> tuple[float, float]:
-    """(wavefronts through shared memory per multiply-add of a warp, share of them due to bank conflicts)."""
-    wavefronts = counts.shared_load.wavefronts + counts.shared_store.wavefronts
-    conflicts = counts.shared_load.conflicts + counts.shared_store.conflicts
-    return wavefronts / counts.instructions["fma"], conflicts / wavefronts if wavefronts else 0.0
 
 
 def as_dict(executed: Sequence[Executed]) -> dict[str, Any]:
@@ -114,11 +110,9 @@ def as_dict(executed: Sequence[Executed]) -> dict[str, Any]:
 
 
 def text(executed: Sequence[Executed], width: int = WIDTH) -> str:
-    """A table for the terminal; failures with their reasons below it."""
-    notes = [
-        f"{', '.join(row.rung for row in executed if caveat in row.caveats)}: {caveat}"
-        for caveat in dict.fromkeys(caveat for row in executed for caveat in row.caveats)
-    ]
+    """A table for a terminal of `width` characters; failures with their reasons below it."""
+    distinct = dict.fromkeys(caveat for row in executed for caveat in row.caveats)
+    notes = [f"{', '.join(row.rung for row in executed if caveat in row.caveats)}: {caveat}" for caveat in distinct]
     notes += [f"{row.rung}: failed at {row.reason}" for row in executed if row.reason]
     rows = [row.cells for row in executed]
     return Table(f"executed here · {executed[0].label}", COLUMNS, rows, left=2, notes=notes).text(width)

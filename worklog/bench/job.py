@@ -1,7 +1,7 @@
 """What the child process does: `python -m worklog.bench.job` carries out one order, and answers as it goes.
 
 The order comes on standard input, and the answers leave on a pipe of their own (worklog.bench.child). The process ends
-when its parent does, together with everything that a kernel's code has started.
+when its parent does, together with every process that it has started.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ from worklog.problem.gemm import Shape
 if TYPE_CHECKING:
     from worklog.bench.check import Checked
     from worklog.bench.session import Session
-    from worklog.kernel import Kernel
     from worklog.runs.run import Measurement
     from worklog.settings import Harness
 
@@ -41,7 +40,7 @@ GPU_IS_FULL = ("MemoryAllocation", "CUDA_ERROR_OUT_OF_MEMORY", "STATUS_ALLOC_FAI
 
 
 class ContextLost(Exception):
-    """The GPU's context was lost by what was measured last: nothing can be measured after it in this process."""
+    """The last measurement lost the GPU's context: nothing can be measured after it in this process."""
 
 
 class Answers:
@@ -52,7 +51,7 @@ class Answers:
         self._pipe = os.fdopen(order["answers"], "wb")
 
     def __call__(self, kind: str, **words: Any) -> None:
-        """Say one."""
+        """Send one answer."""
         self._pipe.write(json.dumps({"is": kind, **words}).encode() + b"\n")
         self._pipe.flush()
 
@@ -62,64 +61,49 @@ Act = Callable[[Mapping[str, Any], Answers], None]
 
 def main(acts: Mapping[str, Act] | None = None) -> None:
     """Read an order, carry it out, and exit immediately, skipping atexit handlers and CUDA teardown. acts: what can be
-    ordered (default: "measure" and "check").
+    ordered (default: "measure" and "check"). An exception becomes the last answer.
     """
     order, say = started()
-    carry_out(order, say, acts)
+    try:
+        (acts or {"measure": measure, "check": check})[order["do"]](order, say)
+    except ContextLost as lost:
+        say("lost", fault=str(lost))
+    except (Exception, SystemExit) as error:  # a host function may raise anything
+        known = error if isinstance(error, WorklogError) else memory_is_full(error)
+        if known is not None:
+            say("error", module=type(known).__module__, type=type(known).__qualname__, message=str(known))
+        else:
+            what = traceback.format_exception_only(error)[-1].strip()
+            say("raised", what=what, traceback="".join(traceback.format_exception(error)))
     ctypes.CDLL(None).fflush(None)  # what kernels and native code have printed
     os._exit(0)
 
 
 def started() -> tuple[dict[str, Any], Answers]:
-    """The order, and the pipe for answers. From now on this process ends with its parent."""
+    """The order, and the pipe for answers. From now on this process and its session end as soon as its parent does.
+
+    Linux ends them with a signal that no code can catch. Elsewhere a thread does it, unless a kernel's code holds the
+    interpreter's lock.
+    """
     order: dict[str, Any] = json.loads(sys.stdin.readline())
     lifeline, nothing = os.dup(0), os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
-    end_with_the_parent(lifeline)
+    if hasattr(fcntl, "F_SETSIG"):
+        fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgid(0))
+        fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+        if select.select([lifeline], [], [], 0)[0]:  # the parent had already gone
+            os.killpg(0, signal.SIGKILL)
+    else:
+        threading.Thread(target=wait_for_the_end, args=(lifeline,), daemon=True).start()
     return order, Answers(order)
 
 
-def end_with_the_parent(lifeline: int) -> None:
-    """End this process and its session as soon as the one at the other end of a pipe has gone.
-
-    Linux does it with a signal that no code can catch. Elsewhere a thread does it, unless a kernel's code holds the
-    interpreter's lock.
-    """
-    if not hasattr(fcntl, "F_SETSIG"):
-        threading.Thread(target=_wait_for_the_end, args=(lifeline,), daemon=True).start()
-        return
-    fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgid(0))
-    fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
-    fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
-    if select.select([lifeline], [], [], 0)[0]:  # the parent had already gone
-        os.killpg(0, signal.SIGKILL)
-
-
-def _wait_for_the_end(lifeline: int) -> None:
+def wait_for_the_end(lifeline: int) -> None:
+    """Wait until the parent has gone, then end this process and its session."""
     os.read(lifeline, 1)
     os.killpg(0, signal.SIGKILL)
-
-
-def carry_out(order: Mapping[str, Any], say: Answers, acts: Mapping[str, Act] | None = None) -> None:
-    """Do what the order says; an exception becomes the last answer."""
-    try:
-        (acts or {"measure": measure, "check": check})[order["do"]](order, say)
-    except ContextLost as lost:
-        say("lost", fault=str(lost))
-    except WorklogError as error:
-        _say_error(error, say)
-    except (Exception, SystemExit) as error:  # a host function may raise anything
-        full = memory_is_full(error)
-        if full is not None:
-            _say_error(full, say)
-            return
-        what = traceback.format_exception_only(error)[-1].strip()
-        say("raised", what=what, traceback="".join(traceback.format_exception(error)))
-
-
-def _say_error(error: WorklogError, say: Answers) -> None:
-    say("error", module=type(error).__module__, type=type(error).__qualname__, message=str(error))
 
 
 def memory_is_full(error: BaseException) -> OutOfMemory | None:
@@ -127,9 +111,7 @@ def memory_is_full(error: BaseException) -> OutOfMemory | None:
     words = f"{type(error).__module__}.{type(error).__name__}: {error}"
     if any(known in words for known in GPU_IS_FULL):
         return OutOfMemory(f"the GPU's memory is full ({error}): free it, or take a smaller size")
-    if isinstance(error, MemoryError):
-        return OutOfMemory("the host's memory is full: take a smaller size")
-    return None
+    return OutOfMemory("the host's memory is full: take a smaller size") if isinstance(error, MemoryError) else None
 
 
 # ------------------------------------------------------------------------------------------------------------- measure
@@ -141,7 +123,7 @@ def measure_order(tasks: Sequence[Task], harness: Harness, user_kernels: Sequenc
         "do": "measure",
         "tasks": [[t.kernel, [t.shape.m, t.shape.n, t.shape.k], dict(t.changed)] for t in tasks],
         "harness": harness.as_dict(),
-        "user_kernels": [one.as_dict() for one in user_kernels],
+        "user_kernels": [kernel.as_dict() for kernel in user_kernels],
     }
 
 
@@ -159,7 +141,7 @@ def measure(order: Mapping[str, Any], say: Answers, make_session: Callable[..., 
     from worklog.settings import Harness
 
     tasks, harness = tasks_of(order), Harness(**order["harness"])
-    user_kernels = {one.name: one for one in map(Kernel.from_dict, order["user_kernels"])}
+    user_kernels = {kernel.name: kernel for kernel in map(Kernel.from_dict, order["user_kernels"])}
     with alone_on_the_gpu(), switchable_clocks() as hold:
         clocks, notes = hold(harness.clocks)
         session = (make_session or Session)(user_kernels)
@@ -182,27 +164,19 @@ def measure(order: Mapping[str, Any], say: Answers, make_session: Callable[..., 
 
 @contextmanager
 def alone_on_the_gpu() -> Iterator[None]:
-    """Lock the GPU, so that no other run of the same user disturbs this one. The lock goes with the process. Raises
-    GpuBusy.
+    """Lock the GPU, if there is one, so that no other run of the same user disturbs this one. The lock goes with the
+    process. Raises GpuBusy.
     """
-    path = _lock_file()
-    if path is None:
-        yield
-        return
-    with locked(path):
-        yield
-
-
-def _lock_file() -> Path | None:
-    """The current GPU's, None where there is none."""
     from worklog.gpu.device import gpu_reason
 
     if gpu_reason() is not None:
-        return None
+        yield
+        return
     import cupy
 
     which = cupy.cuda.runtime.deviceGetPCIBusId(cupy.cuda.runtime.getDevice())
-    return Path(tempfile.gettempdir()) / f"worklog-{os.getuid()}-{which}.lock"
+    with locked(Path(tempfile.gettempdir()) / f"worklog-{os.getuid()}-{which}.lock"):
+        yield
 
 
 @contextmanager
@@ -216,10 +190,9 @@ def locked(path: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            holder = file.read().strip() or "?"
             raise GpuBusy(
-                f"process {holder} is measuring on this GPU, and two at once would disturb each other: "
-                "wait for it, or cancel it"
+                f"process {file.read().strip() or '?'} is measuring on this GPU, and two at once would disturb each "
+                "other: wait for it, or cancel it"
             ) from error
         file.truncate(0)
         file.write(str(os.getpid()))
@@ -230,26 +203,17 @@ def locked(path: Path) -> Iterator[None]:
 # --------------------------------------------------------------------------------------------------------------- check
 
 
-def check_order(kernel: Kernel, shape: Shape | None, on: str | None, seed: int | None) -> dict[str, Any]:
-    """The order for a check."""
-    size = None if shape is None else [shape.m, shape.n, shape.k]
-    return {"do": "check", "kernel": kernel.as_dict(), "shape": size, "on": on, "seed": seed}
-
-
 def check(order: Mapping[str, Any], say: Answers) -> None:
     """Check a kernel. Answers: "begun" with what is known before a launch, then "checked" with the result."""
     from worklog.bench import check as bench
 
-    kernel = Kernel.from_dict(order["kernel"])
-    # The emulator ends an endless kernel itself, and may take long for a large one.
-    bounded = kernel.host is None and not bench.wants_gpu(order["on"])
     checked = bench.check(
-        kernel,
+        Kernel.from_dict(order["kernel"]),
         None if order["shape"] is None else Shape(*order["shape"]),
         on=order["on"],
         seed=order["seed"],
         progress=lambda done, _, doing: say("progress", done=done, doing=doing),
-        begun=lambda begun: say("begun", checked=packed(begun), bounded=bounded),
+        begun=lambda begun: say("begun", checked=packed(begun)),
     )
     say("checked", checked=packed(checked))
 
@@ -257,12 +221,6 @@ def check(order: Mapping[str, Any], say: Answers) -> None:
 def packed(checked: Checked) -> str:
     """A result as a string."""
     return base64.b64encode(pickle.dumps(checked)).decode()
-
-
-def unpacked(text: str) -> Checked:
-    """What packed() gave. The child is trusted: unpickling runs what it says."""
-    checked: Checked = pickle.loads(base64.b64decode(text))
-    return checked
 
 
 if __name__ == "__main__":

@@ -7,87 +7,75 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 from worklog.bench import job
-from worklog.bench.child import Answer, Stop, failed_stage, failure, run_child
-from worklog.bench.tasks import ABLATION_SIZES, BASELINE, Size, Task, ablation_tasks, each, tasks_of
+from worklog.bench.child import Answer, Stop, run_child
+from worklog.bench.tasks import ABLATION_SIZES, BASELINE, Progress, Size, Task, ablation_tasks, silent, tasks_of
 from worklog.errors import BadRunFile, BadSetting, Interrupted, NoGpu
 from worklog.gate import Stage, Verdict
 from worklog.gpu.device import gpu_reason, require_gpu
 from worklog.kernel import Kernel
 from worklog.kernel.ladder import LADDER, rung
-from worklog.problem.gemm import Shape
 from worklog.runs.run import Measurement, Run, forced_source, new_path, open_run
 from worklog.settings import Harness
 
-if TYPE_CHECKING:
-    from worklog.kernel import Kernel
-
-PATIENCE_S = 120.0
+TIMEOUT_S = 120.0
 GATE_S_PER_BYTE = 4e-8  # of A, B and C: ten times what the gate takes on the host
 
 
-class Progress(Protocol):
-    """Called before each step, and twice a second in between. It may raise KeyboardInterrupt to stop the work."""
-
-    def __call__(self, done: int, total: int, doing: str) -> None: ...  # noqa: D102
-
-
-def silent(done: int, total: int, doing: str) -> None:
-    """No progress shown."""
-
-
 def measure(
-    kernels: Iterable[str | Kernel] | Kernel | None = None,
-    sizes: Iterable[Size] | int = (4096,),
+    kernels: Iterable[str | Kernel] | Kernel | str | None = None,
+    shapes: Iterable[Size] | Size = (4096,),
     *,
     harness: Harness | None = None,
     progress: Progress = silent,
     out: Path | None = None,
 ) -> Run:
-    """Gate, then time, each kernel at each size, interleaved with cuBLAS. The run is saved after every measurement.
+    """Gate, then time, each kernel at each shape, interleaved with cuBLAS. The run is saved after every measurement.
 
-    kernels: names of rungs, "cuBLAS" for the baseline against itself, user kernels and host functions; None for the
-    whole ladder and cuBLAS. A single kernel or size needs no list. A kernel that fails the gate is in the run with its
-    verdict and without a time. out: the run's file (default: a new one among this machine's runs).
-    Raises NoGpu where there is no CUDA device, UnknownRung, OutsideDomain, BadShape.
+    kernels: names of rungs, "cuBLAS" for the baseline against itself, your kernels and host functions; None for the
+    whole ladder and cuBLAS. shapes: N for a square problem, (M, N, K) or "MxNxK". One kernel or shape needs no list.
+    A kernel that fails the gate is in the run with its verdict and without a time. out: the run's file (default: a new
+    one among this machine's runs).
+    Raises NoGpu where there is no CUDA device, UnknownRung, OutsideDomain, BadShape, BadSetting, OutOfMemory.
     """
-    tasks, user_kernels = tasks_of(kernels, sizes)
+    tasks, user_kernels = tasks_of(kernels, shapes)
     return carry_out(tasks, harness or Harness(), user_kernels=user_kernels, progress=progress, out=out)
 
 
 def ablate(
     kernel: str,
-    sizes: Iterable[Size] | int = ABLATION_SIZES,
+    shapes: Iterable[Size] | Size = ABLATION_SIZES,
     *,
     harness: Harness | None = None,
     progress: Progress = silent,
     out: Path | None = None,
 ) -> Run:
-    """One kernel under a harness (default: the unbiased one), then with each pitfall alone, with the article's four,
-    and with all.
+    """One rung with a harness (default: the unbiased one), then with each pitfall alone, with the article's four, and
+    with all.
 
-    Live if there is a GPU, else recorded, like results(); harness and out are for a live run only.
+    Live if there is a GPU, else recorded, like results(); harness and out are for a live run only. Raises what measure() and
+    results() raise.
     """
-    tasks = ablation_tasks(kernel, [Shape.of(size) for size in each(sizes)])
+    tasks = ablation_tasks(kernel, shapes)
     return carry_out(tasks, harness or Harness(), progress=progress, out=out) if live_wanted() else _recorded(tasks)
 
 
 def results(
-    kernels: Iterable[str] | None = None,
-    sizes: Iterable[Size] | int = (4096,),
+    kernels: Iterable[str] | str | None = None,
+    shapes: Iterable[Size] | Size = (4096,),
     *,
     progress: Progress = silent,
     **settings: Any,
 ) -> Run:
     """Live if there is a GPU, else recorded: the same call everywhere. The run's label states which it was.
 
-    kernels: default: the whole ladder and cuBLAS. The run's notes name the rungs that are left out because the
-    recording doesn't hold them. settings: biased ones, such as l2="warm". Raises BadRunFile, naming the recorded sizes,
-    if a kernel that you name was never recorded.
+    kernels: names of rungs and "cuBLAS"; None for the whole ladder and cuBLAS. The run's notes name the rungs that the
+    recording doesn't hold. shapes: as for measure(). settings: biased ones, such as l2="warm". Raises what measure()
+    raises, and BadRunFile, naming the recorded sizes, if a kernel that you name was never recorded.
     """
-    tasks, _ = tasks_of(kernels, sizes, settings)
+    tasks, _ = tasks_of(kernels, shapes, settings)
     Harness().but(**settings)
     if live_wanted():
         return carry_out(tasks, Harness(), progress=progress)
@@ -102,20 +90,18 @@ def results(
 
 
 def _recorded(tasks: Sequence[Task]) -> Run:
-    """The tasks' measurements from the run to look at. Raises BadRunFile, naming what there is, if one is missing."""
+    """The tasks' measurements from the default run. Raises BadRunFile, naming the recorded sizes, if one is missing."""
+    require_measurable(tasks, Harness())
+    run, found = open_run(), list[Measurement]()
     for task in tasks:
-        if task.kernel != BASELINE:
-            rung(task.kernel).check(task.shape)
-    run = open_run()
-    found = [run.select(task.kernel, task.shape, task.pitfalls) for task in tasks]
-    for task, there in zip(tasks, found, strict=True):
+        there = run.select(task.kernel, task.shape, task.pitfalls)
         if not there:
-            same = sorted(
-                {m.problem for m in run.measurements if (m.kernel, m.changed) == (task.kernel, task.pitfalls)}
-            )
-            known = f" (it holds sizes {', '.join(map(str, same))}): ask for those, or" if same else " at any size:"
+            same = {m.problem for m in run.measurements if (m.kernel, m.changed) == (task.kernel, task.pitfalls)}
+            held = ", ".join(map(str, sorted(same)))
+            known = f" (it holds sizes {held}): take one of them, or" if held else " at any size:"
             raise BadRunFile(f"{task} is not in the {run.origin} run{known} measure on a GPU")
-    run.measurements = [measurement for there in found for measurement in there]
+        found += there
+    run.measurements = found
     return run
 
 
@@ -138,67 +124,37 @@ def carry_out(
     user_kernels: Sequence[Kernel] = (),
     progress: Progress = silent,
     out: Path | None = None,
-    patience_s: float = PATIENCE_S,
+    timeout_s: float = TIMEOUT_S,
     stop: Stop | None = None,
     command: Sequence[str] | None = None,
 ) -> Run:
     """Make each measurement in order, in child processes, and save the run after each.
 
-    A kernel that hangs, crashes, exits or loses the GPU's context is refused, and the rest is measured in a fresh
-    process; each host function gets a process that measures nothing else. Interrupting ends the child and keeps what is
-    finished. CUDA is not initialised in this process.
+    A kernel that hangs, crashes, exits or loses the GPU's context fails, and the rest is measured in a fresh process;
+    each host function gets a process that measures nothing else. An interrupt ends the child and keeps the finished
+    measurements. CUDA is not initialised in this process.
 
-    user_kernels: those that tasks name. progress: called at each step and twice a second in between.
-    patience_s: seconds that a measurement may take beyond its budget before it counts as hung. stop: ends the run from
-    another thread. command: the child's command line (default: worklog.bench.job). Raises what measure() raises, and
-    GpuBusy while another run measures on this GPU.
+    user_kernels: those that tasks name. timeout_s: seconds that a measurement may take beyond its budget
+    before it counts as hung. stop: ends the run from another thread. command: the child's command line (default:
+    worklog.bench.job). Raises what measure() raises, Interrupted, and GpuBusy while another run measures on this GPU.
     """
     own = require_measurable(tasks, harness, user_kernels)
     if command is None:
         require_gpu()
-    log, stop = _Log(tasks, harness, own, out), stop or Stop()
     budget_s = max(harness.but(**dict(task.changed)).budget_s for task in tasks)
-    patience_s += budget_s + GATE_S_PER_BYTE * max(task.shape.compulsory_bytes for task in tasks)
+    timeout_s += budget_s + GATE_S_PER_BYTE * max(task.shape.compulsory_bytes for task in tasks)
+    growing = _Growing(tasks, harness, own, out)
     try:
-        while log.left:
-            _measure_some(log, progress, patience_s, stop, command)
+        while growing.left:
+            growing.measure_some(progress, timeout_s, stop, command)
     except KeyboardInterrupt as interrupt:
-        raise log.interrupted() from interrupt
+        raise Interrupted(f"interrupted: {growing.kept()}") from interrupt
     progress(len(tasks), len(tasks), "done")
-    assert log.run is not None
-    return log.run
+    assert growing.run is not None
+    return growing.run
 
 
-def _measure_some(log: _Log, progress: Progress, patience_s: float, stop: Stop, command: Sequence[str] | None) -> None:
-    """One child: as many of its tasks as it survives, and a verdict on the one that ended it."""
-    first, its_tasks = log.done, log.next_together()
-
-    def hear(answer: Answer) -> float | None:
-        log.hear(answer, first)
-        return patience_s if answer["is"] == "ready" else None
-
-    last, end = run_child(
-        job.measure_order(its_tasks, log.harness, list(log.user_kernels.values())),
-        hear,
-        lambda done, doing: progress(first + done, len(log.tasks), doing),
-        patience_s=patience_s,
-        stop=stop,
-        command=command,
-    )
-    finished = log.done == first + len(its_tasks)
-    if last.get("is") == "done" and finished:
-        return
-    if stop.pressed:
-        raise log.interrupted()
-    lost = last.get("is") == "lost"
-    if not log.ready or (lost and log.done == first):
-        raise failure(last, end)
-    its_last = lost or finished  # the child ended after this measurement, not in one
-    culprit = log.tasks[log.done - 1 if its_last else log.done].kernel
-    log.refuse(failed_stage(last, end, log.user_kernels.get(culprit)), its_last=its_last)
-
-
-class _Log:
+class _Growing:
     """The run as it grows, on disk after every measurement."""
 
     def __init__(
@@ -206,7 +162,6 @@ class _Log:
     ) -> None:
         self.tasks, self.harness, self.user_kernels, self.out = tasks, harness, user_kernels, out
         self.run: Run | None = None
-        self.ready = False  # the child at hand
 
     @property
     def done(self) -> int:
@@ -216,39 +171,64 @@ class _Log:
     def left(self) -> Sequence[Task]:
         return self.tasks[self.done :]
 
-    def next_together(self) -> list[Task]:
-        """What the next child measures: one host function's tasks, or all up to the next host function's."""
-        self.ready = False
+    def measure_some(
+        self, progress: Progress, timeout_s: float, stop: Stop | None, command: Sequence[str] | None
+    ) -> None:
+        """One child: as many of its tasks as it survives, and a verdict on the kernel that ended it."""
+        first, ready = self.done, False
+        its_tasks = list(takewhile(lambda task: self._home(task) == self._home(self.tasks[first]), self.left))
 
-        def home(task: Task) -> str:
-            own = self.user_kernels.get(task.kernel)
-            return task.kernel if own is not None and own.host is not None else ""
+        def take(answer: Answer) -> None:
+            nonlocal ready
+            ready = True
+            if answer["is"] == "ready":
+                self._begin(answer["head"])
+            elif answer["is"] == "measured" and first + answer["number"] > self.done:  # else it came twice
+                self._add(Measurement.from_dict(answer["measurement"]), answer["description"])
 
-        return list(takewhile(lambda task: home(task) == home(self.left[0]), self.left))
+        end = run_child(
+            job.measure_order(its_tasks, self.harness, list(self.user_kernels.values())),
+            take,
+            progress,
+            first=first,
+            total=len(self.tasks),
+            timeout_s=timeout_s,
+            stop=stop,
+            command=command,
+        )
+        finished, lost = self.done == first + len(its_tasks), end.kind == "lost"
+        if end.kind == "done" and finished:
+            return
+        if self.run is None or not ready or (lost and self.done == first):
+            raise end.error()
+        after = lost or finished  # the child ended after its last measurement, not in one
+        culprit = self.tasks[self.done - 1 if after else self.done].kernel
+        self._fail(end.stage(self.user_kernels.get(culprit)), after=after)
 
-    def hear(self, answer: Answer, first: int) -> None:
-        """Take in "ready" and "measured". first: number of the child's first task. An answer may come twice, if an
-        interrupt came while it was taken in.
-        """
-        if answer["is"] == "ready":
-            self.ready = True
-            if self.run is None:
-                self.run = Run(**answer["head"])
-            elif self.done:
-                self.run.notes.append(f"from {self.left[0]} on: in a fresh process, calibrated again")
-        elif answer["is"] == "measured" and first + answer["number"] > self.done:
-            assert self.run is not None
-            found = Measurement.from_dict(answer["measurement"])
-            self.run.kernels.setdefault(found.kernel, answer["description"])
-            self.run.add(found)
-            self._save()
+    def _home(self, task: Task) -> str:
+        """Tasks with the same one share a process: a host function has its own."""
+        own = self.user_kernels.get(task.kernel)
+        return task.kernel if own is not None and own.host is not None else ""
 
-    def refuse(self, stage: Stage, *, its_last: bool) -> None:
-        """Refuse the measurement at hand, or the last one that the child made, for how the child ended."""
+    def _begin(self, head: Mapping[str, Any]) -> None:
+        if self.run is None:
+            self.run = Run(**head)
+        elif self.done:
+            self.run.notes.append(f"from {self.left[0]} on: in a fresh process, calibrated again")
+
+    def _add(self, found: Measurement, description: Mapping[str, Any] | None = None) -> None:
+        assert self.run is not None
+        if description is not None:
+            self.run.kernels.setdefault(found.kernel, dict(description))
+        self.run.add(found)
+        self._save()
+
+    def _fail(self, stage: Stage, *, after: bool) -> None:
+        """A failed measurement for how the child ended. after: in place of the last one, else for the next task."""
         assert self.run is not None
         verdict = Verdict((stage,), None)
-        reason = f"refused at {verdict.reason}"
-        if its_last:
+        reason = f"failed at {verdict.reason}"
+        if after:
             last = self.run.measurements.pop()
             if last.status == "refused":  # for the same fault, seen earlier: add what to do
                 new = replace(last, reason=f"{last.reason}; {reason.rpartition('; ')[2]}")
@@ -258,8 +238,7 @@ class _Log:
             task = self.left[0]
             shape = (task.shape.m, task.shape.n, task.shape.k)
             new = Measurement(task.kernel, shape, "refused", reason, task.pitfalls, verdict.as_dict())
-        self.run.add(new)
-        self._save()
+        self._add(new)
 
     def _save(self) -> None:
         assert self.run is not None
@@ -267,44 +246,31 @@ class _Log:
         path = self.run.path or self.out
         self.run.save(path or new_path(self.run.device["name"], self.run.created, secrets.token_hex(2)))
 
-    def interrupted(self) -> Interrupted:
-        """To be raised."""
+    def kept(self) -> str:
+        """What an interrupt leaves, which is saved."""
         if self.run is None or not self.run.measurements:
-            return Interrupted("interrupted before the first measurement: nothing is saved")
+            return "no measurement was finished, so nothing is saved"
         self._save()
-        return Interrupted(f"interrupted: {self.done} of {len(self.tasks)} measurements are kept in {self.run.path}")
+        return f"{self.done} of {len(self.tasks)} measurements are kept in {self.run.path}"
 
 
 def require_measurable(
     tasks: Sequence[Task], harness: Harness, user_kernels: Iterable[Kernel] = ()
 ) -> dict[str, Kernel]:
-    """Find every mistake in the tasks before anything is measured. Returns users' kernels by name. Raises BadSetting,
+    """Find every mistake in the tasks before anything is measured. Returns the user kernels by name. Raises BadSetting,
     UnknownRung, OutsideDomain.
     """
     if not tasks:
         raise BadSetting("nothing to measure: name at least one kernel and one size")
-    own = _by_name(user_kernels)
+    own: dict[str, Kernel] = {}
+    for kernel in user_kernels:
+        if kernel in LADDER:
+            continue
+        if kernel.name in own or kernel.name in (BASELINE, *(record.name for record in LADDER)):
+            raise BadSetting(f"two kernels are called {kernel.name}: rename one")
+        own[kernel.name] = kernel
     for task in tasks:
-        _require_domain(task, own)
+        if task.kernel != BASELINE:
+            (own.get(task.kernel) or rung(task.kernel)).check(task.shape)
         harness.but(**dict(task.changed))
     return own
-
-
-def _by_name(user_kernels: Iterable[Kernel]) -> dict[str, Kernel]:
-    """Raises BadSetting for a name that is taken."""
-    own: dict[str, Kernel] = {}
-    taken = {BASELINE, *(r.name for r in LADDER)}
-    for one in user_kernels:
-        if one in LADDER:
-            continue
-        if one.name in taken:
-            raise BadSetting(f"two kernels are called {one.name}: rename one")
-        taken.add(one.name)
-        own[one.name] = one
-    return own
-
-
-def _require_domain(task: Task, own: Mapping[str, Kernel]) -> None:
-    """Raise UnknownRung or OutsideDomain for what cannot be measured."""
-    if task.kernel != BASELINE:
-        (own.get(task.kernel) or rung(task.kernel)).check(task.shape)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ from worklog.harness.timeline import Launch
 from worklog.kernel import Kernel
 from worklog.kernel.device import Subject
 from worklog.kernel.ladder import rung
-from worklog.problem.gemm import Float32, Shape, random_inputs
+from worklog.problem.gemm import Shape, random_inputs
 from worklog.runs.run import Measurement, source_label
 from worklog.runs.statistics import summarise
 
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from worklog.gpu.cuda import CudaDevice
     from worklog.harness.calibration import Calibration
     from worklog.harness.cuda_timeline import CudaTimeline
-    from worklog.kernel import Kernel
 
 TOO_SLOW_S = 20.0  # expected seconds of one measurement's samples, above which it is skipped
 LEFT_S = 10.0  # for work that a kernel left on the GPU
@@ -45,10 +44,11 @@ UNCHECKED: dict[bool | str, str] = {
     False: "gate: off, the result may be wrong",
     "article": "gate: the article's rule, which lets TF32, FP16, BF16 and missing terms pass",
 }
+Hold = Callable[[str], tuple[str, list[str]]]
 
 
 class Session:
-    """A GPU made ready: the device, the calibrated harness, compiled kernels, and the checker of the shape at hand.
+    """A GPU made ready: the device, the calibrated harness, compiled kernels, and the checker of the present shape.
 
     user_kernels: by name, host functions too. calibration: of the harness on this GPU (default: calibrate now). Raises
     NoGpu.
@@ -82,16 +82,10 @@ class Session:
             self._subjects[name] = self.kernel(name).load(self.device)
         return self._subjects[name]
 
-    def never_launched(self, name: str) -> Subject:
-        """The same kernel in a module of its own, so that its next launch is its first; cuBLAS has no such thing."""
-        if name == BASELINE:
-            return self.subject(name)
-        return self.kernel(name).load(self.device, fresh=True)
-
     _pool: Pool | None = None
 
     def pool(self, elements: int) -> Pool | None:
-        """A pool to place buffers of so many elements in, kept for the next loop; None where memory is too short."""
+        """A pool for buffers of `elements` float32 in total, kept for the next loop; None where memory is too short."""
         if self._pool is None or self._pool.elements < elements * LEAST_TIMES_BUFFERS:
             self._pool = None  # first, so that its memory is free
             self._pool = Pool.to_hold(self.device, elements)
@@ -125,23 +119,22 @@ class Session:
     def verdict(self, name: str, shape: Shape, gate: bool | str = True) -> Verdict:
         """The gate's verdict on a kernel at a shape, found once; with gate "article", by the article's rule."""
         if (name, shape, gate) not in self._verdicts:
-            subject = self.subject(name)
-            checker = self.checker(shape)
+            subject, checker = self.subject(name), self.checker(shape)
             by_article = gate == "article"
             found = checker.check_by_article(subject) if by_article else checker.check(subject, self.claimed(name))
             self._verdicts[name, shape, gate] = found
         return self._verdicts[name, shape, gate]
 
     def is_host_function(self, name: str) -> bool:
-        """Whether its own code launches it, maybe on streams of its own."""
+        """Whether the kernel launches its work itself, maybe on streams of its own."""
         return name in self.user_kernels and self.user_kernels[name].host is not None
 
     def head(self, harness: Harness, notes: Sequence[str]) -> dict[str, Any]:
-        """What a run file says of the machine. notes: what could not be done as the harness wants it."""
+        """The head of a run file. notes: what could not be done as the harness says."""
         return {
             "device": self.gpu.as_dict(),
             "harness": harness.as_dict(),
-            "tool": tool(),
+            "tool": {"name": "gemm-worklog", "version": worklog.__version__, **source_revision()},
             "software": {**software(), "cublas": self.baselines["fp32"].version},  # type: ignore[attr-defined]
             "calibration": self.calibration.as_dict(),
             "notes": [*notes, *self.calibration.remarks],
@@ -169,43 +162,19 @@ def calibrated(clocks: str) -> tuple[Calibration, str, list[str]]:
     return found, source_label("live", gpu().name, held, datetime.now(UTC).isoformat()), notes
 
 
-def tool() -> dict[str, Any]:
-    """Name, version and source revision of this package."""
-    return {"name": "gemm-worklog", "version": worklog.__version__, **source_revision()}
-
-
-def _as_asked(clocks: str) -> tuple[str, list[str]]:
-    return clocks, []
-
-
 def attempt(
     session: Session,
     task: Task,
     harness: Harness,
     earlier: Sequence[Measurement] = (),
-    hold: Callable[[str], tuple[str, list[str]]] = _as_asked,
+    hold: Hold = lambda clocks: (clocks, []),
 ) -> Measurement:
-    """One measurement. A launch that fails refuses its kernel. earlier: measurements of this run, which tell how long a
-    large size would take. hold: holds the clocks as the task's setting says (worklog.gpu.clock_lock.switchable_clocks);
-    the measurement states what was held. Raises LaunchFailed if the GPU's context is lost: nothing can be measured
-    after that.
+    """Gate and time one task; a failed check, a failed launch and a skip are results too.
+
+    earlier: measurements of this run, which show how long a large size would take. hold: holds the clocks as the task's
+    setting says (worklog.gpu.clock_lock.switchable_clocks); the measurement states what was held. Raises LaunchFailed
+    if the GPU's context is lost: nothing can be measured after that in this process.
     """
-    shape = (task.shape.m, task.shape.n, task.shape.k)
-    try:
-        return _measurement(session, task, harness, earlier, hold)
-    except LaunchFailed as error:
-        session.device.synchronize()  # raises again if the context is lost
-        return Measurement(task.kernel, shape, "refused", reason=f"launch: {error}", changed=task.pitfalls)
-
-
-def _measurement(
-    session: Session,
-    task: Task,
-    harness: Harness,
-    earlier: Sequence[Measurement],
-    hold: Callable[[str], tuple[str, list[str]]],
-) -> Measurement:
-    """Gate and time one task; a failed check and a skip are results too."""
     used = harness.but(**dict(task.changed))
     clocks, notes = hold(used.clocks)
     if used.clocks == harness.clocks:  # the run states the notes
@@ -213,63 +182,75 @@ def _measurement(
     used, changed = used.but(clocks=clocks), {**task.pitfalls, "clocks": clocks}
     if clocks == harness.clocks:
         del changed["clocks"]
-    shape = (task.shape.m, task.shape.n, task.shape.k)
-    common: dict[str, Any] = {"kernel": task.kernel, "shape": shape, "changed": changed}
-    skipped = _why_skipped(session, task) or _too_slow(task, used, earlier)
-    if skipped:
-        return Measurement(**common, status="skipped", reason=skipped)
+    common: dict[str, Any] = {
+        "kernel": task.kernel,
+        "shape": (task.shape.m, task.shape.n, task.shape.k),
+        "changed": changed,
+    }
+    skipped = "" if task.kernel == BASELINE else session.kernel(task.kernel).skipped
+    if reason := skipped or _too_slow(task, used, earlier):
+        return Measurement(**common, status="skipped", reason=reason)
+    try:
+        return _measurement(session, task, used, common, notes)
+    except LaunchFailed as error:
+        session.device.synchronize()  # raises again if the context is lost
+        return Measurement(**common, status="refused", reason=f"launch: {error}")
+
+
+def _measurement(
+    session: Session, task: Task, used: Harness, common: dict[str, Any], notes: Sequence[str]
+) -> Measurement:
+    """Gate and time one task. common: its kernel, shape and changed settings."""
     verdict: Verdict | None = None
     if used.gate:
         for name in dict.fromkeys((BASELINE, task.kernel)):
             verdict = session.verdict(name, task.shape, used.gate)
             if not verdict.accepted:
-                return _refused(common, verdict, "" if name == task.kernel else f"the baseline {name} was ")
+                return _failed(common, verdict, "" if name == task.kernel else f"the baseline {name} ")
     reading, stages = read(session, task, used)
     if verdict is not None:
         verdict = replace(verdict, stages=(*verdict.stages, *stages))
-    if verdict is not None and not verdict.accepted:
-        return _refused(common, verdict)
+        if not verdict.accepted:
+            return _failed(common, verdict)
     if summarise(reading.counted("subject"), used.statistic).value <= used.taken_off(session.calibration.offset_us):
-        return Measurement(**common, status="refused", reason="refused at plausible: the time is not above zero")
-    degradations = notes + _degradations(session, task, used, each_checked=_checks_each(used))
+        return Measurement(**common, status="refused", reason="failed at plausible: the time is not above zero")
+    degradations = [*notes, *_degradations(session, task, used)]
     if off := off_the_lock(used.clocks, reading.sm_mhz):
-        common["changed"] = {**changed, "clocks": "watched"}
+        common["changed"] = {**common["changed"], "clocks": "watched"}
         degradations.append(off)
-    concluded = conclude(common, used, reading, session.calibration, verdict, degradations)
-    if verdict is None or concluded.us is None or used.biased():
-        return concluded
-    if session.claimed(task.kernel) == "fp32":  # the others may run where the peak is another
-        verdict = verdict.and_then(plausible.judge(task.shape, concluded.us, session.gpu.fp32_peak_tflops))
+    found = conclude(common, used, reading, session.calibration, verdict, degradations)
+    if verdict is None or found.us is None or used.biased():
+        return found
+    if session.claimed(task.kernel) == "fp32":  # other classes may run where the peak is another
+        verdict = verdict.and_then(plausible.judge(task.shape, found.us, session.gpu.fp32_peak_tflops))
     ours, theirs = reading.clocks("subject"), reading.clocks("baseline")
     if ours and theirs and used.l2 == "flush":
-        verdict = verdict.and_then(
-            plausible.second_clock(ours, theirs, own_streams=session.is_host_function(task.kernel))
-        )
-    return replace(concluded, verdict=verdict.as_dict()) if verdict.accepted else _refused(common, verdict)
+        own_streams = session.is_host_function(task.kernel)
+        verdict = verdict.and_then(plausible.second_clock(ours, theirs, own_streams=own_streams))
+    return replace(found, verdict=verdict.as_dict()) if verdict.accepted else _failed(common, verdict)
 
 
-def _degradations(session: Session, task: Task, used: Harness, each_checked: bool) -> list[str]:
-    """What must stand beside a reading, apart from what happened while it was taken."""
-    said = [f"{name}: {value}" for name, value in used.biased().items() if name != "gate"]
+def _degradations(session: Session, task: Task, used: Harness) -> list[str]:
+    """What a result must state, apart from what happened while it was measured."""
+    stated = [f"{name}: {value}" for name, value in used.biased().items() if name != "gate"]
     remarks = session.user_kernels[task.kernel].remarks if task.kernel in session.user_kernels else ()
-    said += remarks
-    if remarks and not each_checked:
-        said.append("gate: only the last timed launch was checked, on inputs that the host function has seen before")
+    stated += remarks
+    if remarks and not _checks_each(used):
+        stated.append("gate: only the last timed launch was checked, on inputs that the host function has seen before")
     if used.gate is not True:
-        said.append(UNCHECKED[used.gate])
+        stated.append(UNCHECKED[used.gate])
     if not session.timeline.watch.available:
-        said.append(f"clocks: throttle reasons unknown ({session.timeline.watch.reason})")
-    return said
+        stated.append(f"clocks: throttle reasons unknown ({session.timeline.watch.reason})")
+    return stated
 
 
 def _checks_each(used: Harness) -> bool:
     """Whether each launch gets inputs of its own and is checked: only if L2 is flushed after they were written."""
-    judged = used.gate is True and used.inputs == "random"
-    return judged and used.l2 == "flush" and used.timer != "graph"
+    return used.gate is True and used.inputs == "random" and used.l2 == "flush" and used.timer != "graph"
 
 
-def _refused(common: dict[str, Any], verdict: Verdict, whose: str = "") -> Measurement:
-    reason = f"{whose}refused at {verdict.reason}"
+def _failed(common: Mapping[str, Any], verdict: Verdict, whose: str = "") -> Measurement:
+    reason = f"{whose}failed at {verdict.reason}"
     return Measurement(**common, status="refused", reason=reason, verdict=verdict.as_dict())
 
 
@@ -282,9 +263,15 @@ def read(session: Session, task: Task, used: Harness) -> tuple[Reading, list[Sta
     checker = session.checker(task.shape)
     easy, judged = used.inputs != "random", used.gate is True and used.inputs == "random"
     if easy:
-        _load(session, checker.buffers[:2], random_inputs(task.shape, np.random.default_rng(0), used.inputs))
+        hosts = random_inputs(task.shape, np.random.default_rng(0), used.inputs)
+        for buffer, host in zip(checker.buffers[:2], hosts, strict=True):
+            session.device.overwrite(buffer, host)
     checker.poison()
-    subject = session.subject(task.kernel) if used.warmup != "none" else session.never_launched(task.kernel)
+    subject = session.subject(task.kernel)
+    if (
+        used.warmup == "none" and task.kernel != BASELINE
+    ):  # in a module of its own, so that the next launch is its first
+        subject = session.kernel(task.kernel).load(session.device, fresh=True)
     reference = session.baselines[used.baseline]
     in_step = used.order == "interleaved" and used.timer != "graph"
     each, l2_bytes = _checks_each(used), session.timeline.l2_bytes
@@ -305,7 +292,7 @@ def read(session: Session, task: Task, used: Harness) -> tuple[Reading, list[Sta
         )
         if pool is None and used.placement == "varied":
             reading.degradations.append(ONE_PLACEMENT.format("the GPU's memory has no room for others"))
-        stages = [timed(ask) for ask in loop.stages] if judged else []
+        stages = [timed(stage) for stage in loop.stages] if judged else []
         if judged and session.is_host_function(task.kernel):
             us = summarise(reading.counted("subject"), used.statistic).value
             stages.append(timed(lambda: plausible.idle(_waits_us(session, with_work_around(loop.subject).launch), us)))
@@ -327,26 +314,15 @@ def _waits_us(session: Session, launch: Launch) -> list[float]:
     return waits
 
 
-def _load(session: Session, buffers: Iterable[Any], hosts: Iterable[Float32]) -> None:
-    for buffer, host in zip(buffers, hosts, strict=True):
-        session.device.overwrite(buffer, host)
-
-
-def _why_skipped(session: Session, task: Task) -> str:
-    return "" if task.kernel == BASELINE else session.kernel(task.kernel).skipped
-
-
 def _too_slow(task: Task, harness: Harness, earlier: Sequence[Measurement]) -> str | None:
     """Why this would take too long, judging by the same kernel at a smaller size in this run, or None."""
-    smaller = [
-        m
-        for m in earlier
-        if m.kernel == task.kernel and not m.changed and m.us is not None and m.problem.flops < task.shape.flops
-    ]
+    flops = task.shape.flops
+    same = [m for m in earlier if m.kernel == task.kernel and not m.changed and m.us is not None]
+    smaller = [m for m in same if m.problem.flops < flops]
     if not smaller:
         return None
     largest = max(smaller, key=lambda m: m.problem.flops)
-    expected_s = (largest.us or 0.0) / 1e6 * task.shape.flops / largest.problem.flops
+    expected_s = (largest.us or 0.0) / 1e6 * flops / largest.problem.flops
     if expected_s * harness.least_samples <= TOO_SLOW_S:
         return None
     return (

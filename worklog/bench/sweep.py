@@ -14,8 +14,8 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from worklog.bench.measure import live_wanted, measure, silent
-from worklog.bench.tasks import BASELINE
+from worklog.bench.measure import live_wanted, measure
+from worklog.bench.tasks import BASELINE, Progress, silent
 from worklog.errors import BadSetting, CompileFailed
 from worklog.gpu.device import gpu
 from worklog.kernel.kernel import Kernel, block_traffic_bytes
@@ -28,7 +28,6 @@ from worklog.runs.run import Run
 if TYPE_CHECKING:
     import pandas
 
-    from worklog.bench.measure import Progress
     from worklog.settings import Harness
 
 ARCH = "sm_90"

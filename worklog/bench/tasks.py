@@ -1,8 +1,8 @@
-"""What to measure: lists of tasks, one for each thing that a person asks for. Nothing is measured here."""
+"""What to measure: lists of tasks, for a call, the article, an ablation and the panel. Nothing is measured here."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from types import MappingProxyType
@@ -18,15 +18,23 @@ if TYPE_CHECKING:
     from worklog.kernel import Kernel
 
 Size = Shape | int | str | Sequence[int]
+Changes = tuple[tuple[str, Any], ...]
+# Called before each step, and twice a second in between, with the steps done, their number (0 if it isn't known) and
+# what is being done. It may raise KeyboardInterrupt to stop the work.
+Progress = Callable[[int, int, str], None]
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 BASELINE = "cuBLAS"
 ARTICLE_SIZES = (256, 512, 1024, 2048, 4096, 8192)
 ABLATION_SIZES = (256, 512, 1024, 2048, 4096)
 ABLATION_RUNGS = ("naive", "vectorized", "warptiled")
-ABLATION_SAMPLING: tuple[tuple[str, Any], ...] = (("most_samples", 200), ("budget_s", 2.0))
+ABLATION_SAMPLING: Changes = (("most_samples", 200), ("budget_s", 2.0))
 GRID_SIZES = (256, 1024, 4096)
 # A second is a few launches of the slowest kernel; so few samples keep a recording small enough to be shipped.
-GRID_SAMPLING: tuple[tuple[str, Any], ...] = (("most_samples", 60), ("budget_s", 1.0))
+GRID_SAMPLING: Changes = (("most_samples", 60), ("budget_s", 1.0))
+
+
+def silent(done: int, total: int, doing: str) -> None:
+    """No progress shown."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +45,11 @@ class Task:
 
     kernel: str
     shape: Shape
-    changed: tuple[tuple[str, Any], ...] = ()
+    changed: Changes = ()
 
     @property
     def pitfalls(self) -> dict[str, Any]:
-        """The changed settings that are gremlins; the others are patience."""
+        """The changed settings that belong to a pitfall; the others say how long to measure."""
         return {name: value for name, value in self.changed if any(g.setting == name for g in PITFALLS)}
 
     def __str__(self) -> str:
@@ -50,72 +58,70 @@ class Task:
 
 
 def tasks_of(
-    kernels: Iterable[str | Kernel] | Kernel | None, sizes: Iterable[Size] | int, changed: Mapping[str, Any] = NOTHING
+    kernels: Iterable[str | Kernel] | Kernel | str | None,
+    shapes: Iterable[Size] | Size,
+    changed: Mapping[str, Any] = NOTHING,
 ) -> tuple[list[Task], list[Kernel]]:
-    """Each kernel at each size once, sizes first, and which of them are user kernels; None for the whole ladder
-    and cuBLAS. One kernel or one size needs no list around it. Raises BadShape, and BadSetting for more tasks than
-    MOST_VALUES.
+    """Each kernel at each shape once, shape by shape, and those of the kernels that aren't given by name.
+
+    kernels: None for the whole ladder and cuBLAS. One kernel or one size needs no list around it. changed: settings
+    that differ from the run's harness. Raises BadShape, and BadSetting for more tasks than MOST_VALUES.
     """
-    asked = [r.name for r in LADDER] + [BASELINE] if kernels is None else each(kernels)
-    names = dict.fromkeys(kernel if isinstance(kernel, str) else kernel.name for kernel in asked)
-    shapes = dict.fromkeys(Shape.of(size) for size in each(sizes))
-    if len(names) * len(shapes) > MOST_VALUES:
-        count = f"{len(names)} kernels x {len(shapes)} sizes = {len(names) * len(shapes)} measurements"
+    chosen = [r.name for r in LADDER] + [BASELINE] if kernels is None else _listed(kernels)
+    names = dict.fromkeys(kernel if isinstance(kernel, str) else kernel.name for kernel in chosen)
+    sides = dict.fromkeys(Shape.of(size) for size in _listed(shapes))
+    if len(names) * len(sides) > MOST_VALUES:
+        count = f"{len(names)} kernels x {len(sides)} sizes = {len(names) * len(sides)} measurements"
         raise BadSetting(f"{count}: more than {MOST_VALUES}; name fewer kernels or sizes")
-    tasks = [Task(name, shape, tuple(changed.items())) for shape in shapes for name in names]
-    return tasks, [kernel for kernel in asked if not isinstance(kernel, str)]  # for others to refuse two of one name
+    tasks = [Task(name, shape, tuple(changed.items())) for shape in sides for name in names]
+    return tasks, [kernel for kernel in chosen if not isinstance(kernel, str)]
 
 
-def each(words: Any) -> list[Any]:
-    """A list of kernels or of sizes; one by itself is a list of one."""
+def _listed(words: Any) -> list[Any]:
     alone = isinstance(words, str | Shape) or not isinstance(words, Iterable)
     return [words] if alone else list(words)
 
 
-def ablation_tasks(kernel: str, shapes: Sequence[Shape]) -> list[Task]:
-    """The honest measurement and one for each lie that changes how samples are taken; what only changes the
-    arithmetic on samples (statistic, offset, roof) is computed from the honest ones and needs no launch.
+def ablation_tasks(kernel: str, shapes: Iterable[Size] | Size) -> list[Task]:
+    """The unbiased measurement at each shape, and one for each pitfall that changes how samples are taken. What only
+    changes the arithmetic on samples (statistic, offset, roof) is computed from the unbiased ones.
     """
-    biased: list[tuple[tuple[str, Any], ...]] = [((g.setting, g.biased[0]),) for g in PITFALLS if g.resampled]
+    biased: list[Changes] = [((g.setting, g.biased[0]),) for g in PITFALLS if g.resampled]
     biased.append(tuple((g.setting, g.biased[0]) for g in PITFALLS if g.article))
     biased.append(tuple((g.setting, g.biased[0]) for g in PITFALLS if g.setting in HOW_ONE_MEASURES))
-    return [Task(kernel, shape) for shape in shapes] + [
-        Task(kernel, shape, lie + ABLATION_SAMPLING) for shape in shapes for lie in biased
-    ]
+    at = [Shape.of(size) for size in _listed(shapes)]
+    unbiased = [Task(kernel, shape) for shape in at]
+    return unbiased + [Task(kernel, shape, changes + ABLATION_SAMPLING) for shape in at for changes in biased]
 
 
 def article_tasks() -> list[Task]:
-    """Everything that the article's figures show: the ladder over all sizes, and the ablation of three rungs."""
-    names = [r.name for r in LADDER] + [BASELINE]
-    tasks = [Task(name, Shape.of(n)) for n in ARTICLE_SIZES for name in names]
+    """Everything that the article's figures show: the ladder at all sizes, and the ablation of three rungs."""
+    tasks, _ = tasks_of(None, ARTICLE_SIZES)
     for name in ABLATION_RUNGS:
-        tasks += [task for task in ablation_tasks(name, [Shape.of(n) for n in ABLATION_SIZES]) if task.changed]
+        tasks += [task for task in ablation_tasks(name, ABLATION_SIZES) if task.changed]
     return sorted(tasks, key=lambda task: task.shape.flops)
 
 
 def grid_tasks() -> list[Task]:
-    """What the panel answers from: every combination of the article's four fixes and the queue, the other lies that
-    need launches each alone, and all of them together. What only changes the arithmetic on samples is computed, and a
-    gate that is off times the same launches.
+    """The measurements that the panel answers from: every combination of the article's four fixes and the blocking
+    kernel, each other pitfall that needs launches alone, and all of them together. What only changes the arithmetic on
+    samples is computed, and the gate doesn't change the launches.
     """
     axes = [g for g in PITFALLS if g.article or g.setting == "queue"]
     choices = product(*(((), ((g.setting, g.biased[0]),)) for g in axes))
-    biased = [tuple(lie for choice in chosen for lie in choice) for chosen in choices]
+    combined = [sum(chosen, ()) for chosen in choices]
     naive = tuple((g.setting, g.biased[0]) for g in PITFALLS if g.resampled and g.setting != "gate")
-    alone = [(lie,) for lie in naive if (lie,) not in biased]
+    alone = [(change,) for change in naive if (change,) not in combined]
+    biased = [*(changes for changes in combined if distinct(changes) == changes), *alone, distinct(naive)]
     return [
-        Task(name, Shape.of(size), lie + GRID_SAMPLING)
+        Task(name, Shape.of(size), changes + GRID_SAMPLING)
         for size in GRID_SIZES
         for name in ABLATION_RUNGS
-        for lie in [*filter(_is_one_of_a_kind, biased), *alone, one_of_a_kind(naive)]
+        for changes in biased
     ]
 
 
-def _is_one_of_a_kind(biased: Sequence[tuple[str, Any]]) -> bool:
-    return one_of_a_kind(biased) == biased
-
-
-def one_of_a_kind(biased: Sequence[tuple[str, Any]]) -> tuple[tuple[str, Any], ...]:
-    """The lies without those that change nothing beside the others: by a host clock, launches never queue up."""
+def distinct(biased: Sequence[tuple[str, Any]]) -> Changes:
+    """The changes without those that have no effect beside the others: a host clock needs no blocking kernel."""
     by_host = ("timer", "host") in biased
-    return tuple(lie for lie in biased if not (by_host and lie[0] == "queue"))
+    return tuple(change for change in biased if not (by_host and change[0] == "queue"))

@@ -135,7 +135,7 @@ def show_preview(
     kernels: Sequence[str | Kernel] | None, sizes: Sequence[Shape], harness: Harness, as_json: bool
 ) -> None:
     """Print the number of measurements and a rough time for them. Raises what measuring them would raise."""
-    from worklog.bench.estimate import foreseen
+    from worklog.bench.estimate import estimate
     from worklog.bench.measure import require_measurable
     from worklog.bench.tasks import tasks_of
     from worklog.problem.axes import Axis, Space
@@ -143,7 +143,7 @@ def show_preview(
     tasks, user_kernels = tasks_of(kernels, sizes)
     require_measurable(tasks, harness, user_kernels)
     skipped = {kernel.name: kernel.skipped for kernel in user_kernels if kernel.skipped}
-    seconds, source = foreseen([task for task in tasks if task.kernel not in skipped], harness)
+    seconds, source = estimate([task for task in tasks if task.kernel not in skipped], harness)
     if as_json:
         rows, left = list[dict[str, Any]](), iter(seconds)
         for task in tasks:

@@ -18,7 +18,7 @@ from worklog.errors import BadSetting, Interrupted, WorklogError
 from worklog.runs.table import WIDTH
 
 if TYPE_CHECKING:
-    from worklog.bench.measure import Progress
+    from worklog.bench.tasks import Progress
     from worklog.runs.run import Run
     from worklog.settings import Harness
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from worklog.bench import check
 from worklog.bench import measure as bench
 from worklog.bench.check import Checked, report
-from worklog.bench.tasks import BASELINE
+from worklog.bench.tasks import BASELINE, Progress, silent
 from worklog.errors import BadSetting, NothingToDraw
 from worklog.gate import Stage, Verdict
 from worklog.gpu.device import gpu_reason, require_gpu
@@ -27,7 +27,6 @@ from worklog.runs.run import Measurement, Run, open_run
 from worklog.settings import Harness
 
 if TYPE_CHECKING:
-    from worklog.bench.measure import Progress
     from worklog.plots.figure import Chart
 
 SIZE = 1024
@@ -114,7 +113,7 @@ def try_kernel(
     on: str | None = None,
     file: str = "source",
     harness: Harness | None = None,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> Trial:
     """Compile a kernel with the ladder's signature, check it, and time it beside cuBLAS and the rungs.
 
@@ -140,7 +139,7 @@ def try_kernel(
     live = bench.live_wanted() if on is None else on == "gpu"
     compiled, label = check.compile_for(kernel.program, live)  # first, so that a syntax error is reported at once
     if not (live and time):
-        checked = check.check_in_child(kernel, on="gpu" if live else "emulated", progress=progress or bench.silent)
+        checked = check.check_in_child(kernel, on="gpu" if live else "emulated", progress=progress)
         no_gpu = ", and there is no GPU here" if gpu_reason() else ""
         why = f"the emulator gives no time{no_gpu}" if time else "only checked"
         return Trial(kernel, checked, None, _beside_recorded(kernel, checked, shapes, rungs, why), why)
@@ -148,7 +147,7 @@ def try_kernel(
     known = _ladders.get(place) if rungs is None else None
     that_take = [record.name for record in LADDER if all(shape in record.domain for shape in shapes)]
     names = [] if known else that_take if rungs is None else rungs
-    run = bench.measure([kernel, *names, BASELINE], shapes, harness=harness, progress=progress or bench.silent)
+    run = bench.measure([kernel, *names, BASELINE], shapes, harness=harness, progress=progress)
     if rungs is None and known is None and run.complete:
         _ladders[place] = run
     mine = run.select(kernel.name)

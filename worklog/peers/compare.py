@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import worklog
+from worklog.bench.tasks import Progress, silent
 from worklog.gpu.device import gpu, software, source_revision
 from worklog.peers.harnesses import HARNESSES, OtherHarness, Work, versions
 from worklog.peers.intervals import coverage
@@ -33,12 +34,9 @@ OURS, KEPT, TRACED = "worklog", "worklog, offset kept", "worklog, CUPTI"  # name
 AA_PAIRS, AA_SIZE = 50, 512
 BESIDE = 3
 PROMISED_SIZES = (512, 1024, 2048, 4096)
-Progress = Callable[[int, int, str], None]
 
 
-def compare(
-    out: Path | None = None, progress: Progress = lambda done, total, doing: None, only: str | None = None
-) -> Path:
+def compare(out: Path | None = None, progress: Progress = silent, only: str | None = None) -> Path:
     """Time everything with every harness on this GPU, in less than three minutes, and whether the intervals hold, in
     about four; the path of the document. only: "intervals" for this harness's own part. Raises NoGpu, BadRunFile where
     it cannot be written.

@@ -10,7 +10,6 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import binom, t
 
 from worklog.errors import BadSetting
 
@@ -112,11 +111,15 @@ def _launches_part(groups: Sequence[Values], medians: Values, half: float) -> fl
 
 @lru_cache(maxsize=4096)
 def _rank(count: int) -> int:
+    from scipy.stats import binom  # here, since it takes a second
+
     return max(0, int(binom.ppf((1 - CONFIDENCE) / 2, count, 0.5)) - 1)
 
 
 @lru_cache(maxsize=4096)
 def _student(count: int) -> float:
+    from scipy.stats import t
+
     return float(t.ppf((1 + CONFIDENCE) / 2, count - 1))
 
 
