@@ -9,7 +9,7 @@ import math
 import numpy as np
 import pytest
 
-from tests.emulator.evaluate import DTYPES, evaluate_arrays, ptx_of
+from tests.emulator.evaluate import DTYPES, evaluate, ptx_of
 from worklog.gpu.device import gpu, gpu_reason
 
 if gpu_reason() is None:
@@ -125,7 +125,7 @@ def hopper() -> None:
 def test_an_instruction_gives_the_gpus_bits(instruction: str, result: str, types: tuple[str, ...]) -> None:
     """NaN counts as NaN, whatever its other bits."""
     text, arrays = ptx_of(instruction, result, types), operands(types, 7)
-    there, here = on_gpu(text, result, arrays), evaluate_arrays(instruction, result, types, arrays)
+    there, here = on_gpu(text, result, arrays), evaluate(instruction, result, types, list(zip(*arrays, strict=True)))
     same = there.view(f"u{there.itemsize}") == here.view(f"u{here.itemsize}")
     if there.dtype.kind == "f":
         same |= np.isnan(there) & np.isnan(here)
@@ -141,7 +141,7 @@ def test_an_approximation_is_near_the_emulators_nearest_float(name: str) -> None
     values = np.random.default_rng(3).uniform(0.01, 3.0, COUNT).astype(np.float32)
     instruction = f"{name}.approx.f32 $d, $0;"
     there = on_gpu(ptx_of(instruction, "f32", ("f32",)), "f32", [values])
-    here = evaluate_arrays(instruction, "f32", ["f32"], [values])
+    here = evaluate(instruction, "f32", ["f32"], [(value,) for value in values])
     error = np.abs(there.astype(np.float64) - here)
     bound = 2.0**-10 if name == "tanh" else 2.0**-20
     assert (error <= bound * np.maximum(np.abs(here), 1)).all(), float(error.max())

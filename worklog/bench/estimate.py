@@ -18,8 +18,8 @@ SLOWEST_FLOPS = 0.5e12  # per second, of naive: for an installation without a re
 
 
 def estimate(tasks: Sequence[Task], harness: Harness) -> tuple[list[float], str]:
-    """Roughly the seconds per task, and the label of the run whose rates are used. A task takes the gate, which grows with
-    the matrices, and the least number of samples of the kernel and of cuBLAS, up to the budget.
+    """Roughly the seconds per task, and the label of the run whose rates are used. A task takes the gate, which grows
+    with the matrices, and the least number of samples of the kernel and of cuBLAS, up to the budget.
     """
     runs = [Run.load(path, origin="recorded") for path in list(recordings().values())[:1]]
     known = [(m.kernel, m.problem.flops, m.problem.flops / m.us * 1e6) for run in runs for m in run.select() if m.us]

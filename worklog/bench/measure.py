@@ -55,8 +55,8 @@ def ablate(
     """One rung with a harness (default: the unbiased one), then with each pitfall alone, with the article's four, and
     with all.
 
-    Live if there is a GPU, else recorded, like results(); harness and out are for a live run only. Raises what measure() and
-    results() raise.
+    Live if there is a GPU, else recorded, like results(); harness and out are for a live run only. Raises what
+    measure() and results() raise.
     """
     tasks = ablation_tasks(kernel, shapes)
     return carry_out(tasks, harness or Harness(), progress=progress, out=out) if live_wanted() else _recorded(tasks)
