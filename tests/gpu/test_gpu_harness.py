@@ -45,7 +45,9 @@ def spin_us(session: Session, us: float, harness: Harness = QUICK) -> float:
 
 
 def spin_on_the_current_stream(session: Session, us: float) -> None:
-    session.timeline.module.get_function("ruler_spin")((1,), (1,), (np.uint64(1000 * us),))
+    import cupy
+
+    session.timeline.spin(round(1000 * us), cupy.cuda.get_current_stream())
 
 
 # ---------------------------------------------------------------------------------------------------------- calibration
@@ -131,8 +133,8 @@ def test_the_time_of_cublas_is_the_same_by_other_unbiased_settings(
 
 def test_a_cupy_kernel_is_timed_with_flushed_and_with_rotated_inputs() -> None:
     """Only the input rotates: it comes from device memory, and the output stays in L2. After a flush, L2 is full of
-    lines to write back, and the output misses it too. So rotation is never slower than a flush, and never faster than device
-    memory delivers the input. (Each with a tenth of slack: a few lines outlive three times the L2.)
+    lines to write back, and the output misses it too. So rotation is never slower than a flush, and never faster than
+    device memory delivers the input. (Each with a tenth of slack: a few lines outlive three times the L2.)
     """
     import cupy
 
