@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.plots.conftest import NAIVE_READING
-from tests.plots.test_charts import collisions, said
+from tests.plots.test_charts import collisions, drawn, said
 from worklog.errors import NothingToDraw
 from worklog.plots import Chart, ablation
 from worklog.plots.ablation import REMAINDER, Fall, clearest, factor, falls
@@ -28,7 +28,7 @@ def words(chart: Chart) -> list[str]:
 
 def test_every_measured_pitfall_has_a_row_the_articles_four_first_and_the_combined_ones_last(h200: Run) -> None:
     known = {e.setting for e in effects(h200, "warptiled")}
-    rows = words(ablation(h200, "warptiled"))
+    rows = words(drawn("ablation"))
     shown = [pitfall for pitfall in PITFALLS if pitfall.setting in known]
     places = [rows.index(f"{p.article} {p.title}" if p.article else p.title) for p in shown]
     assert len(places) >= 11 and places == sorted(places)
@@ -36,8 +36,8 @@ def test_every_measured_pitfall_has_a_row_the_articles_four_first_and_the_combin
     assert places[-1] < rows.index("the article's four together") < len(rows) - 2
 
 
-def test_cells_show_the_effect_and_their_colour_its_sign(h200: Run) -> None:
-    axes = ablation(h200).axes[0]
+def test_cells_show_the_effect_and_their_colour_its_sign() -> None:
+    axes = drawn("ablation").axes[0]
     cells = {text.get_text(): text.get_position() for text in axes.texts}
     assert "× 609" in cells
 
@@ -51,7 +51,7 @@ def test_cells_show_the_effect_and_their_colour_its_sign(h200: Run) -> None:
 
 
 def test_the_title_names_the_largest_gremlin_without_an_exponent(h200: Run) -> None:
-    headline = ablation(h200, "warptiled").headline.replace("\u00a0", " ")
+    headline = drawn("ablation").headline.replace("\u00a0", " ")
     assert headline == "The largest gremlin in warptiled's TFLOP/s: the launch is asynchronous, × 609 at 4096"
     assert "× 63 600 at 4096" in ablation(h200, "naive").headline.replace("\u00a0", " ")
 

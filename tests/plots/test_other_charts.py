@@ -12,15 +12,14 @@ import pytest
 
 from tests.helpers import small_run
 from tests.plots.conftest import CALIBRATION, ERRORS, comparison, empty_run, full_run, measurement
-from tests.plots.test_charts import COUNTED, WHERE, collisions, said, swept, tiles
+from tests.plots.test_charts import COUNTED, WHERE, collisions, drawn, said, swept, tiles
 from worklog.analysis import memory_counts as counts
-from worklog.analysis.access_pattern import access_pattern
 from worklog.analysis.memory_counts import LadderCounts, MemoryCounts
 from worklog.bench.sweep import variants
 from worklog.errors import NothingToDraw, WorklogError
 from worklog.harness import calibration as harness
 from worklog.kernel.ladder import rung
-from worklog.plots import calibration, certificate, levels, ownership, peers, samples, sweep, tile_map, traffic
+from worklog.plots import calibration, certificate, levels, peers, samples, sweep, tile_map
 from worklog.plots.calibration import TOLERANCE, TOLERANCE_US
 from worklog.plots.levels import levels_of
 from worklog.plots.samples import closing
@@ -34,7 +33,7 @@ def calibrated(calibration: Mapping[str, Any]) -> Run:
 
 
 def test_every_harness_has_a_line_and_those_that_read_nothing_are_named() -> None:
-    chart = peers(comparison())
+    chart = drawn("peers")
     assert all(name in chart.alt for name in ERRORS)
     assert "0.03 µs" in chart.headline and "do_bench_cudagraph, up to +1.00 µs" in chart.headline
     assert "not read: gone" in said(chart)
@@ -53,16 +52,14 @@ def test_the_calibration_shows_what_is_left_and_what_was_proved() -> None:
         assert "+0.050" in words and "270 cycles from L2, 690 after the flush" in words
 
 
-def test_a_broken_promise_is_the_finding() -> None:
+def test_a_broken_promise_is_the_finding_and_an_older_calibration_is_drawn_as_far_as_it_goes() -> None:
     broken = calibration(calibrated(CALIBRATION | {"offset_by_length_us": {"1": 3.9, "10": 3.45, "1000": 3.45}}))
     assert "breaks its promise at 1 µs" in broken.headline and collisions(broken) == []
-
-
-def test_an_older_calibration_is_drawn_as_far_as_it_goes() -> None:
     kept = {name: CALIBRATION[name] for name in ("offset_us", "offset_by_length_us", "tick_us")}
     assert "cycles" not in calibration(calibrated(kept)).alt
-    with pytest.raises(NothingToDraw):
-        calibration(calibrated({}))
+    for draw in (calibration, certificate):
+        with pytest.raises(NothingToDraw):
+            draw(calibrated({}))
 
 
 def test_the_promise_on_the_chart_is_the_harness_s() -> None:
@@ -81,7 +78,7 @@ def test_the_interval_closes_and_the_noise_stays() -> None:
     assert steps[-1].noise == pytest.approx(early.noise, rel=0.25) == pytest.approx(0.05, rel=0.2)
 
 
-@pytest.mark.parametrize("count", [1, 2, 9, 24, 2000])
+@pytest.mark.parametrize("count", [1, 9, 2000])
 def test_any_number_of_samples_is_drawn(count: int) -> None:
     counting = [1] * (count - count // 10) + [0] * (count // 10)
     run = empty_run()
@@ -121,7 +118,7 @@ def test_levels_need_roofs_and_tiles() -> None:
 
 
 def test_traffic_shows_sectors_wavefronts_and_conflicts() -> None:
-    words = said(traffic(COUNTED))
+    words = said(drawn("traffic"))
     for number in ("34 · 16.5 a load", "4.0 a load", "16.0 a load (float4)", "no shared memory", "25 % conflicts"):
         assert number in words, words
     counted = MemoryCounts("0", 100, 400, 12800, 10, 40, 64, 16, 3200)
@@ -140,7 +137,7 @@ def test_counts_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
 
 def test_a_sweep_without_times_gives_the_command_that_takes_them() -> None:
-    words = said(sweep(tiles())).replace("\n", " ")
+    words = said(drawn("sweep without times")).replace("\n", " ")
     assert words.count("not measured") == len(tiles().kept) > 1
     assert "worklog sweep vectorized --axis BM=64,128 --axis TN=4,8 --size 4096" in words
 
@@ -163,7 +160,7 @@ def test_a_sweep_of_nothing_is_nothing_to_draw() -> None:
 
 
 def test_wrong_tiles_are_filled_by_how_wrong_they_are() -> None:
-    chart = tile_map(WHERE, "emulated · sm_90 PTX")
+    chart = drawn("tile map")
     half, whole = (patch.get_alpha() for patch in chart.axes[0].patches if patch.get_fill())
     assert half < whole == 1
     assert chart.headline == "One tile: a race" and "60 of 240 elements wrong" in said(chart)
@@ -171,7 +168,7 @@ def test_wrong_tiles_are_filled_by_how_wrong_they_are() -> None:
     assert len(corners) == 6 + 2 and [max(ends) for ends in zip(*corners, strict=True)] == [20, 12]
 
 
-@pytest.mark.parametrize("shape", [(1, 4000), (4000, 1), (1, 1)])
+@pytest.mark.parametrize("shape", [(1, 4000), (4000, 1)])
 def test_a_tile_map_of_any_shape(shape: tuple[int, int]) -> None:
     chart = tile_map(replace(WHERE, shape=shape, tile=shape, tiles=((0.001,),), guess=""))
     assert chart.headline == "60 of 240 elements of C are wrong" and collisions(chart) == []
@@ -180,10 +177,9 @@ def test_a_tile_map_of_any_shape(shape: tuple[int, int]) -> None:
 
 
 def test_ownership_counts_sectors_and_wavefronts() -> None:
-    naive, patch, wide = (ownership(access_pattern(rung(name))) for name in ("naive", "tiles_2d", "vectorized"))
+    naive, patch = drawn("ownership without shared memory"), drawn("ownership")
     assert naive.headline == "naive: a warp's loads take 32 sectors of A and 1 of B"
     assert "load of A, 4 bytes per lane: 32 floats in 32 sectors, 12.5 % used" in said(naive)
     assert "32 banks" not in said(naive) and "1 element per thread, 32 per warp" in said(naive)
     assert patch.headline == "tiles_2d: a warp reads As in 2, Bs in 8 wavefronts"
     assert "load of Bs, 16 bytes per lane: 64 floats, 8 wavefronts, 4 of them bank conflicts" in said(patch)
-    assert "128 floats in 16 sectors" in said(wide) and collisions(wide) == []

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from matplotlib.axes import Axes
@@ -62,16 +63,17 @@ class Fall:
         return replace(self.combined, setting=REMAINDER, title="together (they interact)", unbiased=product)
 
 
+def known_effects(run: Run, kernel: str) -> list[Effect]:
+    """The effects on a kernel; empty where the run has no ablation of it."""
+    with suppress(NothingToDraw):
+        return effects(run, kernel)
+    return []
+
+
 def ablated(run: Run) -> list[str]:
     """Kernels that the run has an ablation of, in order."""
-    return in_order(name for name in sorted({m.kernel for m in run.measurements if m.changed}) if _effects(run, name))
-
-
-def _effects(run: Run, kernel: str) -> list[Effect]:
-    try:
-        return effects(run, kernel)
-    except NothingToDraw:
-        return []
+    changed = sorted({m.kernel for m in run.measurements if m.changed})
+    return in_order(kernel for kernel in changed if known_effects(run, kernel))
 
 
 @style.styled()

@@ -12,8 +12,7 @@ from pathlib import Path
 from worklog.errors import WorklogError
 from worklog.plots.figure import Drawing
 
-BEGIN = "<!-- written by `worklog figures` and `worklog article`, which overwrite it -->"
-OLD_BEGIN = "<!-- written by `worklog figures` and `worklog article`"
+BEGIN = "<!-- written by `worklog figures` and `worklog article`"
 ARTICLES, OTHERS = "## The article's diagrams, with this machine's numbers", "## The charts"
 
 
@@ -21,7 +20,7 @@ def gallery(charts: Mapping[str, Drawing], missing: Mapping[str, str]) -> str:
     """The page in Markdown: the article's diagrams, then the charts, then why others are missing."""
     diagrams = [_figure(name, chart) for name, chart in charts.items() if name.startswith("diagram_")]
     others = [_figure(name, chart) for name, chart in charts.items() if not name.startswith("diagram_")]
-    page = [BEGIN, "# The figures"]
+    page = [f"{BEGIN}, which overwrite it -->", "# The figures"]
     page += [ARTICLES, *diagrams] if diagrams else []
     page += [OTHERS, *others] if others else []
     page += [f"Not drawn: `{name}`, {why}" for name, why in missing.items()]
@@ -43,7 +42,7 @@ def write_gallery(charts: Mapping[str, Drawing], missing: Mapping[str, str], fol
     """
     path = folder / "README.md"
     try:
-        if not charts or (path.exists() and not path.read_bytes().startswith(OLD_BEGIN.encode())):
+        if not charts or (path.exists() and not path.read_bytes().startswith(BEGIN.encode())):
             return None
         path.write_text(gallery(charts, missing), encoding="utf-8", newline="\n")
     except OSError as error:

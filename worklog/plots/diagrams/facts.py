@@ -13,12 +13,12 @@ from typing import Any
 
 from worklog.errors import NothingToDraw
 from worklog.kernel.ladder import LADDER
-from worklog.plots.ablation import ablated, factor, in_words
+from worklog.plots.ablation import ablated, factor, in_words, known_effects
 from worklog.plots.diagrams.template import Facts
 from worklog.plots.diagrams.tolerance import ARTICLE_TOLERANCE, COLUMNS, ROWS, computed_errors
 from worklog.plots.selection import CUBLAS, cublas_tflops, dimensions, measured, rate, rows, shape_to_draw
 from worklog.problem.gemm import FLOAT_BYTES, Shape
-from worklog.runs.ablation import Effect, effects
+from worklog.runs.ablation import Effect
 from worklog.runs.run import Measurement, Run
 from worklog.runs.table import duration
 from worklog.settings import BF16_DATASHEET_TFLOPS, PITFALLS, Pitfall, Value, rule
@@ -321,9 +321,7 @@ def _calibrated(run: Run, name: str, what: str) -> float:
 
 def _effects(run: Run, kernel: str, setting: str) -> list[Effect]:
     """The effect of one setting on a kernel at every size; empty where the run has no ablation of it."""
-    with suppress(NothingToDraw):
-        return [e for e in effects(run, kernel) if e.setting == MEASURED_AS.get(setting, setting)]
-    return []
+    return [e for e in known_effects(run, kernel) if e.setting == MEASURED_AS.get(setting, setting)]
 
 
 def _largest(found: Iterable[Effect]) -> Effect | None:
