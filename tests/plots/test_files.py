@@ -51,7 +51,7 @@ for name in sys.modules:
 
 @pytest.fixture(scope="module")
 def run_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run made by hand, on a device whose name is no HTML."""
+    """A run made by hand, on a device whose name isn't HTML."""
     run = ladder_run()
     ablate(run, "warptiled")
     run.device["name"] = "<GPU & Co>"

@@ -119,7 +119,7 @@ def test_levels_need_roofs_and_tiles() -> None:
 
 def test_traffic_shows_sectors_wavefronts_and_conflicts() -> None:
     words = said(drawn("traffic"))
-    for number in ("34 · 16.5 a load", "4.0 a load", "16.0 a load (float4)", "no shared memory", "25 % conflicts"):
+    for number in ("34 · 16.5 per load", "16.0 per load (float4)", "no shared memory", "25 % conflicts"):
         assert number in words, words
     counted = MemoryCounts("0", 100, 400, 12800, 10, 40, 64, 16, 3200)
     assert (counted.sectors_per_request, counted.load_width, counted.sectors_per_fma) == (4.0, 4.0, 4.4)

@@ -63,7 +63,7 @@ def _dots(axes: Axes, rungs: list[MemoryCounts], labels: float) -> None:
         float4 = " (float4)" if rung.load_width == FLOAT4 else ""
         axes.plot([least, value], [y, y], color=FAINT, linewidth=1.0, zorder=0.5)
         axes.plot([value], [y], "o", color=ACCENT, markersize=5)
-        beside(axes, f"{value:.2g} · {rung.sectors_per_request:.1f} a load{float4}", (value, y), 6)
+        beside(axes, f"{value:.2g} · {rung.sectors_per_request:.1f} per load{float4}", (value, y), 6)
 
 
 def _bars(axes: Axes, rungs: list[MemoryCounts], labels: float) -> None:

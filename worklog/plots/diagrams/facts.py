@@ -332,8 +332,9 @@ def _largest(found: Iterable[Effect]) -> Effect | None:
 
 def _on_worst_kernel(run: Run, setting: str) -> list[Effect]:
     """The effects of one setting on the kernel that it changes most, at every size."""
-    worst = _largest(e for kernel in ablated(run) for e in _effects(run, kernel, setting))
-    return _effects(run, worst.kernel, setting) if worst else []
+    found = {kernel: _effects(run, kernel, setting) for kernel in ablated(run)}
+    worst = _largest(e for every in found.values() for e in every)
+    return found[worst.kernel] if worst else []
 
 
 def _at_worst(found: Sequence[Effect]) -> str:
