@@ -9,8 +9,6 @@ from worklog.emulator.device import EmulatedDevice, EmulatedFault
 from worklog.emulator.errors import BadLaunch
 from worklog.errors import CompileFailed
 from worklog.kernel.device import Device, Program
-from worklog.kernel.ladder import rung
-from worklog.problem.gemm import Shape
 
 SHIFT = """extern "C" __global__ void k(float* out, int n, int by) {
   out[threadIdx.x + by] = n;
@@ -18,23 +16,8 @@ SHIFT = """extern "C" __global__ void k(float* out, int n, int by) {
 """
 
 
-def test_a_rung_runs_on_it_and_matches_numpy() -> None:
-    device: Device = EmulatedDevice()
-    assert device.source == "emulated"
-    subject = rung("tiles_1d").load(device)
-    rng = np.random.default_rng(0)
-    a, b = (rng.integers(-4, 5, (64, 64)).astype(np.float32) for _ in range(2))
-    buffers = [device.upload(x) for x in (a, b, np.full((64, 64), np.nan, np.float32))]
-    subject.enqueue(Shape(64, 64, 64), 1.0, buffers[0], buffers[1], 0.0, buffers[2])
-    device.synchronize()
-    np.testing.assert_array_equal(device.download(buffers[2]).reshape(64, 64), a @ b)
-    assert subject.compiled.resources.shared_bytes == 4096
-    assert subject.compiled.resources.registers > 16
-    assert subject.compiled.resources.local_bytes == 0
-
-
 def test_buffers() -> None:
-    device = EmulatedDevice()
+    device: Device = EmulatedDevice()
     host = np.arange(64, dtype=np.float32)
     buffer = device.upload(host)
     host[0] = 99

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from tests.emulator.helpers import gemm, rung_kernel, smallest
-from worklog.emulator import launch
 from worklog.kernel.ladder import LADDER
 from worklog.kernel.nvrtc import ARCHITECTURES
 
@@ -47,15 +46,3 @@ def test_lanes_at_once_change_nothing() -> None:
     many, _, many_result = gemm(record, kernel, (256, 128, 32), lanes=65536)
     np.testing.assert_array_equal(few, many)
     assert few_result.counts == many_result.counts
-
-
-def test_random_data_round_once_per_multiply_add() -> None:
-    """As a float64 sum that is rounded to float32 after each k."""
-    record, kernel, _ = rung_kernel("naive")
-    rng = np.random.default_rng(5)
-    a, b, c = (rng.standard_normal((64, 64)).astype(np.float32) for _ in range(3))
-    launch(kernel, (2, 2), record.threads, [64, 64, 64, 1.0, a, b, 0.0, c])
-    right = np.zeros((64, 64), np.float32)
-    for k in range(64):
-        right = (a[:, k : k + 1].astype(np.float64) * b[k : k + 1] + right).astype(np.float32)
-    np.testing.assert_array_equal(c, right)
