@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,11 @@ def rung_kernel(name: str, arch: str = "sm_90") -> tuple[Record, Kernel, str]:
     record = rung(name)
     program = record.program
     return record, compiled(program.source, program.entry, arch), program.source
+
+
+def cuda(name: str) -> str:
+    """A file of tests/emulator/kernels; its entry is k."""
+    return (Path(__file__).parent / "kernels" / f"{name}.cu").read_text(encoding="utf-8")
 
 
 def kernel(body: str, parameters: str, before: str = "") -> str:

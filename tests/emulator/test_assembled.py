@@ -5,12 +5,11 @@ from __future__ import annotations
 import operator
 import re
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.emulator.helpers import edited, gemm
+from tests.emulator.helpers import cuda, edited, gemm
 from worklog.emulator import Counts, launch, load
 from worklog.emulator.assembled import as_assembled, counted_loops, unrolled
 from worklog.emulator.counts import caveats
@@ -39,7 +38,7 @@ def test_every_rungs_shared_accesses_are_the_machine_codes(name: str, arch: str)
     assert load(out.ptx, out.symbol, out.shared_accesses).assembled
 
 
-ACCESSES = (Path(__file__).parent / "kernels" / "accesses.cu").read_text()
+ACCESSES = cuda("accesses")
 
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_90", "sm_120"])

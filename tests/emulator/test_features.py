@@ -5,26 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.emulator.helpers import compiled, kernel, run
+from tests.emulator.helpers import compiled, cuda, kernel, run
 from worklog.emulator import EmulatedDevice, launch
 from worklog.kernel.device import Program
 
 
 def test_a_warp_adds_up_with_each_kind_of_shuffle() -> None:
-    body = """
-  int t = threadIdx.x, v = in[t];
-  int down = v, butterfly = v, up = v;
-  for (int d = 16; d; d /= 2) down += __shfl_down_sync(0xffffffffu, down, d);
-  for (int d = 16; d; d /= 2) butterfly += __shfl_xor_sync(0xffffffffu, butterfly, d);
-  for (int d = 1; d < 32; d *= 2) { int x = __shfl_up_sync(0xffffffffu, up, d); if (t % 32 >= d) up += x; }
-  out[t] = __shfl_sync(0xffffffffu, down, 0);
-  out[64 + t] = butterfly;
-  out[128 + t] = up;
-  out[192 + t] = __shfl_down_sync(0xffffffffu, v, 3, 8);
-"""
     values = np.arange(64, dtype=np.int32) ** 2
     out = np.zeros(256, np.int32)
-    result = run(kernel(body, "const int* in, int* out"), [values, out], block=64)
+    result = run(cuda("shuffles"), [values, out], block=64)
     sums = values.reshape(2, 32).sum(axis=1).repeat(32)
     np.testing.assert_array_equal(out[:64], sums)
     np.testing.assert_array_equal(out[64:128], sums)
@@ -35,17 +24,8 @@ def test_a_warp_adds_up_with_each_kind_of_shuffle() -> None:
 
 
 def test_votes_and_reductions() -> None:
-    body = """
-  unsigned t = threadIdx.x;
-  out[t] = __ballot_sync(0xffffffffu, t % 3 == 0);
-  out[32 + t] = __any_sync(0xffffffffu, t == 5) + 2 * __all_sync(0xffffffffu, t < 32);
-  out[32 + t] += 4 * __any_sync(0xffffffffu, t > 31);
-  out[64 + t] = __reduce_add_sync(0xffffffffu, t * t);
-  out[96 + t] = __reduce_max_sync(0xffffffffu, (int)t - 40);
-  if (t % 2) out[128 + t] = __activemask(); else out[128 + t] = __popc(__activemask());
-"""
     out = np.zeros(160, np.uint32)
-    assert run(kernel(body, "unsigned* out"), [out]).ok
+    assert run(cuda("votes"), [out]).ok
     assert set(out[:32]) == {sum(1 << t for t in range(0, 32, 3))}
     assert set(out[32:64]) == {3}
     assert set(out[64:96]) == {sum(t * t for t in range(32))}
@@ -55,19 +35,8 @@ def test_votes_and_reductions() -> None:
 
 
 def test_match_and_elect() -> None:
-    body = """
-  unsigned t = threadIdx.x, leader, chosen;
-  int same;
-  out[t] = __match_any_sync(0xffffffffu, in[t] % 5);
-  out[32 + t] = __match_all_sync(0xffffffffu, in[t] > -1, &same) + same;
-  out[64 + t] = __match_all_sync(0xffffffffu, in[t], &same) + same;
-  if (t >= 7) {
-    asm volatile("{ .reg .pred p; elect.sync %0|p, 0xffffff80; selp.u32 %1, 1, 0, p; }" : "=r"(leader), "=r"(chosen));
-    out[96 + t] = 100 * leader + chosen;
-  }
-"""
     values, out = np.arange(32, dtype=np.int32) ** 2, np.zeros(128, np.uint32)
-    assert run(kernel(body, "const int* in, unsigned* out"), [values, out]).ok
+    assert run(cuda("match"), [values, out]).ok
     rests = values % 5
     assert out[:32].tolist() == [sum(1 << k for k in range(32) if rests[k] == rest) for rest in rests]
     assert set(out[32:64]) == {0} and set(out[64:96]) == {0}  # 0xffffffff + 1, and nothing
@@ -75,20 +44,8 @@ def test_match_and_elect() -> None:
 
 
 def test_cache_hints_naps_and_prefetches_change_nothing() -> None:
-    body = """
-  unsigned long long policy;
-  float x, y;
-  asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
-  asm volatile("ld.global.nc.L1::no_allocate.L2::cache_hint.f32 %0, [%1], %2;"
-               : "=f"(x) : "l"(in + threadIdx.x), "l"(policy));
-  asm volatile("ld.global.nc.L2::256B.f32 %0, [%1];" : "=f"(y) : "l"(in + threadIdx.x + 1));
-  asm volatile("prefetch.global.L2 [%0]; prefetchu.L1 [%0];" :: "l"(in));
-  asm volatile("griddepcontrol.wait;");
-  __nanosleep(100);
-  asm volatile("st.global.L2::cache_hint.f32 [%0], %1, %2;" :: "l"(out + threadIdx.x), "f"(x + y), "l"(policy));
-"""
     values, out = np.arange(33, dtype=np.float32), np.zeros(32, np.float32)
-    assert run(kernel(body, "const float* in, float* out"), [values, out]).findings == ()
+    assert run(cuda("cache_hints"), [values, out]).findings == ()
     assert out.tolist() == (values[:-1] + values[1:]).tolist()
 
 
@@ -114,26 +71,9 @@ def test_a_shuffle_that_names_absent_lanes_is_found() -> None:
 
 
 def test_atomics_on_global_and_shared_memory() -> None:
-    body = """
-  __shared__ int counter, highest;
-  __shared__ float sum;
-  if (threadIdx.x == 0) { counter = 0; highest = -1000; sum = 0.0f; }
-  __syncthreads();
-  int mine = atomicAdd(&counter, 1);
-  atomicMax(&highest, (int)(threadIdx.x * 7 % 64));
-  atomicAdd(&sum, 0.5f);
-  seen[blockIdx.x * 64 + mine] = 1;
-  atomicAdd(total, 1.0f);
-  atomicExch(last, 5);
-  atomicCAS(flag, 0, blockIdx.x + 1);
-  __syncthreads();
-  float* mine_out = out + blockIdx.x * 3;
-  if (threadIdx.x == 0) { mine_out[0] = counter; mine_out[1] = highest; mine_out[2] = sum; }
-"""
     seen, total, out = np.zeros(128, np.int32), np.zeros(1, np.float32), np.zeros(6, np.float32)
     last, flag = np.zeros(1, np.int32), np.zeros(1, np.int32)
-    parameters = "int* seen, float* total, int* last, int* flag, float* out"
-    result = run(kernel(body, parameters), [seen, total, last, flag, out], grid=(2,), block=64)
+    result = run(cuda("atomics"), [seen, total, last, flag, out], grid=(2,), block=64)
     assert result.findings == ()
     assert (seen == 1).all()
     assert (total[0], last[0], flag[0]) == (128, 5, 1)
@@ -155,20 +95,9 @@ def test_atomics_on_four_floats_at_once() -> None:
 
 
 def test_local_arrays_dynamic_shared_memory_constants_and_globals() -> None:
-    before = "__constant__ int weights[4] = {1, 10, 100, 1000};\n__device__ int offsets[2] = {7, -7};"
-    body = """
-  extern __shared__ int dynamic[];
-  __shared__ int fixed[32];
-  int local[8];
-  for (int i = 0; i < 8; ++i) local[i] = in[threadIdx.x] + i * i;
-  dynamic[threadIdx.x] = local[in[threadIdx.x] & 7];
-  fixed[threadIdx.x] = 1;
-  __syncthreads();
-  out[threadIdx.x] = dynamic[31 - threadIdx.x] * weights[threadIdx.x & 3] + offsets[threadIdx.x & 1] + fixed[0];
-"""
     values = np.arange(32, dtype=np.int32) * 3
     out = np.zeros(32, np.int32)
-    result = run(kernel(body, "const int* in, int* out", before), [values, out], shared_bytes=128)
+    result = run(cuda("memories"), [values, out], shared_bytes=128)
     t = np.arange(32)
     dynamic = values + (values & 7) ** 2
     weights, offsets = np.array([1, 10, 100, 1000]), np.array([7, -7])
@@ -177,33 +106,14 @@ def test_local_arrays_dynamic_shared_memory_constants_and_globals() -> None:
 
 
 def test_generic_pointers_find_their_memory() -> None:
-    body = """
-  __shared__ float tile[32];
-  float local[2] = {in[threadIdx.x], 2.0f};
-  tile[threadIdx.x] = -1.0f;
-  __syncthreads();
-  float* where = which == 0 ? tile + threadIdx.x : which == 1 ? out : local;
-  asm volatile("{ .reg .f32 x; ld.f32 x, [%0]; add.f32 x, x, 0f3F800000; st.f32 [%0], x; }" :: "l"(where) : "memory");
-  out[threadIdx.x + 1] = tile[threadIdx.x] + local[0];
-"""
     for which, wanted in ((0, 10.0), (2, 10.0)):
         out = np.zeros(33, np.float32)
-        run(kernel(body, "const float* in, float* out, int which"), [np.full(32, 10, np.float32), out, which])
+        run(cuda("generic_pointers"), [np.full(32, 10, np.float32), out, which])
         assert set(out[1:]) == {wanted}, which
 
 
 def test_diverged_threads_converge() -> None:
     """Each thread does its own number of steps, with branches inside; a GPU's answer is each thread's own."""
-    body = """
-  unsigned n = blockIdx.x * blockDim.x + threadIdx.x + 1, steps = 0;
-  while (n != 1 && steps < 200) {
-    if (n % 2) n = 3 * n + 1;
-    else if (n % 4) n /= 2;
-    else { n /= 4; ++steps; }
-    ++steps;
-  }
-  if (blockIdx.x * blockDim.x + threadIdx.x < count) out[blockIdx.x * blockDim.x + threadIdx.x] = steps;
-"""
 
     def steps(n: int) -> int:
         count = 0
@@ -212,20 +122,14 @@ def test_diverged_threads_converge() -> None:
         return count
 
     out = np.zeros(150, np.uint32)
-    result = run(kernel(body, "unsigned* out, unsigned count"), [out, 150], grid=(4,), block=40)
+    result = run(cuda("diverged"), [out, 150], grid=(4,), block=40)
     assert out.tolist() == [steps(n) for n in range(1, 151)]
     assert result.findings == ()
 
 
 def test_blocks_and_threads_in_three_dimensions() -> None:
-    body = """
-  int block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
-  int thread = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
-  int place = block * blockDim.x * blockDim.y * blockDim.z + thread;
-  out[place] = 1000 * block + 100 * threadIdx.z + 10 * threadIdx.y + threadIdx.x;
-"""
     out = np.zeros(24 * 30, np.int32)
-    run(kernel(body, "int* out"), [out], grid=(2, 3, 4), block=(5, 3, 2))
+    run(cuda("three_dimensions"), [out], grid=(2, 3, 4), block=(5, 3, 2))
     b, z, y, x = np.indices((24, 2, 3, 5))
     np.testing.assert_array_equal(out, (1000 * b + 100 * z + 10 * y + x).ravel())
 

@@ -5,12 +5,11 @@ turn: each time there is a finding at a line concerned.
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.emulator.helpers import compiled, edited, gemm, integers, smallest
+from tests.emulator.helpers import compiled, cuda, edited, gemm, integers, smallest
 from worklog.emulator import Finding, Result, launch
 from worklog.kernel.ladder import LADDER, rung
 
@@ -35,7 +34,7 @@ def test_without_a_barrier_there_is_a_race_between_lines_that_use_the_tiles(name
     assert any(len({thread // 32 for thread in f.threads}) > 1 for f in result.findings)
 
 
-COPIES = (Path(__file__).parent / "kernels" / "copies.cu").read_text()
+COPIES = cuda("copies")
 
 
 def multiplied(source: str) -> tuple[bool, Result]:

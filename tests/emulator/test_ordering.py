@@ -5,38 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.emulator.helpers import edited, kernel, run
+from tests.emulator.helpers import cuda, edited, kernel, run
 from worklog.emulator import Result
 
-COPY = """
-#define SHARED(p) (unsigned)__cvta_generic_to_shared(p)
-#define COPY(to, from) asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" :: "r"(SHARED(to)), "l"(from))
-#define COMMIT asm volatile("cp.async.commit_group;")
-#define WAIT(n) asm volatile("cp.async.wait_group %0;" :: "n"(n) : "memory")
-"""
-PIPELINE = """
-  __shared__ __align__(16) float tile[2][128];
-  int t = threadIdx.x;
-  float sum = 0.0f;
-  COPY(&tile[0][4 * t], in + 4 * t);
-  COMMIT;
-  for (int i = 0; i < n; ++i) {
-    if (i + 1 < n) COPY(&tile[(i + 1) % 2][4 * t], in + 128 * (i + 1) + 4 * t);
-    COMMIT;
-    WAIT(1);  // the copy
-    __syncthreads();  // for all
-    sum += tile[i % 2][4 * (31 - t)];
-    __syncthreads();  // before it is overwritten
-  }
-  out[t] = sum;
-"""
+PIPELINE = cuda("pipeline")
 
 
 def pipeline(source: str) -> tuple[np.ndarray, np.ndarray, Result]:
     rng = np.random.default_rng(3)
     values = rng.integers(-9, 9, 5 * 128).astype(np.float32)
     out = np.zeros(32, np.float32)
-    result = run(kernel(source, "const float* in, float* out, int n", COPY), [values, out, 5])
+    result = run(source, [values, out, 5])
     return out, values.reshape(5, 32, 4)[:, ::-1, 0].sum(axis=0), result
 
 

@@ -1,0 +1,10 @@
+extern "C" __global__ void k(unsigned* out, unsigned count) {
+  unsigned n = blockIdx.x * blockDim.x + threadIdx.x + 1, steps = 0;
+  while (n != 1 && steps < 200) {
+    if (n % 2) n = 3 * n + 1;
+    else if (n % 4) n /= 2;
+    else { n /= 4; ++steps; }
+    ++steps;
+  }
+  if (blockIdx.x * blockDim.x + threadIdx.x < count) out[blockIdx.x * blockDim.x + threadIdx.x] = steps;
+}
