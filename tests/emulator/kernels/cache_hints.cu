@@ -8,5 +8,6 @@ extern "C" __global__ void k(const float* in, float* out) {
   asm volatile("prefetch.global.L2 [%0]; prefetchu.L1 [%0];" :: "l"(in));
   asm volatile("griddepcontrol.wait;");
   __nanosleep(100);
-  asm volatile("st.global.L2::cache_hint.f32 [%0], %1, %2;" :: "l"(out + threadIdx.x), "f"(x + y), "l"(policy));
+  asm volatile("st.global.L2::cache_hint.f32 [%0], %1, %2;"
+               :: "l"(out + threadIdx.x), "f"(x + y), "l"(policy));
 }

@@ -6,5 +6,6 @@ extern "C" __global__ void k(unsigned* out, unsigned count) {
     else { n /= 4; ++steps; }
     ++steps;
   }
-  if (blockIdx.x * blockDim.x + threadIdx.x < count) out[blockIdx.x * blockDim.x + threadIdx.x] = steps;
+  const unsigned number = blockIdx.x * blockDim.x + threadIdx.x;
+  if (number < count) out[number] = steps;
 }

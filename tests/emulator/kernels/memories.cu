@@ -9,5 +9,6 @@ extern "C" __global__ void k(const int* in, int* out) {
   dynamic[threadIdx.x] = local[in[threadIdx.x] & 7];
   fixed[threadIdx.x] = 1;
   __syncthreads();
-  out[threadIdx.x] = dynamic[31 - threadIdx.x] * weights[threadIdx.x & 3] + offsets[threadIdx.x & 1] + fixed[0];
+  const int t = threadIdx.x;
+  out[t] = dynamic[31 - t] * weights[t & 3] + offsets[t & 1] + fixed[0];
 }

@@ -1,6 +1,7 @@
 // Two buffers of asynchronous copies, one warp.
 #define SHARED(p) (unsigned)__cvta_generic_to_shared(p)
-#define COPY(to, from) asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" :: "r"(SHARED(to)), "l"(from))
+#define COPY(to, from) \
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" :: "r"(SHARED(to)), "l"(from))
 #define COMMIT asm volatile("cp.async.commit_group;")
 #define WAIT(n) asm volatile("cp.async.wait_group %0;" :: "n"(n) : "memory")
 
