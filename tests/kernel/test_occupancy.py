@@ -51,7 +51,7 @@ def test_what_limits_an_h200(
 
 
 def test_mistakes() -> None:
-    with pytest.raises(WorklogError, match="sm_70 are not known here: choose from sm_75"):
+    with pytest.raises(WorklogError, match="sm_70 are unknown: choose from sm_75"):
         occupancy("sm_70", 128, 32, 0)
     with pytest.raises(WorklogError, match="a block of 0 threads"):
         occupancy("sm_90", 0, 32, 0)
