@@ -46,6 +46,7 @@ def test_the_cubin_is_read_as_the_disassembler_reads_it(arch: str) -> None:
     tool = disassembler()
     assert tool is not None, "it comes with the extra dev"
     all_widths = compile_cuda(ACCESSES, "k", arch=arch)
+    assert shared_widths(all_widths.cubin, "another") == ()
     for out in (all_widths, compiled("double_buffered", arch)):
         listing = disassemble(out.cubin, tool)
         read = re.findall(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\d\s+)?(LDS|STS)((?:\.\w+)*) ", listing)
@@ -57,10 +58,6 @@ def test_the_cubin_is_read_as_the_disassembler_reads_it(arch: str) -> None:
     assert {name for name, _ in all_widths.shared_accesses} == {
         *("LDS.32", "LDS.64", "LDS.128", "LDS.narrow", "STS.32", "STS.64", "STS.128", "STS.narrow")
     }
-
-
-def test_a_cubin_without_the_kernel_has_no_accesses() -> None:
-    assert shared_widths(compiled("shared").cubin, "another") == ()
 
 
 def test_turns_that_the_assembler_unrolled_share_a_load() -> None:
