@@ -123,7 +123,8 @@ def _draw_points(
     bounds = Bbox(axes.bbox.get_points() / axes.figure.dpi).padded(-0.06)
     boxes = place([at for _, at, _, _ in words], sizes, bounds, markers, strokes)
     for (text, at, size, colour), box in zip(words, boxes, strict=True):
-        if math.dist(nearest(box, at), at) > FAR:
+        away = math.dist(nearest(box, at), at)
+        if away > FAR or any(math.dist(nearest(box, end), end) < away for end in ends):  # or it seems another's name
             new.line(at, nearest(box.padded(0.02), at), color=MUTED, linewidth=0.5, zorder=2)
         centre = (box.x0 + box.x1) / 2, (box.y0 + box.y1) / 2
         new.text(*centre, text, size, color=colour, ha="center", va="center", linespacing=1.15, zorder=5)
