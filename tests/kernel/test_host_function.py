@@ -148,16 +148,16 @@ def test_a_reference_that_cannot_be_read_is_an_error(words: str, why: str) -> No
 
 
 def test_options_are_checked_when_it_is_named(write: Write) -> None:
-    with pytest.raises(BadSetting, match="no precision class 'fp8'"):
-        Kernel.from_function("module:mine", claimed="fp8")
-    with pytest.raises(BadSetting, match="no arrays 'jax'"):
-        Kernel.from_function("module:mine", arrays="jax")
-    with pytest.raises(BadSetting, match="takes pointers, not torch"):
-        Kernel.from_function(f"{write('', 'lib.so')}:mine", arrays="torch")
-
-
-def test_the_command_line_takes_all_three_forms(write: Write) -> None:
-    for words in (f"{write(RIGHT)}:mine", f"{write('', 'lib.so')}:mine", "module:mine"):
+    library = f"{write('', 'lib.so')}:mine"
+    mistakes: dict[str, tuple[str, dict[str, str]]] = {
+        "no precision class 'fp8'": ("module:mine", {"claimed": "fp8"}),
+        "no arrays 'jax'": ("module:mine", {"arrays": "jax"}),
+        "takes pointers, not torch": (library, {"arrays": "torch"}),
+    }
+    for why, (words, options) in mistakes.items():
+        with pytest.raises(BadSetting, match=why):
+            Kernel.from_function(words, **options)
+    for words in (f"{write(RIGHT)}:mine", library, "module:mine"):
         assert kernel_of(words, DEFAULTS).name == "mine"
 
 
