@@ -1,14 +1,12 @@
-"""Tile parameters as axes: which variants of a rung can be built, what each one spends, and their times beside cuBLAS
-where there is a GPU or a recording.
-
-The kernel's own static assertions decide which tiles are valid. No table here repeats them.
+"""Tile parameters as axes: the variants of a rung that can be built, their resources, and their times beside cuBLAS
+from a GPU or a recording. The kernel's own static assertions decide which tiles are valid.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
@@ -56,8 +54,8 @@ class Variant:
 
 @dataclass(frozen=True)
 class Variants:
-    """The result for every point. kept: can be launched, in the axes' order. skipped: the others, each with its reason.
-    arch: the architecture compiled for.
+    """All points of the axes. kept: those that can be launched, in the axes' order. skipped: the others, with their
+    reasons. arch: compiled for.
     """
 
     rung: Kernel
@@ -68,11 +66,11 @@ class Variants:
     skipped: tuple[Point, ...]
 
     def preview(self) -> str:
-        """How many there are, which are skipped and why, and how long the others take on a GPU."""
+        """The number of variants, the reasons for those that are skipped, and the time of the others on a GPU."""
         return self.space.preview(SECONDS_EACH)
 
     def frame(self) -> pandas.DataFrame:
-        """One row per variant: its axes, and what is known without a launch.
+        """One row per variant: its axes, and its properties before a launch.
 
         blocks/SM and warps/SM: resident at once. FMA/float: multiply-adds per float read from shared memory.
         blocks: of the grid. L2 GB: fetched by all of them together.
@@ -88,13 +86,12 @@ def variants(
     *,
     shape: Shape = SIZE,
     arch: str | None = None,
-    tell: Callable[[str], None] | None = None,
 ) -> Variants:
     """Compile every combination of tile parameters, about half a second each.
 
     axes: named as the rung's tile parameters; the others keep their values. arch: default, the GPU's where results()
-    would measure on one, else sm_90. tell: called with each point before it is compiled. Raises BadSetting for an axis
-    that isn't a parameter of this rung, and NvrtcMissing.
+    would measure on one, else sm_90. Raises BadSetting for an axis that isn't a parameter of this rung, and
+    NvrtcMissing.
     """
     arch = arch or ("sm_" + "".join(map(str, gpu().compute_capability)) if live_wanted() else ARCH)
     for axis in axes:
@@ -110,8 +107,6 @@ def variants(
         point = {name: int(value) for name, value in values.items()}
         name = str(Point(point))
         if name not in reasons:
-            if tell is not None:
-                tell(name)
             built = _variant(record, name, point, shape, arch)
             reasons[name] = built if isinstance(built, str) else None
             if not isinstance(built, str):
@@ -157,7 +152,7 @@ def recorded() -> list[Path]:
 
 
 def _variant(record: Kernel, name: str, values: Mapping[str, int], shape: Shape, arch: str) -> Variant | str:
-    """The compiled variant, or why there is none."""
+    """The compiled variant, or the reason for skipping it."""
     own = replace(record, name=name, template={**record.template, **values}, number=None, idea="")
     threads = own.thread_count
     if threads < WARP or threads % WARP:
