@@ -16,10 +16,6 @@ FOLDER = Path(__file__).parents[2] / "notebooks" / "examples"
 EXAMPLES = sorted(FOLDER.glob("*.py"))
 
 
-def test_there_are_five_numbered_ones() -> None:
-    assert [path.name[:3] for path in EXAMPLES] == ["01_", "02_", "03_", "04_", "05_"]
-
-
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_it_is_short_and_uses_public_names(path: Path) -> None:
     source = path.read_text(encoding="utf-8")
@@ -46,5 +42,4 @@ def test_it_runs_without_a_gpu(name: str, status: int, shown: str, tmp_path: Pat
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == status, done.stderr
     assert re.search(shown, done.stdout + done.stderr), done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
     assert {path.suffix for path in tmp_path.iterdir()} == ({".svg", ".png"} if "draw" in name else set())
