@@ -1,4 +1,4 @@
-"""`worklog check`: a kernel that somebody brings gets the ladder's gate, and every slip in how to launch it a line."""
+"""`worklog check`: a user kernel goes through the ladder's gate, and every mistake in how to launch it is one line."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def worklog(source: str, *words: str) -> Result:
     return result
 
 
-def test_a_right_kernel_is_accepted_and_says_where_it_ran() -> None:
+def test_a_right_kernel_passes_and_the_result_states_where_it_ran() -> None:
     result = worklog(PLAIN, *LAUNCH)
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
@@ -58,12 +58,12 @@ def test_a_right_kernel_is_accepted_and_says_where_it_ran() -> None:
     assert "registers" in lines[-2]
 
 
-def test_a_byte_order_mark_and_carriage_returns_are_no_part_of_the_source() -> None:
+def test_a_byte_order_mark_and_carriage_returns_do_not_matter() -> None:
     result = worklog("\ufeff" + PLAIN.replace("\n", "\r\n"), *LAUNCH)
     assert result.exit_code == 0, result.stderr
 
 
-def test_a_wrong_kernel_is_refused_with_a_map_and_leaves_1() -> None:
+def test_a_wrong_kernel_fails_with_an_error_map_and_exit_code_1() -> None:
     result = worklog(PLAIN.replace("col >= N", "col >= N - 1"), *LAUNCH)
     assert result.exit_code == 1
     assert "✗ exact on edge shapes: " in result.stdout
@@ -81,7 +81,7 @@ def test_for_machines() -> None:
     assert "The terms from k = 69 to the end are missing" in document["stages"][0]["where"]["guess"]
 
 
-def test_a_kernel_of_whole_tiles_is_asked_inside_its_domain() -> None:
+def test_a_kernel_of_whole_tiles_is_checked_inside_its_domain() -> None:
     """Outside, this one would write past C."""
     tiles = PLAIN.replace("if (row >= M || col >= N) return;", "")
     launch = ("--grid", "N // 16, M // 8", "--block", "16,8")
@@ -150,9 +150,9 @@ def test_a_class_must_be_held() -> None:
         ),
     ],
 )
-def test_a_slip_is_one_line(source: str, words: tuple[str, ...], complaint: str) -> None:
+def test_a_mistake_is_one_line(source: str, words: tuple[str, ...], complaint: str) -> None:
     result = worklog(source, *words)
-    if not complaint:  # a launch that is legal and wrong is a refusal
+    if not complaint:  # a legal launch that computes the wrong result fails
         assert result.exit_code == 1
         return
     assert result.exit_code == 2
@@ -164,13 +164,13 @@ def test_a_missing_file() -> None:
     assert (result.exit_code, result.stderr) == (2, "worklog: cannot read none.cu: No such file or directory\n")
 
 
-def test_a_launch_that_no_gpu_takes_is_a_refusal() -> None:
+def test_a_launch_that_no_gpu_takes_fails() -> None:
     result = worklog(PLAIN, "--grid", "N, M", "--block", "64,64")
     assert result.exit_code == 1
     assert "✗ launch: " in result.stdout
 
 
-def test_a_loop_that_does_not_end_is_a_refusal_with_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_loop_fails_with_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "launch", partial(device.launch, budget=20_000))  # the whole one takes seconds
     result = worklog(PLAIN.replace("++k) acc", "k += k < 3) acc"), *LAUNCH, "--emulate", "--size", "16")
     assert result.exit_code == 1
@@ -178,7 +178,7 @@ def test_a_loop_that_does_not_end_is_a_refusal_with_its_line(monkeypatch: pytest
     assert "is still near line 5: for (int k = 0;" in result.stdout and "a loop that does not end" in result.stdout
 
 
-def test_a_race_is_a_refusal_with_its_line() -> None:
+def test_a_race_fails_with_its_line() -> None:
     racy = PLAIN.replace("  float acc", "  __shared__ float s[1];\n  s[0] = threadIdx.x;\n  float acc").replace(
         "alpha * acc :", "alpha * acc + 0.0f * s[0] :"
     )
@@ -198,24 +198,21 @@ def test_from_python() -> None:
     ("rules", "domain"),
     [
         ("any", Domain()),
-        ("any M, N, K", Domain()),
-        ("M % 64 == 0", Domain(m=64)),
         ("K%8==0 and N % 4 == 0", Domain(n=4, k=8)),
         ("M % 4 == 0, M % 6 == 0", Domain(m=12)),
     ],
 )
 def test_domains_are_read(rules: str, domain: Domain) -> None:
-    assert Domain.of(rules) == domain
-    assert Domain.of(str(domain)) == domain
+    assert Domain.of(rules) == domain == Domain.of(str(domain))
 
 
-@pytest.mark.parametrize("rules", ["", "M", "M % 64", "X % 2 == 0", "M % 64 == 1", "M % -2 == 0", "M % 2 == 0,", "all"])
-def test_what_is_no_domain(rules: str) -> None:
+@pytest.mark.parametrize("rules", ["", "M % 64", "X % 2 == 0", "M % 64 == 1", "M % -2 == 0", "M % 2 == 0,"])
+def test_an_unreadable_domain_is_an_error(rules: str) -> None:
     with pytest.raises(BadSetting, match="cannot read the domain"):
         Domain.of(rules)
 
 
-def test_every_race_is_told_with_line_block_and_threads() -> None:
+def test_every_race_is_reported_with_line_block_and_threads() -> None:
     racy = f"""\
 __global__ void mine({SIGNATURE}) {{
   __shared__ float As[8][8], Bs[8][8];
@@ -249,7 +246,7 @@ def test_a_rung_is_checked_without_nvrtc_too(monkeypatch: pytest.MonkeyPatch) ->
     assert "· emulated · sm_90 PTX from the package (NVRTC " in result.stdout
 
 
-def test_a_rung_brings_its_own_launch() -> None:
+def test_a_rung_has_its_own_launch() -> None:
     result = CliRunner().invoke(main, ["check", "tiles_1d", "--emulate"])
     assert result.exit_code == 0, result.output
     assert result.stdout.startswith("04_tiles_1d.cu: sgemm_tiles_1d<64, 64, 8, 8> at ")
@@ -265,7 +262,7 @@ def test_a_rung_brings_its_own_launch() -> None:
 # ------------------------------------------------------------------------------------------- what the code is made of
 
 
-def test_short_products_are_a_note_and_no_refusal() -> None:
+def test_short_products_are_a_note() -> None:
     source = (exploits_dir() / "right" / "three_short_products.cu").read_text(encoding="utf-8")
     result = worklog(source, *LAUNCH)
     assert result.exit_code == 0, result.output
@@ -277,8 +274,8 @@ def test_short_products_are_a_note_and_no_refusal() -> None:
     ]
 
 
-def test_code_that_speaks_against_its_class_is_a_warning_and_no_refusal() -> None:
-    """What is never executed is no fault."""
+def test_code_that_contradicts_its_class_is_a_warning() -> None:
+    """Code that never runs can't fail a stage."""
     unused = PLAIN.replace("alpha * acc :", "alpha * acc + (K < 0 ? __fadd_rz(A[0], B[0]) : 0.0f) :")
     result = worklog(unused, *LAUNCH)
     assert result.exit_code == 0, result.output

@@ -60,18 +60,9 @@ def test_a_wrong_kernel_has_a_map_and_no_time() -> None:
     assert all(m.us is None for m in found.run.select("mine"))
 
 
-def test_an_illegal_access_does_not_harm_the_kernels_beside_it() -> None:
-    wild = SOURCE.replace("C[row * N + col] =", "C[(size_t)1 << 40] = ")
-    found = try_kernel(wild, sizes=[256], beside=["naive"])
-    assert not found.passed
-    assert try_kernel(SOURCE, sizes=[256], beside=[]).passed
-
-
-def test_only_the_gate_or_only_the_emulator() -> None:
+def test_only_the_gate() -> None:
     checked = try_kernel(SOURCE, time=False)
     assert checked.passed and checked.run is None and checked.checked.label.startswith("live")
-    emulated = try_kernel(SOURCE, on="emulated")
-    assert emulated.passed and emulated.run is None and emulated.why == "the emulator gives no time"
 
 
 def test_in_a_cell() -> None:
@@ -90,7 +81,5 @@ def test_from_a_file_beside_a_rung(home: Path) -> None:
     words = ["--grid", "(N + 31) // 32, (M + 31) // 32", "--block", "32,32", "--size", "256", "--json"]
     result = CliRunner().invoke(main, ["run", "plain.cu", "naive", *words])
     assert result.exit_code == 0, result.output
-    told = {m["kernel"]: m for m in json.loads(result.stdout)["measurements"]}
-    assert list(told) == ["plain", "naive", "cuBLAS"] and all(m["us"] > 0 for m in told.values())
-    wrong = CliRunner().invoke(main, ["run", "plain.cu", "--entry", "nothing", *words])
-    assert wrong.exit_code == 2 and "there is no kernel nothing" in wrong.stderr
+    found = {m["kernel"]: m for m in json.loads(result.stdout)["measurements"]}
+    assert list(found) == ["plain", "naive", "cuBLAS"] and all(m["us"] > 0 for m in found.values())

@@ -1,8 +1,7 @@
-"""The process that gives the clocks back when the one that locked them no longer can: killed, crashed, or hung up on.
+"""The process that unlocks the clocks if the one that locked them was killed, crashed, or lost its terminal.
 
-It runs as a script of its own, in a session of its own so that Ctrl-C does not reach it, and loads NVML and nothing
-else. It waits for "done" on its standard input; the end of its input without that word, or the death of its parent,
-means that the clocks are still locked.
+It runs as a script in a session of its own, so that Ctrl-C doesn't reach it, and loads only NVML. It waits for "done"
+on its standard input. If the input or the parent ends before that, the clocks are still locked.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ SM, MEMORY, PERSISTENCE = "SM clock", "memory clock", "persistence mode"  # what
 
 
 def give_back(nvml: Any, handle: Any, persistence: int) -> dict[str, str]:
-    """Reset both clocks and the persistence mode; the parts that could not be reset, and why. Raises nothing of NVML's:
-    each part is tried whatever became of the others.
+    """Reset both clocks and the persistence mode, each even if another fails; returns what failed, and why. NVML's
+    errors aren't raised.
     """
     parts: dict[str, Callable[[], object]] = {
         SM: lambda: nvml.nvmlDeviceResetGpuLockedClocks(handle),
@@ -41,7 +40,7 @@ def give_back(nvml: Any, handle: Any, persistence: int) -> dict[str, str]:
 
 
 def parent_is_done(parent: int) -> bool:
-    """Wait for the parent; whether it said that it has given the clocks back itself."""
+    """Wait for the parent; whether it has unlocked the clocks itself."""
     said = b""
     while os.getppid() == parent:
         if not select.select([0], [], [], LOOK_S)[0]:

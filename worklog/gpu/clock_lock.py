@@ -1,8 +1,8 @@
-"""Clocks held still while something is measured, where the driver permits it, and always given back.
+"""Locks the clocks during a measurement, where the driver permits it, and always unlocks them.
 
-A lock is a request: power and heat override it, so the samples' own clock is still watched. It outlives the process
-that made it, so a guard process stands by to undo it (worklog.gpu.clock_guard). NVML cannot say which lock
-somebody else has set; one that is found is therefore reported and left alone.
+Power and heat override a lock, so the samples' clocks are still watched. A lock outlives the process that set it, so a
+guard process waits to undo it (worklog.gpu.clock_guard). NVML can't read the lock that another process has set; such a
+lock is reported and left alone.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def locked_clocks(
 
     sm_mhz, memory_mhz: supported clocks (default: nine tenths of the highest SM clock, the highest memory clock). on,
     bus_id: the GPU (default: CUDA's current one). nvml: a module with NVML's functions. Raises ClocksNotLocked without
-    the permission (root), where somebody holds the clocks already, or at the end where they cannot be given back, and
-    BadSetting for a clock the GPU lacks.
+    the permission (root), where another process holds the clocks, or at the end where they can't be unlocked, and
+    BadSetting for a clock that the GPU doesn't support.
     """
     nvml = nvml or importlib.import_module("pynvml")
     bus_id = bus_id or _current_bus_id()
@@ -120,8 +120,8 @@ def switchable_clocks() -> Iterator[Callable[[str], tuple[str, list[str]]]]:
 
 
 def found_held(bus_id: str | None = None, nvml: Any = None) -> list[str]:
-    """What to say of clocks that are held already, while they are only watched; nothing where they are free, or where
-    NVML cannot say.
+    """A remark about clocks that another process holds while they are only watched; none where they are free, or where
+    NVML can't be read.
     """
     nvml = nvml or importlib.import_module("pynvml")
     try:
@@ -139,12 +139,13 @@ def found_held(bus_id: str | None = None, nvml: Any = None) -> list[str]:
 
 @contextmanager
 def _held(nvml: Any, bus_id: str, on: Gpu, sm_mhz: int | None, memory_mhz: int | None) -> Iterator[LockedClocks]:
-    """Choose, set a guard, lock; give back whatever happens. What this process cannot give back is left to the guard,
-    which says so on standard error where it cannot either.
+    """Choose the clocks, start the guard, lock; unlock in any case. The guard gets what this process can't unlock, and
+    reports on standard error what it can't unlock either.
     """
     try:
         handle = nvml.nvmlDeviceGetHandleByPciBusId(bus_id.encode())
-        _leave_another_lock_alone(nvml, handle)
+        if (now := _held_at(nvml, handle)) is not None:
+            raise ClocksNotLocked(f"clocks: {_HELD.format(now)}")
         memory, sm = _choose(nvml, handle, sm_mhz, memory_mhz)
         persistence = nvml.nvmlDeviceGetPersistenceMode(handle)
     except nvml.NVMLError as error:
@@ -179,15 +180,8 @@ def _require_taken(nvml: Any, handle: Any, sm_mhz: int) -> None:
         time.sleep(SETTLES_S / 20)
 
 
-def _leave_another_lock_alone(nvml: Any, handle: Any) -> None:
-    """Raise ClocksNotLocked where a setting of somebody else already holds the clocks."""
-    now = _held_at(nvml, handle)
-    if now is not None:
-        raise ClocksNotLocked(f"clocks: {_HELD.format(now)}")
-
-
 def _held_at(nvml: Any, handle: Any) -> int | None:
-    """The SM clock in MHz where a setting of somebody else holds it, else None."""
+    """The SM clock in MHz where another process's setting holds it, else None."""
     held = nvml.nvmlDeviceGetCurrentClocksEventReasons(handle) & APPLICATION_CLOCKS
     return int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)) if held else None
 
@@ -213,8 +207,8 @@ def _supported(what: str, clocks: Sequence[int], chosen: int, asked: int | None)
 
 
 def _lock(nvml: Any, handle: Any, sm: int, memory: int, untouched: set[str]) -> tuple[str, ...]:
-    """Lock both, and take what is changed out of `untouched`; a memory clock that cannot be locked is a remark, since
-    many GPUs hold it still anyway.
+    """Lock both clocks, and take what is changed out of `untouched`. A memory clock that can't be locked is a remark,
+    since it is constant on many GPUs anyway.
     """
 
     def change(what: str, setter: Callable[..., object], *to: int) -> None:
@@ -241,8 +235,8 @@ def _lock(nvml: Any, handle: Any, sm: int, memory: int, untouched: set[str]) -> 
 
 @contextmanager
 def _guarded(nvml: Any, bus_id: str, persistence: int) -> Iterator[subprocess.Popen[bytes]]:
-    """Have a process stand by that gives the clocks back unless it is dismissed before its input ends, and has ended
-    when the context is closed: with 0 if nothing is left to give back. Raises ClocksNotLocked without it.
+    """A process that unlocks the clocks unless it is dismissed before its input ends. It has ended when the context is
+    closed, with 0 if nothing is still locked. Raises ClocksNotLocked if it can't start.
     """
     script = Path(__file__).with_name("clock_guard.py")
     command = [sys.executable, "-P", str(script), nvml.__name__, bus_id, str(persistence), str(os.getpid())]

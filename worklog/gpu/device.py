@@ -1,4 +1,4 @@
-"""The machine: which GPU there is, what it can do on paper, what its clocks are doing, and which software drives it.
+"""The machine: its GPU and theoretical peaks, its clocks while something is measured, and its software.
 
 CuPy and NVML are imported inside the functions, so that a laptop without either can still read recordings.
 """
@@ -68,7 +68,7 @@ class Gpu:
 
     @classmethod
     def of(cls, recorded: Mapping[str, Any]) -> Gpu:
-        """What as_dict() made, as it stands in a run file."""
+        """From what as_dict() wrote into a run file."""
         values = {each.name: recorded[each.name] for each in fields(cls)}
         return cls(**{**values, "compute_capability": tuple(recorded["compute_capability"])})
 
@@ -108,8 +108,8 @@ def require_gpu() -> None:
 
 
 def visible_to_a_child() -> str:
-    """CUDA_VISIBLE_DEVICES for a process that shall see the GPU that is current here, and no other. Raises NoGpu where
-    CUDA cannot say which that is.
+    """CUDA_VISIBLE_DEVICES for a child process: only the GPU that is current here. Raises NoGpu where CUDA can't name
+    it.
     """
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     listed = None if named is None else [name.strip() for name in named.split(",")]
@@ -222,7 +222,7 @@ def reason_names(mask: int) -> str:
 
 
 def software() -> dict[str, str]:
-    """Versions that a result may depend on, of what is installed."""
+    """Versions of the installed packages and drivers that a result may depend on."""
     versions = {"python": platform.python_version(), "platform": platform.platform()}
     names = ("numpy", "cupy-cuda13x", "cupy-cuda12x", "torch", "matplotlib", "nvidia-cuda-nvrtc")
     for name in names:
@@ -246,7 +246,7 @@ def _cuda_version(number: int) -> str:
 def source_revision() -> dict[str, Any]:
     """Commit of the checkout that this package runs from, and whether it was changed since.
 
-    A copy without its .git may be told by WORKLOG_COMMIT; an installed wheel is known by its version alone.
+    For a copy without .git, WORKLOG_COMMIT names the commit; an installed wheel has only its version.
     """
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
