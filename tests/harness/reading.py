@@ -14,7 +14,7 @@ BASELINE_US = 80.0
 
 
 @dataclass(frozen=True)
-class Told:
+class Result:
     """The result: the subject's time in microseconds, the baseline's over it, and the raw reading."""
 
     time: Estimate
@@ -33,16 +33,16 @@ def offset_of(gpu: VirtualGpu) -> float:
 def launches_of_warm_up(us: float = 50.0) -> int:
     """Launches on an undisturbed GPU before the warm-up is over, its last windows among them."""
     harness = Harness().but(order="sequential")  # which takes no samples from the warm-up
-    return 2 * tell(VirtualGpu(), harness, us=us).reading.warmup_launches + 2
+    return 2 * timed(VirtualGpu(), harness, us=us).reading.warmup_launches + 2
 
 
-def tell(
+def timed(
     gpu: VirtualGpu,
     harness: Harness | None = None,
     us: float = 50.0,
     baseline_us: float = BASELINE_US,
     sensitivity: float = 1.0,
-) -> Told:
+) -> Result:
     """Time a kernel of `us` against a baseline on this GPU, under this harness (default: the unbiased one)."""
     harness = harness or Harness()
     offset = offset_of(VirtualGpu(offset_us=gpu.offset_us)) if harness.offset == "removed" else 0.0
@@ -50,4 +50,4 @@ def tell(
     reading = time_pair(gpu, *kernels, harness, move=gpu.move)
     found = summarize(reading, harness.as_dict(), {"offset_us": offset})
     assert found.ratio is not None
-    return Told(found.time, found.ratio, reading)
+    return Result(found.time, found.ratio, reading)

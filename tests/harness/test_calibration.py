@@ -1,4 +1,4 @@
-"""The ruler measured by itself on a GPU whose offset, slope, flush and noise the test has chosen."""
+"""The harness measured by itself on a GPU whose overhead, slope, flush and noise the test has chosen."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ def test_the_lengths_reach_from_a_microsecond_to_a_millisecond() -> None:
     assert (min(known), max(known)) == (1.0, 1000.0)
 
 
-def test_a_slope_is_told_from_an_offset() -> None:
+def test_a_slope_is_distinguished_from_an_overhead() -> None:
     found = harness.read_known_lengths(VirtualGpu(offset_us=3.45, event_slope=1.001))
     assert found.slope == approx(1.001, rel=1e-5)
     assert found.within_tolerance
 
 
-def test_a_clock_of_events_that_runs_fast_breaks_the_promise() -> None:
+def test_an_event_clock_that_runs_fast_exceeds_the_tolerance() -> None:
     found = harness.read_known_lengths(VirtualGpu(event_slope=1.01))
     assert not found.within_tolerance
     assert found.error_us[-1] == approx(10.0, rel=0.1)
@@ -112,7 +112,7 @@ def test_a_good_calibration_has_nothing_to_remark() -> None:
     assert calibration().remarks == []
 
 
-def test_what_the_ruler_does_not_keep_is_said_on_results() -> None:
+def test_exceeded_tolerances_are_stated_on_results() -> None:
     bad = calibration(offset_by_length_us={"1": 3.4, "10": 3.4, "100": 4.2}, still_cached=0.4)
     assert any("up to +0.80 µs wrong" in said for said in bad.remarks)
     assert any("40% of the reads" in said for said in bad.remarks)

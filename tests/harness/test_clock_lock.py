@@ -16,7 +16,7 @@ import pytest
 from pytest import approx
 
 from tests.harness import fake_nvml
-from tests.harness.reading import tell
+from tests.harness.reading import timed
 from tests.harness.virtual import REFERENCE_MHZ, VirtualGpu
 from worklog.errors import BadSetting
 from worklog.gpu import clock_lock
@@ -124,7 +124,7 @@ def test_a_memory_clock_that_cannot_be_locked_is_said() -> None:
     assert clocks() == AS_FOUND
 
 
-def test_somebody_elses_lock_is_reported_and_left_alone() -> None:
+def test_another_process_s_lock_is_reported_and_left_alone() -> None:
     fake_nvml.write(reasons=0x2, sm=1500)
     with pytest.raises(ClocksNotLocked, match="held already, at 1500 MHz"), lock():
         pass
@@ -139,7 +139,7 @@ def test_persistence_mode_that_was_on_stays_on() -> None:
     assert clocks() == AS_FOUND | {"persistence": 1}
 
 
-def test_clocks_that_cannot_be_given_back_are_not_kept_quiet_about() -> None:
+def test_clocks_that_cannot_be_given_back_are_an_error() -> None:
     with pytest.raises(ClocksNotLocked, match=r"not given back .*nvidia-smi -rgc"), lock():
         fake_nvml.write(refuses=["reset sm"])
 
@@ -158,7 +158,7 @@ def test_what_the_process_cannot_give_back_the_guard_does() -> None:
     assert clocks() == AS_FOUND
 
 
-def test_a_failed_measurement_keeps_its_error_and_the_guard_tells_of_the_clocks(
+def test_a_failed_measurement_keeps_its_error_and_the_guard_reports_the_clocks(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(ZeroDivisionError), lock():
@@ -167,7 +167,7 @@ def test_a_failed_measurement_keeps_its_error_and_the_guard_tells_of_the_clocks(
     assert "clocks not given back: SM clock" in capfd.readouterr().err
 
 
-def test_a_refused_lock_is_no_news_of_clocks_not_given_back(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_lock_that_fails_reports_nothing_about_giving_back(capfd: pytest.CaptureFixture[str]) -> None:
     fake_nvml.write(refuses=["lock sm", "reset sm", "reset memory"])
     with pytest.raises(ClocksNotLocked, match="run as root"), lock():
         pass
@@ -175,7 +175,7 @@ def test_a_refused_lock_is_no_news_of_clocks_not_given_back(capfd: pytest.Captur
     assert capfd.readouterr().err == ""
 
 
-def test_a_guard_that_was_killed_is_not_missed_at_the_end() -> None:
+def test_a_killed_guard_does_not_disturb_the_end() -> None:
     before = set(guards())
     with lock():
         (guard,) = set(guards()) - before
@@ -225,7 +225,7 @@ def test_ctrl_c_gives_them_back() -> None:
     assert clocks() == AS_FOUND
 
 
-def test_a_process_that_hangs_up_without_a_word_has_its_clocks_given_back() -> None:
+def test_a_process_that_exits_at_once_has_its_clocks_given_back() -> None:
     assert child("os._exit(3)").communicate() is not None
     assert eventually(AS_FOUND)
 
@@ -273,7 +273,7 @@ def test_the_clocks_are_locked_for_the_tasks_that_ask_for_it(monkeypatch: pytest
 
 @pytest.mark.parametrize(("at", "said"), [(2000, None), (1395, "ran at 2000 MHz")])
 def test_samples_at_another_clock_than_the_lock_are_said(at: int, said: str | None) -> None:
-    found = off_the_lock(f"locked:{at}", tell(VirtualGpu()).reading.sm_mhz)
+    found = off_the_lock(f"locked:{at}", timed(VirtualGpu()).reading.sm_mhz)
     assert found == said or (said is not None and said in (found or ""))
 
 
@@ -285,14 +285,12 @@ def test_where_they_cannot_be_locked_they_are_watched_and_the_run_says_why(monke
 
 
 @pytest.mark.parametrize(("asked", "reason"), [("watched", None), ("ignored", None), ("locked", "no GPU")])
-def test_nobody_who_did_not_ask_has_them_locked(
-    monkeypatch: pytest.MonkeyPatch, asked: str, reason: str | None
-) -> None:
+def test_clocks_are_only_locked_on_request(monkeypatch: pytest.MonkeyPatch, asked: str, reason: str | None) -> None:
     assert asked_of(monkeypatch, asked, reason) == (asked, [])
     assert not {"lock sm", "lock memory", "persistence"} & set(fake_nvml.state()["calls"])
 
 
-def test_somebody_elses_lock_is_reported_where_clocks_are_only_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_process_s_lock_is_reported_where_clocks_are_only_watched(monkeypatch: pytest.MonkeyPatch) -> None:
     fake_nvml.write(reasons=0x2, sm=1500)
     held, notes = asked_of(monkeypatch, "watched")
     assert held == "watched"
@@ -302,7 +300,7 @@ def test_somebody_elses_lock_is_reported_where_clocks_are_only_watched(monkeypat
 
 
 @pytest.mark.parametrize("refuses", ["init", "reasons"])
-def test_clocks_that_nvml_does_not_tell_of_are_watched_without_a_word(
+def test_clocks_are_watched_without_a_remark_where_nvml_cannot_read_them(
     monkeypatch: pytest.MonkeyPatch, refuses: str
 ) -> None:
     fake_nvml.write(refuses=[refuses], reasons=0x2)
@@ -320,8 +318,8 @@ def test_an_error_of_the_measurement_itself_is_not_taken_for_a_failed_lock(monke
 
 
 def test_samples_under_a_lock_are_still_watched() -> None:
-    warmup = 2 * tell(VirtualGpu()).reading.warmup_launches + 2
+    warmup = 2 * timed(VirtualGpu()).reading.warmup_launches + 2
     gpu = VirtualGpu(slow_launches=range(warmup, warmup + 20), slow_mhz=REFERENCE_MHZ / 1.25)
-    told = tell(gpu, Harness().but(clocks="locked"))
-    assert told.time.value == approx(50.0, rel=1e-3)
-    assert any(not sample.counts for sample in told.reading.subject)
+    result = timed(gpu, Harness().but(clocks="locked"))
+    assert result.time.value == approx(50.0, rel=1e-3)
+    assert any(not sample.counts for sample in result.reading.subject)

@@ -148,7 +148,7 @@ def panel(clocks: str) -> Said:
 
 
 def time(clocks: str) -> Said:
-    found = worklog.time(timing._ruler()[0].kernel(50.0), harness=Harness(clocks=clocks))  # type: ignore[attr-defined]
+    found = worklog.time(timing._harness()[0].kernel(50.0), harness=Harness(clocks=clocks))  # type: ignore[attr-defined]
     return found.label, str(found.degradations)
 
 
@@ -163,7 +163,7 @@ def door(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_pa
         monkeypatch.setattr("worklog.plots.draw_all", lambda *_: SimpleNamespace(paths=[], gallery=None, missing={}))
     if request.param is time:
         virtual = VirtualGpu(clock=lambda now: fake_nvml.sm_mhz())
-        monkeypatch.setattr(timing, "_ruler", lambda: (virtual, RULER))
+        monkeypatch.setattr(timing, "_harness", lambda: (virtual, RULER))
         monkeypatch.setattr(timing, "_streams", lambda timeline: [])
         monkeypatch.setattr(timing, "gpu", lambda: fake_nvml.GPU)
     if request.param in (cell, sweep):
@@ -177,13 +177,16 @@ def given_back() -> bool:
     return {state[name] for name in ("sm", "memory")} == {None}
 
 
-@pytest.mark.parametrize(("asked", "held"), [("locked", 1770), ("locked:1395", 1395)])
-def test_the_clocks_are_locked_while_it_measures_and_the_label_states_at_what(
-    door: Callable[[str], Said], asked: str, held: int
-) -> None:
-    label, _ = door(asked)
-    assert f"clocks locked at {held} MHz" in label
+def test_the_clocks_are_locked_while_it_measures_and_the_label_states_at_what(door: Callable[[str], Said]) -> None:
+    label, _ = door("locked:1395")
+    assert "clocks locked at 1395 MHz" in label
     assert "lock sm" in fake_nvml.state()["calls"] and given_back()
+
+
+@pytest.mark.parametrize("door", [run, results, calibrate], indirect=True)
+def test_without_a_number_the_lock_is_at_a_clock_that_lasts(door: Callable[[str], Said]) -> None:
+    label, _ = door("locked")
+    assert "clocks locked at 1770 MHz" in label and given_back()
 
 
 def test_where_they_cannot_be_locked_the_label_does_not_say_so_and_the_reason_is_stated(

@@ -32,11 +32,11 @@ def test_witnesses_that_agree_have_nothing_to_say(us: float) -> None:
 def test_what_is_allowed_covers_what_the_witnesses_read_on_kernels_of_known_length() -> None:
     """As recorded with this package: a graph of launches (do_bench_cudagraph's is one), and the tracer."""
     recorded = open_comparison().errors()
-    for witness, ruler in (("cupti", "worklog, CUPTI"), ("graph", "do_bench_cudagraph")):
-        assert recorded[ruler]
-        for length, error in recorded[ruler]:
+    for witness, name in (("cupti", "worklog, CUPTI"), ("graph", "do_bench_cudagraph")):
+        assert recorded[name]
+        for length, error in recorded[name]:
             us, share = ALLOWED[witness]
-            assert 0 < error < max(us, share * length), f"{ruler} at {length} µs"
+            assert 0 < error < max(us, share * length), f"{name} at {length} µs"
 
 
 def test_work_that_events_do_not_see_is_seen_by_the_wall_clock() -> None:
@@ -88,8 +88,8 @@ def test_the_bubble_before_what_is_not_queued_is_no_disagreement(us: float) -> N
     kernel()
     found = cross_check(gpu, kernel, 3.45, gpu.enqueue_us, queue=False)
     assert found.bubble_us > 2 and found.disagreements == []
-    told = cross_check(gpu, also_works_on_the_host, 3.45, gpu.enqueue_us, queue=False).disagreements
-    assert told and all("(both with a warm L2, and events with a launch bubble of some" in said for said in told)
+    found = cross_check(gpu, also_works_on_the_host, 3.45, gpu.enqueue_us, queue=False).disagreements
+    assert found and all("(both with a warm L2, and events with a launch bubble of some" in said for said in found)
 
 
 def test_a_witness_that_cannot_be_had_is_named_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:

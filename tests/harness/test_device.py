@@ -96,7 +96,7 @@ def test_a_checkout_says_its_commit_and_whether_it_was_changed_since(
     assert source_revision() == {**clean, "dirty": True}
 
 
-def test_a_copy_without_its_repository_is_told_or_says_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_copy_takes_its_commit_from_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(device, "__file__", str(tmp_path / "worklog" / "gpu" / "device.py"))
     monkeypatch.delenv("WORKLOG_COMMIT", raising=False)
     assert source_revision() == {}

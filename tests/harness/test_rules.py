@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from pytest import approx
 
-from tests.harness.reading import tell
+from tests.harness.reading import timed
 from tests.harness.virtual import VirtualGpu
 from worklog.errors import BadSetting
 from worklog.harness import Harness, time_pair
@@ -62,7 +62,7 @@ def test_windows_that_get_faster_each_time_are_not_steady_though_each_two_agree(
     assert not steady((50.4, 0.0, 1960.0), (50.2, 0.0, 1960.0), (50.1, 0.0, 1960.0))
     assert not steady((50.0, 0.0, 1970.0), (50.0, 0.0, 1975.0), (50.0, 0.0, 1979.0))
     assert steady((50.02, 0.0, 1980.0), (50.01, 0.0, 1980.0), (50.0, 0.0, 1980.0)), "a tenth of a percent is noise"
-    assert steady((50.0, 0.0, 1980.0), (50.1, 0.0, 1980.0), (50.2, 0.0, 1980.0)), "no patience mends getting slower"
+    assert steady((50.0, 0.0, 1980.0), (50.1, 0.0, 1980.0), (50.2, 0.0, 1980.0)), "waiting doesn't help"
 
 
 @pytest.mark.parametrize(("relative", "done"), [(0.002, True), (0.2, None)])
@@ -114,13 +114,13 @@ def test_a_warm_up_by_count_launches_so_often_and_says_what_it_does_not_check(
 
 
 def test_a_warm_up_that_takes_too_long_is_cut_short_and_said() -> None:
-    told = tell(VirtualGpu(), Harness().but(warmup="count:1000", budget_s=1.0), us=100_000.0)
-    assert any("warm-up: count:1000 not done after 3." in said for said in told.reading.degradations)
+    result = timed(VirtualGpu(), Harness().but(warmup="count:1000", budget_s=1.0), us=100_000.0)
+    assert any("warm-up: count:1000 not done after 3." in said for said in result.reading.degradations)
 
 
 def test_a_warm_up_by_time_lasts_so_long() -> None:
     def host_us(word: str) -> float:
-        tell(gpu := VirtualGpu(), Harness().but(warmup=word))
+        timed(gpu := VirtualGpu(), Harness().but(warmup=word))
         return gpu.host_now
 
     assert host_us("time:100") - host_us("time:50") == approx(50_000.0, rel=0.1)
@@ -139,28 +139,28 @@ def test_a_fixed_number_of_warm_up_launches_is_not_enough_for_a_clock_that_climb
     def climbing() -> VirtualGpu:
         return VirtualGpu(ramp_us=20_000.0, idle_mhz=345.0)
 
-    assert tell(climbing()).time.value == approx(50.0, rel=1e-3)
-    assert tell(climbing(), Harness().but(warmup="count:10", stopping="count:10")).time.value > 60.0
+    assert timed(climbing()).time.value == approx(50.0, rel=1e-3)
+    assert timed(climbing(), Harness().but(warmup="count:10", stopping="count:10")).time.value > 60.0
 
 
-def test_few_samples_that_a_rule_was_content_with_are_still_told_not_to_have_converged() -> None:
-    told = tell(VirtualGpu(noise=0.05), Harness().but(stopping="count:10"))
-    assert not told.reading.converged
-    assert any("not converged" in said for said in told.reading.degradations)
+def test_few_samples_that_meet_a_criterion_are_still_reported_as_not_converged() -> None:
+    result = timed(VirtualGpu(noise=0.05), Harness().but(stopping="count:10"))
+    assert not result.reading.converged
+    assert any("not converged" in said for said in result.reading.degradations)
 
 
-def test_a_rule_that_patience_cut_short_is_named() -> None:
-    told = tell(VirtualGpu(noise=0.05), Harness().but(stopping="nvbench", most_samples=100))
-    assert any("nvbench was not met in 100 samples" in d for d in told.reading.degradations)
+def test_a_criterion_that_was_not_met_is_named() -> None:
+    result = timed(VirtualGpu(noise=0.05), Harness().but(stopping="nvbench", most_samples=100))
+    assert any("nvbench was not met in 100 samples" in d for d in result.reading.degradations)
 
 
 def test_the_salykova_schedule_needs_a_size() -> None:
     for setting in ("warmup", "stopping"):
         with pytest.raises(BadSetting, match=f"{setting} = salykova follows the problem's size"):
-            tell(VirtualGpu(), Harness().but(**{setting: "salykova"}))
+            timed(VirtualGpu(), Harness().but(**{setting: "salykova"}))
 
 
-def test_no_named_rule_is_a_lie_and_the_table_names_every_warm_up() -> None:
+def test_no_named_rule_is_biased_and_the_table_names_every_warm_up() -> None:
     pitfall = next(pitfall for pitfall in PITFALLS if pitfall.setting == "warmup")
     assert (pitfall.unbiased, *pitfall.also) == WARMUPS
     for warmup in WARMUPS:

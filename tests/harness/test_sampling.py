@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pytest import approx
 
-from tests.harness.reading import launches_of_warm_up, tell
+from tests.harness.reading import launches_of_warm_up, timed
 from tests.harness.virtual import REFERENCE_MHZ, VirtualGpu
 from worklog.errors import LaunchFailed
 from worklog.gpu.device import THROTTLING
@@ -22,68 +22,68 @@ def kernels_only(log: list[str]) -> list[str]:
 
 def test_when_most_samples_are_off_the_clock_all_are_kept_and_it_is_said() -> None:
     gpu = VirtualGpu(slow_launches=range(launches_of_warm_up(us=2000.0), 10**9), slow_mhz=REFERENCE_MHZ / 1.25)
-    told = tell(gpu, Harness().but(least_samples=40, placement="fixed"), us=2000.0)
-    assert told.time.value == approx(1.25 * 2000.0, rel=1e-3)
-    assert all(sample.counts for sample in told.reading.subject)
-    assert any("all were kept" in said and "not throttled" in said for said in told.reading.degradations)
+    result = timed(gpu, Harness().but(least_samples=40, placement="fixed"), us=2000.0)
+    assert result.time.value == approx(1.25 * 2000.0, rel=1e-3)
+    assert all(sample.counts for sample in result.reading.subject)
+    assert any("all were kept" in said and "not throttled" in said for said in result.reading.degradations)
 
 
 def test_when_it_always_throttles_the_reason_is_named() -> None:
-    told = tell(VirtualGpu(mask=lambda now: THROTTLING & 0x4))
-    assert told.time.value == approx(50.0)
-    assert any("software power cap" in said for said in told.reading.degradations)
+    result = timed(VirtualGpu(mask=lambda now: THROTTLING & 0x4))
+    assert result.time.value == approx(50.0)
+    assert any("software power cap" in said for said in result.reading.degradations)
 
 
 def test_idle_and_application_clocks_are_no_throttling() -> None:
-    told = tell(VirtualGpu(mask=lambda now: 0x1 | 0x2))
-    assert told.reading.degradations == []
-    assert all(sample.counts for sample in told.reading.subject)
+    result = timed(VirtualGpu(mask=lambda now: 0x1 | 0x2))
+    assert result.reading.degradations == []
+    assert all(sample.counts for sample in result.reading.subject)
 
 
-def test_what_cannot_be_known_well_enough_is_said_not_to_have_converged() -> None:
-    told = tell(VirtualGpu(noise=0.3), Harness().but(most_samples=100, precision=0.001))
-    assert not told.reading.converged
-    assert len(told.reading.subject) == 100
-    assert any("not converged" in said and "100 samples" in said for said in told.reading.degradations)
+def test_a_wide_interval_is_reported_as_not_converged() -> None:
+    result = timed(VirtualGpu(noise=0.3), Harness().but(most_samples=100, precision=0.001))
+    assert not result.reading.converged
+    assert len(result.reading.subject) == 100
+    assert any("not converged" in said and "100 samples" in said for said in result.reading.degradations)
 
 
 @pytest.mark.parametrize("samples", [1, 2, 5])
 def test_a_handful_of_samples_has_no_95_percent_interval(samples: int) -> None:
     few = Harness().but(least_samples=1, most_samples=samples, warmup="count:1")
-    told = tell(VirtualGpu(noise=0.0), few)
-    assert len(told.reading.subject) == samples and not told.reading.converged
-    assert any("not converged" in said for said in told.reading.degradations)
-    assert tell(VirtualGpu(noise=0.0), few.but(most_samples=6)).reading.converged
+    result = timed(VirtualGpu(noise=0.0), few)
+    assert len(result.reading.subject) == samples and not result.reading.converged
+    assert any("not converged" in said for said in result.reading.degradations)
+    assert timed(VirtualGpu(noise=0.0), few.but(most_samples=6)).reading.converged
 
 
-def test_patience_ends_after_its_budget() -> None:
+def test_sampling_ends_after_its_budget() -> None:
     gpu = VirtualGpu(noise=0.3)
-    told = tell(gpu, Harness().but(precision=1e-4, budget_s=0.5, most_samples=10**6), us=20_000.0)
-    assert not told.reading.converged
-    assert 3 <= len(told.reading.subject) <= 30
+    result = timed(gpu, Harness().but(precision=1e-4, budget_s=0.5, most_samples=10**6), us=20_000.0)
+    assert not result.reading.converged
+    assert 3 <= len(result.reading.subject) <= 30
     assert gpu.host_now < WARMUP_LIMIT_US + 1e6
 
 
 def test_a_warm_up_that_never_gets_steady_ends_and_is_said() -> None:
-    told = tell(VirtualGpu(clock=lambda now: REFERENCE_MHZ * 0.8 ** (now / 1e5)), Harness().but(clocks="ignored"))
-    assert any("not steady" in said for said in told.reading.degradations)
+    result = timed(VirtualGpu(clock=lambda now: REFERENCE_MHZ * 0.8 ** (now / 1e5)), Harness().but(clocks="ignored"))
+    assert any("not steady" in said for said in result.reading.degradations)
 
 
 @pytest.mark.parametrize("least", [1, 7, 60])
 def test_a_quiet_kernel_takes_no_fewer_samples_than_the_least(least: int) -> None:
-    taken = len(tell(VirtualGpu(), Harness().but(least_samples=least), us=20_000.0).reading.subject)
+    taken = len(timed(VirtualGpu(), Harness().but(least_samples=least), us=20_000.0).reading.subject)
     assert least <= taken < least + 16
 
 
 def test_a_noisy_kernel_takes_more_samples_until_its_interval_is_narrow() -> None:
-    quiet, noisy = (tell(VirtualGpu(noise=noise), us=2000.0).reading for noise in (0.001, 0.03))
+    quiet, noisy = (timed(VirtualGpu(noise=noise), us=2000.0).reading for noise in (0.001, 0.03))
     assert noisy.converged
     assert len(noisy.subject) > 4 * len(quiet.subject)
 
 
 def test_subject_and_baseline_take_turns_and_turn_about_who_is_first() -> None:
     gpu = VirtualGpu()
-    tell(gpu)
+    timed(gpu)
     pairs = [tuple(names) for names in zip(*[iter(kernels_only(gpu.log)[2:])] * 2, strict=True)]
     assert set(pairs) == {("subject", "baseline"), ("baseline", "subject")}
     assert pairs.count(("subject", "baseline")) == approx(len(pairs) / 2, abs=len(pairs) * 0.1)
@@ -98,16 +98,16 @@ def test_a_sample_belongs_to_its_kernel_whoever_went_first() -> None:
 
 def test_sequential_times_all_of_one_before_the_other() -> None:
     gpu = VirtualGpu()
-    told = tell(gpu, Harness().but(order="sequential", warmup="none"))
+    result = timed(gpu, Harness().but(order="sequential", warmup="none"))
     names = kernels_only(gpu.log)
     assert names == sorted(names, reverse=True)
-    assert len(told.reading.counted("subject")) == len(told.reading.counted("baseline"))
+    assert len(result.reading.counted("subject")) == len(result.reading.counted("baseline"))
 
 
 def test_sequential_pairs_count_together_though_only_one_of_them_was_throttled() -> None:
     first = launches_of_warm_up()
     gpu = VirtualGpu(slow_launches=range(first, first + 5), slow_mhz=REFERENCE_MHZ / 1.25)
-    reading = tell(gpu, Harness().but(order="sequential")).reading
+    reading = timed(gpu, Harness().but(order="sequential")).reading
     assert len(reading.subject) != len(reading.baseline) or not all(s.counts for s in reading.baseline)
     for subject, baseline in zip(reading.subject, reading.baseline, strict=False):
         assert subject.counts == baseline.counts
@@ -116,14 +116,14 @@ def test_sequential_pairs_count_together_though_only_one_of_them_was_throttled()
 
 def test_every_timed_launch_has_its_own_flush_right_before_it() -> None:
     gpu = VirtualGpu()
-    tell(gpu)
-    timed = gpu.log[2:]  # the first launch of each kernel only loads it
-    assert timed[::2] == ["flush"] * (len(timed) // 2)
-    assert "flush" not in timed[1::2]
+    timed(gpu)
+    launches = gpu.log[2:]  # the first launch of each kernel only loads it
+    assert launches[::2] == ["flush"] * (len(launches) // 2)
+    assert "flush" not in launches[1::2]
 
 
 @pytest.mark.parametrize("queue", [True, False])
-def test_what_a_kernel_marks_to_stay_in_l2_is_flushed_like_the_rest(queue: bool) -> None:
+def test_persisting_l2_lines_are_flushed_like_the_others(queue: bool) -> None:
     gpu = VirtualGpu(warm_speedup=2.0)
     marks = gpu.kernel(50.0, marks=True)
     marks()
@@ -133,7 +133,7 @@ def test_what_a_kernel_marks_to_stay_in_l2_is_flushed_like_the_rest(queue: bool)
 
 
 def test_no_launch_waits_for_commands_because_of_what_is_queued_behind_it() -> None:
-    assert tell(VirtualGpu(fetch_us=1.0), us=10.0).time.value == approx(10.0)
+    assert timed(VirtualGpu(fetch_us=1.0), us=10.0).time.value == approx(10.0)
 
 
 RING = [3.4, 1.9, 2.1, 1.6, 2.8, 2.0, 2.5, 1.3]  # µs that a launch waits, place by place
@@ -145,13 +145,13 @@ def ratio_to_itself(gpu: VirtualGpu) -> Estimate:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_launchs_place_in_the_ring_favours_nobody(seed: int) -> None:
+def test_the_place_in_the_launch_ring_favours_neither_kernel(seed: int) -> None:
     found = ratio_to_itself(VirtualGpu(ring_us=RING, noise=0.01, seed=seed))
     assert found.value == approx(1.0, abs=0.01)
     assert found.low - 0.005 <= 1.0 <= found.high + 0.005
 
 
-def test_a_loop_that_leaves_the_place_to_its_own_regularity_favours_somebody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_random_places_the_launch_ring_favours_one_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(VirtualGpu, "draw_place", lambda gpu: None)
     found = ratio_to_itself(VirtualGpu(ring_us=RING, noise=0.01))
     assert abs(found.value - 1.0) > 0.01
@@ -185,7 +185,7 @@ def test_any_exception_inside_a_held_queue_releases_it(raised: type[BaseExceptio
     assert not gpu.held
 
 
-def test_a_launcher_that_waits_for_the_gpu_is_told_so_instead_of_hanging() -> None:
+def test_a_launch_that_waits_for_the_gpu_is_an_error_instead_of_a_hang() -> None:
     gpu = VirtualGpu()
     kernel = gpu.kernel(50.0)
 
@@ -201,14 +201,14 @@ def test_a_launcher_that_waits_for_the_gpu_is_told_so_instead_of_hanging() -> No
 
 
 def test_a_module_is_loaded_before_the_queue_is_held() -> None:
-    told = tell(VirtualGpu(load_us=40_000.0))  # the virtual GPU refuses a first launch in a held queue
-    assert told.time.value == approx(50.0)
+    result = timed(VirtualGpu(load_us=40_000.0))  # the virtual GPU refuses a first launch in a held queue
+    assert result.time.value == approx(50.0)
 
 
 def test_a_cold_start_takes_its_first_sample_without_holding_the_queue() -> None:
-    told = tell(VirtualGpu(load_us=40_000.0), Harness().but(warmup="none"))
-    assert told.reading.subject[0].us > 40_000.0
-    assert told.reading.warmup_launches == 0
+    result = timed(VirtualGpu(load_us=40_000.0), Harness().but(warmup="none"))
+    assert result.reading.subject[0].us > 40_000.0
+    assert result.reading.warmup_launches == 0
 
 
 @pytest.mark.parametrize("us", [350.0, 550.0, 620.0, 3000.0])
@@ -221,7 +221,7 @@ def test_a_warm_up_lasts_as_long_as_its_windows_and_little_longer(us: float) -> 
 
 def test_the_windows_that_agreed_are_samples_too_and_nothing_is_launched_in_vain() -> None:
     gpu = VirtualGpu()
-    reading = tell(gpu, Harness().but(placement="fixed")).reading
+    reading = timed(gpu, Harness().but(placement="fixed")).reading
     windows = 3
     kernels = len(kernels_only(gpu.log)) - 2
     assert kernels == 2 * (reading.warmup_launches + len(reading.subject))
@@ -230,15 +230,15 @@ def test_the_windows_that_agreed_are_samples_too_and_nothing_is_launched_in_vain
 
 
 def test_what_a_warm_up_saw_while_throttled_does_not_count() -> None:
-    told = tell(VirtualGpu(mask=lambda now: THROTTLING & 0x4 if now < 45_000.0 else 0))
-    assert not all(sample.counts for sample in told.reading.subject)
-    assert any("taken again" in said for said in told.reading.degradations)
+    result = timed(VirtualGpu(mask=lambda now: THROTTLING & 0x4 if now < 45_000.0 else 0))
+    assert not all(sample.counts for sample in result.reading.subject)
+    assert any("taken again" in said for said in result.reading.degradations)
 
 
 @pytest.mark.parametrize("harness", [Harness().but(stopping="count:9"), Harness().but(order="sequential")])
 def test_a_rule_with_a_count_of_its_own_and_a_sequence_take_nothing_from_the_warm_up(harness: Harness) -> None:
-    interleaved = tell(VirtualGpu(), Harness().but(placement="fixed")).reading
-    reading = tell(VirtualGpu(), harness.but(placement="fixed")).reading
+    interleaved = timed(VirtualGpu(), Harness().but(placement="fixed")).reading
+    reading = timed(VirtualGpu(), harness.but(placement="fixed")).reading
     assert reading.warmup_launches == interleaved.warmup_launches + len(interleaved.subject)
     assert len(reading.subject) < 40
 
@@ -246,9 +246,9 @@ def test_a_rule_with_a_count_of_its_own_and_a_sequence_take_nothing_from_the_war
 def test_the_interval_is_judged_of_what_is_left_without_the_offset() -> None:
     offset = 2000.0
 
-    def samples(told: float) -> int:
+    def samples(result: float) -> int:
         gpu = VirtualGpu(offset_us=offset, noise=0.05)
-        reading = time_pair(gpu, gpu.kernel(2000.0), None, Harness(), offset_us=told)
+        reading = time_pair(gpu, gpu.kernel(2000.0), None, Harness(), offset_us=result)
         assert reading.converged
         return len(reading.subject)
 
@@ -256,7 +256,7 @@ def test_the_interval_is_judged_of_what_is_left_without_the_offset() -> None:
 
 
 @pytest.mark.parametrize("us", [float("nan"), float("inf"), -5.0])
-def test_events_that_read_no_time_are_told_and_the_queue_is_free(monkeypatch: pytest.MonkeyPatch, us: float) -> None:
+def test_events_that_read_no_time_are_an_error(monkeypatch: pytest.MonkeyPatch, us: float) -> None:
     gpu = VirtualGpu()
     monkeypatch.setattr(gpu, "elapsed_us", lambda start, stop: us)
     with pytest.raises(LaunchFailed, match="timer=cupti"):

@@ -26,7 +26,7 @@ def read(gpu: VirtualGpu, us: float = 50.0) -> Reading:
 
 
 @pytest.mark.parametrize("us", [2.0, 50.0, 5000.0])
-def test_both_clocks_agree_on_an_honest_reading(us: float) -> None:
+def test_both_clocks_agree_on_an_unbiased_reading(us: float) -> None:
     reading = read(VirtualGpu(noise=0.01, flush_us=31.0), us)
     stage = second_clock(reading.clocks("subject"), reading.clocks("baseline"), own_streams=False)
     assert stage.passed, stage.detail

@@ -1,4 +1,4 @@
-"""The table of gremlins and the frozen value made from it: honest by default, and a mistake is told with the remedy."""
+"""The table of pitfalls and the frozen Harness made from it: unbiased by default, and an error names the remedy."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ def test_every_gremlin_has_one_setting_that_is_honest_by_default_and_can_lie(pit
 
 
 @BY_NAME
-def test_every_lie_can_be_told_alone_and_is_named(pitfall: Pitfall) -> None:
+def test_every_setting_can_be_biased_alone_and_is_named(pitfall: Pitfall) -> None:
     for lie in pitfall.biased:
         assert Harness().but(**{pitfall.setting: lie}).biased() == {pitfall.setting: lie}
 
 
-def test_settings_are_not_shared_between_gremlins() -> None:
+def test_no_two_pitfalls_share_a_setting() -> None:
     assert len({pitfall.setting for pitfall in PITFALLS}) == len(PITFALLS)
     assert Harness.fixes() is PITFALLS
 
 
-def test_every_setting_is_a_gremlins_or_patience_and_is_described() -> None:
+def test_every_setting_belongs_to_a_pitfall_or_to_sampling_and_is_described() -> None:
     named = [pitfall.setting for pitfall in PITFALLS] + list(SAMPLING)
     assert named == [field.name for field in dataclasses.fields(Harness)]
     assert all(SAMPLING.values())
@@ -51,7 +51,7 @@ def test_the_articles_four_come_first_in_its_order() -> None:
     assert [g.setting for g in PITFALLS][:4] == ["clocks", "timer", "l2", "warmup"]
 
 
-def test_honest_tells_no_lie_and_naive_tells_them_all() -> None:
+def test_the_default_is_unbiased_and_naive_is_biased_everywhere() -> None:
     assert Harness().biased() == {}
     assert set(Harness.naive().biased()) == {pitfall.setting for pitfall in PITFALLS}
     assert set(Harness.article_naive().biased()) == {pitfall.setting for pitfall in PITFALLS if pitfall.article}
@@ -73,10 +73,10 @@ def test_an_unknown_setting_is_answered_with_the_known_ones() -> None:
 
 @BY_NAME
 def test_an_unknown_value_is_answered_with_the_known_ones(pitfall: Pitfall) -> None:
-    with pytest.raises(BadSetting) as told:
+    with pytest.raises(BadSetting) as error:
         Harness().but(**{pitfall.setting: "sideways"})
-    assert f"{pitfall.setting} = 'sideways'" in str(told.value)
-    assert all(str(value) in str(told.value) for value in pitfall.values)
+    assert f"{pitfall.setting} = 'sideways'" in str(error.value)
+    assert all(str(value) in str(error.value) for value in pitfall.values)
 
 
 @pytest.mark.parametrize("stands_for_true", [1, "true", "True"])
@@ -98,7 +98,7 @@ def test_a_switch_takes_no_look_alikes(stands_for_true: object) -> None:
         ({"budget_s": float("inf")}, "finite"),
     ],
 )
-def test_contradictory_patience_is_refused(changes: dict[str, float], says: str) -> None:
+def test_contradictory_sampling_settings_are_an_error(changes: dict[str, float], says: str) -> None:
     with pytest.raises(BadSetting, match=says):
         Harness().but(**changes)
 
@@ -119,7 +119,7 @@ def test_contradictory_patience_is_refused(changes: dict[str, float], says: str)
         ({"l2": ["warm"]}, "is not a setting"),
     ],
 )
-def test_a_setting_of_a_wrong_type_is_told_the_right_one(changes: dict[str, Any], says: str) -> None:
+def test_a_setting_of_a_wrong_type_is_an_error_that_names_the_right_one(changes: dict[str, Any], says: str) -> None:
     with pytest.raises(BadSetting, match=says):
         Harness(**changes)
 

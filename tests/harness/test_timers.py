@@ -1,4 +1,4 @@
-"""The other timers and the other way to a cold cache: what each reads, and what each refuses instead of lying."""
+"""The other timers and the other way to a cold cache: what each reads, and what is an error."""
 
 from __future__ import annotations
 
@@ -249,7 +249,7 @@ def test_the_tracer_is_switched_off_after_a_failure() -> None:
     assert not cupti.enabled
 
 
-def test_a_second_tracer_in_the_process_is_told() -> None:
+def test_a_second_tracer_in_the_process_is_an_error() -> None:
     tracer = the_tracer(FakeCupti(refuses=True))
     with pytest.raises(BadSetting, match="MULTIPLE_SUBSCRIBERS"), tracer.tracing(lambda: None):
         pass
@@ -264,5 +264,5 @@ def test_a_launch_without_a_kernel_has_no_time() -> None:
 
 
 @pytest.mark.parametrize("unbiased", [{"timer": "graph", "l2": "rotate"}, {"timer": "cupti"}, {"l2": "rotate"}])
-def test_another_honest_way_is_no_lie(unbiased: dict[str, str]) -> None:
+def test_the_other_timers_and_rotation_are_unbiased(unbiased: dict[str, str]) -> None:
     assert Harness().but(**unbiased).biased() == {}

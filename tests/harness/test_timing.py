@@ -23,7 +23,7 @@ MIB = 2**20
 
 
 class Array:
-    """A GPU array as far as the ruler looks: it has bytes and can be copied."""
+    """A GPU array as far as the harness looks: it has bytes and can be copied."""
 
     __cuda_array_interface__: dict[str, Any] = {}  # noqa: RUF012
 
@@ -38,9 +38,9 @@ class Array:
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> VirtualGpu:
     virtual = VirtualGpu(warm_speedup=1.4, noise=1e-4)
-    remarks = ["ruler: as the calibration says"]
+    remarks = ["harness: as the calibration says"]
     calibration = SimpleNamespace(offset_us=virtual.offset_us, launch_us=virtual.enqueue_us, remarks=remarks)
-    monkeypatch.setattr(timing, "_ruler", lambda: (virtual, calibration))
+    monkeypatch.setattr(timing, "_harness", lambda: (virtual, calibration))
     monkeypatch.setattr(timing, "_streams", lambda timeline: [])
     monkeypatch.setattr(timing, "require_gpu", lambda: None)
     monkeypatch.setattr(timing, "gpu", lambda: SimpleNamespace(name="Virtual"))
@@ -55,24 +55,24 @@ def reads_its_argument(gpu: VirtualGpu, us: float) -> Callable[[Array], None]:
 
 
 def test_a_callable_is_read_as_it_is_alone(gpu: VirtualGpu) -> None:
-    told = worklog.time(gpu.kernel(50.0), flops=1e9, moved_bytes=1e8)
-    assert told.us == approx(50.0, rel=1e-3)
-    assert told.us_low <= told.us <= told.us_high
-    assert told.tflops == approx(20.0, rel=1e-3)
-    assert told.gbs == approx(2000.0, rel=1e-3)
-    assert told.cycles == approx(50.0 * 2000, rel=1e-3)
-    assert told.ratio is None
-    assert told.converged
-    assert told.spread.median - 3.45 == approx(told.us, abs=1e-3)
+    result = worklog.time(gpu.kernel(50.0), flops=1e9, moved_bytes=1e8)
+    assert result.us == approx(50.0, rel=1e-3)
+    assert result.us_low <= result.us <= result.us_high
+    assert result.tflops == approx(20.0, rel=1e-3)
+    assert result.gbs == approx(2000.0, rel=1e-3)
+    assert result.cycles == approx(50.0 * 2000, rel=1e-3)
+    assert result.ratio is None
+    assert result.converged
+    assert result.spread.median - 3.45 == approx(result.us, abs=1e-3)
 
 
 def test_two_callables_are_compared_in_turn(gpu: VirtualGpu) -> None:
-    told = worklog.time(gpu.kernel(50.0), against=gpu.kernel(80.0))
-    assert told.ratio == approx(1.6, rel=1e-3)
-    assert told.ratio_low is not None and told.ratio_high is not None
-    assert told.ratio_low <= 1.6 + 1e-3
-    assert told.ratio_high >= 1.6 - 1e-3
-    assert len(told.samples["us"]) == len(told.samples["against_us"])
+    result = worklog.time(gpu.kernel(50.0), against=gpu.kernel(80.0))
+    assert result.ratio == approx(1.6, rel=1e-3)
+    assert result.ratio_low is not None and result.ratio_high is not None
+    assert result.ratio_low <= 1.6 + 1e-3
+    assert result.ratio_high >= 1.6 - 1e-3
+    assert len(result.samples["us"]) == len(result.samples["against_us"])
 
 
 def test_the_number_never_travels_without_its_label(gpu: VirtualGpu) -> None:
@@ -84,7 +84,7 @@ def test_the_number_never_travels_without_its_label(gpu: VirtualGpu) -> None:
     assert shown.startswith("my_kernel: 35.7")
     for words in (
         "live · Virtual · clocks as found",
-        "nobody checked the answer",
+        "result is not checked",
         "l2: warm",
         "as the calibration says",
     ):
@@ -93,8 +93,8 @@ def test_the_number_never_travels_without_its_label(gpu: VirtualGpu) -> None:
 
 def test_arguments_are_handed_over_and_copied_for_a_rotation(gpu: VirtualGpu) -> None:
     array = Array(16 * MIB)
-    told = worklog.time(reads_its_argument(gpu, 50.0), array, harness=Harness().but(l2="rotate"))
-    assert told.us == approx(50.0, rel=1e-3)
+    result = worklog.time(reads_its_argument(gpu, 50.0), array, harness=Harness().but(l2="rotate"))
+    assert result.us == approx(50.0, rel=1e-3)
     assert array.copies == 11
     assert "flush" not in gpu.log
 
@@ -122,7 +122,7 @@ def test_gradients_are_dropped_before_each_call(gpu: VirtualGpu) -> None:
     assert set(seen) == {None}
 
 
-def test_other_witnesses_are_heard_when_asked_for(gpu: VirtualGpu) -> None:
+def test_a_cross_check_adds_the_other_timers_and_states_disagreements(gpu: VirtualGpu) -> None:
     launch = gpu.kernel(50.0)
 
     def works_elsewhere_too() -> None:
@@ -140,11 +140,11 @@ def test_other_witnesses_are_heard_when_asked_for(gpu: VirtualGpu) -> None:
 @pytest.mark.parametrize("us", [50.0, 10_000.0])
 def test_witnesses_of_a_rotation_read_one_set_of_inputs_that_stays_cached(gpu: VirtualGpu, us: float) -> None:
     harness = Harness().but(l2="rotate")
-    told = worklog.time(reads_its_argument(gpu, us), Array(16 * MIB), harness=harness, cross_checked=True)
-    assert told.us == approx(us, rel=1e-3)
-    assert set(told.witnesses) == {"graph", "cupti", "wall clock"}
-    assert all(warm == approx(us / gpu.warm_speedup, rel=5e-3) for warm in told.witnesses.values())
-    assert not any("cross-check" in said for said in told.degradations)
+    result = worklog.time(reads_its_argument(gpu, us), Array(16 * MIB), harness=harness, cross_checked=True)
+    assert result.us == approx(us, rel=1e-3)
+    assert set(result.witnesses) == {"graph", "cupti", "wall clock"}
+    assert all(warm == approx(us / gpu.warm_speedup, rel=5e-3) for warm in result.witnesses.values())
+    assert not any("cross-check" in said for said in result.degradations)
 
 
 def test_a_callable_that_waits_is_told_what_to_set(gpu: VirtualGpu) -> None:
@@ -156,8 +156,8 @@ def test_a_callable_that_waits_is_told_what_to_set(gpu: VirtualGpu) -> None:
 
     with pytest.raises(LaunchFailed, match="synchronises"):
         worklog.time(waits)
-    told = worklog.time(waits, harness=Harness().but(queue=False, l2="warm"))
-    assert "queue: False" in told.degradations
+    result = worklog.time(waits, harness=Harness().but(queue=False, l2="warm"))
+    assert "queue: False" in result.degradations
 
 
 def test_what_a_callable_raises_comes_through_and_the_queue_is_free(gpu: VirtualGpu) -> None:
@@ -172,7 +172,7 @@ def test_what_a_callable_raises_comes_through_and_the_queue_is_free(gpu: Virtual
 
 def test_a_call_that_enqueues_nothing_has_no_time_and_says_where_work_belongs(gpu: VirtualGpu) -> None:
     for more in ({}, {"flops": 1e9}, {"against": gpu.kernel(50.0)}, {"harness": Harness().but(timer="host")}):
-        with pytest.raises(LaunchFailed, match=r"no more than around nothing .* on the current stream"):
+        with pytest.raises(LaunchFailed, match=r"no more than the overhead .* on the current stream"):
             worklog.time(lambda: None, **more)
     with pytest.raises(LaunchFailed, match=r"the baseline: 3\.45 µs were read"):
         worklog.time(gpu.kernel(50.0), against=lambda: None)
@@ -187,8 +187,8 @@ def test_an_event_pair_that_reads_backwards_is_no_time(gpu: VirtualGpu, monkeypa
 
 @pytest.mark.parametrize("offset", ["removed", "kept"])
 def test_a_call_that_is_hardly_told_from_nothing_says_so(gpu: VirtualGpu, offset: str) -> None:
-    told = worklog.time(gpu.kernel(0.04), harness=Harness().but(offset=offset))
-    assert any("cannot be told from nothing" in said for said in told.degradations)
+    result = worklog.time(gpu.kernel(0.04), harness=Harness().but(offset=offset))
+    assert any("distinguished from an empty call" in said for said in result.degradations)
     assert not any("from nothing" in said for said in worklog.time(gpu.kernel(1.0)).degradations)
 
 
@@ -199,13 +199,13 @@ def test_a_call_that_hangs_is_told_on_standard_error_with_what_to_do(
 
     def hangs() -> None:
         nonlocal said
-        while "hangs has not come back" not in said:
+        while "hangs has not returned" not in said:
             sleep(0.01)
             said += capsys.readouterr().err
         raise KeyboardInterrupt  # as a person would
 
-    with monkeypatch.context() as impatient, pytest.raises(KeyboardInterrupt):
-        impatient.setattr(timing, "PATIENCE_S", 0.05 - Harness().budget_s)
+    with monkeypatch.context() as shorter, pytest.raises(KeyboardInterrupt):
+        shorter.setattr(timing, "HANGS_S", 0.05 - Harness().budget_s)
         worklog.time(hangs)
     assert "worklog check file.py:function" in said and said.count("\n") == 1
     worklog.time(gpu.kernel(50.0))
@@ -222,8 +222,8 @@ def test_a_driver_that_refuses_graphs_is_told_with_the_way_out(
     monkeypatch.setattr(gpu, "capture", refuses)
     with pytest.raises(LaunchFailed, match="cannot be recorded"):
         worklog.time(gpu.kernel(50.0), harness=Harness().but(timer="graph", l2="warm"))
-    told = worklog.time(gpu.kernel(50.0), cross_checked=True)
-    assert "not supported" in told.absent["graph"] and set(told.witnesses) == {"cupti", "wall clock"}
+    result = worklog.time(gpu.kernel(50.0), cross_checked=True)
+    assert "not supported" in result.absent["graph"] and set(result.witnesses) == {"cupti", "wall clock"}
 
 
 @pytest.mark.parametrize(("fn", "against"), [(3, None), (None, None), (print, "cuBLAS")])
@@ -246,8 +246,8 @@ def test_work_that_is_no_positive_number_is_refused(work: str, amount: Any) -> N
 
 
 def test_work_may_be_counted_with_numpy(gpu: VirtualGpu) -> None:
-    told = worklog.time(gpu.kernel(50.0), flops=np.int64(10**9), moved_bytes=np.float32(1e8))
-    assert told.tflops == approx(20.0, rel=1e-3) and told.gbs == approx(2000.0, rel=1e-3)
+    result = worklog.time(gpu.kernel(50.0), flops=np.int64(10**9), moved_bytes=np.float32(1e8))
+    assert result.tflops == approx(20.0, rel=1e-3) and result.gbs == approx(2000.0, rel=1e-3)
 
 
 def test_without_a_gpu_there_is_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,9 +265,9 @@ def test_a_part_of_a_call_is_timed(gpu: VirtualGpu) -> None:
         part()
         watch.stop()
 
-    told = worklog.time(call, partly=True)
-    assert told.us == approx(50.0, rel=1e-3)
-    assert any("which part of it is timed" in said for said in told.degradations)
+    result = worklog.time(call, partly=True)
+    assert result.us == approx(50.0, rel=1e-3)
+    assert any("which part of it is timed" in said for said in result.degradations)
 
 
 def test_a_call_that_waits_is_timed_and_says_its_cost(gpu: VirtualGpu) -> None:
@@ -277,9 +277,9 @@ def test_a_call_that_waits_is_timed_and_says_its_cost(gpu: VirtualGpu) -> None:
         kernel()
         gpu.synchronize()
 
-    told = worklog.time(call, synchronises=True)
-    assert told.us >= 50.0
-    assert any("waits for the GPU" in said for said in told.degradations)
+    result = worklog.time(call, synchronises=True)
+    assert result.us >= 50.0
+    assert any("waits for the GPU" in said for said in result.degradations)
 
 
 @pytest.mark.parametrize("asked", [{"cross_checked": True}, {"synchronises": True}, {"against": print}])

@@ -1,6 +1,6 @@
-"""`worklog.time`: any callable that enqueues GPU work (CuPy, PyTorch, Triton), read by the same ruler as the ladder.
+"""`worklog.time`: any callable that enqueues GPU work (CuPy, PyTorch, Triton), timed by the same harness as the ladder.
 
-The ruler does not know what the callable computes, so nothing here says that the answer is right.
+The harness doesn't know what the callable computes, so its result isn't checked.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from worklog.harness.calibration import Calibration
     from worklog.harness.cuda_timeline import CudaTimeline
 
-PATIENCE_S = 60.0  # beyond the harness's budget, before a call is said to hang
-UNCHECKED = "gate: not asked, nobody checked the answer"
+HANGS_S = 60.0  # beyond the harness's budget, after which a call is reported to hang
+UNCHECKED = "gate: off, the result is not checked"
 ON_THE_STREAM = "does the call enqueue work, on the current stream of CuPy or PyTorch?"
-HARDLY = f"ruler: {{:.2f}} µs cannot be told from nothing: {ON_THE_STREAM}"
+NEARLY_NOTHING = f"harness: {{:.2f}} µs can't be distinguished from an empty call: {ON_THE_STREAM}"
 Streams = Sequence[Callable[[], AbstractContextManager[Any]]]
 IRRELEVANT = ("inputs", "gate", "baseline", "roof", "order", "placement")  # about a ladder's kernel, not any callable
 
@@ -48,9 +48,9 @@ class Timing:
     """One callable under one harness. Microseconds of one call, with the 95 % interval. It shows itself.
 
     ratio: the time of `against` over this one's, pair by pair: above 1, this one is faster. tflops, gbs: where the
-    caller stated the work. samples: as read, the offset included, with their SM clocks; counts marks those that count.
-    label: what must stand beside the number. witnesses: what a graph, the tracer and the wall clock said of one call
-    with a warm L2, where it was cross-checked; absent: why one said nothing.
+    caller stated the work. samples: as read, event overhead included, with their SM clocks; counts marks those that
+    count. label: source, GPU, clocks and date. witnesses: readings of one call by a graph, the tracer and the wall
+    clock with a warm L2, if it was cross-checked; absent: why one of them has no reading.
     """
 
     name: str
@@ -74,7 +74,7 @@ class Timing:
 
     @property
     def spread(self) -> Spread:
-        """How the samples that count lie, microseconds, as read."""
+        """Distribution of the samples that count, microseconds, as read."""
         return spread([us for us, counts in zip(self.samples["us"], self.samples["counts"], strict=True) if counts])
 
     @property
@@ -83,8 +83,8 @@ class Timing:
         return None if self.sm_mhz is None else self.us * self.sm_mhz
 
     def __str__(self) -> str:
-        said = " · ".join([f"{self.name}: {self._facts()[0][1]}", *(words for _, words in self._facts()[1:])])
-        return "\n  ".join([said, self.label, *self.degradations])
+        first = f"{self.name}: " + " · ".join(words for _, words in self._facts())
+        return "\n  ".join([first, self.label, *self.degradations])
 
     def __repr__(self) -> str:
         return str(self)
@@ -94,10 +94,10 @@ class Timing:
         return Table(f"{self.name} · {self.label}", (), facts, left=2).html()
 
     def _facts(self) -> list[tuple[str, str]]:
-        """Name and words of what is known, the time first."""
+        """Name and text of what is known, the time first."""
         half = 50 * (self.us_high - self.us_low) / self.us
         facts: list[tuple[str, str | None]] = [
-            ("time", f"{self.us:.2f} µs ±{half:.2f} % (95 %)" + ("" if self.converged else ", wider than asked for")),
+            ("time", f"{self.us:.2f} µs ±{half:.2f} % (95 %)" + ("" if self.converged else ", not converged")),
             ("rate", None if self.tflops is None else f"{self.tflops:.2f} TFLOP/s"),
             ("memory", None if self.gbs is None else f"{self.gbs:.0f} GB/s"),
             ("ratio", self._compared()),
@@ -130,13 +130,13 @@ def time(
     """Time `fn(*args)` on this GPU, alone or interleaved with `against(*args)`.
 
     The call must enqueue its work on the current stream (CuPy's and PyTorch's are set) and not wait for it; for one
-    that waits say synchronises=True. With partly=True, fn is given a stopwatch before its arguments, and only what it
-    enqueues between stopwatch.start() and stopwatch.stop() is timed. What either costs is said on the result. With
-    l2="rotate", arrays among `args` are copied as often as it takes.
+    that waits pass synchronises=True. With partly=True, fn gets a stopwatch before its arguments, and only what it
+    enqueues between stopwatch.start() and stopwatch.stop() is timed. The result states what either costs. With
+    l2="rotate", arrays among `args` are copied until a round exceeds L2.
     flops, moved_bytes: the work of one call, for its rates. grad_to_none: tensors whose gradient is dropped before each
-    call. cross_checked: whether the wall clock, a graph and the tracer are asked too; where one disagrees, the result
-    says so. A call that hangs is told on standard error. Raises NoGpu without a GPU, BadSetting for what cannot be
-    timed so, LaunchFailed where the GPU fails or nothing was enqueued; what `fn` raises comes through.
+    call. cross_checked: whether the wall clock, a graph and the tracer read it too; the result states disagreements. A
+    call that hangs is reported on standard error. Raises NoGpu without a GPU, BadSetting for what can't be timed this
+    way, LaunchFailed where the GPU fails or nothing was enqueued; exceptions of `fn` pass through.
     """
     harness = Harness() if harness is None else harness
     calls = {"fn": fn, "against": fn if against is None else against}
@@ -144,23 +144,23 @@ def time(
     if partly and (cross_checked or synchronises or against is not None):
         raise BadSetting("worklog.time: partly goes without against, cross_checked and synchronises")
     if (partly or synchronises) and harness.l2 == "rotate":
-        raise BadSetting("worklog.time: a call that is partly timed, or waits, cannot go round: take l2 = flush")
+        raise BadSetting("worklog.time: a call that is partly timed, or waits, can't rotate inputs: take l2 = flush")
     require_gpu()
     with clocks_as_asked(harness.clocks) as (clocks, notes):
         harness = harness.but(clocks=clocks)
-        timeline, calibration = _ruler()
+        timeline, calibration = _harness()
         sets = _sets(args, timeline.l2_bytes) if harness.l2 == "rotate" else [args]
         ahead = 0 if harness.timer == "graph" else len(sets) // 2  # launch by launch, half a round between the two
         streams = _streams(timeline)
         subject: Launch = _launch(fn, sets, grad_to_none, streams)
-        warm: Launch = _launch(fn, sets[:1], grad_to_none, streams)  # never goes round: the witnesses read a warm L2
+        warm: Launch = _launch(fn, sets[:1], grad_to_none, streams)  # doesn't rotate: the cross-check reads a warm L2
         if partly:
             subject = Partly(lambda watch: _launch(partial(fn, watch), sets, grad_to_none, streams)())
         if synchronises:
             subject, warm = Waiting(subject), Waiting(warm)
         other = None if against is None else _launch(against, sets[ahead:] + sets[:ahead], grad_to_none, streams)
         title = str(name or getattr(fn, "__name__", type(fn).__name__))
-        with _told_if_it_hangs(title, harness.budget_s + PATIENCE_S):
+        with _reported_if_it_hangs(title, harness.budget_s + HANGS_S):
             reading = time_pair(timeline, subject, other, harness, offset_us=harness.taken_off(calibration.offset_us))
             witnesses = None
             if cross_checked:
@@ -169,7 +169,7 @@ def time(
         clocks, notes = "watched", [*notes, off]
     notes = [*notes, ONE_PLACEMENT.format("since the buffers belong to the call")]
     degradations = [*notes, *calibration.remarks, *(witnesses.disagreements if witnesses else ())]
-    told = conclude(
+    timing = conclude(
         title,
         reading,
         harness,
@@ -179,7 +179,7 @@ def time(
         flops=flops,
         moved_bytes=moved_bytes,
     )
-    return replace(told, witnesses=witnesses.others, absent=witnesses.absent) if witnesses else told
+    return replace(timing, witnesses=witnesses.others, absent=witnesses.absent) if witnesses else timing
 
 
 def conclude(
@@ -193,8 +193,8 @@ def conclude(
     flops: float | None = None,
     moved_bytes: float | None = None,
 ) -> Timing:
-    """From a reading to a timing, with every degradation. Raises LaunchFailed where no time is left, since then the
-    call enqueued nothing that the events saw.
+    """The timing that a reading gives, with every degradation. Raises LaunchFailed if no time is left without the event
+    overhead: then the call enqueued nothing on the stream.
     """
     overhead = harness.taken_off(offset_us)
     for of, which in ((name, "subject"), ("the baseline", "baseline")):
@@ -203,7 +203,7 @@ def conclude(
     found = summarize(reading, harness.as_dict(), {"offset_us": offset_us}, flops)
     time, ratio = found.time, found.ratio
     beyond = time.value + overhead - (offset_us if harness.timer == "events" else 0.0)
-    nothing = [HARDLY.format(beyond)] if beyond < TOLERANCE_US else []
+    nothing = [NEARLY_NOTHING.format(beyond)] if beyond < TOLERANCE_US else []
     biased = [f"{setting}: {value}" for setting, value in harness.biased().items() if setting not in IRRELEVANT]
     columns = reading.columns()
     return Timing(
@@ -227,7 +227,7 @@ def conclude(
 
 
 def _require_arguments(calls: Mapping[str, object], harness: object, work: Mapping[str, Any]) -> None:
-    """Raise BadSetting for what worklog.time was given by mistake, before a GPU is asked for."""
+    """Raise BadSetting for wrong arguments of worklog.time, before a GPU is needed."""
     for what, call in calls.items():
         if not callable(call):
             raise BadSetting(f"worklog.time: {what} is {type(call).__name__}, which cannot be called")
@@ -246,13 +246,13 @@ def _require_arguments(calls: Mapping[str, object], harness: object, work: Mappi
 
 
 @contextmanager
-def _told_if_it_hangs(name: str, seconds: float) -> Iterator[None]:
-    """Say on standard error, once, what can be done about a call that does not come back."""
+def _reported_if_it_hangs(name: str, seconds: float) -> Iterator[None]:
+    """Report on standard error, once, that a call hangs, and what can be done."""
 
     def tell() -> None:
         print(
-            f"worklog.time: {name} has not come back for {seconds:.0f} s. A kernel that does not end cannot be stopped "
-            "from its own process: end this one, and try it with `worklog check file.py:function`, which has another",
+            f"worklog.time: {name} has not returned for {seconds:.0f} s. A kernel that doesn't end can't be stopped "
+            "from its own process: end this one, and run `worklog check file.py:function`, which uses a child process",
             file=sys.stderr,
         )
 
@@ -269,13 +269,13 @@ def _told_if_it_hangs(name: str, seconds: float) -> Iterator[None]:
 def _require_time(name: str, read_us: float, offset_us: float) -> None:
     if read_us <= offset_us:
         raise LaunchFailed(
-            f"{name}: {read_us:.2f} µs were read, no more than around nothing ({offset_us:.2f} µs): {ON_THE_STREAM}"
+            f"{name}: {read_us:.2f} µs were read, no more than the overhead ({offset_us:.2f} µs): {ON_THE_STREAM}"
         )
 
 
 @cache
-def _ruler() -> tuple[CudaTimeline, Calibration]:
-    """A stream and its calibrated ruler, made once a process."""
+def _harness() -> tuple[CudaTimeline, Calibration]:
+    """A stream and its calibrated harness, made once per process."""
     from worklog.gpu.cuda import CudaDevice
     from worklog.harness.calibration import calibrate
     from worklog.harness.cuda_timeline import CudaTimeline
@@ -287,7 +287,7 @@ def _ruler() -> tuple[CudaTimeline, Calibration]:
 def _launch(
     call: Callable[..., Any], sets: Sequence[Sequence[Any]], gradients: Sequence[Any], streams: Streams
 ) -> Launch:
-    """Launches of a call with these streams current, going round the sets of arguments."""
+    """Launches of a call with these streams current, rotating over the sets of arguments."""
 
     def enqueue(arguments: Sequence[Any]) -> None:
         for tensor in gradients:
@@ -303,7 +303,7 @@ def _launch(
 
 
 def _streams(timeline: CudaTimeline) -> Streams:
-    """What makes the timeline's stream the current one: of CuPy, and of PyTorch where that is loaded and has a GPU."""
+    """Make the timeline's stream the current one: of CuPy, and of PyTorch if it is loaded and has a GPU."""
     stream, torch = timeline.device.stream, sys.modules.get("torch")
     if torch is None or not torch.cuda.is_available():
         return [lambda: stream]
@@ -321,8 +321,8 @@ def _bytes(arguments: Sequence[Any]) -> int:
 
 
 def _sets(args: tuple[Any, ...], l2_bytes: int) -> list[tuple[Any, ...]]:
-    """The arguments and copies of them, as many as push each other out of L2; what is no array is shared. Raises
-    BadSetting where there is no array among them: a closure's cannot be seen.
+    """The arguments and copies of them, as many as evict each other from L2; what isn't an array is shared. Raises
+    BadSetting if there is no array among them: arrays in a closure can't be found.
     """
     if not _bytes(args):
         raise BadSetting("l2 = rotate: no GPU array among the arguments to copy; pass the arrays as arguments")

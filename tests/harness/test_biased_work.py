@@ -1,5 +1,5 @@
-"""The lies that are not in how a launch is timed but in what is launched, and against what: on a virtual device, by the
-orchestrator's own path, each moves its number by what the device was given, and without it the truth comes out.
+"""Pitfalls in what is launched and what it is compared with: on a virtual device, by the same path as a run, each
+changes its number by as much as the device was given, and the unbiased setting gives the true number.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Nothing(VirtualArrays):
 def session() -> Iterator[VirtualSession]:
     """cuBLAS against itself, and a TF32 one beside it."""
     with virtual_gpu():
-        made = VirtualSession(Machine(), SimpleNamespace(name="nobody's"))  # type: ignore[arg-type]
+        made = VirtualSession(Machine(), SimpleNamespace(name="other"))  # type: ignore[arg-type]
         for math, baseline in made.baselines.items():
             assert isinstance(baseline, VirtualBaseline)
             baseline.arrays = Products(made.device.machine)  # type: ignore[attr-defined]
@@ -56,51 +56,51 @@ def session() -> Iterator[VirtualSession]:
         yield made
 
 
-def told(session: VirtualSession, **biased: Any) -> Measurement:
+def measured(session: VirtualSession, **biased: Any) -> Measurement:
     return measure(session, BASELINE, SHAPE, QUICK.but(**biased))
 
 
-def honest_us(session: VirtualSession) -> float:
+def unbiased_us(session: VirtualSession) -> float:
     return true_us(session.device.machine, SHAPE)  # type: ignore[attr-defined]
 
 
-def test_all_honest_is_the_truth(session: VirtualSession) -> None:
-    found = told(session)
-    assert found.us == approx(honest_us(session), rel=1e-3)
+def test_the_unbiased_harness_reads_the_true_time(session: VirtualSession) -> None:
+    found = measured(session)
+    assert found.us == approx(unbiased_us(session), rel=1e-3)
     assert found.ratio == approx(1.0, rel=1e-3)
     assert found.tflops is not None and found.of_roof == approx(found.tflops / PEAK_TFLOPS)
 
 
 def test_another_datapath_makes_every_kernel_look_slow_by_as_much_as_it_is_faster(session: VirtualSession) -> None:
-    found = told(session, baseline="tf32")
+    found = measured(session, baseline="tf32")
     assert found.ratio == approx(1 / TENSOR_CORES, rel=1e-3)
-    assert found.us == approx(honest_us(session), rel=1e-3)
+    assert found.us == approx(unbiased_us(session), rel=1e-3)
     assert "baseline: tf32" in found.degradations
 
 
 def test_zeros_are_faster_by_what_the_device_gains_from_them(session: VirtualSession) -> None:
-    found = told(session, inputs="zeros")
-    assert found.us == approx(honest_us(session) / ZEROS, rel=1e-3)
+    found = measured(session, inputs="zeros")
+    assert found.us == approx(unbiased_us(session) / ZEROS, rel=1e-3)
     assert "inputs: zeros" in found.degradations
-    assert told(session).us == approx(honest_us(session), rel=1e-3), "and the exam's own inputs are there again"
+    assert measured(session).us == approx(unbiased_us(session), rel=1e-3), "and the checker's own inputs are restored"
 
 
 def test_the_wrong_roof_hides_the_share_that_was_reached(session: VirtualSession) -> None:
-    found = told(session, roof="bf16_datasheet")
+    found = measured(session, roof="bf16_datasheet")
     assert found.tflops is not None and found.of_roof == approx(found.tflops / BF16_DATASHEET_TFLOPS)
 
 
 def test_without_the_gate_the_kernel_that_does_nothing_wins(session: VirtualSession) -> None:
     for baseline in session.baselines.values():
         baseline.arrays = Nothing(session.device.machine)  # type: ignore[attr-defined]
-    assert told(session).status == "refused"
-    found = told(session, gate=False)
+    assert measured(session).status == "refused"
+    found = measured(session, gate=False)
     assert (found.status, found.us) == ("measured", approx(1.0, rel=1e-3))
     assert any(said.startswith("gate: off") for said in found.degradations)
 
 
-def test_no_gremlin_is_without_its_test() -> None:
-    """Who adds one to the table is asked for what it does to the number."""
+def test_every_pitfall_has_its_test() -> None:
+    """A new row of the table needs a test of its effect on the number."""
     known: dict[str, Callable[..., None]] = {
         "clocks": test_fixes.test_a_throttled_half_is_seen_and_taken_again,
         "timer": test_fixes.test_a_host_clock_reads_what_the_launch_costs_the_host,
