@@ -178,7 +178,7 @@ PITFALLS: tuple[Pitfall, ...] = (
 # The others change what is measured, not how: the ablation leaves them unbiased where all pitfalls act together.
 HOW_ONE_MEASURES = tuple(g.setting for g in PITFALLS if g.setting not in ("baseline", "inputs", "roof", "gate"))
 
-# The values that take a number, with the number's default. A clock in MHz: 0 chooses one.
+# The values that take a number, with the number's default. A clock is in MHz: 0 chooses one.
 CLOCKS = ("watched", "ignored", "locked")
 CLOCK_NUMBERS: Mapping[str, float] = {"locked": 0}
 # The rules of worklog.harness.rules, and the numbers of those that take one.

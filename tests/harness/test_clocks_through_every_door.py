@@ -18,7 +18,7 @@ import worklog
 from tests.harness import fake_nvml
 from tests.harness.virtual import VirtualGpu
 from tests.virtual.machine import Machine
-from tests.virtual.session import RULER, VirtualSession, virtual_gpu
+from tests.virtual.session import CALIBRATION, VirtualSession, virtual_gpu
 from worklog.bench import job, timing
 from worklog.bench import measure as bench
 from worklog.bench.tasks import BASELINE, Task
@@ -69,20 +69,21 @@ class LockableSession(VirtualSession):
 
 
 def calibration() -> Any:
-    return replace(RULER, sm_mhz=fake_nvml.sm_mhz())
+    return replace(CALIBRATION, sm_mhz=fake_nvml.sm_mhz())
 
 
-def in_this_process(order: dict[str, Any], hear: Callable[[Any], object], *_: Any, **__: Any) -> tuple[Any, int]:
+def in_this_process(order: dict[str, Any], take: Callable[[Any], object], *_: Any, **__: Any) -> SimpleNamespace:
     """As worklog.bench.child.run_child, without the process."""
-    answers: list[Any] = []
+    kinds: list[str] = []
 
     def say(kind: str, **words: Any) -> None:
-        answers.append(json.loads(json.dumps({"is": kind, **words})))
-        hear(answers[-1])
+        kinds.append(kind)
+        if kind != "progress":
+            take(json.loads(json.dumps({"is": kind, **words})))
 
     with virtual_gpu():
         job.measure(order, say, LockableSession)  # type: ignore[arg-type]
-    return answers[-1], 0
+    return SimpleNamespace(kind=kinds[-1])
 
 
 Said = tuple[str, str]  # the label, and what was degraded
@@ -163,7 +164,7 @@ def door(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_pa
         monkeypatch.setattr("worklog.plots.draw_all", lambda *_: SimpleNamespace(paths=[], gallery=None, missing={}))
     if request.param is time:
         virtual = VirtualGpu(clock=lambda now: fake_nvml.sm_mhz())
-        monkeypatch.setattr(timing, "_harness", lambda: (virtual, RULER))
+        monkeypatch.setattr(timing, "_harness", lambda: (virtual, CALIBRATION))
         monkeypatch.setattr(timing, "_streams", lambda timeline: [])
         monkeypatch.setattr(timing, "gpu", lambda: fake_nvml.GPU)
     if request.param in (cell, sweep):

@@ -127,7 +127,7 @@ class VirtualBaseline:
 
 
 class VirtualTimeline:
-    """The ruler's queue on a virtual device, with an event pair that reads 3.45 µs too long."""
+    """The harness's queue on a virtual device, with an event overhead of 3.45 µs."""
 
     l2_bytes = L2_BYTES
     offset_us = 3.45

@@ -23,7 +23,7 @@ from worklog.runs.statistics import summarise
 GPU = Gpu("a virtual GPU", (9, 0), 1, VirtualTimeline.l2_bytes, 2**30, MHZ, 1e3, 64, "none")
 PEAK_TFLOPS = 2 * LANES * MHZ / 1e6  # 5120 FLOP a microsecond; the machine's products reach 4096
 QUICK = Harness().but(least_samples=6, most_samples=64, precision=0.05)
-RULER = Calibration(
+CALIBRATION = Calibration(
     offset_us=VirtualTimeline.offset_us,
     offset_spread_us=0.0,
     offset_by_length_us={"10": VirtualTimeline.offset_us},
@@ -49,7 +49,7 @@ class VirtualSession(Session):
     def __init__(self, machine: Machine, *user_kernels: Kernel) -> None:
         device = VirtualDevice(machine)
         self.gpu = GPU
-        self.device, self.timeline, self.calibration = device, VirtualTimeline(device), RULER  # type: ignore[assignment]
+        self.device, self.timeline, self.calibration = device, VirtualTimeline(device), CALIBRATION  # type: ignore[assignment]
         self.baselines = {math: VirtualBaseline(device, f"cuBLAS {math.upper()}") for math in ("fp32", "tf32")}
         self.user_kernels = {one.name: one for one in user_kernels}
         self._subjects = {BASELINE: self.baselines["fp32"]}
@@ -81,9 +81,9 @@ def measure(session: Session, name: str, shape: Shape, harness: Harness = QUICK)
 
 
 def read_us(session: Session, name: str, shape: Shape, harness: Harness) -> float:
-    """What the ruler alone says under a harness, whatever the gate would: microseconds."""
+    """Microseconds by the harness alone, without the gate."""
     reading, _ = read(session, Task(name, shape), harness)
-    offset = RULER.offset_us if (harness.offset, harness.timer) == ("removed", "events") else 0.0
+    offset = CALIBRATION.offset_us if (harness.offset, harness.timer) == ("removed", "events") else 0.0
     return summarise(reading.counted("subject"), harness.statistic).value - offset
 
 

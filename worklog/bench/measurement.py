@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 NOTHING = Estimate(float("nan"), float("nan"), float("nan"))
 
 
-def conclude(
+def measurement_of(
     common: Mapping[str, Any],
     used: Harness,
     reading: Reading,

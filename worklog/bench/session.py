@@ -12,7 +12,7 @@ import numpy as np
 
 import worklog
 from worklog.bench.launches import alternating, elements, rotating, witnessed
-from worklog.bench.measurement import conclude
+from worklog.bench.measurement import measurement_of
 from worklog.bench.placement import LEAST_TIMES_BUFFERS, Pool
 from worklog.bench.tasks import BASELINE, Task
 from worklog.errors import LaunchFailed, OutOfMemory
@@ -218,7 +218,7 @@ def _measurement(
     if off := off_the_lock(used.clocks, reading.sm_mhz):
         common["changed"] = {**common["changed"], "clocks": "watched"}
         degradations.append(off)
-    found = conclude(common, used, reading, session.calibration, verdict, degradations)
+    found = measurement_of(common, used, reading, session.calibration, verdict, degradations)
     if verdict is None or found.us is None or used.biased():
         return found
     if session.claimed(task.kernel) == "fp32":  # other classes may run where the peak is another

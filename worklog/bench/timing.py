@@ -169,7 +169,7 @@ def time(
         clocks, notes = "watched", [*notes, off]
     notes = [*notes, ONE_PLACEMENT.format("since the buffers belong to the call")]
     degradations = [*notes, *calibration.remarks, *(witnesses.disagreements if witnesses else ())]
-    timing = conclude(
+    timing = timing_of(
         title,
         reading,
         harness,
@@ -182,7 +182,7 @@ def time(
     return replace(timing, witnesses=witnesses.others, absent=witnesses.absent) if witnesses else timing
 
 
-def conclude(
+def timing_of(
     name: str,
     reading: Reading,
     harness: Harness,

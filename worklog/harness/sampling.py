@@ -148,7 +148,7 @@ def _warm_up(
     windows of samples until the rule has enough. The last window's clock is the plateau. The buffers stay in the first
     placement: where they moved, a steady kernel would not look steady.
 
-    Returns the turns of the last two windows, which count as samples, or none where the rule doesn't compare windows.
+    Returns the turns of the last two windows, which count as samples, or none if the rule doesn't compare windows.
     """
     rule = warm_up_rule(harness.warmup, size)
     for one in series:
