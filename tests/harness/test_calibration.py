@@ -10,14 +10,12 @@ import pytest
 from click.testing import CliRunner
 from pytest import approx
 
+from tests.harness.fake_nvml import GPU
 from tests.harness.virtual import VirtualGpu
 from worklog.cli.commands import main
-from worklog.gpu.device import Gpu
 from worklog.harness import calibration as harness
 from worklog.harness.calibration import Calibration, certificate
 from worklog.runs.run import open_run
-
-GPU = Gpu("Virtual", (9, 0), 132, 60 * 2**20, 141 * 2**30, 1980.0, 3201.0, 6144, "580")
 
 
 def calibration(**changes: Any) -> Calibration:

@@ -21,12 +21,10 @@ from tests.harness.virtual import REFERENCE_MHZ, VirtualGpu
 from worklog.errors import BadSetting
 from worklog.gpu import clock_lock
 from worklog.gpu.clock_lock import ClocksNotLocked, LockedClocks, found_held, locked_clocks
-from worklog.gpu.device import Gpu
 from worklog.harness import Harness
 from worklog.harness.sampling import off_the_lock
 
 ROOT = Path(__file__).parents[2]
-GPU = Gpu("Virtual", (9, 0), 132, 60 * 2**20, 141 * 2**30, 1980.0, 3201.0, 6144, "580")
 AS_FOUND = {"sm": None, "memory": None, "persistence": 0}
 
 CHILD = """
@@ -34,9 +32,8 @@ import os, signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in a shell's background ignores it, by inheritance
 sys.path.insert(0, {root!r})
 from tests.harness import fake_nvml
-from tests.harness.test_clock_lock import GPU
 from worklog.gpu.clock_lock import locked_clocks
-with locked_clocks(on=GPU, bus_id="0000:01:00.0", nvml=fake_nvml):
+with locked_clocks(on=fake_nvml.GPU, bus_id="0000:01:00.0", nvml=fake_nvml):
     print("locked", flush=True)
     {then}
 """
@@ -51,7 +48,7 @@ def nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def lock(sm_mhz: int | None = None, memory_mhz: int | None = None) -> AbstractContextManager[LockedClocks]:
-    return locked_clocks(sm_mhz, memory_mhz, on=GPU, bus_id="0000:01:00.0", nvml=fake_nvml)
+    return locked_clocks(sm_mhz, memory_mhz, on=fake_nvml.GPU, bus_id="0000:01:00.0", nvml=fake_nvml)
 
 
 def clocks() -> dict[str, Any]:
@@ -90,9 +87,9 @@ def test_clocks_are_held_at_a_sustainable_supported_pair_and_given_back() -> Non
 def test_the_peaks_are_those_at_the_locked_clock() -> None:
     with lock() as locked:
         assert locked.fp32_peak_tflops == approx(132 * 128 * 2 * 1770e6 / 1e12)
-        assert locked.memory_peak_gbs == approx(GPU.memory_peak_gbs)
+        assert locked.memory_peak_gbs == approx(fake_nvml.GPU.memory_peak_gbs)
     with lock(memory_mhz=1593) as locked:
-        assert locked.memory_peak_gbs == approx(GPU.memory_peak_gbs * 1593 / 3201)
+        assert locked.memory_peak_gbs == approx(fake_nvml.GPU.memory_peak_gbs * 1593 / 3201)
 
 
 def test_a_clock_can_be_asked_for_but_only_a_supported_one() -> None:
@@ -275,13 +272,6 @@ def test_the_clocks_are_locked_for_the_tasks_that_ask_for_it(monkeypatch: pytest
 def test_samples_at_another_clock_than_the_lock_are_said(at: int, said: str | None) -> None:
     found = off_the_lock(f"locked:{at}", timed(VirtualGpu()).reading.sm_mhz)
     assert found == said or (said is not None and said in (found or ""))
-
-
-def test_where_they_cannot_be_locked_they_are_watched_and_the_run_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_nvml.write(refuses=["lock sm"])
-    held, notes = asked_of(monkeypatch, "locked")
-    assert held == "watched"
-    assert "run as root" in notes[0]
 
 
 @pytest.mark.parametrize(("asked", "reason"), [("watched", None), ("ignored", None), ("locked", "no GPU")])
