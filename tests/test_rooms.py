@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import structure
+
 ROOT = Path(__file__).parents[1]
 LONGEST = 420
 
@@ -28,7 +30,7 @@ def test_each_room_imports_only_what_it_may() -> None:
     ("room", "line", "contract"),
     [
         ("plots/__init__.py", "import cupy", "Charts, notebook layer and command line never touch CUDA themselves"),
-        ("runs/run.py", "from worklog.bench.measure import measure", "What reads runs never reaches what measures"),
+        ("plots/ladder.py", "from worklog.harness import Harness", "What reads runs never reaches what measures"),
         (
             "gate/__init__.py",
             "from worklog.gpu.cuda import CudaDevice",
@@ -56,3 +58,12 @@ def test_no_file_is_too_long_to_read() -> None:
     lengths = {str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines()) for path in sources}
     assert lengths
     assert {name: lines for name, lines in lengths.items() if lines > LONGEST} == {}
+
+
+def test_the_structure_keeps_to_its_goals() -> None:
+    """Fewer than 20 names, at most 12 layers, no import cycle, hardly a word that the house style avoids."""
+    counts = dict(structure.table())
+    assert counts["names in worklog/"] < 20
+    assert counts["import layers"] <= 12
+    assert counts["import cycles"] == 0, structure.cycles()
+    assert counts["lines with avoided words"] < 30
