@@ -253,7 +253,7 @@ def test_a_rung_has_its_own_launch() -> None:
     for words, complaint in (
         (["tiles_1d", "--grid", "1"], "a rung has its own"),
         (["tiles_9d"], "there is no rung 'tiles_9d'"),
-        (["none.cu"], "a file's kernel needs a launch: give --grid"),
+        (["none.cu"], "needs a launch: give --grid"),
     ):
         refused = CliRunner().invoke(main, ["check", *words])
         assert refused.exit_code == 2 and complaint in refused.stderr

@@ -139,6 +139,7 @@ def test_each_fix_turned_off_moves_the_reading_of_this_panel_only(panel: Locator
     box(panel, "queue").uncheck()
     expect(reading(panel)).to_contain_text("132 µs")
     light_and_dark(page, panel, "panel")
+    expect(panel.get_by_role("img")).to_be_visible()
     assert side_by_side(box(panel, "queue"), panel.get_by_role("img"))
     panel.get_by_role("combobox", name="value of timer").select_option("host")
     expect(reading(panel)).to_contain_text("5.6 times too short")

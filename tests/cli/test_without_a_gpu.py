@@ -214,7 +214,9 @@ def test_a_preview_for_machines_holds_each_measurement_that_would_be() -> None:
 def test_what_is_named_twice_is_measured_once_and_nothing_of_a_users_own(words: tuple[str, ...]) -> None:
     assert [row["kernel"] for row in previewed(*words)["measurements"]] == ["naive"]
     assert worklog("run", "--preview", *words).stdout.startswith("run: 1 kernels x 1 sizes = 1 point; 1 to measure")
-    assert one_line(worklog("run", *words, "--grid", "1")).startswith("--grid, --block and --entry are for a kernel of")
+    assert one_line(worklog("run", *words, "--grid", "1")).startswith(
+        "--grid, --block and --entry are for a user kernel"
+    )
 
 
 def test_a_preview_says_more_for_what_takes_longer() -> None:

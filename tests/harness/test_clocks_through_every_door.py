@@ -168,7 +168,8 @@ def door(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_pa
         monkeypatch.setattr(timing, "_streams", lambda timeline: [])
         monkeypatch.setattr(timing, "gpu", lambda: fake_nvml.GPU)
     if request.param in (cell, sweep):
-        monkeypatch.setattr("worklog.bench.check.gpu", lambda: fake_nvml.GPU, raising=False)
+        for module in ("check", "sweep"):
+            monkeypatch.setattr(f"worklog.bench.{module}.gpu", lambda: fake_nvml.GPU, raising=False)
     found: Callable[[str], Said] = request.param
     return found
 

@@ -174,7 +174,8 @@ def test_a_notebook_keeps_report_and_chart_and_an_interrupt_leaves_no_process() 
         found = [each for each in outputs(SLOW, begun=manager.interrupt_kernel) if each["output_type"] != "stream"]
         assert [each["output_type"] for each in found] == ["error"]
         assert found[0]["traceback"][0].startswith("%%rung: interrupted")
-        until(lambda: not psutil.Process(manager.provisioner.pid).children(recursive=True))
+        kernel = psutil.Process(manager.provisioner.pid)
+        until(lambda: all(child.status() == psutil.STATUS_ZOMBIE for child in kernel.children(recursive=True)))
         assert outputs("1 + 1")[0]["data"]["text/plain"] == "2"
     finally:
         client.stop_channels()
