@@ -240,14 +240,13 @@ for name, slowdown in {"steady": np.ones(2 * n), "drift": np.linspace(1.0, 1.1, 
 # %% [markdown]
 # ## 7. Where the buffers lie
 #
-# The time also depends on the addresses of A, B and C. On an H200, the median of cuBLAS at 2048 moves by up to 2.4 %
-# when the buffers move by a few hundred bytes, and at 256 by 5 to 7 %. But the interval over launches in one place is
-# only ±0.02 %, so a second measurement in another place falls outside it. No other tool that we know names this
-# pitfall, `placement`.
+# The time also depends on the addresses of A, B and C. The interval over launches in one place does not include that,
+# so a second measurement in another place can fall outside it. No other tool that we know names this pitfall,
+# `placement`.
 #
 # So the harness moves the buffers of both kernels together, every few launches, to a new random place in a large memory
 # pool (`placement="varied"`). The value is the mean over at least nine placements, and the interval includes the
-# variation between them. A measurement shows the two parts, such as "±0.02 % of launches, ±0.8 % of placement". With
+# variation between them. A measurement shows both parts of the interval, of launches and of placement. With
 # `placement="fixed"`, the interval has only the first part. cuBLAS at 256, by placement:
 
 # %%

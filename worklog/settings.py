@@ -142,8 +142,8 @@ PITFALLS: tuple[Pitfall, ...] = (
         "varied",
         ("fixed",),
         None,
-        "The buffers lie in one place for all samples; cuBLAS moves by up to 7 % with the addresses of A, B and C, and "
-        "an interval over launches in one place can't see it.",
+        "The buffers lie in one place for all samples; a time can depend on the addresses of A, B and C, and an "
+        "interval over launches in one place can't see it.",
     ),
     Pitfall("inputs", "easy data", "random", ("zeros", "ones"), None, "Zeros draw less power, and hide wrong answers."),
     Pitfall(

@@ -50,3 +50,8 @@ def test_intervals_of_the_right_width_hold_in_95_percent() -> None:
     middles = np.random.default_rng(0).standard_normal((10, 400))
     found = of(*[[[x - 1.96, x, x + 1.96] for x in process] for process in middles])[256]
     assert all(share == pytest.approx(0.95, abs=0.015) for share in found)
+
+
+def test_lopsided_intervals_that_lie_over_each_other_hold() -> None:
+    """Order statistics of times in two groups: the median is in one group, and the interval reaches to the other."""
+    assert of([[10.0, 10.0, 11.0], [10.0, 11.0, 11.0]])[256][0] == 1.0

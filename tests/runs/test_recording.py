@@ -131,6 +131,26 @@ def test_two_readings_of_one_kernel_agree_nine_times_in_ten() -> None:
     assert same["pairs"] >= 50 and same["agree"] >= 0.9 * same["pairs"]
 
 
+def test_half_a_percent_takes_an_eighth_of_nvbenchs_time() -> None:
+    points = open_comparison().document["promises"]["wall_s"]
+    assert [point["of"] for point in points] == [512, 1024, 2048, 4096]
+    for point in points:
+        assert point["converged"] and point["worklog_s"] <= point["nvbench_s"] / 8, point
+
+
+def test_events_and_tracer_agree_on_cublas() -> None:
+    """Within half a microsecond or 1 %, whichever is larger."""
+    for point in open_comparison().document["promises"]["beside_cupti"]:
+        assert abs(point["events_us"] - point["tracer_us"]) <= max(0.5, 0.01 * point["tracer_us"]), point
+
+
+@pytest.mark.xfail(strict=True, reason="not recorded yet: trials gave 88 to 94 % in a process, 42 % across them at 256")
+def test_the_intervals_hold_in_93_to_97_percent_of_pairs() -> None:
+    found = open_comparison().coverage()
+    assert {*found} == {256, 1024, 2048, 4096}
+    assert all(0.93 <= share <= 0.97 for shares in found.values() for share in shares), found
+
+
 def test_a_rung_that_it_does_not_hold_is_left_out_and_named(h200: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORKLOG_SOURCE", "recorded")
     fewer = replace(h200, measurements=[m for m in h200.measurements if m.kernel != "shared"])

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pytest import approx
+from scipy.stats import t
 
 from worklog.errors import BadSetting
-from worklog.runs.statistics import median, over_shapes, paired_ratio, spread, summarise
+from worklog.harness.rules import Evidence, placements_needed
+from worklog.runs.statistics import PILOT, median, over_shapes, paired_ratio, spread, summarise
 from worklog.settings import PITFALLS
 
 TIMES = st.lists(st.floats(min_value=0.5, max_value=1e6), min_size=1, max_size=200)
@@ -190,3 +194,29 @@ def test_the_geometric_mean_never_exceeds_the_mean(values: list[float]) -> None:
 def test_rates_that_are_none_have_no_average(bad: list[float]) -> None:
     with pytest.raises(BadSetting, match="above 0"):
         over_shapes(bad)
+
+
+def by_placement(values: Sequence[float]) -> tuple[list[float], list[int]]:
+    """Three launches in each placement, all of the placement's value."""
+    return [value for value in values for _ in range(3)], [place for place in range(len(values)) for _ in range(3)]
+
+
+def test_the_interval_over_placements_takes_its_variance_from_the_pilot() -> None:
+    pilot = [100.0 + 0.1 * number for number in range(PILOT)]
+    found = median(*by_placement([*pilot, *[100.4] * 40]))
+    expected = float(t.ppf(0.975, PILOT - 1)) * float(np.std(pilot, ddof=1)) / (PILOT + 40) ** 0.5
+    assert found.half_width == pytest.approx(expected)
+
+
+def test_the_interval_holds_although_its_width_decides_when_sampling_stops() -> None:
+    """As the harness does it: a pilot, then as many placements as its variance asks for."""
+    rng, held, runs = np.random.default_rng(0), 0, 600
+    for _ in range(runs):
+        values = 100 + 0.5 * rng.standard_normal(PILOT)
+        times, places = by_placement(values.tolist())
+        needed = placements_needed(Evidence(times, 0.0, places), 0.002)
+        values = np.concatenate([values, 100 + 0.5 * rng.standard_normal(needed - PILOT)])
+        found = median(*by_placement(values.tolist()))
+        assert found.relative_half_width <= 0.0021
+        held += found.low <= 100 <= found.high
+    assert 0.93 <= held / runs <= 0.97
