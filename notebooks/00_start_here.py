@@ -45,7 +45,7 @@ for rung in worklog.LADDER:
 # difference between the two kernels:
 
 # %%
-from worklog.lab.diff import diff
+from worklog.lab.ladder_page import diff
 
 diff("naive", "coalesced")
 

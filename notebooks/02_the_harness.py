@@ -27,7 +27,7 @@ import numpy as np
 
 import worklog
 from worklog import plots
-from worklog.runs.statistics import median, paired_ratio, summarise
+from worklog.runs.samples import median, paired_ratio, summarise
 
 run = worklog.results(["cuBLAS"], [512])
 run.label
@@ -70,7 +70,7 @@ for length in (1, 10, 100, 1000):
 from functools import partial
 
 from worklog.harness.batches import take_batch
-from worklog.harness.launchers import Witnessed
+from worklog.harness.timeline import Witnessed
 
 
 class Logbook:

@@ -34,12 +34,12 @@ from IPython.display import display
 
 import worklog
 from worklog import plots
-from worklog.analysis.access_pattern import access_pattern
+from worklog.analysis.counts import access_pattern
 from worklog.analysis.inspection import inspect_file
 from worklog.analysis.memory_counts import memory_counts
-from worklog.kernel import sass
+from worklog.kernel import resources
 from worklog.kernel.nvrtc import compile_cuda
-from worklog.lab.diff import diff, source
+from worklog.lab.ladder_page import diff, source
 
 run = worklog.results(shapes=[4096])
 timed = {m.kernel: m for m in run.measurements if m.us is not None}
@@ -341,11 +341,11 @@ predict("pipelined", "register_banks")
 for name in ("pipelined", "register_banks"):
     rung = worklog.rung(name)
     compiled = compile_cuda(rung.source, rung.entry, options=rung.options)
-    if (tool := sass.disassembler()) is None:
-        print(sass.HOW_TO_GET)
+    if (tool := resources.disassembler()) is None:
+        print(resources.HOW_TO_GET)
         break
-    code = sass.disassemble(compiled.cubin, tool)
-    loop, reads = sass.main_loop(code, compiled.symbol), sass.register_reads(code, compiled.symbol)
+    code = resources.disassemble(compiled.cubin, tool)
+    loop, reads = resources.main_loop(code, compiled.symbol), resources.register_reads(code, compiled.symbol)
     share = loop["FFMA"] / sum(loop.values())
     print(f"{name:15} {share:.0%} of the main loop are multiply-adds; each reads {reads:.2f} registers")
 

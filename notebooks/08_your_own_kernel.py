@@ -30,7 +30,7 @@ import tempfile
 from pathlib import Path
 
 import worklog
-from worklog.analysis import annotated
+from worklog.analysis import inspection
 from worklog.analysis.inspection import inspect_file
 from worklog.analysis.memory_counts import memory_counts
 from worklog.bench.check import SIGNATURE
@@ -153,7 +153,7 @@ LAUNCH = {"grid": "(N + 15) // 16, (M + 63) // 64", "block": "16,16"}
 file = Path(tempfile.mkdtemp()) / "four.cu"
 file.write_text(FOUR, encoding="utf-8")
 inspected = inspect_file(file, **LAUNCH)
-print(annotated.report(inspected))
+print(inspection.report(inspected))
 
 # %% [markdown]
 # Next to each line are its share of all instructions, the sectors per global request, and the wavefronts per shared

@@ -26,7 +26,7 @@ from worklog.cli.readme import (
 from worklog.errors import WorklogError
 from worklog.problem.gemm import Shape
 from worklog.runs.comparison import CUBLAS, KNOWN, Comparison, open_comparison
-from worklog.runs.report import markdown
+from worklog.runs.tables import markdown
 
 ROOT = Path(__file__).parents[1]
 THEIRS = {

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from worklog.harness import Harness
     from worklog.kernel.kernel import Kernel
     from worklog.kernel.ladder import LADDER, rung
-    from worklog.lab.trial import Trial, try_kernel
+    from worklog.lab.magic import Trial, try_kernel
     from worklog.problem.gemm import Shape
     from worklog.runs.run import Measurement, Run, open_run
 
@@ -38,8 +38,8 @@ _HOMES = {
     "Measurement": "runs.run",
     "Run": "runs.run",
     "open_run": "runs.run",
-    "Trial": "lab.trial",
-    "try_kernel": "lab.trial",
+    "Trial": "lab.magic",
+    "try_kernel": "lab.magic",
 }
 
 __version__ = "0.1.0"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from worklog.analysis.access_pattern import AccessPattern, access_pattern
+from worklog.analysis.counts import AccessPattern, access_pattern
 from worklog.analysis.inspection import inspect_rung
 from worklog.kernel.kernel import Kernel
 from worklog.kernel.ladder import LADDER, rung

@@ -9,14 +9,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from worklog.analysis import inspection
-from worklog.analysis.annotated import report, short
-from worklog.analysis.inspection import inspect_rung
+from worklog.analysis.inspection import inspect_rung, report, short
 from worklog.cli.commands import main
-from worklog.emulator import shipped
+from worklog.emulator import device
 from worklog.kernel import Kernel
 from worklog.kernel.ladder import LADDER, rung
 from worklog.kernel.nvrtc import NvrtcMissing
-from worklog.kernel.sass import HOW_TO_GET, main_loop, register_reads
+from worklog.kernel.resources import HOW_TO_GET, main_loop, register_reads
 from worklog.problem.gemm import Shape
 
 RACY = """// A user kernel.
@@ -156,7 +155,7 @@ def test_without_nvrtc_the_shipped_ptx_is_taken(monkeypatch: pytest.MonkeyPatch)
     def missing(*_: object, **__: object) -> None:
         raise NvrtcMissing("cannot compile CUDA source")
 
-    monkeypatch.setattr(shipped, "compile_cuda", missing)
+    monkeypatch.setattr(device, "compile_cuda", missing)
     found = inspect_rung(rung("shared"), Shape.of(256))
     assert found.label.startswith("emulated · sm_90 PTX from the package (NVRTC ")
     assert found.main.registers == 32 and "needs NVRTC" in found.sass_note

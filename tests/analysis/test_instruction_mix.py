@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from worklog.analysis import instruction_mix as module
-from worklog.analysis.instruction_mix import (
+from worklog.analysis import counts as module
+from worklog.analysis.counts import (
     APPROXIMATE,
     DOUBLE,
     FLUSHED,
@@ -19,7 +19,7 @@ from worklog.analysis.instruction_mix import (
 )
 from worklog.kernel.ladder import LADDER
 from worklog.kernel.nvrtc import Compiled, compile_cuda
-from worklog.kernel.sass import disassembler
+from worklog.kernel.resources import disassembler
 
 SIGNATURE = "int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C"
 MMA = """

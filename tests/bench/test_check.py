@@ -13,13 +13,12 @@ from click.testing import CliRunner, Result
 from worklog.bench import check as check_module
 from worklog.bench.check import check
 from worklog.cli.commands import main
-from worklog.emulator import device, shipped
+from worklog.emulator import device
 from worklog.errors import BadSetting
 from worklog.kernel import Kernel
 from worklog.kernel.nvrtc import NvrtcMissing
 from worklog.peers.exploits import exploits_dir
-from worklog.problem.domain import Domain
-from worklog.problem.gemm import Shape
+from worklog.problem.gemm import Domain, Shape
 
 SIGNATURE = "int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C"
 PLAIN = f"""\
@@ -240,7 +239,7 @@ def test_a_rung_is_checked_without_nvrtc_too(monkeypatch: pytest.MonkeyPatch) ->
     def missing(*_: object, **__: object) -> None:
         raise NvrtcMissing("cannot compile CUDA source")
 
-    monkeypatch.setattr(shipped, "compile_cuda", missing)
+    monkeypatch.setattr(device, "compile_cuda", missing)
     result = CliRunner().invoke(main, ["check", "shared", "--emulate"])
     assert result.exit_code == 0, result.output
     assert "· emulated · sm_90 PTX from the package (NVRTC " in result.stdout

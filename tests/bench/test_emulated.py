@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from worklog.bench.emulated import as_dict, execute, text
+from worklog.bench.check import as_dict, execute, text
 from worklog.kernel.ladder import rung
 
 

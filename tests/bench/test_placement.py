@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from tests.gate.numpy_device import NumpyDevice, NumpySubject, Problem
-from worklog.bench.launches import Loop, alternating, elements, rotating, witnessed
-from worklog.bench.placement import Pool
+from worklog.bench.launches import Loop, Pool, alternating, elements, rotating, witnessed
 from worklog.gate import Checker
 from worklog.problem.gemm import Shape
 

@@ -23,7 +23,7 @@ from worklog.bench import measure as bench
 from worklog.cli import output as cli_output
 from worklog.cli.commands import main
 from worklog.gpu import device
-from worklog.runs.report import COLUMNS, text
+from worklog.runs.tables import COLUMNS, text
 
 ROOT = Path(__file__).parents[2]
 
@@ -111,12 +111,12 @@ def test_an_interrupt_is_one_line_and_130(tmp_path: Path) -> None:
     source.write_text(
         "import signal, time\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a background job of a shell ignores it
-        "from worklog.bench import emulated\n"
+        "from worklog.bench import check\n"
         "from worklog.cli.commands import main\n"
         "def execute(*_):\n"
         "    print('working', flush=True)\n"
         "    time.sleep(60)\n"
-        "emulated.execute = execute\n"
+        "check.execute = execute\n"
         "main(['article', '--json', '--out', 'figures'])\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "WORKLOG_SOURCE": "recorded"}

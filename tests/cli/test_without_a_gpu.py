@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.typed import WHY, one_line, worklog
 from tests.helpers import measured, small_run
-from worklog.bench import emulated
+from worklog.bench import check
 from worklog.cli import doctor
 from worklog.cli.commands import main
 from worklog.kernel.ladder import LADDER
@@ -114,8 +114,8 @@ def test_figures_that_a_run_has_nothing_for_say_why(tmp_path: Path) -> None:
 @pytest.fixture
 def two_rungs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The article executes two rungs instead of all."""
-    execute = emulated.execute
-    monkeypatch.setattr(emulated, "execute", lambda progress: execute(progress, LADDER[:2]))
+    execute = check.execute
+    monkeypatch.setattr(check, "execute", lambda progress: execute(progress, LADDER[:2]))
 
 
 @pytest.mark.usefixtures("two_rungs")

@@ -15,7 +15,7 @@ from worklog.emulator.assembled import as_assembled, counted_loops, unrolled
 from worklog.emulator.counts import caveats
 from worklog.kernel.ladder import LADDER, rung
 from worklog.kernel.nvrtc import Compiled, compile_cuda, shared_widths
-from worklog.kernel.sass import disassemble, disassembler
+from worklog.kernel.resources import disassemble, disassembler
 
 
 def compiled(name: str, arch: str = "sm_90") -> Compiled:

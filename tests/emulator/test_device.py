@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from worklog.emulator.device import EmulatedDevice, EmulatedFault
-from worklog.emulator.errors import BadLaunch
+from worklog.emulator.findings import BadLaunch
 from worklog.errors import CompileFailed
 from worklog.kernel.device import Device, Program
 

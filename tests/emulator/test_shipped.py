@@ -10,10 +10,10 @@ import pytest
 
 from worklog.analysis import ship
 from worklog.analysis.memory_counts import memory_counts
-from worklog.emulator import EmulatedDevice, shipped
+from worklog.emulator import EmulatedDevice, device
 from worklog.errors import WorklogError
 from worklog.gate import Checker
-from worklog.gate.edge_shapes import edge_shapes
+from worklog.gate.shapes import edge_shapes
 from worklog.kernel.ladder import LADDER, rung
 from worklog.kernel.nvrtc import NvrtcMissing, nvrtc_version
 
@@ -25,12 +25,12 @@ def no_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(*_: object, **__: object) -> None:
         raise NvrtcMissing("cannot compile CUDA source: no module; install it with: pip install nvidia-cuda-nvrtc")
 
-    monkeypatch.setattr(shipped, "compile_cuda", missing)
+    monkeypatch.setattr(device, "compile_cuda", missing)
 
 
 def kept() -> dict[str, Any]:
     """The index of the package."""
-    index: dict[str, Any] = json.loads((shipped.FOLDER / shipped.INDEX).read_text(encoding="utf-8"))
+    index: dict[str, Any] = json.loads((device.FOLDER / device.INDEX).read_text(encoding="utf-8"))
     return index
 
 
@@ -43,12 +43,12 @@ def require_same_nvrtc() -> None:
 def test_it_belongs_to_the_sources_in_kernels() -> None:
     there = [(entry["ptx"], entry["sha256"]) for entry in kept()["programs"]]
     assert there == [(f"{name}.ptx", program.sha256) for name, program in ship.programs()], AGAIN
-    assert {path.name for path in shipped.FOLDER.glob("*.ptx")} == {name for name, _ in there}, AGAIN
+    assert {path.name for path in device.FOLDER.glob("*.ptx")} == {name for name, _ in there}, AGAIN
 
 
 def test_it_is_what_the_compiler_makes_of_them_and_each_module_is_there_once() -> None:
     require_same_nvrtc()
-    files = {path.name: path.read_text(encoding="utf-8") for path in shipped.FOLDER.glob("*.ptx")}
+    files = {path.name: path.read_text(encoding="utf-8") for path in device.FOLDER.glob("*.ptx")}
     assert kept() == ship.index() and files == ship.modules(), AGAIN
     assert len(set(files.values())) == len(files)
 
@@ -72,15 +72,15 @@ def test_with_a_compiler_nothing_shipped_is_used() -> None:
 def test_other_source_still_needs_the_compiler(no_nvrtc: None) -> None:
     program = rung("naive").program
     with pytest.raises(NvrtcMissing, match=r"pip install nvidia-cuda-nvrtc .*01_naive\.cu for sm_90 is not among them"):
-        shipped.build(replace(program, source=program.source + "\n"))
+        device.build(replace(program, source=program.source + "\n"))
     with pytest.raises(NvrtcMissing, match="for sm_80 is not among them"):
-        shipped.build(program, "sm_80")
+        device.build(program, "sm_80")
 
 
 def test_a_missing_file(no_nvrtc: None, monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
-    monkeypatch.setattr(shipped, "FOLDER", tmp_path)
+    monkeypatch.setattr(device, "FOLDER", tmp_path)
     with pytest.raises(WorklogError, match="install gemm-worklog again"):
-        shipped.build(rung("naive").program)
+        device.build(rung("naive").program)
 
 
 def test_the_shipped_memory_counts_are_counted_from_it() -> None:

@@ -12,8 +12,8 @@ import pytest
 from tests.emulator.helpers import compiled, edited, gemm, run, rung_kernel
 from tests.gpu.ncu_counts import METRICS, REPLAYED, emulated, read_csv, replays
 from worklog.emulator import Access, Counts, NotPredictable, Pointer, launch
+from worklog.emulator.counts import sectors, wavefronts
 from worklog.emulator.predict import predict
-from worklog.emulator.traffic import sectors, wavefronts
 from worklog.errors import OutsideDomain
 from worklog.kernel.ladder import LADDER, rung
 from worklog.problem.gemm import Shape

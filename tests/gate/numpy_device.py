@@ -14,8 +14,7 @@ import numpy as np
 
 from worklog.errors import CompileFailed, LaunchFailed
 from worklog.kernel.device import Buffer, Program, Resources
-from worklog.problem.domain import Domain
-from worklog.problem.gemm import Float32, Shape
+from worklog.problem.gemm import Domain, Float32, Shape
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,7 @@ GOLDEN = U64(0x9E3779B97F4A7C15)
 
 
 def hashed(key: Any, index: Any) -> Any:
-    """SplitMix64's finaliser, upper half, as worklog.gate.every_launch has it."""
+    """SplitMix64's finaliser, upper half, as worklog.gate.after_timing has it."""
     with np.errstate(over="ignore"):
         x = U64(key) + index.astype(U64) * GOLDEN
         x = (x ^ (x >> U64(30))) * U64(0xBF58476D1CE4E5B9)

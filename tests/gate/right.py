@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tests.gate.numpy_device import Function, Problem
-from worklog.problem.domain import Domain
-from worklog.problem.gemm import Float32
+from worklog.problem.gemm import Domain, Float32
 
 F32 = np.float32
 WHOLE_TILES = Domain(32, 32, 16)

@@ -23,8 +23,8 @@ from tests.gate.wrong_values import (
     truncates,
 )
 from worklog.gate import Checker, Stage
+from worklog.gate.after_timing import judge as plausible
 from worklog.gate.exact import OPERAND_BITS, families, family
-from worklog.gate.plausible import judge as plausible
 from worklog.problem.gemm import CLASSES, Shape
 
 DEVICE = NumpyDevice()

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from worklog.gate.error_map import MOST_TILES, ErrorMap, error_map, whereabouts
 from worklog.gate.exact import family
-from worklog.gate.verdict import Stage, Verdict
+from worklog.gate.verdict import MOST_TILES, ErrorMap, Stage, Verdict, error_map, whereabouts
 from worklog.problem.gemm import Float32, Shape
 
 SENTINEL = np.float32(-4e30)

@@ -11,7 +11,7 @@ import pytest
 from tests.gate.numpy_device import NumpyDevice, NumpySubject, Problem, contents
 from worklog.emulator.device import EmulatedDevice
 from worklog.gate import Checker
-from worklog.gate.every_launch import PROGRAMS, LaunchProbe, limit
+from worklog.gate.after_timing import PROGRAMS, LaunchProbe, limit
 from worklog.kernel.ladder import rung
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.problem.gemm import Shape

@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 
 from tests.gate.right import summed
 from tests.gate.wrong_values import bf16, tf32
-from worklog.gate.edge_shapes import drawn_shapes, edge_shapes
 from worklog.gate.exact import EXACT_LIMIT, FAMILIES, HEADROOM, OPERAND_BITS, Projection, family, stretch
+from worklog.gate.shapes import drawn_shapes, edge_shapes
 from worklog.kernel.ladder import LADDER
-from worklog.problem.domain import Domain
-from worklog.problem.gemm import Shape
+from worklog.problem.gemm import Domain, Shape
 
 shapes = st.builds(Shape, st.integers(1, 40), st.integers(1, 40), st.integers(1, 300))
 

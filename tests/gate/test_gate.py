@@ -17,8 +17,7 @@ from tests.gate.wrong_values import tf32_rounded
 from worklog.errors import LaunchFailed
 from worklog.gate import Checker, Verdict
 from worklog.kernel.device import Buffer
-from worklog.problem.domain import Domain
-from worklog.problem.gemm import Shape
+from worklog.problem.gemm import Domain, Shape
 
 SHAPE = Shape(192, 160, 144)
 SEEDS = range(2)

@@ -18,13 +18,12 @@ from tests.gate.wrong_values import (
     scaled_unless_integers,
     tf32_unless_integers,
 )
-from worklog.gate import Checker, benchmark_shape, edge_shapes, guarded_buffer, products
-from worklog.gate.benchmark_shape import Repeater
+from worklog.gate import Checker, guarded_buffer, precision, shapes
 from worklog.gate.guarded_buffer import Memory
 from worklog.gate.precision import PrecisionReference
+from worklog.gate.shapes import Repeater
 from worklog.gate.verdict import passed
-from worklog.problem.domain import Domain
-from worklog.problem.gemm import Shape
+from worklog.problem.gemm import Domain, Shape
 
 SHAPE = Shape(192, 160, 144)
 DEVICE = NumpyDevice()
@@ -61,7 +60,7 @@ def loses_the_sign_of_alpha(p: Problem) -> None:
 
 def right_where_it_is_known(p: Problem) -> None:
     """On the shapes that are always asked, and on the one that is timed."""
-    known = Shape(p.m, p.n, p.k) in (*edge_shapes.edge_shapes(Domain()), SHAPE)
+    known = Shape(p.m, p.n, p.k) in (*shapes.edge_shapes(Domain()), SHAPE)
     epilogue(p, summed(p.a, p.b) if known else summed(p.a[:, 1:], p.b[1:]))
 
 
@@ -77,12 +76,12 @@ def always(name: str) -> Callable[..., Any]:
 @pytest.mark.parametrize(
     ("where", "name", "blind", "function"),
     [
-        (edge_shapes, "check", always("edge shapes"), k_tail_dropped),
-        (benchmark_shape, "check", always("benchmark shape"), one_element_short_when_big),
+        (shapes, "check_edge_shapes", always("edge shapes"), k_tail_dropped),
+        (shapes, "check_benchmark_shape", always("benchmark shape"), one_element_short_when_big),
         (Repeater, "check", always("repeat"), races),
         (PrecisionReference, "judge", lambda *_: ("fp32", passed("precision", "not checked")), tf32_unless_integers),
         (PrecisionReference, "wrong_rows", lambda self, *_: self.rows[:0], one_row_of_many_off_unless_integers),
-        (products, "check", always("products"), writes_outside_in_family_e4),
+        (precision, "check", always("products"), writes_outside_in_family_e4),
         (guarded_buffer.Result, "trespass", None, clobbers_a_on_real_data),
         (guarded_buffer.Result, "trespass", None, writes_past_c),
     ],
@@ -110,9 +109,9 @@ def test_without_these_questions_something_passes(
 ) -> None:
     assert not any(accepted(function))
     for name, value in changes.items():
-        monkeypatch.setattr(edge_shapes, name, value)
-        monkeypatch.setattr(benchmark_shape, name, value, raising=False)
-    monkeypatch.setattr(benchmark_shape, "_power", lambda rng: 2.0)
+        monkeypatch.setattr(shapes, name, value)
+        monkeypatch.setattr(shapes, name, value, raising=False)
+    monkeypatch.setattr(shapes, "_power", lambda rng: 2.0)
     assert all(accepted(function))
 
 

@@ -12,9 +12,8 @@ from tests.gate.right import RIGHT, epilogue, in_double, strassen, summed
 from tests.gate.wrong_stages import holds_integers
 from tests.gate.wrong_values import bf16, tf32, tf32_rounded, truncates
 from worklog.gate import Checker, Verdict
-from worklog.gate.products import NAME, ROWS, SHORT, ProductProblem
-from worklog.problem.domain import Domain
-from worklog.problem.gemm import Float32, Shape
+from worklog.gate.precision import NAME, ROWS, SHORT, ProductProblem
+from worklog.problem.gemm import Domain, Float32, Shape
 
 DEVICE = NumpyDevice()
 EXAM = Checker(DEVICE, Shape(96, 160, 128), 5)

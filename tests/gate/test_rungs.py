@@ -9,8 +9,7 @@ import pytest
 
 from worklog.emulator.device import EmulatedDevice
 from worklog.gate import Checker, Verdict
-from worklog.gate.benchmark_shape import BLOCK, DIFFER
-from worklog.gate.edge_shapes import edge_shapes
+from worklog.gate.shapes import BLOCK, DIFFER, edge_shapes
 from worklog.kernel.ladder import rung
 
 

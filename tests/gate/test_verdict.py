@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 
 from worklog.gate import Verdict
-from worklog.gate.error_map import ErrorMap
-from worklog.gate.verdict import Stage, passed
+from worklog.gate.verdict import ErrorMap, Stage, passed
 
 WHERE = ErrorMap((8, 16), 3, 128, "row 7", "columns 0 ... 2", (4, 8), ((0.0, 0.25), (1.0, 0.0)), "Only the last row.")
 

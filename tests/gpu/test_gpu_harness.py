@@ -19,7 +19,7 @@ from worklog.bench.tasks import BASELINE
 from worklog.gpu.device import gpu
 from worklog.harness import Harness, time_pair
 from worklog.problem.gemm import Shape
-from worklog.runs.statistics import median
+from worklog.runs.samples import median
 from worklog.settings import STOPPINGS, WARMUPS
 
 # Reads n words of x with the hint to evict their lines from L2 last.

@@ -12,7 +12,7 @@ import pytest
 from tests.exploits.host_functions import HERE, NO_GAIN, RIGHT, RIGHT_ON_A_GPU, WRONG, WRONG_WHEN_TIMED
 from tests.gpu.conftest import QUICK, Measured
 from worklog.bench.session import Session
-from worklog.gate import Checker, every_launch, plausible
+from worklog.gate import Checker, after_timing
 from worklog.kernel import Kernel
 from worklog.problem.gemm import Shape
 from worklog.runs.run import Measurement
@@ -27,9 +27,9 @@ WAITS = "thread_joined"
 
 
 def print_wait(name: str, found: Measurement) -> None:
-    """How long the GPU was busy after the launch, for a look at worklog.gate.plausible.WAIT_US."""
+    """How long the GPU was busy after the launch, for a look at worklog.gate.after_timing.WAIT_US."""
     for stage in (found.verdict or {"stages": []})["stages"]:
-        if stage["name"] == plausible.IDLE:
+        if stage["name"] == after_timing.IDLE:
             print(f"{name}: waited {stage['measured']:.1f} µs for an idle GPU, of {stage['limit']:.1f} µs allowed")
 
 
@@ -39,9 +39,9 @@ def test_a_wrong_host_function_fails(name: str, measured: Measured) -> None:
     print_wait(name, found)
     assert found.status == "refused", f"it passed with {found.us} µs"
     if name in WRONG_WHEN_TIMED:
-        assert every_launch.NAME in str(found.reason)
+        assert after_timing.EVERY_LAUNCH in str(found.reason)
     if name == "clears_afterwards":
-        assert plausible.IDLE in str(found.reason)
+        assert after_timing.IDLE in str(found.reason)
 
 
 @pytest.mark.parametrize("name", ALL_RIGHT)

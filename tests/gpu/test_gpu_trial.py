@@ -12,7 +12,7 @@ from worklog import open_run, try_kernel
 from worklog.cli.commands import main
 from worklog.gpu.device import gpu
 from worklog.kernel.ladder import rung
-from worklog.lab import trial
+from worklog.lab import magic
 
 SOURCE = """\
 __global__ void mine(int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {
@@ -29,7 +29,7 @@ BESIDE = ["naive", "shared"]
 @pytest.fixture(autouse=True)
 def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setenv("WORKLOG_HOME", str(tmp_path))
-    monkeypatch.setattr(trial, "_ladders", {})
+    monkeypatch.setattr(magic, "_ladders", {})
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -45,7 +45,7 @@ def test_a_kernel_is_timed_between_the_rungs_that_it_lies_between() -> None:
 
 
 def test_the_ladder_is_measured_once_for_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial, "LADDER", tuple(map(rung, BESIDE)))
+    monkeypatch.setattr(magic, "LADDER", tuple(map(rung, BESIDE)))
     first = try_kernel(SOURCE, "one", sizes=[256])
     second = try_kernel(SOURCE, "two", sizes=[256])
     assert first.run is not None and [m.kernel for m in first.run.measurements] == ["one", *BESIDE, "cuBLAS"]

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from tests.harness.virtual import VirtualGpu
 from worklog.harness import Harness, Reading, time_pair
 from worklog.harness.batches import take_batch
-from worklog.runs.statistics import Estimate, median
-from worklog.runs.summarize import summarize
+from worklog.runs.samples import Estimate, median, summarize
 
 BASELINE_US = 80.0
 

@@ -16,7 +16,7 @@ from tests.harness.virtual import REFERENCE_MHZ, VirtualGpu
 from worklog.errors import BadSetting
 from worklog.gpu.device import THROTTLING
 from worklog.harness import Harness, time_pair
-from worklog.runs.statistics import median, paired_ratio
+from worklog.runs.samples import median, paired_ratio
 from worklog.settings import Pitfall
 
 TRUE_US = 50.0

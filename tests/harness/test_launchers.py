@@ -8,8 +8,8 @@ from pytest import approx
 from tests.harness.virtual import VirtualGpu
 from worklog.errors import BadSetting, LaunchFailed
 from worklog.harness import Harness, time_pair
-from worklog.harness.launchers import PARTLY, Partly, Stopwatch, Waiting
-from worklog.runs.statistics import median
+from worklog.harness.timeline import PARTLY, Partly, Stopwatch, Waiting
+from worklog.runs.samples import median
 
 
 @pytest.mark.parametrize("queue", [True, False])

@@ -13,7 +13,7 @@ from worklog.harness import Harness, time_pair
 from worklog.harness.batches import take_batch
 from worklog.harness.rules import WINDOW_US
 from worklog.harness.sampling import WARMUP_LIMIT_US
-from worklog.runs.statistics import Estimate, paired_ratio
+from worklog.runs.samples import Estimate, paired_ratio
 
 
 def kernels_only(log: list[str]) -> list[str]:

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.harness.virtual import VirtualGpu
-from worklog.gate.plausible import second_clock
+from worklog.gate.after_timing import second_clock
 from worklog.harness import Harness, Reading, time_pair
 
 

@@ -14,9 +14,9 @@ from pytest import approx
 from tests.harness.virtual import VirtualGpu
 from worklog.errors import BadSetting, LaunchFailed
 from worklog.harness import Harness, Reading, time_pair
-from worklog.harness.launchers import Rotating, Waiting, input_sets
+from worklog.harness.timeline import Rotating, Waiting, input_sets
 from worklog.harness.timers import as_graphs, load_cupti, the_tracer
-from worklog.runs.statistics import median
+from worklog.runs.samples import median
 
 MIB = 2**20
 

@@ -21,7 +21,7 @@ from worklog.errors import BadSetting, LaunchFailed, NoGpu, OutsideDomain, Workl
 from worklog.gate import Checker
 from worklog.kernel import Kernel
 from worklog.kernel.device import Subject
-from worklog.kernel.named import DEFAULTS, kernel_of
+from worklog.kernel.ladder import DEFAULTS, kernel_of
 from worklog.problem.gemm import Shape
 
 SHAPE = Shape(24, 40, 16)

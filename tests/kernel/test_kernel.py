@@ -25,13 +25,10 @@ from worklog.cli.commands import main
 from worklog.errors import BadSetting, OutsideDomain, WorklogError
 from worklog.harness import Harness
 from worklog.kernel import Kernel
-from worklog.kernel.kernel import block_traffic_bytes
-from worklog.kernel.ladder import LADDER, rung
-from worklog.kernel.named import DEFAULTS, instances, kernel_of
-from worklog.kernel.source import evaluate
+from worklog.kernel.kernel import block_traffic_bytes, evaluate
+from worklog.kernel.ladder import DEFAULTS, LADDER, instances, kernel_of, rung
 from worklog.problem.axes import Axis
-from worklog.problem.domain import Domain
-from worklog.problem.gemm import Shape
+from worklog.problem.gemm import Domain, Shape
 
 TEMPLATE = """\
 template <typename Sum, int TILE>

@@ -15,13 +15,12 @@ from hypothesis import strategies as st
 
 from worklog.errors import UnknownRung, WorklogError
 from worklog.kernel import Kernel
-from worklog.kernel import source as sources
+from worklog.kernel import kernel as sources
+from worklog.kernel.kernel import evaluate, kernels_dir
 from worklog.kernel.ladder import LADDER, rung
 from worklog.kernel.nvrtc import Compiled, compile_cuda
-from worklog.kernel.occupancy import occupancy
-from worklog.kernel.source import evaluate, kernels_dir
-from worklog.problem.domain import Domain
-from worklog.problem.gemm import Shape
+from worklog.kernel.resources import occupancy
+from worklog.problem.gemm import Domain, Shape
 
 NAMES = [r.name for r in LADDER]
 SIGNATURE = "(\n    int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {"

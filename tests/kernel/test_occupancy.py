@@ -9,7 +9,7 @@ import pytest
 
 from worklog.errors import WorklogError
 from worklog.kernel.nvrtc import ARCHITECTURES
-from worklog.kernel.occupancy import LIMITS, occupancy
+from worklog.kernel.resources import LIMITS, occupancy
 
 WITH_THE_HEADER = Path(__file__).with_name("occupancy.csv")
 

@@ -11,7 +11,7 @@ from tests.plots.test_charts import collisions, said
 from worklog import lab
 from worklog.errors import BadShape, NothingToDraw, UnknownRung
 from worklog.lab.ablation_page import AblationChoice, cells
-from worklog.lab.readings import NotRecorded
+from worklog.lab.choice import NotRecorded
 from worklog.problem.gemm import Shape
 from worklog.runs.ablation import Effect, effects
 

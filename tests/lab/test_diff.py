@@ -8,7 +8,7 @@ import pytest
 
 from worklog.errors import UnknownRung
 from worklog.kernel.ladder import LADDER
-from worklog.lab.diff import diff, source
+from worklog.lab.ladder_page import diff, source
 
 PAIRS = [(before.name, after.name) for before, after in pairwise(LADDER)]
 

@@ -13,8 +13,7 @@ from worklog import lab
 from worklog.analysis.memory_counts import memory_counts
 from worklog.errors import BadShape, NothingToDraw, UnknownRung
 from worklog.kernel.ladder import LADDER, rung
-from worklog.lab.ladder_page import changed_lines
-from worklog.lab.ladder_step import Climb, Step
+from worklog.lab.ladder_page import Climb, Step, changed_lines
 from worklog.problem.gemm import Shape
 from worklog.runs.run import Measurement, Run
 

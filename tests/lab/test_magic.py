@@ -26,7 +26,7 @@ from worklog.gate import Verdict
 from worklog.gpu import device
 from worklog.kernel.ladder import LADDER
 from worklog.kernel.nvrtc import compile_cuda
-from worklog.lab import trial
+from worklog.lab import magic
 from worklog.problem.gemm import Shape
 from worklog.runs.run import Measurement, Run
 
@@ -34,10 +34,10 @@ from worklog.runs.run import Measurement, Run
 @pytest.fixture(autouse=True)
 def laptop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A machine without a GPU, and nothing measured before."""
-    for module in (bench, check, device, trial):
+    for module in (bench, check, device, magic):
         monkeypatch.setattr(module, "gpu_reason", lambda: "this test has no GPU")
     monkeypatch.setenv("WORKLOG_HOME", str(tmp_path))
-    monkeypatch.setattr(trial, "_ladders", {})
+    monkeypatch.setattr(magic, "_ladders", {})
 
 
 @pytest.fixture(scope="module")
@@ -204,9 +204,9 @@ def test_from_python_with_the_line_numbers_of_the_source(checked: None) -> None:
 
 
 def test_the_default_launch_is_one_thread_per_element() -> None:
-    assert trial.launch(None, None) == ("(N + 31) // 32, (M + 31) // 32", "32,32")
-    assert trial.launch(None, "16,8") == ("(N + 15) // 16, (M + 7) // 8", "16,8")
-    assert trial.launch("N, M", 256) == ("N, M", "256")
+    assert magic.launch(None, None) == ("(N + 31) // 32, (M + 31) // 32", "32,32")
+    assert magic.launch(None, "16,8") == ("(N + 15) // 16, (M + 7) // 8", "16,8")
+    assert magic.launch("N, M", 256) == ("N, M", "256")
 
 
 def test_the_recording_is_shown_at_the_sizes_and_with_the_rungs_that_are_chosen(checked: None) -> None:
@@ -243,7 +243,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
                 m.verdict["stages"] = [{**stage, "seconds": 0.5}]
         return small_run(measurements=found, kernels={name: {"registers": 7} for name in names})
 
-    for module in (bench, check, device, trial):
+    for module in (bench, check, device, magic):
         monkeypatch.setattr(module, "gpu_reason", lambda: None)
     monkeypatch.setattr(bench, "measure", measure)
     emulated = check.compile_for
@@ -253,12 +253,12 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
 def test_with_a_gpu_it_is_timed_with_the_rungs_once_and_then_alone(page: Page, gpu: list[list[str]]) -> None:
     found, printed = page.run(CELL)
-    assert gpu[0][0] == "mine" and gpu[0][1:] == list(trial.TAKEN)
+    assert gpu[0][0] == "mine" and gpu[0][1:] == list(magic.TAKEN)
     assert found.run is not None and found.passed and found.checked.label == "live · a GPU"
     assert "✓ precision: fine" in printed and re.search(r"^ mine +fp32 ok +100.0 µs", printed, re.MULTILINE)
     again, printed = page.run(CELL)
     assert gpu[1] == ["mine", "cuBLAS"]
-    assert [m.kernel for m in again.shown.measurements] == [*trial.TAKEN[:-1], "mine", "cuBLAS"]
+    assert [m.kernel for m in again.shown.measurements] == [*magic.TAKEN[:-1], "mine", "cuBLAS"]
     assert "earlier run: 2026-11-21T03:12:44+00:00" in printed
     page.run(CELL.replace("%%rung mine", "%%rung mine --size 256,512 --beside naive,shared"))
     assert gpu[2] == ["mine", "naive", "shared", "cuBLAS"]
@@ -279,4 +279,4 @@ def test_the_kernel_of_an_earlier_cell_is_not_shown() -> None:
     naive = small_run().select("naive")[0]
     first = replace(small_run(), measurements=[naive, replace(naive, kernel="one")])
     second = replace(small_run(), measurements=[replace(naive, kernel="two")], kernels={"two": {}})
-    assert [m.kernel for m in trial._with_rungs_of(first, second).measurements] == ["naive", "two"]
+    assert [m.kernel for m in magic._with_rungs_of(first, second).measurements] == ["naive", "two"]

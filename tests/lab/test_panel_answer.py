@@ -12,11 +12,10 @@ from tests.lab.grid import BUBBLE, HOST, OFFSET, small_grid
 from worklog import lab
 from worklog.errors import BadRunFile, BadSetting, BadShape, UnknownRung
 from worklog.lab import choice
-from worklog.lab.panel_answer import PanelChoice, amount
-from worklog.lab.panel_picture import picture
-from worklog.lab.readings import NotRecorded
+from worklog.lab.choice import NotRecorded
+from worklog.lab.panel_answer import PanelChoice, amount, picture
 from worklog.runs.run import recordings
-from worklog.runs.statistics import Estimate
+from worklog.runs.samples import Estimate
 from worklog.settings import PITFALLS, Harness
 
 GRID = small_grid()

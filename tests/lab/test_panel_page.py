@@ -15,7 +15,7 @@ from worklog import lab
 from worklog.lab import choice, panel_page
 from worklog.lab.panel_answer import PanelChoice
 from worklog.lab.panel_page import Panel, Row
-from worklog.plots.style import styled
+from worklog.plots.figure import styled
 from worklog.settings import PITFALLS
 
 GRID = small_grid()

@@ -11,7 +11,7 @@ from pytest import approx
 
 from tests.lab.grid import CUBLAS, HOST, OFFSET, PEAK, small_grid, true_us
 from worklog.bench.tasks import grid_tasks
-from worklog.lab.readings import NotRecorded, Reading, find, in_words, read, unbiased_settings
+from worklog.lab.choice import NotRecorded, Reading, find, in_words, read, unbiased_settings
 from worklog.problem.gemm import Shape, tflops
 from worklog.runs.run import Run, recordings
 from worklog.settings import BF16_DATASHEET_TFLOPS, PITFALLS, Harness

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import worklog
-from worklog.analysis.access_pattern import access_pattern
+from worklog.analysis.counts import access_pattern
 from worklog.analysis.inspection import inspect_file
 from worklog.analysis.memory_counts import memory_counts
 from worklog.bench.check import check
@@ -24,7 +24,7 @@ from worklog.lab.panel_answer import PanelChoice
 from worklog.plots.levels import levels_of
 from worklog.runs.comparison import CUBLAS, KNOWN, open_comparison
 from worklog.runs.run import Measurement
-from worklog.runs.statistics import median
+from worklog.runs.samples import median
 
 COUNTED = memory_counts()
 NAMES = [rung.name for rung in worklog.LADDER]

@@ -20,7 +20,7 @@ from worklog.peers import compare as peers
 from worklog.peers.harnesses import Found, OtherHarness, Work, nvbench_summaries
 from worklog.runs.comparison import Comparison, open_comparison
 from worklog.runs.documents import write_text
-from worklog.runs.statistics import median
+from worklog.runs.samples import median
 
 WORKS = [Work("spin", 5, lambda stream: None), Work("cuBLAS", 512, lambda stream: None)]
 
@@ -202,7 +202,7 @@ def test_the_whole_comparison_is_written_step_by_step_and_opens(
     written: list[bool] = []
     path = tmp_path / "peers.json"
     monkeypatch.setattr("worklog.bench.session.Session", Ready)
-    monkeypatch.setattr("worklog.peers.works.works_on", works_on)
+    monkeypatch.setattr("worklog.peers.harnesses.works_on", works_on)
     monkeypatch.setattr(peers, "gpu", lambda: SimpleNamespace(name="Virtual", as_dict=lambda: {"name": "Virtual"}))
     monkeypatch.setattr(
         peers,

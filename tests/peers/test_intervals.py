@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from worklog.errors import ChildFailed
-from worklog.peers.intervals import coverage
+from worklog.peers.compare import coverage
 from worklog.runs.comparison import Comparison
 
 CHILD = """

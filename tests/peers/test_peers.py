@@ -24,8 +24,7 @@ from worklog.errors import LaunchFailed
 from worklog.peers import rules
 from worklog.peers.checks import PEERS, Peer, Question, passes
 from worklog.peers.rules import Expected
-from worklog.problem.domain import Domain
-from worklog.problem.gemm import Float32, Shape
+from worklog.problem.gemm import Domain, Float32, Shape
 
 DEVICE = NumpyDevice()
 BY_NAME = {peer.name: peer for peer in PEERS}

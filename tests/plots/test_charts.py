@@ -21,14 +21,14 @@ from matplotlib.transforms import Bbox
 from tests.helpers import measured, small_run
 from tests.plots.conftest import CALIBRATION, comparison, full_run
 from worklog import plots
-from worklog.analysis.access_pattern import access_pattern
+from worklog.analysis.counts import access_pattern
 from worklog.analysis.memory_counts import LadderCounts, MemoryCounts
 from worklog.bench.sweep import Variants, variants
 from worklog.errors import NothingToDraw
-from worklog.gate.error_map import ErrorMap
+from worklog.gate.verdict import ErrorMap
 from worklog.kernel.ladder import rung
 from worklog.plots import Chart
-from worklog.plots.style import DARK, LIGHT, PAPER
+from worklog.plots.figure import DARK, LIGHT, PAPER
 from worklog.problem.axes import Axis as TileAxis
 from worklog.problem.gemm import Shape
 from worklog.runs.run import Run, recordings

@@ -18,8 +18,8 @@ from PIL import Image
 
 from tests.plots.conftest import ablate, empty_run, ladder_run, measurement
 from worklog.errors import NothingToDraw
-from worklog.gate import benchmark_shape, edge_shapes, plausible, products
-from worklog.gate.every_launch import NAME as EVERY_LAUNCH
+from worklog.gate import after_timing, precision, shapes
+from worklog.gate.after_timing import EVERY_LAUNCH
 from worklog.gate.precision import ARTICLE_LIMIT, UNIT_ROUNDOFF
 from worklog.plots import DIAGRAMS, diagrams
 from worklog.plots.diagrams import Diagram, facts, tolerance
@@ -208,8 +208,8 @@ def test_the_gate_shows_every_stage_in_order_with_the_timing_between(h200: Run) 
 
 
 def test_the_gates_words_are_about_stages_that_exist() -> None:
-    names = {benchmark_shape.NAME, benchmark_shape.REPEATED, plausible.NAME, plausible.SECOND}
-    names |= {edge_shapes.NAME, products.NAME, EVERY_LAUNCH}
+    names = {shapes.BENCHMARK_SHAPE, shapes.REPEATED, after_timing.PLAUSIBLE, after_timing.SECOND}
+    names |= {shapes.EDGE_SHAPES, precision.NAME, EVERY_LAUNCH}
     template = Path(diagrams.__file__).with_name("gate.svg").read_text()
     explained = set(re.findall('<tspan if="([^"]+)"', template))
     assert explained == names | {"precision", "timed output", "exact on ragged shapes"}  # the last in older run files

@@ -23,8 +23,7 @@ from tests.plots import test_charts as charts
 from tests.plots.conftest import ablate, empty_run, ladder_run
 from worklog.errors import WorklogError
 from worklog.plots import DIAGRAMS, Drawn, draw_all, gallery, ladder, save, write_gallery
-from worklog.plots.figure import few_colours
-from worklog.plots.style import DARK, LIGHT
+from worklog.plots.figure import DARK, LIGHT, few_colours
 from worklog.runs.run import Run, recordings
 
 # The comparison of harnesses comes with the package, or does not yet.

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.transforms import Bbox
 
-from worklog.plots.labels import Point, Points, nearest, place, stroke
+from worklog.plots.page import Point, Points, nearest, place, stroke
 
 BOUNDS = Bbox.from_extents(0, 0, 6, 4)
 coordinates = st.tuples(st.floats(0.2, 5.8), st.floats(0.2, 3.8))

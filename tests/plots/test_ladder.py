@@ -12,8 +12,8 @@ from tests.plots.conftest import TIMES_MS, ladder_run
 from tests.plots.test_charts import collisions, drawn, said
 from worklog.errors import BadShape, NothingToDraw
 from worklog.plots import Chart, ladder, roofline
+from worklog.plots.figure import ACCENT
 from worklog.plots.ladder import ARTICLE_PERCENT
-from worklog.plots.style import ACCENT
 from worklog.problem.gemm import Shape
 from worklog.runs.run import Measurement, Run
 

@@ -13,7 +13,7 @@ import pytest
 from tests.helpers import small_run
 from tests.plots.conftest import CALIBRATION, ERRORS, comparison, empty_run, full_run, measurement
 from tests.plots.test_charts import COUNTED, WHERE, collisions, drawn, said, swept, tiles
-from worklog.analysis import memory_counts as counts
+from worklog.analysis import memory_counts
 from worklog.analysis.memory_counts import LadderCounts, MemoryCounts
 from worklog.bench.sweep import variants
 from worklog.errors import NothingToDraw, WorklogError
@@ -131,9 +131,9 @@ def test_counts_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     file = tmp_path / "traffic.json"
     if content is not None:
         file.write_text(content, encoding="utf-8")
-    monkeypatch.setattr(counts, "FILE", file)
+    monkeypatch.setattr(memory_counts, "FILE", file)
     with pytest.raises(WorklogError, match=r"traffic\.json cannot be read .*install gemm-worklog again"):
-        counts.memory_counts.__wrapped__()
+        memory_counts.memory_counts.__wrapped__()
 
 
 def test_a_sweep_without_times_gives_the_command_that_takes_them() -> None:

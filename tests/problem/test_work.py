@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from worklog.bench.measurement import work_of
+from worklog.bench.tasks import work_of
 from worklog.problem.gemm import Shape
 from worklog.runs.run import Measurement
 

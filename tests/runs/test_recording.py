@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from worklog.bench import measure
-from worklog.bench.estimate import GATE_LAUNCHES
-from worklog.bench.tasks import ABLATION_RUNGS, ABLATION_SIZES, ARTICLE_SIZES, BASELINE
+from worklog.bench.tasks import ABLATION_RUNGS, ABLATION_SIZES, ARTICLE_SIZES, BASELINE, GATE_LAUNCHES
 from worklog.cli.readme import BEGIN, END
 from worklog.errors import BadRunFile
 from worklog.harness.calibration import TOLERANCE, TOLERANCE_US
@@ -18,8 +17,8 @@ from worklog.plots import draw_all, gallery
 from worklog.problem.gemm import Shape
 from worklog.runs.ablation import effects
 from worklog.runs.comparison import open_comparison
-from worklog.runs.report import markdown
 from worklog.runs.run import Run, recordings
+from worklog.runs.tables import markdown
 from worklog.settings import PITFALLS
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,8 +11,8 @@ from tests.helpers import measured, small_run
 from tests.runs.test_table import Html
 from worklog.gate import Stage, Verdict
 from worklog.problem.gemm import Shape
-from worklog.runs.report import COLUMNS, DETAILS, cells, details, footnotes, html, markdown, means, text
 from worklog.runs.run import Measurement
+from worklog.runs.tables import COLUMNS, DETAILS, cells, details, footnotes, html, markdown, means, text
 
 LABEL = "live · NVIDIA H200 · clocks as found · 2026-11-21"
 VERDICT = Verdict(

@@ -13,7 +13,7 @@ from scipy.stats import t
 
 from worklog.errors import BadSetting
 from worklog.harness.rules import Evidence, placements_needed
-from worklog.runs.statistics import PILOT, median, over_shapes, paired_ratio, spread, summarise
+from worklog.runs.samples import PILOT, median, over_shapes, paired_ratio, spread, summarise
 from worklog.settings import PITFALLS
 
 TIMES = st.lists(st.floats(min_value=0.5, max_value=1e6), min_size=1, max_size=200)

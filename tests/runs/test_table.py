@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from worklog.runs.table import Bar, Table, bound, duration, of_baseline, scaled, small
+from worklog.runs.tables import Bar, Table, bound, duration, of_baseline, scaled, small
 
 TABLE = Table("a <title>", ("name", "n"), [("[one]", Bar("<i>1</i>", 0.25)), ("two", "22")], notes=("a & b",))
 

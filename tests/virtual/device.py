@@ -14,8 +14,7 @@ from tests.virtual.machine import Machine
 from worklog.errors import LaunchFailed
 from worklog.harness.timeline import Launch, Tracer
 from worklog.kernel.device import Buffer, Program
-from worklog.problem.domain import Domain
-from worklog.problem.gemm import Float32, Shape
+from worklog.problem.gemm import Domain, Float32, Shape
 
 MHZ = 20.0
 LANES = 128

@@ -9,7 +9,7 @@ from unittest import mock
 from tests.virtual.arrays import VirtualArrays
 from tests.virtual.device import LANES, MHZ, VirtualBaseline, VirtualDevice, VirtualTimeline
 from tests.virtual.machine import Machine
-from worklog.bench import measurement
+from worklog.bench import tasks
 from worklog.bench.session import Session, attempt, read
 from worklog.bench.tasks import BASELINE, Task
 from worklog.gpu.device import Gpu
@@ -18,7 +18,7 @@ from worklog.harness.calibration import Calibration
 from worklog.kernel import Kernel
 from worklog.problem.gemm import Shape
 from worklog.runs.run import Measurement
-from worklog.runs.statistics import summarise
+from worklog.runs.samples import summarise
 
 GPU = Gpu("a virtual GPU", (9, 0), 1, VirtualTimeline.l2_bytes, 2**30, MHZ, 1e3, 64, "none")
 PEAK_TFLOPS = 2 * LANES * MHZ / 1e6  # 5120 FLOP a microsecond; the machine's products reach 4096
@@ -66,7 +66,7 @@ class VirtualSession(Session):
 @contextmanager
 def virtual_gpu() -> Iterator[None]:
     """What the orchestrator asks of the machine's GPU is answered for the virtual one."""
-    with mock.patch.object(measurement, "gpu", lambda: GPU):
+    with mock.patch.object(tasks, "gpu", lambda: GPU):
         yield
 
 

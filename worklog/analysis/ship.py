@@ -15,8 +15,8 @@ from typing import Any
 
 from worklog.analysis.memory_counts import FILE, MemoryCounts
 from worklog.emulator import load, predict
-from worklog.emulator.shipped import ARCH, FOLDER, INDEX, RESOURCES
-from worklog.gate import benchmark_shape, every_launch
+from worklog.emulator.device import ARCH, FOLDER, INDEX, RESOURCES
+from worklog.gate import after_timing, shapes
 from worklog.kernel import Kernel
 from worklog.kernel.device import Program
 from worklog.kernel.ladder import LADDER
@@ -31,7 +31,7 @@ def programs() -> Iterator[tuple[str, Program]]:
     kernels are one module.
     """
     yield from ((rung.name, rung.program) for rung in LADDER)
-    for program in (benchmark_shape.DIFFER, *every_launch.PROGRAMS):
+    for program in (shapes.DIFFER, *after_timing.PROGRAMS):
         yield Path(program.name).stem, program
 
 

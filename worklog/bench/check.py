@@ -1,4 +1,4 @@
-"""Check a user kernel, a rung or a host function at every stage of the gate, without timing it.
+"""Check kernels without timing them: one kernel at every stage of the gate, or every rung on the emulator.
 
 It runs on a GPU if there is one, else on the emulator at a small size, and the result states which. A kernel is
 compiled with NVRTC in either case, so its resources and a wrong signature are known before anything is launched. A host
@@ -16,22 +16,27 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from worklog.analysis.instruction_mix import instruction_mix
+from worklog.analysis.counts import instruction_mix
 from worklog.bench.child import Answer, advice, run_child
 from worklog.bench.tasks import Progress, silent
+from worklog.emulator import EmulatedDevice, predict
+from worklog.emulator.counts import caveats
 from worklog.errors import BadSetting, Interrupted
 from worklog.gate import Checker, Verdict
-from worklog.gate.edge_shapes import edge_shapes
+from worklog.gate.shapes import edge_shapes
 from worklog.gpu.device import gpu, gpu_reason, require_gpu
 from worklog.kernel import Kernel
 from worklog.kernel.device import Buffer, Device, Program, Subject
 from worklog.kernel.host_function import LABEL
+from worklog.kernel.ladder import LADDER
 from worklog.kernel.nvrtc import Compiled, compile_cuda
 from worklog.problem.gemm import Shape
-from worklog.runs.report import verdict as verdict_table
+from worklog.runs.tables import WIDTH, Table
+from worklog.runs.tables import verdict as verdict_table
 
 if TYPE_CHECKING:
     from worklog.emulator import Finding
+
 
 SIGNATURE = "(int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C)"
 PARAMETERS = ("32", "32", "32", "f32", "64", "64", "f32", "64")  # bits of each, as PTX declares them; f: a float
@@ -48,7 +53,7 @@ class Checked:
 
     label: where the kernel ran. compiled: by NVRTC, or None for a host function, which `host` names by file and
     function. findings: the emulator's, of all launches; each kind and place once. notes: of the instruction mix
-    (worklog.analysis.instruction_mix). warnings: where the code contradicts the claimed class.
+    (worklog.analysis.counts). warnings: where the code contradicts the claimed class.
     """
 
     verdict: Verdict
@@ -240,7 +245,7 @@ def compile_for(program: Program, live: bool) -> tuple[Compiled, str]:
         compiled = compile_cuda(program.source, program.entry, name=program.name, arch=arch, options=program.options)
         label = f"live · {gpu().name}"
     else:
-        from worklog.emulator.shipped import build
+        from worklog.emulator.device import build
 
         built = build(program, EMULATED_ARCH)
         compiled, label = built.compiled, built.label
@@ -276,3 +281,103 @@ def _require_signature(compiled: Compiled) -> None:
             f"{compiled.name}: {compiled.entry} takes {len(found)} parameters of {', '.join(found) or 'no'} bits; "
             f"the gate launches {SIGNATURE}, row-major"
         )
+
+
+SMALL = Shape.of(256)
+COLUMNS = (
+    "rung",
+    "gate",
+    "at",
+    "findings",
+    "sectors/request",
+    "sectors/FMA",
+    "shared wavefronts/FMA",
+    "bank conflicts",
+)
+
+
+@dataclass(frozen=True)
+class Executed:
+    """One rung on the emulator.
+
+    precision: the class that the gate found; reason: why it failed, or None. findings: number of the emulator's
+    findings in all launches. sectors_per_request: of global loads. sectors_per_fma: of global loads and stores, per FMA
+    of a warp; wavefronts_per_fma: through shared memory, likewise. conflict_share: share of those wavefronts that bank
+    conflicts added. caveats: where a GPU may count otherwise.
+    """
+
+    rung: str
+    label: str
+    shape: Shape
+    precision: str | None
+    reason: str | None
+    findings: int
+    sectors_per_request: float
+    sectors_per_fma: float
+    wavefronts_per_fma: float
+    conflict_share: float
+    caveats: tuple[str, ...] = ()
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """In the order of COLUMNS."""
+        return (
+            self.rung,
+            "failed" if self.reason else f"{self.precision} ok",
+            str(self.shape),
+            str(self.findings or "none"),
+            f"{self.sectors_per_request:.1f}",
+            f"{self.sectors_per_fma:.3f}",
+            f"{self.wavefronts_per_fma:.3f}",
+            f"{100 * self.conflict_share:.0f} %",
+        )
+
+
+def execute(progress: Progress, rungs: Sequence[Kernel] = LADDER) -> list[Executed]:
+    """Run every stage of the gate for each rung on the emulator, at 256 padded to its domain, and count its memory
+    accesses there. About two seconds per rung.
+    """
+    done = []
+    for number, record in enumerate(rungs):
+        progress(number, len(rungs), f"{record.name}, emulated")
+        done.append(_executed(record))
+    progress(len(rungs), len(rungs), "done")
+    return done
+
+
+def _executed(record: Kernel) -> Executed:
+    device, shape = EmulatedDevice(), record.domain.padded(SMALL)
+    subject = record.load(device)
+    verdict = Checker(device, shape, secrets.randbits(63)).check(subject)
+    kernel = subject.compiled.kernel  # type: ignore[attr-defined]
+    counts = predict(kernel, record, shape).counts
+    wavefronts = counts.shared_load.wavefronts + counts.shared_store.wavefronts
+    conflicts = counts.shared_load.conflicts + counts.shared_store.conflicts
+    return Executed(
+        record.name,
+        device.label,
+        shape,
+        verdict.precision,
+        verdict.reason,
+        len(device.findings),
+        counts.global_load.sectors_per_request,
+        counts.global_sectors / counts.instructions["fma"],
+        wavefronts / counts.instructions["fma"],
+        conflicts / wavefronts if wavefronts else 0.0,
+        caveats(kernel),
+    )
+
+
+def as_dict(executed: Sequence[Executed]) -> dict[str, Any]:
+    """For machines."""
+    rows = [{**asdict(row), "shape": [row.shape.m, row.shape.n, row.shape.k]} for row in executed]
+    return {"label": executed[0].label, "rungs": rows}
+
+
+def text(executed: Sequence[Executed], width: int = WIDTH) -> str:
+    """A table for a terminal of `width` characters; failures with their reasons below it."""
+    distinct = dict.fromkeys(caveat for row in executed for caveat in row.caveats)
+    notes = [f"{', '.join(row.rung for row in executed if caveat in row.caveats)}: {caveat}" for caveat in distinct]
+    notes += [f"{row.rung}: failed at {row.reason}" for row in executed if row.reason]
+    rows = [row.cells for row in executed]
+    return Table(f"executed here · {executed[0].label}", COLUMNS, rows, left=2, notes=notes).text(width)

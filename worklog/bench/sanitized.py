@@ -15,8 +15,8 @@ from types import SimpleNamespace
 import cupy
 import numpy as np
 
-from worklog.gate.edge_shapes import edge_shapes
 from worklog.gate.exact import family
+from worklog.gate.shapes import edge_shapes
 from worklog.gpu.cuda import CudaDevice
 from worklog.gpu.device import gpu
 from worklog.kernel import Kernel

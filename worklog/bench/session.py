@@ -11,26 +11,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import worklog
-from worklog.bench.launches import alternating, elements, rotating, witnessed
-from worklog.bench.measurement import measurement_of
-from worklog.bench.placement import LEAST_TIMES_BUFFERS, Pool
-from worklog.bench.tasks import BASELINE, Task
+from worklog.bench.launches import LEAST_TIMES_BUFFERS, Pool, alternating, elements, rotating, witnessed
+from worklog.bench.tasks import BASELINE, Task, measurement_of
 from worklog.errors import LaunchFailed, OutOfMemory
-from worklog.gate import Checker, Stage, Verdict, plausible
+from worklog.gate import Checker, Stage, Verdict, after_timing
 from worklog.gate.checker import timed
 from worklog.gpu.clock_lock import clocks_as_asked
 from worklog.gpu.device import gpu, require_gpu, software, source_revision
 from worklog.harness import Harness, Reading, time_pair
-from worklog.harness.launchers import input_sets
-from worklog.harness.launchers import witnessed as with_work_around
 from worklog.harness.sampling import ONE_PLACEMENT, off_the_lock
-from worklog.harness.timeline import Launch
+from worklog.harness.timeline import Launch, input_sets
+from worklog.harness.timeline import witnessed as with_work_around
 from worklog.kernel import Kernel
 from worklog.kernel.device import Subject
 from worklog.kernel.ladder import rung
 from worklog.problem.gemm import Shape, random_inputs
 from worklog.runs.run import Measurement, source_label
-from worklog.runs.statistics import summarise
+from worklog.runs.samples import summarise
 
 if TYPE_CHECKING:
     from worklog.gpu.cuda import CudaDevice
@@ -222,11 +219,11 @@ def _measurement(
     if verdict is None or found.us is None or used.biased():
         return found
     if session.claimed(task.kernel) == "fp32":  # other classes may run where the peak is another
-        verdict = verdict.and_then(plausible.judge(task.shape, found.us, session.gpu.fp32_peak_tflops))
+        verdict = verdict.and_then(after_timing.judge(task.shape, found.us, session.gpu.fp32_peak_tflops))
     ours, theirs = reading.clocks("subject"), reading.clocks("baseline")
     if ours and theirs and used.l2 == "flush":
         own_streams = session.is_host_function(task.kernel)
-        verdict = verdict.and_then(plausible.second_clock(ours, theirs, own_streams=own_streams))
+        verdict = verdict.and_then(after_timing.second_clock(ours, theirs, own_streams=own_streams))
     return replace(found, verdict=verdict.as_dict()) if verdict.accepted else _failed(common, verdict)
 
 
@@ -295,7 +292,9 @@ def read(session: Session, task: Task, used: Harness) -> tuple[Reading, list[Sta
         stages = [timed(stage) for stage in loop.stages] if judged else []
         if judged and session.is_host_function(task.kernel):
             us = summarise(reading.counted("subject"), used.statistic).value
-            stages.append(timed(lambda: plausible.idle(_waits_us(session, with_work_around(loop.subject).launch), us)))
+            stages.append(
+                timed(lambda: after_timing.idle(_waits_us(session, with_work_around(loop.subject).launch), us))
+            )
         return reading, stages
     finally:
         if each or easy:

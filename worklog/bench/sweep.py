@@ -18,7 +18,7 @@ from worklog.errors import BadSetting, CompileFailed
 from worklog.gpu.device import gpu
 from worklog.kernel.kernel import Kernel, block_traffic_bytes
 from worklog.kernel.nvrtc import compile_cuda
-from worklog.kernel.occupancy import MAX_THREADS, WARP, Occupancy, occupancy
+from worklog.kernel.resources import MAX_THREADS, WARP, Occupancy, occupancy
 from worklog.problem.axes import Axis, Point, Space, Value
 from worklog.problem.gemm import Shape
 from worklog.runs.run import Run

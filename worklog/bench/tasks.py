@@ -1,7 +1,8 @@
-"""What to measure: lists of tasks, for a call, the article, an ablation and the panel. Nothing is measured here."""
+"""What to measure: lists of tasks, roughly how long they take, and the Measurement that a reading becomes."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -9,13 +10,20 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from worklog.errors import BadSetting
+from worklog.gate import Verdict
+from worklog.gpu.device import gpu
+from worklog.harness import Harness, Reading
 from worklog.kernel.ladder import LADDER
 from worklog.problem.axes import MOST_VALUES
 from worklog.problem.gemm import Shape
+from worklog.runs.run import Measurement, Run, recordings
+from worklog.runs.samples import Estimate, summarize
 from worklog.settings import HOW_ONE_MEASURES, PITFALLS
 
 if TYPE_CHECKING:
+    from worklog.harness.calibration import Calibration
     from worklog.kernel import Kernel
+
 
 Size = Shape | int | str | Sequence[int]
 Changes = tuple[tuple[str, Any], ...]
@@ -125,3 +133,94 @@ def distinct(biased: Sequence[tuple[str, Any]]) -> Changes:
     """The changes without those that have no effect beside the others: a host clock needs no blocking kernel."""
     by_host = ("timer", "host") in biased
     return tuple(change for change in biased if not (by_host and change[0] == "queue"))
+
+
+# Seconds of the gate for one kernel, from its stages' times in the recording of an H200. Most of it is the host's work
+# on the elements of the matrices.
+GATE_S = 0.15
+GATE_S_PER_BYTE = 4e-9
+GATE_LAUNCHES = 8
+SLOWEST_FLOPS = 0.5e12  # per second, of naive: for an installation without a recording
+
+
+def estimate(tasks: Sequence[Task], harness: Harness) -> tuple[list[float], str]:
+    """Roughly the seconds per task, and the label of the run whose rates are used. A task takes the gate, which grows
+    with the matrices, and the least number of samples of the kernel and of cuBLAS, up to the budget.
+    """
+    runs = [Run.load(path, origin="recorded") for path in list(recordings().values())[:1]]
+    known = [(m.kernel, m.problem.flops, m.problem.flops / m.us * 1e6) for run in runs for m in run.select() if m.us]
+
+    def launch_s(kernel: str, flops: int) -> float:
+        """At this kernel's rate at the nearest size, or at the slowest rate for a kernel that wasn't recorded."""
+        same = [(work, rate) for name, work, rate in known if name == kernel]
+        same = same or [(work, rate) for _, work, rate in known] or [(flops, SLOWEST_FLOPS)]
+        _, rate = min(same, key=lambda one: (abs(math.log(flops / one[0])), one[1]))
+        return flops / rate
+
+    def task_s(task: Task) -> float:
+        kernel_s, flops = launch_s(task.kernel, task.shape.flops), task.shape.flops
+        gate_s = GATE_S + GATE_S_PER_BYTE * task.shape.compulsory_bytes + GATE_LAUNCHES * kernel_s
+        sampling_s = min(harness.budget_s, harness.least_samples * (kernel_s + launch_s(BASELINE, flops)))
+        return (gate_s if harness.gate else 0.0) + sampling_s
+
+    return [task_s(task) for task in tasks], runs[0].label if runs else "the slowest rung's"
+
+
+NO_ESTIMATE = Estimate(float("nan"), float("nan"), float("nan"))
+
+
+def measurement_of(
+    common: Mapping[str, Any],
+    used: Harness,
+    reading: Reading,
+    calibration: Calibration,
+    verdict: Verdict | None,
+    degradations: list[str],
+) -> Measurement:
+    """The measurement that a reading gives. common: its kernel, shape and changed settings."""
+    shape = Shape(*common["shape"])
+    at_clock = (reading.sm_mhz or gpu().sm_clock_mhz) / gpu().sm_clock_mhz
+    peak = gpu().fp32_peak_tflops * at_clock
+    found = summarize(reading, used.as_dict(), calibration.as_dict(), shape.flops, peak)
+    time, ratio, rate = found.time, found.ratio or NO_ESTIMATE, found.tflops or 0.0
+    gbs = shape.compulsory_bytes / time.value / 1e3
+    return Measurement(
+        **common,
+        status="measured",
+        verdict=verdict.as_dict() if verdict else None,
+        us=time.value,
+        us_low=time.low,
+        us_high=time.high,
+        us_launches=time.launches,
+        us_placement=time.placement,
+        tflops=rate,
+        ratio=ratio.value,
+        ratio_low=ratio.low,
+        ratio_high=ratio.high,
+        ratio_launches=ratio.launches,
+        ratio_placement=ratio.placement,
+        of_ceiling=rate / calibration.fp32_tflops,
+        of_roof=found.of_peak,
+        **work_of(shape),
+        gbs=gbs,
+        of_copy=gbs / calibration.copy_gbs,
+        of_memory_peak=gbs / gpu().memory_peak_gbs,
+        sm_mhz=found.sm_mhz,
+        throttle_mask=reading.throttle_mask,
+        converged=reading.converged,
+        degradations=tuple(degradations + reading.degradations),
+        samples=reading.columns(),
+    )
+
+
+def work_of(shape: Shape) -> dict[str, Any]:
+    """The work of a problem, by the names of a Measurement: operations, elements of A and B (inputs, as NVBench
+    counts), and bytes read and written if each matrix passes once (beta is 0, so C isn't read).
+    """
+    written = 4 * shape.m * shape.n
+    return {
+        "flops": shape.flops,
+        "elements": shape.m * shape.k + shape.k * shape.n,
+        "bytes_read": shape.compulsory_bytes - written,
+        "bytes_written": written,
+    }

@@ -23,13 +23,11 @@ from worklog.gpu.device import gpu, require_gpu
 from worklog.harness import Harness, Reading, time_pair
 from worklog.harness.calibration import TOLERANCE_US
 from worklog.harness.crosscheck import cross_check
-from worklog.harness.launchers import Partly, Rotating, Waiting, input_sets
 from worklog.harness.sampling import ONE_PLACEMENT, off_the_lock
-from worklog.harness.timeline import Launch
+from worklog.harness.timeline import Launch, Partly, Rotating, Waiting, input_sets
 from worklog.runs.run import source_label
-from worklog.runs.statistics import Spread, spread, summarise
-from worklog.runs.summarize import summarize
-from worklog.runs.table import Table
+from worklog.runs.samples import Spread, spread, summarise, summarize
+from worklog.runs.tables import Table
 
 if TYPE_CHECKING:
     from worklog.harness.calibration import Calibration

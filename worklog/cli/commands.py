@@ -14,10 +14,10 @@ import click
 
 from worklog import __version__
 from worklog.cli.figures import article, figures
-from worklog.cli.gate import gate
 from worklog.cli.kernels import (
     both_axes,
     check,
+    gate,
     inspect_,
     kernels_of,
     launch_options,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from worklog.bench import sanitizer
 from worklog.errors import WorklogError
 from worklog.gpu.device import ClockWatch, gpu, gpu_reason, not_writable, reason_names
-from worklog.kernel.source import kernels_dir
+from worklog.kernel.kernel import kernels_dir
 from worklog.runs.run import Run, forced_source, live_runs, recordings, runs_dir
 
 

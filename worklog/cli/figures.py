@@ -21,7 +21,7 @@ from worklog.cli.output import (
 from worklog.errors import BadSetting
 
 if TYPE_CHECKING:
-    from worklog.bench.emulated import Executed
+    from worklog.bench.check import Executed
     from worklog.plots import Drawn
     from worklog.runs.run import Run
     from worklog.settings import Harness
@@ -96,7 +96,7 @@ def article(out: Path, readme: Path, emulate: bool, harness: Harness, as_json: b
     drawn = _draw(taken, out)
     rewritten = rewrite(readme, taken) | rewrite_comparison(readme, open_comparison())
     if as_json:
-        from worklog.bench.emulated import as_dict
+        from worklog.bench.check import as_dict
 
         seen = {"executed": as_dict(executed) if executed else None, "readme": str(readme) if rewritten else None}
         print_json({**measurements(taken), **_figures(drawn), **seen})
@@ -110,12 +110,12 @@ def article(out: Path, readme: Path, emulate: bool, harness: Harness, as_json: b
 
 def _execute(quiet: bool) -> list[Executed]:
     """Run every rung on the emulator, and print a table of the results."""
-    from worklog.bench import emulated
+    from worklog.bench import check
 
     with progress_bar() as progress:
-        executed = emulated.execute(progress)
+        executed = check.execute(progress)
     if not quiet:
-        click.echo(emulated.text(executed, terminal_width(100)))
+        click.echo(check.text(executed, terminal_width(100)))
     return executed
 
 

@@ -1,6 +1,4 @@
-"""`worklog check`, `worklog inspect` and `worklog sweep`, and the options of a user kernel. Commands parse their words,
-call the package and print.
-"""
+"""`worklog check`, `inspect`, `sweep` and `gate`, and the options of a user kernel."""
 
 from __future__ import annotations
 
@@ -13,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from worklog.cli.output import harness_option, json_option, print_json, progress_bar, require_new_file
-from worklog.errors import BadSetting, NoGpu
+from worklog.cli.output import harness_option, json_option, print_json, progress_bar, require_new_file, terminal_width
+from worklog.errors import BadSetting, Interrupted, NoGpu
 
 if TYPE_CHECKING:
     from worklog.kernel import Kernel
@@ -69,12 +67,11 @@ def kernels_of(words: Sequence[str], axes: Sequence[Axis] = (), **launch: Any) -
     """Rungs and cuBLAS by name, and user kernels; a file's kernel has the name of its file. axes: template arguments of
     user kernels. An instance that does not compile is skipped, with the compiler's first line as the reason.
 
-    Raises what worklog.kernel.named raises, CompileFailed for a kernel of which no instance compiles, and BadSetting
+    Raises what worklog.kernel.ladder raises, CompileFailed for a kernel of which no instance compiles, and BadSetting
     for a launch option that no kernel takes.
     """
     from worklog.bench.tasks import BASELINE
-    from worklog.kernel.ladder import LADDER
-    from worklog.kernel.named import instances, kernel_of
+    from worklog.kernel.ladder import LADDER, instances, kernel_of
 
     named = {BASELINE, *(record.name for record in LADDER)}
     found: list[str | Kernel] = []
@@ -135,9 +132,8 @@ def show_preview(
     kernels: Sequence[str | Kernel] | None, sizes: Sequence[Shape], harness: Harness, as_json: bool
 ) -> None:
     """Print the number of measurements and a rough time for them. Raises what measuring them would raise."""
-    from worklog.bench.estimate import estimate
     from worklog.bench.measure import require_measurable
-    from worklog.bench.tasks import tasks_of
+    from worklog.bench.tasks import estimate, tasks_of
     from worklog.problem.axes import Axis, Space
 
     tasks, user_kernels = tasks_of(kernels, sizes)
@@ -192,7 +188,7 @@ def check(
     from worklog.bench import check as here
     from worklog.bench import sanitizer
     from worklog.gpu.device import gpu_reason
-    from worklog.kernel.named import kernel_of
+    from worklog.kernel.ladder import kernel_of
     from worklog.problem.gemm import Shape
 
     if emulate and on == "gpu":
@@ -231,8 +227,7 @@ def check(
 @json_option
 def inspect_(what: str, arch: str, size: str | None, out: Path | None, as_json: bool, **words: Any) -> None:
     """Show registers, occupancy and memory counts by source line. Needs no GPU, and shows no time."""
-    from worklog.analysis.annotated import report
-    from worklog.analysis.inspection import architectures, inspect, save
+    from worklog.analysis.inspection import architectures, inspect, report, save
     from worklog.problem.gemm import Shape
 
     found = inspect(what, shape=None if size is None else Shape.of(size), archs=architectures(arch), **words)
@@ -291,4 +286,51 @@ def sweep(
     else:
         click.echo(f"{run}run saved: {run.path}")
     if any(m.status == "refused" for m in run.measurements):
+        sys.exit(1)
+
+
+@click.command(short_help="Show every exploit, and which harnesses pass it.")
+@click.option("--exploits", "shown", is_flag=True, help="The table of exploits: wrong kernels, and right ones.")
+@click.option("--only", metavar="NAME[,NAME…]", help="Run only these exploits.")
+@click.option("--seeds", type=click.IntRange(1, 1000), help="Check each on this many seeds (default: 1).")
+@click.option("--emulate", is_flag=True, help="Run them here on the emulator: takes minutes, needs no GPU.")
+@click.option("--small", is_flag=True, help="Small sizes for the peers on a GPU too: a minute instead of several.")
+@click.option("--recorded", is_flag=True, help="Show the recorded table (default without a GPU).")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Where to save the table.")
+@json_option
+def gate(shown: bool, recorded: bool, out: Path | None, as_json: bool, **how: Any) -> None:
+    """Check kernels that are wrong in a known way, and show which other harnesses would have passed them. Exits with 1
+    if the gate is wrong about one.
+    """
+    from worklog.bench.measure import live_wanted
+    from worklog.peers.exploits import named, open_exploits, run_exploits
+
+    if not shown:
+        raise BadSetting("nothing to show: --exploits prints the table of exploits")
+    given = [f"--{name}" for name, value in {**how, "out": out}.items() if value is not None and value is not False]
+    if recorded and given:
+        raise BadSetting(f"--recorded shows the recorded table: omit {', '.join(given)}")
+    if recorded or not (given or live_wanted()):
+        table = open_exploits()
+    else:
+        require_new_file(out)
+        only, seeds = how.pop("only"), range(how.pop("seeds") or 1)
+        names = None if only is None else [name.strip() for name in only.split(",") if name.strip()]
+        if names == []:
+            raise BadSetting("--only names no exploit: give one or more, such as --only zeros,kahan")
+        with progress_bar() as progress:
+            table = run_exploits(None if names is None else named(names), seeds=seeds, progress=progress, **how)
+        if not table.rows:
+            raise Interrupted("interrupted before the first exploit was finished")
+        if out is not None:
+            table.save(out)
+            click.echo(f"table saved: {out}", err=True)
+    if as_json:
+        print_json(table.as_dict())
+    else:
+        click.echo(table.text(terminal_width(150)))
+    if not (table.complete or table.origin):  # only a table that was made here can have been interrupted
+        kept = f"finished rows are in {out}" if out is not None else "finished rows are shown"
+        raise Interrupted(f"interrupted: {kept}")
+    if table.failures:
         sys.exit(1)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from worklog.errors import BadSetting, Interrupted, WorklogError
-from worklog.runs.table import WIDTH
 
 if TYPE_CHECKING:
     from worklog.bench.tasks import Progress
@@ -85,6 +84,8 @@ def terminal_width(least: int = 60) -> int:
     """Characters per line for tables on standard output. least: a narrower terminal wraps whole lines, which is easier
     to read than columns of broken words.
     """
+    from worklog.runs.tables import WIDTH
+
     return max(shutil.get_terminal_size().columns, least) if sys.stdout.isatty() else WIDTH
 
 
@@ -96,9 +97,9 @@ def measurements(taken: Run) -> dict[str, Any]:
 
 def print_run(taken: Run, *, with_details: bool = False) -> None:
     """Print a run as tables, and where it was saved."""
-    from worklog.runs import report
+    from worklog.runs import tables
 
-    click.echo(report.text(taken, with_details=with_details, width=terminal_width()), nl=False)
+    click.echo(tables.text(taken, with_details=with_details, width=terminal_width()), nl=False)
     if taken.origin == "live":
         click.echo(f"run saved: {taken.path}")
 

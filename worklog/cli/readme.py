@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from worklog.errors import WorklogError
-from worklog.runs import report
+from worklog.runs import tables
 from worklog.runs.comparison import CUBLAS, KNOWN, Comparison
 from worklog.runs.run import Run
-from worklog.runs.table import Table
+from worklog.runs.tables import Table
 
 BEGIN = "<!-- worklog table: rewritten by `worklog article` -->"
 END = "<!-- worklog table ends -->"
@@ -34,7 +34,7 @@ def rewrite(path: Path, run: Run) -> bool:
     if not run.shapes():
         return False
     shape = next((s for s in run.shapes() if s.square and s.m == 4096), run.shapes()[-1])
-    return _put(path, BEGIN, report.markdown(run, shape), END)
+    return _put(path, BEGIN, tables.markdown(run, shape), END)
 
 
 def rewrite_comparison(path: Path, comparison: Comparison) -> bool:

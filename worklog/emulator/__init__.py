@@ -6,15 +6,15 @@ with NVRTC, imported at the first compilation.
 
 from worklog.emulator.counts import Access, Counts
 from worklog.emulator.device import EmulatedDevice, EmulatedFault
-from worklog.emulator.errors import (
+from worklog.emulator.findings import (
     BadLaunch,
     BudgetExceeded,
+    Finding,
     NotPredictable,
     PtxError,
     TooLarge,
     UnsupportedInstruction,
 )
-from worklog.emulator.findings import Finding
 from worklog.emulator.launch import Pointer, Result, launch, load
 from worklog.emulator.predict import Prediction, predict
 from worklog.emulator.ptx import Kernel

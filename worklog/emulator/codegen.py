@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from worklog.emulator import floats, integers, warp
-from worklog.emulator.errors import UnsupportedInstruction
+from worklog.emulator.findings import UnsupportedInstruction
 from worklog.emulator.flow import EXITS, Flow, branch_target, defined, is_barrier, used
 from worklog.emulator.forms import FORMS
 from worklog.emulator.memory_rules import MEMORY_RULES

@@ -1,4 +1,4 @@
-"""What a launch did wrong: one record per kind of mistake and place, with the first threads and a count."""
+"""What a launch did wrong: one record per kind of mistake and place; and the errors before or during emulation."""
 
 from __future__ import annotations
 
@@ -9,6 +9,33 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from worklog.errors import LaunchFailed, OutOfMemory, WorklogError
+
+
+class PtxError(WorklogError):
+    """PTX text that cannot be parsed."""
+
+
+class UnsupportedInstruction(WorklogError):
+    """An instruction that the emulator does not support; the message names it, its line and what to do instead."""
+
+
+class BadLaunch(LaunchFailed):
+    """A launch that no GPU accepts: wrong arguments, too many threads, too much shared memory."""
+
+
+class BudgetExceeded(LaunchFailed):
+    """The kernel executed more instructions than the budget: most likely an endless loop."""
+
+
+class TooLarge(OutOfMemory):
+    """The launch needs more host memory than is free."""
+
+
+class NotPredictable(WorklogError):
+    """Traffic cannot be predicted without the data: an address or a branch depends on loaded values."""
+
 
 # Kinds of findings that do not fail a launch: threads that exit before a barrier that others of their block reach, and
 # instructions whose last bits only the hardware defines.

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from worklog.emulator.errors import PtxError
+from worklog.emulator.findings import PtxError
 from worklog.emulator.ptx import Instruction, Kernel, Mem, Operand, Reg, Sym, Variable, Vec
 
 EXITS = ("ret", "exit")

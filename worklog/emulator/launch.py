@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from worklog.emulator.assembled import as_assembled
 from worklog.emulator.codegen import Program
-from worklog.emulator.counts import Counts, tally, total
-from worklog.emulator.errors import BadLaunch, PtxError, TooLarge
-from worklog.emulator.findings import Batch, Finding, Recorder
+from worklog.emulator.counts import Counts, Site, build_sites, tally, total
+from worklog.emulator.findings import BadLaunch, Batch, Finding, PtxError, Recorder, TooLarge
 from worklog.emulator.flow import analyse
 from worklog.emulator.globalmem import GlobalMemory, LocalMemory, Watch
 from worklog.emulator.machine import Machine
@@ -23,7 +22,6 @@ from worklog.emulator.ptx import Kernel, Param
 from worklog.emulator.reader import parse
 from worklog.emulator.rules import is_approximate
 from worklog.emulator.shared import SharedMemory
-from worklog.emulator.sites import Site, build_sites
 from worklog.kernel.nvrtc import Widths
 from worklog.problem.gemm import Shape
 

@@ -13,15 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worklog.emulator import warp
-from worklog.emulator.asynccopy import Copies
 from worklog.emulator.codegen import Program
-from worklog.emulator.errors import BudgetExceeded, UnsupportedInstruction
-from worklog.emulator.findings import Batch, Recorder
+from worklog.emulator.counts import Site
+from worklog.emulator.findings import Batch, BudgetExceeded, Recorder, UnsupportedInstruction
 from worklog.emulator.flow import Block
-from worklog.emulator.globalmem import GlobalMemory, LocalMemory
+from worklog.emulator.globalmem import Copies, GlobalMemory, LocalMemory
 from worklog.emulator.shared import SharedMemory
 from worklog.emulator.shared_checks import Unwritten
-from worklog.emulator.sites import Site
 
 Array = NDArray[Any]
 Mask = Any

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from worklog.emulator.counts import Counts, total
-from worklog.emulator.errors import BadLaunch, NotPredictable
+from worklog.emulator.findings import BadLaunch, NotPredictable
 from worklog.emulator.flow import analyse
 from worklog.emulator.launch import Pointer, launch
 from worklog.emulator.ptx import Kernel

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from worklog.emulator.errors import UnsupportedInstruction
+from worklog.emulator.findings import UnsupportedInstruction
 
 
 @dataclass(frozen=True)

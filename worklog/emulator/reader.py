@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import replace
 
-from worklog.emulator.errors import PtxError, UnsupportedInstruction
+from worklog.emulator.findings import PtxError, UnsupportedInstruction
 from worklog.emulator.ptx import (
     Imm,
     Instruction,

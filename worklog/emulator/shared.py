@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from worklog.emulator.counts import WARP, Site, wavefronts
 from worklog.emulator.findings import Batch, Recorder, plain_name
 from worklog.emulator.globalmem import Watch
 from worklog.emulator.shared_checks import Interval
-from worklog.emulator.sites import Site
-from worklog.emulator.traffic import WARP, wavefronts
 
 Array = NDArray[Any]
 Mask = Any

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worklog.emulator.codegen import Program
+from worklog.emulator.counts import Site
 from worklog.emulator.findings import Batch, Recorder, plain_name
 from worklog.emulator.flow import Block, defined, reads
-from worklog.emulator.sites import Site
 
 if TYPE_CHECKING:
     from worklog.emulator.shared import Visit

@@ -19,11 +19,11 @@ from functools import cached_property
 import numpy as np
 
 from worklog.errors import LaunchFailed
-from worklog.gate import benchmark_shape, edge_shapes, every_launch, products
-from worklog.gate.benchmark_shape import ExactProblem, Repeater
-from worklog.gate.every_launch import LaunchProbe
+from worklog.gate import after_timing, precision, shapes
+from worklog.gate.after_timing import LaunchProbe
 from worklog.gate.guarded_buffer import Buffers, Memory
 from worklog.gate.precision import PrecisionReference
+from worklog.gate.shapes import ExactProblem, Repeater
 from worklog.gate.verdict import Stage, Verdict, failed
 from worklog.kernel.device import Buffer, Device, Subject
 from worklog.problem.gemm import Shape, random_inputs
@@ -45,7 +45,7 @@ class Checker:
         self._memory = Memory(device, self._rng)
         self._buffers = Buffers(self._memory, shape, self.a, self.b)
         self._repeater = Repeater(device)
-        self._probe_kernels = tuple(map(device.compile, every_launch.PROGRAMS))
+        self._probe_kernels = tuple(map(device.compile, after_timing.PROGRAMS))
         self._problems: dict[str, list[ExactProblem]] = {}
 
     @property
@@ -111,7 +111,7 @@ class Checker:
     def check_timed_launches(self, probe: LaunchProbe) -> Stage:
         """Check every launch of a loop that was probed. `restore` afterwards: the loop has changed A and B."""
         if self._buffers.guards_written():
-            return failed(every_launch.NAME, "it wrote outside C")
+            return failed(after_timing.EVERY_LAUNCH, "it wrote outside C")
         return probe.stage()
 
     def extra_buffers(self) -> tuple[Buffer, Buffer, Buffer]:
@@ -128,21 +128,21 @@ class Checker:
         if self.shape not in subject.domain:
             outside = f"size {self.shape} is outside the kernel's domain ({subject.domain})"
             yield lambda: failed("domain", outside)
-        yield lambda: edge_shapes.check(subject, self._memory, claimed)
-        yield lambda: benchmark_shape.check(subject, self._buffers, self._exact(claimed))
+        yield lambda: shapes.check_edge_shapes(subject, self._memory, claimed)
+        yield lambda: shapes.check_benchmark_shape(subject, self._buffers, self._exact(claimed))
         yield lambda: self._repeater.check(subject, self._buffers, self._exact(claimed)[0])
-        if claimed in products.CLASSES:
-            yield lambda: products.check(subject, self._buffers, self._products)
+        if claimed in precision.CLASSES:
+            yield lambda: precision.check(subject, self._buffers, self._products)
 
     @cached_property
-    def _products(self) -> products.ProductProblem:
-        return products.ProductProblem.of(self.shape, self._rng)
+    def _products(self) -> precision.ProductProblem:
+        return precision.ProductProblem.of(self.shape, self._rng)
 
     def _exact(self, claimed: str) -> list[ExactProblem]:
         """The exact problems for a class, made on first use."""
         kind = claimed if claimed in ("tf32", "fp16", "bf16") else "fp32"
         if kind not in self._problems:
-            self._problems[kind] = benchmark_shape.problems(self.shape, self._rng, kind)
+            self._problems[kind] = shapes.problems(self.shape, self._rng, kind)
         return self._problems[kind]
 
 

@@ -23,8 +23,7 @@ from worklog.errors import LaunchFailed, OutOfMemory
 from worklog.gpu.device import require_gpu
 from worklog.kernel.device import Block, Program, Resources
 from worklog.kernel.nvrtc import compile_error
-from worklog.problem.domain import Domain
-from worklog.problem.gemm import Shape
+from worklog.problem.gemm import Domain, Shape
 
 # cublas_api.h, cublasMath_t: CUBLAS_DEFAULT_MATH and CUBLAS_TF32_TENSOR_OP_MATH; CuPy names only the first.
 MATH_MODES = {"fp32": 0, "tf32": 3}

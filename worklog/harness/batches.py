@@ -23,8 +23,7 @@ from functools import partial
 
 import numpy as np
 
-from worklog.harness.launchers import bracketed, waits, witnessed
-from worklog.harness.timeline import Launch, Timeline
+from worklog.harness.timeline import Launch, Timeline, bracketed, waits, witnessed
 from worklog.harness.timers import launches_in
 from worklog.runs.samples import Sample
 from worklog.settings import Harness

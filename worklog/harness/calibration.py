@@ -17,8 +17,7 @@ import numpy as np
 from worklog.gpu.device import Gpu
 from worklog.harness.batches import LONGEST_BATCH, take_batch
 from worklog.harness.timeline import Launch, Timeline
-from worklog.runs.samples import Reading, Sample
-from worklog.runs.statistics import Estimate, median, paired_ratio
+from worklog.runs.samples import Estimate, Reading, Sample, median, paired_ratio
 from worklog.settings import Harness
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ import numpy as np
 
 from worklog.errors import BadSetting, LaunchFailed
 from worklog.harness.batches import LONGEST_BATCH, bubble_us, take_batch
-from worklog.harness.launchers import waits
-from worklog.harness.timeline import Launch, Timeline
+from worklog.harness.timeline import Launch, Timeline, waits
 from worklog.harness.timers import as_graphs
 from worklog.settings import Harness
 

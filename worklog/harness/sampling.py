@@ -25,7 +25,6 @@ from worklog.harness.batches import (
     bubble_us,
     take_batch,
 )
-from worklog.harness.launchers import PARTLY, Partly, require_rotation, waits
 from worklog.harness.rules import (
     TENSARA_BURN_FLOPS,
     TENSARA_BURNS,
@@ -39,10 +38,9 @@ from worklog.harness.rules import (
     stopping_rule,
     warm_up_rule,
 )
-from worklog.harness.timeline import Launch, Timeline
+from worklog.harness.timeline import PARTLY, Launch, Partly, Timeline, require_rotation, waits
 from worklog.harness.timers import as_graphs
-from worklog.runs.samples import Reading, Sample
-from worklog.runs.statistics import PILOT, median
+from worklog.runs.samples import PILOT, Reading, Sample, median
 from worklog.settings import Harness
 
 __all__ = ["Reading", "Sample", "time_pair"]

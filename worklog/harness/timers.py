@@ -18,8 +18,7 @@ from math import ceil
 from typing import Any
 
 from worklog.errors import BadSetting, LaunchFailed
-from worklog.harness.launchers import Rotating, Waiting
-from worklog.harness.timeline import Launch, Timeline, Tracer
+from worklog.harness.timeline import Launch, Rotating, Timeline, Tracer, Waiting
 from worklog.settings import Harness
 
 GRAPH_LAUNCHES = 10  # FlashInfer's number of calls in a graph

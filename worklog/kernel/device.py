@@ -14,8 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from worklog.problem.domain import Domain
-from worklog.problem.gemm import Shape
+from worklog.problem.gemm import Domain, Shape
 
 COMPILE_OPTIONS = ("-std=c++17",)
 Block = int | tuple[int, int]  # threads per block: along x, or along x and y

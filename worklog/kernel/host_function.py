@@ -7,7 +7,7 @@ same memory. The function writes C in place, leaves A and B unchanged, does not 
 or C itself. It launches on the current stream, which is set for CuPy and PyTorch; a parameter named `stream` gets its
 handle as an integer, for libraries that follow neither (Triton follows PyTorch). It joins work on other streams into
 that stream before it returns: the gate waits for the whole GPU and fails a function that leaves work behind
-(worklog.gate.plausible). To be timed it must not wait for the GPU, because launches are enqueued before the first
+(worklog.gate.after_timing). To be timed it must not wait for the GPU, because launches are enqueued before the first
 one runs. It compiles and allocates at its first call.
 
 In a shared library it is an extern "C" function `void f(int M, int N, int K, float alpha, const float* A, const float*

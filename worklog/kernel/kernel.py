@@ -5,7 +5,10 @@ A record loads the kernel on a device, describes it for the run file, and crosse
 
 from __future__ import annotations
 
+import ast
 import math
+import operator
+import re
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -17,9 +20,62 @@ import numpy as np
 from worklog.errors import BadSetting, OutsideDomain, WorklogError
 from worklog.kernel.device import COMPILE_OPTIONS, Block, Buffer, Device, Program, Subject
 from worklog.kernel.host_function import REMARK, HostFunction
-from worklog.kernel.source import evaluate, kernel_names, kernels_dir, parts
-from worklog.problem.domain import Domain
-from worklog.problem.gemm import CLASSES, Shape
+from worklog.problem.gemm import CLASSES, Domain, Shape
+
+_OPERATORS = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.floordiv,  # as in CUDA C++
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+
+
+def kernels_dir() -> Path:
+    """The folder of the ladder's .cu files: in an installed package, else in the checkout."""
+    packaged = Path(__file__).parents[1] / "_kernels"
+    folder = packaged if packaged.is_dir() else Path(__file__).resolve().parents[2] / "kernels"
+    if not folder.is_dir():
+        raise WorklogError(
+            f"the kernels are missing: neither {packaged} nor {folder} exists; install gemm-worklog again"
+        )
+    return folder
+
+
+def kernel_names(source: str) -> list[str]:
+    """Names of the __global__ functions that a source defines, in order."""
+    bare = re.sub(r"//[^\n]*|/\*.*?\*/", " ", source, flags=re.DOTALL)
+    bare = re.sub(r"__launch_bounds__\s*\((?:[^()]|\([^()]*\))*\)", " ", bare)
+    return list(dict.fromkeys(re.findall(r"__global__\s+(?:\w+\s+)*?void\s+(\w+)\s*\(", bare)))
+
+
+def evaluate(expression: str, names: Mapping[str, int]) -> int:
+    """Value of an integer expression with + - * / % and the given names. "/" rounds down, and "//" means the same.
+
+    Raises BadSetting for anything else.
+    """
+    advice = f"use {', '.join(['integers', *names])} and + - * / %"
+
+    def value(node: ast.expr) -> int:
+        if isinstance(node, ast.Constant) and type(node.value) is int:
+            return node.value
+        if isinstance(node, ast.Name) and node.id in names:
+            return names[node.id]
+        if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
+            return int(_OPERATORS[type(node.op)](value(node.left), value(node.right)))
+        raise BadSetting(f"cannot read {ast.unparse(node)!r} in {expression!r}: {advice}")
+
+    try:
+        return value(ast.parse(expression.strip(), mode="eval").body)
+    except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError) as error:
+        reason = "division by zero" if isinstance(error, ZeroDivisionError) else "not an integer expression"
+        raise BadSetting(f"cannot read {expression!r}: {advice} ({reason})") from error
+
+
+def parts(expressions: str) -> list[str]:
+    """The expressions of "(N + 31) / 32, (M + 31) / 32"."""
+    return [part.strip() for part in expressions.split(",")]
 
 
 @dataclass(frozen=True)

@@ -55,8 +55,7 @@ def ladder(rung: str | None = None, size: Shape | int | None = None, *, run: Run
     """
     from worklog.analysis.memory_counts import memory_counts
     from worklog.lab.choice import ladder_runs
-    from worklog.lab.ladder_page import Ladder
-    from worklog.lab.ladder_step import Climb
+    from worklog.lab.ladder_page import Climb, Ladder
 
     return Ladder(Climb(ladder_runs(run), memory_counts(), rung, size))
 

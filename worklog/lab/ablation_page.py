@@ -8,16 +8,15 @@ from collections.abc import Sequence
 import ipywidgets as widgets
 
 from worklog.errors import NothingToDraw
-from worklog.lab.choice import Choice
+from worklog.lab.choice import Choice, NotRecorded
 from worklog.lab.controls import BESIDE, Page, Shown, box, side_by_side
-from worklog.lab.readings import NotRecorded
 from worklog.plots import ablation
 from worklog.plots.ablation import NAMES, ablated, in_words
 from worklog.plots.figure import Chart
 from worklog.problem.gemm import Shape
 from worklog.runs.ablation import Effect, effects
 from worklog.runs.run import Run
-from worklog.runs.table import Bar, Cell, Table
+from worklog.runs.tables import Bar, Cell, Table
 
 COLUMNS = ("pitfall", "setting", "number", "unbiased", "biased", "effect", "noise")
 EACH = "each pitfall alone; orange inflates the result, blue deflates it"

@@ -18,9 +18,8 @@ import traitlets
 
 from worklog.errors import WorklogError
 from worklog.lab.choice import Choice
-from worklog.plots.figure import Chart, in_the_dark
-from worklog.plots.style import DARK, LIGHT
-from worklog.runs.table import Table
+from worklog.plots.figure import DARK, LIGHT, Chart, in_the_dark
+from worklog.runs.tables import Table
 
 HERE = Path(__file__).parent
 Chosen = TypeVar("Chosen", bound=Choice)

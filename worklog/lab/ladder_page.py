@@ -2,17 +2,240 @@
 
 from __future__ import annotations
 
+import difflib
+import re
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from html import escape
 
 import ipywidgets as widgets
 
-from worklog.errors import NothingToDraw
+from worklog.analysis.memory_counts import LadderCounts
+from worklog.bench.tasks import ARTICLE_SIZES
+from worklog.errors import BadShape, NothingToDraw
+from worklog.kernel import Kernel
+from worklog.kernel.ladder import LADDER, rung
+from worklog.kernel.resources import LIMITS, occupancy
+from worklog.lab.choice import Choice
 from worklog.lab.controls import BESIDE, Checkbox, Page, Shown, box, button, side_by_side
-from worklog.lab.diff import diff
-from worklog.lab.ladder_step import Climb, Step
 from worklog.plots import ladder
 from worklog.plots.figure import Chart
+from worklog.problem.gemm import Shape
+from worklog.runs.run import Measurement, Run
+from worklog.runs.tables import SHOWN, Table, cells
+
+HIDDEN = re.compile(r"template <.*?\) \{\n|static_assert\(.*?\);\n", re.DOTALL)
+# Tag and background by a line's first character; translucent, so that text stays readable on light and dark pages.
+LOOKS = {"+": ("ins", "#3b93d055"), "-": ("del", "#e0702455")}
+
+
+@dataclass(frozen=True, repr=False)
+class Code:
+    """Source lines, shown as text and as HTML. In a diff, "+" begins an added line and "-" a removed one."""
+
+    lines: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return "\n".join(self.lines)
+
+    def _repr_html_(self) -> str:
+        return f'<pre style="font-family:monospace;line-height:1.35">{self.html()}</pre>'
+
+    def html(self) -> str:
+        """The lines without a box around them; <ins> and <del> tell a screen reader what changed."""
+        looks = [(*LOOKS.get(line[:1], ("span", "transparent")), escape(line)) for line in self.lines]
+        return "".join(
+            f'<{tag} style="display:block;text-decoration:none;background:{tint}">{line}</{tag}>'
+            for tag, tint, line in looks
+        )
+
+    @property
+    def counts(self) -> str:
+        """ "+19 −9 lines" of a diff."""
+        marks = [line[:1] for line in self.lines]
+        return f"+{marks.count('+')} −{marks.count('-')} lines"
+
+
+def source(name: str, *, comments: bool = False) -> Code:
+    """A rung's body without comments, signature, assertions and final brace; with comments, the whole file. Raises
+    UnknownRung.
+    """
+    text = rung(name).source
+    if comments:
+        return Code(tuple(text.splitlines()))
+    bare = HIDDEN.sub("", re.sub(r"//.*", "", text))
+    kept = [line for line in bare.splitlines() if line.strip()]
+    return Code(tuple(line.removeprefix("  ").rstrip() for line in kept[:-1]))
+
+
+def diff(before: str | None, after: str, *, comments: bool = False, around: int = 0) -> Code:
+    """The lines in which two rungs differ, with `around` unchanged lines above and below each change; "..." stands for
+    the lines in between. before: None compares with an empty file. Raises UnknownRung.
+    """
+    earlier = () if before is None else source(before, comments=comments).lines
+    later = source(after, comments=comments).lines
+    changes = list(difflib.unified_diff(earlier, later, n=around, lineterm=""))[3:]
+    return Code(tuple("  ..." if line.startswith("@@") else line for line in changes))
+
+
+NONE = "–"
+TIMES = {"time": 2, "±95 %": 3, "TFLOP/s": 4, "of cuBLAS": 5, "of the measured FP32 ceiling": 6}  # columns of cells()
+
+
+@dataclass(frozen=True)
+class Step:
+    """A rung and the one before it (None for the first) at one shape, and the run and memory counts of both."""
+
+    rung: Kernel
+    before: Kernel | None
+    shape: Shape
+    run: Run
+    counted: LadderCounts
+
+    @property
+    def headline(self) -> str:
+        """The rung, the size, and the number or why there is none."""
+        name, m = self.rung.name, self._measurement(self.rung)
+        if m is None:
+            held = ", ".join(str(one.problem) for one in self.run.select(name)) or "no size"
+            return f"{name} at {self.shape} is not in this {self.run.origin} run, which holds it at {held}"
+        if m.status != "measured":
+            return f"{name} at {self.shape}: {SHOWN.get(m.status, m.status)}: {m.reason}"
+        _, _, time, _, rate, share, *_ = cells(self.run, m)
+        return f"{name} at {self.shape}: {time} → {rate} TFLOP/s → {share} of cuBLAS"
+
+    @property
+    def gain(self) -> str:
+        """The rung's time against the time of the one before."""
+        if self.before is None:
+            return "the first rung: the others are compared with it"
+        name, now, before = self.before.name, self._measurement(self.rung), self._measurement(self.before)
+        if now is None or not now.us:
+            return ""
+        if before is None or not before.us:
+            return f"{name} has no time at {self.shape} to compare with"
+        factor = before.us / now.us
+        noise = sum((m.us_high - m.us_low) / 2 / m.us for m in (now, before) if m.us and m.us_high and m.us_low)
+        if abs(factor - 1) <= noise:
+            return f"as fast as {name}, within the noise of both"
+        return f"{factor:.3g} times as fast as {name}" if factor > 1 else f"{1 / factor:.3g} times as slow as {name}"
+
+    @property
+    def changed(self) -> str:
+        """How many lines of code differ, without comments."""
+        if self.before is None:
+            return f"{len(source(self.rung.name).lines)} lines"
+        return f"{diff(self.before.name, self.rung.name).counts} against {self.before.name}"
+
+    @property
+    def notes(self) -> list[str]:
+        """Where times or counts belong to other code than the source that is shown."""
+        notes = []
+        for each in self._rungs:
+            shown, counted = each.program.sha256, self.counted.rungs.get(each.name)
+            if self.run.kernels.get(each.name, {}).get("sha256", shown) != shown:
+                notes.append(f"{each.name} was timed with different code than the source shown here")
+            if counted is not None and counted.sha256 != shown:
+                notes.append(f"the memory counts of {each.name} belong to different code than the source shown here")
+        return notes
+
+    @property
+    def sentences(self) -> list[str]:
+        """Headline, idea, change, gain and notes."""
+        return [text for text in (self.headline, self.rung.idea, self.changed, self.gain, *self.notes) if text]
+
+    @property
+    def tables(self) -> list[Table]:
+        """What this rung and the one before cost: from the run, then from the emulator."""
+        label, tables = f"{self.counted.label} · {self.counted.shape}, per warp", []
+        for title, facts in ((self.run.full_label, self._timed), (label, self._counted)):
+            columns = [facts(each) for each in self._rungs]
+            rows = [(name, *(column[name] for column in columns)) for name in columns[0]]
+            tables.append(Table(title, ("", *(each.name for each in self._rungs)), rows))
+        return tables
+
+    @property
+    def _rungs(self) -> list[Kernel]:
+        return [each for each in (self.rung, self.before) if each is not None]
+
+    def _measurement(self, of: Kernel) -> Measurement | None:
+        return next(iter(self.run.select(of.name, self.shape)[-1:]), None)
+
+    def _timed(self, of: Kernel) -> dict[str, str]:
+        """Time, rates, registers and occupancy; a dash for what the run doesn't hold."""
+        m, record = self._measurement(of), self.run.kernels.get(of.name, {})
+        row = ["not measured"] * 9 if m is None else list(cells(self.run, m))
+        if m is not None and m.status != "measured":
+            row = [row[1]] * 9
+        registers, shared = record.get("registers"), record.get("shared_bytes")
+        found = {name: row[column] or NONE for name, column in TIMES.items()} | {
+            "registers per thread": NONE if registers is None else str(registers),
+            "shared memory per block": NONE if shared is None else f"{shared / 1024:g} KiB",
+            "resident on an SM": NONE,
+            "limited by": NONE,
+        }
+        arch = "sm_" + "".join(map(str, self.run.device.get("compute_capability") or ()))
+        if arch in LIMITS and registers is not None and shared is not None:
+            resident = occupancy(arch, record.get("block", of.thread_count), registers, shared)
+            share = f"{100 * resident.share:.0f} %"
+            found["resident on an SM"] = f"{resident.blocks} × {of.thread_count} threads, {share}"
+            found["limited by"] = " and ".join(resident.limited_by)
+        return found
+
+    def _counted(self, of: Kernel) -> dict[str, str]:
+        """Memory counts; dashes where the rung was not counted."""
+        counts = self.counted.rungs.get(of.name)
+        return {
+            "sectors per global load": f"{counts.sectors_per_request:.1f}" if counts else NONE,
+            "global sectors per multiply-add": f"{counts.sectors_per_fma:.3g}" if counts else NONE,
+            "shared wavefronts per multiply-add": f"{counts.wavefronts_per_fma:.3g}" if counts else NONE,
+            "of which bank conflicts": f"{100 * counts.conflict_share:.0f} %" if counts and counts.wavefronts else NONE,
+        }
+
+
+class Climb(Choice):
+    """The chosen rung and shape on the ladder."""
+
+    def __init__(
+        self, runs: Sequence[Run], counted: LadderCounts, kernel: str | None = None, size: Shape | int | None = None
+    ) -> None:
+        self.counted = counted
+        super().__init__(runs, kernel, size)
+
+    def known_kernels(self) -> list[str]:
+        """All rungs."""
+        return [each.name for each in LADDER]
+
+    def known_shapes(self) -> set[Shape]:
+        """The shapes at which the runs hold a rung."""
+        names = self.known_kernels()
+        found = {m.problem for run in self.runs for m in run.select() if m.kernel in names}
+        return found or {Shape.of(n) for n in ARTICLE_SIZES}
+
+    def first_shape(self, known: list[Shape]) -> Shape:
+        """The article's size, else the largest."""
+        return Shape.of(4096) if Shape.of(4096) in known else known[-1]
+
+    @property
+    def place(self) -> int:
+        """Index of the chosen rung in the ladder."""
+        return self.known_kernels().index(self.kernel)
+
+    def climb(self, by: int) -> None:
+        """Go up by this many rungs, or down where it is negative, and stop at the ladder's end."""
+        self.kernel = LADDER[min(max(self.place + by, 0), len(LADDER) - 1)].name
+
+    def step(self) -> Step:
+        """The chosen rung and the one before, from the first run that holds the chosen one, else from the last. Raises
+        BadShape where there is no run at all.
+        """
+        if not self.runs:
+            raise BadShape("there is no run to look at: measure one with `worklog run`")
+        run = next((r for r in self.runs if r.select(self.kernel, self.shape)), self.runs[-1])
+        before = LADDER[self.place - 1] if self.place else None
+        return Step(rung(self.kernel), before, self.shape, run, self.counted)
+
 
 LEFT = widgets.Layout(flex="0 1 33em")  # long sentences and captions are wrapped, so that the picture fits beside it
 CODE = "max-height:32em;overflow:auto;white-space:pre;line-height:1.35;font-size:0.9em;margin:0.3em 2px"

@@ -1,21 +1,226 @@
-"""`%%rung`: a cell of CUDA C++ is checked and put on the ladder; errors name the cell's own lines."""
+"""`%%rung`: compile a user's kernel, check it, time it where there is a GPU, and show it on the ladder.
+
+Everything that launches a kernel runs in a child process.
+"""
 
 from __future__ import annotations
 
 import math
 import re
 import time
-from typing import Any
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from html import escape
+from typing import TYPE_CHECKING, Any
 
 from IPython.core.magic import Magics, cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 from IPython.display import clear_output
 
-from worklog.errors import WorklogError
+from worklog.bench import check
+from worklog.bench import measure as bench
+from worklog.bench.check import Checked, report
+from worklog.bench.tasks import BASELINE, Progress, silent
+from worklog.errors import BadSetting, NothingToDraw, WorklogError
+from worklog.gate import Stage, Verdict
+from worklog.gpu.device import gpu_reason, require_gpu
+from worklog.kernel import Kernel
+from worklog.kernel.ladder import LADDER, rung
 from worklog.kernel.nvrtc import UnknownEntry
-from worklog.lab.trial import BLOCK, SIZE, Trial, try_kernel, with_lines
-from worklog.problem.gemm import CLASSES
+from worklog.problem.gemm import CLASSES, Shape
+from worklog.runs import tables as run_report
+from worklog.runs.run import Measurement, Run, open_run
 from worklog.settings import Harness, parse_settings
+
+if TYPE_CHECKING:
+    from worklog.plots.figure import Chart
+
+
+SIZE = 1024
+BLOCK = "32,32"
+TAKEN = (*(record.name for record in LADDER), BASELINE)
+
+# The rungs that were measured for an earlier cell of this session, by GPU, sizes and harness.
+_ladders: dict[tuple[str, tuple[Shape, ...], Harness], Run] = {}
+
+
+@dataclass(frozen=True, repr=False)
+class Trial:
+    """What try_kernel() found. run: what was measured, or None; why: the reason for None. shown: the run that table and
+    chart are made from, with this kernel's row among the rungs.
+    """
+
+    kernel: Kernel
+    checked: Checked
+    run: Run | None
+    shown: Run
+    why: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether the kernel passed the gate."""
+        return self.checked.verdict.accepted
+
+    def ladder(self, size: Shape | int | None = None) -> Chart:
+        """The ladder with this kernel on it. Raises NothingToDraw, BadShape."""
+        from worklog.plots import ladder
+
+        return ladder(self.shown, size if size is not None else self.shown.shapes()[0])
+
+    def tile_map(self) -> Chart:
+        """Where C is wrong. Raises NothingToDraw where the gate has no error map."""
+        from worklog.plots import tile_map
+
+        where = self.checked.verdict.where
+        if where is None:
+            raise NothingToDraw(f"there is no error map of {self.kernel.name}")
+        return tile_map(where, self.checked.label)
+
+    def __str__(self) -> str:
+        return f"{self._report}\n\n{run_report.text(self.shown)}".rstrip() if self.passed else self._report
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        told = f'<pre role="status" style="white-space:pre-wrap">{escape(f"{self.kernel.name}: {self._report}")}</pre>'
+        return told + run_report.html(self.shown) if self.passed else told
+
+    @property
+    def _report(self) -> str:
+        return with_lines(report(self.checked), self.kernel.file)
+
+    def _ipython_display_(self) -> None:
+        """The report and, in a notebook, a chart as a second output: the ladder, or the error map if it failed."""
+        from IPython import get_ipython
+        from IPython.display import display
+
+        display({"text/plain": str(self), "text/html": self._repr_html_()}, raw=True)
+        if hasattr(get_ipython(), "kernel"):
+            with suppress(NothingToDraw):  # a failure without a map; a time stands in the table in any case
+                display(self.ladder() if self.passed else self.tile_map())
+
+
+def with_lines(text: str, file: str) -> str:
+    """The text with "cell:7" and "cell: line 7" as "cell line 7"."""
+    return re.sub(rf"\b{re.escape(file)}: ?(?:line )?(\d+)", rf"{file} line \1", text)
+
+
+def try_kernel(
+    source: str,
+    name: str = "",
+    *,
+    grid: str | None = None,
+    block: str | int | Sequence[int] | None = None,
+    entry: str | None = None,
+    domain: str = "any",
+    claimed: str = "fp32",
+    sizes: Iterable[Shape | int | str | Sequence[int]] | None = None,
+    time: bool = True,
+    beside: Iterable[str] | None = None,
+    on: str | None = None,
+    file: str = "source",
+    harness: Harness | None = None,
+    progress: Progress = silent,
+) -> Trial:
+    """Compile a kernel with the ladder's signature, check it, and time it beside cuBLAS and the rungs.
+
+    source: CUDA C++ with one __global__ function, or several and the entry's name. name: in tables and charts (default:
+    the entry's). grid, block: as for `worklog check`; by default one thread per element of C, in blocks of 32 x 32.
+    domain: the shapes that the kernel takes; claimed: the precision class that it must reach. sizes: to time (default:
+    1024, padded to the domain). time: False checks only. beside: the rungs to measure with it (default: all that take
+    the sizes, once per session). on: "gpu" or "emulated" (default: the GPU where there is one). file: what messages
+    call the source. harness: for the times (default: the unbiased one).
+
+    Without a GPU the kernel is checked on the emulator and has no time. A failed check is a result, not an error.
+    Raises CompileFailed, BadSetting, OutsideDomain, UnknownRung, NoGpu.
+    """
+    grid, block = launch(grid, block)
+    how: dict[str, Any] = {"grid": grid, "block": block, "domain": domain, "claimed": claimed}
+    kernel = Kernel.from_source(source, file=file, entry=entry, name=name, **how)
+    if kernel.name in TAKEN:
+        raise BadSetting(f"{kernel.name} is the name of another kernel on the ladder: choose another name")
+    shapes = [Shape.of(size) for size in sizes] if sizes is not None else [kernel.domain.padded(Shape.of(SIZE))]
+    rungs = None if beside is None else [rung(one).name for one in beside]
+    if on == "gpu":
+        require_gpu()
+    live = bench.live_wanted() if on is None else on == "gpu"
+    compiled, label = check.compile_for(kernel.program, live)  # first, so that a syntax error is reported at once
+    if not (live and time):
+        checked = check.check_in_child(kernel, on="gpu" if live else "emulated", progress=progress)
+        no_gpu = ", and there is no GPU here" if gpu_reason() else ""
+        why = f"the emulator gives no time{no_gpu}" if time else "only checked"
+        return Trial(kernel, checked, None, _beside_recorded(kernel, checked, shapes, rungs, why), why)
+    place = label, tuple(shapes), harness or Harness()
+    known = _ladders.get(place) if rungs is None else None
+    that_take = [record.name for record in LADDER if all(shape in record.domain for shape in shapes)]
+    names = [] if known else that_take if rungs is None else rungs
+    run = bench.measure([kernel, *names, BASELINE], shapes, harness=harness, progress=progress)
+    if rungs is None and known is None and run.complete:
+        _ladders[place] = run
+    mine = run.select(kernel.name)
+    first = next((m for m in mine if m.status == "refused"), mine[0])
+    verdict = Verdict((Stage("launch", False, 1, 0, first.reason or "it could not be launched"),), None)
+    if first.verdict is not None:
+        verdict = Verdict.from_dict(first.verdict)
+    checked = Checked(verdict, first.problem, label, replace(compiled, cubin=b""))
+    return Trial(kernel, checked, run, _in_order(run if known is None else _with_rungs_of(known, run)))
+
+
+def launch(grid: str | None, block: str | int | Sequence[int] | None) -> tuple[str, str]:
+    """Grid and block as expressions; by default one thread per element of C. Raises BadSetting."""
+    if block is None:
+        if grid is not None:
+            raise BadSetting(f"a grid needs a block: give the threads along x and y too, such as {BLOCK}")
+        block = BLOCK
+    words = block if isinstance(block, str) else ",".join(map(str, [block] if isinstance(block, int) else block))
+    if grid is not None:
+        return grid, words
+    sides = re.fullmatch(r"\s*(\d+)\s*,\s*(\d+)\s*", words)
+    if sides is None:
+        raise BadSetting(f"a block of {words} threads needs a grid: give the blocks along x and y, from M, N and K")
+    x, y = int(sides[1]), int(sides[2])
+    return f"(N + {x - 1}) // {x}, (M + {y - 1}) // {y}", words
+
+
+def _with_rungs_of(earlier: Run, run: Run) -> Run:
+    """The run, with the rungs that were measured for an earlier cell."""
+    rungs = [m for m in earlier.measurements if m.kernel in TAKEN[:-1] and m.kernel not in run.kernels]
+    return replace(
+        run,
+        measurements=[*rungs, *run.measurements],
+        kernels={**earlier.kernels, **run.kernels},
+        notes=[*run.notes, f"the rungs are from an earlier run: {earlier.created}"],
+    )
+
+
+def _in_order(run: Run) -> Run:
+    """The rungs, then the user's kernel, then the baseline."""
+    place = {name: number for number, name in enumerate(TAKEN)}
+    place[BASELINE] = len(place) + 1
+    return replace(run, measurements=sorted(run.measurements, key=lambda m: place.get(m.kernel, len(LADDER))))
+
+
+def _beside_recorded(
+    kernel: Kernel, checked: Checked, shapes: Sequence[Shape], rungs: Sequence[str] | None, why: str
+) -> Run:
+    """The default run, at the sizes that it holds and with the given rungs (None: all), with a row for this kernel that
+    has no time.
+    """
+    run, verdict, compiled = open_run(), checked.verdict, checked.compiled
+    assert compiled is not None  # a cell holds a kernel, not a host function
+    status, reason = "skipped", f"{why}; passed as {verdict.precision} ({checked.label})"
+    if not verdict.accepted:
+        status, reason = "refused", f"failed at {verdict.stages[-1].name} ({checked.label})"
+    rows: list[Measurement] = []
+    for shape in [held for held in run.shapes() if held in shapes] or run.shapes()[-1:]:
+        rows += [m for m in run.select(shape=shape) if rungs is None or m.kernel in (*rungs, BASELINE)]
+        sides = (shape.m, shape.n, shape.k)
+        rows.append(Measurement(kernel.name, sides, status, reason, verdict=verdict.as_dict(), label=checked.label))
+    record = {"file": kernel.file, "user": "kernel", "registers": compiled.registers}
+    record |= {"local_bytes": compiled.stack_bytes, "shared_bytes": compiled.shared_bytes}
+    return _in_order(replace(run, measurements=rows, kernels={**run.kernels, kernel.name: record}))
+
 
 FILE = "cell"
 PAUSE_S = 0.2

@@ -18,7 +18,7 @@ from worklog.bench.child import Stop
 from worklog.bench.measure import carry_out
 from worklog.bench.tasks import Task
 from worklog.errors import Interrupted, WorklogError
-from worklog.lab.choice import new_file, why_not_live
+from worklog.lab.choice import new_file, why_not_live, word
 from worklog.lab.controls import (
     BESIDE,
     ONE_AT_A_TIME,
@@ -33,9 +33,7 @@ from worklog.lab.controls import (
     colour,
     side_by_side,
 )
-from worklog.lab.panel_answer import PanelChoice
-from worklog.lab.panel_picture import picture
-from worklog.lab.readings import word
+from worklog.lab.panel_answer import PanelChoice, picture
 from worklog.plots.figure import Chart
 from worklog.runs.run import Run
 from worklog.settings import PITFALLS, Harness, Pitfall, Value

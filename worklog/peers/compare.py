@@ -1,11 +1,18 @@
-"""Other harnesses on the same work: kernels of known length and cuBLAS, each timed by every harness that is installed.
+"""Other harnesses on the same work, and whether our 95 % intervals hold.
 
 A harness that is missing or fails gets a row with the reason, and the document is written after every harness, so that
 a crash in foreign code loses nothing.
+
+`coverage` starts child processes one after the other, since physical pages and the event overhead differ between
+processes; `python -m worklog.peers.compare SIZES COUNT` is such a child, and calibrates the overhead for itself.
+It prints JSON: for each size, each reading's low, middle and high in microseconds without overhead, and its seconds.
 """
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -16,17 +23,17 @@ from typing import TYPE_CHECKING, Any
 
 import worklog
 from worklog.bench.tasks import Progress, silent
+from worklog.errors import ChildFailed
 from worklog.gpu.device import gpu, software, source_revision
-from worklog.peers.harnesses import HARNESSES, OtherHarness, Work, versions
-from worklog.peers.intervals import coverage
-from worklog.peers.works import SAMPLING, Movable, read_work
+from worklog.peers.harnesses import HARNESSES, SAMPLING, Movable, OtherHarness, Work, product, read_work, versions
 from worklog.runs.comparison import CUBLAS, KNOWN, SCHEMA, Comparison, Row
 from worklog.runs.documents import write_text
 from worklog.runs.run import runs_dir
-from worklog.runs.statistics import Estimate, median
+from worklog.runs.samples import Estimate, median
 
 if TYPE_CHECKING:
     from worklog.harness.timeline import Launch, Timeline
+
 
 KNOWN_US = (1, 2, 3, 5, 10, 20, 30, 50, 100, 300, 1000)
 SIZES = (128, 256, 512, 1024, 2048, 4096)
@@ -42,7 +49,7 @@ def compare(out: Path | None = None, progress: Progress = silent, only: str | No
     it cannot be written.
     """
     from worklog.bench.session import Session
-    from worklog.peers.works import works_on
+    from worklog.peers.harnesses import works_on
 
     session = Session()
     path = out or new_path(gpu().name)
@@ -253,3 +260,64 @@ def text(comparison: Comparison) -> str:
         reached = "±0.5 % after" if point["converged"] else "±0.5 % not reached in"
         lines.append(f"cuBLAS {point['of']}: {reached} {point['worklog_s']:.2f} s; NVBench {theirs}")
     return "\n".join(lines)
+
+
+COVERAGE_SIZES = (256, 1024, 2048, 4096)
+PROCESSES, PAIRS = 10, 20  # of each process: 200 pairs in total
+LIMIT_S = 300.0  # for one child
+
+
+def coverage(
+    progress: Callable[[int], None] = lambda done: None,
+    *,
+    processes: int = PROCESSES,
+    pairs: int = PAIRS,
+    sizes: Sequence[int] = COVERAGE_SIZES,
+    command: Sequence[str] = (sys.executable, "-P", "-m", "worklog.peers.compare"),
+) -> list[dict[str, Any]]:
+    """For each size, the intervals of 2 x pairs readings in each process, and the median seconds of a reading. Raises
+    ChildFailed with the child's last words.
+    """
+    found: list[dict[str, Any]] = []
+    for done in range(processes):
+        progress(done)
+        arguments = [*command, ",".join(map(str, sizes)), str(2 * pairs)]
+        child = subprocess.run(arguments, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        if child.returncode:
+            words = (child.stderr.strip().splitlines() or ["no message"])[-1]
+            raise ChildFailed(f"the process that measures the intervals ended with {child.returncode}: {words}")
+        found.append(json.loads(child.stdout.splitlines()[-1]))
+    return [
+        {
+            "work": "cuBLAS",
+            "of": size,
+            "intervals_us": [one[str(size)]["intervals_us"] for one in found],
+            "wall_s": median([s for one in found for s in one[str(size)]["wall_s"]]).value,
+        }
+        for size in sizes
+    ]
+
+
+def main(sizes: str, count: str) -> None:
+    """Read each size `count` times in turn."""
+    from worklog.gpu.cuda import CudaDevice
+    from worklog.harness.calibration import read_known_lengths
+    from worklog.harness.cuda_timeline import CudaTimeline
+
+    device = CudaDevice()
+    timeline = CudaTimeline(device)
+    overhead = read_known_lengths(timeline).offset_us
+    found: dict[str, Any] = {}
+    for size in map(int, sizes.split(",")):
+        work = product(size)
+        launch = Movable(partial(work.enqueue, device.stream), *(work.moves or ()))
+        read = [read_work(timeline, launch, offset_us=overhead) for _ in range(int(count))]
+        found[str(size)] = {
+            "intervals_us": [[one.low - overhead, one.value - overhead, one.high - overhead] for one, _, _ in read],
+            "wall_s": [seconds for _, _, seconds in read],
+        }
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -15,8 +15,7 @@ from worklog.errors import NothingToDraw
 from worklog.plots.ablation import ablated, ablation
 from worklog.plots.calibration import calibration, certificate
 from worklog.plots.diagrams import DIAGRAMS
-from worklog.plots.figure import Chart, Drawing, save
-from worklog.plots.gallery import gallery, write_gallery
+from worklog.plots.figure import Chart, Drawing, gallery, save, write_gallery
 from worklog.plots.ladder import ladder
 from worklog.plots.levels import levels
 from worklog.plots.ownership import ownership

@@ -16,11 +16,10 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from worklog.errors import NothingToDraw
-from worklog.plots import style
-from worklog.plots.figure import Chart
+from worklog.plots import figure
+from worklog.plots.figure import ACCENT, BODY_PT, INK, MARGIN_IN, MUTED, PAPER, SMALL_PT, Chart, text_width
 from worklog.plots.page import a_few, beside, page, right_of, ticks
 from worklog.plots.selection import Size, in_order, rate
-from worklog.plots.style import ACCENT, BODY_PT, INK, MARGIN_IN, MUTED, PAPER, SMALL_PT, text_width
 from worklog.problem.gemm import Shape
 from worklog.runs.ablation import Effect, effects, percent
 from worklog.runs.run import Run
@@ -76,7 +75,7 @@ def ablated(run: Run) -> list[str]:
     return in_order(kernel for kernel in changed if known_effects(run, kernel))
 
 
-@style.styled()
+@figure.styled()
 def ablation(run: Run, rung: str | None = None, size: Size | None = None) -> Chart:
     """Heat map of every pitfall's effect by size, beside the waterfall at one size.
 
@@ -203,7 +202,7 @@ def _cell(axes: Axes, x: float, y: float, effect: Effect | None) -> None:
     value = None if effect is None else factor(effect)
     words = "–" if effect is None or value is None else in_words(effect)
     doublings = math.log2(value or 1.0)
-    colour = (style.INFLATES if doublings > 0 else style.DEFLATES, min(abs(doublings), 1.0))
+    colour = (figure.INFLATES if doublings > 0 else figure.DEFLATES, min(abs(doublings), 1.0))
     axes.add_patch(Rectangle((x, y), CELL, ROW, facecolor=colour, edgecolor=PAPER, linewidth=1.0))
     points = BODY_PT * min(1.0, (CELL - 0.08) / text_width(words, BODY_PT))
     axes.text(x + CELL / 2, y + ROW / 2, words, ha="center", va="center_baseline", fontsize=points)
@@ -212,11 +211,11 @@ def _cell(axes: Axes, x: float, y: float, effect: Effect | None) -> None:
 def _draw_fall(axes: Axes, fall: Fall, lines: dict[str, float]) -> None:
     """One bar per step on a log axis, at the y of its row, from the unbiased reading in the first row to the naive."""
     for y in lines.values():  # leads the eye across from the heat map's rows
-        axes.axhline(y, color=style.FAINT, linewidth=0.5, zorder=0)
+        axes.axhline(y, color=figure.FAINT, linewidth=0.5, zorder=0)
     ends = [(fall.combined.unbiased, ROW / 2)]
     for setting, step in fall.steps.items():
         (before, above), after, y = ends[-1], ends[-1][0] * step, lines[setting]
-        colour = style.ALERT if step > 1 else ACCENT
+        colour = figure.ALERT if step > 1 else ACCENT
         axes.plot([before, before], [above, y], color=MUTED, linewidth=0.6, zorder=1)
         axes.plot([before, after], [y, y], color=colour, linewidth=STEP_PT, solid_capstyle="butt", zorder=2)
         ends.append((after, y))

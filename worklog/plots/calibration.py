@@ -9,26 +9,25 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from worklog.errors import NothingToDraw
-from worklog.plots import style
-from worklog.plots.figure import Chart
+from worklog.plots import figure
+from worklog.plots.figure import ACCENT, ALERT, MARGIN_IN, MUTED, SMALL_PT, WIDTH_IN, Chart
 from worklog.plots.page import beside, page, ticks
-from worklog.plots.style import ACCENT, ALERT, MARGIN_IN, MUTED, SMALL_PT, WIDTH_IN
 from worklog.runs.run import Run
-from worklog.runs.table import Bar, Table, bound
+from worklog.runs.tables import Bar, Table, bound
 
 TOLERANCE_US, TOLERANCE = 0.1, 0.002  # the promise, whichever is larger; kept equal to the harness's by a test
 PROMISE = f"±{TOLERANCE_US:g} µs or ±{100 * TOLERANCE:g} %"
 HEIGHT, BELOW, ABOVE = 2.2, 0.42, 0.1
 
 
-@style.styled()
+@figure.styled()
 def calibration(run: Run) -> Chart:
     """The error left at each known length, the promised band, and in words tick, noise floor and flush.
 
     Raises NothingToDraw for a run without a calibration by length.
     """
     errors, proofs = errors_left(run.calibration), _proofs(run.calibration)
-    finding, room = _finding(errors), style.line_height(SMALL_PT, len(proofs)) + 0.1
+    finding, room = _finding(errors), figure.line_height(SMALL_PT, len(proofs)) + 0.1
     subtitle = (
         f"Reading minus true length, µs, with the event overhead of {run.calibration['offset_us']:.2f} µs removed. "
         f"Band: what is promised, {PROMISE} of the length."
@@ -42,7 +41,7 @@ def calibration(run: Run) -> Chart:
     new.lines(left, bottom - BELOW, proofs, color=MUTED)
     length_axes(axes, sorted(errors), 0.7, 1.45)
     knots = np.geomspace(*axes.get_xlim(), 400).tolist()
-    axes.fill_between(knots, [-promised(x) for x in knots], [promised(x) for x in knots], color=style.FAINT, lw=0)
+    axes.fill_between(knots, [-promised(x) for x in knots], [promised(x) for x in knots], color=figure.FAINT, lw=0)
     for length, error in errors.items():
         colour = ACCENT if abs(error) <= promised(length) else ALERT
         axes.plot([length] * 2, [0, error], color=colour, linewidth=1.6)

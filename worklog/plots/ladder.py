@@ -5,22 +5,7 @@ from __future__ import annotations
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from worklog.plots.bars import BEHIND, interval, rate_bar, reference_line
-from worklog.plots.figure import Chart
-from worklog.plots.page import beside, page, right_of
-from worklog.plots.selection import (
-    ARTICLE_SHAPE,
-    CUBLAS,
-    Size,
-    cublas_tflops,
-    dimensions,
-    measured,
-    no_time,
-    rate,
-    rows,
-    shape_to_draw,
-)
-from worklog.plots.style import (
+from worklog.plots.figure import (
     ACCENT,
     BASELINE,
     BODY_PT,
@@ -29,10 +14,28 @@ from worklog.plots.style import (
     PAPER,
     SMALL_PT,
     WIDTH_IN,
+    Chart,
     line_height,
     shorten,
     styled,
     wrap,
+)
+from worklog.plots.page import beside, page, right_of
+from worklog.plots.selection import (
+    ARTICLE_SHAPE,
+    BEHIND,
+    CUBLAS,
+    Size,
+    cublas_tflops,
+    dimensions,
+    interval,
+    measured,
+    no_time,
+    rate,
+    rate_bar,
+    reference_line,
+    rows,
+    shape_to_draw,
 )
 from worklog.runs.run import Measurement, Run
 

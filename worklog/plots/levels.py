@@ -13,10 +13,9 @@ from matplotlib.ticker import LogLocator
 from worklog.analysis.memory_counts import SECTOR, LadderCounts
 from worklog.analysis.memory_counts import memory_counts as shipped
 from worklog.errors import NothingToDraw
-from worklog.plots.figure import Chart
+from worklog.plots.figure import ACCENT, ALERT, FAINT, INK, MUTED, PAPER, WIDTH_IN, Chart, styled
 from worklog.plots.page import beside, page, right_of, ticks
 from worklog.plots.selection import dimensions, intensity
-from worklog.plots.style import ACCENT, ALERT, FAINT, INK, MUTED, PAPER, WIDTH_IN, styled
 from worklog.runs.run import Run
 
 ROW, ABOVE, BELOW, RIGHT = 0.3, 0.3, 0.42, 0.25  # inches

@@ -1,6 +1,6 @@
 """Which thread owns which element of C, and what one access of a warp takes: sectors of global memory, banks of shared.
 
-Drawn from the addresses of a rung's compiled code (worklog.analysis.access_pattern), so it shows what the kernel does.
+Drawn from the addresses of a rung's compiled code (worklog.analysis.counts), so it shows what the kernel does.
 """
 
 from __future__ import annotations
@@ -14,12 +14,23 @@ from matplotlib.collections import PatchCollection
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
-from worklog.plots.figure import Chart
+from worklog.plots.figure import (
+    ACCENT,
+    ALERT,
+    FAINT,
+    INK,
+    MARGIN_IN,
+    MUTED,
+    SMALL_PT,
+    WIDTH_IN,
+    Chart,
+    line_height,
+    styled,
+)
 from worklog.plots.page import Page, page
-from worklog.plots.style import ACCENT, ALERT, FAINT, INK, MARGIN_IN, MUTED, SMALL_PT, WIDTH_IN, line_height, styled
 
 if TYPE_CHECKING:
-    from worklog.analysis.access_pattern import AccessPattern, Request
+    from worklog.analysis.counts import AccessPattern, Request
 
 WARP, BANKS, PER_SECTOR = 32, 32, 8
 TILE, GAP = 2.05, 0.3  # inches: the larger side of C's picture, and the way to the right half

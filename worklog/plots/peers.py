@@ -6,11 +6,22 @@ from matplotlib.axes import Axes
 
 from worklog.errors import NothingToDraw
 from worklog.plots.calibration import errors_left, length_axes
-from worklog.plots.figure import Chart
+from worklog.plots.figure import (
+    ACCENT,
+    BASELINE,
+    FAINT,
+    INK,
+    MARGIN_IN,
+    MUTED,
+    SMALL_PT,
+    WIDTH_IN,
+    Chart,
+    styled,
+    text_width,
+)
 from worklog.plots.page import page
-from worklog.plots.style import ACCENT, BASELINE, FAINT, INK, MARGIN_IN, MUTED, SMALL_PT, WIDTH_IN, styled, text_width
 from worklog.runs.comparison import Comparison, Points, open_comparison
-from worklog.runs.table import bound
+from worklog.runs.tables import bound
 
 OURS = "worklog"
 HEIGHT, BELOW, ABOVE = 3.3, 0.42, 0.1

@@ -15,12 +15,10 @@ from matplotlib.ticker import LogLocator
 from matplotlib.transforms import Bbox
 
 from worklog.errors import NothingToDraw
-from worklog.plots import style
-from worklog.plots.figure import Chart
-from worklog.plots.labels import FAR, Point, nearest, place, stroke
-from worklog.plots.page import Page, page, ticks
+from worklog.plots import figure
+from worklog.plots.figure import ACCENT, BODY_PT, INK, MARGIN_IN, MUTED, PAPER, SMALL_PT, WIDTH_IN, Chart
+from worklog.plots.page import FAR, Page, Point, nearest, page, place, stroke, ticks
 from worklog.plots.selection import Size, cublas_tflops, dimensions, intensity, measured, rate, rows, shape_to_draw
-from worklog.plots.style import ACCENT, BODY_PT, INK, MARGIN_IN, MUTED, PAPER, SMALL_PT, WIDTH_IN
 from worklog.runs.run import Run
 
 BODY, LEFT, BELOW, ABOVE, RIGHT = 4.3, 0.62, 0.45, 0.08, 0.2  # inches
@@ -31,7 +29,7 @@ MEMORY = {"l2_gbs": "-", "copy_gbs": "-", "memory_peak_gbs": "--"}
 Line = tuple[Point, Point, str]
 
 
-@style.styled()
+@figure.styled()
 def roofline(run: Run, size: Size | None = None) -> Chart:
     """Each rung at its counted intensity under measured (solid) and theoretical (dashed) roofs, log-log, at one size.
 
@@ -119,7 +117,7 @@ def _draw_points(
     markers = [Bbox([end, end]).padded(MARKER) for end in ends]
     words = [(text, tuple(inches.transform(at)), SMALL_PT, MUTED) for text, at in roof_words.items()]
     words += [(f"{name} {rate(points[name][1])}", at, BODY_PT, INK) for name, at in zip(points, ends, strict=True)]
-    sizes = [style.block_size(text, size) for text, _, size, _ in words]
+    sizes = [figure.block_size(text, size) for text, _, size, _ in words]
     bounds = Bbox(axes.bbox.get_points() / axes.figure.dpi).padded(-0.06)
     boxes = place([at for _, at, _, _ in words], sizes, bounds, markers, strokes)
     for (text, at, size, colour), box in zip(words, boxes, strict=True):

@@ -11,12 +11,11 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from worklog.errors import NothingToDraw
-from worklog.plots.figure import Chart
+from worklog.plots.figure import ACCENT, ALERT, FAINT, GREY, INK, MARGIN_IN, MUTED, WIDTH_IN, Chart, styled
 from worklog.plots.page import a_few, beside, page, ticks
 from worklog.plots.selection import Size, measured, shape_to_draw
-from worklog.plots.style import ACCENT, ALERT, FAINT, GREY, INK, MARGIN_IN, MUTED, WIDTH_IN, styled
 from worklog.runs.run import Run
-from worklog.runs.statistics import Estimate, median
+from worklog.runs.samples import Estimate, median
 
 TOP, LOW, BETWEEN, ABOVE, BELOW, LEFT, RIGHT = 1.9, 1.2, 0.32, 0.12, 0.42, 0.55, 1.0  # inches
 LEAST, MOST = 6, 160  # samples before an interval is drawn, and how many times it is drawn at most

@@ -6,11 +6,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from worklog.errors import NothingToDraw
-from worklog.plots.bars import rate_bar, reference_line
-from worklog.plots.figure import Chart
+from worklog.plots.figure import ACCENT, ALERT, INK, MARGIN_IN, MUTED, SMALL_PT, WIDTH_IN, Chart, styled, text_width
 from worklog.plots.page import Page, beside, page
-from worklog.plots.selection import CUBLAS, dimensions, measured, no_time, rate
-from worklog.plots.style import ACCENT, ALERT, INK, MARGIN_IN, MUTED, SMALL_PT, WIDTH_IN, styled, text_width
+from worklog.plots.selection import CUBLAS, dimensions, measured, no_time, rate, rate_bar, reference_line
 from worklog.runs.run import Run
 
 if TYPE_CHECKING:

@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING
 
 from matplotlib.patches import Rectangle
 
-from worklog.plots.figure import Chart
-from worklog.plots.page import page
-from worklog.plots.style import (
+from worklog.plots.figure import (
     ALERT,
     BODY_PT,
     FAINT,
@@ -16,12 +14,14 @@ from worklog.plots.style import (
     MARGIN_IN,
     MUTED,
     WIDTH_IN,
+    Chart,
     styled,
     wrap,
 )
+from worklog.plots.page import page
 
 if TYPE_CHECKING:
-    from worklog.gate.error_map import ErrorMap
+    from worklog.gate.verdict import ErrorMap
 
 SIDE, GAP = 2.0, 0.3  # inches: the longer side of C, and the way to the words
 LEFT, ABOVE, BELOW = 0.35, 0.28, 0.1

@@ -9,10 +9,9 @@ from matplotlib.ticker import LogLocator
 
 from worklog.analysis.memory_counts import LadderCounts, MemoryCounts
 from worklog.analysis.memory_counts import memory_counts as shipped
-from worklog.plots.figure import Chart
+from worklog.plots.figure import ACCENT, ALERT, FAINT, PAPER, WIDTH_IN, Chart, styled
 from worklog.plots.page import beside, page, right_of, ticks
 from worklog.plots.selection import dimensions
-from worklog.plots.style import ACCENT, ALERT, FAINT, PAPER, WIDTH_IN, styled
 
 ROW, BAR = 0.3, 0.2  # inches
 ABOVE, BELOW, GAP, RIGHT = 0.1, 0.4, 0.25, 0.15

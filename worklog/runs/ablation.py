@@ -13,8 +13,7 @@ from typing import Any
 from worklog.errors import NothingToDraw
 from worklog.problem.gemm import Shape
 from worklog.runs.run import Measurement, Run
-from worklog.runs.samples import Reading
-from worklog.runs.summarize import Summary, summarize
+from worklog.runs.samples import Reading, Summary, summarize
 from worklog.settings import HOW_ONE_MEASURES, PITFALLS, Harness, Pitfall
 
 PRECISION = 0.005  # two readings of the same thing may differ by this much: sampling stops there

@@ -94,12 +94,12 @@ class Measurement:
         return sum(self.samples.get("counts", []))
 
     def _repr_html_(self) -> str:
-        from worklog.runs.report import measurement_html
+        from worklog.runs.tables import measurement_html
 
         return measurement_html(self)
 
     def __repr__(self) -> str:
-        from worklog.runs.report import measurement_text
+        from worklog.runs.tables import measurement_text
 
         return measurement_text(self)
 
@@ -284,7 +284,7 @@ class Run:
         return run
 
     def _repr_html_(self) -> str:
-        from worklog.runs.report import html
+        from worklog.runs.tables import html
 
         return html(self)
 
@@ -292,7 +292,7 @@ class Run:
         return str(self)
 
     def __str__(self) -> str:
-        from worklog.runs.report import text
+        from worklog.runs.tables import text
 
         return text(self)
 

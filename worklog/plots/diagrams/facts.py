@@ -20,7 +20,7 @@ from worklog.plots.selection import CUBLAS, cublas_tflops, dimensions, measured,
 from worklog.problem.gemm import FLOAT_BYTES, Shape
 from worklog.runs.ablation import Effect
 from worklog.runs.run import Measurement, Run
-from worklog.runs.table import duration
+from worklog.runs.tables import duration
 from worklog.settings import BF16_DATASHEET_TFLOPS, PITFALLS, Pitfall, Value, rule
 
 FAVOURITE = "warptiled"

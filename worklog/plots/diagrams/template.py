@@ -19,7 +19,7 @@ from xml.etree.ElementTree import Element
 from matplotlib.ft2font import LoadFlags
 from matplotlib.path import Path
 
-from worklog.plots import style
+from worklog.plots import figure
 from worklog.plots.figure import Drawing
 
 Facts = Mapping[str, Any]  # words, numbers and conditions by name, and rows of such facts
@@ -73,12 +73,12 @@ class Diagram(Drawing):
     def words(self) -> list[Words]:
         """Every line of text on the page."""
         sheet = Sheet()
-        sheet.sections(self.template, {**style.LIGHT, **self.facts})
+        sheet.sections(self.template, {**figure.LIGHT, **self.facts})
         return sheet.words
 
     def svg(self, *, dark: bool = False) -> str:
         """The diagram as SVG with role, title and description; words are outlines."""
-        palette, sheet = style.DARK if dark else style.LIGHT, Sheet()
+        palette, sheet = figure.DARK if dark else figure.LIGHT, Sheet()
         drawn, height = sheet.sections(self.template, {**palette, **self.facts})
         glyphs = "\n".join(f'<path id="{key}" d="{outline}"/>' for key, outline in sorted(sheet.glyphs.items()))
         words = {"name": self.name, "title": escape(self.headline), "desc": escape(self.alt)}
@@ -154,14 +154,14 @@ class Sheet:
         for part in e.findall("tspan") or [e]:
             if _wanted(part, names):
                 look = part.get("class", kind), _filled(part.get("fill", ""), names) or colour
-                words, (points, bold) = _filled(part.text or "", names), style.TEXT[look[0]]
-                wrapped = style.wrap(words, points, width / DPI, bold=bold) if "height" in given else [words]
-                lines += [(style.shorten(line, points, width / DPI, bold=bold), *look) for line in wrapped]
+                words, (points, bold) = _filled(part.text or "", names), figure.TEXT[look[0]]
+                wrapped = figure.wrap(words, points, width / DPI, bold=bold) if "height" in given else [words]
+                lines += [(figure.shorten(line, points, width / DPI, bold=bold), *look) for line in wrapped]
         block = sum(_line(kind) for _, kind, _ in lines)
         y += (height - block) / 2 if height else 0.0 if "height" in given else -BASELINE * _size(kind) - block / 2
         drawn = ""
         for words, kind, colour in lines:
-            wide = DPI * style.text_width(words, *style.TEXT[kind])
+            wide = DPI * figure.text_width(words, *figure.TEXT[kind])
             left, top = x - wide * ANCHORS[given.get("text-anchor", "start")], frame.y + y
             fits = "…" not in words and not 0 < height < block
             self.words.append(Words(words, frame.x + left, top, frame.x + left + wide, top + _line(kind), fits))
@@ -172,14 +172,14 @@ class Sheet:
 
     def outlines(self, words: str, kind: str, colour: str, x: float, y: float) -> str:
         """A line of text as outlines; y: its baseline."""
-        bold, uses, along = style.TEXT[kind][1], "", 0
+        bold, uses, along = figure.TEXT[kind][1], "", 0
         for letter in words:
             key, (outline, advance) = f"{'bold' if bold else 'sans'}-{ord(letter):x}", _glyph(letter, bold)
             if outline:
                 self.glyphs[key] = outline
                 uses += f'<use href="#{key}" x="{along}"/>'
             along += advance
-        scale = _size(kind) / style.face(bold).units_per_EM
+        scale = _size(kind) / figure.face(bold).units_per_EM
         place = f"translate({_number(x)} {_number(y)}) scale({scale:.6f} {-scale:.6f})"
         return f'<g transform="{place}" fill="{colour}">{uses}</g>\n' if uses else ""
 
@@ -220,18 +220,18 @@ def _number(value: float) -> str:
 
 def _size(kind: str) -> float:
     """The font's size in px."""
-    return style.TEXT[kind][0] * DPI / 72
+    return figure.TEXT[kind][0] * DPI / 72
 
 
 def _line(kind: str) -> float:
     """From one line of text to the next, px."""
-    return style.LINE * _size(kind)
+    return figure.LINE * _size(kind)
 
 
 @lru_cache(maxsize=1024)
 def _glyph(letter: str, bold: bool) -> tuple[str, int]:
     """A letter's outline as SVG, and from it to the next letter, both in the font's own units."""
-    font = style.face(bold)
+    font = figure.face(bold)
     advance = int(font.load_char(ord(letter), flags=LoadFlags.NO_SCALE).horiAdvance)
     outline = ""
     for points, code in Path(*font.get_path()).iter_segments(simplify=False):

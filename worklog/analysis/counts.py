@@ -1,8 +1,11 @@
-"""A kernel's instruction mix, as far as it concerns precision: tensor cores, conversions to shorter formats, subnormals
-flushed to zero, approximate functions, sums that truncate, FP64.
+"""A kernel's access pattern and its instruction mix, without running it on a GPU.
 
-Counted in the PTX, and in the machine code where NVIDIA's disassembler is installed. It is shown beside the gate's
-verdict and never changes it: the measured error decides, since the counts include code that is never executed.
+The access pattern is the owner of each element of C and the addresses of a warp's loads and stores. It is taken from
+the compiled code as the emulator runs it, not from a second description of its indices.
+
+The instruction mix counts what concerns precision, in the PTX and, where NVIDIA's disassembler is installed, in the
+machine code. It is shown beside the gate's verdict and never changes it: the measured error decides, since the counts
+include code that is never executed.
 """
 
 from __future__ import annotations
@@ -11,8 +14,107 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
+from worklog.emulator import EmulatedDevice, Pointer, launch
+from worklog.emulator.counts import WARP, Site, sectors, wavefronts
+from worklog.emulator.findings import plain_name
+from worklog.emulator.globalmem import FIRST_ADDRESS, SPACING
+from worklog.kernel.kernel import Kernel
 from worklog.kernel.nvrtc import Compiled
-from worklog.kernel.sass import disassemble, disassembler, instructions
+from worklog.kernel.resources import disassemble, disassembler, instructions
+from worklog.problem.gemm import Shape
+
+SECTOR = 32  # bytes
+
+
+Lanes = NDArray[np.int64]
+
+FLOAT = 4
+LEAST_K = 64  # floats, so that rows of A lie in different sectors
+MATRICES = ("A", "B", "C")
+
+
+@dataclass(frozen=True)
+class Request:
+    """One memory instruction of warp 0 in block 0, as the assembler leaves it.
+
+    line: of the .cu file; text: that line. memory: "A", "B" or "C" in global memory, else the shared array's name.
+    width: bytes per lane. floats: (lanes, width / 4), the floats of that memory that each active lane accesses.
+    sectors: of 32 bytes, in global memory. wavefronts: passes through shared memory; conflicts: those that bank
+    conflicts add.
+    """
+
+    line: int
+    text: str
+    memory: str
+    is_store: bool
+    width: int
+    floats: Lanes
+    sectors: int = 0
+    wavefronts: int = 0
+    conflicts: int = 0
+
+    @property
+    def in_shared(self) -> bool:
+        """Whether it accesses shared memory."""
+        return self.memory not in MATRICES
+
+
+@dataclass(frozen=True)
+class AccessPattern:
+    """owners: (BM, BN), the thread that stores each element of block 0's tile of C. requests: of warp 0, the first at
+    each place of the program. shape: of the problem that was run. label: the source.
+    """
+
+    rung: Kernel
+    shape: Shape
+    owners: Lanes
+    requests: tuple[Request, ...]
+    label: str
+
+    def first(self, memory: str, *, store: bool = False) -> Request | None:
+        """The first load from (or store to) a matrix or a shared array, or None."""
+        return next((r for r in self.requests if r.memory == memory and r.is_store == store), None)
+
+
+def access_pattern(rung: Kernel) -> AccessPattern:
+    """Run the first block of a problem of 2 x 2 blocks, without values: well below a second."""
+    device, source = EmulatedDevice(), rung.source.splitlines()
+    kernel = device.compile(rung.program).kernel
+    bm, bn = rung.template["BM"], rung.template["BN"]
+    shape = rung.domain.padded(Shape(2 * bm, 2 * bn, LEAST_K))
+    owners = np.full(shape.m * shape.n, -1, np.int64)
+    requests: dict[int, Request] = {}
+
+    def record(site: Site, address: Lanes, active: NDArray[np.bool_], width: int) -> None:
+        """One memory instruction of all lanes of the block (worklog.emulator.globalmem.Watch)."""
+        in_global = site.space == "global"
+        number, byte = divmod(address - FIRST_ADDRESS, SPACING) if in_global else (address, address)
+        floats = byte[:, None] // FLOAT + np.arange(width // FLOAT)
+        if in_global and site.writes:
+            owners[floats[active]] = np.flatnonzero(active)[:, None]
+        warp = active[:WARP]
+        if site.pc in requests or not warp.any():
+            return
+        costs: dict[str, int] = {}
+        if in_global:
+            memory = MATRICES[int(number[:WARP][warp][0])]
+            costs["sectors"] = sectors(byte[None, :WARP], warp[None], width)[1]
+        else:
+            memory = plain_name(site.array.name) if site.array else "shared"
+            _, costs["wavefronts"], costs["conflicts"] = wavefronts(byte[None, :WARP], warp[None], width)
+        text = source[site.line - 1].strip() if site.line else ""
+        requests[site.pc] = Request(site.line, text, memory, site.writes, width, floats[:WARP][warp], **costs)
+
+    a, b, c = (Pointer(None, FLOAT * size) for size in (shape.m * shape.k, shape.k * shape.n, shape.m * shape.n))
+    arguments = [shape.m, shape.n, shape.k, 1.0, a, b, 0.0, c]
+    grid = rung.blocks(shape)
+    launch(kernel, grid, rung.threads, arguments, races=False, values=False, only_blocks=[0], watch=record)
+    tile = owners.reshape(shape.m, shape.n)[:bm, :bn]
+    return AccessPattern(rung, shape, tile, tuple(requests.values()), device.label)
+
 
 SHORT_TYPES = ("tf32", "f16", "bf16", "e4m3", "e5m2", "s8", "u8")
 SHORT_CLASSES = ("tf32", "fp16", "bf16")
