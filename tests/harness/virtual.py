@@ -134,12 +134,6 @@ class VirtualGpu:
 
     # --------------------------------------------------------------------------------------------------- the Timeline
 
-    def draw_stream(self, launches: Sequence[Callable[[], None]] = ()) -> None:
-        """One stream only."""
-
-    def home_stream(self) -> None:
-        """One stream only."""
-
     def draw_place(self) -> None:
         self._place += int(self._rng.integers(len(self.ring_us)))
 

@@ -151,12 +151,6 @@ class VirtualTimeline:
 
         self.machine.enqueue(0.0, begin, self.device.stream)
 
-    def draw_stream(self, launches: Sequence[Launch] = ()) -> None:
-        """One stream only."""
-
-    def home_stream(self) -> None:
-        """One stream only."""
-
     def draw_place(self) -> None:
         """This machine has no ring."""
 

@@ -9,7 +9,7 @@ import ctypes
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -162,14 +162,10 @@ class CudaLoan:
     def __init__(self, device: CudaDevice, arrays: str) -> None:
         self.device = device
         self.arrays = arrays
-        self._external: dict[int, Any] = {}  # PyTorch's streams by handle
+        self.handle = int(device.stream.ptr)
+        self._external: Any = None
         if arrays == "torch":
             import_module("torch")
-
-    @property
-    def handle(self) -> int:
-        """The device's stream, which changes while something is timed."""
-        return int(self.device.stream.ptr)
 
     def matrix(self, buffer: Any, rows: int, columns: int) -> Any:
         """The buffer as a CuPy array or a PyTorch tensor on the same memory, or its address."""
@@ -182,14 +178,10 @@ class CudaLoan:
     def current(self) -> Iterator[None]:
         """The stream as CuPy's current one, and as PyTorch's where that is loaded."""
         torch = sys.modules.get("torch")
-        with self.device.stream:
-            if torch is None or not torch.cuda.is_available():
-                yield
-            else:
-                handle = self.handle
-                external = self._external.setdefault(handle, torch.cuda.ExternalStream(handle))
-                with torch.cuda.stream(external):
-                    yield
+        if torch is not None and self._external is None and torch.cuda.is_available():
+            self._external = torch.cuda.ExternalStream(self.handle)
+        with self.device.stream, nullcontext() if self._external is None else torch.cuda.stream(self._external):  # type: ignore[union-attr]
+            yield
 
 
 class Cublas:

@@ -167,20 +167,13 @@ def read_known_lengths(timeline: Timeline) -> KnownLengths:
     ]
     steps = np.diff(np.unique(np.round(np.concatenate(taken), 4)))
     tick = float(steps[steps > 1e-3].min()) if (steps > 1e-3).any() else 0.0
-    by_stream = [np.median(np.reshape(times, (-1, LONGEST_BATCH)), axis=1) for times in taken]
-    return KnownLengths(tuple(map(float, KNOWN_US)), tuple(float(medians.mean()) for medians in by_stream), tick)
+    return KnownLengths(tuple(map(float, KNOWN_US)), tuple(float(np.median(times)) for times in taken), tick)
 
 
 def _samples(timeline: Timeline, launch: Launch, count: int, **changed: str) -> list[Sample]:
-    """`count` samples, rounded up to whole batches, of one launch by the unbiased harness but for what is changed. Each
-    batch is on another stream.
-    """
-    harness, taken = Harness().but(**changed), []
-    for _ in range(-(-count // LONGEST_BATCH)):
-        timeline.draw_stream()
-        taken += [turn[0] for turn in take_batch(timeline, [launch], LONGEST_BATCH, harness)[0]]
-    timeline.home_stream()
-    return taken
+    """`count` samples, rounded up to whole batches, of one launch by the unbiased harness but for what is changed."""
+    harness, batches = Harness().but(**changed), -(-count // LONGEST_BATCH)
+    return [turn[0] for _ in range(batches) for turn in take_batch(timeline, [launch], LONGEST_BATCH, harness)[0]]
 
 
 def same_against_itself(timeline: Timeline) -> Estimate:

@@ -27,7 +27,6 @@ FFMA_FLOPS_PER_STEP = 2 * 16 * 16  # per thread of harness_ffma: 16 chains, unro
 PROBE_BYTES, LINE_BYTES = 4 * 2**20, 128
 PROBES = 2048  # harness.cu keeps their latencies in shared memory
 SMS_READ = 16  # at least, evenly spread: all SMs run at one clock, and the median of a few costs less
-STREAMS = 8  # each has a launch queue of its own; on an H200 an event pair reads 2.7 to 2.9 µs of overhead on them
 PLACES = 8  # in the launch ring: on an H200, a launch's time depends on its number modulo 8
 
 
@@ -88,33 +87,11 @@ class CudaTimeline:
         self._salt = 0
         self._places = np.random.default_rng()
         self._remarks: list[str] = []
-        self._streams = [device.stream, *(cupy.cuda.Stream(non_blocking=True) for _ in range(STREAMS - 1))]
-        self._deck: list[int] = []
-        self._warm = {0}
 
     def draw_place(self) -> None:
         """Enqueue 0 to 7 empty kernels at random."""
         for _ in range(self._places.integers(PLACES)):
             self.spin(0)
-
-    def draw_stream(self, launches: Sequence[Launch] = ()) -> None:
-        """Each of the streams once before any comes again."""
-        self._deck = self._deck or self._places.permutation(STREAMS).tolist()
-        self._change_stream(drawn := self._deck.pop())
-        if drawn not in self._warm:
-            self._warm.add(drawn)
-            for launch in launches:
-                launch()
-            self.device.synchronize()
-
-    def home_stream(self) -> None:
-        """Back to the first stream."""
-        self._change_stream(0)
-        self._warm = {0}
-
-    def _change_stream(self, number: int) -> None:
-        self.device.synchronize()
-        self.device.stream = self._streams[number]
 
     def hold(self) -> None:
         """Block the stream behind a spinning kernel."""

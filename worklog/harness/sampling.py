@@ -70,21 +70,6 @@ def time_pair(
     offset_us: the event overhead. It stays in the samples; the stopping criterion subtracts it. move: moves the buffers
     of both launches to a new random placement; without it they stay in one.
     """
-    try:
-        return _time_pair(timeline, subject, baseline, harness, size, offset_us, move)
-    finally:
-        timeline.home_stream()
-
-
-def _time_pair(
-    timeline: Timeline,
-    subject: Launch,
-    baseline: Launch | None,
-    harness: Harness,
-    size: float | None,
-    offset_us: float,
-    move: Callable[[], None] | None,
-) -> Reading:
     reading = Reading()
     launches = [subject] if baseline is None else [subject, baseline]
     if any(isinstance(launch, Partly) for launch in launches):
@@ -105,12 +90,10 @@ def _time_pair(
     def move_all() -> None:
         assert move is not None
         move()
-        if placements and placements.turns > 1:  # a longer launch doesn't show what the streams differ by
-            timeline.draw_stream(alone)
         for graph in graphs:
             graph.record()
 
-    alone, launches = launches, list(graphs) or launches
+    launches = list(graphs) or launches
     placements = Placements(move_all) if move and harness.placement == "varied" else None
     both = zip(launches, (reading.subject, reading.baseline), strict=False)  # the baseline may be missing
     series = [_Series(launch, samples) for launch, samples in both]

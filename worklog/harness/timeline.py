@@ -35,14 +35,6 @@ class Timeline(Protocol):
     def draw_place(self) -> None:
         """Enqueue a random number of empty kernels, so that the next launch has a random place in the launch ring."""
 
-    def draw_stream(self, launches: Sequence[Launch] = ()) -> None:
-        """Change to the next of a few streams, in random order. On a stream that is new since `home_stream`, launch
-        each once, since a library may allocate memory for each stream, which waits for the GPU.
-        """
-
-    def home_stream(self) -> None:
-        """Change to the device's own stream again."""
-
     def lift_marks(self) -> None:
         """Reset persisting L2 lines, so that the flush evicts them. Work that is enqueued afterwards waits for all
         streams of the process.

@@ -55,8 +55,10 @@ def compare(out: Path | None = None, progress: Progress = silent, only: str | No
     path = out or new_path(gpu().name)
     document = provenance(session.calibration.as_dict())
     works = works_on(session, KNOWN_US, SIZES)
-    offset_us = session.calibration.offset_us
-    launches: dict[tuple[str, float], Launch] = {(w.kind, w.of): Movable.of(w, session.device) for w in works}
+    stream, offset_us = session.device.stream, session.calibration.offset_us
+    launches: dict[tuple[str, float], Launch] = {
+        (w.kind, w.of): Movable(partial(w.enqueue, stream), *(w.moves or ())) for w in works
+    }
     steps: list[tuple[str, Callable[[], None]]] = [
         (OURS, lambda: _add(document, our_rows(session.timeline, launches, offset_us))),
         ("how soon", lambda: document["promises"].update(seconds_again(session.timeline, launches, offset_us))),
@@ -308,7 +310,7 @@ def main(sizes: str, count: str) -> None:
     found: dict[str, Any] = {}
     for size in map(int, sizes.split(",")):
         work = product(size)
-        launch = Movable.of(work, device)
+        launch = Movable(partial(work.enqueue, device.stream), *(work.moves or ()))
         read = [read_work(timeline, launch, offset_us=overhead) for _ in range(int(count))]
         found[str(size)] = {
             "intervals_us": [[one.low - overhead, one.value - overhead, one.high - overhead] for one, _, _ in read],

@@ -24,7 +24,6 @@ from worklog.runs.samples import Estimate, median
 
 if TYPE_CHECKING:
     from worklog.bench.session import Session
-    from worklog.gpu.cuda import CudaDevice
     from worklog.harness.timeline import Launch, Timeline
 
 
@@ -38,11 +37,6 @@ class Movable:
     enqueue: Launch
     move: Callable[[], None] | None = None
     settle: Callable[[], None] = lambda: None
-
-    @classmethod
-    def of(cls, work: Work, device: CudaDevice) -> Movable:
-        """Work on the device's stream of the moment."""
-        return cls(lambda: work.enqueue(device.stream), *(work.moves or ()))
 
     def __call__(self) -> None:
         """Enqueue it."""
@@ -77,7 +71,7 @@ def _spin(session: Session, us: int) -> Work:
     def enqueue(stream: Any) -> None:
         session.timeline.spin(1000 * us, stream)
 
-    return Work("spin", us, enqueue, (lambda: None, lambda: None))
+    return Work("spin", us, enqueue)
 
 
 def product(size: int) -> Work:
@@ -119,8 +113,7 @@ SHORT_TIMEOUT_S = 6.0  # 0.5 s of GPU time in launches of a microsecond would ta
 @dataclass(frozen=True)
 class Work:
     """Something to time: "spin" of a length in microseconds, or "cuBLAS" of a size N; enqueue takes a CuPy stream.
-    moves: moves its buffers, if it has any, to a new random placement, and back to their own; None where there is no
-    room.
+    moves: moves its buffers to a new random placement, and back to their own; None for work without buffers.
     """
 
     kind: str
