@@ -17,10 +17,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from worklog.bench.job import Answers, ContextLost, main, packed
+from worklog.bench.job import ContextLost, Say, main, packed
 from worklog.errors import BadSetting, CompileFailed, LaunchFailed, OutOfMemory
 from worklog.kernel.nvrtc import Compiled, UnknownEntry
-from worklog.problem.gemm import Shape
 from worklog.runs.run import Measurement
 
 FOR_EVER_S = 300.0
@@ -118,7 +117,7 @@ def head(order: dict[str, Any]) -> dict[str, Any]:
     tool, device = {"name": "gemm-worklog"}, {"name": "NVIDIA H200"}
     return {
         "device": device,
-        "harness": order["harness"],
+        "harness": order["harness"].as_dict(),
         "tool": tool,
         "software": {},
         "calibration": {"offset_us": float(os.getpid())},
@@ -126,9 +125,9 @@ def head(order: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def measure(order: dict[str, Any], say: Answers) -> None:
+def measure(order: dict[str, Any], say: Say) -> None:
     """As worklog.bench.job.measure, but for the measuring."""
-    names = [kernel for kernel, _, _ in order["tasks"]]
+    names = [task.kernel for task in order["tasks"]]
     if names[0] == "never ready":
         os._exit(4)
     say("ready", head=head(order))
@@ -145,17 +144,17 @@ def measure(order: dict[str, Any], say: Answers) -> None:
     say("done")
 
 
-def check(order: dict[str, Any], say: Answers) -> None:
+def check(order: dict[str, Any], say: Say) -> None:
     """As worklog.bench.job checks, but for the checking."""
     from worklog.bench.check import Checked  # here, since it takes a second
     from worklog.gate import Verdict
     from worklog.gate.verdict import passed
 
-    name = order["kernel"]["name"]
+    name = order["how"]["kernel"].name
     if name == "dies at once":
         os._exit(5)
     compiled = Compiled("x.cu", "", "x", "x", "sm_90", "", b"", 32, 0, 0, 0, 0, (), "")
-    begun = Checked(Verdict((), None), Shape(*order["shape"]), "live · NVIDIA H200", compiled)
+    begun = Checked(Verdict((), None), order["how"]["shape"], "live · NVIDIA H200", compiled)
     say("begun", checked=packed(begun))
     say("progress", done=0, doing="launch 1 at 64")
     ACTS[name]()

@@ -11,7 +11,6 @@ import pytest
 
 from worklog.bench import job
 from worklog.bench.check import check_in_child
-from worklog.bench.child import _environment as environment
 from worklog.errors import BadSetting, GpuBusy, WorklogError
 from worklog.gpu import device
 from worklog.gpu.device import visible_to_a_child
@@ -53,7 +52,7 @@ def test_it_sees_one_gpu(monkeypatch: pytest.MonkeyPatch, before: str | None, no
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if before is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", before)
-    assert environment()["CUDA_VISIBLE_DEVICES"] == now
+    assert visible_to_a_child() == now
 
 
 @pytest.mark.parametrize(("named", "visible"), [(None, "1"), ("4,7", "7")])

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,8 @@ import pytest
 
 from tests.bench.conftest import FOREIGN
 from tests.lab.waiting import WAIT_S, gone, until
-from worklog.bench import job
-from worklog.bench.child import Stop
+from worklog.bench import measure as bench
+from worklog.bench.child import Child, run_child
 from worklog.bench.measure import carry_out
 from worklog.bench.tasks import Task
 from worklog.errors import BadSetting, ChildFailed, CompileFailed, Interrupted, UnknownRung
@@ -85,13 +85,12 @@ def test_a_kernel_that_ends_its_process_is_refused_and_the_next_one_runs(
 
 def test_a_host_functions_process_measures_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     orders: list[list[str]] = []
-    order = job.measure_order
 
-    def noted(tasks: Sequence[Task], *rest: Any) -> dict[str, Any]:
-        orders.append([task.kernel for task in tasks])
-        return order(tasks, *rest)
+    def noted(order: dict[str, Any], *rest: Any, **how: Any) -> Child:
+        orders.append([task.kernel for task in order["tasks"]])
+        return run_child(order, *rest, **how)
 
-    monkeypatch.setattr(job, "measure_order", noted)
+    monkeypatch.setattr(bench, "run_child", noted)
     names = ["first", "last", "fine", "fine", "garbage", "first"]
     own = [mine("first"), mine("last"), *(Kernel.from_function(f"os:{name}") for name in ("fine", "garbage"))]
     run = carry_out([Task(name, SHAPE) for name in names], Harness(), user_kernels=own, command=FOREIGN)
@@ -157,7 +156,7 @@ def test_a_mistake_is_found_before_a_process_starts() -> None:
 def test_a_stop_ends_a_kernel_that_hangs_and_keeps_what_is_finished(
     kernel: str, pids: Callable[[], list[int]], tmp_path: Path
 ) -> None:
-    stop, ends = Stop(), list[Exception]()
+    stop, ends = threading.Event(), list[Exception]()
 
     def work() -> None:
         try:
@@ -168,17 +167,16 @@ def test_a_stop_ends_a_kernel_that_hangs_and_keeps_what_is_finished(
     works = threading.Thread(target=work)
     works.start()
     until(lambda: len(pids()) == (2 if kernel == "hangs with another" else 1))
-    stop.press()
-    assert stop.pid is not None and gone(stop.pid)
-    until(lambda: all(map(gone, pids())))
+    stop.set()
     works.join(WAIT_S)
+    until(lambda: all(map(gone, pids())))
     assert f"1 of 3 measurements are kept in {tmp_path / 'run.json'}" in str(ends[0])
     assert [m.kernel for m in Run.load(tmp_path / "run.json").measurements] == ["fine"]
 
 
 def test_a_stop_that_was_pressed_before_starts_nothing_that_lasts(pids: Callable[[], list[int]]) -> None:
-    stop = Stop()
-    stop.press()
+    stop = threading.Event()
+    stop.set()
     with pytest.raises(Interrupted, match="nothing is saved"):
         measure("hangs", stop=stop)
     assert all(map(gone, pids()))

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from worklog.bench.sanitizer import find, parse, ready, run, sanitize
-from worklog.kernel import Kernel
+from worklog.bench import sanitizer
+from worklog.bench.sanitizer import find, parse, ready, run
+from worklog.gate import Stage
 from worklog.peers.exploits import exploits
 
 pytestmark = pytest.mark.skipif(find() is None, reason="compute-sanitizer is not installed")
 BY_NAME = {exploit.name: exploit.kernel for exploit in exploits()}
 
 
-def kernel(name: str) -> Kernel:
-    return ready(BY_NAME[name], None)
+def sanitize(name: str) -> list[Stage]:
+    return sanitizer.sanitize(ready(BY_NAME[name], None), BY_NAME[name])
 
 
 def test_a_right_kernel_is_clean() -> None:
-    assert [(stage.name, stage.passed, stage.note) for stage in sanitize(kernel("guarded_tiles"))] == [
+    assert [(stage.name, stage.passed, stage.note) for stage in sanitize("guarded_tiles")] == [
         ("racecheck", True, ""),
         ("memcheck", True, ""),
     ]
@@ -25,14 +26,14 @@ def test_a_right_kernel_is_clean() -> None:
 
 @pytest.mark.parametrize("name", ["missing_first_barrier", "missing_second_barrier"])
 def test_a_missing_barrier_is_a_race_with_its_lines(name: str) -> None:
-    race, _ = sanitize(kernel(name))
+    race, _ = sanitize(name)
     assert not race.passed, race.detail
     assert "Race reported between" in race.detail and f"{name}.cu:" in race.detail
 
 
 @pytest.mark.parametrize(("name", "verb"), [("load_without_bounds", "read"), ("store_without_bounds", "write")])
 def test_an_access_outside_a_matrix_is_told_with_its_line(name: str, verb: str) -> None:
-    _, memory = sanitize(kernel(name))
+    _, memory = sanitize(name)
     assert not memory.passed and f"Invalid __global__ {verb}" in memory.detail and f"{name}.cu:" in memory.detail
 
 
@@ -40,5 +41,5 @@ def test_the_tools_text_is_read_in_full() -> None:
     """As many reports as the summary counts."""
     tool = find()
     assert tool is not None
-    printed = run(tool, "racecheck", kernel("missing_first_barrier"))
+    printed = run(tool, "racecheck", BY_NAME["missing_first_barrier"])
     assert parse(printed, "racecheck"), printed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable
@@ -102,14 +103,14 @@ def test_it_is_named_without_being_run(write: Write) -> None:
 
 
 @pytest.mark.parametrize("words", ["json:dumps", "package.module:gemm"])
-def test_it_crosses_to_a_child_process_as_json(words: str) -> None:
+def test_it_crosses_to_a_child_process_pickled(words: str) -> None:
     kernel = Kernel.from_function(words, domain="K % 8 == 0", claimed="bf16", name="ours")
-    assert Kernel.from_dict(json.loads(json.dumps(kernel.as_dict()))) == kernel
+    assert pickle.loads(pickle.dumps(kernel)) == kernel
 
 
 def test_a_file_that_changes_after_it_was_named_is_an_error(write: Write) -> None:
     kernel = Kernel.from_function(f"{write(RIGHT)}:mine")
-    assert Kernel.from_dict(json.loads(json.dumps(kernel.as_dict()))) == kernel
+    assert pickle.loads(pickle.dumps(kernel)) == kernel
     write(RIGHT + "# changed\n")
     with pytest.raises(BadSetting, match="has changed"):
         loaded(kernel)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.lab.grid import small_grid
-from worklog.bench.job import Answers, started, tasks_of
+from worklog.bench.job import Say, started
 from worklog.runs.run import Run
 
 
@@ -30,9 +30,9 @@ def head_of(run: Run) -> dict[str, Any]:
     return {name: getattr(run, name) for name in ("device", "harness", "tool", "software", "calibration", "notes")}
 
 
-def work(order: Mapping[str, Any], say: Answers, seconds: str) -> None:
+def work(order: Mapping[str, Any], say: Say, seconds: str) -> None:
     """The tasks, out of the grid that was made by hand."""
-    grid, tasks, said = small_grid(), tasks_of(order), Path(seconds)
+    grid, tasks, said = small_grid(), order["tasks"], Path(seconds)
     say("ready", head=head_of(grid))
     for done, task in enumerate(tasks):
         say("progress", done=done, doing=str(task))

@@ -182,8 +182,7 @@ def check_in_child(
         if "checked" in answer:  # the child is trusted: unpickling runs what it sends
             results.append(pickle.loads(b64decode(answer["checked"])))
 
-    size = None if shape is None else [shape.m, shape.n, shape.k]
-    order = {"do": "check", "kernel": kernel.as_dict(), "shape": size, "on": on, "seed": seed}
+    order = {"do": "check", "how": {"kernel": kernel, "shape": shape, "on": on, "seed": seed}}
     emulated = kernel.host is None and not wants_gpu(on)
     try:
         end = run_child(order, take, progress, timeout_s=math.inf if emulated else timeout_s, command=command)

@@ -1,7 +1,7 @@
 """What the child process does: `python -m worklog.bench.job` carries out one order, and answers as it goes.
 
-The order comes on standard input, and the answers leave on a pipe of their own (worklog.bench.child). The process ends
-when its parent does, together with every process that it has started.
+The order is pickled on standard input, and the answers leave on a pipe of their own (worklog.bench.child). The process
+ends when its parent does, together with every process that it has started.
 """
 
 from __future__ import annotations
@@ -18,22 +18,19 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
-from worklog.bench.tasks import Task
 from worklog.errors import GpuBusy, LaunchFailed, OutOfMemory, WorklogError
-from worklog.kernel import Kernel
-from worklog.problem.gemm import Shape
+from worklog.gpu.device import gpu_reason
 
 if TYPE_CHECKING:
     from worklog.bench.check import Checked
     from worklog.bench.session import Session
     from worklog.runs.run import Measurement
-    from worklog.settings import Harness
 
 # In the messages of CUDA, cuBLAS, CuPy and PyTorch.
 GPU_IS_FULL = ("MemoryAllocation", "CUDA_ERROR_OUT_OF_MEMORY", "STATUS_ALLOC_FAILED", "OutOfMemoryError")
@@ -43,23 +40,10 @@ class ContextLost(Exception):
     """The last measurement lost the GPU's context: nothing can be measured after it in this process."""
 
 
-class Answers:
-    """The pipe to the parent: each answer is a line of JSON that says what it `is`."""
-
-    def __init__(self, order: Mapping[str, Any]) -> None:
-        os.set_inheritable(order["answers"], False)
-        self._pipe = os.fdopen(order["answers"], "wb")
-
-    def __call__(self, kind: str, **words: Any) -> None:
-        """Send one answer."""
-        self._pipe.write(json.dumps({"is": kind, **words}).encode() + b"\n")
-        self._pipe.flush()
+Say = Callable[..., None]  # send an answer: what it `is`, and its words
 
 
-Act = Callable[[Mapping[str, Any], Answers], None]
-
-
-def main(acts: Mapping[str, Act] | None = None) -> None:
+def main(acts: Mapping[str, Callable[[Mapping[str, Any], Say], None]] | None = None) -> None:
     """Read an order, carry it out, and exit immediately, skipping atexit handlers and CUDA teardown. acts: what can be
     ordered (default: "measure" and "check"). An exception becomes the last answer.
     """
@@ -79,16 +63,16 @@ def main(acts: Mapping[str, Act] | None = None) -> None:
     os._exit(0)
 
 
-def started() -> tuple[dict[str, Any], Answers]:
-    """The order, and the pipe for answers. From now on this process and its session end as soon as its parent does.
+def started() -> tuple[dict[str, Any], Say]:
+    """The order, and how to answer. From now on this process and its session end as soon as its parent does.
 
     Linux ends them with a signal that no code can catch. Elsewhere a thread does it, unless a kernel's code holds the
     interpreter's lock.
     """
-    order: dict[str, Any] = json.loads(sys.stdin.readline())
-    lifeline, nothing = os.dup(0), os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
+    order: dict[str, Any] = pickle.load(sys.stdin.buffer)
+    answers, lifeline = order["answers"], order["lifeline"]
+    for pipe in (answers, lifeline):
+        os.set_inheritable(pipe, False)
     if hasattr(fcntl, "F_SETSIG"):
         fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgid(0))
         fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
@@ -97,7 +81,12 @@ def started() -> tuple[dict[str, Any], Answers]:
             os.killpg(0, signal.SIGKILL)
     else:
         threading.Thread(target=wait_for_the_end, args=(lifeline,), daemon=True).start()
-    return order, Answers(order)
+
+    def say(kind: str, **words: Any) -> None:
+        with os.fdopen(answers, "wb", closefd=False) as pipe:
+            pipe.write(json.dumps({"is": kind, **words}).encode() + b"\n")
+
+    return order, say
 
 
 def wait_for_the_end(lifeline: int) -> None:
@@ -114,37 +103,17 @@ def memory_is_full(error: BaseException) -> OutOfMemory | None:
     return OutOfMemory("the host's memory is full: take a smaller size") if isinstance(error, MemoryError) else None
 
 
-# ------------------------------------------------------------------------------------------------------------- measure
-
-
-def measure_order(tasks: Sequence[Task], harness: Harness, user_kernels: Sequence[Kernel]) -> dict[str, Any]:
-    """The order for a run."""
-    return {
-        "do": "measure",
-        "tasks": [[t.kernel, [t.shape.m, t.shape.n, t.shape.k], dict(t.changed)] for t in tasks],
-        "harness": harness.as_dict(),
-        "user_kernels": [kernel.as_dict() for kernel in user_kernels],
-    }
-
-
-def tasks_of(order: Mapping[str, Any]) -> list[Task]:
-    """The tasks of an order."""
-    return [Task(kernel, Shape(*shape), tuple(changed.items())) for kernel, shape, changed in order["tasks"]]
-
-
-def measure(order: Mapping[str, Any], say: Answers, make_session: Callable[..., Session] | None = None) -> None:
-    """Gate and time each task. Answers: "ready" with the head of a run; then for each task "measured" with the
-    measurement and its kernel's description. make_session: gets the user kernels by name (default: Session).
+def measure(order: Mapping[str, Any], say: Say, make_session: Callable[..., Session] | None = None) -> None:
+    """Gate and time each of the order's tasks. Answers: "ready" with the head of a run; then for each task "measured"
+    with the measurement and its kernel's description. make_session: gets the user kernels by name (default: Session).
     """
     from worklog.bench.session import Session, attempt
     from worklog.gpu.clock_lock import switchable_clocks
-    from worklog.settings import Harness
 
-    tasks, harness = tasks_of(order), Harness(**order["harness"])
-    user_kernels = {kernel.name: kernel for kernel in map(Kernel.from_dict, order["user_kernels"])}
+    tasks, harness = order["tasks"], order["harness"]
     with alone_on_the_gpu(), switchable_clocks() as hold:
         clocks, notes = hold(harness.clocks)
-        session = (make_session or Session)(user_kernels)
+        session = (make_session or Session)(order["user_kernels"])
         harness = harness.but(clocks=clocks)
         for shape in {task.shape for task in tasks}:
             session.require_memory(shape)
@@ -162,56 +131,43 @@ def measure(order: Mapping[str, Any], say: Answers, make_session: Callable[..., 
     say("done")
 
 
-@contextmanager
-def alone_on_the_gpu() -> Iterator[None]:
-    """Lock the GPU, if there is one, so that no other run of the same user disturbs this one. The lock goes with the
-    process. Raises GpuBusy.
-    """
-    from worklog.gpu.device import gpu_reason
-
+def alone_on_the_gpu() -> AbstractContextManager[object]:
+    """Lock the GPU, if there is one, so that no other run of the same user disturbs this one. Raises GpuBusy."""
     if gpu_reason() is not None:
-        yield
-        return
+        return nullcontext()
     import cupy
 
     which = cupy.cuda.runtime.deviceGetPCIBusId(cupy.cuda.runtime.getDevice())
-    with locked(Path(tempfile.gettempdir()) / f"worklog-{os.getuid()}-{which}.lock"):
-        yield
+    return locked(Path(tempfile.gettempdir()) / f"worklog-{os.getuid()}-{which}.lock")
 
 
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold a lock file. Raises GpuBusy, naming the process that holds it."""
+def locked(path: Path) -> IO[str]:
+    """A lock file, locked until it is closed or the process ends. Raises GpuBusy, naming the process that holds it."""
     try:
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise WorklogError(f"cannot open {path}: {error.strerror}; remove it") from error
-    with os.fdopen(lock, "r+", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+    file = os.fdopen(lock, "r+", encoding="utf-8")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        with file:
             raise GpuBusy(
                 f"process {file.read().strip() or '?'} is measuring on this GPU, and two at once would disturb each "
                 "other: wait for it, or cancel it"
             ) from error
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
-        yield
+    file.truncate(0)
+    file.write(str(os.getpid()))
+    file.flush()
+    return file
 
 
-# --------------------------------------------------------------------------------------------------------------- check
-
-
-def check(order: Mapping[str, Any], say: Answers) -> None:
-    """Check a kernel. Answers: "begun" with what is known before a launch, then "checked" with the result."""
+def check(order: Mapping[str, Any], say: Say) -> None:
+    """Check the order's kernel. Answers: "begun" with what is known before a launch, then "checked" with the result."""
     from worklog.bench import check as bench
 
     checked = bench.check(
-        Kernel.from_dict(order["kernel"]),
-        None if order["shape"] is None else Shape(*order["shape"]),
-        on=order["on"],
-        seed=order["seed"],
+        **order["how"],
         progress=lambda done, _, doing: say("progress", done=done, doing=doing),
         begun=lambda begun: say("begun", checked=packed(begun)),
     )

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
+from threading import Event
 from typing import Any
 
-from worklog.bench import job
-from worklog.bench.child import Answer, Stop, run_child
+from worklog.bench.child import Answer, run_child
 from worklog.bench.tasks import ABLATION_SIZES, BASELINE, Progress, Size, Task, ablation_tasks, silent, tasks_of
 from worklog.errors import BadRunFile, BadSetting, Interrupted, NoGpu
-from worklog.gate import Stage, Verdict
+from worklog.gate import Verdict
 from worklog.gpu.device import gpu_reason, require_gpu
 from worklog.kernel import Kernel
 from worklog.kernel.ladder import LADDER, rung
@@ -59,7 +59,9 @@ def ablate(
     measure() and results() raise.
     """
     tasks = ablation_tasks(kernel, shapes)
-    return carry_out(tasks, harness or Harness(), progress=progress, out=out) if live_wanted() else _recorded(tasks)
+    if live_wanted():
+        return carry_out(tasks, harness or Harness(), progress=progress, out=out)
+    return _recorded(tasks, open_run())
 
 
 def results(
@@ -76,23 +78,22 @@ def results(
     raises, and BadRunFile, naming the recorded sizes, if a kernel that you name was never recorded.
     """
     tasks, _ = tasks_of(kernels, shapes, settings)
-    Harness().but(**settings)
     if live_wanted():
         return carry_out(tasks, Harness(), progress=progress)
-    if kernels is not None:
-        return _recorded(tasks)
-    held = {m.kernel for m in open_run().measurements}
-    run = _recorded([task for task in tasks if task.kernel in held])
-    absent = dict.fromkeys(task.kernel for task in tasks if task.kernel not in held)
+    run = open_run()
+    held = {m.kernel for m in run.measurements}
+    absent = [] if kernels is not None else [task for task in tasks if task.kernel not in held]
+    run = _recorded([task for task in tasks if task not in absent], run)
     if absent:
-        run.notes = [*run.notes, f"not in the {run.origin} run: {', '.join(absent)} (measure on a GPU)"]
+        names = ", ".join(dict.fromkeys(task.kernel for task in absent))
+        run.notes = [*run.notes, f"not in the {run.origin} run: {names} (measure on a GPU)"]
     return run
 
 
-def _recorded(tasks: Sequence[Task]) -> Run:
-    """The tasks' measurements from the default run. Raises BadRunFile, naming the recorded sizes, if one is missing."""
+def _recorded(tasks: Sequence[Task], run: Run) -> Run:
+    """The run with the tasks' measurements only. Raises BadRunFile, naming the recorded sizes, if one is missing."""
     require_measurable(tasks, Harness())
-    run, found = open_run(), list[Measurement]()
+    found = list[Measurement]()
     for task in tasks:
         there = run.select(task.kernel, task.shape, task.pitfalls)
         if not there:
@@ -125,7 +126,7 @@ def carry_out(
     progress: Progress = silent,
     out: Path | None = None,
     timeout_s: float = TIMEOUT_S,
-    stop: Stop | None = None,
+    stop: Event | None = None,
     command: Sequence[str] | None = None,
 ) -> Run:
     """Make each measurement in order, in child processes, and save the run after each.
@@ -134,8 +135,8 @@ def carry_out(
     each host function gets a process that measures nothing else. An interrupt ends the child and keeps the finished
     measurements. CUDA is not initialised in this process.
 
-    user_kernels: those that tasks name. timeout_s: seconds that a measurement may take beyond its budget
-    before it counts as hung. stop: ends the run from another thread. command: the child's command line (default:
+    user_kernels: those that tasks name. timeout_s: seconds that a measurement may take beyond its budget before it
+    counts as hung. stop: ends the run when another thread sets it. command: the child's command line (default:
     worklog.bench.job). Raises what measure() raises, Interrupted, and GpuBusy while another run measures on this GPU.
     """
     own = require_measurable(tasks, harness, user_kernels)
@@ -146,7 +147,7 @@ def carry_out(
     growing = _Growing(tasks, harness, own, out)
     try:
         while growing.left:
-            growing.measure_some(progress, timeout_s, stop, command)
+            growing.measure_some(progress=progress, timeout_s=timeout_s, stop=stop, command=command)
     except KeyboardInterrupt as interrupt:
         raise Interrupted(f"interrupted: {growing.kept()}") from interrupt
     progress(len(tasks), len(tasks), "done")
@@ -171,39 +172,36 @@ class _Growing:
     def left(self) -> Sequence[Task]:
         return self.tasks[self.done :]
 
-    def measure_some(
-        self, progress: Progress, timeout_s: float, stop: Stop | None, command: Sequence[str] | None
-    ) -> None:
-        """One child: as many of its tasks as it survives, and a verdict on the kernel that ended it."""
-        first, ready = self.done, False
+    def measure_some(self, **how: Any) -> None:
+        """One child: as many of its tasks as it survives, and a verdict on the kernel that ended it. how: for
+        run_child.
+        """
+        first = self.done
         its_tasks = list(takewhile(lambda task: self._home(task) == self._home(self.tasks[first]), self.left))
 
         def take(answer: Answer) -> None:
-            nonlocal ready
-            ready = True
             if answer["is"] == "ready":
                 self._begin(answer["head"])
             elif answer["is"] == "measured" and first + answer["number"] > self.done:  # else it came twice
                 self._add(Measurement.from_dict(answer["measurement"]), answer["description"])
 
-        end = run_child(
-            job.measure_order(its_tasks, self.harness, list(self.user_kernels.values())),
-            take,
-            progress,
-            first=first,
-            total=len(self.tasks),
-            timeout_s=timeout_s,
-            stop=stop,
-            command=command,
-        )
+        order = {"do": "measure", "tasks": its_tasks, "harness": self.harness, "user_kernels": self.user_kernels}
+        end = run_child(order, take, first=first, total=len(self.tasks), **how)
         finished, lost = self.done == first + len(its_tasks), end.kind == "lost"
         if end.kind == "done" and finished:
             return
-        if self.run is None or not ready or (lost and self.done == first):
+        if self.run is None or not end.kind or (lost and self.done == first):
             raise end.error()
         after = lost or finished  # the child ended after its last measurement, not in one
-        culprit = self.tasks[self.done - 1 if after else self.done].kernel
-        self._fail(end.stage(self.user_kernels.get(culprit)), after=after)
+        task = self.tasks[self.done - after]
+        verdict = Verdict((end.stage(self.user_kernels.get(task.kernel)),), None)
+        failure = task.refused(verdict)
+        if after:
+            last = self.run.measurements.pop()
+            failure = replace(failure, changed=last.changed)
+            if last.status == "refused":  # for the same fault, seen earlier: add what to do
+                failure = replace(last, reason=f"{last.reason}; {str(failure.reason).rpartition('; ')[2]}")
+        self._add(failure)
 
     def _home(self, task: Task) -> str:
         """Tasks with the same one share a process: a host function has its own."""
@@ -221,36 +219,14 @@ class _Growing:
         if description is not None:
             self.run.kernels.setdefault(found.kernel, dict(description))
         self.run.add(found)
-        self._save()
-
-    def _fail(self, stage: Stage, *, after: bool) -> None:
-        """A failed measurement for how the child ended. after: in place of the last one, else for the next task."""
-        assert self.run is not None
-        verdict = Verdict((stage,), None)
-        reason = f"failed at {verdict.reason}"
-        if after:
-            last = self.run.measurements.pop()
-            if last.status == "refused":  # for the same fault, seen earlier: add what to do
-                new = replace(last, reason=f"{last.reason}; {reason.rpartition('; ')[2]}")
-            else:
-                new = Measurement(last.kernel, last.shape, "refused", reason, last.changed, verdict.as_dict())
-        else:
-            task = self.left[0]
-            shape = (task.shape.m, task.shape.n, task.shape.k)
-            new = Measurement(task.kernel, shape, "refused", reason, task.pitfalls, verdict.as_dict())
-        self._add(new)
-
-    def _save(self) -> None:
-        assert self.run is not None
         self.run.complete = not self.left
         path = self.run.path or self.out
         self.run.save(path or new_path(self.run.device["name"], self.run.created, secrets.token_hex(2)))
 
     def kept(self) -> str:
-        """What an interrupt leaves, which is saved."""
+        """What an interrupt leaves."""
         if self.run is None or not self.run.measurements:
             return "no measurement was finished, so nothing is saved"
-        self._save()
         return f"{self.done} of {len(self.tasks)} measurements are kept in {self.run.path}"
 
 

@@ -7,8 +7,8 @@ numbers. It needs a GPU and the CUDA toolkit; the emulator finds races without t
 
 from __future__ import annotations
 
-import json
 import os
+import pickle
 import re
 import shutil
 import subprocess
@@ -17,6 +17,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from worklog.bench.child import environment
 from worklog.errors import BadSetting, NoGpu, WorklogError
 from worklog.gate import Stage
 from worklog.gate.verdict import failed, passed
@@ -25,6 +26,7 @@ from worklog.kernel import Kernel
 
 # CUDA's own libraries look up symbols that may be absent; memcheck would report those as API errors.
 OPTIONS = {"racecheck": (), "memcheck": ("--report-api-errors", "no")}
+FOLDERS = ("bin", "compute-sanitizer", "extras/compute-sanitizer")  # of a CUDA toolkit
 TIME_OUT_S = 600
 WITHOUT = "find races without it: worklog check --emulate"
 HOW_TO_GET = f"compute-sanitizer is not installed: install the CUDA toolkit and set PATH or CUDA_HOME, or {WITHOUT}"
@@ -56,19 +58,16 @@ class Report:
 
 def find() -> Path | None:
     """compute-sanitizer on PATH, else in CUDA_HOME, CUDA_PATH or /usr/local/cuda."""
-    on_path = shutil.which("compute-sanitizer")
-    if on_path:
-        return Path(on_path)
-    for home in (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"):
-        for folder in ("bin", "compute-sanitizer", "extras/compute-sanitizer"):
-            found = Path(home or "/none") / folder / "compute-sanitizer"
-            if found.is_file() and os.access(found, os.X_OK):
-                return found
-    return None
+    homes = filter(None, (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"))
+    folders = [
+        f"{home}/{folder}" for home in homes for folder in ("bin", "compute-sanitizer", "extras/compute-sanitizer")
+    ]
+    found = shutil.which("compute-sanitizer", path=os.pathsep.join(filter(None, (os.environ.get("PATH"), *folders))))
+    return None if found is None else Path(found)
 
 
-def ready(kernel: Kernel, on: str | None) -> Kernel:
-    """The kernel, if the tools can run it. on: as for worklog.bench.check.check. Raises NoGpu, NoSanitizer, and
+def ready(kernel: Kernel, on: str | None) -> Path:
+    """compute-sanitizer, if it can run the kernel. on: as for worklog.bench.check.check. Raises NoGpu, NoSanitizer, and
     BadSetting for the emulator or a host function.
     """
     if on == "emulated":
@@ -78,18 +77,16 @@ def ready(kernel: Kernel, on: str | None) -> Kernel:
     reason = gpu_reason()
     if reason is not None:
         raise NoGpu(f"--racecheck needs a GPU ({reason}): {WITHOUT}")
-    if find() is None:
-        raise NoSanitizer(HOW_TO_GET)
-    return kernel
-
-
-def sanitize(kernel: Kernel) -> list[Stage]:
-    """A stage for each tool: passed, or failed with its report and source lines. A warning fails nothing; it is the
-    stage's note. Raises NoSanitizer.
-    """
     tool = find()
     if tool is None:
         raise NoSanitizer(HOW_TO_GET)
+    return tool
+
+
+def sanitize(tool: Path, kernel: Kernel) -> list[Stage]:
+    """A stage for each tool: passed, or failed with its report and source lines. A warning fails nothing; it is the
+    stage's note. Raises NoSanitizer.
+    """
     return [stage(name, parse(run(tool, name, kernel), name), kernel.file) for name in OPTIONS]
 
 
@@ -97,12 +94,10 @@ def run(tool: Path, name: str, kernel: Kernel) -> str:
     """The output of one tool. Raises NoSanitizer if it ends without a summary, or if the kernel's process fails without
     a report.
     """
-    package = str(Path(__file__).resolve().parents[2])
-    paths = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH", ""))))
-    with tempfile.TemporaryDirectory() as folder:
-        order = Path(folder) / "kernel.json"
-        order.write_text(json.dumps(kernel.as_dict()), encoding="utf-8")
-        child = (sys.executable, "-m", "worklog.bench.sanitized", str(order))
+    with tempfile.NamedTemporaryFile() as pickled:
+        pickle.dump(kernel, pickled)
+        pickled.flush()
+        child = (sys.executable, "-m", "worklog.bench.sanitized", pickled.name)
         try:
             done = subprocess.run(
                 [str(tool), "--tool", name, *OPTIONS[name], "--print-limit", "50", *child],
@@ -111,7 +106,7 @@ def run(tool: Path, name: str, kernel: Kernel) -> str:
                 text=True,
                 errors="replace",
                 timeout=TIME_OUT_S,
-                env={**os.environ, "PYTHONPATH": paths},
+                env=environment(),
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise NoSanitizer(f"{name} did not finish: {error}; {WITHOUT}") from error

@@ -176,46 +176,43 @@ def attempt(
     clocks, notes = hold(used.clocks)
     if used.clocks == harness.clocks:  # the run states the notes
         notes = []
-    used, changed = used.but(clocks=clocks), {**task.pitfalls, "clocks": clocks}
-    if clocks == harness.clocks:
-        del changed["clocks"]
-    common: dict[str, Any] = {
-        "kernel": task.kernel,
-        "shape": (task.shape.m, task.shape.n, task.shape.k),
-        "changed": changed,
-    }
+    used, task = used.but(clocks=clocks), _held(task, clocks, harness)
     skipped = "" if task.kernel == BASELINE else session.kernel(task.kernel).skipped
     if reason := skipped or _too_slow(task, used, earlier):
-        return Measurement(**common, status="skipped", reason=reason)
+        return task.without_time("skipped", reason)
     try:
-        return _measurement(session, task, used, common, notes)
+        return _measurement(session, task, used, notes)
     except LaunchFailed as error:
         session.device.synchronize()  # raises again if the context is lost
-        return Measurement(**common, status="refused", reason=f"launch: {error}")
+        return task.without_time("refused", f"launch: {error}")
 
 
-def _measurement(
-    session: Session, task: Task, used: Harness, common: dict[str, Any], notes: Sequence[str]
-) -> Measurement:
-    """Gate and time one task. common: its kernel, shape and changed settings."""
+def _held(task: Task, clocks: str, harness: Harness) -> Task:
+    """The task with what was done about the clocks."""
+    others = tuple((name, value) for name, value in task.changed if name != "clocks")
+    return replace(task, changed=others if clocks == harness.clocks else (*others, ("clocks", clocks)))
+
+
+def _measurement(session: Session, task: Task, used: Harness, notes: Sequence[str]) -> Measurement:
+    """Gate and time one task."""
     verdict: Verdict | None = None
     if used.gate:
         for name in dict.fromkeys((BASELINE, task.kernel)):
             verdict = session.verdict(name, task.shape, used.gate)
             if not verdict.accepted:
-                return _failed(common, verdict, "" if name == task.kernel else f"the baseline {name} ")
+                return task.refused(verdict, "" if name == task.kernel else f"the baseline {name} ")
     reading, stages = read(session, task, used)
     if verdict is not None:
         verdict = replace(verdict, stages=(*verdict.stages, *stages))
         if not verdict.accepted:
-            return _failed(common, verdict)
+            return task.refused(verdict)
     if summarise(reading.counted("subject"), used.statistic).value <= used.taken_off(session.calibration.offset_us):
-        return Measurement(**common, status="refused", reason="failed at plausible: the time is not above zero")
+        return task.without_time("refused", "failed at plausible: the time is not above zero")
     degradations = [*notes, *_degradations(session, task, used)]
     if off := off_the_lock(used.clocks, reading.sm_mhz):
-        common["changed"] = {**common["changed"], "clocks": "watched"}
+        task = replace(task, changed=(*task.changed, ("clocks", "watched")))
         degradations.append(off)
-    found = measurement_of(common, used, reading, session.calibration, verdict, degradations)
+    found = measurement_of(task, used, reading, session.calibration, verdict, degradations)
     if verdict is None or found.us is None or used.biased():
         return found
     if session.claimed(task.kernel) == "fp32":  # other classes may run where the peak is another
@@ -224,7 +221,7 @@ def _measurement(
     if ours and theirs and used.l2 == "flush":
         own_streams = session.is_host_function(task.kernel)
         verdict = verdict.and_then(after_timing.second_clock(ours, theirs, own_streams=own_streams))
-    return replace(found, verdict=verdict.as_dict()) if verdict.accepted else _failed(common, verdict)
+    return replace(found, verdict=verdict.as_dict()) if verdict.accepted else task.refused(verdict)
 
 
 def _degradations(session: Session, task: Task, used: Harness) -> list[str]:
@@ -244,11 +241,6 @@ def _degradations(session: Session, task: Task, used: Harness) -> list[str]:
 def _checks_each(used: Harness) -> bool:
     """Whether each launch gets inputs of its own and is checked: only if L2 is flushed after they were written."""
     return used.gate is True and used.inputs == "random" and used.l2 == "flush" and used.timer != "graph"
-
-
-def _failed(common: Mapping[str, Any], verdict: Verdict, whose: str = "") -> Measurement:
-    reason = f"{whose}failed at {verdict.reason}"
-    return Measurement(**common, status="refused", reason=reason, verdict=verdict.as_dict())
 
 
 def read(session: Session, task: Task, used: Harness) -> tuple[Reading, list[Stage]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from itertools import product
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from worklog.kernel.ladder import LADDER
 from worklog.problem.axes import MOST_VALUES
 from worklog.problem.gemm import Shape
 from worklog.runs.run import Measurement, Run, recordings
-from worklog.runs.samples import Estimate, summarize
+from worklog.runs.samples import summarize
 from worklog.settings import HOW_ONE_MEASURES, PITFALLS
 
 if TYPE_CHECKING:
@@ -59,6 +59,15 @@ class Task:
     def pitfalls(self) -> dict[str, Any]:
         """The changed settings that belong to a pitfall; the others say how long to measure."""
         return {name: value for name, value in self.changed if any(g.setting == name for g in PITFALLS)}
+
+    def without_time(self, status: str, reason: str, verdict: Verdict | None = None) -> Measurement:
+        """Its measurement, "skipped" or "refused"."""
+        judged = None if verdict is None else verdict.as_dict()
+        return Measurement(self.kernel, astuple(self.shape), status, reason, self.pitfalls, judged)
+
+    def refused(self, verdict: Verdict, of: str = "") -> Measurement:
+        """Its measurement where the gate fails the kernel. of: named before the reason, where that isn't the kernel."""
+        return self.without_time("refused", f"{of}failed at {verdict.reason}", verdict)
 
     def __str__(self) -> str:
         biased = ", ".join(f"{name}={value}" for name, value in self.pitfalls.items())
@@ -166,27 +175,26 @@ def estimate(tasks: Sequence[Task], harness: Harness) -> tuple[list[float], str]
     return [task_s(task) for task in tasks], runs[0].label if runs else "the slowest rung's"
 
 
-NO_ESTIMATE = Estimate(float("nan"), float("nan"), float("nan"))
-
-
 def measurement_of(
-    common: Mapping[str, Any],
+    task: Task,
     used: Harness,
     reading: Reading,
     calibration: Calibration,
     verdict: Verdict | None,
     degradations: list[str],
 ) -> Measurement:
-    """The measurement that a reading gives. common: its kernel, shape and changed settings."""
-    shape = Shape(*common["shape"])
-    at_clock = (reading.sm_mhz or gpu().sm_clock_mhz) / gpu().sm_clock_mhz
-    peak = gpu().fp32_peak_tflops * at_clock
+    """The measurement that a reading of the task gives."""
+    shape, device = task.shape, gpu()
+    peak = device.fp32_peak_tflops * ((reading.sm_mhz or device.sm_clock_mhz) / device.sm_clock_mhz)
     found = summarize(reading, used.as_dict(), calibration.as_dict(), shape.flops, peak)
-    time, ratio, rate = found.time, found.ratio or NO_ESTIMATE, found.tflops or 0.0
+    time, ratio, rate = found.time, found.ratio, found.tflops
+    assert ratio is not None and rate is not None
     gbs = shape.compulsory_bytes / time.value / 1e3
     return Measurement(
-        **common,
-        status="measured",
+        task.kernel,
+        astuple(shape),
+        "measured",
+        changed=task.pitfalls,
         verdict=verdict.as_dict() if verdict else None,
         us=time.value,
         us_low=time.low,
@@ -204,7 +212,7 @@ def measurement_of(
         **work_of(shape),
         gbs=gbs,
         of_copy=gbs / calibration.copy_gbs,
-        of_memory_peak=gbs / gpu().memory_peak_gbs,
+        of_memory_peak=gbs / device.memory_peak_gbs,
         sm_mhz=found.sm_mhz,
         throttle_mask=reading.throttle_mask,
         converged=reading.converged,

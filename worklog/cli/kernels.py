@@ -196,12 +196,12 @@ def check(
     kernel, on = kernel_of(what, words), "emulated" if emulate else on
     if kernel.host is not None and gpu_reason() is not None:
         raise NoGpu(f"a host function needs a GPU ({gpu_reason()}): the emulator runs .cu files")
-    looked_into = sanitizer.ready(kernel, on) if racecheck else None
+    tool = sanitizer.ready(kernel, on) if racecheck else None
     run_check = here.check_in_child if here.wants_gpu(on) else here.check  # the emulator survives every kernel
     shape = None if size is None else Shape.of(size)
     with progress_bar() as progress:
         checked = run_check(kernel, shape, on=on, progress=progress)
-        for stage in sanitizer.sanitize(looked_into) if looked_into else ():
+        for stage in sanitizer.sanitize(tool, kernel) if tool else ():
             checked = replace(checked, verdict=checked.verdict.and_then(stage))
     if as_json:
         print_json(checked.as_dict())

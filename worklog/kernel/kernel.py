@@ -1,6 +1,6 @@
 """One record for every kernel: a rung of the ladder, a kernel from a .cu file or a notebook cell, and a host function.
 
-A record loads the kernel on a device, describes it for the run file, and crosses to a child process as JSON.
+A record loads the kernel on a device, describes it for the run file, and crosses to a child process pickled.
 """
 
 from __future__ import annotations
@@ -283,18 +283,6 @@ class Kernel:
         tile = {"tile": dict(self.template)} if self.template else {}
         launch = {"grid": parts(self.grid), "block": self.threads}
         return {"file": self.file, "sha256": program.sha256, **entry, **tile, **launch, **common, **own, **resources}
-
-    def as_dict(self) -> dict[str, Any]:
-        """For a child process, as JSON: everything, a user's source included. A host function is loaded from where it
-        is.
-        """
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, words: Mapping[str, Any]) -> Kernel:
-        """The inverse of as_dict()."""
-        host = None if words["host"] is None else HostFunction(**words["host"])
-        return cls(**{**words, "options": tuple(words["options"]), "host": host})
 
 
 EXAMPLE_GRID = "'(N + 31) / 32, (M + 31) / 32'"

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import ipywidgets as widgets
 
-from worklog.bench.child import Stop
 from worklog.bench.measure import carry_out
 from worklog.bench.tasks import Task
 from worklog.errors import Interrupted, WorklogError
@@ -80,7 +79,7 @@ class Panel(Page[PanelChoice]):
     def __init__(self, choice: PanelChoice, job: Sequence[str] | None = None) -> None:
         super().__init__(choice)
         self._job = job
-        self._stop: Stop | None = None  # of the measurement that is running
+        self._stop: threading.Event | None = None  # of the measurement that is running
         self._loop: asyncio.AbstractEventLoop | None = None
         with suppress(RuntimeError):  # outside a notebook there is no loop
             self._loop = asyncio.get_running_loop()
@@ -142,17 +141,17 @@ class Panel(Page[PanelChoice]):
         with ONE_AT_A_TIME:
             if self._stop is not None:
                 return
-            self._stop = Stop()
+            self._stop = threading.Event()
         self.measure_button.disabled, self.cancel_button.disabled = True, False
         self.bar.layout.display = ""
         threading.Thread(target=self._work, args=(self.choice.tasks(), new_file(), self._stop), daemon=True).start()
 
     def cancel(self) -> None:
-        """Stop measuring and keep what is finished. On a thread, because the driver may take a while to stop."""
+        """Stop measuring and keep what is finished."""
         if self._stop is not None:
-            threading.Thread(target=self._stop.press, daemon=True).start()
+            self._stop.set()
 
-    def _work(self, tasks: Sequence[Task], out: Path, stop: Stop) -> None:
+    def _work(self, tasks: Sequence[Task], out: Path, stop: threading.Event) -> None:
         """Runs on its own thread, which may set widgets' traits but must not draw with pyplot."""
         started, how = time.monotonic(), "failed"
 
