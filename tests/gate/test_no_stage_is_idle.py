@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,6 @@ from tests.gate.wrong_values import (
 from worklog.gate import Checker, guarded_buffer, precision, shapes
 from worklog.gate.guarded_buffer import Memory
 from worklog.gate.precision import PrecisionReference
-from worklog.gate.shapes import Repeater
 from worklog.gate.verdict import passed
 from worklog.problem.gemm import Domain, Shape
 
@@ -69,6 +69,13 @@ def accepted(function: Function, claimed: str = "fp32") -> list[bool]:
     return [Checker(DEVICE, SHAPE, seed).check(NumpySubject(DEVICE, function), claimed).accepted for seed in range(2)]
 
 
+written = guarded_buffer.Buffers.written
+
+
+def without_trespass(self: guarded_buffer.Buffers, buffer: Any) -> Any:
+    return replace(written(self, buffer), trespass=None)
+
+
 def always(name: str) -> Callable[..., Any]:
     return lambda *_, **__: passed(name, "not checked")
 
@@ -78,12 +85,12 @@ def always(name: str) -> Callable[..., Any]:
     [
         (shapes, "check_edge_shapes", always("edge shapes"), k_tail_dropped),
         (shapes, "check_benchmark_shape", always("benchmark shape"), one_element_short_when_big),
-        (Repeater, "check", always("repeat"), races),
+        (shapes, "check_repeated", always("repeat"), races),
         (PrecisionReference, "judge", lambda *_: ("fp32", passed("precision", "not checked")), tf32_unless_integers),
         (PrecisionReference, "wrong_rows", lambda self, *_: self.rows[:0], one_row_of_many_off_unless_integers),
-        (precision, "check", always("products"), writes_outside_in_family_e4),
-        (guarded_buffer.Result, "trespass", None, clobbers_a_on_real_data),
-        (guarded_buffer.Result, "trespass", None, writes_past_c),
+        (precision, "check_products", always("products"), writes_outside_in_family_e4),
+        (guarded_buffer.Buffers, "written", without_trespass, clobbers_a_on_real_data),
+        (guarded_buffer.Buffers, "written", without_trespass, writes_past_c),
     ],
     ids=["edge shapes", "benchmark shape", "repeat", "precision", "rows", "products", "inputs", "guards"],
 )
@@ -137,12 +144,8 @@ def test_without_a_look_for_factors_something_passes(monkeypatch: pytest.MonkeyP
 def test_without_nan_around_the_inputs_something_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is read past A and multiplied with zero shows only if it is no number."""
     assert not any(accepted(reads_past_a))
-    guarded = guarded_buffer.Memory.guarded
-    monkeypatch.setattr(
-        guarded_buffer.Memory,
-        "guarded",
-        lambda self, host, guard: guarded(self, host, 0.0 if np.isnan(guard) else guard),
-    )
+    fill = NumpyDevice.fill
+    monkeypatch.setattr(NumpyDevice, "fill", lambda self, buffer, value: fill(self, buffer, np.nan_to_num(value)))
     assert all(accepted(reads_past_a))
 
 

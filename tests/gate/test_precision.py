@@ -115,7 +115,7 @@ def judged(draw: str, k: int, change_a: Change, change_b: Change, factor: float 
     a, b = DRAWS[draw](rng, (40, k)), DRAWS[draw](rng, (k, 24))
     question = PrecisionReference.of(a, b, rng)
     c = np.float32(factor) * (change_a(a).astype(np.float64) @ change_b(b)).astype(np.float32)
-    return question.judge("precision", Result(c, np.float32(0), outside=False, inputs_changed=False), "bf16")
+    return question.judge("precision", Result(c, np.float32(0), None), "bf16")
 
 
 @pytest.mark.parametrize("k", [16, 256, 4096])

@@ -12,7 +12,7 @@ from tests.gate.right import RIGHT, epilogue, in_double, strassen, summed
 from tests.gate.wrong_stages import holds_integers
 from tests.gate.wrong_values import bf16, tf32, tf32_rounded, truncates
 from worklog.gate import Checker, Verdict
-from worklog.gate.precision import NAME, ROWS, SHORT, ProductProblem
+from worklog.gate.precision import NAME, SHORT
 from worklog.problem.gemm import Domain, Float32, Shape
 
 DEVICE = NumpyDevice()
@@ -93,17 +93,3 @@ def test_whoever_writes_outside_only_here_is_refused_all_the_same() -> None:
 
     found = verdict(only_here)
     assert found.reason == "products: family E4 at 96x160x128: it wrote outside C"
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_the_answer_is_exact(seed: int) -> None:
-    asked = ProductProblem.of(Shape(30, 40, 50), np.random.default_rng(seed))
-    assert np.array_equal((asked.a.astype(np.float64) @ asked.b)[asked.compared], asked.expected)
-    assert ((asked.b != 0).sum(axis=0) == 1).all()
-    assert (asked.a % 2 != 0).all() and np.abs(asked.a).min() > 2048 and np.abs(asked.a).max() < 4096
-
-
-def test_of_many_rows_some_are_compared_and_others_the_next_time() -> None:
-    first, second = (ProductProblem.of(Shape(600, 8, 8), np.random.default_rng(seed)) for seed in (0, 1))
-    assert first.expected.shape == (ROWS, 8) and len(set(first.compared)) == ROWS
-    assert set(first.compared) != set(second.compared)

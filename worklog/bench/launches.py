@@ -15,7 +15,7 @@ import numpy as np
 
 from worklog.gate import Checker, Stage
 from worklog.gate.after_timing import EVERY_LAUNCH, LaunchProbe
-from worklog.gate.guarded_buffer import GUARD
+from worklog.gate.guarded_buffer import GUARD, OUTSIDE, Guarded
 from worklog.gate.verdict import failed
 from worklog.harness.timeline import Launch, Rotating, Witnessed, input_sets
 from worklog.kernel.device import Buffer, Device, Subject
@@ -157,21 +157,19 @@ class _Placed:
         """A new placement for both. copied: with the checker's inputs; otherwise each launch gets new ones."""
         device, sources = self.pool.device, [*self.checker.buffers, self.checker.spare]
         sizes = [source.size for source in sources]
-        a, b, *self.banded = self.pool.place([*sizes[:2], *(size + 2 * GUARD for size in sizes[2:])])
-        for whole in self.banded:
+        a, b, *wholes = self.pool.place([*sizes[:2], *(size + 2 * GUARD for size in sizes[2:])])
+        self.guarded = [Guarded(device, whole) for whole in wholes]
+        for whole in wholes:
             device.fill(whole, UNWRITTEN)
         if self.copied:
             device.copy(a, sources[0])
             device.copy(b, sources[1])
-        outputs = [device.view(whole, GUARD, size) for whole, size in zip(self.banded, sizes[2:], strict=True)]
-        _use(self.pair, (a, b), outputs, self.in_step)
+        _use(self.pair, (a, b), [guarded.inner for guarded in self.guarded], self.in_step)
 
     def trespass(self, stage: Stage) -> Stage:
         """The stage, failed if a launch wrote around C in the last placement."""
-        device = self.pool.device
-        bands = [device.view(whole, at, GUARD) for whole in self.banded for at in (0, whole.size - GUARD)]
-        clean = all((device.download(band) == np.float32(UNWRITTEN)).all() for band in bands)
-        return stage if clean or not stage.passed else failed(EVERY_LAUNCH, "it wrote outside C")
+        clean = all(guarded.intact(np.float32(UNWRITTEN)) for guarded in self.guarded)
+        return stage if clean or not stage.passed else failed(EVERY_LAUNCH, OUTSIDE)
 
 
 def elements(shape: Shape, sets: int = 1) -> int:

@@ -5,16 +5,15 @@ these inputs before, leave out a tile of every second launch, work on another st
 timed launch A and B get new contents and C a sentinel, and after the end event C is projected on a random vector of
 signs, drawn after the launch; all in the stream, with nothing between the two events.
 
-The contents are a hash of a random key and the index, so the check recomputes them instead of trusting A and B, and
-finds out whether the kernel changed them. The projection C x is compared with alpha A (B x) in FP64, in units of u
-times the 2-norm of the row's products (worklog.gate.precision). A row with one wrong element exceeds the limit for FP32
-unless that element is off by less than about 1e-5 of the row's norm. The rms over the rows of each launch has a limit
-too: a largest error alone would leave room for a whole format (TF32 below fp32-emulated, BF16 below TF32).
+The contents are a hash of a random key and the index, so the check recomputes them, and finds out whether the kernel
+changed A or B. The projection C x is compared with alpha A (B x) in FP64, in units of u times the 2-norm of the row's
+products (worklog.gate.precision). A row with one wrong element exceeds the limit for FP32 unless that element is off by
+less than about 1e-5 of the row's norm. The rms over the rows of each launch has a limit too: a largest error alone
+would leave room for a whole format (TF32 below fp32-emulated, BF16 below TF32).
 
-What it costs: nothing runs between the two events, but the check evicts some of the kernel's code from the instruction
-caches. A kernel of about ten microseconds reads a few percent longer, never shorter, and so does the baseline beside it
-(tests/gpu/test_gpu_every_launch.py prints by how much; notebook 09 shows the same kernel with and without). From 1024
-on it is below a percent.
+The check evicts some of the kernel's code from the instruction caches. A kernel of about 10 µs reads a few percent
+longer, never shorter, and so does the baseline beside it (tests/gpu/test_gpu_every_launch.py prints by how much;
+notebook 09 shows the same kernel with and without). From 1024 on it is below a percent.
 
 2MNK operations cannot take less than 2MNK over the peak of the datapath: SMs x FP32 lanes x 2 x the highest clock that
 the driver states. A shorter time has lost work, or a part of the time: the events were on another stream than the
@@ -23,10 +22,9 @@ says so; above 102 %, which leaves room for a clock that is stated too low, it f
 checked: a biased one is expected to be impossible.
 
 The GPU's global timer is independent of events. It is read before the flush and after the end event, so it contains
-flush and launch; without the launch it must be the same for kernel and baseline, which are flushed alike. Where it is
-more for the kernel, the events have missed a part of its work. A host function is allowed a few microseconds more: if
-it works on streams of its own and joins them, as it should, the GPU switches between queues before the start event and
-after the end event too.
+flush and launch; without the launch it must be the same for kernel and baseline, which are flushed alike. If it is more
+for the kernel, the events have missed a part of its work. A host function is allowed a few microseconds more: if it
+works on streams of its own and joins them, as it should, the GPU switches between queues outside the events too.
 
 A host function can also leave work on a stream that it doesn't join. The end event doesn't wait for that work. So the
 host waits for the harness's stream, then for the whole device: the second wait must return at once.
@@ -36,7 +34,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -79,21 +76,6 @@ def rms_limits(claimed: str, shape: Shape) -> tuple[float, float]:
     room = 1 + 4 / float(np.sqrt(min(shape.m, shape.k)))
     own = {"fp32": rms_limit(shape.k), **RMS_OF_CLASS}.get(claimed, emulated_limit(shape.k))
     return own * room, ROUNDING_OF_CLASS.get(claimed, own) * room
-
-
-@dataclass(frozen=True)
-class Found:
-    """What the checks of a loop found. error: the largest, in u·D. off: rows beyond the limit. changed: elements of A
-    and B that the kernel changed. compared: rows. first: number of the first launch with a row off. rms: the largest of
-    a launch's rows, and the largest without what a shrinking factor explains.
-    """
-
-    error: float
-    off: int
-    changed: int
-    compared: int
-    first: int
-    rms: tuple[float, float]
 
 
 class LaunchProbe:
@@ -144,29 +126,25 @@ class LaunchProbe:
         self._launch(self._compare, -(-self.shape.m // ROWS_PER_BLOCK), self._key, m, k, a, self._cx, *vectors, *limits)
         self.device.launch(self._fold, (1, 1), 1, (m, self._found, self._record))
 
-    def found(self) -> Found:
-        """Wait, and read. Raises LaunchFailed."""
-        record = self.device.download(self._record)
-        _, off, changed, compared, first = (int(word) for word in record.view(np.uint32)[:5])
-        whole, left = (float(np.sqrt(mean)) for mean in record[6:10].view(np.float64))
-        return Found(float(record[0]), off, changed, compared, 2**32 - 1 - first, (whole, left))
-
     def stage(self) -> Stage:
-        """The verdict on all launches since the start. Raises LaunchFailed."""
-        found = self.found()
-        if found.compared != self.launches * self.shape.m % 2**32:
-            return failed(EVERY_LAUNCH, f"only {found.compared} rows of {self.launches} launches were compared")
-        if found.changed:
-            return failed(EVERY_LAUNCH, f"it changed {found.changed} elements of its inputs", found.changed)
-        if found.off:
-            where = f"first in launch {found.first} of {self.launches}, on inputs new to the kernel"
-            return failed(EVERY_LAUNCH, f"{found.off} rows off by more than rounding, {where}", found.off)
-        for rms, most in zip(found.rms, self.rms_limits, strict=True):
+        """Wait; the verdict on all launches since the start. Raises LaunchFailed."""
+        record = self.device.download(self._record)  # every_launch.cu describes it
+        error = float(record[0])
+        off, changed, compared, last = (int(word) for word in record.view(np.uint32)[1:5])
+        if compared != self.launches * self.shape.m % 2**32:
+            return failed(EVERY_LAUNCH, f"only {compared} rows of {self.launches} launches were compared")
+        if changed:
+            return failed(EVERY_LAUNCH, f"it changed {changed} elements of its inputs", changed)
+        if off:
+            where = f"first in launch {2**32 - 1 - last} of {self.launches}, on inputs new to the kernel"
+            return failed(EVERY_LAUNCH, f"{off} rows off by more than rounding, {where}", off)
+        for mean, most in zip(record[6:10].view(np.float64), self.rms_limits, strict=True):
+            rms = float(np.sqrt(mean))
             if not rms <= most:
                 detail = f"the rows of one launch of {self.launches} have an rms of {rms:.4g} u·D (up to {most:.4g})"
                 return Stage(EVERY_LAUNCH, False, rms, most, f"{detail}; {self.claimed} was claimed")
-        detail = f"{self.launches} launches, each on new inputs: rows within {found.error:.3g} u·D"
-        return Stage(EVERY_LAUNCH, True, found.error, self.limit, f"{detail} (up to {self.limit:.4g})")
+        detail = f"{self.launches} launches, each on new inputs: rows within {error:.3g} u·D"
+        return Stage(EVERY_LAUNCH, True, error, self.limit, f"{detail} (up to {self.limit:.4g})")
 
 
 PLAUSIBLE = "plausible"
@@ -193,7 +171,7 @@ def second_clock(
     subject: Sequence[tuple[float, float]], baseline: Sequence[tuple[float, float]], *, own_streams: bool
 ) -> Stage:
     """subject, baseline: of each sample, microseconds by the events, and by the global timer of the launch and all that
-    was enqueued with it. own_streams: whether the subject may have some, as a host function.
+    was enqueued with it. own_streams: whether the subject may have streams of its own, as a host function.
     """
     ours, theirs = (float(np.median([around - us for us, around in samples])) for samples in (subject, baseline))
     us = float(np.median([us for us, _ in subject]))

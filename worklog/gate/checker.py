@@ -1,8 +1,5 @@
 """The stages of the gate in order, for one shape. The problems are made once per shape and used for every kernel, the
-baseline included.
-
-Each stage is described in its module: edge_shapes, benchmark_shape, products, precision; and for what was timed,
-every_launch (or precision again, where inputs cannot be new) and plausible.
+baseline included. Each stage is described in its module: shapes, precision, after_timing.
 
 A verdict holds for this shape and for small ones. At a larger shape an index may overflow, or blocks that wait for each
 other may not all fit the GPU at once: then the launch does not end, and the child process that runs it is ended.
@@ -14,16 +11,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
 
 import numpy as np
 
 from worklog.errors import LaunchFailed
 from worklog.gate import after_timing, precision, shapes
 from worklog.gate.after_timing import LaunchProbe
-from worklog.gate.guarded_buffer import Buffers, Memory
+from worklog.gate.exact import OPERAND_BITS
+from worklog.gate.guarded_buffer import OUTSIDE, Buffers, Memory
 from worklog.gate.precision import PrecisionReference
-from worklog.gate.shapes import ExactProblem, Repeater
+from worklog.gate.shapes import DIFFER, Exact
 from worklog.gate.verdict import Stage, Verdict, failed
 from worklog.kernel.device import Buffer, Device, Subject
 from worklog.problem.gemm import Shape, random_inputs
@@ -33,7 +30,9 @@ class Checker:
     """Everything that the gate needs to check kernels at one shape on one device. Raises CompileFailed, OutOfMemory.
 
     seed: for the problems; drawn after a kernel's source is fixed, so that no result can be prepared. a, b: the timed
-    inputs, U(-1, 1) float32 of M x K and K x N: precision is checked on what is timed.
+    inputs, U(-1, 1) float32 of M x K and K x N: precision is checked on what is timed. buffers: A, B and C on the
+    device, holding them: the harness times on what the gate checked. spare: a second C, guarded too, for a loop in
+    which kernel and baseline swap outputs.
     """
 
     def __init__(self, device: Device, shape: Shape, seed: int) -> None:
@@ -43,49 +42,42 @@ class Checker:
         self.a, self.b = random_inputs(shape, self._rng)
         self._precision = PrecisionReference.of(self.a, self.b, self._rng)
         self._memory = Memory(device, self._rng)
-        self._buffers = Buffers(self._memory, shape, self.a, self.b)
-        self._repeater = Repeater(device)
+        self._buffers = Buffers(self._memory, self.a, self.b)
+        self.buffers, self.spare = self._buffers.abc, self._buffers.spare
+        self.poison()
+        self._differ = device.compile(DIFFER)
         self._probe_kernels = tuple(map(device.compile, after_timing.PROGRAMS))
-        self._problems: dict[str, list[ExactProblem]] = {}
-
-    @property
-    def buffers(self) -> tuple[Buffer, Buffer, Buffer]:
-        """A, B and C on the device, holding the timed inputs: the harness times on what the gate checked."""
-        return self._buffers.abc
-
-    @property
-    def spare(self) -> Buffer:
-        """A second C, guarded too, for a loop in which kernel and baseline swap outputs."""
-        return self._buffers.spare
+        self._problems: dict[str, list[Exact]] = {}
 
     def poison(self) -> None:
         """Fill C and the spare, guards included, with a new sentinel."""
         self._buffers.poison()
 
+    def restore(self) -> None:
+        """Load the timed inputs into A and B again, after a loop that changed them."""
+        self._buffers.restore()
+
     def check(self, subject: Subject, claimed: str = "fp32") -> Verdict:
         """Run every stage until one fails. claimed: the precision class that the kernel must reach at least. The inputs
         are intact afterwards.
         """
-        verdict = self._check(subject, claimed)
-        if not verdict.accepted:
-            with suppress(LaunchFailed):  # the context may be lost: the next launch reports it
-                self._buffers.restore()
-        return verdict
-
-    def _check(self, subject: Subject, claimed: str) -> Verdict:
         stages: list[Stage] = []
-        precision: str | None = None
+        found: str | None = None
         try:
             for stage in self._stages(subject, claimed):
                 stages.append(timed(stage))
                 if not stages[-1].passed:
-                    return Verdict(tuple(stages), None)
-            started = time.perf_counter()
-            precision, judged = self._precision.judge("precision", self._buffers.run(subject), claimed)
-            stages.append(replace(judged, seconds=time.perf_counter() - started))
+                    break
+            else:
+                started = time.perf_counter()
+                found, judged = self._precision.judge("precision", self._buffers.run(subject), claimed)
+                stages.append(replace(judged, seconds=time.perf_counter() - started))
         except LaunchFailed as error:
             stages.append(failed("launch", str(error)))
-        return Verdict(tuple(stages), precision)
+        if not stages[-1].passed:
+            with suppress(LaunchFailed):  # the context may be lost: the next launch reports it
+                self.restore()
+        return Verdict(tuple(stages), found)
 
     def check_by_article(self, subject: Subject) -> Verdict:
         """The article's rule in place of the gate; the precision class is found and shown, but not judged."""
@@ -99,7 +91,7 @@ class Checker:
     def check_timed_output(self, written: Buffer, claimed: str = "fp32") -> Stage:
         """Check what the timed launches left in C, in the spare or in a copy of them, whichever was written last.
 
-        All were filled with a sentinel before, and the baseline of a timed loop computes -A B, so its output cannot be
+        All were filled with a sentinel before, and the baseline of a timed loop computes -A B, so its output can't be
         mistaken for the kernel's.
         """
         return self._precision.judge("timed output", self._buffers.written(written), claimed)[1]
@@ -111,17 +103,13 @@ class Checker:
     def check_timed_launches(self, probe: LaunchProbe) -> Stage:
         """Check every launch of a loop that was probed. `restore` afterwards: the loop has changed A and B."""
         if self._buffers.guards_written():
-            return failed(after_timing.EVERY_LAUNCH, "it wrote outside C")
+            return failed(after_timing.EVERY_LAUNCH, OUTSIDE)
         return probe.stage()
 
     def extra_buffers(self) -> tuple[Buffer, Buffer, Buffer]:
         """Another A, B and C of this shape, for launches that are neither timed nor checked."""
         upload = self.device.upload
         return upload(self.a), upload(self.b), upload(np.zeros((self.shape.m, self.shape.n), np.float32))
-
-    def restore(self) -> None:
-        """Load the timed inputs into A and B again, after a loop that changed them."""
-        self._buffers.reload()
 
     def _stages(self, subject: Subject, claimed: str) -> Iterator[Callable[[], Stage]]:
         """The exact stages in order, each ready to run."""
@@ -130,19 +118,15 @@ class Checker:
             yield lambda: failed("domain", outside)
         yield lambda: shapes.check_edge_shapes(subject, self._memory, claimed)
         yield lambda: shapes.check_benchmark_shape(subject, self._buffers, self._exact(claimed))
-        yield lambda: self._repeater.check(subject, self._buffers, self._exact(claimed)[0])
+        yield lambda: shapes.check_repeated(subject, self._buffers, self._exact(claimed)[0][0], self._differ)
         if claimed in precision.CLASSES:
-            yield lambda: precision.check(subject, self._buffers, self._products)
+            yield lambda: precision.check_products(subject, self._buffers, self._rng)
 
-    @cached_property
-    def _products(self) -> precision.ProductProblem:
-        return precision.ProductProblem.of(self.shape, self._rng)
-
-    def _exact(self, claimed: str) -> list[ExactProblem]:
+    def _exact(self, claimed: str) -> list[Exact]:
         """The exact problems for a class, made on first use."""
-        kind = claimed if claimed in ("tf32", "fp16", "bf16") else "fp32"
+        kind = claimed if claimed in OPERAND_BITS else "fp32"
         if kind not in self._problems:
-            self._problems[kind] = shapes.problems(self.shape, self._rng, kind)
+            self._problems[kind] = shapes.exact_problems(self.shape, self._rng, kind)
         return self._problems[kind]
 
 

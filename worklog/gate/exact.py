@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -37,11 +37,7 @@ SLAB = 2**16  # elements
 FAMILIES = ("E1", "E2", "E3")
 HEADROOM = 3  # bits: what alpha and beta of up to 7 halves need
 NEAREST, FARTHEST = 26, 40  # exponents of the powers of two: FP16 has 2^-24 to 2^15
-OPERAND_BITS = {
-    "tf32": 11,
-    "fp16": 11,
-    "bf16": 8,
-}  # significands of the shorter formats; integers up to 2^bits are exact
+OPERAND_BITS = {"tf32": 11, "fp16": 11, "bf16": 8}  # significands of shorter formats: integers up to 2^bits are exact
 
 
 def families(claimed: str = "fp32") -> tuple[str, ...]:
@@ -84,17 +80,17 @@ def _nonzero(rng: np.random.Generator, size: tuple[int, int], bits: int) -> Floa
         sized: Integers = np.maximum(drawn >> 1, 1) * (1 - 2 * (drawn & 1))
         return sized
 
-    return _drawn(size, draw)
+    return drawn_in_slabs(size, draw)
 
 
 def _odd_12_bit(rng: np.random.Generator, size: tuple[int, int]) -> Float32:
     """Odd integers below 2^12 in size: their last bit is lost by any format with an 11-bit significand."""
-    return _drawn(size, lambda part: rng.integers(-2048, 2048, part, dtype=np.int16) * 2 + 1)
+    return drawn_in_slabs(size, lambda part: rng.integers(-2048, 2048, part, dtype=np.int16) * 2 + 1)
 
 
 def _signs(rng: np.random.Generator, size: tuple[int, int], along: int, limit: int) -> Float32:
     """±1, thinned along K so that the sums with terms of 12 bits stay within the limit."""
-    values = _drawn(size, lambda part: rng.integers(0, 2, part, dtype=np.int8) * 2 - 1)
+    values = drawn_in_slabs(size, lambda part: rng.integers(0, 2, part, dtype=np.int8) * 2 - 1)
     terms, most = size[along], limit // 4096
     if terms > most:
         kept = rng.permutation(terms)[:most]
@@ -104,7 +100,7 @@ def _signs(rng: np.random.Generator, size: tuple[int, int], along: int, limit: i
     return values
 
 
-def _drawn(size: tuple[int, int], draw: Callable[[tuple[int, int]], Integers]) -> Float32:
+def drawn_in_slabs(size: tuple[int, int], draw: Callable[[tuple[int, int]], Integers]) -> Float32:
     """A matrix of integers, drawn a few rows at a time so that the temporaries stay in the CPU's cache."""
     values = np.empty(size, np.float32)
     for slab in _slabs(values):
@@ -114,14 +110,57 @@ def _drawn(size: tuple[int, int], draw: Callable[[tuple[int, int]], Integers]) -
 
 
 @dataclass(frozen=True)
+class ExactProblem:
+    """One launch C = alpha A B + beta C with one right result. stretched: the powers of two in A and in B. before: what
+    C holds before the launch, a matrix or one value for every element, or None for a sentinel.
+    """
+
+    family: str
+    a: Float32
+    b: Float32
+    stretched: tuple[float, float]
+    alpha: float = 1.0
+    beta: float = 0.0
+    before: Float32 | float | None = None
+
+    @property
+    def shape(self) -> Shape:
+        """M, N and K."""
+        return Shape(self.a.shape[0], self.b.shape[1], self.a.shape[1])
+
+    def result(self, product: Float64 | Float32, alpha: float, beta: float) -> Float32:
+        """alpha A B + beta C for A B or a part of it: the right result with the problem's own alpha and beta."""
+        old = 0.0 if self.before is None else self.before
+        return (alpha * product + beta * old).astype(np.float32)
+
+    def wrong_scalar(self, c: Float32, product: Float64 | Float32) -> str:
+        """The mistake in alpha or beta with which A B, or a part of it, gives this C; "" if there is none."""
+        mistakes = {
+            "alpha is ignored": (1.0, self.beta),
+            "the sign of alpha is ignored": (abs(self.alpha), self.beta),
+            "the sign of beta is ignored": (self.alpha, abs(self.beta)),
+            "beta is ignored": (self.alpha, 0.0),
+            "beta is taken as 1": (self.alpha, 1.0),
+        }
+        return next((words for words, used in mistakes.items() if np.array_equal(c, self.result(product, *used))), "")
+
+    @property
+    def around_1(self) -> ExactProblem:
+        """The same without the powers of two."""
+        of_a, of_b = (1 / scale for scale in self.stretched)
+        before = None if self.before is None else self.before * of_a * of_b
+        return replace(self, a=self.a * of_a, b=self.b * of_b, before=before, stretched=(1.0, 1.0))
+
+
+@dataclass(frozen=True)
 class Projection:
     """alpha A B + beta C0 reduced to two vectors on each side: C is right if C X == alpha A (B X) + beta C0 X, and
     Y C == alpha (Y A) B + beta Y C0. Every element of C0 is the same; unit: what all elements of C are multiples of.
 
     X (N x 2) and Y (2 x M) hold random integers below 2^16; all sums stay below 2^53, so FP64 is exact and no product
-    C need be computed (Freivalds, 1977). A wrong row survives one column of X with a chance of about 2^-16, two with
-    2^-32. Y is asked only where a row is wrong, to find the columns. An element that is no multiple of the unit could
-    hide in the rounding of a long sum, so each is looked at.
+    C need be computed (Freivalds, 1977). A wrong row passes one column of X with a probability of about 2^-16, two with
+    2^-32. Y is used only if a row is wrong, to find the columns. An element that isn't a multiple of the unit could
+    hide in the rounding of a long sum, so each is checked.
     """
 
     a: Float32
@@ -144,7 +183,7 @@ class Projection:
 
     @cached_property
     def left_expected(self) -> Float64:
-        """Y C as it should be, transposed; where no row is wrong nobody asks."""
+        """Y C as it should be, transposed; computed only if a row is wrong."""
         product = multiply(self.b.T, multiply(self.a.T, self.left))
         expected: Float64 = self.alpha * product + self.old * self.left.sum(axis=0)
         return expected
@@ -158,7 +197,7 @@ class Projection:
         return np.flatnonzero(_differs(c.T, self.left, self.left_expected) | self._broken(c.T))
 
     def _broken(self, matrix: Float32) -> Which:
-        """Which rows hold something that is no multiple of the unit, a power of two."""
+        """Which rows hold something that isn't a multiple of the unit, a power of two."""
         broken = np.empty(matrix.shape[0], np.bool_)
         with np.errstate(over="ignore", invalid="ignore"):
             for slab in _slabs(matrix):
@@ -168,7 +207,7 @@ class Projection:
 
 
 def _differs(matrix: Float32, weights: Float64, expected: Float64) -> Which:
-    """Which rows have another projection than expected. A wrong C may hold anything: it only has to differ."""
+    """Which rows have another projection than expected. A wrong C may hold anything, NaN and infinity too."""
     with np.errstate(invalid="ignore", over="ignore"):
         differs: Which = (multiply(matrix, weights) != expected).any(axis=1)
     return differs

@@ -22,45 +22,37 @@ from worklog.kernel.device import Buffer, Device, Program, Subject
 from worklog.problem.gemm import Float32, Shape
 
 GUARD = 4096  # elements on either side: 16 KiB, so the matrix stays aligned as an allocation is
+OUTSIDE = "it wrote outside C"
 FOUL = Path(__file__).with_name("foul.cu")
 FOUL_BLOCK = 512  # four blocks hold a multiprocessor's threads and nearly all of its registers
 FOUL_BLOCKS = 2048  # two waves or more on any GPU: each multiprocessor gets as many as fit, several times
 
 
-@dataclass(frozen=True)
 class Guarded:
-    """A matrix on the device between two guard bands."""
+    """A matrix on the device, `inner`, between two guard bands; `whole` includes them."""
 
-    whole: Buffer
-    inner: Buffer
+    def __init__(self, device: Device, whole: Buffer) -> None:
+        self.device, self.whole = device, whole
+        self.inner = device.view(whole, GUARD, whole.size - 2 * GUARD)
 
-
-Inputs = tuple[tuple[Guarded, Float32], tuple[Guarded, Float32]]  # A and B on the device, and what each should hold
+    def intact(self, sentinel: np.float32) -> bool:
+        """Whether every element of both guards holds the sentinel."""
+        end = GUARD + self.inner.size
+        odd = end % 4  # a view starts at a multiple of 4
+        bands = (0, GUARD, 0), (end - odd, GUARD + odd, odd)
+        views = (self.device.download(self.device.view(self.whole, at, size))[skip:] for at, size, skip in bands)
+        return all(bool((band == sentinel).all()) for band in views)
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a launch left. c: (M, N) float32. sentinel: what C and its guards held before. outside: whether a guard was
-    written. inputs_changed: whether A or B changed.
+    """What a launch left. c: (M, N) float32. sentinel: what C and its guards held before. trespass: which memory the
+    kernel wrote that it must not write, or None.
     """
 
     c: Float32
     sentinel: np.float32
-    outside: bool
-    inputs_changed: bool
-
-    @property
-    def trespass(self) -> str | None:
-        """Which memory the kernel wrote that it must not write, or None."""
-        if self.outside:
-            return "it wrote outside C"
-        return "it changed its inputs" if self.inputs_changed else None
-
-
-def between_guards(host: Float32, guard: float) -> Float32:
-    """The matrix's elements in a row, with GUARD times the value on both sides."""
-    band = np.full(GUARD, guard, np.float32)
-    return np.concatenate([band, host.ravel(), band])
+    trespass: str | None
 
 
 class Memory:
@@ -77,53 +69,37 @@ class Memory:
         self.device = device
         self.rng = rng
         live = device.source == "live"
-        foul = Program(FOUL.name, FOUL.read_text(encoding="utf-8"), "foul") if live else None
-        self._foul = device.compile(foul) if foul else None
+        self._foul = device.compile(Program(FOUL.name, FOUL.read_text(encoding="utf-8"), "foul")) if live else None
 
     def foul(self) -> None:
         """Enqueue the kernel that fouls a live device. Raises LaunchFailed."""
         if self._foul is not None:
             self.device.launch(self._foul, (FOUL_BLOCKS, 1), FOUL_BLOCK, ())
 
-    def guarded(self, host: Float32, guard: float) -> Guarded:
-        """A copy of the matrix on the device, with the value `guard` on both sides."""
-        whole = self.device.upload(between_guards(host, guard))
-        return Guarded(whole, self.device.view(whole, GUARD, host.size))
+    def guarded(self, elements: int) -> Guarded:
+        """A new matrix with guards."""
+        return Guarded(self.device, self.device.upload(np.zeros(elements + 2 * GUARD, np.float32)))
 
     def sentinel(self) -> np.float32:
         """About -3e30 to -6e30: finite, far from any result, never the same twice in a row."""
         return np.float32(-3e30 * (1 + self.rng.random()))
 
-    def result(self, guarded: Guarded, rows: int, columns: int, sentinel: np.float32, inputs: Inputs) -> Result:
-        """Read C and its guards, and compare the inputs with what they should hold."""
-        whole = self.device.download(guarded.whole)
-        guards = np.concatenate([whole[:GUARD], whole[-GUARD:]])
-        changed = any(not np.array_equal(self.device.download(on.inner), host.ravel()) for on, host in inputs)
-        c = whole[GUARD:-GUARD].reshape(rows, columns)
-        return Result(c, sentinel, bool((guards != sentinel).any()), changed)
-
 
 class Buffers:
-    """A, B, C and a second C of one shape. A and B hold the timed inputs, unless `holding` loads others."""
+    """A, B, C and a second C of one shape, without their guards in `abc` and `spare`. A and B hold the timed inputs,
+    unless `holding` loads others. `poison` before C is read.
+    """
 
-    def __init__(self, memory: Memory, shape: Shape, a: Float32, b: Float32) -> None:
+    def __init__(self, memory: Memory, a: Float32, b: Float32) -> None:
         self.memory = memory
-        self.shape = shape
-        self.timed = self._loaded = a, b
-        self._sentinel = memory.sentinel()
-        self._a, self._b = memory.guarded(a, np.nan), memory.guarded(b, np.nan)
-        blank = np.full((shape.m, shape.n), self._sentinel, np.float32)
-        self._c, self._spare = (memory.guarded(blank, float(self._sentinel)) for _ in range(2))
-
-    @property
-    def abc(self) -> tuple[Buffer, Buffer, Buffer]:
-        """A, B and C without their guards."""
-        return self._a.inner, self._b.inner, self._c.inner
-
-    @property
-    def spare(self) -> Buffer:
-        """The second C."""
-        return self._spare.inner
+        self.shape = Shape(a.shape[0], b.shape[1], a.shape[1])
+        self._inputs = memory.guarded(a.size), memory.guarded(b.size)
+        self._outputs = [memory.guarded(self.shape.m * self.shape.n) for _ in range(2)]
+        self.abc = self._inputs[0].inner, self._inputs[1].inner, self._outputs[0].inner
+        self.spare = self._outputs[1].inner
+        self._sentinel = np.float32(0)
+        self._timed = a, b
+        self.restore()
 
     @contextmanager
     def holding(self, a: Float32, b: Float32) -> Iterator[None]:
@@ -132,54 +108,52 @@ class Buffers:
         try:
             yield
         finally:
-            self.reload()
-
-    def reload(self) -> None:
-        """Load the timed inputs into A and B."""
-        self._load(*self.timed)
-
-    def _load(self, a: Float32, b: Float32) -> None:
-        self.memory.device.overwrite(self._a.inner, a)
-        self.memory.device.overwrite(self._b.inner, b)
-        self._loaded = a, b
+            self.restore()
 
     def restore(self) -> None:
-        """Write the timed inputs and their guards anew, after a kernel that may have overwritten them."""
-        for guarded, host in zip((self._a, self._b), self.timed, strict=True):
-            self.memory.device.overwrite(guarded.whole, between_guards(host, np.nan))
-        self._loaded = self.timed
-        self.poison()
+        """Load the timed inputs into A and B, and NaN into the guards around them."""
+        self._load(*self._timed)
 
-    def poison(self, value: float | None = None) -> None:
-        """Fill both C, guards included, with a new sentinel, or with a value that a launch is to read."""
-        self._sentinel = self.memory.sentinel() if value is None else np.float32(value)
-        for guarded in (self._c, self._spare):
+    def _load(self, a: Float32, b: Float32) -> None:
+        self._loaded = a, b
+        for guarded, host in zip(self._inputs, self._loaded, strict=True):
+            self.memory.device.fill(guarded.whole, np.nan)
+            self.memory.device.overwrite(guarded.inner, host)
+
+    def poison(self) -> None:
+        """Fill both C, guards included, with a new sentinel."""
+        self._sentinel = self.memory.sentinel()
+        for guarded in self._outputs:
             self.memory.device.fill(guarded.whole, float(self._sentinel))
+
+    def run(
+        self, subject: Subject, alpha: float = 1.0, beta: float = 0.0, before: Float32 | float | None = None
+    ) -> Result:
+        """Poison, launch C = alpha A B + beta C once, and read C. before: what C holds before, a matrix or one value
+        for every element; None for the sentinel. Raises LaunchFailed.
+        """
+        a, b, c = self.abc
+        self.poison()
+        if isinstance(before, float):
+            self.memory.device.fill(c, before)
+        elif before is not None:
+            self.memory.device.overwrite(c, before)
+        self.memory.foul()
+        subject.enqueue(self.shape, alpha, a, b, beta, c)
+        return self.written(c)
+
+    def written(self, buffer: Buffer) -> Result:
+        """What C, the second C or a copy of them elsewhere holds."""
+        device, trespass = self.memory.device, None
+        if self.guards_written():
+            trespass = OUTSIDE
+        elif any(
+            not np.array_equal(device.download(guarded.inner), host.ravel())
+            for guarded, host in zip(self._inputs, self._loaded, strict=True)
+        ):
+            trespass = "it changed its inputs"
+        return Result(device.download(buffer).reshape(self.shape.m, self.shape.n), self._sentinel, trespass)
 
     def guards_written(self) -> bool:
         """Whether a guard of C or of the second C was written since they were poisoned."""
-        device = self.memory.device
-        wholes = [guarded.whole for guarded in (self._c, self._spare)]
-        bands = [device.view(whole, start, GUARD) for whole in wholes for start in (0, whole.size - GUARD)]
-        return any(bool((device.download(band) != self._sentinel).any()) for band in bands)
-
-    def launch(self, subject: Subject, alpha: float = 1.0, beta: float = 0.0, before: float | None = None) -> None:
-        """Poison, launch C = alpha A B + beta C once, and wait for it. Raises LaunchFailed."""
-        self.poison(before)
-        self.memory.foul()
-        subject.enqueue(self.shape, alpha, *self.abc[:2], beta, self.abc[2])
-        self.memory.device.synchronize()
-
-    def run(self, subject: Subject, alpha: float = 1.0, beta: float = 0.0, before: float | None = None) -> Result:
-        """Launch, and read what was left in C."""
-        self.launch(subject, alpha, beta, before)
-        return self.written(self.abc[2])
-
-    def written(self, buffer: Buffer) -> Result:
-        """What C, the second C or a buffer from elsewhere holds; the last has no guards to compare."""
-        device, (m, n) = self.memory.device, (self.shape.m, self.shape.n)
-        inputs = (self._a, self._loaded[0]), (self._b, self._loaded[1])
-        for guarded in (self._c, self._spare):
-            if buffer is guarded.inner:
-                return self.memory.result(guarded, m, n, self._sentinel, inputs)
-        return Result(device.download(buffer).reshape(m, n), self._sentinel, outside=False, inputs_changed=False)
+        return not all(guarded.intact(self._sentinel) for guarded in self._outputs)

@@ -2,13 +2,13 @@
 
 FP32 hardware forms each product of two 24-bit significands exactly and rounds once. Two methods have FP32's error and
 do not: Strassen's algorithm multiplies sums of elements, and emulation on tensor cores assembles each product from
-several shorter ones without the smallest (3xTF32, BF16x3). Both are legitimate and pass, and neither has to be
-declared, but a reader who compares speeds wants to know. So the gate finds out, and labels the result.
+several shorter ones without the smallest (3xTF32, BF16x3). Both pass and need not be declared, but the result is
+labelled for readers who compare speeds.
 
 Family E4: odd 12-bit integers in A, and in each column of B a single odd 12-bit integer among zeros. Every element of C
 is then one product of 23 or 24 bits, which is exact if products are whole, in any order and with any accumulator. Up to
-ROWS rows are compared, drawn anew each time, because the host takes long over all of them: a kernel that shortens the
-products in a share s of the rows is missed with a probability of (1 - s)^ROWS.
+ROWS rows are compared, drawn anew each time: a kernel that shortens the products in a share s of the rows is missed
+with a probability of (1 - s)^ROWS.
 
 The natural scale of one element's rounding error is u·D: u = 2^-24, D = sqrt((A∘A)(B∘B)), the 2-norm of its K
 products. In that unit a sequential FP32 sum has an rms of about 0.30 sqrt(K), split or tree sums less, TF32 inputs a
@@ -35,11 +35,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from worklog.gate.exact import Indices, multiply
+from worklog.gate.exact import Indices, Integers, drawn_in_slabs, multiply
 from worklog.gate.guarded_buffer import Buffers, Result
 from worklog.gate.verdict import Stage, failed, passed, whereabouts
 from worklog.kernel.device import Subject
-from worklog.problem.gemm import Float32, Float64, Shape, sampled_reference
+from worklog.problem.gemm import Float32, Float64, sampled_reference
 
 NAME = "products"
 CLASSES = ("fp32", "fp32-emulated")  # shorter formats cannot
@@ -47,57 +47,34 @@ ROWS = 256  # at most, that are compared
 SHORT = "not kept to 24 bits (Strassen's algorithm, or several short products for one)"
 
 
-@dataclass(frozen=True)
-class ProductProblem:
-    """a: (M, K); column j of B holds factors[j] in row rows[j] and zeros elsewhere. compared: rows of C. B and the
-    expected rows are made on request, which costs less than keeping them.
-    """
-
-    a: Float32
-    rows: Indices
-    factors: Float32
-    compared: Indices
-
-    @classmethod
-    def of(cls, shape: Shape, rng: np.random.Generator) -> ProductProblem:
-        """Draw one."""
-        compared = np.sort(rng.choice(shape.m, min(shape.m, ROWS), replace=False))
-        return cls(_odd(rng, (shape.m, shape.k)), rng.integers(0, shape.k, shape.n), _odd(rng, (shape.n,)), compared)
-
-    @property
-    def b(self) -> Float32:
-        """(K, N)."""
-        matrix = np.zeros((self.a.shape[1], self.rows.size), np.float32)
-        matrix[self.rows, np.arange(self.rows.size)] = self.factors
-        return matrix
-
-    @property
-    def expected(self) -> Float32:
-        """The compared rows, (up to ROWS, N), exact in float32."""
-        product: Float32 = self.a[self.compared][:, self.rows] * self.factors
-        return product
-
-
-def check(subject: Subject, buffers: Buffers, problem: ProductProblem) -> Stage:
-    """One launch. Short products give a note; only a write outside C fails. Raises LaunchFailed."""
-    with buffers.holding(problem.a, problem.b):
+def check_products(subject: Subject, buffers: Buffers, rng: np.random.Generator) -> Stage:
+    """One launch on family E4. Short products give a note; only a trespass fails. Raises LaunchFailed."""
+    m, n, k = buffers.shape.m, buffers.shape.n, buffers.shape.k
+    a, factors, rows = _odd_12_bit(rng, (m, k)), _odd_12_bit(rng, (1, n)), rng.integers(0, k, n)
+    b = np.zeros((k, n), np.float32)
+    b[rows, np.arange(n)] = factors
+    with buffers.holding(a, b):
         result = buffers.run(subject)
     if result.trespass:
         return failed(NAME, f"family E4 at {buffers.shape}: {result.trespass}")
-    expected = problem.expected
-    wrong = int((result.c[problem.compared] != expected).sum())
-    where = f"at {buffers.shape}, in {len(expected)} of {buffers.shape.m} rows"
+    compared = np.sort(rng.choice(m, min(m, ROWS), replace=False))
+    wrong = int((result.c[compared] != a[compared][:, rows] * factors).sum())
+    where, checked = f"at {buffers.shape}, in {len(compared)} of {m} rows", len(compared) * n
     if not wrong:
-        return passed(NAME, f"kept to 24 bits {where}", 0, expected.size)
-    stage = passed(NAME, f"{SHORT}: {wrong} of {expected.size} differ {where}", wrong, expected.size)
+        return passed(NAME, f"kept to 24 bits {where}", 0, checked)
+    stage = passed(NAME, f"{SHORT}: {wrong} of {checked} differ {where}", wrong, checked)
     return replace(stage, note=f"products are {SHORT}")
 
 
-def _odd(rng: np.random.Generator, size: tuple[int, ...]) -> Float32:
+def _odd_12_bit(rng: np.random.Generator, size: tuple[int, int]) -> Float32:
     """Odd integers of exactly 12 bits, of either sign."""
-    drawn = rng.integers(0, 2048, size, dtype=np.int16)
-    odd = 2049 + 2 * (drawn & 1023)
-    return (odd * (1 - 2 * (drawn >> 10))).astype(np.float32)
+
+    def draw(part: tuple[int, int]) -> Integers:
+        drawn = rng.integers(0, 2048, part, dtype=np.int16)
+        odd: Integers = (2049 + 2 * (drawn & 1023)) * (1 - 2 * (drawn >> 10))
+        return odd
+
+    return drawn_in_slabs(size, draw)
 
 
 # TF32 and FP16 both keep 11 bits: the error cannot distinguish them, so each may claim the other.
@@ -113,6 +90,8 @@ PROJECTED_OUTLIER = 10  # the same for a row's projection, which is nearly norma
 # The share of the squared error that a factor on the result may explain: truncation has 0.86, a rounded format 0.01.
 SHRINKING, GROWING = 0.92, 0.35
 FEWEST_FOR_A_FACTOR = 256, 8  # elements, and terms of each: of fewer, chance explains too much
+
+TINY = float(np.finfo(np.float32).tiny)
 
 ARTICLE_RULE, ARTICLE_LIMIT = "the article's rule", 1e-2
 
@@ -147,7 +126,7 @@ def classify(rms: float, largest: float, k: int) -> str:
 
 @dataclass(frozen=True)
 class PrecisionReference:
-    """FP64 reference and gauge for some rows of A B, and one projection of every row.
+    """FP64 reference and gauge D for some rows of A B, and one projection of every row.
 
     rows: (R,); reference and gauge: (R, N). weights: (N, 1); projected and projected_gauge: (M, 1).
     """
@@ -170,22 +149,20 @@ class PrecisionReference:
         weights = rng.choice([-1.0, 1.0], (n, 1)) * (0.5 + rng.random((n, 1)))
         projected = multiply(a, multiply(b, weights))
         projected_gauge = np.sqrt(multiply(np.square(a), multiply(np.square(b), np.square(weights))))
-        return cls(a.shape[1], rows, reference, gauge, weights, projected, projected_gauge)
+        return cls(a.shape[1], rows, reference, np.maximum(gauge, TINY), weights, projected, projected_gauge)
 
     def errors(self, c: Float32) -> tuple[float, float]:
-        """(rms, largest) error of C's sampled rows in u·D; infinite where an element is not finite."""
-        got = c[self.rows].astype(np.float64)
-        if not np.isfinite(got).all():
+        """(rms, largest) error of C's sampled rows in u·D; infinite if an element is not finite."""
+        if not np.isfinite(c[self.rows]).all():
             return float("inf"), float("inf")
-        scaled = np.abs(got - self.reference) / (UNIT_ROUNDOFF * np.maximum(self.gauge, np.finfo(np.float32).tiny))
+        scaled = np.abs(c[self.rows].astype(np.float64) - self.reference) / (UNIT_ROUNDOFF * self.gauge)
         return float(np.sqrt(np.mean(np.square(scaled)))), float(scaled.max())
 
     def _along(self, c: Float32) -> tuple[float, float] | None:
         """Slope of the sampled rows' errors over the right result, and the share of the squared error that it explains;
-        None where there is too little to tell.
+        None if there are too few elements or terms.
         """
-        scale = np.maximum(self.gauge, np.finfo(np.float32).tiny)
-        right, error = self.reference / scale, (c[self.rows].astype(np.float64) - self.reference) / scale
+        right, error = self.reference / self.gauge, (c[self.rows].astype(np.float64) - self.reference) / self.gauge
         few = right.size < FEWEST_FOR_A_FACTOR[0] or self.k < FEWEST_FOR_A_FACTOR[1]
         if few or not np.isfinite(error).all() or not error.any() or not right.any():
             return None
@@ -193,12 +170,12 @@ class PrecisionReference:
         return slope, float(slope**2 * np.square(right).sum() / np.square(error).sum())
 
     def factor(self, c: Float32) -> float | None:
-        """What the sampled rows are multiplied with, where that is what is wrong with them; else None."""
+        """The factor that explains the error of the sampled rows, or None."""
         slope, share = self._along(c) or (0.0, 0.0)
         return 1 + slope if share > (GROWING if slope > 0 else SHRINKING) else None
 
     def _rounding(self, c: Float32, rms: float) -> float:
-        """The rms without what a shrinking factor explains; 0 where there is too little to tell."""
+        """The rms without what a shrinking factor explains; 0 if there are too few elements or terms."""
         slope, share = self._along(c) or (-1.0, 1.0)
         return rms * float(np.sqrt(max(0.0, 1 - share))) if slope < 0 else rms
 
@@ -207,7 +184,7 @@ class PrecisionReference:
         with np.errstate(invalid="ignore", over="ignore"):
             error = np.abs(multiply(c, self.weights) - self.projected)
             limit = max(max_limit(self.k), PROJECTED_OUTLIER * rms)
-            right = error <= limit * UNIT_ROUNDOFF * np.maximum(self.projected_gauge, np.finfo(np.float32).tiny)
+            right = error <= limit * UNIT_ROUNDOFF * np.maximum(self.projected_gauge, TINY)
         return np.flatnonzero(~right)
 
     def judge(self, name: str, result: Result, claimed: str) -> tuple[str, Stage]:
@@ -238,10 +215,9 @@ class PrecisionReference:
     def judge_by_article(self, result: Result) -> Stage:
         """The rule of the article and of many leaderboards: max|C - reference| / max|reference| < 0.01.
 
-        One number for all of C. Rounded TF32, FP16 and BF16 inputs measure 2e-5 to 3e-3 in it and pass; so do a single
-        wrong element, a warp's tile that lacks a term, and everything times 1.001. A right FP32 kernel at K = 4096
-        measures 3e-6, so the rule is about 3000 times too loose. It replaces the gate only with the setting
-        gate=article, and the result says so.
+        Rounded TF32, FP16 and BF16 inputs measure 2e-5 to 3e-3 and pass; so do a single wrong element, a warp's tile
+        that lacks a term, and everything times 1.001. A right FP32 kernel at K = 4096 measures 3e-6, so the rule is
+        about 3000 times too loose. It replaces the gate only with the setting gate=article, and the result says so.
         """
         with np.errstate(invalid="ignore", over="ignore"):
             error = np.abs(result.c[self.rows].astype(np.float64) - self.reference).max()

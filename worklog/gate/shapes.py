@@ -2,7 +2,7 @@
 repeated.
 
 Squares of a power of two hide most mistakes: M and N swapped, a wrong leading dimension, a K tail that is dropped, a
-bound that is off by one, a row that no thread computes. So this stage takes shapes around warps and tiles, down to a
+bound that is off by one, a row that no thread computes. So the edge shapes are shapes around warps and tiles, down to a
 single element, with M, N and K all different; for a kernel that takes only whole tiles, different numbers of them; and
 a few drawn at random, the last two of them long, because a swizzle can be right up to some number of tiles.
 
@@ -10,46 +10,41 @@ Each shape runs with several alpha and beta, because a kernel that ignores one o
 They are drawn from halves up to 3.5, and 0 for alpha. The inputs alternate between the exact families
 (worklog.gate.exact), stretched by powers of two, and C starts with even integers where beta is not 0, so nothing rounds
 and no tolerance is needed: each element is compared with the FP64 product, the guards around C must be intact, and A
-and B unchanged.
+and B unchanged. The launches are small: milliseconds on a GPU.
 
-The launches are small, so this takes milliseconds on a GPU at any benchmark size.
+A kernel can be right on every small shape and wrong at the benchmark's: a library switches to tensor cores from some
+size on, a swizzle stops being a permutation, an index overflows, two blocks race. So the exact families run at the
+benchmark's shape too. A reference product at 4096 would take longer than everything else, so C, A and B are projected
+on random integer vectors instead (worklog.gate.exact.Projection). Only if a row is wrong is the product computed, for
+the rows and columns that the projections name, to draw the error map. Here alpha and beta are powers of two with a
+sign, because a fast path for large shapes can forget either. C then holds one value everywhere: a fill and no upload.
 
-A kernel can be right on every small shape and wrong at the one that counts: a library switches to tensor cores from
-some size on, a swizzle stops being a permutation, an index overflows, two blocks race. So the exact families run at the
-benchmark's shape too. A reference product at 4096 would take longer than everything else, so C is projected on random
-integer vectors instead, and so are A and B (worklog.gate.exact.Projection), in FP64, where nothing rounds. A wrong row
-passes with a probability of 2^-32. Only where something is wrong is the product computed, for the rows and columns that
-the projections name, to draw the error map.
-
-The families come with alpha and beta of their own, powers of two with a sign, and stretched as on edge shapes, because
-a fast path for large shapes can forget either. C then holds one value everywhere, which costs a fill and no upload.
-
-Races need not show in one launch. On the dense integers of family E1 every order of additions gives the same result, so
-two launches of a right kernel agree bit by bit, even with atomics. The repeated launches write a second C, filled with
-a sentinel before each, which is compared with the first on the device: at least 3 launches, and 20 or as many as fit
-into half a second. A race that is rarer needs compute-sanitizer's racecheck or the emulator, which sees it in one
+A race need not show in one launch. On the dense integers of family E1 every order of additions gives the same result,
+so two launches of a right kernel agree bit by bit, even with atomics. The repeated launches write a second C, filled
+with a sentinel before each, which is compared with the first on the device: at least 3 launches, and 20 or as many as
+fit into half a second. A race that is rarer needs compute-sanitizer's racecheck or the emulator, which sees it in one
 launch.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from worklog.gate.exact import HEADROOM, Projection, families, family, stretch
-from worklog.gate.guarded_buffer import Buffers, Inputs, Memory, Result
+from worklog.gate.exact import HEADROOM, ExactProblem, Indices, Projection, families, family, stretch
+from worklog.gate.guarded_buffer import Buffers, Memory, Result
 from worklog.gate.verdict import ErrorMap, Stage, error_map, failed, if_rounded, passed
-from worklog.kernel.device import Device, Program, Subject
-from worklog.problem.gemm import Domain, Float32, Float64, Shape
+from worklog.kernel.device import Program, Subject
+from worklog.problem.gemm import Domain, Shape
 
 EDGE_SHAPES = "exact on edge shapes"
 HALVES = tuple(halves / 2 for halves in range(-7, 8) if halves not in (0, 2))  # with even C all is exact
 Scalars = tuple[float, float]  # alpha, beta
 USUAL = 1.0, 0.0
-
 
 # Around warps and tiles, down to a single element; M, N and K all different.
 ANY_SIZES = (
@@ -107,44 +102,6 @@ def _multiple(step: int, size: int, index: int) -> int:
     return -(-size // step) * step if step <= FINE else step * (1 + index % 3)
 
 
-@dataclass(frozen=True)
-class _Problem:
-    """One launch to make. stretched: the powers of two in A and in B. before: what C holds, even integers below 2^11
-    times both, or None for a sentinel.
-    """
-
-    shape: Shape
-    a: Float32
-    b: Float32
-    alpha: float
-    beta: float
-    before: Float32 | None
-    stretched: tuple[float, float]
-
-    @property
-    def expected(self) -> Float32:
-        """alpha A B + beta C: halves of integers below 2^24, exact in FP32."""
-        return self.of(self.alpha, self.beta).astype(np.float32)
-
-    def of(self, alpha: float, beta: float) -> Float64:
-        """The same with other scalars, in FP64."""
-        product: Float64 = alpha * (self.a.astype(np.float64) @ self.b.astype(np.float64))
-        return product if self.before is None else product + beta * self.before
-
-    def __str__(self) -> str:
-        s = self.shape
-        scales = zip("AB", self.stretched, strict=True)
-        stretched = "".join(f", {name} times {scale:.0e}" for name, scale in scales if scale != 1)
-        return f"at {s.m} x {s.n} x {s.k} with alpha = {self.alpha:g}, beta = {self.beta:g}{stretched}"
-
-    @property
-    def around_1(self) -> _Problem:
-        """The same without the powers of two."""
-        of_a, of_b = (np.float32(1 / scale) for scale in self.stretched)
-        before = None if self.before is None else self.before * of_a * of_b
-        return replace(self, a=self.a * of_a, b=self.b * of_b, before=before, stretched=(1.0, 1.0))
-
-
 def check_edge_shapes(subject: Subject, memory: Memory, claimed: str) -> Stage:
     """Run the kernel on every edge shape, and stop at the first mistake. Raises LaunchFailed."""
     listed, drawn = edge_shapes(subject.domain), drawn_shapes(subject.domain, memory.rng)
@@ -157,7 +114,7 @@ def check_edge_shapes(subject: Subject, memory: Memory, claimed: str) -> Stage:
             launches += 1
             if found is not None:
                 largest = _edge_problem(name, listed[-1], scalars, memory, claimed).around_1
-                return _failure(problem, found, largest, _mistake(subject, memory, largest), name)
+                return _failure(problem, found, largest, _mistake(subject, memory, largest))
     return passed(
         EDGE_SHAPES,
         f"{len(listed) + len(drawn)} shapes, {launches} launches with various alpha and beta, no element wrong",
@@ -172,84 +129,62 @@ def _scalars(rng: np.random.Generator, index: int, few: bool) -> tuple[Scalars, 
     return USUAL, (x, 0.0), ((0.0, y), (1.0, 1.0), (1.0, y))[index % 3], (x, z)
 
 
-def _edge_problem(name: str, shape: Shape, scalars: Scalars, memory: Memory, claimed: str) -> _Problem:
-    alpha, beta = scalars
+def _edge_problem(name: str, shape: Shape, scalars: Scalars, memory: Memory, claimed: str) -> ExactProblem:
+    """C holds even integers below 2^11, times both powers of two, where it is read."""
     a, b = family(name, shape, memory.rng, claimed, 0 if scalars == USUAL else HEADROOM)
-    stretched = of_a, of_b = stretch(a, b, memory.rng, claimed)
+    of_a, of_b = stretch(a, b, memory.rng, claimed)
     even = 2 * memory.rng.integers(-1000, 1000, (shape.m, shape.n))
-    before = (even * (of_a * of_b)).astype(np.float32) if beta else None
-    return _Problem(shape, a, b, alpha, beta, before, stretched)
+    before = (even * (of_a * of_b)).astype(np.float32) if scalars[1] else None
+    return ExactProblem(name, a, b, (of_a, of_b), *scalars, before)
 
 
 def _failure(
-    problem: _Problem, found: ErrorMap | str, largest: _Problem, there: ErrorMap | str | None, name: str
+    problem: ExactProblem, found: ErrorMap | str, largest: ExactProblem, there: ErrorMap | str | None
 ) -> Stage:
     """The first mistake; or, where both are wrong elements, the one at the largest shape, which shows more."""
     shown, where, also = problem, found, ""
     if isinstance(found, ErrorMap) and isinstance(there, ErrorMap) and largest.shape != problem.shape:
         shown, where, also = largest, there, f" (and at {problem.shape})"
+    m, n, k = shown.shape.m, shown.shape.n, shown.shape.k
+    scales = "".join(f", {x} times {scale:.0e}" for x, scale in zip("AB", shown.stretched, strict=True) if scale != 1)
+    launch = f"at {m} x {n} x {k} with alpha = {shown.alpha:g}, beta = {shown.beta:g}{scales}"
     if not isinstance(where, ErrorMap):
-        return failed(EDGE_SHAPES, f"{shown}: {where}")
+        return failed(EDGE_SHAPES, f"{launch}: {where}")
     if (shown.alpha, shown.beta) == USUAL:
-        where = if_rounded(where, name)
-    return failed(EDGE_SHAPES, f"{shown}{also}: {where}", where.wrong, where)
+        where = if_rounded(where, shown.family)
+    return failed(EDGE_SHAPES, f"{launch}{also}: {where}", where.wrong, where)
 
 
-def _mistake(subject: Subject, memory: Memory, problem: _Problem) -> ErrorMap | str | None:
+def _mistake(subject: Subject, memory: Memory, problem: ExactProblem) -> ErrorMap | str | None:
     """What is wrong with the kernel's result, or None."""
-    a, b = problem.a, problem.b
-    inputs = (memory.guarded(a, np.nan), a), (memory.guarded(b, np.nan), b)
-    result = _launch(subject, memory, problem, inputs, problem.before)
+    result = Buffers(memory, problem.a, problem.b).run(subject, problem.alpha, problem.beta, problem.before)
     if result.trespass:
         return result.trespass
-    expected = problem.expected
-    if (result.c != expected).any():
-        factor = None if problem.alpha == 0 else (problem.alpha * problem.a.astype(np.float64), problem.b)
-        where = error_map(result.c, expected, result.sentinel, factor)
-        return _explained(where, subject, memory, problem, inputs, result)
-    return None
-
-
-def _launch(subject: Subject, memory: Memory, problem: _Problem, inputs: Inputs, before: Float32 | None) -> Result:
-    shape, sentinel = problem.shape, memory.sentinel()
-    host = np.full((shape.m, shape.n), sentinel, np.float32) if before is None else before
-    c = memory.guarded(host, float(sentinel))
-    memory.foul()
-    subject.enqueue(shape, problem.alpha, inputs[0][0].inner, inputs[1][0].inner, problem.beta, c.inner)
-    memory.device.synchronize()
-    return memory.result(c, shape.m, shape.n, sentinel, inputs)
-
-
-def _explained(
-    where: ErrorMap, subject: Subject, memory: Memory, problem: _Problem, inputs: Inputs, result: Result
-) -> ErrorMap:
-    """The same with a better guess, where the result is right for other scalars or another layout."""
-    c, shape = result.c, problem.shape
-    ab = problem.a.astype(np.float64) @ problem.b.astype(np.float64)
-    alpha, beta = problem.alpha, problem.beta
-    others: dict[str, Float64] = {
-        "alpha is ignored": problem.of(1.0, beta),
-        "the sign of alpha is ignored": problem.of(abs(alpha), beta),
-        "the sign of beta is ignored": problem.of(alpha, abs(beta)),
-        "beta is ignored": problem.of(alpha, 0.0),
-        "beta is taken as 1": problem.of(alpha, 1.0),
-        "C is written transposed": (alpha * ab).T.reshape(ab.shape),
-        "B is read transposed": alpha * (problem.a.astype(np.float64) @ problem.b.reshape(shape.n, shape.k).T),
+    product = problem.a.astype(np.float64) @ problem.b.astype(np.float64)
+    expected = problem.result(product, problem.alpha, problem.beta)
+    if (result.c == expected).all():
+        return None
+    factors = None if problem.alpha == 0 else (problem.alpha * problem.a.astype(np.float64), problem.b)
+    where = error_map(result.c, expected, result.sentinel, factors)
+    if mistake := problem.wrong_scalar(result.c, product):
+        return replace(where, guess=f"This is the result if {mistake}.")
+    transposed = problem.b.reshape(problem.b.shape[::-1]).T
+    layouts = {
+        "C is written transposed": product.T.reshape(product.shape),
+        "B is read transposed": problem.a.astype(np.float64) @ transposed,
     }
-    for guess, other in others.items():
-        if np.array_equal(c, other.astype(np.float32)):
-            return replace(where, guess=f"This is the result if {guess}.")
-    if problem.before is None and where.wrong == c.size and (c == result.sentinel).all():
-        zeros = np.zeros((shape.m, shape.n), np.float32)
-        if np.array_equal(_launch(subject, memory, problem, inputs, zeros).c, problem.expected):
-            return replace(
-                where, guess="The old C is added although beta is 0: with C = 0 before the launch, the result is right."
-            )
+    for mistake, other in layouts.items():
+        if np.array_equal(result.c, (problem.alpha * other).astype(np.float32)):
+            return replace(where, guess=f"This is the result if {mistake}.")
+    if problem.before is None and (result.c == result.sentinel).all():
+        # In other buffers, so that a late launch into the first ones isn't mistaken for this one.
+        again = Buffers(memory, problem.a, problem.b).run(subject, problem.alpha, problem.beta, 0.0)
+        if np.array_equal(again.c, expected):
+            guess = "The old C is added although beta is 0: with C = 0 before the launch, the result is right."
+            return replace(where, guess=guess)
     if problem.stretched != (1.0, 1.0) and _mistake(subject, memory, problem.around_1) is None:
-        return replace(
-            where,
-            guess="Right for numbers around 1, wrong for large or small ones: parts in FP16? The class fp16 is exempt.",
-        )
+        guess = "Right for numbers around 1, wrong for large or small ones: parts in FP16? The class fp16 is exempt."
+        return replace(where, guess=guess)
     return where
 
 
@@ -262,44 +197,22 @@ MOST, LEAST, BUDGET_S = 20, 3, 0.5  # repeated launches, and seconds for them
 BLOCK = 256
 _DIFFER = Path(__file__).with_name("differ.cu")
 DIFFER = Program(_DIFFER.name, _DIFFER.read_text(encoding="utf-8"), "differ")
+Exact = tuple[ExactProblem, Projection]
 
 
-@dataclass(frozen=True)
-class ExactProblem:
-    """The inputs of one family, and the projections of a right alpha A B + beta C. before: what every element of C
-    holds before the launch, or None for a sentinel.
+def exact_problems(shape: Shape, rng: np.random.Generator, claimed: str = "fp32") -> list[Exact]:
+    """One for each family on which a kernel of the class must be exact, at least three, with the projection of the
+    right result: the first with the usual alpha and beta, which is repeated, the others with an alpha, and with both.
     """
-
-    name: str
-    a: Float32
-    b: Float32
-    projection: Projection
-    alpha: float = 1.0
-    beta: float = 0.0
-    before: float | None = None
-
-    @property
-    def scalars(self) -> str:
-        """In words, unless they are the usual ones."""
-        usual = (self.alpha, self.beta) == (1, 0)
-        return "" if usual else f" with alpha = {self.alpha:g}, beta = {self.beta:g}"
-
-
-def problems(shape: Shape, rng: np.random.Generator, claimed: str = "fp32") -> list[ExactProblem]:
-    """One for each family on which a kernel of the class must be exact, at least three: the first with the usual alpha
-    and beta, which is repeated, the others with an alpha, and with both.
-    """
-    names = (families(claimed) * LAUNCHES)[:LAUNCHES]
-    return [_problem(index, name, shape, rng, claimed) for index, name in enumerate(names)]
-
-
-def _problem(index: int, name: str, shape: Shape, rng: np.random.Generator, claimed: str) -> ExactProblem:
-    a, b = family(name, shape, rng, claimed)
-    of_a, of_b = stretch(a, b, rng, claimed)
-    alpha, beta = _power(rng) if index else 1.0, _power(rng) if index == 2 else 0.0
-    before = OLD * of_a * of_b if beta else None
-    projection = Projection.of(a, b, rng, alpha, beta * (before or 0.0), abs(alpha) * of_a * of_b)
-    return ExactProblem(name, a, b, projection, alpha, beta, before)
+    found = []
+    for index, name in enumerate((families(claimed) * LAUNCHES)[:LAUNCHES]):
+        a, b = family(name, shape, rng, claimed)
+        of_a, of_b = stretch(a, b, rng, claimed)
+        alpha, beta = _power(rng) if index else 1.0, _power(rng) if index == 2 else 0.0
+        old = OLD * of_a * of_b
+        problem = ExactProblem(name, a, b, (of_a, of_b), alpha, beta, old if beta else None)
+        found.append((problem, Projection.of(a, b, rng, alpha, beta * old, abs(alpha) * of_a * of_b)))
+    return found
 
 
 def _power(rng: np.random.Generator) -> float:
@@ -307,66 +220,60 @@ def _power(rng: np.random.Generator) -> float:
     return float(rng.choice((-4.0, -2.0, -1.0, -0.5, -0.25, 0.25, 0.5, 2.0, 4.0)))
 
 
-def check_benchmark_shape(subject: Subject, buffers: Buffers, exact: list[ExactProblem]) -> Stage:
+def check_benchmark_shape(subject: Subject, buffers: Buffers, exact: list[Exact]) -> Stage:
     """One launch per family: C must be exact in every row, and its guards intact. Raises LaunchFailed."""
-    for problem in exact:
+    for problem, projection in exact:
         with buffers.holding(problem.a, problem.b):
             result = buffers.run(subject, problem.alpha, problem.beta, problem.before)
-        where = f"family {problem.name} at {buffers.shape}{problem.scalars}"
+        usual = (problem.alpha, problem.beta) == USUAL
+        scalars = "" if usual else f" with alpha = {problem.alpha:g}, beta = {problem.beta:g}"
+        where = f"family {problem.family} at {buffers.shape}{scalars}"
         if result.trespass:
             return failed(BENCHMARK_SHAPE, f"{where}: {result.trespass}")
-        rows = problem.projection.wrong_rows(result.c)
+        rows = projection.wrong_rows(result.c)
         if len(rows):
-            found = if_rounded(_map(result, problem, rows), problem.name)
+            found = if_rounded(_map(result, problem, rows, projection.wrong_columns(result.c)), problem.family)
             return failed(BENCHMARK_SHAPE, f"{where}: {found}", found.wrong, found)
-    names = ", ".join(dict.fromkeys(problem.name for problem in exact))
+    names = ", ".join(dict.fromkeys(problem.family for problem, _ in exact))
     return passed(BENCHMARK_SHAPE, f"families {names} at {buffers.shape}, no row wrong")
 
 
-def _map(result: Result, problem: ExactProblem, rows: np.ndarray[tuple[int], np.dtype[np.intp]]) -> ErrorMap:
+def _map(result: Result, problem: ExactProblem, rows: Indices, columns: Indices) -> ErrorMap:
     """Compute what is expected in the wrong rows and columns, or in some of the rows if that is too much."""
-    c, alpha, old = result.c, np.float32(problem.alpha), np.float32(problem.beta * (problem.before or 0.0))
-    expected = c.copy()
-    columns = problem.projection.wrong_columns(c)
+    c = result.c
     if problem.before is None and (c == result.sentinel).all():
-        expected[:] = 0  # nothing was written: any expected value gives the same map
-        return error_map(c, expected, result.sentinel)
+        # Nothing was written: any expected value gives the same map.
+        return error_map(c, np.zeros_like(c), result.sentinel)
     step = int(np.ceil(len(rows) * len(columns) * problem.a.shape[1] / MOST_LOCATED))
-    seen = np.ix_(rows[:: max(1, step)], columns)
+    rows = rows[:: max(1, step)]
+    seen = np.ix_(rows, columns)
     # In FP32: every partial sum is an exact integer times a power of two, in BLAS's order too.
-    product = problem.a[seen[0].ravel()] @ problem.b[:, columns]
-    expected[seen] = alpha * product + old
-    where = error_map(c, expected, result.sentinel, (alpha * problem.a, problem.b))
-    for guess, other in (("alpha", product + old), ("beta", alpha * product)):
-        if np.array_equal(c[seen], other):
-            return replace(where, guess=f"This is the result if {guess} is ignored.")
-    return where
+    product = problem.a[rows] @ problem.b[:, columns]
+    expected = c.copy()
+    expected[seen] = problem.result(product, problem.alpha, problem.beta)
+    where = error_map(c, expected, result.sentinel, (np.float32(problem.alpha) * problem.a, problem.b))
+    mistake = problem.wrong_scalar(c[seen], product)
+    return replace(where, guess=f"This is the result if {mistake}.") if mistake else where
 
 
-class Repeater:
-    """Repeats a launch on one device and compares the results. Raises CompileFailed."""
-
-    def __init__(self, device: Device) -> None:
-        self.device = device
-        self._differ = device.compile(DIFFER)
-
-    def check(self, subject: Subject, buffers: Buffers, problem: ExactProblem) -> Stage:
-        """Launch and compare. Raises LaunchFailed."""
-        found = self.device.upload(np.zeros(MOST, np.float32))
-        a, b, c = buffers.abc
-        launches, started = 1, time.monotonic()
-        with buffers.holding(problem.a, problem.b):
-            buffers.launch(subject)
-            while launches < MOST and (launches < LEAST or time.monotonic() - started < BUDGET_S):
-                self.device.fill(buffers.spare, float(buffers.memory.sentinel()))
-                subject.enqueue(buffers.shape, 1.0, a, b, 0.0, buffers.spare)
-                arguments = (np.int64(c.size), c, buffers.spare, np.int32(launches), found)
-                self.device.launch(self._differ, (-(-c.size // BLOCK), 1), BLOCK, arguments)
-                self.device.synchronize()
-                launches += 1
-        differing = np.flatnonzero(self.device.download(found))
-        if len(differing):
-            which = ", ".join(str(i + 1) for i in differing[:5])
-            detail = f"of {launches} launches on the same integers, number {which} differs from the first: a race"
-            return failed(REPEATED, detail, len(differing))
-        return passed(REPEATED, f"{launches} launches on the same integers")
+def check_repeated(subject: Subject, buffers: Buffers, problem: ExactProblem, differ: Any) -> Stage:
+    """Repeat a launch and compare the results on the device. differ: DIFFER, compiled. Raises LaunchFailed."""
+    device = buffers.memory.device
+    found = device.upload(np.zeros(MOST, np.float32))
+    a, b, c = buffers.abc
+    launches, started = 1, time.monotonic()
+    with buffers.holding(problem.a, problem.b):
+        buffers.run(subject)
+        while launches < MOST and (launches < LEAST or time.monotonic() - started < BUDGET_S):
+            device.fill(buffers.spare, float(buffers.memory.sentinel()))
+            subject.enqueue(buffers.shape, 1.0, a, b, 0.0, buffers.spare)
+            arguments = (np.int64(c.size), c, buffers.spare, np.int32(launches), found)
+            device.launch(differ, (-(-c.size // BLOCK), 1), BLOCK, arguments)
+            device.synchronize()
+            launches += 1
+    differing = np.flatnonzero(device.download(found))
+    if len(differing):
+        which = ", ".join(str(i + 1) for i in differing[:5])
+        detail = f"of {launches} launches on the same integers, number {which} differs from the first: a race"
+        return failed(REPEATED, detail, len(differing))
+    return passed(REPEATED, f"{launches} launches on the same integers")

@@ -1,9 +1,9 @@
-"""The verdict of the gate: which stage failed, why, and where C is wrong.
+"""The verdict of the gate: which stage failed, why, and which elements of C are wrong.
 
-The elements that differ become a map of tiles, rows and columns are described in words, and a few usual causes are
-tried: an element that still holds what was there before was never written; NaN came from outside the inputs; a
-difference that equals one product a·b in every wrong element is that term, missing or doubled; rows or columns at the
-end are a bound that is off; one tile is a race. All inputs are integers here, so "equals" means equal.
+The wrong elements become a map of tiles, rows and columns are described in words, and a few usual causes are tried: an
+element that still holds what was there before was never written; NaN came from outside the inputs; a difference that
+equals one product a·b in every wrong element is that term, missing or doubled; rows or columns at the end are a bound
+that is off; one tile is a race. All inputs are integers here, so "equals" means equal.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from worklog.gate.exact import Indices
+from worklog.gate.exact import Indices, Which
 from worklog.problem.gemm import Float32, Float64
 from worklog.runs.tables import verdict as verdict_table
 
@@ -58,18 +58,9 @@ def error_map(c: Float32, expected: Float32, sentinel: np.float32, factors: Fact
     rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
     value, place = _value_guess(c, expected, mask, sentinel, factors), _place_guess(rows, columns, mask)
     guess = f"{value} {place}".strip() if value in ("", UNWRITTEN) else value
-    m, n = c.shape
-    tile = _tile(m), _tile(n)
-    return ErrorMap(
-        (m, n),
-        int(mask.sum()),
-        c.size,
-        whereabouts(rows, m, "row"),
-        whereabouts(columns, n, "column"),
-        tile,
-        _shares(mask, *tile),
-        guess,
-    )
+    (m, n), wrong = c.shape, int(mask.sum())
+    tile, words = (_tile(m), _tile(n)), (whereabouts(rows, m, "row"), whereabouts(columns, n, "column"))
+    return ErrorMap((m, n), wrong, c.size, *words, tile, _shares(mask, *tile), guess)
 
 
 def if_rounded(where: ErrorMap, family: str) -> ErrorMap:
@@ -84,26 +75,16 @@ def _tile(size: int) -> int:
     return 1 << max(0, int(np.ceil(np.log2(size / MOST_TILES))))
 
 
-def _shares(
-    mask: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], height: int, width: int
-) -> tuple[tuple[float, ...], ...]:
-    """The share of wrong elements in each tile."""
-    row_starts, column_starts = np.arange(0, mask.shape[0], height), np.arange(0, mask.shape[1], width)
-
-    def sums(of: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-        return np.add.reduceat(np.add.reduceat(of, row_starts, axis=0), column_starts, axis=1)
-
-    share = sums(mask.astype(np.int64)) / sums(np.ones(mask.shape, np.int64))
-    return tuple(tuple(round(float(x), 4) for x in row) for row in share)
+def _shares(mask: Which, height: int, width: int) -> tuple[tuple[float, ...], ...]:
+    """The share of wrong elements in each tile; tiles at the edges can be smaller."""
+    (m, n), rows, columns = mask.shape, -(-mask.shape[0] // height), -(-mask.shape[1] // width)
+    padded = np.full((rows * height, columns * width), np.nan, np.float32)
+    padded[:m, :n] = mask
+    shares: Float64 = np.nanmean(padded.reshape(rows, height, columns, width), axis=(1, 3), dtype=np.float64)
+    return tuple(tuple(round(float(share), 4) for share in row) for row in shares)
 
 
-def _value_guess(
-    c: Float32,
-    expected: Float32,
-    mask: np.ndarray[tuple[int, ...], np.dtype[np.bool_]],
-    sentinel: np.float32,
-    factors: Factors | None,
-) -> str:
+def _value_guess(c: Float32, expected: Float32, mask: Which, sentinel: np.float32, factors: Factors | None) -> str:
     """What the wrong values suggest, or ""."""
     got = c[mask]
     if (got == sentinel).all():
@@ -118,9 +99,7 @@ def _value_guess(
     return _missing_terms(c, expected, mask, factors) if factors is not None else ""
 
 
-def _missing_terms(
-    c: Float32, expected: Float32, mask: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], factors: Factors
-) -> str:
+def _missing_terms(c: Float32, expected: Float32, mask: Which, factors: Factors) -> str:
     """Terms whose absence, or second presence, explains every wrong element, if only one candidate does."""
     where = np.argwhere(mask)
     sample = where[:: max(1, len(where) // SAMPLES)][:SAMPLES]
@@ -142,16 +121,14 @@ def _missing_terms(
     return ""
 
 
-def _place_guess(rows: Indices, columns: Indices, mask: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> str:
+def _place_guess(rows: Indices, columns: Indices, mask: Which) -> str:
     """What the places of the wrong elements suggest, or ""."""
     m, n = mask.shape
     for indices, total, name in ((rows, m, "row"), (columns, n, "column")):
         if len(indices) < total and indices[-1] == total - 1 and _step(indices) == 1:
-            return (
-                f"Only the last {name}: a bound is off by one."
-                if len(indices) == 1
-                else f"Only {name}s from {indices[0]} to the end: the grid or a bound is rounded down."
-            )
+            if len(indices) == 1:
+                return f"Only the last {name}: a bound is off by one."
+            return f"Only {name}s from {indices[0]} to the end: the grid or a bound is rounded down."
     if len(rows) == m and len(columns) == n:
         return ""
     if _step(rows) == 1 and _step(columns) == 1 and len(rows) * len(columns) > 1:
@@ -233,19 +210,16 @@ class Verdict:
     @property
     def reason(self) -> str | None:
         """For a failure, "stage: what was found"."""
-        for stage in self.stages:
-            if not stage.passed:
-                return f"{stage.name}: {stage.detail}"
-        return None
+        return next((f"{stage.name}: {stage.detail}" for stage in self.stages if not stage.passed), None)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader should know although nothing failed because of it."""
+        """The notes of the stages."""
         return tuple(stage.note for stage in self.stages if stage.note)
 
     @property
     def seconds(self) -> float:
-        """What the stages took together."""
+        """The time of all stages."""
         return sum(stage.seconds for stage in self.stages)
 
     @property
