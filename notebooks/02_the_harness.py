@@ -70,7 +70,7 @@ for length in (1, 10, 100, 1000):
 from functools import partial
 
 from worklog.harness.batches import take_batch
-from worklog.harness.timeline import Witnessed
+from worklog.harness.launch import Witnessed
 
 
 class Logbook:

@@ -94,7 +94,7 @@ def test_the_flush_evicts_lines_that_a_kernel_marked_to_stay(session: Session) -
         warm[lifted] = float(np.mean(np.asarray(timeline.probe_l2()) < halfway))
     print(f"lines still in L2 after a flush: {warm[False]:.0%} of the marked ones, {warm[True]:.0%} once reset")
     assert warm[True] <= 0.02 < warm[False]
-    assert timeline.remarks() == []
+    assert timeline.remarks == []
 
 
 # ----------------------------------------------------------------------------------------------------- timers and rules

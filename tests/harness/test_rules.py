@@ -14,7 +14,6 @@ from worklog.harness.rules import (
     STOPPINGS,
     WARMUPS,
     Evidence,
-    Warmth,
     Window,
     salykova_replays,
     stopping_rule,
@@ -38,7 +37,7 @@ def test_the_salykova_schedule_replays_small_problems_more_often(n: int, replays
 
 def steady(*windows: tuple[float, float, float]) -> bool:
     """Whether these windows (time, half an interval, clock) are enough."""
-    return warm_up_rule("steady").enough(Warmth([Window(*window) for window in windows], 100, 5e4))
+    return warm_up_rule("steady").enough([Window(*window) for window in windows], 100, 5e4)
 
 
 def test_steady_wants_time_and_clock_of_two_windows_to_agree() -> None:

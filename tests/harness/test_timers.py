@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,25 +14,26 @@ from pytest import approx
 from tests.harness.virtual import VirtualGpu
 from worklog.errors import BadSetting, LaunchFailed
 from worklog.harness import Harness, Reading, time_pair
-from worklog.harness.timeline import Rotating, Waiting, input_sets
-from worklog.harness.timers import as_graphs, load_cupti, the_tracer
+from worklog.harness.launch import Rotating, as_graphs, input_sets
+from worklog.harness.tracer import load_cupti, the_tracer
 from worklog.runs.samples import median
 
 MIB = 2**20
+ROTATE, GRAPH = Harness().but(l2="rotate"), Harness().but(timer="graph", l2="warm")
 
 
-def rotating(gpu: VirtualGpu, us: float, sets: int, set_bytes: int = 16 * MIB, start: int = 0) -> Rotating:
-    launches = [gpu.kernel(us, data=f"set {n}", data_bytes=set_bytes, module=f"{us}") for n in range(sets)]
-    return Rotating(launches, set_bytes, start)
+def rotating(gpu: VirtualGpu, us: float, sets: int, start: int = 0) -> Rotating:
+    order = [*range(start, sets), *range(start)]
+    return Rotating([gpu.kernel(us, data=f"set {n}", data_bytes=16 * MIB, module=f"{us}") for n in order], 16 * MIB)
 
 
 def read(gpu: VirtualGpu, harness: Harness, us: float = 50.0, sets: int = 12) -> Reading:
     start = 0 if harness.timer == "graph" else sets // 2
-    return time_pair(gpu, rotating(gpu, us, sets), rotating(gpu, 80.0, sets, start=start), harness)
+    return time_pair(gpu, rotating(gpu, us, sets), rotating(gpu, 80.0, sets, start), harness)
 
 
-def middle(reading: Reading) -> float:
-    return median(reading.counted("subject")).value
+def middle(reading: Reading, which: str = "subject") -> float:
+    return median(reading.counted(which)).value
 
 
 # ---------------------------------------------------------------------------------------------------------- rotation
@@ -45,89 +46,61 @@ def test_the_sets_are_three_times_the_cache_and_at_least_two(set_bytes: int, set
     assert input_sets(set_bytes, 64 * MIB) == sets
 
 
-def test_inputs_that_rotate_are_as_cold_as_after_a_flush() -> None:
+def test_inputs_that_rotate_are_as_cold_as_after_a_flush_for_both_kernels() -> None:
     gpu = VirtualGpu(warm_speedup=1.4, offset_us=0.0)
-    assert middle(read(gpu, Harness().but(l2="rotate"))) == approx(50.0)
+    reading = read(gpu, ROTATE)
+    assert (middle(reading), middle(reading, "baseline")) == (approx(50.0), approx(80.0))
     assert "flush" not in gpu.log
-
-
-def test_the_baseline_finds_its_inputs_as_cold() -> None:
-    reading = read(VirtualGpu(warm_speedup=1.4, offset_us=0.0), Harness().but(l2="rotate"))
-    assert median(reading.counted("baseline")).value == approx(80.0)
 
 
 def test_a_rotation_that_comes_round_too_soon_is_refused_and_would_have_been_warm() -> None:
     gpu = VirtualGpu(warm_speedup=1.4, offset_us=0.0)
     with pytest.raises(BadSetting, match=r"3 sets of 16\.00 MiB .* L2 of 64 MiB: give 12"):
-        read(gpu, Harness().but(l2="rotate"), sets=3)
+        read(gpu, ROTATE, sets=3)
     assert middle(read(gpu, Harness().but(l2="warm"), sets=3)) == approx(50.0 / 1.4)
 
 
-def test_a_launch_with_one_set_of_inputs_cannot_rotate() -> None:
+def test_what_has_one_set_of_inputs_or_inputs_without_a_byte_cannot_rotate() -> None:
     gpu = VirtualGpu()
     with pytest.raises(BadSetting, match="take l2 = flush"):
-        time_pair(gpu, gpu.kernel(50.0), gpu.kernel(80.0), Harness().but(l2="rotate"))
-
-
-def test_inputs_without_a_byte_cannot_rotate() -> None:
+        time_pair(gpu, gpu.kernel(50.0), gpu.kernel(80.0), ROTATE)
     with pytest.raises(BadSetting, match="without a byte"):
         input_sets(0, 64 * MIB)
-
-
-def test_a_rotation_knows_which_set_it_took_last() -> None:
-    gpu = VirtualGpu()
-    launch = rotating(gpu, 5.0, sets=3, start=2)
-    for expected in (2, 0, 1, 2):
-        launch()
-        assert launch.last == expected
 
 
 # -------------------------------------------------------------------------------------------------------------- graph
 
 
-def test_a_graph_divides_its_time_by_its_launches() -> None:
-    gpu = VirtualGpu(offset_us=3.6, enqueue_us=9.0)
-    assert middle(read(gpu, Harness().but(timer="graph", l2="warm"))) == approx(50.0 + 0.36)
-
-
-def test_a_graph_reads_the_gaps_between_its_nodes() -> None:
-    gpu = VirtualGpu(offset_us=0.0, node_us=1.0)
-    assert middle(read(gpu, Harness().but(timer="graph", l2="warm"))) == approx(51.0)
+def test_a_graph_divides_its_time_by_its_launches_and_reads_the_gaps_between_its_nodes() -> None:
+    assert middle(read(VirtualGpu(offset_us=3.6, enqueue_us=9.0), GRAPH)) == approx(50.0 + 0.36)
+    assert middle(read(VirtualGpu(offset_us=0.0, node_us=1.0), GRAPH)) == approx(51.0)
 
 
 def test_a_graph_with_rotating_inputs_is_cold_in_every_node() -> None:
     gpu = VirtualGpu(offset_us=0.0, warm_speedup=1.4)
-    assert middle(read(gpu, Harness().but(timer="graph", l2="rotate"))) == approx(50.0)
-    assert middle(read(gpu, Harness().but(timer="graph", l2="warm"), sets=1)) == approx(50.0 / 1.4)
+    assert middle(read(gpu, GRAPH.but(l2="rotate"))) == approx(50.0)
+    assert middle(read(gpu, GRAPH, sets=1)) == approx(50.0 / 1.4)
 
 
 @pytest.mark.parametrize(("sets", "launches"), [(12, 12), (4, 12), (25, 25), (1, 10)])
 def test_a_graph_goes_whole_rounds(sets: int, launches: int) -> None:
     gpu = VirtualGpu()
-    (graph,) = as_graphs(gpu, [rotating(gpu, 50.0, sets)], Harness().but(timer="graph", l2="rotate"))
+    (graph,) = as_graphs(gpu, [rotating(gpu, 50.0, sets)], "rotate")
     assert graph.launches == launches
-
-
-def test_a_graph_too_short_to_rotate_is_refused() -> None:
-    with pytest.raises(BadSetting, match="give 12"):
-        read(VirtualGpu(), Harness().but(timer="graph", l2="rotate"), sets=10)
 
 
 def test_a_graph_of_slow_kernels_is_short() -> None:
     gpu = VirtualGpu()
-    reading = read(gpu, Harness().but(timer="graph", l2="warm"), us=300_000.0)
-    assert middle(reading) == approx(300_000.0, rel=1e-3)
+    assert middle(read(gpu, GRAPH, us=300_000.0)) == approx(300_000.0, rel=1e-3)
     assert gpu.host_now < 40e6
 
 
-def test_a_flush_and_a_graph_contradict_each_other() -> None:
-    with pytest.raises(BadSetting, match="set l2=rotate too"):
-        Harness().but(timer="graph")
-
-
-def test_a_cold_start_and_a_graph_contradict_each_other() -> None:
-    with pytest.raises(BadSetting, match="launched before"):
-        Harness().but(timer="graph", l2="warm", warmup="none")
+@pytest.mark.parametrize(
+    ("changes", "says"), [({}, "set l2=rotate too"), ({"l2": "warm", "warmup": "none"}, "launched before")]
+)
+def test_a_graph_contradicts_a_flush_and_a_cold_start(changes: dict[str, str], says: str) -> None:
+    with pytest.raises(BadSetting, match=says):
+        Harness().but(timer="graph", **changes)
 
 
 def test_a_launcher_that_synchronises_cannot_be_recorded() -> None:
@@ -139,23 +112,17 @@ def test_a_launcher_that_synchronises_cannot_be_recorded() -> None:
         gpu.synchronize()
 
     with pytest.raises(LaunchFailed, match="capturing"):
-        time_pair(gpu, waits, gpu.kernel(80.0), Harness().but(timer="graph", l2="warm"))
+        time_pair(gpu, waits, gpu.kernel(80.0), GRAPH)
     gpu.synchronize()
 
 
 # -------------------------------------------------------------------------------------------------------------- CUPTI
 
 
-def test_the_tracer_sees_neither_the_launch_nor_the_event_pair() -> None:
-    gpu = VirtualGpu(offset_us=3.45, enqueue_us=9.0, tracer_us=0.6)
+def test_the_tracer_sees_neither_the_launch_nor_the_event_pair_and_a_cold_cache() -> None:
+    gpu = VirtualGpu(enqueue_us=9.0, tracer_us=0.6, warm_speedup=1.4)
     reading = time_pair(gpu, gpu.kernel(50.0), gpu.kernel(80.0), Harness().but(timer="cupti"))
     assert middle(reading) == approx(50.6)
-
-
-def test_the_tracer_is_used_on_a_cold_cache_too() -> None:
-    gpu = VirtualGpu(warm_speedup=1.4)
-    reading = time_pair(gpu, gpu.kernel(50.0), gpu.kernel(80.0), Harness().but(timer="cupti"))
-    assert middle(reading) == approx(50.0)
 
 
 def test_without_the_package_the_message_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,7 +142,7 @@ class FakeCupti:
     def __init__(self, refuses: bool = False) -> None:
         self.refuses, self.enabled, self.pending, self.registered = refuses, False, [], 0
 
-    def activity_register_callbacks(self, requested: Any, completed: Any) -> None:
+    def activity_register_callbacks(self, requested: Callable[[], Any], completed: Callable[[Any], None]) -> None:
         self.registered += 1
         self.completed = completed
         size, most = requested()
@@ -198,71 +165,46 @@ class FakeCupti:
         return lambda: self.pending.extend((*span, "sgemm") for span in spans)
 
 
+def tracing(cupti: FakeCupti, blocked: Callable[[], Any] = nullcontext) -> Any:
+    return the_tracer(cupti).tracing(lambda: None, blocked)
+
+
 def test_a_launch_of_two_kernels_lasts_from_the_first_start_to_the_last_end() -> None:
     cupti = FakeCupti()
-    cupti.pending.append((0, 999_000, "sgemm"))  # the flush before it, which must not count
-    with the_tracer(cupti).tracing(lambda: None) as traced:
-        assert cupti.enabled
-        assert traced(cupti.kernel((5_000, 9_000), (10_000, 17_500))) == 12.5
-        assert traced(cupti.kernel((20_000, 21_000))) == 1.0
-    assert not cupti.enabled
+    cupti.pending.append((0, 999_000, "sgemm"))  # work from before, which must not count
+    for _ in range(2):
+        with tracing(cupti) as traced:
+            assert cupti.enabled
+            assert traced(cupti.kernel((5_000, 9_000), (10_000, 17_500)), ()) == 12.5
+            assert traced(cupti.kernel((20_000, 21_000)), ()) == 1.0
+        assert not cupti.enabled
+    assert cupti.registered == 1, "CUPTI takes callbacks once"
 
 
-def test_two_kernels_are_enqueued_together_and_what_holds_them_is_not_timed() -> None:
+def test_two_kernels_are_enqueued_together_and_what_blocks_them_is_not_timed() -> None:
     cupti, order = FakeCupti(), []
 
     @contextmanager
-    def held() -> Iterator[None]:
+    def blocked() -> Iterator[None]:
         cupti.pending.append((0, 4_000, "harness_hold"))
         order.append("hold")
         yield
         order.append("release")
 
-    launch = cupti.kernel((5_000, 9_000), (9_100, 17_000))
-    with the_tracer(cupti).tracing(lambda: None, held) as traced:
-        assert traced(lambda: (order.append("launch"), launch())[1]) == 12.0
+    launch, flush = cupti.kernel((5_000, 9_000), (9_100, 17_000)), cupti.kernel((4_100, 4_900))
+    with tracing(cupti, blocked) as traced:
+        assert traced(lambda: (order.append("launch"), launch())[1], ()) == 12.0
         assert order == ["hold", "launch", "release"]
-        flush = cupti.kernel((4_100, 4_900))
         assert traced(launch, [flush]) == 12.0, "what goes before is in the queue with it, and not in its time"
-        assert traced(Waiting(launch)) == 12.0
-        assert order == ["hold", "launch", "release", "hold", "release"], (
-            "a launch that waits for the GPU would wait for ever"
-        )
 
 
-def test_callbacks_are_registered_once_however_often_it_traces() -> None:
+def test_the_tracer_is_switched_off_after_a_failure_and_a_launch_without_a_kernel_has_no_time() -> None:
     cupti = FakeCupti()
-    for _ in range(3):
-        with the_tracer(cupti).tracing(lambda: None) as traced:
-            assert traced(cupti.kernel((1_000, 2_000))) == 1.0
-    assert cupti.registered == 1
-
-
-def test_the_tracer_is_switched_off_after_a_failure() -> None:
-    cupti = FakeCupti()
-
-    def bad() -> None:
-        raise LaunchFailed("no")
-
-    with pytest.raises(LaunchFailed), the_tracer(cupti).tracing(lambda: None) as traced:
-        traced(bad)
+    with pytest.raises(LaunchFailed, match="saw no kernel"), tracing(cupti) as traced:
+        traced(lambda: None, ())
     assert not cupti.enabled
 
 
 def test_a_second_tracer_in_the_process_is_an_error() -> None:
-    tracer = the_tracer(FakeCupti(refuses=True))
-    with pytest.raises(BadSetting, match="MULTIPLE_SUBSCRIBERS"), tracer.tracing(lambda: None):
+    with pytest.raises(BadSetting, match="MULTIPLE_SUBSCRIBERS"), tracing(FakeCupti(refuses=True)):
         pass
-
-
-def test_a_launch_without_a_kernel_has_no_time() -> None:
-    with the_tracer(FakeCupti()).tracing(lambda: None) as traced, pytest.raises(LaunchFailed, match="saw no kernel"):
-        traced(lambda: None)
-
-
-# ---------------------------------------------------------------------------------------------------------- the table
-
-
-@pytest.mark.parametrize("unbiased", [{"timer": "graph", "l2": "rotate"}, {"timer": "cupti"}, {"l2": "rotate"}])
-def test_the_other_timers_and_rotation_are_unbiased(unbiased: dict[str, str]) -> None:
-    assert Harness().but(**unbiased).biased() == {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from threading import Timer
 from threading import enumerate as enumerate_threads
 from time import sleep
@@ -22,13 +23,14 @@ from worklog.harness import Harness
 MIB = 2**20
 
 
+@dataclass
 class Array:
     """A GPU array as far as the harness looks: it has bytes and can be copied."""
 
-    __cuda_array_interface__: dict[str, Any] = {}  # noqa: RUF012
-
-    def __init__(self, nbytes: int, serial: int = 0) -> None:
-        self.nbytes, self.serial, self.copies = nbytes, serial, 0
+    nbytes: int
+    serial: int = 0
+    copies: int = 0
+    __cuda_array_interface__: None = None
 
     def copy(self) -> Array:
         self.copies += 1
@@ -92,17 +94,11 @@ def test_the_number_never_travels_without_its_label(gpu: VirtualGpu) -> None:
 
 
 def test_arguments_are_handed_over_and_copied_for_a_rotation(gpu: VirtualGpu) -> None:
-    array = Array(16 * MIB)
-    result = worklog.time(reads_its_argument(gpu, 50.0), array, harness=Harness().but(l2="rotate"))
-    assert result.us == approx(50.0, rel=1e-3)
+    array, other = Array(16 * MIB), reads_its_argument(gpu, 80.0)
+    result = worklog.time(reads_its_argument(gpu, 50.0), array, against=other, harness=Harness().but(l2="rotate"))
+    assert (result.us, result.ratio) == (approx(50.0, rel=1e-3), approx(1.6, rel=1e-3)), "both are cold"
     assert array.copies == 11
     assert "flush" not in gpu.log
-
-
-def test_what_it_is_compared_with_is_as_cold(gpu: VirtualGpu) -> None:
-    harness = Harness().but(l2="rotate")
-    call, other = reads_its_argument(gpu, 50.0), reads_its_argument(gpu, 80.0)
-    assert worklog.time(call, Array(16 * MIB), against=other, harness=harness).ratio == approx(1.6, rel=1e-3)
 
 
 def test_a_rotation_without_arrays_is_refused(gpu: VirtualGpu) -> None:
@@ -145,19 +141,6 @@ def test_witnesses_of_a_rotation_read_one_set_of_inputs_that_stays_cached(gpu: V
     assert set(result.witnesses) == {"graph", "cupti", "wall clock"}
     assert all(warm == approx(us / gpu.warm_speedup, rel=5e-3) for warm in result.witnesses.values())
     assert not any("cross-check" in said for said in result.degradations)
-
-
-def test_a_callable_that_waits_is_told_what_to_set(gpu: VirtualGpu) -> None:
-    launch = gpu.kernel(50.0)
-
-    def waits() -> None:
-        launch()
-        gpu.synchronize()
-
-    with pytest.raises(LaunchFailed, match="synchronises"):
-        worklog.time(waits)
-    result = worklog.time(waits, harness=Harness().but(queue=False, l2="warm"))
-    assert "queue: False" in result.degradations
 
 
 def test_what_a_callable_raises_comes_through_and_the_queue_is_free(gpu: VirtualGpu) -> None:
@@ -238,11 +221,11 @@ def test_a_harness_that_is_none_is_refused_with_a_way_to_make_one(harness: Any) 
         worklog.time(print, harness=harness)
 
 
-@pytest.mark.parametrize("work", ["flops", "moved_bytes"])
 @pytest.mark.parametrize("amount", [-1, 0, float("nan"), float("inf"), "1e9", True, 1j])
-def test_work_that_is_no_positive_number_is_refused(work: str, amount: Any) -> None:
-    with pytest.raises(BadSetting, match=f"{work} = .*give the work of one call, a positive number"):
-        worklog.time(print, **{work: amount})
+def test_work_that_is_not_a_positive_number_is_refused(amount: Any) -> None:
+    for work in ("flops", "moved_bytes"):
+        with pytest.raises(BadSetting, match=f"{work} = .*give the work of one call, a positive number"):
+            worklog.time(print, **{work: amount})
 
 
 def test_work_may_be_counted_with_numpy(gpu: VirtualGpu) -> None:
@@ -256,7 +239,8 @@ def test_without_a_gpu_there_is_no_time(monkeypatch: pytest.MonkeyPatch) -> None
         worklog.time(print)
 
 
-def test_a_part_of_a_call_is_timed(gpu: VirtualGpu) -> None:
+@pytest.mark.parametrize("queue", [True, False])
+def test_only_the_named_part_of_a_call_is_timed(gpu: VirtualGpu, queue: bool) -> None:
     setup, part = gpu.kernel(400.0), gpu.kernel(50.0, data="part")
 
     def call(watch: Any) -> None:
@@ -265,9 +249,21 @@ def test_a_part_of_a_call_is_timed(gpu: VirtualGpu) -> None:
         part()
         watch.stop()
 
-    result = worklog.time(call, partly=True)
+    gpu.enqueue_us = 0.0  # else an unqueued part would wait for its launch
+    result = worklog.time(call, partly=True, harness=Harness().but(queue=queue))
     assert result.us == approx(50.0, rel=1e-3)
     assert any("which part of it is timed" in said for said in result.degradations)
+
+
+@pytest.mark.parametrize("presses", [(), ("start",), ("stop",), ("start", "start"), ("start", "stop", "stop")])
+def test_a_stopwatch_pressed_in_any_other_way_is_refused(gpu: VirtualGpu, presses: tuple[str, ...]) -> None:
+    def call(watch: Any) -> None:
+        for press in presses if gpu.held else ("start", "stop"):
+            getattr(watch, press)()
+
+    with pytest.raises(BadSetting, match="stopwatch"):
+        worklog.time(call, partly=True)
+    assert not gpu.held, "the queue is released"
 
 
 def test_a_call_that_waits_is_timed_and_says_its_cost(gpu: VirtualGpu) -> None:
@@ -277,9 +273,21 @@ def test_a_call_that_waits_is_timed_and_says_its_cost(gpu: VirtualGpu) -> None:
         kernel()
         gpu.synchronize()
 
-    result = worklog.time(call, synchronises=True)
-    assert result.us >= 50.0
-    assert any("waits for the GPU" in said for said in result.degradations)
+    with pytest.raises(LaunchFailed, match="synchronises"):
+        worklog.time(call)
+    result = worklog.time(call, synchronises=True, cross_checked=True)
+    assert result.us == approx(4.0 + 50.0 + 4.0, rel=1e-3)
+    assert any("of 10 µs then read 4.0 µs more" in said for said in result.degradations)
+    assert set(result.witnesses) == {"cupti", "wall clock"} and set(result.absent) == {"graph"}
+    assert not any("queue: False" in said for said in result.degradations)
+    biased = worklog.time(call, harness=Harness().but(queue=False, l2="warm"))
+    assert "queue: False" in biased.degradations
+
+
+@pytest.mark.parametrize("timer", ["host", "cupti", "graph"])
+def test_another_timer_cannot_time_a_part(timer: str) -> None:
+    with pytest.raises(BadSetting, match="names a part"):
+        worklog.time(print, partly=True, harness=Harness().but(timer=timer, l2="warm"))
 
 
 @pytest.mark.parametrize("asked", [{"cross_checked": True}, {"synchronises": True}, {"against": print}])

@@ -1,6 +1,7 @@
 """A GPU whose truth is known: an in-order queue in simulated time, with every gremlin as a number that a test sets.
 
-It implements worklog.harness.timeline.Timeline. Nothing here looks at a real clock, so a test is exact and repeatable.
+It stands in for worklog.harness.cuda_timeline.CudaTimeline. Nothing here looks at a real clock, so a test is exact and
+repeatable.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from itertools import count
 import numpy as np
 
 from worklog.errors import LaunchFailed
-from worklog.harness.timeline import Tracer
+from worklog.harness.tracer import Tracer
 
 REFERENCE_MHZ = 2000.0  # a kernel's true time is its time at this clock, with a cold L2
 HOLD_LIMIT_US = 20e6
@@ -85,6 +86,7 @@ class VirtualGpu:
     def __post_init__(self) -> None:
         self._loaded: set[str] = set()
         self._serial = count()
+        self.remarks: list[str] = []
         self._rng = np.random.default_rng(self.seed)
         self.move()
 
@@ -213,8 +215,8 @@ class VirtualGpu:
         return lambda: self._enqueue(replay)
 
     @contextmanager
-    def tracer(self, queued: bool = True) -> Iterator[Tracer]:
-        def traced(launch: Callable[[], None], before: Sequence[Callable[[], None]] = ()) -> float:
+    def tracer(self, queued: bool) -> Iterator[Tracer]:
+        def traced(launch: Callable[[], None], before: Sequence[Callable[[], None]]) -> float:
             if queued:
                 self.hold()
             for one in (*before, launch):
@@ -226,9 +228,6 @@ class VirtualGpu:
             return ended - began + self.tracer_us
 
         yield traced
-
-    def remarks(self) -> list[str]:
-        return []
 
     def spin(self, ns: int) -> None:
         self._enqueue(lambda: self._run(ns / 1000))
@@ -243,10 +242,6 @@ class VirtualGpu:
 
     def pause(self, seconds: float) -> None:
         self.host_now += 1e6 * seconds
-
-    def go_cold(self) -> None:
-        self.synchronize()
-        self.host_now += 1e6
         self._woke = self.host_now
 
     # -------------------------------------------------------------------------------------------------------- the GPU

@@ -12,7 +12,8 @@ from tests.gate.numpy_device import NumpyBuffer, NumpyDevice, Problem
 from tests.virtual.arrays import SHORT_US, Array, VirtualArrays
 from tests.virtual.machine import Machine
 from worklog.errors import LaunchFailed
-from worklog.harness.timeline import Launch, Tracer
+from worklog.harness.launch import Launch
+from worklog.harness.tracer import Tracer
 from worklog.kernel.device import Buffer, Program
 from worklog.problem.gemm import Domain, Float32, Shape
 
@@ -143,7 +144,7 @@ class VirtualTimeline:
         self.machine: Machine = device.machine
         self._events: dict[int, float] = {}
         self._stamps: dict[int, float] = {}
-        self._last_us = 0.0
+        self.remarks: list[str] = []
 
     def _at(self, notes: dict[int, float], slot: int) -> None:
         def begin() -> None:
@@ -210,8 +211,8 @@ class VirtualTimeline:
         return replay
 
     @contextmanager
-    def tracer(self, queued: bool = True) -> Iterator[Tracer]:
-        def traced(launch: Launch, before: Sequence[Launch] = ()) -> float:
+    def tracer(self, queued: bool) -> Iterator[Tracer]:
+        def traced(launch: Launch, before: Sequence[Launch]) -> float:
             for one in before:
                 one()
             self.record_event(-1)
@@ -221,9 +222,6 @@ class VirtualTimeline:
             return self._events[-2] - self._events[-1]
 
         yield traced
-
-    def remarks(self) -> list[str]:
-        return []
 
     def spin(self, ns: int) -> None:
         self.machine.enqueue(ns / 1000, stream=self.device.stream)
@@ -236,7 +234,3 @@ class VirtualTimeline:
 
     def pause(self, seconds: float) -> None:
         self.machine.pass_host(1e6 * seconds)
-
-    def go_cold(self) -> None:
-        self.synchronize()
-        self.pause(1.0)

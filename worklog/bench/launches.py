@@ -17,7 +17,7 @@ from worklog.gate import Checker, Stage
 from worklog.gate.after_timing import EVERY_LAUNCH, LaunchProbe
 from worklog.gate.guarded_buffer import GUARD, OUTSIDE, Guarded
 from worklog.gate.verdict import failed
-from worklog.harness.timeline import Launch, Rotating, Witnessed, input_sets
+from worklog.harness.launch import Launch, Rotating, Witnessed, input_sets
 from worklog.kernel.device import Buffer, Device, Subject
 from worklog.problem.gemm import Shape
 

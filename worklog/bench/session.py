@@ -19,9 +19,9 @@ from worklog.gate.checker import timed
 from worklog.gpu.clock_lock import clocks_as_asked
 from worklog.gpu.device import gpu, require_gpu, software, source_revision
 from worklog.harness import Harness, Reading, time_pair
+from worklog.harness.launch import Launch, input_sets
+from worklog.harness.launch import witnessed as with_work_around
 from worklog.harness.sampling import ONE_PLACEMENT, off_the_lock
-from worklog.harness.timeline import Launch, input_sets
-from worklog.harness.timeline import witnessed as with_work_around
 from worklog.kernel import Kernel
 from worklog.kernel.device import Subject
 from worklog.kernel.ladder import rung

@@ -21,10 +21,11 @@ from worklog.errors import BadSetting, LaunchFailed
 from worklog.gpu.clock_lock import clocks_as_asked
 from worklog.gpu.device import gpu, require_gpu
 from worklog.harness import Harness, Reading, time_pair
+from worklog.harness.batches import SPIN_US, bubble_us
 from worklog.harness.calibration import TOLERANCE_US
 from worklog.harness.crosscheck import cross_check
+from worklog.harness.launch import Launch, Partly, Rotating, input_sets
 from worklog.harness.sampling import ONE_PLACEMENT, off_the_lock
-from worklog.harness.timeline import Launch, Partly, Rotating, Waiting, input_sets
 from worklog.runs.run import source_label
 from worklog.runs.samples import Spread, spread, summarise, summarize
 from worklog.runs.tables import Table
@@ -35,6 +36,11 @@ if TYPE_CHECKING:
 
 HANGS_S = 60.0  # beyond the harness's budget, after which a call is reported to hang
 UNCHECKED = "gate: off, the result is not checked"
+PARTLY = "timer: the call itself says which part of it is timed, the rest is not in the number"
+WAITS = (
+    f"queue: the launcher waits for the GPU, so nothing is queued; events around a kernel of {SPIN_US} µs then read "
+    "{:.1f} µs more, which is not subtracted"
+)
 ON_THE_STREAM = "does the call enqueue work, on the current stream of CuPy or PyTorch?"
 NEARLY_NOTHING = f"harness: {{:.2f}} µs can't be distinguished from an empty call: {ON_THE_STREAM}"
 Streams = Sequence[Callable[[], AbstractContextManager[Any]]]
@@ -143,6 +149,8 @@ def time(
         raise BadSetting("worklog.time: partly goes without against, cross_checked and synchronises")
     if (partly or synchronises) and harness.l2 == "rotate":
         raise BadSetting("worklog.time: a call that is partly timed, or waits, can't rotate inputs: take l2 = flush")
+    if partly and harness.timer != "events":
+        raise BadSetting(f"timer = {harness.timer} times a whole launch, and this names a part: take timer = events")
     require_gpu()
     with clocks_as_asked(harness.clocks) as (clocks, notes):
         harness = harness.but(clocks=clocks)
@@ -154,15 +162,18 @@ def time(
         warm: Launch = _launch(fn, sets[:1], grad_to_none, streams)  # doesn't rotate: the cross-check reads a warm L2
         if partly:
             subject = Partly(lambda watch: _launch(partial(fn, watch), sets, grad_to_none, streams)())
+            notes = [*notes, PARTLY]
+        used = harness
         if synchronises:
-            subject, warm = Waiting(subject), Waiting(warm)
+            used = harness.but(queue=False)
+            notes = [*notes, WAITS.format(bubble_us(timeline, harness))]
         other = None if against is None else _launch(against, sets[ahead:] + sets[:ahead], grad_to_none, streams)
         title = str(name or getattr(fn, "__name__", type(fn).__name__))
         with _reported_if_it_hangs(title, harness.budget_s + HANGS_S):
-            reading = time_pair(timeline, subject, other, harness, offset_us=harness.taken_off(calibration.offset_us))
+            reading = time_pair(timeline, subject, other, used, offset_us=harness.taken_off(calibration.offset_us))
             witnesses = None
             if cross_checked:
-                witnesses = cross_check(timeline, warm, calibration.offset_us, calibration.launch_us, harness.queue)
+                witnesses = cross_check(timeline, warm, calibration.offset_us, calibration.launch_us, used.queue)
     if off := off_the_lock(clocks, reading.sm_mhz):
         clocks, notes = "watched", [*notes, off]
     notes = [*notes, ONE_PLACEMENT.format("since the buffers belong to the call")]

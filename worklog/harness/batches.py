@@ -17,16 +17,19 @@ ones, has touched the same pages just before, and the flush evicts the same line
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from worklog.harness.timeline import Launch, Timeline, bracketed, waits, witnessed
-from worklog.harness.timers import launches_in
+from worklog.harness.launch import Launch, bracketed, launches_in, witnessed
 from worklog.runs.samples import Sample
 from worklog.settings import Harness
+
+if TYPE_CHECKING:
+    from worklog.harness.cuda_timeline import CudaTimeline
 
 BATCH_US = 60_000.0  # GPU time between two reads of the events: long enough to be cheap, short enough to stop in time
 LONGEST_BATCH = 16  # turns
@@ -76,20 +79,19 @@ def _turns_us(taken: Turns, launches: Sequence[Launch]) -> list[float]:
 
 
 def take_batch(
-    timeline: Timeline,
+    timeline: CudaTimeline,
     launches: Sequence[Launch],
     count: int,
     harness: Harness,
-    held: bool = True,
     first: int = 0,
     placements: Placements | None = None,
 ) -> tuple[Turns, int]:
     """`count` samples of each launch, turn by turn, and the throttle mask seen while they ran.
 
-    The launches' order changes in every turn, so that none is always first. first: number of turns taken before. held:
-    whether samples may be queued behind a blocking kernel. placements: moves the buffers between turns.
+    The launches' order changes in every turn, so that none is always first. first: number of turns taken before.
+    placements: moves the buffers between turns.
     """
-    unqueued = harness.timer in ("host", "cupti") or not harness.queue or not held or waits(launches)
+    unqueued = harness.timer in ("host", "cupti") or not harness.queue
     order: list[tuple[int, int, int]] = []  # turn, launch, placement
 
     def slots() -> Iterator[tuple[int, Launch]]:
@@ -114,7 +116,7 @@ def take_batch(
 Taken = list[tuple[float, float, float]]  # microseconds, MHz, microseconds by the global timer
 
 
-def _take_queued(timeline: Timeline, slots: Iterator[tuple[int, Launch]], harness: Harness) -> tuple[Taken, int]:
+def _take_queued(timeline: CudaTimeline, slots: Iterator[tuple[int, Launch]], harness: Harness) -> tuple[Taken, int]:
     """Each sample behind a blocking kernel of its own; the events are read at the end."""
     count = 0
     for slot, launch in slots:
@@ -135,17 +137,29 @@ def _take_queued(timeline: Timeline, slots: Iterator[tuple[int, Launch]], harnes
         count += 1
     mask = timeline.throttle_reasons()
     pairs = [(2 * slot, 2 * slot + 1) for slot in range(count)]
-    readings = timeline.elapsed_us, timeline.clock_mhz, timeline.stamped_us
-    return [(readings[0](*pair), readings[1](*pair), readings[2](*pair)) for pair in pairs], mask
+    return [(timeline.elapsed_us(*at), timeline.clock_mhz(*at), timeline.stamped_us(*at)) for at in pairs], mask
 
 
-def _take_unqueued(timeline: Timeline, slots: Iterator[tuple[int, Launch]], harness: Harness) -> tuple[Taken, int]:
+def _take_unqueued(timeline: CudaTimeline, slots: Iterator[tuple[int, Launch]], harness: Harness) -> tuple[Taken, int]:
     """One launch at a time on an idle stream: by the tracer, which queues it itself where that is allowed, by a host
     clock, or by events that include the launch bubble.
     """
     taken, mask = [], 0
     before = [timeline.flush_l2] if harness.l2 == "flush" else []
-    with _stopwatch(timeline, harness) as timed:
+
+    def by_host_or_events(launch: Launch, before: Sequence[Launch]) -> float:
+        for one in before:
+            one()
+        timeline.synchronize()
+        started = timeline.host_us()
+        if harness.timer == "host":
+            launch()
+        else:
+            bracketed(timeline, launch, 0)
+        return timeline.host_us() - started
+
+    tracer = timeline.tracer(harness.queue) if harness.timer == "cupti" else nullcontext(by_host_or_events)
+    with tracer as timed:
         for _, launch in slots:
             sample = witnessed(launch)
             sample.before()
@@ -162,31 +176,7 @@ def _take_unqueued(timeline: Timeline, slots: Iterator[tuple[int, Launch]], harn
     return taken, mask
 
 
-@contextmanager
-def _stopwatch(timeline: Timeline, harness: Harness) -> Iterator[Callable[[Launch, Sequence[Launch]], float]]:
-    """A function from a launch, and the launches before it, to its microseconds by the harness's timer; with events,
-    only records them.
-    """
-
-    def by_host_or_events(launch: Launch, before: Sequence[Launch]) -> float:
-        for one in before:
-            one()
-        timeline.synchronize()
-        started = timeline.host_us()
-        if harness.timer == "host":
-            launch()
-        else:
-            bracketed(timeline, launch, 0)
-        return timeline.host_us() - started
-
-    if harness.timer == "cupti":
-        with timeline.tracer(harness.queue) as by_tracer:
-            yield by_tracer
-    else:
-        yield by_host_or_events
-
-
-def bubble_us(timeline: Timeline, harness: Harness) -> float:
+def bubble_us(timeline: CudaTimeline, harness: Harness) -> float:
     """Microseconds that events read more without a blocking kernel, from a kernel of known length read both ways."""
     spin = partial(timeline.spin, 1000 * SPIN_US)
     queued, alone = (

@@ -16,7 +16,7 @@ import numpy as np
 
 from worklog.gpu.device import Gpu
 from worklog.harness.batches import LONGEST_BATCH, take_batch
-from worklog.harness.timeline import Launch, Timeline
+from worklog.harness.launch import Launch
 from worklog.runs.samples import Estimate, Reading, Sample, median, paired_ratio
 from worklog.settings import Harness
 
@@ -158,7 +158,7 @@ def calibrate(timeline: CudaTimeline) -> Calibration:
     )
 
 
-def read_known_lengths(timeline: Timeline) -> KnownLengths:
+def read_known_lengths(timeline: CudaTimeline) -> KnownLengths:
     """Read kernels of 1 µs to 1 ms with the unbiased harness."""
     _samples(timeline, partial(timeline.spin, 1_000_000), LONGEST_BATCH)  # wakes the clocks
     taken = [
@@ -170,13 +170,13 @@ def read_known_lengths(timeline: Timeline) -> KnownLengths:
     return KnownLengths(tuple(map(float, KNOWN_US)), tuple(float(np.median(times)) for times in taken), tick)
 
 
-def _samples(timeline: Timeline, launch: Launch, count: int, **changed: str) -> list[Sample]:
+def _samples(timeline: CudaTimeline, launch: Launch, count: int, **changed: str) -> list[Sample]:
     """`count` samples, rounded up to whole batches, of one launch by the unbiased harness but for what is changed."""
     harness, batches = Harness().but(**changed), -(-count // LONGEST_BATCH)
     return [turn[0] for _ in range(batches) for turn in take_batch(timeline, [launch], LONGEST_BATCH, harness)[0]]
 
 
-def same_against_itself(timeline: Timeline) -> Estimate:
+def same_against_itself(timeline: CudaTimeline) -> Estimate:
     """The ratio of a kernel to itself, interleaved: its distance from 1 and its interval are every ratio's noise."""
     launch = partial(timeline.burn, AA_FLOPS)
     launch()
@@ -190,7 +190,7 @@ def same_against_itself(timeline: Timeline) -> Estimate:
     return paired_ratio(ours, theirs)
 
 
-def launch_cost_us(timeline: Timeline) -> float:
+def launch_cost_us(timeline: CudaTimeline) -> float:
     """Host microseconds per launch, while the queue is neither empty nor full."""
     costs = []
     for _ in range(LAUNCH_ROUNDS):
@@ -203,7 +203,7 @@ def launch_cost_us(timeline: Timeline) -> float:
     return median(costs).value
 
 
-def read_after_flush(timeline: Timeline) -> dict[str, float]:
+def read_after_flush(timeline: CudaTimeline) -> dict[str, float]:
     """Read a buffer, read it again (warm), flush, and read it once more (cold): the last three of Calibration."""
     timeline.probe_l2()
     warm = timeline.probe_l2()

@@ -8,14 +8,17 @@ that isn't timed.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from worklog.errors import BadSetting, LaunchFailed
 from worklog.harness.batches import LONGEST_BATCH, bubble_us, take_batch
-from worklog.harness.timeline import Launch, Timeline, waits
-from worklog.harness.timers import as_graphs
+from worklog.harness.launch import Launch, as_graphs
 from worklog.settings import Harness
+
+if TYPE_CHECKING:
+    from worklog.harness.cuda_timeline import CudaTimeline
 
 # Microseconds and share by which a timer may differ: a graph has gaps between its nodes, the tracer reads slightly
 # long, and launches in a row overlap. `worklog peers` measures by how much.
@@ -52,19 +55,19 @@ class CrossCheck:
 
 
 def cross_check(
-    timeline: Timeline, launch: Launch, offset_us: float, launch_us: float, queue: bool = True
+    timeline: CudaTimeline, launch: Launch, offset_us: float, launch_us: float, queue: bool = True
 ) -> CrossCheck:
     """Read the launch by every timer there is. launch_us: host time per launch, from the calibration. The launch must
-    have run before, and take the same inputs each time, so that they are in L2. queue: whether it may be queued; one
-    that waits for the GPU may not.
+    have run before, and take the same inputs each time, so that they are in L2. queue: whether it may be queued; a
+    launch that waits for the GPU may not.
     """
     warm = Harness().but(l2="warm", queue=queue)
     events_us = _median_us(timeline, launch, warm) - offset_us
-    bubble = 0.0 if queue and not waits([launch]) else max(0.0, bubble_us(timeline, warm))
+    bubble = 0.0 if queue else max(0.0, bubble_us(timeline, warm))
     others: dict[str, float] = {}
     absent: dict[str, str] = {}
     try:
-        (graph,) = as_graphs(timeline, [launch], warm)
+        (graph,) = as_graphs(timeline, [launch], warm.l2)
         others["graph"] = _median_us(timeline, graph, warm) - offset_us / graph.launches
     except LaunchFailed as error:
         absent["graph"] = str(error)
@@ -79,17 +82,17 @@ def cross_check(
     return CrossCheck(events_us, others, absent, bubble)
 
 
-def _median_us(timeline: Timeline, launch: Launch, harness: Harness) -> float:
+def _median_us(timeline: CudaTimeline, launch: Launch, harness: Harness) -> float:
     """Median of some batches, the first left out."""
     batches = [take_batch(timeline, [launch], LONGEST_BATCH, harness)[0] for _ in range(BATCHES + 1)]
     return float(np.median([pair[0].us for batch in batches[1:] for pair in batch]))
 
 
-def _wall_us(timeline: Timeline, launch: Launch, events_us: float) -> float:
+def _wall_us(timeline: CudaTimeline, launch: Launch, events_us: float) -> float:
     """Host time per launch in a row: the time of 2n launches minus that of n, so that what occurs once cancels."""
     count = int(np.clip(WALL_US / events_us, 4, 512))
 
-    def lasts(launches: int) -> float:
+    def duration_us(launches: int) -> float:
         timeline.synchronize()
         started = timeline.host_us()
         for _ in range(launches):
@@ -97,4 +100,4 @@ def _wall_us(timeline: Timeline, launch: Launch, events_us: float) -> float:
         timeline.synchronize()
         return timeline.host_us() - started
 
-    return float(np.median([(lasts(2 * count) - lasts(count)) / count for _ in range(WALL_ROUNDS)]))
+    return float(np.median([(duration_us(2 * count) - duration_us(count)) / count for _ in range(WALL_ROUNDS)]))

@@ -1,4 +1,8 @@
-"""The harness's timeline on a real GPU: a CUDA stream, events, a blocking kernel and clock stamps."""
+"""The GPU as the harness sees it: a CUDA stream, events, a blocking kernel and clock stamps.
+
+The tests use a simulated timeline whose true kernel times, clocks and event overhead are known, so that each fix can be
+shown to recover the true time.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +16,14 @@ from typing import Any
 import cupy
 import numpy as np
 
-from worklog.errors import LaunchFailed, OutOfMemory
+from worklog.errors import LaunchFailed
 from worklog.gpu.cuda import CUDA_ERRORS, CudaDevice
 from worklog.gpu.device import ClockWatch, gpu
-from worklog.harness.timeline import Launch, Tracer
-from worklog.harness.timers import load_cupti, the_tracer
+from worklog.harness.launch import Launch
+from worklog.harness.tracer import Tracer, load_cupti, the_tracer
 
 KERNELS = ("hold", "stamp", "flush", "spin", "ffma", "read", "probe")  # of harness.cu, without their prefix
 HOLD_LIMIT_NS = 8_000_000_000
-IDLE_S = 1.0  # long enough for the SM clock to fall to its idle value
 FLUSH_BLOCKS_PER_SM = 2
 BURN_BLOCKS_PER_SM, BURN_THREADS = 8, 256
 FFMA_FLOPS_PER_STEP = 2 * 16 * 16  # per thread of harness_ffma: 16 chains, unrolled 16 times
@@ -59,26 +62,24 @@ def _clocks(starts: np.ndarray[Any, Any], stops: np.ndarray[Any, Any]) -> np.nda
 
 
 class CudaTimeline:
-    """worklog.harness.Timeline on the stream of a CudaDevice. Its flush buffer is 2 x the device's own L2 size."""
+    """The stream of a CudaDevice: one queue, in order. Everything but `synchronize`, `release` and the readings only
+    enqueues. l2_bytes: size of L2, as the driver states it. remarks: what it could not do, for the result.
+    """
 
     def __init__(self, device: CudaDevice) -> None:
         self.device = device
         self.gpu = gpu()
+        self.l2_bytes = self.gpu.l2_bytes
         self.watch = ClockWatch()
+        self.remarks: list[str] = []
         source = (Path(__file__).parent / "harness.cu").read_text(encoding="utf-8")
         module = cupy.RawModule(code=source, options=("-std=c++17",))
         self._kernels = {name: module.get_function(f"harness_{name}") for name in KERNELS}
-        try:
-            with device.stream:
-                self._scratch = cupy.zeros(2 * self.gpu.l2_bytes // 4, cupy.uint32)
-                self._sink = cupy.zeros(1, cupy.float32)
-                self._chain, self._latencies = cupy.asarray(_chain()), cupy.zeros(PROBES, cupy.uint32)
-                self._stamps: Any = cupy.zeros((64, self.gpu.multiprocessors, 2), cupy.uint64)
-        except cupy.cuda.memory.OutOfMemoryError as error:
-            raise OutOfMemory(
-                f"no room for the L2 flush buffer of {2 * self.gpu.l2_bytes / 2**20:.0f} MiB: "
-                f"free the GPU's memory ({error})"
-            ) from error
+        with device.errors(f"allocating the L2 flush buffer of {2 * self.l2_bytes / 2**20:.0f} MiB"), device.stream:
+            self._scratch = cupy.zeros(2 * self.l2_bytes // 4, cupy.uint32)
+            self._sink = cupy.zeros(1, cupy.float32)
+            self._chain, self._latencies = cupy.asarray(_chain()), cupy.zeros(PROBES, cupy.uint32)
+            self._stamps: Any = cupy.zeros((64, self.gpu.multiprocessors, 2), cupy.uint64)
         self._pinned = cupy.cuda.alloc_pinned_memory(8)
         self._flag = np.frombuffer(self._pinned, np.int32, 2)
         self._events: list[Any] = []
@@ -86,15 +87,14 @@ class CudaTimeline:
         self._last_stamped = 1
         self._salt = 0
         self._places = np.random.default_rng()
-        self._remarks: list[str] = []
 
     def draw_place(self) -> None:
-        """Enqueue 0 to 7 empty kernels at random."""
+        """Enqueue 0 to 7 empty kernels at random, so that the next launch has a random place in the launch ring."""
         for _ in range(self._places.integers(PLACES)):
             self.spin(0)
 
     def hold(self) -> None:
-        """Block the stream behind a spinning kernel."""
+        """Block the stream behind a spinning kernel until `release`: what is enqueued meanwhile runs back to back."""
         self.device.synchronize()
         self._flag[:] = 0
         self.launch("hold", 1, 1, np.uint64(self._pinned.ptr), np.uint64(HOLD_LIMIT_NS))
@@ -104,12 +104,14 @@ class CudaTimeline:
         self._flag[0] = 1
 
     def lift_marks(self) -> None:
-        """Reset persisting L2 lines by the driver, for all of L2. Not in stream order."""
+        """Reset persisting L2 lines by the driver, so that the flush evicts them. Not in stream order: work that is
+        enqueued afterwards waits for all streams of the process.
+        """
         from cuda.bindings import driver
 
         (status,) = driver.cuCtxResetPersistingL2Cache()
-        if status != driver.CUresult.CUDA_SUCCESS and not self._remarks:
-            self._remarks.append(
+        if status != driver.CUresult.CUDA_SUCCESS and not self.remarks:
+            self.remarks.append(
                 f"l2: persisting lines could not be reset ({status.name}); the flush may leave some of them"
             )
 
@@ -120,19 +122,23 @@ class CudaTimeline:
         self.launch("flush", blocks, 1024, self._scratch, np.uint64(self._scratch.size), np.uint32(self._salt))
 
     def stamp_clock(self, slot: int) -> None:
-        """Each SM stores its counters. Two blocks per SM, so that each SM gets one."""
+        """Each SM stores its cycle counter and the global timer in slot `slot`. Two blocks per SM, so that each SM gets
+        one.
+        """
         self._clocks = None
         self._last_stamped = max(self._last_stamped, slot)
         self.launch("stamp", 2 * self.gpu.multiprocessors, 1, self._stamps[slot])
 
     def record_event(self, slot: int) -> None:
-        """Record event `slot`, created on first use."""
+        """Record timing event `slot`, created on first use."""
         while len(self._events) <= slot:
             self._events.append(cupy.cuda.Event())
         self._events[slot].record(self.device.stream)
 
     def synchronize(self) -> None:
-        """Wait. Raises LaunchFailed if the blocking kernel gave up: then a launch waited for the GPU itself."""
+        """Wait. Raises LaunchFailed if work in the stream failed, or if the blocking kernel gave up: then a launch
+        waited for the GPU itself.
+        """
         self.device.synchronize()
         if self._flag[1]:
             self._flag[1] = 0
@@ -142,15 +148,15 @@ class CudaTimeline:
             )
 
     def elapsed_us(self, start: int, stop: int) -> float:
-        """Between two events."""
+        """Microseconds between two recorded events."""
         return float(cupy.cuda.get_elapsed_time(self._events[start], self._events[stop])) * 1e3
 
     def clock_mhz(self, start: int, stop: int) -> float:
-        """Median over the SMs that have both stamps of cycles per nanosecond, in MHz."""
+        """SM clock in MHz between an even stamp and the next: the median over the SMs that have both, or NaN."""
         return float(self._pair(start)[0])
 
     def stamped_us(self, start: int, stop: int) -> float:
-        """Median over the SMs that have both stamps of the global timer's difference."""
+        """Microseconds between these stamps by the global timer, independent of events; NaN where not readable."""
         return float(self._pair(start)[1])
 
     def _pair(self, start: int) -> Any:
@@ -165,20 +171,17 @@ class CudaTimeline:
         return self._clocks[start // 2]
 
     def host_us(self) -> float:
-        """The host's monotonic clock."""
+        """The host's monotonic clock in microseconds."""
         return time.perf_counter() * 1e6
 
     def throttle_reasons(self) -> int:
-        """NVML's mask now."""
+        """NVML's mask of clock event reasons now, 0 where it cannot be read."""
         return self.watch.reasons()
 
-    @property
-    def l2_bytes(self) -> int:
-        """As the driver states it."""
-        return self.gpu.l2_bytes
-
     def capture(self, launches: Sequence[Launch]) -> Launch:
-        """A CUDA graph of the launches, uploaded. Each must have been launched before: capture cannot load a module."""
+        """One launch that replays all of these, in this order: a CUDA graph, uploaded. Each must have been launched
+        before, since capture cannot load a module. Raises LaunchFailed if one can't be recorded.
+        """
         stream = self.device.stream
         try:
             with stream:
@@ -196,8 +199,10 @@ class CudaTimeline:
             ) from error
         return partial(graph.launch, stream)
 
-    def tracer(self, queued: bool = True) -> AbstractContextManager[Tracer]:
-        """By CUPTI."""
+    def tracer(self, queued: bool) -> AbstractContextManager[Tracer]:
+        """CUPTI, while open. queued: whether launches are enqueued behind a blocking kernel; one that waits for the GPU
+        must not be. Raises BadSetting where there is no tracer.
+        """
         return the_tracer(load_cupti()).tracing(self.synchronize, self._blocked if queued else nullcontext)
 
     @contextmanager
@@ -208,31 +213,22 @@ class CudaTimeline:
         finally:
             self.release()
 
-    def remarks(self) -> list[str]:
-        """Whether persisting lines could be reset."""
-        return list(self._remarks)
-
     @property
     def burn_step_flops(self) -> float:
         """Operations of one step of burn() on all SMs."""
         return float(FFMA_FLOPS_PER_STEP * BURN_BLOCKS_PER_SM * self.gpu.multiprocessors * BURN_THREADS)
 
     def burn(self, flops: float) -> None:
-        """Multiply-adds alone, rounded up to whole steps."""
+        """Enqueue `flops` FP32 operations of multiply-adds on all SMs, rounded up to whole steps."""
         blocks, steps = BURN_BLOCKS_PER_SM * self.gpu.multiprocessors, -(-flops // self.burn_step_flops)
         self.launch("ffma", blocks, BURN_THREADS, self._sink, np.int32(steps))
 
     def pause(self, seconds: float) -> None:
-        """Sleep."""
+        """Let the host sleep, and the GPU idle."""
         time.sleep(seconds)
 
-    def go_cold(self) -> None:
-        """Wait until the GPU has idled long enough to lower its clock."""
-        self.synchronize()
-        self.pause(IDLE_S)
-
     def probe_l2(self) -> Sequence[float]:
-        """One thread walks a shuffled chain of cache lines."""
+        """Cycles of single reads past L1, from a buffer much smaller than L2: one thread walks a chain of lines."""
         self.launch("probe", 1, 1, self._chain, self._latencies, np.int32(PROBES))
         latencies: np.ndarray[Any, Any] = self._latencies.get(stream=self.device.stream)
         self.device.synchronize()

@@ -39,50 +39,41 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Warmth:
-    """The state of a warm-up."""
-
-    windows: Sequence[Window]
-    launches: int
-    spent_us: float
-
-
-@dataclass(frozen=True)
 class WarmUp:
-    """enough: called after each window. window_us: minimum host time of a window, 0 for one turn. most: launches of
-    each kernel in total. prepare: whether Tensara's preparation of the GPU goes first. checks_steadiness: whether the
-    rule looks at time and clock.
+    """enough: called after each window with all windows, the launches of each kernel, and the host time spent in µs.
+    window_us: minimum host time of a window whose time and clock the rule compares with others; 0 for windows of one
+    turn, and a rule that compares nothing. most: launches of each kernel in total. prepare: whether Tensara's
+    preparation of the GPU goes first.
     """
 
-    enough: Callable[[Warmth], bool]
+    enough: Callable[[Sequence[Window], int, float], bool]
     window_us: float = 0.0
     most: int | None = None
     prepare: bool = False
-    checks_steadiness: bool = False
 
 
 def warm_up_rule(word: str, size: float | None = None) -> WarmUp:
     """The warm-up rule of a word; `size` is N of the square problem of the same work. Raises BadSetting."""
     name, number = split_rule("warmup", word, WARMUP_NUMBERS, WARMUPS)
     if name == "steady":
-        return WarmUp(_steady, WINDOW_US, checks_steadiness=True)
+        return WarmUp(_steady, WINDOW_US)
     if name == "time":
-        return WarmUp(lambda warmth: warmth.spent_us >= 1e3 * number)
+        return WarmUp(lambda windows, launches, spent_us: spent_us >= 1e3 * number)
     if name == "tensara":
-        return WarmUp(lambda warmth: True, most=0, prepare=True)
+        return WarmUp(lambda windows, launches, spent_us: True, most=0, prepare=True)
     most = round(number) if name == "count" else salykova_replays("warmup", size) // 2
-    return WarmUp(lambda warmth: warmth.launches >= most, most=most)
+    return WarmUp(lambda windows, launches, spent_us: launches >= most, most=most)
 
 
-def _steady(warmth: Warmth) -> bool:
+def _steady(windows: Sequence[Window], launches: int, spent_us: float) -> bool:
     """Clock and time of the last window are within 0.5 % of the window before, and don't ramp over the last three.
 
     One window doesn't determine a short kernel's median so well; then the two must agree within their intervals. A
     slowly rising clock can pass this check twice, but each window is then faster than the one before.
     """
-    if len(warmth.windows) < 3:
+    if len(windows) < 3:
         return False
-    first, before, now = warmth.windows[-3:]
+    first, before, now = windows[-3:]
     known = min(before.half_width_us + now.half_width_us, BLURRED * before.us)
     if abs(now.us - before.us) > max(STEADY * before.us, known) or abs(now.mhz - before.mhz) > STEADY * before.mhz:
         return False  # an unknown clock (NaN) never fails the comparison

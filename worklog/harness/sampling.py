@@ -8,29 +8,20 @@ a limit.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import ceil
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from worklog.errors import BadSetting
 from worklog.gpu.device import THROTTLING, reason_names
-from worklog.harness.batches import (
-    BATCH_US,
-    LONGEST_BATCH,
-    SPIN_US,
-    Placements,
-    Turns,
-    batch_size,
-    bubble_us,
-    take_batch,
-)
+from worklog.harness.batches import BATCH_US, LONGEST_BATCH, Placements, Turns, batch_size, take_batch
+from worklog.harness.launch import Launch, as_graphs, require_rotation
 from worklog.harness.rules import (
     TENSARA_BURN_FLOPS,
     TENSARA_BURNS,
     TENSARA_PAUSE_S,
     Evidence,
-    Warmth,
     WarmUp,
     Window,
     is_known,
@@ -38,13 +29,13 @@ from worklog.harness.rules import (
     stopping_rule,
     warm_up_rule,
 )
-from worklog.harness.timeline import PARTLY, Launch, Partly, Timeline, require_rotation, waits
-from worklog.harness.timers import as_graphs
 from worklog.runs.samples import PILOT, Reading, Sample, median
 from worklog.settings import Harness
 
-__all__ = ["Reading", "Sample", "time_pair"]
+if TYPE_CHECKING:
+    from worklog.harness.cuda_timeline import CudaTimeline
 
+IDLE_S = 1.0  # long enough for the SM clock to fall to its idle value
 WARMUP_LIMIT_US = 3_000_000.0
 ONE_PLACEMENT = "placement: fixed, {}; the interval is of launches in one place only"
 CLOCK_TOLERANCE = 0.01
@@ -54,7 +45,7 @@ SETTLED_US = 250_000.0  # and host time: a batch of short kernels lasts millisec
 
 
 def time_pair(
-    timeline: Timeline,
+    timeline: CudaTimeline,
     subject: Launch,
     baseline: Launch | None,
     harness: Harness,
@@ -70,22 +61,10 @@ def time_pair(
     offset_us: the event overhead. It stays in the samples; the stopping criterion subtracts it. move: moves the buffers
     of both launches to a new random placement; without it they stay in one.
     """
-    reading = Reading()
     launches = [subject] if baseline is None else [subject, baseline]
-    if any(isinstance(launch, Partly) for launch in launches):
-        if harness.timer != "events":
-            raise BadSetting(
-                f"timer = {harness.timer} times a whole launch, and this one names a part: take timer = events"
-            )
-        reading.degradations.append(PARTLY)
-    if waits(launches):
-        reading.degradations.append(
-            f"queue: the launcher waits for the GPU, so nothing is queued; events around a kernel of {SPIN_US} µs then "
-            f"read {bubble_us(timeline, harness):.1f} µs more, which is not subtracted"
-        )
     if harness.l2 == "rotate":
         require_rotation(launches, timeline.l2_bytes)
-    graphs = as_graphs(timeline, launches, harness) if harness.timer == "graph" else []
+    graphs = as_graphs(timeline, launches, harness.l2) if harness.timer == "graph" else []
 
     def move_all() -> None:
         assert move is not None
@@ -93,16 +72,18 @@ def time_pair(
         for graph in graphs:
             graph.record()
 
-    launches = list(graphs) or launches
     placements = Placements(move_all) if move and harness.placement == "varied" else None
+    loop = _Loop(timeline, harness, size, offset_us, placements)
+    reading = loop.reading
+    launches = [*graphs] or launches
     both = zip(launches, (reading.subject, reading.baseline), strict=False)  # the baseline may be missing
     series = [_Series(launch, samples) for launch, samples in both]
-    loop = _Loop(timeline, harness, reading, size, offset_us, placements)
     steady: Turns = []
     if harness.warmup != "none":
-        steady = _warm_up(timeline, series, harness, reading, size)
+        steady = loop.warm_up(series)
     else:
-        timeline.go_cold()
+        timeline.synchronize()
+        timeline.pause(IDLE_S)
     started = timeline.host_us()
     if harness.order == "interleaved" or baseline is None:
         first = steady[-harness.most_samples :] if harness.stopping == "interval" else []
@@ -115,7 +96,7 @@ def time_pair(
     found = len(set(reading.placements("subject")))
     if placements and found < PILOT:
         reading.degradations.append(f"placement: {found} instead of {PILOT}, for lack of samples")
-    reading.degradations += timeline.remarks()
+    reading.degradations += timeline.remarks
     if not reading.converged:
         reading.degradations.append(
             f"not converged: ±{100 * harness.precision:g} % was not reached in {len(reading.subject)} samples "
@@ -139,84 +120,82 @@ class _Series:
         return abs(sample.sm_mhz - self.plateau_mhz) > CLOCK_TOLERANCE * self.plateau_mhz
 
 
-def _warm_up(
-    timeline: Timeline, series: Sequence[_Series], harness: Harness, reading: Reading, size: float | None
-) -> Turns:
-    """Launch once without a blocking kernel, since a first launch may load a module, which waits for the GPU; then take
-    windows of samples until the rule has enough. The last window's clock is the plateau. The buffers stay in the first
-    placement: where they moved, a steady kernel would not look steady.
-
-    Returns the turns of the last two windows, which count as samples, or none if the rule doesn't compare windows.
-    """
-    rule = warm_up_rule(harness.warmup, size)
-    for one in series:
-        one.launch()
-    timeline.synchronize()
-    if rule.prepare:  # as Tensara: ten times the work of a product of 5000 x 5000 matrices, then a pause
-        for _ in range(TENSARA_BURNS):
-            timeline.burn(TENSARA_BURN_FLOPS)
-        timeline.synchronize()
-        timeline.pause(TENSARA_PAUSE_S)
-    windows: list[Window] = []
-    taken: list[tuple[Turns, int]] = []
-    started = timeline.host_us()
-    while rule.most is None or reading.warmup_launches < rule.most:
-        window, mask = _window(timeline, series, harness, rule)
-        reading.warmup_launches += len(window)
-        for index, one in enumerate(series):
-            one.plateau_mhz = float(np.median([pair[index].sm_mhz for pair in window]))
-        middle = median([pair[0].us for pair in window])
-        windows.append(Window(middle.value, middle.half_width, series[0].plateau_mhz))
-        taken = [*taken[-1:], (window, mask)]
-        spent = timeline.host_us() - started
-        if rule.enough(Warmth(windows, reading.warmup_launches, spent)):
-            break
-        if spent > WARMUP_LIMIT_US:
-            how = "not steady" if rule.checks_steadiness else f"{harness.warmup} not done"
-            reading.degradations.append(f"warm-up: {how} after {spent / 1e6:.1f} s")
-            return []
-    if not rule.checks_steadiness:
-        for one in series:
-            one.plateau_mhz = float("nan")
-        reading.degradations.append(
-            f"warm-up: {harness.warmup}, which doesn't check that time and clock are steady; "
-            "the samples' clock is compared with nothing"
-        )
-        return []
-    watching, kept = harness.clocks != "ignored", []
-    for window, mask in taken:  # an even number of turns of each (see Reading.comparisons), judged like the others
-        kept += [_judged(series, turn, watching, mask) for turn in window[len(window) % 2 :]]
-        reading.throttle_mask |= mask
-    return kept
-
-
-def _window(timeline: Timeline, series: Sequence[_Series], harness: Harness, rule: WarmUp) -> tuple[Turns, int]:
-    """Turns that fill the rule's window, hardly more (one turn without a window), and the throttle mask."""
-    launches = [one.launch for one in series]
-    window: Turns = []
-    mask = 0
-    opened, spent = timeline.host_us(), 0.0
-    while not window or spent < rule.window_us:
-        size = batch_size(window, launches, min(BATCH_US, rule.window_us))
-        if window:  # no more than fit into the rest of it, flushes included
-            size = min(size, ceil((rule.window_us - spent) * len(window) / max(spent, 1.0)))
-        batch, seen = take_batch(timeline, launches, size, harness, first=len(window))
-        window += batch
-        mask |= seen
-        spent = timeline.host_us() - opened
-    return window, mask
-
-
 @dataclass
 class _Loop:
-    """The timed loop after the warm-up."""
+    """One measurement under way."""
 
-    timeline: Timeline
+    timeline: CudaTimeline
     harness: Harness
-    reading: Reading
     size: float | None
     offset_us: float
     placements: Placements | None
+    reading: Reading = field(default_factory=Reading)
+
+    def warm_up(self, series: Sequence[_Series]) -> Turns:
+        """Launch once without a blocking kernel, since a first launch may load a module, which waits for the GPU; then
+        take windows of samples until the rule has enough. The last window's clock is the plateau. The buffers stay in
+        the first placement: where they moved, a steady kernel would not look steady.
+
+        Returns the turns of the last two windows, which count as samples, or none if the rule compares no windows.
+        """
+        timeline, reading, word = self.timeline, self.reading, self.harness.warmup
+        rule = warm_up_rule(word, self.size)
+        for one in series:
+            one.launch()
+        timeline.synchronize()
+        if rule.prepare:  # as Tensara: ten times the work of a product of 5000 x 5000 matrices, then a pause
+            for _ in range(TENSARA_BURNS):
+                timeline.burn(TENSARA_BURN_FLOPS)
+            timeline.synchronize()
+            timeline.pause(TENSARA_PAUSE_S)
+        windows: list[Window] = []
+        taken: list[tuple[Turns, int]] = []
+        started = timeline.host_us()
+        while rule.most is None or reading.warmup_launches < rule.most:
+            window, mask = self.window(series, rule)
+            reading.warmup_launches += len(window)
+            for index, one in enumerate(series):
+                one.plateau_mhz = float(np.median([turn[index].sm_mhz for turn in window]))
+            middle = median([turn[0].us for turn in window])
+            windows.append(Window(middle.value, middle.half_width, series[0].plateau_mhz))
+            taken = [*taken[-1:], (window, mask)]
+            spent = timeline.host_us() - started
+            if rule.enough(windows, reading.warmup_launches, spent):
+                break
+            if spent > WARMUP_LIMIT_US:
+                how = "not steady" if rule.window_us else f"{word} not done"
+                reading.degradations.append(f"warm-up: {how} after {spent / 1e6:.1f} s")
+                return []
+        if not rule.window_us:
+            for one in series:
+                one.plateau_mhz = float("nan")
+            reading.degradations.append(
+                f"warm-up: {word}, which doesn't check that time and clock are steady; "
+                "the samples' clock is compared with nothing"
+            )
+            return []
+        watching = self.harness.clocks != "ignored"
+        kept: Turns = []
+        for window, mask in taken:  # an even number of turns of each (see Reading.comparisons), judged like the others
+            kept += [_judged(series, turn, watching, mask) for turn in window[len(window) % 2 :]]
+            reading.throttle_mask |= mask
+        return kept
+
+    def window(self, series: Sequence[_Series], rule: WarmUp) -> tuple[Turns, int]:
+        """Turns that fill the rule's window, hardly more (one turn without a window), and the throttle mask."""
+        launches = [one.launch for one in series]
+        window: Turns = []
+        mask = 0
+        opened, spent = self.timeline.host_us(), 0.0
+        while not window or spent < rule.window_us:
+            size = batch_size(window, launches, min(BATCH_US, rule.window_us))
+            if window:  # no more than fit into the rest of it, flushes included
+                size = min(size, ceil((rule.window_us - spent) * len(window) / max(spent, 1.0)))
+            batch, seen = take_batch(self.timeline, launches, size, self.harness, first=len(window))
+            window += batch
+            mask |= seen
+            spent = self.timeline.host_us() - opened
+        return window, mask
 
     def sample(self, series: Sequence[_Series], first: Turns) -> bool:
         """Add batches to the samples that the warm-up ended with until the stopping criterion has enough of the first
@@ -229,7 +208,7 @@ class _Loop:
         started = self.timeline.host_us()
         watching = harness.clocks != "ignored"
         taken = list(first)
-        seen, rejected, late = self._evidence(taken, 0.0), sum(not turn[0].counts for turn in taken), False
+        seen, rejected, late = self.evidence(taken, 0.0), sum(not turn[0].counts for turn in taken), False
         look = PILOT if placements and harness.stopping == "interval" else 0
         enough = rule.check(seen) if seen.times and not look else None
         while enough is None and not late and len(taken) < harness.most_samples:
@@ -242,8 +221,9 @@ class _Loop:
                 missing = max(missing, (look - seen.placed) * placements.turns)
                 wanted = max(wanted - wanted % placements.turns, min(wanted, placements.turns))
             wanted = min(wanted, missing) if missing > 0 else wanted
-            held = harness.warmup != "none" or bool(taken)
-            batch, mask = take_batch(self.timeline, launches, wanted, harness, held, len(taken), placements)
+            # A first launch may load a module, which waits for the GPU: it can't be queued behind a blocking kernel.
+            how = harness if taken or harness.warmup != "none" else harness.but(queue=False)
+            batch, mask = take_batch(self.timeline, launches, wanted, how, len(taken), placements)
             reading.throttle_mask |= mask
             for turn in batch:
                 taken.append(_judged(series, turn, watching, mask))
@@ -260,7 +240,7 @@ class _Loop:
                 )
                 taken = [[replace(sample, counts=True) for sample in turn] for turn in taken]
                 watching, rejected = False, 0
-            seen = self._evidence(taken, spent)
+            seen = self.evidence(taken, spent)
             if seen.placed >= look:
                 enough = rule.check(seen)
                 look = look and placements_needed(seen, harness.precision)
@@ -277,7 +257,8 @@ class _Loop:
             one.samples += [turn[index] for turn in taken]
         return len(seen.times) >= harness.least_samples and is_known(seen, harness.precision)
 
-    def _evidence(self, taken: Turns, spent_us: float) -> Evidence:
+    def evidence(self, taken: Turns, spent_us: float) -> Evidence:
+        """What the stopping criterion may use of these turns."""
         counting = [turn[0] for turn in taken if turn[0].counts]
         return Evidence([s.us - self.offset_us for s in counting], spent_us, [s.placement for s in counting])
 

@@ -32,7 +32,8 @@ from worklog.runs.run import runs_dir
 from worklog.runs.samples import Estimate, median
 
 if TYPE_CHECKING:
-    from worklog.harness.timeline import Launch, Timeline
+    from worklog.harness.cuda_timeline import CudaTimeline
+    from worklog.harness.launch import Launch
 
 
 KNOWN_US = (1, 2, 3, 5, 10, 20, 30, 50, 100, 300, 1000)
@@ -112,7 +113,7 @@ def _add_rows_of(document: dict[str, Any], other: OtherHarness, works: Sequence[
     _add(document, rows_of(other, works))
 
 
-def our_rows(timeline: Timeline, launches: dict[tuple[str, float], Launch], offset_us: float) -> list[Row]:
+def our_rows(timeline: CudaTimeline, launches: dict[tuple[str, float], Launch], offset_us: float) -> list[Row]:
     """This harness, with the event overhead removed and with it kept: one reading each, shown in two ways."""
     rows = []
     for (kind, of), launch in launches.items():
@@ -122,7 +123,7 @@ def our_rows(timeline: Timeline, launches: dict[tuple[str, float], Launch], offs
     return rows
 
 
-def traced_rows(timeline: Timeline, launches: dict[tuple[str, float], Launch]) -> list[Row]:
+def traced_rows(timeline: CudaTimeline, launches: dict[tuple[str, float], Launch]) -> list[Row]:
     """This harness with the GPU's own tracer as its timer."""
     rows = []
     for (kind, of), launch in launches.items():
@@ -137,7 +138,7 @@ def traced_rows(timeline: Timeline, launches: dict[tuple[str, float], Launch]) -
 
 
 def beside_the_tracer(
-    timeline: Timeline, launches: dict[tuple[str, float], Launch], offset_us: float
+    timeline: CudaTimeline, launches: dict[tuple[str, float], Launch], offset_us: float
 ) -> dict[str, Any]:
     """cuBLAS by events and by the tracer in turn, BESIDE times, so that the clock can't change between the two: the
     median of each one's readings, in microseconds. If the tracer fails, the reason is added to what was read.
@@ -184,7 +185,7 @@ def _words(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
-def same_twice(timeline: Timeline, launch: Launch, offset_us: float, pairs: int = AA_PAIRS) -> dict[str, Any]:
+def same_twice(timeline: CudaTimeline, launch: Launch, offset_us: float, pairs: int = AA_PAIRS) -> dict[str, Any]:
     """How often two readings of the same kernel agree: their 95 % intervals overlap."""
     found = []
     for _ in range(pairs):
@@ -195,7 +196,7 @@ def same_twice(timeline: Timeline, launch: Launch, offset_us: float, pairs: int 
 
 
 def seconds_again(
-    timeline: Timeline, launches: dict[tuple[str, float], Launch], offset_us: float
+    timeline: CudaTimeline, launches: dict[tuple[str, float], Launch], offset_us: float
 ) -> dict[str, list[dict[str, Any]]]:
     """Seconds of further readings of cuBLAS: the warm-up waits for the clock, and how long varies."""
     again = []

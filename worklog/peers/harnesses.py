@@ -24,7 +24,8 @@ from worklog.runs.samples import Estimate, median
 
 if TYPE_CHECKING:
     from worklog.bench.session import Session
-    from worklog.harness.timeline import Launch, Timeline
+    from worklog.harness.cuda_timeline import CudaTimeline
+    from worklog.harness.launch import Launch
 
 
 SAMPLING = Harness().but(budget_s=3.0)
@@ -44,7 +45,7 @@ class Movable:
 
 
 def read_work(
-    timeline: Timeline, launch: Launch, harness: Harness = SAMPLING, offset_us: float = 0.0
+    timeline: CudaTimeline, launch: Launch, harness: Harness = SAMPLING, offset_us: float = 0.0
 ) -> tuple[Estimate, bool, float]:
     """Median with its interval, event overhead included; whether it converged without it; seconds, with the warm-up."""
     started = time.perf_counter()

@@ -1,0 +1,181 @@
+"""What the harness enqueues on a timeline (worklog.harness.cuda_timeline): any callable without parameters, and those
+here, which rotate their inputs, time a part of themselves, have untimed work around them, or replay a CUDA graph.
+
+A graph replays recorded launches as one, so that no launch waits for the host. The gaps between the graph's nodes are
+in the number (`worklog peers` shows them in do_bench_cudagraph's), its launches share the event overhead, and nothing
+can flush L2 between nodes, so the inputs must rotate to be cold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from math import ceil
+from typing import TYPE_CHECKING
+
+from worklog.errors import BadSetting
+
+if TYPE_CHECKING:
+    from worklog.harness.cuda_timeline import CudaTimeline
+
+Launch = Callable[[], None]
+ROTATION = 3.0  # x L2: bytes that go through the cache before a set is used again
+GRAPH_LAUNCHES = 10  # FlashInfer's number of calls in a graph
+GRAPH_US = 20_000.0  # fewer launches of slow kernels: a graph of about this length
+
+
+def nothing() -> None:
+    """Enqueue nothing."""
+
+
+def input_sets(set_bytes: int, l2_bytes: int) -> int:
+    """Sets of inputs (and outputs) of `set_bytes` to rotate over: three times the L2 in total, and at least two."""
+    if set_bytes <= 0:
+        raise BadSetting("l2 = rotate: a set of inputs without a byte cannot be rotated; take l2 = flush")
+    return max(2, ceil(ROTATION * l2_bytes / set_bytes))
+
+
+@dataclass
+class Rotating:
+    """A launch that takes the next set of inputs each time, so that no set is still in L2 when its turn comes again.
+    last: index of the set that it took.
+
+    A flush leaves the GPU idle for a moment and L2 full of dirty lines; rotation keeps the GPU as busy as a real
+    program does. Both are cold, and their times may differ.
+    """
+
+    launches: Sequence[Launch]
+    set_bytes: int
+    last: int = field(default=-1, init=False)
+
+    def __call__(self) -> None:
+        """Enqueue one launch on the next set."""
+        self.last = (self.last + 1) % len(self.launches)
+        self.launches[self.last]()
+
+
+def require_rotation(launches: Sequence[Launch], l2_bytes: int) -> None:
+    """Raise BadSetting unless every launch rotates over enough sets: otherwise the cache would be warm."""
+    for launch in launches:
+        if not isinstance(launch, Rotating):
+            raise BadSetting("l2 = rotate needs several sets of inputs, and this launch has one: take l2 = flush")
+        sets, needed = len(launch.launches), input_sets(launch.set_bytes, l2_bytes)
+        if sets < needed:
+            raise BadSetting(
+                f"l2 = rotate: {sets} sets of {launch.set_bytes / 2**20:.2f} MiB would come round while still "
+                f"in the L2 of {l2_bytes / 2**20:.0f} MiB: give {needed}"
+            )
+
+
+class Stopwatch:
+    """Passed to a launch that times a part of itself: call start(), then stop(), once each, in stream order. Raises
+    BadSetting for any other order.
+    """
+
+    def __init__(self, start: Launch, stop: Launch) -> None:
+        self.left = [("start", start), ("stop", stop)]
+
+    def start(self) -> None:
+        """The timed part begins here."""
+        self._press("start")
+
+    def stop(self) -> None:
+        """The timed part ends here."""
+        self._press("stop")
+
+    def _press(self, button: str) -> None:
+        if not self.left or self.left[0][0] != button:
+            raise BadSetting(f"stopwatch.{button}() out of turn: call start() once, then stop() once, in each launch")
+        self.left.pop(0)[1]()
+
+
+@dataclass(frozen=True)
+class Partly:
+    """A launch that times only a part of itself, with a stopwatch."""
+
+    run: Callable[[Stopwatch], object]
+
+    def __call__(self, start: Launch = nothing, stop: Launch = nothing) -> None:
+        """Launch once. start, stop: enqueue the events around the timed part. Raises BadSetting if one is missing."""
+        watch = Stopwatch(start, stop)
+        self.run(watch)
+        if watch.left:
+            raise BadSetting(f"the launch returned without stopwatch.{watch.left[0][0]}(): it has no time")
+
+
+@dataclass(frozen=True)
+class Witnessed:
+    """A launch with untimed work around it: before (before the flush, e.g. new inputs), behind (right behind the end
+    event, e.g. reading the output), and after everything else (e.g. checking what was read).
+    """
+
+    launch: Launch
+    before: Launch = nothing
+    behind: Launch = nothing
+    after: Launch = nothing
+
+    def __call__(self) -> None:
+        """Launch without timing, for a warm-up; this output is checked too."""
+        self.before()
+        self.launch()
+        self.behind()
+        self.after()
+
+
+def witnessed(launch: Launch) -> Witnessed:
+    """Any launch as one with work around it, none by default."""
+    return launch if isinstance(launch, Witnessed) else Witnessed(launch)
+
+
+def bracketed(timeline: CudaTimeline, launch: Launch, slot: int) -> None:
+    """Enqueue a launch with events `slot` and `slot` + 1 around it, or around the part that it times."""
+    start, stop = partial(timeline.record_event, slot), partial(timeline.record_event, slot + 1)
+    if isinstance(launch, Partly):
+        launch(start, stop)
+        return
+    start()
+    launch()
+    stop()
+
+
+class GraphLaunch:
+    """One replay of a graph of `launches` launches; a sample of it is the replay's time divided by them."""
+
+    def __init__(self, timeline: CudaTimeline, launch: Launch, launches: int) -> None:
+        self.timeline, self.launch, self.launches = timeline, launch, launches
+        self.record()
+
+    def record(self) -> None:
+        """Record the graph, again after the buffers have moved: a graph holds their addresses."""
+        self.replay = self.timeline.capture([self.launch] * self.launches)
+
+    def __call__(self) -> None:
+        """Enqueue the whole graph."""
+        self.replay()
+
+
+def as_graphs(timeline: CudaTimeline, launches: Sequence[Launch], l2: str) -> list[GraphLaunch]:
+    """Each launch as a graph of launches. With l2 = "rotate" a graph holds whole rounds of the inputs, so that each
+    replay finds each set as cold as the one before. Raises LaunchFailed where a launch can't be recorded.
+    """
+    graphs = []
+    for launch in launches:
+        wanted = int(min(GRAPH_LAUNCHES, max(1.0, ceil(GRAPH_US / _rough_us(timeline, launch)))))
+        sets = len(launch.launches) if isinstance(launch, Rotating) and l2 == "rotate" else 1
+        graphs.append(GraphLaunch(timeline, launch, sets * ceil(wanted / sets)))
+    return graphs
+
+
+def launches_in(launch: Launch) -> int:
+    """The number of launches of the kernel in one call."""
+    return launch.launches if isinstance(launch, GraphLaunch) else 1
+
+
+def _rough_us(timeline: CudaTimeline, launch: Launch) -> float:
+    """One launch by events, after a first one that loads the kernel; only chooses the graph's length."""
+    launch()
+    timeline.synchronize()
+    bracketed(timeline, launch, 0)
+    timeline.synchronize()
+    return max(timeline.elapsed_us(0, 1), 1.0)
