@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from worklog.gpu import clock_lock
 from worklog.gpu.device import Gpu
 
+ROOT = Path(__file__).parents[2]
 GPU = Gpu("Virtual", (9, 0), 132, 60 * 2**20, 141 * 2**30, 1980.0, 3201.0, 6144, "580")
 NVML_CLOCK_SM = 1
 START = {
@@ -42,9 +42,8 @@ def state() -> dict[str, Any]:
 
 def write(**changes: Any) -> None:
     path = Path(os.environ["FAKE_NVML"])
-    now = state() if path.exists() else START
     temporary = path.with_suffix(f".{os.getpid()}")
-    temporary.write_text(json.dumps({**now, **changes}), encoding="utf-8")
+    temporary.write_text(json.dumps({**(state() if path.exists() else START), **changes}), encoding="utf-8")
     temporary.replace(path)
 
 
@@ -110,18 +109,21 @@ def nvmlDeviceResetMemoryLockedClocks(handle: bytes) -> None:  # noqa: N802
     _call("reset memory", memory=None)
 
 
-def sm_mhz() -> float:
-    """The SM clock now."""
-    return float(nvmlDeviceGetClockInfo(b"", NVML_CLOCK_SM))
-
-
 @contextmanager
-def pretended() -> Iterator[None]:
-    """There is a GPU, and this is its NVML."""
-    this = {"bus_id": "0000:01:00.0", "nvml": sys.modules[__name__]}
+def pretended(file: Path | None = None) -> Iterator[None]:
+    """There is a GPU, and this is its NVML. file: its state, made new (default: FAKE_NVML)."""
+    names = {} if file is None else {"FAKE_NVML": str(file), "PYTHONPATH": str(ROOT)}  # for the guard, too
     with (
-        mock.patch.object(clock_lock, "gpu_reason", lambda: None),
-        mock.patch.object(clock_lock, "locked_clocks", partial(clock_lock.locked_clocks, on=GPU, **this)),
-        mock.patch.object(clock_lock, "found_held", partial(clock_lock.found_held, **this)),
+        mock.patch.dict(os.environ, names),
+        mock.patch("worklog.gpu.device.bus_id", lambda: "0000:01:00.0"),
+        mock.patch("worklog.gpu.clock_lock.bus_id", lambda: "0000:01:00.0"),
+        mock.patch("worklog.gpu.clock_lock.gpu_reason", lambda: None),
     ):
-        yield
+        if file is not None:
+            write(**START)
+        real = importlib.import_module("pynvml")
+        sys.modules["pynvml"] = sys.modules[__name__]
+        try:
+            yield
+        finally:
+            sys.modules["pynvml"] = real

@@ -36,19 +36,20 @@ SHAPE = Shape.of(64)
 
 @pytest.fixture(autouse=True)
 def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("FAKE_NVML", str(tmp_path / "nvml.json"))
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     monkeypatch.setenv("WORKLOG_HOME", str(tmp_path))
     monkeypatch.setattr(bench, "run_child", in_this_process)
     for name in ("worklog.bench.measure", "worklog.cli.kernels", "worklog.gpu.device", "worklog.bench.timing"):
         monkeypatch.setattr(f"{name}.require_gpu", lambda: None, raising=False)
     monkeypatch.setattr(bench, "gpu_reason", lambda: None)
     monkeypatch.setattr("worklog.bench.session.Session", lambda: SimpleNamespace(calibration=calibration()))
-    monkeypatch.setattr("worklog.bench.session.gpu", lambda: fake_nvml.GPU)
-    monkeypatch.setattr("worklog.gpu.device.gpu", lambda: fake_nvml.GPU)
-    fake_nvml.write(**fake_nvml.START)
-    with fake_nvml.pretended():
+    for name in ("bench.session", "bench.timing", "bench.check", "bench.sweep", "gpu.device"):
+        monkeypatch.setattr(f"worklog.{name}.gpu", lambda: fake_nvml.GPU)
+    with fake_nvml.pretended(tmp_path / "nvml.json"):
         yield
+
+
+def sm_mhz() -> float:
+    return float(fake_nvml.nvmlDeviceGetClockInfo(b"", fake_nvml.NVML_CLOCK_SM))
 
 
 class LockableSession(VirtualSession):
@@ -56,7 +57,7 @@ class LockableSession(VirtualSession):
 
     def __init__(self, brought: Mapping[str, Kernel]) -> None:
         super().__init__(Machine(), *brought.values())
-        self.timeline.clock_mhz = lambda start, stop: fake_nvml.sm_mhz()  # type: ignore[method-assign]
+        self.timeline.clock_mhz = lambda start, stop: sm_mhz()  # type: ignore[method-assign]
 
     def subject(self, name: str) -> Subject:
         return self.baselines["fp32"]
@@ -69,7 +70,7 @@ class LockableSession(VirtualSession):
 
 
 def calibration() -> Any:
-    return replace(CALIBRATION, sm_mhz=fake_nvml.sm_mhz())
+    return replace(CALIBRATION, sm_mhz=sm_mhz())
 
 
 def in_this_process(order: dict[str, Any], take: Callable[[Any], object], *_: Any, **__: Any) -> SimpleNamespace:
@@ -87,6 +88,7 @@ def in_this_process(order: dict[str, Any], take: Callable[[Any], object], *_: An
 
 
 Said = tuple[str, str]  # the label, and what was degraded
+Door = Callable[[str], Said]
 
 
 def of_run(run: worklog.Run) -> Said:
@@ -157,20 +159,16 @@ DOORS = (results, run, ablate, article, sweep, calibrate, cell, panel, time)
 
 
 @pytest.fixture(params=DOORS, ids=lambda door: door.__name__)
-def door(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], Said]:
+def door(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Door:
     if request.param is article:
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr("worklog.bench.tasks.article_tasks", lambda: [Task(BASELINE, SHAPE)])
         monkeypatch.setattr("worklog.plots.draw_all", lambda *_: SimpleNamespace(paths=[], gallery=None, missing={}))
     if request.param is time:
-        virtual = VirtualGpu(clock=lambda now: fake_nvml.sm_mhz())
+        virtual = VirtualGpu(clock=lambda now: sm_mhz())
         monkeypatch.setattr(timing, "_harness", lambda: (virtual, CALIBRATION))
         monkeypatch.setattr(timing, "_streams", lambda timeline: [])
-        monkeypatch.setattr(timing, "gpu", lambda: fake_nvml.GPU)
-    if request.param in (cell, sweep):
-        for module in ("check", "sweep"):
-            monkeypatch.setattr(f"worklog.bench.{module}.gpu", lambda: fake_nvml.GPU, raising=False)
-    found: Callable[[str], Said] = request.param
+    found: Door = request.param
     return found
 
 
@@ -179,21 +177,19 @@ def given_back() -> bool:
     return {state[name] for name in ("sm", "memory")} == {None}
 
 
-def test_the_clocks_are_locked_while_it_measures_and_the_label_states_at_what(door: Callable[[str], Said]) -> None:
+def test_the_clocks_are_locked_while_it_measures_and_the_label_states_at_what(door: Door) -> None:
     label, _ = door("locked:1395")
     assert "clocks locked at 1395 MHz" in label
     assert "lock sm" in fake_nvml.state()["calls"] and given_back()
 
 
 @pytest.mark.parametrize("door", [run, results, calibrate], indirect=True)
-def test_without_a_number_the_lock_is_at_a_clock_that_lasts(door: Callable[[str], Said]) -> None:
+def test_without_a_number_the_lock_is_at_a_clock_that_lasts(door: Door) -> None:
     label, _ = door("locked")
     assert "clocks locked at 1770 MHz" in label and given_back()
 
 
-def test_where_they_cannot_be_locked_the_label_does_not_say_so_and_the_reason_is_stated(
-    door: Callable[[str], Said],
-) -> None:
+def test_where_they_cannot_be_locked_the_label_does_not_say_so_and_the_reason_is_stated(door: Door) -> None:
     fake_nvml.write(refuses=["lock sm"])
     label, degraded = door("locked")
     assert "clocks as found" in label and "locked at" not in label

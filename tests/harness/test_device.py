@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from pytest import approx
@@ -48,27 +45,19 @@ def test_reasons_are_named_and_only_those_that_slow_down_are_throttling() -> Non
     assert reason_names(THROTTLING).count(",") == 4
 
 
-def watch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, **state: Any) -> ClockWatch:
-    monkeypatch.setenv("FAKE_NVML", str(tmp_path / "nvml.json"))
-    fake_nvml.write(**{**fake_nvml.START, **state})
-    runtime = SimpleNamespace(deviceGetPCIBusId=lambda number: "0000:01:00.0", getDevice=lambda: 0)
-    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(runtime=runtime)))
-    monkeypatch.setitem(sys.modules, "pynvml", fake_nvml)
-    return ClockWatch()
-
-
-def test_the_watch_reads_nvmls_reasons(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    found = watch(monkeypatch, tmp_path, reasons=0x4)
-    assert found.available and found.reasons() == 0x4
+def test_the_watch_reads_nvmls_reasons(tmp_path: Path) -> None:
+    with fake_nvml.pretended(tmp_path / "nvml.json"):
+        fake_nvml.write(reasons=0x4)
+        found = ClockWatch()
+        assert (found.reason, found.reasons()) == (None, 0x4)
 
 
 @pytest.mark.parametrize("refuses", ["init", "reasons"])
-def test_a_watch_without_permission_knows_no_reasons_and_says_why(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, refuses: str
-) -> None:
-    found = watch(monkeypatch, tmp_path, reasons=0x4, refuses=[refuses])
-    assert (found.available, found.reasons()) == (False, 0)
-    assert found.reason == "NVML: Insufficient Permissions"
+def test_a_watch_without_permission_knows_no_reasons_and_says_why(tmp_path: Path, refuses: str) -> None:
+    with fake_nvml.pretended(tmp_path / "nvml.json"):
+        fake_nvml.write(reasons=0x4, refuses=[refuses])
+        found = ClockWatch()
+        assert (found.reason, found.reasons()) == ("NVML: Insufficient Permissions", 0)
 
 
 def checkout(folder: Path) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -133,11 +134,7 @@ class VirtualTimeline:
     offset_us = 3.45
     flush_us = FLUSH_US
 
-    class watch:  # noqa: N801 - as CudaTimeline has it
-        """Clock event reasons can be read here."""
-
-        available = True
-        reason = ""
+    watch = SimpleNamespace(reason=None)  # clock event reasons can be read
 
     def __init__(self, device: VirtualDevice) -> None:
         self.device = device

@@ -233,8 +233,8 @@ def _degradations(session: Session, task: Task, used: Harness) -> list[str]:
         stated.append("gate: only the last timed launch was checked, on inputs that the host function has seen before")
     if used.gate is not True:
         stated.append(UNCHECKED[used.gate])
-    if not session.timeline.watch.available:
-        stated.append(f"clocks: throttle reasons unknown ({session.timeline.watch.reason})")
+    if unread := session.timeline.watch.reason:
+        stated.append(f"clocks: throttle reasons unknown ({unread})")
     return stated
 
 

@@ -58,9 +58,9 @@ def _gpu() -> list[Finding]:
         ),
     ]
     watch = ClockWatch()
-    if not watch.available:
+    if watch.reason:
         advice = "Throttling is visible only in the SM clock, and results say so. To mend: install nvidia-ml-py."
-        return [*found, Finding("clocks", False, watch.reason or "", advice)]
+        return [*found, Finding("clocks", False, watch.reason, advice)]
     state = f"watched: SM clock read in every sample, throttle reasons now: {reason_names(watch.reasons())}"
     return [
         *found,

@@ -42,13 +42,12 @@ def give_back(nvml: Any, handle: Any, persistence: int) -> dict[str, str]:
 def parent_is_done(parent: int) -> bool:
     """Wait for the parent; whether it has unlocked the clocks itself."""
     said = b""
-    while os.getppid() == parent:
+    while os.getppid() == parent and not said.endswith(DONE):
         if not select.select([0], [], [], LOOK_S)[0]:
             continue
-        chunk = os.read(0, 64)
-        said += chunk
-        if not chunk or said.endswith(DONE):
+        if not (chunk := os.read(0, 64)):
             break
+        said += chunk
     return said.endswith(DONE)
 
 

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from functools import cache
 from pathlib import Path
@@ -137,18 +137,17 @@ def _current_device() -> int:
 def gpu() -> Gpu:
     """The current CUDA device. Call only where gpu_reason() is None."""
     import cupy
+    import pynvml
 
     number = cupy.cuda.runtime.getDevice()
     properties = cupy.cuda.runtime.getDeviceProperties(number)
     sm_clock, memory_clock, driver = properties["clockRate"] / 1e3, properties["memoryClockRate"] / 1e3, "unknown"
-    with _nvml() as nvml:
-        if nvml is not None:
-            handle = _nvml_handle(nvml, cupy.cuda.runtime.deviceGetPCIBusId(number))
-            sm_clock = float(nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM))
-            memory_clock = float(nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_MEM))
-            driver = _text(nvml.nvmlSystemGetDriverVersion())
+    with suppress(pynvml.NVMLError), nvml_handle() as handle:
+        sm_clock = float(pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM))
+        memory_clock = float(pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_MEM))
+        driver = str(pynvml.nvmlSystemGetDriverVersion())
     return Gpu(
-        name=_text(properties["name"]),
+        name=properties["name"].decode(),
         compute_capability=(properties["major"], properties["minor"]),
         multiprocessors=properties["multiProcessorCount"],
         l2_bytes=properties["l2CacheSize"],
@@ -160,60 +159,43 @@ def gpu() -> Gpu:
     )
 
 
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value
+def bus_id() -> str:
+    """PCI bus id of CUDA's current GPU. NVML needs it: CUDA_VISIBLE_DEVICES renumbers CUDA's devices, not NVML's."""
+    import cupy
+
+    return str(cupy.cuda.runtime.deviceGetPCIBusId(cupy.cuda.runtime.getDevice()))
 
 
 @contextmanager
-def _nvml() -> Iterator[Any]:
-    """NVML, initialised, or None where the library or the driver is missing."""
+def nvml_handle() -> Iterator[Any]:
+    """NVML's handle of CUDA's current GPU, while the context is open. Raises NVMLError."""
+    import pynvml
+
+    pynvml.nvmlInit()
     try:
-        import pynvml
-    except ImportError:
-        yield None
-        return
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        yield None
-        return
-    try:
-        yield pynvml
+        yield pynvml.nvmlDeviceGetHandleByPciBusId(bus_id().encode())
     finally:
         pynvml.nvmlShutdown()
 
 
-def _nvml_handle(nvml: Any, pci_bus_id: str) -> Any:
-    """By bus id: CUDA_VISIBLE_DEVICES renumbers CUDA's devices, not NVML's."""
-    return nvml.nvmlDeviceGetHandleByPciBusId(pci_bus_id.encode())
-
-
 class ClockWatch:
-    """NVML's view of the GPU while something is measured. `available` is False, with a reason, where NVML cannot be
-    read.
-    """
+    """NVML's view of the GPU while something is measured. reason: why NVML cannot be read, None where it can."""
 
     def __init__(self) -> None:
-        import cupy
         import pynvml
 
         self.reason: str | None = None
         self._nvml = pynvml
         try:
-            pynvml.nvmlInit()
-            self._handle = _nvml_handle(pynvml, cupy.cuda.runtime.deviceGetPCIBusId(cupy.cuda.runtime.getDevice()))
-            pynvml.nvmlDeviceGetCurrentClocksEventReasons(self._handle)
+            pynvml.nvmlInit()  # and no shutdown: the handle stays valid
+            with nvml_handle() as self._handle:
+                self.reasons()
         except pynvml.NVMLError as error:
             self.reason = f"NVML: {error}"
 
-    @property
-    def available(self) -> bool:
-        """Whether throttle reasons can be read."""
-        return self.reason is None
-
     def reasons(self) -> int:
         """The mask of event reasons right now, 0 where NVML cannot be read."""
-        return int(self._nvml.nvmlDeviceGetCurrentClocksEventReasons(self._handle)) if self.available else 0
+        return 0 if self.reason else int(self._nvml.nvmlDeviceGetCurrentClocksEventReasons(self._handle))
 
 
 def reason_names(mask: int) -> str:
