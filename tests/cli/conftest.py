@@ -5,17 +5,34 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 
-from tests.cli.typed import WHY
 from worklog.bench import measure as bench
-from worklog.cli import doctor
+from worklog.cli.commands import main
 from worklog.gpu import device
+
+WHY = "this test has no GPU"
 
 
 @pytest.fixture(autouse=True)
 def laptop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A machine without a GPU, whatever machine this is."""
-    for module in (bench, device, doctor):
+    for module in (bench, device):
         monkeypatch.setattr(module, "gpu_reason", lambda: WHY)
     monkeypatch.setenv("WORKLOG_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
+
+
+def worklog(*words: str) -> Result:
+    """Type a command. An exception that is not an exit would be a traceback."""
+    result = CliRunner().invoke(main, words)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+def one_line(result: Result) -> str:
+    """The complaint: one line on standard error, nothing on standard output, exit code 2."""
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    assert result.stderr.startswith("worklog: ") and result.stderr.count("\n") == 1, result.stderr
+    return result.stderr.removeprefix("worklog: ").rstrip("\n")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from tests.cli.typed import WHY, one_line, worklog
+from tests.cli.conftest import WHY, one_line, worklog
 from tests.helpers import measured, small_run
 from worklog.bench import measure as bench
 from worklog.bench.tasks import Task
@@ -51,20 +51,8 @@ def test_run_asks_for_the_whole_ladder_at_4096(answers: list[tuple[list[Task], H
 
 
 def test_run_asks_for_what_was_typed(answers: list[tuple[list[Task], Harness]]) -> None:
-    words = [
-        "run",
-        "naive",
-        "cuBLAS",
-        "--size",
-        "256,512x128x64",
-        "--size",
-        "1024",
-        "--set",
-        "l2=warm",
-        "--set",
-        "queue=no",
-    ]
-    result = worklog(*words, "--out", "here.json")
+    words = "run naive cuBLAS --size 256,512x128x64 --size 1024 --set l2=warm --set queue=no --out here.json"
+    result = worklog(*words.split())
     assert result.exit_code == 0
     ((tasks, harness),) = answers
     assert harness == Harness().but(l2="warm", queue=False)
@@ -106,28 +94,24 @@ def test_run_takes_files_and_rungs_and_adds_the_baseline(answers: list[tuple[lis
         (["check", "mine.cu", "--grid", "N +", "--block", "1"], "cannot read 'N +': use integers, M, N, K and + - *"),
     ],
 )
-def test_a_slip_about_a_kernel_of_ones_own_is_one_line(words: list[str], complaint: str) -> None:
+def test_a_mistake_with_a_user_kernel_is_one_line(words: list[str], complaint: str) -> None:
     for name in ("mine", "naive"):
         Path(f"{name}.cu").write_text(MINE)
     Path("mine.py").write_text("def f(*_): pass\n")
     assert one_line(worklog(*words)).startswith(complaint)
 
 
-def test_run_for_machines(answers: list[tuple[list[Task], Harness]]) -> None:
-    result = worklog("run", "naive", "--json")
-    document = json.loads(result.stdout)
+def test_a_failed_check_is_shown_and_exits_with_1(answers: list[tuple[list[Task], Harness]]) -> None:
+    result = worklog("run", "naive", "shared", "--size", "512")
+    assert result.exit_code == 1
+    assert "shared: failed: wrong" in result.stdout
+    document = json.loads(worklog("run", "naive", "shared", "--json").stdout)
     assert document["label"].startswith("live · NVIDIA H200")
     assert document["measurements"][0]["kernel"] == "naive" and document["measurements"][0]["us"] == 100.0
     assert Path(document["path"]).is_file()
 
 
-def test_a_refusal_is_shown_and_leaves_1(answers: list[tuple[list[Task], Harness]]) -> None:
-    result = worklog("run", "naive", "shared", "--size", "512")
-    assert result.exit_code == 1
-    assert "shared: failed: wrong" in result.stdout
-
-
-def test_ablate_tells_each_gremlin_and_saves(
+def test_ablate_shows_the_effect_of_each_pitfall_and_saves(
     answers: list[tuple[list[Task], Harness]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bench, "live_wanted", lambda: True)
@@ -140,7 +124,7 @@ def test_ablate_tells_each_gremlin_and_saves(
     assert {"l2", "timer", "warmup", "clocks"} <= {effect["setting"] for effect in effects}
 
 
-def test_an_interrupt_leaves_130_and_says_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_exits_with_130_and_says_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: Any, **__: Any) -> Run:
         raise bench.Interrupted("interrupted: 3 of 9 measurements are kept in run.json")
 
@@ -150,9 +134,7 @@ def test_an_interrupt_leaves_130_and_says_what_is_kept(monkeypatch: pytest.Monke
     assert result.stderr == "worklog: interrupted: 3 of 9 measurements are kept in run.json\n"
 
 
-def test_an_unreadable_mistake_below_is_not_swallowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only this package's errors become one line; a bug keeps its traceback."""
-
+def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def buggy(*_: Any, **__: Any) -> Run:
         raise AssertionError("a bug")
 

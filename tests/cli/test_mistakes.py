@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.typed import WHY, one_line, worklog
+from tests.cli.conftest import WHY, one_line, worklog
 from worklog.runs.run import runs_dir
 
 

@@ -9,18 +9,19 @@ from typing import Any
 
 import pytest
 
-from tests.cli.typed import WHY, one_line, worklog
+from tests.cli.conftest import WHY, one_line, worklog
 from tests.helpers import measured, small_run
+from worklog import plots
 from worklog.bench import check
+from worklog.bench.tasks import silent
 from worklog.cli import doctor
-from worklog.cli.commands import main
+from worklog.cli.commands import COMMANDS
 from worklog.kernel.ladder import LADDER
-from worklog.plots import Drawn
 from worklog.runs.run import Measurement, Run, recordings, runs_dir
 from worklog.settings import PITFALLS, SAMPLING, Harness
 
 
-@pytest.mark.parametrize("words", [[], ["--help"], *([c, "-h"] for c in sorted(main.commands))])
+@pytest.mark.parametrize("words", [[], ["--help"], *([c, "-h"] for c in COMMANDS)])
 def test_help(words: list[str]) -> None:
     result = worklog(*words)
     assert result.exit_code == (0 if words else 2)
@@ -36,23 +37,19 @@ def test_the_doctor_says_what_is_missing_and_what_to_do() -> None:
     assert result.exit_code == 0
     assert f"· gpu: {WHY}\n    No time can be measured here." in result.stdout
     assert re.search(rf"^✓ kernels: {len(LADDER)} in ", result.stdout, re.MULTILINE)
-
-
-def test_the_doctor_for_machines() -> None:
-    result = worklog("doctor", "--json")
-    assert result.exit_code == 0
-    findings = {finding["subject"]: finding for finding in json.loads(result.stdout)}
+    findings = {finding["subject"]: finding for finding in json.loads(worklog("doctor", "--json").stdout)}
     assert findings["gpu"]["good"] is False and findings["gpu"]["state"] == WHY and findings["gpu"]["advice"]
-    assert findings["python"]["good"] and findings["kernels"]["good"]
+    assert findings["python"]["good"] and findings["recordings"]["good"]
     assert all(finding["good"] or finding["advice"] for finding in findings.values())
+    assert not runs_dir().exists(), "nothing is made to see whether a folder can be written"
 
 
 def test_the_doctor_opens_each_recording(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     whole, cut = recordings()["h200"], tmp_path / "cut.json"
     cut.write_text(whole.read_text(encoding="utf-8")[:5000], encoding="utf-8")
     monkeypatch.setattr(doctor, "recordings", lambda: {"whole": whole, "cut": cut})
-    (found,) = [finding for finding in doctor.examine() if finding.subject == "recordings"]
-    assert not found.good and str(cut) in found.state and "install gemm-worklog again" in found.advice
+    (state, advice) = re.findall(r"^· recordings: (.*)\n    (.*)$", worklog("doctor").stdout, re.MULTILINE)[0]
+    assert str(cut) in state and "install gemm-worklog again" in advice
 
 
 def test_the_doctor_says_where_runs_could_not_be_saved(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -73,11 +70,13 @@ def test_settings_lists_every_gremlin() -> None:
     assert [g["setting"] for g in json.loads(worklog("settings", "--json").stdout)] == [g.setting for g in PITFALLS]
 
 
+def saved(path: Path) -> Path:
+    """A run that holds one rung and the baseline."""
+    return small_run(measurements=[measured("naive", 4096), measured("cuBLAS", 4096, ratio=1.0)]).save(path)
+
+
 def test_figures_of_a_run_file(tmp_path: Path) -> None:
-    path = small_run(measurements=[measured("naive", 4096), measured("cuBLAS", 4096, ratio=1.0)]).save(
-        tmp_path / "r.json"
-    )
-    result = worklog("figures", "--run", str(path), "--out", "drawn", "--json")
+    result = worklog("figures", "--run", str(saved(tmp_path / "r.json")), "--out", "drawn", "--json")
     assert result.exit_code == 0
     document = json.loads(result.stdout)
     assert document["label"] == "live · NVIDIA H200 · clocks as found · 2026-11-21"
@@ -87,70 +86,60 @@ def test_figures_of_a_run_file(tmp_path: Path) -> None:
     assert "ablation" in document["not_drawn"]
 
 
-def test_figures_are_listed_once_each_with_how_many_files_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    def draw_all(taken: Run, out: Path) -> Drawn:
-        paths = [out / f"ladder{mode}{suffix}" for mode in ("", "_dark") for suffix in (".svg", ".png")]
-        return Drawn(paths=paths, gallery=out / "README.md")
-
-    monkeypatch.setattr("worklog.plots.draw_all", draw_all)
-    small_run(measurements=[measured("naive", 4096)]).save(Path("r.json"))
-    listed = worklog("figures", "--run", "r.json", "--out", "drawn").stdout.splitlines()
-    assert listed[1:] == [
-        "  drawn/ladder.svg",
-        "  and beside each one .png, and both as _dark: 4 files",
-        "all of them: drawn/README.md",
-    ]
-
-
 def test_figures_that_a_run_has_nothing_for_say_why(tmp_path: Path) -> None:
-    path = small_run(measurements=[Measurement("naive", (64, 64, 64), "refused", reason="wrong")]).save(
-        tmp_path / "r.json"
-    )
+    refused = Measurement("naive", (64, 64, 64), "refused", reason="wrong")
+    path = small_run(measurements=[refused]).save(tmp_path / "r.json")
     result = worklog("figures", "--run", str(path))
     assert result.exit_code == 0
     assert "ladder not drawn: " in result.stdout
 
 
+@pytest.fixture(scope="module")
+def executed() -> list[check.Executed]:
+    return check.execute(silent, LADDER[1:2])
+
+
 @pytest.fixture
-def two_rungs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The article executes two rungs instead of all."""
-    execute = check.execute
-    monkeypatch.setattr(check, "execute", lambda progress: execute(progress, LADDER[:2]))
+def quick(monkeypatch: pytest.MonkeyPatch, executed: list[check.Executed]) -> None:
+    """One rung on the emulator instead of all, one figure, and a run to draw it from."""
+
+    def draw_all(taken: Run, out: Path) -> plots.Drawn:
+        paths = [out / f"ladder{mode}{suffix}" for mode in ("", "_dark") for suffix in (".svg", ".png")]
+        return plots.Drawn(paths=paths, gallery=out / "README.md")
+
+    monkeypatch.setattr(plots, "draw_all", draw_all)
+    monkeypatch.setattr(check, "execute", lambda progress: executed)
+    saved(runs_dir() / "latest.json")
 
 
-@pytest.mark.usefixtures("two_rungs")
+@pytest.mark.usefixtures("quick")
 def test_the_article_without_a_gpu_takes_what_there_is(tmp_path: Path) -> None:
-    run = small_run(measurements=[measured("naive", 4096), measured("cuBLAS", 4096, ratio=1.0)])
-    run.save(runs_dir() / "latest.json")
     readme = tmp_path / "README.md"
     readme.write_text("<!-- worklog table: rewritten by `worklog article` -->\n<!-- worklog table ends -->\n")
     result = worklog("article")
     assert result.exit_code == 0
     assert result.stdout.startswith("live · NVIDIA H200 · clocks as found · 2026-11-21")
-    assert "  figures/ladder.svg\n" in result.stdout
-    assert "tables rewritten: README.md" in result.stdout
     assert "executed here · emulated · sm_90 PTX" in result.stdout
     assert re.search(r"^ coalesced +fp32 ok +256 +none +2\.5 ", result.stdout, re.MULTILINE)
+    assert result.stdout.splitlines()[-4:] == [
+        "  figures/ladder.svg",
+        "  and beside each one .png, and both as _dark: 4 files",
+        "all of them: figures/README.md",
+        "tables rewritten: README.md",
+    ]
     assert "| naive | one thread, one element |" in readme.read_text(encoding="utf-8")
 
 
-@pytest.mark.usefixtures("two_rungs")
-def test_the_article_for_machines_is_one_document(tmp_path: Path) -> None:
-    small_run(measurements=[measured("naive", 4096), measured("cuBLAS", 4096, ratio=1.0)]).save(runs_dir() / "r.json")
+@pytest.mark.usefixtures("quick")
+def test_the_article_for_machines_is_one_document_and_can_leave_the_emulator_out() -> None:
     result = worklog("article", "--json")
     assert result.exit_code == 0
     document = json.loads(result.stdout)
     assert [m["kernel"] for m in document["measurements"]] == ["naive", "cuBLAS"]
     assert document["figures"] and document["readme"] is None
     assert document["executed"]["label"] == "emulated · sm_90 PTX"
-    assert [(row["rung"], row["precision"], row["findings"]) for row in document["executed"]["rungs"]] == [
-        ("naive", "fp32", 0),
-        ("coalesced", "fp32", 0),
-    ]
-
-
-def test_the_article_can_leave_the_emulator_out(tmp_path: Path) -> None:
-    small_run(measurements=[measured("naive", 4096), measured("cuBLAS", 4096, ratio=1.0)]).save(runs_dir() / "r.json")
+    rows = [(row["rung"], row["precision"], row["findings"]) for row in document["executed"]["rungs"]]
+    assert rows == [("coalesced", "fp32", 0)]
     assert json.loads(worklog("article", "--json", "--no-emulate").stdout)["executed"] is None
 
 
@@ -233,11 +222,14 @@ def test_a_preview_says_more_for_what_takes_longer() -> None:
 
 def test_what_a_preview_says_of_time_is_what_the_recording_took() -> None:
     """Of each kernel at each size, the gate's stages and all samples."""
-    for m in Run.load(recordings()["h200"]).select():
+    run = Run.load(recordings()["h200"])
+    rows = previewed("--size", ",".join(map(str, run.shapes())))["measurements"]
+    said = {(row["kernel"], row["m"]): row["seconds"] for row in rows}
+    for m in run.select():
         if m.us and m.verdict and m.kernel != "cuBLAS":
             took = sum(stage["seconds"] for stage in m.verdict["stages"]) + sum(m.samples["us"]) / 1e6
-            said = previewed(m.kernel, "--size", str(m.problem))["seconds"]
-            assert took / 2 < said < took * 2, (m.kernel, str(m.problem), took, said)
+            foreseen = said[m.kernel, m.shape[0]]
+            assert took / 2 < foreseen < took * 2, (m.kernel, str(m.problem), took, foreseen)
 
 
 def test_a_kernel_that_was_never_recorded_is_reckoned_as_the_slowest() -> None:

@@ -38,7 +38,7 @@ SHAPE = Shape.of(64)
 def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("WORKLOG_HOME", str(tmp_path))
     monkeypatch.setattr(bench, "run_child", in_this_process)
-    for name in ("worklog.bench.measure", "worklog.cli.kernels", "worklog.gpu.device", "worklog.bench.timing"):
+    for name in ("worklog.bench.measure", "worklog.gpu.device", "worklog.bench.timing"):
         monkeypatch.setattr(f"{name}.require_gpu", lambda: None, raising=False)
     monkeypatch.setattr(bench, "gpu_reason", lambda: None)
     monkeypatch.setattr("worklog.bench.session.Session", lambda: SimpleNamespace(calibration=calibration()))

@@ -1,5 +1,1 @@
-"""The command line: `worklog ...`."""
-
-from worklog.cli.commands import main
-
-__all__ = ["main"]
+"""The command line: `worklog …`."""

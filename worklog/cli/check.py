@@ -1,0 +1,128 @@
+"""`worklog check`, `inspect` and `sweep`: user kernels and tiles of a rung, without a GPU too."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from worklog.analysis import inspection
+from worklog.bench import check as checks
+from worklog.bench import sanitizer
+from worklog.bench import sweep as tiles
+from worklog.cli.output import (
+    exit_if_failed,
+    harness_option,
+    json_option,
+    measurements,
+    out_option,
+    print_json,
+    progress_bar,
+    size_option,
+)
+from worklog.cli.run import launch_options
+from worklog.errors import BadSetting, NoGpu
+from worklog.gpu import device
+from worklog.kernel.ladder import kernel_of, rung
+from worklog.problem.axes import TILES, Axis
+from worklog.problem.gemm import Shape
+from worklog.settings import Harness
+
+
+@click.command()
+@click.argument("what", metavar="FILE.cu|FILE.py:FUNCTION|RUNG")
+@launch_options
+@size_option("The benchmark shape (default: 1024, or a small one without a GPU).")
+@click.option(
+    "--on", type=click.Choice(["gpu", "emulated"]), help="Where to run it (default: the GPU if there is one)."
+)
+@click.option("--emulate", is_flag=True, help="Run it on the emulator, as --on emulated: it finds races too.")
+@click.option("--racecheck", is_flag=True, help="compute-sanitizer's racecheck and memcheck too, on a GPU.")
+@json_option
+def check(
+    what: str, shape: Shape | None, on: str | None, emulate: bool, racecheck: bool, as_json: bool, **launch: Any
+) -> None:
+    """Check your kernel: one with the ladder's signature in a .cu file, or a host function, as file.py:function,
+    module:function or lib.so:function. Exits with 1 if it fails.
+    """
+    if emulate and on == "gpu":
+        raise BadSetting("--emulate and --on gpu contradict each other: omit one")
+    kernel, on = kernel_of(what, launch), "emulated" if emulate else on
+    reason = device.gpu_reason()
+    if kernel.host is not None and reason is not None:
+        raise NoGpu(f"a host function needs a GPU ({reason}): the emulator runs .cu files")
+    tool = sanitizer.ready(kernel, on) if racecheck else None
+    run_check = checks.check_in_child if checks.wants_gpu(on) else checks.check  # the emulator survives every kernel
+    with progress_bar() as progress:
+        checked = run_check(kernel, shape, on=on, progress=progress)
+        for stage in sanitizer.sanitize(tool, kernel) if tool else ():
+            checked = replace(checked, verdict=checked.verdict.and_then(stage))
+    if as_json:
+        print_json(checked.as_dict())
+    else:
+        click.echo(checks.report(checked))
+    if not checked.verdict.accepted:
+        raise SystemExit(1)
+
+
+@click.command()
+@click.argument("what", metavar="RUNG|FILE.cu")
+@click.option("--entry", help="The kernel in the file, with template arguments if it has any (default: the only one).")
+@click.option("--grid", metavar="X,Y", help="Blocks of a user kernel: '(N + 31) / 32, (M + 31) / 32'.")
+@click.option("--block", metavar="X[,Y]", help="Threads per block of a user kernel: 256, or 32,8.")
+@click.option("--domain", default="any", show_default=True, help="Shapes that a user kernel takes: 'M % 64 == 0'.")
+@click.option("--arch", default="sm_90", show_default=True, help="What to compile for: sm_80,sm_90, or all.")
+@size_option("The shape to count at (default: 4096; 128 for a user kernel, run in full up to 512).")
+@click.option("--out", type=click.Path(path_type=Path), metavar="FOLDER", help="Write PTX and cubins there too.")
+@json_option
+def inspect(what: str, arch: str, shape: Shape | None, out: Path | None, as_json: bool, **launch: Any) -> None:
+    """Show registers, occupancy and memory counts by source line. Needs no GPU, and shows no time."""
+    found = inspection.inspect(what, shape=shape, archs=inspection.architectures(arch), **launch)
+    files = [] if out is None else inspection.save(found, out)
+    if as_json:
+        print_json({**found.as_dict(), "files": [str(path) for path in files]})
+        return
+    click.echo(inspection.report(found))
+    for path in files:
+        click.echo(f"written: {path}")
+
+
+@click.command()
+@click.argument("name", metavar="RUNG")
+@click.option(
+    "--axis",
+    "axes",
+    multiple=True,
+    required=True,
+    metavar="NAME=VALUES",
+    help='A tile parameter and its values; repeat for more: "BM=64,128", "TN[pow2]=2:4".',
+)
+@size_option("The shape to measure at.", default="4096")
+@click.option("--preview", is_flag=True, help="List the tiles without measuring; needs no GPU.")
+@out_option()
+@harness_option
+@json_option
+def sweep(
+    name: str, axes: tuple[str, ...], shape: Shape, preview: bool, out: Path | None, harness: Harness, as_json: bool
+) -> None:
+    """Check and time every tile of a rung that can be built, beside cuBLAS."""
+    if not preview:
+        device.require_gpu()
+    found = tiles.variants(rung(name), [Axis.parse(axis, TILES) for axis in axes], shape=shape)
+    click.echo(found.preview(), err=True)
+    if preview:
+        table = found.frame()
+        if as_json:
+            click.echo(table.to_json(orient="records", indent=1))
+        elif found.kept:
+            click.echo(table.to_string(index=False))
+        return
+    with progress_bar() as progress:
+        measured = tiles.sweep(found, harness=harness, progress=progress, out=out)
+    if as_json:
+        print_json(measurements(measured))
+    else:
+        click.echo(f"{measured}run saved: {measured.path}")
+    exit_if_failed(measured)

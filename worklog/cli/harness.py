@@ -1,0 +1,177 @@
+"""The commands that look at the harness and the gate: `worklog ablate`, `grid`, `gate`, `calibrate`, `peers` and
+`settings`. Without a GPU, each shows what is recorded.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from worklog.bench import measure as bench
+from worklog.bench.session import calibrated
+from worklog.bench.tasks import ABLATION_SIZES, grid_tasks
+from worklog.cli.output import (
+    harness_option,
+    json_option,
+    live_wanted,
+    out_option,
+    print_json,
+    progress_bar,
+    sizes_option,
+    terminal_width,
+)
+from worklog.errors import BadSetting, Interrupted
+from worklog.gpu import device
+from worklog.harness.calibration import Calibration, certificate
+from worklog.peers import compare, exploits
+from worklog.problem.gemm import Shape
+from worklog.runs.ablation import effects, text
+from worklog.runs.comparison import open_comparison
+from worklog.runs.run import open_run
+from worklog.settings import PITFALLS, SAMPLING, Harness
+
+
+@click.command()
+@click.argument("rung")
+@sizes_option
+@harness_option
+@out_option()
+@json_option
+def ablate(rung: str, sizes: list[Shape], harness: Harness, out: Path | None, as_json: bool) -> None:
+    """Measure one rung with each setting of the harness biased in turn, and show what that does to the number.
+
+    Without a GPU, the recording is shown.
+    """
+    live_wanted(harness, out)
+    with progress_bar() as progress:
+        measured = bench.ablate(rung, sizes or ABLATION_SIZES, harness=harness, progress=progress, out=out)
+    if as_json:
+        print_json([asdict(effect) for effect in effects(measured, rung)])
+        return
+    click.echo(text(measured, rung))
+    if measured.origin == "live":
+        click.echo(f"run saved: {measured.path}")
+
+
+@click.command()
+@out_option()
+def grid(out: Path | None) -> None:
+    """Record every combination of settings that the panel in the notebooks shows. Takes minutes on a GPU."""
+    with progress_bar() as progress:
+        measured = bench.carry_out(grid_tasks(), Harness(), progress=progress, out=out)
+    click.echo(f"run saved: {measured.path} ({len(measured.measurements)} measurements)")
+
+
+@click.command()
+@click.option("--exploits", "shown", is_flag=True, help="The table of exploits: wrong kernels, and right ones.")
+@click.option("--only", metavar="NAME[,NAME…]", help="Run only these exploits.")
+@click.option("--seeds", type=click.IntRange(1, 1000), help="Check each on this many seeds (default: 1).")
+@click.option("--emulate", is_flag=True, help="Run them here on the emulator: takes minutes, needs no GPU.")
+@click.option("--small", is_flag=True, help="Small sizes for the peers on a GPU too: a minute instead of several.")
+@click.option("--recorded", is_flag=True, help="Show the recorded table (default without a GPU).")
+@out_option("Where to save the table.")
+@json_option
+def gate(shown: bool, recorded: bool, out: Path | None, as_json: bool, **how: Any) -> None:
+    """Check kernels that are wrong in a known way, and show which other harnesses would have passed them. Exits with 1
+    if the gate is wrong about one.
+    """
+    if not shown:
+        raise BadSetting("nothing to show: --exploits prints the table of exploits")
+    given = [f"--{name}" for name, value in {**how, "out": out}.items() if value is not None and value is not False]
+    if recorded and given:
+        raise BadSetting(f"--recorded shows the recorded table: omit {', '.join(given)}")
+    if recorded or not (given or bench.live_wanted()):
+        table = exploits.open_exploits()
+    else:
+        only, seeds = how.pop("only"), range(how.pop("seeds") or 1)
+        names = None if only is None else [name.strip() for name in only.split(",") if name.strip()]
+        if names == []:
+            raise BadSetting("--only names no exploit: give one or more, such as --only zeros,kahan")
+        chosen = None if names is None else exploits.named(names)
+        with progress_bar() as progress:
+            table = exploits.run_exploits(chosen, seeds=seeds, progress=progress, **how)
+        if not table.rows:
+            raise Interrupted("interrupted before the first exploit was finished")
+        if out is not None:
+            table.save(out)
+            click.echo(f"table saved: {out}", err=True)
+    if as_json:
+        print_json(table.as_dict())
+    else:
+        click.echo(table.text(terminal_width(150)))
+    if not (table.complete or table.origin):  # only a table that was made here can have been interrupted
+        kept = f"finished rows are in {out}" if out is not None else "finished rows are shown"
+        raise Interrupted(f"interrupted: {kept}")
+    if table.failures:
+        sys.exit(1)
+
+
+@click.command()
+@harness_option
+@json_option
+def calibrate(harness: Harness, as_json: bool) -> None:
+    """Measure the harness itself: event overhead and the error left after its removal, noise, whether the L2 flush
+    works, and the ceilings of this GPU. Of the settings, only the clocks can change. Without a GPU, the recording is
+    shown.
+    """
+    if harness.but(clocks="watched") != Harness():
+        raise BadSetting("calibrate uses the unbiased harness: --set takes only clocks here")
+    if live_wanted(harness):
+        found, label, notes = calibrated(harness.clocks)
+        card = device.gpu()
+    else:
+        run = open_run()
+        found, card, label, notes = Calibration(**run.calibration), device.Gpu.of(run.device), run.label, []
+    if as_json:
+        document = {"label": label, "device": card.as_dict(), "calibration": found.as_dict()}
+        print_json({**document, "remarks": [*notes, *found.remarks]})
+        return
+    click.echo("\n".join([certificate(found, card, label), *notes]))
+
+
+@click.command()
+@click.option("--recorded", is_flag=True, help="Show the recorded comparison (default without a GPU).")
+@click.option("--only", type=click.Choice(["intervals"]), help="Measure only whether the 95 % intervals hold.")
+@out_option()
+@json_option
+def peers(recorded: bool, only: str | None, out: Path | None, as_json: bool) -> None:
+    """Time kernels of known length and cuBLAS with this harness and with every other one that is installed. Without a
+    GPU, the recording is shown.
+    """
+    if recorded and out is not None:
+        raise BadSetting("--recorded shows the recorded comparison: omit --out")
+    path = None
+    if not recorded and (out is not None or only is not None or bench.live_wanted()):
+        device.require_gpu()
+        with progress_bar() as progress:
+            path = compare.compare(out, progress, only)
+    found = open_comparison(path)
+    if as_json:
+        print_json(found.document)
+        return
+    click.echo(compare.text(found))
+    if path is not None:
+        click.echo(f"saved: {path}")
+
+
+@click.command()
+@json_option
+def settings(as_json: bool) -> None:
+    """List the settings of the harness: the pitfall that each one avoids, its unbiased value and its biased ones."""
+    if as_json:
+        print_json([asdict(pitfall) for pitfall in PITFALLS])
+        return
+    for pitfall in PITFALLS:
+        number = f"{pitfall.article} · " if pitfall.article else ""
+        also = f"; also unbiased: {', '.join(map(str, pitfall.also))}" if pitfall.also else ""
+        click.echo(
+            f"{pitfall.setting} = {pitfall.unbiased} (biased: {', '.join(map(str, pitfall.biased))}{also})\n"
+            f"    {number}{pitfall.title}. {pitfall.what}"
+        )
+    click.echo("precision and budget:")
+    for name, what in SAMPLING.items():
+        click.echo(f"{name} = {getattr(Harness(), name)}\n    {what}")
