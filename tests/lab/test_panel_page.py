@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 from pathlib import Path
@@ -141,7 +142,6 @@ def test_a_second_thread_draws_after_the_first() -> None:
 # ----------------------------------------------------------------------------------------------------------- measuring
 
 JOB = str(Path(__file__).with_name("stand_in_job.py"))
-SECOND = "with l2=warm"  # the progress of the second task
 
 
 def live_panel(monkeypatch: pytest.MonkeyPatch, *job: str) -> Panel:
@@ -166,7 +166,8 @@ def test_cancel_keeps_what_is_finished_and_a_second_measurement_shows_the_live_r
     panel.measure()
     assert stop is not None and panel._stop is stop, "a second click starts nothing"
     assert panel.measure_button.disabled and not panel.cancel_button.disabled
-    until(lambda: len(list(tmp_path.glob("runs/panel/*.json"))) == 1)
+    until(lambda: re.fullmatch(r"warptiled at 1024 with l2=warm · \d+ s, about \d+ s left", panel.status.value))
+    assert (panel.bar.value, panel.bar.max) == (1, 2) and len(list(tmp_path.glob("runs/panel/*.json"))) == 1
     panel.cancel_button.click()
     until(lambda: "cancelled" in panel.status.value)
     assert panel.choice.runs[0].origin == "live" and not panel.choice.runs[0].complete
@@ -200,11 +201,3 @@ def test_after_a_crash_its_signal_stands_in_place_of_the_time(monkeypatch: pytes
     until(lambda: "SIGABRT" in panel.words.value)
     assert "warptiled at 1024" in panel.words.value
     assert "measured; " in panel.status.value and not panel.measure_button.disabled
-
-
-def test_the_time_left_is_estimated_from_the_finished_tasks(panel: Panel) -> None:
-    panel._progress(0, 3, "warptiled at 1024", 4.0)
-    assert panel.status.value == "warptiled at 1024 · 4 s"
-    panel._progress(1, 3, "warptiled at 1024", 4.0)
-    assert "about 8 s left" in panel.status.value
-    assert (panel.bar.value, panel.bar.max) == (1, 3)

@@ -9,7 +9,7 @@ import ipywidgets as widgets
 
 from worklog.errors import NothingToDraw
 from worklog.lab.choice import Choice, NotRecorded
-from worklog.lab.controls import BESIDE, Page, Shown, box, side_by_side
+from worklog.lab.controls import Page, Shown
 from worklog.plots import ablation
 from worklog.plots.ablation import NAMES, ablated, in_words
 from worklog.plots.figure import Chart
@@ -19,7 +19,6 @@ from worklog.runs.run import Run
 from worklog.runs.tables import Bar, Cell, Table
 
 COLUMNS = ("pitfall", "setting", "number", "unbiased", "biased", "effect", "noise")
-EACH = "each pitfall alone; orange inflates the result, blue deflates it"
 
 
 class AblationChoice(Choice):
@@ -43,15 +42,16 @@ class AblationChoice(Choice):
         """The first run that holds the kernel at the shape, and the effects, in the ablation's order. Raises
         NotRecorded, naming what there is.
         """
-        held = [(run, name, effects(run, name)) for run in self.runs for name in ablated(run)]
-        for run, name, every in held:
-            here = [e for e in every if name == self.kernel and Shape(*e.shape) == self.shape]
-            if here:
-                return run, here
-        known = "; ".join(
-            f"{name} at {', '.join(dict.fromkeys(str(Shape(*e.shape)) for e in every))}" for _, name, every in held
-        )
-        raise NotRecorded(f"an ablation of {self.kernel} at {self.shape} is not in these runs, which hold {known}")
+        known = []
+        for run in self.runs:
+            for name in ablated(run):
+                every = effects(run, name)
+                here = [e for e in every if name == self.kernel and Shape(*e.shape) == self.shape]
+                if here:
+                    return run, here
+                known.append(f"{name} at {', '.join(dict.fromkeys(str(Shape(*e.shape)) for e in every))}")
+        missing = f"an ablation of {self.kernel} at {self.shape} is not in these runs"
+        raise NotRecorded(f"{missing}, which hold {'; '.join(known)}")
 
 
 class Ablation(Page[AblationChoice]):
@@ -59,18 +59,17 @@ class Ablation(Page[AblationChoice]):
 
     def __init__(self, choice: AblationChoice) -> None:
         super().__init__(choice)
-        left = widgets.VBox([self.kernel, self.size, self.words, self.table], layout=widgets.Layout(flex="0 1 auto"))
-        self.picture.layout = BESIDE
-        self.box = box(side_by_side(left, self.picture))
-        self.show()
+        left = [self.kernel, self.size, self.words, self.table]
+        self.fill(widgets.VBox(left, layout=widgets.Layout(flex="0 1 auto")), self.picture)
 
     def result(self) -> Shown:
         """How many effects are larger than the noise, all effects as a table, and the chart."""
         run, found = self.choice.found()
         what, visible = f"{self.choice.kernel} at {self.choice.shape}", sum(in_words(e) != "0" for e in found)
-        said = [f"{what}: {visible} of {len(found)} effects are larger than the noise"]
-        table = Table(f"{what}: {EACH}", COLUMNS, [cells(e) for e in found], left=3, notes=[run.full_label])
-        return Shown(said, said, [table], self.chart())
+        title = f"{what}: each pitfall alone; orange inflates the result, blue deflates it"
+        table = Table(title, COLUMNS, [cells(e) for e in found], left=3, notes=[run.full_label])
+        said = f"{what}: {visible} of {len(found)} effects are larger than the noise"
+        return Shown([said], [table], self.chart())
 
     def chart(self) -> Chart:
         """The heat map of all sizes beside the waterfall at the chosen one."""

@@ -23,8 +23,6 @@ from worklog.runs.tables import Table
 
 HERE = Path(__file__).parent
 Chosen = TypeVar("Chosen", bound=Choice)
-LABEL = {"description_width": "3.2em"}
-BESIDE = widgets.Layout(min_width="min(34em, 100%)", max_width="46em", flex="1 1 24em")
 
 # How JupyterLab and Notebook, Visual Studio Code, and Colab mark a dark page.
 DARK_PAGES = ('[data-jp-theme-light="false"]', ".vscode-dark", "html[theme=dark]")
@@ -57,11 +55,10 @@ class ToggleButton(OneAtATime, widgets.ToggleButton):
     """ipywidgets' toggle button, one message at a time."""
 
 
-class Slider(OneAtATime, anywidget.AnyWidget):
-    """words: the choices, left to right. index: of the chosen word. name: what a screen reader calls the slider."""
+class SizeSlider(OneAtATime, anywidget.AnyWidget):
+    """words: the sizes, left to right. index: of the chosen one."""
 
     _esm = HERE / "slider.js"
-    name = traitlets.Unicode().tag(sync=True)
     words = traitlets.List(traitlets.Unicode()).tag(sync=True)
     index = traitlets.Int(0).tag(sync=True)
 
@@ -81,15 +78,16 @@ class Status(anywidget.AnyWidget):
 
 @dataclass(frozen=True)
 class Shown:
-    """A result. sentences: read out when they change, the first one large, the second one in a colour (CSS). stored:
-    sentences for a notebook without a kernel, where no control shows what is chosen. details: HTML below the rest.
+    """A result. sentences: read out when they change, the first one large, the second one in a colour (CSS). details:
+    HTML below the rest. stored: sentences for a notebook without a kernel, where no control shows what is chosen
+    (default: the same).
     """
 
     sentences: Sequence[str]
-    stored: Sequence[str]
     tables: Sequence[Table] = ()
     picture: Chart | None = None
     details: str = ""
+    stored: Sequence[str] = ()
     colour: str = "inherit"
 
 
@@ -101,17 +99,27 @@ class Page(Generic[Chosen]):
     box: widgets.Box
 
     def __init__(self, choice: Chosen) -> None:
-        self.choice, self._setting = choice, False
-        self.shown = Shown((), ())
+        self.choice, self._setting, self.shown = choice, False, Shown(())
+        layout = widgets.Layout(width="22em")
         self.kernel = Dropdown(
-            options=choice.kernels, description="rung", style=LABEL, layout=widgets.Layout(width="22em")
+            options=choice.kernels, description="rung", style={"description_width": "3.2em"}, layout=layout
         )
-        self.size = Slider(name="size", words=[str(shape) for shape in choice.shapes])
+        self.size = SizeSlider(words=[str(shape) for shape in choice.shapes])
         self.size.add_class("worklog-slider")
         self.words = Status()
         self.table, self.picture, self.details = widgets.HTML(), widgets.HTML(), widgets.HTML()
         self.on(self.kernel, "value", choice.choose_kernel)
         self.on(self.size, "index", lambda index: choice.choose_shape(choice.shapes[index]))
+
+    def fill(self, left: widgets.Widget, right: widgets.Widget, *below: widgets.Widget) -> None:
+        """Put the controls on the page, side by side where there is room, and show the result."""
+        right.layout = widgets.Layout(min_width="min(34em, 100%)", max_width="46em", flex="1 1 24em")
+        beside = widgets.HBox([left, right], layout=widgets.Layout(flex_flow="row wrap", grid_gap="0 1.5em"))
+        hidden = widgets.Layout(display="none")
+        style = widgets.HTML(f"<style>{SHEET}</style>", layout=hidden)
+        self.box = widgets.VBox([beside, *below, style, Keys(layout=hidden)])
+        self.box.add_class("worklog")
+        self.show()
 
     def on(self, control: widgets.Widget, trait: str, choose: Callable[[Any], object]) -> None:
         """Call choose with the new value when the user changes the control, then show the result."""
@@ -134,9 +142,10 @@ class Page(Generic[Chosen]):
         try:
             self.shown = self.result()
         except WorklogError as error:
-            self.shown = Shown([str(error)], [str(error)])
+            self.shown = Shown([str(error)])
         shown = self.shown
-        self.words.value, self.table.value = _words(shown.sentences, shown.colour), _html(shown.tables)
+        self.words.value = _words(shown.sentences, shown.colour)
+        self.table.value = "".join(table.html() for table in shown.tables)
         self.picture.value, self.details.value = image(shown.picture) if shown.picture else "", shown.details
 
     def set_controls(self) -> None:
@@ -155,11 +164,10 @@ class Page(Generic[Chosen]):
 
     def _repr_mimebundle_(self, **how: Any) -> Any:
         """The widgets, and for a page without a kernel the result as text and as HTML."""
-        bundle = self.box._repr_mimebundle_(**how)
-        data = bundle[0] if isinstance(bundle, tuple) else bundle
-        text = "\n".join([*self.shown.stored, *(table.text() for table in self.shown.tables)])
-        html = _words(self.shown.stored) + _html(self.shown.tables) + self.shown.details
-        return {**data, "text/plain": text, "text/html": html}
+        stored = self.shown.stored or self.shown.sentences
+        text = "\n".join([*stored, *(table.text() for table in self.shown.tables)])
+        html = _words(stored) + self.table.value + self.shown.details
+        return {**self.box._repr_mimebundle_(**how), "text/plain": text, "text/html": html}
 
 
 def _words(sentences: Sequence[str], second: str = "inherit") -> str:
@@ -171,20 +179,11 @@ def _words(sentences: Sequence[str], second: str = "inherit") -> str:
     )
 
 
-def _html(tables: Sequence[Table]) -> str:
-    return "".join(table.html() for table in tables)
-
-
 def button(name: str, act: Callable[[], object], tooltip: str = "", icon: str = "") -> widgets.Button:
     """A button that is as wide as its name."""
     made = widgets.Button(description=name, tooltip=tooltip, icon=icon, layout=widgets.Layout(width="auto"))
     made.on_click(lambda _: act())
     return made
-
-
-def colour(role: str) -> str:
-    """A role's colour in CSS, from the palette of the notebook's theme; defined inside box()."""
-    return f"var(--worklog-{role})"
 
 
 def image(chart: Chart) -> str:
@@ -209,16 +208,3 @@ SHEET = "".join(
         *(_palette(f"{page} .worklog", DARK, "dark", "light") for page in DARK_PAGES),
     ]
 )
-
-
-def side_by_side(*parts: widgets.Widget) -> widgets.HBox:
-    """The parts in a row, which wraps on a narrow page."""
-    return widgets.HBox(parts, layout=widgets.Layout(flex_flow="row wrap", grid_gap="0 1.5em"))
-
-
-def box(*parts: widgets.Widget) -> widgets.Box:
-    """The outermost widget of a page: the parts, the style sheet and the keys."""
-    hidden = widgets.Layout(display="none")
-    made = widgets.VBox([*parts, widgets.HTML(f"<style>{SHEET}</style>", layout=hidden), Keys(layout=hidden)])
-    made.add_class("worklog")
-    return made

@@ -18,7 +18,7 @@ from worklog.kernel import Kernel
 from worklog.kernel.ladder import LADDER, rung
 from worklog.kernel.resources import LIMITS, occupancy
 from worklog.lab.choice import Choice
-from worklog.lab.controls import BESIDE, Checkbox, Page, Shown, box, button, side_by_side
+from worklog.lab.controls import Checkbox, Page, Shown, button
 from worklog.plots import ladder
 from worklog.plots.figure import Chart
 from worklog.problem.gemm import Shape
@@ -237,7 +237,6 @@ class Climb(Choice):
         return Step(rung(self.kernel), before, self.shape, run, self.counted)
 
 
-LEFT = widgets.Layout(flex="0 1 33em")  # long sentences and captions are wrapped, so that the picture fits beside it
 CODE = "max-height:32em;overflow:auto;white-space:pre;line-height:1.35;font-size:0.9em;margin:0.3em 2px"
 
 
@@ -250,11 +249,9 @@ class Ladder(Page[Climb]):
         self.up = button("next rung", lambda: self.take(lambda: climb.climb(1)), icon="arrow-right")
         self.comments = Checkbox(description="whole file, with comments", indent=False)
         self.on(self.comments, "value", lambda _: None)
-        buttons = widgets.HBox([self.down, self.up])
-        left = widgets.VBox([self.kernel, self.size, buttons, self.words, self.table], layout=LEFT)
-        self.picture.layout = BESIDE
-        self.box = box(side_by_side(left, self.picture), self.comments, self.details)
-        self.show()
+        left = [self.kernel, self.size, widgets.HBox([self.down, self.up]), self.words, self.table]
+        layout = widgets.Layout(flex="0 1 33em")  # long sentences are wrapped, so that the picture fits beside them
+        self.fill(widgets.VBox(left, layout=layout), self.picture, self.comments, self.details)
 
     def set_controls(self) -> None:
         """Set every control to what is chosen; the buttons end with the ladder."""
@@ -267,8 +264,7 @@ class Ladder(Page[Climb]):
         step, picture = self.choice.step(), None
         with suppress(NothingToDraw):
             picture = self.chart()
-        said, details = step.sentences, changed_lines(step, comments=self.comments.value)
-        return Shown(said, said, step.tables, picture, details)
+        return Shown(step.sentences, step.tables, picture, changed_lines(step, comments=self.comments.value))
 
     def chart(self) -> Chart:
         """The ladder at the chosen size with the rung in the accent colour; a notebook shows its costs in tables below.

@@ -18,26 +18,11 @@ from worklog.bench.measure import carry_out
 from worklog.bench.tasks import Task
 from worklog.errors import Interrupted, WorklogError
 from worklog.lab.choice import new_file, why_not_live, word
-from worklog.lab.controls import (
-    BESIDE,
-    ONE_AT_A_TIME,
-    Checkbox,
-    Dropdown,
-    Page,
-    Shown,
-    Status,
-    ToggleButton,
-    box,
-    button,
-    colour,
-    side_by_side,
-)
+from worklog.lab.controls import ONE_AT_A_TIME, Checkbox, Dropdown, Page, Shown, Status, ToggleButton, button
 from worklog.lab.panel_answer import PanelChoice, picture
 from worklog.plots.figure import Chart
 from worklog.runs.run import Run
 from worklog.settings import PITFALLS, Harness, Pitfall, Value
-
-LEFT = widgets.Layout(width="31em", flex="0 0 auto")
 
 
 class Row:
@@ -45,9 +30,8 @@ class Row:
 
     def __init__(self, pitfall: Pitfall, panel: Panel) -> None:
         self.pitfall = pitfall
-        number = f"{pitfall.article} " if pitfall.article else ""
         self.box = Checkbox(
-            description=f"{number}{pitfall.setting}",
+            description=f"{pitfall.article or ''} {pitfall.setting}".strip(),
             tooltip=f"{pitfall.title}: {pitfall.what}",
             indent=False,
             layout=widgets.Layout(width="7.5em", flex="0 0 auto"),
@@ -69,8 +53,8 @@ class Row:
         self.box.value = not biased
         self.value.value = value
         words, role = (f"← {self.pitfall.title}", "alert") if biased else (self.pitfall.title, "muted")
-        style = f"display:inline-block;font-size:0.85em;line-height:1.2;vertical-align:middle;color:{colour(role)}"
-        self.what.value = f'<span style="{style}">{words}</span>'
+        style = "display:inline-block;font-size:0.85em;line-height:1.2;vertical-align:middle"
+        self.what.value = f'<span style="{style};color:var(--worklog-{role})">{words}</span>'
 
 
 class Panel(Page[PanelChoice]):
@@ -103,9 +87,8 @@ class Panel(Page[PanelChoice]):
         self._idle("" if reason is None else f"measure: {reason}")
         buttons = widgets.HBox([self.unbiased, self.naive, self.measure_button, self.cancel_button])
         left = [self.kernel, self.size, *four, self.more, self.rest, buttons, self.bar, self.status]
-        right = widgets.VBox([self.words, self.picture, self.details], layout=BESIDE)
-        self.box = box(side_by_side(widgets.VBox(left, layout=LEFT), right))
-        self.show()
+        layout = widgets.Layout(width="31em", flex="0 0 auto")
+        self.fill(widgets.VBox(left, layout=layout), widgets.VBox([self.words, self.picture, self.details]))
 
     def unfold(self, shown: bool) -> None:
         """Show or hide the pitfalls that the article doesn't name. ipywidgets' accordion needs a mouse."""
@@ -126,15 +109,17 @@ class Panel(Page[PanelChoice]):
         """
         answer = self.choice.answer()
         role = ("accent" if answer.off > 0 else "alert") if answer.biased else "ink"
-        said = [answer.headline, answer.comparison, *answer.others]
-        source = f"<small>{escape(answer.reading.measurement.label)}</small>"
-        return Shown(said, answer.sentences, (), picture(answer, beside=True), source, colour(role))
+        return Shown(
+            [answer.headline, answer.comparison, *answer.others],
+            picture=picture(answer, beside=True),
+            details=f"<small>{escape(answer.reading.measurement.label)}</small>",
+            stored=answer.sentences,
+            colour=f"var(--worklog-{role})",
+        )
 
     def chart(self) -> Chart:
         """The picture with title and source."""
         return picture(self.choice.answer())
-
-    # ----------------------------------------------------------------------------------------------------- measuring
 
     def measure(self) -> None:
         """Measure the unbiased and the chosen reading in a child process."""
@@ -156,7 +141,10 @@ class Panel(Page[PanelChoice]):
         started, how = time.monotonic(), "failed"
 
         def progress(done: int, total: int, doing: str) -> None:
-            self._progress(done, total, doing, time.monotonic() - started)
+            elapsed_s = time.monotonic() - started
+            left = f", about {elapsed_s / done * (total - done):.0f} s left" if done else ""
+            self.bar.max, self.bar.value = total, done
+            self.status.value = escape(f"{doing} · {elapsed_s:.0f} s{left}")
 
         try:
             carry_out(tasks, Harness(), progress=progress, out=out, stop=stop, command=self._job)
@@ -170,11 +158,6 @@ class Panel(Page[PanelChoice]):
                 self._ended(how, out)
             else:
                 self._loop.call_soon_threadsafe(self._ended, how, out)
-
-    def _progress(self, done: int, total: int, doing: str, elapsed_s: float) -> None:
-        left = f", about {elapsed_s / done * (total - done):.0f} s left" if done else ""
-        self.bar.max, self.bar.value = total, done
-        self.status.value = escape(f"{doing} · {elapsed_s:.0f} s{left}")
 
     def _ended(self, how: str, out: Path) -> None:
         """Answer from the new run first, complete or not, and say what happened."""

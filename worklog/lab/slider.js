@@ -4,11 +4,11 @@ function render({ model, el }) {
     const name = document.createElement("span");
     const range = document.createElement("input");
     const shown = document.createElement("span");  // for the eye; a screen reader reads aria-valuetext
-    name.textContent = model.get("name");
+    name.textContent = "size";
     shown.ariaHidden = "true";
     range.type = "range";
     range.min = 0;
-    range.setAttribute("aria-label", model.get("name"));
+    range.setAttribute("aria-label", "size");
     const showWord = () => {
         shown.textContent = model.get("words")[range.value];
         range.setAttribute("aria-valuetext", shown.textContent);
