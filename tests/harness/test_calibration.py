@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ from pytest import approx
 
 from tests.harness.fake_nvml import GPU
 from tests.harness.virtual import VirtualGpu
+from tests.virtual.session import CALIBRATION
 from worklog.cli.commands import main
 from worklog.harness import calibration as harness
 from worklog.harness.calibration import Calibration, certificate
@@ -19,51 +21,24 @@ from worklog.runs.run import open_run
 
 
 def calibration(**changes: Any) -> Calibration:
-    values: dict[str, Any] = {
-        "offset_us": 3.45,
-        "offset_spread_us": 0.06,
-        "offset_by_length_us": {"1": 3.45, "10": 3.42, "100": 3.47, "1000": 3.4},
-        "tick_us": 0.032,
-        "fp32_tflops": 65.3,
-        "copy_gbs": 4260.0,
-        "l2_gbs": 9000.0,
-        "sm_mhz": 1980.0,
-        "slope": 0.99995,
-        "aa_ratio": 1.0001,
-        "aa_low": 0.9998,
-        "aa_high": 1.0004,
-        "launch_us": 4.2,
-        "warm_cycles": 270.0,
-        "cold_cycles": 690.0,
-        "still_cached": 0.0,
-    }
-    return Calibration(**(values | changes))
+    return replace(CALIBRATION, **changes)
 
 
 @pytest.mark.parametrize("offset", [0.0, 2.8, 3.45])
-def test_the_offset_is_found_at_every_length(offset: float) -> None:
+def test_the_offset_is_found_at_every_length_from_a_microsecond_to_a_millisecond(offset: float) -> None:
     found = harness.read_known_lengths(VirtualGpu(offset_us=offset))
     assert found.offset_us == approx(offset, abs=1e-6)
     assert found.slope == approx(1.0)
     assert found.by_length_us == approx([offset] * len(found.known_us), abs=1e-6)
-    assert found.within_tolerance
+    assert (min(found.known_us), max(found.known_us)) == (1.0, 1000.0)
 
 
-def test_the_lengths_reach_from_a_microsecond_to_a_millisecond() -> None:
-    known = harness.read_known_lengths(VirtualGpu()).known_us
-    assert (min(known), max(known)) == (1.0, 1000.0)
-
-
-def test_a_slope_is_distinguished_from_an_overhead() -> None:
-    found = harness.read_known_lengths(VirtualGpu(offset_us=3.45, event_slope=1.001))
-    assert found.slope == approx(1.001, rel=1e-5)
-    assert found.within_tolerance
-
-
-def test_an_event_clock_that_runs_fast_exceeds_the_tolerance() -> None:
-    found = harness.read_known_lengths(VirtualGpu(event_slope=1.01))
-    assert not found.within_tolerance
-    assert found.error_us[-1] == approx(10.0, rel=0.1)
+@pytest.mark.parametrize(("slope", "within"), [(1.001, True), (1.01, False)])
+def test_a_slope_is_distinguished_from_an_overhead_and_has_its_tolerance(slope: float, within: bool) -> None:
+    found = harness.read_known_lengths(VirtualGpu(offset_us=3.45, event_slope=slope))
+    assert found.slope == approx(slope, rel=1e-5)
+    assert found.error_us[-1] == approx(1000 * (slope - 1), rel=0.1)
+    assert found.within_tolerance is within
 
 
 def test_the_tick_is_the_smallest_step() -> None:
@@ -84,17 +59,12 @@ def test_a_launch_costs_the_host_what_it_costs() -> None:
     assert harness.launch_cost_us(VirtualGpu(enqueue_us=5.5)) == approx(5.5)
 
 
-def test_a_flush_that_works_is_proved() -> None:
-    found = calibration(**harness.read_after_flush(VirtualGpu()))
-    assert found.flush_evicts
-    assert (found.warm_cycles, found.cold_cycles) == approx((250, 650), rel=0.05)
-    assert found.still_cached == 0.0
-
-
-def test_a_flush_that_leaves_the_cache_is_found_out() -> None:
-    found = calibration(**harness.read_after_flush(VirtualGpu(flush_evicts=False)))
-    assert not found.flush_evicts
-    assert found.still_cached == approx(0.95, abs=0.05)
+@pytest.mark.parametrize("evicts", [True, False])
+def test_whether_the_flush_works_is_found_out(evicts: bool) -> None:
+    found = calibration(**harness.read_after_flush(VirtualGpu(flush_evicts=evicts)))
+    assert found.flush_evicts is evicts
+    assert (found.warm_cycles, found.cold_cycles) == approx((250, 650 if evicts else 250), rel=0.05)
+    assert found.still_cached == approx(0.0 if evicts else 0.95, abs=0.05)
 
 
 @pytest.mark.parametrize("left", [0.1, 0.5])
@@ -106,34 +76,28 @@ def test_a_flush_that_leaves_part_of_the_cache_is_found_out_by_how_much(left: fl
     assert not found.flush_evicts
 
 
-def test_a_good_calibration_has_nothing_to_remark() -> None:
+def test_exceeded_tolerances_are_stated_on_results_and_a_good_calibration_has_no_remark() -> None:
     assert calibration().remarks == []
-
-
-def test_exceeded_tolerances_are_stated_on_results() -> None:
     bad = calibration(offset_by_length_us={"1": 3.4, "10": 3.4, "100": 4.2}, still_cached=0.4)
     assert any("up to +0.80 µs wrong" in said for said in bad.remarks)
     assert any("40% of the reads" in said for said in bad.remarks)
 
 
-def test_the_certificate_states_promise_evidence_and_machine() -> None:
-    page = certificate(calibration(), GPU, "live · Virtual · 2026-11-21")
+def test_the_certificate_states_promise_evidence_and_machine_and_does_not_hide_a_failure() -> None:
+    found = calibration(fp32_tflops=65.3, sm_mhz=1980.0, aa_ratio=1.0001, aa_low=0.9998, aa_high=1.0004)
+    page = certificate(found, GPU, "live · Virtual · 2026-11-21")
     for words in (
         "live · Virtual · 2026-11-21 · driver 580\n",
         "3.45 µs, removed",
         "within 0.1 µs or 0.2 %",
         "100.01 % ±0.03",
-        "evicts: a read takes 270 cycles",
+        "evicts: a read takes 250 cycles",
         "65.3 TFLOP/s at 1980 MHz, 97.6 % of theory",
-        "1000 µs",
+        "10 µs",
     ):
         assert words in page
-
-
-def test_the_certificate_does_not_hide_a_failure() -> None:
     page = certificate(calibration(offset_by_length_us={"1": 3.4, "100": 9.4}, still_cached=0.5), GPU, "2026-11-21")
-    assert "OUT OF TOLERANCE" in page
-    assert "DOES NOT EVICT" in page
+    assert "OUT OF TOLERANCE" in page and "DOES NOT EVICT" in page
 
 
 def test_the_chart_has_a_row_a_length_and_a_bar_no_longer_than_its_half() -> None:

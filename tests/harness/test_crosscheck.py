@@ -63,19 +63,6 @@ def test_a_kernel_shorter_than_its_launch_has_no_wall_clock() -> None:
     assert found.disagreements == []
 
 
-def test_a_call_that_waits_for_the_gpu_is_heard_without_a_queue() -> None:
-    gpu = VirtualGpu()
-    kernel = gpu.kernel(500.0)
-
-    def waits() -> None:
-        kernel()
-        gpu.synchronize()
-
-    waits()
-    found = cross_check(gpu, waits, 3.45, gpu.enqueue_us, queue=False)
-    assert set(found.others) == {"cupti", "wall clock"} and set(found.absent) == {"graph"}
-
-
 @pytest.mark.parametrize("us", [20.0, 500.0])
 def test_the_bubble_before_what_is_not_queued_is_no_disagreement(us: float) -> None:
     gpu = VirtualGpu(tracer_us=0.6)

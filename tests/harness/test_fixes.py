@@ -13,11 +13,9 @@ from pytest import approx
 
 from tests.harness.reading import BASELINE_US, launches_of_warm_up, timed
 from tests.harness.virtual import REFERENCE_MHZ, VirtualGpu
-from worklog.errors import BadSetting
 from worklog.gpu.device import THROTTLING
 from worklog.harness import Harness, time_pair
 from worklog.runs.samples import median, paired_ratio
-from worklog.settings import Pitfall
 
 TRUE_US = 50.0
 TRUE_RATIO = BASELINE_US / TRUE_US
@@ -182,18 +180,3 @@ def test_two_kernels_that_swap_a_fast_and_a_slow_buffer_in_step_are_compared_fai
     reading = time_pair(gpu, lambda: next(ours)(), lambda: next(theirs)(), Harness().but(precision=0.1))
     found = paired_ratio(*reading.comparisons())
     assert (found.low, found.high) == (approx(1.0), approx(1.0))
-
-
-@pytest.mark.parametrize("pitfall", Harness.fixes(), ids=lambda pitfall: pitfall.setting)
-def test_only_words_with_a_number_take_one(pitfall: Pitfall) -> None:
-    """Behind any other word a number would be taken for the word, and done as something else."""
-    words = [value for value in pitfall.values if isinstance(value, str)]
-    for word in words:
-        if word in ("count", "time", "locked"):
-            continue
-        with pytest.raises(BadSetting):
-            Harness().but(**{pitfall.setting: f"{word}:1"})
-    assert Harness().but(warmup="count:3", clocks="locked:1395").biased() == {}
-    for word in ("locked:0", "locked:1395.5", "locked:fast", "watched:1395"):
-        with pytest.raises(BadSetting):
-            Harness().but(clocks=word)

@@ -18,19 +18,19 @@ L2 = 96 * 1024
 
 
 class Recorder:
-    """A subject that notes what it was launched on."""
+    """A subject that notes which outputs it was launched on."""
 
     def __init__(self) -> None:
-        self.seen: list[tuple[Any, ...]] = []
+        self.outputs: list[int] = []
 
     def enqueue(self, shape: Shape, alpha: float, a: Any, b: Any, beta: float, c: Any) -> None:
-        self.seen.append((id(a), id(b), id(c), alpha, beta))
+        self.outputs.append(id(c))
 
 
 def sets_of(in_step: bool) -> Any:
-    exam = SimpleNamespace(buffers=[np.full(4, x) for x in (1.0, 2.0, 3.0)], spare=np.full(4, 4.0), shape=SHAPE)
+    checker = SimpleNamespace(buffers=[np.full(4, x) for x in (1.0, 2.0, 3.0)], spare=np.full(4, 4.0), shape=SHAPE)
     device = SimpleNamespace(download=lambda buffer: buffer.copy(), upload=lambda host: host.copy())
-    return exam, *rotation(exam, device, L2, in_step)  # type: ignore[arg-type]
+    return checker, *rotation(checker, device, L2, in_step)  # type: ignore[arg-type]
 
 
 def test_outputs_alternate_and_the_last_one_written_is_known() -> None:
@@ -38,28 +38,19 @@ def test_outputs_alternate_and_the_last_one_written_is_known() -> None:
     launch = Alternating(subject, SHAPE, 1.0, (np.ones(1), np.ones(1)), [first, second])  # type: ignore[arg-type]
     for _ in range(3):
         launch()
-    outputs = [c for _, _, c, _, _ in subject.seen]
-    assert outputs[0] == outputs[2] != outputs[1]
-    assert id(launch.written) == outputs[-1]
+    assert subject.outputs[0] == subject.outputs[2] != subject.outputs[1]
+    assert id(launch.written) == subject.outputs[-1]
 
 
-def test_the_sets_hold_what_the_exams_hold_and_are_enough_for_the_cache() -> None:
-    exam, ours, theirs = sets_of(in_step=True)
+@pytest.mark.parametrize(("in_step", "apart"), [(True, 3), (False, 0)])
+def test_the_sets_are_copies_enough_for_the_cache_and_half_a_round_apart_in_step(in_step: bool, apart: int) -> None:
+    checker, ours, theirs = sets_of(in_step)
     assert len(ours) == len(theirs) == 6
     assert all(int(a[0]) == 1 and int(b[0]) == 2 for a, b, _ in ours + theirs)
-    assert any(c is exam.buffers[2] for _, _, c in ours)
-
-
-def test_subject_and_baseline_never_write_the_same_output_and_stay_half_a_round_apart() -> None:
-    _, ours, theirs = sets_of(in_step=True)
-    assert not {id(c) for _, _, c in ours} & {id(c) for _, _, c in theirs}
+    assert any(c is checker.buffers[2] for _, _, c in ours)
+    assert not {id(c) for _, _, c in ours} & {id(c) for _, _, c in theirs}, "never the same output"
     place = {id(a): n for n, (a, _, _) in enumerate(theirs)}
-    assert [(place[id(a)] - n) % 6 for n, (a, _, _) in enumerate(ours)] == [3] * 6
-
-
-def test_whole_rounds_one_after_the_other_start_at_the_same_set() -> None:
-    _, ours, theirs = sets_of(in_step=False)
-    assert [id(a) for a, _, _ in ours] == [id(a) for a, _, _ in theirs]
+    assert [(place[id(a)] - n) % 6 for n, (a, _, _) in enumerate(ours)] == [apart] * 6
 
 
 def test_going_round_takes_each_set_in_turn() -> None:
@@ -68,11 +59,8 @@ def test_going_round_takes_each_set_in_turn() -> None:
     launch = GoingRound(subject, SHAPE, 1.0, ours)  # type: ignore[arg-type]
     for _ in range(7):
         launch()
-    assert [seen[2] for seen in subject.seen] == [id(c) for _, _, c in (*ours, ours[0])]
+    assert subject.outputs == [id(c) for _, _, c in (*ours, ours[0])]
     assert launch.written is ours[0][2]
-
-
-RIGHT = (32, 48, 16)
 
 
 def correct(p: Problem) -> None:
@@ -85,39 +73,27 @@ def wrong_where_it_swaps() -> Any:
 
     def function(p: Problem) -> None:
         correct(p)
-        place = id(p.c_buffer.memory)
-        seen.append(place)
-        if place != seen[0]:
-            p.c[0, 0] += 1
+        seen.append(id(p.c_buffer.memory))
+        p.c[0, 0] += seen[-1] != seen[0]
 
     return function
 
 
 @pytest.mark.parametrize("warm", [False, True])
-@pytest.mark.parametrize(("function", "good"), [(lambda: correct, True), (wrong_where_it_swaps, False)])
-def test_every_launch_of_a_witnessed_loop_is_judged_on_its_own_output(function: Any, good: bool, warm: bool) -> None:
+@pytest.mark.parametrize("wrong", ["neither", "subject", "baseline"])
+def test_every_launch_of_a_witnessed_loop_is_judged_on_its_own_output(wrong: str, warm: bool) -> None:
     device = NumpyDevice()
-    exam = Checker(device, Shape(*RIGHT), 0)
-    subject, reference = NumpySubject(device, function()), NumpySubject(device, correct)
-    loop = witnessed(exam, subject, reference, in_step=True, classes=("fp32", "fp32"), warm=warm)
-    exam.poison()
+    checker = Checker(device, Shape(32, 48, 16), 0)
+    functions = [wrong_where_it_swaps() if wrong == which else correct for which in ("subject", "baseline")]
+    subject, reference = (NumpySubject(device, function) for function in functions)
+    loop = witnessed(checker, subject, reference, in_step=True, classes=("fp32", "fp32"), warm=warm)
+    checker.poison()
     before = device.launches
     for _ in range(4):
-        for launch in (loop.subject, loop.baseline):
-            launch()
+        loop.subject()
+        loop.baseline()
     stage = loop.stages[-1]()
-    assert stage.passed is good, stage.detail
+    starts = {"neither": "4 launches", "subject": "", "baseline": "of the baseline function: "}
+    assert stage.passed is (wrong == "neither"), stage.detail
+    assert stage.detail.startswith(starts[wrong])
     assert device.launches - before == (16 if warm else 8)
-    assert stage.detail.startswith("4 launches") is good
-
-
-def test_a_wrong_baseline_is_named() -> None:
-    device = NumpyDevice()
-    exam = Checker(device, Shape(*RIGHT), 0)
-    subject, reference = NumpySubject(device, correct), NumpySubject(device, wrong_where_it_swaps())
-    loop = witnessed(exam, subject, reference, in_step=True, classes=("fp32", "fp32"), warm=False)
-    exam.poison()
-    for _ in range(4):
-        for launch in (loop.subject, loop.baseline):
-            launch()
-    assert loop.stages[-1]().detail.startswith("of the baseline function: 2 rows off")

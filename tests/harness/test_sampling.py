@@ -40,13 +40,6 @@ def test_idle_and_application_clocks_are_no_throttling() -> None:
     assert all(sample.counts for sample in result.reading.subject)
 
 
-def test_a_wide_interval_is_reported_as_not_converged() -> None:
-    result = timed(VirtualGpu(noise=0.3), Harness().but(most_samples=100, precision=0.001))
-    assert not result.reading.converged
-    assert len(result.reading.subject) == 100
-    assert any("not converged" in said and "100 samples" in said for said in result.reading.degradations)
-
-
 @pytest.mark.parametrize("samples", [1, 2, 5])
 def test_a_handful_of_samples_has_no_95_percent_interval(samples: int) -> None:
     few = Harness().but(least_samples=1, most_samples=samples, warmup="count:1")
@@ -89,25 +82,12 @@ def test_subject_and_baseline_take_turns_and_turn_about_who_is_first() -> None:
     assert pairs.count(("subject", "baseline")) == approx(len(pairs) / 2, abs=len(pairs) * 0.1)
 
 
-def test_a_sample_belongs_to_its_kernel_whoever_went_first() -> None:
-    gpu = VirtualGpu(offset_us=0.0)
-    reading = time_pair(gpu, gpu.kernel(30.0), gpu.kernel(70.0), Harness())
-    assert {round(sample.us, 6) for sample in reading.subject} == {30.0}
-    assert {round(sample.us, 6) for sample in reading.baseline} == {70.0}
-
-
-def test_sequential_times_all_of_one_before_the_other() -> None:
-    gpu = VirtualGpu()
-    result = timed(gpu, Harness().but(order="sequential", warmup="none"))
-    names = kernels_only(gpu.log)
-    assert names == sorted(names, reverse=True)
-    assert len(result.reading.counted("subject")) == len(result.reading.counted("baseline"))
-
-
-def test_sequential_pairs_count_together_though_only_one_of_them_was_throttled() -> None:
+def test_sequential_times_all_of_one_before_the_other_and_counts_pairs_though_only_one_was_throttled() -> None:
     first = launches_of_warm_up()
     gpu = VirtualGpu(slow_launches=range(first, first + 5), slow_mhz=REFERENCE_MHZ / 1.25)
     reading = timed(gpu, Harness().but(order="sequential")).reading
+    timed_names = kernels_only(gpu.log)[first:]
+    assert timed_names == sorted(timed_names, reverse=True)
     assert len(reading.subject) != len(reading.baseline) or not all(s.counts for s in reading.baseline)
     for subject, baseline in zip(reading.subject, reading.baseline, strict=False):
         assert subject.counts == baseline.counts
@@ -140,11 +120,11 @@ RING = [3.4, 1.9, 2.1, 1.6, 2.8, 2.0, 2.5, 1.3]  # µs that a launch waits, plac
 
 
 def ratio_to_itself(gpu: VirtualGpu) -> Estimate:
-    reading = time_pair(gpu, gpu.kernel(8.0), gpu.kernel(8.0), Harness().but(most_samples=2000, precision=1e-6))
+    reading = time_pair(gpu, gpu.kernel(8.0), gpu.kernel(8.0), Harness().but(most_samples=1000, precision=1e-6))
     return paired_ratio(*reading.comparisons())
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_the_place_in_the_launch_ring_favours_neither_kernel(seed: int) -> None:
     found = ratio_to_itself(VirtualGpu(ring_us=RING, noise=0.01, seed=seed))
     assert found.value == approx(1.0, abs=0.01)
@@ -158,21 +138,7 @@ def test_without_random_places_the_launch_ring_favours_one_kernel(monkeypatch: p
     assert not found.low <= 1.0 <= found.high
 
 
-def test_a_launcher_that_raises_leaves_the_queue_free() -> None:
-    gpu = VirtualGpu()
-    good = gpu.kernel(50.0)
-    good()
-
-    def bad() -> None:
-        raise LaunchFailed("out of shared memory")
-
-    with pytest.raises(LaunchFailed, match="out of shared memory"):
-        take_batch(gpu, [good, bad], 4, Harness())
-    assert not gpu.held
-    gpu.synchronize()
-
-
-@pytest.mark.parametrize("raised", [KeyboardInterrupt, MemoryError, ValueError])
+@pytest.mark.parametrize("raised", [LaunchFailed, KeyboardInterrupt, MemoryError])
 def test_any_exception_inside_a_held_queue_releases_it(raised: type[BaseException]) -> None:
     gpu = VirtualGpu()
 
@@ -183,32 +149,7 @@ def test_any_exception_inside_a_held_queue_releases_it(raised: type[BaseExceptio
     with pytest.raises(raised):
         time_pair(gpu, bad, gpu.kernel(50.0), Harness())
     assert not gpu.held
-
-
-def test_a_launch_that_waits_for_the_gpu_is_an_error_instead_of_a_hang() -> None:
-    gpu = VirtualGpu()
-    kernel = gpu.kernel(50.0)
-
-    def waits() -> None:
-        kernel()
-        gpu.synchronize()
-
-    with pytest.raises(LaunchFailed, match="synchronises"):
-        time_pair(gpu, waits, gpu.kernel(80.0), Harness())
-    assert not gpu.held
-    reading = time_pair(gpu, waits, gpu.kernel(80.0), Harness().but(queue=False))
-    assert min(sample.us for sample in reading.subject) > 50.0
-
-
-def test_a_module_is_loaded_before_the_queue_is_held() -> None:
-    result = timed(VirtualGpu(load_us=40_000.0))  # the virtual GPU refuses a first launch in a held queue
-    assert result.time.value == approx(50.0)
-
-
-def test_a_cold_start_takes_its_first_sample_without_holding_the_queue() -> None:
-    result = timed(VirtualGpu(load_us=40_000.0), Harness().but(warmup="none"))
-    assert result.reading.subject[0].us > 40_000.0
-    assert result.reading.warmup_launches == 0
+    gpu.synchronize()
 
 
 @pytest.mark.parametrize("us", [350.0, 550.0, 620.0, 3000.0])

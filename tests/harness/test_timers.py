@@ -95,14 +95,6 @@ def test_a_graph_of_slow_kernels_is_short() -> None:
     assert gpu.host_now < 40e6
 
 
-@pytest.mark.parametrize(
-    ("changes", "says"), [({}, "set l2=rotate too"), ({"l2": "warm", "warmup": "none"}, "launched before")]
-)
-def test_a_graph_contradicts_a_flush_and_a_cold_start(changes: dict[str, str], says: str) -> None:
-    with pytest.raises(BadSetting, match=says):
-        Harness().but(timer="graph", **changes)
-
-
 def test_a_launcher_that_synchronises_cannot_be_recorded() -> None:
     gpu = VirtualGpu()
     kernel = gpu.kernel(50.0)
