@@ -17,8 +17,8 @@ from worklog.gate import Checker, Stage
 from worklog.gate.after_timing import EVERY_LAUNCH, LaunchProbe
 from worklog.gate.guarded_buffer import GUARD, OUTSIDE, Guarded
 from worklog.gate.verdict import failed
-from worklog.harness.launch import Launch, Rotating, Witnessed, input_sets
-from worklog.kernel.device import Buffer, Device, Subject
+from worklog.harness.launch import Launch, Rotating, Witnessed
+from worklog.kernel.device import Buffer, Subject
 from worklog.problem.gemm import Shape
 
 if TYPE_CHECKING:
@@ -55,35 +55,30 @@ class Pool:
         starts[order] = ALIGNED * (gaps + np.cumsum(units[order]) - units[order])
         return [self.device.view(self.whole, int(start), size) for start, size in zip(starts, sizes, strict=True)]
 
-    def fill(self, value: float) -> None:
-        """Set every element."""
-        self.device.fill(self.whole, value)
-
 
 Buffers = tuple[Any, Any, Any]
+Sets = list[tuple[Any, Any, Any, Any]]  # A, B and two C
 SHORT_FLOPS = 2 * 1024**3  # more work than this takes so long that the time to fetch the kernel's code doesn't show
 UNWRITTEN = -3.25e30  # in C before a placement's launches, and around it
 
 
-class Alternating:
-    """Launches of one subject on one A and B, writing to each of some outputs in turn; `written` is the one written
-    last.
-    """
+class InTurn(Rotating):
+    """Launches of one subject, each on the next A, B and C."""
 
-    def __init__(
-        self, subject: Subject, shape: Shape, alpha: float, inputs: tuple[Any, Any], outputs: list[Any]
-    ) -> None:
+    def __init__(self, subject: Subject, shape: Shape, alpha: float, buffers: list[Buffers]) -> None:
+        super().__init__((), shape.compulsory_bytes)
         self.subject, self.shape, self.alpha = subject, shape, alpha
-        self.use(inputs, outputs)
+        self.use(buffers)
 
-    def use(self, inputs: tuple[Any, Any], outputs: list[Any]) -> None:
-        """Launch on these buffers from now on."""
-        self.inputs, self.outputs, self.written = inputs, outputs, outputs[-1]
+    def use(self, buffers: list[Buffers]) -> None:
+        """Launch on these from now on, on the first one next."""
+        self.buffers, self.last = buffers, -1
+        self.launches = [partial(self.subject.enqueue, self.shape, self.alpha, a, b, 0.0, c) for a, b, c in buffers]
 
     @property
-    def buffers(self) -> Buffers:
-        """A, B and the output of the next launch."""
-        return *self.inputs, self.outputs[0]
+    def written(self) -> Any:
+        """The C that was written last."""
+        return self.buffers[self.last][2]
 
     def witnessed(self, witness: LaunchProbe, elsewhere: Buffers | None) -> Witnessed:
         """The same launches, each on new inputs, and with its output checked.
@@ -96,80 +91,27 @@ class Alternating:
             if elsewhere is not None:
                 a, b, c = elsewhere
                 self.subject.enqueue(self.shape, self.alpha, a, b, 0.0, c)
-            witness.prepare(*self.buffers)
+            witness.prepare(*self.buffers[(self.last + 1) % len(self.buffers)])
 
         def behind() -> None:
             witness.observe(self.written)
 
         def after() -> None:
-            witness.check(*self.inputs)
+            witness.check(*self.buffers[self.last][:2])
 
         return Witnessed(self, before, behind, after)
-
-    def __call__(self) -> None:
-        """Enqueue one."""
-        self.outputs = [*self.outputs[1:], self.outputs[0]]
-        self.written = self.outputs[-1]
-        self.subject.enqueue(self.shape, self.alpha, *self.inputs, 0.0, self.written)
-
-
-class GoingRound(Rotating):
-    """Launches of one subject, each on the next A, B and output."""
-
-    def __init__(self, subject: Subject, shape: Shape, alpha: float, sets: list[Buffers]) -> None:
-        self.subject, self.shape, self.alpha = subject, shape, alpha
-        self.use(sets)
-        super().__init__(self.launches, shape.compulsory_bytes)
-
-    def use(self, sets: list[Buffers]) -> None:
-        """Launch on these sets from now on, of which there are as many as before."""
-        self.launches = [partial(self.subject.enqueue, self.shape, self.alpha, a, b, 0.0, c) for a, b, c in sets]
-        self.outputs = [c for _, _, c in sets]
-
-    @property
-    def written(self) -> Any:
-        """The output written last."""
-        return self.outputs[self.last]
 
 
 @dataclass(frozen=True)
 class Loop:
-    """What a timed loop launches in turn; the gate's stages on these launches, to run in order; and what moves the
-    buffers to a new placement, None where they stay.
+    """What a timed loop launches in turn; the gate's stage on these launches; and what moves the buffers to a new
+    placement, None where they stay.
     """
 
     subject: Launch
     baseline: Launch
-    stages: tuple[Callable[[], Stage], ...]
+    stage: Callable[[], Stage]
     move: Callable[[], None] | None = None
-
-
-class _Placed:
-    """The A, B, C and second C of two Alternating in a pool, both C's between guard bands."""
-
-    def __init__(
-        self, checker: Checker, pool: Pool, pair: tuple[Alternating, Alternating], in_step: bool, copied: bool
-    ) -> None:
-        self.checker, self.pool, self.pair, self.in_step, self.copied = checker, pool, pair, in_step, copied
-        self.move()
-
-    def move(self) -> None:
-        """A new placement for both. copied: with the checker's inputs; otherwise each launch gets new ones."""
-        device, sources = self.pool.device, [*self.checker.buffers, self.checker.spare]
-        sizes = [source.size for source in sources]
-        a, b, *wholes = self.pool.place([*sizes[:2], *(size + 2 * GUARD for size in sizes[2:])])
-        self.guarded = [Guarded(device, whole) for whole in wholes]
-        for whole in wholes:
-            device.fill(whole, UNWRITTEN)
-        if self.copied:
-            device.copy(a, sources[0])
-            device.copy(b, sources[1])
-        _use(self.pair, (a, b), [guarded.inner for guarded in self.guarded], self.in_step)
-
-    def trespass(self, stage: Stage) -> Stage:
-        """The stage, failed if a launch wrote around C in the last placement."""
-        clean = all(guarded.intact(np.float32(UNWRITTEN)) for guarded in self.guarded)
-        return stage if clean or not stage.passed else failed(EVERY_LAUNCH, OUTSIDE)
 
 
 def elements(shape: Shape, sets: int = 1) -> int:
@@ -177,125 +119,100 @@ def elements(shape: Shape, sets: int = 1) -> int:
     return sets * (shape.m * shape.k + shape.k * shape.n + 2 * (shape.m * shape.n + 2 * GUARD) + 4 * ALIGNED)
 
 
-def alternating(
-    checker: Checker, subject: Subject, reference: Subject, in_step: bool, pool: Pool | None = None
-) -> Loop:
-    """Subject and baseline on the checker's inputs, in its buffers or copied into a pool; the gate checks the subject's
-    last output.
-
-    In step, the two swap their C in each turn. The baseline computes -A B, so that its output can't be mistaken for the
-    subject's.
-    """
-    ours, theirs = _pair(checker, subject, reference, in_step)
-    if pool is None:
-        return Loop(ours, theirs, (lambda: checker.check_timed_output(ours.written),))
-    placed = _Placed(checker, pool, (ours, theirs), in_step, copied=True)
-    return Loop(ours, theirs, (lambda: placed.trespass(checker.check_timed_output(ours.written)),), placed.move)
-
-
-def witnessed(
+def timed_loop(
     checker: Checker,
     subject: Subject,
-    reference: Subject,
-    in_step: bool,
-    classes: tuple[str, str],
+    baseline: Subject,
     *,
-    warm: bool,
+    in_step: bool,
+    sets: int = 1,
+    classes: tuple[str, str] | None = None,
+    warm: bool = False,
     pool: Pool | None = None,
 ) -> Loop:
-    """The same, but each launch gets new inputs and its output is checked, the baseline's too, so that both find the
-    GPU in the same state. classes: the precision classes of the two. warm: whether each launch should find its code in
-    the instruction caches. Without a pool, the checker's inputs are overwritten.
+    """Subject and baseline on the checker's inputs, each with a C of its own. The baseline computes -A B, so that its
+    output can't be mistaken for the subject's.
+
+    in_step: whether they take turns launch by launch. Then they swap their C in each turn, or the baseline is half a
+    round of the sets ahead. sets: to go round, as many as evict each other from L2. classes: the precision classes of
+    the two; each launch then gets new inputs and its output is checked, the baseline's too, so that both find the GPU
+    in the same state. Without them, the subject's last output is checked. warm: whether each launch should find its
+    code in the instruction caches. pool: where the buffers move; without one, the checker's buffers are used.
     """
-    ours, theirs = _pair(checker, subject, reference, in_step)
-    placed = None if pool is None else _Placed(checker, pool, (ours, theirs), in_step, copied=False)
-    elsewhere = checker.extra_buffers() if warm and checker.shape.flops <= SHORT_FLOPS else None
-    witnesses = checker.probe(classes[0]), checker.probe(classes[1], alpha=-1.0)
+    shape, placed = checker.shape, None if pool is None else _Placed(checker, pool, sets, copied=classes is None)
+    our_buffers, their_buffers = _in_turn(_of_checker(checker, sets) if placed is None else placed.move(), in_step)
+    ours, theirs = InTurn(subject, shape, 1.0, our_buffers), InTurn(baseline, shape, -1.0, their_buffers)
+    first: Launch = ours
+    second: Launch = theirs
+    if classes is not None:
+        witness, other = checker.probe(classes[0]), checker.probe(classes[1], alpha=-1.0)
+        elsewhere = checker.extra_buffers() if warm and shape.flops <= SHORT_FLOPS else None
+        first, second = ours.witnessed(witness, elsewhere), theirs.witnessed(other, elsewhere)
 
     def judge() -> Stage:
-        stage, other = (checker.check_timed_launches(witness) for witness in witnesses)
-        stage = stage if other.passed else replace(other, detail=f"of the baseline {reference.name}: {other.detail}")
-        return stage if placed is None else placed.trespass(stage)
-
-    first, second = (
-        pair.witnessed(witness, elsewhere) for pair, witness in zip((ours, theirs), witnesses, strict=True)
-    )
-    return Loop(first, second, (judge,), None if placed is None else placed.move)
-
-
-def rotating(
-    checker: Checker,
-    subject: Subject,
-    reference: Subject,
-    in_step: bool,
-    device: Device,
-    l2_bytes: int,
-    pool: Pool | None = None,
-) -> Loop:
-    """Both rotate over copies of the checker's inputs, with outputs of their own; the gate checks the subject's last
-    output. In a pool, all sets move together.
-    """
-    if pool is None:
-        our_sets, their_sets = rotation(checker, device, l2_bytes, in_step)
-    else:
-        our_sets, their_sets = _sets_in(pool, checker, l2_bytes, in_step, 0)
-    ours = GoingRound(subject, checker.shape, 1.0, our_sets)
-    theirs = GoingRound(reference, checker.shape, -1.0, their_sets)
+        if classes is None:
+            stage = checker.check_timed_output(ours.written)
+        else:
+            stage, of_baseline = checker.check_timed_launches(witness), checker.check_timed_launches(other)
+            if not of_baseline.passed:
+                stage = replace(of_baseline, detail=f"of the baseline {baseline.name}: {of_baseline.detail}")
+        if placed is not None and stage.passed and placed.trespassed():
+            return failed(EVERY_LAUNCH, OUTSIDE)
+        return stage
 
     def move() -> None:
-        assert pool is not None
-        for rotation, sets in zip(
-            (ours, theirs), _sets_in(pool, checker, l2_bytes, in_step, ours.last + 1), strict=True
-        ):
-            rotation.use(sets)
+        assert placed is not None
+        for launch, buffers in zip((ours, theirs), _in_turn(placed.move(), in_step), strict=True):
+            launch.use(buffers)
 
-    return Loop(ours, theirs, (lambda: checker.check_timed_output(ours.written),), None if pool is None else move)
+    return Loop(first, second, judge, None if placed is None else move)
 
 
-def _pair(checker: Checker, subject: Subject, reference: Subject, in_step: bool) -> tuple[Alternating, Alternating]:
-    a, b, c = checker.buffers
-    ours = Alternating(subject, checker.shape, 1.0, (a, b), [c])
-    theirs = Alternating(reference, checker.shape, -1.0, (a, b), [checker.spare])
-    _use((ours, theirs), (a, b), [c, checker.spare], in_step)
-    return ours, theirs
-
-
-def _use(pair: tuple[Alternating, Alternating], inputs: tuple[Any, Any], outputs: list[Any], in_step: bool) -> None:
-    """In step: both outputs in turn, the baseline the other one; otherwise one for each."""
-    for one, own in zip(pair, (outputs, outputs[::-1]), strict=True):
-        one.use(inputs, own if in_step else own[:1])
-
-
-def _sets_in(
-    pool: Pool, checker: Checker, l2_bytes: int, in_step: bool, first: int
-) -> tuple[list[Buffers], list[Buffers]]:
-    """The sets of a rotation at new places. They are copied in the order of their use from number `first` on: the next
-    one to use was copied longest ago, so L2 no longer holds it.
+class _Placed:
+    """Sets of buffers in a pool, each C between guard bands. copied: with the checker's inputs, for launches that don't
+    get new ones.
     """
-    sources = [*checker.buffers, checker.spare]
-    count = input_sets(checker.shape.compulsory_bytes, l2_bytes)
-    buffers = pool.place([source.size for source in sources] * count)
-    sets: list[Any] = [tuple(buffers[4 * number : 4 * number + 4]) for number in range(count)]
-    pool.fill(UNWRITTEN)
-    for number in range(count):
-        for to, source in zip(sets[(first + number) % count][:2], sources, strict=False):
-            pool.device.copy(to, source)
-    return _in_turn(sets, in_step)
+
+    def __init__(self, checker: Checker, pool: Pool, sets: int, copied: bool) -> None:
+        self.sources = [*checker.buffers, checker.spare]
+        self.pool, self.sets, self.copied = pool, sets, copied
+        self.guarded: list[Guarded] = []
+
+    def move(self) -> Sets:
+        """Sets at new places. The first was copied longest ago, so L2 no longer holds it where there are enough."""
+        device, sizes = self.pool.device, [source.size for source in self.sources]
+        placed = self.pool.place([*sizes[:2], *(size + 2 * GUARD for size in sizes[2:])] * self.sets)
+        self.guarded = [Guarded(device, whole) for number, whole in enumerate(placed) if number % 4 > 1]
+        for whole in (guarded.whole for guarded in self.guarded) if self.sets == 1 else (self.pool.whole,):
+            device.fill(whole, UNWRITTEN)
+        moved: Sets = []
+        for number in range(self.sets):
+            a, b = placed[4 * number : 4 * number + 2]
+            if self.copied:
+                device.copy(a, self.sources[0])
+                device.copy(b, self.sources[1])
+            c, spare = (guarded.inner for guarded in self.guarded[2 * number : 2 * number + 2])
+            moved.append((a, b, c, spare))
+        return moved
+
+    def trespassed(self) -> bool:
+        """Whether a launch wrote around a C in the last placement."""
+        return not all(guarded.intact(np.float32(UNWRITTEN)) for guarded in self.guarded)
 
 
-def rotation(checker: Checker, device: Device, l2_bytes: int, in_step: bool) -> tuple[list[Buffers], list[Buffers]]:
-    """Buffers for subject and baseline to rotate over, as many as evict each other from L2: they share inputs and have
-    outputs of their own. The first are the checker's, the others copies.
-
-    in_step: whether the two take turns launch by launch; then the baseline is half a round ahead.
-    """
-    a, b, c = checker.buffers
-    hosts = [device.download(buffer) for buffer in (a, b, c, checker.spare)]
-    copies = input_sets(checker.shape.compulsory_bytes, l2_bytes) - 1
-    return _in_turn([(a, b, c, checker.spare)] + [tuple(map(device.upload, hosts)) for _ in range(copies)], in_step)
+def _of_checker(checker: Checker, sets: int) -> Sets:
+    """The checker's buffers, and copies of them."""
+    own, device = (*checker.buffers, checker.spare), checker.device
+    hosts = [device.download(buffer) for buffer in own] if sets > 1 else []
+    copies: Any = [tuple(map(device.upload, hosts)) for _ in range(sets - 1)]
+    return [own, *copies]
 
 
-def _in_turn(sets: list[Any], in_step: bool) -> tuple[list[Buffers], list[Buffers]]:
+def _in_turn(sets: Sets, in_step: bool) -> tuple[list[Buffers], list[Buffers]]:
+    """The buffers of subject and baseline."""
     ours, theirs = [(a, b, c) for a, b, c, _ in sets], [(a, b, c) for a, b, _, c in sets]
-    ahead = len(sets) // 2 if in_step else 0
-    return ours, theirs[ahead:] + theirs[:ahead]
+    if not in_step:
+        return ours, theirs
+    if len(sets) == 1:
+        return ours + theirs, theirs + ours
+    return ours, theirs[len(sets) // 2 :] + theirs[: len(sets) // 2]

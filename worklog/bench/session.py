@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import worklog
-from worklog.bench.launches import LEAST_TIMES_BUFFERS, Pool, alternating, elements, rotating, witnessed
+from worklog.bench.launches import LEAST_TIMES_BUFFERS, Pool, elements, timed_loop
 from worklog.bench.tasks import BASELINE, Task, measurement_of
 from worklog.errors import LaunchFailed, OutOfMemory
 from worklog.gate import Checker, Stage, Verdict, after_timing
@@ -263,16 +263,12 @@ def read(session: Session, task: Task, used: Harness) -> tuple[Reading, list[Sta
         subject = session.kernel(task.kernel).load(session.device, fresh=True)
     reference = session.baselines[used.baseline]
     in_step = used.order == "interleaved" and used.timer != "graph"
-    each, l2_bytes = _checks_each(used), session.timeline.l2_bytes
-    sets = input_sets(task.shape.compulsory_bytes, l2_bytes) if used.l2 == "rotate" and not each else 1
+    each = _checks_each(used)
+    sets = input_sets(task.shape.compulsory_bytes, session.timeline.l2_bytes) if used.l2 == "rotate" else 1
     pool = session.pool(elements(task.shape, sets)) if used.placement == "varied" else None
-    if each:
-        classes = session.claimed(task.kernel), used.baseline
-        loop = witnessed(checker, subject, reference, in_step, classes, warm=used.warmup != "none", pool=pool)
-    elif used.l2 == "rotate":
-        loop = rotating(checker, subject, reference, in_step, session.device, l2_bytes, pool)
-    else:
-        loop = alternating(checker, subject, reference, in_step, pool)
+    classes = (session.claimed(task.kernel), used.baseline) if each else None
+    warm = used.warmup != "none"
+    loop = timed_loop(checker, subject, reference, in_step=in_step, sets=sets, classes=classes, warm=warm, pool=pool)
     try:
         size = (task.shape.flops / 2) ** (1 / 3)
         offset = used.taken_off(session.calibration.offset_us)
@@ -281,7 +277,7 @@ def read(session: Session, task: Task, used: Harness) -> tuple[Reading, list[Sta
         )
         if pool is None and used.placement == "varied":
             reading.degradations.append(ONE_PLACEMENT.format("the GPU's memory has no room for others"))
-        stages = [timed(stage) for stage in loop.stages] if judged else []
+        stages = [timed(loop.stage)] if judged else []
         if judged and session.is_host_function(task.kernel):
             us = summarise(reading.counted("subject"), used.statistic).value
             stages.append(

@@ -1,0 +1,158 @@
+"""The buffers of a timed loop: which launch gets which, at random places in a pool, and still checked."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.gate.numpy_device import NumpyDevice, NumpySubject, Problem
+from worklog.bench.launches import Loop, Pool, elements, timed_loop
+from worklog.gate import Checker
+from worklog.problem.gemm import Shape
+
+SHAPE, SETS = Shape(32, 48, 16), 6
+KINDS: dict[str, dict[str, Any]] = {
+    "witnessed": {"classes": ("fp32", "fp32")},
+    "alternating": {},
+    "rotating": {"sets": SETS},
+}
+Place = tuple[int, ...]  # of A, B and C
+
+
+def correct(p: Problem) -> None:
+    p.c[:] = p.alpha * (p.a @ p.b)
+
+
+def spills(p: Problem) -> None:
+    correct(p)
+    p.c_buffer.beyond(0, 1)[-1] = 1.0
+
+
+def wrong_where_it_swaps() -> Any:
+    """Right in one of two outputs that take turns."""
+    seen: list[Place] = []
+
+    def function(p: Problem) -> None:
+        correct(p)
+        seen.append(place_of(p))
+        if seen[-1] != seen[0]:
+            p.c[0, 0] += 1
+
+    return function
+
+
+def place_of(p: Problem) -> Place:
+    return tuple(buffer.memory[buffer.start :].ctypes.data for buffer in (p.a_buffer, p.b_buffer, p.c_buffer))
+
+
+class Looped:
+    """A loop, and where each of its launches found its buffers."""
+
+    def __init__(self, kind: str, ours: Any = correct, theirs: Any = correct, pooled: bool = False, **how: Any) -> None:
+        self.device, self.ours, self.theirs = NumpyDevice(), list[Place](), list[Place]()
+        device: Any = self.device
+        checker = Checker(device, SHAPE, 0)
+        pool = Pool(device, 8 * elements(SHAPE, SETS), seed=1) if pooled else None
+        noted = (self._noting(ours, self.ours), self._noting(theirs, self.theirs))
+        how = {"in_step": True, "pool": pool, **KINDS[kind], **how}
+        self.loop: Loop = timed_loop(checker, *(NumpySubject(device, function) for function in noted), **how)
+        checker.poison()
+
+    def _noting(self, function: Any, seen: list[Place]) -> Any:
+        def noted(p: Problem) -> None:
+            seen.append(place_of(p))
+            function(p)
+
+        return noted
+
+    def turn(self, times: int) -> None:
+        for _ in range(times):
+            self.loop.subject()
+            self.loop.baseline()
+        self.device.synchronize()
+
+
+@pytest.mark.parametrize("kind", ["witnessed", "alternating"])
+@pytest.mark.parametrize("in_step", [True, False])
+def test_in_step_the_two_swap_their_outputs_and_otherwise_each_has_its_own(kind: str, in_step: bool) -> None:
+    looped = Looped(kind, in_step=in_step)
+    looped.turn(4)
+    ours, theirs = ([c for _, _, c in seen] for seen in (looped.ours, looped.theirs))
+    assert ours[0] == ours[2] and (ours[0] != ours[1]) is in_step
+    assert not any(our == their for our, their in zip(ours, theirs, strict=True))
+    assert {place[:2] for place in looped.ours + looped.theirs} == {looped.ours[0][:2]}
+
+
+@pytest.mark.parametrize(("in_step", "ahead"), [(True, SETS // 2), (False, 0)])
+def test_in_a_rotation_each_set_is_used_in_turn_and_the_baseline_is_half_a_round_ahead(
+    in_step: bool, ahead: int
+) -> None:
+    looped = Looped("rotating", in_step=in_step)
+    looped.turn(SETS + 1)
+    assert len(set(looped.ours)) == SETS and looped.ours[-1] == looped.ours[0]
+    assert not {c for _, _, c in looped.ours} & {c for _, _, c in looped.theirs}
+    assert [place[:2] for place in looped.theirs[: SETS - ahead]] == [place[:2] for place in looped.ours[ahead:SETS]]
+    assert looped.loop.stage().passed
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("pooled", [False, True])
+def test_a_wrong_output_fails(kind: str, pooled: bool) -> None:
+    looped = Looped(kind, wrong_where_it_swaps(), pooled=pooled)
+    looped.turn(4)
+    assert not looped.loop.stage().passed
+
+
+@pytest.mark.parametrize("warm", [False, True])
+def test_each_launch_of_a_witnessed_loop_is_checked_and_a_warm_one_follows_another(warm: bool) -> None:
+    looped = Looped("witnessed", warm=warm)
+    looped.turn(4)
+    stage = looped.loop.stage()
+    assert stage.passed and stage.detail.startswith("4 launches")
+    assert len(looped.ours) == (8 if warm else 4)
+
+
+def test_a_wrong_baseline_is_named() -> None:
+    looped = Looped("witnessed", theirs=wrong_where_it_swaps())
+    looped.turn(4)
+    assert looped.loop.stage().detail.startswith("of the baseline noted: 2 rows off")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_placement_is_aligned_to_512_bytes_and_has_no_overlap(seed: int) -> None:
+    sizes, device = [1000, 1, 4096, 777], NumpyDevice()
+    pool: Any = Pool(device, 8000, seed)  # type: ignore[arg-type]
+    placed = sorted((buffer.start, buffer.start + buffer.size) for buffer in pool.place(sizes))
+    assert all(start % 128 == 0 for start, _ in placed) and placed[-1][1] <= 8000
+    assert all(end <= start for (_, end), (start, _) in pairwise(placed))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_move_is_to_another_place_allocates_nothing_and_stays_right(kind: str) -> None:
+    looped = Looped(kind, pooled=True)
+    assert looped.loop.move is not None
+    looped.device.upload = looped.device.allocate = lambda *_: pytest.fail("a move allocates")  # type: ignore[method-assign, assignment]
+    for _ in range(9):
+        looped.loop.move()
+        looped.turn(2)
+    assert len({a for a, _, _ in looped.ours}) >= 9
+    stage = looped.loop.stage()
+    assert stage.passed, stage.detail
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_launch_that_writes_outside_c_fails_in_a_pool_too(kind: str) -> None:
+    looped = Looped(kind, spills, pooled=True)
+    looped.turn(2)
+    assert "outside C" in looped.loop.stage().detail
+
+
+def test_a_gpu_without_room_has_no_pool() -> None:
+    device: Any = NumpyDevice()
+    device.free_bytes = lambda: 2**28 + 4 * 1000
+    assert Pool.to_hold(device, 1000) is None
+    found = Pool.to_hold(device, 500)
+    assert found is not None and np.isclose(found.elements, 1000, atol=128)
