@@ -17,7 +17,7 @@ from tests.virtual.device import VirtualDevice
 from tests.virtual.machine import Machine
 from tests.virtual.session import GPU
 from worklog.bench import check as check_module
-from worklog.bench.check import check, report
+from worklog.bench.check import check
 from worklog.errors import BadSetting, LaunchFailed, NoGpu, OutsideDomain, WorklogError
 from worklog.gate import Checker
 from worklog.kernel import Kernel
@@ -278,7 +278,7 @@ def test_check_reports_a_host_function(write: Write, monkeypatch: pytest.MonkeyP
     checked = check(kernel, shape, progress=lambda done, total, doing: steps.append(doing), begun=begun.append)
     assert checked.verdict.accepted, checked.verdict.reason
     assert len(steps) > 10 and (begun[0].compiled, begun[0].shape, begun[0].verdict.stages) == (None, shape, ())
-    lines = report(checked).splitlines()
+    lines = str(checked).splitlines()
     assert lines[0].startswith("theirs.py: mine at 48x40x32 · live · a virtual GPU · host")
-    assert "fp32" in lines[-1] and "registers" not in report(checked)
+    assert "fp32" in lines[-1] and "registers" not in str(checked)
     assert checked.as_dict()["kernel"] == "mine" and "registers" not in checked.as_dict()

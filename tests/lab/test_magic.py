@@ -24,6 +24,7 @@ from worklog.bench.check import Checked
 from worklog.errors import CompileFailed, NothingToDraw, UnknownRung
 from worklog.gate import Verdict
 from worklog.gpu import device
+from worklog.kernel import Kernel
 from worklog.kernel.ladder import LADDER
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.lab import magic
@@ -191,7 +192,8 @@ SOURCE = CELL.partition("\n")[2]
 @pytest.fixture
 def checked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every kernel passes at once."""
-    passed = Checked(Verdict((), "fp32"), Shape(1, 1, 1), "emulated", compile_cuda(SOURCE, "plain"))
+    kernel = Kernel.from_source(SOURCE, file="source")
+    passed = Checked(kernel, Verdict((), "fp32"), Shape(1, 1, 1), "emulated", compile_cuda(SOURCE, "plain"))
     monkeypatch.setattr(check, "check_in_child", lambda *_, **__: passed)
 
 

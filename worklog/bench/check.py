@@ -14,19 +14,22 @@ import secrets
 from base64 import b64decode
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from worklog.analysis.counts import instruction_mix
 from worklog.bench.child import Answer, advice, run_child
 from worklog.bench.tasks import Progress, silent
-from worklog.emulator import EmulatedDevice, predict
+from worklog.emulator import EmulatedDevice, load, predict
 from worklog.emulator.counts import caveats
+from worklog.emulator.device import build
+from worklog.emulator.launch import require_matrices
 from worklog.errors import BadSetting, Interrupted
 from worklog.gate import Checker, Verdict
 from worklog.gate.shapes import edge_shapes
 from worklog.gpu.device import gpu, gpu_reason, require_gpu
 from worklog.kernel import Kernel
-from worklog.kernel.device import Buffer, Device, Program, Subject
+from worklog.kernel.device import Device, Program, Subject
 from worklog.kernel.host_function import LABEL
 from worklog.kernel.ladder import LADDER
 from worklog.kernel.nvrtc import Compiled, compile_cuda
@@ -37,11 +40,8 @@ from worklog.runs.tables import verdict as verdict_table
 if TYPE_CHECKING:
     from worklog.emulator import Finding
 
-
 SIGNATURE = "(int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C)"
 PARAMETERS = ("32", "32", "32", "f32", "64", "64", "f32", "64")  # bits of each, as PTX declares them; f: a float
-SPENT = ("registers", "stack_bytes", "shared_bytes", "arch")
-EMULATED_ARCH = "sm_90"
 TIMEOUT_S = 60.0
 GPU_SIZE = 1024
 EMULATED_COPIES = 8  # of A, B and C in float32: the gate's own, the emulator's, and the references in float64
@@ -51,17 +51,17 @@ EMULATED_COPIES = 8  # of A, B and C in float32: the gate's own, the emulator's,
 class Checked:
     """The gate's verdict on one kernel, which displays itself.
 
-    label: where the kernel ran. compiled: by NVRTC, or None for a host function, which `host` names by file and
-    function. findings: the emulator's, of all launches; each kind and place once. notes: of the instruction mix
-    (worklog.analysis.counts). warnings: where the code contradicts the claimed class.
+    label: where the kernel ran. compiled: by NVRTC, or None for a host function. findings: the emulator's, of all
+    launches; each kind and place once. notes: of the instruction mix (worklog.analysis.counts). warnings: where the
+    code contradicts the claimed class.
     """
 
+    kernel: Kernel
     verdict: Verdict
     shape: Shape
     label: str
     compiled: Compiled | None
     findings: tuple[Finding, ...] = ()
-    host: tuple[str, str] = ("", "")
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -71,16 +71,16 @@ class Checked:
     @property
     def title(self) -> str:
         """File, kernel, shape and label."""
-        file, function = self.host if self.compiled is None else (self.compiled.name, self.compiled.entry)
-        return f"{file}: {function} at {self.shape} · {self.label}"
+        return f"{self.kernel.file}: {self.kernel.entry} at {self.shape} · {self.label}"
 
     def as_dict(self) -> dict[str, Any]:
         """For machines."""
+        spent = ("registers", "stack_bytes", "shared_bytes", "arch") if self.compiled else ()
         return {
-            "kernel": self.host[1] if self.compiled is None else self.compiled.entry,
+            "kernel": self.kernel.entry,
             "label": self.label,
             "shape": [self.shape.m, self.shape.n, self.shape.k],
-            **({name: getattr(self.compiled, name) for name in SPENT} if self.compiled else {}),
+            **{name: getattr(self.compiled, name) for name in spent},
             "findings": [asdict(finding) for finding in self.findings],
             "notes": [*self.verdict.notes, *self.notes],
             "warnings": list(self.warnings),
@@ -88,36 +88,31 @@ class Checked:
         }
 
     def __repr__(self) -> str:
-        return report(self)
+        """For a terminal: every stage, the error map if something is wrong, and the resources."""
+        compiled, verdict = self.compiled, self.verdict
+        lines = [self.title]
+        for stage in verdict.stages:
+            mark = "·" if stage.note else "✓" if stage.passed else "✗"
+            lines.append(f"{mark} {stage.name}: {stage.detail}")
+            if stage.where is not None:
+                height, width = stage.where.tile
+                lines.append(f"    C in tiles of {height} x {width}: . right, o some elements wrong, # all")
+                lines += [f"    {row}" for row in stage.where.picture().splitlines()]
+        for finding in self.findings:
+            if finding.message not in str(verdict.reason):  # the first finding is in the failed stage already
+                lines.append(f"{'✗' if finding.is_error else '·'} {self.kernel.file}: {finding}")
+        if compiled is not None:
+            lines.append(
+                f"{compiled.registers} registers and {compiled.stack_bytes} bytes of local memory per thread, "
+                f"{compiled.shared_bytes} bytes of shared memory per block ({compiled.arch})"
+            )
+        lines += [f"· {note}" for note in self.notes] + [f"! {warning}" for warning in self.warnings]
+        result = f"passed as {verdict.precision}" if verdict.accepted else "failed"
+        return "\n".join([*lines, result + (f" in {verdict.seconds:.1f} s" if verdict.seconds else "")])
 
     def _repr_html_(self) -> str:
         notes = [*map(str, self.findings), *self.notes, *self.warnings]
         return replace(verdict_table(self.verdict.as_dict(), self.title), notes=notes).html()
-
-
-def report(checked: Checked) -> str:
-    """For a terminal: every stage, the error map if something is wrong, and the resources."""
-    compiled, verdict = checked.compiled, checked.verdict
-    lines = [checked.title]
-    for stage in verdict.stages:
-        mark = "·" if stage.note else "✓" if stage.passed else "✗"
-        lines.append(f"{mark} {stage.name}: {stage.detail}")
-        if stage.where is not None:
-            height, width = stage.where.tile
-            lines.append(f"    C in tiles of {height} x {width}: . right, o some elements wrong, # all")
-            lines += [f"    {row}" for row in stage.where.picture().splitlines()]
-    file = "" if compiled is None else compiled.name
-    for finding in checked.findings:
-        if finding.message not in str(verdict.reason):  # the first finding is in the failed stage already
-            lines.append(f"{'✗' if finding.is_error else '·'} {file}: {finding}")
-    if compiled is not None:
-        lines.append(
-            f"{compiled.registers} registers and {compiled.stack_bytes} bytes of local memory per thread, "
-            f"{compiled.shared_bytes} bytes of shared memory per block ({compiled.arch})"
-        )
-    lines += [f"· {note}" for note in checked.notes] + [f"! {warning}" for warning in checked.warnings]
-    result = f"passed as {verdict.precision}" if verdict.accepted else "failed"
-    return "\n".join([*lines, result + (f" in {verdict.seconds:.1f} s" if verdict.seconds else "")])
 
 
 def check(
@@ -145,19 +140,31 @@ def check(
     known = _before(kernel, shape, live)
     kernel.check(shape)
     if not live:
-        from worklog.emulator.launch import require_matrices
-
         require_matrices(shape, EMULATED_COPIES)
     if begun is not None:
         begun(known)
     device = _device(live)
     subject = kernel.load(device)
+    if progress is not None:
+        _report_launches(subject, progress)
     checker = Checker(device, shape, secrets.randbits(63) if seed is None else seed)
-    verdict = checker.check(subject if progress is None else WithProgress(subject, progress), kernel.claimed)
+    verdict = checker.check(subject, kernel.claimed)
     found: dict[tuple[str, int, int | None], Finding] = {}
     for finding in getattr(device, "findings", ()):
         found.setdefault((finding.kind, finding.line, finding.other_line), finding)
     return replace(known, verdict=verdict, findings=tuple(found.values()))
+
+
+def _report_launches(subject: Subject, progress: Progress) -> None:
+    """Call progress before each launch of the subject."""
+    enqueue, numbers = subject.enqueue, count()
+
+    def report(shape: Shape, *arguments: Any) -> None:
+        number = next(numbers)
+        progress(number, 0, f"launch {number + 1} at {shape}")
+        enqueue(shape, *arguments)
+
+    subject.enqueue = report  # type: ignore[assignment, method-assign]
 
 
 def check_in_child(
@@ -205,34 +212,16 @@ def _before(kernel: Kernel, shape: Shape, live: bool) -> Checked:
     """
     nothing = Verdict((), None)
     if kernel.host is not None:
-        label = f"live · {gpu().name} · {LABEL}"
-        return Checked(nothing, shape, label, None, host=(kernel.file, kernel.function))
+        return Checked(kernel, nothing, shape, f"live · {gpu().name} · {LABEL}", None)
     compiled, label = compile_for(kernel.program, live)
     mix = instruction_mix(compiled)
     notes, warnings = tuple(mix.notes), tuple(mix.warnings(kernel.claimed))
-    return Checked(nothing, shape, label, replace(compiled, cubin=b""), notes=notes, warnings=warnings)
+    return Checked(kernel, nothing, shape, label, replace(compiled, cubin=b""), notes=notes, warnings=warnings)
 
 
 def wants_gpu(on: str | None) -> bool:
     """Whether check() would take the GPU."""
     return on == "gpu" if on is not None else gpu_reason() is None
-
-
-class WithProgress:
-    """A subject that reports each launch before it is made."""
-
-    def __init__(self, subject: Subject, progress: Callable[[int, int, str], None]) -> None:
-        self._subject, self._progress, self._launches = subject, progress, 0
-        self.name, self.domain = subject.name, subject.domain
-
-    def enqueue(self, shape: Shape, alpha: float, a: Buffer, b: Buffer, beta: float, c: Buffer) -> None:
-        """Report, and enqueue."""
-        self._progress(self._launches, 0, f"launch {self._launches + 1} at {shape}")
-        self._launches += 1
-        self._subject.enqueue(shape, alpha, a, b, beta, c)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._subject, name)
 
 
 def compile_for(program: Program, live: bool) -> tuple[Compiled, str]:
@@ -244,22 +233,18 @@ def compile_for(program: Program, live: bool) -> tuple[Compiled, str]:
         compiled = compile_cuda(program.source, program.entry, name=program.name, arch=arch, options=program.options)
         label = f"live · {gpu().name}"
     else:
-        from worklog.emulator.device import build
-
-        built = build(program, EMULATED_ARCH)
+        built = build(program)
         compiled, label = built.compiled, built.label
     _require_signature(compiled)
     return compiled, label
 
 
 def _device(live: bool) -> Device:
-    if live:
-        from worklog.gpu.cuda import CudaDevice
+    if not live:
+        return EmulatedDevice()
+    from worklog.gpu.cuda import CudaDevice
 
-        return CudaDevice()
-    from worklog.emulator.device import EmulatedDevice
-
-    return EmulatedDevice(EMULATED_ARCH)
+    return CudaDevice()
 
 
 def _require_signature(compiled: Compiled) -> None:
@@ -293,48 +278,17 @@ COLUMNS = (
     "shared wavefronts/FMA",
     "bank conflicts",
 )
+Row = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Executed:
-    """One rung on the emulator.
-
-    precision: the class that the gate found; reason: why it failed, or None. findings: number of the emulator's
-    findings in all launches. sectors_per_request: of global loads. sectors_per_fma: of global loads and stores, per FMA
-    of a warp; wavefronts_per_fma: through shared memory, likewise. conflict_share: share of those wavefronts that bank
-    conflicts added. caveats: where a GPU may count otherwise.
-    """
-
-    rung: str
-    label: str
-    shape: Shape
-    precision: str | None
-    reason: str | None
-    findings: int
-    sectors_per_request: float
-    sectors_per_fma: float
-    wavefronts_per_fma: float
-    conflict_share: float
-    caveats: tuple[str, ...] = ()
-
-    @property
-    def cells(self) -> tuple[str, ...]:
-        """In the order of COLUMNS."""
-        return (
-            self.rung,
-            "failed" if self.reason else f"{self.precision} ok",
-            str(self.shape),
-            str(self.findings or "none"),
-            f"{self.sectors_per_request:.1f}",
-            f"{self.sectors_per_fma:.3f}",
-            f"{self.wavefronts_per_fma:.3f}",
-            f"{100 * self.conflict_share:.0f} %",
-        )
-
-
-def execute(progress: Progress, rungs: Sequence[Kernel] = LADDER) -> list[Executed]:
+def execute(progress: Progress, rungs: Sequence[Kernel] = LADDER) -> list[Row]:
     """Run every stage of the gate for each rung on the emulator, at 256 padded to its domain, and count its memory
     accesses there. About two seconds per rung.
+
+    In a row: precision: the class that the gate found; reason: why it failed, or None. findings: number of the
+    emulator's. sectors_per_request: of global loads. sectors_per_fma: of global loads and stores, per FMA of a warp;
+    wavefronts_per_fma: through shared memory, likewise. conflict_share: share of those wavefronts that bank conflicts
+    added. caveats: where a GPU may count otherwise.
     """
     done = []
     for number, record in enumerate(rungs):
@@ -344,39 +298,45 @@ def execute(progress: Progress, rungs: Sequence[Kernel] = LADDER) -> list[Execut
     return done
 
 
-def _executed(record: Kernel) -> Executed:
-    device, shape = EmulatedDevice(), record.domain.padded(SMALL)
-    subject = record.load(device)
-    verdict = Checker(device, shape, secrets.randbits(63)).check(subject)
-    kernel = subject.compiled.kernel  # type: ignore[attr-defined]
+def _executed(record: Kernel) -> Row:
+    checked = check(record, record.domain.padded(SMALL), on="emulated")
+    compiled, shape = checked.compiled, checked.shape
+    assert compiled is not None
+    kernel = load(compiled.ptx, compiled.symbol, compiled.shared_accesses)
     counts = predict(kernel, record, shape).counts
     wavefronts = counts.shared_load.wavefronts + counts.shared_store.wavefronts
     conflicts = counts.shared_load.conflicts + counts.shared_store.conflicts
-    return Executed(
-        record.name,
-        device.label,
-        shape,
-        verdict.precision,
-        verdict.reason,
-        len(device.findings),
-        counts.global_load.sectors_per_request,
-        counts.global_sectors / counts.instructions["fma"],
-        wavefronts / counts.instructions["fma"],
-        conflicts / wavefronts if wavefronts else 0.0,
-        caveats(kernel),
-    )
+    return {
+        "rung": record.name,
+        "label": checked.label,
+        "shape": [shape.m, shape.n, shape.k],
+        "precision": checked.verdict.precision,
+        "reason": checked.verdict.reason,
+        "findings": len(checked.findings),
+        "sectors_per_request": counts.global_load.sectors_per_request,
+        "sectors_per_fma": counts.global_sectors / counts.instructions["fma"],
+        "wavefronts_per_fma": wavefronts / counts.instructions["fma"],
+        "conflict_share": conflicts / wavefronts if wavefronts else 0.0,
+        "caveats": caveats(kernel),
+    }
 
 
-def as_dict(executed: Sequence[Executed]) -> dict[str, Any]:
-    """For machines."""
-    rows = [{**asdict(row), "shape": [row.shape.m, row.shape.n, row.shape.k]} for row in executed]
-    return {"label": executed[0].label, "rungs": rows}
-
-
-def text(executed: Sequence[Executed], width: int = WIDTH) -> str:
+def text(executed: Sequence[Row], width: int = WIDTH) -> str:
     """A table for a terminal of `width` characters; failures with their reasons below it."""
-    distinct = dict.fromkeys(caveat for row in executed for caveat in row.caveats)
-    notes = [f"{', '.join(row.rung for row in executed if caveat in row.caveats)}: {caveat}" for caveat in distinct]
-    notes += [f"{row.rung}: failed at {row.reason}" for row in executed if row.reason]
-    rows = [row.cells for row in executed]
-    return Table(f"executed here · {executed[0].label}", COLUMNS, rows, left=2, notes=notes).text(width)
+    distinct = dict.fromkeys(caveat for row in executed for caveat in row["caveats"])
+    notes = [f"{', '.join(r['rung'] for r in executed if caveat in r['caveats'])}: {caveat}" for caveat in distinct]
+    notes += [f"{row['rung']}: failed at {row['reason']}" for row in executed if row["reason"]]
+    cells = [
+        (
+            row["rung"],
+            "failed" if row["reason"] else f"{row['precision']} ok",
+            str(Shape(*row["shape"])),
+            str(row["findings"] or "none"),
+            f"{row['sectors_per_request']:.1f}",
+            f"{row['sectors_per_fma']:.3f}",
+            f"{row['wavefronts_per_fma']:.3f}",
+            f"{100 * row['conflict_share']:.0f} %",
+        )
+        for row in executed
+    ]
+    return Table(f"executed here · {executed[0]['label']}", COLUMNS, cells, left=2, notes=notes).text(width)

@@ -62,7 +62,7 @@ def check(
     if as_json:
         print_json(checked.as_dict())
     else:
-        click.echo(checks.report(checked))
+        click.echo(checked)
     if not checked.verdict.accepted:
         raise SystemExit(1)
 

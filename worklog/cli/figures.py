@@ -81,7 +81,7 @@ def article(out: Path, readme: Path, emulate: bool, harness: Harness, as_json: b
     """The main job: measure if there is a GPU, else take the recording and run every rung on the emulator; draw the
     figures, print the table, update the README.
     """
-    live, executed = live_wanted(harness), list[check.Executed]()
+    live, executed = live_wanted(harness), list[check.Row]()
     with progress_bar() as progress:
         taken = bench.carry_out(tasks.article_tasks(), harness, progress=progress) if live else open_run()
     if not as_json:
@@ -94,13 +94,14 @@ def article(out: Path, readme: Path, emulate: bool, harness: Harness, as_json: b
     drawn = plots.draw_all(taken, out)
     rewritten = tables.rewrite(readme, taken) | tables.rewrite_comparison(readme, open_comparison())
     if as_json:
-        rest = {"executed": check.as_dict(executed) if executed else None, "readme": str(readme) if rewritten else None}
+        rows = {"label": executed[0]["label"], "rungs": executed} if executed else None
+        rest = {"executed": rows, "readme": str(readme) if rewritten else None}
         print_json({**measurements(taken), **_as_dict(drawn), **rest})
     else:
         _print(drawn, taken.label)
         why_not = "it has no table markers" if readme.is_file() else "there is no such file"
         click.echo(f"tables rewritten: {readme}" if rewritten else f"tables not rewritten in {readme}: {why_not}")
-    if any(row.reason for row in executed):
+    if any(row["reason"] for row in executed):
         sys.exit(1)
 
 

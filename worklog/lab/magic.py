@@ -20,7 +20,7 @@ from IPython.display import clear_output
 
 from worklog.bench import check
 from worklog.bench import measure as bench
-from worklog.bench.check import Checked, report
+from worklog.bench.check import Checked
 from worklog.bench.tasks import BASELINE, Progress, silent
 from worklog.errors import BadSetting, NothingToDraw, WorklogError
 from worklog.gate import Stage, Verdict
@@ -88,7 +88,7 @@ class Trial:
 
     @property
     def _report(self) -> str:
-        return with_lines(report(self.checked), self.kernel.file)
+        return with_lines(str(self.checked), self.kernel.file)
 
     def _ipython_display_(self) -> None:
         """The report and, in a notebook, a chart as a second output: the ladder, or the error map if it failed."""
@@ -163,7 +163,7 @@ def try_kernel(
     verdict = Verdict((Stage("launch", False, 1, 0, first.reason or "it could not be launched"),), None)
     if first.verdict is not None:
         verdict = Verdict.from_dict(first.verdict)
-    checked = Checked(verdict, first.problem, label, replace(compiled, cubin=b""))
+    checked = Checked(kernel, verdict, first.problem, label, replace(compiled, cubin=b""))
     return Trial(kernel, checked, run, _in_order(run if known is None else _with_rungs_of(known, run)))
 
 
