@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,11 @@ from worklog.emulator import floats, integers, warp
 from worklog.emulator.findings import UnsupportedInstruction
 from worklog.emulator.flow import EXITS, Flow, branch_target, defined, is_barrier, used
 from worklog.emulator.forms import FORMS
-from worklog.emulator.memory_rules import MEMORY_RULES
 from worklog.emulator.ptx import DTYPES, Imm, Instruction, Kernel, Mem, Operand, Reg, Special, Sym, Vec
-from worklog.emulator.rules import VALUE_RULES
+from worklog.emulator.rules import RULES
 
-RULES = {**VALUE_RULES, **MEMORY_RULES}
-BlockFunction = Callable[[Any, list[Any], Any], int]
+BlockFunction = Callable[[Any, dict[str, Any], Any], int]
+EXIT = -2  # in place of a block of code
 
 TENSOR = "the emulator doesn't support tensor-core instructions: check this kernel on a GPU"
 HALF = "the emulator converts 16-bit floats but doesn't compute in them: compute in float, or use a GPU"
@@ -79,27 +79,38 @@ class Writer:
         self.program = program
         self.lines: list[str] = []
         self.constants: dict[str, Any] = {}
-        self.current: dict[str, str] = {}
-        self.views: dict[tuple[str, str], str] = {}
+        self.registers: dict[str, str] = {}  # the local that holds each register now
+        self.known: dict[str, str] = {}  # the local that holds each expression
+        self.carry: dict[str, str] = {}  # "carry": the local of the carry, once an instruction has set it
         self.count = 0
         self.instruction: Instruction = program.kernel.instructions[0]
         self.mask = "m"
-        self.carry = ""
+        self.predicate = ""  # of the instruction's guard
 
-    # Reading operands.
+    def local(self) -> str:
+        """A new name."""
+        self.count += 1
+        return f"v{self.count}"
 
     def fresh(self, expression: str) -> str:
         """A new local holding the expression."""
-        self.count += 1
-        name = f"v{self.count}"
+        name = self.local()
         self.lines.append(f"{name} = {expression}")
         return name
 
+    def once(self, expression: str) -> str:
+        """A local holding an expression without effects, which is computed once per block of code."""
+        if expression not in self.known:
+            self.known[expression] = self.fresh(expression)
+        return self.known[expression]
+
+    # Reading operands.
+
     def register(self, reg: Reg) -> str:
         """The local that holds a register, read from the register file at its first use."""
-        if reg.name not in self.current:
-            self.current[reg.name] = self.fresh(f"R[{self.program.numbers[reg.name]}]")
-        return self.current[reg.name]
+        if reg.name not in self.registers:
+            self.registers[reg.name] = self.fresh(f"R[{reg.name!r}]")
+        return self.registers[reg.name]
 
     def constant(self, value: Any, dtype: str) -> str:
         """The name of an array with one element that holds a literal."""
@@ -110,98 +121,46 @@ class Writer:
 
     def source(self, operand: Operand | None, type_: str) -> str:
         """An expression for an operand as an array of `type_`; a wider register is truncated, as in PTX."""
+        if type_ == "double":
+            return self.once(f"{self.source(operand, 'f32')}.astype('f8')")
         if type_ not in DTYPES:
             raise unsupported(self.instruction, f"the emulator doesn't support type .{type_}")
         dtype = DTYPES[type_]
         if isinstance(operand, Reg):
-            return self.viewed(operand, dtype)
+            own = self._fitting(operand, dtype)
+            text = self.register(operand)
+            return text if own == dtype else self.once(_converted(text, own, dtype))
         if isinstance(operand, Imm):
-            if dtype[0] == "f" and operand.kind == "int":
+            if dtype[0] == "f":
                 return self.constant(float(operand.value), dtype)
-            if dtype[0] != "f" and operand.kind != "int":
-                return self.constant(operand.bits, dtype)
-            return self.constant(operand.value, dtype)
+            return self.constant(operand.value if operand.kind == "int" else operand.bits, dtype)
         if isinstance(operand, Special):
-            local = self.fresh(f"S.special({operand.name!r})")
-            if dtype == "u4":
-                return local
-            return self.fresh(f"{local}.view({dtype!r})" if dtype[1:] == "4" else f"{local}.astype({dtype!r})")
+            text = self.once(f"S.special({operand.name!r})")
+            return text if dtype == "u4" else self.once(_converted(text, "u4", dtype))
         if isinstance(operand, Sym):
-            if operand.name not in self.program.addresses:
-                raise unsupported(self.instruction, f"{operand.name} is not a variable or a register")
-            return self.constant(self.program.addresses[operand.name], dtype)
+            return self.constant(self._address_of(operand), dtype)
         raise unsupported(self.instruction, "an operand is missing or of the wrong kind")
 
-    def viewed(self, reg: Reg, dtype: str) -> str:
-        """A register as another dtype: same bits where the width agrees, the low part where the register is wider."""
+    def _fitting(self, reg: Reg, dtype: str) -> str:
+        """The register's own dtype, which must hold one of `dtype`: in the same width, or as the low part."""
         own = register_dtype(reg.type)
-        if own == dtype:
-            return self.register(reg)
-        key = (reg.name, dtype)
-        if key not in self.views:
-            if (own == "?") != (dtype == "?"):
-                raise unsupported(self.instruction, f"{reg.name} is .{reg.type}")
-            have, want = np.dtype(own).itemsize, np.dtype(dtype).itemsize
-            base = self.register(reg)
-            if have == want:
-                expression = f"{base}.view({dtype!r})"
-            elif have > want and own[0] == "u" and dtype[0] != "f":
-                expression = f"{base}.astype({dtype!r})"
-            else:
-                raise unsupported(self.instruction, f"{reg.name} is .{reg.type}: too narrow, or of the wrong kind")
-            self.views[key] = self.fresh(expression)
-        return self.views[key]
+        have, want = np.dtype(own).itemsize, np.dtype(dtype).itemsize
+        if (own == "?") != (dtype == "?") or have < want or (have > want and "f" in own[0] + dtype[0]):
+            raise unsupported(self.instruction, f"{reg.name} is .{reg.type}: too narrow, or of the wrong kind")
+        return own
 
-    def exact_double(self, operand: Operand | None) -> str:
-        """A float32 operand as float64, converted once per block of code."""
-        if isinstance(operand, Reg):
-            key = (operand.name, "double")
-            if key not in self.views:
-                self.views[key] = self.fresh(f"{self.viewed(operand, 'f4')}.astype('f8')")
-            return self.views[key]
-        if isinstance(operand, Imm):
-            return self.constant(float(np.float32(operand.value)), "f8")
-        raise unsupported(self.instruction, "an operand is missing")
+    def _address_of(self, symbol: Sym) -> int:
+        if symbol.name not in self.program.addresses:
+            raise unsupported(self.instruction, f"{symbol.name} is not a variable or a register")
+        return self.program.addresses[symbol.name]
 
-    def address(self, operand: Operand | None) -> tuple[str, int]:
-        """Base array (uint32 or uint64, as held) and byte offset of a memory operand."""
+    def address(self, operand: Operand) -> str:
+        """The base of a memory operand, as an array of uint32 or uint64, as held; the offset is in the access site."""
         if not isinstance(operand, Mem):
             raise unsupported(self.instruction, "an address was expected")
         if isinstance(operand.base, Reg):
-            return self.register(operand.base), operand.offset
-        base = 0
-        if isinstance(operand.base, Sym):
-            if operand.base.name not in self.program.addresses:
-                raise unsupported(self.instruction, f"{operand.base.name} is not a variable")
-            base = self.program.addresses[operand.base.name]
-        return self.constant(base, "u8"), operand.offset
-
-    # Writing results.
-
-    def result(self, reg: Operand | None, expression: str, dtype: str) -> None:
-        """Give a register a value of `dtype`; a narrower value is extended by its own sign, as in ld and cvt."""
-        if not isinstance(reg, Reg):
-            raise unsupported(self.instruction, "the destination is not a register")
-        own = register_dtype(reg.type)
-        if own != dtype:
-            have, want = np.dtype(dtype).itemsize, np.dtype(own).itemsize
-            if (own == "?") != (dtype == "?") or have > want or (have < want and (own[0] == "f" or dtype[0] == "f")):
-                raise unsupported(self.instruction, f"{reg.name} is .{reg.type}")
-            expression = f"({expression}).view({own!r})" if have == want else f"({expression}).astype({own!r})"
-        old = self.register(reg) if self.mask != "m" else ""
-        local = self.fresh(f"merge({expression}, {old}, {self.mask}p)" if old else expression)
-        self.current[reg.name] = local
-        for key in [key for key in self.views if key[0] == reg.name]:
-            del self.views[key]
-
-    def results(self, targets: Sequence[Operand | None], call: str, dtypes: Sequence[str]) -> None:
-        """Give several registers the arrays that a call returns; None ignores one."""
-        locals_ = [f"x{self.instruction.pc}_{k}" for k in range(len(dtypes))]
-        self.statement(f"{', '.join(locals_)} = {call}")
-        for target, local, dtype in zip(targets, locals_, dtypes, strict=True):
-            if target is not None:
-                self.result(target, local, dtype)
-        self.statement(f"del {', '.join(locals_)}")
+            return self.register(operand.base)
+        return self.constant(self._address_of(operand.base) if operand.base else 0, "u8")
 
     def site(self) -> str:
         """The access site of the current instruction, as a name in the generated code."""
@@ -209,9 +168,32 @@ class Writer:
         self.constants[name] = self.program.sites[self.instruction.pc]
         return name
 
-    def statement(self, text: str) -> None:
-        """Add a line."""
-        self.lines.append(text)
+    # Writing results.
+
+    def result(self, reg: Operand | None, expression: str, dtype: str) -> None:
+        """Give a register a value of `dtype`; a narrower value is extended by its own sign, as in ld and cvt."""
+        if not isinstance(reg, Reg):
+            raise unsupported(self.instruction, "the destination is not a register")
+        own = self._fitting(reg, dtype)
+        expression = expression if own == dtype else _converted(f"({expression})", dtype, own)
+        if self.predicate:
+            expression = f"merge({expression}, {self.register(reg)}, {self.predicate})"
+        self.registers[reg.name] = self.fresh(expression)
+
+    def results(self, targets: Sequence[Operand | None], call: str, dtypes: Sequence[str]) -> list[str]:
+        """Give several registers the arrays that a call returns; None ignores one. Returns the arrays' locals."""
+        names = [self.local() for _ in dtypes]
+        self.lines.append(f"{', '.join(names)}, = {call}")
+        for target, name, dtype in zip_longest(targets, names, dtypes):
+            if target is not None:
+                self.result(target, name, dtype)
+        return names
+
+
+def _converted(text: str, dtype: str, wanted: str) -> str:
+    """An array as another dtype: the same bits where the width agrees."""
+    same_width = np.dtype(dtype).itemsize == np.dtype(wanted).itemsize
+    return f"{text}.{'view' if same_width else 'astype'}({wanted!r})"
 
 
 def _integer(value: int, dtype: str) -> Any:
@@ -228,16 +210,13 @@ def generate(program: Program, index: int, merge: bool) -> BlockFunction:
     instructions = program.kernel.instructions[block.start : block.stop]
     for instruction in instructions[:-1]:
         _emit(writer, instruction)
-    last = instructions[-1]
-    leaving = _leave(writer, index, last)
+    leaving = _leave(writer, index, instructions[-1])
     written = {reg.name for instruction in instructions for reg in defined(instruction)}
     for name in sorted(written & program.flow.live_out[index]):
-        slot = f"R[{program.numbers[name]}]"
-        value = writer.current[name]
-        writer.statement(f"{slot} = merge({value}, {slot}, m)" if merge else f"{slot} = {value}")
-    writer.statement(leaving)
+        slot, value = f"R[{name!r}]", writer.registers[name]
+        writer.lines.append(f"{slot} = merge({value}, {slot}, m)" if merge else f"{slot} = {value}")
     names = {**_GLOBALS, **writer.constants}
-    text = "def block(S, R, m):\n" + "\n".join(_with_deletions(writer.lines))
+    text = "def block(S, R, m):\n" + "\n".join(_with_deletions([*writer.lines, leaving]))
     exec(compile(text, f"<{program.kernel.name} block {index}>", "exec"), names)
     function: BlockFunction = names["block"]
     return function
@@ -248,19 +227,16 @@ def _leave(writer: Writer, index: int, last: Instruction) -> str:
     program = writer.program
     follow = index + 1 if index + 1 < len(program.flow.blocks) else -1
     writer.instruction = last
-    if last.parts[0] == "bra":
-        target_pc = branch_target(program.kernel, last)
-        target = next((b.index for b in program.flow.blocks if b.start == target_pc), -1)
-        if target < 0:
-            raise unsupported(last, "its target is outside the kernel")
+    if last.parts[0] == "bra" or last.parts[0] in EXITS:
+        target = EXIT
+        if last.parts[0] == "bra":
+            target_pc = branch_target(program.kernel, last)
+            target = next((b.index for b in program.flow.blocks if b.start == target_pc), -1)
+            if target < 0:
+                raise unsupported(last, "its target is outside the kernel")
         if last.guard is None:
-            return f"return {target}"
+            return "return S.exit(m)" if target == EXIT else f"return {target}"
         yes, no = (follow, target) if last.guard[1] else (target, follow)
-        return f"return S.branch({writer.register(last.guard[0])}, m, {yes}, {no})"
-    if last.parts[0] in EXITS:
-        if last.guard is None:
-            return "return S.exit(m)"
-        yes, no = (follow, -2) if last.guard[1] else (-2, follow)
         return f"return S.branch({writer.register(last.guard[0])}, m, {yes}, {no})"
     if is_barrier(last):
         if last.guard:
@@ -276,34 +252,35 @@ def _leave(writer: Writer, index: int, last: Instruction) -> str:
 
 def _emit(writer: Writer, instruction: Instruction) -> None:
     writer.instruction = instruction
-    writer.mask = "m"
+    writer.mask, writer.predicate = "m", ""
     if instruction.guard:
         reg, negated = instruction.guard
         predicate = writer.register(reg)
-        predicate = writer.fresh(f"~{predicate}") if negated else predicate
-        writer.mask = f"g{instruction.pc}"
-        writer.statement(f"{writer.mask}p = {predicate}")
-        writer.statement(f"{writer.mask} = S.guard(m, {predicate})")
-    rule = _emit_form if instruction.op in FORMS else RULES.get(instruction.parts[0])
+        writer.predicate = writer.once(f"~{predicate}") if negated else predicate
+        writer.mask = writer.once(f"S.guard(m, {writer.predicate})")
+    rule = RULES.get(instruction.parts[0])
     try:
-        supported = rule is not None and rule(writer, instruction)
+        supported = (rule is not None and rule(writer, instruction)) or _emit_form(writer, instruction)
     except (LookupError, ValueError) as error:
         raise unsupported(instruction) from error
     if not supported:
         raise unsupported(instruction)
-    writer.mask = "m"
 
 
 def _emit_form(w: Writer, i: Instruction) -> bool:
-    """Write an instruction that has a row in the table of forms."""
-    form = FORMS[i.op]
+    """Write an instruction that has a row in the table of forms. Raises LookupError for one that has none."""
+    key = (i.op, len(i.operands) - 1)
+    form = FORMS[key] if w.program.exact else FORMS.get((f"fast.{i.op}", key[1])) or FORMS[key]
     sources = [w.source(operand, type_) for operand, type_ in zip(i.operands[1:], form.sources, strict=True)]
-    expression = form.expression.format(*sources, pc=i.pc, mask=w.mask)
-    if len(form.results) == 1:
-        w.result(i.operands[0], expression, DTYPES[form.results[0]])
-    else:
-        targets = i.operands[0].items if isinstance(i.operands[0], Vec) else (i.operands[0], None)
-        w.results(targets, expression, [DTYPES[type_] for type_ in form.results])
+    expression = form.expression.format(*sources, pc=i.pc, mask=w.mask, **w.carry)
+    dtypes = [DTYPES.get(type_, "?") for type_ in form.results]
+    if len(dtypes) == 1:
+        w.result(i.operands[0], expression, dtypes[0])
+        return True
+    names = w.results(i.operands[0].items if isinstance(i.operands[0], Vec) else i.operands[:1], expression, dtypes)
+    if form.results[1] == "carry":
+        w.carry = {"carry": names[1]}
+        return not w.predicate
     return True
 
 
@@ -340,8 +317,7 @@ _GLOBALS: dict[str, Any] = {
 class Program:
     """A kernel ready to run. Its code is generated block by block when first needed, and kept between launches.
 
-    addresses: of variables. sites: of memory accesses, by pc. exact: multiply-add with one rounding. numbers: slots of
-    registers by name; dtypes: of the slots.
+    addresses: of variables. sites: of memory accesses, by pc. exact: multiply-add with one rounding.
     """
 
     kernel: Kernel
@@ -349,18 +325,9 @@ class Program:
     addresses: dict[str, int]
     sites: dict[int, Any]
     exact: bool = True
-    numbers: dict[str, int] = field(default_factory=dict)
-    dtypes: list[str] = field(default_factory=list)
     functions: dict[tuple[int, bool], BlockFunction] = field(default_factory=dict)
     # The counters of the access sites belong to the program: one launch at a time.
     lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def __post_init__(self) -> None:
-        for instruction in self.kernel.instructions:
-            for register in (*used(instruction), *defined(instruction)):
-                if register.name not in self.numbers:
-                    self.numbers[register.name] = len(self.numbers)
-                    self.dtypes.append(register_dtype(register.type))
 
     def function(self, block: int, merge: bool) -> BlockFunction:
         """The code of a block; merge: keep the registers of lanes outside the mask."""
@@ -370,9 +337,12 @@ class Program:
         return self.functions[key]
 
     @cached_property
-    def initial_registers(self) -> list[Any]:
+    def initial_registers(self) -> dict[str, Any]:
         """What registers hold before they are written: NaN and all bits set, where a GPU has arbitrary contents."""
-        return [
-            np.zeros(1, dtype) if dtype.kind == "b" else np.full(dtype.itemsize, 0xFF, np.uint8).view(dtype)
-            for dtype in map(np.dtype, self.dtypes)
-        ]
+        out = {}
+        for instruction in self.kernel.instructions:
+            for register in (*used(instruction), *defined(instruction)):
+                dtype = np.dtype(register_dtype(register.type))
+                bits = np.full(dtype.itemsize, 0 if dtype.kind == "b" else 0xFF, np.uint8)
+                out[register.name] = bits.view(dtype)
+        return out

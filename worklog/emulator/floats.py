@@ -5,6 +5,7 @@ NumPy operator is the instruction: multiply-add with one rounding, directed roun
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -16,17 +17,6 @@ Array = Any  # an NDArray: NumPy types the results of its operators as Any
 _HALF_ULP = np.iinfo(np.int64).min
 _TINY_F64, _HUGE_F64 = 2.0**-900, 2.0**900
 _CANONICAL_NAN_16 = np.uint16(0x7FFF)
-APPROXIMATED: dict[str, Any] = {
-    "ex2": np.exp2,
-    "lg2": np.log2,
-    "sin": np.sin,
-    "cos": np.cos,
-    "tanh": np.tanh,
-    "sqrt": np.sqrt,
-    "rcp": np.reciprocal,
-    "rsqrt": lambda x: 1.0 / np.sqrt(x),
-    "div": np.divide,
-}
 
 
 def fma_f32(a: Array, b: Array, c: Array) -> Array:
@@ -110,22 +100,15 @@ def _product_error(a: Array, b: Array, product: Array) -> Array:
     return ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
 
 
-def float_mul(a: Array, b: Array) -> Array:
-    """a * b without the underflow error that fma_f32 relies on."""
-    with np.errstate(under="ignore"):
-        return a * b
-
-
-def float_div(a: Array, b: Array) -> Array:
-    """a / b, as float_mul."""
-    with np.errstate(under="ignore"):
-        return a / b
+def quiet(function: Callable[..., Array], *operands: Any) -> Array:
+    """A NumPy function without the underflow error that fma_f32 relies on."""
+    with np.errstate(all="ignore"):
+        return function(*operands)
 
 
 def fma_fast_f32(a: Array, b: Array, c: Array) -> Array:
     """a * b + c in float32 with two roundings: for checks within a tolerance, not bit for bit."""
-    with np.errstate(under="ignore"):
-        return a * b + c
+    return quiet(np.add, quiet(np.multiply, a, b), c)
 
 
 def add_directed(x: Array, y: Array, mode: str) -> Array:
@@ -155,14 +138,12 @@ def directed(exact: Array, mode: str) -> Array:
 
 def to_half(x: Array) -> Array:
     """float32 to the nearest IEEE half, as its bits in uint16; NaN to the GPU's canonical NaN."""
-    with np.errstate(all="ignore"):
-        return np.where(np.isnan(x), _CANONICAL_NAN_16, x.astype(np.float16).view(np.uint16))
+    return np.where(np.isnan(x), _CANONICAL_NAN_16, quiet(np.ndarray.astype, x, np.float16).view(np.uint16))
 
 
 def from_half(bits: Array) -> Array:
     """A half's bits to float32, which holds it exactly."""
-    with np.errstate(all="ignore"):
-        return bits.view(np.float16).astype(np.float32)
+    return quiet(np.ndarray.astype, bits.view(np.float16), np.float32)
 
 
 def to_bfloat(x: Array) -> Array:
@@ -175,11 +156,6 @@ def to_bfloat(x: Array) -> Array:
 def from_bfloat(bits: Array) -> Array:
     """A bfloat16's bits to float32, which holds it exactly."""
     return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
-
-
-def pair(high: Array, low: Array) -> Array:
-    """Two 16-bit halves of a 32-bit word."""
-    return high.astype(np.uint32) << np.uint32(16) | low.astype(np.uint32)
 
 
 def flush(x: Array) -> Array:
@@ -204,20 +180,20 @@ def float_max(a: Array, b: Array) -> Array:
     return np.where(zero, np.where(np.signbit(a), b, a), np.fmax(a, b))
 
 
-def or_nan(a: Array, b: Array, result: Array) -> Array:
-    """The result, but NaN if either operand is NaN: the .NaN modifier."""
-    return np.where(np.isnan(a) | np.isnan(b), a.dtype.type(np.nan), result)
+def or_nan(result: Array, *operands: Array) -> Array:
+    """The result, but NaN if any operand is NaN: the .NaN modifier."""
+    lacking = np.logical_or.reduce([np.isnan(x) for x in np.broadcast_arrays(*operands)])
+    return np.where(lacking, result.dtype.type(np.nan), result)
 
 
-def round_f32(x: Array) -> Array:
-    """float64 to the nearest float32, subnormals included."""
-    with np.errstate(all="ignore"):
-        return x.astype(np.float32)
+def rsqrt(x: Array) -> Array:
+    """1 / sqrt(x)."""
+    return 1.0 / np.sqrt(x)
 
 
-def nearest(name: str, *operands: Array) -> Array:
+def nearest(function: Callable[..., Array], *operands: Array) -> Array:
     """The float32 nearest to the function's value, computed in float64: for .approx and .full instructions, whose bits
     only the hardware defines.
     """
     with np.errstate(all="ignore"):
-        return APPROXIMATED[name](*(operand.astype(np.float64) for operand in operands)).astype(np.float32)
+        return function(*(operand.astype(np.float64) for operand in operands)).astype(np.float32)

@@ -51,10 +51,28 @@ def divide(a: Array, b: Array) -> tuple[Array, Array]:
     return np.where(zero, all_ones, quotient), np.where(zero, all_ones, a - quotient * b)
 
 
+def add_carry(a: Array, b: Array, carry: Array) -> tuple[Array, Array]:
+    """Unsigned a + b + carry, and the carry out."""
+    total = a + b + carry
+    return total, (total < a) | ((total == a) & carry)
+
+
+def sub_borrow(a: Array, b: Array, borrow: Array) -> tuple[Array, Array]:
+    """Unsigned a - b - borrow, and the borrow out."""
+    return a - b - borrow, (a < b) | ((a == b) & borrow)
+
+
+def both(test: Array, combine: np.ufunc | None = None, other: Array = None) -> tuple[Array, Array]:
+    """setp's results: the test and its complement, each combined with another predicate."""
+    return (test, ~test) if combine is None else (combine(test, other), combine(~test, other))
+
+
 def shl(a: Array, count: Array) -> Array:
     """Shift left; counts of the width or more give 0."""
     bits = a.dtype.itemsize * 8
-    shifted: Array = a << np.minimum(count, np.uint32(bits - 1)).astype(a.dtype)
+    if len(count) == 1 and count[0] < bits:
+        return a << count.astype(a.dtype)
+    shifted = a << np.minimum(count, np.uint32(bits - 1)).astype(a.dtype)
     return np.where(count >= bits, a.dtype.type(0), shifted)
 
 
@@ -62,15 +80,21 @@ def shr(a: Array, count: Array) -> Array:
     """Shift right, with the sign for signed types; counts above the width act like the width."""
     bits = a.dtype.itemsize * 8
     shifted = a >> np.minimum(count, np.uint32(bits - 1)).astype(a.dtype)
-    return shifted if a.dtype.kind == "i" else np.where(count >= bits, a.dtype.type(0), shifted)
+    if a.dtype.kind == "i" or (len(count) == 1 and count[0] < bits):
+        return shifted
+    return np.where(count >= bits, a.dtype.type(0), shifted)
 
 
-def funnel(low: Array, high: Array, count: Array, left: bool, clamp: bool) -> Array:
-    """shf.l and shf.r: shift the 64 bits high:low and keep 32 of them; the count wraps at 32 or clamps to it."""
-    n = (np.minimum(count, np.uint32(32)) if clamp else count & np.uint32(31)).astype(np.uint64)
-    both = (high.astype(np.uint64) << np.uint64(32)) | low
-    moved = (both << n) >> np.uint64(32) if left else both >> n
-    return moved.astype(np.uint32)
+def joined(low: Array, high: Array) -> Array:
+    """Two words as one of twice the width."""
+    wide = np.dtype(f"u{2 * low.itemsize}").type
+    return high.astype(wide) << wide(8 * low.itemsize) | low
+
+
+def halves(word: Array) -> tuple[Array, Array]:
+    """The low and the high half of a word."""
+    narrow = np.dtype(f"u{word.itemsize // 2}")
+    return word.astype(narrow), (word >> word.dtype.type(8 * narrow.itemsize)).astype(narrow)
 
 
 def bfe(a: Array, position: Array, length: Array) -> Array:
@@ -136,34 +160,28 @@ def bfind(a: Array, as_shift: bool) -> Array:
 
 def dp4a(a: Array, b: Array, c: Array) -> Array:
     """c plus the products of the four bytes of a and b, signed or not as their word's type; in c's type."""
-    out = c
     for k in range(4):
-        x, y = (_byte(word, k).astype(c.dtype) for word in (a, b))
-        out = out + x * y
-    return out
+        x, y = ((w >> w.dtype.type(8 * k)).astype(f"{w.dtype.kind}1").astype(c.dtype) for w in (a, b))
+        c = c + x * y
+    return c
 
 
-def _byte(word: Array, k: int) -> Array:
-    narrow = np.int8 if word.dtype.kind == "i" else np.uint8
-    return (word >> word.dtype.type(8 * k)).astype(np.uint8).view(narrow)
-
-
-def lop3(a: Array, b: Array, c: Array, table: int) -> Array:
-    """Any function of three bits, by its truth table."""
+def lop3(a: Array, b: Array, c: Array, table: Array) -> Array:
+    """Any function of three bits, by its truth table: one number."""
     out = np.zeros(1, a.dtype)
     for row in range(8):
-        if table >> row & 1:
+        if table[0] >> row & 1:
             out = out | ((a if row & 4 else ~a) & (b if row & 2 else ~b) & (c if row & 1 else ~c))
     return out
 
 
 def prmt(a: Array, b: Array, selector: Array) -> Array:
     """Any four bytes of the eight in b:a; a selector's top bit replicates the byte's sign."""
-    both = (b.astype(np.uint64) << np.uint64(32)) | a
+    pool = joined(a, b)
     out = np.zeros(1, np.uint32)
     for i in range(4):
         choice = (selector >> np.uint32(4 * i)) & np.uint32(15)
-        byte = ((both >> ((choice & np.uint32(7)) * np.uint32(8)).astype(np.uint64)) & np.uint64(255)).astype(np.uint32)
+        byte = ((pool >> ((choice & np.uint32(7)) * np.uint32(8)).astype(np.uint64)) & np.uint64(255)).astype(np.uint32)
         byte = np.where(choice >= 8, np.where(byte >= 128, np.uint32(255), np.uint32(0)), byte)
         out = out | (byte << np.uint32(8 * i))
     return out

@@ -20,7 +20,6 @@ from worklog.emulator.globalmem import GlobalMemory, LocalMemory, Watch
 from worklog.emulator.machine import Machine
 from worklog.emulator.ptx import Kernel, Param
 from worklog.emulator.reader import parse
-from worklog.emulator.rules import is_approximate
 from worklog.emulator.shared import SharedMemory
 from worklog.kernel.nvrtc import Widths
 from worklog.problem.gemm import Shape
@@ -157,7 +156,7 @@ def _note_approximations(program: Program, executed: Sequence[Sequence[int]], re
     """Report the executed instructions whose last bits may differ on a GPU."""
     for block, (_, threads) in zip(program.flow.blocks, executed, strict=True):
         for instruction in program.kernel.instructions[block.start : block.stop] if threads else ():
-            if is_approximate(instruction):
+            if not {"approx", "full"}.isdisjoint(instruction.parts):
                 message = f"{instruction.op} gives the nearest float32 here; a GPU's last bits may differ"
                 recorder.add("approximation", instruction.line, message, (0, 0, 0), (), count=threads)
 

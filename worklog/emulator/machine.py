@@ -13,18 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worklog.emulator import warp
-from worklog.emulator.codegen import Program
+from worklog.emulator.codegen import EXIT, Program
 from worklog.emulator.counts import Site
 from worklog.emulator.findings import Batch, BudgetExceeded, Recorder, UnsupportedInstruction
 from worklog.emulator.flow import Block
+from worklog.emulator.forms import LOCAL_WINDOW, SHARED_WINDOW
 from worklog.emulator.globalmem import Copies, GlobalMemory, LocalMemory
 from worklog.emulator.shared import SharedMemory
 from worklog.emulator.shared_checks import Unwritten
 
 Array = NDArray[Any]
 Mask = Any
-SHARED_WINDOW, LOCAL_WINDOW = 1 << 60, 1 << 61
-EXIT = -2
 
 
 class Machine:
@@ -73,10 +72,10 @@ class Machine:
         self.groups = {0: self.live}
         self.waiting = []
         with np.errstate(divide="ignore", over="ignore", invalid="ignore", under="raise"):
-            self._loop(list(self.program.initial_registers))
+            self._loop(dict(self.program.initial_registers))
         self.shared.interval.close(len(self.shared.bytes), None, ())
 
-    def _loop(self, registers: list[Array]) -> None:
+    def _loop(self, registers: dict[str, Array]) -> None:
         steps, blocks, function = 0, self.program.flow.blocks, self.program.function
         while self.groups:
             number = min(self.groups)
@@ -275,10 +274,6 @@ class Machine:
         """A kernel argument's bytes as one element."""
         size = np.dtype(dtype).itemsize
         return np.frombuffer(self.params[name][offset : offset + size], dtype)
-
-    def window(self, space: str) -> Any:
-        """The generic address at which a state space starts."""
-        return np.uint64({"shared": SHARED_WINDOW, "local": LOCAL_WINDOW}.get(space, 0))
 
     # Called by generated code: memory.
 
