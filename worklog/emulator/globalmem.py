@@ -1,4 +1,4 @@
-"""Global, constant and local memory, and the copies in flight from global to shared memory (cp.async).
+"""Global and constant memory, and the copies in flight from global to shared memory (cp.async).
 
 A copy reads its data when it is issued and writes them when its thread waits, the latest that a GPU may: a kernel that
 does not wait sees the old contents. Until then its target counts as being written.
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from worklog.emulator.counts import WARP, Site, sectors
 from worklog.emulator.findings import Batch, Recorder
+from worklog.emulator.shared_checks import Access
 
 if TYPE_CHECKING:
     from worklog.emulator.machine import Machine
@@ -52,9 +53,9 @@ class Copies:
         self.flying = []
         self.group = np.zeros(lanes, np.int64)
 
-    def in_flight(self) -> Sequence[Any]:
-        """Log entries for the interval that begins: the targets are still being written."""
-        return [(copy.visit, None, copy.lanes) for copy in self.flying]
+    def in_flight(self) -> list[Access]:
+        """Accesses for the log of the interval that begins: the targets are still being written."""
+        return [Access(copy.visit, None, copy.lanes) for copy in self.flying]
 
     def issue(self, site: Site, target: Array, source: Array, offset: int, size: Array | None, mask: Mask) -> None:
         """Start copying site.width bytes per lane; bytes from `size` on are zeros."""
@@ -70,13 +71,7 @@ class Copies:
         if not shared.values:
             return
         lanes = machine.lanes_of(visit.mask)
-        if shared.checking:
-            shared.interval.log.append(visit)
-            if shared.pending is None:
-                shared.pending = np.zeros(len(shared.bytes), np.int32)
-            shared.copies.append(site)
-            for cell in shared.cells(visit):
-                shared.pending[cell[lanes]] = len(shared.copies)
+        shared.fly(visit, lanes)
         whole = tuple(np.broadcast_to(part, (machine.batch.lanes,)) for part in data)
         self.flying.append(Copy(visit, whole, lanes, self.group))
 
@@ -99,18 +94,16 @@ class Copies:
                 self._land(copy, landing)
         self.flying = [copy for copy in self.flying if copy.lanes.any()]
         if not self.flying:
-            self.machine.shared.pending = None
-            self.machine.shared.copies = []
+            self.machine.shared.land()
 
     def _land(self, copy: Copy, landing: Array) -> None:
         shared = self.machine.shared
         whole = copy.visit.mask is None and bool(landing.all())
         shared.put(copy.visit, copy.data, None if whole else landing)
-        if shared.checking:
-            shared.interval.log.append((copy.visit, shared.interval.epoch, landing))
-            if shared.pending is not None:
-                for cell in shared.cells(copy.visit):
-                    shared.pending[cell[landing]] = 0
+        if shared.pending is not None:
+            shared.interval.add(copy.visit, landing)
+            for cell, _ in copy.visit.cells(landing):
+                shared.pending[cell] = 0
         copy.lanes = copy.lanes & ~landing
 
 
@@ -313,46 +306,3 @@ class GlobalMemory:
         site.requests += memo.requests
         site.sectors += memo.sectors
         site.bytes += memo.bytes
-
-
-class LocalMemory:
-    """Each lane's own bytes: arrays that the compiler could not keep in registers."""
-
-    def __init__(self, recorder: Recorder, batch: Batch, size: int) -> None:
-        self.recorder, self.batch, self.size = recorder, batch, -(-size // 16) * 16
-        self.bytes: Array = np.zeros(0, np.uint8)
-
-    def start(self) -> None:
-        """Fresh memory for a batch of blocks; as floats, its initial contents are NaN."""
-        self.bytes = np.full(self.batch.lanes * self.size, 0xFF, np.uint8)
-
-    def _index(self, site: Site, base: Array, mask: Mask) -> tuple[Array, Array]:
-        lanes = self.batch.lanes
-        signed = base.view(np.int32 if base.itemsize == 4 else np.int64).astype(np.int64)
-        address = np.broadcast_to(signed, (lanes,)) + site.offset
-        active = np.ones(lanes, bool) if mask is None else mask
-        bad = active & ((address < 0) | (address + site.width > self.size) | (address % site.width != 0))
-        if bad.any():
-            byte = int(address[bad.argmax()])
-            kind = "misaligned" if byte % site.width else "local-out-of-bounds"
-            what = f"{site.verb} {site.width} bytes at byte {byte} of its {self.size} bytes of local memory"
-            self.recorder.add_lanes(kind, site.line, bad, what, site.caller)
-        good = active & ~bad
-        return (np.where(good, address, 0) + np.arange(lanes) * self.size) // site.size, good
-
-    def load(self, site: Site, base: Array, mask: Mask) -> tuple[Array, ...]:
-        """As GlobalMemory.load."""
-        if mask is False:
-            return (np.zeros(1, site.dtype),) * site.count
-        index, _ = self._index(site, base, mask)
-        elements = self.bytes.view(site.dtype)
-        return tuple(elements.take(index + k) for k in range(site.count))
-
-    def store(self, site: Site, base: Array, mask: Mask, values: Sequence[Array]) -> None:
-        """As GlobalMemory.store."""
-        if mask is False:
-            return
-        index, good = self._index(site, base, mask)
-        elements = self.bytes.view(site.dtype)
-        for k, value in enumerate(values):
-            elements[index[good] + k] = np.broadcast_to(value, index.shape)[good]

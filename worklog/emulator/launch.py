@@ -16,11 +16,11 @@ from worklog.emulator.codegen import Program
 from worklog.emulator.counts import Counts, Site, build_sites, tally, total
 from worklog.emulator.findings import BadLaunch, Batch, Finding, PtxError, Recorder, TooLarge
 from worklog.emulator.flow import analyse
-from worklog.emulator.globalmem import GlobalMemory, LocalMemory, Watch
+from worklog.emulator.globalmem import GlobalMemory, Watch
 from worklog.emulator.machine import Machine
 from worklog.emulator.ptx import Kernel, Param
 from worklog.emulator.reader import parse
-from worklog.emulator.shared import SharedMemory
+from worklog.emulator.shared import LocalMemory, SharedMemory
 from worklog.kernel.nvrtc import Widths
 from worklog.problem.gemm import Shape
 

@@ -18,8 +18,8 @@ from worklog.emulator.counts import Site
 from worklog.emulator.findings import Batch, BudgetExceeded, Recorder, UnsupportedInstruction
 from worklog.emulator.flow import Block
 from worklog.emulator.forms import LOCAL_WINDOW, SHARED_WINDOW
-from worklog.emulator.globalmem import Copies, GlobalMemory, LocalMemory
-from worklog.emulator.shared import SharedMemory
+from worklog.emulator.globalmem import Copies, GlobalMemory
+from worklog.emulator.shared import LocalMemory, SharedMemory
 from worklog.emulator.shared_checks import Unwritten
 
 Array = NDArray[Any]
@@ -325,7 +325,7 @@ class Machine:
                 before[lane] = elements[index + k]
                 elements[place] = combine(elements[place], *values)
 
-        if not isinstance(memory, GlobalMemory | SharedMemory):
+        if memory is self.local_memory:
             raise UnsupportedInstruction(
                 f"line {site.line}: {site.text}: the emulator doesn't support atomics on local memory"
             )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 from worklog.emulator.findings import UnsupportedInstruction
 
@@ -70,7 +71,7 @@ class Instruction:
     text: str
     caller: int = 0
 
-    @property
+    @cached_property
     def parts(self) -> tuple[str, ...]:
         """The opcode and its modifiers."""
         return tuple(self.op.split("."))
@@ -97,17 +98,19 @@ class Param:
     size: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Kernel:
     """One .entry: instructions in order, labels as indices into them, and the variables in scope. assembled: whether
     the shared accesses are those of the machine code by number and width; None: not compared.
+
+    Two kernels are equal if they are the same object, so that looking up the generated code of one takes no time.
     """
 
     name: str
     arch: str
     params: tuple[Param, ...]
     instructions: tuple[Instruction, ...]
-    labels: dict[str, int] = field(hash=False)
+    labels: dict[str, int]
     variables: tuple[Variable, ...]
     max_threads: int | None
     assembled: bool | None = None

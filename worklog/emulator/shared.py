@@ -1,4 +1,4 @@
-"""Shared memory of the running batch of blocks, and the checks of each access.
+"""Shared and local memory of the running batch of blocks, and the checks of each access.
 
 An address register keeps its value over many accesses and loop iterations. So everything that follows from addresses
 alone (bounds, alignment, wavefronts, array indices) is computed once per site and set of addresses, as a Visit, and
@@ -38,7 +38,7 @@ class Places:
 @dataclass
 class Visit:
     """A site at one set of addresses. mask: its lanes with valid addresses, None for all. windows: one view into the
-    batch's memory per element, each from byte `shift` on.
+    batch's memory per element, each from byte `shift` on. grain: bytes of a cell, the least that any site accesses.
 
     costs: requests, wavefronts, conflicts and bytes of one execution. ready: all its words have been written. twice:
     two lanes share a cell.
@@ -50,50 +50,62 @@ class Visit:
     index: Array
     windows: tuple[Array, ...]
     shift: int
+    grain: int
     costs: tuple[int, int, int, int] = (0, 0, 0, 0)
     hits: int = 0
     ready: bool = False
     twice: bool | None = None
 
+    def cells(self, mask: Mask) -> list[tuple[Array, Array]]:
+        """Cells, by their bytes in the batch's memory, and lanes that access them: one pair per cell of the width."""
+        start, lane = self.index * self.site.size + self.shift, np.arange(len(self.index))
+        if mask is not None:
+            start, lane = start[mask], lane[mask]
+        return [(start + offset, lane) for offset in range(0, self.site.width, self.grain)]
+
 
 class SharedMemory:
     """Shared memory of a batch, block beside block. size: bytes per block; grain: bytes of the smallest access."""
+
+    space, owner, initial = "shared", "block", 0
 
     def __init__(
         self, recorder: Recorder, batch: Batch, size: int, grain: int, *, counting: bool, values: bool, races: bool
     ) -> None:
         self.recorder, self.batch = recorder, batch
-        self.size, self.stride = size, -(-size // 16) * 16
+        self.size, self.stride, self.grain = size, -(-size // 16) * 16, grain
         self.counting, self.values, self.checking = counting, values, races and values
         self.bytes: Array = np.zeros(0, np.uint8)
         self.written: Array = np.zeros(0, bool)
-        self.interval = Interval(recorder, batch, grain)
+        self.interval = Interval(recorder, batch)
         self.by_identity: dict[tuple[int, int], tuple[Array, Mask, Places]] = {}
         self.by_content: dict[tuple[bytes, bytes], Places] = {}
         self.lane_base: Array = np.zeros(0, np.int64)
         # Called with a site and the lanes that read unwritten words.
         self.on_unwritten: Callable[[Site, Array], None] = lambda site, lanes: None
         self.watch: Watch | None = None
+        # Cells that asynchronous copies are still writing: the number of the copy's site in `copies`, from 1.
         self.pending: Array | None = None
         self.copies: list[Site] = []
 
     def start(self) -> None:
         """Clear the memory for a new batch."""
         self.interval.start()
-        self.pending = None
-        self.copies = []
-        size = len(self.batch.blocks) * self.stride
-        if len(self.lane_base) == self.batch.lanes:
-            self.bytes[:] = 0
-            self.written[:] = False
-            for places in self.by_content.values():
-                for visit in places.visits.values():
-                    visit.ready = False
-            return
-        self.settle()
-        self.bytes, self.written = np.zeros(size, np.uint8), np.zeros(size, bool)
-        blocks = np.arange(len(self.batch.blocks), dtype=np.int64)
-        self.lane_base = np.repeat(blocks * self.stride, self.batch.block_lanes)
+        self.land()
+        if len(self.lane_base) != self.batch.lanes:
+            self.settle()
+            self.lane_base = self._bases()
+            size = int(self.lane_base[-1]) + self.stride
+            self.bytes, self.written = np.empty(size, np.uint8), np.empty(size, bool)
+        self.bytes[:] = self.initial
+        self.written[:] = False
+        for places in self.by_content.values():
+            for visit in places.visits.values():
+                visit.ready = False
+
+    def _bases(self) -> Array:
+        """Where each lane's memory starts."""
+        return np.repeat(np.arange(len(self.batch.blocks)) * self.stride, self.batch.block_lanes)
 
     def settle(self) -> None:
         """Add the visits' costs to their sites, and forget the visits."""
@@ -114,31 +126,36 @@ class SharedMemory:
         """site.count arrays of site.dtype."""
         if mask is False:
             return (np.zeros(1, site.dtype),) * site.count
-        visit = self.visit(site, base, mask)
-        visit.hits += 1
+        visit = self._access(site, base, mask)
         if not self.values:
             return (np.zeros(1, site.dtype),) * site.count
-        if self.checking:
-            self.interval.log.append(visit)
-            if self.pending is not None:
-                self._check_pending(visit)
-            if not visit.ready:
-                self._check_written(visit)
         return tuple(window.take(visit.index) for window in visit.windows)
 
     def store(self, site: Site, base: Array, mask: Mask, values: Sequence[Array]) -> None:
         """Where lanes share an address the last lane's value stays, and different values are a race."""
-        if mask is False:
-            return
+        if mask is not False:
+            visit = self._access(site, base, mask)
+            if self.values:
+                self.put(visit, values, visit.mask)
+
+    def atomic(self, site: Site, base: Array, mask: Mask, combine: Callable[[Array, int, int], None]) -> None:
+        """Call combine(elements, index, lane) for each active lane in order."""
+        visit = self._access(site, base, mask)
+        if self.values:
+            for lane in np.flatnonzero(np.ones(len(visit.index), bool) if visit.mask is None else visit.mask):
+                combine(visit.windows[0], int(visit.index[lane]), int(lane))
+
+    def _access(self, site: Site, base: Array, mask: Mask) -> Visit:
+        """Count and check an access."""
         visit = self.visit(site, base, mask)
         visit.hits += 1
-        if not self.values:
-            return
         if self.checking:
-            self.interval.log.append(visit)
+            self.interval.add(visit, visit.mask)
             if self.pending is not None:
                 self._check_pending(visit)
-        self.put(visit, values, visit.mask)
+            if site.op != "st" and not visit.ready:
+                self._check_written(visit)
+        return visit
 
     def put(self, visit: Visit, values: Sequence[Array], mask: Mask) -> None:
         """Store without logging, as a completed asynchronous copy does."""
@@ -146,24 +163,31 @@ class SharedMemory:
         for window, value in zip(visit.windows, values, strict=True):
             whole = np.broadcast_to(value, visit.index.shape)
             window[index] = whole if mask is None else whole[mask]
+        if not self.checking:
+            return
         if not visit.ready or mask is not visit.mask:
-            for cell in self.cells(visit):
-                self.written[cell if mask is None else cell[mask]] = True
+            for cell, _ in visit.cells(mask):
+                self.written[cell] = True
             visit.ready = mask is visit.mask
-        if self.checking:
-            self._check_twice(visit, values, mask)
+        self._check_twice(visit, values, mask)
 
-    def atomic(self, site: Site, base: Array, mask: Mask, combine: Callable[[Array, int, int], None]) -> None:
-        """Call combine(elements, index, lane) for each active lane in order."""
-        visit = self.visit(site, base, mask)
-        visit.hits += 1
-        if self.checking:
-            self.interval.log.append(visit)
-            if not visit.ready:
-                self._check_written(visit)
-        if self.values:
-            for lane in np.flatnonzero(np.ones(len(visit.index), bool) if visit.mask is None else visit.mask):
-                combine(visit.windows[0], int(visit.index[lane]), int(lane))
+    # Asynchronous copies.
+
+    def fly(self, visit: Visit, lanes: Array) -> None:
+        """An asynchronous copy starts writing."""
+        if not self.checking:
+            return
+        self.interval.add(visit, visit.mask)
+        if self.pending is None:
+            self.pending = np.zeros(len(self.bytes), np.int32)
+        self.copies.append(visit.site)
+        for cell, _ in visit.cells(lanes):
+            self.pending[cell] = len(self.copies)
+
+    def land(self) -> None:
+        """No copy is in flight."""
+        self.pending = None
+        self.copies = []
 
     # Visits.
 
@@ -200,45 +224,45 @@ class SharedMemory:
         address = places.address + site.offset
         good = self._good_lanes(site, address, places.active)
         mask = places.mask if good is None else good
+        active = places.active if good is None else good
         residue = site.offset % site.size
         if site.offset < 0 or good is not None or int(places.address.min()) + residue < 0:
             residue = site.offset
         shift = (site.offset - residue) // site.size
         index = places.indices.get((site.size, residue)) if good is None else None
         if index is None:
-            inside = places.active if good is None else good
-            index = (np.where(inside, places.address + residue, 0) + self.lane_base) // site.size
+            index = (np.where(active, places.address + residue, 0) + self.lane_base) // site.size
             if good is None:
                 places.indices[site.size, residue] = index
         elements = self.bytes.view(site.dtype)
         windows = tuple(elements[shift + k :] for k in range(site.count))
-        visit = Visit(site, places, mask, index, windows, shift * site.size)
+        visit = Visit(site, places, mask, index, windows, shift * site.size, self.grain)
         if self.counting:
-            visit.costs = self._costs(site, places, address, places.active if good is None else good)
+            visit.costs = self._costs(site, places, address, active)
         return visit
 
     def _good_lanes(self, site: Site, address: Array, active: Array) -> Array | None:
         """None if the addresses of all active lanes are valid, else the lanes whose are; reports the others."""
         outside = active & ((address < 0) | (address + site.width > self.size))
         if outside.any():
-            byte = f"byte {address[outside.argmax()]} of the block's {self.size} bytes of shared memory"
-            self._report("shared-out-of-bounds", site, outside, f"{site.verb} at {byte}")
+            byte = f"byte {address[outside.argmax()]} of the {self.owner}'s {self.size} bytes of {self.space} memory"
+            self._report("out-of-bounds", site, outside, f"{site.verb} at {byte}")
         if site.array is not None:
             offset = address - int(site.memo["array"])
             strayed = active & ~outside & ((offset < 0) | (offset + site.width > site.array.size))
             if strayed.any():
-                array = f"{plain_name(site.array.name)}, which has {site.array.size} bytes"
-                self._report(
-                    "shared-out-of-bounds", site, strayed, f"{site.verb} at byte {offset[strayed.argmax()]} of {array}"
-                )
+                byte = f"byte {offset[strayed.argmax()]} of {plain_name(site.array.name)}"
+                what = f"{site.verb} at {byte}, which has {site.array.size} bytes"
+                self._report("out-of-bounds", site, strayed, what)
         crooked = active & ~outside & (address % site.width != 0)
         if crooked.any():
-            byte = f"shared byte {address[crooked.argmax()]}, which is not a multiple of {site.width}"
+            byte = f"{self.space} byte {address[crooked.argmax()]}, which is not a multiple of {site.width}"
             self._report("misaligned", site, crooked, f"{site.verb} {site.width} bytes at {byte}")
         bad = outside | crooked
         return active & ~bad if bad.any() else None
 
     def _report(self, kind: str, site: Site, lanes: Array, what: str) -> None:
+        kind = kind if kind == "misaligned" else f"{self.space}-{kind}"
         self.recorder.add_lanes(kind, site.line, lanes, what, site.caller)
 
     def _costs(self, site: Site, places: Places, address: Array, active: Array) -> tuple[int, int, int, int]:
@@ -257,20 +281,12 @@ class SharedMemory:
         requests, waves, conflicts = wavefronts(start.reshape(-1, WARP), active.reshape(-1, WARP), width)
         return requests, waves, conflicts, size
 
-    def cells(self, visit: Visit) -> list[Array]:
-        """Bytes of the batch's memory that the visit accesses, one array per grain; 0 for lanes outside its mask."""
-        start = visit.index * visit.site.size + visit.shift
-        if visit.mask is not None:
-            start = np.where(visit.mask, start, 0)
-        return [start + k for k in range(0, visit.site.width, self.interval.grain)]
-
     # Checks.
 
     def _check_written(self, visit: Visit) -> None:
-        active = np.ones(len(visit.index), bool) if visit.mask is None else visit.mask
         missing = np.zeros(len(visit.index), bool)
-        for cell in self.cells(visit):
-            missing |= active & ~self.written[cell]
+        for cell, lane in visit.cells(visit.mask):
+            missing[lane] |= ~self.written[cell]
         if missing.any():
             self.on_unwritten(visit.site, missing)
         else:
@@ -296,12 +312,22 @@ class SharedMemory:
 
     def _check_pending(self, visit: Visit) -> None:
         assert self.pending is not None
-        for cell in self.cells(visit):
+        for cell, lane in visit.cells(visit.mask):
             early = self.pending[cell]
-            if visit.mask is not None:
-                early = np.where(visit.mask, early, 0)
             if early.any():
-                lane = int((early != 0).argmax())
-                copy = self.copies[int(early[lane]) - 1]
-                self.interval.report_early(visit.site, copy, lane, int(np.count_nonzero(early)))
+                first = int((early != 0).argmax())
+                copy = self.copies[int(early[first]) - 1]
+                self.interval.report_early(visit.site, copy, int(lane[first]), int(np.count_nonzero(early)))
                 return
+
+
+class LocalMemory(SharedMemory):
+    """Each lane's own bytes: arrays that the compiler could not keep in registers. As floats, they start as NaN."""
+
+    space, owner, initial = "local", "thread", 0xFF
+
+    def __init__(self, recorder: Recorder, batch: Batch, size: int) -> None:
+        super().__init__(recorder, batch, size, 1, counting=False, values=True, races=False)
+
+    def _bases(self) -> Array:
+        return np.arange(self.batch.lanes) * self.stride

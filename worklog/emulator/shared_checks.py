@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,155 +36,117 @@ class Clash:
     same_warp: bool
 
 
-@dataclass(frozen=True)
-class Access:
-    """One logged access. mask: its lanes, None for all. epoch: per lane, how often its warp had synchronised before, or
-    None for never.
+class Access(NamedTuple):
+    """One logged access. epoch: per lane, how often its warp had synchronised before, or None for never. lanes: None
+    for all.
     """
 
     visit: Visit
-    mask: Array | None
     epoch: Array | None
+    lanes: Array | None
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Equal for equal accesses. Visits live as long as `Interval.clean`, so their identity is enough."""
+        lanes = None if self.lanes is self.visit.mask or self.lanes is None else self.lanes.tobytes()
+        return id(self.visit), id(self.epoch), lanes
+
+    def limited(self, lanes: Array) -> Access:
+        """Only these lanes of it."""
+        return self._replace(lanes=lanes & (self.visit.places.active if self.lanes is None else self.lanes))
 
 
 class Interval:
-    """Accesses since the last barrier. The log has visits, or (visit, epoch, mask) where more must be known."""
+    """Accesses since the last barrier."""
 
-    def __init__(self, recorder: Recorder, batch: Batch, grain: int) -> None:
-        self.recorder, self.batch, self.grain = recorder, batch, grain
-        self.log: list[Any] = []
-        self.epoch: Array | None = None
+    def __init__(self, recorder: Recorder, batch: Batch) -> None:
+        self.recorder, self.batch = recorder, batch
         self.clean: set[tuple[Any, ...]] = set()
+        self.start()
 
     def start(self) -> None:
         """Begin a new batch."""
-        self.log = []
-        self.epoch = None
+        self.log: list[Access] = []
+        self.epoch: Array | None = None
+
+    def add(self, visit: Visit, lanes: Array | None) -> None:
+        """Log an access of these lanes."""
+        self.log.append(Access(visit, self.epoch, lanes))
 
     def synchronise_warps(self, lanes: Array) -> None:
         """__syncwarp of these lanes: their warps' later accesses are ordered after the earlier ones."""
-        self._stamp()
-        before = np.zeros(len(lanes), np.int64) if self.epoch is None else self.epoch
-        self.epoch = before + lanes
+        self.epoch = lanes + (np.zeros(len(lanes), np.int64) if self.epoch is None else self.epoch)
 
-    def _stamp(self) -> None:
-        """Add the epoch to the accesses logged so far, before it changes."""
-        self.log = [entry if isinstance(entry, tuple) else (entry, self.epoch, None) for entry in self.log]
-
-    def close(self, memory_size: int, lanes: Array | None, carried: Sequence[Any]) -> None:
-        """A barrier of all blocks (lanes None) or of the blocks of these lanes. carried: entries of copies."""
-        if self.epoch is not None or lanes is not None:
-            self._stamp()
-        log, rest = self.log, []
+    def close(self, memory_size: int, lanes: Array | None, carried: Sequence[Access]) -> None:
+        """A barrier of all blocks (lanes None) or of the blocks of these lanes. carried: copies in flight."""
+        log, rest = self.log, list[Access]()
         if lanes is not None:
-            rest = [self._limited(entry, ~lanes) for entry in log]
-            log = [self._limited(entry, lanes) for entry in log]
-        key = tuple(map(self._key, log)) if lanes is None and self.epoch is None else ()
+            rest = [access.limited(~lanes) for access in log]
+            log = [access.limited(lanes) for access in log]
+        # An access that a loop repeats between two barriers is compared once.
+        accesses = {access.key: access for access in log}
+        key = tuple(accesses) if lanes is None and self.epoch is None else ()
         if not key or key not in self.clean:
-            # An access that a loop repeats between two barriers is compared once.
-            accesses = [self._access(entry) for entry in {self._key(entry): entry for entry in log}.values()]
-            if self._conflicts(accesses, memory_size):
-                self._explain(accesses, memory_size)
+            if self._conflicts(list(accesses.values()), memory_size):
+                self._explain(list(accesses.values()))
             elif key:
                 if len(self.clean) > KEPT_INTERVALS:
                     self.clean.clear()
                 self.clean.add(key)
         self.epoch = None if lanes is None else self.epoch
-        self.log = [*carried, *(entry for entry in rest if entry[2].any())]
-
-    @staticmethod
-    def _key(entry: Any) -> Any:
-        """Equal for equal accesses. Visits live as long as `clean`, so their identity is enough."""
-        if not isinstance(entry, tuple):
-            return id(entry)
-        visit, epoch, mask = entry
-        return id(visit), id(visit) if epoch is None else epoch.tobytes(), mask is None or mask.tobytes()
-
-    @staticmethod
-    def _limited(entry: tuple[Any, Any, Any], lanes: Array) -> tuple[Any, Any, Any]:
-        visit, epoch, mask = entry
-        active = visit.places.active & lanes
-        return visit, epoch, active if mask is None else active & mask
-
-    @staticmethod
-    def _access(entry: Any) -> Access:
-        visit, epoch, mask = entry if isinstance(entry, tuple) else (entry, None, None)
-        if visit.mask is not None:
-            mask = visit.mask if mask is None else mask & visit.mask
-        return Access(visit, mask, epoch)
-
-    def _cells(self, access: Access) -> list[tuple[Array, Array]]:
-        """Cells (bytes of the batch's memory) and lanes of an access, one pair per grain."""
-        visit = access.visit
-        lane = np.arange(len(visit.index))
-        start = visit.index * visit.site.size + visit.shift
-        if access.mask is not None:
-            start, lane = start[access.mask], lane[access.mask]
-        return [(start + offset, lane) for offset in range(0, visit.site.width, self.grain)]
+        self.log = [*carried, *(access for access in rest if access.lanes is not None and access.lanes.any())]
 
     def _conflicts(self, accesses: Sequence[Access], memory_size: int) -> bool:
         """Whether any cell is written by one lane and accessed by another, ordered or not."""
-        writes = [access for access in accesses if access.visit.site.writes]
-        if not writes:
+        if not any(access.visit.site.writes for access in accesses):
             return False
-        owner = np.full(memory_size, -1, np.int32)
-        for access in (*writes, *(access for access in accesses if not access.visit.site.writes)):
-            for cell, lane in self._cells(access):
-                before = owner[cell]
+        self.owner = np.full(memory_size, -1, np.int64)
+        for visit, _, lanes in sorted(accesses, key=lambda access: not access.visit.site.writes):
+            for cell, lane in visit.cells(lanes):
+                before = self.owner[cell]
                 if ((before >= 0) & (before != lane)).any():
                     return True
-                if access.visit.site.writes:
-                    owner[cell] = lane
+                if visit.site.writes:
+                    self.owner[cell] = lane
         return False
 
-    def _explain(self, accesses: Sequence[Access], memory_size: int) -> None:
+    def _explain(self, accesses: Sequence[Access]) -> None:
         """Compare each write with every other access, and report pairs that neither a barrier nor __syncwarp orders."""
-        owner = np.full(memory_size, -1, np.int64)
         clashes: list[Clash] = []
         for i, write in enumerate(accesses):
             if not write.visit.site.writes:
                 continue
-            written = self._cells(write)
-            for cell, lane in written:
-                owner[cell] = lane
+            self.owner[:] = -1
+            for cell, lane in write.visit.cells(write.lanes):
+                self.owner[cell] = lane
             for j, other in enumerate(accesses):
-                if (
-                    j == i
-                    or (other.visit.site.writes and j < i)
-                    or write.visit.site.op == other.visit.site.op == "atom"
-                ):
-                    continue
-                clash = self._compare(owner, write, other, i < j)
-                if clash:
-                    clashes.append(clash)
-            for cell, _ in written:
-                owner[cell] = -1
+                compared_before = other.visit.site.writes and j < i
+                if j != i and not compared_before and not write.visit.site.op == other.visit.site.op == "atom":
+                    clashes += self._compare(write, other, i < j)
         # A __syncthreads() that one pair needs orders the other pairs of the interval too.
         warps_only = all(clash.same_warp for clash in clashes)
         for clash in clashes:
             self._report(clash, warps_only)
 
-    def _compare(self, owner: Array, write: Access, other: Access, write_first: bool) -> Clash | None:
-        for cell, lane in self._cells(other):
-            before = owner[cell]
+    def _compare(self, write: Access, other: Access, write_first: bool) -> list[Clash]:
+        """The first clash of a write, whose lanes own the cells, with another access."""
+        for cell, lane in other.visit.cells(other.lanes):
+            before = self.owner[cell]
             clash = (before >= 0) & (before != lane)
-            if clash.any():
-                clash &= ~self._ordered(write, before, other, lane)
+            clash &= ~self._ordered(write, before, other, lane)
             if clash.any():
                 apart = clash & (before // 32 != lane // 32)
                 k = int((apart if apart.any() else clash).argmax())
                 pair = (int(before[k]), int(lane[k]))
                 count, same_warp = int(clash.sum()), not apart.any()
                 if write_first:
-                    return Clash(write.visit, other.visit, pair, count, same_warp)
-                return Clash(other.visit, write.visit, pair[::-1], count, same_warp)
-        return None
+                    return [Clash(write.visit, other.visit, pair, count, same_warp)]
+                return [Clash(other.visit, write.visit, pair[::-1], count, same_warp)]
+        return []
 
     @staticmethod
     def _ordered(write: Access, write_lane: Array, other: Access, lane: Array) -> Array:
         """Whether the two lanes are of one warp with a __syncwarp between the accesses."""
-        if write.epoch is None and other.epoch is None:
-            return np.zeros(len(lane), bool)
         zero = np.zeros(len(write.visit.index), np.int64)
         first, second = (zero if epoch is None else epoch for epoch in (write.epoch, other.epoch))
         out: Array = (write_lane // 32 == lane // 32) & (first[write_lane] != second[lane])
