@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tests.gate.numpy_device import NumpyBuffer
-from tests.virtual.machine import Graph, Machine, Stream, Thread
+from tests.virtual.machine import Machine, Stream, Thread, Work
 from worklog.problem.gemm import Float32
 
 SHORT_US = 2.0  # a kernel that touches little
@@ -60,7 +60,7 @@ class VirtualArrays:
     # --------------------------------------------------------------------------------------------------------- memory
 
     def empty(self, *shape: int) -> Array:
-        """New memory; what it holds is nobody's business."""
+        """New memory with arbitrary contents."""
         size = int(np.prod(shape))
         return Array(self.machine, NumpyBuffer(np.full(size, 7.0, np.float32), 0, size), shape)
 
@@ -182,11 +182,11 @@ class VirtualArrays:
     def busy(self, stream: Stream) -> bool:
         return self.machine.busy(stream)
 
-    def record(self, function: Callable[[], object]) -> Graph:
+    def record(self, function: Callable[[], object]) -> list[Work]:
         """What it enqueues, as a graph, recorded on a stream of its own."""
         return self.machine.record(self.machine.stream(), function)
 
-    def replay(self, graph: Graph) -> None:
+    def replay(self, graph: list[Work]) -> None:
         self.machine.replay(graph)
 
     def thread(self, function: Callable[[], object], in_us: float = 0.0) -> Thread:
@@ -197,5 +197,5 @@ class VirtualArrays:
         self.machine.join(thread)
 
     def pause(self, us: float) -> None:
-        """The host does nothing for so long."""
+        """The host waits."""
         self.machine.pass_host(us)

@@ -1,53 +1,32 @@
-"""The virtual machine as a Device (worklog.kernel) and a Timeline (worklog.harness)."""
+"""The virtual machine as a device (worklog.kernel) and as the harness's timeline, as far as a session needs one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from tests.gate.numpy_device import NumpyBuffer, NumpyDevice, Problem
+from tests.gate.numpy_device import NumpyDevice, Problem
 from tests.virtual.arrays import SHORT_US, Array, VirtualArrays
 from tests.virtual.machine import Machine
 from worklog.errors import LaunchFailed
-from worklog.harness.launch import Launch
-from worklog.harness.tracer import Tracer
-from worklog.kernel.device import Buffer, Program
+from worklog.kernel.device import Buffer
 from worklog.problem.gemm import Domain, Float32, Shape
 
 MHZ = 20.0
 LANES = 128
-L2_BYTES = 2**22
-FLUSH_US = 30.0
 
 
-class VirtualDevice:
-    """Kernels are Python functions, found as tests.gate.numpy_device finds them; a non-blocking stream carries all."""
-
-    source = "emulated"
+class VirtualDevice(NumpyDevice):
+    """Kernels are Python functions; a non-blocking stream carries all work."""
 
     def __init__(self, machine: Machine) -> None:
+        super().__init__()
         self.machine = machine
         self.stream = machine.stream()
-        self._compiler = NumpyDevice()
-
-    def compile(self, program: Program) -> Any:
-        return self._compiler.compile(program)
-
-    def upload(self, host: Float32) -> NumpyBuffer:
-        return self._compiler.upload(host)
-
-    def view(self, buffer: Any, start: int, size: int) -> NumpyBuffer:
-        return self._compiler.view(buffer, start, size)
-
-    def allocate(self, elements: int) -> NumpyBuffer:
-        return self._compiler.allocate(elements)
-
-    def free_bytes(self) -> int:
-        return self._compiler.free_bytes()
 
     def copy(self, to: Any, source: Any) -> None:
         self.machine.enqueue(SHORT_US, lambda: lambda: np.copyto(to.data, source.data), self.stream)
@@ -61,9 +40,7 @@ class VirtualDevice:
 
     def download(self, buffer: Any) -> Float32:
         self.machine.enqueue(SHORT_US, stream=self.stream)
-        self.synchronize()
-        out: Float32 = buffer.data.copy()
-        return out
+        return super().download(buffer)
 
     def launch(self, kernel: Any, grid: tuple[int, int], block: int, arguments: Sequence[Any]) -> None:
         if kernel.gemm:
@@ -130,9 +107,9 @@ class VirtualBaseline:
 class VirtualTimeline:
     """The harness's queue on a virtual device, with an event overhead of 3.45 µs."""
 
-    l2_bytes = L2_BYTES
+    l2_bytes = 2**22
     offset_us = 3.45
-    flush_us = FLUSH_US
+    flush_us = 30.0
 
     watch = SimpleNamespace(reason=None)  # clock event reasons can be read
 
@@ -197,37 +174,6 @@ class VirtualTimeline:
 
     def throttle_reasons(self) -> int:
         return 0
-
-    def capture(self, launches: Sequence[Launch]) -> Launch:
-        graph = self.machine.record(self.device.stream, lambda: [launch() for launch in launches])
-
-        def replay() -> None:
-            with self.machine.on(self.device.stream):
-                self.machine.replay(graph)
-
-        return replay
-
-    @contextmanager
-    def tracer(self, queued: bool) -> Iterator[Tracer]:
-        def traced(launch: Launch, before: Sequence[Launch]) -> float:
-            for one in before:
-                one()
-            self.record_event(-1)
-            launch()
-            self.record_event(-2)
-            self.synchronize()
-            return self._events[-2] - self._events[-1]
-
-        yield traced
-
-    def spin(self, ns: int) -> None:
-        self.machine.enqueue(ns / 1000, stream=self.device.stream)
-
-    def probe_l2(self) -> Sequence[float]:
-        return [650.0]
-
-    def burn(self, flops: float) -> None:
-        self.machine.enqueue(flops / self.machine.flops_per_us, stream=self.device.stream)
 
     def pause(self, seconds: float) -> None:
         self.machine.pass_host(1e6 * seconds)

@@ -3,7 +3,7 @@
 Nothing here looks at a real clock, so what a cheat gains by being late or elsewhere is exact and repeatable. Work is
 enqueued as `(microseconds, begin)`: `begin` runs when the work starts on the device, reads what it reads, and returns
 what writes its results when it ends. Streams follow CUDA's rules: in order within one; the legacy stream waits for all
-blocking ones and they for it; non-blocking ones wait for nobody unless told to.
+blocking ones and they for it; non-blocking ones wait only for what `wait` names.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 from worklog.errors import LaunchFailed
 
@@ -19,10 +20,6 @@ HOLD_LIMIT_US = 20e6
 NEVER = float("inf")
 Commit = Callable[[], None]
 Begin = Callable[[], Commit | None]
-
-
-def nothing() -> None:
-    """Work that leaves nothing."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +35,12 @@ class Work:
 
 @dataclass(eq=False)
 class Operation:
-    """Work in a stream."""
+    """Work in a stream. us: how long it takes, once it has begun."""
 
     work: Work
-    us: Callable[[], float]
     after: list[Operation]
     enqueued: float
+    us: float = NEVER
     began: float | None = None
     ended: float | None = None
     released: float | None = None
@@ -57,13 +54,7 @@ class Operation:
     def end(self) -> float:
         """When it will end, once it has begun."""
         assert self.began is not None
-        return self.began + self.us() if self.released is None else max(self.began, self.released)
-
-    def start(self) -> float | None:
-        """When it can start, or None while that is not known."""
-        if not all(other.done for other in self.after):
-            return None
-        return max([self.enqueued, *(other.ended or 0.0 for other in self.after)])
+        return self.began + self.us if self.released is None else max(self.began, self.released)
 
 
 @dataclass(eq=False)
@@ -75,13 +66,6 @@ class Stream:
     last: Operation | None = None
     waits_for: list[Operation] = field(default_factory=list)
     recording: list[Work] | None = None
-
-
-@dataclass(frozen=True)
-class Graph:
-    """Operations to be enqueued together."""
-
-    nodes: tuple[Work, ...]
 
 
 @dataclass(eq=False)
@@ -139,7 +123,7 @@ class Machine:
         stream: Stream | None = None,
         alone: bool = False,
     ) -> Operation | None:
-        """Put work into a stream (default: the current one). None while that is recorded."""
+        """Put work into a stream (default: the current one). None while it is recorded."""
         stream = stream or self.current
         work = Work(us if callable(us) else lambda: us, begin, alone)
         if stream.recording is not None:
@@ -159,7 +143,7 @@ class Machine:
             before += [other.last for other in self.streams if other.kind == "blocking"]
         if stream.kind == "blocking":
             before.append(self.legacy.last)
-        operation = Operation(work, work.us, [other for other in before if other is not None], self.host_now)
+        operation = Operation(work, [other for other in before if other is not None], self.host_now)
         stream.waits_for.clear()
         stream.queue.append(operation)
         stream.last = operation
@@ -171,7 +155,7 @@ class Machine:
         if on.last is not None:
             waiting.waits_for.append(on.last)
 
-    def record(self, stream: Stream, function: Callable[[], object]) -> Graph:
+    def record(self, stream: Stream, function: Callable[[], object]) -> list[Work]:
         """What a function enqueues on a stream, as a graph."""
         stream.recording = []
         try:
@@ -179,15 +163,15 @@ class Machine:
                 function()
         finally:
             nodes, stream.recording = stream.recording, None
-        return Graph(tuple(nodes))
+        return nodes
 
-    def replay(self, graph: Graph) -> None:
+    def replay(self, graph: list[Work]) -> None:
         """Enqueue a graph on the current stream by one call."""
         if self.current.recording is not None:
-            self.current.recording += graph.nodes
+            self.current.recording += graph
             return
         self.pass_host(self.enqueue_us)
-        for node in graph.nodes:
+        for node in graph:
             self._put(self.current, node)
 
     def thread(self, function: Callable[[], object], in_us: float = 0.0) -> Thread:
@@ -262,41 +246,32 @@ class Machine:
 
     def _next(self) -> tuple[float, Callable[[], None]]:
         """What happens next anywhere: an end before a start at the same time."""
-        best: tuple[float, int, Callable[[], None]] = (NEVER, 2, nothing)
+        best: tuple[float, int, Callable[[], None]] = (NEVER, 2, lambda: None)
         for stream in self.streams:
             if not stream.queue:
                 continue
             head = stream.queue[0]
             if head.began is not None:
-                candidate = (head.end, 0, lambda stream=stream: self._end(stream))
+                candidate = (head.end, 0, partial(self._end, stream))
             else:
-                start = self._start(stream, head)
-                candidate = (
-                    NEVER if start is None else start,
-                    1,
-                    lambda stream=stream, at=start: self._begin(stream, at),
-                )
+                start = self._start(head)
+                candidate = (start, 1, partial(self._begin, stream, start))
             best = min(best, candidate, key=lambda one: one[:2])
         for thread in self.threads:
             if thread.ended is None:
-                best = min(best, (thread.at, 1, lambda thread=thread: self._run(thread)), key=lambda one: one[:2])
+                best = min(best, (thread.at, 1, partial(self._run, thread)), key=lambda one: one[:2])
         return best[0], best[2]
 
-    def _start(self, stream: Stream, head: Operation) -> float | None:
-        """When the head of a stream can start, as far as is known."""
-        start = head.start()
-        if start is None or not head.work.alone or self._alone is None:
-            return start
-        return max(start, self._alone.ended) if self._alone.ended is not None else None
+    def _start(self, head: Operation) -> float:
+        """When the head of a stream can start; NEVER while that is not known."""
+        after = [*head.after, self._alone] if head.work.alone and self._alone else head.after
+        return max([head.enqueued, *(NEVER if other.ended is None else other.ended for other in after)])
 
-    def _begin(self, stream: Stream, at: float | None) -> None:
-        assert at is not None
+    def _begin(self, stream: Stream, at: float) -> None:
         self.device_now = at
         head = stream.queue[0]
         self._alone = head if head.work.alone else self._alone
-        us = head.work.us()
-        head.us = lambda: us
-        head.began, head.commit = at, head.work.begin()
+        head.us, head.began, head.commit = head.work.us(), at, head.work.begin()
 
     def _end(self, stream: Stream) -> None:
         head = stream.queue.popleft()

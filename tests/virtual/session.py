@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest import mock
 
-from tests.virtual.arrays import VirtualArrays
 from tests.virtual.device import LANES, MHZ, VirtualBaseline, VirtualDevice, VirtualTimeline
 from tests.virtual.machine import Machine
 from worklog.bench import tasks
@@ -85,6 +84,3 @@ def read_us(session: Session, name: str, shape: Shape, harness: Harness) -> floa
     reading, _ = read(session, Task(name, shape), harness)
     offset = CALIBRATION.offset_us if (harness.offset, harness.timer) == ("removed", "events") else 0.0
     return summarise(reading.counted("subject"), harness.statistic).value - offset
-
-
-__all__ = ["VirtualArrays", "VirtualSession", "measure", "read_us", "true_us", "virtual_gpu"]
