@@ -15,8 +15,7 @@ import pytest
 from pytest import approx
 
 from tests.harness import fake_nvml
-from tests.harness.reading import timed
-from tests.harness.virtual import REFERENCE_MHZ, VirtualGpu
+from tests.harness.virtual import REFERENCE_MHZ, VirtualGpu, timed
 from worklog.errors import BadSetting
 from worklog.gpu import clock_lock
 from worklog.gpu.clock_lock import ClocksNotLocked, clocks_as_asked, locked_clocks

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from pytest import approx
 
-from tests.harness.reading import timed
-from tests.harness.virtual import VirtualGpu
+from tests.harness.virtual import VirtualGpu, timed
 from worklog.errors import BadSetting
 from worklog.harness import Harness, time_pair
 from worklog.harness.rules import (

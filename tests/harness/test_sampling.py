@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from pytest import approx
 
-from tests.harness.reading import launches_of_warm_up, timed
-from tests.harness.virtual import REFERENCE_MHZ, VirtualGpu
+from tests.harness.virtual import REFERENCE_MHZ, VirtualGpu, launches_of_warm_up, timed
 from worklog.errors import LaunchFailed
 from worklog.gpu.device import THROTTLING
 from worklog.harness import Harness, time_pair

@@ -14,12 +14,15 @@ from itertools import count
 import numpy as np
 
 from worklog.errors import LaunchFailed
+from worklog.harness import Harness, Reading, time_pair
 from worklog.harness.tracer import Tracer
+from worklog.runs.samples import Estimate, summarize
 
 REFERENCE_MHZ = 2000.0  # a kernel's true time is its time at this clock, with a cold L2
 HOLD_LIMIT_US = 20e6
 BURN_FLOPS_PER_US = 60e6
 FETCHED = 8
+BASELINE_US = 80.0
 
 
 @dataclass
@@ -289,3 +292,28 @@ class VirtualGpu:
     def _run(self, us: float) -> None:
         self._cycles += us * self.mhz(self.device_now)
         self.device_now += us
+
+
+@dataclass(frozen=True)
+class Result:
+    """The subject's time in microseconds, the baseline's over it, and the raw reading."""
+
+    time: Estimate
+    ratio: Estimate
+    reading: Reading
+
+
+def timed(gpu: VirtualGpu, harness: Harness | None = None, us: float = 50.0, sensitivity: float = 1.0) -> Result:
+    """Time a kernel of `us` against a baseline on this GPU, under this harness (default: the unbiased one)."""
+    harness = harness or Harness()
+    kernels = gpu.kernel(us, "subject", sensitivity=sensitivity), gpu.kernel(BASELINE_US, "baseline")
+    reading = time_pair(gpu, *kernels, harness, move=gpu.move)
+    found = summarize(reading, harness.as_dict(), {"offset_us": gpu.offset_us})
+    assert found.ratio is not None
+    return Result(found.time, found.ratio, reading)
+
+
+def launches_of_warm_up(us: float = 50.0) -> int:
+    """Launches on an undisturbed GPU before the warm-up is over, its last windows among them."""
+    harness = Harness().but(order="sequential")  # which takes no samples from the warm-up
+    return 2 * timed(VirtualGpu(), harness, us=us).reading.warmup_launches + 2

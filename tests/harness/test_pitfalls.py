@@ -1,24 +1,35 @@
-"""Each gremlin, on a GPU that has it: with the fix the truth comes out, without it the number is off by what the GPU
-was given.
+"""Each pitfall, on a GPU that has it: with the fix the true time comes out, without it the number is off by what the
+GPU was given. Pitfalls in how it is timed run on VirtualGpu, those in what is timed on a virtual session, as in a run.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import cycle
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from pytest import approx
 
-from tests.harness.reading import BASELINE_US, launches_of_warm_up, timed
-from tests.harness.virtual import REFERENCE_MHZ, VirtualGpu
+from tests.harness.virtual import BASELINE_US, REFERENCE_MHZ, VirtualGpu, launches_of_warm_up, timed
+from tests.virtual.arrays import Array, VirtualArrays
+from tests.virtual.machine import Machine
+from tests.virtual.session import PEAK_TFLOPS, QUICK, VirtualSession, measure, true_us, virtual_gpu
+from worklog.bench.tasks import BASELINE
 from worklog.gpu.device import THROTTLING
 from worklog.harness import Harness, time_pair
+from worklog.problem.gemm import Shape
+from worklog.runs.run import Measurement
 from worklog.runs.samples import median, paired_ratio
+from worklog.settings import BF16_DATASHEET_TFLOPS, PITFALLS
 
 TRUE_US = 50.0
 TRUE_RATIO = BASELINE_US / TRUE_US
+SHAPE = Shape(96, 64, 80)
+TENSOR_CORES = 4.0  # how much faster a product with short operands is here
+ZEROS = 1.25  # and one of zeros, which draws less power
 
 
 def two_groups(rng: np.random.Generator) -> float:
@@ -50,23 +61,23 @@ def test_all_fixes_on_recover_the_truth(us: float) -> None:
     assert result.reading.degradations == []
 
 
-def test_a_host_clock_reads_what_the_launch_costs_the_host() -> None:
-    gpu = VirtualGpu(enqueue_us=6.5)
-    assert timed(gpu, Harness().but(timer="host")).time.value == approx(6.5)
+READS: dict[str, tuple[VirtualGpu, dict[str, Any], float]] = {
+    "timer": (VirtualGpu(enqueue_us=6.5), {"timer": "host"}, 6.5),  # the host's cost of a launch
+    "queue": (VirtualGpu(enqueue_us=9.0), {"queue": False}, TRUE_US + 9.0),  # with the launch bubble
+    "offset": (VirtualGpu(offset_us=2.5), {"offset": "kept"}, TRUE_US + 2.5),
+    "l2": (VirtualGpu(warm_speedup=1.4), {"l2": "warm"}, TRUE_US / 1.4),
+    "warmup": (  # loaded by work before, then idle
+        VirtualGpu(ramp_us=1e6, idle_mhz=500.0, host_now=1e8),
+        {"warmup": "none", "statistic": "first"},
+        TRUE_US * REFERENCE_MHZ / 500.0 + 4.0,
+    ),
+}
 
 
-def test_an_empty_queue_shows_the_launch_bubble() -> None:
-    gpu = VirtualGpu(enqueue_us=9.0)
-    assert timed(gpu, Harness().but(queue=False)).time.value == approx(TRUE_US + 9.0)
-
-
-def test_a_kept_offset_is_on_top() -> None:
-    assert timed(VirtualGpu(offset_us=2.5), Harness().but(offset="kept")).time.value == approx(TRUE_US + 2.5)
-
-
-def test_a_warm_cache_is_as_fast_as_the_cache_makes_it() -> None:
-    gpu = VirtualGpu(warm_speedup=1.4)
-    assert timed(gpu, Harness().but(l2="warm")).time.value == approx(TRUE_US / 1.4)
+@pytest.mark.parametrize("setting", READS)
+def test_a_biased_setting_is_off_by_what_the_gpu_was_given(setting: str) -> None:
+    gpu, changes, expected = READS[setting]
+    assert timed(gpu, Harness().but(**changes)).time.value == approx(expected, rel=1e-3)
 
 
 def test_a_first_launch_pays_for_loading_and_for_an_idle_clock() -> None:
@@ -74,12 +85,6 @@ def test_a_first_launch_pays_for_loading_and_for_an_idle_clock() -> None:
     result = timed(gpu, Harness().but(warmup="none", statistic="first"))
     at_idle_clock = TRUE_US * REFERENCE_MHZ / 500.0
     assert 40_000.0 + TRUE_US < result.time.value < 40_000.0 + at_idle_clock + 4.0
-
-
-def test_a_launch_after_idling_runs_at_the_idle_clock() -> None:
-    gpu = VirtualGpu(ramp_us=1e6, idle_mhz=500.0, enqueue_us=4.0, host_now=1e8)  # warm from work before
-    result = timed(gpu, Harness().but(warmup="none", statistic="first"))
-    assert result.time.value == approx(TRUE_US * REFERENCE_MHZ / 500.0 + gpu.enqueue_us, rel=1e-3)
 
 
 def test_a_mean_follows_the_outliers() -> None:
@@ -180,3 +185,94 @@ def test_two_kernels_that_swap_a_fast_and_a_slow_buffer_in_step_are_compared_fai
     reading = time_pair(gpu, lambda: next(ours)(), lambda: next(theirs)(), Harness().but(precision=0.1))
     found = paired_ratio(*reading.comparisons())
     assert (found.low, found.high) == (approx(1.0), approx(1.0))
+
+
+# ------------------------------------------------------------------------------------------------ what is timed
+
+
+class Products(VirtualArrays):
+    """Products whose time depends on the datapath and on the data."""
+
+    faster = 1.0
+
+    def _product_us(self, a: Array, b: Array) -> float:
+        easy = 1.0 if a.data.any() else ZEROS
+        return super()._product_us(a, b) / self.faster / easy
+
+
+class Nothing(VirtualArrays):
+    """A product that is never computed."""
+
+    def gemm(self, alpha: float, a: Array, b: Array, beta: float, c: Array, rounded: bool = False) -> None:
+        self._enqueue(1.0, lambda: np.float32(0) + c.data, c)
+
+
+@pytest.fixture
+def session() -> Iterator[VirtualSession]:
+    """cuBLAS against itself, and a TF32 one beside it."""
+    with virtual_gpu():
+        made = VirtualSession(Machine(), SimpleNamespace(name="other"))  # type: ignore[arg-type]
+        baselines: dict[str, Any] = made.baselines
+        for math, baseline in baselines.items():
+            baseline.arrays = Products(made.device.machine)
+            baseline.arrays.faster = TENSOR_CORES if math == "tf32" else 1.0
+        yield made
+
+
+def measured(session: VirtualSession, **biased: Any) -> Measurement:
+    return measure(session, BASELINE, SHAPE, QUICK.but(**biased))
+
+
+def unbiased_us(session: VirtualSession) -> float:
+    return true_us(session.device.machine, SHAPE)  # type: ignore[attr-defined]
+
+
+def test_the_unbiased_harness_reads_the_true_time(session: VirtualSession) -> None:
+    found = measured(session)
+    assert found.us == approx(unbiased_us(session), rel=1e-3)
+    assert found.ratio == approx(1.0, rel=1e-3)
+    assert found.tflops is not None and found.of_roof == approx(found.tflops / PEAK_TFLOPS)
+
+
+def test_another_datapath_makes_every_kernel_look_slow_by_as_much_as_it_is_faster(session: VirtualSession) -> None:
+    found = measured(session, baseline="tf32")
+    assert found.ratio == approx(1 / TENSOR_CORES, rel=1e-3)
+    assert found.us == approx(unbiased_us(session), rel=1e-3)
+    assert "baseline: tf32" in found.degradations
+
+
+def test_zeros_are_faster_by_what_the_device_gains_from_them(session: VirtualSession) -> None:
+    found = measured(session, inputs="zeros")
+    assert found.us == approx(unbiased_us(session) / ZEROS, rel=1e-3)
+    assert "inputs: zeros" in found.degradations
+    assert measured(session).us == approx(unbiased_us(session), rel=1e-3), "and the checker's own inputs are restored"
+
+
+def test_the_wrong_roof_hides_the_share_that_was_reached(session: VirtualSession) -> None:
+    found = measured(session, roof="bf16_datasheet")
+    assert found.tflops is not None and found.of_roof == approx(found.tflops / BF16_DATASHEET_TFLOPS)
+
+
+def test_without_the_gate_the_kernel_that_does_nothing_wins(session: VirtualSession) -> None:
+    baselines: Any = session.baselines
+    baselines["fp32"].arrays = Nothing(baselines["fp32"].device.machine)
+    assert measured(session).status == "refused"
+    found = measured(session, gate=False)
+    assert (found.status, found.us) == ("measured", approx(1.0, rel=1e-3))
+    assert any(said.startswith("gate: off") for said in found.degradations)
+
+
+def test_every_pitfall_has_its_test() -> None:
+    """A new row of the table needs a test of its effect on the number."""
+    known: dict[str, object] = {
+        **READS,
+        "clocks": test_a_throttled_half_is_seen_and_taken_again,
+        "statistic": test_a_mean_follows_the_outliers,
+        "order": test_drift_between_two_kernels_moves_their_ratio_only_when_they_are_timed_in_turn,
+        "placement": test_the_interval_of_one_placement_misses_what_the_next_placement_shows,
+        "inputs": test_zeros_are_faster_by_what_the_device_gains_from_them,
+        "gate": test_without_the_gate_the_kernel_that_does_nothing_wins,
+        "baseline": test_another_datapath_makes_every_kernel_look_slow_by_as_much_as_it_is_faster,
+        "roof": test_the_wrong_roof_hides_the_share_that_was_reached,
+    }
+    assert known.keys() == {pitfall.setting for pitfall in PITFALLS}
