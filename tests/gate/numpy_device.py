@@ -1,7 +1,7 @@
-"""A machine made of NumPy, as worklog.kernel.device.Device: kernels are Python functions on flat float32 memory.
+"""A device made of NumPy, as worklog.kernel.device.Device: kernels are Python functions on flat float32 memory.
 
-It keeps a queue, as a GPU does: nothing has happened before somebody waits. A kernel sees the memory around its
-arguments too, so that it can read and write out of bounds.
+It keeps a queue, as a GPU does: enqueued work runs when the host waits. A kernel sees the memory around its arguments
+too, so it can read and write out of bounds.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from worklog.errors import CompileFailed, LaunchFailed
-from worklog.kernel.device import Buffer, Program, Resources
+from worklog.kernel.device import Buffer, Program
 from worklog.problem.gemm import Domain, Float32, Shape
 
 
@@ -62,7 +62,6 @@ class Problem:
 
 
 Function = Callable[[Problem], None]
-NOTHING_SPENT = Resources(0, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -71,11 +70,12 @@ class NumpyKernel:
 
     function: Callable[..., None]
     gemm: bool = True
-    resources: Resources = NOTHING_SPENT
+
+
+# The gate's own kernels (worklog/gate/*.cu), by their names there.
 
 
 def differ(n: Any, a: NumpyBuffer, b: NumpyBuffer, launch: Any, found: NumpyBuffer) -> None:
-    """What the gate's own kernel of this name does on a GPU."""
     if (a.data.view(np.uint32) != b.data.view(np.uint32)).any():
         found.data[launch] = 1
 
@@ -85,7 +85,6 @@ GOLDEN = U64(0x9E3779B97F4A7C15)
 
 
 def hashed(key: Any, index: Any) -> Any:
-    """SplitMix64's finaliser, upper half, as worklog.gate.after_timing has it."""
     with np.errstate(over="ignore"):
         x = U64(key) + index.astype(U64) * GOLDEN
         x = (x ^ (x >> U64(30))) * U64(0xBF58476D1CE4E5B9)
@@ -94,7 +93,6 @@ def hashed(key: Any, index: Any) -> Any:
 
 
 def contents(key: Any, size: int) -> Float32:
-    """Uniform in -1 ... 1, 24 bits each."""
     bits = hashed(key, np.arange(size))
     magnitude = ((bits & U64(0xFFFFFF)) + U64(1)).astype(np.float32) * np.float32(2.0**-24)
     out: Float32 = np.where(bits >> U64(31), -magnitude, magnitude).astype(np.float32)
@@ -102,26 +100,22 @@ def contents(key: Any, size: int) -> Float32:
 
 
 def signs(key: Any, size: int) -> Any:
-    """Plus and minus one."""
     return np.where(hashed(key, np.arange(size)) >> U64(31), -1.0, 1.0)
 
 
 def refill(key: Any, in_a: Any, a: Any, in_b: Any, b: Any, in_c: Any, c: Any, sentinel: Any) -> None:
-    """The gate's kernel of this name."""
     a.data[:] = contents(key, int(in_a))
     b.data[:] = contents(~key, int(in_b))
     c.data.fill(sentinel)
 
 
 def observe(x: Any, m: Any, n: Any, c: Any, cx: Any, found: Any) -> None:
-    """The gate's kernel of this name."""
     found.data.fill(0)
     with np.errstate(invalid="ignore", over="ignore"):
         cx.data.view(np.float64)[:] = c.data.astype(np.float64).reshape(m, n) @ signs(x, int(n))
 
 
 def project(key: Any, x: Any, n: Any, k: Any, b: Any, bx: Any, gauges: Any, found: Any) -> None:
-    """The gate's kernel of this name."""
     made = contents(~key, int(k) * int(n))
     found.data.view(np.uint32)[2] += np.count_nonzero(b.data.view(np.uint32) != made.view(np.uint32))
     rows = made.astype(np.float64).reshape(k, n)
@@ -133,7 +127,6 @@ def compare(
     key: Any, m: Any, k: Any, a: Any, cx: Any, bx: Any, gauges: Any, alpha: Any, limit: Any, launch: Any,
     found: Any,
 ) -> None:  # fmt: skip
-    """The gate's kernel of this name."""
     made = contents(key, int(m) * int(k))
     found_words = found.data.view(np.uint32)
     found_words[2] += np.count_nonzero(a.data.view(np.uint32) != made.view(np.uint32))
@@ -153,7 +146,6 @@ def compare(
 
 
 def fold(m: Any, found: Any, record: Any) -> None:
-    """The gate's kernel of this name."""
     new, kept = found.data.view(np.uint32), record.data.view(np.uint32)
     kept[[0, 4]] = np.maximum(kept[[0, 4]], new[[0, 4]])
     kept[1:4] += new[1:4]
@@ -167,7 +159,7 @@ GATES_OWN = {each.__name__: each for each in (differ, refill, observe, project, 
 
 
 class NumpyDevice:
-    """functions: what `compile` finds, by entry, beside the gate's own kernel."""
+    """functions: what `compile` finds, by entry, besides the gate's own kernels."""
 
     def __init__(self, functions: dict[str, Function] | None = None, source: str = "emulated") -> None:
         self.functions = functions or {}

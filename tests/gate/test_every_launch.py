@@ -1,4 +1,4 @@
-"""Every timed launch is checked: the stage's real kernels on the emulator, and its verdicts on a NumPy device."""
+"""Every timed launch is checked: the gate's own kernels on the emulator, and its verdicts on a NumPy device."""
 
 from __future__ import annotations
 
@@ -8,47 +8,53 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.gate.numpy_device import NumpyDevice, NumpySubject, Problem, contents
+from tests.gate.numpy_device import Function, NumpyDevice, NumpySubject, Problem, contents
+from tests.gate.right import epilogue
+from tests.gate.wrong import cut
 from worklog.emulator.device import EmulatedDevice
-from worklog.gate import Checker
+from worklog.gate import Checker, Stage
 from worklog.gate.after_timing import PROGRAMS, LaunchProbe, limit
+from worklog.gate.shapes import BLOCK, DIFFER
 from worklog.kernel.ladder import rung
 from worklog.kernel.nvrtc import compile_cuda
-from worklog.problem.gemm import Shape
+from worklog.problem.gemm import Float32, Shape
 
 SHAPE = Shape(33, 40, 17)
 
 
-def buffers(device: Any, shape: Shape) -> tuple[Any, Any, Any]:
-    sizes = shape.m * shape.k, shape.k * shape.n, shape.m * shape.n
-    a, b, c = (device.upload(np.zeros(size, np.float32)) for size in sizes)
-    return a, b, c
+class Loop:
+    """A probed loop on buffers of its own."""
 
+    def __init__(self, device: Any, shape: Shape = SHAPE, claimed: str = "fp32", alpha: float = 1.0) -> None:
+        self.device, self.shape, self.alpha = device, shape, alpha
+        self.probe = LaunchProbe(device, tuple(map(device.compile, PROGRAMS)), shape, claimed, alpha)
+        sizes = shape.m * shape.k, shape.k * shape.n, shape.m * shape.n
+        self.buffers = [device.upload(np.zeros(size, np.float32)) for size in sizes]
 
-def probe_of(device: Any, *more: Any) -> LaunchProbe:
-    return LaunchProbe(device, tuple(map(device.compile, PROGRAMS)), *more)
-
-
-def checked(device: Any, subject: Any, launches: int = 5, alpha: float = 1.0, claimed: str = "fp32") -> Any:
-    """The stage after some launches of a kernel."""
-    probe = probe_of(device, SHAPE, claimed, alpha)
-    a, b, c = buffers(device, SHAPE)
-    for _ in range(launches):
-        probe.prepare(a, b, c)
-        subject.enqueue(SHAPE, alpha, a, b, 0.0, c)
-        probe.observe(c)
-        probe.check(a, b)
-    return probe.stage()
+    def launch(self, subject: Any, spoil: Callable[[Float32], Any] | None = None, which: int = 2) -> None:
+        """One, with A, B or C spoiled before the check."""
+        a, b, c = self.buffers
+        self.probe.prepare(a, b, c)
+        subject.enqueue(self.shape, self.alpha, a, b, 0.0, c)
+        if spoil is not None:
+            host = self.device.download(self.buffers[which]).copy()
+            spoil(host)
+            self.device.overwrite(self.buffers[which], host)
+        self.probe.observe(c)
+        self.probe.check(a, b)
 
 
 def right(p: Problem) -> None:
-    p.c[:] = p.alpha * (p.a @ p.b) + (p.beta * p.c if p.beta else 0)
+    epilogue(p, p.a @ p.b)
 
 
-def of_a_kind(device: Any) -> Any:
-    if isinstance(device, EmulatedDevice):
-        return rung("coalesced").load(device)
-    return NumpySubject(device, right)
+def checked(function: Function, launches: int = 5, shape: Shape = SHAPE, claimed: str = "fp32") -> Stage:
+    """The stage after some launches of a kernel on a NumPy device."""
+    device = NumpyDevice()
+    loop = Loop(device, shape, claimed)
+    for _ in range(launches):
+        loop.launch(NumpySubject(device, function))
+    return loop.probe.stage()
 
 
 @pytest.fixture(params=["emulated", "numpy"])
@@ -56,201 +62,150 @@ def device(request: pytest.FixtureRequest) -> Any:
     return EmulatedDevice("sm_90") if request.param == "emulated" else NumpyDevice()
 
 
+def right_on(device: Any) -> Any:
+    return NumpySubject(device, right) if isinstance(device, NumpyDevice) else rung("coalesced").load(device)
+
+
 @pytest.mark.parametrize("alpha", [1.0, -1.0])
-def test_a_right_kernel_passes_with_its_margin(device: Any, alpha: float) -> None:
-    stage = checked(device, of_a_kind(device), alpha=alpha)
-    assert stage.passed, stage.detail
+def test_a_right_kernel_passes_with_its_margin_and_on_the_same_contents(device: Any, alpha: float) -> None:
+    loop, subject = Loop(device, alpha=alpha), right_on(device)
+    for _ in range(3):
+        loop.launch(subject)
+        for buffer, key in zip(loop.buffers[:2], (loop.probe._key, ~loop.probe._key), strict=True):
+            assert np.array_equal(device.download(buffer), contents(key, buffer.size))
+    stage = loop.probe.stage()
+    assert stage.passed and stage.detail.startswith("3 launches"), stage.detail
     assert 0 < stage.measured < stage.limit / 5
-    assert stage.detail.startswith("5 launches")
 
 
-def test_the_contents_are_the_same_hash_on_both(device: Any) -> None:
-    probe = probe_of(device, SHAPE)
-    a, b, c = buffers(device, SHAPE)
-    probe.prepare(a, b, c)
-    key = probe._key
-    assert np.array_equal(device.download(a), contents(key, SHAPE.m * SHAPE.k))
-    assert np.array_equal(device.download(b), contents(~key, SHAPE.k * SHAPE.n))
-    assert len(np.unique(device.download(c))) == 1
+@pytest.mark.parametrize(
+    ("which", "change", "words"),
+    [
+        (2, lambda c: c.put(203, c[203] + 0.01), "1 rows off by more than rounding, first in launch 2 of 2"),
+        (2, lambda c: c.put(0, np.nan), "1 rows off"),
+        (0, lambda a: a.put([0, 1], 0), "it changed 2 elements of its inputs"),
+        (1, lambda b: b.put([0, 1], 0), "it changed 2 elements of its inputs"),
+    ],
+    ids=["one element", "NaN", "A", "B"],
+)
+def test_what_is_wrong_after_one_launch_is_found(device: Any, which: int, change: Any, words: str) -> None:
+    """Changed inputs too, although the result fits the old ones."""
+    loop, subject = Loop(device), right_on(device)
+    loop.launch(subject)
+    loop.launch(subject, change, which)
+    stage = loop.probe.stage()
+    assert not stage.passed and words in stage.detail
 
 
-def test_contents_are_uniform_and_never_come_back() -> None:
+def test_contents_are_uniform_and_never_the_same_twice() -> None:
     drawn = contents(np.uint64(7), 200_000)
     assert abs(drawn.mean()) < 0.01 and abs(np.square(drawn).mean() - 1 / 3) < 0.01
     assert drawn.min() >= -1 and drawn.max() <= 1 and (drawn != 0).all()
     assert not np.intersect1d(drawn[:1000], contents(np.uint64(8), 1000)).size > 5
 
 
-def spoil(device: Any, what: Callable[[np.ndarray[Any, Any]], None], which: int) -> Any:
-    """One launch of a right kernel with one of A, B and C spoiled before the check."""
-    probe = probe_of(device, SHAPE)
-    three = buffers(device, SHAPE)
-    probe.prepare(*three)
-    of_a_kind(device).enqueue(SHAPE, 1.0, three[0], three[1], 0.0, three[2])
-    host = device.download(three[which]).copy()
-    what(host)
-    device.overwrite(three[which], host)
-    probe.observe(three[2])
-    probe.check(*three[:2])
-    return probe.stage()
-
-
-def test_one_wrong_element_is_found(device: Any) -> None:
-    stage = spoil(device, lambda c: c.__setitem__(5 * SHAPE.n + 3, c[5 * SHAPE.n + 3] + 0.01), which=2)
-    assert not stage.passed
-    assert "1 rows off by more than rounding, first in launch 1 of 1" in stage.detail
-
-
-def test_a_nan_is_seen(device: Any) -> None:
-    assert "1 rows off" in spoil(device, lambda c: c.__setitem__(0, np.nan), which=2).detail
-
-
-@pytest.mark.parametrize("which", [0, 1])
-def test_changed_inputs_are_seen_although_the_answer_fits_the_old_ones(device: Any, which: int) -> None:
-    stage = spoil(device, lambda x: x.__setitem__(slice(2), 0.0), which=which)
-    assert not stage.passed and "it changed 2 elements of its inputs" in stage.detail
-
-
-def remembering() -> Callable[[Problem], None]:
-    """Computes once for each pair of addresses."""
-    known: dict[tuple[int, int], Any] = {}
+def test_a_kernel_that_copies_an_earlier_result_fails() -> None:
+    known: list[Float32] = []
 
     def replays(p: Problem) -> None:
-        key = id(p.a_buffer.memory), id(p.b_buffer.memory)
-        if key not in known:
-            known[key] = p.a @ p.b
-        p.c[:] = p.alpha * known[key]
+        known.append(p.alpha * (p.a @ p.b))
+        p.c[:] = known[0]
 
-    return replays
-
-
-def lazy_every_second_time() -> Callable[[Problem], None]:
-    launches = 0
-
-    def lazy(p: Problem) -> None:
-        nonlocal launches
-        launches += 1
-        right(p)
-        if launches % 2 == 0:
-            p.c[: p.m // 2] = 0
-
-    return lazy
-
-
-@pytest.mark.parametrize("make", [remembering, lazy_every_second_time])
-def test_what_answers_from_memory_or_not_every_time_is_seen(make: Callable[[], Callable[[Problem], None]]) -> None:
-    device = NumpyDevice()
-    stage = checked(device, NumpySubject(device, make()))
+    stage = checked(replays)
     assert not stage.passed and "first in launch 2 of 5" in stage.detail
 
 
-def test_less_precise_kernels_pass_only_as_what_they_are() -> None:
-    def in_bf16(p: Problem) -> None:
-        rounded = [(x.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32) for x in (p.a, p.b)]
-        p.c[:] = p.alpha * (rounded[0] @ rounded[1])
-
-    device = NumpyDevice()
-    subject = NumpySubject(device, in_bf16)
-    assert not checked(device, subject).passed
-    assert not checked(device, subject, claimed="fp32-emulated").passed
-    assert checked(device, subject, claimed="bf16").passed
-    assert limit("fp32", 4096) < limit("fp32-emulated", 4096) < limit("tf32", 4096) < limit("bf16", 4096)
-
-
-def with_bits(bits: int, only: int = 0) -> Callable[[Problem], None]:
-    """Operands of so many bits, in every launch or in one only; the others are right."""
-    launches, lost = 0, 24 - bits
+def of_bits(bits: int, only: int = 0) -> Function:
+    """Truncated operands, in every launch or in one only; the others are right."""
+    launches = 0
 
     def short(p: Problem) -> None:
         nonlocal launches
         launches += 1
-        if only and launches != only:
-            return right(p)
-        cut = [((x.view(np.uint32) >> lost) << lost).view(np.float32) for x in (p.a, p.b)]
-        p.c[:] = p.alpha * (cut[0] @ cut[1])
+        if only in (0, launches):
+            epilogue(p, cut(p.a, 24 - bits) @ cut(p.b, 24 - bits))
+        else:
+            right(p)
 
     return short
 
 
+def in_127_steps(p: Problem) -> None:
+    """As large an error as truncated BF16, but it doesn't make the product smaller."""
+    a, b = (np.rint(x * 127) / 127 for x in (p.a, p.b))
+    epilogue(p, a @ b)
+
+
 @pytest.mark.parametrize(
-    ("claimed", "bits", "only"),
-    [("fp32", 17, 0), ("fp32-emulated", 14, 0), ("fp32-emulated", 14, 2), ("tf32", 10, 0), ("bf16", 7, 0)],
+    ("claimed", "function", "passes"),
+    [
+        ("fp32", of_bits(17), False),
+        ("fp32-emulated", of_bits(14), False),
+        ("fp32-emulated", of_bits(14, only=2), False),
+        ("tf32", of_bits(10), False),
+        ("bf16", of_bits(7), False),
+        ("bf16", in_127_steps, False),
+        ("bf16", of_bits(8), True),
+    ],
 )
-def test_a_format_shorter_than_the_class_is_seen_although_no_row_is_far_off(
-    claimed: str, bits: int, only: int, monkeypatch: pytest.MonkeyPatch
+def test_a_format_shorter_than_the_class_fails_although_no_row_is_far_off(
+    claimed: str, function: Function, passes: bool
 ) -> None:
     """What a kernel could use once the check before timing is over."""
-    shape = Shape(1024, 64, 2048)
-    monkeypatch.setitem(globals(), "SHAPE", shape)
-    device = NumpyDevice()
-    stage = checked(device, NumpySubject(device, with_bits(bits, only)), launches=3, claimed=claimed)
-    assert not stage.passed and stage.measured > stage.limit
-    assert f"an rms of {stage.measured:.4g} u·D" in stage.detail and claimed in stage.detail
+    stage = checked(function, 3, Shape(1024, 64, 2048), claimed)
+    assert stage.passed is passes
+    if not passes:
+        assert stage.measured > stage.limit and claimed in stage.detail
+        assert f"an rms of {stage.measured:.4g} u·D" in stage.detail
 
 
-def test_eight_bit_integers_do_not_pass_as_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their error is as large as that of BF16 cut short, but does not make the product smaller."""
-    shape = Shape(256, 96, 512)
-    monkeypatch.setitem(globals(), "SHAPE", shape)
-
-    def in_steps(p: Problem) -> None:
-        a, b = (np.rint(x * 127) / 127 for x in (p.a, p.b))
-        p.c[:] = p.alpha * (a @ b)
-
-    def cut_short(p: Problem) -> None:
-        a, b = ((x.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32) for x in (p.a, p.b))
-        p.c[:] = p.alpha * (a @ b)
-
-    device = NumpyDevice()
-    assert not checked(device, NumpySubject(device, in_steps), claimed="bf16").passed
-    assert checked(device, NumpySubject(device, cut_short), claimed="bf16").passed
+def test_the_limits_of_the_classes_are_in_order() -> None:
+    assert limit("fp32", 4096) < limit("fp32-emulated", 4096) < limit("tf32", 4096) < limit("bf16", 4096)
 
 
 @pytest.mark.parametrize("shape", [Shape(1, 1, 1), Shape(1, 64, 40), Shape(300, 2, 1), Shape(3, 50, 300)], ids=str)
-def test_chance_fails_no_right_kernel(shape: Shape, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(globals(), "SHAPE", shape)
-    device = NumpyDevice()
-    stage = checked(device, NumpySubject(device, right), launches=300)
+def test_chance_fails_no_right_kernel(shape: Shape) -> None:
+    stage = checked(right, 300, shape)
     assert stage.passed, stage.detail
 
 
 def test_a_check_that_did_not_run_fails() -> None:
+    loop = Loop(NumpyDevice())
+    loop.probe.prepare(*loop.buffers)
+    assert "only 0 rows of 1 launches" in loop.probe.stage().detail
+
+
+def test_a_launch_after_the_end_event_is_too_late() -> None:
     device = NumpyDevice()
-    probe = probe_of(device, SHAPE)
-    probe.prepare(*buffers(device, SHAPE))
-    assert not probe.stage().passed and "only 0 rows of 1 launches" in probe.stage().detail
+    loop = Loop(device)
+    a, b, c = loop.buffers
+    loop.probe.prepare(a, b, c)
+    loop.probe.observe(c)
+    right_on(device).enqueue(SHAPE, 1.0, a, b, 0.0, c)
+    loop.probe.check(a, b)
+    assert f"{SHAPE.m} rows off" in loop.probe.stage().detail
 
 
-def test_a_write_outside_c_is_found_too() -> None:
+def test_the_checker_finds_a_write_outside_c_and_restores_its_inputs() -> None:
     def spills(p: Problem) -> None:
         right(p)
         p.c_buffer.beyond(0, 1)[-1] = 1.0
 
     device = NumpyDevice()
     checker = Checker(device, SHAPE, 0)
-    for function, good in ((right, True), (spills, False)):
+    loop = Loop(device)
+    loop.buffers = list(checker.buffers)
+    for function, words in ((right, "1 launches"), (spills, "it wrote outside C")):
         checker.poison()
-        probe = checker.probe()
-        probe.prepare(*checker.buffers)
-        NumpySubject(device, function).enqueue(SHAPE, 1.0, *checker.buffers[:2], 0.0, checker.buffers[2])
-        probe.observe(checker.buffers[2])
-        probe.check(*checker.buffers[:2])
-        stage = checker.check_timed_launches(probe)
-        assert stage.passed is good, stage.detail
-    assert stage.detail == "it wrote outside C"
-
-
-def test_after_the_loop_the_timed_inputs_are_back() -> None:
-    device = NumpyDevice()
-    checker = Checker(device, SHAPE, 0)
-    checker.probe().prepare(*checker.buffers)
+        loop.probe = checker.probe()
+        loop.launch(NumpySubject(device, function))
+        assert checker.check_timed_launches(loop.probe).detail.startswith(words)
     checker.restore()
-    assert np.array_equal(device.download(checker.buffers[0]), checker.a.ravel())
     assert checker.check(NumpySubject(device, right)).accepted
 
 
-def test_what_runs_before_a_launch_is_short() -> None:
-    """It would push the subject's code out of the instruction caches."""
+def test_the_kernel_that_runs_before_a_launch_is_short() -> None:
+    """It evicts the subject's code from the instruction caches."""
     program = PROGRAMS[0]
     made = compile_cuda(program.source, program.entry, name=program.name, options=program.options)
     body = made.ptx[made.ptx.index(".entry") :].partition("ret;")[0]
@@ -258,12 +213,15 @@ def test_what_runs_before_a_launch_is_short() -> None:
     assert made.stack_bytes == 0
 
 
-def test_what_is_written_after_the_end_event_is_too_late() -> None:
-    device = NumpyDevice()
-    probe = probe_of(device, SHAPE)
-    a, b, c = buffers(device, SHAPE)
-    probe.prepare(a, b, c)
-    probe.observe(c)
-    NumpySubject(device, right).enqueue(SHAPE, 1.0, a, b, 0.0, c)
-    probe.check(a, b)
-    assert f"{SHAPE.m} rows off" in probe.stage().detail
+@pytest.mark.parametrize("wrong_at", [None, 0, 299])
+def test_repeated_launches_are_compared_bit_by_bit(wrong_at: int | None) -> None:
+    """NaN is equal to the same NaN, and 0 is not -0."""
+    device = EmulatedDevice()
+    first = np.zeros(300, np.float32)
+    first[5] = np.nan
+    second = first.copy()
+    if wrong_at is not None:
+        second[wrong_at] = -0.0
+    a, b, found = device.upload(first), device.upload(second), device.upload(np.zeros(4, np.float32))
+    device.launch(device.compile(DIFFER), (2, 1), BLOCK, (np.int32(300), a, b, np.int32(2), found))
+    assert device.download(found).tolist() == [0, 0, 0 if wrong_at is None else 1, 0]

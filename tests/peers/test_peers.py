@@ -10,16 +10,7 @@ import pytest
 
 from tests.gate.numpy_device import Function, NumpyDevice, NumpySubject, Problem
 from tests.gate.right import epilogue, in_double, reads_c_at_beta_0, sequential
-from tests.gate.wrong import WRONG
-from tests.gate.wrong_places import (
-    clobbers_a,
-    does_nothing,
-    faults,
-    grid_rounded_down,
-    last_row_unwritten,
-    writes_past_c,
-)
-from tests.gate.wrong_values import adds_to_c, alpha_ignored, bf16_inputs, k_tail_dropped, scaled_by_1_001, tf32_rounded
+from tests.gate.wrong import wrong
 from worklog.errors import LaunchFailed
 from worklog.peers import rules
 from worklog.peers.checks import PEERS, Peer, Question, passes
@@ -28,7 +19,6 @@ from worklog.problem.gemm import Domain, Float32, Shape
 
 DEVICE = NumpyDevice()
 BY_NAME = {peer.name: peer for peer in PEERS}
-(not_a_number,) = [function for function, _ in WRONG if function.__name__ == "not_a_number"]
 
 
 @cache
@@ -55,35 +45,35 @@ def test_an_honest_kernel_is_refused_by_tolerances_that_know_no_scale() -> None:
 
 def test_who_fills_c_with_zeros_passes_what_adds_to_it() -> None:
     """So do those who ask with a beta that is not 0 and nothing else."""
-    assert passed_by(adds_to_c) == {"Tensara", "SOL-ExecBench", "CUDA-L2"} | {"SGEMM_CUDA", "sgemm.cu"}
+    assert passed_by(wrong("adds_to_c")) == {"Tensara", "SOL-ExecBench", "CUDA-L2"} | {"SGEMM_CUDA", "sgemm.cu"}
 
 
 def test_who_asks_multiples_only_passes_a_grid_that_is_rounded_down() -> None:
     expected = set(BY_NAME) - {"kernelbot", "robust-kbench", "BackendBench", "sgemm.cu", "netlib"}
-    assert passed_by(grid_rounded_down) == passed_by(k_tail_dropped) == expected
+    assert passed_by(wrong("grid_rounded_down")) == passed_by(wrong("k_tail_dropped")) == expected
 
 
 def test_who_asks_alpha_1_passes_whoever_ignores_it() -> None:
-    assert passed_by(sequential) - passed_by(alpha_ignored) == {"SGEMM_CUDA", "sgemm.cu", "netlib"}
+    assert passed_by(sequential) - passed_by(wrong("alpha_ignored")) == {"SGEMM_CUDA", "sgemm.cu", "netlib"}
 
 
 def test_a_difference_that_is_nan_is_not_above_a_limit() -> None:
-    assert passed_by(not_a_number) == {"SGEMM_CUDA"}
+    assert passed_by(wrong("not_a_number")) == {"SGEMM_CUDA"}
 
 
 def test_short_formats_pass_a_hundredth() -> None:
-    assert {"Vizuara", "KernelBench v0", "KernelBench", "CUDA-L2"} <= passed_by(tf32_rounded)
-    assert {"Vizuara", "KernelBench v0", "CUDA-L2"} <= passed_by(bf16_inputs)
-    assert {"Vizuara", "KernelBench v0", "SOL-ExecBench"} <= passed_by(scaled_by_1_001)
-    assert not {"netlib", "kernelbot", "sgemm.cu"} & passed_by(tf32_rounded)
+    assert {"Vizuara", "KernelBench v0", "KernelBench", "CUDA-L2"} <= passed_by(wrong("tf32_rounded"))
+    assert {"Vizuara", "KernelBench v0", "CUDA-L2"} <= passed_by(wrong("bf16_inputs"))
+    assert {"Vizuara", "KernelBench v0", "SOL-ExecBench"} <= passed_by(wrong("scaled_by_1_001"))
+    assert not {"netlib", "kernelbot", "sgemm.cu"} & passed_by(wrong("tf32_rounded"))
 
 
 def test_99_percent_misses_a_row_of_160() -> None:
-    assert passed_by(last_row_unwritten) == {"SOL-ExecBench"}
+    assert passed_by(wrong("last_row_unwritten")) == {"SOL-ExecBench"}
 
 
 def test_whoever_writes_too_far_is_seen_only_by_those_who_look() -> None:
-    assert passed_by(sequential) - passed_by(writes_past_c) == {"CUDA-L2", "netlib"}
+    assert passed_by(sequential) - passed_by(wrong("writes_past_c")) == {"CUDA-L2", "netlib"}
 
 
 def test_the_inputs_that_were_changed_are_the_references_inputs() -> None:
@@ -91,13 +81,13 @@ def test_the_inputs_that_were_changed_are_the_references_inputs() -> None:
         p.a[:], p.c[:] = 0, 0
 
     assert passed_by(zeroes_everything) == {"robust-kbench"}
-    assert "robust-kbench" not in passed_by(clobbers_a)
+    assert "robust-kbench" not in passed_by(wrong("clobbers_a"))
 
 
 def test_what_does_not_launch_or_does_nothing_is_refused_by_all() -> None:
-    assert passed_by(faults) == passed_by(does_nothing) == set()
+    assert passed_by(wrong("faults")) == passed_by(wrong("does_nothing")) == set()
     peer = BY_NAME["Vizuara"]
-    why = passes(peer, questions("Vizuara"), NumpySubject(DEVICE, faults), DEVICE)
+    why = passes(peer, questions("Vizuara"), NumpySubject(DEVICE, wrong("faults")), DEVICE)
     assert why == "the launch failed: running a kernel: an illegal memory access was encountered"
 
 
