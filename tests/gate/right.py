@@ -62,11 +62,11 @@ def reads_c_at_beta_0(p: Problem) -> None:
     p.c[:] = p.alpha * summed(p.a, p.b) + p.beta * p.c
 
 
-def strassen(p: Problem) -> None:
+def strassens(a: Float32, b: Float32) -> Float32:
     """One level of Strassen's seven products, padded to even sizes."""
-    odd_m, odd_n, odd_k = p.m % 2, p.n % 2, p.k % 2
-    a, b = np.pad(p.a, ((0, odd_m), (0, odd_k))), np.pad(p.b, ((0, odd_k), (0, odd_n)))
-    m, n, k = (p.m + odd_m) // 2, (p.n + odd_n) // 2, (p.k + odd_k) // 2
+    rows, columns = a.shape[0], b.shape[1]
+    a, b = (np.pad(x, ((0, x.shape[0] % 2), (0, x.shape[1] % 2))) for x in (a, b))
+    (m, k), n = (size // 2 for size in a.shape), b.shape[1] // 2
     a11, a12, a21, a22 = a[:m, :k], a[:m, k:], a[m:, :k], a[m:, k:]
     b11, b12, b21, b22 = b[:k, :n], b[:k, n:], b[k:, :n], b[k:, n:]
     m1 = summed(a11 + a22, b11 + b22)
@@ -74,7 +74,11 @@ def strassen(p: Problem) -> None:
     m4, m5 = summed(a22, b21 - b11), summed(a11 + a12, b22)
     m6, m7 = summed(a21 - a11, b11 + b12), summed(a12 - a22, b21 + b22)
     c = np.block([[m1 + m4 - m5 + m7, m3 + m5], [m2 + m4, m1 - m2 + m3 + m6]])
-    epilogue(p, c[: p.m, : p.n].astype(F32))
+    return c[:rows, :columns].astype(F32)
+
+
+def strassen(p: Problem) -> None:
+    epilogue(p, strassens(p.a, p.b))
 
 
 RIGHT: tuple[tuple[Function, Domain], ...] = (

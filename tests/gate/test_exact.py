@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.gate.right import summed
+from tests.gate.right import strassens, summed
 from tests.gate.wrong import bf16, fp16, tf32
 from worklog.gate.exact import EXACT_LIMIT, FAMILIES, HEADROOM, OPERAND_BITS, Projection, families, family, stretch
 from worklog.gate.shapes import drawn_shapes, edge_shapes
@@ -62,8 +62,15 @@ def test_any_order_gives_the_same_sum(name: str, shape: Shape, seed: int) -> Non
     a, b = family(name, shape, rng)
     right = a.astype(np.float64) @ b.astype(np.float64)
     shuffled = rng.permutation(shape.k)
-    for product in (summed(a, b), summed(a[:, shuffled], b[shuffled]), a @ b):
+    for product in (summed(a, b), summed(a[:, shuffled], b[shuffled]), a @ b, strassens(a, b)):
         assert np.array_equal(product, right)
+
+
+@pytest.mark.parametrize("k", range(1, 9))
+def test_strassens_sums_of_two_elements_are_exact_too(k: int) -> None:
+    rng = np.random.default_rng(k)
+    a, b = family("E1", Shape(300, 300, k), rng)
+    assert np.array_equal(strassens(a, b), a.astype(np.float64) @ b)
 
 
 def test_dense_integers_have_no_zeros_and_many_values() -> None:

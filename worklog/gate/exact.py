@@ -53,7 +53,8 @@ def family(
     """
     limit = EXACT_LIMIT >> headroom
     if name == "E1":
-        widest = OPERAND_BITS[claimed] - headroom if claimed in OPERAND_BITS else 11
+        # Strassen's algorithm multiplies sums of two elements: with 11 bits it would leave the limit at K = 3 and 4.
+        widest = OPERAND_BITS[claimed] - headroom if claimed in OPERAND_BITS else 11 if shape.k < 3 else 10
         bits = max(1, min(widest, (24 - headroom - math.ceil(math.log2(shape.k))) // 2))
         return _nonzero(rng, (shape.m, shape.k), bits), _nonzero(rng, (shape.k, shape.n), bits)
     if name == "E2":
