@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +15,7 @@ from pytest import approx
 
 from tests.harness.virtual import VirtualGpu
 from worklog.peers import compare as peers
-from worklog.peers.harnesses import Found, OtherHarness, Work, nvbench_summaries
+from worklog.peers.harnesses import Found, OtherHarness, OurHarness, Work, nvbench_summaries
 from worklog.runs.comparison import Comparison, open_comparison
 from worklog.runs.documents import write_text
 from worklog.runs.samples import median
@@ -25,125 +23,102 @@ from worklog.runs.samples import median
 WORKS = [Work("spin", 5, lambda stream: None), Work("cuBLAS", 512, lambda stream: None)]
 
 
-def test_this_harness_reads_the_true_length_and_its_offset_where_that_is_kept() -> None:
+def work(gpu: VirtualGpu, of: float, us: float) -> Work:
+    """cuBLAS of a size, and of a known length."""
+    kernel = gpu.kernel(us)
+    return Work("cuBLAS", of, lambda stream: kernel())
+
+
+def ours(gpu: VirtualGpu, offset_us: float = 0.0) -> OurHarness:
+    return OurHarness(gpu, None, offset_us)
+
+
+def test_this_harness_reads_the_true_length_and_keeps_the_offset_on_request() -> None:
     gpu = VirtualGpu(offset_us=3.45)
-    rows = peers.our_rows(gpu, {("spin", 5.0): partial(gpu.spin, 5000)}, 3.45)
+    rows = peers.our_rows(ours(gpu, 3.45), [Work("spin", 5.0, lambda stream: gpu.spin(5000))])
     assert [row.ruler for row in rows] == [peers.OURS, peers.KEPT]
     assert [row.us for row in rows] == approx([5.0, 8.45])
     assert rows[0].converged and rows[0].wall_s is not None and rows[0].wall_s > 0
 
 
-def test_the_tracer_is_a_timer_too() -> None:
-    gpu = VirtualGpu(tracer_us=0.6)
-    (row,) = peers.traced_rows(gpu, {("cuBLAS", 512.0): gpu.kernel(20.0)})
-    assert row.us == approx(20.6)
-
-
-def test_events_and_tracer_in_turn_tell_of_the_same_clock() -> None:
-    slower = VirtualGpu(tracer_us=0.6, offset_us=3.4, clock=lambda now: 2000.0 - now / 1e5)
-    works = {("spin", 5.0): partial(slower.spin, 5000), ("cuBLAS", 512.0): slower.kernel(200.0)}
-    (beside,) = peers.beside_the_tracer(slower, works, 3.4)["beside_cupti"]
+def test_events_and_tracer_in_turn_see_the_same_clock() -> None:
+    gpu = VirtualGpu(tracer_us=0.6, offset_us=3.4, clock=lambda now: 2000.0 - now / 1e5)
+    (beside,) = peers.beside_the_tracer(ours(gpu, 3.4), [work(gpu, 512.0, 200.0)])["beside_cupti"]
     assert beside["of"] == 512.0 and beside["events_us"] > 200.05, "the clock fell"
     assert beside["tracer_us"] - beside["events_us"] == approx(0.6, abs=0.05)
 
 
 def test_a_tracer_that_fails_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu = VirtualGpu()
+    gpu = VirtualGpu(tracer_us=0.6)
+    (row,) = peers.traced_rows(ours(gpu), [work(gpu, 512.0, 20.0)])
+    assert row.us == approx(20.6)
     monkeypatch.setattr(gpu, "tracer", lambda queued: (_ for _ in ()).throw(RuntimeError("no tracer\nsecond line")))
-    (row,) = peers.traced_rows(gpu, {("cuBLAS", 512.0): gpu.kernel(20.0)})
+    (row,) = peers.traced_rows(ours(gpu), [work(gpu, 512.0, 20.0)])
     assert (row.us, row.reason) == (None, "RuntimeError: no tracer")
-    assert peers.beside_the_tracer(gpu, {("cuBLAS", 512.0): gpu.kernel(20.0)}, 0.0) == {
-        "beside_cupti": [],
-        "beside_cupti_reason": "RuntimeError: no tracer",
-    }
+    found = peers.beside_the_tracer(ours(gpu), [work(gpu, 512.0, 20.0)])
+    assert found == {"beside_cupti": [], "beside_cupti_reason": "RuntimeError: no tracer"}
 
 
-def test_a_missing_peer_says_how_to_get_it() -> None:
-    def read(works: Sequence[Work]) -> Iterator[Found]:
-        raise ModuleNotFoundError("No module named 'foreign'")
-
-    rows = peers.rows_of(OtherHarness("foreign", read, "pip install foreign"), WORKS)
-    assert [row.us for row in rows] == [None, None]
-    assert {row.reason for row in rows} == {
-        "ModuleNotFoundError: No module named 'foreign'; to get it: pip install foreign"
-    }
-
-
-def test_how_soon_is_asked_more_than_once_of_every_size() -> None:
-    gpu = VirtualGpu(noise=2e-3)
-    found = peers.seconds_again(gpu, {("cuBLAS", size): gpu.kernel(20.0) for size in peers.PROMISED_SIZES}, 3.45)
-    assert Counter(reading["of"] for reading in found["again"]) == dict.fromkeys(peers.PROMISED_SIZES, peers.BESIDE - 1)
-    assert all(reading["converged"] and reading["wall_s"] > 0 for reading in found["again"])
-
-
-def test_a_peer_that_falls_over_keeps_what_it_had_read() -> None:
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (
+            ModuleNotFoundError("No module named 'foreign'"),
+            "ModuleNotFoundError: No module named 'foreign'; to get it: pip install foreign",
+        ),
+        (RuntimeError("cudaErrorStreamCaptureInvalidated"), "RuntimeError: cudaErrorStreamCaptureInvalidated"),
+    ],
+)
+def test_a_harness_that_is_missing_or_fails_has_a_reason_and_keeps_its_rows(error: Exception, reason: str) -> None:
     def read(works: Sequence[Work]) -> Iterator[Found]:
         yield "foreign", works[0], 8.4, 0.1
-        raise RuntimeError("cudaErrorStreamCaptureInvalidated")
+        raise error
 
-    rows = peers.rows_of(OtherHarness("foreign", read), WORKS)
-    assert [(row.work, row.us, row.reason) for row in rows] == [
-        ("spin", 8.4, None),
-        ("cuBLAS", None, "RuntimeError: cudaErrorStreamCaptureInvalidated"),
-    ]
+    rows = peers.rows_of(OtherHarness("foreign", read, "pip install foreign"), WORKS)
+    assert [(row.work, row.us, row.reason) for row in rows] == [("spin", 8.4, None), ("cuBLAS", None, reason)]
 
 
-def test_a_peer_that_reads_no_number_has_a_reason() -> None:
-    def read(works: Sequence[Work]) -> Iterator[Found]:
-        yield from (("foreign", work, float("nan"), 0.1) for work in works)
-
-    rows = peers.rows_of(OtherHarness("foreign", read), WORKS)
-    assert [(row.us, row.reason) for row in rows] == [(None, "it read nan µs")] * len(WORKS)
-
-
-def test_the_same_kernel_twice_agrees() -> None:
-    gpu = VirtualGpu(noise=2e-3)
-    found = peers.same_twice(gpu, gpu.kernel(20.0), 0.0, pairs=20)["aa"]
-    assert found["agree"] >= 18
-    assert len(found["intervals_us"]) == found["pairs"] == 20
-
-
-def test_the_same_kernel_twice_is_read_as_precisely_as_everything_else() -> None:
-    """Half a percent of the time, and not of the time with the offset in it."""
+def test_the_same_kernel_twice_agrees_and_is_read_as_precisely_as_everything_else() -> None:
+    """To half a percent of the time, not of the time with the offset in it."""
     gpu = VirtualGpu(noise=2e-2, offset_us=1000.0)  # so noisy that the samples of the warm-up are not enough
-    intervals = peers.same_twice(gpu, gpu.kernel(1000.0), 1000.0, pairs=5)["aa"]["intervals_us"]
-    assert all((high - low) / 2 <= 0.0051 * (middle - 1000.0) for pair in intervals for low, middle, high in pair)
+    found = peers.same_twice(ours(gpu, 1000.0), work(gpu, 512, 1000.0), pairs=10)["aa"]
+    assert found["agree"] >= 8
+    assert len(found["intervals_us"]) == found["pairs"] == 10
+    intervals = [interval for pair in found["intervals_us"] for interval in pair]
+    assert all((high - low) / 2 <= 0.0051 * (middle - 1000.0) for low, middle, high in intervals)
 
 
 AGAIN = [{"of": 512, "wall_s": seconds, "converged": True} for seconds in (0.4, 0.1)]
 
 
-def document(rows: list[peers.Row]) -> dict[str, Any]:
+def document(rows: list[peers.Row], again: list[dict[str, Any]] = AGAIN) -> dict[str, Any]:
     read = [asdict(row) for row in rows]
     return {
         "device": {"name": "Virtual"},
         "created": "2026-11-21T05:00:00+00:00",
         "rows": read,
-        "promises": {"aa": {"pairs": 50, "agree": 48}, "wall_s": peers.wall_times(read, AGAIN)},
+        "promises": {"aa": {"pairs": 50, "agree": 48}, "wall_s": peers.wall_times(read, again)},
     }
 
 
-def test_one_reading_that_ran_out_of_patience_is_told() -> None:
-    told = document([peers.Row(peers.OURS, "cuBLAS", 512, 17.0, 0.15, converged=False)])
-    assert told["promises"]["wall_s"][0]["converged"] is False
-    assert "cuBLAS 512: ±0.5 % not reached in 0.15 s; NVBench –" in peers.text(Comparison(told, "live"))
+@pytest.mark.parametrize(("converged", "again"), [(False, AGAIN), (True, [AGAIN[0], AGAIN[1] | {"converged": False}])])
+def test_one_reading_that_did_not_converge_is_reported(converged: bool, again: list[dict[str, Any]]) -> None:
+    found = document([peers.Row(peers.OURS, "cuBLAS", 512, 17.0, 0.15, converged=converged)], again)
+    assert found["promises"]["wall_s"][0]["converged"] is False
+    assert "cuBLAS 512: ±0.5 % not reached in 0.15 s; NVBench –" in peers.text(Comparison(found, "live"))
 
 
-def test_a_further_reading_that_ran_out_of_patience_is_told_too() -> None:
-    read = [asdict(peers.Row(peers.OURS, "cuBLAS", 512, 17.0, 0.15, converged=True))]
-    (point,) = peers.wall_times(read, [AGAIN[0], AGAIN[1] | {"converged": False}])
-    assert point["converged"] is False and point["worklog_s"] == approx(0.15)
-
-
-def test_what_is_written_can_be_read_whatever_a_driver_or_a_peer_says(tmp_path: Path) -> None:
+def test_what_is_written_can_be_read_although_a_harness_reads_no_number(tmp_path: Path) -> None:
     """JSON has no NaN, and the reader takes none."""
 
     def read(works: Sequence[Work]) -> Iterator[Found]:
-        yield from (("foreign", work, 20.0, float("nan")) for work in works)
+        yield from (("foreign", one, us, float("nan")) for one, us in zip(works, (20.0, float("nan")), strict=True))
 
     shipped = json.loads(next(Path(peers.__file__).parents[1].glob("recordings/peers/*.json")).read_text())
     shipped["calibration"]["sm_mhz"] = float("nan")
-    shipped["rows"] += [asdict(row) for row in peers.rows_of(OtherHarness("foreign", read), WORKS)]
+    rows = peers.rows_of(OtherHarness("foreign", read), WORKS)
+    assert [(row.us, row.reason) for row in rows] == [(20.0, None), (None, "it read nan µs")]
+    shipped["rows"] += map(asdict, rows)
     write_text(tmp_path / "peers.json", shipped)
     told = open_comparison(tmp_path / "peers.json")
     assert told.document["calibration"]["sm_mhz"] is None
@@ -186,14 +161,11 @@ def test_the_whole_comparison_is_written_step_by_step_and_opens(
         calibration = SimpleNamespace(offset_us=gpu.offset_us, as_dict=lambda: recorded)
 
     def works_on(session: Ready, known_us: Sequence[int], sizes: Sequence[int]) -> list[Work]:
-        kernels = [*((("spin", us), partial(gpu.spin, 1000 * us)) for us in known_us)]
-        kernels += [(("cuBLAS", size), gpu.kernel(size / 32)) for size in sizes]
-        for _, launch in kernels:
-            launch()
-        return [Work(*of, lambda stream, launch=launch: launch()) for of, launch in kernels]
+        spins = [Work("spin", us, lambda stream, us=us: gpu.spin(1000 * us)) for us in known_us]
+        return [*spins, *(work(gpu, size, size / 32) for size in sizes)]
 
     def reads_three_too_long(works: Sequence[Work]) -> Iterator[Found]:
-        yield from (("NVBench cold", work, work.of + 3, 1.0) for work in works)
+        yield from (("NVBench cold", one, one.of + 3, 1.0) for one in works)
 
     def falls_over(works: Sequence[Work]) -> Iterator[Found]:
         raise RuntimeError("foreign")
@@ -231,5 +203,6 @@ def test_the_whole_comparison_is_written_step_by_step_and_opens(
     for point in promises["wall_s"]:
         row_s = told.wall_s("cuBLAS", point["of"])[peers.OURS]
         again = [reading["wall_s"] for reading in promises["again"] if reading["of"] == point["of"]]
+        assert all(seconds > 0 for seconds in again)
         assert point["worklog_s"] == approx(median([row_s, *again]).value) and len(again) == peers.BESIDE - 1
     assert {point["of"] for point in promises["beside_cupti"]} == {*peers.SIZES}

@@ -32,15 +32,22 @@ _OPERATORS = {
 }
 
 
+def source_folder(packaged: str, checkout: str) -> Path:
+    """A folder of .cu files: `packaged` in an installed package, else `checkout` in the checkout. Raises WorklogError
+    where it is missing.
+    """
+    package = Path(__file__).resolve().parents[1]
+    folders = package / packaged, package.parent / checkout
+    for folder in folders:
+        if folder.is_dir():
+            return folder
+    missing = f"neither {folders[0]} nor {folders[1]} exists"
+    raise WorklogError(f"the CUDA sources are missing: {missing}; install gemm-worklog again")
+
+
 def kernels_dir() -> Path:
-    """The folder of the ladder's .cu files: in an installed package, else in the checkout."""
-    packaged = Path(__file__).parents[1] / "_kernels"
-    folder = packaged if packaged.is_dir() else Path(__file__).resolve().parents[2] / "kernels"
-    if not folder.is_dir():
-        raise WorklogError(
-            f"the kernels are missing: neither {packaged} nor {folder} exists; install gemm-worklog again"
-        )
-    return folder
+    """The folder of the ladder's .cu files. Raises WorklogError."""
+    return source_folder("_kernels", "kernels")
 
 
 def kernel_names(source: str) -> list[str]:

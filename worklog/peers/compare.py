@@ -19,22 +19,17 @@ from datetime import UTC, datetime
 from functools import partial
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import worklog
 from worklog.bench.tasks import Progress, silent
 from worklog.errors import ChildFailed
 from worklog.gpu.device import gpu, software, source_revision
-from worklog.peers.harnesses import HARNESSES, SAMPLING, Movable, OtherHarness, Work, product, read_work, versions
+from worklog.peers.harnesses import HARNESSES, SAMPLING, OtherHarness, OurHarness, Work, product, versions
 from worklog.runs.comparison import CUBLAS, KNOWN, SCHEMA, Comparison, Row
 from worklog.runs.documents import write_text
 from worklog.runs.run import runs_dir
 from worklog.runs.samples import Estimate, median
-
-if TYPE_CHECKING:
-    from worklog.harness.cuda_timeline import CudaTimeline
-    from worklog.harness.launch import Launch
-
 
 KNOWN_US = (1, 2, 3, 5, 10, 20, 30, 50, 100, 300, 1000)
 SIZES = (128, 256, 512, 1024, 2048, 4096)
@@ -56,31 +51,28 @@ def compare(out: Path | None = None, progress: Progress = silent, only: str | No
     path = out or new_path(gpu().name)
     document = provenance(session.calibration.as_dict())
     works = works_on(session, KNOWN_US, SIZES)
-    stream, offset_us = session.device.stream, session.calibration.offset_us
-    launches: dict[tuple[str, float], Launch] = {
-        (w.kind, w.of): Movable(partial(w.enqueue, stream), *(w.moves or ())) for w in works
-    }
-    steps: list[tuple[str, Callable[[], None]]] = [
-        (OURS, lambda: _add(document, our_rows(session.timeline, launches, offset_us))),
-        ("how soon", lambda: document["promises"].update(seconds_again(session.timeline, launches, offset_us))),
-        (
-            "A/A",
-            lambda: document["promises"].update(same_twice(session.timeline, launches["cuBLAS", AA_SIZE], offset_us)),
-        ),
+    cublas = {work.of: work for work in works if work.kind == CUBLAS}
+    ours = OurHarness(session.timeline, session.device.stream, session.calibration.offset_us)
+    # Each step returns rows or promises of the document.
+    steps: list[tuple[str, Callable[[], list[Row] | dict[str, Any]]]] = [
+        (OURS, lambda: our_rows(ours, works)),
+        ("how soon", lambda: seconds_again(ours, [cublas[size] for size in PROMISED_SIZES])),
+        ("A/A", lambda: same_twice(ours, cublas[AA_SIZE])),
     ]
     if only is None:
-        steps += [(other.name, partial(_add_rows_of, document, other, works)) for other in HARNESSES]
+        steps += [(other.name, partial(rows_of, other, works)) for other in HARNESSES]
         steps += [
-            (TRACED, lambda: _add(document, traced_rows(session.timeline, launches))),
-            (
-                "worklog beside CUPTI",
-                lambda: document["promises"].update(beside_the_tracer(session.timeline, launches, offset_us)),
-            ),
+            (TRACED, lambda: traced_rows(ours, works)),
+            ("worklog beside CUPTI", lambda: beside_the_tracer(ours, list(cublas.values()))),
         ]
-    steps.append(("intervals", lambda: document["promises"].update(coverage=coverage())))
+    steps.append(("intervals", lambda: {"coverage": coverage()}))
     for done, (name, step) in enumerate(steps):
         progress(done, len(steps), name)
-        step()
+        found = step()
+        if isinstance(found, dict):
+            document["promises"].update(found)
+        else:
+            document["rows"] += map(asdict, found)
         document["complete"] = done == len(steps) - 1
         document["promises"]["wall_s"] = wall_times(document["rows"], document["promises"]["again"])
         write_text(path, document)
@@ -105,63 +97,46 @@ def provenance(calibration: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _add(document: dict[str, Any], rows: Sequence[Row]) -> None:
-    document["rows"] += [asdict(row) for row in rows]
-
-
-def _add_rows_of(document: dict[str, Any], other: OtherHarness, works: Sequence[Work]) -> None:
-    _add(document, rows_of(other, works))
-
-
-def our_rows(timeline: CudaTimeline, launches: dict[tuple[str, float], Launch], offset_us: float) -> list[Row]:
+def our_rows(ours: OurHarness, works: Sequence[Work]) -> list[Row]:
     """This harness, with the event overhead removed and with it kept: one reading each, shown in two ways."""
     rows = []
-    for (kind, of), launch in launches.items():
-        read, converged, wall_s = read_work(timeline, launch, SAMPLING, offset_us)
-        for name, off in ((OURS, offset_us), (KEPT, 0.0)):
-            rows.append(_row(name, kind, of, read, off, wall_s, converged))
+    for work in works:
+        read = ours.read(work)
+        rows += [_row(OURS, work, *read, ours.offset_us), _row(KEPT, work, *read)]
     return rows
 
 
-def traced_rows(timeline: CudaTimeline, launches: dict[tuple[str, float], Launch]) -> list[Row]:
+def traced_rows(ours: OurHarness, works: Sequence[Work]) -> list[Row]:
     """This harness with the GPU's own tracer as its timer."""
     rows = []
-    for (kind, of), launch in launches.items():
+    for work in works:
         try:
-            read, converged, wall_s = read_work(timeline, launch, SAMPLING.but(timer="cupti"))
+            rows.append(_row(TRACED, work, *ours.read(work, "cupti")))
         # The tracer is foreign code, one per process: no error in it may lose the other rows.
         except Exception as error:
-            rows.append(Row(TRACED, kind, of, reason=_words(error)))
-            continue
-        rows.append(_row(TRACED, kind, of, read, 0.0, wall_s, converged))
+            rows.append(Row(TRACED, work.kind, work.of, reason=_words(error)))
     return rows
 
 
-def beside_the_tracer(
-    timeline: CudaTimeline, launches: dict[tuple[str, float], Launch], offset_us: float
-) -> dict[str, Any]:
-    """cuBLAS by events and by the tracer in turn, BESIDE times, so that the clock can't change between the two: the
+def beside_the_tracer(ours: OurHarness, works: Sequence[Work]) -> dict[str, Any]:
+    """Work by events and by the tracer in turn, BESIDE times, so that the clock can't change between the two: the
     median of each one's readings, in microseconds. If the tracer fails, the reason is added to what was read.
     """
     found: list[dict[str, Any]] = []
-    for (kind, of), launch in launches.items():
-        if kind != CUBLAS:
-            continue
-        pairs = []
+    for work in works:
         try:
-            for _ in range(BESIDE):
-                ours, _, _ = read_work(timeline, launch, SAMPLING, offset_us)
-                traced, _, _ = read_work(timeline, launch, SAMPLING.but(timer="cupti"))
-                pairs.append((ours.value - offset_us, traced.value))
+            pairs = [(ours.read(work)[0].value, ours.read(work, "cupti")[0].value) for _ in range(BESIDE)]
         except Exception as error:  # foreign code, as above
             return {"beside_cupti": found, "beside_cupti_reason": _words(error)}
         events_us, tracer_us = (median(side).value for side in zip(*pairs, strict=True))
-        found.append({"work": kind, "of": of, "events_us": events_us, "tracer_us": tracer_us})
+        found.append(
+            {"work": work.kind, "of": work.of, "events_us": events_us - ours.offset_us, "tracer_us": tracer_us}
+        )
     return {"beside_cupti": found}
 
 
-def _row(name: str, kind: str, of: float, read: Estimate, off: float, wall_s: float, converged: bool) -> Row:
-    return Row(name, kind, of, read.value - off, wall_s, None, read.low - off, read.high - off, converged)
+def _row(name: str, work: Work, read: Estimate, converged: bool, wall_s: float, off: float = 0.0) -> Row:
+    return Row(name, work.kind, work.of, read.value - off, wall_s, None, read.low - off, read.high - off, converged)
 
 
 def rows_of(other: OtherHarness, works: Sequence[Work]) -> list[Row]:
@@ -185,25 +160,23 @@ def _words(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
-def same_twice(timeline: CudaTimeline, launch: Launch, offset_us: float, pairs: int = AA_PAIRS) -> dict[str, Any]:
+def same_twice(ours: OurHarness, work: Work, pairs: int = AA_PAIRS) -> dict[str, Any]:
     """How often two readings of the same kernel agree: their 95 % intervals overlap."""
     found = []
     for _ in range(pairs):
-        one, two = (read_work(timeline, launch, SAMPLING, offset_us)[0] for _ in range(2))
+        one, two = (ours.read(work)[0] for _ in range(2))
         found.append([[one.low, one.value, one.high], [two.low, two.value, two.high]])
     agree = sum(one[0] <= two[2] and two[0] <= one[2] for one, two in found)
-    return {"aa": {"work": "cuBLAS", "of": AA_SIZE, "pairs": pairs, "agree": agree, "intervals_us": found}}
+    return {"aa": {"work": work.kind, "of": work.of, "pairs": pairs, "agree": agree, "intervals_us": found}}
 
 
-def seconds_again(
-    timeline: CudaTimeline, launches: dict[tuple[str, float], Launch], offset_us: float
-) -> dict[str, list[dict[str, Any]]]:
-    """Seconds of further readings of cuBLAS: the warm-up waits for the clock, and how long varies."""
+def seconds_again(ours: OurHarness, works: Sequence[Work]) -> dict[str, Any]:
+    """Seconds of further readings: the warm-up waits for the clock, and how long varies."""
     again = []
-    for size in PROMISED_SIZES:
+    for work in works:
         for _ in range(BESIDE - 1):
-            _, converged, wall_s = read_work(timeline, launches[CUBLAS, size], SAMPLING, offset_us)
-            again.append({"of": size, "wall_s": wall_s, "converged": converged})
+            _, converged, wall_s = ours.read(work)
+            again.append({"of": work.of, "wall_s": wall_s, "converged": converged})
     return {"again": again}
 
 
@@ -269,7 +242,6 @@ LIMIT_S = 300.0  # for one child
 
 
 def coverage(
-    progress: Callable[[int], None] = lambda done: None,
     *,
     processes: int = PROCESSES,
     pairs: int = PAIRS,
@@ -277,11 +249,10 @@ def coverage(
     command: Sequence[str] = (sys.executable, "-P", "-m", "worklog.peers.compare"),
 ) -> list[dict[str, Any]]:
     """For each size, the intervals of 2 x pairs readings in each process, and the median seconds of a reading. Raises
-    ChildFailed with the child's last words.
+    ChildFailed with the last line that the child printed.
     """
     found: list[dict[str, Any]] = []
-    for done in range(processes):
-        progress(done)
+    for _ in range(processes):
         arguments = [*command, ",".join(map(str, sizes)), str(2 * pairs)]
         child = subprocess.run(arguments, capture_output=True, text=True, timeout=LIMIT_S, check=False)
         if child.returncode:
@@ -308,11 +279,10 @@ def main(sizes: str, count: str) -> None:
     device = CudaDevice()
     timeline = CudaTimeline(device)
     overhead = read_known_lengths(timeline).offset_us
-    found: dict[str, Any] = {}
+    ours, found = OurHarness(timeline, device.stream, overhead), dict[str, Any]()
     for size in map(int, sizes.split(",")):
         work = product(size)
-        launch = Movable(partial(work.enqueue, device.stream), *(work.moves or ()))
-        read = [read_work(timeline, launch, offset_us=overhead) for _ in range(int(count))]
+        read = [ours.read(work) for _ in range(int(count))]
         found[str(size)] = {
             "intervals_us": [[one.low - overhead, one.value - overhead, one.high - overhead] for one, _, _ in read],
             "wall_s": [seconds for _, _, seconds in read],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import json
 import os
@@ -25,54 +26,54 @@ from worklog.runs.samples import Estimate, median
 if TYPE_CHECKING:
     from worklog.bench.session import Session
     from worklog.harness.cuda_timeline import CudaTimeline
-    from worklog.harness.launch import Launch
-
 
 SAMPLING = Harness().but(budget_s=3.0)
 
 
 @dataclass(frozen=True)
-class Movable:
-    """A launch whose buffers can move to a new placement, and back to their own."""
+class Work:
+    """Something to time: "spin" of a length in microseconds, or "cuBLAS" of a size N; enqueue takes a CuPy stream.
+    move: moves its buffers to a new random placement; settle: back to their own; None for work without buffers.
+    """
 
-    enqueue: Launch
+    kind: str
+    of: float
+    enqueue: Callable[[Any], None]
     move: Callable[[], None] | None = None
-    settle: Callable[[], None] = lambda: None
-
-    def __call__(self) -> None:
-        """Enqueue it."""
-        self.enqueue()
+    settle: Callable[[], None] | None = None
 
 
-def read_work(
-    timeline: CudaTimeline, launch: Launch, harness: Harness = SAMPLING, offset_us: float = 0.0
-) -> tuple[Estimate, bool, float]:
-    """Median with its interval, event overhead included; whether it converged without it; seconds, with the warm-up."""
-    started = time.perf_counter()
-    move = launch.move if isinstance(launch, Movable) else None
-    reading = time_pair(timeline, launch, None, harness, offset_us=offset_us, move=move)
-    took = time.perf_counter() - started
-    if isinstance(launch, Movable):
-        launch.settle()
-    return median(reading.counted("subject"), reading.placements("subject")), reading.converged, took
+@dataclass(frozen=True)
+class OurHarness:
+    """This harness on a stream. offset_us: the event overhead."""
+
+    timeline: CudaTimeline
+    stream: Any
+    offset_us: float
+
+    def read(self, work: Work, timer: str = "events") -> tuple[Estimate, bool, float]:
+        """Median with its interval, event overhead included; whether it converged without it; seconds, with the
+        warm-up. timer: "events", or "cupti", which has no event overhead.
+        """
+        started = time.perf_counter()
+        harness, launch = SAMPLING.but(timer=timer), partial(work.enqueue, self.stream)
+        offset_us = harness.taken_off(self.offset_us)
+        reading = time_pair(self.timeline, launch, None, harness, offset_us=offset_us, move=work.move)
+        took = time.perf_counter() - started
+        if work.settle is not None:
+            work.settle()
+        return median(reading.counted("subject"), reading.placements("subject")), reading.converged, took
 
 
 def works_on(session: Session, known_us: Sequence[int], sizes: Sequence[int]) -> list[Work]:
     """Kernels of known length in microseconds and FP32 cuBLAS at some sizes, each launched once, so that nothing is
     loaded later. Raises LaunchFailed, OutOfMemory.
     """
-    works = [*(_spin(session, us) for us in known_us), *map(product, sizes)]
+    works = [*(Work("spin", us, partial(session.timeline.spin, 1000 * us)) for us in known_us), *map(product, sizes)]
     for work in works:
         work.enqueue(session.device.stream)
     session.device.synchronize()
     return works
-
-
-def _spin(session: Session, us: int) -> Work:
-    def enqueue(stream: Any) -> None:
-        session.timeline.spin(1000 * us, stream)
-
-    return Work("spin", us, enqueue)
 
 
 def product(size: int) -> Work:
@@ -102,25 +103,13 @@ def product(size: int) -> Work:
 
     enqueue(device.stream)
     device.synchronize()
-    return Work("cuBLAS", size, enqueue, None if pool is None else (move, settle))
+    return Work("cuBLAS", size, enqueue, None if pool is None else move, settle)
 
 
 EXTRA = "pip install 'gemm-worklog[peers]'"
 PACKAGES = ("cuda-bench", "triton", "torch", "cupti-python", "nvidia-cuda-cupti", "cuda-bindings")
 COLD, BATCH = "nv/cold/", "nv/batch/"
 SHORT_TIMEOUT_S = 6.0  # 0.5 s of GPU time in launches of a microsecond would take longer than all the others
-
-
-@dataclass(frozen=True)
-class Work:
-    """Something to time: "spin" of a length in microseconds, or "cuBLAS" of a size N; enqueue takes a CuPy stream.
-    moves: moves its buffers to a new random placement, and back to their own; None for work without buffers.
-    """
-
-    kind: str
-    of: float
-    enqueue: Callable[[Any], None]
-    moves: tuple[Callable[[], None], Callable[[], None]] | None = None
 
 
 Found = tuple[str, Work, float, float | None]  # the harness's name, the work, microseconds, seconds that it took
@@ -167,16 +156,9 @@ def _on_torch(work: Work) -> Callable[[], None]:
     return launch
 
 
-def _do_bench() -> Callable[[Work], float]:
-    from triton.testing import do_bench
-
-    return lambda work: 1e3 * float(do_bench(_on_torch(work), return_mode="median"))
-
-
-def _do_bench_cudagraph() -> Callable[[Work], float]:
-    from triton.testing import do_bench_cudagraph
-
-    return lambda work: 1e3 * float(do_bench_cudagraph(_on_torch(work), return_mode="median"))
+def _do_bench(name: str) -> Callable[[Work], float]:
+    bench = getattr(importlib.import_module("triton.testing"), name)
+    return lambda work: 1e3 * float(bench(_on_torch(work), return_mode="median"))
 
 
 def _torch_timer() -> Callable[[Work], float]:
@@ -270,7 +252,7 @@ def _stdout_to_stderr() -> Iterator[None]:
 HARNESSES = (
     OtherHarness("CuPy benchmark", partial(_each, "CuPy benchmark", _cupy), "pip install 'gemm-worklog[cuda13]'"),
     OtherHarness("torch Timer", partial(_each, "torch Timer", _torch_timer), "pip install torch"),
-    OtherHarness("do_bench", partial(_each, "do_bench", _do_bench)),
-    OtherHarness("do_bench_cudagraph", partial(_each, "do_bench_cudagraph", _do_bench_cudagraph)),
+    OtherHarness("do_bench", partial(_each, "do_bench", partial(_do_bench, "do_bench"))),
+    OtherHarness("do_bench_cudagraph", partial(_each, "do_bench_cudagraph", partial(_do_bench, "do_bench_cudagraph"))),
     OtherHarness("NVBench cold", _nvbench),
 )
