@@ -30,7 +30,7 @@ def work(gpu: VirtualGpu, of: float, us: float) -> Work:
 
 
 def ours(gpu: VirtualGpu, offset_us: float = 0.0) -> OurHarness:
-    return OurHarness(gpu, None, offset_us)
+    return OurHarness(gpu, SimpleNamespace(stream=None), offset_us)  # type: ignore[arg-type]
 
 
 def test_this_harness_reads_the_true_length_and_keeps_the_offset_on_request() -> None:

@@ -28,7 +28,7 @@ from worklog.gpu.device import gpu, software, source_revision
 from worklog.peers.harnesses import HARNESSES, SAMPLING, OtherHarness, OurHarness, Work, product, versions
 from worklog.runs.comparison import CUBLAS, KNOWN, SCHEMA, Comparison, Row
 from worklog.runs.documents import write_text
-from worklog.runs.run import runs_dir
+from worklog.runs.run import new_path, runs_dir
 from worklog.runs.samples import Estimate, median
 
 KNOWN_US = (1, 2, 3, 5, 10, 20, 30, 50, 100, 300, 1000)
@@ -48,11 +48,24 @@ def compare(out: Path | None = None, progress: Progress = silent, only: str | No
     from worklog.peers.harnesses import works_on
 
     session = Session()
-    path = out or new_path(gpu().name)
-    document = provenance(session.calibration.as_dict())
+    created = datetime.now(UTC).isoformat(timespec="seconds")
+    path = out or runs_dir().parent / "peers" / new_path(gpu().name, created, "peers").name
+    document: dict[str, Any] = {
+        "schema": SCHEMA,
+        "kind": "peers",
+        "tool": {"name": "gemm-worklog", "version": worklog.__version__, **source_revision()},
+        "created": created,
+        "complete": False,
+        "device": gpu().as_dict(),
+        "software": {**software(), **versions()},
+        "harness": SAMPLING.as_dict(),
+        "calibration": session.calibration.as_dict(),
+        "rows": [],
+        "promises": {"again": []},
+    }
     works = works_on(session, KNOWN_US, SIZES)
     cublas = {work.of: work for work in works if work.kind == CUBLAS}
-    ours = OurHarness(session.timeline, session.device.stream, session.calibration.offset_us)
+    ours = OurHarness(session.timeline, session.device, session.calibration.offset_us)
     # Each step returns rows or promises of the document.
     steps: list[tuple[str, Callable[[], list[Row] | dict[str, Any]]]] = [
         (OURS, lambda: our_rows(ours, works)),
@@ -78,23 +91,6 @@ def compare(out: Path | None = None, progress: Progress = silent, only: str | No
         write_text(path, document)
     progress(len(steps), len(steps), "done")
     return path
-
-
-def provenance(calibration: dict[str, Any]) -> dict[str, Any]:
-    """A document without rows yet: what was compared, on what, with what, when."""
-    return {
-        "schema": SCHEMA,
-        "kind": "peers",
-        "tool": {"name": "gemm-worklog", "version": worklog.__version__, **source_revision()},
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "complete": False,
-        "device": gpu().as_dict(),
-        "software": {**software(), **versions()},
-        "harness": SAMPLING.as_dict(),
-        "calibration": calibration,
-        "rows": [],
-        "promises": {"again": []},
-    }
 
 
 def our_rows(ours: OurHarness, works: Sequence[Work]) -> list[Row]:
@@ -201,13 +197,6 @@ def wall_times(rows: Sequence[dict[str, Any]], again: Sequence[dict[str, Any]]) 
     return times
 
 
-def new_path(device: str) -> Path:
-    """A new file in a folder beside this machine's runs."""
-    slug = "".join(c if c.isalnum() else "-" for c in device.lower()).removeprefix("nvidia-")
-    stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%SZ")
-    return runs_dir().parent / "peers" / f"{stamp}-{slug}.json"
-
-
 def text(comparison: Comparison) -> str:
     """A table in microseconds: a line for each work, a column for each harness; then what is missing and why."""
     names = comparison.rulers
@@ -279,7 +268,7 @@ def main(sizes: str, count: str) -> None:
     device = CudaDevice()
     timeline = CudaTimeline(device)
     overhead = read_known_lengths(timeline).offset_us
-    ours, found = OurHarness(timeline, device.stream, overhead), dict[str, Any]()
+    ours, found = OurHarness(timeline, device, overhead), dict[str, Any]()
     for size in map(int, sizes.split(",")):
         work = product(size)
         read = [ours.read(work) for _ in range(int(count))]

@@ -25,6 +25,7 @@ from worklog.runs.samples import Estimate, median
 
 if TYPE_CHECKING:
     from worklog.bench.session import Session
+    from worklog.gpu.cuda import CudaDevice
     from worklog.harness.cuda_timeline import CudaTimeline
 
 SAMPLING = Harness().but(budget_s=3.0)
@@ -45,10 +46,10 @@ class Work:
 
 @dataclass(frozen=True)
 class OurHarness:
-    """This harness on a stream. offset_us: the event overhead."""
+    """This harness on a device's stream. offset_us: the event overhead."""
 
     timeline: CudaTimeline
-    stream: Any
+    device: CudaDevice
     offset_us: float
 
     def read(self, work: Work, timer: str = "events") -> tuple[Estimate, bool, float]:
@@ -56,9 +57,15 @@ class OurHarness:
         warm-up. timer: "events", or "cupti", which has no event overhead.
         """
         started = time.perf_counter()
-        harness, launch = SAMPLING.but(timer=timer), partial(work.enqueue, self.stream)
-        offset_us = harness.taken_off(self.offset_us)
-        reading = time_pair(self.timeline, launch, None, harness, offset_us=offset_us, move=work.move)
+        harness = SAMPLING.but(timer=timer)
+        reading = time_pair(
+            self.timeline,
+            lambda: work.enqueue(self.device.stream),
+            None,
+            harness,
+            offset_us=harness.taken_off(self.offset_us),
+            move=work.move,
+        )
         took = time.perf_counter() - started
         if work.settle is not None:
             work.settle()
