@@ -35,7 +35,7 @@ from IPython.display import display
 import worklog
 from worklog import plots
 from worklog.analysis.counts import access_pattern
-from worklog.analysis.inspection import inspect_file
+from worklog.analysis.inspection import inspect
 from worklog.analysis.memory_counts import memory_counts
 from worklog.kernel import resources
 from worklog.kernel.nvrtc import compile_cuda
@@ -230,7 +230,7 @@ def changed(old, new):
     file = Path(tempfile.mkdtemp()) / "changed.cu"
     code = re.sub(r"template <.*>", f"constexpr int {tile};", rung.source)
     file.write_text(code.replace(old, new), encoding="utf-8")
-    counts = inspect_file(file, grid="N // 128, M // 128", block="256").counts
+    counts = inspect(worklog.Kernel.from_file(file, grid="N // 128, M // 128", block="256")).counts
     read, write = counts.shared_load, counts.shared_store
     found = {"reads": read.wavefronts, "conflicts": read.conflicts, "writes": write.wavefronts}
     return {name: n / counts.instructions["fma"] for name, n in (found | {"conflicts ": write.conflicts}).items()}

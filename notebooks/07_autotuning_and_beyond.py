@@ -28,7 +28,7 @@ import pandas as pd
 
 import worklog
 from worklog import plots
-from worklog.analysis.inspection import inspect_rung
+from worklog.analysis.inspection import inspect
 from worklog.analysis.memory_counts import memory_counts
 from worklog.bench import sweep as tuning
 from worklog.kernel.nvrtc import compile_cuda
@@ -92,7 +92,7 @@ table.loc[squeezed, ["registers", "spilled B", "blocks/SM"]]
 
 # %%
 gained = next(v for v in found.kept if v.name == "BM=128 BN=128 TN=8 MIN_BLOCKS=2")
-inspected, own = inspect_rung(gained.kernel), memory_counts().rungs[rung.name]
+inspected, own = inspect(gained.kernel), memory_counts().rungs[rung.name]
 shared = inspected.counts.shared_load.wavefronts + inspected.counts.shared_store.wavefronts
 clocks = run.device["multiprocessors"] * run.device["sm_clock_mhz"] * 1e3  # of all SMs, per millisecond
 print(f"{inspected.label}\n{gained.name}: {shared / clocks:.2f} ms at least in shared memory")

@@ -31,7 +31,7 @@ from pathlib import Path
 
 import worklog
 from worklog.analysis import inspection
-from worklog.analysis.inspection import inspect_file
+from worklog.analysis.inspection import inspect
 from worklog.analysis.memory_counts import memory_counts
 from worklog.bench.check import SIGNATURE
 
@@ -152,7 +152,7 @@ LAUNCH = {"grid": "(N + 15) // 16, (M + 63) // 64", "block": "16,16"}
 # %%
 file = Path(tempfile.mkdtemp()) / "four.cu"
 file.write_text(FOUR, encoding="utf-8")
-inspected = inspect_file(file, **LAUNCH)
+inspected = inspect(worklog.Kernel.from_file(file, **LAUNCH))
 print(inspection.report(inspected))
 
 # %% [markdown]

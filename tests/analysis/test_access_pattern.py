@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from worklog.analysis.counts import AccessPattern, access_pattern
-from worklog.analysis.inspection import inspect_rung
+from worklog.analysis.inspection import inspect
 from worklog.kernel.kernel import Kernel
 from worklog.kernel.ladder import LADDER, rung
 
@@ -32,7 +32,7 @@ def test_owners_are_those_that_the_headers_describe() -> None:
 @RUNGS
 def test_costs_are_those_that_are_counted(record: Kernel) -> None:
     """Every place that a warp comes to costs what it costs on average at that line, where it is always the same."""
-    pattern, lines = access_pattern(record), inspect_rung(record).lines
+    pattern, lines = access_pattern(record), inspect(record).lines
     for request in pattern.requests:
         side = "store" if request.is_store else "load"
         kind = f"{'shared' if request.in_shared else 'global'}_{side}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -17,6 +18,7 @@ from worklog.analysis.counts import (
     InstructionMix,
     instruction_mix,
 )
+from worklog.kernel import Kernel
 from worklog.kernel.ladder import LADDER
 from worklog.kernel.nvrtc import Compiled, compile_cuda
 from worklog.kernel.resources import disassembler
@@ -96,7 +98,9 @@ def test_code_that_contradicts_a_claim_is_a_warning(counts: dict[str, int], clai
 
 
 @pytest.mark.parametrize("rung", LADDER, ids=lambda rung: rung.name)
-def test_the_ladder_is_plain_fp32(rung: object) -> None:
-    program = rung.program  # type: ignore[attr-defined]
-    found = instruction_mix(compile_cuda(program.source, program.entry, name=program.name, options=program.options))
+def test_the_ladder_is_plain_fp32(rung: Kernel) -> None:
+    program = rung.program
+    built = compile_cuda(program.source, program.entry, name=program.name, options=program.options)
+    found = instruction_mix(built)
     assert found.notes == [] and found.warnings("fp32") == []
+    assert "fma.rn.f32" in built.ptx and not re.search(r"^\s*(atom|red|fma\.rn\.f16)\b", built.ptx, re.MULTILINE)

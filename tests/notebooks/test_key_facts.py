@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 from functools import cache
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import nbformat
@@ -15,7 +14,7 @@ import pytest
 
 import worklog
 from worklog.analysis.counts import access_pattern
-from worklog.analysis.inspection import inspect_file
+from worklog.analysis.inspection import inspect
 from worklog.analysis.memory_counts import memory_counts
 from worklog.bench.check import check
 from worklog.lab.choice import grid_runs
@@ -207,14 +206,13 @@ def test_the_bugs_of_08_are_found_in_the_cells_lines() -> None:
         assert check(kernel, worklog.Shape(48, 40, 24), on="emulated", seed=1).verdict.accepted == (claimed == "tf32")
 
 
-def test_eight_elements_need_fewer_wavefronts_than_four_but_more_than_half(tmp_path: Path) -> None:
+def test_eight_elements_need_fewer_wavefronts_than_four_but_more_than_half() -> None:
     [four] = [source.split('"""')[1].removeprefix("\\\n") for source, _ in cells("08") if source.startswith("FOUR")]
     eight = re.sub(r"\b64\b", "128", four).replace("acc[4]", "acc[8]").replace("i < 4;", "i < 8;")
     waves = []
     for rows, text in ((64, four), (128, eight)):
-        file = tmp_path / "mine.cu"
-        file.write_text(text, encoding="utf-8")
-        counts = inspect_file(file, grid=f"(N + 15) // 16, (M + {rows - 1}) // {rows}", block="16,16").counts
+        grid = f"(N + 15) // 16, (M + {rows - 1}) // {rows}"
+        counts = inspect(worklog.Kernel.from_source(text, grid=grid, block="16,16")).counts
         waves.append((counts.shared_load.wavefronts + counts.shared_store.wavefronts) / counts.instructions["fma"])
     assert 0.5 < waves[1] / waves[0] < 0.95
 

@@ -50,14 +50,14 @@ def test_an_axis_is_read_from_words(text: str, name: str, kind: str, values: tup
         ("N=[]", "N has no values"),
         ("=4", "a name is a letter"),
         ("2N=4", "a name is a letter"),
-        ("N[cubic]=4", "'cubic' is no kind here: choose from int, pow2"),
+        ("N[cubic]=4", "'cubic' is not possible here: choose from int, pow2"),
         ("N=many", "'many' is neither a number nor a range"),
         ("N=1:2:3:4", "neither a number nor a range"),
         ("N=nan", "neither a number nor a range"),
         ("N=1:inf", "neither a number nor a range"),
         ("N=0.5", r"is not whole: write N\[float\]=0.5"),
-        ("N=13:8", "'13:8' goes nowhere"),
-        ("N=1:8:0", "goes nowhere"),
+        ("N=13:8", "'13:8' is empty"),
+        ("N=1:8:0", "is empty"),
         ("N[pow2]=8:64", "out of reach"),
         ("N[pow2]=-1", "out of reach"),
         ("N=4,4", "4 more than once"),
@@ -91,44 +91,34 @@ def test_a_range_is_pythons_with_its_end(low: int, length: int, step: int) -> No
 def test_the_product_has_every_combination_once_the_last_axis_fastest() -> None:
     space = Space("ladder", (Axis.parse("N=1,2"), Axis.parse("T[type]=float,half")))
     assert [str(point) for point in space.points()] == ["N=1 T=float", "N=1 T=half", "N=2 T=float", "N=2 T=half"]
-    assert len(space) == 4
-
-
-def test_a_point_is_skipped_with_its_reason_and_stays_in_the_list() -> None:
-    space = Space("tiles", (Axis.parse("N[pow2]=8:10"),), lambda p: "too small to tile" if p["N"] == 256 else None)
-    assert [(point.values["N"], point.skipped) for point in space.points()] == [
-        (256, "too small to tile"),
-        (512, None),
-        (1024, None),
-    ]
+    assert [str(point) for point in Space("one", ()).points()] == ["the only point"]
 
 
 @pytest.mark.parametrize(("seconds", "says"), [(1.0, "about 5 s"), (60.0, "about 5.0 min"), (3600.0, "about 5.0 h")])
 def test_a_preview_counts_what_is_left_and_says_how_long_it_takes(seconds: float, says: str) -> None:
     axes = (Axis.parse("N=1:3"), Axis.parse("K=1,2"))
-    space = Space("sweep", axes, lambda p: "N = K = 1 is no product" if p == {"N": 1, "K": 1} else None)
+    space = Space("sweep", axes, lambda p: "N = K = 1 is too small" if p == {"N": 1, "K": 1} else None)
+    assert {str(point): point.skipped for point in space.points() if point.skipped} == {
+        "N=1 K=1": "N = K = 1 is too small"
+    }
     assert space.preview(seconds) == (
-        f"sweep: 3 N x 2 K = 6 points; 1 skipped: N = K = 1 is no product; 5 to measure, {says}"
+        f"sweep: 3 N x 2 K = 6 points; 1 skipped: N = K = 1 is too small; 5 to measure, {says}"
     )
 
 
-def test_no_axes_make_one_point() -> None:
-    assert [str(point) for point in Space("one", ()).points()] == ["the only point"]
-
-
-def test_an_axis_given_twice_is_refused() -> None:
+def test_an_axis_given_twice_is_an_error() -> None:
     with pytest.raises(BadSetting, match="axis N is given twice"):
         Space("twice", (Axis.parse("N=1"), Axis.parse("N=2")))
 
 
-def test_more_configurations_than_anybody_waits_for_are_refused_before_one_is_made() -> None:
+def test_too_many_configurations_are_an_error_before_one_is_made() -> None:
     axes = [Axis.parse("N=256"), Axis.parse("K=1:3000"), Axis.parse("M=1:3000")]
     with pytest.raises(BadSetting, match="1 N x 3000 K x 3000 M makes 9000000 configurations: more than 100000; take"):
         shapes(axes)
     hundred_thousand = [Axis.parse(f"A{n}=1:100000") for n in range(5)]
     with pytest.raises(BadSetting, match=f"makes {10**25} configurations"):
         Space("wide", tuple(hundred_thousand))
-    assert len(Space("most", (Axis.parse("N=1:1000"), Axis.parse("K=1:100")))) == 100_000
+    assert len([*Space("most", (Axis.parse("N=1:1000"), Axis.parse("K=1:100"))).points()]) == 100_000
 
 
 def test_axes_of_a_problem_become_shapes() -> None:
@@ -138,48 +128,22 @@ def test_axes_of_a_problem_become_shapes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
-    [(["K=4"], "there is no axis N"), (["N=4", "T[type]=float"], "T is no axis"), (["N[float]=4"], "4.0 is no size")],
+    ("words", "error", "says"),
+    [
+        (["K=4"], BadSetting, "there is no axis N"),
+        (["N=4", "T[type]=float"], BadSetting, "a problem has no axis T"),
+        (["N[float]=4"], BadShape, "size '4.0x4.0x4.0' is not a number"),
+        (["N=0"], BadShape, "size M = 0 is not a positive integer"),
+        (["N=512", "K=1e18"], BadShape, "more digits than any matrix needs"),
+    ],
 )
-def test_axes_that_are_no_problem_are_refused(words: list[str], says: str) -> None:
-    with pytest.raises(BadSetting, match=says):
+def test_axes_that_are_not_those_of_a_problem(words: list[str], error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
         shapes([Axis.parse(word) for word in words])
 
 
-def test_a_size_below_one_is_no_shape() -> None:
-    with pytest.raises(BadShape):
-        shapes([Axis.parse("N=0")])
-
-
-def test_an_axis_makes_no_size_that_size_would_refuse() -> None:
-    with pytest.raises(BadShape, match="more digits than any matrix needs"):
-        shapes([Axis.parse("N=512"), Axis.parse("K=1e18")])
-    with pytest.raises(BadShape, match="size K = -1 is not a positive integer"):
-        shapes([Axis.parse("N=512"), Axis.parse("K=-1")])
-
-
-def test_an_axis_that_cannot_be_read_ends_the_command_with_code_2() -> None:
-    refused = CliRunner().invoke(main, ["run", "--axis", "N=many"])
-    assert refused.exit_code == 2
-    assert "'many' is neither a number nor a range" in refused.output
-
-
-MISREAD = [
-    "N",
-    "N=many",
-    "N=",
-    "=4",
-    "2N=4",
-    "N[float]=0.5",
-    "N=0.5",
-    "T[type]=float,double",
-    "N[cubic]=4",
-    "N=1:2:3:4",
-]
-
-
 @pytest.mark.parametrize("command", [["run"], ["sweep", "autotuned", "--preview"]])
-@pytest.mark.parametrize("text", MISREAD)
+@pytest.mark.parametrize("text", ["N", "N=many", "=4", "2N=4", "N[float]=0.5", "N=0.5", "N[cubic]=4", "N=1:2:3:4"])
 def test_a_command_advises_only_what_it_takes(command: list[str], text: str) -> None:
     refused = CliRunner().invoke(main, [*command, "--axis", text])
     assert refused.exit_code == 2 and refused.stderr.startswith("worklog: ") and refused.stderr.count("\n") == 1

@@ -26,11 +26,7 @@ from worklog.kernel.nvrtc import Compiled
 from worklog.kernel.resources import disassemble, disassembler, instructions
 from worklog.problem.gemm import Shape
 
-SECTOR = 32  # bytes
-
-
 Lanes = NDArray[np.int64]
-
 FLOAT = 4
 LEAST_K = 64  # floats, so that rows of A lie in different sectors
 MATRICES = ("A", "B", "C")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +12,15 @@ import numpy as np
 
 from worklog.emulator import Counts, EmulatedDevice, Finding, load, predict
 from worklog.emulator.counts import caveats, total
-from worklog.emulator.device import ARCH, RESOURCES, Built, build
+from worklog.emulator.device import ARCH, RESOURCES, build
 from worklog.emulator.findings import NotPredictable, UnsupportedInstruction
 from worklog.emulator.ptx import Kernel as Parsed
 from worklog.errors import BadSetting, WorklogError
 from worklog.kernel.kernel import Kernel
-from worklog.kernel.ladder import rung
-from worklog.kernel.nvrtc import ARCHITECTURES, Compiled, UnknownArchitecture
+from worklog.kernel.nvrtc import ARCHITECTURES, Compiled
 from worklog.kernel.resources import HOW_TO_GET, Occupancy, disassemble, disassembler, main_loop, occupancy
 from worklog.problem.gemm import Shape, random_inputs
-from worklog.runs.tables import Table
+from worklog.runs.tables import Table, scaled
 
 RUNG_SIZE, FILE_SIZE = Shape.of(4096), Shape.of(128)
 WHOLE = 512  # the largest size at which a user kernel is run in full
@@ -40,12 +39,12 @@ class Inspection:
     main: Compiled = field(repr=False)
     threads: int | None
     label: str
-    shape: Shape | None
-    lines: Mapping[int, Counts]
-    findings: tuple[Finding, ...]
-    caveats: tuple[str, ...]
     sass: Mapping[str, Mapping[str, int]]
     sass_note: str
+    shape: Shape | None = None
+    lines: Mapping[int, Counts] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
+    caveats: tuple[str, ...] = ()
 
     @property
     def counts(self) -> Counts:
@@ -84,75 +83,72 @@ class Inspection:
 
 
 def architectures(words: str) -> tuple[str, ...]:
-    """Read "sm_90,sm_120" or "all". Raises UnknownArchitecture."""
+    """Read "sm_90,sm_120" or "all"."""
     names = ARCHITECTURES if words.strip() == "all" else tuple(word.strip() for word in words.split(","))
-    for name in names:
-        if name not in ARCHITECTURES:
-            raise UnknownArchitecture(
-                f"cannot compile for {name!r}: choose from {', '.join(ARCHITECTURES)}, or write all"
-            )
     return tuple(dict.fromkeys(names))
 
 
-def inspect(what: str, *, shape: Shape | None, archs: Sequence[str], **launch: Any) -> Inspection:
-    """A rung by its name, or a .cu file by its path; launch: as for inspect_file. Raises what the two below raise."""
-    if what.endswith(".cu"):
-        return inspect_file(Path(what), shape=shape, archs=archs, **launch)
-    given = [name for name, value in launch.items() if value not in (None, "any")]
-    if given:
-        raise BadSetting(f"--{given[0]} is for a .cu file: a rung has its own")
-    return inspect_rung(rung(what), shape, archs)
+def inspect(kernel: Kernel, shape: Shape | None = None, archs: Sequence[str] = (ARCH,)) -> Inspection:
+    """A kernel at a shape; without grid and block, only its resources. An instruction that the emulator does not
+    support is a caveat.
 
+    The ladder's kernels (default: 4096) are predicted from a few of their blocks and a short K, in about a second at
+    any size. A user kernel is run in full on random data up to WHOLE (default: 128, padded to the domain). For larger
+    sizes its counts are predicted, if the same prediction for a small shape equals the counts of a full run.
 
-def inspect_rung(record: Kernel, shape: Shape | None = None, archs: Sequence[str] = (ARCH,)) -> Inspection:
-    """A rung at a shape (default 4096), predicted from a few of its blocks and a short K. About a second at any size.
-
-    Raises OutsideDomain, UnknownArchitecture, and NvrtcMissing for an architecture other than sm_90 without NVRTC.
+    Raises NotPredictable if it does not, CompileFailed, NvrtcMissing (with NVRTC missing, the ladder still has sm_90),
+    OutsideDomain, UnknownArchitecture, LaunchFailed for a kernel that cannot be launched, and BadSetting for a host
+    function and for a grid without a block.
     """
-    shape = shape or RUNG_SIZE
-    record.check(shape)
-    built = [build(record.program, arch) for arch in archs]
-    main = _main(built)
-    predicted = predict(_parsed(main.compiled), record, shape)
-    blocks = f"{predicted.blocks} block{'s' if predicted.blocks > 1 else ''}"
-    label = f"{main.label} · predicted from {blocks}"
-    return _inspection(built, record.thread_count, label, shape, predicted.lines)
-
-
-def inspect_file(
-    path: Path,
-    *,
-    entry: str | None = None,
-    grid: str | None = None,
-    block: str | None = None,
-    domain: str = "any",
-    shape: Shape | None = None,
-    archs: Sequence[str] = (ARCH,),
-) -> Inspection:
-    """A user kernel; without grid and block, only its resources. Up to WHOLE it is run in full on random data (default:
-    128, padded to the domain). For larger sizes its counts are predicted from a few blocks, if the same prediction for
-    a small shape equals the counts of a full run. An instruction that the emulator does not support is a caveat.
-
-    Raises NotPredictable if it does not, CompileFailed, NvrtcMissing, OutsideDomain, UnknownArchitecture, BadSetting
-    for options that cannot be read, and LaunchFailed for a kernel that cannot be launched.
-    """
-    if grid is not None and block is None:
+    if kernel.host is not None:
+        raise BadSetting(f"{kernel.name} is a host function, which cannot be inspected: give a .cu file or a rung")
+    if kernel.grid and not kernel.block:
         raise BadSetting("--grid needs --block: give both to count the kernel's memory requests too")
-    kernel = Kernel.from_file(path, grid=grid or "", block=block or "", entry=entry, domain=domain)
-    threads = None if block is None else kernel.thread_count
+    threads = kernel.thread_count if kernel.block else None
     built = [build(kernel.program, arch) for arch in archs]
-    main = _main(built)
-    if grid is None:
-        return _inspection(built, threads, main.label)
-    shape = shape or kernel.domain.padded(FILE_SIZE)
+    main = next((b for b in built if b.compiled.arch == ARCH), built[0])
+    sass, sass_note = _sass([b.compiled for b in built])
+    found = Inspection(tuple(b.compiled for b in built), main.compiled, threads, main.label, sass, sass_note)
+    if not kernel.grid:
+        return found
+    own = kernel.text is not None
+    shape = shape or (kernel.domain.padded(FILE_SIZE) if own else RUNG_SIZE)
     kernel.check(shape)
+    found = replace(found, shape=shape)
     try:
-        if max(shape.m, shape.n, shape.k) <= WHOLE:
+        parsed = load(main.compiled.ptx, main.compiled.symbol, main.compiled.shared_accesses)
+        if own and max(shape.m, shape.n, shape.k) <= WHOLE:
             lines, findings = _run(kernel, shape, main.compiled.arch)
-            return _inspection(built, threads, main.label, shape, lines, findings)
-        return _predicted(kernel, shape, built)
+            return replace(found, lines=lines, findings=findings, caveats=caveats(parsed))
+        findings, confirmed = _confirmed(kernel, parsed, main.compiled.arch) if own else ((), "")
+        predicted = predict(parsed, kernel, shape)
     except UnsupportedInstruction as error:
-        return _inspection(built, threads, main.label, shape, not_run=f"memory requests not counted: {error}")
+        return replace(found, caveats=(f"memory requests not counted: {error}",))
+    blocks = f"{predicted.blocks} block{'s' if predicted.blocks > 1 else ''}"
+    label = f"{main.label} · predicted from {blocks}{confirmed}"
+    return replace(found, label=label, lines=predicted.lines, findings=findings, caveats=caveats(parsed))
+
+
+def _confirmed(kernel: Kernel, parsed: Parsed, arch: str) -> tuple[tuple[Finding, ...], str]:
+    """The findings of a full run of a small shape, if its counts are the predicted ones. Raises NotPredictable."""
+    small = kernel.domain.padded(TRIAL)
+    counted, findings = _run(kernel, small, arch)
+    if predict(parsed, kernel, small).lines != counted:
+        raise NotPredictable(
+            f"{kernel.file}: the memory requests of {kernel.entry} cannot be predicted from a few of its blocks: the "
+            f"counts of a full run at {small} differ; take a size of up to {WHOLE}, which is run in full"
+        )
+    return findings, f", as a full run confirmed at {small}"
+
+
+def _run(kernel: Kernel, shape: Shape, arch: str) -> tuple[Mapping[int, Counts], tuple[Finding, ...]]:
+    """One launch with every detector and every counter on; beta = 0, so C holds NaN before."""
+    device = EmulatedDevice(arch, count=True)
+    a, b = random_inputs(shape, np.random.default_rng(0))
+    c = np.full((shape.m, shape.n), np.nan, np.float32)
+    kernel.load(device).enqueue(shape, 1.0, device.upload(a), device.upload(b), 0.0, device.upload(c))
+    assert device.last is not None
+    return device.last.lines, device.last.findings
 
 
 def save(found: Inspection, folder: Path) -> list[Path]:
@@ -167,54 +163,6 @@ def save(found: Inspection, folder: Path) -> list[Path]:
     except OSError as error:
         raise WorklogError(f"cannot write into {folder}: {error.strerror}; give --out another folder") from error
     return [folder / name for name in sorted(contents)]
-
-
-def _main(built: Sequence[Built]) -> Built:
-    """The architecture to count for: sm_90 if it is among them, else the first."""
-    return next((b for b in built if b.compiled.arch == ARCH), built[0])
-
-
-def _parsed(out: Compiled) -> Parsed:
-    return load(out.ptx, out.symbol, out.shared_accesses)
-
-
-def _predicted(kernel: Kernel, shape: Shape, built: Sequence[Built]) -> Inspection:
-    """The predicted counts of a large shape, with the findings of a full run of a small one."""
-    main, small = _main(built), kernel.domain.padded(TRIAL)
-    parsed = _parsed(main.compiled)
-    counted, findings = _run(kernel, small, main.compiled.arch)
-    if predict(parsed, kernel, small).lines != counted:
-        raise NotPredictable(
-            f"{kernel.file}: the memory requests of {kernel.entry} cannot be predicted from a few of its blocks: at "
-            f"{small}, a full run counts others; take a size of up to {WHOLE}, which is run in full"
-        )
-    predicted = predict(parsed, kernel, shape)
-    label = f"{main.label} · predicted from {predicted.blocks} blocks, as a full run confirmed at {small}"
-    return _inspection(built, kernel.thread_count, label, shape, predicted.lines, findings)
-
-
-def _run(kernel: Kernel, shape: Shape, arch: str) -> tuple[Mapping[int, Counts], tuple[Finding, ...]]:
-    """One launch with every detector and every counter on; beta = 0, so C holds NaN before."""
-    device = EmulatedDevice(arch, count=True)
-    a, b = random_inputs(shape, np.random.default_rng(0))
-    c = np.full((shape.m, shape.n), np.nan, np.float32)
-    kernel.load(device).enqueue(shape, 1.0, device.upload(a), device.upload(b), 0.0, device.upload(c))
-    result = device.last
-    return ({}, ()) if result is None else (result.lines, result.findings)
-
-
-def _inspection(
-    built: Sequence[Built],
-    threads: int | None,
-    label: str,
-    shape: Shape | None = None,
-    lines: Mapping[int, Counts] | None = None,
-    findings: tuple[Finding, ...] = (),
-    not_run: str = "",
-) -> Inspection:
-    compiled, main = tuple(b.compiled for b in built), _main(built).compiled
-    notes = caveats(_parsed(main)) if lines else (not_run,) if not_run else ()
-    return Inspection(compiled, main, threads, label, shape, lines or {}, findings, notes, *_sass(compiled))
 
 
 def _sass(compiled: Sequence[Compiled]) -> tuple[Mapping[str, Mapping[str, int]], str]:
@@ -293,7 +241,7 @@ def _mix(counts: Counts) -> str:
     fma = counts.instructions.get("fma", 0)
     shared = counts.shared_load.wavefronts + counts.shared_store.wavefronts
     each = f"; {shared / fma:.3f} shared wavefronts per warp multiply-add" if fma else ""
-    return f"{short(counts.all_instructions)} PTX instructions of a warp: {', '.join(shares)}{each}"
+    return f"{scaled(counts.all_instructions)} PTX instructions of a warp: {', '.join(shares)}{each}"
 
 
 def _memory(counts: Counts) -> list[tuple[str, ...]]:
@@ -302,12 +250,12 @@ def _memory(counts: Counts) -> list[tuple[str, ...]]:
         cost = getattr(counts, name)
         if not cost.requests:
             continue
-        row = (name.replace("_", " "), short(cost.requests), short(cost.bytes))
+        row = (name.replace("_", " "), scaled(cost.requests), scaled(cost.bytes))
         if name.startswith("shared"):
             waves = f"{cost.wavefronts / cost.requests:.2f}"
-            rows.append((*row, "", "", short(cost.wavefronts), waves, short(cost.conflicts)))
+            rows.append((*row, "", "", scaled(cost.wavefronts), waves, scaled(cost.conflicts)))
         else:
-            rows.append((*row, short(cost.sectors), f"{cost.sectors_per_request:.2f}", "", "", ""))
+            rows.append((*row, scaled(cost.sectors), f"{cost.sectors_per_request:.2f}", "", "", ""))
     return rows
 
 
@@ -336,11 +284,3 @@ def _line(counts: Counts, total: int) -> str:
         if cost.requests
     ]
     return f"{share:>7} {' + '.join(sectors):>14} {' + '.join(waves):>14}"
-
-
-def short(count: int) -> str:
-    """1234567 as 1.23 M; below ten thousand in full."""
-    for unit, scale in (("T", 10**12), ("G", 10**9), ("M", 10**6), ("k", 10**3)):
-        if count >= 10 * scale or (count >= scale and unit != "k"):
-            return f"{count / scale:.4g} {unit}"
-    return str(count)

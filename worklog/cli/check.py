@@ -79,7 +79,7 @@ def check(
 @json_option
 def inspect(what: str, arch: str, shape: Shape | None, out: Path | None, as_json: bool, **launch: Any) -> None:
     """Show registers, occupancy and memory counts by source line. Needs no GPU, and shows no time."""
-    found = inspection.inspect(what, shape=shape, archs=inspection.architectures(arch), **launch)
+    found = inspection.inspect(kernel_of(what, launch, launched=False), shape, inspection.architectures(arch))
     files = [] if out is None else inspection.save(found, out)
     if as_json:
         print_json({**found.as_dict(), "files": [str(path) for path in files]})

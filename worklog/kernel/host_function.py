@@ -56,10 +56,6 @@ C_SIGNATURE = (*3 * [ctypes.c_int], ctypes.c_float, *2 * [ctypes.c_void_p], ctyp
 Call = Callable[[Shape, float, Any, Any, float, Any, int], object]  # the last argument is the stream's handle
 
 
-class ReturnsSomething(LaunchFailed):
-    """A host function returned something other than None or C."""
-
-
 class Loan(Protocol):
     """A GPU's memory and stream, as host functions use them: `loan(arrays)` of the device."""
 
@@ -127,7 +123,7 @@ class HostFunction:
 
     def _python(self) -> tuple[Call, str]:
         """The function, and the arrays that it takes. Raises BadSetting."""
-        module = self._from_file() if self.sha256 else self._from_module()
+        module = self._module()
         function = getattr(module, self.function, None)
         if not callable(function):
             names = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
@@ -157,32 +153,27 @@ class HostFunction:
             ) from error
         return bool(stream)
 
-    def _from_file(self) -> ModuleType:
-        """The file as a new module, which can import from its own folder and the current one. Raises BadSetting."""
-        path = self._unchanged()
-        _add_to_path(str(path.parent), os.getcwd())
-        name = f"{path.stem}_{secrets.token_hex(4)}"
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module  # dataclasses and Triton look for a function's module here
-        loader = spec.loader
-        self._run(lambda: loader.exec_module(module))
-        return module
-
-    def _from_module(self) -> ModuleType:
-        """The importable module, also from the current folder. Raises BadSetting."""
-        _add_to_path(os.getcwd())
-        self._run(lambda: importlib.import_module(self.where))
-        return sys.modules[self.where]
-
-    def _run(self, load: Callable[[], object]) -> None:
-        """Execute the user's module. Raises BadSetting with its error and line."""
+    def _module(self) -> ModuleType:
+        """The file as a new module, or the importable module. It can import from the file's folder and the current one.
+        Raises BadSetting with the module's error and line.
+        """
+        path = self._unchanged() if self.sha256 else None
+        # At the end, so that no file there replaces a module that the harness imports.
+        sys.path += [
+            folder for folder in (*([str(path.parent)] if path else []), os.getcwd()) if folder not in sys.path
+        ]
         try:
-            load()
+            if path is None:
+                return importlib.import_module(self.where)
+            name = f"{path.stem}_{secrets.token_hex(4)}"
+            spec = importlib.util.spec_from_file_location(name, path)
+            assert spec is not None and spec.loader is not None
+            module = importlib.util.module_from_spec(spec)
+            sys.modules[name] = module  # dataclasses and Triton look for a function's module here
+            spec.loader.exec_module(module)
         except (Exception, SystemExit) as error:
-            what = f"{type(error).__name__}: {error}".partition("\n")[0]
-            raise BadSetting(f"cannot load {self.where}: {what} ({_line(error)})") from error
+            raise BadSetting(f"cannot load {self.where}: {_words(error)}") from error
+        return module
 
     def _library(self, fresh: bool) -> tuple[Call, str]:
         """A function of a shared library. fresh: from a copy, which the loader treats as new. Raises BadSetting."""
@@ -227,10 +218,9 @@ class HostSubject:
         except WorklogError as error:
             raise LaunchFailed(f"{self.name}: {error}") from error
         except (Exception, SystemExit) as error:
-            what = f"{type(error).__name__}: {error}".strip().partition("\n")[0]
-            raise LaunchFailed(f"{self.name} raised {what} ({_line(error)})") from error
+            raise LaunchFailed(f"{self.name} raised {_words(error)}") from error
         if returned is not None and returned is not matrices[2]:
-            raise ReturnsSomething(
+            raise LaunchFailed(
                 f"{self.name} returned a value of type {type(returned).__name__}: write the result into C, and return "
                 "None or C itself"
             )
@@ -255,14 +245,11 @@ def _sha256(path: Path) -> str:
         raise WorklogError(f"cannot read {path}: {error.strerror}") from error
 
 
-def _add_to_path(*folders: str) -> None:
-    """At the end, so that no file there replaces a module that the harness imports."""
-    sys.path += [folder for folder in dict.fromkeys(folders) if folder not in sys.path]
-
-
-def _line(error: BaseException) -> str:
-    """File and line of the innermost frame."""
-    if isinstance(error, SyntaxError):
-        return f"{Path(error.filename or '?').name}:{error.lineno}"
+def _words(error: BaseException) -> str:
+    """The first line of an error, and where it was raised: the file and line of the innermost frame."""
     frames = traceback.extract_tb(error.__traceback__)
-    return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "no line"
+    file, line = (
+        (error.filename, error.lineno) if isinstance(error, SyntaxError) else (frames[-1].filename, frames[-1].lineno)
+    )
+    first = f"{type(error).__name__}: {error}".strip().partition("\n")[0]
+    return f"{first} ({Path(file or '?').name}:{line})"

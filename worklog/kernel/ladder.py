@@ -66,10 +66,10 @@ OPTION = {"claimed": "class"}  # where the option has another name
 AXES_IN = ("entry", "grid", "block", "domain")  # options that may name an axis
 
 
-def kernel_of(what: str, words: Words) -> Kernel:
+def kernel_of(what: str, words: Words, *, launched: bool = True) -> Kernel:
     """A rung by its name, a .cu file by its path, or a host function as module:function, file.py:function or
-    lib.so:function. Raises BadSetting for an option that the kernel does not take, UnknownRung, and WorklogError for a
-    file that cannot be read.
+    lib.so:function. launched: a file needs a grid and a block. Raises BadSetting for an option that the kernel does not
+    take, UnknownRung, and WorklogError for a file that cannot be read.
     """
     given: dict[str, Any] = {
         name: value for name, value in words.items() if value is not None and value != DEFAULTS[name]
@@ -84,7 +84,7 @@ def kernel_of(what: str, words: Words) -> Kernel:
     if not is_file:
         _require_no(given, tuple(DEFAULTS), "a .cu file: a rung has its own")
         return rung(what)
-    if not {"grid", "block"} <= given.keys():
+    if launched and not {"grid", "block"} <= given.keys():
         raise BadSetting(f"{what} needs a launch: give --grid {EXAMPLE_GRID} --block 32,32")
     return Kernel.from_file(what, **given)
 

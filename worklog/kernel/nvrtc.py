@@ -13,7 +13,6 @@ from __future__ import annotations
 import re
 import struct
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -83,7 +82,9 @@ def compile_cuda(
     kernel; UnknownArchitecture; NvrtcMissing.
     """
     if arch not in ARCHITECTURES:
-        raise UnknownArchitecture(f"cannot compile for {arch!r}: choose from {', '.join(ARCHITECTURES)}")
+        raise UnknownArchitecture(
+            f"cannot compile for {arch!r}: choose from {', '.join(ARCHITECTURES)}; --arch all takes all"
+        )
     nvrtc = _bindings()
     error, program = nvrtc.nvrtcCreateProgram(source.encode(), name.encode(), 0, None, None)
     _check(nvrtc, error, "creating a program")
@@ -106,11 +107,8 @@ def compile_cuda(
         nvrtc.nvrtcDestroyProgram(program)
     if not re.search(rf"\.entry\s+{re.escape(symbol)}\b", ptx):
         raise _no_entry(name, source, entry)
-    registers, stack, stores, loads, shared = _resources(log, symbol)
-    accesses = shared_widths(cubin, symbol)
-    return Compiled(
-        name, source, entry, symbol, arch, ptx, cubin, registers, stack, stores, loads, shared, accesses, log
-    )
+    resources, accesses = _resources(log, symbol), shared_widths(cubin, symbol)
+    return Compiled(name, source, entry, symbol, arch, ptx, cubin, *resources, accesses, log)
 
 
 def nvrtc_version() -> tuple[int, int]:
@@ -182,27 +180,19 @@ def _no_entry(name: str, source: str, entry: str, log: str = "") -> UnknownEntry
 
 
 def _resources(log: str, symbol: str) -> tuple[int, int, int, int, int]:
-    """Registers, stack, spill stores, spill loads and static shared bytes of one kernel, from ptxas' report."""
-    start = log.find(f"Compiling entry function '{symbol}'")
-    if start < 0:
-        raise CompileFailed(f"ptxas' report does not mention {symbol}:\n{log.strip()}")
-    end = log.find("Compiling entry function '", start + 1)
-    part = log[start : end if end >= 0 else len(log)]
-    # A device function that is not inlined has properties of its own; the kernel's come right after its name.
-    own = part[max(part.find(f"Function properties for {symbol}"), 0) :]
-    stack, stores, loads = _numbers(
-        own, r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", 3
+    """Registers, stack, spill stores, spill loads and static shared bytes of one kernel, from ptxas' report. A device
+    function that is not inlined has properties of its own; the kernel's come right after its name.
+    """
+    found = re.search(
+        rf"Function properties for {re.escape(symbol)}\n\D*(\d+) bytes stack frame, (\d+) bytes spill stores, "
+        r"(\d+) bytes spill loads.*?Used (\d+) registers(?:[^\n]*?(\d+)(?:\+\d+)? bytes smem)?",
+        log,
+        re.DOTALL,
     )
-    (registers,) = _numbers(own, r"Used (\d+) registers", 1)
-    shared = re.search(r"Used \d+ registers[^\n]*?(\d+)(?:\+\d+)? bytes smem", own)
-    return registers, stack, stores, loads, int(shared.group(1)) if shared else 0
-
-
-def _numbers(text: str, pattern: str, count: int) -> Sequence[int]:
-    match = re.search(pattern, text)
-    if match is None:
-        raise CompileFailed(f"ptxas' report has no line like {pattern!r}:\n{text.strip()}")
-    return [int(match.group(i + 1)) for i in range(count)]
+    if found is None:
+        raise CompileFailed(f"ptxas' report does not describe {symbol}:\n{log.strip()}")
+    stack, stores, loads, registers, shared = (int(number or 0) for number in found.groups())
+    return registers, stack, stores, loads, shared
 
 
 def shared_widths(cubin: bytes, symbol: str) -> Widths:

@@ -21,13 +21,13 @@ Value = int | float | str
 KINDS = ("int", "pow2", "float", "str", "type")
 MOST_VALUES = 100_000
 HIGHEST_POWER = 40
-MOST_DIGITS = 18  # before the point and behind it: beyond, a short word makes numbers that fill the memory
+MOST_DIGITS = 18  # before and after the decimal point: with more, a short text makes numbers that fill the memory
 
 
 @dataclass(frozen=True)
 class Taken:
-    """What somebody's axes may be, so that advice never leads to the next refusal. kinds: some of KINDS. examples: as
-    they stand in messages.
+    """The axes that a command takes, so that no message advises what the command rejects. kinds: some of KINDS.
+    examples: for messages.
     """
 
     kinds: tuple[str, ...]
@@ -43,7 +43,7 @@ TILES = Taken(("int", "pow2"), 'as in "BM=64,128" or "TN[pow2]=2:4"')
 @dataclass(frozen=True)
 class Axis:
     """One thing that varies. kind: "int"; "pow2", whose values are the powers, not the exponents; "float"; "str"; or
-    "type", a template argument. Raises BadSetting for no values, for one twice, or for a name that is none.
+    "type", a template argument. Raises BadSetting for no values, for repeated values, and for a bad name or kind.
     """
 
     name: str
@@ -54,32 +54,22 @@ class Axis:
         if not self.name.isidentifier():
             raise BadSetting(f"axis {self.name!r}: a name is a letter followed by letters, digits or _")
         if self.kind not in KINDS:
-            raise BadSetting(f"axis {self.name}: {self.kind!r} is no kind: choose from {', '.join(KINDS)}")
+            raise BadSetting(f"axis {self.name}: there is no kind {self.kind!r}: choose from {', '.join(KINDS)}")
         if not self.values:
             raise BadSetting(f"axis {self.name} has no values: give at least one")
         repeated = next((value for value, count in Counter(self.values).items() if count > 1), None)
         if repeated is not None:
-            raise BadSetting(f"axis {self.name} has {repeated} more than once: leave one away")
-
-    @classmethod
-    def pow2(cls, name: str, exponents: Sequence[int]) -> Axis:
-        """Powers of two. Raises BadSetting for an exponent outside 0 … 40."""
-        for exponent in exponents:
-            if not 0 <= exponent <= HIGHEST_POWER:
-                raise BadSetting(f"axis {name}: 2^{exponent} is out of reach: exponents go from 0 to {HIGHEST_POWER}")
-        return cls(name, tuple(2**exponent for exponent in exponents), "pow2")
+            raise BadSetting(f"axis {self.name} has {repeated} more than once: omit one")
 
     @classmethod
     def parse(cls, text: str, taken: Taken = ANY) -> Axis:
-        """An axis from words. taken: what will be done with it takes no others. Raises BadSetting, quoting what cannot
-        be read.
-        """
+        """An axis from words. Raises BadSetting, which quotes what cannot be read."""
         found = fullmatch(r"\s*([^\[\]=]*?)\s*(?:\[\s*(\w*)\s*\])?\s*=\s*(\[.*\]|[^\[\]]*?)\s*", text)
         if found is None:
             raise BadSetting(f"cannot read --axis {text!r}: give name[kind]=values, {taken.examples}")
         name, kind, body = found[1], found[2] or "int", found[3].removeprefix("[").removesuffix("]")
         if kind not in taken.kinds:
-            raise BadSetting(f"axis {name}: {kind!r} is no kind here: choose from {', '.join(taken.kinds)}")
+            raise BadSetting(f"axis {name}: kind {kind!r} is not possible here: choose from {', '.join(taken.kinds)}")
         items = (_types(name, body) if kind == "type" else body.split(",")) if body.strip() else []
         items = [item.strip() for item in items]
         if kind in ("str", "type"):
@@ -88,19 +78,25 @@ class Axis:
         for item in items:
             numbers += _numbers(name, item, taken, whole=kind != "float")
             _require_few(f"axis {name}", len(numbers), "values")
-        if kind == "pow2":
-            return cls.pow2(name, [int(number) for number in numbers])
-        return cls(name, tuple(float(number) if kind == "float" else int(number) for number in numbers), kind)
+        if kind == "float":
+            return cls(name, tuple(map(float, numbers)), kind)
+        whole = tuple(map(int, numbers))
+        if kind == "int":
+            return cls(name, whole, kind)
+        for exponent in whole:
+            if not 0 <= exponent <= HIGHEST_POWER:
+                raise BadSetting(f"axis {name}: 2^{exponent} is out of reach: exponents go from 0 to {HIGHEST_POWER}")
+        return cls(name, tuple(2**exponent for exponent in whole), kind)
 
 
 def _require_few(what: str, count: int, of: str) -> None:
-    """Raise BadSetting before more is made than anybody could wait for."""
+    """Raise BadSetting before more is made than a user could wait for."""
     if count > MOST_VALUES:
         raise BadSetting(f"{what} makes {count} {of}: more than {MOST_VALUES}; take larger steps or fewer values")
 
 
 def _types(name: str, body: str) -> list[str]:
-    """Split at the commas that are in no angle brackets: map<int, float> is one type. Raises BadSetting."""
+    """Split at the commas outside of angle brackets: map<int, float> is one type. Raises BadSetting."""
     items, depth = [""], 0
     for before, character in pairwise(" " + body):
         arrow = before + character == "->"  # of decltype(a->b)
@@ -120,9 +116,9 @@ def _numbers(name: str, item: str, taken: Taken, whole: bool) -> list[Decimal]:
     """A number, or a range lo:hi[:step] with both ends; decimal, so that 0.1:0.5:0.1 ends at 0.5."""
     try:
         parts = [Decimal(part.strip()) for part in item.split(":")]
-    except InvalidOperation as error:
-        raise BadSetting(f"axis {name}: {item!r} is neither a number nor a range, {taken.examples}") from error
-    if len(parts) > 3 or not all(part.is_finite() for part in parts):
+    except InvalidOperation:
+        parts = []
+    if not 1 <= len(parts) <= 3 or not all(part.is_finite() for part in parts):
         raise BadSetting(f"axis {name}: {item!r} is neither a number nor a range, {taken.examples}")
     if any(abs(part.adjusted()) > MOST_DIGITS for part in parts):
         raise BadSetting(
@@ -135,7 +131,7 @@ def _numbers(name: str, item: str, taken: Taken, whole: bool) -> list[Decimal]:
         return parts
     low, high, step = (*parts, Decimal(1))[:3]
     if step <= 0 or high < low:
-        raise BadSetting(f"axis {name}: {item!r} goes nowhere: give low:high or low:high:step with a step above 0")
+        raise BadSetting(f"axis {name}: {item!r} is empty: give low:high or low:high:step with a step above 0")
     count = int((high - low) / step) + 1
     _require_few(f"axis {name}: {item!r}", count, "values")
     return [low + n * step for n in range(count)]
@@ -152,29 +148,24 @@ class Point:
         return " ".join(f"{name}={value}" for name, value in self.values.items()) or "the only point"
 
 
-def _keep(values: Mapping[str, Value]) -> str | None:
-    """Skip nothing."""
-
-
 @dataclass(frozen=True)
 class Space:
-    """The product of some axes under a benchmark's name. skip: from a point's values to the reason why it is left out,
-    or None. Raises BadSetting for an axis that is there twice, and for more points than MOST_VALUES.
+    """The product of some axes under a benchmark's name. skip: from a point's values to the reason why it is skipped,
+    or None. Raises BadSetting for an axis that is given twice, and for more points than MOST_VALUES.
     """
 
     name: str
     axes: tuple[Axis, ...]
-    skip: Callable[[Mapping[str, Value]], str | None] = _keep
+    skip: Callable[[Mapping[str, Value]], str | None] = lambda values: None
 
     def __post_init__(self) -> None:
         names = [axis.name for axis in self.axes]
         for name in names:
             if names.count(name) > 1:
                 raise BadSetting(f"{self.name}: axis {name} is given twice: write its values as one list")
-        count = prod(len(axis.values) for axis in self.axes)  # len() of itself takes no number beyond 2^63
-        _require_few(f"{self.name}: {self._counts()}", count, "configurations")
+        _require_few(f"{self.name}: {self._counts()}", self._size(), "configurations")
 
-    def __len__(self) -> int:
+    def _size(self) -> int:
         return prod(len(axis.values) for axis in self.axes)
 
     def _counts(self) -> str:
@@ -187,16 +178,12 @@ class Space:
             yield Point(point, self.skip(point))
 
     def preview(self, seconds_each: float) -> str:
-        """How many points there are, what is skipped and why, and how long the others take."""
-        reasons: dict[str, int] = {}
-        for point in self.points():
-            if point.skipped is not None:
-                reasons[point.skipped] = reasons.get(point.skipped, 0) + 1
-        left = len(self) - sum(reasons.values())
+        """How many points there are, which are skipped and why, and how long the rest takes."""
+        size, reasons = self._size(), Counter(point.skipped for point in self.points())
+        left = reasons.pop(None, 0)
         skipped = "".join(f"; {count} skipped: {why}" for why, count in reasons.items())
-        time = _duration(left * seconds_each)
-        points = "1 point" if len(self) == 1 else f"{len(self)} points"
-        ahead = f"{left} to measure, about {time}" if left else "nothing to measure"
+        points = "1 point" if size == 1 else f"{size} points"
+        ahead = f"{left} to measure, about {_duration(left * seconds_each)}" if left else "nothing to measure"
         return f"{self.name}: {self._counts()} = {points}{skipped}; {ahead}"
 
 
@@ -208,22 +195,14 @@ def _duration(seconds: float) -> str:
 
 
 def shapes(axes: Sequence[Axis]) -> list[Shape]:
-    """Shapes from axes M, N and K, of which M and K are N where they are not given. Raises BadSetting for any other
-    axis, or without N, and BadShape for a size that is none.
+    """Shapes from axes M, N and K; M and K default to N. Raises BadSetting for any other axis, or without N, and
+    BadShape for values that are not sizes.
     """
-    space = Space("sizes", tuple(axes))
     names = [axis.name for axis in axes]
-    strange = [name for name in names if name not in ("M", "N", "K")]
-    if strange or "N" not in names:
-        found = f"{strange[0]} is no axis of a problem" if strange else "there is no axis N"
+    other = [name for name in names if name not in ("M", "N", "K")]
+    if other or "N" not in names:
+        found = f"a problem has no axis {other[0]}" if other else "there is no axis N"
         raise BadSetting(f"--axis: {found}: give N, and M and K where they differ from N")
-    points = [point.values for point in space.points()]
-    sizes = [(p.get("M", p["N"]), p["N"], p.get("K", p["N"])) for p in points]
-    return [Shape.of("x".join(map(_size, size))) for size in sizes]
-
-
-def _size(value: Value) -> str:
-    """As a word, so that it has no more digits than one of --size may have."""
-    if not isinstance(value, int):
-        raise BadSetting(f"--axis: {value!r} is no size: sizes are whole numbers")
-    return str(value)
+    points = [point.values for point in Space("sizes", tuple(axes)).points()]
+    # As text, so that a value of --axis has as many digits as one of --size may have.
+    return [Shape.of(f"{p.get('M', p['N'])}x{p['N']}x{p.get('K', p['N'])}") for p in points]

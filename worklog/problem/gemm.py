@@ -19,7 +19,12 @@ from numpy.typing import NDArray
 
 from worklog.errors import BadSetting, BadShape
 
-NO_NAMES: Mapping[str, int] = MappingProxyType({})
+Float32 = NDArray[np.float32]
+Float64 = NDArray[np.float64]
+
+FLOAT_BYTES = 4
+CLASSES = ("fp32", "fp32-emulated", "tf32", "fp16", "bf16")  # precision classes, most precise first
+ADVICE = "give one such as 4096, or M x N x K such as 512x1024x256"
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,7 @@ class Domain:
         return Shape(*(math.ceil(size / step) * step for size, step in steps))
 
     @classmethod
-    def of(cls, rules: str, names: Mapping[str, int] = NO_NAMES) -> Domain:
+    def of(cls, rules: str, names: Mapping[str, int] = MappingProxyType({})) -> Domain:
         """Read "M % 128 == 0, K % BK == 0", or "any" for every shape. names: values of names such as BK. Raises
         BadSetting.
         """
@@ -58,14 +63,6 @@ class Domain:
     def __str__(self) -> str:
         rules = [f"{name} % {step} == 0" for name, step in (("M", self.m), ("N", self.n), ("K", self.k)) if step > 1]
         return ", ".join(rules) or "any M, N, K"
-
-
-Float32 = NDArray[np.float32]
-Float64 = NDArray[np.float64]
-
-FLOAT_BYTES = 4
-CLASSES = ("fp32", "fp32-emulated", "tf32", "fp16", "bf16")  # precision classes, most precise first
-ADVICE = "give one such as 4096, or M x N x K such as 512x1024x256"
 
 
 @dataclass(frozen=True, order=True)
@@ -98,7 +95,7 @@ class Shape:
 
     @property
     def flops(self) -> int:
-        """2 M N K: one multiply and one add a term. The M N of an epilogue is left out, as everywhere in the field."""
+        """2 M N K: one multiply and one add per term. The M N of an epilogue is left out, as is usual."""
         return 2 * self.m * self.n * self.k
 
     @property
@@ -116,7 +113,7 @@ class Shape:
 
 
 def _numbers(text: str) -> list[int]:
-    """The numbers of "4096" or "512x1024x256". Up to 9 digits: more is a slip, and Python refuses to read thousands."""
+    """The numbers of "4096" or "512x1024x256". Up to 9 digits: more is a mistake, and Python reads no thousands."""
     parts = re.split(r"\s*[x×]\s*", text.strip())
     if not all(re.fullmatch(r"[+-]?[0-9]+", part) for part in parts):
         raise BadShape(f"size {text!r} is not a number: {ADVICE}")
@@ -126,32 +123,32 @@ def _numbers(text: str) -> list[int]:
 
 
 def _whole(value: Any) -> Any:
-    """NumPy's integers as Python's; all else stays what it is, for __post_init__ to judge."""
+    """NumPy's integers as Python's; __post_init__ checks everything else."""
     return int(value) if isinstance(value, np.integer) else value
 
 
 def tflops(shape: Shape, microseconds: float) -> float:
-    """TFLOP/s of one launch that took so many microseconds."""
+    """TFLOP/s of one launch."""
     return shape.flops / microseconds / 1e6
 
 
 def random_inputs(shape: Shape, rng: np.random.Generator, kind: str = "random") -> tuple[Float32, Float32]:
-    """A (M x K) and B (K x N), float32: "random" is U(-1, 1) with full mantissas; "zeros" and "ones" are the easy
-    data that lies.
+    """A (M x K) and B (K x N), float32: "random" is U(-1, 1) with full mantissas; "zeros" and "ones" are easy data,
+    which draws less power and biases a measurement.
     """
-    if kind == "random":
-        return (
-            rng.random((shape.m, shape.k), dtype=np.float32) * np.float32(2) - np.float32(1),
-            rng.random((shape.k, shape.n), dtype=np.float32) * np.float32(2) - np.float32(1),
-        )
-    value = {"zeros": 0.0, "ones": 1.0}[kind]
-    return np.full((shape.m, shape.k), value, np.float32), np.full((shape.k, shape.n), value, np.float32)
+
+    def drawn(*size: int) -> Float32:
+        if kind == "random":
+            return rng.random(size, dtype=np.float32) * np.float32(2) - np.float32(1)
+        return np.full(size, {"zeros": 0.0, "ones": 1.0}[kind], np.float32)
+
+    return drawn(shape.m, shape.k), drawn(shape.k, shape.n)
 
 
 def sampled_reference(a: Float32, b: Float32, rows: NDArray[np.intp]) -> tuple[Float64, Float64]:
     """FP64 product for some rows, and the 2-norm gauge D = sqrt((A∘A)(B∘B)) of the same elements, each (len(rows), N).
 
-    D is the natural scale of the rounding error of one element: a random walk of K steps of the size of its terms.
+    D is the scale of the rounding error of one element: a random walk of K steps of the size of its terms.
     """
     a_rows = a[rows].astype(np.float64)
     reference = np.empty((len(rows), b.shape[1]))

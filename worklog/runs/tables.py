@@ -151,7 +151,7 @@ def percent(share: float | None) -> str:
 
 def scaled(count: float) -> str:
     """A count in four digits: 8432, 84.32 k, 5.244 M."""
-    for unit, scale in (("G", 1e9), ("M", 1e6), ("k", 1e4)):
+    for unit, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e4)):
         if count >= scale:
             return f"{count / (1e3 if unit == 'k' else scale):.4g} {unit}"
     return f"{count:.4g}"
