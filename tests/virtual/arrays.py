@@ -51,7 +51,33 @@ class Array:
         return Array(self.machine, part, (last - first, *self.shape[1:]))
 
 
-class VirtualArrays:
+class Elementwise:
+    """Operations that each are one elementwise kernel, as NumPy and CuPy spell it."""
+
+    def write(self, to: Any, function: Callable[..., Any], *sources: Any) -> None:
+        """Enqueue `to` = function of the sources."""
+        raise NotImplementedError
+
+    def copy(self, to: Any, source: Any) -> None:
+        self.write(to, lambda x: x.reshape(to.shape), source)
+
+    def fill(self, to: Any, value: float) -> None:
+        self.write(to, lambda: value)
+
+    def scale_and_add(self, alpha: float, product: Any, beta: float, c: Any) -> None:
+        """C = alpha product + beta C."""
+        self.write(c, lambda x, old: alpha * x if beta == 0 else alpha * x + beta * old, product, c)
+
+    def same(self, one: Any, other: Any, flag: Any) -> None:
+        """flag = whether both hold the same, bit by bit."""
+        self.write(flag, lambda x, y: (x.ravel().view(np.uint32) == y.ravel().view(np.uint32)).all(), one, other)
+
+    def above(self, one: Any, limit: float, flag: Any) -> None:
+        """flag = whether the first element exceeds a limit."""
+        self.write(flag, lambda x: x.ravel()[:1] > limit, one)
+
+
+class VirtualArrays(Elementwise):
     """The operations, on a machine."""
 
     def __init__(self, machine: Machine) -> None:
@@ -94,7 +120,7 @@ class VirtualArrays:
         self._enqueue(lambda: self._product_us(a, b), work, c, alone=True)
 
     def gemm_unless(self, flag: Array, cached: Array, alpha: float, a: Array, b: Array, beta: float, c: Array) -> None:
-        """One kernel that looks at a flag: where it is not 0, it copies `cached`, else it computes."""
+        """One kernel that reads a flag: if it is not 0, it copies `cached`, else it computes."""
 
         def work() -> Float32:
             if flag.data.any():
@@ -105,35 +131,9 @@ class VirtualArrays:
         copied = c.size * 4 / self.machine.bytes_per_us
         self._enqueue(lambda: copied if flag.data.any() else self._product_us(a, b), work, c, alone=True)
 
-    def copy(self, to: Array, source: Array) -> None:
-        self._enqueue(to.size * 4 / self.machine.bytes_per_us, lambda: source.data.reshape(to.shape).copy(), to)
-
-    def scale_and_add(self, alpha: float, product: Array, beta: float, c: Array) -> None:
-        """C = alpha product + beta C."""
-
-        def work() -> Float32:
-            scaled = np.float32(alpha) * product.data
-            return scaled if beta == 0 else scaled + np.float32(beta) * c.data
-
-        self._enqueue(c.size * 8 / self.machine.bytes_per_us, work, c)
-
-    def fill(self, array: Array, value: float) -> None:
-        self._enqueue(array.size * 4 / self.machine.bytes_per_us, lambda: np.float32(value), array)
-
-    def same(self, one: Array, other: Array, flag: Array) -> None:
-        """flag[0] = whether both hold the same, bit by bit."""
-
-        def equal() -> bool:
-            return bool((one.data.ravel().view(np.uint32) == other.data.ravel().view(np.uint32)).all())
-
-        self._enqueue(SHORT_US, lambda: np.float32(equal()), flag)
-
-    def add(self, to: Array, value: float) -> None:
-        self._enqueue(SHORT_US, lambda: to.data + np.float32(value), to)
-
-    def above(self, one: Array, limit: float, flag: Array) -> None:
-        """flag[0] = whether the first element exceeds a limit."""
-        self._enqueue(SHORT_US, lambda: np.float32(one.data.ravel()[0] > limit), flag)
+    def write(self, to: Array, function: Callable[..., Any], *sources: Array) -> None:
+        us = max(SHORT_US, to.size * 4 / self.machine.bytes_per_us)
+        self._enqueue(us, lambda: function(*(source.data for source in sources)), to)
 
     def _product_us(self, a: Array, b: Array) -> float:
         us = 2 * a.shape[0] * a.shape[1] * b.shape[1] / self.machine.flops_per_us
@@ -173,11 +173,8 @@ class VirtualArrays:
         return self.machine.legacy
 
     def join(self, waiting: Stream, on: Stream) -> None:
-        """Let one stream wait for what is in another by now."""
+        """Let one stream wait for what is in the other now."""
         self.machine.wait(waiting, on)
-
-    def synchronize(self, stream: Stream) -> None:
-        self.machine.synchronize(stream)
 
     def busy(self, stream: Stream) -> bool:
         return self.machine.busy(stream)
