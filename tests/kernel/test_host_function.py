@@ -79,8 +79,8 @@ def loaded(kernel: Kernel) -> tuple[VirtualDevice, Subject]:
 def launch(kernel: Kernel) -> None:
     """Call it once on a small problem."""
     device, subject = loaded(kernel)
-    exam = Checker(device, SHAPE, 0)
-    subject.enqueue(SHAPE, 1.0, *exam.buffers[:2], 0.0, exam.buffers[2])
+    checker = Checker(device, SHAPE, 0)
+    subject.enqueue(SHAPE, 1.0, *checker.buffers[:2], 0.0, checker.buffers[2])
 
 
 def require_right(kernel: Kernel) -> None:
@@ -100,12 +100,6 @@ def test_it_is_named_without_being_run(write: Write) -> None:
         check(kernel, on="emulated")
     with pytest.raises(BadSetting, match=r"cannot load .*theirs.py: RuntimeError: it was run \(theirs.py:1\)"):
         loaded(kernel)
-
-
-@pytest.mark.parametrize("words", ["json:dumps", "package.module:gemm"])
-def test_it_crosses_to_a_child_process_pickled(words: str) -> None:
-    kernel = Kernel.from_function(words, domain="K % 8 == 0", claimed="bf16", name="ours")
-    assert pickle.loads(pickle.dumps(kernel)) == kernel
 
 
 def test_a_file_that_changes_after_it_was_named_is_an_error(write: Write) -> None:
@@ -133,33 +127,28 @@ def test_a_live_function_is_named_by_its_module(monkeypatch: pytest.MonkeyPatch,
 
 
 @pytest.mark.parametrize(
-    ("words", "why"),
+    ("words", "options", "why"),
     [
-        ("mine", "give module:function"),
-        (":mine", "give module:function"),
-        ("module:not a name", "give module:function"),
-        ("not a module:mine", "a module's name, a .py file"),
-        ("nowhere.py:mine", "cannot read .*nowhere.py: No such file"),
-        ("nowhere.so:mine", "cannot read .*nowhere.so: No such file"),
+        ("mine", {}, "give module:function"),
+        (":mine", {}, "give module:function"),
+        ("module:not a name", {}, "give module:function"),
+        ("not a module:mine", {}, "a module's name, a .py file"),
+        ("nowhere.py:mine", {}, "cannot read .*nowhere.py: No such file"),
+        ("nowhere.so:mine", {}, "cannot read .*nowhere.so: No such file"),
+        ("module:mine", {"claimed": "fp8"}, "no precision class 'fp8'"),
+        ("module:mine", {"arrays": "jax"}, "no arrays 'jax'"),
+        ("lib.so:mine", {"arrays": "torch"}, "takes pointers, not torch"),
     ],
 )
-def test_a_reference_that_cannot_be_read_is_an_error(words: str, why: str) -> None:
+def test_a_mistake_is_found_when_it_is_named(words: str, options: dict[str, str], why: str) -> None:
     with pytest.raises(WorklogError, match=why):
-        Kernel.from_function(words)
+        Kernel.from_function(words, **options)
 
 
-def test_options_are_checked_when_it_is_named(write: Write) -> None:
-    library = f"{write('', 'lib.so')}:mine"
-    mistakes: dict[str, tuple[str, dict[str, str]]] = {
-        "no precision class 'fp8'": ("module:mine", {"claimed": "fp8"}),
-        "no arrays 'jax'": ("module:mine", {"arrays": "jax"}),
-        "takes pointers, not torch": (library, {"arrays": "torch"}),
-    }
-    for why, (words, options) in mistakes.items():
-        with pytest.raises(BadSetting, match=why):
-            Kernel.from_function(words, **options)
-    for words in (f"{write(RIGHT)}:mine", library, "module:mine"):
-        assert kernel_of(words, DEFAULTS).name == "mine"
+@pytest.mark.parametrize("file", ["theirs.py", "lib.so", ""])
+def test_it_is_named_on_the_command_line(file: str, write: Write) -> None:
+    where = write(RIGHT, file) if file else "module"
+    assert kernel_of(f"{where}:mine", DEFAULTS).name == "mine"
 
 
 # ---------------------------------------------------------------------------------------------------------- loading it
@@ -188,19 +177,17 @@ def test_a_module_is_found_in_the_current_folder(write: Write, monkeypatch: pyte
     monkeypatch.chdir(folder)
     require_right(Kernel.from_function("a_module_of_theirs:mine"))
     assert sys.path[-1] == str(folder), "behind the folders that the harness imports from"
-
-
-def test_a_file_imports_from_its_own_folder(write: Write) -> None:
-    write(RIGHT, "its_neighbour.py")
-    require_right(Kernel.from_function(f"{write('from its_neighbour import mine')}:mine"))
+    monkeypatch.chdir("/")
+    write("from a_module_of_theirs import mine")
+    require_right(Kernel.from_function(f"{folder}/theirs.py:mine"))
 
 
 def test_a_fresh_one_has_never_been_called(write: Write) -> None:
     text = "calls = []\n\n\ndef mine(alpha, A, B, beta, C):\n    calls.append(1)\n    assert len(calls) == 1\n"
     kernel = Kernel.from_function(f"{write(text)}:mine")
     device, subject = loaded(kernel)
-    exam = Checker(device, SHAPE, 0)
-    problem = SHAPE, 1.0, *exam.buffers[:2], 0.0, exam.buffers[2]
+    checker = Checker(device, SHAPE, 0)
+    problem = SHAPE, 1.0, *checker.buffers[:2], 0.0, checker.buffers[2]
     subject.enqueue(*problem)
     with pytest.raises(LaunchFailed, match="mine raised AssertionError"):
         subject.enqueue(*problem)
@@ -237,11 +224,7 @@ def test_its_description_says_that_it_is_host_code(write: Write) -> None:
     kernel = Kernel.from_function(f"{write(RIGHT)}:mine")
     found = kernel.describe(loaded(kernel)[1])
     assert kernel.host is not None and found["sha256"] == kernel.host.sha256 != ""
-    assert {name: found[name] for name in ("user", "file", "arrays")} == {
-        "user": "host function",
-        "file": "theirs.py",
-        "arrays": "cupy",
-    }
+    assert (found["user"], found["file"], found["arrays"]) == ("host function", "theirs.py", "cupy")
     assert "trusted not to tamper" in kernel.remarks[0] and found["label"] in kernel.remarks[0]
 
 

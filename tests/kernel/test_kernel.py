@@ -27,7 +27,7 @@ from worklog.errors import BadSetting, OutsideDomain, WorklogError
 from worklog.harness import Harness
 from worklog.kernel import Kernel
 from worklog.kernel.kernel import block_traffic_bytes, evaluate
-from worklog.kernel.ladder import DEFAULTS, LADDER, instances, kernel_of, rung
+from worklog.kernel.ladder import DEFAULTS, instances, kernel_of, rung
 from worklog.problem.axes import Axis
 from worklog.problem.gemm import Domain, Shape
 
@@ -67,11 +67,8 @@ def test_a_file_a_cell_and_a_rung_make_the_same_kind_of_record(file: Path) -> No
     words: Any = {**LAUNCH, "template": {"TILE": 16}, "claimed": "tf32"}
     from_file = Kernel.from_file(file, entry="gemm<float, 16>", **{**words, "template": {}, **_filled(LAUNCH)})
     assert (from_file.name, from_file.file, from_file.entry) == ("mine", "mine.cu", "gemm<float, 16>")
-    assert (
-        from_file.threads == (16, 16)
-        and from_file.thread_count == 256
-        and from_file.blocks(Shape(17, 40, 16)) == (3, 2)
-    )
+    assert (from_file.threads, from_file.thread_count) == ((16, 16), 256)
+    assert from_file.blocks(Shape(17, 40, 16)) == (3, 2)
     assert (str(from_file.domain), from_file.claimed) == ("K % 16 == 0", "tf32")
     cell = Kernel.from_source(TEMPLATE.replace("typename Sum, ", ""), **words)
     assert (cell.name, cell.file, cell.entry) == ("gemm", "source", "gemm<16>") and cell.domain == from_file.domain
@@ -82,7 +79,10 @@ def _filled(words: dict[str, str]) -> dict[str, str]:
     return {name: text.replace("TILE", "16") for name, text in words.items()}
 
 
-@pytest.mark.parametrize("kernel", [*LADDER, mine(), mine(block="32,8", domain="M % 8 == 0")], ids=lambda k: k.name)
+HOST = Kernel.from_function("package.module:gemm", domain="K % 8 == 0", claimed="bf16", name="ours")
+
+
+@pytest.mark.parametrize("kernel", [rung("warptiled"), mine(block="32,8", domain="M % 8 == 0"), HOST])
 def test_a_record_crosses_to_a_child_process_pickled(kernel: Kernel) -> None:
     assert pickle.loads(pickle.dumps(kernel)) == kernel
 
@@ -237,15 +237,12 @@ def test_each_point_of_the_axes_is_a_kernel(file: Path) -> None:
     assert [kernel.name for kernel in found] == [f"mine Sum={t} TILE={n}" for t in ("float", "double") for n in (8, 16)]
     last = found[-1]
     assert last.entry == "gemm<double, 16>" and last.threads == (16, 16)
+    words = {**DEFAULTS, "entry": "gemm<TILE, T>", "grid": "1", "block": "1"}
+    (whole,) = instances(str(file), [Axis.parse("T=4")], words)
+    assert whole.entry == "gemm<TILE, 4>", "an axis stands for whole words only"
     assert last.blocks(Shape(17, 40, 16)) == (3, 2) and str(last.domain) == "K % 16 == 0"
     verdict = check(last, Shape(32, 24, 16), on="emulated").verdict
     assert verdict.accepted and verdict.precision == "fp32", verdict.reason
-
-
-def test_an_axis_stands_for_whole_words_only(file: Path) -> None:
-    words = {**DEFAULTS, "entry": "gemm<float, T>", "grid": "(N + T - 1) / T, (M + T - 1) / T", "block": "T,T"}
-    (kernel,) = instances(str(file), [Axis.parse("T=4")], words)
-    assert kernel.entry == "gemm<float, 4>" and kernel.grid.startswith("(N + 4 - 1) / 4")
 
 
 def test_an_axis_that_nothing_names_or_host_code_is_an_error(file: Path) -> None:
@@ -257,9 +254,9 @@ def test_an_axis_that_nothing_names_or_host_code_is_an_error(file: Path) -> None
 
 
 def test_the_command_line_combines_template_axes_and_sizes(file: Path) -> None:
-    launch = [word for option in ("entry", "grid", "block") for word in (f"--{option}", WORDS[option])]
+    launch = [f"--{option}={WORDS[option]}" for option in ("entry", "grid", "block")]
     axes = ["--axis", "TILE[pow2]=3:4", "--axis", "Sum[type]=float,double", "--axis", "N=256,512"]
-    done = CliRunner().invoke(main, ["run", "--preview", "--json", str(file), *map(str, launch), *axes])
+    done = CliRunner().invoke(main, ["run", "--preview", "--json", str(file), *launch, *axes])
     assert done.exit_code == 0, done.output
     assert json.loads(done.output)["points"] == 2 * (4 + 1), "cuBLAS is measured beside them"
     assert "mine TILE=8 Sum=float" in done.output and "mine TILE=16 Sum=double" in done.output
@@ -267,10 +264,7 @@ def test_the_command_line_combines_template_axes_and_sizes(file: Path) -> None:
 
 def test_an_instance_that_does_not_compile_is_skipped_and_the_others_are_measured(file: Path) -> None:
     file.write_text(TEMPLATE.replace("Sum acc = 0;", 'static_assert(sizeof(Sum) > 1, "too short"); Sum acc = 0;'))
-    words = [
-        str(file),
-        *(word for option, text in {"entry": WORDS["entry"], **LAUNCH}.items() for word in (f"--{option}", str(text))),
-    ]
+    words = [str(file), f"--entry={WORDS['entry']}", *(f"--{option}={text}" for option, text in LAUNCH.items())]
     axes = ["--axis", "Sum[type]=float,char,double", "--axis", "TILE=8"]
     shown = CliRunner().invoke(main, ["run", "--preview", *words, *axes])
     assert shown.exit_code == 0, shown.output

@@ -9,17 +9,10 @@ from typing import Any
 
 import pytest
 
-from worklog.errors import WorklogError
+from worklog.errors import BadSetting, CompileFailed, WorklogError
+from worklog.kernel.kernel import kernel_names
 from worklog.kernel.ladder import rung
-from worklog.kernel.nvrtc import (
-    ARCHITECTURES,
-    CompileFailed,
-    UnknownArchitecture,
-    UnknownEntry,
-    compile_cuda,
-    compile_error,
-    kernel_names,
-)
+from worklog.kernel.nvrtc import ARCHITECTURES, UnknownEntry, compile_cuda, compile_error
 
 TWO = """
 template <int N> __global__ void small(float* out) {
@@ -41,26 +34,19 @@ extern "C" __global__ void __launch_bounds__(1024, 2) spilling(float* out) {
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_every_architecture_gives_ptx_cubin_and_resources(arch: str) -> None:
     out = compile_cuda(rung("tiles_2d").source, rung("tiles_2d").entry, name="05_tiles_2d.cu", arch=arch)
-    assert f".target {arch}" in out.ptx
+    assert f".target {arch}" in out.ptx and out.symbol in out.ptx and ".loc" in out.ptx
     assert out.cubin[:4] == b"\x7fELF"
-    assert 64 < out.registers <= 255
-    assert out.shared_bytes == 2 * 128 * 8 * 4
+    assert 64 < out.registers <= 255 and out.shared_bytes == 2 * 128 * 8 * 4
     assert (out.stack_bytes, out.spill_store_bytes, out.spill_load_bytes) == (0, 0, 0)
-    assert out.symbol in out.ptx
-    assert ".loc" in out.ptx
 
 
 def test_resources_belong_to_the_entry() -> None:
     small = compile_cuda(TWO, "small<64>", name="two.cu")
     spilling = compile_cuda(TWO, "spilling", name="two.cu")
-    assert small.shared_bytes == 256
-    assert small.spill_store_bytes == 0
-    assert spilling.registers <= 32
-    assert spilling.shared_bytes == 0
-    assert spilling.stack_bytes > 0
+    assert (small.shared_bytes, small.spill_store_bytes, spilling.shared_bytes) == (256, 0, 0)
+    assert spilling.registers <= 32 and spilling.stack_bytes > 0
     assert min(spilling.spill_store_bytes, spilling.spill_load_bytes) > 0
-    assert small.symbol.startswith("_Z5smallILi64E")
-    assert spilling.symbol == "spilling"
+    assert small.symbol.startswith("_Z5smallILi64E") and spilling.symbol == "spilling"
     assert compile_cuda(TWO, "small<64>", name="two.cu") is small, "equal sources compile once"
 
 
@@ -97,27 +83,17 @@ def test_a_tile_that_the_source_cannot_take_fails_a_static_assertion(name: str, 
 
 
 @pytest.mark.parametrize(
-    ("entry", "message"),
-    [
-        ("medium", "there is no kernel medium; its kernels are small, spilling"),
-        ("small", "a template needs its arguments, as in name<32, 32>"),
-        ("small<1, 2>", "there is no kernel small<1, 2>"),
-    ],
-)
-def test_an_entry_that_does_not_exist(entry: str, message: str) -> None:
-    with pytest.raises(UnknownEntry, match=message):
-        compile_cuda(TWO, entry, name="two.cu")
-
-
-@pytest.mark.parametrize(
     ("source", "entry", "options", "error", "message"),
     [
+        (TWO, "medium", {}, UnknownEntry, "there is no kernel medium; its kernels are small, spilling"),
+        (TWO, "small", {}, UnknownEntry, "a template needs its arguments, as in name<32, 32>"),
+        (TWO, "small<1, 2>", {}, UnknownEntry, "there is no kernel small<1, 2>"),
         ("__device__ void f(int* p) { *p = 1; }", "f", {}, UnknownEntry, "it has no __global__ function"),
-        (TWO, "spilling", {"arch": "sm_35"}, UnknownArchitecture, "sm_90"),
+        (TWO, "spilling", {"arch": "sm_35"}, BadSetting, "sm_90"),
         (TWO, "spilling", {"options": ("--frobnicate",)}, CompileFailed, "--frobnicate"),
     ],
 )
-def test_other_mistakes(source: str, entry: str, options: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_mistakes(source: str, entry: str, options: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         compile_cuda(source, entry, **options)
 

@@ -114,14 +114,8 @@ def access_pattern(rung: Kernel) -> AccessPattern:
 
 SHORT_TYPES = ("tf32", "f16", "bf16", "e4m3", "e5m2", "s8", "u8")
 SHORT_CLASSES = ("tf32", "fp16", "bf16")
-TENSOR, SHORTENED, FLUSHED, APPROXIMATE, TRUNCATED, DOUBLE = (
-    "tensor core",
-    "to a shorter format",
-    "flush subnormals",
-    "approximate",
-    "truncate",
-    "FP64",
-)
+TENSOR, SHORTENED, FLUSHED = "tensor core", "to a shorter format", "flush subnormals"
+APPROXIMATE, TRUNCATED, DOUBLE = "approximate", "truncate", "FP64"
 WORDS = {
     TENSOR: "tensor-core instructions",
     SHORTENED: "conversions to a shorter format",
@@ -152,7 +146,8 @@ class InstructionMix:
         """A line for each kind; empty for a kernel of plain FP32 instructions."""
         lines = []
         for kind, words in WORDS.items():
-            counts = [f"{found[kind]} in the {where}" for where, found in self._views if found.get(kind)]
+            views = (("PTX", self.ptx), ("machine code", self.sass or {}))
+            counts = [f"{found[kind]} in the {where}" for where, found in views if found.get(kind)]
             if counts:
                 of = f" on {', '.join(self.operands)}" if kind == TENSOR and self.operands else ""
                 lines.append(f"{words}{of}: {', '.join(counts)}")
@@ -160,21 +155,14 @@ class InstructionMix:
 
     def warnings(self, claimed: str) -> list[str]:
         """Where the code contradicts the claimed precision class; never a verdict."""
-        short = self._any(TENSOR) or self._any(SHORTENED)
-        if claimed == "fp32" and self._any(TENSOR):
+        kinds = self.ptx.keys() | (self.sass or {}).keys()
+        if claimed == "fp32" and TENSOR in kinds:
             return ["fp32 is claimed, and the code uses tensor cores: state fp32-emulated if it adds up split products"]
-        if claimed == "fp32" and self._any(TRUNCATED):
+        if claimed == "fp32" and TRUNCATED in kinds:
             return ["fp32 is claimed, and the code truncates: state fp32-emulated if its sums truncate"]
-        if claimed in SHORT_CLASSES and not short:
+        if claimed in SHORT_CLASSES and not kinds & {TENSOR, SHORTENED}:
             return [f"{claimed} is claimed, and the code has neither tensor-core instructions nor conversions to it"]
         return []
-
-    @property
-    def _views(self) -> list[tuple[str, dict[str, int]]]:
-        return [("PTX", self.ptx)] + ([] if self.sass is None else [("machine code", self.sass)])
-
-    def _any(self, kind: str) -> bool:
-        return any(found.get(kind) for _, found in self._views)
 
 
 def instruction_mix(compiled: Compiled) -> InstructionMix:
@@ -192,13 +180,13 @@ def instruction_mix(compiled: Compiled) -> InstructionMix:
 
 def _bodies(ptx: str, symbol: str) -> str:
     """The kernel's own body and those of functions that were not inlined."""
-    found = []
     starts = list(_BODY.finditer(ptx))
-    for number, start in enumerate(starts):
-        end = starts[number + 1].start() if number + 1 < len(starts) else len(ptx)
-        if start["kind"] == "func" or start["name"] == symbol:
-            found.append(ptx[start.end() : end])
-    return "\n".join(found)
+    ends = [*(start.start() for start in starts[1:]), len(ptx)]
+    return "\n".join(
+        ptx[start.end() : end]
+        for start, end in zip(starts, ends, strict=True)
+        if start["kind"] == "func" or start["name"] == symbol
+    )
 
 
 def _kinds(mnemonic: str) -> list[str]:
@@ -207,9 +195,7 @@ def _kinds(mnemonic: str) -> list[str]:
     if _TENSOR_PTX.match(mnemonic):
         return [TENSOR]
     kinds = []
-    if operation == "cvt" and len(parts) >= 2 and parts[-1] == "f32" and {"tf32", "f16", "bf16"} & set(parts[:-1]):
-        kinds.append(SHORTENED)
-    if operation == "cvt" and parts[-1] == "f32" and any(part in ("f16x2", "bf16x2") for part in parts):
+    if operation == "cvt" and parts[-1] == "f32" and {"tf32", "f16", "bf16", "f16x2", "bf16x2"} & set(parts[:-1]):
         kinds.append(SHORTENED)
     if "ftz" in parts:
         kinds.append(FLUSHED)

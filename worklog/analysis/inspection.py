@@ -97,8 +97,8 @@ def inspect(kernel: Kernel, shape: Shape | None = None, archs: Sequence[str] = (
     sizes its counts are predicted, if the same prediction for a small shape equals the counts of a full run.
 
     Raises NotPredictable if it does not, CompileFailed, NvrtcMissing (with NVRTC missing, the ladder still has sm_90),
-    OutsideDomain, UnknownArchitecture, LaunchFailed for a kernel that cannot be launched, and BadSetting for a host
-    function and for a grid without a block.
+    OutsideDomain, LaunchFailed for a kernel that cannot be launched, and BadSetting for an unknown architecture, a host
+    function, and a grid without a block.
     """
     if kernel.host is not None:
         raise BadSetting(f"{kernel.name} is a host function, which cannot be inspected: give a .cu file or a rung")

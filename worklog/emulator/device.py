@@ -53,7 +53,7 @@ def label(arch: str, shipped: str) -> str:
 def build(program: Program, arch: str = ARCH) -> Built:
     """Compile; without NVRTC, take the shipped PTX of the same source.
 
-    Raises CompileFailed, UnknownArchitecture, and NvrtcMissing if that is not shipped.
+    Raises CompileFailed, BadSetting, and NvrtcMissing if that is not shipped.
     """
     try:
         return Built(compile_cuda(program.source, program.entry, name=program.name, arch=arch, options=program.options))

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from worklog.errors import CompileFailed, WorklogError
+from worklog.errors import BadSetting, CompileFailed, WorklogError
 from worklog.kernel.kernel import kernel_names
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
@@ -37,10 +37,6 @@ class NvrtcMissing(WorklogError):
 
 class UnknownEntry(CompileFailed):
     """The source compiles but has no kernel of this name."""
-
-
-class UnknownArchitecture(WorklogError):
-    """The architecture is not one that the package compiles for."""
 
 
 @dataclass(frozen=True)
@@ -79,12 +75,10 @@ def compile_cuda(
     file name for messages. options: further NVRTC options; line information and ptxas' report are always on.
 
     Raises CompileFailed with NVRTC's message, file, line and the source line; UnknownEntry if the source has no such
-    kernel; UnknownArchitecture; NvrtcMissing.
+    kernel; BadSetting for an unknown architecture; NvrtcMissing.
     """
     if arch not in ARCHITECTURES:
-        raise UnknownArchitecture(
-            f"cannot compile for {arch!r}: choose from {', '.join(ARCHITECTURES)}; --arch all takes all"
-        )
+        raise BadSetting(f"cannot compile for {arch!r}: choose from {', '.join(ARCHITECTURES)}; --arch all takes all")
     nvrtc = _bindings()
     error, program = nvrtc.nvrtcCreateProgram(source.encode(), name.encode(), 0, None, None)
     _check(nvrtc, error, "creating a program")

@@ -30,6 +30,7 @@ from worklog.runs.comparison import CUBLAS, KNOWN, SCHEMA, Comparison, Row
 from worklog.runs.documents import write_text
 from worklog.runs.run import new_path, runs_dir
 from worklog.runs.samples import Estimate, median
+from worklog.runs.tables import Table
 
 KNOWN_US = (1, 2, 3, 5, 10, 20, 30, 50, 100, 300, 1000)
 SIZES = (128, 256, 512, 1024, 2048, 4096)
@@ -200,14 +201,16 @@ def wall_times(rows: Sequence[dict[str, Any]], again: Sequence[dict[str, Any]]) 
 def text(comparison: Comparison) -> str:
     """A table in microseconds: a line for each work, a column for each harness; then what is missing and why."""
     names = comparison.rulers
+    rows = [
+        (f"{kind} {of:g}", *(f"{read[name]:.2f}" if name in read else "–" for name in names))
+        for kind in (KNOWN, CUBLAS)
+        for of in comparison.works(kind)
+        for read in [comparison.us(kind, of)]
+    ]
+    numbers = [f"[{number}]" for number in range(len(names))]
     lines = [f"{comparison.label} · microseconds as read by each harness"]
-    lines += [f"  [{number}] {name}" for number, name in enumerate(names)]
-    lines.append(" " * 14 + "".join(f"{f'[{number}]':>10}" for number in range(len(names))))
-    for kind in (KNOWN, CUBLAS):
-        for of in comparison.works(kind):
-            read = comparison.us(kind, of)
-            cells = "".join(f"{f'{read[name]:.2f}' if name in read else '–':>10}" for name in names)
-            lines.append(f"{f'{kind} {of:g}':>14}{cells}")
+    lines += [f"  {number} {name}" for number, name in zip(numbers, names, strict=True)]
+    lines.append(Table("", ("", *numbers), rows).text())
     lines += [f"{name}: {reason}" for name, reason in comparison.reasons.items()]
     promises = comparison.document["promises"]
     same = promises.get("aa")
