@@ -40,11 +40,8 @@ class CudaKernel:
             self.function = module.get_function(program.entry)
         except cupy.cuda.compiler.CompileException as error:
             raise compile_error(program.name, program.source, program.entry, error.get_message()) from error
-        self.resources = Resources(
-            registers=self.function.num_regs,
-            local_bytes=self.function.local_size_bytes,
-            shared_bytes=self.function.shared_size_bytes,
-        )
+        loaded = self.function
+        self.resources = Resources(loaded.num_regs, loaded.local_size_bytes, loaded.shared_size_bytes)
 
 
 class CudaDevice:
@@ -138,13 +135,13 @@ class CudaDevice:
         return not waiting.is_alive()
 
     def free_bytes(self) -> int:
-        """Memory of the GPU that nobody holds."""
+        """Free memory of the GPU."""
         cupy.get_default_memory_pool().free_all_blocks()
         return int(cupy.cuda.runtime.memGetInfo()[0])
 
     @contextmanager
     def errors(self, doing: str) -> Iterator[None]:
-        """Turn CUDA's exceptions into this package's, saying what was being done."""
+        """Turn CUDA's exceptions into this package's, with what was being done."""
         try:
             yield
         except cupy.cuda.memory.OutOfMemoryError as error:
@@ -187,9 +184,8 @@ class CudaLoan:
 class Cublas:
     """cuBLAS SGEMM on a device's stream, as worklog.kernel.device.Subject.
 
-    math: "fp32" forbids reduced precision (CUBLAS_PEDANTIC_MATH is not needed: default math on FP32 data is FP32
-    unless TF32 is asked for, and the gate proves it by the error level); "tf32" asks for tensor cores with 10-bit
-    mantissas.
+    math: "fp32" (the default math on FP32 data; the gate proves it by the error level, so CUBLAS_PEDANTIC_MATH isn't
+    needed) or "tf32" (tensor cores with 10-bit mantissas).
     """
 
     domain = Domain()
@@ -208,7 +204,7 @@ class Cublas:
         return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
     def follow(self, stream: Any) -> None:
-        """Name the stream to the handle past CuPy, which does not while a stream is recorded."""
+        """Set the handle's stream past CuPy, which doesn't while a stream is recorded."""
         _cublas_library().cublasSetStream_v2(ctypes.c_void_p(self.handle), ctypes.c_void_p(stream.ptr))
 
     def enqueue(self, shape: Shape, alpha: float, a: Any, b: Any, beta: float, c: Any) -> None:

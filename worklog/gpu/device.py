@@ -86,9 +86,7 @@ class Gpu:
 def gpu_reason() -> str | None:
     """Why no CUDA GPU can be used here, or None when one can."""
     if importlib.util.find_spec("cupy") is None:
-        return (
-            "CuPy is not installed (on a machine with an NVIDIA GPU: pip install 'gemm-worklog[cuda13]' or '[cuda12]')"
-        )
+        return "CuPy is not installed (with an NVIDIA GPU here: pip install 'gemm-worklog[cuda13]' or '[cuda12]')"
     import cupy
 
     try:
@@ -100,8 +98,7 @@ def gpu_reason() -> str | None:
 
 def require_gpu() -> None:
     """Raise NoGpu, with the reason and a way out, where there is no CUDA GPU."""
-    reason = gpu_reason()
-    if reason is not None:
+    if reason := gpu_reason():
         raise NoGpu(
             f"no GPU to measure on: {reason}; without one, open a recording: worklog.open_run() or `worklog article`"
         )
@@ -115,22 +112,17 @@ def visible_to_a_child() -> str:
     listed = None if named is None else [name.strip() for name in named.split(",")]
     if listed is not None and len(listed) == 1:
         return listed[0]
-    number = _current_device()
+    number, cupy = 0, sys.modules.get("cupy")  # 0 if nothing was chosen yet
+    if cupy is not None and gpu_reason() is None:
+        try:
+            number = int(cupy.cuda.runtime.getDevice())
+        except cupy.cuda.runtime.CUDARuntimeError as error:
+            raise NoGpu(
+                f"this process has lost its CUDA context ({error}) and cannot say which GPU is current: restart it, or "
+                "set CUDA_VISIBLE_DEVICES to one GPU"
+            ) from error
     visible = [str(number)] if listed is None else listed[number:]
     return visible[0] if visible else ""
-
-
-def _current_device() -> int:
-    cupy = sys.modules.get("cupy")
-    if cupy is None or gpu_reason() is not None:
-        return 0  # nothing was chosen yet
-    try:
-        return int(cupy.cuda.runtime.getDevice())
-    except cupy.cuda.runtime.CUDARuntimeError as error:
-        raise NoGpu(
-            f"this process has lost its CUDA context ({error}) and cannot say which GPU is current: restart it, or set "
-            "CUDA_VISIBLE_DEVICES to one GPU"
-        ) from error
 
 
 @cache
@@ -206,12 +198,9 @@ def reason_names(mask: int) -> str:
 def software() -> dict[str, str]:
     """Versions of the installed packages and drivers that a result may depend on."""
     versions = {"python": platform.python_version(), "platform": platform.platform()}
-    names = ("numpy", "cupy-cuda13x", "cupy-cuda12x", "torch", "matplotlib", "nvidia-cuda-nvrtc")
-    for name in names:
-        try:
+    for name in ("numpy", "cupy-cuda13x", "cupy-cuda12x", "torch", "matplotlib", "nvidia-cuda-nvrtc"):
+        with suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     if gpu_reason() is None:
         import cupy
 
