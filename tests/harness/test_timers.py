@@ -1,4 +1,4 @@
-"""The other timers and the other way to a cold cache: what each reads, and what is an error."""
+"""The other timers and the other way to a cold cache: what each reads, what is an error, and whether they agree."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from pytest import approx
 from tests.harness.virtual import VirtualGpu
 from worklog.errors import BadSetting, LaunchFailed
 from worklog.harness import Harness, Reading, time_pair
+from worklog.harness.crosscheck import ALLOWED, CrossCheck, cross_check
 from worklog.harness.launch import Rotating, as_graphs, input_sets
 from worklog.harness.tracer import load_cupti, the_tracer
+from worklog.runs.comparison import open_comparison
 from worklog.runs.samples import median
 
 MIB = 2**20
@@ -200,3 +202,84 @@ def test_the_tracer_is_switched_off_after_a_failure_and_a_launch_without_a_kerne
 def test_a_second_tracer_in_the_process_is_an_error() -> None:
     with pytest.raises(BadSetting, match="MULTIPLE_SUBSCRIBERS"), tracing(FakeCupti(refuses=True)):
         pass
+
+
+# -------------------------------------------------------------------------------------------------------- cross-check
+
+
+def check(gpu: VirtualGpu, launch: Callable[[], None], queue: bool = True) -> CrossCheck:
+    launch()
+    return cross_check(gpu, launch, 3.45, gpu.enqueue_us, queue)
+
+
+@pytest.mark.parametrize("us", [20.0, 500.0, 30_000.0])
+def test_witnesses_that_agree_have_nothing_to_say(us: float) -> None:
+    gpu = VirtualGpu(node_us=1.0, tracer_us=0.6, noise=1e-3)
+    found = check(gpu, gpu.kernel(us))
+    assert found.disagreements == []
+    assert set(found.others) == {"graph", "cupti", "wall clock"}
+    assert found.events_us == approx(us, rel=2e-3)
+    assert found.others["wall clock"] == approx(us, rel=2e-3)
+    assert found.others["graph"] == approx(us + 1.0, rel=2e-3)
+
+
+def test_what_is_allowed_covers_what_the_witnesses_read_on_kernels_of_known_length() -> None:
+    """As recorded with this package: a graph of launches (do_bench_cudagraph's is one), and the tracer."""
+    recorded = open_comparison().errors()
+    for witness, name in (("cupti", "worklog, CUPTI"), ("graph", "do_bench_cudagraph")):
+        assert recorded[name]
+        for length, error in recorded[name]:
+            us, share = ALLOWED[witness]
+            assert 0 < error < max(us, share * length), f"{name} at {length} µs"
+
+
+def test_an_offset_that_is_wrong_is_found_out_by_all() -> None:
+    gpu = VirtualGpu(offset_us=9.0)
+    assert len(check(gpu, gpu.kernel(50.0)).disagreements) == 3
+
+
+def test_a_kernel_shorter_than_its_launch_has_no_wall_clock() -> None:
+    gpu = VirtualGpu(enqueue_us=5.0)
+    found = check(gpu, gpu.kernel(8.0))
+    assert "launch of 5.0 µs" in found.absent["wall clock"]
+    assert found.disagreements == []
+
+
+@pytest.mark.parametrize("queue", [True, False])
+@pytest.mark.parametrize("us", [20.0, 500.0])
+def test_work_on_the_host_is_a_disagreement_and_the_bubble_before_what_is_not_queued_is_none(
+    us: float, queue: bool
+) -> None:
+    gpu = VirtualGpu(tracer_us=0.6)
+    kernel = gpu.kernel(us)
+
+    def also_works_on_the_host() -> None:
+        kernel()
+        gpu.host_now += 700.0
+
+    found = check(gpu, kernel, queue)
+    assert (found.bubble_us > 2) is not queue and found.disagreements == []
+    disagreements = check(gpu, also_works_on_the_host, queue).disagreements
+    if queue:  # else the events see it, too
+        assert any(said.startswith("cross-check: the wall clock reads 704") for said in disagreements)
+    bubble = ")" if queue else ", and events with a launch bubble of some"
+    assert disagreements and all(f"(both with a warm L2{bubble}" in said for said in disagreements)
+
+
+def test_a_witness_that_cannot_be_had_is_named_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = VirtualGpu()
+    kernel = gpu.kernel(50.0)
+
+    def no_tracer(queued: bool) -> None:
+        raise BadSetting("pip install cupti-python")
+
+    def cannot_be_recorded() -> None:
+        kernel()
+        if gpu._recording is not None:
+            gpu.synchronize()
+
+    monkeypatch.setattr(gpu, "tracer", no_tracer)
+    found = check(gpu, cannot_be_recorded)
+    assert set(found.others) == {"wall clock"}
+    assert "capturing" in found.absent["graph"]
+    assert "cupti-python" in found.absent["cupti"]
