@@ -228,6 +228,16 @@ def test_a_process_that_exits_at_once_has_its_clocks_given_back() -> None:
     assert eventually(AS_FOUND)
 
 
+def test_a_child_that_holds_the_guard_s_pipe_does_not_keep_the_lock() -> None:
+    process = child("(pid := os.fork()) and (print(pid, flush=True), os._exit(3)); time.sleep(60)")
+    assert process.stdout is not None
+    grandchild = int(process.stdout.readline())
+    process.wait()
+    assert eventually(AS_FOUND)
+    os.kill(grandchild, signal.SIGKILL)
+    process.stdout.close()
+
+
 # ---------------------------------------------------------------------------------------------- samples under the lock
 
 

@@ -16,7 +16,7 @@ from worklog.errors import BadSetting, LaunchFailed
 from worklog.harness import Harness, Reading, time_pair
 from worklog.harness.crosscheck import ALLOWED, CrossCheck, cross_check
 from worklog.harness.launch import Rotating, as_graphs, input_sets
-from worklog.harness.tracer import load_cupti, the_tracer
+from worklog.harness.tracer import load_cupti, tracing
 from worklog.runs.comparison import open_comparison
 from worklog.runs.samples import median
 
@@ -159,15 +159,15 @@ class FakeCupti:
         return lambda: self.pending.extend((*span, "sgemm") for span in spans)
 
 
-def tracing(cupti: FakeCupti, blocked: Callable[[], Any] = nullcontext) -> Any:
-    return the_tracer(cupti).tracing(lambda: None, blocked)
+def traces(cupti: FakeCupti, blocked: Callable[[], Any] = nullcontext) -> Any:
+    return tracing(cupti, lambda: None, blocked)
 
 
 def test_a_launch_of_two_kernels_lasts_from_the_first_start_to_the_last_end() -> None:
     cupti = FakeCupti()
     cupti.pending.append((0, 999_000, "sgemm"))  # work from before, which must not count
     for _ in range(2):
-        with tracing(cupti) as traced:
+        with traces(cupti) as traced:
             assert cupti.enabled
             assert traced(cupti.kernel((5_000, 9_000), (10_000, 17_500)), ()) == 12.5
             assert traced(cupti.kernel((20_000, 21_000)), ()) == 1.0
@@ -186,7 +186,7 @@ def test_two_kernels_are_enqueued_together_and_what_blocks_them_is_not_timed() -
         order.append("release")
 
     launch, flush = cupti.kernel((5_000, 9_000), (9_100, 17_000)), cupti.kernel((4_100, 4_900))
-    with tracing(cupti, blocked) as traced:
+    with traces(cupti, blocked) as traced:
         assert traced(lambda: (order.append("launch"), launch())[1], ()) == 12.0
         assert order == ["hold", "launch", "release"]
         assert traced(launch, [flush]) == 12.0, "what goes before is in the queue with it, and not in its time"
@@ -194,13 +194,13 @@ def test_two_kernels_are_enqueued_together_and_what_blocks_them_is_not_timed() -
 
 def test_the_tracer_is_switched_off_after_a_failure_and_a_launch_without_a_kernel_has_no_time() -> None:
     cupti = FakeCupti()
-    with pytest.raises(LaunchFailed, match="saw no kernel"), tracing(cupti) as traced:
+    with pytest.raises(LaunchFailed, match="saw no kernel"), traces(cupti) as traced:
         traced(lambda: None, ())
     assert not cupti.enabled
 
 
 def test_a_second_tracer_in_the_process_is_an_error() -> None:
-    with pytest.raises(BadSetting, match="MULTIPLE_SUBSCRIBERS"), tracing(FakeCupti(refuses=True)):
+    with pytest.raises(BadSetting, match="MULTIPLE_SUBSCRIBERS"), traces(FakeCupti(refuses=True)):
         pass
 
 

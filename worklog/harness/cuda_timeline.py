@@ -20,7 +20,7 @@ from worklog.errors import LaunchFailed
 from worklog.gpu.cuda import CUDA_ERRORS, CudaDevice
 from worklog.gpu.device import ClockWatch, gpu
 from worklog.harness.launch import Launch
-from worklog.harness.tracer import Tracer, load_cupti, the_tracer
+from worklog.harness.tracer import Tracer, load_cupti, tracing
 
 KERNELS = ("hold", "stamp", "flush", "spin", "ffma", "read", "probe")  # of harness.cu, without their prefix
 HOLD_LIMIT_NS = 8_000_000_000
@@ -203,7 +203,7 @@ class CudaTimeline:
         """CUPTI, while open. queued: whether launches are enqueued behind a blocking kernel; one that waits for the GPU
         must not be. Raises BadSetting where there is no tracer.
         """
-        return the_tracer(load_cupti()).tracing(self.synchronize, self._blocked if queued else nullcontext)
+        return tracing(load_cupti(), self.synchronize, self._blocked if queued else nullcontext)
 
     @contextmanager
     def _blocked(self) -> Iterator[None]:

@@ -33,60 +33,51 @@ def load_cupti() -> Any:
     return cupti
 
 
-class KernelTracer:
-    """Records start and end, in nanoseconds, of every kernel while it traces. CUPTI takes one pair of callbacks per
-    process, so get it from the_tracer.
+@cache
+def _records(cupti: Any) -> list[tuple[int, int]]:
+    """Start and end of each traced kernel, in nanoseconds: CUPTI takes one pair of callbacks per process."""
+    records: list[tuple[int, int]] = []
+
+    def completed(activities: list[Any]) -> None:
+        records.extend((each.start, each.end) for each in activities if str(each.name) != BLOCKING)
+
+    cupti.activity_register_callbacks(lambda: (BUFFER_BYTES, 0), completed)
+    return records
+
+
+@contextmanager
+def tracing(
+    cupti: Any, synchronize: Callable[[], None], blocked: Callable[[], AbstractContextManager[object]]
+) -> Iterator[Tracer]:
+    """Trace while the context is open. cupti: from load_cupti().
+
+    A launch may enqueue several kernels: its time is from the first start to the last end. blocked: a context in which
+    work waits behind a blocking kernel, so that the GPU doesn't wait for the host between two kernels; a launch that
+    waits for the GPU needs nullcontext. Raises BadSetting where CUPTI can't trace (another tracer in the process, no
+    permission).
     """
 
-    def __init__(self, cupti: Any) -> None:
-        self._cupti = cupti
-        self._records: list[tuple[int, int]] = []
-        with self._as_bad_setting():
-            cupti.activity_register_callbacks(lambda: (BUFFER_BYTES, 0), self._completed)
+    def span_us(launch: Launch, before: Sequence[Launch]) -> float:
+        synchronize()
+        cupti.activity_flush_all(FORCED)
+        records.clear()
+        with blocked():
+            for one in (*before, launch):
+                one()
+        synchronize()
+        cupti.activity_flush_all(FORCED)
+        spans = sorted(records)[len(before) :]
+        if not spans:
+            raise LaunchFailed("timer = cupti: the tracer saw no kernel for this launch: take timer = events")
+        return (max(end for _, end in spans) - spans[0][0]) / 1e3
 
-    @contextmanager
-    def tracing(
-        self, synchronize: Callable[[], None], blocked: Callable[[], AbstractContextManager[object]]
-    ) -> Iterator[Tracer]:
-        """Trace while the context is open.
-
-        A launch may enqueue several kernels: its time is from the first start to the last end. blocked: a context in
-        which work waits behind a blocking kernel, so that the GPU doesn't wait for the host between two kernels; a
-        launch that waits for the GPU needs nullcontext. Raises BadSetting where CUPTI can't trace (another tracer in
-        the process, no permission).
-        """
-        kind = self._cupti.ActivityKind.CONCURRENT_KERNEL
-
-        def span_us(launch: Launch, before: Sequence[Launch]) -> float:
-            synchronize()
-            self._cupti.activity_flush_all(FORCED)
-            self._records.clear()
-            with blocked():
-                for one in (*before, launch):
-                    one()
-            synchronize()
-            self._cupti.activity_flush_all(FORCED)
-            spans = sorted(self._records)[len(before) :]
-            if not spans:
-                raise LaunchFailed("timer = cupti: the tracer saw no kernel for this launch: take timer = events")
-            return (max(end for _, end in spans) - spans[0][0]) / 1e3
-
-        with self._as_bad_setting():
-            self._cupti.activity_enable(kind)
-        try:
-            yield span_us
-        finally:
-            self._cupti.activity_disable(kind)
-
-    def _completed(self, activities: list[Any]) -> None:
-        self._records.extend((each.start, each.end) for each in activities if str(each.name) != BLOCKING)
-
-    @contextmanager
-    def _as_bad_setting(self) -> Iterator[None]:
-        try:
-            yield
-        except self._cupti.cuptiError as error:
-            raise BadSetting(f"timer = cupti: CUPTI can't trace here ({error}): take timer = events") from error
-
-
-the_tracer = cache(KernelTracer)  # the process's one tracer
+    kind = cupti.ActivityKind.CONCURRENT_KERNEL
+    try:
+        records = _records(cupti)
+        cupti.activity_enable(kind)
+    except cupti.cuptiError as error:
+        raise BadSetting(f"timer = cupti: CUPTI can't trace here ({error}): take timer = events") from error
+    try:
+        yield span_us
+    finally:
+        cupti.activity_disable(kind)
