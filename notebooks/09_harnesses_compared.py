@@ -111,7 +111,7 @@ sizes = compared.works(CUBLAS)
 
 def table(column, digits):
     print(f"{'N':22}" + "".join(f"{size:10g}" for size in sizes))
-    for name in compared.rulers:
+    for name in compared.harnesses:
         cells = [column(CUBLAS, size).get(name, np.nan) for size in sizes]
         print(f"{name:22}" + "".join(f"{cell:10.{digits}f}" for cell in cells))
 

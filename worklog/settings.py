@@ -1,14 +1,14 @@
-"""The table of pitfalls: everything that biases a measurement, with the one setting that fixes it.
+"""The settings of a measurement: every pitfall that biases one, with the one setting that avoids it.
 
-The harness, the ablation, the command line, the widgets and the documentation are generated from this table, so a
-pitfall is added here and nowhere else. The module holds data only, so code that only shows results can import it too.
+The harness, the ablation, the command line, the widgets and the documentation are generated from the fields of Harness,
+so a pitfall is added here and nowhere else. Code that only shows results can import this module too.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from worklog.errors import BadSetting
@@ -30,11 +30,11 @@ class Pitfall:
     """
 
     setting: str
-    title: str
     unbiased: Value
     biased: tuple[Value, ...]
-    article: int | None
+    title: str
     what: str
+    article: int | None = None
     corrupts: str = "TFLOP/s"
     resampled: bool = True
     also: tuple[Value, ...] = ()
@@ -62,172 +62,135 @@ def rule(value: Value) -> Value:
     return value.partition(":")[0] if isinstance(value, str) else value
 
 
-PITFALLS: tuple[Pitfall, ...] = (
-    Pitfall(
-        "clocks",
-        "clocks drift",
-        "watched",
-        ("ignored",),
-        1,
-        "The SM clock changes with load and temperature, and every time changes with it.",
-        also=("locked",),
-        numbered=True,
-    ),
-    Pitfall(
-        "timer",
-        "the launch is asynchronous",
-        "events",
-        ("host",),
-        2,
-        "A host clock around a launch times the queue, not the kernel.",
-        also=("graph", "cupti"),
-    ),
-    Pitfall(
-        "l2",
-        "L2 stays warm",
-        "flush",
-        ("warm",),
-        3,
-        "The launch before left the inputs in L2, where a single call would not find them.",
-        also=("rotate",),
-    ),
-    Pitfall(
-        "warmup",
-        "cold start",
-        "steady",
-        ("none",),
-        4,
-        "A first launch pays for loading the module and for clocks that are still rising.",
-        also=("count", "time", "salykova", "tensara"),
-        numbered=True,
-    ),
-    Pitfall(
-        "queue",
-        "the launch bubble",
-        True,
-        (False,),
-        None,
-        "Between two events on an empty stream, the GPU waits for the host to launch.",
-    ),
-    Pitfall(
-        "offset",
-        "the event pair has a length",
-        "removed",
-        ("kept",),
-        None,
-        "Two events around nothing read some microseconds; every kernel gets them on top.",
-        resampled=False,
-    ),
-    Pitfall(
-        "statistic",
-        "one fat outlier",
-        "median",
-        ("mean", "min", "first"),
-        None,
-        "A mean follows the one sample that was interrupted; a minimum shows the luckiest.",
-        resampled=False,
-    ),
-    Pitfall(
-        "order",
-        "drift between two kernels",
-        "interleaved",
-        ("sequential",),
-        None,
-        "Timed one after the other, kernel and baseline run at different clocks and temperatures.",
-        corrupts="of cuBLAS",
-    ),
-    Pitfall(
-        "placement",
-        "the buffers stay in one place",
-        "varied",
-        ("fixed",),
-        None,
-        "The buffers lie in one place for all samples; a time can depend on the addresses of A, B and C, and an "
-        "interval over launches in one place can't see it.",
-    ),
-    Pitfall("inputs", "easy data", "random", ("zeros", "ones"), None, "Zeros draw less power, and hide wrong answers."),
-    Pitfall(
-        "gate",
-        "wrong answers are fast",
-        True,
-        (False, "article"),
-        None,
-        "Without a check, the fastest kernel is the one that does least; with a loose one, BF16.",
-    ),
-    Pitfall(
-        "baseline",
-        "the baseline runs on another datapath",
-        "fp32",
-        ("tf32",),
-        None,
-        "cuBLAS may use tensor cores with 10-bit mantissas when asked for FP32.",
-        corrupts="of cuBLAS",
-    ),
-    Pitfall(
-        "roof",
-        "the wrong roof",
-        "fp32",
-        ("bf16_datasheet",),
-        None,
-        "A share of another datapath's peak says nothing.",
-        corrupts="of the roof",
-        resampled=False,
-    ),
-)
-
-# The others change what is measured, not how: the ablation leaves them unbiased where all pitfalls act together.
-HOW_ONE_MEASURES = tuple(g.setting for g in PITFALLS if g.setting not in ("baseline", "inputs", "roof", "gate"))
-
-# The values that take a number, with the number's default. A clock is in MHz: 0 chooses one.
-CLOCKS = ("watched", "ignored", "locked")
-CLOCK_NUMBERS: Mapping[str, float] = {"locked": 0}
-# The rules of worklog.harness.rules, and the numbers of those that take one.
-WARMUPS = ("steady", "count", "time", "salykova", "tensara")
-STOPPINGS = ("interval", "count", "time", "salykova", "tensara", "nvbench")
-WARMUP_NUMBERS: Mapping[str, float] = {"count": 10, "time": 25.0}  # launches; milliseconds, as triton.testing.do_bench
-STOPPING_NUMBERS: Mapping[str, float] = {"count": 10, "time": 100.0}
-
-# The other settings: how long to measure.
-SAMPLING = {
-    "precision": "half-width of the median's 95 % interval, relative, at which sampling stops",
-    "least_samples": "minimum number of samples",
-    "most_samples": "maximum number of samples",
-    "budget_s": "seconds for the samples of one kernel at one size",
-    "stopping": f"the stopping criterion; also {', '.join(STOPPINGS[1:])}: the result states what they don't check",
+# The words that these settings take, each with the default of its number or None: a clock in MHz (0 chooses one),
+# launches, or milliseconds, as triton.testing.do_bench. worklog.harness.rules has the rules.
+RULES: dict[str, dict[str, float | None]] = {
+    "clocks": {"watched": None, "ignored": None, "locked": 0},
+    "warmup": {"steady": None, "count": 10, "time": 25.0, "salykova": None, "tensara": None},
+    "stopping": {"interval": None, "count": 10, "time": 100.0, "salykova": None, "tensara": None, "nvbench": None},
 }
+INTEGERS = {"count": "a whole number of launches", "locked": "a whole number of MHz"}
 
-# The types of each of them, by the annotation of its field, and their names in messages.
-_KINDS: dict[str, tuple[tuple[type, ...], str]] = {
-    "float": ((int, float), "a number"),
-    "int": ((int,), "a whole number"),
-    "str": ((str,), "a word such as 'interval'"),
-}
+
+def pitfall(unbiased: Value, biased: tuple[Value, ...], title: str, what: str, **more: Any) -> Any:
+    """A field of Harness: the setting that avoids a pitfall. The arguments are the fields of Pitfall."""
+    return field(default=unbiased, metadata={"pitfall": (unbiased, biased, title, what), "more": more})
+
+
+def sampling(default: float | str, what: str) -> Any:
+    """A field of Harness that says how long to measure."""
+    return field(default=default, metadata={"sampling": what})
 
 
 @dataclass(frozen=True)
 class Harness:
-    """How to measure. Each field is the setting of one pitfall; the defaults are unbiased. The last five say how long
-    to measure (SAMPLING). Raises BadSetting for any other value.
+    """How to measure. Each field up to `roof` is the setting of one pitfall, and the defaults are unbiased. The others
+    say how long to measure. Raises BadSetting for any other value.
     """
 
-    clocks: str = "watched"
-    timer: str = "events"
-    l2: str = "flush"
-    warmup: str = "steady"
-    queue: bool = True
-    offset: str = "removed"
-    statistic: str = "median"
-    order: str = "interleaved"
-    placement: str = "varied"
-    inputs: str = "random"
-    gate: bool | str = True
-    baseline: str = "fp32"
-    roof: str = "fp32"
-    precision: float = 0.005
-    least_samples: int = 10
-    most_samples: int = 2000
-    budget_s: float = 8.0
-    stopping: str = "interval"
+    clocks: str = pitfall(
+        "watched",
+        ("ignored",),
+        "clocks drift",
+        "The SM clock changes with load and temperature, and every time changes with it.",
+        article=1,
+        also=("locked",),
+        numbered=True,
+    )
+    timer: str = pitfall(
+        "events",
+        ("host",),
+        "the launch is asynchronous",
+        "A host clock around a launch times the queue, not the kernel.",
+        article=2,
+        also=("graph", "cupti"),
+    )
+    l2: str = pitfall(
+        "flush",
+        ("warm",),
+        "L2 stays warm",
+        "The launch before left the inputs in L2, where a single call would not find them.",
+        article=3,
+        also=("rotate",),
+    )
+    warmup: str = pitfall(
+        "steady",
+        ("none",),
+        "cold start",
+        "A first launch pays for loading the module and for clocks that are still rising.",
+        article=4,
+        also=("count", "time", "salykova", "tensara"),
+        numbered=True,
+    )
+    queue: bool = pitfall(
+        True,
+        (False,),
+        "the launch bubble",
+        "Between two events on an empty stream, the GPU waits for the host to launch.",
+    )
+    offset: str = pitfall(
+        "removed",
+        ("kept",),
+        "the event pair has a length",
+        "Two events around nothing read some microseconds; every kernel gets them on top.",
+        resampled=False,
+    )
+    statistic: str = pitfall(
+        "median",
+        ("mean", "min", "first"),
+        "one fat outlier",
+        "A mean follows the one sample that was interrupted; a minimum shows the luckiest.",
+        resampled=False,
+    )
+    order: str = pitfall(
+        "interleaved",
+        ("sequential",),
+        "drift between two kernels",
+        "Timed one after the other, kernel and baseline run at different clocks and temperatures.",
+        corrupts="of cuBLAS",
+    )
+    placement: str = pitfall(
+        "varied",
+        ("fixed",),
+        "the buffers stay in one place",
+        "The buffers lie in one place for all samples; a time can depend on the addresses of A, B and C, and an "
+        "interval over launches in one place can't see it.",
+    )
+    inputs: str = pitfall(
+        "random",
+        ("zeros", "ones"),
+        "easy data",
+        "Zeros draw less power, and hide wrong answers.",
+    )
+    gate: bool | str = pitfall(
+        True,
+        (False, "article"),
+        "wrong answers are fast",
+        "Without a check, the fastest kernel is the one that does least; with a loose one, BF16.",
+    )
+    baseline: str = pitfall(
+        "fp32",
+        ("tf32",),
+        "the baseline runs on another datapath",
+        "cuBLAS may use tensor cores with 10-bit mantissas when asked for FP32.",
+        corrupts="of cuBLAS",
+    )
+    roof: str = pitfall(
+        "fp32",
+        ("bf16_datasheet",),
+        "the wrong roof",
+        "A share of another datapath's peak says nothing.",
+        corrupts="of the roof",
+        resampled=False,
+    )
+    precision: float = sampling(0.005, "half-width of the median's 95 % interval, relative, at which sampling stops")
+    least_samples: int = sampling(10, "minimum number of samples")
+    most_samples: int = sampling(2000, "maximum number of samples")
+    budget_s: float = sampling(8.0, "seconds for the samples of one kernel at one size")
+    stopping: str = sampling(
+        "interval",
+        f"the stopping criterion; also {', '.join([*RULES['stopping']][1:])}: the result states what they don't check",
+    )
 
     def __post_init__(self) -> None:
         for pitfall in PITFALLS:
@@ -236,7 +199,10 @@ class Harness:
                 raise BadSetting(
                     f"{pitfall.setting} = {value!r} is not a setting: choose from {', '.join(map(str, pitfall.values))}"
                 )
-        self._require_kinds()
+        for name in SAMPLING:
+            value, expected = getattr(self, name), type(getattr(Harness, name))
+            if isinstance(value, bool) or not isinstance(value, (int, float) if expected is float else expected):
+                raise BadSetting(f"{name} = {value!r} is of type {type(value).__name__}: give {TYPES[expected]}")
         if self.timer == "graph":
             if self.l2 == "flush":
                 raise BadSetting(
@@ -246,10 +212,9 @@ class Harness:
                 raise BadSetting(
                     "timer = graph and warmup = none contradict: what is recorded has been launched before"
                 )
-        split_rule("clocks", self.clocks, CLOCK_NUMBERS, CLOCKS)
-        if self.warmup != "none":
-            split_rule("warmup", self.warmup, WARMUP_NUMBERS, WARMUPS)
-        split_rule("stopping", self.stopping, STOPPING_NUMBERS, STOPPINGS)
+        for name in RULES:
+            if (name, getattr(self, name)) != ("warmup", "none"):
+                split_rule(name, getattr(self, name))
         if not 0 < self.precision < 1:
             raise BadSetting(f"precision = {self.precision!r} must be between 0 and 1: 0.005 stops at ±0.5 %")
         if not 1 <= self.least_samples <= self.most_samples:
@@ -259,37 +224,22 @@ class Harness:
         if not 0 < self.budget_s < math.inf:
             raise BadSetting(f"budget_s = {self.budget_s!r} must be a positive, finite number of seconds")
 
-    def _require_kinds(self) -> None:
-        """Raise BadSetting for a field of SAMPLING of a wrong type; True isn't a number, and 2.5 isn't an integer."""
-        kinds = {field.name: str(field.type) for field in fields(self)}
-        for name in SAMPLING:
-            value, (types, words) = getattr(self, name), _KINDS[kinds[name]]
-            if isinstance(value, bool) or not isinstance(value, types):
-                raise BadSetting(f"{name} = {value!r} is of type {type(value).__name__}: give {words}")
-
     @classmethod
     def naive(cls) -> Harness:
         """The first biased value of every pitfall."""
         return cls().but(**{pitfall.setting: pitfall.biased[0] for pitfall in PITFALLS})
 
-    @classmethod
-    def article_naive(cls) -> Harness:
-        """The article's four pitfalls at their first biased values."""
-        return cls().but(**{pitfall.setting: pitfall.biased[0] for pitfall in PITFALLS if pitfall.article})
-
     def but(self, **changes: Any) -> Harness:
         """The same harness with some settings changed."""
-        known = {field.name for field in fields(self)}
+        known = [field.name for field in fields(self)]
         for name in changes:
             if name not in known:
-                raise BadSetting(
-                    f"there is no setting {name!r}: choose from {', '.join(field.name for field in fields(self))}"
-                )
+                raise BadSetting(f"there is no setting {name!r}: choose from {', '.join(known)}")
         return replace(self, **changes)
 
     @classmethod
     def fixes(cls) -> tuple[Pitfall, ...]:
-        """The table."""
+        """The table of pitfalls."""
         return PITFALLS
 
     def biased(self) -> dict[str, Value]:
@@ -297,7 +247,7 @@ class Harness:
         return {g.setting: getattr(self, g.setting) for g in PITFALLS if g.is_biased(getattr(self, g.setting))}
 
     def taken_off(self, offset_us: float) -> float:
-        """Microseconds to subtract from each sample, where a pair of events reads offset_us too long."""
+        """Microseconds to subtract from each sample if a pair of events reads offset_us too long."""
         return offset_us if self.offset == "removed" and self.timer == "events" else 0.0
 
     def as_dict(self) -> dict[str, Any]:
@@ -305,11 +255,23 @@ class Harness:
         return asdict(self)
 
 
+PITFALLS = tuple(
+    Pitfall(setting.name, *setting.metadata["pitfall"], **setting.metadata["more"])
+    for setting in fields(Harness)
+    if "pitfall" in setting.metadata
+)
+SAMPLING = {s.name: s.metadata["sampling"] for s in fields(Harness) if "sampling" in s.metadata}  # with what each means
+# These change what is measured. The others change how, and the ablation sets all of them together.
+HOW_ONE_MEASURES = tuple(g.setting for g in PITFALLS if g.setting not in ("baseline", "inputs", "roof", "gate"))
+TYPES: dict[type, str] = {float: "a number", int: "a whole number", str: "a word such as 'interval'"}
+TRUTH = {"true": True, "on": True, "yes": True, "1": True, "false": False, "off": False, "no": False, "0": False}
+
+
 def parse_settings(pairs: Iterable[str]) -> dict[str, Any]:
     """Settings from words such as "l2=warm", "queue=false" or "precision=0.01". Raises BadSetting for a word that it
     cannot parse, and for a setting that is given twice.
     """
-    types = {field.name: field.type for field in fields(Harness)}
+    types = {field.name: str(field.type) for field in fields(Harness)}
     settings: dict[str, Any] = {}
     for pair in pairs:
         name, equals, word = pair.partition("=")
@@ -317,40 +279,34 @@ def parse_settings(pairs: Iterable[str]) -> dict[str, Any]:
             raise BadSetting(f"cannot read --set {pair}: give setting=value with a setting from {', '.join(types)}")
         if name in settings:
             raise BadSetting(f"--set {pair}: {name} is set twice; give it one value")
-        settings[name] = _read(name, word, str(types[name]))
+        try:
+            settings[name] = _read(word, types[name])
+        except (KeyError, ValueError) as error:
+            expected = "true or false" if types[name] == "bool" else "a number"
+            raise BadSetting(f"cannot read --set {pair}: give {expected}") from error
     return settings
 
 
-TRUTH = {"true": True, "on": True, "yes": True, "1": True, "false": False, "off": False, "no": False, "0": False}
-
-
-def _read(name: str, word: str, kind: str) -> Any:
-    if kind.startswith("bool"):
-        if word.lower() not in TRUTH and kind == "bool":
-            raise BadSetting(f"cannot read --set {name}={word}: give true or false")
+def _read(word: str, kind: str) -> Any:
+    if kind == "bool":
+        return TRUTH[word.lower()]
+    if kind == "bool | str":
         return TRUTH.get(word.lower(), word)
-    if kind in ("int", "float"):
-        try:
-            return int(word) if kind == "int" else float(word)
-        except ValueError as error:
-            raise BadSetting(f"cannot read --set {name}={word}: give a number") from error
-    return word
+    return {"int": int, "float": float, "str": str}[kind](word)
 
 
-def split_rule(setting: str, word: str, numbers: Mapping[str, float], names: Sequence[str]) -> tuple[str, float]:
+def split_rule(setting: str, word: str) -> tuple[str, float]:
     """The name and the number of a word such as "count:10"; without a number, its default. Raises BadSetting."""
     name, colon, text = word.partition(":")
-    if name not in names or (colon and name not in numbers):
-        choices = ", ".join(f"{name}[:{numbers[name]:g}]" if name in numbers else name for name in names)
+    numbers = RULES[setting]
+    default = numbers.get(name)
+    if name not in numbers or (colon and default is None):
+        choices = ", ".join(name if number is None else f"{name}[:{number:g}]" for name, number in numbers.items())
         raise BadSetting(f"{setting} = {word!r} is not a setting: choose from {choices}")
     try:
-        number = float(text) if colon else numbers.get(name, 0.0)
+        number = float(text) if colon else default or 0.0
     except ValueError as error:
         raise BadSetting(f"{setting} = {word!r}: {text!r} is not a number") from error
-    kind = _INTEGERS.get(name, "milliseconds")
-    if colon and not (1 <= number < 1e9 and (name not in _INTEGERS or number == int(number))):
-        raise BadSetting(f"{setting} = {word!r}: give {kind}, 1 or more")
+    if colon and not (1 <= number < 1e9 and (name not in INTEGERS or number == int(number))):
+        raise BadSetting(f"{setting} = {word!r}: give {INTEGERS.get(name, 'milliseconds')}, 1 or more")
     return name, number
-
-
-_INTEGERS = {"count": "a whole number of launches", "locked": "a whole number of MHz"}

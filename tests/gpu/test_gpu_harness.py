@@ -20,7 +20,7 @@ from worklog.gpu.device import gpu
 from worklog.harness import Harness, time_pair
 from worklog.problem.gemm import Shape
 from worklog.runs.samples import median
-from worklog.settings import STOPPINGS, WARMUPS
+from worklog.settings import RULES
 
 # Reads n words of x with the hint to evict their lines from L2 last.
 MARKS = """\
@@ -115,8 +115,8 @@ def test_the_tracer_reads_a_known_length(session: Session) -> None:
         (256, {"l2": "rotate"}, 0.15),
         (2048, {"l2": "rotate"}, 0.15),
         (1024, {"l2": "rotate", "timer": "graph"}, 0.1),
-        *((512, {"warmup": warmup}, 0.1) for warmup in WARMUPS[1:]),
-        *((512, {"stopping": stopping}, 0.1) for stopping in STOPPINGS[1:]),
+        *((512, {"warmup": warmup}, 0.1) for warmup in [*RULES["warmup"]][1:]),
+        *((512, {"stopping": stopping}, 0.1) for stopping in [*RULES["stopping"]][1:]),
     ],
     ids=str,
 )

@@ -95,7 +95,7 @@ def show(comparison: Comparison) -> None:
 
 def test_a_reading_is_found_by_kind_and_length_and_its_error_is_against_the_true_length() -> None:
     comparison = Comparison(DOCUMENT)
-    assert comparison.rulers == ["ours", "theirs", "gone"]
+    assert comparison.harnesses == ["ours", "theirs", "gone"]
     assert (comparison.works(KNOWN), comparison.works(CUBLAS)) == ([1, 10], [512])
     assert comparison.us(KNOWN, 1) == {"ours": 1.01, "theirs": 4.4}
     assert comparison.wall_s(CUBLAS, 512) == {"theirs": 2.0}
@@ -118,7 +118,7 @@ def test_a_comparison_is_opened_as_far_as_it_goes_and_labelled(tmp_path: Path) -
     show(short)
     shipped = open_comparison()
     assert shipped.label.startswith("recorded · NVIDIA H200 · ")
-    assert {"worklog", "NVBench cold", "do_bench"} <= set(shipped.rulers)
+    assert {"worklog", "NVBench cold", "do_bench"} <= set(shipped.harnesses)
     show(shipped)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from worklog.errors import BadSetting
 from worklog.runs.samples import LEAST_SAMPLES, median
-from worklog.settings import STOPPING_NUMBERS, STOPPINGS, WARMUP_NUMBERS, WARMUPS, split_rule
+from worklog.settings import split_rule
 
 STEADY = 0.005  # two windows in a row that agree this well are steady,
 BLURRED = 0.02  # or within their intervals, up to this,
@@ -54,7 +54,7 @@ class WarmUp:
 
 def warm_up_rule(word: str, size: float | None = None) -> WarmUp:
     """The warm-up rule of a word; `size` is N of the square problem of the same work. Raises BadSetting."""
-    name, number = split_rule("warmup", word, WARMUP_NUMBERS, WARMUPS)
+    name, number = split_rule("warmup", word)
     if name == "steady":
         return WarmUp(_steady, WINDOW_US)
     if name == "time":
@@ -120,7 +120,7 @@ class Stopping:
 
 def stopping_rule(word: str, precision: float, least: int, size: float | None = None) -> Stopping:
     """The stopping criterion of a word. precision and least (samples) belong to "interval". Raises BadSetting."""
-    name, number = split_rule("stopping", word, STOPPING_NUMBERS, STOPPINGS)
+    name, number = split_rule("stopping", word)
     if name == "interval":
         return Stopping(lambda seen: (len(seen.times) >= least and is_known(seen, precision)) or None)
     if name == "time":

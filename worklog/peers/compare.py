@@ -200,7 +200,7 @@ def wall_times(rows: Sequence[dict[str, Any]], again: Sequence[dict[str, Any]]) 
 
 def text(comparison: Comparison) -> str:
     """A table in microseconds: a line for each work, a column for each harness; then what is missing and why."""
-    names = comparison.rulers
+    names = comparison.harnesses
     rows = [
         (f"{kind} {of:g}", *(f"{read[name]:.2f}" if name in read else "–" for name in names))
         for kind in (KNOWN, CUBLAS)

@@ -48,7 +48,7 @@ def peers(comparison: Comparison | None = None) -> Chart:
         f"one linear up to ±{LINEAR:g} µs. Band: our own error that calibration leaves, ±{bound(band)} µs."
     )
     footer = [f"{comparison.label} · numbers at the names: error at the shortest and at the longest length, µs"]
-    missing = [name for name in comparison.rulers if name not in errors and name in comparison.reasons]
+    missing = [name for name in comparison.harnesses if name not in errors and name in comparison.reasons]
     footer += [f"not read: {', '.join(missing)}"] if missing else []
     alt = ["Line chart of reading minus true length in microseconds on kernels of known length in microseconds"] + [
         f"{name}: " + ", ".join(f"{error:+.2f} at {length:g}" for length, error in points)

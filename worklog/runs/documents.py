@@ -17,14 +17,25 @@ from typing import Any, get_args, get_origin, get_type_hints
 from worklog.errors import BadRunFile
 
 
-def check_types(cls: type, values: dict[str, Any]) -> None:
-    """Raise TypeError for a value that is not what the dataclass's field of that name is declared as. Other names
-    are ignored: a later tool may have added them.
+def check(what: str, value: Any, declared: Any) -> None:
+    """Raise ValueError, naming the part, where JSON's value isn't as declared: by a type, by {name: declaration}, whose
+    names must all be there and others may, or by [declaration of each item].
     """
-    hints = get_type_hints(cls)
-    for name, value in values.items():
-        if name in hints and not fits(value, hints[name]):
-            raise TypeError(f"{name} is {value!r:.60}")
+    if isinstance(declared, dict) and isinstance(value, dict):
+        for name, part in declared.items():
+            if name not in value:
+                raise ValueError(f"{what or 'the document'} lacks {name}")
+            check(f"{what} {name}".strip(), value[name], part)
+    elif isinstance(declared, list) and isinstance(value, list):
+        for number, item in enumerate(value, 1):
+            check(f"{what} {number}", item, declared[0])
+    elif isinstance(declared, (dict, list)) or not fits(value, declared):
+        raise ValueError(f"{what} is {value!r:.60}")
+
+
+def check_types(cls: type, values: dict[str, Any]) -> None:
+    """check() by a dataclass. What is missing, and what a later tool added, is ignored."""
+    check("", values, {name: hint for name, hint in get_type_hints(cls).items() if name in values})
 
 
 def fits(value: Any, hint: Any) -> bool:
@@ -46,7 +57,7 @@ def fits(value: Any, hint: Any) -> bool:
 
 
 def without_nan(value: Any) -> Any:
-    """NaN and infinities as null: JSON has neither."""
+    """NaN and infinities as null, since JSON has neither."""
     if isinstance(value, dict):
         return {key: without_nan(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -58,15 +69,15 @@ def finite(text: str) -> float:
     """A number of the file, for json.loads. Raises ValueError for NaN and infinities: they could not be saved again."""
     number = float(text)
     if not math.isfinite(number):
-        raise ValueError(f"{text:.40} is no finite number")
+        raise ValueError(f"{text:.40} isn't a finite number")
     return number
 
 
 def write_text(path: Path, document: dict[str, Any] | str) -> None:
-    """Write a document, or its text, in one atomic step. Raises BadRunFile where that is not possible."""
-    text = (
-        document if isinstance(document, str) else json.dumps(without_nan(document), indent=1, allow_nan=False) + "\n"
-    )
+    """Write a document, or its text, atomically. Raises BadRunFile if that isn't possible."""
+    text = document
+    if not isinstance(text, str):
+        text = json.dumps(without_nan(document), indent=1, allow_nan=False) + "\n"
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -79,17 +90,24 @@ def write_text(path: Path, document: dict[str, Any] | str) -> None:
             temporary.unlink()
 
 
-def read_json(path: Path, kind: str, schemas: Sequence[int], advice: str) -> dict[str, Any]:
-    """The document of a file of this kind and one of these schemas. Raises BadRunFile, ending in `advice`."""
+def read_json(path: Path, kind: str | None, schemas: Sequence[int], advice: str) -> dict[str, Any]:
+    """The document of a file of this kind (a run states none) and one of these schemas. Raises BadRunFile, ending in
+    `advice`.
+    """
     try:
-        document = json.loads(path.read_text(encoding="utf-8"), parse_float=finite, parse_constant=finite)
-    except (OSError, ValueError, RecursionError) as error:
-        raise BadRunFile(f"cannot read {path} ({error}): {advice}") from error
-    if not isinstance(document, dict) or document.get("kind") != kind:
-        raise BadRunFile(f"{path} is not a document of {kind}: {advice}")
-    if document.get("schema") not in schemas:
-        found = document.get("schema")
+        document: Any = json.loads(path.read_text(encoding="utf-8"), parse_float=finite, parse_constant=finite)
+    except OSError as error:
+        raise BadRunFile(f"cannot read {path}: {error.strerror}; {advice}") from error
+    except (ValueError, RecursionError) as error:
         raise BadRunFile(
-            f"{path} has schema {found!r}; this version reads {max(schemas)}: install a newer gemm-worklog"
-        )
+            f"{path} is not a whole JSON document: it was cut short or is another format ({error}): {advice}"
+        ) from error
+    if not isinstance(document, dict) or document.get("kind") != kind:
+        found = document.get("kind") if isinstance(document, dict) else None
+        raise BadRunFile(f"{path} holds {found or 'another document'!s:.60}, not {kind or 'a run'}: {advice}")
+    schema = document.get("schema")
+    if type(schema) is not int or schema not in schemas:
+        newer = isinstance(schema, int) and schema > max(schemas)
+        what_to_do = "pip install --upgrade gemm-worklog" if newer else advice
+        raise BadRunFile(f"{path} has schema {schema!r:.60}; this version reads {max(schemas)}: {what_to_do}")
     return document

@@ -1,7 +1,7 @@
-"""The log: what was measured, on what, how, and what it was made of. One JSON document a run.
+"""Runs: what was measured, on which device, by which settings, from which sources. One JSON document per run.
 
-A run file holds raw samples, so that any statistic can be taken again later. It is written whole and atomically after
-every measurement, so a run that is cut short keeps all that it had.
+A run file holds raw samples, so any statistic can be computed again later. It is written atomically after every
+measurement, so a run that is cut short keeps every finished one.
 """
 
 from __future__ import annotations
@@ -12,19 +12,20 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from worklog.errors import BadRunFile, BadShape, WorklogError
 from worklog.problem.gemm import Shape
-from worklog.runs.documents import check_types, fits, without_nan, write_text
+from worklog.runs.documents import check, check_types, read_json, without_nan, write_text
 
 if TYPE_CHECKING:
     import pandas
 
 SCHEMA = 1
-BEFORE_PLACEMENT = {"placement": "fixed"}  # what a run file without this setting did
+BEFORE_PLACEMENT = {"placement": "fixed"}  # what a run file without this setting did; the shipped sweep is one
 STATUSES = ("measured", "refused", "skipped")
 HEAD = ("tool", "created", "complete", "device", "software", "harness", "calibration", "kernels", "notes")
 CLOCKS = {"watched": "clocks as found", "locked": "clocks locked"}
@@ -33,7 +34,7 @@ CLOCKS = {"watched": "clocks as found", "locked": "clocks locked"}
 def source_label(origin: str, device: str, clocks: str, created: str) -> str:
     """What must stand beside a number: its source, the device, what was done about the clocks, and the day."""
     name, _, mhz = clocks.partition(":")
-    held = f"{CLOCKS.get(name, 'clocks ignored')} at {mhz} MHz" if mhz else CLOCKS.get(name, "clocks ignored")
+    held = CLOCKS.get(name, "clocks ignored") + (f" at {mhz} MHz" if mhz else "")
     return f"{origin} · {device} · {held} · {created[:10]}"
 
 
@@ -42,12 +43,11 @@ class Measurement:
     """One kernel on one problem under one harness.
 
     status: "measured"; "refused" by the gate, or "skipped", with the reason and without a time. changed: settings
-    that differ from the run's harness, for an ablation. Times are microseconds of one launch, after the offset's
-    treatment; `us_raw` and `baseline_us_raw` are as read. ratio: the baseline's time over this kernel's, pair by
-    pair, so 1.0 is as fast as cuBLAS. Intervals are 95 %. flops, elements, bytes_read, bytes_written: the work that the
-    problem states, None where it states none, and then there is only a time. gbs: those bytes over the time, GB/s;
-    of_copy, of_memory_peak: its share of the measured and of the theoretical rate of the memory. label: where, how and
-    when it was measured, from the run that it was first in; "" where it never was in one.
+    that differ from the run's harness, for an ablation. Times are microseconds per launch, without the event overhead
+    if the settings remove it. ratio: the baseline's time over this kernel's, pair by pair, so 1.0 is as fast as cuBLAS.
+    Intervals are 95 %. flops, elements, bytes_read, bytes_written: the work of the problem, None if it isn't known.
+    gbs: those bytes over the time, GB/s; of_copy, of_memory_peak: its share of the measured and of the theoretical rate
+    of the memory. label: where, how and when it was measured; "" before it is in a run.
     """
 
     kernel: str
@@ -99,14 +99,20 @@ class Measurement:
         return measurement_html(self)
 
     def __repr__(self) -> str:
-        from worklog.runs.tables import measurement_text
+        from worklog.runs.tables import facts
 
-        return measurement_text(self)
+        return facts(self).text()
+
+    @cached_property
+    def line(self) -> str:
+        """The line of a run file. Encoded once, since a long run is saved often."""
+        return _json(asdict(self))
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> Measurement:
-        """Read one entry of a run file; fields that a later tool added are ignored. Raises ValueError, TypeError
-        or BadShape."""
+        """Read one entry of a run file; fields that a later tool added are ignored. Raises ValueError, TypeError or
+        BadShape.
+        """
         values = {f.name: document[f.name] for f in fields(cls) if f.name in document}
         check_types(cls, values)
         values["shape"] = tuple(values["shape"])
@@ -119,8 +125,8 @@ class Measurement:
 
 @dataclass(repr=False)
 class Run:
-    """Measurements plus provenance. `origin` is "live" for a run of this machine and "recorded" for one that ships
-    with the package. A measurement that has no label yet gets the run's.
+    """Measurements plus provenance. origin: "live" for a run of this machine, "recorded" for one that ships with the
+    package. A measurement without a label gets the run's.
     """
 
     device: dict[str, Any]
@@ -135,7 +141,6 @@ class Run:
     complete: bool = False
     origin: str = "live"
     path: Path | None = None
-    _encoded: dict[int, tuple[Measurement, str]] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         self.measurements = [self._labelled(m) for m in self.measurements]
@@ -165,7 +170,7 @@ class Run:
         return m if m.label else replace(m, label=self.label_under(m.changed))
 
     def add(self, measurement: Measurement) -> None:
-        """One measurement more, made under this run's harness, device and date."""
+        """Append a measurement that was made under this run's harness, device and date."""
         self.measurements.append(self._labelled(measurement))
 
     def select(
@@ -186,102 +191,52 @@ class Run:
         return sorted({m.problem for m in self.select()}, key=lambda s: (s.flops, s))
 
     def frame(self) -> pandas.DataFrame:
-        """One row a measurement, without raw samples."""
+        """One row per measurement, without raw samples."""
         import pandas
 
         rows = []
         for m in map(self._labelled, self.measurements):
-            row = {
-                k: v
-                for k, v in asdict(m).items()
-                if k not in ("samples", "verdict", "shape", "changed", "degradations")
-            }
-            row |= {
-                "m": m.shape[0],
-                "n": m.shape[1],
-                "k": m.shape[2],
-                "samples": m.n,
-                "changed": ", ".join(f"{k}={v}" for k, v in m.changed.items()),
-            }
-            row |= {
-                "precision": (m.verdict or {}).get("precision"),
-                "source": m.label.partition(" · ")[0],
-                "degradations": "; ".join(m.degradations),
-            }
+            row = asdict(m)
+            for name in ("samples", "verdict", "shape", "changed", "degradations"):
+                del row[name]
+            row |= dict(zip("mnk", m.shape, strict=True))
+            row["samples"] = m.n
+            row["changed"] = ", ".join(f"{k}={v}" for k, v in m.changed.items())
+            row["precision"] = (m.verdict or {}).get("precision")
+            row["source"] = m.label.partition(" · ")[0]
+            row["degradations"] = "; ".join(m.degradations)
             rows.append(row)
         return pandas.DataFrame(rows)
 
     def save(self, path: Path | None = None) -> Path:
-        """Write the document to `path` (default: where it was saved before) in one atomic step. Raises BadRunFile if
-        it cannot be written.
-        """
+        """Write the document to `path` (default: where it was saved before) atomically. Raises BadRunFile."""
         target = path or self.path
         if target is None:
             raise BadRunFile("this run has no file yet: give save() a path")
-        head = {name: getattr(self, name) for name in HEAD}
-        # One measurement a line, encoded once: a long run is saved often, and a diff shows which line changed.
-        # The measurement is kept beside its line, so that its id stays its own.
-        for m in self.measurements:
-            if id(m) not in self._encoded:
-                self._encoded[id(m)] = m, _json(self._entry(m))
-        lines = [self._encoded[id(m)][1] for m in self.measurements]
-        text = f'{_json({"schema": SCHEMA, **head})[:-1]},"measurements":[\n' + ",\n".join(lines) + "\n]}\n"
-        write_text(target, text)
+        head = _json({"schema": SCHEMA} | {name: getattr(self, name) for name in HEAD})
+        # One measurement per line, so that a diff shows which one changed.
+        write_text(target, f'{head[:-1]},"measurements":[\n' + ",\n".join(m.line for m in self.measurements) + "\n]}\n")
         self.path = target
         return target
-
-    def _entry(self, m: Measurement) -> dict[str, Any]:
-        """A measurement as the file holds it: its label only where it is not this run's own."""
-        entry = asdict(m)
-        label = entry.pop("label")
-        return entry if label in ("", self.label_under(m.changed)) else {**entry, "label": label}
 
     @classmethod
     def load(cls, path: Path, origin: str = "live") -> Run:
         """Read a run file. Raises BadRunFile, saying what to do, for one that is missing, cut short, not JSON, or of
         a newer schema.
         """
+        advice = "measure again, or give a file that `worklog run` wrote"
+        document = read_json(path, None, [SCHEMA], advice)
+        hints = get_type_hints(cls)
         try:
-            document = json.loads(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise BadRunFile(f"cannot read the run {path}: {error.strerror}") from error
-        except (ValueError, RecursionError) as error:
-            raise BadRunFile(
-                f"{path} is not a whole JSON document ({error}): it was cut short or is no run file; "
-                "measure again, or take another file"
-            ) from error
-        return cls.from_document(document, str(path), origin, path)
-
-    @classmethod
-    def from_document(cls, document: Any, name: str, origin: str = "live", path: Path | None = None) -> Run:
-        """A run from what JSON held. name: what messages call it. Raises BadRunFile like load()."""
-        schema, kind = (document.get(key) if isinstance(document, dict) else None for key in ("schema", "kind"))
-        if isinstance(kind, str):  # a run states none
-            raise BadRunFile(f"{name} holds {kind}, which is no run: give a file that `worklog run` wrote")
-        if type(schema) is not int or schema < 1:
-            raise BadRunFile(
-                f"{name} is JSON but no run file (it states no known schema): give a file that `worklog run` wrote"
-            )
-        if schema > SCHEMA:
-            raise BadRunFile(
-                f"{name} has schema {schema}, newer than this worklog reads ({SCHEMA}): "
-                "pip install --upgrade gemm-worklog"
-            )
-        try:
-            values = {name: document[name] for name in HEAD}
-            check_types(cls, values)
-            values["harness"] = values["harness"] and {**BEFORE_PLACEMENT, **values["harness"]}
-            if not fits(document["measurements"], list[dict[str, Any]]):
-                raise TypeError("measurements is no list of objects")
+            check("", document, {name: hints[name] for name in HEAD} | {"measurements": list[dict[str, Any]]})
             entries = [Measurement.from_dict(entry) for entry in document["measurements"]]
-            measurements = [replace(m, label=re.sub("^live ", f"{origin} ", m.label)) for m in entries]
-            run = cls(**values, measurements=measurements, origin=origin, path=path)
-        except (KeyError, TypeError, ValueError, BadShape) as error:
-            raise BadRunFile(
-                f"{name} lacks what a run file of schema {schema} holds ({error!r}): "
-                "measure again, or take another file"
-            ) from error
-        return run
+        except (TypeError, ValueError, BadShape) as error:
+            raise BadRunFile(f"{path} lacks what a run file of schema {SCHEMA} holds ({error}): {advice}") from error
+        values = {name: document[name] for name in HEAD}
+        if values["harness"]:
+            values["harness"] = BEFORE_PLACEMENT | values["harness"]
+        measurements = [replace(m, label=re.sub("^live ", f"{origin} ", m.label)) for m in entries]
+        return cls(**values, measurements=measurements, origin=origin, path=path)
 
     def _repr_html_(self) -> str:
         from worklog.runs.tables import html
@@ -289,9 +244,6 @@ class Run:
         return html(self)
 
     def __repr__(self) -> str:
-        return str(self)
-
-    def __str__(self) -> str:
         from worklog.runs.tables import text
 
         return text(self)
@@ -303,12 +255,9 @@ def _json(value: Any) -> str:
 
 def runs_dir() -> Path:
     """Where live runs are saved: WORKLOG_HOME/runs if set, else the user's data folder."""
-    home = os.environ.get("WORKLOG_HOME")
-    if home:
-        return Path(home) / "runs"
     import platformdirs
 
-    return Path(platformdirs.user_data_dir("worklog", appauthor=False)) / "runs"
+    return Path(os.environ.get("WORKLOG_HOME") or platformdirs.user_data_dir("worklog", appauthor=False)) / "runs"
 
 
 def new_path(device_name: str, created: str, token: str) -> Path:
@@ -331,29 +280,27 @@ def recordings() -> dict[str, Path]:
 
 
 def forced_source() -> str:
-    """ "live" or "recorded", as WORKLOG_SOURCE forces it, or nothing. Raises WorklogError for any other word."""
+    """What WORKLOG_SOURCE forces: "live", "recorded" or "". Raises WorklogError for any other value."""
     source = os.environ.get("WORKLOG_SOURCE", "")
     if source not in ("", "live", "recorded"):
-        raise WorklogError(f"WORKLOG_SOURCE={source} is not a source: set it to live or recorded, or unset it")
+        raise WorklogError(f"WORKLOG_SOURCE={source} isn't a source: set it to live or recorded, or unset it")
     return source
 
 
 def open_run(path: str | Path | None = None) -> Run:
-    """The run to look at: the file given, else this machine's latest run, else the recording. Its label says which.
+    """The given file, else this machine's latest run, else the recording. Its label says which.
 
-    WORKLOG_SOURCE=live or =recorded forces one. Raises BadRunFile where there is none.
+    WORKLOG_SOURCE=live or =recorded forces one. Raises BadRunFile if there is none.
     """
     if path is not None:
-        given = Path(path)
-        return Run.load(
-            given, origin="recorded" if given.resolve() in {p.resolve() for p in recordings().values()} else "live"
-        )
+        shipped = Path(path).resolve() in {recording.resolve() for recording in recordings().values()}
+        return Run.load(Path(path), origin="recorded" if shipped else "live")
     forced = forced_source()
-    if forced != "recorded":
-        for latest in live_runs():
-            return Run.load(latest)
-        if forced == "live":
-            raise BadRunFile(f"WORKLOG_SOURCE=live, but {runs_dir()} holds no run: measure one with `worklog run`")
+    latest = None if forced == "recorded" else next(live_runs(), None)
+    if latest is not None:
+        return Run.load(latest)
+    if forced == "live":
+        raise BadRunFile(f"WORKLOG_SOURCE=live, but {runs_dir()} holds no run: measure one with `worklog run`")
     for recording in recordings().values():
         return Run.load(recording, origin="recorded")
     raise BadRunFile("this installation has no recording: install gemm-worklog again, or measure with `worklog run`")
