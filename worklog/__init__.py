@@ -11,58 +11,40 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from worklog.bench.measure import ablate, measure, results
-    from worklog.bench.timing import Timing, time
-    from worklog.errors import WorklogError
-    from worklog.gpu.device import require_gpu
-    from worklog.harness import Harness
-    from worklog.kernel.kernel import Kernel
-    from worklog.kernel.ladder import LADDER, rung
-    from worklog.lab.magic import Trial, try_kernel
-    from worklog.problem.gemm import Shape
-    from worklog.runs.run import Measurement, Run, open_run
+    from worklog.bench.measure import ablate as ablate
+    from worklog.bench.measure import measure as measure
+    from worklog.bench.measure import results as results
+    from worklog.bench.timing import Timing as Timing
+    from worklog.bench.timing import time as time
+    from worklog.errors import WorklogError as WorklogError
+    from worklog.gpu.device import require_gpu as require_gpu
+    from worklog.harness import Harness as Harness
+    from worklog.kernel.kernel import Kernel as Kernel
+    from worklog.kernel.ladder import LADDER as LADDER
+    from worklog.kernel.ladder import rung as rung
+    from worklog.lab.magic import Trial as Trial
+    from worklog.lab.magic import try_kernel as try_kernel
+    from worklog.problem.gemm import Shape as Shape
+    from worklog.runs.run import Measurement as Measurement
+    from worklog.runs.run import Run as Run
+    from worklog.runs.run import open_run as open_run
 
-_HOMES = {
-    "ablate": "bench.measure",
-    "measure": "bench.measure",
-    "results": "bench.measure",
-    "Timing": "bench.timing",
-    "time": "bench.timing",
-    "WorklogError": "errors",
-    "require_gpu": "gpu.device",
-    "Shape": "problem.gemm",
-    "Harness": "harness",
-    "LADDER": "kernel.ladder",
-    "Kernel": "kernel.kernel",
-    "rung": "kernel.ladder",
-    "Measurement": "runs.run",
-    "Run": "runs.run",
-    "open_run": "runs.run",
-    "Trial": "lab.magic",
-    "try_kernel": "lab.magic",
+_NAMES = {
+    "bench.measure": ("ablate", "measure", "results"),
+    "bench.timing": ("Timing", "time"),
+    "errors": ("WorklogError",),
+    "gpu.device": ("require_gpu",),
+    "harness": ("Harness",),
+    "kernel.kernel": ("Kernel",),
+    "kernel.ladder": ("LADDER", "rung"),
+    "lab.magic": ("Trial", "try_kernel"),
+    "problem.gemm": ("Shape",),
+    "runs.run": ("Measurement", "Run", "open_run"),
 }
+_HOMES = {name: home for home, names in _NAMES.items() for name in names}
 
 __version__ = "0.1.0"
-
-__all__ = [
-    "LADDER",
-    "Harness",
-    "Kernel",
-    "Measurement",
-    "Run",
-    "Shape",
-    "Timing",
-    "Trial",
-    "WorklogError",
-    "ablate",
-    "measure",
-    "open_run",
-    "require_gpu",
-    "results",
-    "rung",
-    "time",
-    "try_kernel",
-]
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

@@ -7,14 +7,15 @@ computed here, from the unbiased samples.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from worklog.errors import NothingToDraw
 from worklog.problem.gemm import Shape
 from worklog.runs.run import Measurement, Run
 from worklog.runs.samples import Reading, Summary, summarize
-from worklog.settings import HOW_ONE_MEASURES, PITFALLS, Harness, Pitfall
+from worklog.runs.tables import Table
+from worklog.settings import HOW_ONE_MEASURES, PITFALLS, Harness, Pitfall, Value
 
 PRECISION = 0.005  # two readings of the same thing may differ by this much: sampling stops there
 SEVERAL = "…"  # the value of an effect of several settings
@@ -76,69 +77,53 @@ def effects(run: Run, kernel: str) -> list[Effect]:
             if not pitfall.resampled:
                 found += _computed(run, unbiased, pitfall)
             elif measured is not None:
-                found += [_first_launch(run, unbiased, measured, pitfall)] if pitfall.setting == "warmup" else []
-                found.append(_measured(unbiased, measured, pitfall))
+                if pitfall.setting == "warmup":
+                    # The cold start as it usually happens: the first launch is the time. A median ignores it.
+                    first, kind = _summary(run, measured, statistic="first"), f"{pitfall.title}, first launch believed"
+                    cold = replace(pitfall, setting="first_launch", title=kind)
+                    found.append(_effect(unbiased, cold, "none", first.tflops, _noise(pitfall.corrupts, unbiased)))
+                number = measured.ratio if pitfall.corrupts == "of cuBLAS" else measured.tflops
+                noise = _noise(pitfall.corrupts, unbiased, measured)
+                found.append(_effect(unbiased, pitfall, measured.changed[pitfall.setting], number, noise))
         own = {g.setting for g in PITFALLS if g.is_biased(run.harness.get(g.setting, g.unbiased))}
-        found += [
-            _effect(
-                unbiased,
-                *kind,
-                None,
-                SEVERAL,
-                "TFLOP/s",
-                biased=biased[settings - own].tflops,
-                noise=_noise("TFLOP/s", unbiased, biased[settings - own]),
-            )
-            for settings, kind in TOGETHER.items()
-            if settings - own in biased
-        ]
+        for settings, (name, title) in TOGETHER.items():
+            measured = biased.get(settings - own)
+            if measured is not None:
+                noise = _noise("TFLOP/s", unbiased, measured)
+                found.append(_effect(unbiased, Pitfall(name, "", (), title, ""), SEVERAL, measured.tflops, noise))
     if not found:
         raise NothingToDraw(f"the run has no ablation of {kernel}: make one with `worklog ablate {kernel}`")
     return found
 
 
-def _effect(
-    of: Measurement,
-    setting: str,
-    title: str,
-    article: int | None,
-    value: str,
-    corrupts: str,
-    *,
-    biased: float | None,
-    noise: float,
-) -> Effect:
+def _effect(of: Measurement, pitfall: Pitfall, value: Value, biased: float | None, noise: float) -> Effect:
     """An effect on the unbiased measurement `of`."""
-    unbiased = {"of cuBLAS": of.ratio, "of the roof": of.of_roof}.get(corrupts, of.tflops)
-    numbers = {"unbiased": unbiased or 0.0, "biased": biased or 0.0, "noise": noise}
-    return Effect(of.kernel, of.shape, setting, title, article, value, corrupts, **numbers, label=of.label)
-
-
-def _measured(unbiased: Measurement, biased: Measurement, pitfall: Pitfall) -> Effect:
-    kind = (pitfall.setting, pitfall.title, pitfall.article, str(biased.changed[pitfall.setting]), pitfall.corrupts)
-    number = biased.ratio if pitfall.corrupts == "of cuBLAS" else biased.tflops
-    return _effect(unbiased, *kind, biased=number, noise=_noise(pitfall.corrupts, unbiased, biased))
-
-
-def _first_launch(run: Run, unbiased: Measurement, cold: Measurement, pitfall: Pitfall) -> Effect:
-    """The cold start as it usually happens: the first launch is the time. The median of many launches ignores it."""
-    first = _summary(run, cold, statistic="first")
-    kind = ("first_launch", f"{pitfall.title}, first launch believed", pitfall.article, "none", pitfall.corrupts)
-    return _effect(unbiased, *kind, biased=first.tflops, noise=_noise(pitfall.corrupts, unbiased))
+    unbiased = {"of cuBLAS": of.ratio, "of the roof": of.of_roof}.get(pitfall.corrupts, of.tflops)
+    return Effect(
+        of.kernel,
+        of.shape,
+        pitfall.setting,
+        pitfall.title,
+        pitfall.article,
+        str(value),
+        pitfall.corrupts,
+        unbiased or 0.0,
+        biased or 0.0,
+        noise,
+        of.label,
+    )
 
 
 def _computed(run: Run, unbiased: Measurement, pitfall: Pitfall) -> list[Effect]:
     """The effect of a pitfall in the arithmetic, on the unbiased samples."""
     if pitfall.setting == "roof" and unbiased.of_roof is None:
         return []
-    value = str(pitfall.biased[0])
-    found = _summary(run, unbiased, **{pitfall.setting: value})
+    found = _summary(run, unbiased, **{pitfall.setting: pitfall.biased[0]})
     number = found.of_peak if pitfall.setting == "roof" else found.tflops
-    kind = (pitfall.setting, pitfall.title, pitfall.article, value, pitfall.corrupts)
-    return [_effect(unbiased, *kind, biased=number, noise=0.0)]
+    return [_effect(unbiased, pitfall, pitfall.biased[0], number, 0.0)]
 
 
-def _summary(run: Run, m: Measurement, **changed: str) -> Summary:
+def _summary(run: Run, m: Measurement, **changed: Value) -> Summary:
     """The measurement's samples under the unbiased settings but for the changed ones."""
     calibration: dict[str, Any] = {"offset_us": 0.0, **run.calibration}
     return summarize(Reading.of_columns(m.samples), Harness().but(**changed).as_dict(), calibration, m.problem.flops)
@@ -175,12 +160,11 @@ def text(run: Run, kernel: str) -> str:
     """A table for the terminal: a row for each pitfall, a column for each size."""
     found = effects(run, kernel)
     sizes = list(dict.fromkeys(Shape(*e.shape) for e in found))
-    rows = list(dict.fromkeys((e.setting, e.title, e.value, e.corrupts, e.article) for e in found))
-    lines = [run.label, f"{kernel}: effect of each pitfall on the number (0: not visible above the noise)"]
-    lines.append(f"{'':56}{'number':>12}" + "".join(f"{size!s:>12}" for size in sizes))
-    for setting, title, value, corrupts, article in rows:
-        cells = {Shape(*e.shape): percent(e) for e in found if e.setting == setting}
-        assignment = f" ({'warmup' if setting == 'first_launch' else setting}={value})"  # as --set takes it
-        name = f"  {title}" if value == SEVERAL else f"{article or ' '} {title}{assignment}"
-        lines.append(f"{name[:56]:56}{corrupts:>12}" + "".join(f"{cells.get(size, '–'):>12}" for size in sizes))
-    return "\n".join(lines)
+    lines: dict[tuple[str, str], dict[Shape, str]] = {}
+    for e in found:
+        assignment = f"{'warmup' if e.setting == 'first_launch' else e.setting}={e.value}"  # as --set takes it
+        name = f"  {e.title}" if e.value == SEVERAL else f"{e.article or ' '} {e.title} ({assignment})"
+        lines.setdefault((name, e.corrupts), {})[Shape(*e.shape)] = percent(e)
+    rows = [(*names, *(cells.get(size, "–") for size in sizes)) for names, cells in lines.items()]
+    title = f"{run.label}\n{kernel}: effect of each pitfall on the number (0: not visible above the noise)"
+    return Table(title, ("  pitfall", "number", *map(str, sizes)), rows).text()

@@ -1,4 +1,4 @@
-"""The one renderer of tables, and a run, a measurement and a verdict as tables."""
+"""The renderer of all tables, and a run, a measurement and a verdict as tables."""
 
 from __future__ import annotations
 
@@ -47,9 +47,8 @@ Cell = str | Bar
 
 @dataclass(frozen=True, repr=False)
 class Table:
-    """Rows of cells under a title; it shows itself in a notebook and a terminal. columns: headings, or () for a table
-    of facts. left: how many leading columns are aligned to the left; the others hold numbers and are aligned to the
-    right. notes: lines below the table.
+    """Rows of cells under a title, for a notebook and a terminal. columns: headings, or () for a table of facts. left:
+    number of leading columns that are aligned to the left; the others are aligned to the right. notes: lines below.
     """
 
     title: str
@@ -326,9 +325,10 @@ def facts(m: Measurement) -> Table:
     if m.status != "measured" or m.us is None:
         return Table(title, (), [(SHOWN.get(m.status, m.status), m.reason or "no reason given")], left=2)
     _, gate, time, half, rate, share, ceiling, clock, _ = cells(None, m)
+    parts = ": ±{} % of launches, ±{} % of placement".format(*halves) if (halves := _halves(m)) else ""
     rows: list[tuple[str, Cell]] = [
         ("gate", gate),
-        ("time", f"{time} ±{half} (95 %){parts(m)}"),
+        ("time", f"{time} ±{half} (95 %){parts}"),
         ("TFLOP/s", rate),
         ("of cuBLAS", Bar(share, m.ratio)),
         ("of ceiling", Bar(ceiling, m.of_ceiling)),
@@ -339,22 +339,11 @@ def facts(m: Measurement) -> Table:
     return Table(title, (), [row for row in rows if str(row[1])], left=2)
 
 
-def parts(m: Measurement) -> str:
-    """The two parts of the time's interval, where they are known: what varies between launches, and between placements
-    of the buffers.
-    """
-    return ": ±{} % of launches, ±{} % of placement".format(*halves) if (halves := _halves(m)) else ""
-
-
 def _halves(m: Measurement) -> list[str]:
+    """Percent of the two parts of the time's interval: launches, and placements of the buffers. [] if not known."""
     if m.us is None or m.us_launches is None or m.us_placement is None:
         return []
     return [small(100 * half / m.us) for half in (m.us_launches, m.us_placement)]
-
-
-def measurement_text(m: Measurement) -> str:
-    """One measurement by itself for a terminal."""
-    return facts(m).text()
 
 
 def measurement_html(m: Measurement) -> str:
