@@ -34,17 +34,6 @@ def as_found(add: Callable[[], None]) -> Any:
     assert worklog.time(add, harness=QUICK).us == approx(before, rel=0.05)
 
 
-@pytest.fixture
-def waits(add: Callable[[], None]) -> Callable[[], None]:
-    import cupy
-
-    def call() -> None:
-        add()
-        cupy.cuda.get_current_stream().synchronize()
-
-    return call
-
-
 def test_a_call_that_enqueues_nothing_or_elsewhere(add: Callable[[], None]) -> None:
     """The time read is that of an event pair, within the harness's own error."""
     import cupy
@@ -65,8 +54,14 @@ def test_a_call_that_enqueues_nothing_or_elsewhere(add: Callable[[], None]) -> N
     elsewhere.synchronize()
 
 
-def test_a_call_that_waits_for_the_gpu(waits: Callable[[], None]) -> None:
+def test_a_call_that_waits_for_the_gpu(add: Callable[[], None]) -> None:
     """The blocking kernel gives up after its limit; this test takes that long."""
+    import cupy
+
+    def waits() -> None:
+        add()
+        cupy.cuda.get_current_stream().synchronize()
+
     with pytest.raises(LaunchFailed, match="synchronises"):
         worklog.time(waits, harness=QUICK)
     assert worklog.time(waits, synchronises=True, harness=QUICK).us > 0

@@ -1,5 +1,5 @@
-"""Whatever a kernel does to the GPU, its process ends in a verdict, the CUDA context of this process is as it was, and
-the next kernel runs. (What a kernel does to its process on the host is tested in tests/bench.)
+"""A kernel that damages its CUDA context or never ends gets a verdict, the context of this process stays as it was,
+and the next kernel runs. (Damage to its process on the host: tests/bench.)
 """
 
 from __future__ import annotations
@@ -64,8 +64,6 @@ def context() -> Iterator[None]:
 
 
 def test_an_illegal_address_fails_only_its_own_kernel() -> None:
-    failed = reason(check_in_child(kernel(ILLEGAL), SHAPE))
-    assert "cudaErrorIllegalAddress" in failed and "worklog check --emulate" in failed
     own = [kernel(GOOD, "first"), kernel(ILLEGAL, "illegal"), kernel(GOOD, "last")]
     run = measure(own, [SHAPE], harness=QUICK)
     assert [m.status for m in run.measurements] == ["measured", "refused", "measured"]
@@ -80,23 +78,23 @@ def test_an_illegal_address_fails_only_its_own_kernel() -> None:
 
 LOST = """
 import os, cupy
-from tests.gpu.test_gpu_child import GOOD, SHAPE, check_in_child, kernel
+from tests.gpu.test_gpu_child import PRINTS, SHAPE, check_in_child, kernel
 try:
     cupy.RawKernel('extern "C" __global__ void bad(int* p) { p[1l << 40] = 1; }', "bad")((1,), (1,), (cupy.zeros(1),))
     cupy.cuda.runtime.deviceSynchronize()
 except cupy.cuda.runtime.CUDARuntimeError:
-    print(check_in_child(kernel(GOOD), SHAPE).verdict.accepted, flush=True)
+    print(check_in_child(kernel(PRINTS), SHAPE).verdict.accepted, flush=True)
     os._exit(0)
 """
 
 
-def test_a_notebook_that_lost_its_own_context_still_checks() -> None:
+def test_a_notebook_that_lost_its_own_context_still_checks_and_what_a_kernel_prints_is_shown() -> None:
     done = subprocess.run((sys.executable, "-c", LOST), capture_output=True, text=True, timeout=MEASURED_S)
-    assert done.stdout == "True\n", done.stderr
+    assert done.stdout == "True\n" and "row 0\n" in done.stderr, done.stderr
 
 
 def test_an_endless_kernel_is_cancelled_and_the_gpu_is_free_for_the_next_one(tmp_path: Path) -> None:
-    """While it runs, a second run is told which process measures."""
+    """While it runs, a second run fails with the id of the process that measures."""
     own = [kernel(GOOD, "good"), kernel(ENDLESS, "endless")]
     stop, at, ended, out = *(threading.Event() for _ in range(3)), tmp_path / "run.json"
 
@@ -127,7 +125,6 @@ def test_an_endless_kernel_is_cancelled_and_the_gpu_is_free_for_the_next_one(tmp
 
 
 def test_an_endless_kernel_is_ended_after_its_timeout() -> None:
-    assert f"no progress for {HANGS_S:.0f} s" in reason(check_in_child(kernel(ENDLESS), SHAPE, timeout_s=HANGS_S))
     own = [kernel(ENDLESS, "endless"), kernel(GOOD, "good")]
     tasks = [Task(one.name, SHAPE) for one in own]
     run = carry_out(tasks, Harness(budget_s=1.0), user_kernels=own, timeout_s=HANGS_S)
@@ -155,11 +152,6 @@ def test_a_gpu_whose_memory_is_full_is_reported() -> None:
         held.clear()
     checked = check_in_child(kernel(GOOD), SHAPE)
     assert checked.verdict.accepted and checked.label == f"live · {gpu().name}"
-
-
-def test_what_a_kernel_prints_is_shown(capfd: pytest.CaptureFixture[str]) -> None:
-    assert check_in_child(kernel(PRINTS), SHAPE).verdict.accepted
-    assert "row 0\n" in capfd.readouterr().err
 
 
 HOST = """\

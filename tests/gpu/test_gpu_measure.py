@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.gpu.conftest import QUICK, Measured
@@ -21,9 +22,11 @@ from worklog.bench.sweep import sweep, variants
 from worklog.bench.tasks import BASELINE
 from worklog.errors import LaunchFailed, OutOfMemory
 from worklog.gate import Checker
+from worklog.gate.guarded_buffer import Memory
 from worklog.gpu.device import gpu
 from worklog.harness import Harness
 from worklog.kernel import Kernel
+from worklog.kernel.device import Program
 from worklog.kernel.ladder import LADDER, rung
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.problem.axes import Axis
@@ -35,6 +38,25 @@ NAMES = [record.name for record in LADDER]
 SMALL = Shape.of(512)
 
 # ----------------------------------------------------------------------------------------------------------------- gate
+
+
+# A launch finds NaN in the memory that the gate fouled before it.
+FOUND = {
+    "shared": "__shared__ volatile float slots[64]; const float found = slots[threadIdx.x % 64];",
+    "local": "volatile float slots[64]; const float found = slots[(threadIdx.x + blockIdx.x) % 64];",
+}
+
+
+@pytest.mark.parametrize("memory", FOUND)
+def test_a_launch_finds_no_number_in_memory_that_it_did_not_write(memory: str, session: Session) -> None:
+    device, blocks, threads = session.device, 2048, 128
+    body = f"{FOUND[memory]} out[blockIdx.x * blockDim.x + threadIdx.x] = found;"
+    kernel = device.compile(Program("finds.cu", f"__global__ void finds(float* out) {{ {body} }}", "finds"))
+    gate, out = Memory(device, np.random.default_rng(0)), device.upload(np.zeros(blocks * threads, np.float32))
+    device.launch(kernel, (blocks, 1), threads, (out,))  # what a module's first launch allocates is clean
+    gate.foul()
+    device.launch(kernel, (blocks, 1), threads, (out,))
+    assert np.isnan(device.download(out)).mean() > 0.5
 
 
 @pytest.mark.parametrize("name", [*NAMES, BASELINE])
@@ -143,13 +165,13 @@ def test_a_sweep_checks_and_times_every_variant(tmp_path: Path) -> None:
 
 
 def test_at_4096_every_rung_is_faster_than_the_one_before() -> None:
-    """And two reach what the article reports of its own, 84.8 % and 93.7 % of cuBLAS."""
+    """But for `pipelined` (its header says why). Two reach the article's shares, 84.8 % and 93.7 % of cuBLAS."""
     if "H200" not in gpu().name:
         pytest.skip(f"tiles were chosen for an H200, this is {gpu().name}")
-    run = measure(harness=Harness().but(budget_s=3.0))
+    run = measure(harness=Harness().but(budget_s=1.0, precision=0.01))
     found = {m.kernel: m for m in run.measurements}
     assert {m.status for m in run.measurements} == {"measured"}, {m.kernel: m.reason for m in run.measurements}
-    times = {name: found[name].us or 0.0 for name in NAMES}
+    times = {name: found[name].us or 0.0 for name in NAMES if name != "pipelined"}
     assert list(times.values()) == sorted(times.values(), reverse=True), times
     shares = {name: found[name].ratio or 0.0 for name in ("autotuned", "warptiled")}
     assert shares["autotuned"] >= 0.848 and shares["warptiled"] >= 0.937, shares

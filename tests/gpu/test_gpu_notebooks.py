@@ -19,7 +19,7 @@ from worklog.harness import Harness
 from worklog.runs.run import Run
 
 FOLDER = Path(__file__).resolve().parents[2] / "notebooks"
-FEW: dict[str, Any] = {"least_samples": 4, "most_samples": 40, "budget_s": 0.3}
+FEW: dict[str, Any] = {"least_samples": 4, "most_samples": 12, "budget_s": 0.1}
 
 
 @pytest.mark.parametrize("source", sorted(FOLDER.glob("[0-9]*.py")), ids=lambda path: path.stem)

@@ -34,21 +34,19 @@ def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_kernel_is_timed_between_the_rungs_that_it_lies_between() -> None:
-    found = try_kernel(SOURCE, sizes=[512], beside=BESIDE)
-    assert found.passed and found.run is not None and found.checked.label == f"live · {gpu().name}"
-    rate = {m.kernel: m.tflops or 0.0 for m in found.shown.measurements}
-    assert list(rate) == ["naive", "shared", "mine", "cuBLAS"]
-    assert rate["naive"] < rate["mine"] < rate["cuBLAS"]
-    assert found.ladder().headline.startswith("mine reaches ")
-    assert open_run().kernels["mine"]["user"] == "kernel"
-
-
-def test_the_ladder_is_measured_once_for_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_is_timed_between_its_neighbours_and_the_ladder_once_for_a_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(magic, "LADDER", tuple(map(rung, BESIDE)))
-    first = try_kernel(SOURCE, "one", sizes=[256])
-    second = try_kernel(SOURCE, "two", sizes=[256])
+    first = try_kernel(SOURCE, "one", sizes=[512])
+    assert first.passed and first.checked.label == f"live · {gpu().name}"
     assert first.run is not None and [m.kernel for m in first.run.measurements] == ["one", *BESIDE, "cuBLAS"]
+    rate = {m.kernel: m.tflops or 0.0 for m in first.shown.measurements}
+    assert list(rate) == ["naive", "shared", "one", "cuBLAS"]
+    assert rate["naive"] < rate["one"] < rate["cuBLAS"]
+    assert first.ladder().headline.startswith("one reaches ")
+    assert open_run().kernels["one"]["user"] == "kernel"
+    second = try_kernel(SOURCE, "two", sizes=[512])
     assert second.run is not None and [m.kernel for m in second.run.measurements] == ["two", "cuBLAS"]
     assert [m.kernel for m in second.shown.measurements] == [*BESIDE, "two", "cuBLAS"]
 
