@@ -1,4 +1,4 @@
-"""The recorded comparison of harnesses: opened, labelled, read by harness, and checked for damage."""
+"""A comparison of harnesses: opened, labelled, read by harness, and checked for damage."""
 
 from __future__ import annotations
 
@@ -80,13 +80,11 @@ def saved(document: Any, folder: Path) -> Path:
 
 
 def show(comparison: Comparison) -> None:
-    """All that the package and the notebook make of it."""
+    """What the command line, the notebook and the chart do with it."""
     text(comparison)
     promises = comparison.document["promises"]
     for point in promises["wall_s"]:
         assert point["nvbench_s"] is None or isinstance(point["nvbench_s"] / point["worklog_s"], float)
-    for point in promises.get("beside_cupti", ()):
-        f"{point['of']} {point['events_us']:.2f} {point['tracer_us']:.2f}"
     if "aa" in promises:
         np.array(promises["aa"]["intervals_us"]).reshape(-1, 3) - comparison.document["calibration"]["offset_us"]
     with suppress(NothingToDraw):
@@ -99,7 +97,7 @@ def test_a_reading_is_found_by_kind_and_length_and_its_error_is_against_the_true
     assert (comparison.works(KNOWN), comparison.works(CUBLAS)) == ([1, 10], [512])
     assert comparison.us(KNOWN, 1) == {"ours": 1.01, "theirs": 4.4}
     assert comparison.wall_s(CUBLAS, 512) == {"theirs": 2.0}
-    assert comparison.wall_s(KNOWN, 1) == {"ours": 0.2}, "unknown is not nothing"
+    assert comparison.wall_s(KNOWN, 1) == {"ours": 0.2}
     assert comparison.reasons == {"gone": "ImportError: no module"}
     errors = comparison.errors()
     assert errors.keys() == {"ours", "theirs"}
@@ -122,19 +120,13 @@ def test_a_comparison_is_opened_as_far_as_it_goes_and_labelled(tmp_path: Path) -
     show(shipped)
 
 
-@pytest.mark.parametrize("written", ["", "[]", "[" * 100_000, '{"schema": 1, "measurements": []}'])
-def test_a_file_that_is_no_comparison_is_an_error(written: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("written", ["", "[]", "[" * 100_000, '{"schema": 1, "measurements": []}', '{"kind": "peers"}'])
+def test_a_file_that_is_not_a_comparison_is_an_error(written: str, tmp_path: Path) -> None:
     path = tmp_path / "other.json"
     path.write_text(written)
     for each in (path, tmp_path / "missing.json"):
         with pytest.raises(BadRunFile, match="worklog peers"):
             open_comparison(each)
-
-
-@pytest.mark.parametrize("schema", [99, None, "2"])
-def test_an_unknown_schema_is_an_error(schema: object, tmp_path: Path) -> None:
-    with pytest.raises(BadRunFile, match=f"schema {schema!r}"):
-        open_comparison(saved(DOCUMENT | {"schema": schema}, tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -169,7 +161,7 @@ def test_an_unknown_schema_is_an_error(schema: object, tmp_path: Path) -> None:
 )
 def test_the_damaged_part_is_named(place: str, values: list[Any], tmp_path: Path) -> None:
     *_, name = place.split()
-    named = rf"(row|wall_s) {int(name) + 1}" if name.isdigit() else name
+    named = rf"(rows|wall_s) {int(name) + 1}" if name.isdigit() else name
     for value in values:
         number = value in (INFINITE, -INFINITE) or value != value if isinstance(value, float) else False
         with pytest.raises(BadRunFile, match=rf"{'finite' if number else named}.*: give a file that `worklog peers`"):
@@ -184,7 +176,7 @@ def test_a_damaged_recording_is_installed_again(monkeypatch: pytest.MonkeyPatch,
         open_comparison()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(damage=DAMAGES, data=st.data())
 def test_any_damage_is_an_error_or_can_be_shown(tmp_path: Path, damage: Any, data: st.DataObject) -> None:
     path = saved(damaged(DOCUMENT, damage, data), tmp_path)

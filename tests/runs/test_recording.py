@@ -37,9 +37,9 @@ def test_it_is_a_whole_run_of_an_h200(h200: Run) -> None:
 
 
 @pytest.mark.parametrize("kind", ["peers", "exploits"])
-def test_what_is_recorded_beside_it_is_told_to_be_no_run(kind: str) -> None:
+def test_another_recorded_document_is_not_opened_as_a_run(kind: str) -> None:
     for path in (ROOT / "worklog" / "recordings" / kind).glob("*.json"):
-        with pytest.raises(BadRunFile, match=f"holds {kind}, which is no run"):
+        with pytest.raises(BadRunFile, match=f"holds {kind}, not a run"):
             Run.load(path)
 
 
@@ -81,7 +81,7 @@ def test_cublas_against_itself_is_one_within_the_interval(h200: Run) -> None:
 
 
 @pytest.mark.parametrize("name", ABLATION_RUNGS)
-def test_every_gremlin_was_let_loose_at_every_size(h200: Run, name: str) -> None:
+def test_every_pitfall_was_measured_at_every_size(h200: Run, name: str) -> None:
     found = {(effect.setting, effect.shape[0]) for effect in effects(h200, name)}
     own = [g for g in PITFALLS if not g.is_biased(h200.harness[g.setting])]  # one with a single placement has no other
     assert found >= {(pitfall.setting, size) for pitfall in own for size in ABLATION_SIZES}
