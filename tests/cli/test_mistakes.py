@@ -45,8 +45,8 @@ from worklog.runs.run import runs_dir
         (["run", "--set", "budget_s=-1"], "budget_s = -1.0 must be a positive, finite number"),
         (["run", "--axis", "BM=64", "naive"], "--axis BM stands for a template argument of a user kernel"),
         (["run", "--axis", "=64"], "axis '': a name is a letter"),
-        (["figures", "--run", "missing.json"], "cannot read the run missing.json: No such file or directory"),
-        (["figures", "--run", "."], "cannot read the run .: Is a directory"),
+        (["figures", "--run", "missing.json"], "cannot read missing.json: No such file or directory"),
+        (["figures", "--run", "."], "cannot read .: Is a directory"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_2(words: list[str], complaint: str) -> None:

@@ -283,7 +283,7 @@ def forced_source() -> str:
     """What WORKLOG_SOURCE forces: "live", "recorded" or "". Raises WorklogError for any other value."""
     source = os.environ.get("WORKLOG_SOURCE", "")
     if source not in ("", "live", "recorded"):
-        raise WorklogError(f"WORKLOG_SOURCE={source} isn't a source: set it to live or recorded, or unset it")
+        raise WorklogError(f"WORKLOG_SOURCE={source} is not a source: set it to live or recorded, or unset it")
     return source
 
 
