@@ -24,7 +24,6 @@ def test_a_right_kernel_is_clean() -> None:
     ]
 
 
-
 def test_a_missing_barrier_is_a_race_with_its_lines() -> None:
     race, _ = sanitize("missing_first_barrier")
     assert not race.passed, race.detail
