@@ -83,8 +83,6 @@ class VirtualArrays(Elementwise):
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
 
-    # --------------------------------------------------------------------------------------------------------- memory
-
     def empty(self, *shape: int) -> Array:
         """New memory with arbitrary contents."""
         size = int(np.prod(shape))
@@ -106,8 +104,6 @@ class VirtualArrays(Elementwise):
     def from_host(self, to: Array, host: Float32) -> None:
         kept = host.astype(np.float32).reshape(to.shape)
         self._enqueue(host.nbytes / self.machine.bytes_per_us, lambda: kept, to)
-
-    # ------------------------------------------------------------------------------------------------------- kernels
 
     def gemm(self, alpha: float, a: Array, b: Array, beta: float, c: Array, rounded: bool = False) -> None:
         """C = alpha A B + beta C as FP32 kernels do it. rounded: operands cut to 11 bits, as tensor cores take them."""
@@ -152,8 +148,6 @@ class VirtualArrays(Elementwise):
             return lambda: np.copyto(to.data, value)
 
         self.machine.enqueue(us, begin, alone=alone)
-
-    # ------------------------------------------------------------------------------------ streams, threads, devices
 
     def new_stream(self) -> Stream:
         """A non-blocking one."""

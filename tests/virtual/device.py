@@ -55,7 +55,8 @@ class VirtualDevice(NumpyDevice):
         self.machine.synchronize(self.stream)
 
     def synchronize_all(self) -> None:
-        self.machine.synchronize_all()
+        for stream in self.machine.streams:
+            self.machine.synchronize(stream)
 
     def loan(self, arrays: str) -> VirtualLoan:
         return VirtualLoan(self, arrays)

@@ -132,11 +132,6 @@ class Machine:
         self.pass_host(self.enqueue_us)
         return self._put(stream, work)
 
-    def synchronize_all(self) -> None:
-        """Wait for all streams."""
-        for stream in self.streams:
-            self.synchronize(stream)
-
     def _put(self, stream: Stream, work: Work) -> Operation:
         before = [stream.last, *stream.waits_for]
         if stream.kind == "legacy":

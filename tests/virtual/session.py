@@ -82,5 +82,4 @@ def measure(session: Session, name: str, shape: Shape, harness: Harness = QUICK)
 def read_us(session: Session, name: str, shape: Shape, harness: Harness) -> float:
     """Microseconds by the harness alone, without the gate."""
     reading, _ = read(session, Task(name, shape), harness)
-    offset = CALIBRATION.offset_us if (harness.offset, harness.timer) == ("removed", "events") else 0.0
-    return summarise(reading.counted("subject"), harness.statistic).value - offset
+    return summarise(reading.counted("subject"), harness.statistic).value - harness.taken_off(CALIBRATION.offset_us)
