@@ -146,7 +146,7 @@ def timed_loop(
     second: Launch = theirs
     if classes is not None:
         witness, other = checker.probe(classes[0]), checker.probe(classes[1], alpha=-1.0)
-        elsewhere = checker.extra_buffers() if warm and shape.flops <= SHORT_FLOPS else None
+        elsewhere = _of_checker(checker, 2)[1][:3] if warm and shape.flops <= SHORT_FLOPS else None
         first, second = ours.witnessed(witness, elsewhere), theirs.witnessed(other, elsewhere)
 
     def judge() -> Stage:

@@ -76,11 +76,10 @@ def edge_shapes(domain: Domain) -> list[Shape]:
         mixes = ((1, wide, 3), (tall, 1, 1), (3, 2, 5), (2, 3, 2))
         shapes = [Shape(m * domain.m, n * domain.n, k * domain.k) for m, n, k in mixes]
     else:
-        steps = (domain.m, domain.n, domain.k)
-        shapes = [
-            Shape(*(_multiple(step, size, index) for step, size in zip(steps, sizes, strict=True)))
-            for index, sizes in enumerate(ANY_SIZES)
-        ]
+        steps, shapes = (domain.m, domain.n, domain.k), []
+        for index, sizes in enumerate(ANY_SIZES):
+            fine = (size if step <= FINE else step * (1 + index % 3) for step, size in zip(steps, sizes, strict=True))
+            shapes.append(domain.padded(Shape(*fine)))
     return [shape for shape in dict.fromkeys(shapes) if shape.m != shape.n]
 
 
@@ -88,18 +87,12 @@ def drawn_shapes(domain: Domain, rng: np.random.Generator) -> list[Shape]:
     """A few more shapes at random. The last two are long, one each way, with a short K: more tiles than a group of a
     swizzle or a table of blocks holds.
     """
-    steps = domain.m, domain.n, domain.k
     small = [tuple(int(rng.integers(1, most + 1)) for most in LARGEST_DRAWN) for _ in range(DRAWN)]
     few = domain.k if domain.k > 4 else domain.k * int(rng.integers(2, 6))
     tall, wide = (int(rng.integers(LONG, LONG + 100)) for _ in range(2))
     across = [int(rng.integers(*ACROSS)) for _ in range(2)]
-    sizes = [*(small if max(steps[:2]) <= FINE else []), (tall, across[0], few), (across[1], wide, few)]
-    return [Shape(*(-(-size // step) * step for size, step in zip(three, steps, strict=True))) for three in sizes]
-
-
-def _multiple(step: int, size: int, index: int) -> int:
-    """A multiple of step: the first from size on, or for a coarse step one of the first three."""
-    return -(-size // step) * step if step <= FINE else step * (1 + index % 3)
+    sizes = [*(small if max(domain.m, domain.n) <= FINE else []), (tall, across[0], few), (across[1], wide, few)]
+    return [domain.padded(Shape(*three)) for three in sizes]
 
 
 def check_edge_shapes(subject: Subject, memory: Memory, claimed: str) -> Stage:

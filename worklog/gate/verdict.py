@@ -26,11 +26,10 @@ Factors = tuple[Float64 | Float32, Float32]
 
 @dataclass(frozen=True)
 class ErrorMap:
-    """Which elements of C are wrong.
+    """Which elements of C (M, N) are wrong.
 
-    shape: M and N. wrong: how many elements, of `checked` that were compared. rows and columns: which, in words. tile:
-    height and width of one cell of `tiles`, which holds, row by row, the share of wrong elements in each tile of C.
-    guess: what the pattern suggests, or "".
+    wrong: the number of wrong elements, of `checked` that were compared. rows and columns: which, in words. tile:
+    height and width of one tile. tiles: row by row, the share of wrong elements in each. guess: the cause, if known.
     """
 
     shape: tuple[int, int]
@@ -161,11 +160,9 @@ def whereabouts(indices: Indices, total: int, name: str) -> str:
 
 @dataclass(frozen=True)
 class Stage:
-    """One check and its result.
-
-    measured and limit are in the stage's own unit (wrong elements for the exact stages, units of u·D for precision);
-    a stage passes when measured <= limit. detail: what was checked, or for a failure what was found. seconds: that it
-    took. note: what a reader should know although the stage passed.
+    """One check and its result: passed if measured <= limit, both in the stage's own unit (wrong elements for the exact
+    stages, u·D for precision). detail: what was checked, or for a failure what was found. seconds: that it took. note:
+    what a reader should know although the stage passed.
     """
 
     name: str
@@ -229,17 +226,14 @@ class Verdict:
 
     def as_dict(self) -> dict[str, Any]:
         """For a run file."""
-        return {
-            "accepted": self.accepted,
-            "precision": self.precision,
-            "reason": self.reason,
-            "stages": [asdict(s) for s in self.stages],
-        }
+        words = {"accepted": self.accepted, "precision": self.precision, "reason": self.reason}
+        return {**words, "stages": [asdict(stage) for stage in self.stages]}
 
     @classmethod
     def from_dict(cls, words: Mapping[str, Any]) -> Verdict:
         """What as_dict() gave, JSON's lists as tuples again. Raises KeyError or TypeError for anything else."""
-        return cls(tuple(_stage(**stage) for stage in words["stages"]), words["precision"])
+        stages = [Stage(**{**stage, "where": _error_map(stage.get("where"))}) for stage in words["stages"]]
+        return cls(tuple(stages), words["precision"])
 
     def _repr_html_(self) -> str:
         return verdict_table(self.as_dict(), self.label).html()
@@ -251,10 +245,8 @@ class Verdict:
         return f"{self.precision} ok" if self.accepted else f"failed at {self.reason}"
 
 
-def _stage(*, where: Mapping[str, Any] | None = None, **words: Any) -> Stage:
-    return Stage(**words, where=None if where is None else _where(**where))
-
-
-def _where(*, shape: Any, tile: Any, tiles: Any, **words: Any) -> ErrorMap:
-    (m, n), (height, width) = shape, tile
-    return ErrorMap(shape=(m, n), tile=(height, width), tiles=tuple(tuple(row) for row in tiles), **words)
+def _error_map(words: Mapping[str, Any] | None) -> ErrorMap | None:
+    if words is None:
+        return None
+    pairs = {name: tuple(words[name]) for name in ("shape", "tile")}
+    return ErrorMap(**{**words, **pairs, "tiles": tuple(map(tuple, words["tiles"]))})
