@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from worklog.errors import GpuBusy, LaunchFailed, OutOfMemory, WorklogError
-from worklog.gpu.device import gpu_reason
+from worklog.gpu.device import bus_id, gpu_reason
 
 if TYPE_CHECKING:
     from worklog.bench.check import Checked
@@ -135,10 +135,7 @@ def alone_on_the_gpu() -> AbstractContextManager[object]:
     """Lock the GPU, if there is one, so that no other run of the same user disturbs this one. Raises GpuBusy."""
     if gpu_reason() is not None:
         return nullcontext()
-    import cupy
-
-    which = cupy.cuda.runtime.deviceGetPCIBusId(cupy.cuda.runtime.getDevice())
-    return locked(Path(tempfile.gettempdir()) / f"worklog-{os.getuid()}-{which}.lock")
+    return locked(Path(tempfile.gettempdir()) / f"worklog-{os.getuid()}-{bus_id()}.lock")
 
 
 def locked(path: Path) -> IO[str]:
