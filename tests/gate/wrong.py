@@ -115,6 +115,16 @@ def without_a_term(rows: slice, columns: slice, k: int) -> Callable[[Problem], F
     return of
 
 
+def scalars(change: Callable[[Any, Any], tuple[Any, Any]]) -> Function:
+    """A kernel that computes with another alpha and beta."""
+
+    def kernel(p: Problem) -> None:
+        alpha, beta = change(p.alpha, p.beta)
+        p.c[:] = alpha * summed(p.a, p.b) + (beta * p.c if beta else 0)
+
+    return kernel
+
+
 def stores(region: Callable[[Problem], Any]) -> Function:
     """A kernel that writes only this region of C."""
 
@@ -149,26 +159,6 @@ def stale_tile(p: Problem) -> Float32:
     if p.k >= 16:
         b[8:16] = b[:8]
     return summed(p.a, b)
-
-
-def adds_to_c(p: Problem) -> None:
-    p.c[:] = p.alpha * summed(p.a, p.b) + (p.c if p.beta == 0 else p.beta * p.c)
-
-
-def alpha_ignored(p: Problem) -> None:
-    p.c[:] = summed(p.a, p.b) + (p.beta * p.c if p.beta else 0)
-
-
-def sign_of_alpha_ignored(p: Problem) -> None:
-    p.c[:] = abs(p.alpha) * summed(p.a, p.b) + (p.beta * p.c if p.beta else 0)
-
-
-def beta_ignored(p: Problem) -> None:
-    p.c[:] = p.alpha * summed(p.a, p.b)
-
-
-def beta_1_taken_for_0(p: Problem) -> None:
-    p.c[:] = p.alpha * summed(p.a, p.b) + (0 if p.beta in (0, 1) else p.beta * p.c)
 
 
 def wrong_leading_dimension(p: Problem) -> Float32:
@@ -228,11 +218,11 @@ WRONG: dict[str, tuple[str, Function]] = {
     "last_row_misses_a_k_on_real_data": (PRECISION, product(without_a_term(np.s_[-1:], np.s_[:], 0), on_real_data)),
     "row_100_misses_a_k_on_real_data": (PRECISION, product(without_a_term(np.s_[100:101], np.s_[:], 0), on_real_data)),
     # values
-    "adds_to_c": (EDGE, adds_to_c),
-    "alpha_ignored": (EDGE, alpha_ignored),
-    "sign_of_alpha_ignored": (EDGE, sign_of_alpha_ignored),
-    "beta_ignored": (EDGE, beta_ignored),
-    "beta_1_taken_for_0": (EDGE, beta_1_taken_for_0),
+    "adds_to_c": (EDGE, scalars(lambda alpha, beta: (alpha, beta or 1))),
+    "alpha_ignored": (EDGE, scalars(lambda alpha, beta: (1, beta))),
+    "sign_of_alpha_ignored": (EDGE, scalars(lambda alpha, beta: (abs(alpha), beta))),
+    "beta_ignored": (EDGE, scalars(lambda alpha, beta: (alpha, 0))),
+    "beta_1_taken_for_0": (EDGE, scalars(lambda alpha, beta: (alpha, 0 if beta == 1 else beta))),
     "not_a_number": (EDGE, lambda p: p.c.fill(np.nan)),
     "one_infinity": (EDGE, then(lambda p: p.c.put(0, np.inf))),
     "zeros": (EDGE, lambda p: p.c.fill(0)),

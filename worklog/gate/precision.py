@@ -3,7 +3,7 @@
 FP32 hardware forms each product of two 24-bit significands exactly and rounds once. Two methods have FP32's error and
 do not: Strassen's algorithm multiplies sums of elements, and emulation on tensor cores assembles each product from
 several shorter ones without the smallest (3xTF32, BF16x3). Both pass and need not be declared, but the result is
-labelled for readers who compare speeds.
+labelled, so that a reader can compare speeds.
 
 Family E4: odd 12-bit integers in A, and in each column of B a single odd 12-bit integer among zeros. Every element of C
 is then one product of 23 or 24 bits, which is exact if products are whole, in any order and with any accumulator. Up to
