@@ -15,12 +15,15 @@ CHILD = """
 import json, sys
 sizes, count = sys.argv[1:]
 print("a library says something")
-print(json.dumps({s: {"intervals_us": [[9.0, 10.0, 11.0]] * int(count), "wall_s": [0.5]} for s in sizes.split(",")}))
+one = {"intervals_us": [[9.0, 10.0, 11.0]] * int(count), "sm_mhz": [1980.0] * int(count), "wall_s": [0.5]}
+print(json.dumps({s: one for s in sizes.split(",")}))
 """
 
 
-def of(*processes: list[list[float]]) -> dict[float, tuple[float, float]]:
-    point = {"work": "cuBLAS", "of": 256, "intervals_us": list(processes), "wall_s": 0.1}
+def of(*processes: list[list[float]], mhz: float = 1980.0) -> dict[float, tuple[float, float]]:
+    """mhz: the clock of every second reading."""
+    clocks = [[1980.0, mhz] * (len(process) // 2) for process in processes]
+    point = {"work": "cuBLAS", "of": 256, "intervals_us": list(processes), "sm_mhz": clocks, "wall_s": 0.1}
     return Comparison({"promises": {"coverage": [point]}}).coverage()
 
 
@@ -38,6 +41,11 @@ def test_a_child_that_fails_ends_the_measurement_with_its_last_line() -> None:
 def test_a_pair_holds_if_its_difference_is_within_both_half_widths_in_quadrature() -> None:
     (within, _), (beyond, _) = (of([[9.0, 10.0, 11.0], [9.0 + by, 10.0 + by, 11.0 + by]])[256] for by in (1.4, 1.5))
     assert (within, beyond) == (1.0, 0.0)
+
+
+def test_readings_are_compared_at_one_clock() -> None:
+    readings = [[99.9, 100.0, 100.1], [100.9, 101.0, 101.1]]
+    assert of(readings)[256][0] == 0.0 and of(readings, mhz=1980 / 1.01)[256][0] == 1.0
 
 
 def test_an_effect_of_the_process_shows_across_processes_only() -> None:

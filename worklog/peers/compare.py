@@ -25,11 +25,11 @@ import worklog
 from worklog.bench.tasks import Progress, silent
 from worklog.errors import ChildFailed
 from worklog.gpu.device import gpu, software, source_revision
-from worklog.peers.harnesses import HARNESSES, SAMPLING, OtherHarness, OurHarness, Work, product, versions
+from worklog.peers.harnesses import HARNESSES, SAMPLING, OtherHarness, OurHarness, Read, Work, product, versions
 from worklog.runs.comparison import CUBLAS, KNOWN, SCHEMA, Comparison, Row
 from worklog.runs.documents import write_text
 from worklog.runs.run import new_path, runs_dir
-from worklog.runs.samples import Estimate, median
+from worklog.runs.samples import median
 from worklog.runs.tables import Table
 
 KNOWN_US = (1, 2, 3, 5, 10, 20, 30, 50, 100, 300, 1000)
@@ -42,8 +42,8 @@ PROMISED_SIZES = (512, 1024, 2048, 4096)
 
 def compare(out: Path | None = None, progress: Progress = silent, only: str | None = None) -> Path:
     """Time everything with every harness on this GPU, in less than three minutes, and whether the intervals hold, in
-    about four; the path of the document. only: "intervals" for this harness's own part. Raises NoGpu, BadRunFile where
-    it cannot be written.
+    about four; the path of the document. only: "intervals" for the latter alone. Raises NoGpu, BadRunFile where it
+    cannot be written.
     """
     from worklog.bench.session import Session
     from worklog.peers.harnesses import works_on
@@ -72,14 +72,12 @@ def compare(out: Path | None = None, progress: Progress = silent, only: str | No
         (OURS, lambda: our_rows(ours, works)),
         ("how soon", lambda: seconds_again(ours, [cublas[size] for size in PROMISED_SIZES])),
         ("A/A", lambda: same_twice(ours, cublas[AA_SIZE])),
+        *((other.name, partial(rows_of, other, works)) for other in HARNESSES),
+        (TRACED, lambda: traced_rows(ours, works)),
+        ("worklog beside CUPTI", lambda: beside_the_tracer(ours, list(cublas.values()))),
+        ("intervals", lambda: {"coverage": coverage()}),
     ]
-    if only is None:
-        steps += [(other.name, partial(rows_of, other, works)) for other in HARNESSES]
-        steps += [
-            (TRACED, lambda: traced_rows(ours, works)),
-            ("worklog beside CUPTI", lambda: beside_the_tracer(ours, list(cublas.values()))),
-        ]
-    steps.append(("intervals", lambda: {"coverage": coverage()}))
+    steps = [(name, step) for name, step in steps if only in (None, name)]
     for done, (name, step) in enumerate(steps):
         progress(done, len(steps), name)
         found = step()
@@ -99,7 +97,7 @@ def our_rows(ours: OurHarness, works: Sequence[Work]) -> list[Row]:
     rows = []
     for work in works:
         read = ours.read(work)
-        rows += [_row(OURS, work, *read, ours.offset_us), _row(KEPT, work, *read)]
+        rows += [_row(OURS, work, read, ours.offset_us), _row(KEPT, work, read)]
     return rows
 
 
@@ -108,7 +106,7 @@ def traced_rows(ours: OurHarness, works: Sequence[Work]) -> list[Row]:
     rows = []
     for work in works:
         try:
-            rows.append(_row(TRACED, work, *ours.read(work, "cupti")))
+            rows.append(_row(TRACED, work, ours.read(work, "cupti")))
         # The tracer is foreign code, one per process: no error in it may lose the other rows.
         except Exception as error:
             rows.append(Row(TRACED, work.kind, work.of, reason=_words(error)))
@@ -122,7 +120,7 @@ def beside_the_tracer(ours: OurHarness, works: Sequence[Work]) -> dict[str, Any]
     found: list[dict[str, Any]] = []
     for work in works:
         try:
-            pairs = [(ours.read(work)[0].value, ours.read(work, "cupti")[0].value) for _ in range(BESIDE)]
+            pairs = [(ours.read(work).interval.value, ours.read(work, "cupti").interval.value) for _ in range(BESIDE)]
         except Exception as error:  # foreign code, as above
             return {"beside_cupti": found, "beside_cupti_reason": _words(error)}
         events_us, tracer_us = (median(side).value for side in zip(*pairs, strict=True))
@@ -132,8 +130,9 @@ def beside_the_tracer(ours: OurHarness, works: Sequence[Work]) -> dict[str, Any]
     return {"beside_cupti": found}
 
 
-def _row(name: str, work: Work, read: Estimate, converged: bool, wall_s: float, off: float = 0.0) -> Row:
-    return Row(name, work.kind, work.of, read.value - off, wall_s, None, read.low - off, read.high - off, converged)
+def _row(name: str, work: Work, read: Read, off: float = 0.0) -> Row:
+    us = read.interval.shifted(-off)
+    return Row(name, work.kind, work.of, us.value, read.wall_s, None, us.low, us.high, read.converged)
 
 
 def rows_of(other: OtherHarness, works: Sequence[Work]) -> list[Row]:
@@ -161,7 +160,7 @@ def same_twice(ours: OurHarness, work: Work, pairs: int = AA_PAIRS) -> dict[str,
     """How often two readings of the same kernel agree: their 95 % intervals overlap."""
     found = []
     for _ in range(pairs):
-        one, two = (ours.read(work)[0] for _ in range(2))
+        one, two = (ours.read(work).interval for _ in range(2))
         found.append([[one.low, one.value, one.high], [two.low, two.value, two.high]])
     agree = sum(one[0] <= two[2] and two[0] <= one[2] for one, two in found)
     return {"aa": {"work": work.kind, "of": work.of, "pairs": pairs, "agree": agree, "intervals_us": found}}
@@ -172,8 +171,8 @@ def seconds_again(ours: OurHarness, works: Sequence[Work]) -> dict[str, Any]:
     again = []
     for work in works:
         for _ in range(BESIDE - 1):
-            _, converged, wall_s = ours.read(work)
-            again.append({"of": work.of, "wall_s": wall_s, "converged": converged})
+            read = ours.read(work)
+            again.append({"of": work.of, "wall_s": read.wall_s, "converged": read.converged})
     return {"again": again}
 
 
@@ -256,6 +255,7 @@ def coverage(
             "work": "cuBLAS",
             "of": size,
             "intervals_us": [one[str(size)]["intervals_us"] for one in found],
+            "sm_mhz": [one[str(size)]["sm_mhz"] for one in found],
             "wall_s": median([s for one in found for s in one[str(size)]["wall_s"]]).value,
         }
         for size in sizes
@@ -274,10 +274,12 @@ def main(sizes: str, count: str) -> None:
     ours, found = OurHarness(timeline, device, overhead), dict[str, Any]()
     for size in map(int, sizes.split(",")):
         work = product(size)
-        read = [ours.read(work) for _ in range(int(count))]
+        reads = [ours.read(work) for _ in range(int(count))]
+        times = [read.interval.shifted(-overhead) for read in reads]
         found[str(size)] = {
-            "intervals_us": [[one.low - overhead, one.value - overhead, one.high - overhead] for one, _, _ in read],
-            "wall_s": [seconds for _, _, seconds in read],
+            "intervals_us": [[us.low, us.value, us.high] for us in times],
+            "sm_mhz": [read.sm_mhz for read in reads],
+            "wall_s": [read.wall_s for read in reads],
         }
     print(json.dumps(found))
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -44,6 +44,17 @@ class Work:
     settle: Callable[[], None] | None = None
 
 
+class Read(NamedTuple):
+    """One measurement. interval: the median with its interval, in microseconds, event overhead included. converged:
+    whether it reached its precision without it. wall_s: seconds, warm-up included. sm_mhz: the median SM clock.
+    """
+
+    interval: Estimate
+    converged: bool
+    wall_s: float
+    sm_mhz: float | None
+
+
 @dataclass(frozen=True)
 class OurHarness:
     """This harness on a device's stream. offset_us: the event overhead."""
@@ -52,10 +63,8 @@ class OurHarness:
     device: CudaDevice
     offset_us: float
 
-    def read(self, work: Work, timer: str = "events") -> tuple[Estimate, bool, float]:
-        """Median with its interval, event overhead included; whether it converged without it; seconds, with the
-        warm-up. timer: "events", or "cupti", which has no event overhead.
-        """
+    def read(self, work: Work, timer: str = "events") -> Read:
+        """timer: "events", or "cupti", which has no event overhead."""
         started = time.perf_counter()
         harness = SAMPLING.but(timer=timer)
         reading = time_pair(
@@ -69,7 +78,8 @@ class OurHarness:
         took = time.perf_counter() - started
         if work.settle is not None:
             work.settle()
-        return median(reading.counted("subject"), reading.placements("subject")), reading.converged, took
+        found = median(reading.counted("subject"), reading.placements("subject"))
+        return Read(found, reading.converged, took, reading.sm_mhz)
 
 
 def works_on(session: Session, known_us: Sequence[int], sizes: Sequence[int]) -> list[Work]:

@@ -13,6 +13,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, get_type_hints
 
+import numpy as np
+
 from worklog.errors import BadRunFile, NothingToDraw
 from worklog.runs.documents import check, read_json
 
@@ -59,8 +61,10 @@ PROMISES: dict[str, Any] = {
     "aa": {"work": str, "of": float, "pairs": int, "agree": int, "intervals_us": list[tuple[Interval, Interval]]},
     # Events and the tracer, alternating.
     "beside_cupti": [{"work": str, "of": float, "events_us": float, "tracer_us": float}],
-    # For each process, the interval of each reading; the median seconds of one reading.
-    "coverage": [{"work": str, "of": float, "intervals_us": list[list[Interval]], "wall_s": float}],
+    # For each process, the interval and the SM clock of each reading; the median seconds of one reading.
+    "coverage": [
+        {"work": str, "of": float, "intervals_us": list[list[Interval]], "sm_mhz": list[list[float]], "wall_s": float}
+    ],
 }
 
 
@@ -103,10 +107,14 @@ class Comparison:
     def coverage(self) -> dict[float, tuple[float, float]]:
         """By size of cuBLAS: in how many of the pairs of readings the 95 % interval of their difference holds 0, for
         pairs in one process and pairs across processes. 0.95 is what it should be. Empty where it isn't recorded.
+
+        The readings are compared at one clock: an interval is of the time at the SM clock that the reading states, and
+        where the clocks aren't locked, that clock differs by a few tenths of a percent between readings.
         """
         found = {}
         for point in self.document["promises"].get("coverage", ()):
-            processes = point["intervals_us"]
+            clocks = np.array(point["sm_mhz"])
+            processes = (point["intervals_us"] * (clocks / clocks.mean())[..., None]).tolist()
             within = [pair for one in processes for pair in zip(one[::2], one[1::2], strict=False)]
             across = [
                 pair
@@ -142,8 +150,9 @@ def _held(pairs: Sequence[tuple[Interval, Interval]]) -> float:
     return sum(held) / len(held) if held else float("nan")
 
 
-def open_comparison(path: str | Path | None = None) -> Comparison:
-    """The comparison in a file that `worklog peers` wrote, or by default the recording that comes with the package.
+def open_comparison(path: str | Path | None = None, part: str = "peers") -> Comparison:
+    """The comparison in a file that `worklog peers` wrote, or by default the recording that comes with the package:
+    part "peers", or "intervals" for what `worklog peers --only intervals` wrote.
 
     Raises BadRunFile for a file that isn't such a document, is damaged, or has a newer schema, NothingToDraw if the
     package holds no comparison.
@@ -151,7 +160,7 @@ def open_comparison(path: str | Path | None = None) -> Comparison:
     origin, advice = "live", "give a file that `worklog peers` wrote"
     if path is None:
         origin, advice = "recorded", "install gemm-worklog again"
-        found = sorted((Path(str(resources.files("worklog"))) / "recordings" / "peers").glob("*.json"))
+        found = sorted((Path(str(resources.files("worklog"))) / "recordings" / part).glob("*.json"))
         if not found:
             raise NothingToDraw("no comparison of harnesses is recorded: make one with `worklog peers` on a GPU")
         path = found[-1]
@@ -173,11 +182,12 @@ def _require_whole(document: dict[str, Any]) -> None:
     except ValueError as error:
         raise ValueError(f"created is {document['created']!r:.60}: give a date as 2026-11-21T05:20:00") from error
     promises = document["promises"]
-    needed = {"wall_s", "aa"} if document["complete"] else {"wall_s"}
+    needed = {"wall_s", "aa"} if document["complete"] and document["rows"] else {"wall_s"}
     check("promises", promises, {name: part for name, part in PROMISES.items() if name in needed | promises.keys()})
-    for name, part in (("offset_by_length_us", document["calibration"]), ("rows", document)):
-        if not part[name]:
-            raise ValueError(f"{name} is empty")
+    if not document["calibration"]["offset_by_length_us"]:
+        raise ValueError("offset_by_length_us is empty")
+    if not (document["rows"] or promises.get("coverage")):
+        raise ValueError("rows is empty")
     for number, row in enumerate(document["rows"], 1):
         if row["work"] not in (KNOWN, CUBLAS):
             raise ValueError(f"rows {number} work is {row['work']!r:.60}: works are {KNOWN} and {CUBLAS}")
