@@ -1,8 +1,4 @@
-"""Counts of the structure of the code: `python -m tests.structure`.
-
-Counted from the sources alone: lines, names in `worklog/`, import layers, cycles, imports between rooms, and the words
-that the house style avoids.
-"""
+"""Counts of lines, names, layers, imports and avoided words, from the sources: `python -m tests.structure`."""
 
 from __future__ import annotations
 
@@ -72,23 +68,23 @@ def cycles() -> list[set[str]]:
     arrows: dict[str, set[str]] = {}
     for source, target in imports():
         arrows.setdefault(source, set()).add(target)
-    reach: dict[str, set[str]] = {}
-    for start in arrows:
-        seen, todo = set(), list(arrows[start])
+
+    def reach(start: str) -> set[str]:
+        seen: set[str] = set()
+        todo = [start]
         while todo:
-            module = todo.pop()
-            if module not in seen:
-                seen.add(module)
-                todo += arrows.get(module, ())
-        reach[start] = seen
-    groups = {frozenset(m for m in reach[one] if one in reach.get(m, ())) for one in reach if one in reach[one]}
+            new = arrows.get(todo.pop(), set()) - seen
+            seen |= new
+            todo += new
+        return seen
+
+    reached = {module: reach(module) for module in arrows}
+    groups = {frozenset(m for m in reached[one] if one in reached.get(m, ())) for one in arrows if one in reached[one]}
     return [set(group) for group in groups]
 
 
 def opened_by_run() -> list[str]:
-    """Our files that `worklog run RUNG` opens on the way to a live measurement: in the command's process and in the
-    child that measures. Imported here without a GPU, by the modules that the two start from.
-    """
+    """Our files that `worklog run RUNG` opens: in the command's process and in the child that measures."""
     code = """
 import sys
 import worklog.cli.commands, worklog.cli.run, worklog.bench.job, worklog.bench.measure, worklog.bench.session

@@ -9,7 +9,6 @@ import sys
 import tarfile
 import tomllib
 import zipfile
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -32,123 +31,64 @@ def run(*command: str | Path, cwd: Path, **environment: str) -> str:
     return done.stdout
 
 
-@dataclass(frozen=True)
-class Built:
-    """The distributions of the checkout: a sdist, the wheel built from it, and the wheel built from the checkout."""
-
-    sdist: Path
-    wheel_from_sdist: Path
-    wheel: Path
+@pytest.fixture(scope="module")
+def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the sdist and the wheel built from it, by the installed hatchling: no network is needed."""
+    folder = tmp_path_factory.mktemp("release")
+    run(sys.executable, "-m", "build", "--no-isolation", str(ROOT), "--outdir", folder, cwd=ROOT)
+    return folder
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """Build as a release does, with the installed hatchling, so that no network is needed."""
-    release, direct = tmp_path_factory.mktemp("release"), tmp_path_factory.mktemp("direct")
-    build = (sys.executable, "-m", "build", "--no-isolation", str(ROOT))
-    run(*build, "--outdir", release, cwd=ROOT)
-    run(*build, "--wheel", "--outdir", direct, cwd=ROOT)
-    return Built(
-        sdist=next(release.glob("*.tar.gz")),
-        wheel_from_sdist=next(release.glob("*.whl")),
-        wheel=next(direct.glob("*.whl")),
-    )
-
-
-@pytest.fixture(scope="module")
-def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def installed(release: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder for PYTHONPATH that holds the installed wheel, ahead of the checkout."""
     target = tmp_path_factory.mktemp("installed")
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-deps", "--no-index")
-    run(*pip, "--target", target, built.wheel_from_sdist, cwd=target)
+    run(*pip, "--target", target, next(release.glob("*.whl")), cwd=target)
     return target
 
 
-def contents(wheel: Path) -> set[str]:
-    with zipfile.ZipFile(wheel) as archive:
-        return set(archive.namelist())
+def test_the_wheel_from_the_sdist_holds_the_package_its_data_the_kernels_and_the_exploits(release: Path) -> None:
+    """Every file, also recordings, PTX and the charts' style; nothing else beside the package."""
+    with zipfile.ZipFile(next(release.glob("*.whl"))) as archive:
+        names = set(archive.namelist())
+    package = {path for path in (ROOT / "worklog").rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+    exploits = ROOT / "tests" / "exploits"
+    cheats = {f"worklog/_exploits/{path.relative_to(exploits).as_posix()}" for path in exploits.glob("[wr]*/*.cu")}
+    kernels = {f"worklog/_kernels/{name}" for name in KERNELS}
+    assert len(kernels) >= 8 and len(cheats) >= 50
+    info = {name for name in names if name.startswith(f"gemm_worklog-{__version__}.dist-info/")}
+    assert names - info == {path.relative_to(ROOT).as_posix() for path in package} | cheats | kernels
 
 
-def test_the_wheel_holds_every_kernel_and_nothing_else_beside_them(built: Built) -> None:
-    assert len(KERNELS) >= 8
-    packaged = {name for name in contents(built.wheel) if name.startswith("worklog/_kernels/")}
-    assert packaged == {f"worklog/_kernels/{name}" for name in KERNELS}
-
-
-def test_the_wheel_holds_every_file_of_the_package(built: Built) -> None:
-    paths = [path for path in (ROOT / "worklog").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
-    there = {path.relative_to(ROOT).as_posix() for path in paths}
-    assert {"worklog/__init__.py", "worklog/py.typed", "worklog/harness/harness.cu"} <= there
-    assert there <= contents(built.wheel)
-
-
-def test_the_wheel_holds_the_ptx_of_every_kernel(built: Built) -> None:
-    shipped = {name.partition("worklog/kernel/ptx/")[2] for name in contents(built.wheel)}
-    assert {
-        "index.json",
-        *(f"{Path(name).stem.partition('_')[2]}.ptx" for name in KERNELS if name[0].isdigit()),
-    } <= shipped
-
-
-def test_the_wheel_holds_every_exploit_and_no_test(built: Built) -> None:
-    there = {path.relative_to(ROOT / "tests" / "exploits") for path in (ROOT / "tests" / "exploits").glob("[wr]*/*.cu")}
-    assert len(there) >= 50
-    packaged = {name for name in contents(built.wheel) if name.startswith("worklog/_exploits/")}
-    assert packaged == {f"worklog/_exploits/{path.as_posix()}" for path in there}
-
-
-def test_the_wheel_holds_the_recording_and_the_charts_style(built: Built) -> None:
-    names = contents(built.wheel)
-    assert any(re.fullmatch(r"worklog/recordings/.+\.json", name) for name in names)
-    assert any(re.fullmatch(r"worklog/plots/style\.toml", name) for name in names)
-
-
-def test_nothing_but_the_package_is_installed(built: Built) -> None:
-    assert {name.split("/")[0] for name in contents(built.wheel)} == {
-        "worklog",
-        f"gemm_worklog-{__version__}.dist-info",
-    }
-
-
-def test_a_wheel_built_from_the_sdist_is_the_same(built: Built) -> None:
-    assert contents(built.wheel_from_sdist) == contents(built.wheel)
-
-
-def test_the_sdist_keeps_the_kernels_at_the_top(built: Built) -> None:
-    with tarfile.open(built.sdist) as archive:
+def test_the_sdist_keeps_the_kernels_at_the_top(release: Path) -> None:
+    with tarfile.open(next(release.glob("*.tar.gz"))) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {f"kernels/{name}" for name in KERNELS} <= names
     assert {"LICENSE", "Makefile", "constraints.txt", "pyproject.toml", "tests/test_packaging.py"} <= names
     assert not any(name.startswith("worklog/_kernels") for name in names)
 
 
-def test_the_installed_wheel_finds_its_kernels_from_another_folder(installed: Path, tmp_path: Path) -> None:
-    code = "import worklog, worklog.kernel.kernel as k; print(worklog.__file__); print(k.kernels_dir())"
-    module, kernels = run(sys.executable, "-c", code, cwd=tmp_path, PYTHONPATH=str(installed)).splitlines()
+def test_the_installed_wheel_finds_its_kernels_and_its_recording_from_another_folder(
+    installed: Path, tmp_path: Path
+) -> None:
+    code = """
+import worklog, worklog.kernel.kernel as k
+print(worklog.__file__, k.kernels_dir(), worklog.open_run().label, sep="\\n")
+"""
+    said = run(sys.executable, "-c", code, cwd=tmp_path, PYTHONPATH=str(installed), WORKLOG_SOURCE="recorded")
+    module, kernels, label = said.splitlines()
     assert Path(module) == installed / "worklog/__init__.py"
     assert Path(kernels) == installed / "worklog/_kernels"
-
-
-def test_the_installed_wheel_finds_its_recording_from_another_folder(installed: Path, tmp_path: Path) -> None:
-    code = "import worklog; print(worklog.open_run().label)"
-    label = run(sys.executable, "-c", code, cwd=tmp_path, PYTHONPATH=str(installed), WORKLOG_SOURCE="recorded")
     assert label.startswith("recorded · NVIDIA H200")
+    assert run(sys.executable, "-m", "worklog", "doctor", cwd=tmp_path, PYTHONPATH=str(installed)).strip()
+    assert not list(tmp_path.iterdir()), "doctor leaves no file"
 
 
-def test_the_installed_wheel_runs_the_doctor_from_another_folder(installed: Path, tmp_path: Path) -> None:
-    said = run(sys.executable, "-m", "worklog", "doctor", cwd=tmp_path, PYTHONPATH=str(installed))
-    assert said.strip()
-    assert not list(tmp_path.iterdir()), "doctor leaves nothing behind"
-
-
-def test_the_checkouts_kernels_are_found_from_another_folder(tmp_path: Path) -> None:
+def test_the_checkouts_kernels_and_its_command_are_found_from_another_folder(tmp_path: Path) -> None:
     code = "import worklog.kernel.kernel as k; print(k.kernels_dir())"
     assert Path(run(sys.executable, "-c", code, cwd=tmp_path).strip()).resolve() == ROOT / "kernels"
-
-
-def test_the_command_is_installed_and_knows_its_version(tmp_path: Path) -> None:
-    command = Path(sys.executable).with_name("worklog")
-    assert __version__ in run(command, "--version", cwd=tmp_path)
+    assert __version__ in run(Path(sys.executable).with_name("worklog"), "--version", cwd=tmp_path)
 
 
 def test_importing_the_package_loads_nothing_heavy(tmp_path: Path) -> None:
@@ -164,14 +104,14 @@ def test_importing_the_package_loads_nothing_heavy(tmp_path: Path) -> None:
 
 def pins() -> dict[str, str]:
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    return dict(line.split("==") for line in lines if line and not line.startswith("#"))
+    pairs = (line.split("==") for line in lines if line and not line.startswith("#"))
+    return {canonicalize_name(name): version for name, version in pairs}
 
 
 @pytest.mark.parametrize("requirement", [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]])
 def test_every_dependency_is_pinned_inside_its_range(requirement: str) -> None:
     wanted = Requirement(requirement)
-    pinned = {canonicalize_name(name): version for name, version in pins().items()}
-    assert wanted.specifier.contains(pinned[canonicalize_name(wanted.name)])
+    assert wanted.specifier.contains(pins()[canonicalize_name(wanted.name)])
 
 
 def test_a_pin_is_a_plain_public_version() -> None:
@@ -179,14 +119,5 @@ def test_a_pin_is_a_plain_public_version() -> None:
 
 
 def test_make_alone_names_every_target() -> None:
-    said = run("make", cwd=ROOT)
-    assert re.findall(r"^make ([a-z]+) +\S", said, re.MULTILINE) == [
-        "help",
-        "article",
-        "lab",
-        "test",
-        "check",
-        "notebooks",
-        "ptx",
-        "clean",
-    ]
+    said = re.findall(r"^make ([a-z]+) +\S", run("make", cwd=ROOT), re.MULTILINE)
+    assert said == ["help", "article", "lab", "test", "check", "notebooks", "ptx", "clean"]

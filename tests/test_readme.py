@@ -1,5 +1,6 @@
-"""The README's tables are rewritten between their markers, and nothing else in the file is; and every cell of the one
-that compares links to what backs it."""
+"""The README's tables are rewritten between their markers and nowhere else, and every cell of the comparison links to
+what backs it.
+"""
 
 from __future__ import annotations
 
@@ -41,33 +42,23 @@ def readme(tmp_path: Path) -> Path:
     return tmp_path / "README.md"
 
 
-def test_the_table_is_put_between_the_markers(readme: Path) -> None:
+def test_the_table_is_put_between_the_markers_and_once_written_it_stays(readme: Path) -> None:
     readme.write_text(f"# Title\n\n{BEGIN}\nold | numbers\n{END}\n\nThe rest · µs\n", encoding="utf-8")
     run = small_run(measurements=[measured("naive", n) for n in (256, 4096, 8192)])
-    assert rewrite(readme, run)
-    table = markdown(run, Shape.of(4096))
-    assert readme.read_text(encoding="utf-8") == f"# Title\n\n{BEGIN}\n{table}\n{END}\n\nThe rest · µs\n"
-
-
-def test_twice_is_once(readme: Path) -> None:
-    readme.write_text(f"{BEGIN}{END}")
-    rewrite(readme, small_run())
-    once = readme.read_text(encoding="utf-8")
-    rewrite(readme, small_run())
-    assert readme.read_text(encoding="utf-8") == once
-
-
-def test_without_4096_the_largest_size(readme: Path) -> None:
-    readme.write_text(f"{BEGIN}\n{END}")
+    for _ in range(2):
+        assert rewrite(readme, run)
+        table = markdown(run, Shape.of(4096))
+        assert readme.read_text(encoding="utf-8") == f"# Title\n\n{BEGIN}\n{table}\n{END}\n\nThe rest · µs\n"
     rewrite(readme, small_run(measurements=[measured("naive", n) for n in (1024, 512)]))
-    assert "at 1024 × 1024 × 1024" in readme.read_text(encoding="utf-8")
+    assert "at 1024 × 1024 × 1024" in readme.read_text(encoding="utf-8"), "the largest size if there is no 4096"
 
 
-@pytest.mark.parametrize("text", ["", "# A README without a table\n"])
-def test_without_markers_the_file_stays(readme: Path, text: str) -> None:
-    readme.write_text(text)
-    assert not rewrite(readme, small_run())
-    assert readme.read_text() == text
+def test_without_markers_or_measurements_the_file_stays(readme: Path) -> None:
+    assert not rewrite(readme, small_run()) and not readme.exists()
+    for text, run in (("# No table\n", small_run()), (f"{BEGIN}\nold\n{END}", small_run(measurements=[]))):
+        readme.write_text(text)
+        assert not rewrite(readme, run)
+        assert readme.read_text() == text
 
 
 @pytest.mark.parametrize("text", [f"a\n{BEGIN}\nb\n", f"a\n{END}\nb\n", f"{END}\n{BEGIN}\n"])
@@ -78,18 +69,7 @@ def test_one_marker_alone_is_an_error_and_the_file_stays(readme: Path, text: str
     assert readme.read_text() == text
 
 
-def test_without_a_file_nothing_is_made(readme: Path) -> None:
-    assert not rewrite(readme, small_run())
-    assert not readme.exists()
-
-
-def test_a_run_without_measurements_leaves_the_table(readme: Path) -> None:
-    readme.write_text(f"{BEGIN}\nold\n{END}")
-    assert not rewrite(readme, small_run(measurements=[]))
-    assert "old" in readme.read_text()
-
-
-# --------------------------------------------------------------------------------------------------- beside the others
+# --------------------------------------------------------------------------------------------------- the comparison
 
 
 def test_both_tables_are_rewritten_and_each_only_between_its_own_markers(readme: Path) -> None:
@@ -102,7 +82,7 @@ def test_both_tables_are_rewritten_and_each_only_between_its_own_markers(readme:
 
 
 def test_the_readme_shows_the_comparison_that_comes_with_the_package(readme: Path) -> None:
-    """If this fails, `worklog article` puts it right."""
+    """If this fails, run `worklog article`."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     readme.write_text(text, encoding="utf-8")
     assert rewrite_comparison(readme, open_comparison())
@@ -133,7 +113,7 @@ def test_what_was_timed_is_what_was_recorded() -> None:
     assert rows[-1] == f"The last two rows: {comparison.label}."
 
 
-def test_a_ruler_that_read_nothing_has_no_number() -> None:
+def test_a_harness_without_a_reading_has_no_number() -> None:
     rows = [{"ruler": "worklog", "work": KNOWN, "of": 2, "us": 2.004, "wall_s": 0.1, "reason": None}]
     document = {"device": {"name": "a GPU"}, "created": "2026-11-21", "complete": True, "rows": rows}
     table = comparison_table(Comparison(document))

@@ -9,7 +9,7 @@ import pytest
 from tests.helpers import small_run
 from worklog.errors import BadRunFile, WorklogError
 from worklog.runs import run as runs
-from worklog.runs.run import Run, live_runs, new_path, open_run, recordings, runs_dir
+from worklog.runs.run import live_runs, new_path, open_run, recordings, runs_dir
 
 
 @pytest.fixture
@@ -78,10 +78,3 @@ def test_without_any_recording_is_an_error(home: Path, monkeypatch: pytest.Monke
 def test_a_given_file_is_live_unless_it_is_a_recording(home: Path, recording: Path, tmp_path: Path) -> None:
     assert open_run(recording).origin == "recorded"
     assert open_run(str(small_run().save(tmp_path / "run.json"))).origin == "live"
-
-
-@pytest.mark.parametrize("name", list(recordings()))
-def test_every_shipped_recording_loads(name: str) -> None:
-    run = Run.load(recordings()[name], origin="recorded")
-    assert run.complete and run.measurements
-    assert run.label.startswith("recorded · ")

@@ -1,4 +1,4 @@
-"""From samples to a number: the interval holds what it promises, and nothing that is no number gets through."""
+"""From samples to a number: the interval has its stated coverage, and samples that aren't finite are an error."""
 
 from __future__ import annotations
 
@@ -86,12 +86,6 @@ def test_a_placement_for_each_sample_or_none_at_all() -> None:
         median([1.0, 2.0, 3.0], [0, 1])
 
 
-def test_the_interval_narrows_with_the_square_root_of_the_samples() -> None:
-    rng = np.random.default_rng(1)
-    few, many = (median(rng.normal(100, 1, n).tolist()).relative_half_width for n in (400, 40_000))
-    assert few / many == approx(10, rel=0.3)
-
-
 @given(TIMES)
 def test_the_value_lies_in_its_interval_and_the_interval_in_the_samples(samples: list[float]) -> None:
     estimate = median(samples)
@@ -118,8 +112,8 @@ def test_one_outlier_moves_the_median_no_further_than_the_next_sample(samples: l
 
 
 @given(TIMES, st.floats(min_value=0.1, max_value=10))
-def test_what_drifts_in_both_cancels_in_the_paired_ratio(weather: list[float], true: float) -> None:
-    ratio = paired_ratio([true * w for w in weather], weather)
+def test_a_drift_in_both_cancels_in_the_paired_ratio(drift: list[float], true: float) -> None:
+    ratio = paired_ratio([true * d for d in drift], drift)
     assert (ratio.value, ratio.low, ratio.high) == approx((true, true, true))
 
 
@@ -138,20 +132,22 @@ def test_each_statistic_is_what_it_is_called() -> None:
     assert found == {"median": 3.0, "mean": 22.2, "min": 1.0, "first": 5.0}
 
 
-def test_a_lie_keeps_the_medians_interval_around_itself() -> None:
+def test_a_biased_statistic_keeps_the_medians_interval_around_itself() -> None:
     samples = np.random.default_rng(3).normal(100, 5, 50).tolist()
     unbiased = median(samples)
     for statistic in STATISTICS:
-        told = summarise(samples, statistic)
-        assert told.high - told.low == approx(unbiased.high - unbiased.low)
-        assert told.low - told.value == approx(unbiased.low - unbiased.value)
+        biased = summarise(samples, statistic)
+        assert biased.high - biased.low == approx(unbiased.high - unbiased.low)
+        assert biased.low - biased.value == approx(unbiased.low - unbiased.value)
 
 
 @pytest.mark.parametrize("bad", [[], [float("nan")], [1.0, float("nan"), 3.0], [1.0, float("inf")]])
-def test_what_is_no_number_is_refused_and_counted(bad: list[float]) -> None:
+def test_samples_that_are_not_finite_are_an_error(bad: list[float]) -> None:
     for statistic in STATISTICS:
         with pytest.raises(BadSetting, match=rf"{len(bad)} samples, \d+ of them finite"):
             summarise(bad, statistic)
+    with pytest.raises(BadSetting):
+        spread(bad)
 
 
 def test_a_time_of_zero_is_never_known_precisely() -> None:
@@ -165,29 +161,13 @@ def test_a_spread_is_in_order_and_drops_nothing(samples: list[float]) -> None:
     assert points == approx(sorted(points))
     assert (found.low, found.high) == (min(samples), max(samples))
     assert found.median == approx(median(samples).value)
-    assert found.iqr >= 0
-
-
-def test_quartiles_of_samples_counted_by_hand() -> None:
-    found = spread([1.0, 2.0, 3.0, 4.0, 5.0])
-    assert (found.q1, found.q3, found.iqr) == (2.0, 4.0, 2.0)
-
-
-def test_a_spread_of_nothing_or_of_what_is_no_number_is_refused() -> None:
-    for bad in ([], [1.0, float("nan")]):
-        with pytest.raises(BadSetting):
-            spread(bad)
+    by_hand = spread([1.0, 2.0, 3.0, 4.0, 5.0])
+    assert (by_hand.q1, by_hand.q3, by_hand.iqr) == (2.0, 4.0, 2.0)
 
 
 def test_one_large_shape_decides_the_mean_and_not_the_geometric_mean() -> None:
     assert over_shapes([1.0, 1.0, 1.0, 1000.0]) == approx((250.75, 1000**0.25))
     assert over_shapes([50.0]) == approx((50.0, 50.0))
-
-
-@given(TIMES)
-def test_the_geometric_mean_never_exceeds_the_mean(values: list[float]) -> None:
-    mean, geometric = over_shapes(values)
-    assert geometric <= mean * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("bad", [[], [0.0], [1.0, -1.0], [float("nan")], [float("inf")]])
