@@ -86,7 +86,7 @@ def test_a_rung_that_failed_the_gate_or_was_timed_with_other_code_is_marked() ->
     assert "exact: 3 rows differ" in shown.headline and facts(shown)["time"][0] == "failed"
     [note] = shown.notes
     assert "tiles_2d was timed with different code" in note
-    for text in (page.chart().alt, page.words.value):
+    for text in (page.choice.chart().alt, page.words.value):
         assert note in text and "exact: 3 rows differ" in text
 
 

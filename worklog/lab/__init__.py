@@ -1,85 +1,71 @@
 """The notebook layer: a panel to switch each fix of the harness on and off, the ladder rung by rung, and the effect of
 each pitfall. Each page has a static twin, a chart, for readers without a running kernel.
 
-The pages read runs, and start a child process for new ones; they never use CUDA themselves. Widgets are imported when a
-page is made, so that the child process starts without them.
+The pages read runs, and start a child process for new ones; they never use CUDA themselves.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from worklog.analysis.memory_counts import memory_counts
+from worklog.lab.ablation_page import Ablation, AblationChoice
+from worklog.lab.choice import grid_runs, ladder_runs
+from worklog.lab.ladder_page import Climb, Ladder
+from worklog.lab.panel_answer import PanelChoice
+from worklog.lab.panel_page import Panel
+from worklog.plots.figure import Chart
+from worklog.problem.gemm import Shape
+from worklog.runs.run import Run
 from worklog.settings import Value
-
-if TYPE_CHECKING:
-    from worklog.lab.ablation_page import Ablation
-    from worklog.lab.ladder_page import Ladder
-    from worklog.lab.panel_page import Panel
-    from worklog.plots.figure import Chart
-    from worklog.problem.gemm import Shape
-    from worklog.runs.run import Run
 
 __all__ = ["ablation", "ablation_static", "ladder", "ladder_static", "panel", "panel_static"]
 
+Size = Shape | int | None
 
-def panel(
-    kernel: str | None = None, size: Shape | int | None = None, *, run: Run | Path | None = None, **biased: Value
-) -> Panel:
+
+def panel(kernel: str | None = None, size: Size = None, *, run: Run | Path | None = None, **biased: Value) -> Panel:
     """The panel, as the last line of a cell: a row for each pitfall, and the reading that the choices lead to.
 
     kernel, size and biased settings (such as l2="warm") are chosen at first. run: where the readings come from
     (default: the recording of every combination of fixes). With a GPU, a button measures what is chosen in a child
     process. Raises BadRunFile without a recording, and BadSetting, UnknownRung or BadShape.
     """
-    from worklog.lab.choice import grid_runs
-    from worklog.lab.panel_answer import PanelChoice
-    from worklog.lab.panel_page import Panel
-
     return Panel(PanelChoice(grid_runs(run), kernel, size, **biased))
 
 
 def panel_static(
-    kernel: str | None = None, size: Shape | int | None = None, *, run: Run | Path | None = None, **biased: Value
+    kernel: str | None = None, size: Size = None, *, run: Run | Path | None = None, **biased: Value
 ) -> Chart:
     """The panel's picture as a chart. Raises like panel(), and NotRecorded for what the run doesn't hold."""
-    return panel(kernel, size, run=run, **biased).chart()
+    return PanelChoice(grid_runs(run), kernel, size, **biased).chart()
 
 
-def ladder(rung: str | None = None, size: Shape | int | None = None, *, run: Run | Path | None = None) -> Ladder:
+def ladder(rung: str | None = None, size: Size = None, *, run: Run | Path | None = None) -> Ladder:
     """The ladder rung by rung, as the last line of a cell: idea, changed source lines, memory counts, registers,
     occupancy and time of a rung, and its place on the ladder.
 
     rung and size are chosen at first. run: where the numbers come from (default: this machine's latest run, and the
     recording for what that does not hold). Raises UnknownRung, BadShape, and BadRunFile without any run.
     """
-    from worklog.analysis.memory_counts import memory_counts
-    from worklog.lab.choice import ladder_runs
-    from worklog.lab.ladder_page import Climb, Ladder
-
     return Ladder(Climb(ladder_runs(run), memory_counts(), rung, size))
 
 
-def ladder_static(rung: str | None = None, size: Shape | int | None = None, *, run: Run | Path | None = None) -> Chart:
+def ladder_static(rung: str | None = None, size: Size = None, *, run: Run | Path | None = None) -> Chart:
     """The ladder page's picture as a chart, with the tables of costs below it in a notebook. Raises like ladder(), and
     NothingToDraw where nothing was timed at the size.
     """
-    return ladder(rung, size, run=run).chart()
+    return Climb(ladder_runs(run), memory_counts(), rung, size).chart()
 
 
-def ablation(kernel: str | None = None, size: Shape | int | None = None, *, run: Run | Path | None = None) -> Ablation:
+def ablation(kernel: str | None = None, size: Size = None, *, run: Run | Path | None = None) -> Ablation:
     """The effect of each pitfall alone on a rung's result at a size, as the last line of a cell.
 
     run: as for ladder(). Raises NothingToDraw where no run has an ablation, UnknownRung, BadShape, BadRunFile.
     """
-    from worklog.lab.ablation_page import Ablation, AblationChoice
-    from worklog.lab.choice import ladder_runs
-
     return Ablation(AblationChoice(ladder_runs(run), kernel, size))
 
 
-def ablation_static(
-    kernel: str | None = None, size: Shape | int | None = None, *, run: Run | Path | None = None
-) -> Chart:
+def ablation_static(kernel: str | None = None, size: Size = None, *, run: Run | Path | None = None) -> Chart:
     """The ablation page's picture as a chart. Raises like ablation(), and NotRecorded for a missing rung or size."""
-    return ablation(kernel, size, run=run).chart()
+    return AblationChoice(ladder_runs(run), kernel, size).chart()

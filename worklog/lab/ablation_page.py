@@ -25,33 +25,36 @@ class AblationChoice(Choice):
     """The chosen kernel and shape, and the runs that have an ablation. Raises NothingToDraw where none has."""
 
     def __init__(self, runs: Sequence[Run], kernel: str | None = None, size: Shape | int | None = None) -> None:
-        runs = [run for run in runs if ablated(run)]
-        if not runs:
+        self.held = [(run, name, effects(run, name)) for run in runs for name in ablated(run)]
+        if not self.held:
             raise NothingToDraw("no run here has an ablation: make one with `worklog ablate warptiled`")
-        super().__init__(runs, kernel or ablated(runs[0])[-1], size)
+        first = self.held[0][0]
+        super().__init__(runs, kernel or [name for run, name, _ in self.held if run is first][-1], size)
 
     def known_kernels(self) -> list[str]:
         """The kernels that the runs have an ablation of."""
-        return list(dict.fromkeys(name for run in self.runs for name in ablated(run)))
+        return list(dict.fromkeys(name for _, name, _ in self.held))
 
     def known_shapes(self) -> set[Shape]:
         """The shapes of the chosen kernel's ablation."""
-        return {Shape(*e.shape) for run in self.runs if self.kernel in ablated(run) for e in effects(run, self.kernel)}
+        return {Shape(*e.shape) for _, name, every in self.held if name == self.kernel for e in every}
 
     def found(self) -> tuple[Run, list[Effect]]:
         """The first run that holds the kernel at the shape, and the effects, in the ablation's order. Raises
         NotRecorded, naming what there is.
         """
         known = []
-        for run in self.runs:
-            for name in ablated(run):
-                every = effects(run, name)
-                here = [e for e in every if name == self.kernel and Shape(*e.shape) == self.shape]
-                if here:
-                    return run, here
-                known.append(f"{name} at {', '.join(dict.fromkeys(str(Shape(*e.shape)) for e in every))}")
+        for run, name, every in self.held:
+            here = [e for e in every if name == self.kernel and Shape(*e.shape) == self.shape]
+            if here:
+                return run, here
+            known.append(f"{name} at {', '.join(dict.fromkeys(str(Shape(*e.shape)) for e in every))}")
         missing = f"an ablation of {self.kernel} at {self.shape} is not in these runs"
         raise NotRecorded(f"{missing}, which hold {'; '.join(known)}")
+
+    def chart(self) -> Chart:
+        """The heat map of all sizes beside the waterfall at the chosen one."""
+        return ablation(self.found()[0], self.kernel, self.shape)
 
 
 class Ablation(Page[AblationChoice]):
@@ -69,11 +72,7 @@ class Ablation(Page[AblationChoice]):
         title = f"{what}: each pitfall alone; orange inflates the result, blue deflates it"
         table = Table(title, COLUMNS, [cells(e) for e in found], left=3, notes=[run.full_label])
         said = f"{what}: {visible} of {len(found)} effects are larger than the noise"
-        return Shown([said], [table], self.chart())
-
-    def chart(self) -> Chart:
-        """The heat map of all sizes beside the waterfall at the chosen one."""
-        return ablation(self.choice.found()[0], self.choice.kernel, self.choice.shape)
+        return Shown([said], [table], self.choice.chart())
 
 
 def cells(effect: Effect) -> list[Cell]:

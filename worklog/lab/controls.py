@@ -93,7 +93,7 @@ class Shown:
 
 class Page(Generic[Chosen]):
     """A rung, a size, and the result for them. choice holds what is chosen; box is the outermost widget. A page
-    implements result() and chart(), and set_controls() where it has more controls than these two.
+    implements result(), and set_controls() where it has more controls than these two.
     """
 
     box: widgets.Box
@@ -156,10 +156,6 @@ class Page(Generic[Chosen]):
 
     def result(self) -> Shown:
         """The result for what is chosen. Raises WorklogError with the reason where there is none."""
-        raise NotImplementedError
-
-    def chart(self) -> Chart:
-        """The page's picture for what is chosen, with title and source. Raises like result()."""
         raise NotImplementedError
 
     def _repr_mimebundle_(self, **how: Any) -> Any:

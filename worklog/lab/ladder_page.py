@@ -236,6 +236,15 @@ class Climb(Choice):
         before = LADDER[self.place - 1] if self.place else None
         return Step(rung(self.kernel), before, self.shape, run, self.counted)
 
+    def chart(self) -> Chart:
+        """The ladder at the chosen size with the rung in the accent colour; a notebook shows its costs in tables below.
+        Raises NothingToDraw where nothing was timed at the size, and BadShape like step().
+        """
+        step = self.step()
+        drawn = ladder(step.run, step.shape, rung=step.rung.name)
+        drawn.alt, drawn.tables = ". ".join([*step.sentences, drawn.alt]), step.tables
+        return drawn
+
 
 CODE = "max-height:32em;overflow:auto;white-space:pre;line-height:1.35;font-size:0.9em;margin:0.3em 2px"
 
@@ -263,17 +272,8 @@ class Ladder(Page[Climb]):
         """The step in words, its costs in tables, the ladder as a chart, and the changed lines."""
         step, picture = self.choice.step(), None
         with suppress(NothingToDraw):
-            picture = self.chart()
+            picture = self.choice.chart()
         return Shown(step.sentences, step.tables, picture, changed_lines(step, comments=self.comments.value))
-
-    def chart(self) -> Chart:
-        """The ladder at the chosen size with the rung in the accent colour; a notebook shows its costs in tables below.
-        Raises NothingToDraw where nothing was timed at the size.
-        """
-        step = self.choice.step()
-        drawn = ladder(step.run, step.shape, rung=step.rung.name)
-        drawn.alt, drawn.tables = ". ".join([*step.sentences, drawn.alt]), step.tables
-        return drawn
 
 
 def changed_lines(step: Step, *, comments: bool) -> str:

@@ -218,6 +218,10 @@ class PanelChoice(Choice):
         unbiased = read(run, self.kernel, self.shape, unbiased_settings(run))
         return Answer(dict(self.settings), reading, unbiased, self._steps(run, unbiased))
 
+    def chart(self) -> Chart:
+        """The answer's picture with title and source. Raises like answer()."""
+        return picture(self.answer())
+
     def _steps(self, run: Run, unbiased: Reading) -> tuple[Step, ...]:
         """One biased setting after the other, in the table's order; a combination that was not measured is joined with
         the next one.

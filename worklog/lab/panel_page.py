@@ -20,7 +20,6 @@ from worklog.errors import Interrupted, WorklogError
 from worklog.lab.choice import new_file, why_not_live, word
 from worklog.lab.controls import ONE_AT_A_TIME, Checkbox, Dropdown, Page, Shown, Status, ToggleButton, button
 from worklog.lab.panel_answer import PanelChoice, picture
-from worklog.plots.figure import Chart
 from worklog.runs.run import Run
 from worklog.settings import PITFALLS, Harness, Pitfall, Value
 
@@ -116,10 +115,6 @@ class Panel(Page[PanelChoice]):
             stored=answer.sentences,
             colour=f"var(--worklog-{role})",
         )
-
-    def chart(self) -> Chart:
-        """The picture with title and source."""
-        return picture(self.choice.answer())
 
     def measure(self) -> None:
         """Measure the unbiased and the chosen reading in a child process."""

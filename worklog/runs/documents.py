@@ -10,11 +10,14 @@ import math
 import os
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from worklog.errors import BadRunFile
+
+types_of = cache(get_type_hints)  # a run file holds hundreds of measurements
 
 
 def check(what: str, value: Any, declared: Any) -> None:
@@ -35,7 +38,7 @@ def check(what: str, value: Any, declared: Any) -> None:
 
 def check_types(cls: type, values: dict[str, Any]) -> None:
     """check() by a dataclass. What is missing, and what a later tool added, is ignored."""
-    check("", values, {name: hint for name, hint in get_type_hints(cls).items() if name in values})
+    check("", values, {name: hint for name, hint in types_of(cls).items() if name in values})
 
 
 def fits(value: Any, hint: Any) -> bool:
