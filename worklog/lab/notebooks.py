@@ -5,17 +5,24 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import jupytext
 import nbformat
 from nbclient import NotebookClient
 
 FOLDER = Path(__file__).resolve().parents[2] / "notebooks"
-CELL_S = 120
+OPTIONS: dict[str, Any] = {
+    "timeout": 120,
+    "kernel_name": "python3",
+    "record_timing": False,
+    "store_widget_state": False,
+    "coalesce_streams": True,
+    "resources": {"metadata": {"path": str(FOLDER)}},
+}
 WIDGET = "application/vnd.jupyter.widget-view+json"  # refers to a kernel that is gone; the text beside it stays
 
 
@@ -28,24 +35,17 @@ def sources(names: Sequence[str] = ()) -> list[Path]:
     return [path for path in every if not names or path.name.startswith(tuple(names))]
 
 
-def execute(source: Path, environment: Mapping[str, str] | None = None) -> nbformat.NotebookNode:
+def execute(source: Path, client: NotebookClient | None = None) -> nbformat.NotebookNode:
     """The notebook of a .py with its outputs, without timings and widget state, its cells numbered.
 
-    environment: variables that the notebook's process gets besides those of this process.
+    client: of a running kernel to execute it in, made with OPTIONS (default: a kernel of its own).
     """
     notebook: nbformat.NotebookNode = jupytext.read(source)
     for number, cell in enumerate(notebook.cells):
         cell["id"] = f"cell-{number:02}"
-    client = NotebookClient(
-        notebook,
-        timeout=CELL_S,
-        kernel_name="python3",
-        record_timing=False,
-        store_widget_state=False,
-        coalesce_streams=True,
-        resources={"metadata": {"path": str(FOLDER)}},
-    )
-    client.execute(env={**os.environ, **(environment or {})})
+    client = client or NotebookClient(notebook, **OPTIONS)
+    client.nb = notebook
+    client.execute()
     for cell in notebook.cells:
         for output in cell.get("outputs", []):
             output.get("data", {}).pop(WIDGET, None)
