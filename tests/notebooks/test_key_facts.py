@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 import worklog
-from worklog.analysis.counts import access_pattern
 from worklog.analysis.inspection import inspect
 from worklog.analysis.memory_counts import memory_counts
 from worklog.bench.check import check
@@ -134,24 +133,15 @@ def test_the_articles_rule_passes_every_mistake_and_integers_agree_in_every_orde
     assert len(re.findall(r"^    failed at (launch|exact on edge shapes): ", text, re.MULTILINE)) == 11
 
 
-def floor(name: str) -> tuple[float, str]:
-    """Milliseconds of the busiest of three things at 4096, and which it is, as in 05."""
-    counts, gpu = COUNTED.rungs[name], worklog.open_run().device
-    loads = [r for r in access_pattern(worklog.rung(name)).requests if not r.in_shared and not r.is_store]
-    lines = sum(len(set((r.floats // 32).flat)) for r in loads) / len(loads)
-    clocks = gpu["multiprocessors"] * gpu["sm_clock_mhz"] * 1e3
-    flops = COUNTED.shape.flops / gpu["fp32_peak_tflops"] / 1e9
-    return max(
-        (flops, "FMA"), (counts.load_requests * lines / clocks, "L1"), (counts.wavefronts / clocks, "shared memory")
-    )
-
-
 def test_the_limit_moves_from_l1_to_shared_memory_to_the_multiply_adds() -> None:
-    assert [floor(name)[1] for name in NAMES] == ["L1"] * 2 + ["shared memory"] * 4 + ["FMA"] * 6
-    times = {m.kernel: (m.us or 0) / 1e3 for m in worklog.results(shapes=[4096]).measurements if m.kernel in NAMES}
+    text = next(text for source, text in cells("05") if "factors = " in source)
+    limits = [re.findall(rf"^{name} +(L1|shared|multiply)\b", text, re.MULTILINE) for name in NAMES]
+    assert limits == [["L1"]] * 2 + [["shared"]] * 4 + [["multiply"]] * 6
+    times, above = (
+        dict(zip(NAMES, column, strict=True)) for column in zip(*(numbers(text, n) for n in NAMES), strict=True)
+    )
     steps = [(times[after] / times[before], after) for before, after in pairwise(times)]
     assert all(step < 1 for step, after in steps if after != "pipelined"), "each rung but pipelined is faster"
-    above = {name: ms / floor(name)[0] for name, ms in times.items()}
     assert 1 <= above.pop("naive") < 1.2 < above["coalesced"] and min(above.values()) > 1
     slowest, fastest = times["coalesced"], min(times.values())
     assert max(above.values()) / min(above.values()) < 0.25 * slowest / fastest, "the factor varies less"
