@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -166,8 +167,7 @@ def door(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_pa
         monkeypatch.setattr("worklog.plots.draw_all", lambda *_: SimpleNamespace(paths=[], gallery=None, missing={}))
     if request.param is time:
         virtual = VirtualGpu(clock=lambda now: sm_mhz())
-        monkeypatch.setattr(timing, "_harness", lambda: (virtual, CALIBRATION))
-        monkeypatch.setattr(timing, "_streams", lambda timeline: [])
+        monkeypatch.setattr(timing, "_harness", lambda: (virtual, CALIBRATION, nullcontext))
     found: Door = request.param
     return found
 

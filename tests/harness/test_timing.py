@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from threading import Timer
 from threading import enumerate as enumerate_threads
@@ -42,8 +43,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> VirtualGpu:
     virtual = VirtualGpu(warm_speedup=1.4, noise=1e-4)
     remarks = ["harness: as the calibration says"]
     calibration = SimpleNamespace(offset_us=virtual.offset_us, launch_us=virtual.enqueue_us, remarks=remarks)
-    monkeypatch.setattr(timing, "_harness", lambda: (virtual, calibration))
-    monkeypatch.setattr(timing, "_streams", lambda timeline: [])
+    monkeypatch.setattr(timing, "_harness", lambda: (virtual, calibration, nullcontext))
     monkeypatch.setattr(timing, "require_gpu", lambda: None)
     monkeypatch.setattr(timing, "gpu", lambda: SimpleNamespace(name="Virtual"))
     return virtual

@@ -8,19 +8,19 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache, partial
+from numbers import Real
 from threading import Timer
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from worklog.bench.session import Session
 from worklog.errors import BadSetting, LaunchFailed
 from worklog.gpu.clock_lock import clocks_as_asked
 from worklog.gpu.device import gpu, require_gpu
-from worklog.harness import Harness, Reading, time_pair
+from worklog.harness import Harness, time_pair
 from worklog.harness.batches import SPIN_US, bubble_us
 from worklog.harness.calibration import TOLERANCE_US
 from worklog.harness.crosscheck import cross_check
@@ -43,7 +43,7 @@ WAITS = (
 )
 ON_THE_STREAM = "does the call enqueue work, on the current stream of CuPy or PyTorch?"
 NEARLY_NOTHING = f"harness: {{:.2f}} µs can't be distinguished from an empty call: {ON_THE_STREAM}"
-Streams = Sequence[Callable[[], AbstractContextManager[Any]]]
+Current = Callable[[], AbstractContextManager[None]]
 IRRELEVANT = ("inputs", "gate", "baseline", "roof", "order", "placement")  # about a ladder's kernel, not any callable
 
 
@@ -152,76 +152,51 @@ def time(
     if partly and harness.timer != "events":
         raise BadSetting(f"timer = {harness.timer} times a whole launch, and this names a part: take timer = events")
     require_gpu()
+    title = str(name or getattr(fn, "__name__", type(fn).__name__))
     with clocks_as_asked(harness.clocks) as (clocks, notes):
-        harness = harness.but(clocks=clocks)
-        timeline, calibration = _harness()
+        timeline, calibration, current = _harness()
+        harness, overhead = harness.but(clocks=clocks), harness.taken_off(calibration.offset_us)
         sets = _sets(args, timeline.l2_bytes) if harness.l2 == "rotate" else [args]
         ahead = 0 if harness.timer == "graph" else len(sets) // 2  # launch by launch, half a round between the two
-        streams = _streams(timeline)
-        subject: Launch = _launch(fn, sets, grad_to_none, streams)
-        warm: Launch = _launch(fn, sets[:1], grad_to_none, streams)  # doesn't rotate: the cross-check reads a warm L2
+        subject: Launch = _launch(fn, sets, grad_to_none, current)
         if partly:
-            subject = Partly(lambda watch: _launch(partial(fn, watch), sets, grad_to_none, streams)())
+            subject = Partly(lambda watch: _launch(fn, [(watch, *args)], grad_to_none, current)())
             notes = [*notes, PARTLY]
         used = harness
         if synchronises:
             used = harness.but(queue=False)
             notes = [*notes, WAITS.format(bubble_us(timeline, harness))]
-        other = None if against is None else _launch(against, sets[ahead:] + sets[:ahead], grad_to_none, streams)
-        title = str(name or getattr(fn, "__name__", type(fn).__name__))
+        other = None if against is None else _launch(against, sets[ahead:] + sets[:ahead], grad_to_none, current)
         with _reported_if_it_hangs(title, harness.budget_s + HANGS_S):
-            reading = time_pair(timeline, subject, other, used, offset_us=harness.taken_off(calibration.offset_us))
+            reading = time_pair(timeline, subject, other, used, offset_us=overhead)
             witnesses = None
             if cross_checked:
+                warm = _launch(fn, sets[:1], grad_to_none, current)  # doesn't rotate
                 witnesses = cross_check(timeline, warm, calibration.offset_us, calibration.launch_us, used.queue)
+    for of, which in ((title, "subject"), ("the baseline", "baseline")):
+        if getattr(reading, which):
+            read_us = summarise(reading.counted(which), harness.statistic).value
+            if read_us <= overhead:
+                raise LaunchFailed(
+                    f"{of}: {read_us:.2f} µs were read, no more than the overhead ({overhead:.2f} µs): {ON_THE_STREAM}"
+                )
     if off := off_the_lock(clocks, reading.sm_mhz):
         clocks, notes = "watched", [*notes, off]
-    notes = [*notes, ONE_PLACEMENT.format("since the buffers belong to the call")]
-    degradations = [*notes, *calibration.remarks, *(witnesses.disagreements if witnesses else ())]
-    timing = timing_of(
-        title,
-        reading,
-        harness,
-        calibration.offset_us,
-        source_label("live", gpu().name, clocks, datetime.now(UTC).isoformat()),
-        degradations,
-        flops=flops,
-        moved_bytes=moved_bytes,
-    )
-    return replace(timing, witnesses=witnesses.others, absent=witnesses.absent) if witnesses else timing
-
-
-def timing_of(
-    name: str,
-    reading: Reading,
-    harness: Harness,
-    offset_us: float,
-    label: str,
-    degradations: Sequence[str] = (),
-    *,
-    flops: float | None = None,
-    moved_bytes: float | None = None,
-) -> Timing:
-    """The timing that a reading gives, with every degradation. Raises LaunchFailed if no time is left without the event
-    overhead: then the call enqueued nothing on the stream.
-    """
-    overhead = harness.taken_off(offset_us)
-    for of, which in ((name, "subject"), ("the baseline", "baseline")):
-        if getattr(reading, which):
-            _require_time(of, summarise(reading.counted(which), harness.statistic).value, overhead)
-    found = summarize(reading, harness.as_dict(), {"offset_us": offset_us}, flops)
+    found = summarize(reading, harness.as_dict(), {"offset_us": calibration.offset_us}, flops)
     time, ratio = found.time, found.ratio
-    beyond = time.value + overhead - (offset_us if harness.timer == "events" else 0.0)
-    nothing = [NEARLY_NOTHING.format(beyond)] if beyond < TOLERANCE_US else []
     biased = [f"{setting}: {value}" for setting, value in harness.biased().items() if setting not in IRRELEVANT]
+    beyond = time.value + overhead - (calibration.offset_us if harness.timer == "events" else 0.0)
+    nothing = [NEARLY_NOTHING.format(beyond)] if beyond < TOLERANCE_US else []
+    notes = [*notes, ONE_PLACEMENT.format("since the buffers belong to the call"), *calibration.remarks]
+    disagreements = witnesses.disagreements if witnesses else ()
     columns = reading.columns()
     return Timing(
-        name=name,
+        name=title,
         us=time.value,
         us_low=time.low,
         us_high=time.high,
         n=len(reading.counted("subject")),
-        label=label,
+        label=source_label("live", gpu().name, clocks, datetime.now(UTC).isoformat()),
         ratio=ratio.value if ratio else None,
         ratio_low=ratio.low if ratio else None,
         ratio_high=ratio.high if ratio else None,
@@ -230,8 +205,10 @@ def timing_of(
         sm_mhz=found.sm_mhz,
         throttle_mask=reading.throttle_mask,
         converged=reading.converged,
-        degradations=(UNCHECKED, *biased, *nothing, *degradations, *reading.degradations),
+        degradations=(UNCHECKED, *biased, *nothing, *notes, *disagreements, *reading.degradations),
         samples={name: columns[name] for name in ("us", "sm_mhz", "counts")} | {"against_us": columns["baseline_us"]},
+        witnesses=witnesses.others if witnesses else {},
+        absent=witnesses.absent if witnesses else {},
     )
 
 
@@ -245,10 +222,8 @@ def _require_arguments(calls: Mapping[str, object], harness: object, work: Mappi
             f"worklog.time: harness is {type(harness).__name__}: give one such as worklog.Harness().but(l2='warm')"
         )
     for what, amount in work.items():
-        if amount is None:
-            continue
-        known = isinstance(amount, int | float | np.integer | np.floating) and not isinstance(amount, bool)
-        if not (known and 0 < amount < math.inf):
+        known = amount is None or (isinstance(amount, Real) and not isinstance(amount, bool))
+        if not known or (amount is not None and not 0 < amount < math.inf):
             raise BadSetting(
                 f"worklog.time: {what} = {amount!r}: give the work of one call, a positive number, or nothing"
             )
@@ -257,15 +232,11 @@ def _require_arguments(calls: Mapping[str, object], harness: object, work: Mappi
 @contextmanager
 def _reported_if_it_hangs(name: str, seconds: float) -> Iterator[None]:
     """Report on standard error, once, that a call hangs, and what can be done."""
-
-    def tell() -> None:
-        print(
-            f"worklog.time: {name} has not returned for {seconds:.0f} s. A kernel that doesn't end can't be stopped "
-            "from its own process: end this one, and run `worklog check file.py:function`, which uses a child process",
-            file=sys.stderr,
-        )
-
-    watchdog = Timer(seconds, tell)
+    report = (
+        f"worklog.time: {name} has not returned for {seconds:.0f} s. A kernel that doesn't end can't be stopped from "
+        "its own process: end this one, and run `worklog check file.py:function`, which uses a child process"
+    )
+    watchdog = Timer(seconds, print, (report,), {"file": sys.stderr})
     watchdog.daemon = True
     watchdog.start()
     try:
@@ -275,49 +246,26 @@ def _reported_if_it_hangs(name: str, seconds: float) -> Iterator[None]:
         watchdog.join()
 
 
-def _require_time(name: str, read_us: float, offset_us: float) -> None:
-    if read_us <= offset_us:
-        raise LaunchFailed(
-            f"{name}: {read_us:.2f} µs were read, no more than the overhead ({offset_us:.2f} µs): {ON_THE_STREAM}"
-        )
-
-
 @cache
-def _harness() -> tuple[CudaTimeline, Calibration]:
-    """A stream and its calibrated harness, made once per process."""
-    from worklog.gpu.cuda import CudaDevice
-    from worklog.harness.calibration import calibrate
-    from worklog.harness.cuda_timeline import CudaTimeline
-
-    timeline = CudaTimeline(CudaDevice())
-    return timeline, calibrate(timeline)
+def _harness() -> tuple[CudaTimeline, Calibration, Current]:
+    """A calibrated harness, made once per process; and while the last is open, its stream is CuPy's and PyTorch's."""
+    session = Session()
+    return session.timeline, session.calibration, session.device.loan("cupy").current
 
 
 def _launch(
-    call: Callable[..., Any], sets: Sequence[Sequence[Any]], gradients: Sequence[Any], streams: Streams
+    call: Callable[..., Any], sets: Sequence[Sequence[Any]], gradients: Sequence[Any], current: Current
 ) -> Launch:
-    """Launches of a call with these streams current, rotating over the sets of arguments."""
+    """Launches of a call on the harness's stream, rotating over the sets of arguments."""
 
     def enqueue(arguments: Sequence[Any]) -> None:
         for tensor in gradients:
             tensor.grad = None
-        with ExitStack() as current:
-            for stream in streams:
-                current.enter_context(stream())
+        with current():
             call(*arguments)
 
-    if len(sets) == 1:
-        return lambda: enqueue(sets[0])
-    return Rotating([lambda chosen=chosen: enqueue(chosen) for chosen in sets], _bytes(sets[0]))  # type: ignore[misc]
-
-
-def _streams(timeline: CudaTimeline) -> Streams:
-    """Make the timeline's stream the current one: of CuPy, and of PyTorch if it is loaded and has a GPU."""
-    stream, torch = timeline.device.stream, sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_available():
-        return [lambda: stream]
-    external = torch.cuda.ExternalStream(stream.ptr)
-    return [lambda: stream, lambda: torch.cuda.stream(external)]
+    launches = [partial(enqueue, arguments) for arguments in sets]
+    return launches[0] if len(sets) == 1 else Rotating(launches, _bytes(sets[0]))
 
 
 def _is_array(value: Any) -> bool:
