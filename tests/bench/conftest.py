@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from worklog.kernel import Kernel
+
 FOREIGN = (sys.executable, "-m", "tests.foreign_job")
+
+
+def mine(name: str) -> Kernel:
+    """What the name says happens to the process of FOREIGN."""
+    return Kernel(name, "x.cu", "x", grid="1, 1", block="1", text="")
 
 
 @pytest.fixture(autouse=True)

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.bench.conftest import FOREIGN, mine
+from tests.lab.waiting import gone
 from worklog.bench import check as check_module
-from worklog.bench.check import check
+from worklog.bench.check import Checked, check, check_in_child
 from worklog.cli.commands import main
 from worklog.emulator import device
-from worklog.errors import BadSetting
+from worklog.errors import BadSetting, ChildFailed, NoGpu
 from worklog.kernel import Kernel
+from worklog.kernel.ladder import rung
 from worklog.kernel.nvrtc import NvrtcMissing
 from worklog.peers.exploits import exploits_dir
-from worklog.problem.gemm import Domain, Shape
+from worklog.problem.gemm import Shape
 
 SIGNATURE = "int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C"
 PLAIN = f"""\
@@ -30,6 +34,7 @@ __global__ void mine({SIGNATURE}) {{
   C[row * N + col] = beta == 0.0f ? alpha * acc : alpha * acc + beta * C[row * N + col];
 }}
 """
+SMALL = Shape(24, 40, 16)
 LAUNCH = ("--grid", "(N + 15) // 16, (M + 7) // 8", "--block", "16,8")
 
 
@@ -47,19 +52,19 @@ def worklog(source: str, *words: str) -> Result:
     return result
 
 
+def checked(source: str, claimed: str = "fp32") -> Checked:
+    kernel = Kernel.from_source(source, file="mine.cu", grid=LAUNCH[1], block=LAUNCH[3], claimed=claimed)
+    return check(kernel, SMALL)
+
+
 def test_a_right_kernel_passes_and_the_result_states_where_it_ran() -> None:
-    result = worklog(PLAIN, *LAUNCH)
+    result = worklog("\ufeff" + PLAIN.replace("\n", "\r\n"), *LAUNCH)
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
     assert lines[0] == "mine.cu: mine at 130x190x70 · emulated · sm_90 PTX"
     assert [line[0] for line in lines[1:5]] == ["✓"] * 4
     assert re.fullmatch(r"passed as fp32 in \d+\.\d s", lines[-1])
     assert "registers" in lines[-2]
-
-
-def test_a_byte_order_mark_and_carriage_returns_do_not_matter() -> None:
-    result = worklog("\ufeff" + PLAIN.replace("\n", "\r\n"), *LAUNCH)
-    assert result.exit_code == 0, result.stderr
 
 
 def test_a_wrong_kernel_fails_with_an_error_map_and_exit_code_1() -> None:
@@ -83,38 +88,34 @@ def test_for_machines() -> None:
 def test_a_kernel_of_whole_tiles_is_checked_inside_its_domain() -> None:
     """Outside, this one would write past C."""
     tiles = PLAIN.replace("if (row >= M || col >= N) return;", "")
-    launch = ("--grid", "N // 16, M // 8", "--block", "16,8")
-    result = worklog(tiles, *launch, "--domain", "M % 8 == 0, N % 16 == 0")
+    launch = ("--grid", "N // 16, M // 8", "--block", "16,8", "--domain", "M % 8 == 0, N % 16 == 0")
+    result = worklog(tiles, *launch)
     assert result.exit_code == 0, result.output
-    outside = worklog(tiles, *launch, "--domain", "M % 8 == 0, N % 16 == 0", "--size", "100")
+    outside = worklog(tiles, *launch, "--size", "100")
     assert outside.exit_code == 2
     assert "mine's domain (M % 8 == 0, N % 16 == 0): pad to 104x112x100" in outside.stderr
 
 
-def test_templates_and_several_kernels_need_an_entry() -> None:
-    two = PLAIN + PLAIN.replace("mine", "other")
-    result = worklog(two, *LAUNCH)
-    assert result.exit_code == 2
-    assert result.stderr == "worklog: mine.cu has 2 kernels (mine, other): name one with --entry\n"
-    assert worklog(two, *LAUNCH, "--entry", "other").exit_code == 0
-    template = "template <int UNUSED>\n" + PLAIN
-    assert worklog(template, *LAUNCH, "--entry", "mine<3>").exit_code == 0
-    assert "template needs its arguments" in worklog(template, *LAUNCH).stderr
+def test_a_template_and_one_of_several_kernels_are_named_with_entry() -> None:
+    for source, entry in ((PLAIN + PLAIN.replace("mine", "other"), "other"), (f"template <int>\n{PLAIN}", "mine<3>")):
+        result = worklog(source, *LAUNCH, "--entry", entry, "--size", "16")
+        assert result.exit_code == 0 and f"mine.cu: {entry} at 16" in result.stdout
 
 
 def test_a_class_must_be_held() -> None:
     short = PLAIN.replace("A[row * K + k] *", "__uint_as_float(__float_as_uint(A[row * K + k]) & 0xffffe000u) *")
-    assert worklog(short, *LAUNCH).exit_code == 1
-    result = worklog(short, *LAUNCH, "--class", "tf32")
-    assert result.exit_code == 0, result.output
-    assert "passed as tf32 in" in result.stdout
+    assert not checked(short).verdict.accepted
+    assert "passed as tf32 in" in str(checked(short, claimed="tf32"))
 
 
 @pytest.mark.parametrize(
     ("source", "words", "complaint"),
     [
-        (PLAIN, ("--grid", "N", "--block", "16"), ""),
-        ("int x;", LAUNCH, "mine.cu has no __global__ function: write one"),
+        (
+            f"template <int>\n{PLAIN}",
+            LAUNCH,
+            "mine.cu: there is no kernel mine; its kernels are mine, and a template needs its arguments",
+        ),
         (PLAIN.replace("float beta, ", ""), LAUNCH, "mine.cu:6: identifier"),
         (PLAIN.replace("int K,", "long long K,"), LAUNCH, "mine.cu: mine takes 8 parameters of 32, 32, 64, f32"),
         (PLAIN.replace("float alpha", "int alpha"), LAUNCH, "mine.cu: mine takes 8 parameters of 32, 32, 32, 32, 64"),
@@ -123,18 +124,8 @@ def test_a_class_must_be_held() -> None:
             LAUNCH,
             "mine.cu: mine takes dynamic shared",
         ),
-        (f"{PLAIN}\0and the rest", LAUNCH, "mine.cu:8: the source has a NUL character"),
-        (PLAIN, ("--grid", "N ** 16", "--block", "16"), "cannot read 'N ** 16'"),
-        (PLAIN, ("--grid", "BN // 16", "--block", "16"), "cannot read 'BN'"),
-        (PLAIN, ("--grid", "1, 1, 1", "--block", "16"), "cannot read the grid '1, 1, 1'"),
         (PLAIN, ("--grid", "N // 64", "--block", "16"), "the grid N // 64 has 0 x 1 blocks at 1x7x2: round up"),
-        (PLAIN, ("--grid", "N", "--block", "x"), "cannot read 'x'"),
-        (PLAIN, ("--grid", "N", "--block", "0"), "cannot read the block '0'"),
-        (PLAIN, ("--grid", "N", "--block", "1,2,3"), "cannot read the block '1,2,3'"),
-        (PLAIN, (*LAUNCH, "--domain", "M > 3"), "cannot read the domain 'M > 3'"),
         (PLAIN, (*LAUNCH, "--domain", "M % 0 == 0"), "cannot read the domain"),
-        (PLAIN, (*LAUNCH, "--class", "fp99"), "there is no precision class 'fp99': choose from fp32, fp32-emulated"),
-        (PLAIN, (*LAUNCH, "--size", "0"), "size M = 0 is not a positive integer"),
         (PLAIN, (*LAUNCH, "--entry", "yours"), "mine.cu: there is no kernel yours; its kernels are mine"),
         (PLAIN, (*LAUNCH, "--emulate", "--size", "1600000"), "size 1600000 on the emulator needs about"),
         (
@@ -151,16 +142,8 @@ def test_a_class_must_be_held() -> None:
 )
 def test_a_mistake_is_one_line(source: str, words: tuple[str, ...], complaint: str) -> None:
     result = worklog(source, *words)
-    if not complaint:  # a legal launch that computes the wrong result fails
-        assert result.exit_code == 1
-        return
     assert result.exit_code == 2
     assert result.stderr.startswith(f"worklog: {complaint}"), result.stderr
-
-
-def test_a_missing_file() -> None:
-    result = CliRunner().invoke(main, ["check", "none.cu", *LAUNCH])
-    assert (result.exit_code, result.stderr) == (2, "worklog: cannot read none.cu: No such file or directory\n")
 
 
 def test_a_launch_that_no_gpu_takes_fails() -> None:
@@ -171,44 +154,9 @@ def test_a_launch_that_no_gpu_takes_fails() -> None:
 
 def test_an_endless_loop_fails_with_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "launch", partial(device.launch, budget=20_000))  # the whole one takes seconds
-    result = worklog(PLAIN.replace("++k) acc", "k += k < 3) acc"), *LAUNCH, "--emulate", "--size", "16")
-    assert result.exit_code == 1
-    assert "✗ launch: after 20,000 instructions, thread " in result.stdout
-    assert "is still near line 5: for (int k = 0;" in result.stdout and "a loop that does not end" in result.stdout
-
-
-def test_a_race_fails_with_its_line() -> None:
-    racy = PLAIN.replace("  float acc", "  __shared__ float s[1];\n  s[0] = threadIdx.x;\n  float acc").replace(
-        "alpha * acc :", "alpha * acc + 0.0f * s[0] :"
-    )
-    result = worklog(racy, *LAUNCH)
-    assert result.exit_code == 1
-    assert "✗ launch: mine.cu:" in result.stdout and "race" in result.stdout
-
-
-def test_from_python() -> None:
-    path = Path("mine.cu")
-    path.write_text(PLAIN)
-    kernel = Kernel.from_file(path, grid="(N + 15) // 16, (M + 7) // 8", block="16,8")
-    assert check(kernel, Shape(40, 24, 8)).verdict.accepted
-
-
-@pytest.mark.parametrize(
-    ("rules", "domain"),
-    [
-        ("any", Domain()),
-        ("K%8==0 and N % 4 == 0", Domain(n=4, k=8)),
-        ("M % 4 == 0, M % 6 == 0", Domain(m=12)),
-    ],
-)
-def test_domains_are_read(rules: str, domain: Domain) -> None:
-    assert Domain.of(rules) == domain == Domain.of(str(domain))
-
-
-@pytest.mark.parametrize("rules", ["", "M % 64", "X % 2 == 0", "M % 64 == 1", "M % -2 == 0", "M % 2 == 0,"])
-def test_an_unreadable_domain_is_an_error(rules: str) -> None:
-    with pytest.raises(BadSetting, match="cannot read the domain"):
-        Domain.of(rules)
+    found = str(checked(PLAIN.replace("++k) acc", "k += k < 3) acc")))
+    assert "✗ launch: after 20,000 instructions, thread " in found
+    assert "is still near line 5: for (int k = 0;" in found and "a loop that does not end" in found
 
 
 def test_every_race_is_reported_with_line_block_and_threads() -> None:
@@ -226,33 +174,30 @@ __global__ void mine({SIGNATURE}) {{
   C[row * N + col] = beta == 0.0f ? alpha * acc : alpha * acc + beta * C[row * N + col];
 }}
 """
-    words = ("--grid", "N // 8, M // 8", "--block", "8,8", "--domain", "M % 8 == 0, N % 8 == 0, K % 8 == 0")
-    result = worklog(racy, *words, "--emulate")
-    assert result.exit_code == 1
-    assert re.search(r"✗ launch: mine\.cu:8: shared-race: thread \d+ of block \(0, 0, 0\)", result.stdout)
-    assert re.search(r"✗ mine\.cu: line 8: shared-race: thread \d+ of block .* of Bs, ", result.stdout)
-    found = json.loads(worklog(racy, *words, "--emulate", "--json").stdout)["findings"]
-    assert {(f["kind"], f["line"], f["other_line"]) for f in found} == {("shared-race", 8, 6), ("shared-race", 8, 7)}
+    domain = "M % 8 == 0, N % 8 == 0, K % 8 == 0"
+    found = check(Kernel.from_source(racy, file="mine.cu", grid="N // 8, M // 8", block="8,8", domain=domain))
+    assert re.search(r"✗ launch: mine\.cu:8: shared-race: thread \d+ of block \(0, 0, 0\)", str(found))
+    assert re.search(r"✗ mine\.cu: line 8: shared-race: thread \d+ of block .* of Bs, ", str(found))
+    assert {(f["kind"], f["line"], f["other_line"]) for f in found.as_dict()["findings"]} == {
+        ("shared-race", 8, 6),
+        ("shared-race", 8, 7),
+    }
 
 
-def test_a_rung_is_checked_without_nvrtc_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rung_is_checked_without_nvrtc_and_with_its_own_launch(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(*_: object, **__: object) -> None:
         raise NvrtcMissing("cannot compile CUDA source")
 
     monkeypatch.setattr(device, "compile_cuda", missing)
-    result = CliRunner().invoke(main, ["check", "shared", "--emulate"])
-    assert result.exit_code == 0, result.output
-    assert "· emulated · sm_90 PTX from the package (NVRTC " in result.stdout
-
-
-def test_a_rung_has_its_own_launch() -> None:
     result = CliRunner().invoke(main, ["check", "tiles_1d", "--emulate"])
     assert result.exit_code == 0, result.output
     assert result.stdout.startswith("04_tiles_1d.cu: sgemm_tiles_1d<64, 64, 8, 8> at ")
+    assert "· emulated · sm_90 PTX from the package (NVRTC " in result.stdout
     for words, complaint in (
         (["tiles_1d", "--grid", "1"], "a rung has its own"),
         (["tiles_9d"], "there is no rung 'tiles_9d'"),
         (["none.cu"], "needs a launch: give --grid"),
+        (["none.cu", *LAUNCH], "cannot read none.cu: No such file or directory"),
     ):
         refused = CliRunner().invoke(main, ["check", *words])
         assert refused.exit_code == 2 and complaint in refused.stderr
@@ -262,12 +207,9 @@ def test_a_rung_has_its_own_launch() -> None:
 
 
 def test_short_products_are_a_note() -> None:
-    source = (exploits_dir() / "right" / "three_short_products.cu").read_text(encoding="utf-8")
-    result = worklog(source, *LAUNCH)
-    assert result.exit_code == 0, result.output
-    assert "· products: not kept to 24 bits (Strassen" in result.stdout
-    assert re.search(r"^passed as fp32 in", result.stdout, re.MULTILINE)
-    document = json.loads(worklog(source, *LAUNCH, "--json").stdout)
+    found = checked((exploits_dir() / "right" / "three_short_products.cu").read_text(encoding="utf-8"))
+    assert "· products: not kept to 24 bits (Strassen" in str(found) and "passed as fp32 in" in str(found)
+    document = found.as_dict()
     assert document["accepted"] and document["notes"] == [
         "products are not kept to 24 bits (Strassen's algorithm, or several short products for one)"
     ]
@@ -275,11 +217,63 @@ def test_short_products_are_a_note() -> None:
 
 def test_code_that_contradicts_its_class_is_a_warning() -> None:
     """Code that never runs can't fail a stage."""
-    unused = PLAIN.replace("alpha * acc :", "alpha * acc + (K < 0 ? __fadd_rz(A[0], B[0]) : 0.0f) :")
-    result = worklog(unused, *LAUNCH)
-    assert result.exit_code == 0, result.output
-    assert "· sums or products that truncate: 1 in the PTX" in result.stdout
-    assert "! fp32 is claimed, and the code truncates" in result.stdout
-    document = json.loads(worklog(unused, *LAUNCH, "--json").stdout)
-    assert document["accepted"] and len(document["warnings"]) == 1
-    assert "!" not in worklog(PLAIN, *LAUNCH).stdout
+    found = checked(PLAIN.replace("alpha * acc :", "alpha * acc + (K < 0 ? __fadd_rz(A[0], B[0]) : 0.0f) :"))
+    assert "· sums or products that truncate: 1 in the PTX" in str(found)
+    assert "! fp32 is claimed, and the code truncates" in str(found)
+    assert found.as_dict()["accepted"] and len(found.as_dict()["warnings"]) == 1
+    assert "!" not in str(checked(PLAIN))
+
+
+# ------------------------------------------------------------------------------------------------- in a child process
+
+
+def test_a_check_comes_back_whole() -> None:
+    shown: list[str] = []
+    found = check_in_child(
+        mine("fine"), SMALL, command=FOREIGN, progress=lambda done, total, doing: shown.append(doing)
+    )
+    assert found.verdict.accepted and found.verdict.precision == "fp32"
+    assert found.compiled is not None and found.compiled.registers == 32 and found.shape == SMALL
+    assert "launch 1 at 64" in shown
+
+
+@pytest.mark.parametrize(
+    ("kernel", "why"),
+    [
+        ("segfaults", "process: crashed: its process ended with SIGSEGV"),
+        ("illegal address", "launch: running a kernel: cudaErrorIllegalAddress"),
+        ("fills the memory", "memory: the host's memory is full"),
+        ("hangs", "process: hung: no progress for 1 s"),
+    ],
+)
+def test_a_kernel_that_ends_its_process_fails(kernel: str, why: str, pids: Callable[[], list[int]]) -> None:
+    found = check_in_child(mine(kernel), SMALL, on="gpu", timeout_s=1.0, command=FOREIGN)
+    assert str(found.verdict.reason).startswith(why) and not found.verdict.accepted
+    assert found.label == "live · NVIDIA H200"
+    assert all(map(gone, pids()))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "error", "says"),
+    [("bad setting", BadSetting, "the grid has 0 blocks"), ("dies at once", ChildFailed, "exit code 5")],
+)
+def test_an_error_in_a_child_is_raised_here_too(kernel: str, error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
+        check_in_child(mine(kernel), SMALL, command=FOREIGN)
+
+
+@pytest.mark.parametrize("source", [PLAIN, PLAIN.replace("A[row", "A[4000000 + row")], ids=["right", "out of bounds"])
+def test_the_emulators_verdict_is_the_same_from_there_as_from_here(source: str) -> None:
+    kernel = Kernel.from_source(source, file="mine.cu", grid=LAUNCH[1], block=LAUNCH[3])
+    there = check_in_child(kernel, SMALL, on="emulated", seed=7, timeout_s=0.0)
+    here = check(kernel, SMALL, on="emulated", seed=7)
+    stages = [[(s.name, s.passed, s.where) for s in found.verdict.stages] for found in (there, here)]
+    assert stages[0] == stages[1] and there.findings == here.findings
+    assert (there.title, there.verdict.precision) == (here.title, here.verdict.precision)
+    assert there.compiled is not None and here.compiled is not None and there.compiled.ptx == here.compiled.ptx
+
+
+def test_a_gpu_that_is_not_there_is_an_error_of_the_same_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    with pytest.raises(NoGpu, match="no GPU to measure on"):
+        check_in_child(rung("naive"), on="gpu")

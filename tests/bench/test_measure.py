@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.bench.conftest import FOREIGN
+from tests.bench.conftest import FOREIGN, mine
 from tests.lab.waiting import WAIT_S, gone, until
 from worklog.bench import measure as bench
 from worklog.bench.child import Child, run_child
@@ -28,10 +28,6 @@ from worklog.runs.run import Run
 SHAPE = Shape.of(512)
 
 
-def mine(name: str) -> Kernel:
-    return Kernel(name, "x.cu", "x", grid="1, 1", block="1", text="")
-
-
 def measure(*names: str, **how: Any) -> Run:
     """The kernels measured in foreign processes."""
     how = {"harness": Harness(), "command": FOREIGN, **how}
@@ -41,7 +37,7 @@ def measure(*names: str, **how: Any) -> Run:
 
 def test_what_is_measured_comes_back_and_is_saved(tmp_path: Path) -> None:
     shown: list[tuple[int, int, str]] = []
-    run = measure("fine", "fine", out=tmp_path / "run.json", progress=lambda *how_far: shown.append(how_far))
+    run = measure("fine", "fine", out=tmp_path / "run.json", progress=lambda *step: shown.append(step))
     assert [m.status for m in run.measurements] == ["measured", "measured"]
     assert run.complete and run.origin == "live" and run.notes == []
     assert Run.load(tmp_path / "run.json").measurements == run.measurements
@@ -99,7 +95,7 @@ def test_a_host_functions_process_measures_nothing_else(monkeypatch: pytest.Monk
 
 
 def test_a_kernel_that_hangs_is_ended_and_the_next_one_runs(pids: Callable[[], list[int]]) -> None:
-    run = measure("hangs with the lock", "fine", harness=Harness(budget_s=0.5), timeout_s=1.0)
+    run = measure("hangs with the lock", "fine", harness=Harness(budget_s=0.2), timeout_s=0.3)
     assert [m.status for m in run.measurements] == ["refused", "measured"]
     assert "hung: no progress for " in str(run.measurements[0].reason)
     assert all(map(gone, pids()))
@@ -174,7 +170,7 @@ def test_a_stop_ends_a_kernel_that_hangs_and_keeps_what_is_finished(
     assert [m.kernel for m in Run.load(tmp_path / "run.json").measurements] == ["fine"]
 
 
-def test_a_stop_that_was_pressed_before_starts_nothing_that_lasts(pids: Callable[[], list[int]]) -> None:
+def test_a_stop_that_was_set_before_starts_nothing_that_lasts(pids: Callable[[], list[int]]) -> None:
     stop = threading.Event()
     stop.set()
     with pytest.raises(Interrupted, match="nothing is saved"):
@@ -222,7 +218,7 @@ def test_ctrl_c_ends_a_kernel_that_hangs(call: str, says: str, pids: Callable[[]
 
 
 HOST = """\
-import os, sys
+import os
 from tests.exploits.arrays import xp
 
 def first(alpha, A, B, beta, C):
@@ -234,25 +230,21 @@ def wrong(alpha, A, B, beta, C):
 def leaves(alpha, A, B, beta, C):
     os._exit(0)
 
-def exits(alpha, A, B, beta, C):
-    sys.exit()
-
 last = first
 """
 
 
 def test_on_the_virtual_gpu_the_real_job_gates_and_times_and_goes_on_after_a_crash(tmp_path: Path) -> None:
     (tmp_path / "host.py").write_text(HOST)
-    names = ["first", "wrong", "leaves", "exits", "last"]
+    names = ["first", "wrong", "leaves", "last"]
     own = [Kernel.from_function(f"{tmp_path}/host.py:{name}") for name in names]
     harness = Harness().but(least_samples=6, most_samples=64, precision=0.05)
     tasks = [Task(name, Shape(96, 64, 80)) for name in names]
     run = carry_out(tasks, harness, user_kernels=own, command=(sys.executable, "-m", "tests.virtual.job"))
     found = {m.kernel: m for m in run.measurements}
     assert list(found) == names and run.complete
-    assert [m.status for m in run.measurements] == ["measured", "refused", "refused", "refused", "measured"]
+    assert [m.status for m in run.measurements] == ["measured", "refused", "refused", "measured"]
     assert "process" in str(found["leaves"].reason) and "call it alone in Python" in str(found["leaves"].reason)
-    assert "exits raised SystemExit" in str(found["exits"].reason)
     assert found["first"].us == pytest.approx(found["last"].us, rel=0.01)
     assert found["last"].n >= 6 and found["last"].verdict is not None and found["last"].verdict["accepted"]
     assert run.kernels["last"]["label"] == "host function" and run.calibration["offset_us"] > 0

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from hypothesis import given
-from hypothesis import strategies as st
 
 from worklog.bench import sanitizer
 from worklog.bench.sanitizer import NoSanitizer, Report, find, parse, ready, run, sanitize, stage
@@ -21,20 +19,11 @@ from worklog.errors import BadSetting, NoGpu
 from worklog.kernel import Kernel
 from worklog.peers.exploits import exploits
 
-# CUDA 12 and 13: the function, the offset in it, and the file without its folder.
 RACE = """\
 ========= COMPUTE-SANITIZER
 ========= Error: Race reported between Write access at mine(int, int, int, float, const float *)+0x1a0 in mine.cu:12
 =========     and Read access at mine(int, int, int, float, const float *)+0x2b0 in mine.cu:17 [508 hazards]
 =========     and Read access at mine(int, int, int, float, const float *)+0x2c0 in mine.cu:17 [1016 hazards]
-=========
-========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)
-"""
-# CUDA 11: an address, the whole path, and the function behind it.
-OLDER_RACE = """\
-========= COMPUTE-SANITIZER
-========= Error: Race reported between Write access at 0x278 in /home/me/my code/mine.cu:12:mine(int, float *)
-=========     and Read access at 0x298 in /home/me/my code/mine.cu:17:mine(int, float *) [6144 hazards]
 =========
 ========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)
 """
@@ -67,11 +56,9 @@ NOTHING = "========= COMPUTE-SANITIZER\n========= RACECHECK SUMMARY: 0 hazards d
 NO_ERRORS = "========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n"
 
 
-@pytest.mark.parametrize("text", [RACE, OLDER_RACE], ids=["CUDA 12", "CUDA 11"])
-def test_a_race_has_both_lines_and_fails(text: str) -> None:
-    (found,) = parse(text, "racecheck")
-    assert (found.tool, found.severity) == ("racecheck", "error")
-    assert [(Path(file).name, line) for file, line in found.places] == [("mine.cu", 12), ("mine.cu", 17)]
+def test_a_race_has_both_lines_and_fails() -> None:
+    (found,) = parse(RACE, "racecheck")
+    assert (found.tool, found.severity, found.places) == ("racecheck", "error", (("mine.cu", 12), ("mine.cu", 17)))
     failure = stage("racecheck", [found], "mine.cu")
     assert not failure.passed and failure.measured == 1
     assert failure.detail == "Race reported between Write access and Read access at mine.cu:12 and mine.cu:17"
@@ -95,12 +82,6 @@ def test_memory_errors_have_the_kernels_line_and_not_the_hosts() -> None:
 def test_no_report_passes(text: str) -> None:
     assert parse(text, "racecheck") == []
     assert stage("racecheck", [], "mine.cu").passed
-
-
-@given(st.text(alphabet=st.sampled_from("= \nErrorWarning:inat+0x1.cu"), max_size=400))
-def test_any_text_can_be_read(text: str) -> None:
-    for report in parse(text, "racecheck"):
-        assert report.severity in ("error", "warning") and report.text
 
 
 def test_the_kernels_own_lines_come_first() -> None:

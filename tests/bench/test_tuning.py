@@ -19,8 +19,7 @@ from worklog.errors import BadSetting, CompileFailed
 from worklog.gpu import device
 from worklog.kernel.ladder import rung
 from worklog.problem.axes import Axis
-from worklog.problem.gemm import Shape
-from worklog.runs.run import Run, open_run
+from worklog.runs.run import Run
 
 AUTOTUNED = rung("autotuned")
 
@@ -60,7 +59,7 @@ def test_the_table_has_a_row_for_each(pair: Variants) -> None:
         (Axis("TN", (1,)), "more than 1024 threads"),
         (Axis("TM", (512,)), "no whole warps: 4 threads for 32768 outputs"),
         (Axis("TN", (8,)), "the kernel requires that every thread copies the same number of float4"),
-        (Axis("BK", (128,)), "more static shared memory than a block may have"),
+        (Axis("BK", (64,)), "more static shared memory than a block may have"),
         (Axis("BM", (96,)), "4096 is not a multiple of the tile"),
     ],
 )
@@ -112,17 +111,6 @@ def test_recorded_times_belong_to_the_same_sources(
     run.kernels.clear()
     run.save(path)
     assert results(pair) is None
-
-
-def test_the_previews_seconds_are_those_of_the_recording(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the median rung at 4096: the gate's stages and all samples."""
-    monkeypatch.setenv("WORKLOG_SOURCE", "recorded")
-    took = [
-        sum(stage["seconds"] for stage in m.verdict["stages"]) + sum(m.samples["us"] + m.samples["baseline_us"]) / 1e6
-        for m in open_run().select(shape=Shape.of(4096))
-        if m.verdict
-    ]
-    assert tuning.SECONDS_EACH / 2 < sorted(took)[len(took) // 2] < tuning.SECONDS_EACH * 2
 
 
 def test_in_recorded_sweeps_every_tile_passed_and_an_incomplete_run_says_so() -> None:

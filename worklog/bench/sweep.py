@@ -54,16 +54,18 @@ class Variant:
 
 @dataclass(frozen=True)
 class Variants:
-    """All points of the axes. kept: those that can be launched, in the axes' order. skipped: the others, with their
-    reasons. arch: compiled for.
-    """
+    """All points of the axes. kept: those that can be launched, in the axes' order. arch: compiled for."""
 
     rung: Kernel
     space: Space
     shape: Shape
     arch: str
     kept: tuple[Variant, ...]
-    skipped: tuple[Point, ...]
+
+    @property
+    def skipped(self) -> list[Point]:
+        """The other points, with their reasons."""
+        return [point for point in self.space.points() if point.skipped]
 
     def preview(self) -> str:
         """The number of variants, the reasons for those that are skipped, and the time of the others on a GPU."""
@@ -80,13 +82,7 @@ class Variants:
         return pandas.DataFrame([_row(variant, self.shape) for variant in self.kept])
 
 
-def variants(
-    record: Kernel,
-    axes: Sequence[Axis],
-    *,
-    shape: Shape = SIZE,
-    arch: str | None = None,
-) -> Variants:
+def variants(record: Kernel, axes: Sequence[Axis], *, shape: Shape = SIZE, arch: str | None = None) -> Variants:
     """Compile every combination of tile parameters, about half a second each.
 
     axes: named as the rung's tile parameters; the others keep their values. arch: default, the GPU's where results()
@@ -100,22 +96,16 @@ def variants(
             raise BadSetting(f"{record.name} has no tile parameter {axis.name}: choose from {names}")
         if not all(isinstance(value, int) and value > 0 for value in axis.values):
             raise BadSetting(f"axis {axis.name}: tile parameters are whole numbers from 1 on")
-    kept: list[Variant] = []
-    reasons: dict[str, str | None] = {}
+    space = Space(record.name, tuple(axes))
+    points = {str(point): {name: int(value) for name, value in point.values.items()} for point in space.points()}
+    built = {name: _variant(record, name, values, shape, arch) for name, values in points.items()}
 
     def skip(values: Mapping[str, Value]) -> str | None:
-        point = {name: int(value) for name, value in values.items()}
-        name = str(Point(point))
-        if name not in reasons:
-            built = _variant(record, name, point, shape, arch)
-            reasons[name] = built if isinstance(built, str) else None
-            if not isinstance(built, str):
-                kept.append(built)
-        return reasons[name]
+        found = built[str(Point(values))]
+        return found if isinstance(found, str) else None
 
-    space = Space(record.name, tuple(axes), skip)
-    skipped = tuple(point for point in space.points() if point.skipped)
-    return Variants(record, space, shape, arch, tuple(kept), skipped)
+    kept = tuple(found for found in built.values() if isinstance(found, Variant))
+    return Variants(record, replace(space, skip=skip), shape, arch, kept)
 
 
 def sweep(
