@@ -104,6 +104,7 @@ order, say = job.started()
 say("ready")
 ctypes.PyDLL(None).sleep(300)  # holds the interpreter's lock: no thread of ours can do anything
 """
+LATE = "import time; time.sleep(1.0)\n" + JOB  # its parent has gone before it says that it ends with it
 ELSEWHERE = """
 import fcntl, time
 from worklog.bench import job
@@ -118,10 +119,11 @@ time.sleep(300)
     [
         (JOB, "sys.exit()"),
         (JOB, "os._exit(9)"),
+        (LATE, "os._exit(9)"),
         (JOB, "os.kill(os.getpid(), signal.SIGKILL)"),
         (ELSEWHERE, "os.kill(os.getpid(), signal.SIGKILL)"),
     ],
-    ids=["exits", "leaves", "is killed", "is killed where no kernel signals it"],
+    ids=["exits", "leaves", "leaves early", "is killed", "is killed where no kernel signals it"],
 )
 def test_it_ends_when_its_parent(source: str, then: str) -> None:
     parent = PARENT.format(source=source, then=then)

@@ -187,6 +187,19 @@ def test_progress_may_stop_it() -> None:
         measure("fine", "hangs", progress=interrupt)
 
 
+def test_an_interrupt_while_the_run_is_saved_loses_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    save = Run.save
+
+    def interrupted(*_: Any) -> Path:
+        monkeypatch.setattr(Run, "save", save)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Run, "save", interrupted)
+    with pytest.raises(Interrupted, match="1 of 2 measurements are kept"):
+        measure("fine", "hangs", out=tmp_path / "run.json")
+    assert [m.kernel for m in Run.load(tmp_path / "run.json").measurements] == ["fine"]
+
+
 INTERRUPTED = """
 import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores it

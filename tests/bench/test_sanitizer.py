@@ -72,8 +72,8 @@ def test_a_warning_without_line_numbers_is_a_note() -> None:
     assert warning.passed and warning.note.startswith("racecheck: ")
 
 
-def test_memory_errors_have_the_kernels_line_and_not_the_hosts() -> None:
-    read, write = parse(MEMORY, "memcheck")
+def test_memory_errors_have_the_kernels_line_and_not_the_hosts_and_each_is_there_once() -> None:
+    read, write = parse(2 * MEMORY, "memcheck")
     assert read == Report("memcheck", "error", "Invalid __global__ read of size 4 bytes", (("mine.cu", 6),))
     assert write.places == (("mine.cu", 9),)
 

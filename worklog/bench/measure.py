@@ -219,14 +219,17 @@ class _Growing:
         if description is not None:
             self.run.kernels.setdefault(found.kernel, dict(description))
         self.run.add(found)
-        self.run.complete = not self.left
-        path = self.run.path or self.out
-        self.run.save(path or new_path(self.run.device["name"], self.run.created, secrets.token_hex(2)))
+        self._save(self.run)
+
+    def _save(self, run: Run) -> None:
+        run.complete = not self.left
+        run.save(run.path or self.out or new_path(run.device["name"], run.created, secrets.token_hex(2)))
 
     def kept(self) -> str:
-        """What an interrupt leaves."""
+        """What an interrupt leaves, saved again: it may have come while the run was saved."""
         if self.run is None or not self.run.measurements:
             return "no measurement was finished, so nothing is saved"
+        self._save(self.run)
         return f"{self.done} of {len(self.tasks)} measurements are kept in {self.run.path}"
 
 
