@@ -91,6 +91,14 @@ def test_a_graph_goes_whole_rounds(sets: int, launches: int) -> None:
     assert graph.launches == launches
 
 
+def test_a_graph_is_recorded_again_after_each_move_of_the_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu, recorded = VirtualGpu(), []
+    capture = gpu.capture
+    monkeypatch.setattr(gpu, "capture", lambda launches: (recorded.append(gpu.moves), capture(launches))[1])
+    time_pair(gpu, gpu.kernel(50.0), gpu.kernel(80.0), GRAPH, move=gpu.move)
+    assert recorded == [move for move in range(gpu.moves + 1) for _ in range(2)] and gpu.moves >= 9
+
+
 def test_a_graph_of_slow_kernels_is_short() -> None:
     gpu = VirtualGpu()
     assert middle(read(gpu, GRAPH, us=300_000.0)) == approx(300_000.0, rel=1e-3)
