@@ -1,19 +1,18 @@
-"""The one family of errors a user can cause or meet.
+"""The errors that a user can cause or meet, in one family.
 
-Each message says what is wrong, where, and what to do about it, in one line (a compiler's log may follow). The
-command line prints the message without a traceback and leaves with `exit_code`: 2 for a mistake in what was asked, 1
-for a refusal.
+Each message says what is wrong, where, and what to do, in one line (a compiler's log may follow). The command line
+prints the message without a traceback and exits with `exit_code`: 2 for a usage error, 1 for a failed check.
 """
 
 
 class WorklogError(Exception):
-    """Something the user can act on. `exit_code` is what the command line leaves with."""
+    """Something the user can act on. exit_code: the command line's."""
 
     exit_code = 2
 
 
 class NoGpu(WorklogError):
-    """A live measurement was asked for where there is no usable CUDA GPU."""
+    """A live measurement needs a usable CUDA GPU, and there is none."""
 
 
 class UnknownRung(WorklogError):
@@ -25,7 +24,7 @@ class BadShape(WorklogError):
 
 
 class OutsideDomain(WorklogError):
-    """The shape is not one that the kernel takes."""
+    """The kernel does not take this shape."""
 
 
 class BadSetting(WorklogError):
@@ -33,7 +32,7 @@ class BadSetting(WorklogError):
 
 
 class CompileFailed(WorklogError):
-    """The compiler refused a kernel; the message holds its words and the source line."""
+    """A kernel does not compile; the message holds the compiler's message and the source line."""
 
 
 class LaunchFailed(WorklogError):
@@ -65,6 +64,6 @@ class GpuBusy(WorklogError):
 
 
 class ChildFailed(WorklogError):
-    """The process in which kernels run ended before it came to one, or met a bug of this package's."""
+    """The child process ended before the first kernel, or met a bug of this package."""
 
     exit_code = 1

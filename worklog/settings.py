@@ -47,14 +47,12 @@ class Pitfall:
 
     def takes(self, value: object) -> bool:
         """Whether the setting takes this value; True is not 1."""
-        return any(value is known or (isinstance(value, str) and self._word(value) == known) for known in self.values)
+        word = rule(value) if self.numbered and isinstance(value, str) else value
+        return any(word is known or (isinstance(word, str) and word == known) for known in self.values)
 
     def is_biased(self, value: Value) -> bool:
         """Whether a value that the setting takes is a biased one."""
-        return self._word(value) in self.biased
-
-    def _word(self, value: Value) -> Value:
-        return rule(value) if self.numbered else value
+        return rule(value) in self.biased
 
 
 def rule(value: Value) -> Value:

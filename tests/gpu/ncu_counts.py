@@ -16,10 +16,11 @@ import subprocess
 import sys
 import tempfile
 from datetime import UTC, datetime
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from worklog.emulator import Counts, Pointer, launch, load
+from worklog.emulator import Pointer, launch, load
 from worklog.kernel.kernel import Kernel
 from worklog.kernel.ladder import LADDER, rung
 from worklog.kernel.nvrtc import Compiled, compile_cuda, nvrtc_version
@@ -42,14 +43,6 @@ METRICS = {
 REPLAYED = ("shared_store.conflicts", "shared_store.wavefronts")
 
 
-def count(counts: Counts, name: str) -> int:
-    """One of the counts by its dotted name."""
-    value: Any = counts
-    for part in name.split("."):
-        value = getattr(value, part)
-    return int(value)
-
-
 def emulated(record: Kernel, shape: Shape, alpha: float, beta: float, arch: str) -> dict[str, int]:
     """The emulator's counts of one launch, by our names."""
     program = record.program
@@ -59,12 +52,13 @@ def emulated(record: Kernel, shape: Shape, alpha: float, beta: float, arch: str)
     values = [shape.m, shape.n, shape.k, alpha, a, b, beta, c]
     kernel = load(out.ptx, out.symbol, out.shared_accesses)
     counts = launch(kernel, record.blocks(shape), record.threads, values, races=False, values=False).counts
-    return {name: count(counts, name) for name in METRICS.values()}
+    return {name: int(attrgetter(name)(counts)) for name in METRICS.values()}
 
 
 def replays(here: dict[str, int], there: dict[str, int]) -> int:
-    """How often the hardware repeated a shared store for a reason that is not in its addresses: a conflict more and a
-    wavefront more each time. A few in a hundred, others in every run, never loads. 0 where the GPU counts fewer.
+    """How often the hardware repeated a shared store for another reason than its addresses: one conflict and one
+    wavefront more each time. A few percent of the stores, different in every run; never loads. 0 if the GPU counts
+    fewer.
     """
     return max(0, there["shared_store.conflicts"] - here["shared_store.conflicts"])
 
@@ -111,7 +105,7 @@ def compile_all() -> list[Compiled]:
 
 
 def launch_all(ready: Path) -> None:
-    """What runs under ncu: each rung once."""
+    """Launch each rung once, under ncu."""
     from tests.gpu import same_ptx
 
     device = same_ptx.CudaDevice()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -83,33 +81,3 @@ def test_a_call_that_allocates_without_the_pool(add: Callable[[], None]) -> None
         assert worklog.time(allocates, harness=QUICK).us > 0
     except LaunchFailed as error:
         assert "synchronises" in str(error)
-
-
-TRITON = """
-import triton
-import triton.language as tl
-
-@triton.jit
-def add_one(x, y, n, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(y + at, tl.load(x + at, mask=at < n) + 1, mask=at < n)
-"""
-
-
-def test_a_triton_kernel_is_a_callable_like_any_other(tmp_path: Path) -> None:
-    pytest.importorskip("triton")
-    torch = pytest.importorskip("torch")
-    if not torch.cuda.is_available():
-        pytest.skip("this PyTorch has no CUDA")
-    source = tmp_path / "with_triton.py"
-    source.write_text(TRITON)
-    spec = spec_from_file_location("with_triton", source)
-    assert spec is not None and spec.loader is not None
-    made = module_from_spec(spec)
-    spec.loader.exec_module(made)
-    x = torch.ones(N, device="cuda")
-    y = torch.empty_like(x)
-    ours = worklog.time(lambda a: made.add_one[(N // 1024,)](a, y, N, BLOCK=1024), x, harness=QUICK)
-    theirs = worklog.time(lambda a: torch.add(a, 1, out=y), x, harness=QUICK)
-    assert ours.us == approx(theirs.us, rel=0.5)
-    assert torch.equal(y, x + 1)

@@ -8,21 +8,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from tests.gpu.test_gpu_child import GOOD as SOURCE
 from worklog import open_run, try_kernel
 from worklog.cli.commands import main
 from worklog.gpu.device import gpu
 from worklog.kernel.ladder import rung
 from worklog.lab import magic
 
-SOURCE = """\
-__global__ void mine(int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {
-  const int row = blockIdx.y * blockDim.y + threadIdx.y, col = blockIdx.x * blockDim.x + threadIdx.x;
-  if (row >= M || col >= N) return;
-  float acc = 0.0f;
-  for (int k = 0; k < K; ++k) acc += A[row * K + k] * B[k * N + col];
-  C[row * N + col] = beta == 0.0f ? alpha * acc : alpha * acc + beta * C[row * N + col];
-}
-"""
 BESIDE = ["naive", "shared"]
 
 

@@ -57,10 +57,12 @@ def test_the_file_has_its_schema_a_line_per_measurement_and_raw_samples(tmp_path
     assert set(written["measurements"][0]) == {f.name for f in fields(Measurement)}
     assert len(path.read_text(encoding="utf-8").splitlines()) == 1 + 5 + 1
     assert Run.load(path) == run and Run.load(path).path == run.path == path
-    written["weather"] = "fine"
+    written["added"] = "by a later tool"
+    del written["harness"]["placement"]
     written["measurements"][0]["joules"] = 3.5
     path.write_text(json.dumps(written))
-    assert Run.load(path) == run, "fields that a later tool added are ignored"
+    assert Run.load(path).harness["placement"] == "fixed", "what a run from before this setting did"
+    assert Run.load(path).measurements == run.measurements
     run.add(measured("shared"))
     run.complete = False
     again = Run.load(run.save())
