@@ -85,13 +85,13 @@ THEORY = {
     "naive": {
         "global_load.requests": 512 * 128 * 2,  # 512 warps, 128 k, A and B
         "global_load.sectors": 512 * 128 * (32 + 1),  # A: 32 rows; B: one float for the warp
-        "global_requests": 131_584,
+        "global_store.requests": 131_584 - 512 * 128 * 2,
         "global_sectors": 2_179_072,
     },
     "coalesced": {
         "global_load.sectors": 512 * 128 * (1 + 4),  # A: one float for the warp; B: 128 bytes
         "global_load.bytes": 512 * 128 * 2 * 32 * 4,
-        "global_requests": 131_584,
+        "global_store.requests": 131_584 - 512 * 128 * 2,
         "global_sectors": 329_728,
     },
     "shared": {

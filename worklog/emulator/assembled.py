@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import islice, product
 
 from worklog.emulator.flow import Block, basic_blocks, branch_target, defined
-from worklog.emulator.ptx import Imm, Instruction, Kernel, Mem, Reg, size_of
+from worklog.emulator.ptx import Imm, Instruction, Kernel, Mem, Reg, elements, size_of
 from worklog.kernel.nvrtc import Widths
 
 WIDE, HALF, WORD = 16, 8, 4
@@ -163,8 +163,7 @@ def widths(code: Sequence[Instruction], groups: Groups) -> Counter[str]:
             group = groups[instruction.pc][0]
             width = group.width if group.leads else 0
         else:
-            count = next((int(part[1]) for part in instruction.parts if part in ("v2", "v4")), 1)
-            width = size_of(instruction.parts[-1]) * count
+            width = size_of(instruction.parts[-1]) * elements(instruction)
         if width:
             found[f"{name.upper()}S.{8 * width if width >= WORD else 'narrow'}"] += 1
     return found

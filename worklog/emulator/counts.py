@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from worklog.emulator.assembled import Group, merged_accesses
 from worklog.emulator.codegen import unsupported
 from worklog.emulator.flow import Block, Flow
-from worklog.emulator.ptx import DTYPES, Instruction, Kernel, Mem, Variable, size_of
+from worklog.emulator.ptx import DTYPES, Instruction, Kernel, Mem, Variable, elements, size_of
 
 Array = NDArray[Any]
 WARP = 32
@@ -102,8 +102,10 @@ SPACES = ("global", "shared", "local", "const")
 class Site:
     """op: "ld", "st", "atom" or "cp" (a cp.async's shared side). A lane accesses `count` elements of `size` bytes.
 
-    array: the shared array that the address belongs to, if known. groups: the wide accesses that ptxas may make it part
-    of. caller: as an instruction's. requests, sectors, waves, conflicts and bytes add up over the launch.
+    array: the shared array that the address belongs to, if known; start: its address. groups: the wide accesses that
+    ptxas may make it part of. source: the global side of a cp.async, a load of 32-bit words that counts as one access
+    of the whole width. caller: as an instruction's. costs: requests, sectors, wavefronts, conflicts and bytes, summed
+    over the launch.
     """
 
     pc: int
@@ -116,14 +118,12 @@ class Site:
     count: int
     offset: int
     array: Variable | None = None
+    start: int = 0
     groups: tuple[Group, ...] = ()
     caller: int = 0
-    requests: int = 0
-    sectors: int = 0
-    waves: int = 0
-    conflicts: int = 0
-    bytes: int = 0
-    memo: dict[Any, Any] = field(default_factory=dict)
+    source: Site | None = None
+    costs: Array = field(default_factory=lambda: np.zeros(5, np.int64))
+    last: Any = None  # what the global memory knows of the last access
 
     @property
     def called(self) -> str:
@@ -145,49 +145,47 @@ class Site:
         """For messages."""
         return "writes" if self.writes else "reads"
 
-    def reset(self) -> None:
-        """Forget the counts of earlier launches."""
-        self.requests = self.sectors = self.waves = self.conflicts = self.bytes = 0
-        for name in ("traffic", "source"):
-            self.memo.pop(name, None)
 
-
-def build_sites(kernel: Kernel, flow: Flow) -> dict[int, Site]:
-    """The site of each instruction that accesses memory, by pc."""
+def build_sites(kernel: Kernel, flow: Flow, addresses: Mapping[str, int]) -> dict[int, Site]:
+    """The site of each instruction that accesses memory, by pc. addresses: of variables."""
     groups = merged_accesses(kernel, flow.blocks)
     return {
-        i.pc: _site(i, flow.symbols.get(i.pc), groups.get(i.pc, ()))
+        i.pc: _site(i, flow.symbols.get(i.pc), addresses, groups.get(i.pc, ()))
         for i in kernel.instructions
         if (i.parts[0] in ("ld", "st", "atom", "red") and "param" not in i.parts)
         or (i.parts[:2] == ("cp", "async") and len(i.operands) > 2)
     }
 
 
-def _site(i: Instruction, array: Variable | None, groups: tuple[Group, ...]) -> Site:
-    op = "atom" if i.parts[0] == "red" else i.parts[0]
-    address = next((operand for operand in i.operands if isinstance(operand, Mem)), None)
-    if address is None:
-        raise unsupported(i, "it has no address")
-    if op == "cp":
-        size, count, dtype, space = 4, int(getattr(i.operands[2], "value", 0)) // 4, "u4", "shared"
-        if count not in (1, 2, 4):
+def with_sources(sites: Iterable[Site]) -> list[Site]:
+    """The sites, and the global sides of asynchronous copies."""
+    return [side for site in sites for side in (site, site.source) if side]
+
+
+def _site(i: Instruction, array: Variable | None, addresses: Mapping[str, int], groups: tuple[Group, ...]) -> Site:
+    places = [operand.offset for operand in i.operands if isinstance(operand, Mem)]
+    start = addresses[array.name] if array else 0
+    if i.parts[0] == "cp":
+        count = int(getattr(i.operands[2], "value", 0)) // 4
+        if count not in (1, 2, 4) or len(places) != 2:
             raise unsupported(i, "cp.async copies 4, 8 or 16 bytes")
-    else:
-        type_ = i.parts[-1]
-        if type_ not in DTYPES or type_ == "pred":
-            raise unsupported(i, f"the emulator doesn't support accesses of type .{type_}")
-        size, dtype = size_of(type_), DTYPES[type_]
-        count = next((int(part[1]) for part in i.parts if part in ("v2", "v4")), 1)
-        named = (part.split("::")[0] for part in i.parts)
-        space = next((part for part in named if part in SPACES), "generic")
-    return Site(i.pc, i.line, i.text, op, space, dtype, size, count, address.offset, array, groups, i.caller)
+        source = Site(i.pc, i.line, i.text, "ld", "global", "u4", 4, count, places[1], caller=i.caller)
+        return Site(i.pc, i.line, i.text, "cp", "shared", "u4", 4, count, places[0], array, start, (), i.caller, source)
+    if not places:
+        raise unsupported(i, "it has no address")
+    type_ = i.parts[-1]
+    if type_ not in DTYPES or type_ == "pred":
+        raise unsupported(i, f"the emulator doesn't support accesses of type .{type_}")
+    op = "atom" if i.parts[0] == "red" else i.parts[0]
+    size, count = size_of(type_), elements(i)
+    space = next((space for space in (part.split("::")[0] for part in i.parts) if space in SPACES), "generic")
+    return Site(i.pc, i.line, i.text, op, space, DTYPES[type_], size, count, places[0], array, start, groups, i.caller)
 
 
 COMPARED = "sm_90"  # where every rung's counts equal a GPU's hardware counters: tests/emulator/ncu_h200.json
 
 
-@dataclass(frozen=True)
-class Access:
+class Access(NamedTuple):
     """One kind of access.
 
     requests: warp instructions. sectors: 32-byte pieces of global memory. wavefronts: passes through shared memory;
@@ -202,13 +200,15 @@ class Access:
 
     def combined(self, factor: int, other: Access, other_factor: int) -> Access:
         """factor * self + other_factor * other, count by count."""
-        names = [f.name for f in fields(Access)]
-        return Access(*(factor * getattr(self, name) + other_factor * getattr(other, name) for name in names))
+        return Access(*(factor * mine + other_factor * its for mine, its in zip(self, other, strict=True)))
 
     @property
     def sectors_per_request(self) -> float:
         """4 for a warp that reads 32 adjacent floats, 32 for one sector per lane. NaN without requests."""
         return self.sectors / self.requests if self.requests else float("nan")
+
+
+NOTHING = Access()
 
 
 @dataclass(frozen=True)
@@ -219,12 +219,12 @@ class Counts:
     "other". thread_fma: multiply-adds of all threads, two floating-point operations each. A cp.async is a global load.
     """
 
-    global_load: Access = Access()
-    global_store: Access = Access()
-    shared_load: Access = Access()
-    shared_store: Access = Access()
-    local: Access = Access()
-    atomic: Access = Access()
+    global_load: Access = NOTHING
+    global_store: Access = NOTHING
+    shared_load: Access = NOTHING
+    shared_store: Access = NOTHING
+    local: Access = NOTHING
+    atomic: Access = NOTHING
     instructions: Mapping[str, int] = field(default_factory=dict)
     thread_fma: int = 0
 
@@ -241,11 +241,6 @@ class Counts:
         return Counts(**own, instructions=instructions, thread_fma=thread_fma)
 
     @property
-    def global_requests(self) -> int:
-        """Loads and stores, as in Nsight Compute's global requests."""
-        return self.global_load.requests + self.global_store.requests
-
-    @property
     def global_sectors(self) -> int:
         """Loads and stores, as in Nsight Compute's global sectors."""
         return self.global_load.sectors + self.global_store.sectors
@@ -257,8 +252,6 @@ class Counts:
 
 
 ACCESSES = ("global_load", "global_store", "shared_load", "shared_store", "local", "atomic")
-
-
 _CONTROL = ("bra", "ret", "exit", "taken")
 _INTEGER = ("and", "or", "xor", "not", "shl", "shr", "shf", "bfe", "bfi", "brev", "popc", "clz", "prmt", "lop3")
 
@@ -292,12 +285,10 @@ def tally(
             instructions[instruction.line][kind] += warps
             fma[instruction.line] += threads if kind == "fma" else 0
     accesses: dict[int, dict[str, Access]] = defaultdict(lambda: defaultdict(Access))
-    for site in sites:
-        cost = Access(site.requests, site.sectors, site.waves, site.conflicts, site.bytes)
-        _add(accesses[site.line], _kind(site), cost)
-        source = site.memo.get("source")
-        if source is not None:
-            _add(accesses[site.line], "global_load", Access(source.requests, source.sectors, bytes=source.bytes))
+    for site in with_sources(sites):
+        name, costs = _kind(site), accesses[site.line]
+        if name is not None:
+            costs[name] = costs[name].combined(1, Access(*site.costs.tolist()), 1)
     lines = sorted({line for line, kinds in instructions.items() if any(kinds.values())} | accesses.keys())
     return {
         line: Counts(
@@ -307,11 +298,6 @@ def tally(
         )
         for line in lines
     }
-
-
-def _add(accesses: dict[str, Access], name: str | None, cost: Access) -> None:
-    if name is not None:
-        accesses[name] = accesses[name].combined(1, cost, 1)
 
 
 def _kind(site: Site) -> str | None:

@@ -53,34 +53,28 @@ def label(arch: str, shipped: str) -> str:
 def build(program: Program, arch: str = ARCH) -> Built:
     """Compile; without NVRTC, take the shipped PTX of the same source.
 
-    Raises CompileFailed, BadSetting, and NvrtcMissing if that is not shipped.
+    Raises CompileFailed, BadSetting, and NvrtcMissing if that is not shipped; WorklogError if a file of the
+    package is missing.
     """
     try:
         return Built(compile_cuda(program.source, program.entry, name=program.name, arch=arch, options=program.options))
     except NvrtcMissing as missing:
-        built = shipped(program, arch)
-        if built is None:
-            raise NvrtcMissing(
-                f"{missing} (without it only the ladder's own kernels run, from the {ARCH} PTX in the package; "
-                f"{program.name} for {arch} is not among them)"
-            ) from missing
-        return built
+        index = _index()
+        for entry in index["programs"]:
+            if entry["sha256"] == program.sha256 and arch == index["arch"]:
+                return Built(_shipped(program, entry, arch), index["nvrtc"])
+        raise NvrtcMissing(
+            f"{missing} (without it only the ladder's own kernels run, from the {ARCH} PTX in the package; "
+            f"{program.name} for {arch} is not among them)"
+        ) from missing
 
 
-def shipped(program: Program, arch: str = ARCH) -> Built | None:
-    """The package's PTX of this source, entry and options, or None. Raises WorklogError if a file is missing."""
-    index = _index()
-    for entry in index["programs"]:
-        if entry["sha256"] == program.sha256 and arch == index["arch"]:
-            ptx = _read(FOLDER / entry["ptx"])
-            resources = {what: int(entry[what]) for what in RESOURCES}
-            accesses = tuple((what, int(count)) for what, count in entry["shared_accesses"].items())
-            source, names = program.source, (program.name, program.entry, entry["symbol"])
-            out = Compiled(
-                names[0], source, names[1], names[2], arch, ptx, b"", shared_accesses=accesses, log="", **resources
-            )
-            return Built(out, index["nvrtc"])
-    return None
+def _shipped(program: Program, entry: dict[str, Any], arch: str) -> Compiled:
+    """The package's PTX of a program. entry: of the index."""
+    ptx, resources = _read(FOLDER / entry["ptx"]), {what: entry[what] for what in RESOURCES}
+    accesses = tuple((what, int(count)) for what, count in entry["shared_accesses"].items())
+    names = {"name": program.name, "source": program.source, "entry": program.entry, "symbol": entry["symbol"]}
+    return Compiled(**names, arch=arch, ptx=ptx, cubin=b"", shared_accesses=accesses, log="", **resources)
 
 
 @lru_cache(maxsize=1)
@@ -151,11 +145,6 @@ class EmulatedDevice:
         self.findings: list[Finding] = []
         self._shipped = ""
         self._faults: list[tuple[EmulatedKernel, Finding]] = []
-
-    @property
-    def warnings(self) -> list[Finding]:
-        """Findings that are not errors."""
-        return [finding for finding in self.findings if not finding.is_error]
 
     @property
     def label(self) -> str:

@@ -57,14 +57,12 @@ class Copies:
         """Accesses for the log of the interval that begins: the targets are still being written."""
         return [Access(copy.visit, None, copy.lanes) for copy in self.flying]
 
-    def issue(self, site: Site, target: Array, source: Array, offset: int, size: Array | None, mask: Mask) -> None:
+    def issue(self, site: Site, target: Array, source: Array, size: Array | None, mask: Mask) -> None:
         """Start copying site.width bytes per lane; bytes from `size` on are zeros."""
-        if mask is False:
+        if mask is False or site.source is None:
             return
         machine, shared = self.machine, self.machine.shared
-        # The global side of the copy: a load of 32-bit words that counts as one access of the whole width.
-        load = Site(site.pc, site.line, site.text, "ld", "global", "u4", 4, site.count, offset, caller=site.caller)
-        data = machine.memory.load(site.memo.setdefault("source", load), source, mask)
+        data = machine.memory.load(site.source, source, mask)
         if size is not None:
             data = tuple(np.where(size > 4 * k, part, np.uint32(0)) for k, part in enumerate(data))
         visit = shared.visit(site, target, mask)
@@ -130,31 +128,16 @@ class Buffer:
         return out
 
 
-@dataclass(frozen=True)
-class _Cost:
-    """The cost of a site's last access, and its addresses: relative to the warp's first, and that one in its sector."""
-
-    mask: Mask
-    relative: Array
-    start: Array
-    requests: int
-    sectors: int
-    bytes: int
-
-    def fits(self, mask: Mask, relative: Array, start: Array) -> bool:
-        same = self.mask is mask and self.relative.shape == relative.shape
-        return same and bool((self.relative == relative).all()) and bool((self.start == start).all())
-
-
 class GlobalMemory:
     """All buffers of one launch. watch: called with each access, if accesses are counted."""
 
-    def __init__(self, recorder: Recorder, batch: Batch, counting: bool, values: bool) -> None:
+    def __init__(
+        self, recorder: Recorder, batch: Batch, *, counting: bool, values: bool, watch: Watch | None = None
+    ) -> None:
         self.recorder, self.batch = recorder, batch
-        self.counting, self.values = counting, values
+        self.counting, self.values, self.watch = counting, values, watch
         self.buffers: list[Buffer] = []
         self.bases: list[int] = []
-        self.watch: Watch | None = None
 
     def add(self, name: str, data: Array | None, size: int, *, skew: int = 0, writable: bool = True) -> int:
         """Give memory an address, a multiple of 256 (as from cudaMalloc) plus `skew`, and return it."""
@@ -297,12 +280,14 @@ class GlobalMemory:
         if self.watch is not None:
             lit = np.ones(lanes, bool) if mask is None else mask
             self.watch(site, (base + offset).view(np.int64), lit, width)
-        memo: _Cost | None = site.memo.get("traffic")
-        if memo is None or not memo.fits(mask, relative, start):
-            active = np.ones((lanes // WARP, WARP), bool) if mask is None else mask.reshape(-1, WARP)
-            requests, touched = sectors((warps + offset).view(np.int64), active, width)
-            memo = _Cost(mask, relative, start, requests, touched, int(active.sum()) * width)
-            site.memo["traffic"] = memo
-        site.requests += memo.requests
-        site.sectors += memo.sectors
-        site.bytes += memo.bytes
+        if site.last is not None:
+            known_mask, known_relative, known_start, costs = site.last
+            same = known_mask is mask and known_relative.shape == relative.shape
+            if same and (known_relative == relative).all() and (known_start == start).all():
+                site.costs += costs
+                return
+        active = np.ones((lanes // WARP, WARP), bool) if mask is None else mask.reshape(-1, WARP)
+        requests, touched = sectors((warps + offset).view(np.int64), active, width)
+        costs = np.array((requests, touched, 0, 0, int(active.sum()) * width))
+        site.last = (mask, relative, start, costs)
+        site.costs += costs

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from worklog.emulator.assembled import as_assembled
 from worklog.emulator.codegen import Program
-from worklog.emulator.counts import Counts, Site, build_sites, tally, total
+from worklog.emulator.counts import Counts, Site, build_sites, tally, total, with_sources
 from worklog.emulator.findings import BadLaunch, Batch, Finding, PtxError, Recorder, TooLarge
 from worklog.emulator.flow import analyse
-from worklog.emulator.globalmem import GlobalMemory, Watch
+from worklog.emulator.globalmem import FIRST_ADDRESS, SPACING, GlobalMemory, Watch
 from worklog.emulator.machine import Machine
 from worklog.emulator.ptx import Kernel, Param
 from worklog.emulator.reader import parse
@@ -28,6 +28,7 @@ Array = NDArray[Any]
 LANES = 8192
 BUDGET = 1_000_000
 MAX_THREADS, MAX_SHARED = 1024, 232_448
+ADDRESSES = ("u64", "b64")  # types of parameters that hold a pointer
 
 
 @dataclass(frozen=True)
@@ -131,19 +132,17 @@ def launch(
     _require_memory(needed, kernel.name, "run fewer lanes at a time")
 
     recorder = Recorder(source, batch)
-    memory = GlobalMemory(recorder, batch, count, values)
-    memory.watch = watch
+    memory = GlobalMemory(recorder, batch, counting=count, values=values, watch=watch)
     params = _bind(kernel, arguments, memory)
     _place_variables(kernel, memory)
     sites: dict[int, Site] = program.sites
-    grain = min((site.size for site in sites.values() if site.space in ("shared", "generic")), default=4)
-    shared = SharedMemory(recorder, batch, static, min(grain, 4), counting=count, values=values, races=races)
-    shared.watch = watch
+    grain = min([4, *(site.size for site in sites.values() if site.space in ("shared", "generic"))])
+    shared = SharedMemory(recorder, batch, static, grain, counting=count, values=values, races=races, watch=watch)
     private = LocalMemory(recorder, batch, local)
     with program.lock:
-        for site in sites.values():
-            site.reset()
-        machine = Machine(program, batch, memory, shared, private, params, recorder, budget, shared_bytes)
+        for site in with_sources(sites.values()):
+            site.costs[:], site.last = 0, None
+        machine = Machine(program, batch, memory, shared, private, params, budget, shared_bytes)
         for start in range(0, len(numbers), together):
             machine.run(numbers[start : start + together])
         shared.settle()
@@ -198,16 +197,12 @@ def _three(size: Sequence[int], what: str) -> tuple[int, int, int]:
 def _program(kernel: Kernel, shared_bytes: int, exact: bool) -> Program:
     """Generated code, kept between launches; the addresses in it depend only on these arguments."""
     flow = analyse(kernel)
-    sites = build_sites(kernel, flow)
     addresses = _layout(kernel, shared_bytes)[0]
-    for site in sites.values():
-        if site.array is not None:
-            site.memo["array"] = addresses[site.array.name]
-    return Program(kernel, flow, addresses, sites, exact)
+    return Program(kernel, flow, addresses, build_sites(kernel, flow, addresses), exact)
 
 
 def _place_variables(kernel: Kernel, memory: GlobalMemory) -> None:
-    """Allocate __device__ and __constant__ variables, in the order that `_layout` assumes."""
+    """Allocate __device__ and __constant__ variables, after the arguments' buffers, as `_layout` assumes."""
     for variable in kernel.variables:
         if variable.space in ("global", "const"):
             data = np.frombuffer(bytearray(variable.data.ljust(-(-variable.size // 8) * 8, b"\0")), np.uint8)
@@ -219,55 +214,49 @@ def _layout(kernel: Kernel, dynamic: int) -> tuple[dict[str, int], int, int]:
 
     Shared and local addresses start at 0, dynamic shared memory is last; global ones are after the arguments' buffers.
     """
-    batch = Batch((1, 1, 1), (1, 1, 1))
-    memory = GlobalMemory(Recorder(None, batch), batch, False, False)
-    for param in kernel.params:
-        if param.type in ("u64", "b64"):
-            memory.add("", None, 1)
-    addresses, starts, ends = {}, {"shared": 0, "local": 0}, {"shared": 0, "local": 0}
+    addresses, ends, shared = {}, {"shared": 0, "local": 0}, dynamic
+    buffers = sum(param.type in ADDRESSES for param in kernel.params)
     for variable in sorted(kernel.variables, key=lambda v: v.extern):
-        space = variable.space
-        if space in starts:
-            start = -(-starts[space] // variable.align) * variable.align
+        if variable.space in ends:
+            start = -(-ends[variable.space] // variable.align) * variable.align
             addresses[variable.name] = start
-            starts[space] = starts[space] if variable.extern else start + variable.size
-            ends[space] = max(ends[space], start + (dynamic if variable.extern else variable.size))
-    for variable in kernel.variables:
-        if variable.space in ("global", "const"):
-            addresses[variable.name] = memory.add(variable.name, None, 1)
-    if ends["shared"] > MAX_SHARED:
-        raise BadLaunch(f"{ends['shared']} bytes of shared memory per block are more than any GPU has ({MAX_SHARED})")
-    return addresses, max(ends["shared"], dynamic), ends["local"]
+            if variable.extern:
+                shared = max(shared, start + dynamic)
+            else:
+                ends[variable.space] = start + variable.size
+        else:
+            addresses[variable.name] = FIRST_ADDRESS + buffers * SPACING
+            buffers += 1
+    shared = max(shared, ends["shared"])
+    if shared > MAX_SHARED:
+        raise BadLaunch(f"{shared} bytes of shared memory per block are more than any GPU has ({MAX_SHARED})")
+    return addresses, shared, ends["local"]
 
 
 def _bind(kernel: Kernel, arguments: Sequence[Any], memory: GlobalMemory) -> dict[str, bytes]:
+    """The bytes of each parameter. One of 64 bits, a pointer or not, takes a slot among the buffers, so that the
+    addresses of variables are fixed.
+    """
     if len(arguments) != len(kernel.params):
         raise BadLaunch(f"{kernel.name} takes {len(kernel.params)} arguments, got {len(arguments)}")
     out = {}
     for number, (param, value) in enumerate(zip(kernel.params, arguments, strict=True)):
-        if param.type in ("u64", "b64"):
-            out[param.name] = _bind_64(kernel, number, value, memory)
-        elif isinstance(value, np.ndarray | Pointer):
-            raise BadLaunch(f"argument {number} of {kernel.name} must be a number (.{param.type}), not a buffer")
-        else:
+        pointer = Pointer(value, value.nbytes) if isinstance(value, np.ndarray) else value
+        if not isinstance(pointer, Pointer):
             out[param.name] = _scalar(param, number, value)
+            if param.type in ADDRESSES:
+                memory.add("", None, 0)
+            continue
+        if param.type not in ADDRESSES:
+            raise BadLaunch(f"argument {number} of {kernel.name} must be a number (.{param.type}), not a buffer")
+        data = pointer.data
+        if data is not None:
+            if not data.flags.c_contiguous or not data.flags.writeable:
+                raise BadLaunch(f"argument {number}: the array must be contiguous and writable")
+            data = data.reshape(-1).view(np.uint8)
+        name = pointer.name or _parameter_name(kernel, number)
+        out[param.name] = np.uint64(memory.add(name, data, pointer.size, skew=pointer.skew)).tobytes()
     return out
-
-
-def _bind_64(kernel: Kernel, number: int, value: Any, memory: GlobalMemory) -> bytes:
-    """A pointer or a 64-bit number; both take a slot among the buffers, so that variables' addresses are fixed."""
-    if isinstance(value, np.ndarray):
-        value = Pointer(value, value.nbytes)
-    if not isinstance(value, Pointer):
-        memory.add("", None, 0)
-        return _scalar(kernel.params[number], number, value)
-    data = value.data
-    if data is not None:
-        if not data.flags.c_contiguous or not data.flags.writeable:
-            raise BadLaunch(f"argument {number}: the array must be contiguous and writable")
-        data = data.reshape(-1).view(np.uint8)
-    name = value.name or _parameter_name(kernel, number)
-    return np.uint64(memory.add(name, data, value.size, skew=value.skew)).tobytes()
 
 
 def _scalar(param: Param, number: int, value: Any) -> bytes:

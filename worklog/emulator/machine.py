@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from worklog.emulator import warp
 from worklog.emulator.codegen import EXIT, Program
 from worklog.emulator.counts import Site
-from worklog.emulator.findings import Batch, BudgetExceeded, Recorder, UnsupportedInstruction
+from worklog.emulator.findings import Batch, BudgetExceeded, UnsupportedInstruction
 from worklog.emulator.flow import Block
 from worklog.emulator.forms import LOCAL_WINDOW, SHARED_WINDOW
 from worklog.emulator.globalmem import Copies, GlobalMemory
@@ -37,17 +37,16 @@ class Machine:
         shared: SharedMemory,
         local: LocalMemory,
         params: dict[str, bytes],
-        recorder: Recorder,
         budget: int,
         dynamic_bytes: int,
     ) -> None:
-        self.program, self.batch, self.recorder = program, batch, recorder
+        self.program, self.batch, self.recorder = program, batch, memory.recorder
         self.memory, self.shared, self.local_memory, self.params = memory, shared, local, params
         self.budget, self.dynamic_bytes = budget, dynamic_bytes
         # By block of code: how often it ran, in warps (each instruction once per warp) and threads.
         self.executed = [[0, 0] for _ in program.flow.blocks]
         self.copies = Copies(self)
-        self.unwritten = Unwritten(program, recorder)
+        self.unwritten = Unwritten(program, self.recorder)
         shared.on_unwritten = self.unwritten.loaded
         self.lines = [i.line for i in program.kernel.instructions]
         self.groups: dict[int, Array] = {}
@@ -104,7 +103,7 @@ class Machine:
     def _census(self, lanes: Array) -> tuple[int, int]:
         """Number of warps and of lanes."""
         known = self.census.get(id(lanes))
-        if known is not None and known[0] is lanes:
+        if known is not None:
             return known[1], known[2]
         if len(self.census) > 1000:
             self.census.clear()
@@ -257,18 +256,24 @@ class Machine:
             number = "xyz".index(axis)
             if base in ("%ntid", "%nctaid"):
                 return np.array([sizes[number]], np.uint32)
-            blocks = np.repeat(np.asarray(batch.blocks, np.int64), batch.block_lanes)
-            value = (lane if base == "%tid" else blocks) // int(np.prod(sizes[:number], dtype=np.int64)) % sizes[number]
+            place = lane if base == "%tid" else np.repeat(np.asarray(batch.blocks, np.int64), batch.block_lanes)
+            value = place // int(np.prod(sizes[:number], dtype=np.int64)) % sizes[number]
             return (value[:1] if (value == value[0]).all() else value).astype(np.uint32)
-        uniform = {"%nwarpid": batch.block_lanes // 32, "WARP_SZ": 32, "%dynamic_smem_size": self.dynamic_bytes}
-        if name in uniform:
-            return np.array([uniform[name]], np.uint32)
-        if name in ("%laneid", "%warpid"):
-            return (lane % 32 if name == "%laneid" else lane // 32).astype(np.uint32)
         own = np.uint64(1) << (lane % 32).astype(np.uint64)
         below = own - np.uint64(1)
-        masks = {"eq": own, "lt": below, "le": below | own, "gt": ~(below | own), "ge": ~below}
-        return masks[name.removeprefix("%lanemask_")].astype(np.uint32)
+        values: dict[str, Any] = {
+            "%laneid": lane % 32,
+            "%warpid": lane // 32,
+            "%nwarpid": [batch.block_lanes // 32],
+            "WARP_SZ": [32],
+            "%dynamic_smem_size": [self.dynamic_bytes],
+            "%lanemask_eq": own,
+            "%lanemask_lt": below,
+            "%lanemask_le": below | own,
+            "%lanemask_gt": ~(below | own),
+            "%lanemask_ge": ~below,
+        }
+        return np.asarray(values[name]).astype(np.uint32)
 
     def param(self, name: str, offset: int, dtype: str) -> Array:
         """A kernel argument's bytes as one element."""
@@ -277,31 +282,23 @@ class Machine:
 
     # Called by generated code: memory.
 
-    def _memory(self, site: Site, base: Array, mask: Mask) -> tuple[Any, Array]:
+    def _memory(self, site: Site, base: Array, mask: Mask) -> tuple[GlobalMemory | SharedMemory, Array]:
         """The memory of an access, and the address in it; the window of a generic address selects the memory."""
-        if site.space in ("global", "const"):
-            return self.memory, base
-        if site.space == "shared":
-            return self.shared, base
-        if site.space == "local":
-            return self.local_memory, base
+        if site.space != "generic":
+            return {"shared": self.shared, "local": self.local_memory}.get(site.space, self.memory), base
         chosen = base if mask is None or mask is False or len(base) == 1 else base[mask]
-        windows = {int(w) for w in np.unique(chosen >> np.uint64(60))}
-        if windows == {1}:
-            return self.shared, base - np.uint64(SHARED_WINDOW)
-        if windows == {2}:
-            return self.local_memory, base - np.uint64(LOCAL_WINDOW)
-        if windows & {1, 2}:
-            raise UnsupportedInstruction(
-                f"line {site.line}: {site.text}: the emulator doesn't support lanes in different memories"
-            )
+        windows = {int(w) << 60 for w in np.unique(chosen >> np.uint64(60))}
+        for window, memory in ((SHARED_WINDOW, self.shared), (LOCAL_WINDOW, self.local_memory)):
+            if windows == {window}:
+                return memory, base - np.uint64(window)
+        if windows & {SHARED_WINDOW, LOCAL_WINDOW}:
+            raise _unsupported(site, "lanes in different memories")
         return self.memory, base
 
     def load(self, site: Site, base: Array, mask: Mask) -> tuple[Array, ...]:
         """ld: one array per element."""
         memory, address = self._memory(site, base, mask)
-        out: tuple[Array, ...] = memory.load(site, address, mask)
-        return out
+        return memory.load(site, address, mask)
 
     def store(self, site: Site, base: Array, mask: Mask, values: Sequence[Array]) -> None:
         """st."""
@@ -314,29 +311,29 @@ class Machine:
         if mask is False:
             return old
         memory, address = self._memory(site, base, mask)
+        if memory is self.local_memory:
+            raise _unsupported(site, "atomics on local memory")
         operands = [np.broadcast_to(value, (self.batch.lanes,)) for value in values]
         combine = warp.ATOMICS[operation]
 
         def apply(elements: Array, index: int, lane: int) -> None:
             for k, before in enumerate(old):
                 own = operands if site.count == 1 else operands[k : k + 1]
-                values = [operand[lane : lane + 1] for operand in own]
                 place = slice(index + k, index + k + 1)
                 before[lane] = elements[index + k]
-                elements[place] = combine(elements[place], *values)
+                elements[place] = combine(elements[place], *(operand[lane : lane + 1] for operand in own))
 
-        if memory is self.local_memory:
-            raise UnsupportedInstruction(
-                f"line {site.line}: {site.text}: the emulator doesn't support atomics on local memory"
-            )
         memory.atomic(site, address, mask, apply)
         return old
 
     # Called by generated code: warps.
 
+    def _active(self, mask: Mask) -> Array:
+        return np.zeros(self.batch.lanes, bool) if mask is False else self.lanes_of(mask)
+
     def _members(self, pc: int, members: Array, mask: Mask) -> Array:
         """The active lanes; reports lanes that the instruction's member mask names and that are not active."""
-        lanes = np.zeros(self.batch.lanes, bool) if mask is False else self.lanes_of(mask)
+        lanes = self._active(mask)
         lacking = warp.lacking(np.broadcast_to(members, (self.batch.lanes,)), lanes, self.started)
         if lacking.any():
             what = "is in the instruction's member mask, but does not execute the instruction"
@@ -351,8 +348,7 @@ class Machine:
 
     def active(self, mask: Mask) -> Array:
         """activemask."""
-        lanes = np.zeros(self.batch.lanes, bool) if mask is False else self.lanes_of(mask)
-        out: Array = warp.vote("ballot", lanes, lanes)
+        out: Array = warp.vote("ballot", self._active(mask), self._active(mask))
         return out
 
     def warp_barrier(self, pc: int, members: Array, mask: Mask) -> None:
@@ -360,3 +356,7 @@ class Machine:
         lanes = self._members(pc, members, mask)
         if self.shared.checking:
             self.shared.interval.synchronise_warps(lanes)
+
+
+def _unsupported(site: Site, what: str) -> UnsupportedInstruction:
+    return UnsupportedInstruction(f"line {site.line}: {site.text}: the emulator doesn't support {what}")

@@ -131,3 +131,8 @@ def size_of(type_: str) -> int:
     if type_[1:] not in SIZES:
         raise UnsupportedInstruction(f"the emulator has no type .{type_}")
     return SIZES[type_[1:]]
+
+
+def elements(instruction: Instruction) -> int:
+    """Number of elements that one lane of a load or store accesses."""
+    return next((int(part[1]) for part in instruction.parts if part in ("v2", "v4")), 1)

@@ -97,11 +97,10 @@ def _cp(w: Writer, i: Instruction) -> bool:
     else:
         target, source, _, *further = _operands(i)
         ignores_source = further and isinstance(further[0], Reg) and further[0].type == "pred"
-        if set(i.parts[1:]) - _COPIES or ignores_source or not isinstance(source, Mem):
+        if set(i.parts[1:]) - _COPIES or ignores_source:
             return False
         size = w.source(further[0], "u32") if further else "None"
-        addresses = f"{w.address(target)}, {w.address(source)}, {source.offset}"
-        w.lines.append(f"S.copies.issue({w.site()}, {addresses}, {size}, {w.mask})")
+        w.lines.append(f"S.copies.issue({w.site()}, {w.address(target)}, {w.address(source)}, {size}, {w.mask})")
     return True
 
 

@@ -40,7 +40,7 @@ class Visit:
     """A site at one set of addresses. mask: its lanes with valid addresses, None for all. windows: one view into the
     batch's memory per element, each from byte `shift` on. grain: bytes of a cell, the least that any site accesses.
 
-    costs: requests, wavefronts, conflicts and bytes of one execution. ready: all its words have been written. twice:
+    costs: of one execution, as a site's. ready: all its words have been written. twice:
     two lanes share a cell.
     """
 
@@ -51,7 +51,7 @@ class Visit:
     windows: tuple[Array, ...]
     shift: int
     grain: int
-    costs: tuple[int, int, int, int] = (0, 0, 0, 0)
+    costs: tuple[int, int, int, int, int] = (0, 0, 0, 0, 0)
     hits: int = 0
     ready: bool = False
     twice: bool | None = None
@@ -70,11 +70,20 @@ class SharedMemory:
     space, owner, initial = "shared", "block", 0
 
     def __init__(
-        self, recorder: Recorder, batch: Batch, size: int, grain: int, *, counting: bool, values: bool, races: bool
+        self,
+        recorder: Recorder,
+        batch: Batch,
+        size: int,
+        grain: int,
+        *,
+        counting: bool,
+        values: bool,
+        races: bool,
+        watch: Watch | None = None,
     ) -> None:
         self.recorder, self.batch = recorder, batch
         self.size, self.stride, self.grain = size, -(-size // 16) * 16, grain
-        self.counting, self.values, self.checking = counting, values, races and values
+        self.counting, self.values, self.checking, self.watch = counting, values, races and values, watch
         self.bytes: Array = np.zeros(0, np.uint8)
         self.written: Array = np.zeros(0, bool)
         self.interval = Interval(recorder, batch)
@@ -83,7 +92,6 @@ class SharedMemory:
         self.lane_base: Array = np.zeros(0, np.int64)
         # Called with a site and the lanes that read unwritten words.
         self.on_unwritten: Callable[[Site, Array], None] = lambda site, lanes: None
-        self.watch: Watch | None = None
         # Cells that asynchronous copies are still writing: the number of the copy's site in `copies`, from 1.
         self.pending: Array | None = None
         self.copies: list[Site] = []
@@ -111,11 +119,7 @@ class SharedMemory:
         """Add the visits' costs to their sites, and forget the visits."""
         for places in self.by_content.values():
             for visit in places.visits.values():
-                site, hits = visit.site, visit.hits
-                site.requests += visit.costs[0] * hits
-                site.waves += visit.costs[1] * hits
-                site.conflicts += visit.costs[2] * hits
-                site.bytes += visit.costs[3] * hits
+                visit.site.costs += visit.hits * np.array(visit.costs)
         self.by_content.clear()
         self.by_identity.clear()
         self.interval.clean.clear()
@@ -248,7 +252,7 @@ class SharedMemory:
             byte = f"byte {address[outside.argmax()]} of the {self.owner}'s {self.size} bytes of {self.space} memory"
             self._report("out-of-bounds", site, outside, f"{site.verb} at {byte}")
         if site.array is not None:
-            offset = address - int(site.memo["array"])
+            offset = address - site.start
             strayed = active & ~outside & ((offset < 0) | (offset + site.width > site.array.size))
             if strayed.any():
                 byte = f"byte {offset[strayed.argmax()]} of {plain_name(site.array.name)}"
@@ -265,21 +269,21 @@ class SharedMemory:
         kind = kind if kind == "misaligned" else f"{self.space}-{kind}"
         self.recorder.add_lanes(kind, site.line, lanes, what, site.caller)
 
-    def _costs(self, site: Site, places: Places, address: Array, active: Array) -> tuple[int, int, int, int]:
-        """Requests, wavefronts, conflicts, bytes. Of accesses that ptxas joins, the leading one counts as the wide."""
+    def _costs(self, site: Site, places: Places, address: Array, active: Array) -> tuple[int, int, int, int, int]:
+        """As a site's. Of accesses that ptxas joins, the leading one counts as the wide."""
         size = int(active.sum()) * site.width
         width, start = site.width, address
         for group in site.groups:
             wide = places.address + group.offset
             if not (wide[active] % group.width).any():
                 if not group.leads:
-                    return 0, 0, 0, size
+                    return 0, 0, 0, 0, size
                 width, start = group.width, wide
                 break
         if self.watch is not None:
             self.watch(site, start, active, width)
         requests, waves, conflicts = wavefronts(start.reshape(-1, WARP), active.reshape(-1, WARP), width)
-        return requests, waves, conflicts, size
+        return requests, 0, waves, conflicts, size
 
     # Checks.
 
