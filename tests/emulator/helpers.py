@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +12,25 @@ import numpy as np
 from worklog.emulator import Kernel, Result, launch, load
 from worklog.kernel import Kernel as Record
 from worklog.kernel.ladder import rung
-from worklog.kernel.nvrtc import compile_cuda
+from worklog.kernel.nvrtc import Compiled, compile_cuda
 from worklog.problem.gemm import Shape
 
 
+@lru_cache(maxsize=64)
 def compiled(source: str, entry: str, arch: str = "sm_90") -> Kernel:
     out = compile_cuda(source, entry, name="test.cu", arch=arch)
     return load(out.ptx, out.symbol, out.shared_accesses)
 
 
+@lru_cache(maxsize=64)
+def compile_rung(name: str, arch: str = "sm_90") -> Compiled:
+    program = rung(name).program
+    return compile_cuda(program.source, program.entry, name=program.name, arch=arch, options=program.options)
+
+
 def rung_kernel(name: str, arch: str = "sm_90") -> tuple[Record, Kernel, str]:
-    record = rung(name)
-    program = record.program
-    return record, compiled(program.source, program.entry, arch), program.source
+    out, record = compile_rung(name, arch), rung(name)
+    return record, load(out.ptx, out.symbol, out.shared_accesses), record.source
 
 
 def cuda(name: str) -> str:

@@ -6,6 +6,8 @@ import math
 import struct
 from fractions import Fraction
 
+import numpy as np
+
 # Bits of the significand, exponents of the least and the greatest power of two, struct's codes.
 FORMATS = {
     "f64": (53, -1074, 1023, "<d", "<Q"),
@@ -45,27 +47,17 @@ def rounded(x: Fraction, type_: str) -> float:
 
 
 def fma(a: float, b: float, c: float, type_: str) -> float:
-    if math.isnan(a) or math.isnan(b) or math.isnan(c):
-        return math.nan
-    if math.isinf(a) or math.isinf(b):
-        if a == 0 or b == 0:
-            return math.nan
-        product = math.copysign(math.inf, math.copysign(1, a) * math.copysign(1, b))
-        return math.nan if math.isinf(c) and c != product else product
-    if math.isinf(c):
+    if math.isfinite(a) and math.isfinite(b) and not math.isfinite(c):
         return c
-    exact = Fraction(a) * Fraction(b) + Fraction(c)
-    if exact == 0:
-        minus = math.copysign(1, a) * math.copysign(1, b) < 0
-        both = (a == 0 or b == 0) and c == 0 and minus and math.copysign(1, c) < 0
-        return -0.0 if both else 0.0
-    return rounded(exact, type_)
+    exact = Fraction(a) * Fraction(b) + Fraction(c) if all(map(math.isfinite, (a, b, c))) else 0
+    # Python's own float64 has the right infinities, NaN, and signs of zero.
+    return rounded(exact, type_) if exact else a * b + c
 
 
 def directed(x: Fraction, mode: str) -> float:
     """The float32 next to x towards zero (rz), below (rm) or above (rp)."""
     near = rounded(x, "f32")
-    if near == x if math.isfinite(near) else False:
+    if near == x:
         return near
     up = mode == "rp" or (mode == "rz" and x < 0)
     beyond = near < x if up else near > x
@@ -81,13 +73,8 @@ def fma_directed(a: float, b: float, c: float, mode: str) -> float:
         return fma(a, b, c, "f32")
     exact = Fraction(a) * Fraction(b) + Fraction(c)
     if exact == 0:
-        minus = (math.copysign(1, a) * math.copysign(1, b) < 0, math.copysign(1, c) < 0)
-        return -0.0 if all(minus) or (mode == "rm" and any(minus)) else 0.0
+        return -0.0 if mode == "rm" and math.copysign(1, c) != math.copysign(1, a) * math.copysign(1, b) else a * b + c
     return directed(exact, mode)
-
-
-def mul_directed(a: float, b: float, mode: str) -> float:
-    return fma_directed(a, b, zero(a, b), mode)
 
 
 def zero(a: float, b: float) -> float:
@@ -117,27 +104,18 @@ def mul(a: float, b: float, type_: str) -> float:
 
 
 def div(a: float, b: float, type_: str) -> float:
-    if math.isnan(a) or math.isnan(b) or (a == 0 and b == 0) or (math.isinf(a) and math.isinf(b)):
-        return math.nan
+    if b == 0 or not math.isfinite(a) or not math.isfinite(b):
+        with np.errstate(all="ignore"):
+            return float(np.float64(a) / np.float64(b))
     sign = math.copysign(1, a) * math.copysign(1, b)
-    if math.isinf(a) or b == 0:
-        return math.copysign(math.inf, sign)
-    if math.isinf(b):
-        return math.copysign(0.0, sign)
     return math.copysign(rounded(abs(Fraction(a) / Fraction(b)), type_), sign)
 
 
 def sqrt(a: float, type_: str) -> float:
-    if math.isnan(a) or (a < 0):
-        return math.nan
-    if a == 0 or math.isinf(a):
-        return a
-    # An integer square root with so many digits that the rest only breaks ties, which a square root never has.
-    value = Fraction(a)
-    scale = 2**600
-    root = Fraction(math.isqrt(value.numerator * scale * scale // value.denominator), scale)
-    exact = root * root == value
-    return rounded(root if exact else root + Fraction(1, scale * 4), type_)
+    """Rounding a float64's root to float32 is exact: it has more than twice the digits."""
+    if a == 0 or not 0 < a < math.inf:
+        return math.nan if a < 0 else a
+    return rounded(Fraction(math.sqrt(a)), type_)
 
 
 def minimum(a: float, b: float, sign: int) -> float:

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import operator
 import re
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from tests.emulator.helpers import cuda, edited, gemm
-from worklog.emulator import Counts, launch, load
+from tests.emulator.helpers import compile_rung, cuda, edited
+from worklog.emulator import BudgetExceeded, Kernel, launch, load
 from worklog.emulator.assembled import as_assembled, counted_loops, unrolled
 from worklog.emulator.counts import caveats
 from worklog.kernel.ladder import LADDER, rung
-from worklog.kernel.nvrtc import Compiled, compile_cuda, shared_widths
+from worklog.kernel.nvrtc import compile_cuda, shared_widths
 from worklog.kernel.resources import disassemble, disassembler
-
-
-def compiled(name: str, arch: str = "sm_90") -> Compiled:
-    program = rung(name).program
-    return compile_cuda(program.source, program.entry, name=program.name, arch=arch, options=program.options)
-
 
 # The machine code of sm_86 and sm_89 is that of sm_80. The three last rungs take the longest to compile.
 BUILDS = [
@@ -34,20 +28,17 @@ BUILDS = [
 
 @pytest.mark.parametrize(("name", "arch"), BUILDS)
 def test_every_rungs_shared_accesses_are_the_machine_codes(name: str, arch: str) -> None:
-    out = compiled(name, arch)
+    out = compile_rung(name, arch)
     assert load(out.ptx, out.symbol, out.shared_accesses).assembled
-
-
-ACCESSES = cuda("accesses")
 
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_90", "sm_120"])
 def test_the_cubin_is_read_as_the_disassembler_reads_it(arch: str) -> None:
     tool = disassembler()
     assert tool is not None, "it comes with the extra dev"
-    all_widths = compile_cuda(ACCESSES, "k", arch=arch)
+    all_widths = compile_cuda(cuda("accesses"), "k", arch=arch)
     assert shared_widths(all_widths.cubin, "another") == ()
-    for out in (all_widths, compiled("double_buffered", arch)):
+    for out in (all_widths, compile_rung("double_buffered", arch)):
         listing = disassemble(out.cubin, tool)
         read = re.findall(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\d\s+)?(LDS|STS)((?:\.\w+)*) ", listing)
         widths = [
@@ -60,59 +51,15 @@ def test_the_cubin_is_read_as_the_disassembler_reads_it(arch: str) -> None:
     }
 
 
-def test_turns_that_the_assembler_unrolled_share_a_load() -> None:
-    """tiles_1d reads 8 floats of a row of As, two a turn of its loop over k: two loads of 16 bytes, not four of 8."""
-    out, record = compiled("tiles_1d"), rung("tiles_1d")
-    as_written = gemm(record, load(out.ptx, out.symbol), (64, 64, 64), alpha=1.5)
-    assembled = gemm(record, load(out.ptx, out.symbol, out.shared_accesses), (64, 64, 64), alpha=1.5)
-    np.testing.assert_array_equal(as_written[0], assembled[0])
-    before, after = as_written[2].counts, assembled[2].counts
-    # 16 warps, 64 k: 1 float of B, and 8 of A, which a warp reads together.
-    assert before.shared_load.requests == 16 * 64 * (1 + 8 // 2)
-    assert after.shared_load.requests == 16 * 64 * (1 + 8 // 4)
-    assert before.instructions == after.instructions
-    assert {line: counts.instructions for line, counts in as_written[2].lines.items()} == {
-        line: counts.instructions for line, counts in assembled[2].lines.items()
-    }
-
-
-def test_a_loop_whose_repeated_body_joins_nothing_is_unchanged() -> None:
-    """The loop over K has no known number of turns: the assembler repeats its body, barriers and all, and joins nothing
-    anew.
-    """
-    source = """extern "C" __global__ void k(int K, const float* A, float* C) {
-  __shared__ float As[16][16];
-  float acc = 0;
-  for (int k0 = 0; k0 < K; k0 += 16) {
-    As[threadIdx.y][threadIdx.x] = A[k0 + threadIdx.x];
-    __syncthreads();
-    for (int k = 0; k < 16; ++k) acc += As[threadIdx.y][k];
-    __syncthreads();
-  }
-  C[threadIdx.x] = acc;
-}
-"""
-    out = compile_cuda(source, "k")
-    kernel = load(out.ptx, out.symbol, out.shared_accesses)
-    assert dict(out.shared_accesses)["STS.32"] > 1
-    assert kernel.assembled and kernel.instructions == load(out.ptx, out.symbol).instructions
-
-
 def test_counts_have_a_caveat_where_the_unrolling_is_unknown() -> None:
     """A loop without a known number of turns is unrolled too, with what is left over done one by one."""
     source, _ = edited(rung("shared").source, "k < BK; ++k", "k < K % 31 + 1; ++k")
     out = compile_cuda(source, rung("shared").entry)
     kernel = load(out.ptx, out.symbol, out.shared_accesses)
-    assert kernel.assembled is False
+    assert kernel.assembled is False and kernel.instructions == load(out.ptx, out.symbol).instructions
     assert [caveat[:36] for caveat in caveats(kernel)] == ["shared-memory wavefronts are those o"]
-    assert kernel.instructions == load(out.ptx, out.symbol).instructions
-
-
-def test_counts_have_a_caveat_for_other_architectures() -> None:
-    kernels = {arch: compiled("naive", arch) for arch in ("sm_80", "sm_90")}
-    said = {arch: caveats(load(out.ptx, out.symbol, out.shared_accesses)) for arch, out in kernels.items()}
-    assert said["sm_90"] == ()
-    assert len(said["sm_80"]) == 1 and "on sm_90 alone; on sm_80" in said["sm_80"][0]
+    (other,) = caveats(replace(kernel, arch="sm_80", assembled=True))
+    assert "on sm_90 alone; on sm_80" in other and caveats(replace(kernel, assembled=True)) == ()
 
 
 HEAD = ".version 8.0\n.target sm_90\n.address_size 64\n"
@@ -143,45 +90,40 @@ st.global.f32 [%rd5], %f2;
 ret;
 }}
 """
-COMPARE = {"ne": operator.ne, "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge}
 
 
-def counted(rng: np.random.Generator) -> tuple[int, str]:
-    """A loop's number of turns as Python counts them (25 for more), and its PTX."""
-    start, bound = (int(x) for x in rng.integers(-20, 21, 2))
-    step, compare = int(rng.choice([-3, -2, -1, 1, 2, 3])), str(rng.choice(list(COMPARE)))
-    unsigned, early, negated = (bool(x) for x in rng.integers(0, 2, 3))
-    turns, value = 0, start
-    while turns < 25:
-        turns, before, value = turns + 1, value, value + step
-        tested, end = before if early else value, bound
-        if COMPARE[compare](*((x % 2**32 for x in (tested, end)) if unsigned else (tested, end))) == negated:
-            break
-    test = f"setp.{compare}.{'u32' if unsigned else 's32'} %p1, %r3, {bound};"
-    text = HEAD + LOOP.format(
-        start=start,
-        step=step,
-        test=test if early else "",
-        late="" if early else test,
-        negated="!" if negated else "",
-    )
-    return turns, text
+def loop(rng: np.random.Generator) -> str:
+    """A loop with a random start, step, comparison and end."""
+    start, bound = rng.integers(-20, 21, 2)
+    compare, sign = rng.choice(["ne", "lt", "le", "gt", "ge"]), rng.choice(["s", "u"])
+    test = f"setp.{compare}.{sign}32 %p1, %r3, {bound};"
+    early, late = rng.permutation([test, ""])
+    step, negated = rng.choice([-3, -2, -1, 1, 2, 3]), rng.choice(["", "!"])
+    return HEAD + LOOP.format(start=start, step=step, test=early, late=late, negated=negated)
+
+
+def run(kernel: Kernel) -> tuple[bytes, Counter[str]]:
+    out = np.zeros(32, np.float32)
+    counts = launch(kernel, (1,), 32, [out], budget=1000).counts
+    return out.tobytes(), Counter(counts.instructions)
 
 
 def test_a_counted_loop_has_the_turns_that_it_runs() -> None:
     """Unrolled by each divisor of its turns, the loop does and counts the same."""
     rng = np.random.default_rng(0)
     unrolled_loops = 0
-    for turns, text in (counted(rng) for _ in range(100)):
+    for text in (loop(rng) for _ in range(100)):
         kernel = load(text, "k")
-        loops = counted_loops(kernel)
-        if not 1 < turns < 25:
-            assert all(loop.turns >= 25 for loop in loops)
+        found = [counted.turns for counted in counted_loops(kernel)]
+        try:
+            right = run(kernel)
+        except BudgetExceeded:
+            assert all(turns > 100 for turns in found)
             continue
-        assert [loop.turns for loop in loops] == [turns]
-        right = run(kernel)
+        turns = right[1]["control"] - 1  # the ret
+        assert found == ([turns] if turns > 1 else [])
         for factor in (n for n in range(2, turns + 1) if turns % n == 0):
-            assert run(unrolled(kernel, loops[0].block, factor)) == right
+            assert run(unrolled(kernel, counted_loops(kernel)[0].block, factor)) == right
             unrolled_loops += 1
     assert unrolled_loops > 20
 
@@ -195,12 +137,6 @@ def test_a_counter_that_is_not_reset_has_no_counted_loop(start_again: bool) -> N
     if start_again:
         text = text.replace("AGAIN:", "AGAIN: mov.u32 %r3, %r2;")
     assert [loop.turns for loop in counted_loops(load(text, "k"))] == ([8] if start_again else [])
-
-
-def run(kernel: object) -> tuple[bytes, Counter[str]]:
-    out = np.zeros(32, np.float32)
-    counts: Counts = launch(kernel, (1,), 32, [out]).counts  # type: ignore[arg-type]
-    return out.tobytes(), Counter(counts.instructions)
 
 
 # Offsets of scalar accesses off one base, and what ptxas 13.0 made of them on sm_75, sm_90 and sm_120.

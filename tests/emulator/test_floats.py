@@ -5,21 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from fractions import Fraction
+from itertools import product
 
 import numpy as np
 import pytest
 
 from tests.emulator import reference as ref
-from tests.emulator.evaluate import (
-    COMPARISONS,
-    INTEGER_TYPES,
-    Case,
-    assert_same,
-    check,
-    evaluate,
-    floats,
-    ptx_of,
-)
+from tests.emulator.evaluate import COMPARISONS, INTEGER_TYPES, Case, assert_same, check, evaluate, floats, ptx_of
 from worklog.emulator import launch, load
 
 NUMBER = {"f32": "number", "f64": "number64"}
@@ -29,12 +21,25 @@ def flushed(x: float) -> float:
     return math.copysign(0.0, x) if abs(x) < 2.0**-126 else x
 
 
+def saturated(x: float) -> float:
+    return 0.0 if math.isnan(x) or x <= 0 else min(x, 1.0)
+
+
+def narrowed(a: float) -> float:
+    return a if not math.isfinite(a) or a == 0 else ref.rounded(Fraction(a), "f32")
+
+
+def or_nan(a: float, b: float, sign: int) -> float:
+    return math.nan if math.isnan(a) or math.isnan(b) else ref.minimum(a, b, sign)
+
+
 def of_type(t: str) -> Iterator[Case]:
     """Cases of f32 and f64."""
     one, two, three = (t,), (t, t), (t, t, t)
-    for name, function in COMPARISONS.items():
-        yield f"setp.{name}.{t} $d, $0, $1;", "pred", two, compared(function, unordered=False)
-        yield f"setp.{name}u.{t} $d, $0, $1;", "pred", two, compared(function, unordered=True)
+    for name, test in COMPARISONS.items():
+        for suffix, of_nan in (("", False), ("u", True)):
+            compared = f"setp.{name}{suffix}.{t} $d, $0, $1;"
+            yield compared, "pred", two, lambda a, b, f=test, n=of_nan: n if math.isnan(a) or math.isnan(b) else f(a, b)
     yield f"setp.nan.{t} $d, $0, $1;", "pred", two, lambda a, b: math.isnan(a) or math.isnan(b)
     yield f"fma.rn.{t} $d, $0, $1, $2;", t, three, lambda a, b, c: ref.fma(a, b, c, t)
     yield f"add.{t} $d, $0, $1;", t, two, lambda a, b: ref.add(a, b, t)
@@ -48,17 +53,9 @@ def of_type(t: str) -> Iterator[Case]:
     yield f"rcp.rn.{t} $d, $0;", t, one, lambda a: ref.div(1.0, a, t)
     yield f"abs.{t} $d, $0;", t, one, abs
     yield f"neg.{t} $d, $0;", t, one, float.__neg__
-    for target in INTEGER_TYPES:
-        for rounding in ("rni", "rzi", "rmi", "rpi"):
-            yield f"cvt.{rounding}.{target}.{t} $d, $0;", target, (NUMBER[t],), whole(t, target, rounding)
-
-
-def compared(function: Callable[[float, float], bool], unordered: bool) -> Callable[[float, float], bool]:
-    return lambda a, b: unordered if math.isnan(a) or math.isnan(b) else function(a, b)
-
-
-def whole(source: str, target: str, rounding: str) -> Callable[[float], int]:
-    return lambda a: ref.to_integer(a, source, target, rounding)
+    for target, how in product(INTEGER_TYPES, ("rni", "rzi", "rmi", "rpi")):
+        text = f"cvt.{how}.{target}.{t} $d, $0;"
+        yield text, target, (NUMBER[t],), lambda a, target=target, how=how: ref.to_integer(a, t, target, how)
 
 
 def of_singles() -> Iterator[Case]:
@@ -68,9 +65,16 @@ def of_singles() -> Iterator[Case]:
     yield "mul.ftz.f32 $d, $0, $1;", t, two, lambda *row: flushed(ref.mul(*map(flushed, row), t))
     yield "add.sat.f32 $d, $0, $1;", t, two, lambda a, b: saturated(ref.add(a, b, t))
     for mode in ("rz", "rm", "rp"):
-        yield from rounded_by(mode)
+        yield f"add.{mode}.f32 $d, $0, $1;", t, two, lambda a, b, m=mode: ref.fma_directed(a, 1.0, b, m)
+        yield f"sub.{mode}.f32 $d, $0, $1;", t, two, lambda a, b, m=mode: ref.fma_directed(a, 1.0, -b, m)
+        yield f"mul.{mode}.f32 $d, $0, $1;", t, two, lambda a, b, m=mode: ref.fma_directed(a, b, ref.zero(a, b), m)
+        yield f"fma.{mode}.f32 $d, $0, $1, $2;", t, three, lambda a, b, c, m=mode: ref.fma_directed(a, b, c, m)
     for name, sign in (("min", 1), ("max", -1)):
-        yield from least_of_more(name, sign)
+        yield f"{name}.NaN.f32 $d, $0, $1;", t, two, lambda a, b, s=sign: or_nan(a, b, s)
+        of_three = f"{name}.f32 $d, $0, $1, $2;"
+        yield of_three, t, three, lambda a, b, c, s=sign: ref.minimum(ref.minimum(a, b, s), c, s)
+        of_three = f"{name}.NaN.f32 $d, $0, $1, $2;"
+        yield of_three, t, three, lambda a, b, c, s=sign: or_nan(or_nan(a, b, s), c, s)
     yield "slct.f32.f32 $d, $0, $1, $2;", t, three, lambda a, b, c: a if c >= 0 else b
     for form in ("div.approx", "div.full"):
         yield f"{form}.f32 $d, $0, $1;", t, two, lambda a, b: ref.div(a, b, t)
@@ -79,48 +83,14 @@ def of_singles() -> Iterator[Case]:
     yield "cvt.f64.f32 $d, $0;", "f64", ("f32",), float
     guarded = "mov.f32 $d, 0f3F800000; @$1 neg.f32 $d, $0; @!$1 add.f32 $d, $d, $d;"
     yield guarded, t, ("f32", "pred"), lambda a, p: -a if p else 2.0
+    both = "{ .reg .pred q, r; setp.lt.xor.f32 q|r, $0, $1, $2; selp.u32 $d, 1, 0, q; @r add.u32 $d, $d, 2; }"
+    yield both, "u32", (*two, "pred"), lambda a, b, p: int((a < b) != p) + 2 * int((not a < b) != p)
     for name in ("f16", "bf16"):
-        yield from sixteen_bits(name)
-
-
-def saturated(x: float) -> float:
-    return 0.0 if math.isnan(x) or x <= 0 else min(x, 1.0)
-
-
-def narrowed(a: float) -> float:
-    return a if not math.isfinite(a) or a == 0 else ref.rounded(Fraction(a), "f32")
-
-
-def rounded_by(mode: str) -> Iterator[Case]:
-    two = ("f32", "f32")
-    yield f"add.{mode}.f32 $d, $0, $1;", "f32", two, lambda a, b: ref.fma_directed(a, 1.0, b, mode)
-    yield f"sub.{mode}.f32 $d, $0, $1;", "f32", two, lambda a, b: ref.fma_directed(a, 1.0, -b, mode)
-    yield f"mul.{mode}.f32 $d, $0, $1;", "f32", two, lambda a, b: ref.mul_directed(a, b, mode)
-    yield f"fma.{mode}.f32 $d, $0, $1, $2;", "f32", ("f32",) * 3, lambda *row: ref.fma_directed(*row, mode)
-
-
-def least_of_more(name: str, sign: int) -> Iterator[Case]:
-    def or_nan(a: float, b: float) -> float:
-        return math.nan if math.isnan(a) or math.isnan(b) else ref.minimum(a, b, sign)
-
-    def of_three(a: float, b: float, c: float) -> float:
-        return ref.minimum(ref.minimum(a, b, sign), c, sign)
-
-    yield f"{name}.NaN.f32 $d, $0, $1;", "f32", ("f32", "f32"), or_nan
-    yield f"{name}.f32 $d, $0, $1, $2;", "f32", ("f32",) * 3, of_three
-
-
-def sixteen_bits(name: str) -> Iterator[Case]:
-    def there_and_back(a: float) -> float:
-        return ref.from_sixteen(ref.to_sixteen(a, name), name)
-
-    def both(a: float, b: float) -> int:
-        return ref.to_sixteen(a, name) << 16 | ref.to_sixteen(b, name)
-
-    yield f"cvt.rn.{name}.f32 $d, $0;", "u16", ("half",), lambda a: ref.to_sixteen(a, name)
-    yield f"cvt.rn.{name}x2.f32 $d, $0, $1;", "u32", ("half", "f32"), both
-    text = f"{{ .reg .b16 h; cvt.rn.{name}.f32 h, $0; cvt.f32.{name} $d, h; }}"
-    yield text, "f32", ("half",), there_and_back
+        yield f"cvt.rn.{name}.f32 $d, $0;", "u16", ("half",), lambda a, n=name: ref.to_sixteen(a, n)
+        pair = f"cvt.rn.{name}x2.f32 $d, $0, $1;"
+        yield pair, "u32", ("half", "f32"), lambda a, b, n=name: ref.to_sixteen(a, n) << 16 | ref.to_sixteen(b, n)
+        text = f"{{ .reg .b16 h; cvt.rn.{name}.f32 h, $0; cvt.f32.{name} $d, h; }}"
+        yield text, t, ("half",), lambda a, n=name: ref.from_sixteen(ref.to_sixteen(a, n), n)
 
 
 CASES = [*of_type("f32"), *of_type("f64"), *of_singles()]
@@ -132,9 +102,14 @@ def test_a_float_instruction_is_its_reference(case: Case) -> None:
 
 
 def test_fma_where_the_float64_sum_looks_like_a_tie() -> None:
-    """A float32 c far above the product: the sum's cut-off part decides a tie that float64 does not show."""
+    """A float32 c far above the product: the sum's cut-off part decides a tie that float64 does not show.
+
+    For example 2^24 + 2 and a product just below or above 1: rounding through float64 gives the wrong neighbour.
+    """
     rng = np.random.default_rng(1)
-    values = []
+    a, below, c = 1.0 + 2.0**-23, 1.0 - 2.0**-23, 2.0**24 + 2
+    values = [(a, below, c), (-a, below, c), (2.0**-40, 2.0**-40, a), (2.0**-50, 2.0**-51, c)]
+    values += [(2.0**-75, 2.0**-75, 2.0**-149), (1.5 * 2.0**-75, 2.0**-75, 2.0**-126)]
     for a, b, gap, digits in zip(
         *rng.integers(2**23, 2**24, (2, 250)), rng.integers(-3, 41, 250), rng.integers(-60, 61, 250), strict=True
     ):
@@ -146,15 +121,6 @@ def test_fma_where_the_float64_sum_looks_like_a_tie() -> None:
         values.append((float(a), float(np.float32(b * scale)), c))
         values.append((float(2**23), float(np.float32(scale * 2**24)), c))
         values.append((float(2**23 + 1), float(np.float32(scale * (2**24 - 2))), c))
-    got = evaluate("fma.rn.f32 $d, $0, $1, $2;", "f32", ["f32"] * 3, values)
-    assert_same(got, [ref.fma(*row, "f32") for row in values], "f32", values)
-
-
-def test_fma_on_a_known_double_rounding_case() -> None:
-    """2^24 + 2 and a product just below or above 1: rounding through float64 gives a tie and the wrong neighbour."""
-    a, below, c = 1.0 + 2.0**-23, 1.0 - 2.0**-23, 2.0**24 + 2
-    values = [(a, below, c), (-a, below, c), (2.0**-40, 2.0**-40, a), (2.0**-50, 2.0**-51, c)]
-    values += [(2.0**-75, 2.0**-75, 2.0**-149), (1.5 * 2.0**-75, 2.0**-75, 2.0**-126)]
     got = evaluate("fma.rn.f32 $d, $0, $1, $2;", "f32", ["f32"] * 3, values)
     assert_same(got, [ref.fma(*row, "f32") for row in values], "f32", values)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from fractions import Fraction
+from itertools import product
 
 import pytest
 
@@ -34,12 +35,12 @@ def of_every_type(t: str) -> Iterator[Case]:
     for name, function in COMPARISONS.items():
         yield f"setp.{name}.{t} $d, $0, $1;", "pred", two, function
     for name, combine in LOGIC.items():
-        yield f"setp.lt.{name}.{t} $d, $0, $1, $2;", "pred", (t, t, "pred"), combined(combine)
+        yield f"setp.lt.{name}.{t} $d, $0, $1, $2;", "pred", (t, t, "pred"), lambda a, b, p, f=combine: f(int(a < b), p)
     for source in INTEGER_TYPES:
         yield f"cvt.{t}.{source} $d, $0;", t, (source,), int
         yield f"cvt.sat.{t}.{source} $d, $0;", t, (source,), lambda a: min(max(a, low), high)
     for target in ("f32", "f64"):
-        yield f"cvt.rn.{target}.{t} $d, $0;", target, (t,), nearest(target)
+        yield f"cvt.rn.{target}.{t} $d, $0;", target, (t,), lambda a, to=target: ref.rounded(Fraction(a), to)
     if t[0] == "s":
         yield f"neg.{t} $d, $0;", t, (t,), int.__neg__
         yield f"abs.{t} $d, $0;", t, (t,), abs
@@ -57,16 +58,8 @@ def of_every_type(t: str) -> Iterator[Case]:
         yield from carries(t, bits)
 
 
-def combined(combine: Callable[[int, int], int]) -> Callable[[int, int, int], int]:
-    return lambda a, b, p: combine(int(a < b), p)
-
-
-def nearest(target: str) -> Callable[[int], float]:
-    return lambda a: ref.rounded(Fraction(a), target)
-
-
 def carries(t: str, bits: int) -> Iterator[Case]:
-    """Numbers of two and three words, added and subtracted word by word."""
+    """Numbers of two and three words, added and subtracted word by word: the text gives the word, plus `more`."""
     held = t.replace("s", "u")
     for plus, sign in (("add", 1), ("sub", -1)):
         low = f"{plus}.cc.{t} $d, $0, $2;"
@@ -75,11 +68,14 @@ def carries(t: str, bits: int) -> Iterator[Case]:
             (f"{low} {plus}c.{t} $d, $1, $3;", 1, 0),
             (f"{low} {plus}c.cc.{t} $d, $1, $3; {plus}c.{t} $d, 5, 0;", 2, 5),
         ):
-            yield text, held, (held,) * 4, carried(bits, sign, word, more)
-
-
-def carried(bits: int, sign: int, word: int, more: int) -> Callable[..., int]:
-    return lambda a, b, c, d: ((b << bits | a) + sign * (d << bits | c) >> word * bits) + more
+            yield (
+                text,
+                held,
+                (held,) * 4,
+                lambda a, b, c, d, sign=sign, word=word, more=more: (
+                    ((b << bits | a) + sign * (d << bits | c) >> word * bits) + more
+                ),
+            )
 
 
 def of_bits(bits: int) -> Iterator[Case]:
@@ -102,8 +98,9 @@ def of_words() -> Iterator[Case]:
     """Cases of 32 and 64 bits only."""
     three, shift = ("u32",) * 3, ("u32", "u32", "count")
     for clamp, count in (("wrap", lambda n: n & 31), ("clamp", lambda n: min(n, 32))):
-        yield f"shf.l.{clamp}.b32 $d, $0, $1, $2;", "u32", shift, funnel(count, left=True)
-        yield f"shf.r.{clamp}.b32 $d, $0, $1, $2;", "u32", shift, funnel(count, left=False)
+        left, right = (f"shf.{side}.{clamp}.b32 $d, $0, $1, $2;" for side in "lr")
+        yield left, "u32", shift, lambda low, high, n, count=count: (high << 32 | low) << count(n) >> 32
+        yield right, "u32", shift, lambda low, high, n, count=count: (high << 32 | low) >> count(n)
     for table in (0, 0x80, 0xE8, 0x96, 0x1B, 0xCA, 0xFE, 0x35):
         yield f"lop3.b32 $d, $0, $1, $2, {table};", "u32", three, looked_up(table)
     yield "prmt.b32 $d, $0, $1, $2;", "u32", three, ref.permute
@@ -111,16 +108,9 @@ def of_words() -> Iterator[Case]:
     yield swap, "u64", ("u64",), lambda a: a << 32 | a >> 32
     halves = "{ .reg .b16 lo, hi; mov.b32 {lo, hi}, $0; mov.b32 $d, {hi, lo}; }"
     yield halves, "u32", ("u32",), lambda a: a << 16 | a >> 16
-    for a in ("u32", "s32"):
-        for b in ("u32", "s32"):
-            whole = "s32" if "s32" in (a, b) else "u32"
-            yield f"dp4a.{a}.{b} $d, $0, $1, $2;", whole, (a, b, whole), bytes_product(f"{a[0]}8", f"{b[0]}8")
-
-
-def funnel(count: Callable[[int], int], left: bool) -> Callable[[int, int, int], int]:
-    if left:
-        return lambda low, high, n: (high << 32 | low) << count(n) >> 32
-    return lambda low, high, n: (high << 32 | low) >> count(n)
+    for a, b in product(("u32", "s32"), repeat=2):
+        whole = "s32" if "s32" in (a, b) else "u32"
+        yield f"dp4a.{a}.{b} $d, $0, $1, $2;", whole, (a, b, whole), bytes_product(f"{a[0]}8", f"{b[0]}8")
 
 
 def looked_up(table: int) -> Callable[[int, int, int], int]:

@@ -49,6 +49,9 @@ def multiplied(source: str) -> tuple[bool, Result]:
 def test_the_kernel_with_copies_is_right_and_clean() -> None:
     right, result = multiplied(COPIES)
     assert right and result.findings == ()
+    loads, stores = result.counts.global_load, result.counts.shared_store
+    # Of 2 blocks of 4 warps, in 6 steps one copy of A and one of B, of 16 bytes per thread.
+    assert (loads.requests, loads.sectors, loads.bytes, stores.requests) == (96, 96 * 16, 96 * 512, 0)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +72,8 @@ def test_the_kernel_with_copies_is_right_and_clean() -> None:
 )
 def test_the_kernel_with_copies_and_a_mistake(old: str, new: str, kind: str, text: str) -> None:
     source, _ = edited(COPIES, old, new)
-    _, result = multiplied(source)
+    right, result = multiplied(source)
+    assert not right or kind != "missing-wait", "a copy's data are there before they must be"
     ours = [finding for finding in result.findings if finding.kind == kind]
     assert ours, [str(finding) for finding in result.findings]
     numbered = list(enumerate(source.splitlines(), 1))

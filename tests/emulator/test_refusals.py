@@ -37,11 +37,7 @@ MMA = (
         ('  asm volatile("barrier.cluster.arrive.aligned;");', "barrier.cluster.arrive", "no other barriers"),
         ('  printf("%f", out[0]);', "calls a function", "__forceinline__, and remove printf and assert"),
         ("  out[0] = clock64();", "%clock64", "the emulator has no time: remove the clock"),
-        (
-            '  unsigned s; asm volatile("mov.u32 %0, %%smid;" : "=r"(s)); out[0] = s;',
-            "%smid",
-            "special register",
-        ),
+        ('  unsigned s; asm volatile("mov.u32 %0, %%smid;" : "=r"(s)); out[0] = s;', "%smid", "special register"),
         (
             '  unsigned h = 1; asm volatile("fma.rn.f16x2 %0, %0, %0, %0;" : "+r"(h)); out[0] = h;',
             "fma.rn.f16x2",

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.emulator.helpers import compiled, edited, gemm, run, rung_kernel
-from tests.gpu.ncu_counts import METRICS, REPLAYED, emulated, read_csv, replays
+from tests.gpu.ncu_counts import REPLAYED, emulated, replays
 from worklog.emulator import Access, Counts, NotPredictable, Pointer, launch
 from worklog.emulator.counts import sectors, wavefronts
 from worklog.emulator.predict import predict
@@ -143,10 +143,8 @@ def test_counts_belong_to_lines() -> None:
         "As[a_row][a_col] = A[(size_t)a_row * K + k0 + a_col];",
         "Bs[b_row][b_col] = B[(size_t)(k0 + b_row) * N + b_col];",
     }
-    barriers = {
-        lines[line - 1].strip()[:16] for line, counts in result.lines.items() if "barrier" in counts.instructions
-    }
-    assert barriers == {"__syncthreads();"}
+    barriers = [lines[line - 1].strip() for line, counts in result.lines.items() if "barrier" in counts.instructions]
+    assert len(barriers) == 2 and all(text.startswith("__syncthreads();") for text in barriers)
     assert sum(result.lines.values(), Counts()) == result.counts
     assert gemm(record, kernel, (64, 64, 64))[2].counts == result.counts, "launches do not add up"
     assert gemm(record, kernel, (64, 64, 64), count=False)[2].lines == {}
@@ -212,7 +210,6 @@ def test_costs_follow_addresses_that_move_and_spread_in_a_loop() -> None:
 
 
 RECORD = json.loads(Path(__file__).with_name("ncu_h200.json").read_text(encoding="utf-8"))
-NAMES = [r.name for r in LADDER]
 
 
 @pytest.mark.xfail(strict=True, reason="recorded before rungs 07, 08, 10 and 11: python -m tests.gpu.ncu_counts")
@@ -229,16 +226,3 @@ def test_every_count_is_the_gpus(name: str) -> None:
     assert again <= 0.2 * counted["shared_store.wavefronts"]
     expected = {what: value + (again if what in REPLAYED else 0) for what, value in here.items()}
     assert expected == counted
-
-
-def test_reading_what_ncu_prints() -> None:
-    row = '"1","h","sgemm_{}","{}","1,{:03}"\n'
-    table = '"ID","Host Name","Kernel Name","Metric Name","Metric Value"\n'
-    table += "".join(row.format(name, metric, i) for name in NAMES for i, metric in enumerate(METRICS))
-    found = read_csv("==PROF== Connected to process 1\n" + table)
-    assert list(found) == NAMES
-    assert found["naive"] == {ours: 1000 + i for i, ours in enumerate(METRICS.values())}
-    with pytest.raises(SystemExit, match="no complete counts of warptiled"):
-        read_csv(table.rsplit('"1","h"', 1)[0])
-    with pytest.raises(SystemExit, match="no table"):
-        read_csv("==ERROR== no permission")
