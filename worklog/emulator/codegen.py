@@ -251,6 +251,7 @@ def _leave(writer: Writer, index: int, last: Instruction) -> str:
 
 
 def _emit(writer: Writer, instruction: Instruction) -> None:
+    """Write an instruction by its rule, or by its row in the table of forms."""
     writer.instruction = instruction
     writer.mask, writer.predicate = "m", ""
     if instruction.guard:
@@ -260,14 +261,13 @@ def _emit(writer: Writer, instruction: Instruction) -> None:
         writer.mask = writer.once(f"S.guard(m, {writer.predicate})")
     rule = RULES.get(instruction.parts[0])
     try:
-        supported = (rule is not None and rule(writer, instruction)) or _emit_form(writer, instruction)
+        if rule is None or not rule(writer, instruction):
+            _emit_form(writer, instruction)
     except (LookupError, ValueError) as error:
         raise unsupported(instruction) from error
-    if not supported:
-        raise unsupported(instruction)
 
 
-def _emit_form(w: Writer, i: Instruction) -> bool:
+def _emit_form(w: Writer, i: Instruction) -> None:
     """Write an instruction that has a row in the table of forms. Raises LookupError for one that has none."""
     key = (i.op, len(i.operands) - 1)
     form = FORMS[key] if w.program.exact else FORMS.get((f"fast.{i.op}", key[1])) or FORMS[key]
@@ -276,29 +276,25 @@ def _emit_form(w: Writer, i: Instruction) -> bool:
     dtypes = [DTYPES.get(type_, "?") for type_ in form.results]
     if len(dtypes) == 1:
         w.result(i.operands[0], expression, dtypes[0])
-        return True
+        return
     names = w.results(i.operands[0].items if isinstance(i.operands[0], Vec) else i.operands[:1], expression, dtypes)
     if form.results[1] == "carry":
+        if w.predicate:
+            raise unsupported(i)
         w.carry = {"carry": names[1]}
-        return not w.predicate
-    return True
 
 
 def _with_deletions(lines: list[str]) -> list[str]:
     """Indent, and delete each local after its last use, so that a long block keeps only live values."""
-    last_use: dict[str, int] = {}
-    for number, line in enumerate(lines):
-        for name in re.findall(r"\bv\d+\b", line):
-            last_use[name] = number
-    dying: dict[int, list[str]] = {}
-    for name, number in last_use.items():
-        dying.setdefault(number, []).append(name)
+    used_later: set[str] = set()
     out = []
-    for number, line in enumerate(lines):
-        out.append("    " + line)
-        if number in dying and not line.startswith("return"):
-            out.append("    del " + ", ".join(dying[number]))
-    return out
+    for line in reversed(lines):
+        dying = set(re.findall(r"\bv\d+\b", line)) - used_later
+        used_later |= dying
+        if dying and not line.startswith("return"):
+            out.append(f"    del {', '.join(sorted(dying))}")
+        out.append(f"    {line}")
+    return out[::-1]
 
 
 def merge_lanes(new: Any, old: Any, mask: Any) -> Any:

@@ -55,10 +55,7 @@ def wavefronts(addresses: Array, active: Array, width: int) -> tuple[int, int, i
     if not requests:
         return 0, 0, 0
     phases = max(1, width // 4)
-    if phases == 1:
-        total, used = _passes(addresses, active, 1, width)
-        return requests, total, total - used
-    paired = _lanes_paired(addresses, active)
+    paired = _lanes_paired(addresses, active) & (phases > 1)
     total = used = 0
     for rows, count in ((~paired, phases), (paired, phases // 2)):
         if rows.any():
@@ -252,25 +249,25 @@ class Counts:
 
 
 ACCESSES = ("global_load", "global_store", "shared_load", "shared_store", "local", "atomic")
-_CONTROL = ("bra", "ret", "exit", "taken")
-_INTEGER = ("and", "or", "xor", "not", "shl", "shr", "shf", "bfe", "bfi", "brev", "popc", "clz", "prmt", "lop3")
+_ARITHMETIC = ("add", "sub", "mul", "mad", "div", "rem", "min", "max", "abs", "neg", "setp", "sqrt", "rcp")
+_KINDS = {
+    **dict.fromkeys(("ld", "cp"), "load"),
+    "st": "store",
+    **dict.fromkeys(("bra", "ret", "exit", "taken"), "control"),
+    **dict.fromkeys(("bar", "barrier"), "barrier"),
+    **dict.fromkeys(("and", "or", "xor", "not", "lop3", "shl", "shr", "shf"), "integer"),
+    **dict.fromkeys(("bfe", "bfi", "brev", "popc", "clz", "prmt"), "integer"),
+}
 
 
 def instruction_class(instruction: Instruction) -> str:
     """The class of Counts.instructions that an instruction belongs to."""
-    name, type_ = instruction.parts[0], instruction.parts[-1]
-    is_float = type_ in ("f32", "f64", "f16")
+    name, is_float = instruction.parts[0], instruction.parts[-1] in ("f32", "f64", "f16")
     if name == "fma" or (name == "mad" and is_float):
         return "fma"
-    if name in ("ld", "cp", "st", "atom", "red"):
-        return "store" if name == "st" else "load" if name in ("ld", "cp") else "other"
-    if name in _CONTROL:
-        return "control"
-    if name in ("bar", "barrier"):
-        return "barrier"
-    if name in ("add", "sub", "mul", "mad", "div", "rem", "min", "max", "abs", "neg", "setp", "sqrt", "rcp"):
+    if name in _ARITHMETIC:
         return "float" if is_float else "integer"
-    return "integer" if name in _INTEGER else "other"
+    return _KINDS.get(name, "other")
 
 
 def tally(

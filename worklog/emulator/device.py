@@ -9,7 +9,6 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +58,7 @@ def build(program: Program, arch: str = ARCH) -> Built:
     try:
         return Built(compile_cuda(program.source, program.entry, name=program.name, arch=arch, options=program.options))
     except NvrtcMissing as missing:
-        index = _index()
+        index = json.loads(_read(FOLDER / INDEX))
         for entry in index["programs"]:
             if entry["sha256"] == program.sha256 and arch == index["arch"]:
                 return Built(_shipped(program, entry, arch), index["nvrtc"])
@@ -75,12 +74,6 @@ def _shipped(program: Program, entry: dict[str, Any], arch: str) -> Compiled:
     accesses = tuple((what, int(count)) for what, count in entry["shared_accesses"].items())
     names = {"name": program.name, "source": program.source, "entry": program.entry, "symbol": entry["symbol"]}
     return Compiled(**names, arch=arch, ptx=ptx, cubin=b"", shared_accesses=accesses, log="", **resources)
-
-
-@lru_cache(maxsize=1)
-def _index() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(_read(FOLDER / INDEX))
-    return found
 
 
 def _read(path: Path) -> str:

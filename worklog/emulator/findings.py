@@ -143,15 +143,16 @@ class Recorder:
             numbers = tuple(int(thread) for thread in threads)
             self.found[key] = Finding(kind, line, self.text(line), message, block, numbers, other_line, count, callers)
 
-    def add_lanes(self, kind: str, line: int, lanes: NDArray[Any], what: str, caller: int = 0) -> None:
-        """Record what threads did wrong. lanes: bool, which of the batch; what: as in "thread 3 of block (0, 0, 0)
-        <what>". caller: as an instruction's.
+    def add_lanes(self, kind: str, place: Any, lanes: NDArray[Any], what: str) -> None:
+        """Record what threads did wrong. place: an instruction or an access site. lanes: bool, which of the batch;
+        what: as in "thread 3 of block (0, 0, 0) <what>".
         """
         first = int(lanes.argmax())
         block, thread = self.batch.locate(first)
         threads = np.flatnonzero(lanes[first - thread :][: self.batch.block_lanes])[:32]
-        message = f"thread {thread} of block {block} {what}" + (f", called in line {caller}" if caller else "")
-        self.add(kind, line, message, block, threads.tolist(), count=int(lanes.sum()), callers=(caller,))
+        called = f", called in line {place.caller}" if place.caller else ""
+        message = f"thread {thread} of block {block} {what}{called}"
+        self.add(kind, place.line, message, block, threads.tolist(), count=int(lanes.sum()), callers=(place.caller,))
 
     def findings(self) -> tuple[Finding, ...]:
         """All of them, by line."""

@@ -157,12 +157,8 @@ class GlobalMemory:
         """Buffers that lanes access, usually one, with byte positions and lanes. Counts the access; invalid lanes are
         reported and left out.
         """
-        parts = self._located(site, base, mask)
         if self.counting:
             self._count(site, base, mask)
-        return parts
-
-    def _located(self, site: Site, base: Array, mask: Mask) -> list[tuple[Buffer, Array, Mask]]:
         width, offset = site.width, site.offset
         chosen = base if mask is None or len(base) == 1 else base[mask]
         low, high = int(chosen.min()) + offset, int(chosen.max()) + offset
@@ -173,9 +169,9 @@ class GlobalMemory:
                 position = np.where(mask, position, np.uint64(0))
             if not (int(np.bitwise_or.reduce(position)) + buffer.base) & (width - 1):
                 return [(buffer, position.view(np.int64), mask)]
-        return self._located_each(site, base, mask)
+        return self._locate_each(site, base, mask)
 
-    def _located_each(self, site: Site, base: Array, mask: Mask) -> list[tuple[Buffer, Array, Mask]]:
+    def _locate_each(self, site: Site, base: Array, mask: Mask) -> list[tuple[Buffer, Array, Mask]]:
         lanes, width = self.batch.lanes, site.width
         address = np.broadcast_to(base.view(np.int64), (lanes,)) + site.offset
         active = np.ones(lanes, bool) if mask is None else mask
@@ -211,7 +207,7 @@ class GlobalMemory:
         return f"at byte {offset} of {near.name} ({near.size} bytes)"
 
     def _report(self, kind: str, site: Site, lanes: Array, where: str) -> None:
-        self.recorder.add_lanes(kind, site.line, lanes, f"{site.verb} {site.width} bytes {where}", site.caller)
+        self.recorder.add_lanes(kind, site, lanes, f"{site.verb} {site.width} bytes {where}")
 
     def load(self, site: Site, base: Array, mask: Mask) -> tuple[Array, ...]:
         """site.count arrays of site.dtype; zeros for lanes outside the mask or with an invalid address."""

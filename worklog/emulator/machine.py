@@ -337,7 +337,7 @@ class Machine:
         lacking = warp.lacking(np.broadcast_to(members, (self.batch.lanes,)), lanes, self.started)
         if lacking.any():
             what = "is in the instruction's member mask, but does not execute the instruction"
-            self.recorder.add_lanes("divergent-warp", self.lines[pc], lacking, what)
+            self.recorder.add_lanes("divergent-warp", self.program.kernel.instructions[pc], lacking, what)
         return lanes
 
     def warp(self, pc: int, function: Callable[..., Any], members: Array, mask: Mask, *operands: Any) -> Any:

@@ -38,6 +38,8 @@ _TOKEN = re.compile(
     r"\s+|(?P<loc>\.loc\b[^\n]*)|(?P<file>\.file\b[^\n]*)|(?P<section>\.section\b[^{]*\{[^}]*\})|(?P<label>[A-Za-z_$%][\w$]*\s*:(?!:))"
     r"|(?P<open>\{)|(?P<close>\})|(?P<statement>[^;{}]*(?:\{[^{}]*\}[^;{}]*)*;)"
 )
+# Text without a comma outside of braces and brackets.
+_OPERAND = re.compile(r"(?:\{[^{}]*\}|\[(?:[^\[\]{}]|\{[^{}]*\})*\]|[^,{\[])+")
 _HEADER = re.compile(r"(?P<head>(?:\.\w+\s+)*\.(?:entry|func)\b[^{;]*)(?P<end>[{;])")
 _VARIABLE = re.compile(
     r"(?P<extern>\.(?:extern|visible|weak|common)\s+)?(?:\.(?:extern|visible|weak|common)\s+)*\.(?P<space>shared|global|const|local)\s+"
@@ -111,12 +113,9 @@ def _initial(text: str, type_: str, element: int) -> bytes:
 
 
 def _literal(text: str) -> Imm | None:
-    if re.fullmatch(r"0[fF][0-9a-fA-F]{8}", text):
-        bits = int(text[2:], 16)
-        return Imm(struct.unpack("<f", struct.pack("<I", bits))[0], bits, "f32")
-    if re.fullmatch(r"0[dD][0-9a-fA-F]{16}", text):
-        bits = int(text[2:], 16)
-        return Imm(struct.unpack("<d", struct.pack("<Q", bits))[0], bits, "f64")
+    if re.fullmatch(r"0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}", text):
+        code, kind = ("f", "f32") if text[1] in "fF" else ("d", "f64")
+        return Imm(struct.unpack(f">{code}", bytes.fromhex(text[2:]))[0], int(text[2:], 16), kind)
     if re.fullmatch(r"-?\d+\.\d+", text):
         return Imm(float(text), struct.unpack("<Q", struct.pack("<d", float(text)))[0], "f64")
     if re.fullmatch(r"-?(0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?", text):
@@ -227,7 +226,8 @@ class _Body:
                 raise PtxError(f"{match['guard']} in {text!r} is not a register")
             guard = (register, bool(match["not"]))
         shown = re.sub(r"\s+", " ", text)
-        operands = tuple(self._operand(item, shown) for item in _split(match["rest"]))
+        items = filter(None, map(str.strip, _OPERAND.findall(match["rest"])))
+        operands = tuple(self._operand(item, shown) for item in items)
         number = len(self.instructions)
         self.instructions.append(Instruction(number, match["op"], operands, guard, self.line, shown, self.caller))
 
@@ -289,18 +289,3 @@ def _params(text: str) -> Iterator[Param]:
         if match is None:
             raise PtxError(f"cannot read the kernel parameter {item!r}")
         yield Param(match[2], match[1], size_of(match[1]) * int(match[3] or 1))
-
-
-def _split(text: str) -> list[str]:
-    """Operands, split at commas outside of braces and brackets."""
-    out, depth, current = [], 0, ""
-    for char in text:
-        depth += (char in "{[(") - (char in "}])")
-        if char == "," and depth == 0:
-            out.append(current.strip())
-            current = ""
-        else:
-            current += char
-    if current.strip():
-        out.append(current.strip())
-    return out

@@ -250,24 +250,20 @@ class SharedMemory:
         outside = active & ((address < 0) | (address + site.width > self.size))
         if outside.any():
             byte = f"byte {address[outside.argmax()]} of the {self.owner}'s {self.size} bytes of {self.space} memory"
-            self._report("out-of-bounds", site, outside, f"{site.verb} at {byte}")
+            self.recorder.add_lanes(f"{self.space}-out-of-bounds", site, outside, f"{site.verb} at {byte}")
         if site.array is not None:
             offset = address - site.start
             strayed = active & ~outside & ((offset < 0) | (offset + site.width > site.array.size))
             if strayed.any():
                 byte = f"byte {offset[strayed.argmax()]} of {plain_name(site.array.name)}"
                 what = f"{site.verb} at {byte}, which has {site.array.size} bytes"
-                self._report("out-of-bounds", site, strayed, what)
+                self.recorder.add_lanes(f"{self.space}-out-of-bounds", site, strayed, what)
         crooked = active & ~outside & (address % site.width != 0)
         if crooked.any():
             byte = f"{self.space} byte {address[crooked.argmax()]}, which is not a multiple of {site.width}"
-            self._report("misaligned", site, crooked, f"{site.verb} {site.width} bytes at {byte}")
+            self.recorder.add_lanes("misaligned", site, crooked, f"{site.verb} {site.width} bytes at {byte}")
         bad = outside | crooked
         return active & ~bad if bad.any() else None
-
-    def _report(self, kind: str, site: Site, lanes: Array, what: str) -> None:
-        kind = kind if kind == "misaligned" else f"{self.space}-{kind}"
-        self.recorder.add_lanes(kind, site.line, lanes, what, site.caller)
 
     def _costs(self, site: Site, places: Places, address: Array, active: Array) -> tuple[int, int, int, int, int]:
         """As a site's. Of accesses that ptxas joins, the leading one counts as the wide."""

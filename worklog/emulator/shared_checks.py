@@ -235,4 +235,4 @@ class Unwritten:
     def _report(self, site: Site, lanes: Array, line: int) -> None:
         array = plain_name(site.array.name) if site.array else "shared memory"
         what = f"reads {array} before any thread writes there, and line {line} uses the value"
-        self.recorder.add_lanes("uninitialised-shared", site.line, lanes, what, site.caller)
+        self.recorder.add_lanes("uninitialised-shared", site, lanes, what)

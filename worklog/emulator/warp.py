@@ -46,13 +46,9 @@ def vote(mode: str, predicate: Array, active: Array) -> Array:
     """vote.sync over the active lanes of each warp: any, all and uni as bool, ballot as uint32; one value a lane."""
     yes = (predicate & active).reshape(-1, 32)
     count, total = yes.sum(axis=1), active.reshape(-1, 32).sum(axis=1)
-    answers = {
-        "any": lambda: count > 0,
-        "all": lambda: count == total,
-        "uni": lambda: (count == total) | (count == 0),
-        "ballot": lambda: np.where(yes, BITS, np.uint32(0)).sum(axis=1, dtype=np.uint32),
-    }
-    return np.repeat(answers[mode](), 32)
+    if mode == "ballot":
+        return np.repeat(np.where(yes, BITS, np.uint32(0)).sum(axis=1, dtype=np.uint32), 32)
+    return np.repeat({"any": count > 0, "all": count == total, "uni": (count == total) | (count == 0)}[mode], 32)
 
 
 def reduce(operation: str, a: Array, active: Array) -> Array:
