@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import astuple, dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -182,7 +182,8 @@ def _site(i: Instruction, array: Variable | None, addresses: Mapping[str, int], 
 COMPARED = "sm_90"  # where every rung's counts equal a GPU's hardware counters: tests/emulator/ncu_h200.json
 
 
-class Access(NamedTuple):
+@dataclass(frozen=True)
+class Access:
     """One kind of access.
 
     requests: warp instructions. sectors: 32-byte pieces of global memory. wavefronts: passes through shared memory;
@@ -197,15 +198,14 @@ class Access(NamedTuple):
 
     def combined(self, factor: int, other: Access, other_factor: int) -> Access:
         """factor * self + other_factor * other, count by count."""
-        return Access(*(factor * mine + other_factor * its for mine, its in zip(self, other, strict=True)))
+        return Access(
+            *(factor * mine + other_factor * its for mine, its in zip(astuple(self), astuple(other), strict=True))
+        )
 
     @property
     def sectors_per_request(self) -> float:
         """4 for a warp that reads 32 adjacent floats, 32 for one sector per lane. NaN without requests."""
         return self.sectors / self.requests if self.requests else float("nan")
-
-
-NOTHING = Access()
 
 
 @dataclass(frozen=True)
@@ -216,12 +216,12 @@ class Counts:
     "other". thread_fma: multiply-adds of all threads, two floating-point operations each. A cp.async is a global load.
     """
 
-    global_load: Access = NOTHING
-    global_store: Access = NOTHING
-    shared_load: Access = NOTHING
-    shared_store: Access = NOTHING
-    local: Access = NOTHING
-    atomic: Access = NOTHING
+    global_load: Access = Access()
+    global_store: Access = Access()
+    shared_load: Access = Access()
+    shared_store: Access = Access()
+    local: Access = Access()
+    atomic: Access = Access()
     instructions: Mapping[str, int] = field(default_factory=dict)
     thread_fma: int = 0
 
