@@ -62,21 +62,20 @@ def test_missing_kernels_are_a_clear_error(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 @each_rung
-def test_the_template_parameters_have_the_tiles_names(record: Kernel) -> None:
+def test_template_domain_and_launch_bounds_are_those_of_the_row(record: Kernel) -> None:
     template = re.search(r"template <([^>]*)>", record.source)
     assert template is not None
     # A last parameter with a default isn't part of the tile: it only puts a word into the symbol.
     parameters = [p.strip() for p in template[1].split(",") if "=" not in p]
     assert parameters == [f"int {name}" for name in record.template]
     assert record.entry == f"sgemm_{record.name}<{', '.join(map(str, record.template.values()))}>"
-
-
-@each_rung
-def test_the_header_states_the_domain_of_the_row(record: Kernel) -> None:
     stated = re.search(r"^// Domain:\s+(.*)\.$", record.source, re.MULTILINE)
     assert stated is not None and Domain.of(stated[1], record.template) == record.domain
     checks_bounds = "row >= M" in record.source
     assert (record.domain == Domain()) == checks_bounds
+    bounds = re.search(r"__launch_bounds__\((.+?)(?:, MIN_BLOCKS)?\) sgemm", record.source)
+    assert bounds is not None and evaluate(bounds[1], record.template) == record.threads
+    assert record.thread_count % 32 == 0 and 32 <= record.thread_count <= 1024
 
 
 @each_rung
@@ -89,24 +88,12 @@ def test_the_grid_covers_c_and_no_more(record: Kernel, shape: Shape) -> None:
 
 
 @each_rung
-def test_the_block_is_whole_warps_and_the_one_of_the_launch_bounds(record: Kernel) -> None:
-    bounds = re.search(r"__launch_bounds__\((.+?)(?:, MIN_BLOCKS)?\) sgemm", record.source)
-    assert bounds is not None and evaluate(bounds[1], record.template) == record.threads
-    assert record.thread_count % 32 == 0 and 32 <= record.thread_count <= 1024
-
-
-@each_rung
-def test_block_columns_are_x_and_rows_are_y(record: Kernel) -> None:
-    for axis, along, other in (("x", "BN", "BM"), ("y", "BM", "BN")):
-        uses = re.findall(rf"blockIdx\.{axis} \* (\w+)", record.source)
-        assert uses and set(uses) == {along}, f"blockIdx.{axis} must walk in steps of {along}, not {other}"
-
-
-@each_rung
-def test_one_signature_and_no_header_file(record: Kernel) -> None:
-    assert record.source.count("__global__") == 1
+def test_one_signature_without_headers_and_blocks_walk_columns_along_x(record: Kernel) -> None:
+    assert record.source.count("__global__") == 1 and "#include" not in record.source
     assert f"{record.function}{SIGNATURE}" in record.source
-    assert "#include" not in record.source
+    for axis, along in (("x", "BN"), ("y", "BM")):
+        uses = re.findall(rf"blockIdx\.{axis} \* (\w+)", record.source)
+        assert uses and set(uses) == {along}, f"blockIdx.{axis} must walk in steps of {along}"
 
 
 @each_rung

@@ -195,10 +195,17 @@ def reason_names(mask: int) -> str:
     return ", ".join(name for bit, name in EVENT_REASONS.items() if mask & bit) or "none"
 
 
+# Triton is for host functions; the last row is of the other harnesses and the tracer.
+PACKAGES = (
+    *("numpy", "cupy-cuda13x", "cupy-cuda12x", "torch", "triton", "matplotlib", "nvidia-cuda-nvrtc"),
+    *("cuda-bench", "cupti-python", "nvidia-cuda-cupti", "cuda-bindings"),
+)
+
+
 def software() -> dict[str, str]:
     """Versions of the installed packages and drivers that a result may depend on."""
     versions = {"python": platform.python_version(), "platform": platform.platform()}
-    for name in ("numpy", "cupy-cuda13x", "cupy-cuda12x", "torch", "matplotlib", "nvidia-cuda-nvrtc"):
+    for name in PACKAGES:
         with suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
     if gpu_reason() is None:

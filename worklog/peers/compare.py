@@ -25,7 +25,7 @@ import worklog
 from worklog.bench.tasks import Progress, silent
 from worklog.errors import ChildFailed
 from worklog.gpu.device import gpu, software, source_revision
-from worklog.peers.harnesses import HARNESSES, SAMPLING, OtherHarness, OurHarness, Read, Work, product, versions
+from worklog.peers.harnesses import HARNESSES, SAMPLING, OtherHarness, OurHarness, Read, Work, product
 from worklog.runs.comparison import CUBLAS, KNOWN, SCHEMA, Comparison, Row
 from worklog.runs.documents import write_text
 from worklog.runs.run import new_path, runs_dir
@@ -58,7 +58,7 @@ def compare(out: Path | None = None, progress: Progress = silent, only: str | No
         "created": created,
         "complete": False,
         "device": gpu().as_dict(),
-        "software": {**software(), **versions()},
+        "software": software(),
         "harness": SAMPLING.as_dict(),
         "calibration": session.calibration.as_dict(),
         "rows": [],

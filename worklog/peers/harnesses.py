@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import json
 import os
 import sys
@@ -124,7 +123,6 @@ def product(size: int) -> Work:
 
 
 EXTRA = "pip install 'gemm-worklog[peers]'"
-PACKAGES = ("cuda-bench", "triton", "torch", "cupti-python", "nvidia-cuda-cupti", "cuda-bindings")
 COLD, BATCH = "nv/cold/", "nv/batch/"
 SHORT_TIMEOUT_S = 6.0  # 0.5 s of GPU time in launches of a microsecond would take longer than all the others
 
@@ -139,17 +137,6 @@ class OtherHarness:
     name: str
     read: Callable[[Sequence[Work]], Iterator[Found]]
     remedy: str = EXTRA
-
-
-def versions() -> dict[str, str]:
-    """Versions of the other harnesses' packages that are installed."""
-    found = {}
-    for name in PACKAGES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
 
 
 def _each(name: str, setup: Callable[[], Callable[[Work], float]], works: Sequence[Work]) -> Iterator[Found]:
