@@ -195,11 +195,10 @@ def reason_names(mask: int) -> str:
     return ", ".join(name for bit, name in EVENT_REASONS.items() if mask & bit) or "none"
 
 
-# Triton is for host functions; the last row is of the other harnesses and the tracer.
 PACKAGES = (
-    *("numpy", "cupy-cuda13x", "cupy-cuda12x", "torch", "triton", "matplotlib", "nvidia-cuda-nvrtc"),
-    *("cuda-bench", "cupti-python", "nvidia-cuda-cupti", "cuda-bindings"),
-)
+    "numpy matplotlib cupy-cuda13x cupy-cuda12x torch triton nvidia-cuda-nvrtc "
+    "cuda-bench cupti-python nvidia-cuda-cupti cuda-bindings"  # the other harnesses and the tracer
+).split()
 
 
 def software() -> dict[str, str]:
