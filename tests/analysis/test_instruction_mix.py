@@ -52,6 +52,7 @@ extern "C" __global__ void other({SIGNATURE}) {{ C[0] = __fdividef(A[0], __fadd_
         ("C[0] = A[0] * B[0] + C[0];", (), set()),
         ("C[0] = A[0] / B[0] + M / N % K;", (), set()),
         ("C[0] = __uint_as_float(cut(A[0]));", (), {SHORTENED}),
+        ('unsigned y; asm("cvt.rn.bf16x2.f32 %0, %1, %1;" : "=r"(y) : "f"(A[0])); C[0] = y;', (), {SHORTENED}),
         ("C[0] = A[0] * B[0] + C[0];", ("--ftz=true",), {FLUSHED}),
         ("C[0] = __expf(A[0]);", (), {APPROXIMATE}),
         ("C[0] = __fmaf_rz(A[0], B[0], C[0]);", (), {TRUNCATED}),

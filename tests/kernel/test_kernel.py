@@ -237,9 +237,9 @@ def test_each_point_of_the_axes_is_a_kernel(file: Path) -> None:
     assert [kernel.name for kernel in found] == [f"mine Sum={t} TILE={n}" for t in ("float", "double") for n in (8, 16)]
     last = found[-1]
     assert last.entry == "gemm<double, 16>" and last.threads == (16, 16)
-    words = {**DEFAULTS, "entry": "gemm<TILE, T>", "grid": "1", "block": "1"}
+    words = {**DEFAULTS, "entry": "gemm<TILE, WT, T>", "grid": "1", "block": "1"}
     (whole,) = instances(str(file), [Axis.parse("T=4")], words)
-    assert whole.entry == "gemm<TILE, 4>", "an axis stands for whole words only"
+    assert whole.entry == "gemm<TILE, WT, 4>", "an axis stands for whole words only"
     assert last.blocks(Shape(17, 40, 16)) == (3, 2) and str(last.domain) == "K % 16 == 0"
     verdict = check(last, Shape(32, 24, 16), on="emulated").verdict
     assert verdict.accepted and verdict.precision == "fp32", verdict.reason

@@ -195,10 +195,8 @@ def reason_names(mask: int) -> str:
     return ", ".join(name for bit, name in EVENT_REASONS.items() if mask & bit) or "none"
 
 
-PACKAGES = (
-    "numpy matplotlib cupy-cuda13x cupy-cuda12x torch triton nvidia-cuda-nvrtc "
-    "cuda-bench cupti-python nvidia-cuda-cupti cuda-bindings"  # the other harnesses and the tracer
-).split()
+OTHER_HARNESSES = ("triton", "cuda-bench", "cupti-python", "nvidia-cuda-cupti", "cuda-bindings")
+PACKAGES = ("numpy", "matplotlib", "cupy-cuda13x", "cupy-cuda12x", "torch", "nvidia-cuda-nvrtc", *OTHER_HARNESSES)
 
 
 def software() -> dict[str, str]:
