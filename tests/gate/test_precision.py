@@ -25,7 +25,7 @@ def unchanged(values: Float32) -> Float32:
 def errors(k: int, change: Change = unchanged) -> tuple[float, float]:
     """(rms, largest) of a sequential product of changed inputs."""
     a, b = random_inputs(Shape(66, 48, k), np.random.default_rng(0))
-    return PrecisionReference.of(a, b, np.random.default_rng(0)).errors(summed(change(a), change(b)))
+    return PrecisionReference(a, b, np.random.default_rng(0)).errors(summed(change(a), change(b)))
 
 
 @pytest.mark.parametrize("k", [16, 64, 256, 1024, 4096])
@@ -46,7 +46,7 @@ def test_one_wild_element_is_wrong_and_not_a_format(value: float) -> None:
     a, b = random_inputs(Shape(64, 64, 64), np.random.default_rng(0))
     c = summed(a, b)
     c[13, 17] = value
-    rms, largest = PrecisionReference.of(a, b, np.random.default_rng(0)).errors(c)
+    rms, largest = PrecisionReference(a, b, np.random.default_rng(0)).errors(c)
     assert classify(rms, largest, 64) == "wrong"
     assert not np.isnan([rms, largest]).any(), "a margin can be compared and written down"
 
@@ -58,7 +58,7 @@ def test_an_error_of_no_format_is_wrong(rms: float) -> None:
 
 def test_errors_are_in_units_of_the_gauge() -> None:
     a, b = random_inputs(Shape(8, 8, 32), np.random.default_rng(0))
-    reference = PrecisionReference.of(a, b, np.random.default_rng(0))
+    reference = PrecisionReference(a, b, np.random.default_rng(0))
     shifted = reference.reference.astype(np.float32) + (100 * UNIT_ROUNDOFF * reference.gauge).astype(np.float32)
     rms, largest = reference.errors(shifted)
     assert rms == pytest.approx(100, abs=2) and largest == pytest.approx(100, abs=4)
@@ -67,7 +67,7 @@ def test_errors_are_in_units_of_the_gauge() -> None:
 def test_first_and_last_row_are_always_sampled() -> None:
     a, b = random_inputs(Shape(500, 4, 4), np.random.default_rng(0))
     for seed in range(5):
-        rows = PrecisionReference.of(a, b, np.random.default_rng(seed)).rows
+        rows = PrecisionReference(a, b, np.random.default_rng(seed)).rows
         assert rows[0] == 0 and rows[-1] == 499 and 64 <= len(rows) <= 66
 
 
@@ -96,7 +96,7 @@ def judged(draw: str, k: int, change_a: Change, change_b: Change, factor: float 
     """A product of changed operands, rounded once and multiplied with the factor, as the gate judges it."""
     rng = np.random.default_rng(k)
     a, b = DRAWS[draw](rng, (40, k)), DRAWS[draw](rng, (k, 24))
-    reference = PrecisionReference.of(a, b, rng)
+    reference = PrecisionReference(a, b, rng)
     c = np.float32(factor) * (change_a(a).astype(np.float64) @ change_b(b)).astype(np.float32)
     return reference.judge("precision", Result(c, np.float32(0), None), "bf16")
 
@@ -138,7 +138,7 @@ def test_the_smallest_factor_that_shows() -> None:
 def test_too_few_elements_show_no_factor() -> None:
     rng = np.random.default_rng(0)
     a, b = DRAWS["normal"](rng, (1, 64)), DRAWS["normal"](rng, (64, 7))
-    assert PrecisionReference.of(a, b, rng).factor(np.float32(1.001) * (a @ b)) is None
+    assert PrecisionReference(a, b, rng).factor(np.float32(1.001) * (a @ b)) is None
 
 
 def test_ten_bits_are_not_tf32() -> None:

@@ -62,20 +62,15 @@ ENTRIES = ("refill", "observe", "project", "compare", "fold")
 PROGRAMS = tuple(Program(_SOURCE.name, _SOURCE.read_text(encoding="utf-8"), entry, OPTIONS) for entry in ENTRIES)
 
 
-def limit(claimed: str, k: int) -> float:
-    """Largest error of a row's projection that a kernel of the class may have, in u·D of the row."""
-    if claimed == "fp32":
-        return max_limit(k)
-    return PROJECTED_OUTLIER * RMS_OF_CLASS.get(claimed, emulated_limit(k))
-
-
-def rms_limits(claimed: str, shape: Shape) -> tuple[float, float]:
-    """Largest rms of the rows' errors in one launch, in u·D, and the largest without what a shrinking factor explains:
-    the class's own limits, with room for chance where there are few rows or few products.
+def limits(claimed: str, shape: Shape) -> tuple[float, float, float]:
+    """What a kernel of the class may have, in u·D: the largest error of a row's projection, the rms over the rows of
+    one launch, and that rms without what a shrinking factor explains, both with room for chance if rows or products are
+    few.
     """
+    rms = {"fp32": rms_limit(shape.k), **RMS_OF_CLASS}.get(claimed, emulated_limit(shape.k))
     room = 1 + 4 / float(np.sqrt(min(shape.m, shape.k)))
-    own = {"fp32": rms_limit(shape.k), **RMS_OF_CLASS}.get(claimed, emulated_limit(shape.k))
-    return own * room, ROUNDING_OF_CLASS.get(claimed, own) * room
+    largest = max_limit(shape.k) if claimed == "fp32" else PROJECTED_OUTLIER * rms
+    return largest, rms * room, ROUNDING_OF_CLASS.get(claimed, rms) * room
 
 
 class LaunchProbe:
@@ -90,7 +85,7 @@ class LaunchProbe:
     ) -> None:
         self.device, self.shape, self.alpha = device, shape, alpha
         self._refill, self._observe, self._project, self._compare, self._fold = kernels
-        self.limit, self.rms_limits = limit(claimed, shape.k), rms_limits(claimed, shape)
+        self.limit, *self.rms_limits = limits(claimed, shape)
         self.claimed, self.launches = claimed, 0
         self._key, self._signs = np.uint64(0), np.uint64(0)
         self._found, self._record = (device.upload(np.zeros(12, np.float32)) for _ in range(2))
@@ -122,8 +117,8 @@ class LaunchProbe:
         vectors = self._bx, self._gauges
         project = self._key, self._signs, n, k, b, *vectors, self._found
         self._launch(self._project, -(-self.shape.k // ROWS_PER_BLOCK), *project)
-        limits = np.float32(self.alpha), np.float32(self.limit), np.uint32(self.launches), self._found
-        self._launch(self._compare, -(-self.shape.m // ROWS_PER_BLOCK), self._key, m, k, a, self._cx, *vectors, *limits)
+        last = np.float32(self.alpha), np.float32(self.limit), np.uint32(self.launches), self._found
+        self._launch(self._compare, -(-self.shape.m // ROWS_PER_BLOCK), self._key, m, k, a, self._cx, *vectors, *last)
         self.device.launch(self._fold, (1, 1), 1, (m, self._found, self._record))
 
     def stage(self) -> Stage:

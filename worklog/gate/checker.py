@@ -41,7 +41,7 @@ class Checker:
         self.shape = shape
         self._rng = np.random.default_rng([seed, shape.m, shape.n, shape.k])
         self.a, self.b = random_inputs(shape, self._rng)
-        self._precision = PrecisionReference.of(self.a, self.b, self._rng)
+        self._precision = PrecisionReference(self.a, self.b, self._rng)
         self._memory = Memory(device, self._rng)
         self._buffers = Buffers(self._memory, self.a, self.b)
         self.buffers, self.spare = self._buffers.abc, self._buffers.spare
@@ -92,10 +92,8 @@ class Checker:
         return Verdict((self._precision.judge_by_article(result),), found)
 
     def check_timed_output(self, written: Buffer, claimed: str = "fp32") -> Stage:
-        """Check what the timed launches left in C, in the spare or in a copy of them, whichever was written last.
-
-        All were filled with a sentinel before, and the baseline of a timed loop computes -A B, so its output can't be
-        mistaken for the kernel's.
+        """Check what the timed launches left in C, in the spare or in a copy of them. All were filled with a sentinel
+        before, and the baseline of a timed loop computes -A B, so its output can't be mistaken for the kernel's.
         """
         return self._precision.judge("timed output", self._buffers.written(written), claimed)[1]
 

@@ -29,7 +29,6 @@ from worklog.problem.gemm import Float32, Float64, Shape
 
 Indices = np.ndarray[tuple[int], np.dtype[np.intp]]
 Integers = np.ndarray[tuple[int, int], np.dtype[np.signedinteger]]
-Which = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
 EXACT_LIMIT = 2**24
 PROJECTION_BITS = 16
@@ -156,62 +155,48 @@ class ExactProblem:
 @dataclass(frozen=True)
 class Projection:
     """alpha A B + beta C0 reduced to two vectors on each side: C is right if C X == alpha A (B X) + beta C0 X, and
-    Y C == alpha (Y A) B + beta Y C0. Every element of C0 is the same; unit: what all elements of C are multiples of.
+    Y C == alpha (Y A) B + beta Y C0. old: every element of beta C0. unit: what all elements of C are multiples of.
 
-    X (N x 2) and Y (2 x M) hold random integers below 2^16; all sums stay below 2^53, so FP64 is exact and no product
-    C need be computed (Freivalds, 1977). A wrong row passes one column of X with a probability of about 2^-16, two with
-    2^-32. Y is used only if a row is wrong, to find the columns. An element that isn't a multiple of the unit could
-    hide in the rounding of a long sum, so each is checked.
+    X (right, N x 2) and Y (left, transposed, M x 2) hold random integers below 2^16; all sums stay below 2^53, so FP64
+    is exact and no product C need be computed (Freivalds, 1977). A wrong row passes one column of X with a probability
+    of about 2^-16, two with 2^-32. Y is used only if a row is wrong, to find the columns.
     """
 
     a: Float32
     b: Float32
+    right: Float64
+    left: Float64
     alpha: float
     old: float
     unit: float
-    right: Float64
-    left: Float64
-    right_expected: Float64
 
     @classmethod
     def of(
         cls, a: Float32, b: Float32, rng: np.random.Generator, alpha: float = 1.0, old: float = 0.0, unit: float = 1.0
     ) -> Projection:
-        """Draw X and Y; compute what C X should be, in FP64. old: beta times C0."""
-        right, left = _weights(rng, b.shape[1]), _weights(rng, a.shape[0])
-        expected = alpha * multiply(a, multiply(b, right)) + old * right.sum(axis=0)
-        return cls(a, b, alpha, old, unit, right, left, expected)
+        """Draw X and Y."""
+        return cls(a, b, _weights(rng, b.shape[1]), _weights(rng, a.shape[0]), alpha, old, unit)
 
     @cached_property
-    def left_expected(self) -> Float64:
-        """Y C as it should be, transposed; computed only if a row is wrong."""
-        product = multiply(self.b.T, multiply(self.a.T, self.left))
-        expected: Float64 = self.alpha * product + self.old * self.left.sum(axis=0)
+    def _expected(self) -> Float64:
+        """C X as it should be, in FP64."""
+        product = multiply(self.a, multiply(self.b, self.right))
+        expected: Float64 = self.alpha * product + self.old * self.right.sum(axis=0)
         return expected
 
     def wrong_rows(self, c: Float32) -> Indices:
-        """Indices of the rows of C that cannot be right."""
-        return np.flatnonzero(_differs(c, self.right, self.right_expected) | self._broken(c))
+        """Indices of the rows of C that cannot be right. C may hold anything, NaN and infinity too."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            wrong = (multiply(c, self.right) != self._expected).any(axis=1)
+            # An element that isn't a multiple of the unit, a power of two, could hide in the rounding of a long sum.
+            for slab in _slabs(c):
+                units = c[slab] * np.float32(1 / self.unit)
+                wrong[slab] |= (units != np.rint(units)).any(axis=1)
+        return np.flatnonzero(wrong)
 
     def wrong_columns(self, c: Float32) -> Indices:
-        """Indices of the columns of C that cannot be right."""
-        return np.flatnonzero(_differs(c.T, self.left, self.left_expected) | self._broken(c.T))
-
-    def _broken(self, matrix: Float32) -> Which:
-        """Which rows hold something that isn't a multiple of the unit, a power of two."""
-        broken = np.empty(matrix.shape[0], np.bool_)
-        with np.errstate(over="ignore", invalid="ignore"):
-            for slab in _slabs(matrix):
-                units = matrix[slab] * np.float32(1 / self.unit)
-                broken[slab] = (units != np.rint(units)).any(axis=1)
-        return broken
-
-
-def _differs(matrix: Float32, weights: Float64, expected: Float64) -> Which:
-    """Which rows have another projection than expected. A wrong C may hold anything, NaN and infinity too."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        differs: Which = (multiply(matrix, weights) != expected).any(axis=1)
-    return differs
+        """Indices of the columns of C that cannot be right: rows of the transposed problem."""
+        return replace(self, a=self.b.T, b=self.a.T, right=self.left, left=self.right).wrong_rows(c.T)
 
 
 def _weights(rng: np.random.Generator, size: int) -> Float64:

@@ -56,7 +56,7 @@ class Result:
 
 
 class Memory:
-    """Makes guarded matrices on a device, draws sentinels, and fouls what a launch would inherit.
+    """A device, sentinels for its memory, and a kernel that fouls what a launch would inherit.
 
     On a live device, shared memory, local memory and registers keep what the launch before left in them. A kernel that
     reads a slot it never wrote (a tail that is not zeroed, a copy one element short, an uninitialised sum) can be right
@@ -76,10 +76,6 @@ class Memory:
         if self._foul is not None:
             self.device.launch(self._foul, (FOUL_BLOCKS, 1), FOUL_BLOCK, ())
 
-    def guarded(self, elements: int) -> Guarded:
-        """A new matrix with guards."""
-        return Guarded(self.device, self.device.upload(np.zeros(elements + 2 * GUARD, np.float32)))
-
     def sentinel(self) -> np.float32:
         """About -3e30 to -6e30: finite, far from any result, never the same twice in a row."""
         return np.float32(-3e30 * (1 + self.rng.random()))
@@ -93,10 +89,11 @@ class Buffers:
     def __init__(self, memory: Memory, a: Float32, b: Float32) -> None:
         self.memory = memory
         self.shape = Shape(a.shape[0], b.shape[1], a.shape[1])
-        self._inputs = memory.guarded(a.size), memory.guarded(b.size)
-        self._outputs = [memory.guarded(self.shape.m * self.shape.n) for _ in range(2)]
-        self.abc = self._inputs[0].inner, self._inputs[1].inner, self._outputs[0].inner
-        self.spare = self._outputs[1].inner
+        in_c = self.shape.m * self.shape.n
+        blanks = (np.zeros(size + 2 * GUARD, np.float32) for size in (a.size, b.size, in_c, in_c))
+        guarded = [Guarded(memory.device, memory.device.upload(blank)) for blank in blanks]
+        self._inputs, self._outputs = guarded[:2], guarded[2:]
+        self.abc, self.spare = (guarded[0].inner, guarded[1].inner, guarded[2].inner), guarded[3].inner
         self._sentinel = np.float32(0)
         self._timed = a, b
         self.restore()

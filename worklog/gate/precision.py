@@ -31,7 +31,7 @@ wrong by much more than rounding shows there, sampled or not.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -39,7 +39,7 @@ from worklog.gate.exact import Indices, Integers, drawn_in_slabs, multiply
 from worklog.gate.guarded_buffer import Buffers, Result
 from worklog.gate.verdict import Stage, failed, passed, whereabouts
 from worklog.kernel.device import Subject
-from worklog.problem.gemm import Float32, Float64, sampled_reference
+from worklog.problem.gemm import Float32, sampled_reference
 
 NAME = "products"
 CLASSES = ("fp32", "fp32-emulated")  # shorter formats cannot
@@ -124,32 +124,21 @@ def classify(rms: float, largest: float, k: int) -> str:
     return next((name for name in ("tf32", "bf16") if rms <= RMS_OF_CLASS[name]), "wrong")
 
 
-@dataclass(frozen=True)
 class PrecisionReference:
-    """FP64 reference and gauge D for some rows of A B, and one projection of every row.
+    """FP64 reference and gauge D for some rows of A B, the first, the last and random ones, and one projection of every
+    row.
 
     rows: (R,); reference and gauge: (R, N). weights: (N, 1); projected and projected_gauge: (M, 1).
     """
 
-    k: int
-    rows: Indices
-    reference: Float64
-    gauge: Float64
-    weights: Float64
-    projected: Float64
-    projected_gauge: Float64
-
-    @classmethod
-    def of(cls, a: Float32, b: Float32, rng: np.random.Generator) -> PrecisionReference:
-        """Sample rows of A: the first, the last and random ones; draw the weights."""
-        m, n = a.shape[0], b.shape[1]
-        chosen = rng.permutation(m)[:SAMPLED_ROWS]
-        rows = np.unique(np.concatenate([[0, m - 1], chosen])).astype(np.intp)
-        reference, gauge = sampled_reference(a, b, rows)
-        weights = rng.choice([-1.0, 1.0], (n, 1)) * (0.5 + rng.random((n, 1)))
-        projected = multiply(a, multiply(b, weights))
-        projected_gauge = np.sqrt(multiply(np.square(a), multiply(np.square(b), np.square(weights))))
-        return cls(a.shape[1], rows, reference, np.maximum(gauge, TINY), weights, projected, projected_gauge)
+    def __init__(self, a: Float32, b: Float32, rng: np.random.Generator) -> None:
+        (m, self.k), n = a.shape, b.shape[1]
+        self.rows: Indices = np.unique(np.concatenate([[0, m - 1], rng.permutation(m)[:SAMPLED_ROWS]])).astype(np.intp)
+        self.reference, gauge = sampled_reference(a, b, self.rows)
+        self.gauge = np.maximum(gauge, TINY)
+        self.weights = rng.choice([-1.0, 1.0], (n, 1)) * (0.5 + rng.random((n, 1)))
+        self.projected = multiply(a, multiply(b, self.weights))
+        self.projected_gauge = np.sqrt(multiply(np.square(a), multiply(np.square(b), np.square(self.weights))))
 
     def errors(self, c: Float32) -> tuple[float, float]:
         """(rms, largest) error of C's sampled rows in u·D; infinite if an element is not finite."""
@@ -174,11 +163,6 @@ class PrecisionReference:
         slope, share = self._along(c) or (0.0, 0.0)
         return 1 + slope if share > (GROWING if slope > 0 else SHRINKING) else None
 
-    def _rounding(self, c: Float32, rms: float) -> float:
-        """The rms without what a shrinking factor explains; 0 if there are too few elements or terms."""
-        slope, share = self._along(c) or (-1.0, 1.0)
-        return rms * float(np.sqrt(max(0.0, 1 - share))) if slope < 0 else rms
-
     def wrong_rows(self, c: Float32, rms: float) -> Indices:
         """Rows whose projection is off by more than a kernel with this rms on the sampled rows can be."""
         with np.errstate(invalid="ignore", over="ignore"):
@@ -198,8 +182,9 @@ class PrecisionReference:
             detail = f"class wrong: its inputs' product times {factor:.6g}, which no rounding is"
             return "wrong", Stage(name, False, largest, max_limit(self.k), detail)
         if found in ROUNDING_OF_CLASS:
-            rounding, shorter = self._rounding(result.c, rms), (found, "bf16", "wrong")
-            found = next(name for name in shorter if rounding <= ROUNDING_OF_CLASS.get(name, np.inf))
+            slope, share = self._along(result.c) or (-1.0, 1.0)
+            rounding = rms * np.sqrt(max(0.0, 1 - share)) if slope < 0 else rms
+            found = next(name for name in (found, "bf16", "wrong") if rounding <= ROUNDING_OF_CLASS.get(name, np.inf))
         rows = self.wrong_rows(result.c, rms) if found != "wrong" else self.rows[:0]
         if len(rows):
             off = whereabouts(rows, len(self.projected), "row")

@@ -10,7 +10,7 @@ Each shape runs with several alpha and beta, because a kernel that ignores one o
 They are drawn from halves up to 3.5, and 0 for alpha. The inputs alternate between the exact families
 (worklog.gate.exact), stretched by powers of two, and C starts with even integers where beta is not 0, so nothing rounds
 and no tolerance is needed: each element is compared with the FP64 product, the guards around C must be intact, and A
-and B unchanged. The launches are small: milliseconds on a GPU.
+and B unchanged.
 
 A kernel can be right on every small shape and wrong at the benchmark's: a library switches to tensor cores from some
 size on, a swizzle stops being a permutation, an index overflows, two blocks race. So the exact families run at the
@@ -66,10 +66,8 @@ ACROSS = 49, 97  # the other way: at least four small tiles, because a single co
 
 
 def edge_shapes(domain: Domain) -> list[Shape]:
-    """Small shapes inside the domain, none with M = N.
-
-    For a kernel that takes any size or multiples of at most FINE: sizes around warps and tiles. For one that takes
-    whole tiles: one to five tiles per side in different mixes, wide and tall, one K step included.
+    """Small shapes inside the domain, none with M = N: sizes around warps and tiles, or for a kernel that takes only
+    whole tiles larger than FINE, one to five tiles per side in different mixes, wide and tall, one K step included.
     """
     if domain.m > FINE and domain.n > FINE:
         wide, tall = max(2, domain.m // domain.n + 1), max(2, domain.n // domain.m + 1)
@@ -108,10 +106,8 @@ def check_edge_shapes(subject: Subject, memory: Memory, claimed: str) -> Stage:
             if found is not None:
                 largest = _edge_problem(name, listed[-1], scalars, memory, claimed).around_1
                 return _failure(problem, found, largest, _mistake(subject, memory, largest))
-    return passed(
-        EDGE_SHAPES,
-        f"{len(listed) + len(drawn)} shapes, {launches} launches with various alpha and beta, no element wrong",
-    )
+    count = len(listed) + len(drawn)
+    return passed(EDGE_SHAPES, f"{count} shapes, {launches} launches with various alpha and beta, no element wrong")
 
 
 def _scalars(rng: np.random.Generator, index: int, few: bool) -> tuple[Scalars, ...]:

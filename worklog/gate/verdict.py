@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from worklog.gate.exact import Indices, Which
+from worklog.gate.exact import Indices
 from worklog.problem.gemm import Float32, Float64
 from worklog.runs.tables import verdict as verdict_table
 
@@ -22,6 +22,7 @@ MOST_TILES = 32  # per side
 SAMPLES = 64
 UNWRITTEN = "These elements were never written: they hold what was there before."
 Factors = tuple[Float64 | Float32, Float32]
+Which = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
 
 @dataclass(frozen=True)
