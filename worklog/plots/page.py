@@ -1,16 +1,13 @@
-"""The page around every chart, and where its words go so that no two overlap.
+"""The page around every chart, and where its words go so that no two overlap at any number of rows.
 
 All lengths are inches on the page.
-
-Everything is placed in inches, so that nothing overlaps at any number of rows.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -18,11 +15,10 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.lines import Line2D
 from matplotlib.ticker import Locator, LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
-from matplotlib.transforms import Bbox
-from numpy.typing import NDArray
 
 from worklog.plots import figure
 from worklog.plots.figure import (
+    BASELINE,
     BODY_PT,
     INK,
     MARGIN_IN,
@@ -36,74 +32,7 @@ from worklog.plots.figure import (
 )
 
 Point = tuple[float, float]
-Points = NDArray[np.float64]
-
-# A label is beside its point, this far away and this much higher or lower, or straight above or below it.
-ACROSS = (0.09, 0.2, 0.34, 0.5, 0.75, 1.1)
-HEIGHTS = tuple(sorted((0.07 * n for n in range(-15, 16)), key=abs))
-GAP = 0.03
-NEAR = 0.04  # words closer than this to what they name touch it
-FAR = 0.17  # a label further from its point than this needs a line to it
-ROUNDS = 3  # after the first, each label is placed again, now that the others are known
-
-
-def nearest(box: Bbox, point: Point) -> Point:
-    """The point of a rectangle that is nearest to another point."""
-    return min(max(point[0], box.x0), box.x1), min(max(point[1], box.y0), box.y1)
-
-
-def stroke(start: Point, end: Point, step: float = 0.03) -> Points:
-    """A line as points close together, (n, 2), for `place` to keep words off it."""
-    return np.linspace(start, end, max(2, math.ceil(math.dist(start, end) / step)))
-
-
-def place(
-    anchors: Sequence[Point], sizes: Sequence[Point], bounds: Bbox, taken: Sequence[Bbox], strokes: Points
-) -> list[Bbox]:
-    """A rectangle of each size near its anchor: inside the bounds, off the taken places and each other.
-
-    Strokes are lines to keep off where that does not lead too far away.
-    """
-    candidates = [_candidates(anchor, size, bounds) for anchor, size in zip(anchors, sizes, strict=True)]
-    from_the_top = sorted(enumerate(anchors), key=lambda one: -one[1][1])  # so that their lines do not cross
-    placed: dict[int, Bbox] = {}
-    for _ in range(ROUNDS):
-        for index, anchor in from_the_top:
-            others = {i: box for i, box in placed.items() if i != index}
-            leaders = [stroke(anchors[i], nearest(box, anchors[i])) for i, box in others.items()]
-            occupied = np.array([box.extents for box in (*taken, *others.values())]).reshape(-1, 4)
-            costs = _costs(np.array(anchor), candidates[index], occupied, np.concatenate([strokes, *leaders]))
-            placed[index] = Bbox.from_extents(*candidates[index][costs.argmin()])
-    return [placed[index] for index in range(len(anchors))]
-
-
-def _candidates(anchor: Point, size: Point, bounds: Bbox) -> Points:
-    """Rectangles around the anchor, (n, 4), pushed back into the bounds: right and left of it, above and below."""
-    half = np.array(size) / 2
-    offsets = [(side * (gap + half[0]), up) for gap, side, up in product(ACROSS, (1, -1), HEIGHTS)]
-    offsets += [(0.0, side * (gap + half[1])) for gap, side in product(ACROSS, (1, -1))]
-    centres = np.clip(np.array(anchor) + np.array(offsets), bounds.min + half, bounds.max - half)
-    return np.hstack([centres - half, centres + half])
-
-
-def _costs(anchor: Points, boxes: Points, occupied: Points, ink: Points) -> Points:
-    """Overlaps weigh more than any distance; a line to the anchor, lines under the words, and words under the line to
-    the anchor, weigh as much as some distance. Rounded, so that equal costs are equal on every machine."""
-    near = np.clip(anchor, boxes[:, :2], boxes[:, 2:])
-    distance = np.hypot(*(near - anchor).T)
-    shared = np.minimum(boxes[:, None, 2:], occupied[:, 2:]) - np.maximum(boxes[:, None, :2], occupied[:, :2]) + GAP
-    overlap = np.maximum(shared, 0).prod(axis=2).sum(axis=1)
-    leader = anchor + (near - anchor)[:, None] * np.linspace(0.35, 1, 12)[:, None]
-    lined = (distance > FAR) * (0.2 + 0.32 * _inside(leader[:, :, None], occupied).sum(axis=(1, 2)))
-    crossed = _inside(ink, boxes[:, None]).sum(axis=1)
-    costs: Points = 1e5 * overlap + 1e3 * (distance < NEAR) + distance + lined + 0.08 * crossed
-    return costs.round(9)
-
-
-def _inside(points: Points, boxes: Points) -> NDArray[np.bool_]:
-    """Which points, (…, 2), are inside which boxes, (…, 4)."""
-    inside: NDArray[np.bool_] = np.all((points > boxes[..., :2]) & (points < boxes[..., 2:]), axis=-1)
-    return inside
+LANE = 0.15  # inches between two names right of the axes
 
 
 @dataclass(frozen=True)
@@ -162,6 +91,31 @@ def beside(axes: Axes, words: str, at: tuple[float, float], gap: float = 5.0, up
     side = "center" if gap == 0 else "left" if gap > 0 else "right"
     usual: dict[str, Any] = {"ha": side, "va": "center_baseline", "fontsize": SMALL_PT, "color": INK}
     axes.annotate(words, at, (gap, up), textcoords="offset points", **(usual | how))
+
+
+def name_points(axes: Axes, names: Mapping[str, Point], looks: Mapping[str, Mapping[str, Any]]) -> None:
+    """Names right of the axes, as high as their data points but at least LANE apart, with a thin line to each point.
+
+    looks: what differs from a small name in ink, by name.
+    """
+    inches = axes.transData - axes.figure.dpi_scale_trans
+    at = {name: inches.transform(point) for name, point in names.items()}
+    order = sorted(names, key=lambda name: (at[name][1], name))
+    right, top, bottom = (edge / axes.figure.dpi for edge in (axes.bbox.x1, axes.bbox.y1, axes.bbox.y0))
+    lanes = LANE * np.arange(len(order))
+    free = np.array([at[name][1] for name in order]) - lanes
+    # Halfway between moving names only up and moving them only down; in both, no two are closer than a lane.
+    spread = (np.maximum.accumulate(free) + np.minimum.accumulate(free[::-1])[::-1]) / 2
+    for name, height in zip(order, np.clip(spread, bottom, top - lanes[-1]) + lanes, strict=True):
+        usual: dict[str, Any] = {"va": "center", "fontsize": SMALL_PT, "color": INK}
+        axes.annotate(
+            name,
+            names[name],
+            72 * (np.array([right + 0.3, height]) - at[name]),
+            textcoords="offset points",
+            arrowprops={"arrowstyle": "-", "color": BASELINE, "linewidth": 0.6, "shrinkA": 1, "relpos": (0, 0.5)},
+            **(usual | dict(looks.get(name, {}))),
+        )
 
 
 def ticks(axis: Axis, locator: Locator | Sequence[float], written: str = "{x:g}") -> None:

@@ -2,24 +2,10 @@
 
 from __future__ import annotations
 
-from matplotlib.axes import Axes
-
 from worklog.errors import NothingToDraw
 from worklog.plots.calibration import errors_left, length_axes
-from worklog.plots.figure import (
-    ACCENT,
-    BASELINE,
-    FAINT,
-    INK,
-    MARGIN_IN,
-    MUTED,
-    SMALL_PT,
-    WIDTH_IN,
-    Chart,
-    styled,
-    text_width,
-)
-from worklog.plots.page import page
+from worklog.plots.figure import ACCENT, FAINT, MARGIN_IN, MUTED, SMALL_PT, WIDTH_IN, Chart, styled, text_width
+from worklog.plots.page import name_points, page
 from worklog.runs.comparison import Comparison, Points, open_comparison
 from worklog.runs.tables import bound
 
@@ -27,7 +13,6 @@ OURS = "worklog"
 HEIGHT, BELOW, ABOVE = 3.3, 0.42, 0.1
 TICKS = (-1, 0, 1, 2, 5, 10, 20, 50, 100)
 LINEAR = 1.0  # microseconds: below, the axis is linear, since an error may be 0
-LANE = 0.15  # inches between two labels
 MARKS = "osD^v<>PX*"
 
 
@@ -55,8 +40,9 @@ def peers(comparison: Comparison | None = None) -> Chart:
         for name, points in errors.items()
     ]
     new = page("peers", _finding(errors), subtitle, footer, alt, ABOVE + HEIGHT + BELOW)
-    left, names = MARGIN_IN + 0.45, max(text_width(_label(*one), SMALL_PT) for one in errors.items())
-    axes = new.axes(left, new.body_bottom + BELOW, WIDTH_IN - left - names - 0.45, HEIGHT)
+    labels = {name: _label(name, points) for name, points in errors.items()}
+    left, room = MARGIN_IN + 0.45, max(text_width(label, SMALL_PT) for label in labels.values())
+    axes = new.axes(left, new.body_bottom + BELOW, WIDTH_IN - left - room - 0.45, HEIGHT)
     lengths, values = ({point[axis] for points in errors.values() for point in points} for axis in (0, 1))
     length_axes(axes, sorted(lengths), 0.85, 1.18)
     low, high = min(-0.5, 1.3 * min(values)), max(2.0, 1.3 * max(values))
@@ -69,39 +55,9 @@ def peers(comparison: Comparison | None = None) -> Chart:
     for number, (name, points) in enumerate(errors.items()):
         colour = ACCENT if name == OURS else MUTED
         axes.plot(*zip(*points, strict=True), color=colour, marker=MARKS[number % len(MARKS)], markersize=3.2)
-    _name_lines(axes, errors)
+    ours = {labels[OURS]: {"color": ACCENT, "weight": "bold"}} if OURS in errors else {}
+    name_points(axes, {labels[name]: points[-1] for name, points in errors.items()}, ours)
     return new.figure
-
-
-def _name_lines(axes: Axes, errors: dict[str, Points]) -> None:
-    """Each line's name at its right end, moved where two would meet, with a thin line to where it belongs."""
-    inches = axes.transData - axes.figure.dpi_scale_trans
-    ends = {name: inches.transform(points[-1]) for name, points in errors.items()}
-    names = sorted(errors, key=lambda name: (ends[name][1], name))
-    right, top = axes.bbox.x1 / axes.figure.dpi, axes.bbox.y1 / axes.figure.dpi
-    for name, lane in zip(names, _apart([float(ends[name][1]) for name in names], top), strict=True):
-        x, y = ends[name]
-        axes.annotate(
-            _label(name, errors[name]),
-            errors[name][-1],
-            (72 * (right + 0.3 - x), 72 * (lane - y)),
-            textcoords="offset points",
-            va="center",
-            fontsize=SMALL_PT,
-            color=ACCENT if name == OURS else INK,
-            weight="bold" if name == OURS else "normal",
-            arrowprops={"arrowstyle": "-", "color": BASELINE, "linewidth": 0.6, "shrinkA": 1, "relpos": (0, 0.5)},
-        )
-
-
-def _apart(heights: list[float], top: float) -> list[float]:
-    """Ascending heights at least a lane apart: pushed up, then down again from the top."""
-    for index in range(1, len(heights)):
-        heights[index] = max(heights[index], heights[index - 1] + LANE)
-    for index in reversed(range(len(heights))):
-        above = heights[index + 1] - LANE if index + 1 < len(heights) else top
-        heights[index] = min(heights[index], above)
-    return heights
 
 
 def _label(name: str, points: Points) -> str:

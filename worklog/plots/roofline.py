@@ -12,24 +12,35 @@ from itertools import pairwise
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator
-from matplotlib.transforms import Bbox
 
 from worklog.errors import NothingToDraw
-from worklog.plots import figure
-from worklog.plots.figure import ACCENT, BODY_PT, INK, MARGIN_IN, MUTED, PAPER, SMALL_PT, WIDTH_IN, Chart
-from worklog.plots.page import FAR, Page, Point, nearest, page, place, stroke, ticks
+from worklog.plots.figure import (
+    ACCENT,
+    BODY_PT,
+    INK,
+    MARGIN_IN,
+    MUTED,
+    PAPER,
+    SMALL_PT,
+    WIDTH_IN,
+    Chart,
+    block_size,
+    styled,
+    text_width,
+)
+from worklog.plots.page import Page, Point, beside, name_points, page, ticks
 from worklog.plots.selection import Size, cublas_tflops, dimensions, intensity, measured, rate, rows, shape_to_draw
 from worklog.runs.run import Run
 
-BODY, LEFT, BELOW, ABOVE, RIGHT = 4.3, 0.62, 0.45, 0.08, 0.2  # inches
-MARKER = 0.05  # half of a marker, inches
+BODY, LEFT, BELOW, ABOVE, RIGHT, GAP = 4.3, 0.62, 0.45, 0.08, 0.45, 0.09  # inches
+NEXT = 0.2  # inches between two points, beyond which an arrow fits
 # The roofs as a run names them, with their line: solid where measured, dashed where computed from the highest clocks.
 CEILINGS = {"fp32_tflops": "-", "fp32_peak_tflops": "--"}
 MEMORY = {"l2_gbs": "-", "copy_gbs": "-", "memory_peak_gbs": "--"}
 Line = tuple[Point, Point, str]
 
 
-@figure.styled()
+@styled()
 def roofline(run: Run, size: Size | None = None) -> Chart:
     """Each rung at its counted intensity under measured (solid) and theoretical (dashed) roofs, log-log, at one size.
 
@@ -55,24 +66,27 @@ def roofline(run: Run, size: Size | None = None) -> Chart:
     alt += [f"measured roof: {word.format(roofs[name])}" for name, word in words.items() if name in roofs]
     new = page("roofline", _finding(points, roofs), subtitle, [run.full_label], alt, BODY)
     cublas = cublas_tflops(kernels)
-    axes = _axes(new, points, roofs, cublas)
-    lines = _roof_lines(axes, roofs)
-    for (x0, y0), (x1, y1), dashes in lines:
+    names = {f"{name} {rate(y)}": (x, y) for name, (x, y) in points.items()}
+    mark = f"cuBLAS {rate(cublas)}, its tile is unknown"
+    room = max(text_width(mark, SMALL_PT), *(text_width(name, BODY_PT) for name in names))
+    axes = _axes(new, points, roofs, cublas, room)
+    for (x0, y0), (x1, y1), dashes in _roof_lines(axes, roofs):
         axes.plot([x0, x1], [y0, y1], dashes, color=INK, linewidth=1.0, zorder=1.5)
+    _name_roofs(axes, roofs)
     # The mark of cuBLAS is right of every rung, since its own place is unknown.
-    mark = [2.2 * max(x for x, _ in points.values()), axes.get_xlim()[1]]
-    axes.plot(mark, [cublas, cublas], color=MUTED, linewidth=2.5, solid_capstyle="butt", zorder=1)
-    lines.append(((mark[0], cublas), (mark[1], cublas), "-"))
-    roof_words = _roof_words(axes, roofs)
-    roof_words[f"cuBLAS {rate(cublas)}\n(its tile is unknown)"] = math.sqrt(mark[0] * mark[1]), cublas
-    _draw_points(new, axes, lines, points, roof_words)
+    ends = [2.2 * max(x for x, _ in points.values()), axes.get_xlim()[1]]
+    axes.plot(ends, [cublas, cublas], color=MUTED, linewidth=2.5, solid_capstyle="butt", zorder=1)
+    _draw_points(axes, list(points.values()))
+    looks = {name: {"fontsize": BODY_PT} for name in names} | {mark: {"color": MUTED}}
+    name_points(axes, names | {mark: (ends[1], cublas)}, looks)
     return new.figure
 
 
-def _axes(new: Page, points: dict[str, Point], roofs: dict[str, float], cublas: float) -> Axes:
-    """Log-log, with room left of the first point and right of the last for words, and at least a decade high."""
+def _axes(new: Page, points: dict[str, Point], roofs: dict[str, float], cublas: float, room: float) -> Axes:
+    """Log-log, with room left of the first point for words and right of the last, and at least a decade high; `room`
+    inches right of it are for names."""
     left = MARGIN_IN + LEFT
-    axes = new.axes(left, new.body_bottom + BELOW, WIDTH_IN - RIGHT - left, BODY - BELOW - ABOVE)
+    axes = new.axes(left, new.body_bottom + BELOW, WIDTH_IN - RIGHT - room - left, BODY - BELOW - ABOVE)
     xs, ys = zip(*points.values(), strict=True)
     ridges = [roofs["fp32_tflops"] / roofs[name] for name in MEMORY if name in roofs]
     top = max(cublas, *ys, *(roofs[name] for name in CEILINGS if name in roofs))
@@ -99,51 +113,37 @@ def _roof_lines(axes: Axes, roofs: dict[str, float]) -> list[Line]:
     return lines + [((max(top / steepest, first), top), (last, top), dashes) for top, dashes in ceilings]
 
 
-def _draw_points(
-    new: Page, axes: Axes, lines: list[Line], points: dict[str, Point], roof_words: dict[str, Point]
-) -> None:
-    """The rungs with an arrow from each to the next where there is room, named beside their points, and the roofs at
-    their lines; nothing on top of anything else."""
+def _draw_points(axes: Axes, points: list[Point]) -> None:
+    """The rungs with an arrow from each to the next where there is room."""
     inches = axes.transData - axes.figure.dpi_scale_trans
-    ends = [tuple(inches.transform(point)) for point in points.values()]
     arrow = {"arrowstyle": "-|>", "color": ACCENT, "linewidth": 0.8, "shrinkA": 4, "shrinkB": 4, "mutation_scale": 7}
-    for (start, end), places in zip(pairwise(points.values()), pairwise(ends), strict=True):
-        if math.dist(*places) > 4 * MARKER:
+    for start, end in pairwise(points):
+        if math.dist(*inches.transform([start, end])) > NEXT:
             axes.annotate("", end, start, arrowprops=arrow, zorder=2)
-    xs, ys = zip(*points.values(), strict=True)
+    xs, ys = zip(*points, strict=True)
     axes.plot(xs, ys, "o", color=ACCENT, markersize=6, markeredgecolor=PAPER, markeredgewidth=0.8, zorder=3)
-    drawn = [tuple(inches.transform([start, end])) for start, end, _ in lines]
-    strokes = np.concatenate([stroke(*segment) for segment in [*drawn, *pairwise(ends)]])
-    markers = [Bbox([end, end]).padded(MARKER) for end in ends]
-    words = [(text, tuple(inches.transform(at)), SMALL_PT, MUTED) for text, at in roof_words.items()]
-    words += [(f"{name} {rate(points[name][1])}", at, BODY_PT, INK) for name, at in zip(points, ends, strict=True)]
-    sizes = [figure.block_size(text, size) for text, _, size, _ in words]
-    bounds = Bbox(axes.bbox.get_points() / axes.figure.dpi).padded(-0.06)
-    boxes = place([at for _, at, _, _ in words], sizes, bounds, markers, strokes)
-    for (text, at, size, colour), box in zip(words, boxes, strict=True):
-        away = math.dist(nearest(box, at), at)
-        if away > FAR or any(math.dist(nearest(box, end), end) < away for end in ends):  # or it seems another's name
-            new.line(at, nearest(box.padded(0.02), at), color=MUTED, linewidth=0.5, zorder=2)
-        centre = (box.x0 + box.x1) / 2, (box.y0 + box.y1) / 2
-        new.text(*centre, text, size, color=colour, ha="center", va="center", linespacing=1.15, zorder=5)
 
 
-def _roof_words(axes: Axes, roofs: dict[str, float]) -> dict[str, Point]:
-    """What each roof is called, and a point of its line."""
-    first, last = axes.get_xlim()
-    fp32, l2, copy = roofs["fp32_tflops"], roofs.get("l2_gbs"), roofs.get("copy_gbs")
-    fp32_peak, memory_peak = roofs.get("fp32_peak_tflops"), roofs.get("memory_peak_gbs")
-    peak = f", {fp32_peak:.1f} in theory (dashed)" if fp32_peak else ""
-    words = {f"FP32: {fp32:.1f} TFLOP/s measured{peak}": (last / 3.2, fp32_peak or fp32)}
-    if l2:
-        words[f"L2 reads:\n{l2:.2f} TB/s measured"] = 1.7 * first, l2 * 1.7 * first
-    if copy:
-        peak = f",\n{memory_peak:.2f} in theory (dashed)" if memory_peak else ""
-        words[f"memory, if no byte came from L2:\n{copy:.2f} TB/s copy measured{peak}"] = (
-            1.25 * first,
-            copy * 1.25 * first,
-        )
-    return words
+def _name_roofs(axes: Axes, roofs: dict[str, float]) -> None:
+    """The ceiling's name above its right end, L2's above its line, and memory's below its line."""
+    peak = f", {roofs['fp32_peak_tflops']:.1f} in theory (dashed)" if "fp32_peak_tflops" in roofs else ""
+    at = axes.get_xlim()[1], roofs.get("fp32_peak_tflops", roofs["fp32_tflops"])
+    beside(axes, f"FP32: {roofs['fp32_tflops']:.1f} TFLOP/s measured{peak}", at, -4, 4, va="bottom", color=MUTED)
+    if "l2_gbs" in roofs:
+        _name_line(axes, f"L2 reads:\n{roofs['l2_gbs']:.2f} TB/s measured", roofs["l2_gbs"], above=True)
+    if "copy_gbs" in roofs:
+        peak = f",\n{roofs['memory_peak_gbs']:.2f} in theory (dashed)" if "memory_peak_gbs" in roofs else ""
+        words = f"memory, if no byte\ncame from L2 (copy):\n{roofs['copy_gbs']:.2f} TB/s measured{peak}"
+        _name_line(axes, words, roofs["copy_gbs"], above=False)
+
+
+def _name_line(axes: Axes, words: str, slope: float, *, above: bool) -> None:
+    """Words left above a memory roof, or right below it, as near to the axes' lower left corner as they fit."""
+    inches, corner = axes.transData - axes.figure.dpi_scale_trans, (axes.get_xlim()[0], axes.get_ylim()[0])
+    room = np.array(block_size(words, SMALL_PT)) + GAP
+    across, up = inches.inverted().transform(inches.transform(corner) + room)
+    x = max(across, corner[1] / slope) if above else max(corner[0], up / slope)
+    beside(axes, words, (x, slope * x), *((-2, 2) if above else (4, -4)), va="bottom" if above else "top", color=MUTED)
 
 
 def _finding(points: dict[str, Point], roofs: dict[str, float]) -> str:
