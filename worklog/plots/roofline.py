@@ -125,10 +125,13 @@ def _draw_points(axes: Axes, points: list[Point]) -> None:
 
 
 def _name_roofs(axes: Axes, roofs: dict[str, float]) -> None:
-    """The ceiling's name above its right end, L2's above its line, and memory's below its line."""
-    peak = f", {roofs['fp32_peak_tflops']:.1f} in theory (dashed)" if "fp32_peak_tflops" in roofs else ""
-    at = axes.get_xlim()[1], roofs.get("fp32_peak_tflops", roofs["fp32_tflops"])
-    beside(axes, f"FP32: {roofs['fp32_tflops']:.1f} TFLOP/s measured{peak}", at, -4, 4, va="bottom", color=MUTED)
+    """The ceiling's name above its left end, L2's above its line, and memory's below its line."""
+    peak = f",\n{roofs['fp32_peak_tflops']:.1f} in theory (dashed)" if "fp32_peak_tflops" in roofs else ""
+    top = roofs.get("fp32_peak_tflops", roofs["fp32_tflops"])
+    left = min([top / roofs[name] for name in MEMORY if name in roofs], default=axes.get_xlim()[0])
+    beside(
+        axes, f"FP32: {roofs['fp32_tflops']:.1f} TFLOP/s measured{peak}", (left, top), 4, 4, va="bottom", color=MUTED
+    )
     if "l2_gbs" in roofs:
         _name_line(axes, f"L2 reads:\n{roofs['l2_gbs']:.2f} TB/s measured", roofs["l2_gbs"], above=True)
     if "copy_gbs" in roofs:
