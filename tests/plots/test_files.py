@@ -23,12 +23,9 @@ from tests.plots import test_charts as charts
 from tests.plots.conftest import ablate, empty_run, ladder_run
 from worklog.errors import WorklogError
 from worklog.plots import DIAGRAMS, Drawn, draw_all, gallery, ladder, save, write_gallery
-from worklog.plots.figure import DARK, LIGHT, few_colours
-from worklog.runs.run import Run, recordings
+from worklog.plots.figure import DARK, LIGHT
+from worklog.runs.run import Run
 
-# The comparison of harnesses comes with the package, or does not yet.
-SHIPPED = ["peers"] if any(list(path.parent.glob("peers/*.json")) for path in recordings().values()) else []
-NOT_YET = {"peers"} - {*SHIPPED}
 ENDS = (".svg", ".png", "_dark.svg", "_dark.png")
 SVG = "{http://www.w3.org/2000/svg}"
 # Every SVG, and one PNG, since all of them are made in the same way.
@@ -64,16 +61,16 @@ def drawn(run_file: Path) -> Drawn:
 
 
 def test_all_charts_are_drawn_as_svg_and_png_light_and_dark(drawn: Drawn) -> None:
-    names = ["ladder", "roofline", "ablation_warptiled", "traffic", "calibration", *SHIPPED, *DIAGRAMS]
+    names = ["ladder", "roofline", "ablation_warptiled", "traffic", "calibration", "peers", *DIAGRAMS]
     assert [path.name for path in drawn.paths] == [f"{name}{end}" for name in names for end in ENDS]
     assert all(path.stat().st_size > 5000 for path in drawn.paths)
-    assert drawn.missing.keys() == NOT_YET
+    assert drawn.missing == {}
 
 
 def test_what_cannot_be_drawn_is_named_with_the_reason(tmp_path: Path) -> None:
     drawn = draw_all(replace(empty_run(), calibration={}), tmp_path)
-    assert set(drawn.charts) == {"traffic", *SHIPPED}
-    assert set(drawn.missing) == {"ladder", "roofline", "ablation", "calibration", *DIAGRAMS} | NOT_YET
+    assert set(drawn.charts) == {"traffic", "peers"}
+    assert set(drawn.missing) == {"ladder", "roofline", "ablation", "calibration", *DIAGRAMS}
     assert "worklog ablate" in drawn.missing["ablation"]
     assert f"Not drawn: `roofline`, {drawn.missing['roofline']}" in (tmp_path / "README.md").read_text()
 
@@ -137,15 +134,6 @@ def test_a_folder_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> No
         save(charts.drawn("ladder"), tmp_path / "file" / "ladder")
     with pytest.raises(WorklogError, match=r"cannot write the gallery .*--out"):
         write_gallery({"ladder": charts.drawn("ladder")}, {}, tmp_path / "nowhere")
-
-
-def test_few_colours_keep_surfaces_exactly() -> None:
-    image = Image.new("RGB", (300, 10), "#EE9B5C")
-    for x in range(300):
-        image.putpixel((x, 0), (x % 256, (7 * x) % 256, 255))
-    few = few_colours(image, 16).convert("RGB")
-    assert few.getpixel((5, 5)) == (0xEE, 0x9B, 0x5C)
-    assert len(few.getcolors() or []) <= 16
 
 
 def test_the_gallery_shows_every_figure_with_its_finding_and_its_words(drawn: Drawn) -> None:
