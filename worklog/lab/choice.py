@@ -205,16 +205,13 @@ def _apart(run: Run, m: Measurement, settings: Settings) -> list[Pitfall]:
     made = _made(run, m)
     by_host = "host" in (made["timer"], settings["timer"])  # then the queue is always empty
     wanted = [g for g in PITFALLS if g.resampled and g.setting != "gate" and not (by_host and g.setting == "queue")]
-    return [g for g in wanted if made[g.setting] not in _alike(run, m, g, settings[g.setting])]
+    return [g for g in wanted if not _alike(g, made[g.setting], settings[g.setting], g.setting in m.changed)]
 
 
-def _alike(run: Run, m: Measurement, pitfall: Pitfall, value: Value) -> tuple[Value, ...]:
-    """The values that count as this one: a run with locked clocks answers for watched clocks too."""
-    own = run.harness.get(pitfall.setting, "")
-    if pitfall.setting not in m.changed and value == pitfall.unbiased and rule(own) in pitfall.also:
-        return value, own
-    made = m.changed.get(pitfall.setting, own)
-    return (value, made) if pitfall.setting == "clocks" and rule(made) == value else (value,)
+def _alike(pitfall: Pitfall, made: Value, wanted: Value, changed: bool) -> bool:
+    """Whether a value answers for the wanted one: a run with locked clocks does so for watched clocks, at any clock."""
+    unbiased = wanted == pitfall.unbiased and not changed and rule(made) in pitfall.also
+    return made == wanted or unbiased or (pitfall.setting == "clocks" and rule(made) == wanted)
 
 
 def _what_there_is(run: Run, kernel: str, shape: Shape, settings: Settings) -> str:

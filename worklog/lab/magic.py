@@ -12,11 +12,12 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from IPython import get_ipython
 from IPython.core.magic import Magics, cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
-from IPython.display import clear_output
+from IPython.display import clear_output, display
 
 from worklog.bench import check
 from worklog.bench import measure as bench
@@ -28,14 +29,12 @@ from worklog.gpu.device import gpu_reason, require_gpu
 from worklog.kernel import Kernel
 from worklog.kernel.ladder import LADDER, rung
 from worklog.kernel.nvrtc import UnknownEntry
+from worklog.plots import ladder, tile_map
+from worklog.plots.figure import Chart
 from worklog.problem.gemm import CLASSES, Shape
 from worklog.runs import tables as run_report
 from worklog.runs.run import Measurement, Run, open_run
 from worklog.settings import Harness, parse_settings
-
-if TYPE_CHECKING:
-    from worklog.plots.figure import Chart
-
 
 SIZE = 1024
 BLOCK = "32,32"
@@ -64,14 +63,10 @@ class Trial:
 
     def ladder(self, size: Shape | int | None = None) -> Chart:
         """The ladder with this kernel on it. Raises NothingToDraw, BadShape."""
-        from worklog.plots import ladder
-
         return ladder(self.shown, size if size is not None else self.shown.shapes()[0])
 
     def tile_map(self) -> Chart:
         """Where C is wrong. Raises NothingToDraw where the gate has no error map."""
-        from worklog.plots import tile_map
-
         where = self.checked.verdict.where
         if where is None:
             raise NothingToDraw(f"there is no error map of {self.kernel.name}")
@@ -83,8 +78,9 @@ class Trial:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        told = f'<pre role="status" style="white-space:pre-wrap">{escape(f"{self.kernel.name}: {self._report}")}</pre>'
-        return told + run_report.html(self.shown) if self.passed else told
+        words = escape(f"{self.kernel.name}: {self._report}")
+        report = f'<pre role="status" style="white-space:pre-wrap">{words}</pre>'
+        return report + run_report.html(self.shown) if self.passed else report
 
     @property
     def _report(self) -> str:
@@ -92,9 +88,6 @@ class Trial:
 
     def _ipython_display_(self) -> None:
         """The report and, in a notebook, a chart as a second output: the ladder, or the error map if it failed."""
-        from IPython import get_ipython
-        from IPython.display import display
-
         display({"text/plain": str(self), "text/html": self._repr_html_()}, raw=True)
         if hasattr(get_ipython(), "kernel"):
             with suppress(NothingToDraw):  # a failure without a map; a time stands in the table in any case
@@ -136,8 +129,8 @@ def try_kernel(
     Raises CompileFailed, BadSetting, OutsideDomain, UnknownRung, NoGpu.
     """
     grid, block = launch(grid, block)
-    how: dict[str, Any] = {"grid": grid, "block": block, "domain": domain, "claimed": claimed}
-    kernel = Kernel.from_source(source, file=file, entry=entry, name=name, **how)
+    how: dict[str, Any] = {"entry": entry, "name": name, "domain": domain, "claimed": claimed}
+    kernel = Kernel.from_source(source, file=file, grid=grid, block=block, **how)
     if kernel.name in TAKEN:
         raise BadSetting(f"{kernel.name} is the name of another kernel on the ladder: choose another name")
     shapes = [Shape.of(size) for size in sizes] if sizes is not None else [kernel.domain.padded(Shape.of(SIZE))]
@@ -186,18 +179,14 @@ def launch(grid: str | None, block: str | int | Sequence[int] | None) -> tuple[s
 def _with_rungs_of(earlier: Run, run: Run) -> Run:
     """The run, with the rungs that were measured for an earlier cell."""
     rungs = [m for m in earlier.measurements if m.kernel in TAKEN[:-1] and m.kernel not in run.kernels]
-    return replace(
-        run,
-        measurements=[*rungs, *run.measurements],
-        kernels={**earlier.kernels, **run.kernels},
-        notes=[*run.notes, f"the rungs are from an earlier run: {earlier.created}"],
-    )
+    notes = [*run.notes, f"the rungs are from an earlier run: {earlier.created}"]
+    kernels = {**earlier.kernels, **run.kernels}
+    return replace(run, measurements=[*rungs, *run.measurements], kernels=kernels, notes=notes)
 
 
 def _in_order(run: Run) -> Run:
     """The rungs, then the user's kernel, then the baseline."""
-    place = {name: number for number, name in enumerate(TAKEN)}
-    place[BASELINE] = len(place) + 1
+    place = {**{record.name: number for number, record in enumerate(LADDER)}, BASELINE: len(LADDER) + 1}
     return replace(run, measurements=sorted(run.measurements, key=lambda m: place.get(m.kernel, len(LADDER))))
 
 
@@ -238,7 +227,7 @@ class CellFailed(WorklogError):
 
 def _unquoted(words: str) -> str:
     """IPython leaves the quotes on."""
-    return words[1:-1] if len(words) > 1 and words[0] == words[-1] and words[0] in "'\"" else words
+    return words.strip("'\"")
 
 
 @magics_class
@@ -261,10 +250,7 @@ class RungMagics(Magics):
         "--class", dest="claimed", default="fp32", choices=CLASSES, help="Precision class that the kernel must reach."
     )
     @argument(
-        "--size",
-        action="append",
-        metavar="N[,N…]",
-        help=f"Sizes to time (default: {SIZE}, padded to the domain).",
+        "--size", action="append", metavar="N[,N…]", help=f"Sizes to time (default: {SIZE}, padded to the domain)."
     )
     @argument("--beside", type=_unquoted, metavar="RUNG[,RUNG…]", help="Rungs to measure too (default: all, once).")
     @argument("--check-only", action="store_true", help="Check without timing.")
@@ -291,7 +277,7 @@ class RungMagics(Magics):
                 on=options.on,
                 file=FILE,
                 harness=Harness().but(**parse_settings(options.settings)),
-                progress=Line(),
+                progress=one_line(),
             )
         except WorklogError as error:
             raise CellFailed(compile_errors(error, FILE, source)) from None
@@ -309,19 +295,20 @@ class RungMagics(Magics):
         return first if whole.split()[-len(cell.split()) :] == cell.split() else 1  # IPython changes white space
 
 
-class Line:
-    """Progress in one line that the next one replaces."""
+def one_line() -> Progress:
+    """Prints progress in one line that the next one replaces, at most every PAUSE_S seconds: the gate reports every
+    launch.
+    """
+    written = -math.inf
 
-    def __init__(self) -> None:
-        self._written = -math.inf
+    def show(done: int, total: int, doing: str) -> None:
+        nonlocal written
+        if time.monotonic() - written >= PAUSE_S:
+            written = time.monotonic()
+            clear_output(wait=True)
+            print(f"{doing} ({done + 1} of {total})" if done < total else doing, end="", flush=True)
 
-    def __call__(self, done: int, total: int, doing: str) -> None:
-        """Print the progress, but not more often than every PAUSE_S seconds: the gate reports every launch."""
-        if time.monotonic() - self._written < PAUSE_S:
-            return
-        self._written = time.monotonic()
-        clear_output(wait=True)
-        print(f"{doing} ({done + 1} of {total})" if done < total else doing, end="", flush=True)
+    return show
 
 
 def compile_errors(error: Exception, file: str, source: str) -> str:

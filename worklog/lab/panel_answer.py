@@ -12,20 +12,8 @@ from matplotlib.ticker import LogLocator, MaxNLocator
 from worklog.bench.tasks import ABLATION_RUNGS, ABLATION_SAMPLING, GRID_SIZES, Task
 from worklog.errors import BadSetting
 from worklog.lab.choice import Choice, NotRecorded, Reading, Settings, changes, find, in_words, read, unbiased_settings
-from worklog.plots.figure import (
-    ACCENT,
-    ALERT,
-    BODY_PT,
-    FAINT,
-    GREY,
-    INK,
-    MARGIN_IN,
-    MUTED,
-    SMALL_PT,
-    Chart,
-    shorten,
-    styled,
-)
+from worklog.plots import figure
+from worklog.plots.figure import ACCENT, ALERT, BODY_PT, GREY, INK, MARGIN_IN, MUTED, SMALL_PT, Chart
 from worklog.plots.page import Page, page
 from worklog.problem.gemm import Shape, tflops
 from worklog.runs.run import Run
@@ -181,12 +169,13 @@ class PanelChoice(Choice):
         """Choose the value of one setting; whether it goes with the others is checked by answer(). Raises BadSetting,
         and changes nothing, where no pitfall has this setting or value.
         """
-        pitfall = next((g for g in PITFALLS if g.setting == setting), None)
-        if pitfall is None:
+        if setting not in self.settings:
             raise BadSetting(f"{setting} is not the setting of a pitfall: choose from {', '.join(self.settings)}")
+        [pitfall] = [g for g in PITFALLS if g.setting == setting]
         if not pitfall.takes(value):
-            values = ", ".join(map(str, pitfall.values))
-            raise BadSetting(f"{setting} = {value!r} is not a setting: choose from {values}")
+            raise BadSetting(
+                f"{setting} = {value!r} is not a setting: choose from {', '.join(map(str, pitfall.values))}"
+            )
         self.settings[setting] = value
 
     def fix(self, pitfall: Pitfall, fixed: bool) -> None:
@@ -240,17 +229,13 @@ class PanelChoice(Choice):
         return tuple(steps)
 
 
-BESIDE_IN = 5.4  # width beside the controls
-STRIP_IN = 1.15  # height of the samples
-CAPTION_IN = 0.24
-GAP_IN = 0.12
-ROW_IN = 0.2  # height of one step
-LEFT_IN, RIGHT_IN = 1.25, 0.95  # for the names and the amounts of the steps
-WIDE = 3.0  # from this ratio between times on, the axis is logarithmic
+# Inches: widths beside the controls, left and right of the steps; heights of the samples, a caption, a gap, a step.
+BESIDE_IN, LEFT_IN, RIGHT_IN, STRIP_IN, CAPTION_IN, GAP_IN, ROW_IN = 5.4, 1.25, 0.95, 1.15, 0.24, 0.12, 0.2
 BAR_PT = 7
+WIDE = 3.0  # from this ratio between times on, the axis is logarithmic
 
 
-@styled()
+@figure.styled()
 def picture(answer: Answer, *, beside: bool = False) -> Chart:
     """The samples of this reading and of the unbiased one; below them, the steps from one to the other. beside: without
     title and source, for a page that shows them beside it.
@@ -299,7 +284,7 @@ def _strip(axes: Axes, answer: Answer) -> None:
 def _steps(axes: Axes, answer: Answer) -> None:
     """A bar for each step, from the time before it to the time after."""
     names = ["unbiased", *(step.name for step in answer.steps), "this reading"]
-    names = [shorten(name, BODY_PT, LEFT_IN - MARGIN_IN) for name in names]
+    names = [figure.shorten(name, BODY_PT, LEFT_IN - MARGIN_IN) for name in names]
     ends = [answer.unbiased.time.value, *(step.after.time.value for step in answer.steps)]
     amounts = [duration(ends[0]), *(step.amount for step in answer.steps), duration(answer.reading.time.value)]
     for row, step in enumerate(answer.steps, start=1):
@@ -319,7 +304,7 @@ def _steps(axes: Axes, answer: Answer) -> None:
     axes.tick_params(axis="y", length=0)
     axes.spines[["left", "bottom"]].set_visible(False)
     for row, words in enumerate(amounts):
-        axes.axhline(row, color=FAINT, linewidth=0.5, zorder=0)
+        axes.axhline(row, color=figure.FAINT, linewidth=0.5, zorder=0)
         axes.text(1.02, row, words, transform=axes.get_yaxis_transform(), va="center", color=INK)
 
 
