@@ -22,7 +22,7 @@ from worklog.bench import check
 from worklog.bench import measure as bench
 from worklog.bench.check import Checked
 from worklog.errors import CompileFailed, NothingToDraw, UnknownRung
-from worklog.gate import Verdict
+from worklog.gate import Stage, Verdict
 from worklog.gpu import device
 from worklog.kernel import Kernel
 from worklog.kernel.ladder import LADDER
@@ -88,12 +88,11 @@ def test_a_syntax_error_names_the_cells_line_and_shows_its_text(page: Page) -> N
 
 @pytest.mark.parametrize("above", ["", "\n\n  \n"])
 def test_every_error_names_its_line_on_the_page_up_to_a_limit(page: Page, above: str) -> None:
-    wrong = above + CELL.replace("float acc = 0.0f;", "")
-    line = 1 + wrong.splitlines().index(next(text for text in wrong.splitlines() if "acc +=" in text))
+    many = "".join(f"  {name} = 1;\n" for name in "abdefg")
+    wrong = above + CELL.replace("  float acc", many + "  float acc")
+    line = 1 + wrong.splitlines().index("  a = 1;")
     printed = page.run(wrong)[1]
     assert f"cell line {line}: identifier" in printed and f"cell line {line + 1}: identifier" in printed
-    many = "".join(f"  {name} = 1;\n" for name in "abdefg")
-    printed = page.run(above + CELL.replace("  float acc", many + "  float acc"))[1]
     assert printed.count("is undefined") == 5 and "… and 1 more" in printed
 
 
@@ -232,17 +231,13 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         names = [one if isinstance(one, str) else one.name for one in kernels]
         asked.append(names)
         progress(0, 1, "mine")
-        found = [
-            Measurement(name, (n.m, n.n, n.k), "refused", reason="launch: it failed")
-            if name == "bad"
-            else measured(name, n.m)
-            for n in sizes
-            for name in names
-        ]
-        stage = {"name": "precision", "passed": True, "measured": 1, "limit": 2, "detail": "fine", "where": None}
-        for m in found:
-            if m.verdict:
-                m.verdict["stages"] = [{**stage, "seconds": 0.5}]
+        found = [measured(name, n.m) for n in sizes for name in names]
+        fine = Stage("precision", True, 1, 2, "fine")
+        for place, m in enumerate(found):
+            if m.kernel == "bad":
+                found[place] = Measurement("bad", m.shape, "refused", reason="launch: it failed")
+            else:
+                found[place] = replace(m, verdict=Verdict((fine,), "fp32").as_dict())
         return small_run(measurements=found, kernels={name: {"registers": 7} for name in names})
 
     for module in (bench, check, device, magic):
@@ -262,11 +257,13 @@ def test_with_a_gpu_it_is_timed_with_the_rungs_once_and_then_alone(page: Page, g
     assert gpu[1] == ["mine", "cuBLAS"]
     assert [m.kernel for m in again.shown.measurements] == [*magic.TAKEN[:-1], "mine", "cuBLAS"]
     assert "earlier run: 2026-11-21T03:12:44+00:00" in printed
+    other, _ = page.run(CELL.replace("%%rung mine", "%%rung other"))
+    assert [m.kernel for m in other.shown.measurements] == [*magic.TAKEN[:-1], "other", "cuBLAS"], "mine is not shown"
     page.run(CELL.replace("%%rung mine", "%%rung mine --size 256,512 --beside naive,shared"))
-    assert gpu[2] == ["mine", "naive", "shared", "cuBLAS"]
+    assert gpu[3] == ["mine", "naive", "shared", "cuBLAS"]
     with pytest.raises(UnknownRung):
         try_kernel(SOURCE, beside=["nonsense"])
-    assert len(gpu) == 3, "an unknown rung is an error before anything is measured"
+    assert len(gpu) == 4, "an unknown rung is an error before anything is measured"
 
 
 def test_a_kernel_that_cannot_be_launched_on_the_gpu_fails(page: Page, gpu: list[list[str]]) -> None:
@@ -275,10 +272,3 @@ def test_a_kernel_that_cannot_be_launched_on_the_gpu_fails(page: Page, gpu: list
     assert "✗ launch: launch: it failed" in printed
     with pytest.raises(NothingToDraw, match="no error map"):
         found.tile_map()
-
-
-def test_the_kernel_of_an_earlier_cell_is_not_shown() -> None:
-    naive = small_run().select("naive")[0]
-    first = replace(small_run(), measurements=[naive, replace(naive, kernel="one")])
-    second = replace(small_run(), measurements=[replace(naive, kernel="two")], kernels={"two": {}})
-    assert [m.kernel for m in magic._with_rungs_of(first, second).measurements] == ["naive", "two"]

@@ -25,9 +25,6 @@ def chosen(kernel: str = "warptiled", size: int = 1024, **biased: Any) -> PanelC
     return PanelChoice([GRID], kernel, size, **biased)
 
 
-# ------------------------------------------------------------------------------------------------------------ choosing
-
-
 def test_the_panel_begins_unbiased_with_the_last_rung_at_the_middle_size() -> None:
     first = PanelChoice([GRID])
     assert (first.kernel, str(first.shape), first.biased) == ("warptiled", "1024", [])
@@ -80,9 +77,6 @@ def test_the_tasks_are_the_unbiased_reading_and_the_chosen_launches() -> None:
     assert len(chosen(statistic="min").tasks()) == 1
 
 
-# ----------------------------------------------------------------------------------------------------------- answering
-
-
 def test_a_reading_is_compared_with_the_unbiased_one() -> None:
     answer = chosen().answer()
     assert (answer.off, answer.biased, answer.steps, answer.changed) == (0.0, False, (), [])
@@ -126,15 +120,12 @@ def test_what_moves_only_shares_or_is_printed_as_zero_is_not_biased() -> None:
     assert "within the noise" in answer.comparison
 
 
-@pytest.mark.parametrize(("gate", "word"), [(False, "not checked"), ("article", "the article's rule")])
-def test_a_gate_that_checks_too_little_is_shown(gate: Any, word: str) -> None:
-    [line] = chosen(gate=gate).answer().others
-    assert word in line
-
-
-@pytest.mark.parametrize("statistic", ["first", "min", "mean"])
-def test_only_a_median_has_an_interval(statistic: str) -> None:
-    assert chosen(statistic=statistic, l2="warm").answer().comparison.endswith(f" · {statistic} of 9 samples")
+def test_a_gate_that_checks_too_little_and_a_statistic_without_an_interval_are_shown() -> None:
+    for gate, words in ((False, "not checked"), ("article", "the article's rule")):
+        [line] = chosen(gate=gate).answer().others
+        assert words in line
+    for statistic in ("first", "min", "mean"):
+        assert chosen(statistic=statistic, l2="warm").answer().comparison.endswith(f" · {statistic} of 9 samples")
 
 
 def test_the_first_run_that_holds_a_combination_answers_and_is_compared_with_itself() -> None:
@@ -145,9 +136,6 @@ def test_the_first_run_that_holds_a_combination_answers_and_is_compared_with_its
     assert answer.reading.run is live and answer.unbiased.run is live
     found.choose("queue", False)
     assert found.answer().reading.run is GRID
-
-
-# ------------------------------------------------------------------------------------------------ words and pictures
 
 
 def test_numbers_are_written_in_words_that_suit_their_size() -> None:
@@ -169,9 +157,6 @@ def test_the_picture_has_the_answer_as_text_and_its_source() -> None:
     assert GRID.label.replace("as found", "ignored") in [text.get_text() for text in naive.texts]
 
 
-# -------------------------------------------------------------------------------------------------------------- sources
-
-
 def test_where_the_panels_runs_come_from(monkeypatch: pytest.MonkeyPatch) -> None:
     assert next(iter(recordings())) == "h200", "the default recording is the ladder's"
     path = choice.new_file()
@@ -184,7 +169,7 @@ def test_where_the_panels_runs_come_from(monkeypatch: pytest.MonkeyPatch) -> Non
         lab.panel_static()
 
 
-def test_recorded_only_is_the_reason_not_to_measure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_a_gpu_recorded_only_is_the_reason_not_to_measure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choice, "gpu_reason", lambda: None)
     assert choice.why_not_live() is None
     monkeypatch.setenv("WORKLOG_SOURCE", "recorded")

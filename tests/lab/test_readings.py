@@ -11,7 +11,7 @@ from pytest import approx
 
 from tests.lab.grid import CUBLAS, HOST, OFFSET, PEAK, small_grid, true_us
 from worklog.bench.tasks import grid_tasks
-from worklog.lab.choice import NotRecorded, Reading, find, in_words, read, unbiased_settings
+from worklog.lab.choice import NotRecorded, Reading, find, read, unbiased_settings
 from worklog.problem.gemm import Shape, tflops
 from worklog.runs.run import Run, recordings
 from worklog.settings import BF16_DATASHEET_TFLOPS, PITFALLS, Harness
@@ -97,11 +97,6 @@ def test_what_is_missing_is_named_with_what_there_is() -> None:
     with pytest.raises(NotRecorded, match="no calibrated event overhead"):
         reading(uncalibrated)
     assert reading(uncalibrated, offset="kept").time.value == approx(140.0 + OFFSET)
-
-
-def test_settings_in_words() -> None:
-    assert in_words(unbiased_settings()) == "unbiased"
-    assert in_words(unbiased_settings() | {"queue": False, "l2": "warm"}) == "l2 = warm, queue = off"
 
 
 def test_the_same_launches_differ_exactly_and_others_beyond_their_noise() -> None:
