@@ -76,8 +76,8 @@ def test_a_run_with_one_biased_setting_answers_for_that_setting() -> None:
 
 
 def test_locked_clocks_answer_for_watched_ones() -> None:
-    run = replace(GRID, harness=GRID.harness | {"clocks": "locked"})
-    assert unbiased_settings(run)["clocks"] == "locked"
+    run = replace(GRID, harness=GRID.harness | {"clocks": "locked:1395"})
+    assert unbiased_settings(run)["clocks"] == "locked:1395"
     assert reading(run).time.value == reading(run, clocks="locked").time.value == approx(140.0)
     with pytest.raises(NotRecorded, match="clocks = locked"):
         reading(clocks="locked")
