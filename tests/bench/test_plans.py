@@ -59,7 +59,7 @@ def test_one_kernel_and_one_size_need_no_list(kernels: Any, sizes: Any) -> None:
 
 
 def test_all_kernels_come_at_one_size_before_the_next_and_each_once() -> None:
-    tasks, _ = tasks_of(["naive", "cuBLAS", "naive"], (512, "64x32x16", "512x512x512"), {"l2": "warm"})
+    tasks, _ = tasks_of(["naive", "cuBLAS", "naive"], (512, "64x32x16", "512x512x512"), (("l2", "warm"),))
     assert [str(task) for task in tasks] == [
         f"{name} at {size} with l2=warm" for size in ("512", "64x32x16") for name in ("naive", "cuBLAS")
     ]

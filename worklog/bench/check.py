@@ -268,16 +268,6 @@ def _require_signature(compiled: Compiled) -> None:
 
 
 SMALL = Shape.of(256)
-COLUMNS = (
-    "rung",
-    "gate",
-    "at",
-    "findings",
-    "sectors/request",
-    "sectors/FMA",
-    "shared wavefronts/FMA",
-    "bank conflicts",
-)
 Row = dict[str, Any]
 
 
@@ -327,16 +317,17 @@ def text(executed: Sequence[Row], width: int = WIDTH) -> str:
     notes = [f"{', '.join(r['rung'] for r in executed if caveat in r['caveats'])}: {caveat}" for caveat in distinct]
     notes += [f"{row['rung']}: failed at {row['reason']}" for row in executed if row["reason"]]
     cells = [
-        (
-            row["rung"],
-            "failed" if row["reason"] else f"{row['precision']} ok",
-            str(Shape(*row["shape"])),
-            str(row["findings"] or "none"),
-            f"{row['sectors_per_request']:.1f}",
-            f"{row['sectors_per_fma']:.3f}",
-            f"{row['wavefronts_per_fma']:.3f}",
-            f"{100 * row['conflict_share']:.0f} %",
-        )
+        {
+            "rung": row["rung"],
+            "gate": "failed" if row["reason"] else f"{row['precision']} ok",
+            "at": str(Shape(*row["shape"])),
+            "findings": str(row["findings"] or "none"),
+            "sectors/request": f"{row['sectors_per_request']:.1f}",
+            "sectors/FMA": f"{row['sectors_per_fma']:.3f}",
+            "shared wavefronts/FMA": f"{row['wavefronts_per_fma']:.3f}",
+            "bank conflicts": f"{100 * row['conflict_share']:.0f} %",
+        }
         for row in executed
     ]
-    return Table(f"executed here · {executed[0]['label']}", COLUMNS, cells, left=2, notes=notes).text(width)
+    rows = [tuple(row.values()) for row in cells]
+    return Table(f"executed here · {executed[0]['label']}", tuple(cells[0]), rows, left=2, notes=notes).text(width)

@@ -104,12 +104,13 @@ class InTurn(Rotating):
 
 @dataclass(frozen=True)
 class Loop:
-    """What a timed loop launches in turn; the gate's stage on these launches; and what moves the buffers to a new
-    placement, None where they stay.
+    """What a timed loop launches in turn; the subject's launches without any work around them; the gate's stage on what
+    was timed; and what moves the buffers to a new placement, None where they stay.
     """
 
     subject: Launch
     baseline: Launch
+    bare: Launch
     stage: Callable[[], Stage]
     move: Callable[[], None] | None = None
 
@@ -165,7 +166,7 @@ def timed_loop(
         for launch, buffers in zip((ours, theirs), _in_turn(placed.move(), in_step), strict=True):
             launch.use(buffers)
 
-    return Loop(first, second, judge, None if placed is None else move)
+    return Loop(first, second, ours, judge, None if placed is None else move)
 
 
 class _Placed:

@@ -77,7 +77,7 @@ def results(
     recording doesn't hold. shapes: as for measure(). settings: biased ones, such as l2="warm". Raises what measure()
     raises, and BadRunFile, naming the recorded sizes, if a kernel that you name was never recorded.
     """
-    tasks, _ = tasks_of(kernels, shapes, settings)
+    tasks, _ = tasks_of(kernels, shapes, tuple(settings.items()))
     if live_wanted():
         return carry_out(tasks, Harness(), progress=progress)
     run = open_run()

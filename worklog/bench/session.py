@@ -20,7 +20,6 @@ from worklog.gpu.clock_lock import clocks_as_asked
 from worklog.gpu.device import gpu, require_gpu, software, source_revision
 from worklog.harness import Harness, Reading, time_pair
 from worklog.harness.launch import Launch, input_sets
-from worklog.harness.launch import witnessed as with_work_around
 from worklog.harness.sampling import ONE_PLACEMENT, off_the_lock
 from worklog.kernel import Kernel
 from worklog.kernel.device import Subject
@@ -41,6 +40,7 @@ UNCHECKED: dict[bool | str, str] = {
     False: "gate: off, the result may be wrong",
     "article": "gate: the article's rule, which lets TF32, FP16, BF16 and missing terms pass",
 }
+LAST_ONLY = "gate: only the last timed launch was checked, on inputs that the host function has seen before"
 Hold = Callable[[str], tuple[str, list[str]]]
 
 
@@ -227,10 +227,10 @@ def _measurement(session: Session, task: Task, used: Harness, notes: Sequence[st
 def _degradations(session: Session, task: Task, used: Harness) -> list[str]:
     """What a result must state, apart from what happened while it was measured."""
     stated = [f"{name}: {value}" for name, value in used.biased().items() if name != "gate"]
-    remarks = session.user_kernels[task.kernel].remarks if task.kernel in session.user_kernels else ()
-    stated += remarks
-    if remarks and not _checks_each(used):
-        stated.append("gate: only the last timed launch was checked, on inputs that the host function has seen before")
+    if session.is_host_function(task.kernel):
+        stated += session.kernel(task.kernel).remarks
+        if not _checks_each(used):
+            stated.append(LAST_ONLY)
     if used.gate is not True:
         stated.append(UNCHECKED[used.gate])
     if unread := session.timeline.watch.reason:
@@ -257,32 +257,32 @@ def read(session: Session, task: Task, used: Harness) -> tuple[Reading, list[Sta
             session.device.overwrite(buffer, host)
     checker.poison()
     subject = session.subject(task.kernel)
-    if (
-        used.warmup == "none" and task.kernel != BASELINE
-    ):  # in a module of its own, so that the next launch is its first
+    if used.warmup == "none" and task.kernel != BASELINE:  # so that the next launch is its first
         subject = session.kernel(task.kernel).load(session.device, fresh=True)
-    reference = session.baselines[used.baseline]
-    in_step = used.order == "interleaved" and used.timer != "graph"
     each = _checks_each(used)
     sets = input_sets(task.shape.compulsory_bytes, session.timeline.l2_bytes) if used.l2 == "rotate" else 1
     pool = session.pool(elements(task.shape, sets)) if used.placement == "varied" else None
-    classes = (session.claimed(task.kernel), used.baseline) if each else None
-    warm = used.warmup != "none"
-    loop = timed_loop(checker, subject, reference, in_step=in_step, sets=sets, classes=classes, warm=warm, pool=pool)
+    loop = timed_loop(
+        checker,
+        subject,
+        session.baselines[used.baseline],
+        in_step=used.order == "interleaved" and used.timer != "graph",
+        sets=sets,
+        classes=(session.claimed(task.kernel), used.baseline) if each else None,
+        warm=used.warmup != "none",
+        pool=pool,
+    )
     try:
         size = (task.shape.flops / 2) ** (1 / 3)
         offset = used.taken_off(session.calibration.offset_us)
-        reading = time_pair(
-            session.timeline, loop.subject, loop.baseline, used, size=size, offset_us=offset, move=loop.move
-        )
+        pair = loop.subject, loop.baseline
+        reading = time_pair(session.timeline, *pair, used, size=size, offset_us=offset, move=loop.move)
         if pool is None and used.placement == "varied":
             reading.degradations.append(ONE_PLACEMENT.format("the GPU's memory has no room for others"))
         stages = [timed(loop.stage)] if judged else []
         if judged and session.is_host_function(task.kernel):
             us = summarise(reading.counted("subject"), used.statistic).value
-            stages.append(
-                timed(lambda: after_timing.idle(_waits_us(session, with_work_around(loop.subject).launch), us))
-            )
+            stages.append(timed(lambda: after_timing.idle(_waits_us(session, loop.bare), us)))
         return reading, stages
     finally:
         if each or easy:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, dataclass
 from itertools import product
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from worklog.errors import BadSetting
@@ -30,7 +29,6 @@ Changes = tuple[tuple[str, Any], ...]
 # Called before each step, and twice a second in between, with the steps done, their number (0 if it isn't known) and
 # what is being done. It may raise KeyboardInterrupt to stop the work.
 Progress = Callable[[int, int, str], None]
-NOTHING: Mapping[str, Any] = MappingProxyType({})
 BASELINE = "cuBLAS"
 ARTICLE_SIZES = (256, 512, 1024, 2048, 4096, 8192)
 ABLATION_SIZES = (256, 512, 1024, 2048, 4096)
@@ -77,7 +75,7 @@ class Task:
 def tasks_of(
     kernels: Iterable[str | Kernel] | Kernel | str | None,
     shapes: Iterable[Size] | Size,
-    changed: Mapping[str, Any] = NOTHING,
+    changed: Changes = (),
 ) -> tuple[list[Task], list[Kernel]]:
     """Each kernel at each shape once, shape by shape, and those of the kernels that aren't given by name.
 
@@ -90,7 +88,7 @@ def tasks_of(
     if len(names) * len(sides) > MOST_VALUES:
         count = f"{len(names)} kernels x {len(sides)} sizes = {len(names) * len(sides)} measurements"
         raise BadSetting(f"{count}: more than {MOST_VALUES}; name fewer kernels or sizes")
-    tasks = [Task(name, shape, tuple(changed.items())) for shape in sides for name in names]
+    tasks = [Task(name, shape, changed) for shape in sides for name in names]
     return tasks, [kernel for kernel in chosen if not isinstance(kernel, str)]
 
 
@@ -149,21 +147,19 @@ def distinct(biased: Sequence[tuple[str, Any]]) -> Changes:
 GATE_S = 0.15
 GATE_S_PER_BYTE = 4e-9
 GATE_LAUNCHES = 8
-SLOWEST_FLOPS = 0.5e12  # per second, of naive: for an installation without a recording
 
 
 def estimate(tasks: Sequence[Task], harness: Harness) -> tuple[list[float], str]:
     """Roughly the seconds per task, and the label of the run whose rates are used. A task takes the gate, which grows
     with the matrices, and the least number of samples of the kernel and of cuBLAS, up to the budget.
     """
-    runs = [Run.load(path, origin="recorded") for path in list(recordings().values())[:1]]
-    known = [(m.kernel, m.problem.flops, m.problem.flops / m.us * 1e6) for run in runs for m in run.select() if m.us]
+    run = Run.load(next(iter(recordings().values())), origin="recorded")
+    known = [(m.kernel, m.problem.flops, m.problem.flops / m.us * 1e6) for m in run.select() if m.us]
 
     def launch_s(kernel: str, flops: int) -> float:
         """At this kernel's rate at the nearest size, or at the slowest rate for a kernel that wasn't recorded."""
-        same = [(work, rate) for name, work, rate in known if name == kernel]
-        same = same or [(work, rate) for _, work, rate in known] or [(flops, SLOWEST_FLOPS)]
-        _, rate = min(same, key=lambda one: (abs(math.log(flops / one[0])), one[1]))
+        same = [one for one in known if one[0] == kernel] or known
+        _, _, rate = min(same, key=lambda one: (abs(math.log(flops / one[1])), one[2]))
         return flops / rate
 
     def task_s(task: Task) -> float:
@@ -172,7 +168,7 @@ def estimate(tasks: Sequence[Task], harness: Harness) -> tuple[list[float], str]
         sampling_s = min(harness.budget_s, harness.least_samples * (kernel_s + launch_s(BASELINE, flops)))
         return (gate_s if harness.gate else 0.0) + sampling_s
 
-    return [task_s(task) for task in tasks], runs[0].label if runs else "the slowest rung's"
+    return [task_s(task) for task in tasks], run.label
 
 
 def measurement_of(
