@@ -20,7 +20,7 @@ def test_the_grid_has_each_combination_of_the_fixes_once_for_each_rung_and_size(
     tasks = grid_tasks()
     assert len(set(tasks)) == len(tasks)
     places = Counter((task.kernel, task.shape.m) for task in tasks)
-    combinations = 2**5 - 2**3  # by a host clock, the queue is no choice
+    combinations = 2**5 - 2**3  # a host clock needs no blocking kernel
     alone = 4  # order, inputs, baseline, placement
     together = 1
     assert places == {(name, size): combinations + alone + together for name in ABLATION_RUNGS for size in GRID_SIZES}

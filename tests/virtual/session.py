@@ -70,7 +70,7 @@ def virtual_gpu() -> Iterator[None]:
 
 
 def true_us(machine: Machine, shape: Shape) -> float:
-    """How long the work that is owed takes on this machine, from a cold cache."""
+    """How long the whole work takes on this machine, from a cold cache."""
     return shape.flops / machine.flops_per_us
 
 

@@ -41,13 +41,13 @@ class Pool:
 
     @classmethod
     def to_hold(cls, device: CudaDevice, elements: int) -> Pool | None:
-        """A pool for buffers of so many elements in total, None where the GPU's memory is too short."""
+        """A pool for buffers of `elements` float32 in total, None where the GPU's memory is too short."""
         free = (device.free_bytes() - LEFT_FREE_BYTES) // 4
         size = min(free, max(POOL_BYTES // 4, round(TIMES_BUFFERS * elements)))
         return cls(device, size) if size >= LEAST_TIMES_BUFFERS * elements else None
 
     def place(self, sizes: Sequence[int]) -> list[Buffer]:
-        """Buffers of so many elements each, at random multiples of 512 bytes, in random order, without overlap."""
+        """Buffers of these numbers of elements, at random multiples of 512 bytes, in random order, without overlap."""
         units = np.array([-(-size // ALIGNED) for size in sizes])
         order = self._rng.permutation(len(sizes))
         gaps = np.sort(self._rng.integers(0, self.elements // ALIGNED - int(units.sum()) + 1, len(sizes)))
@@ -116,7 +116,7 @@ class Loop:
 
 
 def elements(shape: Shape, sets: int = 1) -> int:
-    """Elements of the buffers that a loop over so many sets places in a pool."""
+    """Elements of the buffers that a loop over some sets places in a pool."""
     return sets * (shape.m * shape.k + shape.k * shape.n + 2 * (shape.m * shape.n + 2 * GUARD) + 4 * ALIGNED)
 
 

@@ -128,19 +128,16 @@ def parse(text: str, tool: str) -> list[Report]:
     thread, the address. Both forms of a place are read: "kernel(int)+0x90 in probe.cu:13" and, of older versions,
     "0x278 in /home/me/probe.cu:113:kernel(int)".
     """
-    found: list[Report] = []
-    block: list[str] = []
-    for line in [*text.splitlines(), PREFIX]:
-        if not line.startswith(PREFIX):
+    blocks: list[list[str]] = []
+    for line in text.splitlines():
+        body = line.removeprefix(PREFIX)
+        if body == line:
             continue  # the program's own output may stand between
-        body = line[len(PREFIX) :]
-        if body.startswith("     "):
-            block.append(body)
-            continue
-        if block:
-            found += _report(block, tool)
-        block = [body] if body.strip() else []
-    return list(dict.fromkeys(found))
+        if blocks and body.startswith("     "):
+            blocks[-1].append(body)
+        else:
+            blocks.append([body])
+    return list(dict.fromkeys(report for block in blocks for report in _report(block, tool)))
 
 
 def _report(block: list[str], tool: str) -> list[Report]:

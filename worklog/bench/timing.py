@@ -100,22 +100,22 @@ class Timing:
     def _facts(self) -> list[tuple[str, str]]:
         """Name and text of what is known, the time first."""
         half = 50 * (self.us_high - self.us_low) / self.us
-        facts: list[tuple[str, str | None]] = [
-            ("time", f"{self.us:.2f} µs ±{half:.2f} % (95 %)" + ("" if self.converged else ", not converged")),
-            ("rate", None if self.tflops is None else f"{self.tflops:.2f} TFLOP/s"),
-            ("memory", None if self.gbs is None else f"{self.gbs:.0f} GB/s"),
-            ("ratio", self._compared()),
-            ("SM clock", None if self.sm_mhz is None else f"{self.sm_mhz:.0f} MHz"),
+        facts = [("time", f"{self.us:.2f} µs ±{half:.2f} % (95 %)" + ("" if self.converged else ", not converged"))]
+        if self.tflops is not None:
+            facts.append(("rate", f"{self.tflops:.2f} TFLOP/s"))
+        if self.gbs is not None:
+            facts.append(("memory", f"{self.gbs:.0f} GB/s"))
+        if self.ratio is not None and self.ratio_low is not None and self.ratio_high is not None:
+            half = (self.ratio_high - self.ratio_low) / 2
+            facts.append(("ratio", f"{self.ratio:.3f} ±{half:.3f} x as fast as the baseline"))
+        if self.sm_mhz is not None:
+            facts.append(("SM clock", f"{self.sm_mhz:.0f} MHz"))
+        return [
+            *facts,
             ("samples", f"{self.n} samples"),
             *((name, f"{us:.2f} µs by {name}, warm L2") for name, us in self.witnesses.items()),
             *((name, f"{name} absent: {why}") for name, why in self.absent.items()),
         ]
-        return [(name, words) for name, words in facts if words is not None]
-
-    def _compared(self) -> str | None:
-        if self.ratio is None or self.ratio_low is None or self.ratio_high is None:
-            return None
-        return f"{self.ratio:.3f} ±{(self.ratio_high - self.ratio_low) / 2:.3f} x the other"
 
 
 def time(
