@@ -1,4 +1,4 @@
-"""Peers that lie by a known amount, that are missing or fall over: each is a row, and none ends the comparison."""
+"""Harnesses that are wrong by a known amount, missing or failing: each gets rows, and none ends the comparison."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pytest import approx
 
 from tests.harness.virtual import VirtualGpu
 from worklog.peers import compare as peers
-from worklog.peers.harnesses import Found, OtherHarness, OurHarness, Work, nvbench_summaries
+from worklog.peers.harnesses import Found, OtherHarness, OurHarness, Work, nvbench_summaries, works_on
 from worklog.runs.comparison import Comparison, open_comparison
 from worklog.runs.documents import write_text
 from worklog.runs.samples import median
@@ -120,26 +120,36 @@ def test_what_is_written_can_be_read_although_a_harness_reads_no_number(tmp_path
     assert [(row.us, row.reason) for row in rows] == [(20.0, None), (None, "it read nan µs")]
     shipped["rows"] += map(asdict, rows)
     write_text(tmp_path / "peers.json", shipped)
-    told = open_comparison(tmp_path / "peers.json")
-    assert told.document["calibration"]["sm_mhz"] is None
-    assert [row["wall_s"] for row in told.document["rows"] if row["ruler"] == "foreign"] == [None] * len(WORKS)
+    found = open_comparison(tmp_path / "peers.json")
+    assert found.document["calibration"]["sm_mhz"] is None
+    assert [row["wall_s"] for row in found.document["rows"] if row["ruler"] == "foreign"] == [None] * len(WORKS)
 
 
 def test_wall_times_stand_beside_nvbench() -> None:
-    told = document(
+    found = document(
         [
             peers.Row(peers.OURS, "cuBLAS", 512, 17.0, 0.15, converged=True),
             peers.Row("NVBench cold", "cuBLAS", 512, 20.0, 1.5),
             peers.Row("torch Timer", "spin", 1, reason="ImportError: no torch"),
         ]
     )
-    assert told["promises"]["wall_s"] == [{"of": 512, "worklog_s": 0.15, "converged": True, "nvbench_s": 1.5}]
-    text = peers.text(Comparison(told, "live"))
+    assert found["promises"]["wall_s"] == [{"of": 512, "worklog_s": 0.15, "converged": True, "nvbench_s": 1.5}]
+    text = peers.text(Comparison(found, "live"))
     assert text.startswith("live · Virtual · ")
     assert re.search(r"^ +cuBLAS 512 +17\.00 +20\.00 +–$", text, re.MULTILINE)
     assert "cuBLAS 512: ±0.5 % after 0.15 s; NVBench 1.50 s" in text
     assert "48 of 50 pairs agree" in text
     assert "torch Timer: ImportError: no torch" in text
+
+
+def test_kernels_of_known_length_are_functions_with_a_name() -> None:
+    """cupyx's benchmark reads __name__."""
+    seen: list[tuple[int, str]] = []
+    device = SimpleNamespace(stream="its stream", synchronize=lambda: None)
+    timeline = SimpleNamespace(spin=lambda ns, stream: seen.append((ns, stream)))
+    works = works_on(SimpleNamespace(device=device, timeline=timeline), (1, 20), ())  # type: ignore[arg-type]
+    assert seen == [(1000, "its stream"), (20_000, "its stream")]
+    assert all(hasattr(one.enqueue, "__name__") for one in works)
 
 
 def test_nvbench_results_are_read_by_tag() -> None:
@@ -189,20 +199,20 @@ def test_the_whole_comparison_is_written_step_by_step_and_opens(
     assert ours.coverage() == {256: (1.0, 1.0)} and "holds 0 in 100.0%" in peers.text(ours)
     assert peers.compare(path, lambda done, total, doing: written.append(path.exists())) == path
     assert not written[0] and all(written[1:]), "after each step"
-    told = open_comparison(path)
-    assert told.document["complete"] and {*told.harnesses} == {
+    found = open_comparison(path)
+    assert found.document["complete"] and {*found.harnesses} == {
         peers.OURS,
         peers.KEPT,
         "NVBench cold",
         "broken",
         peers.TRACED,
     }
-    assert told.reasons == {"broken": "RuntimeError: foreign"}
-    assert all(abs(error) < 0.05 for _, error in told.errors()[peers.OURS])
-    promises = told.document["promises"]
+    assert found.reasons == {"broken": "RuntimeError: foreign"}
+    assert all(abs(error) < 0.05 for _, error in found.errors()[peers.OURS])
+    promises = found.document["promises"]
     assert [point["of"] for point in promises["wall_s"]] == [*peers.PROMISED_SIZES]
     for point in promises["wall_s"]:
-        row_s = told.wall_s("cuBLAS", point["of"])[peers.OURS]
+        row_s = found.wall_s("cuBLAS", point["of"])[peers.OURS]
         again = [reading["wall_s"] for reading in promises["again"] if reading["of"] == point["of"]]
         assert all(seconds > 0 for seconds in again)
         assert point["worklog_s"] == approx(median([row_s, *again]).value) and len(again) == peers.BESIDE - 1

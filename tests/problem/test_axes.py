@@ -145,16 +145,16 @@ def test_axes_that_are_not_those_of_a_problem(words: list[str], error: type[Exce
 @pytest.mark.parametrize("command", [["run"], ["sweep", "autotuned", "--preview"]])
 @pytest.mark.parametrize("text", ["N", "N=many", "=4", "2N=4", "N[float]=0.5", "N=0.5", "N[cubic]=4", "N=1:2:3:4"])
 def test_a_command_advises_only_what_it_takes(command: list[str], text: str) -> None:
-    refused = CliRunner().invoke(main, [*command, "--axis", text])
-    assert refused.exit_code == 2 and refused.stderr.startswith("worklog: ") and refused.stderr.count("\n") == 1
-    advice = refused.stderr.replace(repr(text), "")
+    done = CliRunner().invoke(main, [*command, "--axis", text])
+    assert done.exit_code == 2 and done.stderr.startswith("worklog: ") and done.stderr.count("\n") == 1
+    advice = done.stderr.replace(repr(text), "")
     assert "[float]" not in advice and "[type]" not in advice and "alpha" not in advice and ", str" not in advice
 
 
 @pytest.mark.parametrize("command", [["run", "--preview"], ["sweep", "autotuned", "--preview"]])
 def test_the_examples_of_a_command_are_names_that_it_takes(command: list[str]) -> None:
-    refused = CliRunner().invoke(main, [*command, "--axis", "unreadable"])
-    examples = re.findall(r'"([^"]+)"', refused.stderr)
+    done = CliRunner().invoke(main, [*command, "--axis", "unreadable"])
+    examples = re.findall(r'"([^"]+)"', done.stderr)
     assert examples
     if command[0] == "run":
         of_sizes, of_templates = both_axes(examples)

@@ -202,7 +202,7 @@ class Kernel:
 
     @property
     def entry(self) -> str:
-        """What the compiler is asked for, such as `sgemm_shared<32, 32, 32>`."""
+        """The name of the kernel for the compiler, such as `sgemm_shared<32, 32, 32>`."""
         arguments = ", ".join(map(str, self.template.values()))
         return f"{self.function}<{arguments}>" if arguments else self.function
 

@@ -1,1 +1,1 @@
-"""Other rulers on the same work, and this one beside them."""
+"""Other harnesses on the same work beside this one, and what their checks pass."""
