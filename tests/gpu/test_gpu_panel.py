@@ -21,7 +21,7 @@ def test_what_is_chosen_is_measured_in_a_process_of_its_own() -> None:
     panel.measure()
     until(lambda: "; finished measurements are in" in panel.status.value or "failed" in panel.status.value, MEASURED_S)
     assert panel.details.value.startswith("<small>live · "), panel.status.value
-    answer = panel.model.answer()
+    answer = panel.choice.answer()
     assert answer.reading.measurement.changed == {"queue": False}
     assert answer.reading.time.value > answer.unbiased.time.value
     assert answer.reading.time.value == pytest.approx(answer.reading.measurement.us, rel=1e-3)
