@@ -14,6 +14,7 @@ from tests.gate.wrong import cut
 from worklog.emulator.device import EmulatedDevice
 from worklog.gate import Checker, Stage
 from worklog.gate.after_timing import PROGRAMS, LaunchProbe
+from worklog.gate.after_timing import judge as plausible
 from worklog.gate.shapes import BLOCK, DIFFER
 from worklog.kernel.ladder import rung
 from worklog.kernel.nvrtc import compile_cuda
@@ -221,3 +222,19 @@ def test_repeated_launches_are_compared_bit_by_bit(wrong_at: int | None) -> None
     a, b, found = device.upload(first), device.upload(second), device.upload(np.zeros(4, np.float32))
     device.launch(device.compile(DIFFER), (2, 1), BLOCK, (np.int32(300), a, b, np.int32(2), found))
     assert device.download(found).tolist() == [0, 0, 0 if wrong_at is None else 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("share", "passed", "words"),
+    [
+        (0.949, True, "94.9 % of the 60.0 TFLOP/s that are possible"),
+        (0.97, True, "suspiciously close"),
+        (1.01, True, "suspiciously close"),
+        (1.03, False, "work or time is missing"),
+        (np.inf, False, "work or time is missing"),
+    ],
+)
+def test_a_time_that_the_peak_excludes_fails(share: float, passed: bool, words: str) -> None:
+    stage = plausible(Shape.of(1024), Shape.of(1024).flops / 60e6 / share, 60.0)
+    assert stage.passed is passed and words in stage.detail
+    assert stage.measured == pytest.approx(share) and stage.limit == 1.02

@@ -15,7 +15,7 @@ from worklog.kernel.ladder import LADDER
 from worklog.problem.gemm import Domain, Float32, Shape
 
 SHAPES = st.builds(Shape, st.integers(1, 40), st.integers(1, 40), st.integers(1, 300))
-DOMAINS = (Domain(), *{r.domain for r in LADDER}, Domain(n=4), Domain(16, 8, 1), Domain(64, 1, 1), Domain(32, 256, 16))
+DOMAINS = (Domain(), *{r.domain for r in LADDER}, Domain(n=4), Domain(16, 8), Domain(k=256), Domain(32, 256, 16))
 
 
 @pytest.mark.parametrize("name", FAMILIES)
