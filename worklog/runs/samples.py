@@ -100,26 +100,22 @@ class Reading:
     @classmethod
     def of_columns(cls, columns: Mapping[str, Sequence[Any]]) -> Reading:
         """The samples of a run file. A file from before `placement` has one placement."""
-        counts = columns["counts"]
-        return cls(
-            _samples(columns, "us", "sm_mhz", "placement", counts),
-            _samples(columns, "baseline_us", "baseline_sm_mhz", "baseline_placement", counts),
-        )
+        return cls(_samples(columns, ""), _samples(columns, "baseline_"))
 
     def _counting(self, which: str) -> list[Sample]:
         return [sample for sample in getattr(self, which) if sample.counts]
 
 
-def _samples(
-    columns: Mapping[str, Sequence[Any]], us: str, clock: str, place: str, counts: Sequence[int]
-) -> list[Sample]:
-    """One side's samples. If it has more of them than the other, the last ones don't count."""
-    times = columns.get(us, ())
-    clocks, places = columns.get(clock) or [NAN] * len(times), columns.get(place) or [0] * len(times)
-    rows = zip_longest(times, clocks, counts[: len(times)], places, fillvalue=0)
+def _samples(columns: Mapping[str, Sequence[Any]], side: str) -> list[Sample]:
+    """The samples of one side, the subject ("") or the baseline. If it has more than the other, its last don't count."""
+    times = columns.get(f"{side}us", ())
+    clocks = columns.get(f"{side}sm_mhz") or [NAN] * len(times)
+    places = columns.get(f"{side}placement") or [0] * len(times)
     return [
         Sample(time, NAN if mhz is None else mhz, bool(count), placement=placement)
-        for time, mhz, count, placement in rows
+        for time, mhz, count, placement in zip_longest(
+            times, clocks, columns["counts"][: len(times)], places, fillvalue=0
+        )
     ]
 
 
