@@ -107,7 +107,7 @@ class Reading:
 
 
 def _samples(columns: Mapping[str, Sequence[Any]], side: str) -> list[Sample]:
-    """The samples of one side, the subject ("") or the baseline. If it has more than the other, its last don't count."""
+    """The samples of one side, the subject ("") or the baseline. If it is longer, its last ones do not count."""
     times = columns.get(f"{side}us", ())
     clocks = columns.get(f"{side}sm_mhz") or [NAN] * len(times)
     places = columns.get(f"{side}placement") or [0] * len(times)
