@@ -80,17 +80,17 @@ def _nonzero(rng: np.random.Generator, size: tuple[int, int], bits: int) -> Floa
         sized: Integers = np.maximum(drawn >> 1, 1) * (1 - 2 * (drawn & 1))
         return sized
 
-    return drawn_in_slabs(size, draw)
+    return _drawn(size, draw)
 
 
 def _odd_12_bit(rng: np.random.Generator, size: tuple[int, int]) -> Float32:
     """Odd integers below 2^12 in size: their last bit is lost by any format with an 11-bit significand."""
-    return drawn_in_slabs(size, lambda part: rng.integers(-2048, 2048, part, dtype=np.int16) * 2 + 1)
+    return _drawn(size, lambda part: rng.integers(-2048, 2048, part, dtype=np.int16) * 2 + 1)
 
 
 def _signs(rng: np.random.Generator, size: tuple[int, int], along: int, limit: int) -> Float32:
     """±1, thinned along K so that the sums with terms of 12 bits stay within the limit."""
-    values = drawn_in_slabs(size, lambda part: rng.integers(0, 2, part, dtype=np.int8) * 2 - 1)
+    values = _drawn(size, lambda part: rng.integers(0, 2, part, dtype=np.int8) * 2 - 1)
     terms, most = size[along], limit // 4096
     if terms > most:
         kept = rng.permutation(terms)[:most]
@@ -100,7 +100,7 @@ def _signs(rng: np.random.Generator, size: tuple[int, int], along: int, limit: i
     return values
 
 
-def drawn_in_slabs(size: tuple[int, int], draw: Callable[[tuple[int, int]], Integers]) -> Float32:
+def _drawn(size: tuple[int, int], draw: Callable[[tuple[int, int]], Integers]) -> Float32:
     """A matrix of integers, drawn a few rows at a time so that the temporaries stay in the CPU's cache."""
     values = np.empty(size, np.float32)
     for slab in _slabs(values):
