@@ -59,6 +59,13 @@ def spin_on_the_current_stream(session: Session, us: float) -> None:
 # ---------------------------------------------------------------------------------------------------------- calibration
 
 
+def test_the_clock_is_exact_with_nanoseconds_since_1970() -> None:
+    from worklog.harness.cuda_timeline import _clocks
+
+    starts = np.full((1, 4, 2), 1_795_363_066_504_041_741, np.uint64)
+    assert _clocks(starts, starts + np.array([100_000, 197_100], np.uint64)).tolist() == [[1971.0, 100.0]]
+
+
 def test_the_calibration_is_within_its_limits(session: Session) -> None:
     found = session.calibration
     assert found.remarks == []

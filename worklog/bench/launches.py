@@ -29,6 +29,7 @@ ALIGNED = 128  # elements: 512 bytes, the alignment of a caching allocator
 POOL_BYTES, TIMES_BUFFERS = 2**32, 3.0  # a pool's size: the larger of 4 GiB and three times what is placed in it,
 LEAST_TIMES_BUFFERS = 1.25  # or less where the GPU's memory is short, down to this
 LEFT_FREE_BYTES = 2**28
+WORKSPACE = 2**23  # elements: the most that cuBLAS takes
 
 
 class Pool:
@@ -117,7 +118,8 @@ class Loop:
 
 def elements(shape: Shape, sets: int = 1) -> int:
     """Elements of the buffers that a loop over some sets places in a pool."""
-    return sets * (shape.m * shape.k + shape.k * shape.n + 2 * (shape.m * shape.n + 2 * GUARD) + 4 * ALIGNED)
+    one = shape.m * shape.k + shape.k * shape.n + 2 * (shape.m * shape.n + 2 * GUARD) + 4 * ALIGNED
+    return sets * one + 2 * WORKSPACE
 
 
 def timed_loop(
@@ -140,7 +142,9 @@ def timed_loop(
     in the same state. Without them, the subject's last output is checked. warm: whether each launch should find its
     code in the instruction caches. pool: where the buffers move; without one, the checker's buffers are used.
     """
-    shape, placed = checker.shape, None if pool is None else _Placed(checker, pool, sets, copied=classes is None)
+    shape = checker.shape
+    libraries = [one for one in dict.fromkeys((subject, baseline)) if hasattr(one, "use_workspace")]
+    placed = None if pool is None else _Placed(checker, pool, libraries, sets, copied=classes is None)
     our_buffers, their_buffers = _in_turn(_of_checker(checker, sets) if placed is None else placed.move(), in_step)
     ours, theirs = InTurn(subject, shape, 1.0, our_buffers), InTurn(baseline, shape, -1.0, their_buffers)
     first: Launch = ours
@@ -170,19 +174,23 @@ def timed_loop(
 
 
 class _Placed:
-    """Sets of buffers in a pool, each C between guard bands. copied: with the checker's inputs, for launches that don't
-    get new ones.
+    """Sets of buffers in a pool, each C between guard bands, and the workspaces of libraries. copied: with the
+    checker's inputs, for launches that don't get new ones.
     """
 
-    def __init__(self, checker: Checker, pool: Pool, sets: int, copied: bool) -> None:
+    def __init__(self, checker: Checker, pool: Pool, libraries: Sequence[Any], sets: int, copied: bool) -> None:
         self.sources = [*checker.buffers, checker.spare]
-        self.pool, self.sets, self.copied = pool, sets, copied
+        self.pool, self.libraries, self.sets, self.copied = pool, libraries, sets, copied
         self.guarded: list[Guarded] = []
 
     def move(self) -> Sets:
         """Sets at new places. The first was copied longest ago, so L2 no longer holds it where there are enough."""
         device, sizes = self.pool.device, [source.size for source in self.sources]
-        placed = self.pool.place([*sizes[:2], *(size + 2 * GUARD for size in sizes[2:])] * self.sets)
+        one_set = [*sizes[:2], *(size + 2 * GUARD for size in sizes[2:])]
+        workspaces = [library.workspace.size for library in self.libraries]
+        placed = self.pool.place([*one_set * self.sets, *workspaces])
+        for library in reversed(self.libraries):
+            library.use_workspace(placed.pop())
         self.guarded = [Guarded(device, whole) for number, whole in enumerate(placed) if number % 4 > 1]
         for whole in (guarded.whole for guarded in self.guarded) if self.sets == 1 else (self.pool.whole,):
             device.fill(whole, UNWRITTEN)

@@ -20,7 +20,7 @@ from cupy_backends.cuda.libs import cublas
 from numpy.typing import NDArray
 
 from worklog.errors import LaunchFailed, OutOfMemory
-from worklog.gpu.device import require_gpu
+from worklog.gpu.device import gpu, require_gpu
 from worklog.kernel.device import Block, Program, Resources
 from worklog.kernel.nvrtc import compile_error
 from worklog.problem.gemm import Domain, Shape
@@ -193,9 +193,11 @@ class Cublas:
 
     def __init__(self, device: CudaDevice, math: str = "fp32") -> None:
         self.name = "cuBLAS" if math == "fp32" else "cuBLAS TF32"
-        self.device = device
         self.handle = cublas.create()
         cublas.setMathMode(self.handle, MATH_MODES[math])
+        # As large as its own (cuBLAS documentation, cublasSetWorkspace). Ours can move: split-K products write to it.
+        self.workspace = device.allocate(2**23 if gpu().compute_capability >= (9, 0) else 2**20)
+        self.follow(device.stream)
 
     @property
     def version(self) -> str:
@@ -204,34 +206,31 @@ class Cublas:
         return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
     def follow(self, stream: Any) -> None:
-        """Set the handle's stream past CuPy, which doesn't while a stream is recorded."""
-        _cublas_library().cublasSetStream_v2(ctypes.c_void_p(self.handle), ctypes.c_void_p(stream.ptr))
+        """Enqueue on this stream from now on."""
+        self._call("SetStream_v2", ctypes.c_void_p(stream.ptr))
+        self.use_workspace(self.workspace)  # which cuBLAS forgets when the stream changes
+
+    def use_workspace(self, buffer: Any) -> None:
+        """Take this memory for intermediate results from now on."""
+        self.workspace = buffer
+        self._call("SetWorkspace_v2", ctypes.c_void_p(buffer.data.ptr), ctypes.c_size_t(buffer.nbytes))
 
     def enqueue(self, shape: Shape, alpha: float, a: Any, b: Any, beta: float, c: Any) -> None:
         """Row-major C = A B is column-major C^T = B^T A^T, so B comes first and no operand is transposed."""
         scalars = np.array([alpha, beta], np.float32)
         m, n, k = shape.m, shape.n, shape.k
-        dense, alpha_at, beta_at = cublas.CUBLAS_OP_N, scalars.ctypes.data, scalars.ctypes.data + 4
-        operands = (alpha_at, b.data.ptr, n, a.data.ptr, k, beta_at, c.data.ptr, n)
-        with self.device.errors("running cuBLAS"), self.device.stream:  # CuPy gives the handle the current stream
-            if self.device.stream.is_capturing():
-                _record_sgemm(self.handle, dense, (n, m, k), operands)
-            else:
-                cublas.sgemm(self.handle, dense, dense, n, m, k, *operands)
+        pointers = (scalars.ctypes.data, b.data.ptr, a.data.ptr, scalars.ctypes.data + 4, c.data.ptr)
+        alpha_at, b_at, a_at, beta_at, c_at = map(ctypes.c_void_p, pointers)
+        dense = cublas.CUBLAS_OP_N
+        self._call("Sgemm_v2", dense, dense, n, m, k, alpha_at, b_at, n, a_at, k, beta_at, c_at, n)
 
-
-def _record_sgemm(handle: int, dense: int, sizes: tuple[int, int, int], operands: tuple[int, ...]) -> None:
-    """SGEMM past CuPy, which refuses to call cuBLAS while its stream is recorded (cupy/cupy#6290). The handle has its
-    stream already from the launch before, which it needs to load its kernels. Raises LaunchFailed.
-    """
-    alpha, b, ldb, a, lda, beta, c, ldc = operands
-    pointer = ctypes.c_void_p
-    status = _cublas_library().cublasSgemm_v2(
-        pointer(handle), dense, dense, *sizes, pointer(alpha), pointer(b), ldb, pointer(a), lda, pointer(beta),
-        pointer(c), ldc
-    )  # fmt: skip
-    if status:
-        raise LaunchFailed(f"recording cuBLAS in a graph: cublasStatus_t {status}")
+    def _call(self, function: str, *arguments: Any) -> None:
+        """Past CuPy, which changes the handle's stream in each call, and refuses to call cuBLAS while a stream is
+        recorded (cupy/cupy#6290).
+        """
+        status = getattr(_cublas_library(), f"cublas{function}")(ctypes.c_void_p(self.handle), *arguments)
+        if status:
+            raise LaunchFailed(f"cublas{function}: cublasStatus_t {status}")
 
 
 @cache

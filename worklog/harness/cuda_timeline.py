@@ -47,9 +47,8 @@ def _clocks(starts: np.ndarray[Any, Any], stops: np.ndarray[Any, Any]) -> np.nda
     """From stamps, (pairs, SMs, 2) of nanoseconds and cycles, to (pairs, 2) of MHz and microseconds: medians over the
     SMs that have both stamps, NaN where none has.
     """
-    first = starts.astype(np.float64)
-    steps = stops.astype(np.float64) - first
-    usable = (steps > 0).all(axis=2) & (first[..., 0] > 0)
+    steps = (stops - starts).astype(np.int64)  # exact: as floats, nanoseconds since 1970 would step by 256
+    usable = (steps > 0).all(axis=2) & (starts[..., 0] > 0)
     with np.errstate(divide="ignore", invalid="ignore"):
         rates = np.stack([1e3 * steps[..., 1] / steps[..., 0], steps[..., 0] / 1e3], axis=2)
     if usable.all():

@@ -102,23 +102,27 @@ def product(size: int) -> Work:
     shape, device = Shape(size, size, size), CudaDevice()
     cublas = Cublas(device)
     home = (*map(device.upload, random_inputs(shape, np.random.default_rng(0))), device.allocate(size * size))
-    now, pool = list(home), Pool.to_hold(device, 3 * (size * size + ALIGNED))
+    own = cublas.workspace
+    sizes = [size * size] * 3 + [own.size]
+    now, pool = list(home), Pool.to_hold(device, sum(sizes) + len(sizes) * ALIGNED)
     device.synchronize()
 
     def enqueue(stream: Any) -> None:
-        device.stream = stream
-        if stream.is_capturing():
+        if stream is not device.stream:
+            device.stream = stream
             cublas.follow(stream)
         cublas.enqueue(shape, 1.0, now[0], now[1], 0.0, now[2])
 
     def move() -> None:
         assert pool is not None
-        now[:] = pool.place([size * size] * 3)
+        *now[:], workspace = pool.place(sizes)
+        cublas.use_workspace(workspace)
         device.copy(now[0], home[0])
         device.copy(now[1], home[1])
 
     def settle() -> None:
         now[:] = home
+        cublas.use_workspace(own)
 
     enqueue(device.stream)
     device.synchronize()
