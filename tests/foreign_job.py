@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -35,11 +34,6 @@ def noted(pid: int) -> None:
 def hang() -> None:
     noted(os.getpid())
     time.sleep(FOR_EVER_S)
-
-
-def hang_deaf() -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    hang()
 
 
 def hang_with_the_lock() -> None:
@@ -91,7 +85,6 @@ def raise_(error: BaseException) -> Callable[[], None]:
 ACTS: dict[str, Callable[[], None]] = {
     **dict.fromkeys(("fine", "first", "last"), lambda: None),
     "hangs": hang,
-    "hangs deaf": hang_deaf,
     "hangs with the lock": hang_with_the_lock,
     "hangs with another": hang_with_another,
     "starts another": start_another,
