@@ -18,12 +18,7 @@ DTYPES = {
 }  # fmt: skip
 INTEGER_TYPES = ("u16", "s16", "u32", "s32", "u64", "s64")
 COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
-    "eq": operator.eq,
-    "ne": operator.ne,
-    "lt": operator.lt,
-    "le": operator.le,
-    "gt": operator.gt,
-    "ge": operator.ge,
+    name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")
 }
 SPECIAL = [0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, math.nan, 0.5, 2.0**-75, 2.0**-74, -(2.0**-76)]
 TYPES = {"count": "u32", "number": "f32", "number64": "f64", "half": "f32"}  # of operand kinds with another name
@@ -109,15 +104,10 @@ def floats(type_: str, rows: int, rng: np.random.Generator) -> list[float]:
     """Any bit pattern, subnormals, few digits and near equal exponents, special values."""
     bits, mantissa, bias = (32, 23, 127) if type_ == "f32" else (64, 52, 1023)
     signs = rng.integers(0, 2, rows, np.uint64) << np.uint64(bits - 1)
-    digits = mixed(
-        rng,
-        rng.integers(0, 2**mantissa, rows, np.uint64),
-        np.uint64(1) << rng.integers(0, mantissa, rows, np.uint64),
-        np.zeros(rows, np.uint64),
-    )
-    near = (
-        signs | rng.integers(bias - 4, bias + 5, rows, np.uint64) << np.uint64(mantissa) | np.array(digits, np.uint64)
-    )
+    many = rng.integers(0, 2**mantissa, rows, np.uint64)
+    one = np.uint64(1) << rng.integers(0, mantissa, rows, np.uint64)
+    digits = np.array(mixed(rng, many, one, np.zeros(rows, np.uint64)), np.uint64)
+    near = signs | rng.integers(bias - 4, bias + 5, rows, np.uint64) << np.uint64(mantissa) | digits
     anything = rng.integers(0, 2**bits - 1, rows, np.uint64, endpoint=True)
     tiny = signs | rng.integers(0, 2 ** (mantissa + 3), rows, np.uint64)
     special = np.array([ref.to_bits(x, type_) for x in rng.choice(SPECIAL, rows)], np.uint64)

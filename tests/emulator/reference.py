@@ -140,33 +140,23 @@ def quotient(a: int, b: int) -> int:
 
 
 def bit_field(a: int, position: int, length: int, type_: str) -> int:
-    """bfe as PTX's manual gives it in pseudocode, bit by bit; in the 64-bit forms a GPU takes all of a count's bits."""
+    """bfe, as PTX's manual describes it; in the 64-bit forms a GPU takes all of a count's bits."""
     bits = int(type_[1:])
     if bits == 32:
         position, length = position & 255, length & 255
-    unsigned = a & ((1 << bits) - 1)
-
-    def bit(i: int) -> int:
-        return unsigned >> i & 1
-
-    top = min(position + length - 1, bits - 1)
-    sign = 0 if type_[0] == "u" or length == 0 else bit(top)
-    out = 0
-    for i in range(bits):
-        value = bit(position + i) if i < length and position + i <= bits - 1 else sign
-        out |= value << i
-    return wrap(out, type_)
+    digits = f"{a & (1 << bits) - 1:0{bits}b}"[::-1]
+    field = digits[position : position + length]
+    sign = digits[min(position + length, bits) - 1] if type_[0] == "s" and length else "0"
+    return wrap(int((field + sign * bits)[:bits][::-1], 2), type_)
 
 
 def insert(a: int, b: int, position: int, length: int, bits: int) -> int:
-    """bfi, bit by bit; the counts as in `bit_field`."""
+    """bfi; the counts as in `bit_field`."""
     if bits == 32:
         position, length = position & 255, length & 255
-    out = b
-    for i in range(min(length, bits)):
-        if position + i < bits:
-            out = out & ~(1 << position + i) | (a >> i & 1) << position + i
-    return out
+    new, old = (f"{x:0{bits}b}"[::-1] for x in (a, b))
+    whole = old[:position] + new[:length] + old[position + length :] if position < bits else old
+    return int(whole[:bits][::-1], 2)
 
 
 def permute(a: int, b: int, selector: int) -> int:

