@@ -171,6 +171,12 @@ def test_findings_outside_of_buffers() -> None:
     )
 
 
+def test_a_load_outside_of_buffers_gives_zero() -> None:
+    values, out = np.arange(1, 5, dtype=np.float32), np.ones(32, np.float32)
+    run(kernel("  out[threadIdx.x] = in[threadIdx.x];", "const float* in, float* out"), [values, out])
+    assert out.tolist() == [1, 2, 3, 4] + [0] * 28
+
+
 def test_every_batch_of_blocks_starts_with_fresh_shared_memory() -> None:
     body = """
   __shared__ int tile[32];

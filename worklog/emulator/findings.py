@@ -112,15 +112,12 @@ class Recorder:
     def __init__(self, source: str | None, batch: Batch) -> None:
         self.lines = source.splitlines() if source else []
         self.batch = batch
+        # By kind, line, other line and callers.
         self.found: dict[tuple[str, int, int | None, tuple[int, ...]], Finding] = {}
 
     def text(self, line: int) -> str:
         """The source line, empty where the source is not known."""
         return self.lines[line - 1].strip() if 0 < line <= len(self.lines) else ""
-
-    def has(self, kind: str, line: int, other_line: int, callers: tuple[int, ...]) -> bool:
-        """Whether it was recorded already."""
-        return (kind, line, other_line, tuple(filter(None, callers))) in self.found
 
     def add(
         self,
@@ -134,14 +131,11 @@ class Recorder:
         callers: tuple[int, ...] = (),
     ) -> None:
         """Record a finding, or count it where one of its kind and place has been recorded."""
-        callers = tuple(filter(None, callers))
+        callers, numbers = tuple(filter(None, callers)), tuple(map(int, threads))
         key = (kind, line, other_line, callers)
-        known = self.found.get(key)
-        if known:
-            self.found[key] = replace(known, count=known.count + count)
-        else:
-            numbers = tuple(int(thread) for thread in threads)
-            self.found[key] = Finding(kind, line, self.text(line), message, block, numbers, other_line, count, callers)
+        new = Finding(kind, line, self.text(line), message, block, numbers, other_line, 0, callers)
+        known = self.found.get(key, new)
+        self.found[key] = replace(known, count=known.count + count)
 
     def add_lanes(self, kind: str, place: Any, lanes: NDArray[Any], what: str) -> None:
         """Record what threads did wrong. place: an instruction or an access site. lanes: bool, which of the batch;

@@ -79,8 +79,7 @@ def fma_fraction(a: float, b: float, c: float) -> float:
     """One finite float64 multiply-add through rational numbers: slow, correct at every magnitude."""
     exact = Fraction(a) * Fraction(b) + Fraction(c)
     if exact == 0:
-        product_sign = math.copysign(1.0, a) * math.copysign(1.0, b)
-        return -0.0 if a * b == 0 and product_sign < 0 and math.copysign(1.0, c) < 0 else 0.0
+        return a * b + c  # with the right sign
     try:
         return exact.numerator / exact.denominator
     except OverflowError:

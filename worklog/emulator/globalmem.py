@@ -209,57 +209,45 @@ class GlobalMemory:
     def _report(self, kind: str, site: Site, lanes: Array, where: str) -> None:
         self.recorder.add_lanes(kind, site, lanes, f"{site.verb} {site.width} bytes {where}")
 
+    def _accessed(self, site: Site, base: Array, mask: Mask) -> list[tuple[Array, Array, Mask]]:
+        """For each buffer with data: its bytes as elements of the site's dtype, the index of each lane's first one, and
+        the lanes.
+        """
+        parts = [part for part in self._locate(site, base, mask) if self.values and part[0].data is not None]
+        shift = site.size.bit_length() - 1
+        return [(buffer.elements(site.dtype), position >> shift, inside) for buffer, position, inside in parts]
+
     def load(self, site: Site, base: Array, mask: Mask) -> tuple[Array, ...]:
         """site.count arrays of site.dtype; zeros for lanes outside the mask or with an invalid address."""
-        zero = np.zeros(1, site.dtype)
-        if mask is False:
-            return (zero,) * site.count
-        parts = self._locate(site, base, mask)
-        if not self.values:
-            return (zero,) * site.count
-        if len(parts) == 1 and (parts[0][2] is mask or mask is None):
-            return self._fetch(site, parts[0])
-        out = tuple(np.zeros(self.batch.lanes, site.dtype) for _ in range(site.count))
-        for part in parts:
-            for total, fetched in zip(out, self._fetch(site, part), strict=True):
-                total[part[2]] = np.broadcast_to(fetched, total.shape)[part[2]]
-        return out
-
-    def _fetch(self, site: Site, part: tuple[Buffer, Array, Mask]) -> tuple[Array, ...]:
-        buffer, position, _ = part
-        if buffer.data is None:
+        parts = [] if mask is False else self._accessed(site, base, mask)
+        if not parts:
             return (np.zeros(1, site.dtype),) * site.count
-        elements = buffer.elements(site.dtype)
-        index = position >> (site.size.bit_length() - 1)
-        return tuple(elements[k:].take(index) for k in range(site.count))
+        if len(parts) == 1 and parts[0][2] is mask:
+            elements, index, _ = parts[0]
+            return tuple(elements[k:].take(index) for k in range(site.count))
+        out = tuple(np.zeros(self.batch.lanes, site.dtype) for _ in range(site.count))
+        for elements, index, inside in parts:
+            for k, total in enumerate(out):
+                total[inside] = elements[k:].take(index[inside])
+        return out
 
     def store(self, site: Site, base: Array, mask: Mask, values: Sequence[Array]) -> None:
         """Where lanes share an address the last lane's value stays."""
-        if mask is False:
-            return
-        parts, lanes = self._locate(site, base, mask), self.batch.lanes
-        if not self.values:
-            return
-        for buffer, position, inside in parts:
-            if buffer.data is None:
-                continue
-            elements = buffer.elements(site.dtype)
-            index = np.broadcast_to(position >> (site.size.bit_length() - 1), (lanes,))
-            index = index if inside is None else index[inside]
+        lanes = self.batch.lanes
+        for elements, index, inside in [] if mask is False else self._accessed(site, base, mask):
+            places = np.broadcast_to(index, (lanes,))
+            places = places if inside is None else places[inside]
             for k, value in enumerate(values):
                 whole = np.broadcast_to(value, (lanes,))
-                elements[k:][index] = whole if inside is None else whole[inside]
+                elements[k:][places] = whole if inside is None else whole[inside]
 
     def atomic(self, site: Site, base: Array, mask: Mask, combine: Callable[[Array, int, int], None]) -> None:
         """Call combine(elements, index, lane) for each active lane in order."""
         lanes = self.batch.lanes
-        for buffer, position, inside in self._locate(site, base, mask):
-            if buffer.data is None or not self.values:
-                continue
-            elements = buffer.elements(site.dtype)
-            index = np.broadcast_to(position // site.size, (lanes,))
+        for elements, index, inside in self._accessed(site, base, mask):
+            places = np.broadcast_to(index, (lanes,))
             for lane in np.flatnonzero(np.ones(lanes, bool) if inside is None else inside):
-                combine(elements, int(index[lane]), int(lane))
+                combine(elements, int(places[lane]), int(lane))
 
     def _count(self, site: Site, base: Array, mask: Mask) -> None:
         """Add the access to the site's requests, sectors and bytes.

@@ -7,7 +7,7 @@ tests check both against full runs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 from worklog.emulator.counts import Counts, total
@@ -62,10 +62,12 @@ def predict(
         y * grid[0] + x: count_x * count_y
         for (x, count_x), (y, count_y) in product(_representatives(grid[0]), _representatives(grid[1]))
     }
-    short, turns = _shortened(shape.k)
-    lines = _of_blocks(kernel, rung, Shape(shape.m, shape.n, short), grid, weights, alpha, beta)
+    # A shorter K with the same remainder within a stretch, and the number of stretches left out.
+    turns = max(0, (shape.k - SHORTEST) // STRETCH)
+    short = replace(shape, k=shape.k - turns * STRETCH)
+    lines = _of_blocks(kernel, rung, short, grid, weights, (alpha, beta))
     if turns:
-        longer = _of_blocks(kernel, rung, Shape(shape.m, shape.n, short + STRETCH), grid, weights, alpha, beta)
+        longer = _of_blocks(kernel, rung, replace(short, k=short.k + STRETCH), grid, weights, (alpha, beta))
         lines = _combined(longer, turns, lines, 1 - turns)
     return Prediction(lines, len(weights), f"emulated · {kernel.arch} PTX · predicted from {len(weights)} blocks")
 
@@ -77,24 +79,17 @@ def _representatives(blocks: int) -> Sequence[tuple[int, int]]:
     return [(0, 1), (1, blocks - 2), (blocks - 1, 1)]
 
 
-def _shortened(k: int) -> tuple[int, int]:
-    """A shorter K with the same remainder within a stretch, and the number of stretches left out."""
-    turns = max(0, (k - SHORTEST) // STRETCH)
-    return k - turns * STRETCH, turns
-
-
 def _of_blocks(
     kernel: Kernel,
     rung: Launched,
     shape: Shape,
     grid: tuple[int, int],
     weights: dict[int, int],
-    alpha: float,
-    beta: float,
+    factors: tuple[float, float],
 ) -> Mapping[int, Counts]:
     m, n, k = shape.m, shape.n, shape.k
-    pointers = [Pointer(None, 4 * size) for size in (m * k, k * n, m * n)]
-    arguments = [m, n, k, alpha, pointers[0], pointers[1], beta, pointers[2]]
+    a, b, c = (Pointer(None, 4 * size) for size in (m * k, k * n, m * n))
+    arguments = [m, n, k, factors[0], a, b, factors[1], c]
     if len(kernel.params) != len(arguments):
         raise BadLaunch(f"{kernel.name} doesn't have the ladder's signature (M, N, K, alpha, A, B, beta, C)")
     out: Mapping[int, Counts] = {}

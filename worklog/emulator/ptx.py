@@ -51,7 +51,7 @@ class Mem:
 class Vec:
     """Several operands in braces, or the two of `%p|%q`; None stands for `_`."""
 
-    items: tuple[Reg | Imm | None, ...]
+    items: tuple[Operand | None, ...]
 
 
 Operand = Reg | Imm | Sym | Special | Mem | Vec

@@ -243,7 +243,7 @@ class _Body:
     def _operand(self, text: str, statement: str) -> Operand:
         if text.startswith("{") or ("|" in text and not text.startswith("[")):
             items = re.split(r"\s*[,|]\s*", text.strip("{} \t"))
-            return Vec(tuple(None if item == "_" else self._simple(item, statement) for item in items))
+            return Vec(tuple(None if item == "_" else self._operand(item, statement) for item in items))
         if text.startswith("["):
             return self._address(text[1:-1].strip(), statement)
         if text in SPECIALS:
@@ -261,12 +261,6 @@ class _Body:
         if not re.fullmatch(r"[\w$]+", text):
             raise self._unsupported(f"the emulator doesn't support the operand {text!r} in {statement!r}")
         return Sym(text)
-
-    def _simple(self, text: str, statement: str) -> Reg | Imm:
-        item = self._register(text) or _literal(text)
-        if item is None:
-            raise PtxError(f"{text!r} in {statement!r} is not a register or a literal")
-        return item
 
     def _address(self, text: str, statement: str) -> Mem:
         match = re.fullmatch(r"(?P<base>[%\w$.]+)\s*(?:(?P<sign>[+-])\s*(?P<offset>-?\w+))?", text)

@@ -161,7 +161,7 @@ class Interval:
             f"{second.verb} (line {second.line}{second.called}) {_what(first)}, with no {fix} between them"
         )
         callers = (second.caller, first.caller)
-        if not self.recorder.has("missing-wait", second.line, first.line, callers):
+        if ("missing-wait", second.line, first.line, tuple(filter(None, callers))) not in self.recorder.found:
             self.recorder.add(kind, second.line, message, block, (one, two), first.line, clash.count, callers)
 
     def report_twice(self, site: Site, lanes: tuple[int, int], count: int) -> None:
