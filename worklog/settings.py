@@ -17,6 +17,8 @@ Value = str | bool
 
 # BF16 tensor-core peak of an H100 or H200 SXM as NVIDIA's datasheet states it: the wrong roof for FP32.
 BF16_DATASHEET_TFLOPS = 989.0
+# The error that calibration allows on known lengths, in microseconds and as a share, whichever is larger.
+TOLERANCE_US, TOLERANCE = 0.1, 0.002
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ def found(kernel: str | None = "warptiled", size: int | None = 512) -> list[Effe
 
 
 def test_every_effect_at_the_size_is_a_row_with_its_number_and_its_noise() -> None:
-    assert found() == [e for e in effects(full_run(), "warptiled") if Shape(*e.shape) == Shape.of(512)]
+    assert found() == [e for e in effects(full_run(), "warptiled") if e.problem == Shape.of(512)]
     shown = lab.ablation("warptiled", 512, run=full_run()).shown
     [table] = shown.tables
     rows = {str(row[1]): [str(cell) for cell in row] for row in table.rows}

@@ -17,10 +17,8 @@ from worklog.analysis import memory_counts
 from worklog.analysis.memory_counts import LadderCounts, MemoryCounts
 from worklog.bench.sweep import variants
 from worklog.errors import NothingToDraw, WorklogError
-from worklog.harness import calibration as harness
 from worklog.kernel.ladder import rung
 from worklog.plots import calibration, certificate, levels, peers, samples, sweep, tile_map
-from worklog.plots.calibration import TOLERANCE, TOLERANCE_US
 from worklog.plots.levels import levels_of
 from worklog.plots.samples import closing
 from worklog.problem.axes import Axis
@@ -60,10 +58,6 @@ def test_a_broken_promise_is_the_finding_and_an_older_calibration_is_drawn_as_fa
     for draw in (calibration, certificate):
         with pytest.raises(NothingToDraw):
             draw(calibrated({}))
-
-
-def test_the_promise_on_the_chart_is_the_harness_s() -> None:
-    assert (TOLERANCE_US, TOLERANCE) == (harness.TOLERANCE_US, harness.TOLERANCE)
 
 
 def noisy(count: int, spread: float) -> list[float]:

@@ -11,7 +11,6 @@ from worklog.bench import measure
 from worklog.bench.tasks import ABLATION_RUNGS, ABLATION_SIZES, ARTICLE_SIZES, BASELINE, GATE_LAUNCHES
 from worklog.cli.readme import BEGIN, END
 from worklog.errors import BadRunFile
-from worklog.harness.calibration import TOLERANCE, TOLERANCE_US
 from worklog.kernel.ladder import LADDER
 from worklog.plots import draw_all, gallery
 from worklog.problem.gemm import Shape
@@ -19,7 +18,7 @@ from worklog.runs.ablation import effects
 from worklog.runs.comparison import open_comparison
 from worklog.runs.run import Run, recordings
 from worklog.runs.tables import markdown
-from worklog.settings import PITFALLS
+from worklog.settings import PITFALLS, TOLERANCE, TOLERANCE_US
 
 ROOT = Path(__file__).resolve().parents[2]
 

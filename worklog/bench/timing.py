@@ -22,13 +22,13 @@ from worklog.gpu.clock_lock import clocks_as_asked
 from worklog.gpu.device import gpu, require_gpu
 from worklog.harness import Harness, time_pair
 from worklog.harness.batches import SPIN_US, bubble_us
-from worklog.harness.calibration import TOLERANCE_US
 from worklog.harness.crosscheck import cross_check
 from worklog.harness.launch import Launch, Partly, Rotating, input_sets
 from worklog.harness.sampling import ONE_PLACEMENT, off_the_lock
 from worklog.runs.run import source_label
 from worklog.runs.samples import Spread, spread, summarise, summarize
 from worklog.runs.tables import Table
+from worklog.settings import TOLERANCE_US
 
 if TYPE_CHECKING:
     from worklog.harness.calibration import Calibration

@@ -18,7 +18,7 @@ from worklog.gpu.device import Gpu
 from worklog.harness.batches import LONGEST_BATCH, take_batch
 from worklog.harness.launch import Launch
 from worklog.runs.samples import Estimate, Reading, Sample, median, paired_ratio
-from worklog.settings import Harness
+from worklog.settings import TOLERANCE, TOLERANCE_US, Harness
 
 if TYPE_CHECKING:
     from worklog.harness.cuda_timeline import CudaTimeline
@@ -30,7 +30,6 @@ AA_PAIRS = 128
 LAUNCHES, LAUNCH_ROUNDS = 64, 9
 CACHED = 0.95  # a read no slower than this quantile of the reads from L2 counts as cached
 STILL_CACHED = 0.02  # share of such reads after a flush that works: noise
-TOLERANCE_US, TOLERANCE = 0.1, 0.002  # allowed error on known lengths, whichever is larger
 FFMA_STEPS = 2048
 COPY_BYTES = 2**30
 READ_ROUNDS = 64

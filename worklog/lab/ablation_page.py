@@ -14,7 +14,7 @@ from worklog.plots import ablation
 from worklog.plots.ablation import NAMES, ablated, in_words
 from worklog.plots.figure import Chart
 from worklog.problem.gemm import Shape
-from worklog.runs.ablation import Effect, effects
+from worklog.runs.ablation import Effect
 from worklog.runs.run import Run
 from worklog.runs.tables import Bar, Cell, Table
 
@@ -25,7 +25,7 @@ class AblationChoice(Choice):
     """The chosen kernel and shape, and the runs that have an ablation. Raises NothingToDraw where none has."""
 
     def __init__(self, runs: Sequence[Run], kernel: str | None = None, size: Shape | int | None = None) -> None:
-        self.held = [(run, name, effects(run, name)) for run in runs for name in ablated(run)]
+        self.held = [(run, name, every) for run in runs for name, every in ablated(run).items()]
         if not self.held:
             raise NothingToDraw("no run here has an ablation: make one with `worklog ablate warptiled`")
         first = self.held[0][0]
@@ -37,7 +37,7 @@ class AblationChoice(Choice):
 
     def known_shapes(self) -> set[Shape]:
         """The shapes of the chosen kernel's ablation."""
-        return {Shape(*e.shape) for _, name, every in self.held if name == self.kernel for e in every}
+        return {e.problem for _, name, every in self.held if name == self.kernel for e in every}
 
     def found(self) -> tuple[Run, list[Effect]]:
         """The first run that holds the kernel at the shape, and the effects, in the ablation's order. Raises
@@ -45,10 +45,10 @@ class AblationChoice(Choice):
         """
         known = []
         for run, name, every in self.held:
-            here = [e for e in every if name == self.kernel and Shape(*e.shape) == self.shape]
+            here = [e for e in every if name == self.kernel and e.problem == self.shape]
             if here:
                 return run, here
-            known.append(f"{name} at {', '.join(dict.fromkeys(str(Shape(*e.shape)) for e in every))}")
+            known.append(f"{name} at {', '.join(dict.fromkeys(str(e.problem) for e in every))}")
         missing = f"an ablation of {self.kernel} at {self.shape} is not in these runs"
         raise NotRecorded(f"{missing}, which hold {'; '.join(known)}")
 

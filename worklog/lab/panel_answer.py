@@ -244,20 +244,20 @@ def picture(answer: Answer, *, beside: bool = False) -> Chart:
     rows = (len(answer.steps) + 2) * ROW_IN if answer.steps else 0.0
     height = CAPTION_IN + STRIP_IN + (GAP_IN + CAPTION_IN + rows if answer.steps else 0.0)
     if beside:
-        sheet = Page(Chart("reading", answer.headline, alt, BESIDE_IN, height + 0.1), BESIDE_IN, 0.05, height)
+        sheet = Page(Chart("reading", answer.headline, alt, BESIDE_IN, height + 0.1), 0.05, 0.05 + height)
     else:
         title = f"{m.kernel} at {m.problem}: {answer.headline}"
         subtitle = f"{in_words(answer.settings)}: {answer.comparison}" if answer.changed else answer.comparison
         sheet = page("reading", title, subtitle, [m.label], [alt], height)
-    bottom = sheet.body_top - CAPTION_IN - STRIP_IN
+    bottom, wide = sheet.body_top - CAPTION_IN - STRIP_IN, sheet.figure.get_figwidth() - LEFT_IN
     caption = "samples in launch order" + (", unbiased ones in grey" if answer.changed else "")
     sheet.text(MARGIN_IN, sheet.body_top, caption, SMALL_PT, color=MUTED, va="top")
-    _strip(sheet.axes(LEFT_IN, bottom, sheet.width - LEFT_IN - MARGIN_IN, STRIP_IN), answer)
+    _strip(sheet.axes(LEFT_IN, bottom, wide - MARGIN_IN, STRIP_IN), answer)
     if answer.steps:
         top = bottom - GAP_IN
         caption = "what each setting adds to the time: orange inflates the result, blue deflates it"
         sheet.text(MARGIN_IN, top, caption, SMALL_PT, color=MUTED, va="top")
-        _steps(sheet.axes(LEFT_IN, top - CAPTION_IN - rows, sheet.width - LEFT_IN - RIGHT_IN, rows), answer)
+        _steps(sheet.axes(LEFT_IN, top - CAPTION_IN - rows, wide - RIGHT_IN, rows), answer)
     return sheet.figure
 
 

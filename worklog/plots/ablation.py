@@ -51,28 +51,19 @@ class Fall:
     steps: dict[str, float]
 
     @property
-    def shape(self) -> Shape:
-        """The size."""
-        return Shape(*self.combined.shape)
-
-    @property
     def remainder(self) -> Effect:
         """What the settings do together beyond the product of what each does alone, as an effect like the others."""
         product = self.combined.biased / self.steps[REMAINDER]
         return replace(self.combined, setting=REMAINDER, title="together (they interact)", unbiased=product)
 
 
-def known_effects(run: Run, kernel: str) -> list[Effect]:
-    """The effects on a kernel; empty where the run has no ablation of it."""
-    with suppress(NothingToDraw):
-        return effects(run, kernel)
-    return []
-
-
-def ablated(run: Run) -> list[str]:
-    """Kernels that the run has an ablation of, in order."""
-    changed = sorted({m.kernel for m in run.measurements if m.changed})
-    return in_order(kernel for kernel in changed if known_effects(run, kernel))
+def ablated(run: Run) -> dict[str, list[Effect]]:
+    """The effects on each kernel that the run has an ablation of, in order."""
+    found = {}
+    for kernel in in_order(sorted({m.kernel for m in run.measurements if m.changed})):
+        with suppress(NothingToDraw):
+            found[kernel] = effects(run, kernel)
+    return found
 
 
 @figure.styled()
@@ -85,9 +76,9 @@ def ablation(run: Run, rung: str | None = None, size: Size | None = None) -> Cha
     known = ablated(run)
     if rung is None and not known:
         raise NothingToDraw("the run has no ablation: make one with `worklog ablate warptiled`")
-    kernel = rung or known[-1]
-    found = effects(run, kernel)
-    sizes = list(dict.fromkeys(Shape(*e.shape) for e in found))
+    kernel = rung or list(known)[-1]
+    found = known.get(kernel) or effects(run, kernel)
+    sizes = list(dict.fromkeys(e.problem for e in found))
     every = falls(found)
     if size is None:
         fall, shown = clearest(every), found
@@ -96,7 +87,7 @@ def ablation(run: Run, rung: str | None = None, size: Size | None = None) -> Cha
         if shape not in sizes:
             there = ", ".join(map(str, sizes))
             raise NothingToDraw(f"the run has no ablation of {kernel} at {shape}, only at {there}")
-        fall, shown = every.get(shape), [e for e in found if Shape(*e.shape) == shape]
+        fall, shown = every.get(shape), [e for e in found if e.problem == shape]
     table = _table(found, every)
     named = {setting: _named(next(iter(cells.values()))) for setting, cells in table.items()}
     details = MARGIN_IN + 0.12 + max(text_width(detail, SMALL_PT) for _, detail in named.values())
@@ -112,7 +103,8 @@ def ablation(run: Run, rung: str | None = None, size: Size | None = None) -> Cha
         max(left + wide + (GAP + FALL if fall else 0) + MARGIN_IN, NARROWEST),
     )
     cells = new.axes(left, new.body_bottom + BELOW, wide, height)
-    _heat_map(cells, table, [("unbiased reading", "TFLOP/s"), *named.values()], sizes, fall)
+    framed = fall.combined.problem if fall else None
+    _heat_map(cells, table, [("unbiased reading", "TFLOP/s"), *named.values()], sizes, framed)
     if fall:
         steps = new.axes(left + wide + GAP, new.body_bottom + BELOW, FALL, height)
         steps.set_ylim(height, 0)
@@ -138,7 +130,7 @@ def falls(found: Sequence[Effect]) -> dict[Shape, Fall]:
         known = {setting: step for setting, step in steps.items() if step is not None}
         if factor(combined) is not None and len(known) == len(steps):
             remainder = combined.factor / math.prod(known.values())
-            every[Shape(*combined.shape)] = Fall(combined, known | {REMAINDER: remainder})
+            every[combined.problem] = Fall(combined, known | {REMAINDER: remainder})
     return every
 
 
@@ -154,7 +146,7 @@ def _table(found: Sequence[Effect], every: dict[Shape, Fall]) -> Table:
     """The rows of the figure: single pitfalls in the order of the effects, then the combined ones."""
     table: Table = {}
     for e in [*found, *(fall.remainder for fall in every.values())]:
-        table.setdefault(e.setting, {})[Shape(*e.shape)] = e
+        table.setdefault(e.setting, {})[e.problem] = e
     # The remainder is of the row under it, where the waterfall ends.
     last = ["article", REMAINDER, "all"] if "all" in table else [REMAINDER, "article"]
     combined = {setting: table.pop(setting) for setting in last if setting in table}
@@ -167,7 +159,7 @@ def _named(effect: Effect) -> tuple[str, str]:
     return name, DETAILS.get(effect.setting, f"{effect.setting}={effect.value} · {NAMES[effect.corrupts]}")
 
 
-def _heat_map(axes: Axes, table: Table, named: list[tuple[str, str]], sizes: list[Shape], fall: Fall | None) -> None:
+def _heat_map(axes: Axes, table: Table, named: list[tuple[str, str]], sizes: list[Shape], framed: Shape | None) -> None:
     """Cells in inches: x from the left, y down from the row of unbiased readings."""
     height = ROW * (len(table) + 1)
     axes.set_xlim(0, CELL * len(sizes))
@@ -182,13 +174,13 @@ def _heat_map(axes: Axes, table: Table, named: list[tuple[str, str]], sizes: lis
     for column, size in enumerate(sizes):
         middle = CELL * (column + 0.5)
         header = axes.text(middle, -0.13, str(size), ha="center", va="center")
-        if fall and size == fall.shape:
+        if size == framed:
             header.set(color=ACCENT, weight="bold")
         axes.text(middle, ROW / 2, rate(unbiased.get(size)), ha="center", va="center_baseline", color=MUTED)
         for line, cells in enumerate(table.values(), start=1):
             _cell(axes, CELL * column, ROW * line, cells.get(size))
-    if fall:
-        frame = Rectangle((CELL * sizes.index(fall.shape), 0), CELL, height, fill=False, clip_on=False, zorder=4)
+    if framed:
+        frame = Rectangle((CELL * sizes.index(framed), 0), CELL, height, fill=False, clip_on=False, zorder=4)
         frame.set(edgecolor=ACCENT, linewidth=1.2)
         axes.add_patch(frame)
 
@@ -231,7 +223,7 @@ def _draw_fall(axes: Axes, fall: Fall, lines: dict[str, float]) -> None:
     axes.set_yticks([])
     axes.spines["left"].set_visible(False)
     axes.grid(True, axis="x")
-    axes.set_xlabel(f"TFLOP/s at {fall.shape}, log scale")
+    axes.set_xlabel(f"TFLOP/s at {fall.combined.problem}, log scale")
     for name, value, y in (("unbiased", fall.combined.unbiased, ROW / 2), ("naive", naive, last)):
         gap = -6 if math.log(value / low) > math.log(high / value) else 6
         axes.plot([value], [y], "o", color=INK, markersize=5, zorder=3)
@@ -244,7 +236,7 @@ def _finding(kernel: str, found: Sequence[Effect]) -> str:
     worst = max(alone, key=lambda e: abs(math.log2(factor(e) or 1.0)), default=None)
     if worst is None or factor(worst) in (None, 1.0):
         return f"No single gremlin moves {kernel}'s reading by more than the noise"
-    much = f"{in_words(worst)} at {Shape(*worst.shape)}".replace(" ", "\u00a0")
+    much = f"{in_words(worst)} at {worst.problem}".replace(" ", "\u00a0")
     return f"The largest gremlin in {kernel}'s TFLOP/s: {worst.title}, {much}"
 
 
@@ -255,7 +247,7 @@ def _subtitle(kernel: str, fall: Fall | None) -> str:
     )
     if fall is None:
         return words + " The run has no combined reading to split up."
-    right = f"from the unbiased to the naive reading at {fall.shape}"
+    right = f"from the unbiased to the naive reading at {fall.combined.problem}"
     return f"{words} Right: {right}; the effects interact, so what they do together has a row."
 
 
@@ -266,5 +258,5 @@ def _alt(kernel: str, table: Table, named: dict[str, tuple[str, str]], fall: Fal
         parts.append(f"{named[setting][0]} ({named[setting][1]}): {', '.join(words)}")
     if fall:
         unbiased, naive = rate(fall.combined.unbiased), rate(fall.combined.biased)
-        parts.append(f"waterfall at {fall.shape}: unbiased {unbiased}, naive {naive} TFLOP/s")
+        parts.append(f"waterfall at {fall.combined.problem}: unbiased {unbiased}, naive {naive} TFLOP/s")
     return parts

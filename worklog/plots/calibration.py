@@ -14,8 +14,8 @@ from worklog.plots.figure import ACCENT, ALERT, MARGIN_IN, MUTED, SMALL_PT, WIDT
 from worklog.plots.page import beside, page, ticks
 from worklog.runs.run import Run
 from worklog.runs.tables import Bar, Table, bound
+from worklog.settings import TOLERANCE, TOLERANCE_US
 
-TOLERANCE_US, TOLERANCE = 0.1, 0.002  # the promise, whichever is larger; kept equal to the harness's by a test
 PROMISE = f"±{TOLERANCE_US:g} µs or ±{100 * TOLERANCE:g} %"
 HEIGHT, BELOW, ABOVE = 2.2, 0.42, 0.1
 

@@ -40,19 +40,13 @@ class Page:
     """A figure with its words in place and a free body. Inches; y counts up from the figure's lower edge."""
 
     figure: Chart
-    width: float
     body_bottom: float
-    body_height: float
-
-    @property
-    def body_top(self) -> float:
-        """Upper edge of the body."""
-        return self.body_bottom + self.body_height
+    body_top: float
 
     def axes(self, left: float, bottom: float, width: float, height: float) -> Axes:
         """Axes whose plotting area is exactly this rectangle."""
-        whole = self.figure.get_figheight()
-        return self.figure.add_axes((left / self.width, bottom / whole, width / self.width, height / whole))
+        wide, high = self.figure.get_size_inches()
+        return self.figure.add_axes((left / wide, bottom / high, width / wide, height / high))
 
     def rows(self, left: float, bottom: float, width: float, pitch: float, names: Sequence[str]) -> Axes:
         """Axes with one row per name, each `pitch` inches high; y counts inches down from the top."""
@@ -159,7 +153,7 @@ def page(
     head = figure.line_height(TITLE_PT, len(title)) + figure.line_height(SUBTITLE_PT, len(below_title))
     below = MARGIN_IN + figure.line_height(SMALL_PT, len(foot)) + 0.06
     height = MARGIN_IN + head + 0.08 + body_height + below
-    new = Page(Chart(name, finding, words, width, height), width, below, body_height)
+    new = Page(Chart(name, finding, words, width, height), below, below + body_height)
     top = new.lines(MARGIN_IN, height - MARGIN_IN, title, TITLE_PT, weight="bold")
     new.lines(MARGIN_IN, top, below_title, SUBTITLE_PT, color=MUTED)
     new.lines(MARGIN_IN, below - 0.06, foot, color=MUTED)

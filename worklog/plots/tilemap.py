@@ -6,18 +6,7 @@ from typing import TYPE_CHECKING
 
 from matplotlib.patches import Rectangle
 
-from worklog.plots.figure import (
-    ALERT,
-    BODY_PT,
-    FAINT,
-    INK,
-    MARGIN_IN,
-    MUTED,
-    WIDTH_IN,
-    Chart,
-    styled,
-    wrap,
-)
+from worklog.plots.figure import ALERT, BODY_PT, FAINT, INK, MARGIN_IN, MUTED, WIDTH_IN, Chart, styled, wrap
 from worklog.plots.page import page
 
 if TYPE_CHECKING:

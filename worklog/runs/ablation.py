@@ -50,6 +50,11 @@ class Effect:
     label: str = ""
 
     @property
+    def problem(self) -> Shape:
+        """The shape as a Shape."""
+        return Shape(*self.shape)
+
+    @property
     def factor(self) -> float:
         """Biased over unbiased number: 1 is no effect, 2 inflates the result by a factor of two."""
         return self.biased / self.unbiased
@@ -159,12 +164,12 @@ def _three_digits(number: float) -> str:
 def text(run: Run, kernel: str) -> str:
     """A table for the terminal: a row for each pitfall, a column for each size."""
     found = effects(run, kernel)
-    sizes = list(dict.fromkeys(Shape(*e.shape) for e in found))
+    sizes = list(dict.fromkeys(e.problem for e in found))
     lines: dict[tuple[str, str], dict[Shape, str]] = {}
     for e in found:
         assignment = f"{'warmup' if e.setting == 'first_launch' else e.setting}={e.value}"  # as --set takes it
         name = f"  {e.title}" if e.value == SEVERAL else f"{e.article or ' '} {e.title} ({assignment})"
-        lines.setdefault((name, e.corrupts), {})[Shape(*e.shape)] = percent(e)
+        lines.setdefault((name, e.corrupts), {})[e.problem] = percent(e)
     rows = [(*names, *(cells.get(size, "–") for size in sizes)) for names, cells in lines.items()]
     title = f"{run.label}\n{kernel}: effect of each pitfall on the number (0: not visible above the noise)"
     return Table(title, ("  pitfall", "number", *map(str, sizes)), rows).text()

@@ -13,11 +13,11 @@ from typing import Any
 
 from worklog.errors import NothingToDraw
 from worklog.kernel.ladder import LADDER
-from worklog.plots.ablation import ablated, factor, in_words, known_effects
+from worklog.plots.ablation import ablated, factor, in_words
 from worklog.plots.diagrams.template import Facts
 from worklog.plots.diagrams.tolerance import ARTICLE_TOLERANCE, COLUMNS, ROWS, computed_errors
 from worklog.plots.selection import CUBLAS, cublas_tflops, dimensions, measured, rate, rows, shape_to_draw
-from worklog.problem.gemm import FLOAT_BYTES, Shape
+from worklog.problem.gemm import FLOAT_BYTES
 from worklog.runs.ablation import Effect
 from worklog.runs.run import Measurement, Run
 from worklog.runs.tables import duration
@@ -62,7 +62,7 @@ def memory_hierarchy(run: Run) -> Facts:
     sizes = [shape for shape in matrix if not beyond or shape <= beyond[0]]
     widest = max(3 * matrix[sizes[-1]], l2)
     warm = _on_worst_kernel(run, "l2")
-    visible = {Shape(*e.shape): _change(e) if factor(e) != 1.0 else "" for e in warm}
+    visible = {e.problem: _change(e) if factor(e) != 1.0 else "" for e in warm}
     none = [shape for shape in visible if not any(visible[s] for s in visible if s >= shape)]  # none from here on
     largest = _largest(warm)
     made_of, device = run.kernels.get(m.kernel, {}), run.device
@@ -321,7 +321,7 @@ def _calibrated(run: Run, name: str, what: str) -> float:
 
 def _effects(run: Run, kernel: str, setting: str) -> list[Effect]:
     """The effect of one setting on a kernel at every size; empty where the run has no ablation of it."""
-    return [e for e in known_effects(run, kernel) if e.setting == MEASURED_AS.get(setting, setting)]
+    return [e for e in ablated(run).get(kernel, []) if e.setting == MEASURED_AS.get(setting, setting)]
 
 
 def _largest(found: Iterable[Effect]) -> Effect | None:
@@ -339,7 +339,7 @@ def _on_worst_kernel(run: Run, setting: str) -> list[Effect]:
 
 def _at_worst(found: Sequence[Effect]) -> str:
     """The largest of one setting's effects over the sizes; where none is visible, the sizes."""
-    worst, sizes = _largest(found), sorted({Shape(*e.shape) for e in found}, key=lambda shape: shape.flops)
+    worst, sizes = _largest(found), sorted({e.problem for e in found}, key=lambda shape: shape.flops)
     if worst is None:
         return "not in this run's ablation"
     if factor(worst) != 1.0 or len(sizes) == 1:
@@ -357,8 +357,8 @@ def _alone(run: Run, m: Measurement, pitfall: Pitfall) -> str:
 
 def _at(effect: Effect) -> str:
     """An effect and where it is: "× 84.8 at 4096"; or that none is visible there."""
-    size = Shape(*effect.shape)
-    return f"no visible effect at {size}" if factor(effect) == 1.0 else _unbroken(f"{_change(effect)} at {size}")
+    where = f"at {effect.problem}"
+    return f"no visible effect {where}" if factor(effect) == 1.0 else _unbroken(f"{_change(effect)} {where}")
 
 
 def _change(effect: Effect) -> str:
