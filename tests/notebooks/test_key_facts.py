@@ -164,6 +164,7 @@ def test_the_roofs_of_06() -> None:
     at, fp32 = levels_of(run), run.calibration["fp32_tflops"]
     assert at["naive"].sectors < at["naive"].threads and at["coalesced"].sectors > at["coalesced"].threads
     assert all(0.85 < at[name].sectors / at[name].blocks < 1.01 for name in list(at)[2:])
+    assert all(one.sectors < 1.01 * one.blocks and one.blocks < one.compulsory for one in at.values())
     rates = {m.kernel: m.tflops or 0.0 for m in run.measurements}
     roofs = {n: run.device["fp32_peak_tflops"] / (4 * COUNTED.rungs[n].wavefronts_per_fma) for n in list(at)[2:]}
     assert all(0.5 * roofs[name] < rates[name] < roofs[name] < fp32 for name in FIRST_IN_SHARED)

@@ -4,10 +4,12 @@ comparison of harnesses."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from tests.helpers import measured
 from worklog.kernel.ladder import LADDER
 from worklog.problem.gemm import Shape, tflops
 from worklog.runs.comparison import Comparison
@@ -61,25 +63,19 @@ BIAS_AT_20_US += [(ARTICLE_FOUR, 4.1), (NAIVE_READING, 4.3)]
 
 def measurement(kernel: str, n: int, us: float, ratio: float, **more: Any) -> Measurement:
     """One finished measurement of a square problem, ±0.4 % wide, with nine samples."""
-    shape = Shape(n, n, n)
-    rate = tflops(shape, us)
+    rate = tflops(Shape.of(n), us)
     spread = [1.0, 0.999, 1.001, 0.998, 1.002, 1.0, 1.004, 0.997, 1.03]
     fields: dict[str, Any] = {
-        "us": us,
         "us_low": us * 0.996,
         "us_high": us * 1.004,
-        "tflops": rate,
-        "ratio": ratio,
         "ratio_low": ratio * 0.997,
         "ratio_high": ratio * 1.003,
         "of_ceiling": rate / CEILING,
         "of_roof": rate / 66.9,
-        "sm_mhz": 1980.0,
-        "converged": True,
         "samples": {"us": [round(us * s + 3.3, 3) for s in spread], "counts": [1] * len(spread)},
         "verdict": {"accepted": True, "precision": "fp32", "reason": None, "stages": STAGES},
     }
-    return Measurement(kernel, (n, n, n), "measured", **(fields | more))
+    return replace(measured(kernel, n, us, ratio), **(fields | more))
 
 
 def empty_run() -> Run:

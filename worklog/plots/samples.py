@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from worklog.errors import NothingToDraw
 from worklog.plots.figure import ACCENT, ALERT, FAINT, GREY, INK, MARGIN_IN, MUTED, WIDTH_IN, Chart, styled
 from worklog.plots.page import a_few, beside, page, ticks
-from worklog.plots.selection import Size, measured, shape_to_draw
+from worklog.plots.selection import Size, measured, sample_times, shape_to_draw
 from worklog.runs.run import Run
 from worklog.runs.samples import Estimate, median
 
@@ -45,9 +45,7 @@ def samples(run: Run, kernel: str, size: Size | None = None) -> Chart:
     m = next((m for m in run.select(kernel, shape) if measured(m) and m.samples.get("us")), None)
     if m is None:
         raise NothingToDraw(f"the run has no samples of {kernel} at {shape}: `worklog run --size {shape}`")
-    overhead = run.calibration.get("offset_us", 0.0) if run.harness.get("offset", "removed") == "removed" else 0.0
-    us = np.array(m.samples["us"]) - overhead
-    counts = np.array(m.samples["counts"], dtype=bool)
+    us, counts = map(np.array, sample_times(run, m))
     places = np.arange(1, len(us) + 1)
     steps = closing(us[counts].tolist())
     at = [int(places[counts][step.n - 1]) for step in steps]

@@ -54,6 +54,12 @@ def rows(run: Run, shape: Shape) -> list[Measurement]:
     return [found[name] for name in in_order(found)]
 
 
+def sample_times(run: Run, m: Measurement) -> tuple[list[float], list[bool]]:
+    """A measurement's samples, microseconds, without the event overhead where the run removed it; and which count."""
+    overhead = run.calibration.get("offset_us", 0.0) if run.harness.get("offset", "removed") == "removed" else 0.0
+    return [sample - overhead for sample in m.samples["us"]], [bool(count) for count in m.samples["counts"]]
+
+
 def no_time(m: Measurement) -> str:
     """Why a measurement has no time."""
     reason, status = m.reason or "no reason given", "failed" if m.status == "refused" else m.status

@@ -16,7 +16,7 @@ from worklog.kernel.ladder import LADDER
 from worklog.plots.ablation import ablated, factor, in_words
 from worklog.plots.diagrams.template import Facts
 from worklog.plots.diagrams.tolerance import ARTICLE_TOLERANCE, COLUMNS, ROWS, computed_errors
-from worklog.plots.selection import CUBLAS, cublas_tflops, dimensions, measured, rate, rows, shape_to_draw
+from worklog.plots.selection import CUBLAS, cublas_tflops, dimensions, measured, rate, rows, sample_times, shape_to_draw
 from worklog.problem.gemm import FLOAT_BYTES
 from worklog.runs.ablation import Effect
 from worklog.runs.run import Measurement, Run
@@ -128,8 +128,7 @@ def full_loop(run: Run) -> Facts:
     if not m.samples.get("us") or not m.samples.get("counts"):
         raise NothingToDraw(f"the run kept no samples of {m.kernel}: measure again with `worklog run`")
     removed = run.harness.get("offset", "removed") == "removed" and "offset_us" in run.calibration
-    overhead = float(run.calibration["offset_us"]) if removed else 0.0
-    us, counts = [float(sample) - overhead for sample in m.samples["us"]], [bool(c) for c in m.samples["counts"]]
+    us, counts = sample_times(run, m)
     middle = m.us or 0.0
     ends = m.us_low or middle, m.us_high or middle
     low, high = min(*us, ends[0]), max(*us, ends[1])
@@ -142,7 +141,7 @@ def full_loop(run: Run) -> Facts:
     return _common(run, m) | {
         "checked": any(stage["name"] == EVERY_LAUNCH for stage in (m.verdict or {}).get("stages", ())),
         "l2": _binary(l2 or 0),
-        "overhead": f"{overhead:.2f}" if removed else "",
+        "overhead": f"{run.calibration['offset_us']:.2f}" if removed else "",
         "within": f"±{100 * precision:g} %" if precision else "",
         "dots": [
             {"x": _percent((index + 0.5) / len(us)), "y": down(value), "counts": counted}
