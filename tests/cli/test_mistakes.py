@@ -55,7 +55,7 @@ def test_a_mistake_is_one_line_and_exit_2(words: list[str], complaint: str) -> N
 
 
 @pytest.mark.parametrize("content", ["", "not json", '{"schema": 99}', '{"schema": 1}', "[]", "\0"])
-def test_a_run_file_that_is_none_is_one_line_and_stays(tmp_path: Path, content: str) -> None:
+def test_a_broken_run_file_is_one_line_and_stays(tmp_path: Path, content: str) -> None:
     broken = tmp_path / "broken.json"
     broken.write_text(content)
     assert "broken.json" in one_line(worklog("figures", "--run", str(broken)))
@@ -66,7 +66,7 @@ def test_a_run_file_that_is_none_is_one_line_and_stays(tmp_path: Path, content: 
 @pytest.mark.parametrize(
     "words", [["frobnicate"], ["run", "--bogus"], ["ablate"], ["figures", "--out"], ["settings", "x"]]
 )
-def test_what_is_no_command_is_usage(words: list[str]) -> None:
+def test_an_unknown_command_or_option_is_a_usage_error(words: list[str]) -> None:
     result = worklog(*words)
     assert result.exit_code == 2
     assert "Error: " in result.stderr and "Traceback" not in result.stderr
@@ -87,7 +87,7 @@ def test_live_forced_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("words", [["figures"], ["article"], ["peers"], ["calibrate"], ["ablate", "naive"]])
-def test_a_source_that_is_none(monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
+def test_an_unknown_source_is_one_line(monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
     monkeypatch.setenv("WORKLOG_SOURCE", "guessed")
     assert "set it to live or recorded" in one_line(worklog(*words))
     doctor = worklog("doctor")

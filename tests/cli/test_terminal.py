@@ -128,7 +128,7 @@ def test_an_interrupt_is_one_line_and_130(tmp_path: Path) -> None:
     assert not (tmp_path / "figures").exists()
 
 
-def test_a_place_that_cannot_be_written_is_told_before_anything_is_measured(
+def test_a_place_that_cannot_be_written_is_an_error_before_anything_is_measured(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def minutes(*_: Any, **__: Any) -> None:

@@ -1,4 +1,4 @@
-"""What commands answer where there is no GPU: from recordings, from the emulator, or from what is installed."""
+"""What commands show without a GPU: from recordings, from the emulator, or from what is installed."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_the_doctor_says_where_runs_could_not_be_saved(monkeypatch: pytest.Monke
     assert "file: Not a directory)\n    set WORKLOG_HOME to another folder" in result.stdout
 
 
-def test_settings_lists_every_gremlin() -> None:
+def test_settings_lists_every_pitfall() -> None:
     result = worklog("settings")
     assert result.exit_code == 0
     for pitfall in PITFALLS:
@@ -143,7 +143,7 @@ def test_the_article_for_machines_is_one_document_and_can_leave_the_emulator_out
     assert json.loads(worklog("article", "--json", "--no-emulate").stdout)["executed"] is None
 
 
-def test_ablate_without_a_gpu_tells_the_recorded_effects() -> None:
+def test_ablate_without_a_gpu_shows_the_recorded_effects() -> None:
     result = worklog("ablate", "naive", "--size", "256,4096")
     assert result.exit_code == 0
     assert result.stdout.startswith("recorded · NVIDIA H200")
@@ -151,7 +151,7 @@ def test_ablate_without_a_gpu_tells_the_recorded_effects() -> None:
 
 
 @pytest.mark.parametrize("words", [[], ["--recorded"]])
-def test_peers_without_a_gpu_tells_the_recorded_comparison(words: list[str]) -> None:
+def test_peers_without_a_gpu_shows_the_recorded_comparison(words: list[str]) -> None:
     result = worklog("peers", *words)
     assert result.exit_code == 0
     assert result.stdout.startswith("recorded · NVIDIA H200 · clocks as found · ")
@@ -160,7 +160,7 @@ def test_peers_without_a_gpu_tells_the_recorded_comparison(words: list[str]) -> 
     assert document["kind"] == "peers" and document["rows"]
 
 
-def test_peers_that_shall_measure_without_a_gpu_says_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_peers_cannot_measure_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert one_line(worklog("peers", "--out", "new.json")).startswith(f"no GPU to measure on: {WHY}")
     assert one_line(worklog("peers", "--recorded", "--out", "new.json")).startswith("--recorded shows")
     monkeypatch.setenv("WORKLOG_SOURCE", "live")
@@ -232,7 +232,7 @@ def test_what_a_preview_says_of_time_is_what_the_recording_took() -> None:
             assert took / 2 < foreseen < took * 2, (m.kernel, str(m.problem), took, foreseen)
 
 
-def test_a_kernel_that_was_never_recorded_is_reckoned_as_the_slowest() -> None:
+def test_a_kernel_that_was_never_recorded_is_estimated_as_the_slowest() -> None:
     Path("mine.cu").write_text(Path(__file__).parents[2].joinpath("kernels", "01_naive.cu").read_text())
     launch = ("--entry", "sgemm_naive<32, 32>", "--grid", "(N + 31) // 32, (M + 31) // 32", "--block", "1024")
     mine, _ = previewed("mine.cu", *launch)["measurements"]

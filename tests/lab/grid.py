@@ -1,4 +1,4 @@
-"""A small grid made by hand: two rungs at two sizes; each lie has an effect chosen here, so every reading is known."""
+"""A small grid made by hand: two rungs at two sizes; the effect of each bias is chosen here, so each reading is known."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from worklog.runs.run import Measurement, Run
 from worklog.settings import Harness
 
 OFFSET = 3.0
-HONEST = {("naive", 256): 100.0, ("naive", 1024): 4000.0, ("warptiled", 256): 40.0, ("warptiled", 1024): 140.0}
+UNBIASED_US = {("naive", 256): 100.0, ("naive", 1024): 4000.0, ("warptiled", 256): 40.0, ("warptiled", 1024): 140.0}
 FACTORS = {"clocks": 1.0, "l2": 0.8, "warmup": 1.0, "order": 1.0, "inputs": 0.9, "baseline": 1.0}
 BUBBLE = 20.0  # µs that an empty queue adds
 HOST = 25.0  # µs that a host clock reads, whatever is launched
@@ -19,18 +19,18 @@ PEAK = 66.9
 
 
 def true_us(kernel: str, n: int, biased: dict[str, Any]) -> float:
-    """What the harness would make of these lies, after the offset's removal."""
+    """The time that the harness would read with these biased settings, after the event overhead is removed."""
     if biased.get("timer") == "host":
         return HOST
-    us = HONEST[kernel, n]
-    for lie in biased:
-        us *= FACTORS.get(lie, 1.0)
+    us = UNBIASED_US[kernel, n]
+    for setting in biased:
+        us *= FACTORS.get(setting, 1.0)
     return us + (BUBBLE if "queue" in biased else 0.0)
 
 
 def small_grid(without: tuple[dict[str, Any], ...] = ()) -> Run:
     """A recorded run of the panel's tasks, but for the combinations `without`."""
-    tasks = [t for t in grid_tasks() if (t.kernel, t.shape.m) in HONEST and t.pitfalls not in without]
+    tasks = [t for t in grid_tasks() if (t.kernel, t.shape.m) in UNBIASED_US and t.pitfalls not in without]
     return Run(
         device={"name": "NVIDIA H200"},
         harness=Harness().as_dict(),
@@ -43,7 +43,7 @@ def small_grid(without: tuple[dict[str, Any], ...] = ()) -> Run:
 
 
 def measured(task: Task) -> Measurement:
-    """Nine samples around the true time, the first one cold where nobody warmed up, and one that does not count."""
+    """Nine samples around the true time, the first one cold without a warm-up, and one that does not count."""
     biased, shape = task.pitfalls, task.shape
     us = true_us(task.kernel, shape.m, biased)
     read = us + (0.0 if biased.get("timer") == "host" else OFFSET)

@@ -19,7 +19,7 @@ def until(true: Callable[[], object], seconds: float = WAIT_S) -> None:
 
 
 def gone(pid: int) -> bool:
-    """Whether a process that is no child of ours has ended."""
+    """Whether a process that is not a child of this one has ended."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

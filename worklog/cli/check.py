@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from worklog.cli.output import (
     progress_bar,
     size_option,
 )
-from worklog.cli.run import launch_options
+from worklog.cli.run import LAUNCH, kernel_options
 from worklog.errors import BadSetting, NoGpu
 from worklog.gpu import device
 from worklog.kernel.ladder import kernel_of, rung
@@ -33,7 +34,7 @@ from worklog.settings import Harness
 
 @click.command()
 @click.argument("what", metavar="FILE.cu|FILE.py:FUNCTION|RUNG")
-@launch_options
+@kernel_options
 @size_option("The benchmark shape (default: 1024, or a small one without a GPU).")
 @click.option(
     "--on", type=click.Choice(["gpu", "emulated"]), help="Where to run it (default: the GPU if there is one)."
@@ -69,10 +70,7 @@ def check(
 
 @click.command()
 @click.argument("what", metavar="RUNG|FILE.cu")
-@click.option("--entry", help="The kernel in the file, with template arguments if it has any (default: the only one).")
-@click.option("--grid", metavar="X,Y", help="Blocks of a user kernel: '(N + 31) / 32, (M + 31) / 32'.")
-@click.option("--block", metavar="X[,Y]", help="Threads per block of a user kernel: 256, or 32,8.")
-@click.option("--domain", default="any", show_default=True, help="Shapes that a user kernel takes: 'M % 64 == 0'.")
+@partial(kernel_options, options=LAUNCH)
 @click.option("--arch", default="sm_90", show_default=True, help="What to compile for: sm_80,sm_90, or all.")
 @size_option("The shape to count at (default: 4096; 128 for a user kernel, run in full up to 512).")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FOLDER", help="Write PTX and cubins there too.")

@@ -30,26 +30,27 @@ from worklog.problem.axes import SIZES, TEMPLATES, Axis, Space, shapes
 from worklog.problem.gemm import Shape
 from worklog.settings import Harness
 
+LAUNCH = (
+    click.option("--grid", metavar="X,Y", help="Blocks of a user kernel: '(N + 31) / 32, (M + 31) / 32'."),
+    click.option("--block", metavar="X[,Y]", help="Threads per block of a user kernel: 256, or 32,8."),
+    click.option("--entry", help="The kernel in the file, with template arguments if any (default: the only one)."),
+    click.option(
+        "--domain", default="any", show_default=True, help="Shapes that a user kernel takes: 'M % 64 == 0, K % 8 == 0'."
+    ),
+)
+CHECKED = (
+    click.option("--class", "claimed", default="fp32", show_default=True, help="Minimum precision class."),
+    click.option(
+        "--arrays",
+        default="",
+        metavar="cupy|torch",
+        help="Arrays that a host function takes (default: ARRAYS of its file, else cupy).",
+    ),
+)
 
-def launch_options(command: Any) -> Any:
+
+def kernel_options(command: Any, options: Sequence[Any] = LAUNCH + CHECKED) -> Any:
     """The options of a user kernel."""
-    options = (
-        click.option("--grid", metavar="X,Y", help="Blocks, from M, N and K: '(N + 31) / 32, (M + 31) / 32'."),
-        click.option("--block", metavar="X[,Y]", help="Threads per block: 256, or 32,8."),
-        click.option(
-            "--entry", help="The kernel, with template arguments if it has any (default: the only one in the file)."
-        ),
-        click.option(
-            "--domain", default="any", show_default=True, help="Shapes that it takes: 'M % 64 == 0, K % 8 == 0'."
-        ),
-        click.option("--class", "claimed", default="fp32", show_default=True, help="Minimum precision class."),
-        click.option(
-            "--arrays",
-            default="",
-            metavar="cupy|torch",
-            help="Arrays that a host function takes (default: ARRAYS of its file, else cupy).",
-        ),
-    )
     for option in reversed(options):
         command = option(command)
     return command
@@ -67,7 +68,7 @@ def launch_options(command: Any) -> Any:
     'a template argument in --entry: "BM=64,128", "T[type]=float,double".',
 )
 @harness_option
-@launch_options
+@kernel_options
 @click.option("--preview", is_flag=True, help="Show what would be measured and how long it takes; needs no GPU.")
 @click.option("--details", is_flag=True, help="Add a second table: GB/s, shares of copy and peaks, cycles per launch.")
 @out_option()
