@@ -1,4 +1,4 @@
-"""A small grid made by hand: two rungs at two sizes; the effect of each bias is chosen here, so each reading is known."""
+"""A small grid made by hand: two rungs at two sizes, each bias with a known effect, so that each reading is known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In place of worklog.bench.job: answers with the unbiased measurement at once, and with the biased one after some seconds.
+"""In place of worklog.bench.job: answers with the unbiased measurement at once, with the biased one after some time.
 
 python stand_in_job.py SECONDS (or a file that says them) [FILE FOR ITS PROCESS ID]
 """
