@@ -4,9 +4,8 @@ Charts are laid out in inches with measured text, not by an automatic layout, so
 rungs and the same run gives the same bytes.
 
 Matplotlib writes dates, versions and random ids into its files and no description for screen readers; this module
-leaves out the former and adds the latter.
-
-It is Markdown named README.md, so that a repository shows it as the folder's page.
+leaves out the former and adds the latter. The page of all figures is Markdown named README.md, so that a repository
+shows it with the folder.
 """
 
 from __future__ import annotations
