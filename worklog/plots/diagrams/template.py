@@ -104,7 +104,7 @@ class Sheet:
         return "\n".join(drawn), round(y) + 14
 
     def measured(self, e: Element, names: Facts, frame: Frame, least: float) -> tuple[str, float]:
-        """A group's content as SVG and its height, at least `least`. It is drawn twice, the first time to measure it."""
+        """A group's content as SVG and its height, at least `least`; drawn twice, the first time to measure it."""
         drawn, height, known = "", least, len(self.words)
         for _ in range(2):
             del self.words[known:]
