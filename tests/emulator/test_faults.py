@@ -67,7 +67,7 @@ FAULTS: dict[str, tuple[str, str, str, str, tuple[str, ...]]] = {
         ("acc += As[row][k] * Bs[k][col];",),
     ),
 }
-# Shapes that are no whole tiles, for the kernels that take them.
+# Shapes that are not multiples of a tile, for the kernels that take them.
 EDGES = {"one row too many": (63, 64, 8), "one column too many": (64, 63, 8), "C is M wide": (64, 32, 8)}
 EDGES |= {"one k too many": (64, 64, 8), "no bounds check": (33, 33, 8)}
 

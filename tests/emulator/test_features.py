@@ -42,7 +42,7 @@ def test_match_and_elect() -> None:
     assert out[96:].tolist() == [0] * 7 + [701] + [700] * 24
 
 
-def test_cache_hints_naps_and_prefetches_change_nothing() -> None:
+def test_cache_hints_nanosleep_and_prefetches_change_nothing() -> None:
     values, out = np.arange(33, dtype=np.float32), np.zeros(32, np.float32)
     assert run(cuda("cache_hints"), [values, out]).findings == ()
     assert out.tolist() == (values[:-1] + values[1:]).tolist()
@@ -134,7 +134,7 @@ def test_blocks_and_threads_in_three_dimensions() -> None:
 
 
 def test_blocks_of_one_batch_wait_only_for_themselves() -> None:
-    """Different numbers of turns a block, each with two barriers."""
+    """A different number of iterations per block, each with two barriers."""
     body = """
   __shared__ int tile[64];
   int sum = 0;
@@ -229,7 +229,7 @@ def test_shared_addresses_that_start_below_zero(arch: str) -> None:
         "float x; for (int i = 0; i < n; ++i) x += i; *out = x;",
         "float x[9]; for (int i = 0; i < n; ++i) x[(i * 5 + n) % 9] += i; *out = x[n % 9];",
     ],
-    ids=["a sum that starts from nothing", "an array that nobody filled"],
+    ids=["a sum that starts from nothing", "an array that is never written"],
 )
 def test_unwritten_registers_and_local_arrays_are_nan(body: str) -> None:
     out = np.zeros(1, np.float32)

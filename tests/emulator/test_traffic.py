@@ -191,7 +191,7 @@ def test_what_cannot_be_predicted() -> None:
 
 
 def test_costs_follow_addresses_that_move_and_spread_in_a_loop() -> None:
-    """Turn i reads floats i + lane, then every i-th float: what the turn before cost does not tell."""
+    """Iteration i reads floats i + lane, then every i-th float: each iteration has its own costs."""
     source = """extern "C" __global__ void k(const float* in, float* out) {
   float sum = 0.0f;
 #pragma unroll 1

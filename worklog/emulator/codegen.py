@@ -268,7 +268,7 @@ def _emit(writer: Writer, instruction: Instruction) -> None:
 
 
 def _emit_form(w: Writer, i: Instruction) -> None:
-    """Write an instruction that has a row in the table of forms. Raises LookupError for one that has none."""
+    """Write an instruction that has a row in the table of forms. Raises LookupError if it has no row."""
     key = (i.op, len(i.operands) - 1)
     form = FORMS[key] if w.program.exact else FORMS.get((f"fast.{i.op}", key[1])) or FORMS[key]
     sources = [w.source(operand, type_) for operand, type_ in zip(i.operands[1:], form.sources, strict=True)]

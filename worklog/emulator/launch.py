@@ -74,7 +74,7 @@ def load(ptx: str, symbol: str | None = None, assembled: Widths | None = None) -
     """A kernel of a PTX module by its symbol, or the only one. Raises PtxError.
 
     assembled: the machine code's shared accesses (worklog.kernel.nvrtc.Compiled.shared_accesses). With them, wavefronts
-    are counted for the accesses that the assembler emits; Kernel.assembled tells whether that was possible.
+    are counted for the accesses that the assembler emits; Kernel.assembled is whether that was possible.
     """
     kernels = parse(ptx)
     if symbol is None and len(kernels) == 1:

@@ -1,7 +1,7 @@
 """Runs one batch of blocks: which lanes are where, which wait at a barrier, and what is loaded and stored for them.
 
-Groups of lanes that diverged run lowest block of code first, so that those behind catch up and join the others where
-the branches meet. A lane that exited stays in the arrays and is masked out.
+Of the groups of lanes that diverged, the one at the lowest block of code runs first, so that it catches up and joins
+the others where the branches meet. A lane that exited stays in the arrays and is masked out.
 """
 
 from __future__ import annotations

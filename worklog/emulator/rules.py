@@ -1,5 +1,5 @@
-"""Rules for PTX instructions that are no expression over their operands: memory accesses, which become calls of the
-machine, and moves of vectors.
+"""Rules for PTX instructions that are not one expression over their operands: memory accesses, which become calls of
+the machine, and moves of vectors.
 
 A rule gets the writer and the instruction. It returns False for a form (modifier, type) that it does not support, which
 becomes an error that names the instruction.
@@ -118,7 +118,7 @@ def _nothing(w: Writer, i: Instruction) -> bool:
 
 
 def _createpolicy(w: Writer, i: Instruction) -> bool:
-    """A cache policy only reaches cache hints, which the emulator ignores: any number will do."""
+    """A cache policy only reaches cache hints, which the emulator ignores, so any number is right."""
     w.result(i.operands[0], w.constant(0, "u8"), "u8")
     return i.parts[-1] == "b64"
 

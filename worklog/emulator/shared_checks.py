@@ -27,7 +27,7 @@ KEPT_INTERVALS = 4096
 
 @dataclass(frozen=True)
 class Clash:
-    """Two unordered accesses, in program order, with a lane of each. count: how many pairs of lanes clash."""
+    """Two unordered accesses, in program order, with one lane of each. count: number of pairs of lanes that clash."""
 
     first: Visit
     second: Visit

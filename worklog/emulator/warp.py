@@ -43,7 +43,7 @@ def shuffle(mode: str, a: Array, b: Array, c: Array, active: Array) -> tuple[Arr
 
 
 def vote(mode: str, predicate: Array, active: Array) -> Array:
-    """vote.sync over the active lanes of each warp: any, all and uni as bool, ballot as uint32; one value a lane."""
+    """vote.sync over the active lanes of each warp: any, all and uni as bool, ballot as uint32; one value per lane."""
     yes = (predicate & active).reshape(-1, 32)
     count, total = yes.sum(axis=1), active.reshape(-1, 32).sum(axis=1)
     if mode == "ballot":
