@@ -7,8 +7,6 @@ import pytest
 from tests.lab.grid import small_grid
 from tests.lab.waiting import until
 from worklog.lab.panel_answer import PanelChoice
-
-pytest.importorskip("ipywidgets", reason="the panel is made of ipywidgets")
 from worklog.lab.panel_page import Panel
 
 MEASURED_S = 120.0
