@@ -5,21 +5,8 @@ from __future__ import annotations
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from worklog.plots.figure import (
-    ACCENT,
-    BASELINE,
-    BODY_PT,
-    DEFLATES,
-    MUTED,
-    PAPER,
-    SMALL_PT,
-    WIDTH_IN,
-    Chart,
-    line_height,
-    shorten,
-    styled,
-    wrap,
-)
+from worklog.plots import figure
+from worklog.plots.figure import ACCENT, BASELINE, BODY_PT, DEFLATES, MUTED, PAPER, SMALL_PT, WIDTH_IN, Chart
 from worklog.plots.page import beside, page, right_of
 from worklog.plots.selection import (
     ARTICLE_SHAPE,
@@ -59,7 +46,7 @@ HEAD, ABOVE, BELOW, RIGHT, NAME_ROOM = 0.38, 0.4, 0.4, 0.2, 1.4
 FAR_CEILING = 2.5  # a ceiling this many times above everything else would squeeze the bars
 
 
-@styled()
+@figure.styled()
 def ladder(run: Run, size: Size | None = None, *, rung: str | None = None) -> Chart:
     """Horizontal bars in rung order at one size (default 4096, else the largest measured), in TFLOP/s and % of cuBLAS.
 
@@ -74,7 +61,7 @@ def ladder(run: Run, size: Size | None = None, *, rung: str | None = None) -> Ch
     marks = ARTICLE_PERCENT if shape == ARTICLE_SHAPE and any(m.kernel in ARTICLE_PERCENT for m in kernels) else {}
     footer = [run.full_label] + [ARTICLE_SOURCE] * bool(marks)
     footer += [WIDE_INTERVAL] * any(measured(m) and not m.converged for m in kernels)
-    names = [shorten(m.kernel + " · yours" * (m.kernel in mine), BODY_PT, NAME_ROOM) for m in kernels]
+    names = [figure.shorten(m.kernel + " · yours" * (m.kernel in mine), BODY_PT, NAME_ROOM) for m in kernels]
     left, pitch = right_of(names), ROW if marks else BARE_ROW
     height = HEAD + pitch * len(kernels)
     alt = [f"Bar chart of FP32 matrix multiplication at {dimensions(shape)}"] + [
@@ -100,7 +87,7 @@ def ladder(run: Run, size: Size | None = None, *, rung: str | None = None) -> Ch
             colour = ACCENT if m.kernel in (accented or {m.kernel}) else DEFLATES
             rate_bar(axes, m, y, BAR, words, BODY_PT, BASELINE if m.kernel == CUBLAS else colour)
         else:
-            lines = wrap(no_time(m), SMALL_PT, WIDTH_IN - left - RIGHT - 0.2, most=2)
+            lines = figure.wrap(no_time(m), SMALL_PT, WIDTH_IN - left - RIGHT - 0.2, most=2)
             beside(axes, "\n".join(lines), (0, y), va="center", color=MUTED, style="italic", bbox=BEHIND)
         if m.kernel in marks:
             _mark(axes, marks[m.kernel], cublas_tflops(kernels), y + MARK_LANE - BAR_LANE)
@@ -127,7 +114,7 @@ def _references(axes: Axes, kernels: list[Measurement], ceiling: float | None, m
     reference_line(axes, cublas, f"cuBLAS {rate(cublas)}", HEAD - 0.1)
     if ceiling:
         words = f"measured FP32 ceiling {rate(ceiling)}" + (", off the scale →" if far else "")
-        reference_line(axes, most if far else ceiling, words, HEAD - 0.12 - line_height(SMALL_PT), drawn=not far)
+        reference_line(axes, most if far else ceiling, words, HEAD - 0.12 - figure.line_height(SMALL_PT), drawn=not far)
 
 
 def _mark(axes: Axes, percent: float, cublas: float, y: float) -> None:

@@ -14,19 +14,8 @@ from matplotlib.collections import PatchCollection
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
-from worklog.plots.figure import (
-    ACCENT,
-    ALERT,
-    FAINT,
-    INK,
-    MARGIN_IN,
-    MUTED,
-    SMALL_PT,
-    WIDTH_IN,
-    Chart,
-    line_height,
-    styled,
-)
+from worklog.plots import figure
+from worklog.plots.figure import ACCENT, ALERT, FAINT, INK, MARGIN_IN, MUTED, SMALL_PT, WIDTH_IN, Chart
 from worklog.plots.page import Page, page
 
 if TYPE_CHECKING:
@@ -41,7 +30,7 @@ WARP_SHADE = 0.3
 Cell = tuple[float, float, float, float]  # x, y, width, height
 
 
-@styled()
+@figure.styled()
 def ownership(pattern: AccessPattern) -> Chart:
     """One rung: its block's tile of C with the elements of thread 0 and of its warp, and beside it the warp's first
     access to each matrix and each shared array.
@@ -50,7 +39,7 @@ def ownership(pattern: AccessPattern) -> Chart:
     shown = list(_shown(pattern))
     cells = [_cells(request) for request in shown]
     depths = [1 + round(max(y for _, y, _, _ in used) / ROW) for used, _ in cells]
-    strips = sum(line_height(SMALL_PT) + ROW * depth + AFTER for depth in depths)
+    strips = sum(figure.line_height(SMALL_PT) + ROW * depth + AFTER for depth in depths)
     scale = TILE / max(bm, bn)
     banks = ", the 32 banks of shared memory" if any(request.in_shared for request in shown) else ""
     subtitle = (

@@ -28,7 +28,6 @@ from worklog.plots.figure import (
     TITLE_PT,
     WIDTH_IN,
     Chart,
-    text_width,
 )
 
 Point = tuple[float, float]
@@ -76,7 +75,7 @@ class Page:
 
 def right_of(names: Iterable[str]) -> float:
     """Where axes start whose row names begin at the left margin, in inches."""
-    return MARGIN_IN + max(text_width(name, BODY_PT) for name in names) + 0.12
+    return MARGIN_IN + max(figure.text_width(name, BODY_PT) for name in names) + 0.12
 
 
 def beside(axes: Axes, words: str, at: tuple[float, float], gap: float = 5.0, up: float = 0.0, **how: Any) -> None:

@@ -14,20 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator
 
 from worklog.errors import NothingToDraw
-from worklog.plots.figure import (
-    ACCENT,
-    BODY_PT,
-    INK,
-    MARGIN_IN,
-    MUTED,
-    PAPER,
-    SMALL_PT,
-    WIDTH_IN,
-    Chart,
-    block_size,
-    styled,
-    text_width,
-)
+from worklog.plots import figure
+from worklog.plots.figure import ACCENT, BODY_PT, INK, MARGIN_IN, MUTED, PAPER, SMALL_PT, WIDTH_IN, Chart
 from worklog.plots.page import Page, Point, beside, name_points, page, ticks
 from worklog.plots.selection import Size, cublas_tflops, dimensions, intensity, measured, rate, rows, shape_to_draw
 from worklog.runs.run import Run
@@ -40,7 +28,7 @@ MEMORY = {"l2_gbs": "-", "copy_gbs": "-", "memory_peak_gbs": "--"}
 Line = tuple[Point, Point, str]
 
 
-@styled()
+@figure.styled()
 def roofline(run: Run, size: Size | None = None) -> Chart:
     """Each rung at its counted intensity under measured (solid) and theoretical (dashed) roofs, log-log, at one size.
 
@@ -68,7 +56,7 @@ def roofline(run: Run, size: Size | None = None) -> Chart:
     cublas = cublas_tflops(kernels)
     names = {f"{name} {rate(y)}": (x, y) for name, (x, y) in points.items()}
     mark = f"cuBLAS {rate(cublas)}, its tile is unknown"
-    room = max(text_width(mark, SMALL_PT), *(text_width(name, BODY_PT) for name in names))
+    room = max(figure.text_width(mark, SMALL_PT), *(figure.text_width(name, BODY_PT) for name in names))
     axes = _axes(new, points, roofs, cublas, room)
     for (x0, y0), (x1, y1), dashes in _roof_lines(axes, roofs):
         axes.plot([x0, x1], [y0, y1], dashes, color=INK, linewidth=1.0, zorder=1.5)
@@ -143,7 +131,7 @@ def _name_roofs(axes: Axes, roofs: dict[str, float]) -> None:
 def _name_line(axes: Axes, words: str, slope: float, *, above: bool) -> None:
     """Words left above a memory roof, or right below it, as near to the axes' lower left corner as they fit."""
     inches, corner = axes.transData - axes.figure.dpi_scale_trans, (axes.get_xlim()[0], axes.get_ylim()[0])
-    room = np.array(block_size(words, SMALL_PT)) + GAP
+    room = np.array(figure.block_size(words, SMALL_PT)) + GAP
     across, up = inches.inverted().transform(inches.transform(corner) + room)
     x = max(across, corner[1] / slope) if above else max(corner[0], up / slope)
     beside(axes, words, (x, slope * x), *((-2, 2) if above else (4, -4)), va="bottom" if above else "top", color=MUTED)
