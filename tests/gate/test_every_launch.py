@@ -10,7 +10,7 @@ import pytest
 
 from tests.gate.numpy_device import Function, NumpyDevice, NumpySubject, Problem, contents
 from tests.gate.right import epilogue
-from tests.gate.wrong import cut
+from tests.gate.wrong import cut, product, without_a_term
 from worklog.emulator.device import EmulatedDevice
 from worklog.gate import Checker, Stage
 from worklog.gate.after_timing import PROGRAMS, LaunchProbe
@@ -158,6 +158,11 @@ def test_a_format_shorter_than_the_class_fails_although_no_row_is_far_off(
     if not passes:
         assert stage.measured > stage.limit and claimed in stage.detail
         assert f"an rms of {stage.measured:.4g} u·D" in stage.detail
+
+
+def test_one_wrong_element_fails_a_short_format_too() -> None:
+    stage = checked(product(without_a_term(np.s_[5:6], np.s_[3:4], 0)), claimed="tf32")
+    assert not stage.passed and "rows off by more than rounding" in stage.detail
 
 
 @pytest.mark.parametrize("shape", [Shape(1, 1, 1), Shape(1, 64, 40), Shape(300, 2, 1), Shape(3, 50, 300)], ids=str)

@@ -70,7 +70,7 @@ def test_there_are_wrong_kernels_for_every_stage() -> None:
     ("name", "words"),
     [
         ("does_nothing", "C was never written"),
-        ("last_row_unwritten", "These elements were never written"),
+        ("last_row_unwritten", "never written: they hold what was there before. Only the last row: a bound is off"),
         ("last_k_dropped", "The terms from k = 69 to the end are missing in every wrong element (K = 70)"),
         ("grid_rounded_down", "380 of 24700 elements are wrong: rows 128 to 129; all 190 columns. These"),
         ("transposed_c", "C is written transposed"),
