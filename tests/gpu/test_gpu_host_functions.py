@@ -34,8 +34,7 @@ def print_wait(name: str, found: Measurement) -> None:
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_host_function_fails(name: str, measured: Measured) -> None:
-    fixed = SHORT.but(placement="fixed")  # where the buffers move, it doesn't know the next address
-    found = measured(WRONG[name], TIMED, fixed if name == "works_ahead" else SHORT)
+    found = measured(WRONG[name], TIMED, SHORT)
     print_wait(name, found)
     assert found.status == "refused", f"it passed with {found.us} µs"
     if name in WRONG_WHEN_TIMED:

@@ -38,7 +38,7 @@ def test_it_runs_live(
         return carry_out(few, harness.but(**FEW), **how)
 
     monkeypatch.setattr(measure, "carry_out", quick)
-    monkeypatch.setenv("WORKLOG_SOURCE", "live")
+    monkeypatch.delenv("WORKLOG_SOURCE", raising=False)
     monkeypatch.chdir(tmp_path)
     assert "live · " in run_cells(text, capsys)
 

@@ -19,6 +19,7 @@ from worklog.gate.guarded_buffer import GUARD, OUTSIDE, Guarded
 from worklog.gate.verdict import failed
 from worklog.harness.launch import Launch, Rotating, Witnessed
 from worklog.kernel.device import Buffer, Subject
+from worklog.kernel.host_function import HostSubject
 from worklog.problem.gemm import Shape
 
 if TYPE_CHECKING:
@@ -165,11 +166,20 @@ def timed_loop(
             return failed(EVERY_LAUNCH, OUTSIDE)
         return stage
 
+    def meet() -> None:
+        """Show the buffers to a host function while nothing is blocked: for new ones it may record a graph."""
+        if isinstance(subject, HostSubject):
+            for a, b, c in ours.buffers:
+                subject.enqueue(shape, 1.0, a, b, 0.0, c)
+            checker.device.synchronize()
+
     def move() -> None:
         assert placed is not None
         for launch, buffers in zip((ours, theirs), _in_turn(placed.move(), in_step), strict=True):
             launch.use(buffers)
+        meet()
 
+    meet()
     return Loop(first, second, ours, judge, None if placed is None else move)
 
 
