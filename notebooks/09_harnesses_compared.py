@@ -183,7 +183,7 @@ for size, (within, across) in open_comparison(part="intervals").coverage().items
 # - The placement of the buffers ([02_the_harness](02_the_harness.ipynb), section 7). Our harness varies it, so the
 #   interval contains it.
 # - The SM clock. It differs by a few tenths of a percent between measurements, even if it is steady in each. So an
-#   interval is valid at the clock that stands beside it, and the pairs of the last four lines are compared at one clock.
+#   interval is valid at the clock beside it, and the pairs of the last four lines are compared at one clock.
 # - The process, if one call launches several kernels. At 256 and 512, cuBLAS launches two. The gap between two kernels
 #   differs between processes, and our interval does not contain it: compare such short calls within one run.
 #
