@@ -112,9 +112,7 @@ LOG := $(VENV)/install.log
 PIP := $(PY) -m pip --disable-pip-version-check --no-input install
 OR_SAY := || { tail -n 20 $(LOG) >&2; echo "make: the installation failed; all of it is in $(LOG)" >&2; exit 1; }
 
-# Without a GPU, PyTorch's small CPU build will do: a wheel that pip is configured to find locally, else PyTorch's own
-# index. Where neither has one, PyPI's build does, with a few GB of CUDA libraries. CUDA 12 needs an older PyTorch than
-# the pinned one (see pyproject.toml), so that pin is left out there.
+# CUDA 12 needs an older PyTorch than the pinned one (see pyproject.toml), so that pin is left out there.
 $(USER_STAMP): pyproject.toml constraints.txt $(AGAIN)
 	@$(find_python); $(ensure_venv); $(find_cuda); \
 	rm -f $(USER_STAMP) $(DEV_STAMP); \
@@ -124,17 +122,18 @@ $(USER_STAMP): pyproject.toml constraints.txt $(AGAIN)
 	fi; \
 	echo "Installing worklog$${extra:+ with $$extra} into $(VENV) for $$($(PY) -V): a minute or more"; \
 	cp constraints.txt $(VENV)/constraints.txt; \
-	if [ -z "$$extra" ] && [ "$$(uname -s)" = Linux ]; then \
-	    torch=$$(grep '^torch==' constraints.txt); \
-	    $(PIP) --no-deps --no-index "$$torch" >$(LOG) 2>&1 || \
-	    $(PIP) --no-deps --retries 1 --index-url https://download.pytorch.org/whl/cpu "$$torch" >>$(LOG) 2>&1 || true; \
-	elif [ "$$extra" = cuda12 ]; then \
-	    sed -i.all '/^torch==/d' $(VENV)/constraints.txt; \
-	fi; \
-	$(PIP) -c $(VENV)/constraints.txt -e ".$${extra:+[$$extra]}" >>$(LOG) 2>&1 $(OR_SAY); \
+	if [ "$$extra" = cuda12 ]; then sed -i.all '/^torch==/d' $(VENV)/constraints.txt; fi; \
+	$(PIP) -c $(VENV)/constraints.txt -e ".$${extra:+[$$extra]}" >$(LOG) 2>&1 $(OR_SAY); \
 	echo "$(CURDIR)" >$@
 
+# Without a GPU, PyTorch's small CPU build will do: a wheel that pip is configured to find locally, else PyTorch's own
+# index. Where neither has one, PyPI's build does, with a few GB of CUDA libraries.
 $(DEV_STAMP): $(USER_STAMP)
 	@echo "Installing the tools for tests and checks into $(VENV)"
+	@if grep -qx "extra=" $(VENV)/extra && [ "$$(uname -s)" = Linux ]; then \
+	    torch=$$(grep '^torch==' constraints.txt); \
+	    $(PIP) --no-deps --no-index "$$torch" >>$(LOG) 2>&1 || \
+	    $(PIP) --no-deps --retries 1 --index-url https://download.pytorch.org/whl/cpu "$$torch" >>$(LOG) 2>&1 || true; \
+	fi
 	@$(PIP) -c $(VENV)/constraints.txt -e '.[dev]' >>$(LOG) 2>&1 $(OR_SAY)
 	@echo "$(CURDIR)" >$@

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pytest import approx
-from scipy.stats import t
+from scipy.stats import binom, t
 
 from worklog.errors import BadSetting
 from worklog.harness.rules import Evidence, placements_needed
-from worklog.runs.samples import PILOT, median, over_shapes, paired_ratio, spread, summarise
+from worklog.runs.samples import PILOT, STUDENT, median, over_shapes, paired_ratio, spread, summarise
 from worklog.settings import PITFALLS
 
 TIMES = st.lists(st.floats(min_value=0.5, max_value=1e6), min_size=1, max_size=200)
@@ -27,6 +27,13 @@ def test_the_interval_covers_the_true_median_of_skewed_noise_as_often_as_it_says
     noise = np.exp(rng.standard_normal((trials, n)))  # log-normal: its median is 1, its mean 1.65
     hits = sum(estimate.low <= 1.0 <= estimate.high for estimate in map(median, noise.tolist()))
     assert 0.94 <= hits / trials <= 0.995
+
+
+def test_the_quantiles_are_those_of_the_distributions() -> None:
+    assert t.ppf(0.975, range(1, PILOT)) == approx(STUDENT)
+    for n in (6, 7, 40, 999):
+        below = int(binom.ppf(0.025, n, 0.5))
+        assert median([*map(float, range(1, n + 1))]).low == max(1, below), n
 
 
 def placed(rng: np.random.Generator, effect: str, count: int, turns: int) -> tuple[list[float], list[int]]:

@@ -20,7 +20,7 @@ from worklog.runs.run import Run, forced_source, live_runs, recordings, runs_dir
 
 # Packages of each thing, and what its absence costs and how to get it.
 PACKAGES = {
-    "torch": (["torch"], "torch functions cannot be measured; the ladder does not need it"),
+    "torch": (["torch"], "PyTorch functions cannot be measured: pip install torch"),
     "jupyterlab": (["jupyterlab"], "notebooks cannot be opened: pip install jupyterlab"),
     "ipywidgets": (["ipywidgets"], "no widgets in notebooks: pip install ipywidgets"),
     "anywidget": (["anywidget"], "no size slider in the notebooks' panels: pip install anywidget"),

@@ -119,10 +119,12 @@ def _samples(columns: Mapping[str, Sequence[Any]], side: str) -> list[Sample]:
     ]
 
 
-CONFIDENCE = 0.95
 MEDIAN_OF = 3  # the fewest samples whose median ignores one of them
 PILOT = 9  # placements from which the variance is estimated: see median()
-LEAST_SAMPLES = 6  # for an interval of that confidence: 1 - 2 / 2^n of all medians lie between n samples' extremes
+# The 97.5 % quantile of Student's t for 1 to PILOT - 1 degrees of freedom.
+STUDENT = (12.7062047362, 4.30265272975, 3.18244630528, 2.7764451052, 2.57058183564, 2.44691185114, 2.36462425159,
+           2.3060041352)  # fmt: skip
+LEAST_SAMPLES = 6  # for a 95 % interval: 1 - 2 / 2^n of all medians lie between n samples' extremes
 
 Values = NDArray[np.float64]
 
@@ -192,7 +194,7 @@ def median(samples: Sequence[float], placements: Sequence[int] = ()) -> Estimate
 
 def _of_mean(values: Values) -> Estimate:
     pilot = values[:PILOT]
-    mean, half = float(values.mean()), _student(len(pilot)) * float(pilot.std(ddof=1)) / len(values) ** 0.5
+    mean, half = float(values.mean()), STUDENT[len(pilot) - 2] * float(pilot.std(ddof=1)) / len(values) ** 0.5
     return Estimate(mean, mean - half, mean + half)
 
 
@@ -217,16 +219,13 @@ def _launches_part(groups: Sequence[Values], medians: Values, half: float) -> fl
 
 @lru_cache(maxsize=4096)
 def _rank(count: int) -> int:
-    from scipy.stats import binom  # here, since it takes a second
-
-    return max(0, int(binom.ppf((1 - CONFIDENCE) / 2, count, 0.5)) - 1)
-
-
-@lru_cache(maxsize=4096)
-def _student(count: int) -> float:
-    from scipy.stats import t
-
-    return float(t.ppf((1 + CONFIDENCE) / 2, count - 1))
+    """One less than the 2.5 % quantile of binomial(count, 1/2), which is exact in integers."""
+    rank, ways = 0, 1
+    below = ways
+    while 40 * below < 2**count:
+        ways = ways * (count - rank) // (rank + 1)
+        rank, below = rank + 1, below + ways
+    return max(0, rank - 1)
 
 
 def summarise(samples: Sequence[float], statistic: str, placements: Sequence[int] = ()) -> Estimate:
