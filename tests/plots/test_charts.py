@@ -60,10 +60,18 @@ def swept() -> Run:
     return small_run(measurements=[measured(name, n=4096, us=us, ratio=share) for name, (us, share) in times.items()])
 
 
+# A rung that leads at 256 and one that leads at 4096, and cuBLAS.
+OVER_SIZES = [
+    measured(name, n=n, us=100.0, ratio=share)
+    for n, shares in ((256, (0.7, 0.2, 1.0)), (4096, (0.2, 1.1, 1.0)))
+    for name, share in zip(("shared", "warptiled", "cuBLAS"), shares, strict=True)
+]
+
 # Every chart from values that no recording touches, and the source that its footer and its alt text name.
 CHARTS: dict[str, tuple[Callable[[], Chart], str]] = {
     "ladder": (lambda: plots.ladder(full_run()), full_run().label),
     "roofline": (lambda: plots.roofline(full_run()), full_run().label),
+    "sizes": (lambda: plots.sizes(replace(full_run(), measurements=OVER_SIZES)), full_run().label),
     "ablation": (lambda: plots.ablation(full_run(), "warptiled"), full_run().label),
     "traffic": (lambda: plots.traffic(COUNTED), EMULATED),
     "levels": (lambda: plots.levels(full_run(), COUNTED), EMULATED),
@@ -171,7 +179,13 @@ def test_the_recordings_are_drawn_without_overlaps() -> None:
         run = Run.load(path, origin="recorded")
         first, *_, last = (*run.shapes(), *run.shapes())
         kernel = [m.kernel for m in run.select(shape=first) if m.status == "measured"][-1]
-        charts = [plots.ablation(run), plots.levels(run), plots.calibration(run), plots.samples(run, kernel, first)]
+        charts = [
+            plots.sizes(run),
+            plots.ablation(run),
+            plots.levels(run),
+            plots.calibration(run),
+            plots.samples(run, kernel, first),
+        ]
         charts += [draw(run, shape) for draw in (plots.ladder, plots.roofline) for shape in (first, last)]
         for chart in charts:
             assert collisions(chart) == [], chart.headline

@@ -61,7 +61,7 @@ def drawn(run_file: Path) -> Drawn:
 
 
 def test_all_charts_are_drawn_as_svg_and_png_light_and_dark(drawn: Drawn) -> None:
-    names = ["ladder", "roofline", "ablation_warptiled", "traffic", "calibration", "peers", *DIAGRAMS]
+    names = ["ladder", "sizes", "roofline", "ablation_warptiled", "traffic", "calibration", "peers", *DIAGRAMS]
     assert [path.name for path in drawn.paths] == [f"{name}{end}" for name in names for end in ENDS]
     assert all(path.stat().st_size > 5000 for path in drawn.paths)
     assert drawn.missing == {}
@@ -70,7 +70,7 @@ def test_all_charts_are_drawn_as_svg_and_png_light_and_dark(drawn: Drawn) -> Non
 def test_what_cannot_be_drawn_is_named_with_the_reason(tmp_path: Path) -> None:
     drawn = draw_all(replace(empty_run(), calibration={}), tmp_path)
     assert set(drawn.charts) == {"traffic", "peers"}
-    assert set(drawn.missing) == {"ladder", "roofline", "ablation", "calibration", *DIAGRAMS}
+    assert set(drawn.missing) == {"ladder", "sizes", "roofline", "ablation", "calibration", *DIAGRAMS}
     assert "worklog ablate" in drawn.missing["ablation"]
     assert f"Not drawn: `roofline`, {drawn.missing['roofline']}" in (tmp_path / "README.md").read_text()
 

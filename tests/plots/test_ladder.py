@@ -11,7 +11,7 @@ from matplotlib.colors import to_hex
 from tests.plots.conftest import TIMES_MS, ladder_run
 from tests.plots.test_charts import collisions, drawn, said
 from worklog.errors import BadShape, NothingToDraw
-from worklog.plots import Chart, ladder, roofline
+from worklog.plots import Chart, ladder, roofline, sizes
 from worklog.plots.figure import ACCENT
 from worklog.plots.ladder import ARTICLE_PERCENT
 from worklog.problem.gemm import Shape
@@ -118,3 +118,14 @@ def test_both_charts_do_without_what_an_older_run_lacks() -> None:
     assert "ceiling" not in said(ladder(run))
     with pytest.raises(NothingToDraw, match="ceiling"):
         roofline(run)
+
+
+def test_performance_over_size_names_the_leader_at_either_end_and_draws_each_kernel_once_per_panel(
+    h200: Run,
+) -> None:
+    chart = drawn("sizes")
+    assert chart.headline == "warptiled: 110 % of cuBLAS at 4096, 20 % at 256, where shared leads with 70 %"
+    above, below = ([line.get_ydata() for line in axes.lines if len(line.get_ydata()) == 2] for axes in chart.axes)
+    assert len(above) == 3 and [70.0, 20.0] in [[*map(float, y)] for y in below]
+    with pytest.raises(NothingToDraw, match="two sizes"):
+        sizes(replace(h200, measurements=h200.measurements[:1]))

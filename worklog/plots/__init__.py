@@ -22,6 +22,7 @@ from worklog.plots.ownership import ownership
 from worklog.plots.peers import peers
 from worklog.plots.roofline import roofline
 from worklog.plots.samples import samples
+from worklog.plots.sizes import sizes
 from worklog.plots.sweep import sweep
 from worklog.plots.tilemap import tile_map
 from worklog.plots.traffic import traffic
@@ -43,6 +44,7 @@ __all__ = [
     "roofline",
     "samples",
     "save",
+    "sizes",
     "sweep",
     "tile_map",
     "traffic",
@@ -69,7 +71,8 @@ def draw_all(run: Run, out: Path) -> Drawn:
 
     Raises WorklogError where the folder cannot be written.
     """
-    draws: dict[str, Callable[[], Drawing]] = {"ladder": partial(ladder, run), "roofline": partial(roofline, run)}
+    of_run = {"ladder": ladder, "sizes": sizes, "roofline": roofline}
+    draws: dict[str, Callable[[], Drawing]] = {name: partial(draw, run) for name, draw in of_run.items()}
     ablations = {f"ablation_{name}": partial(ablation, run, name) for name in ablated(run)}
     draws |= ablations or {"ablation": partial(ablation, run)}
     draws |= {"traffic": traffic, "calibration": partial(calibration, run), "peers": peers}
