@@ -87,7 +87,8 @@ def opened_by_run() -> list[str]:
     """Our files that `worklog run RUNG` opens: in the command's process and in the child that measures."""
     code = """
 import sys
-import worklog.cli.commands, worklog.cli.run, worklog.bench.job, worklog.bench.measure, worklog.bench.session
+import worklog.cli.commands, worklog.cli.run, worklog.cli.selection
+import worklog.bench.job, worklog.bench.measure, worklog.bench.session
 print(*sorted(name for name in sys.modules if name.partition(".")[0] == "worklog" and sys.modules[name].__file__))
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

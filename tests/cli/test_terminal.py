@@ -156,12 +156,19 @@ def test_a_folder_that_is_gone_under_the_shell_is_one_line(tmp_path: Path, monke
     assert said.startswith("cannot write figures into figures: ")
 
 
-def test_help_waits_for_no_library_that_it_does_not_need() -> None:
+@pytest.mark.parametrize("words", [["-h"], ["run", "-h"]])
+def test_help_waits_for_no_library_that_it_does_not_need(words: list[str]) -> None:
     heavy = "{'numpy', 'scipy', 'rich', 'matplotlib', 'torch', 'cupy'}"
-    code = f"from worklog.cli.commands import *; main(['-h'], standalone_mode=False); print({heavy} & {{*sys.modules}})"
+    code = (
+        f"from worklog.cli.commands import *; main({words}, standalone_mode=False); print({heavy} & {{*sys.modules}})"
+    )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    lines = done.stdout.partition("Commands:\n")[2].splitlines()
-    assert [line.split()[0] for line in lines] == [*(name for name in COMMANDS if name != "grid"), "set()"]
+    assert done.stdout.splitlines()[-1] == "set()"
+
+
+def test_help_lists_the_commands_in_whole_lines() -> None:
+    lines = worklog("-h").stdout.partition("Commands:\n")[2].splitlines()
+    assert [line.split()[0] for line in lines] == [name for name in COMMANDS if name != "grid"]
     assert not any(line.endswith("...") for line in lines)
 
 

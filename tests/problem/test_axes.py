@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from worklog.cli.commands import main
-from worklog.cli.run import both_axes
+from worklog.cli.selection import both_axes
 from worklog.errors import BadSetting, BadShape
 from worklog.kernel.ladder import rung
 from worklog.problem.axes import Axis, Space, shapes

@@ -1,4 +1,6 @@
-"""Options and output that several commands share."""
+"""Options and output that several commands share. What loads NumPy or Rich is imported where it is used, so that --help
+doesn't wait for it.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +10,18 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
 
-from worklog.bench import measure as bench
-from worklog.bench.tasks import Progress
 from worklog.errors import BadSetting
 from worklog.gpu.device import not_writable
-from worklog.problem.gemm import Shape
-from worklog.runs import tables
-from worklog.runs.run import Run
 from worklog.settings import Harness, parse_settings
+
+if TYPE_CHECKING:
+    from worklog.bench.tasks import Progress
+    from worklog.problem.gemm import Shape
+    from worklog.runs.run import Run
 
 
 def _harness(_: click.Context, __: click.Parameter, words: tuple[str, ...]) -> Harness:
@@ -30,10 +29,14 @@ def _harness(_: click.Context, __: click.Parameter, words: tuple[str, ...]) -> H
 
 
 def _shape(_: click.Context, __: click.Parameter, word: str | None) -> Shape | None:
+    from worklog.problem.gemm import Shape
+
     return None if word is None else Shape.of(word)
 
 
 def _shapes(_: click.Context, __: click.Parameter, words: tuple[str, ...]) -> list[Shape]:
+    from worklog.problem.gemm import Shape
+
     return [Shape.of(word) for listed in words for word in listed.split(",")]
 
 
@@ -87,7 +90,9 @@ def terminal_width(least: int = 60) -> int:
     """Characters per line for tables on standard output. least: a narrower terminal wraps whole lines, which is easier
     to read than columns of broken words.
     """
-    return max(shutil.get_terminal_size().columns, least) if sys.stdout.isatty() else tables.WIDTH
+    from worklog.runs.tables import WIDTH
+
+    return max(shutil.get_terminal_size().columns, least) if sys.stdout.isatty() else WIDTH
 
 
 def measurements(taken: Run) -> dict[str, Any]:
@@ -98,7 +103,9 @@ def measurements(taken: Run) -> dict[str, Any]:
 
 def print_run(taken: Run, *, with_details: bool = False) -> None:
     """Print a run as tables, and where it was saved."""
-    click.echo(tables.text(taken, with_details=with_details, width=terminal_width()), nl=False)
+    from worklog.runs.tables import text
+
+    click.echo(text(taken, with_details=with_details, width=terminal_width()), nl=False)
     if taken.origin == "live":
         click.echo(f"run saved: {taken.path}")
 
@@ -112,6 +119,10 @@ def exit_if_failed(taken: Run) -> None:
 @contextmanager
 def progress_bar() -> Iterator[Progress]:
     """A progress bar with the time left on standard error if that is a terminal; nothing otherwise."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
     terminal = Console(stderr=True)
     columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
     bar = Bar(*columns, console=terminal, transient=True, disable=not terminal.is_terminal)
@@ -129,6 +140,8 @@ def progress_bar() -> Iterator[Progress]:
 
 def live_wanted(harness: Harness, out: Path | None = None) -> bool:
     """Whether to measure; otherwise the recording is shown, and --out and --set raise BadSetting."""
+    from worklog.bench import measure as bench
+
     if bench.live_wanted():
         return True
     for option, given in (("--out", out is not None), ("--set", harness != Harness())):

@@ -5,7 +5,6 @@ Samples are read, never modelled: for a combination that was not measured there 
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from worklog.gpu.device import gpu_reason
 from worklog.kernel.ladder import rung
 from worklog.problem.gemm import Shape
 from worklog.runs.ablation import PRECISION
-from worklog.runs.run import Measurement, Run, new_path, open_run, recordings
+from worklog.runs.run import Measurement, Run, forced_source, new_path, open_run, recordings
 from worklog.runs.samples import Estimate, event_overhead_us, summarize
 from worklog.runs.samples import Reading as Samples
 from worklog.runs.tables import SHOWN
@@ -73,33 +72,29 @@ def _by_work(shape: Shape) -> tuple[int, Shape]:
 
 def grid_runs(given: Run | Path | None = None) -> list[Run]:
     """The panel's runs: the given one, else the recorded grid; none with WORKLOG_SOURCE=live. Raises BadRunFile."""
-    if given is not None:
-        return [given if isinstance(given, Run) else open_run(given)]
-    if os.environ.get("WORKLOG_SOURCE") == "live":
+    if given is None and forced_source() == "live":
         return []
-    if GRID not in recordings():
+    if given is None and GRID not in recordings():
         raise BadRunFile(
             f"this installation has no recording {GRID}: reinstall gemm-worklog, or make one on a GPU with "
             f"`worklog grid --out {GRID}.json` and pass it as run="
         )
-    return [open_run(recordings()[GRID])]
+    return [given if isinstance(given, Run) else open_run(given or recordings()[GRID])]
 
 
 def ladder_runs(given: Run | Path | None = None) -> list[Run]:
     """The ladder's and the ablation's runs: the given one, else the default run and, if that was measured here, the
     recording after it (not with WORKLOG_SOURCE=live). Raises BadRunFile where there is no run.
     """
-    if given is not None:
-        return [given if isinstance(given, Run) else open_run(given)]
-    found = open_run()
-    if found.origin == "recorded" or os.environ.get("WORKLOG_SOURCE") == "live":
+    found = given if isinstance(given, Run) else open_run(given)
+    if given is not None or found.origin == "recorded" or forced_source() == "live":
         return [found]
     return [found, *(open_run(path) for path in list(recordings().values())[:1])]
 
 
 def why_not_live() -> str | None:
     """Why nothing can be measured here, or None."""
-    if os.environ.get("WORKLOG_SOURCE") == "recorded":
+    if forced_source() == "recorded":
         return "WORKLOG_SOURCE=recorded"
     return gpu_reason()
 
@@ -197,21 +192,17 @@ def find(run: Run, kernel: str, shape: Shape, settings: Settings) -> Measurement
 
 def _made(run: Run, m: Measurement) -> dict[str, Value]:
     """The settings that a measurement was made with."""
-    return {g.setting: m.changed.get(g.setting, run.harness.get(g.setting, g.unbiased)) for g in PITFALLS}
+    return {g.setting: g.unbiased for g in PITFALLS} | run.harness | m.changed
 
 
 def _apart(run: Run, m: Measurement, settings: Settings) -> list[Pitfall]:
     """The pitfalls in whose setting a measurement's launches differ from these settings."""
     made = _made(run, m)
-    by_host = "host" in (made["timer"], settings["timer"])  # then the queue is always empty
-    wanted = [g for g in PITFALLS if g.resampled and g.setting != "gate" and not (by_host and g.setting == "queue")]
-    return [g for g in wanted if not _alike(g, made[g.setting], settings[g.setting], g.setting in m.changed)]
-
-
-def _alike(pitfall: Pitfall, made: Value, wanted: Value, changed: bool) -> bool:
-    """Whether a value answers for the wanted one: a run with locked clocks does so for watched clocks, at any clock."""
-    unbiased = wanted == pitfall.unbiased and not changed and rule(made) in pitfall.also
-    return made == wanted or unbiased or (pitfall.setting == "clocks" and rule(made) == wanted)
+    if rule(made["clocks"]) == settings["clocks"]:  # locked clocks, at any frequency
+        made["clocks"] = settings["clocks"]
+    alike = ("gate", "queue") if "host" in (made["timer"], settings["timer"]) else ("gate",)  # then no queue builds up
+    apart = {g.setting for g in changes(made, run) + changes(settings, run) if made[g.setting] != settings[g.setting]}
+    return [g for g in PITFALLS if g.setting in apart and g.resampled and g.setting not in alike]
 
 
 def _what_there_is(run: Run, kernel: str, shape: Shape, settings: Settings) -> str:

@@ -32,30 +32,7 @@ DARK_PAGES = ('[data-jp-theme-light="false"]', ".vscode-dark", "html[theme=dark]
 ONE_AT_A_TIME = threading.RLock()
 
 
-class OneAtATime(widgets.Widget):
-    """Handles a user's messages one at a time. While a widget handles a message, traitlets merges changes: if the page
-    set the widget on another thread at that moment, observers would see only the page's value, never the user's.
-    """
-
-    def set_state(self, sync_data: dict[str, Any]) -> None:
-        """Handle one message from the user, including its echo and its observers."""
-        with ONE_AT_A_TIME:
-            super().set_state(sync_data)
-
-
-class Checkbox(OneAtATime, widgets.Checkbox):
-    """ipywidgets' check box, one message at a time."""
-
-
-class Dropdown(OneAtATime, widgets.Dropdown):
-    """ipywidgets' drop-down list, one message at a time."""
-
-
-class ToggleButton(OneAtATime, widgets.ToggleButton):
-    """ipywidgets' toggle button, one message at a time."""
-
-
-class SizeSlider(OneAtATime, anywidget.AnyWidget):
+class SizeSlider(anywidget.AnyWidget):
     """words: the sizes, left to right. index: of the chosen one."""
 
     _esm = HERE / "slider.js"
@@ -101,7 +78,7 @@ class Page(Generic[Chosen]):
     def __init__(self, choice: Chosen) -> None:
         self.choice, self._setting, self.shown = choice, False, Shown(())
         layout = widgets.Layout(width="22em")
-        self.kernel = Dropdown(
+        self.kernel = widgets.Dropdown(
             options=choice.kernels, description="rung", style={"description_width": "3.2em"}, layout=layout
         )
         self.size = SizeSlider(words=[str(shape) for shape in choice.shapes])
@@ -122,7 +99,19 @@ class Page(Generic[Chosen]):
         self.show()
 
     def on(self, control: widgets.Widget, trait: str, choose: Callable[[Any], object]) -> None:
-        """Call choose with the new value when the user changes the control, then show the result."""
+        """Call choose with the new value when the user changes the control, then show the result.
+
+        The control handles the user's messages one at a time, echo and observers included. While a widget handles a
+        message, traitlets merges changes: if the page set the widget on another thread at that moment, observers would
+        see only the page's value, never the user's.
+        """
+        handle = control.set_state
+
+        def one_at_a_time(message: dict[str, Any]) -> None:
+            with ONE_AT_A_TIME:
+                handle(message)
+
+        control.set_state = one_at_a_time
         control.observe(lambda change: self.take(lambda: choose(change["new"])), trait)
 
     def take(self, choose: Callable[[], object]) -> None:

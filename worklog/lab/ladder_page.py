@@ -18,7 +18,7 @@ from worklog.kernel import Kernel
 from worklog.kernel.ladder import LADDER, rung
 from worklog.kernel.resources import LIMITS, occupancy
 from worklog.lab.choice import Choice
-from worklog.lab.controls import Checkbox, Page, Shown, button
+from worklog.lab.controls import Page, Shown, button
 from worklog.plots import ladder
 from worklog.plots.figure import Chart
 from worklog.problem.gemm import Shape
@@ -256,7 +256,7 @@ class Ladder(Page[Climb]):
         super().__init__(climb)
         self.down = button("rung before", lambda: self.take(lambda: climb.climb(-1)), icon="arrow-left")
         self.up = button("next rung", lambda: self.take(lambda: climb.climb(1)), icon="arrow-right")
-        self.comments = Checkbox(description="whole file, with comments", indent=False)
+        self.comments = widgets.Checkbox(description="whole file, with comments", indent=False)
         self.on(self.comments, "value", lambda _: None)
         left = [self.kernel, self.size, widgets.HBox([self.down, self.up]), self.words, self.table]
         layout = widgets.Layout(flex="0 1 33em")  # long sentences are wrapped, so that the picture fits beside them

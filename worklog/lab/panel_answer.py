@@ -257,7 +257,9 @@ def picture(answer: Answer, *, beside: bool = False) -> Chart:
         top = bottom - GAP_IN
         caption = "what each setting adds to the time: orange inflates the result, blue deflates it"
         sheet.text(MARGIN_IN, top, caption, SMALL_PT, color=MUTED, va="top")
-        _steps(sheet.axes(LEFT_IN, top - CAPTION_IN - rows, wide - RIGHT_IN, rows), answer)
+        names = ["unbiased", *(step.name for step in answer.steps), "this reading"]
+        names = [figure.shorten(name, BODY_PT, LEFT_IN - MARGIN_IN) for name in names]
+        _steps(sheet.rows(LEFT_IN, top - CAPTION_IN - rows, wide - RIGHT_IN, ROW_IN, names), answer)
     return sheet.figure
 
 
@@ -282,28 +284,23 @@ def _strip(axes: Axes, answer: Answer) -> None:
 
 
 def _steps(axes: Axes, answer: Answer) -> None:
-    """A bar for each step, from the time before it to the time after."""
-    names = ["unbiased", *(step.name for step in answer.steps), "this reading"]
-    names = [figure.shorten(name, BODY_PT, LEFT_IN - MARGIN_IN) for name in names]
+    """A bar for each step, in a row of its own, from the time before it to the time after."""
+    rows = list(axes.get_yticks())
     ends = [answer.unbiased.time.value, *(step.after.time.value for step in answer.steps)]
     amounts = [duration(ends[0]), *(step.amount for step in answer.steps), duration(answer.reading.time.value)]
-    for row, step in enumerate(answer.steps, start=1):
+    for step, above, row in zip(answer.steps, rows, rows[1:], strict=False):
         before, after = step.before.time.value, step.after.time.value
         colour = (ALERT if after < before else ACCENT) if step.visible else GREY
-        axes.plot([before, before], [row - 1, row], color=MUTED, linewidth=0.6, zorder=1)
+        axes.plot([before, before], [above, row], color=MUTED, linewidth=0.6, zorder=1)
         axes.plot([before, after], [row, row], color=colour, linewidth=BAR_PT, solid_capstyle="butt", zorder=2)
-    last = len(names) - 1
-    axes.plot([ends[-1]] * 2, [last - 1, last], color=MUTED, linewidth=0.6, zorder=1)
-    axes.plot([ends[0], ends[-1]], [0, last], "o", color=INK, markersize=4.5, zorder=3)
-    axes.set_ylim(last + 0.5, -0.5)
+    axes.plot([ends[-1]] * 2, rows[-2:], color=MUTED, linewidth=0.6, zorder=1)
+    axes.plot([ends[0], ends[-1]], [rows[0], rows[-1]], "o", color=INK, markersize=4.5, zorder=3)
     axes.set_xscale("log" if max(ends) > WIDE * min(ends) else "linear")
     axes.set_xlim(*_limits(ends, 1.15))
     axes.minorticks_off()
     axes.set_xticks([])
-    axes.set_yticks(range(len(names)), names)
-    axes.tick_params(axis="y", length=0)
-    axes.spines[["left", "bottom"]].set_visible(False)
-    for row, words in enumerate(amounts):
+    axes.spines["bottom"].set_visible(False)
+    for row, words in zip(rows, amounts, strict=True):
         axes.axhline(row, color=figure.FAINT, linewidth=0.5, zorder=0)
         axes.text(1.02, row, words, transform=axes.get_yaxis_transform(), va="center", color=INK)
 

@@ -18,7 +18,7 @@ from worklog.bench.measure import carry_out
 from worklog.bench.tasks import Task
 from worklog.errors import Interrupted, WorklogError
 from worklog.lab.choice import new_file, why_not_live, word
-from worklog.lab.controls import ONE_AT_A_TIME, Checkbox, Dropdown, Page, Shown, Status, ToggleButton, button
+from worklog.lab.controls import ONE_AT_A_TIME, Page, Shown, Status, button
 from worklog.lab.panel_answer import PanelChoice, picture
 from worklog.runs.run import Run
 from worklog.settings import PITFALLS, Harness, Pitfall, Value
@@ -29,13 +29,13 @@ class Row:
 
     def __init__(self, pitfall: Pitfall, panel: Panel) -> None:
         self.pitfall = pitfall
-        self.box = Checkbox(
+        self.box = widgets.Checkbox(
             description=f"{pitfall.article or ''} {pitfall.setting}".strip(),
             tooltip=f"{pitfall.title}: {pitfall.what}",
             indent=False,
             layout=widgets.Layout(width="7.5em", flex="0 0 auto"),
         )
-        self.value = Dropdown(
+        self.value = widgets.Dropdown(
             options=[(word(value), value) for value in pitfall.values],
             description=f"value of {pitfall.setting}",
             style={"description_width": "0px"},  # invisible, but read out: a tooltip is not a name
@@ -69,7 +69,7 @@ class Panel(Page[PanelChoice]):
         self.rows = [Row(pitfall, self) for pitfall in PITFALLS]
         four = [row.widget for row in self.rows if row.pitfall.article]
         self.rest = widgets.VBox([row.widget for row in self.rows if not row.pitfall.article])
-        self.more = ToggleButton(
+        self.more = widgets.ToggleButton(
             description=f"pitfalls that the article doesn't name ({len(self.rest.children)})",
             tooltip="show or hide the other settings",
             layout=widgets.Layout(width="auto"),

@@ -1,0 +1,110 @@
+"""What `worklog run` measures: kernels and sizes from the words of the command line, and a preview of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from worklog.bench import measure as bench
+from worklog.bench.tasks import BASELINE, estimate, tasks_of
+from worklog.cli.output import print_json
+from worklog.errors import BadSetting, CompileFailed
+from worklog.gpu import device
+from worklog.kernel import Kernel
+from worklog.kernel.ladder import LADDER, instances, kernel_of
+from worklog.problem.axes import SIZES, TEMPLATES, Axis, Space
+from worklog.problem.gemm import Shape
+from worklog.settings import Harness
+
+
+def both_axes(words: Sequence[str]) -> tuple[list[Axis], list[Axis]]:
+    """The axes M, N and K, and the others. Raises BadSetting."""
+    of_sizes, others = list[Axis](), list[Axis]()
+    for word in words:
+        name = word.partition("=")[0].partition("[")[0].strip()
+        if name in ("M", "N", "K", ""):
+            of_sizes.append(Axis.parse(word, SIZES))
+        else:
+            others.append(Axis.parse(word, TEMPLATES))
+    return of_sizes, others
+
+
+def kernels_of(words: Sequence[str], axes: Sequence[Axis], **launch: Any) -> list[str | Kernel]:
+    """Rungs and cuBLAS by name, and user kernels; a file's kernel has the name of its file. axes: template arguments of
+    user kernels. Raises what worklog.kernel.ladder and compilable() raise, and BadSetting for a launch option that no
+    kernel takes.
+    """
+    named = {BASELINE, *(record.name for record in LADDER)}
+    found: list[str | Kernel] = []
+    for word in words:
+        if word in named:
+            found.append(word)
+        else:
+            found += compilable(instances(word, axes, launch) if axes else [kernel_of(word, launch)])
+    if not all(isinstance(kernel, str) for kernel in found):
+        return found if BASELINE in found else [*found, BASELINE]
+    if launch["grid"] or launch["block"] or launch["entry"]:
+        raise BadSetting("--grid, --block and --entry are for a user kernel: name its file too")
+    if axes:
+        raise BadSetting(
+            f"--axis {axes[0].name} stands for a template argument of a user kernel: name its file too (the axes of a "
+            "problem are N, M and K)"
+        )
+    if launch["arrays"]:
+        raise BadSetting("--arrays is for a host function: name its file and function too")
+    return found
+
+
+def compilable(kernels: Sequence[Kernel]) -> list[Kernel]:
+    """The instances of one user kernel. One that does not compile is marked as skipped, with the compiler's first line
+    as the reason, before anything is measured.
+
+    They are compiled for this GPU; without one, for the emulator, if NVRTC is installed. Raises CompileFailed if no
+    instance compiles, and BadSetting for a signature other than the ladder's.
+    """
+    from worklog.bench.check import compile_for  # imported here: a run of rungs needs neither it nor the emulator
+    from worklog.kernel.nvrtc import NvrtcMissing
+
+    live = device.gpu_reason() is None
+    found: list[Kernel] = []
+    errors: list[CompileFailed] = []
+    for kernel in kernels:
+        try:
+            if kernel.host is None:
+                compile_for(kernel.program, live)
+            found.append(kernel)
+        except CompileFailed as error:
+            errors.append(error)
+            found.append(replace(kernel, skipped=f"it does not compile: {str(error).splitlines()[0]}"))
+        except NvrtcMissing:
+            if live:
+                raise
+            found.append(kernel)
+    if len(errors) == len(kernels):
+        raise errors[0]
+    return found
+
+
+def show_preview(
+    kernels: Sequence[str | Kernel] | None, sizes: Sequence[Shape], harness: Harness, as_json: bool
+) -> None:
+    """Print the number of measurements and a rough time for them. Raises what measuring them would raise."""
+    tasks, user_kernels = tasks_of(kernels, sizes)
+    bench.require_measurable(tasks, harness, user_kernels)
+    skipped = {kernel.name: kernel.skipped for kernel in user_kernels if kernel.skipped}
+    seconds, source = estimate([task for task in tasks if task.kernel not in skipped], harness)
+    if as_json:
+        rows, left = list[dict[str, Any]](), iter(seconds)
+        for task in tasks:
+            why = skipped.get(task.kernel)
+            rest = {"seconds": round(next(left), 2)} if why is None else {"skipped": why}
+            rows.append({"kernel": task.kernel, "m": task.shape.m, "n": task.shape.n, "k": task.shape.k, **rest})
+        print_json({"rates": source, "points": len(rows), "seconds": round(sum(seconds), 2), "measurements": rows})
+        return
+    names, written = dict.fromkeys(task.kernel for task in tasks), dict.fromkeys(str(task.shape) for task in tasks)
+    axes = (Axis("kernels", tuple(names), "str"), Axis("sizes", tuple(written), "str"))
+    space = Space("run", axes, lambda point: skipped.get(str(point["kernels"])))
+    click.echo(f"{space.preview(sum(seconds) / len(seconds))} (rough; rates: {source})")
