@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import jupytext
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
@@ -17,7 +16,6 @@ from tests.browser.conftest import RESTART, Lab, Opened, cell, of_cells, shot
 from tests.lab.grid import small_grid
 from tests.lab.waiting import gone, until
 from tests.plots.conftest import full_run
-from worklog.lab.notebooks import FOLDER
 from worklog.settings import PITFALLS
 
 LOAD = """
@@ -143,18 +141,6 @@ def test_each_fix_turned_off_moves_the_reading_of_this_panel_only(panel: Locator
     expect(reading(cell(page, 2))).to_contain_text(UNBIASED)
 
 
-def test_every_row_of_the_table_shows_its_naive_and_its_unbiased_value(panel: Locator) -> None:
-    for name, naive in (("all naive", True), ("all unbiased", False)):
-        panel.get_by_role("button", name=name).click()
-        for pitfall in PITFALLS:
-            expect(box(panel, pitfall.setting)).to_be_checked(checked=not naive)
-            value = pitfall.biased[0] if naive else pitfall.unbiased
-            word = {True: "on", False: "off"}[value] if isinstance(value, bool) else value
-            chosen = panel.get_by_role("combobox", name=f"value of {pitfall.setting}").locator("option:checked")
-            expect(chosen).to_have_text(word)
-    expect(reading(panel)).to_contain_text(UNBIASED)
-
-
 def test_the_keyboard_alone_is_enough(panel: Locator, page: Page) -> None:
     panel.get_by_role("combobox", name="rung").focus()
     page.keyboard.press("ArrowUp")
@@ -266,14 +252,3 @@ def test_a_slow_page_takes_every_click_and_a_measurement_ends_with_cancel_or_ker
         assert not gone(child)
         page.evaluate(RESTART)
         until(lambda: gone(child))
-
-
-def test_the_panel_of_a_notebook_answers_from_the_shipped_recording(opened: Opened) -> None:
-    cells = [cell.source for cell in jupytext.read(FOLDER / "01_four_gremlins.py").cells if cell.cell_type == "code"]
-    [panel_cell] = [source for source in cells if source.startswith("lab.panel(")]
-    with opened("01_four_gremlins", of_cells(cells[0], panel_cell)) as page:
-        panel = cell(page, 1)
-        before = reading(panel).inner_text()
-        box(panel, "l2").click()
-        expect(reading(panel)).not_to_have_text(before)
-        expect(reading(panel)).to_contain_text("of cuBLAS")

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from tests.cli.conftest import WHY, one_line, worklog
 from tests.helpers import measured, small_run
 from worklog.bench import measure as bench
 from worklog.bench.tasks import Task
 from worklog.cli.commands import main
-from worklog.errors import BadSetting
 from worklog.problem.gemm import Shape
 from worklog.runs.run import Measurement, Run, runs_dir
 from worklog.settings import Harness
@@ -124,20 +123,29 @@ def test_ablate_shows_the_effect_of_each_pitfall_and_saves(
     assert {"l2", "timer", "warmup", "clocks"} <= {effect["setting"] for effect in effects}
 
 
-def test_an_interrupt_exits_with_130_and_says_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: Any, **__: Any) -> Run:
-        raise bench.Interrupted("interrupted: 3 of 9 measurements are kept in run.json")
+def stopped(error: BaseException) -> Result:
+    """The command while whose measurement something was raised."""
 
-    monkeypatch.setattr(bench, "carry_out", interrupted)
-    result = worklog("run")
-    assert result.exit_code == 130
-    assert result.stderr == "worklog: interrupted: 3 of 9 measurements are kept in run.json\n"
+    def carry_out(*_: Any, **__: Any) -> Run:
+        raise error
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bench, "carry_out", carry_out)
+        return CliRunner().invoke(main, ["run"])
 
 
-def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    def buggy(*_: Any, **__: Any) -> Run:
-        raise AssertionError("a bug")
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (KeyboardInterrupt(), "interrupted"),
+        (bench.Interrupted("interrupted: 3 of 9 measurements are kept"), "interrupted: 3 of 9 measurements are kept"),
+    ],
+)
+def test_an_interrupt_is_one_line_and_exits_with_130(error: BaseException, words: str) -> None:
+    result = stopped(error)
+    assert (result.exit_code, result.stdout, result.stderr) == (130, "", f"worklog: {words}\n")
 
-    monkeypatch.setattr(bench, "carry_out", buggy)
-    assert isinstance(CliRunner().invoke(main, ["run"]).exception, AssertionError)
-    assert BadSetting.exit_code == 2
+
+@pytest.mark.parametrize("error", [AssertionError("a bug"), PermissionError(13, "Permission denied")])
+def test_a_bug_and_an_error_of_the_system_keep_their_traceback(error: Exception) -> None:
+    assert stopped(error).exception is error

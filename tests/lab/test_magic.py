@@ -16,7 +16,7 @@ from traitlets.config import Config
 
 from tests.helpers import measured, small_run
 from tests.lab.cells import CELL, RACY, SLIP, SLOW, WRONG
-from tests.lab.waiting import until
+from tests.lab.waiting import gone, until
 from worklog import try_kernel
 from worklog.bench import check
 from worklog.bench import measure as bench
@@ -142,7 +142,7 @@ def test_an_unknown_option_is_a_usage_error_and_help_names_every_option(page: Pa
 # ------------------------------------------------------------------------------------------------------- in a notebook
 
 
-def test_a_notebook_keeps_report_and_chart_and_an_interrupt_leaves_no_process() -> None:
+def test_a_notebook_keeps_report_and_chart_and_an_interrupt_or_a_killed_kernel_leaves_no_process() -> None:
     manager, client = start_new_kernel(kernel_name="python3")
 
     def outputs(cell: str, begun: Callable[[], None] = lambda: None) -> list[dict[str, Any]]:
@@ -176,7 +176,13 @@ def test_a_notebook_keeps_report_and_chart_and_an_interrupt_leaves_no_process() 
         assert found[0]["traceback"][0].startswith("%%rung: interrupted")
         kernel = psutil.Process(manager.provisioner.pid)
         until(lambda: all(child.status() == psutil.STATUS_ZOMBIE for child in kernel.children(recursive=True)))
-        assert outputs("1 + 1")[0]["data"]["text/plain"] == "2"
+        report, chart = (output["data"] for output in outputs(WRONG))
+        assert "Only the last column" in report["text/plain"] and "Only the last column" in chart["text/plain"]
+        client.execute(SLOW)
+        until(lambda: any(child.status() != psutil.STATUS_ZOMBIE for child in kernel.children(recursive=True)))
+        left = [child.pid for child in kernel.children(recursive=True)]
+        manager.shutdown_kernel(now=True)
+        until(lambda: all(map(gone, left)))
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)

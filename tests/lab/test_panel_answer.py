@@ -35,33 +35,14 @@ def test_the_panel_begins_unbiased_with_the_last_rung_at_the_middle_size() -> No
     assert first.biased == []
 
 
-def test_a_fix_turned_off_is_the_first_biased_value_and_on_again_the_unbiased_one() -> None:
-    statistic, l2 = (next(g for g in PITFALLS if g.setting == name) for name in ("statistic", "l2"))
-    found = chosen(l2="rotate")
-    found.fix(statistic, False)
-    assert found.settings["statistic"] == "mean"
-    found.fix(statistic, True)
-    assert found.settings["statistic"] == "median"
-    found.choose("statistic", "first")
-    found.fix(statistic, False)
-    found.fix(l2, True)
-    assert (found.settings["statistic"], found.settings["l2"]) == ("first", "rotate"), "what is so already stays"
-
-
-@pytest.mark.parametrize(("setting", "value"), [("l2", "lukewarm"), ("luck", True), ("budget_s", 1.0)])
-def test_an_unknown_setting_or_value_is_an_error_and_changes_nothing(setting: str, value: Any) -> None:
-    found = chosen()
-    before = dict(found.settings)
-    with pytest.raises(BadSetting, match=setting):
-        found.choose(setting, value)
-    assert found.settings == before
-
-
 def test_what_cannot_be_answered_is_an_error() -> None:
     with pytest.raises(UnknownRung):
         chosen("wraptiled")
     with pytest.raises(BadShape):
         chosen(size=0)
+    for setting, value in (("l2", "lukewarm"), ("luck", True), ("budget_s", 1.0)):
+        with pytest.raises(BadSetting, match=setting):
+            chosen(**{setting: value})
     with pytest.raises(BadSetting, match="graph"):
         chosen(timer="graph").answer()
     empty = PanelChoice([])

@@ -57,6 +57,8 @@ def test_a_box_unticked_moves_the_reading_and_marks_its_row(panel: Panel) -> Non
     assert row(panel, "l2").value.value == "flush" and "←" not in row(panel, "l2").what.value
     row(panel, "statistic").value.value = "first"
     assert row(panel, "statistic").box.value is False and panel.choice.settings["statistic"] == "first"
+    row(panel, "timer").value.value = "cupti"
+    assert row(panel, "timer").box.value and panel.choice.settings["timer"] == "cupti", "unbiased too"
 
 
 def test_the_other_pitfalls_unfold_and_a_biased_one_is_never_hidden(panel: Panel) -> None:
@@ -66,8 +68,11 @@ def test_the_other_pitfalls_unfold_and_a_biased_one_is_never_hidden(panel: Panel
     panel.more.value = False
     panel.naive.click()
     assert panel.rest.layout.display == "" and not any(row.box.value for row in panel.rows)
+    assert [row.value.value for row in panel.rows] == [pitfall.biased[0] for pitfall in PITFALLS]
+    assert (row(panel, "queue").value.label, row(panel, "gate").value.label) == ("off", "off")
     panel.unbiased.click()
     assert all(row.box.value for row in panel.rows)
+    assert [row.value.value for row in panel.rows] == [pitfall.unbiased for pitfall in PITFALLS]
 
 
 def test_rung_size_and_settings_are_in_the_words_the_source_and_the_alt_text(panel: Panel) -> None:
