@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -30,15 +30,6 @@ from worklog.kernel.nvrtc import compile_cuda
 from worklog.lab import magic
 from worklog.problem.gemm import Shape
 from worklog.runs.run import Measurement, Run
-
-
-@pytest.fixture(autouse=True)
-def laptop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A machine without a GPU, and nothing measured before."""
-    for module in (bench, check, device, magic):
-        monkeypatch.setattr(module, "gpu_reason", lambda: "this test has no GPU")
-    monkeypatch.setenv("WORKLOG_HOME", str(tmp_path))
-    monkeypatch.setattr(magic, "_ladders", {})
 
 
 @pytest.fixture(scope="module")
@@ -68,14 +59,18 @@ def page(shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> Page:
     return Page(shell, capsys)
 
 
-def test_a_wrong_kernel_fails_with_an_error_map_and_no_table(page: Page) -> None:
+def test_a_wrong_kernel_fails_with_an_error_map_and_no_table(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     found, printed = page.run(WRONG)
     assert not found.passed
     assert "    .......................o\n" in printed and "recorded" not in printed
     html = found._repr_html_()
     assert "✗ exact" in html and "Only the last column" in html and "<table" not in html
-    assert "Only the last column" in found.tile_map().headline
     assert "failed at exact" in found.ladder().alt
+    outputs: list[Any] = []
+    monkeypatch.setattr(magic, "get_ipython", lambda: SimpleNamespace(kernel="of a notebook"))
+    monkeypatch.setattr(magic, "display", lambda shown, **_: outputs.append(shown))
+    found._ipython_display_()
+    assert outputs[0]["text/html"] == html and "Only the last column" in outputs[1].headline
 
 
 def test_a_syntax_error_names_the_cells_line_and_shows_its_text(page: Page) -> None:
@@ -176,8 +171,6 @@ def test_a_notebook_keeps_report_and_chart_and_an_interrupt_or_a_killed_kernel_l
         assert found[0]["traceback"][0].startswith("%%rung: interrupted")
         kernel = psutil.Process(manager.provisioner.pid)
         until(lambda: all(child.status() == psutil.STATUS_ZOMBIE for child in kernel.children(recursive=True)))
-        report, chart = (output["data"] for output in outputs(WRONG))
-        assert "Only the last column" in report["text/plain"] and "Only the last column" in chart["text/plain"]
         client.execute(SLOW)
         until(lambda: any(child.status() != psutil.STATUS_ZOMBIE for child in kernel.children(recursive=True)))
         left = [child.pid for child in kernel.children(recursive=True)]

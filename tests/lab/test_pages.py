@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import ipywidgets as widgets
@@ -12,7 +11,6 @@ import pytest
 from tests.lab.grid import small_grid
 from tests.plots.conftest import full_run
 from worklog import lab
-from worklog.lab import choice
 from worklog.lab.controls import Page, SizeSlider
 
 PAGES: dict[str, Callable[[], Page]] = {
@@ -20,12 +18,6 @@ PAGES: dict[str, Callable[[], Page]] = {
     "ladder": lambda: lab.ladder("warptiled", 1024, run=full_run()),
     "ablation": lambda: lab.ablation("warptiled", 1024, run=full_run()),
 }
-
-
-@pytest.fixture(autouse=True)
-def laptop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("WORKLOG_HOME", str(tmp_path))
-    monkeypatch.setattr(choice, "gpu_reason", lambda: "this test has no GPU")
 
 
 @pytest.fixture(params=PAGES)

@@ -10,24 +10,18 @@ from typing import Any
 
 import pytest
 
+from tests.lab.conftest import WHY
 from tests.lab.grid import small_grid
 from tests.lab.waiting import until
 from worklog import lab
-from worklog.lab import choice, panel_page
+from worklog.lab import panel_page
 from worklog.lab.panel_answer import PanelChoice
 from worklog.lab.panel_page import Panel, Row
 from worklog.plots.figure import styled
 from worklog.settings import PITFALLS
 
 GRID = small_grid()
-WHY = "this test has no GPU"
 UNBIASED = "this is the unbiased reading"
-
-
-@pytest.fixture(autouse=True)
-def laptop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("WORKLOG_HOME", str(tmp_path))
-    monkeypatch.setattr(choice, "gpu_reason", lambda: WHY)
 
 
 @pytest.fixture
