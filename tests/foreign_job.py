@@ -18,6 +18,7 @@ from typing import Any
 
 from worklog.bench.job import ContextLost, Say, main, packed
 from worklog.errors import BadSetting, CompileFailed, LaunchFailed, OutOfMemory
+from worklog.kernel.device import Program
 from worklog.kernel.nvrtc import Compiled, UnknownEntry
 from worklog.runs.run import Measurement
 
@@ -146,7 +147,7 @@ def check(order: dict[str, Any], say: Say) -> None:
     name = order["how"]["kernel"].name
     if name == "dies at once":
         os._exit(5)
-    compiled = Compiled("x.cu", "", "x", "x", "sm_90", "", b"", 32, 0, 0, 0, 0, (), "")
+    compiled = Compiled(Program("x.cu", "", "x"), "x", "sm_90", "", b"", 32, 0, 0, 0, 0, (), "")
     begun = Checked(order["how"]["kernel"], Verdict((), None), order["how"]["shape"], "live · NVIDIA H200", compiled)
     say("begun", checked=packed(begun))
     say("progress", done=0, doing="launch 1 at 64")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+
+from grimp import build_graph
 
 ROOT = Path(__file__).parents[1]
 AVOIDED = re.compile(r"\btold\b|\bwhoever\b|let loose|\blies\b", re.IGNORECASE)
@@ -29,12 +30,6 @@ def names() -> list[str]:
     return sorted(path.name for path in (ROOT / "worklog").iterdir() if path.name not in ("__pycache__", "_kernels"))
 
 
-def module_name(path: Path) -> str:
-    """worklog/gate/verdict.py -> worklog.gate.verdict; a package's `__init__` is the package."""
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
 def room(module: str) -> str:
     """The room of a module: the name below `worklog`."""
     return [*module.split("."), "__init__"][1]
@@ -42,45 +37,20 @@ def room(module: str) -> str:
 
 def imports() -> set[tuple[str, str]]:
     """Pairs of modules (importing, imported) at run time; what only a type checker imports does not count."""
-    modules = {module_name(path) for path in sources("worklog")}
-    return {
-        (module_name(path), target)
-        for path in sources("worklog")
-        for target in _imported(ast.parse(path.read_text(encoding="utf-8")), modules)
-        if target != module_name(path)
-    }
+    graph = build_graph("worklog", exclude_type_checking_imports=True, cache_dir=None)
+    return {(module, target) for module in graph.modules for target in graph.find_modules_directly_imported_by(module)}
 
 
-def _imported(tree: ast.AST, modules: set[str]) -> Iterator[str]:
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            continue
-        if isinstance(node, ast.ImportFrom) and node.module:
-            below = {f"{node.module}.{alias.name}" for alias in node.names} & modules
-            yield from below or ({node.module} & modules)
-        elif isinstance(node, ast.Import):
-            yield from {alias.name for alias in node.names} & modules
-        yield from _imported(node, modules)
-
-
-def cycles() -> list[set[str]]:
-    """Groups of modules that import each other."""
+def cycle() -> list[str]:
+    """Modules that import each other, the first one repeated at the end; empty if there are none."""
     arrows: dict[str, set[str]] = {}
     for source, target in imports():
         arrows.setdefault(source, set()).add(target)
-
-    def reach(start: str) -> set[str]:
-        seen: set[str] = set()
-        todo = [start]
-        while todo:
-            new = arrows.get(todo.pop(), set()) - seen
-            seen |= new
-            todo += new
-        return seen
-
-    reached = {module: reach(module) for module in arrows}
-    groups = {frozenset(m for m in reached[one] if one in reached.get(m, ())) for one in arrows if one in reached[one]}
-    return [set(group) for group in groups]
+    try:
+        TopologicalSorter(arrows).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
 
 
 def opened_by_run() -> list[str]:
@@ -109,7 +79,7 @@ def table() -> list[tuple[str, int]]:
         ("test lines (Python)", lines("tests")),
         ("names in worklog/", len(names())),
         ("import layers", len(layers[0]["layers"])),
-        ("import cycles", len(cycles())),
+        ("modules in an import cycle", len(cycle())),
         ("imports between modules", len(arrows)),
         ("imports between rooms", len({(a, b) for a, b in arrows if room(a) != room(b)})),
         ("longest file", max(len(path.read_text(encoding="utf-8").splitlines()) for path in sources("worklog"))),

@@ -19,6 +19,7 @@ from worklog.analysis.counts import (
     instruction_mix,
 )
 from worklog.kernel import Kernel
+from worklog.kernel.device import Program
 from worklog.kernel.ladder import LADDER
 from worklog.kernel.nvrtc import Compiled, compile_cuda
 from worklog.kernel.resources import disassembler
@@ -43,7 +44,7 @@ __device__ __noinline__ unsigned cut(float x) {{
 extern "C" __global__ void kernel({SIGNATURE}) {{ {body} }}
 extern "C" __global__ void other({SIGNATURE}) {{ C[0] = __fdividef(A[0], __fadd_rz(B[0], alpha)); }}
 """
-    return compile_cuda(source, "kernel", options=("-std=c++17", *options))
+    return compile_cuda(Program("kernel.cu", source, "kernel", ("-std=c++17", *options)))
 
 
 @pytest.mark.parametrize(
@@ -100,8 +101,7 @@ def test_code_that_contradicts_a_claim_is_a_warning(counts: dict[str, int], clai
 
 @pytest.mark.parametrize("rung", LADDER, ids=lambda rung: rung.name)
 def test_the_ladder_is_plain_fp32(rung: Kernel) -> None:
-    program = rung.program
-    built = compile_cuda(program.source, program.entry, name=program.name, options=program.options)
+    built = compile_cuda(rung.program)
     found = instruction_mix(built)
     assert found.notes == [] and found.warnings("fp32") == []
     assert "fma.rn.f32" in built.ptx and not re.search(r"^\s*(atom|red|fma\.rn\.f16)\b", built.ptx, re.MULTILINE)

@@ -11,6 +11,7 @@ import numpy as np
 
 from worklog.emulator import Kernel, Result, launch, load
 from worklog.kernel import Kernel as Record
+from worklog.kernel.device import Program
 from worklog.kernel.ladder import rung
 from worklog.kernel.nvrtc import Compiled, compile_cuda
 from worklog.problem.gemm import Shape
@@ -18,14 +19,13 @@ from worklog.problem.gemm import Shape
 
 @lru_cache(maxsize=64)
 def compiled(source: str, entry: str, arch: str = "sm_90") -> Kernel:
-    out = compile_cuda(source, entry, name="test.cu", arch=arch)
+    out = compile_cuda(Program("test.cu", source, entry), arch)
     return load(out.ptx, out.symbol, out.shared_accesses)
 
 
 @lru_cache(maxsize=64)
 def compile_rung(name: str, arch: str = "sm_90") -> Compiled:
-    program = rung(name).program
-    return compile_cuda(program.source, program.entry, name=program.name, arch=arch, options=program.options)
+    return compile_cuda(rung(name).program, arch)
 
 
 def rung_kernel(name: str, arch: str = "sm_90") -> tuple[Record, Kernel, str]:

@@ -13,6 +13,7 @@ from tests.emulator.helpers import compile_rung, cuda, edited
 from worklog.emulator import BudgetExceeded, Kernel, launch, load
 from worklog.emulator.assembled import as_assembled, counted_loops, unrolled
 from worklog.emulator.counts import caveats
+from worklog.kernel.device import Program
 from worklog.kernel.ladder import LADDER, rung
 from worklog.kernel.nvrtc import compile_cuda, shared_widths
 from worklog.kernel.resources import disassemble, disassembler
@@ -36,7 +37,7 @@ def test_every_rungs_shared_accesses_are_the_machine_codes(name: str, arch: str)
 def test_the_cubin_is_read_as_the_disassembler_reads_it(arch: str) -> None:
     tool = disassembler()
     assert tool is not None, "it comes with the extra dev"
-    all_widths = compile_cuda(cuda("accesses"), "k", arch=arch)
+    all_widths = compile_cuda(Program("accesses.cu", cuda("accesses"), "k"), arch)
     assert shared_widths(all_widths.cubin, "another") == ()
     for out in (all_widths, compile_rung("double_buffered", arch)):
         listing = disassemble(out.cubin, tool)
@@ -54,7 +55,7 @@ def test_the_cubin_is_read_as_the_disassembler_reads_it(arch: str) -> None:
 def test_counts_have_a_caveat_where_the_unrolling_is_unknown() -> None:
     """A loop without a known number of turns is unrolled too, with what is left over done one by one."""
     source, _ = edited(rung("shared").source, "k < BK; ++k", "k < K % 31 + 1; ++k")
-    out = compile_cuda(source, rung("shared").entry)
+    out = compile_cuda(Program("shared.cu", source, rung("shared").entry))
     kernel = load(out.ptx, out.symbol, out.shared_accesses)
     assert kernel.assembled is False and kernel.instructions == load(out.ptx, out.symbol).instructions
     assert [caveat[:36] for caveat in caveats(kernel)] == ["shared-memory wavefronts are those o"]

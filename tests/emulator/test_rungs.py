@@ -9,6 +9,7 @@ import pytest
 
 from tests.emulator.helpers import gemm, integers, rung_kernel, smallest
 from worklog.emulator import launch, load
+from worklog.kernel.device import Program
 from worklog.kernel.ladder import LADDER
 from worklog.kernel.nvrtc import ARCHITECTURES, compile_cuda
 
@@ -59,7 +60,7 @@ KERNELS = sorted((Path(__file__).parent / "kernels" / "right").glob("*.cu"))
     ids=lambda value: getattr(value, "stem", value),
 )
 def test_a_right_kernel_is_right_and_clean(file: Path, arch: str) -> None:
-    out = compile_cuda(file.read_text(), "k", arch=arch)
+    out = compile_cuda(Program(file.name, file.read_text(), "k"), arch)
     kernel = load(out.ptx, out.symbol, out.shared_accesses)
     m, n, k = 32, 48, 96
     rng = np.random.default_rng(0)

@@ -208,8 +208,7 @@ def test_the_checker_finds_a_write_outside_c_and_restores_its_inputs() -> None:
 
 def test_the_kernel_that_runs_before_a_launch_is_short() -> None:
     """It evicts the subject's code from the instruction caches."""
-    program = PROGRAMS[0]
-    made = compile_cuda(program.source, program.entry, name=program.name, options=program.options)
+    made = compile_cuda(PROGRAMS[0])
     body = made.ptx[made.ptx.index(".entry") :].partition("ret;")[0]
     assert 20 < body.count(";\n") < 150
     assert made.stack_bytes == 0

@@ -45,8 +45,7 @@ REPLAYED = ("shared_store.conflicts", "shared_store.wavefronts")
 
 def emulated(record: Kernel, shape: Shape, alpha: float, beta: float, arch: str) -> dict[str, int]:
     """The emulator's counts of one launch, by our names."""
-    program = record.program
-    out = compile_cuda(program.source, program.entry, name=program.name, arch=arch, options=program.options)
+    out = compile_cuda(record.program, arch)
     sizes = (shape.m * shape.k, shape.k * shape.n, shape.m * shape.n)
     a, b, c = (Pointer(None, 4 * size) for size in sizes)
     values = [shape.m, shape.n, shape.k, alpha, a, b, beta, c]
@@ -101,7 +100,7 @@ def compile_all() -> list[Compiled]:
     """Each rung for this GPU. Under ncu NVRTC keeps its assembler's report to itself, so this comes before."""
     from tests.gpu import same_ptx
 
-    return [same_ptx.compiled(record, same_ptx.architecture()) for record in LADDER]
+    return [compile_cuda(record.program, same_ptx.architecture()) for record in LADDER]
 
 
 def launch_all(ready: Path) -> None:

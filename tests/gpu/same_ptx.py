@@ -17,7 +17,7 @@ from worklog.gpu.cuda import CudaDevice
 from worklog.gpu.device import gpu
 from worklog.kernel.device import Resources
 from worklog.kernel.kernel import Kernel
-from worklog.kernel.nvrtc import ARCHITECTURES, Compiled, compile_cuda
+from worklog.kernel.nvrtc import ARCHITECTURES, Compiled
 from worklog.problem.gemm import Shape
 
 UNSUPPORTED_PTX = 222  # cuda.h, CUDA_ERROR_UNSUPPORTED_PTX_VERSION: the PTX is newer than the driver
@@ -28,11 +28,6 @@ def architecture() -> str:
     arch = "sm_{}{}".format(*gpu().compute_capability)
     assert arch in ARCHITECTURES, f"{gpu().name} is {arch}, which the package does not compile for"
     return arch
-
-
-def compiled(record: Kernel, arch: str) -> Compiled:
-    program = record.program
-    return compile_cuda(program.source, program.entry, name=program.name, arch=arch, options=program.options)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from worklog.emulator import launch
 from worklog.emulator import load as emulated
 from worklog.gpu.device import gpu_reason
 from worklog.kernel.ladder import LADDER, rung
+from worklog.kernel.nvrtc import compile_cuda
 from worklog.problem.gemm import Shape
 
 if gpu_reason() is None:
@@ -20,7 +21,7 @@ if gpu_reason() is None:
 def test_every_bit_is_the_gpus(name: str, least: Shape, alpha: float, beta: float) -> None:
     """From the cubin that NVRTC's assembler makes of the PTX, and from the driver's own."""
     record, device = rung(name), same_ptx.CudaDevice()
-    out = same_ptx.compiled(record, same_ptx.architecture())
+    out = compile_cuda(record.program, same_ptx.architecture())
     shape = record.domain.padded(least)
     a, b, c = same_ptx.matrices(shape, 0)
     started = c.copy()

@@ -97,8 +97,7 @@ def test_resources_are_those_of_the_compiler(session: Session, record: Kernel) -
     resources: Any = session.subject(record.name).compiled.resources  # type: ignore[attr-defined]
     assert resources.local_bytes == 0, "nothing spills"
     assert 16 <= resources.registers <= 255
-    program, arch = record.program, "sm_" + "".join(map(str, gpu().compute_capability))
-    alone = compile_cuda(program.source, program.entry, arch=arch, options=program.options)
+    alone = compile_cuda(record.program, "sm_" + "".join(map(str, gpu().compute_capability)))
     assert resources.shared_bytes == alone.shared_bytes
     assert abs(resources.registers - alone.registers) <= 16  # CuPy may use another NVRTC than the wheel's
 

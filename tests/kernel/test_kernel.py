@@ -26,7 +26,7 @@ from worklog.cli.commands import main
 from worklog.errors import BadSetting, OutsideDomain, WorklogError
 from worklog.harness import Harness
 from worklog.kernel import Kernel
-from worklog.kernel.kernel import block_traffic_bytes, evaluate
+from worklog.kernel.kernel import evaluate
 from worklog.kernel.ladder import DEFAULTS, instances, kernel_of, rung
 from worklog.problem.axes import Axis
 from worklog.problem.gemm import Domain, Shape
@@ -175,12 +175,6 @@ def test_a_domain_is_read_as_it_is_written(domain: Domain) -> None:
     assert Domain.of(str(domain)) == domain
     names = {"BM": domain.m, "BN": domain.n, "BK": domain.k}
     assert Domain.of("M % BM == 0 and N % BN == 0, K % BK == 0", names) == domain
-
-
-def test_block_traffic_is_rows_and_columns_of_every_block_and_c() -> None:
-    # 2 x 3 blocks, each 16 rows of A and 8 columns of B of length 12, and C once.
-    expected = 4 * (6 * (16 + 8) * 12 + 32 * 24)
-    assert block_traffic_bytes({"BM": 16, "BN": 8}, Shape(32, 24, 12)) == expected
 
 
 # ------------------------------------------------------------------------------------------------------- expressions

@@ -122,8 +122,7 @@ def test_a_rung_compiles_without_a_warning_and_its_shared_memory_is_the_tiles(re
     """Two buffers from double_buffered on; the rows of As are padded by 4 floats from conflict_free on. Nothing spills,
     and MIN_BLOCKS fit an SM.
     """
-    program, tile, place = record.program, record.template, LADDER.index(record)
-    out = compile_cuda(program.source, program.entry, name=program.name, options=program.options)
+    tile, place, out = record.template, LADDER.index(record), compile_cuda(record.program)
     assert "warning" not in out.log.lower(), out.log
     buffers = 2 if place >= NAMES.index("double_buffered") else 1
     padding = 4 if place >= NAMES.index("conflict_free") else 0

@@ -57,15 +57,15 @@ class Inspection:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        text = self.main.source.splitlines()
+        text = self.main.program.source.splitlines()
         resources = []
         for out in self.compiled:
             at_once = self.occupancy(out)
             own = {"arch": out.arch, **{name: getattr(out, name) for name in RESOURCES}}
             resources.append({**own, "occupancy": None if at_once is None else asdict(at_once)})
         return {
-            "kernel": self.main.entry,
-            "file": self.main.name,
+            "kernel": self.main.program.entry,
+            "file": self.main.program.name,
             "threads": self.threads,
             "label": self.label,
             "resources": resources,
@@ -152,7 +152,8 @@ def _run(kernel: Kernel, shape: Shape, arch: str) -> tuple[Mapping[int, Counts],
 
 def save(found: Inspection, folder: Path) -> list[Path]:
     """Write PTX, and the cubin where NVRTC made it, of each architecture into a folder. Raises WorklogError."""
-    stem = f"{Path(found.main.name).stem}.{re.sub(r'[^A-Za-z0-9]+', '_', found.main.entry).strip('_')}"
+    program = found.main.program
+    stem = f"{Path(program.name).stem}.{re.sub(r'[^A-Za-z0-9]+', '_', program.entry).strip('_')}"
     contents = {f"{stem}.{out.arch}.ptx": out.ptx.encode() for out in found.compiled}
     contents |= {f"{stem}.{out.arch}.cubin": out.cubin for out in found.compiled if out.cubin}
     try:
@@ -194,7 +195,7 @@ def report(found: Inspection) -> str:
     """For a terminal."""
     threads = "" if found.threads is None else f" · {found.threads} threads per block"
     resources = Table("", _RESOURCES, [_resources(found, out) for out in found.compiled])
-    parts = [f"{found.main.name}: {found.main.entry}{threads}", resources.text(), _main_loops(found)]
+    parts = [f"{found.main.program.name}: {found.main.program.entry}{threads}", resources.text(), _main_loops(found)]
     if found.lines:
         parts += [
             f"{found.label} · {found.shape} with alpha = 1, beta = 0",
@@ -265,7 +266,7 @@ def _source(found: Inspection) -> str:
         f"{'of all':>7} {'sectors per':>14} {'wavefronts per':>14}",
         f"{'instr.':>7} {'global request':>14} {'shared request':>14}  line   (! bank conflicts; load + store)",
     ]
-    text = found.main.source.splitlines()
+    text = found.main.program.source.splitlines()
     header = next((n for n, line in enumerate(text) if line.strip() and not line.startswith("//")), 0)
     for number, line in enumerate(text[header:], start=header + 1):
         counts = found.lines.get(number)

@@ -20,7 +20,7 @@ from worklog.gate import after_timing, shapes
 from worklog.kernel import Kernel
 from worklog.kernel.device import Program
 from worklog.kernel.ladder import LADDER
-from worklog.kernel.nvrtc import Compiled, compile_cuda, nvrtc_version
+from worklog.kernel.nvrtc import compile_cuda, nvrtc_version
 from worklog.problem.gemm import Shape
 
 SHAPE = Shape.of(4096)
@@ -35,24 +35,17 @@ def programs() -> Iterator[tuple[str, Program]]:
         yield Path(program.name).stem, program
 
 
-def compiled(program: Program) -> Compiled:
-    """As the emulator would compile it. Raises NvrtcMissing."""
-    return compile_cuda(program.source, program.entry, name=program.name, arch=ARCH, options=program.options)
-
-
 def modules() -> dict[str, str]:
     """PTX by file name, without comments, which hold the compiler's build number."""
-    found = {}
-    for name, program in programs():
-        found[f"{name}.ptx"] = re.sub(r"^\s*//.*\n", "", compiled(program).ptx, flags=re.MULTILINE).strip() + "\n"
-    return found
+    ptx = {f"{name}.ptx": compile_cuda(program, ARCH).ptx for name, program in programs()}
+    return {name: re.sub(r"^\s*//.*\n", "", text, flags=re.MULTILINE).strip() + "\n" for name, text in ptx.items()}
 
 
 def index() -> dict[str, Any]:
     """The index of the PTX files: for each program its hash, its symbol and its resources."""
     entries = []
     for name, program in programs():
-        out = compiled(program)
+        out = compile_cuda(program, ARCH)
         identity = {"ptx": f"{name}.ptx", "entry": program.entry, "sha256": program.sha256, "symbol": out.symbol}
         resources = {what: getattr(out, what) for what in RESOURCES}
         entries.append({**identity, **resources, "shared_accesses": dict(out.shared_accesses)})
@@ -61,7 +54,7 @@ def index() -> dict[str, Any]:
 
 def count(rung: Kernel) -> MemoryCounts:
     """A rung's memory counts at 4096."""
-    out = compiled(rung.program)
+    out = compile_cuda(rung.program, ARCH)
     c = predict(load(out.ptx, out.symbol, out.shared_accesses), rung, SHAPE).counts
     return MemoryCounts(
         rung.program.sha256,

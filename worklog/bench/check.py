@@ -230,7 +230,7 @@ def compile_for(program: Program, live: bool) -> tuple[Compiled, str]:
     """
     if live:
         arch = "sm_" + "".join(map(str, gpu().compute_capability))
-        compiled = compile_cuda(program.source, program.entry, name=program.name, arch=arch, options=program.options)
+        compiled = compile_cuda(program, arch)
         label = f"live · {gpu().name}"
     else:
         built = build(program)
@@ -251,18 +251,19 @@ def _require_signature(compiled: Compiled) -> None:
     """Raise BadSetting for a kernel that takes other parameters than the gate passes, or dynamic shared memory, since
     the gate passes none.
     """
+    program = compiled.program
     entry = re.search(rf"\.entry\s+{re.escape(compiled.symbol)}\s*\((.*?)\)", compiled.ptx, re.DOTALL)
     declared = re.findall(r"\.param\s+(?:\.align\s+\d+\s+)?\.([a-z]\d+)", entry[1]) if entry else ()
     found = tuple(kind if kind.startswith("f") else kind[1:] for kind in declared)
     dynamic = re.search(r"\.extern\s+\.shared\s.*?([\w$]+)\[\]", compiled.ptx)
     if dynamic is not None and re.search(rf"{re.escape(dynamic[1])}\b", compiled.ptx[entry.end() if entry else 0 :]):
         raise BadSetting(
-            f"{compiled.name}: {compiled.entry} takes dynamic shared memory (extern __shared__), and the gate launches "
+            f"{program.name}: {program.entry} takes dynamic shared memory (extern __shared__), and the gate launches "
             "it without: declare an array of a fixed size"
         )
     if found != PARAMETERS:
         raise BadSetting(
-            f"{compiled.name}: {compiled.entry} takes {len(found)} parameters of {', '.join(found) or 'no'} bits; "
+            f"{program.name}: {program.entry} takes {len(found)} parameters of {', '.join(found) or 'no'} bits; "
             f"the gate launches {SIGNATURE}, row-major"
         )
 

@@ -151,9 +151,8 @@ def _variant(record: Kernel, name: str, values: Mapping[str, int], shape: Shape,
         return f"more than {MAX_THREADS} threads per block"
     if shape not in own.domain:
         return f"{shape} is not a multiple of the tile"
-    program = own.program
     try:
-        out = compile_cuda(program.source, program.entry, name=program.name, arch=arch, options=program.options)
+        out = compile_cuda(own.program, arch)
     except CompileFailed as failed:
         return _reason(failed)
     resident = occupancy(arch, threads, out.registers, out.shared_bytes)

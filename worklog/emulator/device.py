@@ -56,7 +56,7 @@ def build(program: Program, arch: str = ARCH) -> Built:
     package is missing.
     """
     try:
-        return Built(compile_cuda(program.source, program.entry, name=program.name, arch=arch, options=program.options))
+        return Built(compile_cuda(program, arch))
     except NvrtcMissing as missing:
         index = json.loads(_read(FOLDER / INDEX))
         for entry in index["programs"]:
@@ -72,8 +72,7 @@ def _shipped(program: Program, entry: dict[str, Any], arch: str) -> Compiled:
     """The package's PTX of a program. entry: of the index."""
     ptx, resources = _read(FOLDER / entry["ptx"]), {what: entry[what] for what in RESOURCES}
     accesses = tuple((what, int(count)) for what, count in entry["shared_accesses"].items())
-    names = {"name": program.name, "source": program.source, "entry": program.entry, "symbol": entry["symbol"]}
-    return Compiled(**names, arch=arch, ptx=ptx, cubin=b"", shared_accesses=accesses, log="", **resources)
+    return Compiled(program, entry["symbol"], arch, ptx=ptx, cubin=b"", shared_accesses=accesses, log="", **resources)
 
 
 def _read(path: Path) -> str:

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from worklog.errors import BadSetting, CompileFailed, WorklogError
+from worklog.kernel.device import Program
 from worklog.kernel.kernel import kernel_names
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
@@ -43,15 +44,13 @@ class UnknownEntry(CompileFailed):
 class Compiled:
     """One kernel, compiled for one architecture.
 
-    name: the caller's file name. entry: as the caller wrote it. symbol: its mangled name in the PTX and the cubin.
-    registers: per thread. stack_bytes, spill_store_bytes, spill_load_bytes: local memory per thread, as ptxas reports
-    it. shared_bytes: static, per block. shared_accesses: number of shared loads and stores in the machine code, by
-    width. log: the output of NVRTC and ptxas, warnings included.
+    symbol: the entry's mangled name in the PTX and the cubin. registers: per thread. stack_bytes, spill_store_bytes,
+    spill_load_bytes: local memory per thread, as ptxas reports it. shared_bytes: static, per block. shared_accesses:
+    number of shared loads and stores in the machine code, by width. log: the output of NVRTC and ptxas, warnings
+    included.
     """
 
-    name: str
-    source: str
-    entry: str
+    program: Program
     symbol: str
     arch: str
     ptx: str
@@ -66,43 +65,39 @@ class Compiled:
 
 
 @lru_cache(maxsize=128)
-def compile_cuda(
-    source: str, entry: str, *, name: str = "kernel.cu", arch: str = "sm_90", options: tuple[str, ...] = ("-std=c++17",)
-) -> Compiled:
-    """Compile `entry` of `source` for `arch`; equal arguments compile once per process.
-
-    entry: a template instance such as "sgemm_shared<32, 32, 32>", a plain kernel name, or an extern "C" one. name:
-    file name for messages. options: further NVRTC options; line information and ptxas' report are always on.
+def compile_cuda(program: Program, arch: str = "sm_90") -> Compiled:
+    """Compile a program for `arch`; equal arguments compile once per process. Line information and ptxas' report are
+    always on.
 
     Raises CompileFailed with NVRTC's message, file, line and the source line; UnknownEntry if the source has no such
     kernel; BadSetting for an unknown architecture; NvrtcMissing.
     """
     if arch not in ARCHITECTURES:
         raise BadSetting(f"cannot compile for {arch!r}: choose from {', '.join(ARCHITECTURES)}; --arch all takes all")
-    nvrtc = _bindings()
-    error, program = nvrtc.nvrtcCreateProgram(source.encode(), name.encode(), 0, None, None)
+    nvrtc, name, source, entry = _bindings(), program.name, program.source, program.entry
+    error, handle = nvrtc.nvrtcCreateProgram(source.encode(), name.encode(), 0, None, None)
     _check(nvrtc, error, "creating a program")
     try:
-        (error,) = nvrtc.nvrtcAddNameExpression(program, entry.encode())
+        (error,) = nvrtc.nvrtcAddNameExpression(handle, entry.encode())
         _check(nvrtc, error, f"looking up {entry}")
-        arguments = [option.encode() for option in (f"-arch={arch}", *FIXED_OPTIONS, *options)]
-        (error,) = nvrtc.nvrtcCompileProgram(program, len(arguments), arguments)
-        log = _read(nvrtc, program, "ProgramLog").decode(errors="replace")
+        arguments = [option.encode() for option in (f"-arch={arch}", *FIXED_OPTIONS, *program.options)]
+        (error,) = nvrtc.nvrtcCompileProgram(handle, len(arguments), arguments)
+        log = _read(nvrtc, handle, "ProgramLog").decode(errors="replace")
         if error != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             raise compile_error(name, source, entry, log or str(error), file=name)
-        error, lowered = nvrtc.nvrtcGetLoweredName(program, entry.encode())
+        error, lowered = nvrtc.nvrtcGetLoweredName(handle, entry.encode())
         if error != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             raise _no_entry(name, source, entry)
         symbol = lowered.decode()
         # NVRTC puts the current directory before the name: the same source must give the same text everywhere.
-        ptx = re.sub(r'(\.file\s+\d+ ")[^"]*/', r"\1", _read(nvrtc, program, "PTX").decode())
-        cubin = _read(nvrtc, program, "CUBIN")
+        ptx = re.sub(r'(\.file\s+\d+ ")[^"]*/', r"\1", _read(nvrtc, handle, "PTX").decode())
+        cubin = _read(nvrtc, handle, "CUBIN")
     finally:
-        nvrtc.nvrtcDestroyProgram(program)
+        nvrtc.nvrtcDestroyProgram(handle)
     if not re.search(rf"\.entry\s+{re.escape(symbol)}\b", ptx):
         raise _no_entry(name, source, entry)
     resources, accesses = _resources(log, symbol), shared_widths(cubin, symbol)
-    return Compiled(name, source, entry, symbol, arch, ptx, cubin, *resources, accesses, log)
+    return Compiled(program, symbol, arch, ptx, cubin, *resources, accesses, log)
 
 
 def nvrtc_version() -> tuple[int, int]:
@@ -135,12 +130,12 @@ def _check(nvrtc: Any, error: Any, doing: str) -> None:
         raise CompileFailed(f"NVRTC failed while {doing}: {error.name}")
 
 
-def _read(nvrtc: Any, program: Any, what: str) -> bytes:
+def _read(nvrtc: Any, handle: Any, what: str) -> bytes:
     """One of NVRTC's outputs: its size, then its bytes. Text ends in a NUL, which a cubin must keep."""
-    error, size = getattr(nvrtc, f"nvrtcGet{what}Size")(program)
+    error, size = getattr(nvrtc, f"nvrtcGet{what}Size")(handle)
     _check(nvrtc, error, f"reading the {what}")
     data: bytes = b" " * size
-    (error,) = getattr(nvrtc, f"nvrtcGet{what}")(program, data)
+    (error,) = getattr(nvrtc, f"nvrtcGet{what}")(handle, data)
     _check(nvrtc, error, f"reading the {what}")
     return data if what == "CUBIN" else data.rstrip(b"\0 \n")
 

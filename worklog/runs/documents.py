@@ -8,16 +8,17 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from types import UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from worklog.errors import BadRunFile
 
-types_of = cache(get_type_hints)  # a run file holds hundreds of measurements
+T = TypeVar("T")
+types_of: Callable[[type], dict[str, Any]] = cache(get_type_hints)  # a run file holds hundreds of measurements
 
 
 def check(what: str, value: Any, declared: Any) -> None:
@@ -36,9 +37,13 @@ def check(what: str, value: Any, declared: Any) -> None:
         raise ValueError(f"{what} is {value!r:.60}")
 
 
-def check_types(cls: type, values: dict[str, Any]) -> None:
-    """check() by a dataclass. What is missing, and what a later tool added, is ignored."""
-    check("", values, {name: hint for name, hint in types_of(cls).items() if name in values})
+def read_fields(cls: type[T], document: dict[str, Any]) -> T:
+    """The object of a dataclass that a document holds; what another version added is ignored. Raises ValueError for a
+    field of another type, TypeError for a missing one.
+    """
+    values = {name: document[name] for name in types_of(cls) if name in document}
+    check("", values, {name: types_of(cls)[name] for name in values})
+    return cls(**values)
 
 
 def fits(value: Any, hint: Any) -> bool:

@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from importlib import resources
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 from worklog.errors import BadRunFile, BadShape, WorklogError
 from worklog.problem.gemm import Shape
-from worklog.runs.documents import check, check_types, read_json, without_nan, write_text
+from worklog.runs.documents import check, read_fields, read_json, without_nan, write_text
 
 if TYPE_CHECKING:
     import pandas
@@ -110,17 +110,12 @@ class Measurement:
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> Measurement:
-        """Read one entry of a run file; fields that a later tool added are ignored. Raises ValueError, TypeError or
-        BadShape.
-        """
-        values = {f.name: document[f.name] for f in fields(cls) if f.name in document}
-        check_types(cls, values)
-        values["shape"] = tuple(values["shape"])
-        values["degradations"] = tuple(values.get("degradations", ()))
-        if values.get("status") not in STATUSES:
-            raise ValueError(f"status {values.get('status')!r}")
-        Shape(*values["shape"])  # raises BadShape
-        return cls(**values)
+        """Read one entry of a run file. Raises ValueError, TypeError or BadShape."""
+        found = read_fields(cls, document)
+        if found.status not in STATUSES:
+            raise ValueError(f"status {found.status!r}")
+        shape = found.problem  # raises BadShape
+        return replace(found, shape=(shape.m, shape.n, shape.k), degradations=tuple(found.degradations))
 
 
 @dataclass(repr=False)
