@@ -69,9 +69,6 @@ def test_one_marker_alone_is_an_error_and_the_file_stays(readme: Path, text: str
     assert readme.read_text() == text
 
 
-# --------------------------------------------------------------------------------------------------- the comparison
-
-
 def test_both_tables_are_rewritten_and_each_only_between_its_own_markers(readme: Path) -> None:
     readme.write_text(f"{BEGIN}\n{END}\nprose\n{COMPARISON_BEGIN}\nold\n{COMPARISON_END}\nthe end\n", encoding="utf-8")
     run, comparison = small_run(), open_comparison()

@@ -163,8 +163,6 @@ def test_without_nvrtc_the_shipped_ptx_is_taken(monkeypatch: pytest.MonkeyPatch)
     assert run("shared", "--arch", "all").exit_code == 2
 
 
-# ----------------------------------------------------------------------------------------------------------------- SASS
-
 LISTING = """
 //--------------------- .text.f --------------------------
 \t.section\t.text.f,"ax",@progbits

@@ -50,22 +50,6 @@ def test_a_wrong_kernel_has_a_map_and_no_time() -> None:
     assert all(m.us is None for m in found.run.select("mine"))
 
 
-def test_only_the_gate() -> None:
-    checked = try_kernel(SOURCE, time=False)
-    assert checked.passed and checked.run is None and checked.checked.label.startswith("live")
-
-
-def test_in_a_cell() -> None:
-    shell_module = pytest.importorskip("IPython.core.interactiveshell", reason="the cell magic needs IPython")
-    shell = shell_module.InteractiveShell.instance()
-    try:
-        shell.run_cell("%load_ext worklog")
-        done = shell.run_cell(f"%%rung --size 256 --beside naive\n{SOURCE}")
-        assert done.success and done.result.run is not None and done.result.passed
-    finally:
-        shell_module.InteractiveShell.clear_instance()
-
-
 def test_from_a_file_beside_a_rung(home: Path) -> None:
     (home / "plain.cu").write_text(SOURCE)
     words = ["--grid", "(N + 31) // 32, (M + 31) // 32", "--block", "32,32", "--size", "256", "--json"]

@@ -22,7 +22,6 @@ from worklog.errors import BadSetting, LaunchFailed, NoGpu, OutsideDomain, Workl
 from worklog.gate import Checker
 from worklog.kernel import Kernel
 from worklog.kernel.device import Subject
-from worklog.kernel.ladder import DEFAULTS, kernel_of
 from worklog.problem.gemm import Shape
 
 SHAPE = Shape(24, 40, 16)
@@ -89,9 +88,6 @@ def require_right(kernel: Kernel) -> None:
     assert verdict.accepted, verdict.reason
 
 
-# ----------------------------------------------------------------------------------------------------------- naming it
-
-
 def test_it_is_named_without_being_run(write: Write) -> None:
     path = write("raise RuntimeError('it was run')\n")
     kernel = Kernel.from_function(f"{path}:mine", domain="M % 4 == 0", claimed="tf32", arrays="torch")
@@ -145,15 +141,6 @@ def test_a_mistake_is_found_when_it_is_named(words: str, options: dict[str, str]
         Kernel.from_function(words, **options)
 
 
-@pytest.mark.parametrize("file", ["theirs.py", "lib.so", ""])
-def test_it_is_named_on_the_command_line(file: str, write: Write) -> None:
-    where = write(RIGHT, file) if file else "module"
-    assert kernel_of(f"{where}:mine", DEFAULTS).name == "mine"
-
-
-# ---------------------------------------------------------------------------------------------------------- loading it
-
-
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -199,9 +186,6 @@ def test_it_needs_a_gpu(write: Write) -> None:
         Kernel.from_function(f"{write(RIGHT)}:mine").load(NumpyDevice())
 
 
-# --------------------------------------------------------------------------------------------------------- its contract
-
-
 def test_an_exception_is_a_failed_launch_with_its_line(write: Write) -> None:
     text = "def mine(alpha, A, B, beta, C):\n    return A @ B\n"
     with pytest.raises(LaunchFailed, match=r"mine raised TypeError: .* \(theirs.py:2\)"):
@@ -228,9 +212,6 @@ def test_its_description_says_that_it_is_host_code(write: Write) -> None:
     assert "trusted not to tamper" in kernel.remarks[0] and found["label"] in kernel.remarks[0]
 
 
-# ------------------------------------------------------------------------------------------------- torch, and libraries
-
-
 def test_pytorch_gets_tensors_on_the_harnesss_memory(write: Write) -> None:
     require_right(Kernel.from_function(f"{write(TORCH)}:mine"))
 
@@ -245,9 +226,6 @@ def test_a_shared_library_gets_pointers_and_the_stream(write: Write) -> None:
     assert Checker(device, SHAPE, 3).check(kernel.load(device, fresh=True)).accepted
     with pytest.raises(BadSetting, match=r'cannot load nothing from .*libgemm.so: .*must be an extern "C" function'):
         loaded(Kernel.from_function(f"{library}:nothing"))
-
-
-# -------------------------------------------------------------------------------------------------------------- check()
 
 
 def test_check_reports_a_host_function(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:

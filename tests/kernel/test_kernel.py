@@ -60,9 +60,6 @@ def mine(**changed: Any) -> Kernel:
     return worklog.Kernel.from_source(TEMPLATE, **words)
 
 
-# ------------------------------------------------------------------------------------------------------- the record
-
-
 def test_a_file_a_cell_and_a_rung_make_the_same_kind_of_record(file: Path) -> None:
     words: Any = {**LAUNCH, "template": {"TILE": 16}, "claimed": "tf32"}
     from_file = Kernel.from_file(file, entry="gemm<float, 16>", **{**words, "template": {}, **_filled(LAUNCH)})
@@ -143,9 +140,6 @@ def test_a_users_kernel_cannot_take_the_name_of_a_rung_or_the_baseline(name: str
         measure([mine(name=name)])
 
 
-# ----------------------------------------------------------------------------------------------- domain and geometry
-
-
 @pytest.mark.parametrize("shape", [(127, 128, 16), (128, 129, 16), (128, 128, 17), (1, 1, 1)])
 def test_each_dimension_is_checked(shape: tuple[int, int, int]) -> None:
     with pytest.raises(
@@ -177,9 +171,6 @@ def test_a_domain_is_read_as_it_is_written(domain: Domain) -> None:
     assert Domain.of("M % BM == 0 and N % BN == 0, K % BK == 0", names) == domain
 
 
-# ------------------------------------------------------------------------------------------------------- expressions
-
-
 @given(bm=st.integers(1, 512), bn=st.integers(1, 512), tm=st.integers(1, 16))
 def test_a_slash_rounds_down_and_the_rest_is_pythons(bm: int, bn: int, tm: int) -> None:
     names = {"BM": bm, "BN": bn, "TM": tm}
@@ -203,9 +194,6 @@ def test_any_text_is_a_number_or_an_error(text: str) -> None:
         assert isinstance(evaluate(text, {"BM": 4}), int)
 
 
-# ---------------------------------------------------------------------------------------- words of the command line
-
-
 @pytest.mark.parametrize(
     ("what", "changed", "why"),
     [
@@ -221,9 +209,6 @@ def test_any_text_is_a_number_or_an_error(text: str) -> None:
 def test_an_option_that_such_a_kernel_does_not_take_is_an_error(what: str, changed: dict[str, str], why: str) -> None:
     with pytest.raises(BadSetting, match=why):
         kernel_of(what, {**DEFAULTS, **changed})
-
-
-# -------------------------------------------------------------------------------------------------- template axes
 
 
 def test_each_point_of_the_axes_is_a_kernel(file: Path) -> None:

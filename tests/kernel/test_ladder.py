@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worklog.errors import UnknownRung, WorklogError
+from worklog.errors import WorklogError
 from worklog.kernel import Kernel
 from worklog.kernel import kernel as sources
 from worklog.kernel.kernel import evaluate, kernels_dir
-from worklog.kernel.ladder import LADDER, rung
+from worklog.kernel.ladder import LADDER
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.resources import occupancy
 from worklog.problem.gemm import Domain, Shape
@@ -34,17 +34,8 @@ def code(record: Kernel) -> list[str]:
     return [line.strip() for line in bare.splitlines() if line.strip()]
 
 
-# ----------------------------------------------------------------------------------------------------------- the rows
-
-
 def test_every_source_is_a_rung() -> None:
     assert sorted(path.name for path in kernels_dir().glob("[0-9]*.cu")) == sorted(r.file for r in LADDER)
-
-
-def test_an_unknown_rung_lists_the_names() -> None:
-    with pytest.raises(UnknownRung, match=f"no rung 'Naive': choose from {', '.join(NAMES)}"):
-        rung("Naive")
-    assert [rung(known) for known in NAMES] == list(LADDER)
 
 
 def test_missing_kernels_are_a_clear_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -56,9 +47,6 @@ def test_missing_kernels_are_a_clear_error(monkeypatch: pytest.MonkeyPatch, tmp_
         kernels_dir()
     shutil.copytree(Path(__file__).parents[2] / "kernels", package / "_kernels")
     assert kernels_dir() == package / "_kernels"
-
-
-# ----------------------------------------------------------------------------------------------- rows against sources
 
 
 @each_rung
@@ -112,9 +100,6 @@ def test_a_rung_is_one_idea_away_from_the_one_before(before: Kernel, after: Kern
     diff = list(difflib.ndiff(code(before), code(after)))
     changed = max(sum(line.startswith(mark) for line in diff) for mark in ("+ ", "- "))
     assert 2 <= changed <= MOST_CHANGED_LINES
-
-
-# ------------------------------------------------------------------------------------------------- what they compile to
 
 
 @each_rung

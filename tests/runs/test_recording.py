@@ -28,20 +28,6 @@ def h200() -> Run:
     return Run.load(recordings()["h200"], origin="recorded")
 
 
-def test_it_is_a_whole_run_of_an_h200(h200: Run) -> None:
-    assert h200.complete
-    assert h200.device["name"] == "NVIDIA H200"
-    assert h200.calibration["fp32_tflops"] > 0.9 * h200.device["fp32_peak_tflops"]
-    assert h200.calibration["copy_gbs"] > 0
-
-
-@pytest.mark.parametrize("kind", ["peers", "exploits"])
-def test_another_recorded_document_is_not_opened_as_a_run(kind: str) -> None:
-    for path in (ROOT / "worklog" / "recordings" / kind).glob("*.json"):
-        with pytest.raises(BadRunFile, match=f"holds {kind}, not a run"):
-            Run.load(path)
-
-
 def test_every_rung_and_cublas_stand_at_every_size_with_samples_or_with_a_reason(h200: Run) -> None:
     for size in ARTICLE_SIZES:
         for name in [rung.name for rung in LADDER] + [BASELINE]:

@@ -92,9 +92,6 @@ def test_numbers_in_cells() -> None:
     assert bound(-0.081) == "0.09" and re.fullmatch(r"6000|5\.246 M|198 k", scaled(198_000))
 
 
-# -------------------------------------------------------------------------------------------------------------- runs
-
-
 def test_a_measured_row() -> None:
     run = small_run()
     assert dict(zip(COLUMNS, cells(run, run.measurements[0]), strict=True)) == {
