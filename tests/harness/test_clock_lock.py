@@ -59,10 +59,9 @@ def children(process: int | str) -> set[int]:
 
 def child(then: str = "time.sleep(600)") -> subprocess.Popen[str]:
     """A process that holds the clocks, and then does something."""
-    code = f"{CHILD}    {then}\n"
-    started = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, start_new_session=True)
-    assert started.stdout is not None
-    assert started.stdout.readline() == "locked\n"
+    command = [sys.executable, "-c", f"{CHILD}    {then}\n"]
+    started = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert started.stdout is not None and started.stdout.readline() == "locked\n"
     return started
 
 
@@ -71,23 +70,15 @@ def held(asked: str) -> tuple[str, list[str]]:
         return found
 
 
-# ------------------------------------------------------------------------------------------------------------ the lock
-
-
 def test_clocks_are_held_at_a_sustainable_supported_pair_and_given_back() -> None:
     with locked_clocks() as (name, remarks):
         assert (name, remarks) == ("locked:1770", ["clocks locked to 1770 MHz SM, 3201 MHz memory"])
         assert clocks() == {"sm": 1770, "memory": 3201, "persistence": 1}
     assert clocks() == AS_FOUND
+    fake_nvml.write(persistence=1)
     with locked_clocks(345) as (name, _):
         assert (name, clocks()["sm"]) == ("locked:345", 345)
-
-
-@pytest.mark.parametrize("raised", [ValueError, KeyboardInterrupt, SystemExit])
-def test_an_exception_gives_them_back(raised: type[BaseException]) -> None:
-    with pytest.raises(raised), clocks_as_asked("locked"):
-        raise raised
-    assert clocks() == AS_FOUND
+    assert clocks() == AS_FOUND | {"persistence": 1}, "as it was before"
 
 
 def test_without_permission_nothing_is_changed_and_the_remedy_is_said(capfd: pytest.CaptureFixture[str]) -> None:
@@ -115,13 +106,6 @@ def test_another_process_s_lock_is_reported_and_left_alone(asked: str) -> None:
     assert not {"reset sm", "lock sm"} & set(fake_nvml.state()["calls"])
 
 
-def test_persistence_mode_that_was_on_stays_on() -> None:
-    fake_nvml.write(persistence=1)
-    with locked_clocks():
-        pass
-    assert clocks() == AS_FOUND | {"persistence": 1}
-
-
 def test_clocks_that_cannot_be_given_back_are_an_error(capfd: pytest.CaptureFixture[str]) -> None:
     """Named one by one: a memory clock that was never locked is not among them."""
     fake_nvml.write(refuses=["lock memory", "reset memory"])
@@ -131,13 +115,15 @@ def test_clocks_that_cannot_be_given_back_are_an_error(capfd: pytest.CaptureFixt
     assert "clocks not given back: SM clock" in capfd.readouterr().err
 
 
+@pytest.mark.parametrize("raised", [ZeroDivisionError, KeyboardInterrupt])
 def test_a_failed_measurement_keeps_its_error_and_the_guard_reports_the_clocks(
-    capfd: pytest.CaptureFixture[str],
+    raised: type[BaseException], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(ZeroDivisionError), clocks_as_asked("locked"):
+    with pytest.raises(raised), clocks_as_asked("locked"):
         fake_nvml.write(refuses=["reset sm"])
-        raise ZeroDivisionError
+        raise raised
     assert "clocks not given back: SM clock" in capfd.readouterr().err
+    assert clocks() == AS_FOUND | {"sm": 1770}, "the others are given back"
 
 
 def test_what_the_guard_gives_back_is_no_error() -> None:
@@ -191,9 +177,6 @@ def test_the_clocks_are_locked_for_the_tasks_that_ask_for_it() -> None:
     assert fake_nvml.state()["calls"].count("lock sm") == 1
 
 
-# ----------------------------------------------------------------------------------------------------------- the guard
-
-
 def test_a_killed_guard_does_not_disturb_the_end() -> None:
     before = children("self")
     with locked_clocks():
@@ -203,32 +186,21 @@ def test_a_killed_guard_does_not_disturb_the_end() -> None:
     assert clocks() == AS_FOUND
 
 
-def test_the_guard_outlives_what_is_sent_to_the_process_and_to_itself() -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_the_guard_outlives_what_is_sent_to_the_process_and_to_itself(number: signal.Signals) -> None:
     process = child()
     assert clocks()["sm"] == 1770
     (guard,) = children(process.pid)
     assert os.getsid(guard) != os.getsid(process.pid)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        os.kill(guard, number)
-    process.kill()
+    for to_the_guard in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        os.kill(guard, to_the_guard)
+    os.killpg(process.pid, number)
     process.communicate()
-    assert eventually(AS_FOUND)
+    assert process.returncode != 0
+    assert clocks() == AS_FOUND if number == signal.SIGINT else eventually(AS_FOUND)
 
 
-def test_ctrl_c_gives_them_back() -> None:
-    interrupted = child()
-    os.killpg(interrupted.pid, signal.SIGINT)
-    interrupted.communicate()
-    assert interrupted.returncode != 0
-    assert clocks() == AS_FOUND
-
-
-def test_a_process_that_exits_at_once_has_its_clocks_given_back() -> None:
-    child("os._exit(3)").communicate()
-    assert eventually(AS_FOUND)
-
-
-def test_a_child_that_holds_the_guard_s_pipe_does_not_keep_the_lock() -> None:
+def test_a_child_that_holds_the_pipe_of_the_guard_does_not_keep_the_lock() -> None:
     process = child("(pid := os.fork()) and (print(pid, flush=True), os._exit(3)); time.sleep(60)")
     assert process.stdout is not None
     grandchild = int(process.stdout.readline())
@@ -236,9 +208,6 @@ def test_a_child_that_holds_the_guard_s_pipe_does_not_keep_the_lock() -> None:
     assert eventually(AS_FOUND)
     os.kill(grandchild, signal.SIGKILL)
     process.stdout.close()
-
-
-# ---------------------------------------------------------------------------------------------- samples under the lock
 
 
 @pytest.mark.parametrize(("at", "said"), [(2000, None), (1395, "ran at 2000 MHz")])

@@ -136,12 +136,9 @@ def calibrate(clocks: str) -> Said:
 
 
 def cell(clocks: str) -> Said:
-    kernel = (
-        'extern "C" __global__ void mine(int M, int N, int K, float alpha, const float* A, const float* B, float beta,'
-        " float* C) {}"
-    )
-    harness = Harness().but(clocks=clocks, **SHORT)
-    found = worklog.try_kernel(kernel, sizes=[64], beside=[], harness=harness).run
+    signature = "int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C"
+    source = f'extern "C" __global__ void mine({signature}) {{}}'
+    found = worklog.try_kernel(source, sizes=[64], beside=[], harness=Harness(clocks=clocks, **SHORT)).run
     assert found is not None
     return of_run(found)
 
@@ -173,8 +170,7 @@ def door(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 
 def given_back() -> bool:
-    state = fake_nvml.state()
-    return {state[name] for name in ("sm", "memory")} == {None}
+    return fake_nvml.state()["sm"] is fake_nvml.state()["memory"] is None
 
 
 def test_the_clocks_are_locked_while_it_measures_and_the_label_states_at_what(door: Door) -> None:

@@ -119,17 +119,7 @@ def test_a_warm_up_by_time_lasts_so_long() -> None:
     assert host_us("time") - host_us("time:25") == 0.0
 
 
-def test_a_fixed_number_of_warm_up_launches_is_not_enough_for_a_clock_that_climbs_slowly() -> None:
-    def climbing() -> VirtualGpu:
-        return VirtualGpu(ramp_us=20_000.0, idle_mhz=345.0)
-
-    assert timed(climbing()).time.value == approx(50.0, rel=1e-3)
-    assert timed(climbing(), Harness().but(warmup="count:10", stopping="count:10")).time.value > 60.0
-
-
-def test_few_samples_and_a_criterion_that_was_not_met_are_reported() -> None:
-    few = timed(VirtualGpu(noise=0.05), Harness().but(stopping="count:10")).reading
-    assert not few.converged and any("not converged" in said for said in few.degradations)
+def test_a_criterion_that_was_not_met_is_reported() -> None:
     unmet = timed(VirtualGpu(noise=0.05), Harness().but(stopping="nvbench", most_samples=100)).reading
     assert any("nvbench was not met in 100 samples" in said for said in unmet.degradations)
 
