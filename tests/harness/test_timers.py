@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from types import SimpleNamespace
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 from pytest import approx
@@ -16,7 +13,7 @@ from worklog.errors import BadSetting, LaunchFailed
 from worklog.harness import Harness, Reading, time_pair
 from worklog.harness.crosscheck import CrossCheck, cross_check
 from worklog.harness.launch import Rotating, as_graphs, input_sets
-from worklog.harness.tracer import load_cupti, tracing
+from worklog.harness.tracer import load_cupti
 from worklog.runs.samples import median
 
 MIB = 2**20
@@ -132,83 +129,34 @@ def test_without_the_package_the_message_says_how_to_get_it(monkeypatch: pytest.
         load_cupti()
 
 
-class FakeCupti:
-    """CUPTI's activity interface as the tracer uses it: records reach the callback only when they are flushed."""
-
-    ActivityKind = SimpleNamespace(CONCURRENT_KERNEL=10)
-
-    class cuptiError(Exception):  # noqa: N801
-        pass
-
-    def __init__(self, refuses: bool = False) -> None:
-        self.refuses, self.enabled, self.pending, self.registered = refuses, False, [], 0
-
-    def activity_register_callbacks(self, requested: Callable[[], Any], completed: Callable[[Any], None]) -> None:
-        self.registered += 1
-        self.completed = completed
-        size, most = requested()
-        assert size > 0
-        assert most == 0
-
-    def activity_enable(self, kind: int) -> None:
-        if self.refuses:
-            raise self.cuptiError("CUPTI_ERROR_MULTIPLE_SUBSCRIBERS")
-        self.enabled = True
-
-    def activity_disable(self, kind: int) -> None:
-        self.enabled = False
-
-    def activity_flush_all(self, flag: int) -> None:
-        self.completed([SimpleNamespace(start=start, end=end, name=name) for start, end, name in self.pending])
-        self.pending.clear()
-
-    def kernel(self, *spans: tuple[int, int]) -> Any:
-        return lambda: self.pending.extend((*span, "sgemm") for span in spans)
-
-
-def traces(cupti: FakeCupti, blocked: Callable[[], Any] = nullcontext) -> Any:
-    return tracing(cupti, lambda: None, blocked)
-
-
 def test_a_launch_of_two_kernels_lasts_from_the_first_start_to_the_last_end() -> None:
-    cupti = FakeCupti()
-    cupti.pending.append((0, 999_000, "sgemm"))  # work from before, which must not count
+    gpu = VirtualGpu(enqueue_us=9.0)
+    first, second = gpu.kernel(4.0), gpu.kernel(7.5)
+    for load in (first, second):
+        load()
     for _ in range(2):
-        with traces(cupti) as traced:
-            assert cupti.enabled
-            assert traced(cupti.kernel((5_000, 9_000), (10_000, 17_500)), ()) == 12.5
-            assert traced(cupti.kernel((20_000, 21_000)), ()) == 1.0
-        assert not cupti.enabled
-    assert cupti.registered == 1, "CUPTI takes callbacks once"
-
-
-def test_two_kernels_are_enqueued_together_and_what_blocks_them_is_not_timed() -> None:
-    cupti, order = FakeCupti(), []
-
-    @contextmanager
-    def blocked() -> Iterator[None]:
-        cupti.pending.append((0, 4_000, "harness_hold"))
-        order.append("hold")
-        yield
-        order.append("release")
-
-    launch, flush = cupti.kernel((5_000, 9_000), (9_100, 17_000)), cupti.kernel((4_100, 4_900))
-    with traces(cupti, blocked) as traced:
-        assert traced(lambda: (order.append("launch"), launch())[1], ()) == 12.0
-        assert order == ["hold", "launch", "release"]
-        assert traced(launch, [flush]) == 12.0, "what goes before is in the queue with it, and not in its time"
+        with gpu.tracer(queued=True) as traced:
+            second()  # work from before, which does not count
+            assert traced(lambda: (first(), second()), ()) == approx(11.5), "the GPU doesn't wait for the second"
+            assert traced(lambda: (first(), second()), [gpu.flush_l2]) == approx(11.5), "what goes before is not timed"
+        with gpu.tracer(queued=False) as traced:
+            assert traced(lambda: (first(), second()), ()) == approx(9.0 + 7.5)
+        assert not gpu.cupti.enabled
+    assert gpu.cupti.registered == 1, "CUPTI takes callbacks once"
 
 
 def test_the_tracer_is_switched_off_after_a_failure_and_a_launch_without_a_kernel_has_no_time() -> None:
-    cupti = FakeCupti()
-    with pytest.raises(LaunchFailed, match="saw no kernel"), traces(cupti) as traced:
+    gpu = VirtualGpu()
+    with pytest.raises(LaunchFailed, match="saw no kernel"), gpu.tracer(queued=True) as traced:
         traced(lambda: None, ())
-    assert not cupti.enabled
+    assert not gpu.cupti.enabled
 
 
 def test_a_second_tracer_in_the_process_is_an_error() -> None:
-    with pytest.raises(BadSetting, match="MULTIPLE_SUBSCRIBERS"), traces(FakeCupti(refuses=True)):
-        pass
+    gpu = VirtualGpu()
+    gpu.cupti.refuses = True
+    with pytest.raises(BadSetting, match="MULTIPLE_SUBSCRIBERS"):
+        time_pair(gpu, gpu.kernel(50.0), None, Harness().but(timer="cupti"))
 
 
 # -------------------------------------------------------------------------------------------------------- cross-check

@@ -6,16 +6,18 @@ repeatable.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import count
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
 from worklog.errors import LaunchFailed
 from worklog.harness import Harness, Reading, time_pair
-from worklog.harness.tracer import Tracer
+from worklog.harness.tracer import BLOCKING, Tracer, tracing
 from worklog.runs.samples import Estimate, summarize
 
 REFERENCE_MHZ = 2000.0  # a kernel's true time is its time at this clock, with a cold L2
@@ -74,7 +76,6 @@ class VirtualGpu:
     moves: int = -1
     log: list[str] = field(default_factory=list)
     _l2: dict[str, int] = field(default_factory=dict)
-    _last_span: tuple[float, float] = (0.0, 0.0)
     _recording: list[Callable[[], None]] | None = None
     _woke: float = 0.0
     _cycles: float = 0.0
@@ -89,6 +90,7 @@ class VirtualGpu:
     def __post_init__(self) -> None:
         self._loaded: set[str] = set()
         self._serial = count()
+        self.cupti = VirtualCupti()
         self.remarks: list[str] = []
         self._rng = np.random.default_rng(self.seed)
         self.move()
@@ -151,6 +153,8 @@ class VirtualGpu:
         self.held = True
 
     def release(self) -> None:
+        if self.held and self.cupti.enabled:
+            self.cupti.pending.append((1e3 * self.device_now, 1e3 * self.host_now, BLOCKING))
         self.held = False
         self.device_now = max(self.device_now, self.host_now)
         pending, self._pending = self._pending, []
@@ -189,12 +193,9 @@ class VirtualGpu:
         elapsed = (self._events[stop] - self._events[start]) * self.event_slope + self.offset_us
         return round(elapsed / self.tick_us) * self.tick_us if self.tick_us else elapsed
 
-    def clock_mhz(self, start: int, stop: int) -> float:
-        (began, before), (ended, after) = self._stamps[start], self._stamps[stop]
-        return (after - before) / (ended - began) if ended > began else float("nan")
-
-    def stamped_us(self, start: int, stop: int) -> float:
-        return self._stamps[stop][0] - self._stamps[start][0]
+    def stamped(self, start: int) -> tuple[float, float]:
+        (began, before), (ended, after) = self._stamps[start], self._stamps[start + 1]
+        return (after - before) / (ended - began) if ended > began else float("nan"), ended - began
 
     def host_us(self) -> float:
         return self.host_now
@@ -217,23 +218,11 @@ class VirtualGpu:
 
         return lambda: self._enqueue(replay)
 
-    @contextmanager
-    def tracer(self, queued: bool) -> Iterator[Tracer]:
-        def traced(launch: Callable[[], None], before: Sequence[Callable[[], None]]) -> float:
-            if queued:
-                self.hold()
-            for one in (*before, launch):
-                one()
-            if queued:
-                self.release()
-            self.synchronize()
-            began, ended = self._last_span
-            return ended - began + self.tracer_us
-
-        yield traced
+    def tracer(self, queued: bool) -> AbstractContextManager[Tracer]:
+        return tracing(self.cupti, self, queued)  # type: ignore[arg-type]
 
     def spin(self, ns: int) -> None:
-        self._enqueue(lambda: self._run(ns / 1000))
+        self._enqueue(lambda: self._run(ns / 1000, "spin", self.tracer_us))
 
     def probe_l2(self) -> Sequence[float]:
         warm = self._touch("probe", 2**20)
@@ -264,7 +253,7 @@ class VirtualGpu:
         if self.flush_evicts and not self.marked:
             self._l2.clear()
         self._place += 1
-        self._run(self.flush_us)
+        self._run(self.flush_us, "flush")
 
     def _run_kernel(self, us: float, data: str, data_bytes: int) -> None:
         self._slow = self.launches in self.slow_launches
@@ -276,10 +265,8 @@ class VirtualGpu:
             us *= self.outlier_factor
         if self._behind > FETCHED:
             self._run(self.fetch_us)
-        began = self.device_now
-        self._run(us + self.ring_us[self._place % len(self.ring_us)])
+        self._run(us + self.ring_us[self._place % len(self.ring_us)], "kernel", self.tracer_us)
         self._place += 1
-        self._last_span = (began, self.device_now)
 
     def _touch(self, data: str, data_bytes: int) -> bool:
         """Whether the data were still in L2; then they are, and what was used longest ago makes room."""
@@ -289,9 +276,42 @@ class VirtualGpu:
             del self._l2[next(iter(self._l2))]
         return warm
 
-    def _run(self, us: float) -> None:
-        self._cycles += us * self.mhz(self.device_now)
+    def _run(self, us: float, traced_as: str = "", tracer_us: float = 0.0) -> None:
+        began = self.device_now
+        self._cycles += us * self.mhz(began)
         self.device_now += us
+        if traced_as and self.cupti.enabled:
+            self.cupti.pending.append((1e3 * began, 1e3 * (self.device_now + tracer_us), traced_as))
+
+
+class VirtualCupti:
+    """CUPTI's activity interface as the tracer uses it: records reach the callback only when they are flushed."""
+
+    ActivityKind = SimpleNamespace(CONCURRENT_KERNEL=10)
+
+    class cuptiError(Exception):  # noqa: N801
+        pass
+
+    def __init__(self) -> None:
+        self.refuses, self.enabled, self.pending, self.registered = False, False, [], 0
+
+    def activity_register_callbacks(self, requested: Callable[[], Any], completed: Callable[[Any], None]) -> None:
+        size, most = requested()
+        assert (size > 0, most) == (True, 0)
+        self.registered += 1
+        self.completed = completed
+
+    def activity_enable(self, kind: int) -> None:
+        if self.refuses:
+            raise self.cuptiError("CUPTI_ERROR_MULTIPLE_SUBSCRIBERS")
+        self.enabled = True
+
+    def activity_disable(self, kind: int) -> None:
+        self.enabled = False
+
+    def activity_flush_all(self, flag: int) -> None:
+        self.completed([SimpleNamespace(start=start, end=end, name=name) for start, end, name in self.pending])
+        self.pending.clear()
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from worklog.harness.launch import Launch, bracketed, launches_in, witnessed
+from worklog.harness.launch import Launch, blocked, bracketed, launches_in, witnessed
 from worklog.runs.samples import Sample
 from worklog.settings import Harness
 
@@ -121,8 +121,7 @@ def _take_queued(timeline: CudaTimeline, slots: Iterator[tuple[int, Launch]], ha
     count = 0
     for slot, launch in slots:
         sample = witnessed(launch)
-        timeline.hold()
-        try:
+        with blocked(timeline):
             sample.before()
             timeline.stamp_clock(2 * slot)
             if harness.l2 == "flush":
@@ -130,14 +129,11 @@ def _take_queued(timeline: CudaTimeline, slots: Iterator[tuple[int, Launch]], ha
             bracketed(timeline, sample.launch, 2 * slot)
             sample.behind()
             timeline.stamp_clock(2 * slot + 1)
-        finally:
-            timeline.release()
         timeline.synchronize()
         sample.after()
         count += 1
     mask = timeline.throttle_reasons()
-    pairs = [(2 * slot, 2 * slot + 1) for slot in range(count)]
-    return [(timeline.elapsed_us(*at), timeline.clock_mhz(*at), timeline.stamped_us(*at)) for at in pairs], mask
+    return [(timeline.elapsed_us(at, at + 1), *timeline.stamped(at)) for at in range(0, 2 * count, 2)], mask
 
 
 def _take_unqueued(timeline: CudaTimeline, slots: Iterator[tuple[int, Launch]], harness: Harness) -> tuple[Taken, int]:
@@ -171,7 +167,7 @@ def _take_unqueued(timeline: CudaTimeline, slots: Iterator[tuple[int, Launch]], 
             timeline.synchronize()
             if harness.timer == "events":
                 us = timeline.elapsed_us(0, 1)
-            taken.append((us, timeline.clock_mhz(0, 1), float("nan")))
+            taken.append((us, timeline.stamped(0)[0], float("nan")))
             mask |= timeline.throttle_reasons()
     return taken, mask
 

@@ -8,7 +8,8 @@ can flush L2 between nodes, so the inputs must rotate to be cold.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from math import ceil
@@ -126,6 +127,16 @@ class Witnessed:
 def witnessed(launch: Launch) -> Witnessed:
     """Any launch as one with work around it, none by default."""
     return launch if isinstance(launch, Witnessed) else Witnessed(launch)
+
+
+@contextmanager
+def blocked(timeline: CudaTimeline) -> Iterator[None]:
+    """What is enqueued while the context is open waits behind a blocking kernel."""
+    timeline.hold()
+    try:
+        yield
+    finally:
+        timeline.release()
 
 
 def bracketed(timeline: CudaTimeline, launch: Launch, slot: int) -> None:

@@ -7,12 +7,15 @@ how much), needs NVIDIA's cupti-python package, and a process can have only one 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from worklog.errors import BadSetting, LaunchFailed
-from worklog.harness.launch import Launch
+from worklog.harness.launch import Launch, blocked
+
+if TYPE_CHECKING:
+    from worklog.harness.cuda_timeline import CudaTimeline
 
 # From a launch to the microseconds that its kernels took; the other launches, of one kernel each, go right before it.
 Tracer = Callable[[Launch, Sequence[Launch]], float]
@@ -46,25 +49,22 @@ def _records(cupti: Any) -> list[tuple[int, int]]:
 
 
 @contextmanager
-def tracing(
-    cupti: Any, synchronize: Callable[[], None], blocked: Callable[[], AbstractContextManager[object]]
-) -> Iterator[Tracer]:
+def tracing(cupti: Any, timeline: CudaTimeline, queued: bool) -> Iterator[Tracer]:
     """Trace while the context is open. cupti: from load_cupti().
 
-    A launch may enqueue several kernels: its time is from the first start to the last end. blocked: a context in which
-    work waits behind a blocking kernel, so that the GPU doesn't wait for the host between two kernels; a launch that
-    waits for the GPU needs nullcontext. Raises BadSetting where CUPTI can't trace (another tracer in the process, no
-    permission).
+    A launch may enqueue several kernels: its time is from the first start to the last end. queued: whether they wait
+    behind a blocking kernel, so that the GPU doesn't wait for the host between two kernels. Raises BadSetting where
+    CUPTI can't trace (another tracer in the process, no permission).
     """
 
     def span_us(launch: Launch, before: Sequence[Launch]) -> float:
-        synchronize()
+        timeline.synchronize()
         cupti.activity_flush_all(FORCED)
         records.clear()
-        with blocked():
+        with blocked(timeline) if queued else nullcontext():
             for one in (*before, launch):
                 one()
-        synchronize()
+        timeline.synchronize()
         cupti.activity_flush_all(FORCED)
         spans = sorted(records)[len(before) :]
         if not spans:
