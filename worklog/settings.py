@@ -246,10 +246,6 @@ class Harness:
         """The settings that are biased."""
         return {g.setting: getattr(self, g.setting) for g in PITFALLS if g.is_biased(getattr(self, g.setting))}
 
-    def taken_off(self, offset_us: float) -> float:
-        """Microseconds to subtract from each sample if a pair of events reads offset_us too long."""
-        return offset_us if self.offset == "removed" and self.timer == "events" else 0.0
-
     def as_dict(self) -> dict[str, Any]:
         """For a run file."""
         return asdict(self)

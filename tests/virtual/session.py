@@ -17,7 +17,7 @@ from worklog.harness.calibration import Calibration
 from worklog.kernel import Kernel
 from worklog.problem.gemm import Shape
 from worklog.runs.run import Measurement
-from worklog.runs.samples import summarise
+from worklog.runs.samples import event_overhead_us, summarise
 
 GPU = Gpu("a virtual GPU", (9, 0), 1, VirtualTimeline.l2_bytes, 2**30, MHZ, 1e3, 64, "none")
 PEAK_TFLOPS = 2 * LANES * MHZ / 1e6  # 5120 FLOP a microsecond; the machine's products reach 4096
@@ -82,4 +82,6 @@ def measure(session: Session, name: str, shape: Shape, harness: Harness = QUICK)
 def read_us(session: Session, name: str, shape: Shape, harness: Harness) -> float:
     """Microseconds by the harness alone, without the gate."""
     reading, _ = read(session, Task(name, shape), harness)
-    return summarise(reading.counted("subject"), harness.statistic).value - harness.taken_off(CALIBRATION.offset_us)
+    return summarise(reading.counted("subject"), harness.statistic).value - event_overhead_us(
+        harness.as_dict(), CALIBRATION.as_dict()
+    )

@@ -26,7 +26,7 @@ from worklog.kernel.device import Subject
 from worklog.kernel.ladder import rung
 from worklog.problem.gemm import Shape, random_inputs
 from worklog.runs.run import Measurement, source_label
-from worklog.runs.samples import summarise
+from worklog.runs.samples import event_overhead_us, summarise
 
 if TYPE_CHECKING:
     from worklog.gpu.cuda import CudaDevice
@@ -206,7 +206,8 @@ def _measurement(session: Session, task: Task, used: Harness, notes: Sequence[st
         verdict = replace(verdict, stages=(*verdict.stages, *stages))
         if not verdict.accepted:
             return task.refused(verdict)
-    if summarise(reading.counted("subject"), used.statistic).value <= used.taken_off(session.calibration.offset_us):
+    read_us = summarise(reading.counted("subject"), used.statistic).value
+    if read_us <= event_overhead_us(used.as_dict(), session.calibration.as_dict()):
         return task.without_time("refused", "failed at plausible: the time is not above zero")
     degradations = [*notes, *_degradations(session, task, used)]
     if off := off_the_lock(used.clocks, reading.sm_mhz):
@@ -274,7 +275,7 @@ def read(session: Session, task: Task, used: Harness) -> tuple[Reading, list[Sta
     )
     try:
         size = (task.shape.flops / 2) ** (1 / 3)
-        offset = used.taken_off(session.calibration.offset_us)
+        offset = event_overhead_us(used.as_dict(), session.calibration.as_dict())
         pair = loop.subject, loop.baseline
         reading = time_pair(session.timeline, *pair, used, size=size, offset_us=offset, move=loop.move)
         if pool is None and used.placement == "varied":

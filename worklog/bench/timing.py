@@ -26,7 +26,7 @@ from worklog.harness.crosscheck import cross_check
 from worklog.harness.launch import Launch, Partly, Rotating, input_sets
 from worklog.harness.sampling import ONE_PLACEMENT, off_the_lock
 from worklog.runs.run import source_label
-from worklog.runs.samples import Spread, spread, summarise, summarize
+from worklog.runs.samples import Spread, event_overhead_us, spread, summarise, summarize
 from worklog.runs.tables import Table
 from worklog.settings import TOLERANCE_US
 
@@ -155,7 +155,8 @@ def time(
     title = str(name or getattr(fn, "__name__", type(fn).__name__))
     with clocks_as_asked(harness.clocks) as (clocks, notes):
         timeline, calibration, current = _harness()
-        harness, overhead = harness.but(clocks=clocks), harness.taken_off(calibration.offset_us)
+        harness, measured = harness.but(clocks=clocks), {"offset_us": calibration.offset_us}
+        overhead = event_overhead_us(harness.as_dict(), measured)
         sets = _sets(args, timeline.l2_bytes) if harness.l2 == "rotate" else [args]
         ahead = 0 if harness.timer == "graph" else len(sets) // 2  # launch by launch, half a round between the two
         subject: Launch = _launch(fn, sets, grad_to_none, current)
@@ -182,7 +183,7 @@ def time(
                 )
     if off := off_the_lock(clocks, reading.sm_mhz):
         clocks, notes = "watched", [*notes, off]
-    found = summarize(reading, harness.as_dict(), {"offset_us": calibration.offset_us}, flops)
+    found = summarize(reading, harness.as_dict(), measured, flops)
     time, ratio = found.time, found.ratio
     biased = [f"{setting}: {value}" for setting, value in harness.biased().items() if setting not in IRRELEVANT]
     beyond = time.value + overhead - (calibration.offset_us if harness.timer == "events" else 0.0)

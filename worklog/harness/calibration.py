@@ -7,7 +7,6 @@ event pair reads beyond that, the event overhead, is the same at every length, s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -38,16 +37,13 @@ BAR = 24  # characters for the largest allowed error
 
 @dataclass(frozen=True)
 class KnownLengths:
-    """Median readings of kernels of known length, microseconds, and the smallest step between two readings."""
+    """What the median readings of kernels of known length exceed these lengths by, and the smallest step between two
+    readings. Microseconds.
+    """
 
     known_us: tuple[float, ...]
-    read_us: tuple[float, ...]
+    by_length_us: tuple[float, ...]
     tick_us: float = 0.0
-
-    @property
-    def by_length_us(self) -> tuple[float, ...]:
-        """Reading minus length, at each length."""
-        return tuple(read - known for read, known in zip(self.read_us, self.known_us, strict=True))
 
     @property
     def offset_us(self) -> float:
@@ -57,7 +53,8 @@ class KnownLengths:
     @property
     def slope(self) -> float:
         """Microseconds read per true microsecond beyond the overhead. Errors are assumed to grow with the length."""
-        return float(np.polyfit(self.known_us, self.read_us, 1, w=1 / self.allowed_us)[0])
+        read_us = np.add(self.known_us, self.by_length_us)
+        return float(np.polyfit(self.known_us, read_us, 1, w=1 / self.allowed_us)[0])
 
     @property
     def error_us(self) -> tuple[float, ...]:
@@ -128,8 +125,7 @@ class Calibration:
     def lengths(self) -> KnownLengths:
         """The readings of known lengths."""
         known = tuple(map(float, self.offset_by_length_us))
-        read = tuple(length + over for length, over in zip(known, self.offset_by_length_us.values(), strict=True))
-        return KnownLengths(known, read, self.tick_us)
+        return KnownLengths(known, tuple(self.offset_by_length_us.values()), self.tick_us)
 
 
 def calibrate(timeline: CudaTimeline) -> Calibration:
@@ -166,7 +162,8 @@ def read_known_lengths(timeline: CudaTimeline) -> KnownLengths:
     ]
     steps = np.diff(np.unique(np.round(np.concatenate(taken), 4)))
     tick = float(steps[steps > 1e-3].min()) if (steps > 1e-3).any() else 0.0
-    return KnownLengths(tuple(map(float, KNOWN_US)), tuple(float(np.median(times)) for times in taken), tick)
+    over = tuple(float(np.median(times)) - known for times, known in zip(taken, KNOWN_US, strict=True))
+    return KnownLengths(tuple(map(float, KNOWN_US)), over, tick)
 
 
 def _samples(timeline: CudaTimeline, launch: Launch, count: int, **changed: str) -> list[Sample]:
@@ -207,11 +204,7 @@ def read_after_flush(timeline: CudaTimeline) -> dict[str, float]:
     timeline.probe_l2()
     warm = timeline.probe_l2()
     timeline.flush_l2()
-    return flush_proof(warm, timeline.probe_l2())
-
-
-def flush_proof(warm: Sequence[float], cold: Sequence[float]) -> dict[str, float]:
-    """From the cycles of single reads, warm and cold."""
+    cold = timeline.probe_l2()
     still = float(np.mean(np.asarray(cold) <= np.quantile(warm, CACHED)))
     return {"warm_cycles": float(np.median(warm)), "cold_cycles": float(np.median(cold)), "still_cached": still}
 

@@ -20,7 +20,7 @@ import numpy as np
 from worklog.bench.launches import ALIGNED, Pool
 from worklog.harness import Harness, time_pair
 from worklog.problem.gemm import Shape, random_inputs
-from worklog.runs.samples import Estimate, median
+from worklog.runs.samples import Estimate, event_overhead_us, median
 
 if TYPE_CHECKING:
     from worklog.bench.session import Session
@@ -71,7 +71,7 @@ class OurHarness:
             lambda: work.enqueue(self.device.stream),
             None,
             harness,
-            offset_us=harness.taken_off(self.offset_us),
+            offset_us=event_overhead_us(harness.as_dict(), {"offset_us": self.offset_us}),
             move=work.move,
         )
         took = time.perf_counter() - started
