@@ -68,7 +68,8 @@ def fma_f64(a: Array, b: Array, c: Array) -> Array:
         sizes = np.abs(np.stack(np.broadcast_arrays(a, b, c, high)))
         safe = ((sizes == 0) | ((sizes > _TINY_F64) & (sizes < _HUGE_F64))).all(axis=0) & (high != 0)
         plain = high + c
-        special = ~(np.isfinite(a) & np.isfinite(b) & np.isfinite(c))
+        # A product that is exactly zero has no rounding; infinities and NaN follow the plain operations.
+        special = ~(np.isfinite(a) & np.isfinite(b) & np.isfinite(c)) | (a == 0) | (b == 0)
     out = np.where(special, plain, out)
     for i in np.flatnonzero(~safe & ~special):
         out[i] = fma_fraction(float(a[i]), float(b[i]), float(c[i]))

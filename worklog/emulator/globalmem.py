@@ -241,13 +241,15 @@ class GlobalMemory:
                 whole = np.broadcast_to(value, (lanes,))
                 elements[k:][places] = whole if inside is None else whole[inside]
 
-    def atomic(self, site: Site, base: Array, mask: Mask, combine: Callable[[Array, int, int], None]) -> None:
-        """Call combine(elements, index, lane) for each active lane in order."""
+    def places(self, site: Site, base: Array, mask: Mask) -> list[tuple[Array, Array, Array]]:
+        """Of an atomic access: elements, the index of each lane's first one, and the numbers of the active lanes; for
+        each buffer with data.
+        """
         lanes = self.batch.lanes
-        for elements, index, inside in self._accessed(site, base, mask):
-            places = np.broadcast_to(index, (lanes,))
-            for lane in np.flatnonzero(np.ones(lanes, bool) if inside is None else inside):
-                combine(elements, int(places[lane]), int(lane))
+        return [
+            (elements, np.broadcast_to(index, (lanes,)), np.arange(lanes) if inside is None else np.flatnonzero(inside))
+            for elements, index, inside in self._accessed(site, base, mask)
+        ]
 
     def _count(self, site: Site, base: Array, mask: Mask) -> None:
         """Add the access to the site's requests, sectors and bytes.

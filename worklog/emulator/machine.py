@@ -314,16 +314,13 @@ class Machine:
         if memory is self.local_memory:
             raise _unsupported(site, "atomics on local memory")
         operands = [np.broadcast_to(value, (self.batch.lanes,)) for value in values]
-        combine = warp.ATOMICS[operation]
-
-        def apply(elements: Array, index: int, lane: int) -> None:
-            for k, before in enumerate(old):
-                own = operands if site.count == 1 else operands[k : k + 1]
-                place = slice(index + k, index + k + 1)
-                before[lane] = elements[index + k]
-                elements[place] = combine(elements[place], *(operand[lane : lane + 1] for operand in own))
-
-        memory.atomic(site, address, mask, apply)
+        for elements, index, lanes in memory.places(site, address, mask):
+            for turn in _turns(index, lanes):
+                for k, before in enumerate(old):
+                    place = index[turn] + k
+                    own = operands if site.count == 1 else operands[k : k + 1]
+                    before[turn] = elements[place]
+                    elements[place] = warp.ATOMICS[operation](elements[place], *(operand[turn] for operand in own))
         return old
 
     # Called by generated code: warps.
@@ -356,6 +353,15 @@ class Machine:
         lanes = self._members(pc, members, mask)
         if self.shared.checking:
             self.shared.interval.synchronise_warps(lanes)
+
+
+def _turns(index: Array, lanes: Array) -> list[Array]:
+    """The lanes in groups without a common index, those that share one in lane order."""
+    lanes = lanes[np.argsort(index[lanes], kind="stable")]
+    fresh = np.flatnonzero(np.diff(index[lanes], prepend=-1))
+    turn = np.arange(len(lanes)) - np.repeat(fresh, np.diff(fresh, append=len(lanes)))
+    order = np.argsort(turn, kind="stable")
+    return np.split(lanes[order], np.flatnonzero(np.diff(turn[order])) + 1)
 
 
 def _unsupported(site: Site, what: str) -> UnsupportedInstruction:

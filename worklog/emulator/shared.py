@@ -142,12 +142,11 @@ class SharedMemory:
             if self.values:
                 self.put(visit, values, visit.mask)
 
-    def atomic(self, site: Site, base: Array, mask: Mask, combine: Callable[[Array, int, int], None]) -> None:
-        """Call combine(elements, index, lane) for each active lane in order."""
+    def places(self, site: Site, base: Array, mask: Mask) -> list[tuple[Array, Array, Array]]:
+        """Of an atomic access: elements, the index of each lane's first one, and the numbers of the active lanes."""
         visit = self._access(site, base, mask)
-        if self.values:
-            for lane in np.flatnonzero(np.ones(len(visit.index), bool) if visit.mask is None else visit.mask):
-                combine(visit.windows[0], int(visit.index[lane]), int(lane))
+        active = visit.places.active if visit.mask is None else visit.mask
+        return [(visit.windows[0], visit.index, np.flatnonzero(active))] if self.values else []
 
     def _access(self, site: Site, base: Array, mask: Mask) -> Visit:
         """Count and check an access."""
