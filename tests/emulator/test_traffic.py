@@ -128,7 +128,7 @@ THEORY = {
 @pytest.mark.parametrize("name", THEORY)
 def test_counts_are_those_of_theory(name: str) -> None:
     record, kernel, _ = rung_kernel(name)
-    counts = gemm(record, kernel, (128, 128, 128), races=False, exact=False)[2].counts
+    counts = gemm(record, kernel, (128, 128, 128), races=False)[2].counts
     assert {what: attrgetter(what)(counts) for what in THEORY[name]} == THEORY[name]
     assert counts.instructions["fma"] * 32 == counts.thread_fma
     assert counts.all_instructions == sum(counts.instructions.values())
@@ -175,7 +175,7 @@ def test_a_view_off_the_sector_costs_a_sector_more() -> None:
 )
 def test_a_prediction_is_the_full_runs_count(name: str, shape: tuple[int, int, int], beta: float) -> None:
     record, kernel, _ = rung_kernel(name)
-    full = gemm(record, kernel, shape, alpha=1.5, beta=beta, races=False, exact=False)[2]
+    full = gemm(record, kernel, shape, alpha=1.5, beta=beta, races=False)[2]
     predicted = predict(kernel, record, Shape(*shape), alpha=1.5, beta=beta)
     assert predicted.counts == full.counts and predicted.lines == full.lines
     assert "predicted" in predicted.label

@@ -270,7 +270,7 @@ def _emit(writer: Writer, instruction: Instruction) -> None:
 def _emit_form(w: Writer, i: Instruction) -> None:
     """Write an instruction that has a row in the table of forms. Raises LookupError if it has no row."""
     key = (i.op, len(i.operands) - 1)
-    form = FORMS[key] if w.program.exact else FORMS.get((f"fast.{i.op}", key[1])) or FORMS[key]
+    form = FORMS[key]
     sources = [w.source(operand, type_) for operand, type_ in zip(i.operands[1:], form.sources, strict=True)]
     expression = form.expression.format(*sources, pc=i.pc, mask=w.mask, **w.carry)
     dtypes = [DTYPES.get(type_, "?") for type_ in form.results]
@@ -313,14 +313,13 @@ _GLOBALS: dict[str, Any] = {
 class Program:
     """A kernel ready to run. Its code is generated block by block when first needed, and kept between launches.
 
-    addresses: of variables. sites: of memory accesses, by pc. exact: multiply-add with one rounding.
+    addresses: of variables. sites: of memory accesses, by pc.
     """
 
     kernel: Kernel
     flow: Flow
     addresses: dict[str, int]
     sites: dict[int, Any]
-    exact: bool = True
     functions: dict[tuple[int, bool], BlockFunction] = field(default_factory=dict)
     # The counters of the access sites belong to the program: one launch at a time.
     lock: threading.Lock = field(default_factory=threading.Lock)

@@ -124,15 +124,15 @@ class EmulatedBuffer:
 class EmulatedDevice:
     """The emulator as a worklog.kernel.device.Device.
 
-    arch: to compile for. races, count, exact: as for worklog.emulator.launch. last: the latest launch's result;
-    findings: of all launches.
+    arch: to compile for. races, count: as for worklog.emulator.launch. last: the latest launch's result; findings: of
+    all launches.
     """
 
     source = "emulated"
 
-    def __init__(self, arch: str = "sm_90", *, races: bool = True, count: bool = False, exact: bool = True) -> None:
+    def __init__(self, arch: str = "sm_90", *, races: bool = True, count: bool = False) -> None:
         self.arch = arch
-        self.races, self.count, self.exact = races, count, exact
+        self.races, self.count = races, count
         self.last: Result | None = None
         self.findings: list[Finding] = []
         self._shipped = ""
@@ -191,8 +191,8 @@ class EmulatedDevice:
             for value in arguments
         ]
         with _naming(kernel.program):
-            races, count, exact, source = self.races, self.count, self.exact, kernel.program.source
-            self.last = launch(kernel.kernel, grid, block, values, races=races, count=count, exact=exact, source=source)
+            options = {"races": self.races, "count": self.count, "source": kernel.program.source}
+            self.last = launch(kernel.kernel, grid, block, values, **options)
         self.findings += self.last.findings
         self._faults += [(kernel, finding) for finding in self.last.findings if finding.is_error]
 

@@ -106,11 +106,6 @@ def quiet(function: Callable[..., Array], *operands: Any) -> Array:
         return function(*operands)
 
 
-def fma_fast_f32(a: Array, b: Array, c: Array) -> Array:
-    """a * b + c in float32 with two roundings: for checks within a tolerance, not bit for bit."""
-    return quiet(np.add, quiet(np.multiply, a, b), c)
-
-
 def add_directed(x: Array, y: Array, mode: str) -> Array:
     """x + y, float64 arrays that hold float32 values or exact products of two, rounded once to float32.
 

@@ -104,7 +104,7 @@ class Form:
 
 # Opcode, operand types, expression, result types. t and s: the first and the last type in the opcode; w: twice t's
 # width; double: a float32 as the float64 that holds it exactly; carry: the carry, as a second result. DTYPE: t's
-# NumPy dtype. Under "fast.", for launches that need no exact rounding.
+# NumPy dtype.
 _TABLE = (
     ("add.INTEGER", "t t", "{0} + {1}", "t"),
     ("sub.INTEGER", "t t", "{0} - {1}", "t"),
@@ -169,7 +169,6 @@ _TABLE = (
     ("neg.FTZ.FLOAT", "t", "-{0}", "t"),
     ("copysign.FLOAT", "t t", "np.copysign({1}, {0})", "t"),
     ("FMA.rn.FTZ.SAT.f32", "double double double", "fma_f32({0}, {1}, {2})", "t"),
-    ("fast.FMA.rn.FTZ.SAT.f32", "t t t", "fma_fast_f32({0}, {1}, {2})", "t"),
     ("FMA.rn.FTZ.SAT.f64", "t t t", "fma_f64({0}, {1}, {2})", "t"),
     # The product of two float32 values is exact in float64.
     ("SIGN.DIRECTED.FTZ.SAT.f32", "double double", "add_directed({0}, SIGN{1}, 'DIRECTED')", "t"),

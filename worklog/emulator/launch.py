@@ -93,7 +93,6 @@ def launch(
     shared_bytes: int = 0,
     races: bool = True,
     count: bool = True,
-    exact: bool = True,
     values: bool = True,
     only_blocks: Sequence[int] | None = None,
     source: str | None = None,
@@ -104,12 +103,11 @@ def launch(
     """Run the kernel on grid x block threads; array arguments are changed in place.
 
     arguments: numbers, contiguous NumPy arrays or Pointers, in the signature's order. shared_bytes: dynamic shared
-    memory. races: detect races, missing waits and uninitialised shared memory. count: count traffic. exact:
-    multiply-add with one rounding (False: two, slightly faster). values: False runs only addresses and control, and
-    loads give zeros. only_blocks: numbers of the blocks to run. source: the .cu text, for messages. budget:
-    instructions that a batch of blocks may take; an instruction counts once for all lanes that execute it together.
-    lanes: threads that run side by side, at least one block's. watch: called with each access to global memory, and
-    with accesses to shared memory at new addresses; needs count.
+    memory. races: detect races, missing waits and uninitialised shared memory. count: count traffic. values:
+    False runs only addresses and control, and loads give zeros. only_blocks: numbers of the blocks to run. source: the
+    .cu text, for messages. budget: instructions that a batch of blocks may take; an instruction counts once for all
+    lanes that execute it together. lanes: threads that run side by side, at least one block's. watch: called with each
+    access to global memory, and with accesses to shared memory at new addresses; needs count.
 
     Addresses out of bounds and similar mistakes are findings in the result; loads there give zeros and stores are
     dropped. Raises BadLaunch, BudgetExceeded, TooLarge, UnsupportedInstruction.
@@ -121,7 +119,7 @@ def launch(
             f"{batch.threads} threads per block are more than {kernel.name} allows: "
             f"its __launch_bounds__ or the GPU allow {limit}"
         )
-    program = _program(kernel, shared_bytes, exact)
+    program = _program(kernel, shared_bytes)
     _, static, local = _layout(kernel, shared_bytes)
     numbers = range(batch.grid[0] * batch.grid[1] * batch.grid[2]) if only_blocks is None else only_blocks
     together = min(max(1, lanes // batch.block_lanes), max(1, len(numbers)))
@@ -194,11 +192,11 @@ def _three(size: Sequence[int], what: str) -> tuple[int, int, int]:
 
 
 @lru_cache(maxsize=64)
-def _program(kernel: Kernel, shared_bytes: int, exact: bool) -> Program:
+def _program(kernel: Kernel, shared_bytes: int) -> Program:
     """Generated code, kept between launches; the addresses in it depend only on these arguments."""
     flow = analyse(kernel)
     addresses = _layout(kernel, shared_bytes)[0]
-    return Program(kernel, flow, addresses, build_sites(kernel, flow, addresses), exact)
+    return Program(kernel, flow, addresses, build_sites(kernel, flow, addresses))
 
 
 def _place_variables(kernel: Kernel, memory: GlobalMemory) -> None:

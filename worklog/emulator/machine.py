@@ -331,7 +331,7 @@ class Machine:
     def _members(self, pc: int, members: Array, mask: Mask) -> Array:
         """The active lanes; reports lanes that the instruction's member mask names and that are not active."""
         lanes = self._active(mask)
-        lacking = warp.lacking(np.broadcast_to(members, (self.batch.lanes,)), lanes, self.started)
+        lacking = warp.lacking(members, lanes, self.started)
         if lacking.any():
             what = "is in the instruction's member mask, but does not execute the instruction"
             self.recorder.add_lanes("divergent-warp", self.program.kernel.instructions[pc], lacking, what)
@@ -339,9 +339,7 @@ class Machine:
 
     def warp(self, pc: int, function: Callable[..., Any], members: Array, mask: Mask, *operands: Any) -> Any:
         """An instruction in which the lanes of a warp exchange values: a function of worklog.emulator.warp."""
-        lanes = self._members(pc, members, mask)
-        values = (x if isinstance(x, str) else np.broadcast_to(x, (self.batch.lanes,)) for x in operands)
-        return function(*values, lanes)
+        return function(*operands, self._members(pc, members, mask))
 
     def active(self, mask: Mask) -> Array:
         """activemask."""

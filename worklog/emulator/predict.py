@@ -44,7 +44,6 @@ def predict(
     *,
     alpha: float = 1.0,
     beta: float = 0.0,
-    grid: tuple[int, int] | None = None,
 ) -> Prediction:
     """Counts of a rung's kernel (or one with its signature, tile and block) at a shape, in about a second at any size.
 
@@ -57,7 +56,7 @@ def predict(
             f"{kernel.name}: an address or a branch at line {line} depends on loaded data, so its traffic cannot be "
             "predicted: launch it in full"
         )
-    grid = grid or rung.blocks(shape)
+    grid = rung.blocks(shape)
     weights = {
         y * grid[0] + x: count_x * count_y
         for (x, count_x), (y, count_y) in product(_representatives(grid[0]), _representatives(grid[1]))

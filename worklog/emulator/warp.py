@@ -16,9 +16,11 @@ BITS = np.uint32(1) << LANES.astype(np.uint32)
 
 def lacking(members: Array, active: Array, started: Array) -> Array:
     """Lanes that an active lane's member mask names and that exist, but are not active."""
+    idle = started & ~active
+    if not idle.any():
+        return idle
     named = np.bitwise_or.reduce(np.where(active, members, np.uint32(0)).reshape(-1, 32), axis=1)
-    wanted = (named[:, None] & BITS) != 0
-    return wanted.ravel() & started & ~active
+    return ((named[:, None] & BITS) != 0).ravel() & idle
 
 
 def shuffle(mode: str, a: Array, b: Array, c: Array, active: Array) -> tuple[Array, Array]:
@@ -28,7 +30,8 @@ def shuffle(mode: str, a: Array, b: Array, c: Array, active: Array) -> tuple[Arr
     b: the distance or lane. c: the clamp in bits 0 to 4, the segment mask in bits 8 to 12. The value of an inactive
     source lane is undefined; here it is its last one.
     """
-    lane = np.tile(LANES, len(a) // 32)
+    everyone = np.arange(len(active))
+    lane = everyone & 31
     b, clamp, segment = b.astype(np.int64) & 31, c.astype(np.int64) & 31, c.astype(np.int64) >> 8 & 31
     low, high = lane & segment, (lane & segment) | (clamp & ~segment)
     if mode == "up":
@@ -38,8 +41,8 @@ def shuffle(mode: str, a: Array, b: Array, c: Array, active: Array) -> tuple[Arr
     else:
         source = lane ^ b if mode == "bfly" else low | (b & ~segment)
         valid = source <= high
-    source = np.where(valid, source, lane)
-    return a.reshape(-1, 32)[np.arange(len(a)) // 32, source], valid & active
+    source = np.where(valid, everyone - lane + source, everyone)
+    return np.broadcast_to(a, active.shape)[source], valid & active
 
 
 def vote(mode: str, predicate: Array, active: Array) -> Array:
@@ -70,7 +73,7 @@ def match(mode: str, a: Array, active: Array) -> tuple[Array, Array]:
     """match.sync: the active lanes of the warp that hold the lane's value (any), or all of them if all hold the same,
     else none (all); and whether all hold the same.
     """
-    values, lanes = a.reshape(-1, 32), active.reshape(-1, 32)
+    values, lanes = np.broadcast_to(a, active.shape).reshape(-1, 32), active.reshape(-1, 32)
     same = (values[:, :, None] == values[:, None, :]) & lanes[:, None, :]
     masks = np.where(same, BITS, np.uint32(0)).sum(axis=2, dtype=np.uint32)
     everyone = np.where(lanes, BITS, np.uint32(0)).sum(axis=1, dtype=np.uint32)[:, None]
