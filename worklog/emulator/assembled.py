@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import operator
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, product
 
+import numpy as np
+
 from worklog.emulator.flow import Block, basic_blocks, branch_target, defined
-from worklog.emulator.ptx import Imm, Instruction, Kernel, Mem, Reg, elements, size_of
+from worklog.emulator.ptx import DTYPES, Imm, Instruction, Kernel, Mem, Reg, elements, size_of
 from worklog.kernel.nvrtc import Widths
 
 WIDE, HALF, WORD = 16, 8, 4
@@ -24,7 +26,7 @@ PLAIN = {"ld", "st", "shared", "shared::cta", "weak", "v2"}
 MOST_TURNS = 1024
 MOST_INSTRUCTIONS = 20_000
 MOST_TRIES = 64
-MOST_STEPS = 10_000
+MOST_SUMS = 10_000
 COMPARE = {name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
 
 
@@ -41,6 +43,8 @@ class Group:
 
 
 Groups = dict[int, tuple[Group, ...]]
+# Registers as another register's earlier value plus a number.
+Bases = dict[str, tuple[str, int]]
 
 
 @dataclass(frozen=True)
@@ -64,11 +68,11 @@ def merged_accesses(kernel: Kernel, blocks: Iterable[Block]) -> Groups:
     """
     out: Groups = {}
     for block in blocks:
-        bases = _Bases()
+        bases: Bases = {}
         loads: dict[str, list[_Part]] = defaultdict(list)
         stores: dict[str, list[_Part]] = defaultdict(list)
         for instruction in kernel.instructions[block.start : block.stop]:
-            name, part = instruction.parts[0], bases.part(instruction)
+            name, part = instruction.parts[0], _part(instruction, bases)
             shared = name in ("ld", *PARTING) and "global" not in instruction.parts and "local" not in instruction.parts
             if shared and (name != "st" or part is None or part[0] not in stores):
                 out.update(_joined(stores.values(), 4))
@@ -78,50 +82,36 @@ def merged_accesses(kernel: Kernel, blocks: Iterable[Block]) -> Groups:
                 loads.clear()
             if part is not None:
                 (loads if name == "ld" else stores)[part[0]].append(part[1])
-            bases.step(instruction)
+            moved = _moved(instruction, bases)
+            for register in defined(instruction):
+                bases[register.name] = moved or (f"{register.name} {instruction.pc}", 0)
         out.update(_joined(stores.values(), 4))
         out.update(_joined(loads.values(), 3))
     return out
 
 
-class _Bases:
-    """Registers as another register's earlier value plus a number, through one block."""
+def _part(instruction: Instruction, bases: Bases) -> tuple[str, _Part] | None:
+    """A plain access of 4 or 8 bytes per lane, and the name of the value that its base comes from."""
+    parts = set(instruction.op.split(".")[:-1])
+    if instruction.parts[0] not in ("ld", "st") or "shared" not in parts or parts - PLAIN or instruction.guard:
+        return None
+    word, address = size_of(instruction.parts[-1]), instruction.operands[instruction.parts[0] == "ld"]
+    width = word * elements(instruction)
+    if not isinstance(address, Mem) or word < WORD or width > HALF:
+        return None
+    root, base = bases.get(address.base.name, (address.base.name, 0)) if address.base else ("", 0)
+    return root, _Part(instruction.pc, base + address.offset, width, base)
 
-    def __init__(self) -> None:
-        self.values: dict[str, tuple[str, int]] = {}
-        self.versions: Counter[str] = Counter()
 
-    def of(self, name: str) -> tuple[str, int]:
-        return self.values.get(name, (f"{name} {self.versions[name]}", 0))
-
-    def part(self, instruction: Instruction) -> tuple[str, _Part] | None:
-        """A plain access of 4 or 8 bytes per lane, and the name of the value that its base comes from."""
-        parts = set(instruction.op.split(".")[:-1])
-        if instruction.parts[0] not in ("ld", "st") or "shared" not in instruction.parts or parts - PLAIN:
-            return None
-        width = size_of(instruction.parts[-1]) * (2 if "v2" in parts else 1)
-        address = next((operand for operand in instruction.operands if isinstance(operand, Mem)), None)
-        if instruction.guard or address is None or width not in (WORD, HALF) or size_of(instruction.parts[-1]) < WORD:
-            return None
-        root, base = self.of(address.base.name) if address.base else ("", 0)
-        return root, _Part(instruction.pc, base + address.offset, width, base)
-
-    def step(self, instruction: Instruction) -> None:
-        """Update the register that the instruction writes."""
-        target = instruction.operands[0] if instruction.operands else None
-        if not isinstance(target, Reg) or instruction.parts[0] in ("st", "red", "bra"):
-            return
-        value = None
-        if instruction.parts[0] in ("add", "sub") and not instruction.guard:
-            _, base, number = instruction.operands
-            if isinstance(base, Reg) and isinstance(number, Imm) and number.kind == "int":
-                root, before = self.of(base.name)
-                sign = 1 if instruction.parts[0] == "add" else -1
-                value = root, before + sign * int(number.value)
-        self.versions[target.name] += 1
-        self.values.pop(target.name, None)
-        if value is not None:
-            self.values[target.name] = value
+def _moved(instruction: Instruction, bases: Bases) -> tuple[str, int] | None:
+    """What an instruction that adds a literal to a register gives."""
+    if instruction.parts[0] not in ("add", "sub") or instruction.guard:
+        return None
+    _, base, number = instruction.operands
+    if not isinstance(base, Reg) or not isinstance(number, Imm) or number.kind != "int":
+        return None
+    root, before = bases.get(base.name, (base.name, 0))
+    return root, before + int(number.value) * (1 if instruction.parts[0] == "add" else -1)
 
 
 def _joined(accesses: Iterable[list[_Part]], enough: int) -> Iterator[tuple[int, tuple[Group, ...]]]:
@@ -169,28 +159,21 @@ def widths(code: Sequence[Instruction], groups: Groups) -> Counter[str]:
     return found
 
 
-@dataclass(frozen=True)
-class Loop:
-    """A block that branches to its own start, and its number of iterations."""
-
-    block: Block
-    turns: int
-
-
 def as_assembled(kernel: Kernel, found: Widths) -> Kernel:
     """The kernel unrolled so that its shared accesses are those of the machine code, with `assembled` True; the
     unchanged kernel, with False, if no unrolling gives them.
     """
-    loops = [loop for loop in counted_loops(kernel) if _accesses_shared(kernel, loop.block)]
-    factors = [[n for n in range(1, loop.turns + 1) if loop.turns % n == 0] for loop in loops]
+    code = kernel.instructions
+    loops = [(block, turns) for block, turns in counted_loops(kernel) if widths(code[block.start : block.stop], {})]
+    factors = [[n for n in range(1, turns + 1) if turns % n == 0] for _, turns in loops]
     for choice in islice(product(*factors), MOST_TRIES):
-        size = sum(n * (loop.block.stop - loop.block.start) for n, loop in zip(choice, loops, strict=True) if n > 1)
-        if size > MOST_INSTRUCTIONS:
+        chosen = [(block, factor) for (block, _), factor in zip(loops, choice, strict=True) if factor > 1]
+        if sum(factor * (block.stop - block.start) for block, factor in chosen) > MOST_INSTRUCTIONS:
             continue
         candidate = kernel
         # From the last one, so that the positions of those before stay.
-        for loop, factor in sorted(zip(loops, choice, strict=True), key=lambda pair: -pair[0].block.start):
-            candidate = unrolled(candidate, loop.block, factor)
+        for block, factor in reversed(chosen):
+            candidate = unrolled(candidate, block, factor)
         if _explains(candidate, found):
             return replace(candidate, assembled=True)
     return replace(kernel, assembled=False)
@@ -202,54 +185,38 @@ def _explains(kernel: Kernel, found: Widths) -> bool:
     """
     blocks = basic_blocks(kernel)
     groups = merged_accesses(kernel, blocks)
-    parts = Counter(tuple(widths(kernel.instructions[b.start : b.stop], groups).items()) for b in blocks)
-    parts.pop((), None)
-    left = Counter(dict(found))
-    for part, times in parts.items():
-        once = Counter({name: times * count for name, count in part})
-        if not once <= left:
-            return False
-        left -= once
-    return _adds_up(left, [Counter(dict(part)) for part in parts], [MOST_STEPS])
+    counted = [widths(kernel.instructions[b.start : b.stop], groups) for b in blocks]
+    names = sorted({*dict(found), *(name for part in counted for name in part)})
+    parts = [tuple(part[name] for name in names) for part in counted]
+    left = tuple(dict(found).get(name, 0) - sum(part[name] for part in counted) for name in names)
+    # What may be left after some blocks have been repeated.
+    sums = {left}
+    for part in {part for part in parts if any(part)}:
+        for rest in list(sums):
+            while min(rest := tuple(map(operator.sub, rest, part))) >= 0 and len(sums) <= MOST_SUMS:
+                sums.add(rest)
+    return (0,) * len(names) in sums
 
 
-def _adds_up(wanted: Counter[str], parts: Sequence[Counter[str]], steps: list[int]) -> bool:
-    """Whether the parts, each any number of times, add up to `wanted`. steps: left before giving up."""
-    if not +wanted:
-        return True
-    if not parts:
-        return False
-    first, *others = parts
-    while steps[0] > 0:
-        steps[0] -= 1
-        if _adds_up(wanted, others, steps):
-            return True
-        if not first <= wanted:
-            return False
-        wanted = wanted - first
-    return False
-
-
-def _accesses_shared(kernel: Kernel, block: Block) -> bool:
-    code = kernel.instructions[block.start : block.stop]
-    return any(i.parts[0] in ("ld", "st") and "shared" in i.parts for i in code)
-
-
-def counted_loops(kernel: Kernel) -> list[Loop]:
-    """Loops of one block whose counter starts, steps and ends at literals of the PTX."""
+def counted_loops(kernel: Kernel) -> list[tuple[Block, int]]:
+    """Loops of one block whose counter starts, steps and ends at literals of the PTX, with their iterations."""
     blocks = basic_blocks(kernel)
+    literals = _literals(kernel, blocks)
     out = []
     for block in blocks:
         last = kernel.instructions[block.stop - 1]
         if last.parts[0] == "bra" and last.guard and branch_target(kernel, last) == block.start:
-            turns = _turns(kernel, blocks, block, *last.guard)
+            before = [literals[b.index] for b in blocks if block.index in b.successors and b != block]
+            turns = _turns(kernel, block, _common(before), *last.guard)
             if turns is not None and turns > 1:
-                out.append(Loop(block, turns))
+                out.append((block, turns))
     return out
 
 
-def _turns(kernel: Kernel, blocks: Sequence[Block], block: Block, predicate: Reg, negated: bool) -> int | None:
-    """Iterations of a block whose predicate compares a register, which a literal is added to, with a literal."""
+def _turns(kernel: Kernel, block: Block, start: Mapping[str, int], predicate: Reg, negated: bool) -> int | None:
+    """Iterations of a block whose predicate compares a register, which a literal is added to, with a literal. start:
+    the registers that are literals before the loop.
+    """
     tests = _definitions(kernel, block, predicate)
     if len(tests) != 1 or tests[0].parts[0] != "setp" or len(tests[0].parts) != 3 or tests[0].guard:
         return None
@@ -260,60 +227,49 @@ def _turns(kernel: Kernel, blocks: Sequence[Block], block: Block, predicate: Reg
     steps = _definitions(kernel, block, counter)
     if len(steps) != 1 or steps[0].parts[0] != "add" or steps[0].guard or steps[0].operands[1] != counter:
         return None
-    step, start = steps[0].operands[2], _on_entry(kernel, blocks, block, counter)
-    if not isinstance(step, Imm) or start is None:
+    step = steps[0].operands[2]
+    if not isinstance(step, Imm) or counter.name not in start:
         return None
-    late = steps[0].pc > tests[0].pc
-    value, end = start, _wrapped(int(bound.value), type_)
-    for turn in range(1, MOST_TURNS + 1):
-        tested = value if late else value + int(step.value)
-        if COMPARE[how](_wrapped(tested, type_), end) == negated:
-            return turn
-        value += int(step.value)
-    return None
+    before_step = steps[0].pc > tests[0].pc
+    tested = start[counter.name] + int(step.value) * (np.arange(MOST_TURNS) + (not before_step))
+    end = np.array(bound.bits, np.uint64)
+    leaves = COMPARE[how](tested.astype(DTYPES[type_]), end.astype(DTYPES[type_])) == negated
+    return int(leaves.argmax()) + 1 if leaves.any() else None
 
 
-def _wrapped(value: int, type_: str) -> int:
-    """The value that a register of the type holds."""
-    bits = int(type_[1:])
-    value &= (1 << bits) - 1
-    return value - (1 << bits) if type_[0] == "s" and value >> bits - 1 else value
-
-
-def _on_entry(kernel: Kernel, blocks: Sequence[Block], loop: Block, counter: Reg) -> int | None:
-    """The one literal that a register holds on every path from the kernel's start into the loop, or None."""
-    before: dict[int, list[Block]] = {block.index: [] for block in blocks}
-    for block in blocks:
-        for follower in block.successors:
-            before[follower].append(block)
-    values: set[int | None] = set()
-    waiting, seen = [block for block in before[loop.index] if block != loop], set[int]()
+def _literals(kernel: Kernel, blocks: Sequence[Block]) -> list[Mapping[str, int]]:
+    """The registers that hold a literal at the end of each block, on every path from the kernel's start."""
+    out: list[dict[str, int] | None] = [None] * len(blocks)
+    waiting = [blocks[0]]
     while waiting:
         block = waiting.pop()
-        if block.index in seen:
-            continue
-        seen.add(block.index)
-        own = _definitions(kernel, block, counter)
-        if own:
-            values.add(_literal(kernel, own[-1]))
-        elif block.index == 0:
-            values.add(None)
-        waiting += [] if own else before[block.index]
-    return values.pop() if len(values) == 1 else None
+        before = [out[b.index] for b in blocks if block.index in b.successors]
+        held = _common([{}] * (block.index == 0) + [known for known in before if known is not None])
+        for instruction in kernel.instructions[block.start : block.stop]:
+            value = _literal(instruction, held)
+            for register in defined(instruction):
+                held.pop(register.name, None)
+                if value is not None:
+                    held[register.name] = value
+        if held != out[block.index]:
+            out[block.index] = held
+            waiting += [blocks[follower] for follower in block.successors]
+    return [held or {} for held in out]
 
 
-def _literal(kernel: Kernel, instruction: Instruction, depth: int = 3) -> int | None:
-    """The literal that a mov gives, directly or as the literal that every definition of its source moves."""
-    if instruction.parts[0] != "mov" or instruction.guard or not depth:
+def _literal(instruction: Instruction, held: Mapping[str, int]) -> int | None:
+    """The literal that a mov gives. held: the registers that are literals."""
+    if instruction.parts[0] != "mov" or instruction.guard:
         return None
     source = instruction.operands[1]
     if isinstance(source, Imm):
         return int(source.value) if source.kind == "int" else None
-    if not isinstance(source, Reg):
-        return None
-    everywhere = [i for i in kernel.instructions if source.name in (r.name for r in defined(i))]
-    values = {_literal(kernel, i, depth - 1) for i in everywhere}
-    return values.pop() if len(values) == 1 else None
+    return held.get(source.name) if isinstance(source, Reg) else None
+
+
+def _common(states: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    """What all of them have."""
+    return dict(set.intersection(*(set(state.items()) for state in states))) if states else {}
 
 
 def _definitions(kernel: Kernel, block: Block, register: Reg) -> list[Instruction]:
