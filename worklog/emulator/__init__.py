@@ -16,7 +16,7 @@ from worklog.emulator.findings import (
     UnsupportedInstruction,
 )
 from worklog.emulator.launch import Pointer, Result, launch, load
-from worklog.emulator.predict import Prediction, predict
+from worklog.emulator.predict import predict
 from worklog.emulator.ptx import Kernel
 from worklog.emulator.reader import parse
 
@@ -31,7 +31,6 @@ __all__ = [
     "Kernel",
     "NotPredictable",
     "Pointer",
-    "Prediction",
     "PtxError",
     "Result",
     "TooLarge",

@@ -171,8 +171,7 @@ def float_min(a: Array, b: Array) -> Array:
 
 def float_max(a: Array, b: Array) -> Array:
     """IEEE maximumNumber: the number if the other operand is NaN; +0 is above -0."""
-    zero = (a == 0) & (b == 0)
-    return np.where(zero, np.where(np.signbit(a), b, a), np.fmax(a, b))
+    return -float_min(-a, -b)
 
 
 def or_nan(result: Array, *operands: Array) -> Array:

@@ -106,7 +106,7 @@ class Copies:
 
 
 Watch = Callable[[Site, Array, Array, int], None]  # site, address and activity of each lane, bytes per lane
-FIRST_ADDRESS = 1 << 40
+FIRST_ADDRESS, FIRST_VARIABLE = 1 << 40, 1 << 50
 SPACING = 1 << 40
 
 
@@ -139,12 +139,10 @@ class GlobalMemory:
         self.buffers: list[Buffer] = []
         self.bases: list[int] = []
 
-    def add(self, name: str, data: Array | None, size: int, *, skew: int = 0, writable: bool = True) -> int:
-        """Give memory an address, a multiple of 256 (as from cudaMalloc) plus `skew`, and return it."""
-        base = FIRST_ADDRESS + len(self.buffers) * SPACING + skew
-        self.buffers.append(Buffer(name, base, size, data, writable))
-        self.bases.append(base)
-        return base
+    def add(self, buffer: Buffer) -> None:
+        """Add a buffer at a higher address than those before."""
+        self.buffers.append(buffer)
+        self.bases.append(buffer.base)
 
     def find(self, address: int) -> Buffer | None:
         """The buffer that contains the address, or None."""

@@ -130,11 +130,8 @@ def _mask(length: Array, dtype: np.dtype[Any]) -> Array:
 
 def brev(a: Array) -> Array:
     """Bits in reverse order."""
-    bits = a.dtype.itemsize * 8
-    lanes = np.unpackbits(
-        a.astype(a.dtype.newbyteorder("<")).view(np.uint8).reshape(-1, bits // 8), axis=1, bitorder="little"
-    )
-    return np.packbits(lanes[:, ::-1], axis=1, bitorder="little").view(a.dtype).ravel()
+    bits = np.unpackbits(np.ascontiguousarray(a).view(np.uint8).reshape(len(a), -1), axis=1, bitorder="little")
+    return np.packbits(bits[:, ::-1], axis=1, bitorder="little").view(a.dtype).ravel()
 
 
 def clz(a: Array) -> Array:

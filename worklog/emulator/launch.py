@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -16,7 +15,7 @@ from worklog.emulator.codegen import Program
 from worklog.emulator.counts import Counts, Site, build_sites, tally, total, with_sources
 from worklog.emulator.findings import BadLaunch, Batch, Finding, PtxError, Recorder, TooLarge
 from worklog.emulator.flow import analyse
-from worklog.emulator.globalmem import FIRST_ADDRESS, SPACING, GlobalMemory, Watch
+from worklog.emulator.globalmem import FIRST_ADDRESS, FIRST_VARIABLE, SPACING, Buffer, GlobalMemory, Watch
 from worklog.emulator.machine import Machine
 from worklog.emulator.ptx import Kernel, Param
 from worklog.emulator.reader import parse
@@ -46,10 +45,13 @@ class Pointer:
 
 @dataclass(frozen=True)
 class Result:
-    """findings: mistakes of the kernel, by line. lines: counts by source line (0: unknown), empty without `count`."""
+    """label: where the numbers come from. blocks: number of blocks run. findings: mistakes of the kernel, by line.
+    lines: counts by source line (0: unknown), empty without `count`.
+    """
 
     kernel: str
-    arch: str
+    label: str
+    blocks: int
     findings: tuple[Finding, ...]
     lines: Mapping[int, Counts] = field(hash=False)
 
@@ -62,11 +64,6 @@ class Result:
     def counts(self) -> Counts:
         """All lines together."""
         return total(self.lines)
-
-    @property
-    def label(self) -> str:
-        """Where the numbers come from."""
-        return f"emulated · {self.arch} PTX"
 
 
 @lru_cache(maxsize=64)
@@ -120,7 +117,7 @@ def launch(
             f"its __launch_bounds__ or the GPU allow {limit}"
         )
     program = _program(kernel, shared_bytes)
-    _, static, local = _layout(kernel, shared_bytes)
+    addresses, static, local = _layout(kernel, shared_bytes)
     numbers = range(batch.grid[0] * batch.grid[1] * batch.grid[2]) if only_blocks is None else only_blocks
     together = min(max(1, lanes // batch.block_lanes), max(1, len(numbers)))
     # Registers that are live between blocks of code, values inside one, and the memories of the batch.
@@ -132,7 +129,7 @@ def launch(
     recorder = Recorder(source, batch)
     memory = GlobalMemory(recorder, batch, counting=count, values=values, watch=watch)
     params = _bind(kernel, arguments, memory)
-    _place_variables(kernel, memory)
+    _place_variables(kernel, addresses, memory)
     sites: dict[int, Site] = program.sites
     grain = min([4, *(site.size for site in sites.values() if site.space in ("shared", "generic"))])
     shared = SharedMemory(recorder, batch, static, grain, counting=count, values=values, races=races, watch=watch)
@@ -146,7 +143,7 @@ def launch(
         shared.settle()
         _note_approximations(program, machine.executed, recorder)
         lines = tally(kernel, program.flow.blocks, machine.executed, sites.values()) if count else {}
-    return Result(kernel.name, kernel.arch, recorder.findings(), lines)
+    return Result(kernel.name, f"emulated · {kernel.arch} PTX", len(numbers), recorder.findings(), lines)
 
 
 def _note_approximations(program: Program, executed: Sequence[Sequence[int]], recorder: Recorder) -> None:
@@ -178,8 +175,6 @@ def _free_memory() -> int | None:
             found = [line for line in file if line.startswith("MemAvailable")]
         return int(found[0].split()[1]) * 1024
     except (OSError, IndexError):
-        if "SC_AVPHYS_PAGES" in getattr(os, "sysconf_names", {}):
-            return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         return None
 
 
@@ -199,21 +194,21 @@ def _program(kernel: Kernel, shared_bytes: int) -> Program:
     return Program(kernel, flow, addresses, build_sites(kernel, flow, addresses))
 
 
-def _place_variables(kernel: Kernel, memory: GlobalMemory) -> None:
-    """Allocate __device__ and __constant__ variables, after the arguments' buffers, as `_layout` assumes."""
+def _place_variables(kernel: Kernel, addresses: Mapping[str, int], memory: GlobalMemory) -> None:
+    """Allocate __device__ and __constant__ variables."""
     for variable in kernel.variables:
         if variable.space in ("global", "const"):
             data = np.frombuffer(bytearray(variable.data.ljust(-(-variable.size // 8) * 8, b"\0")), np.uint8)
-            memory.add(variable.name, data, variable.size, writable=variable.space == "global")
+            base, writable = addresses[variable.name], variable.space == "global"
+            memory.add(Buffer(variable.name, base, variable.size, data, writable))
 
 
 def _layout(kernel: Kernel, dynamic: int) -> tuple[dict[str, int], int, int]:
     """Addresses of variables, bytes of shared memory per block, and of local memory per thread.
 
-    Shared and local addresses start at 0, dynamic shared memory is last; global ones are after the arguments' buffers.
+    Shared and local addresses start at 0, dynamic shared memory is last.
     """
     addresses, ends, shared = {}, {"shared": 0, "local": 0}, dynamic
-    buffers = sum(param.type in ADDRESSES for param in kernel.params)
     for variable in sorted(kernel.variables, key=lambda v: v.extern):
         if variable.space in ends:
             start = -(-ends[variable.space] // variable.align) * variable.align
@@ -223,8 +218,7 @@ def _layout(kernel: Kernel, dynamic: int) -> tuple[dict[str, int], int, int]:
             else:
                 ends[variable.space] = start + variable.size
         else:
-            addresses[variable.name] = FIRST_ADDRESS + buffers * SPACING
-            buffers += 1
+            addresses[variable.name] = FIRST_VARIABLE + len(addresses) * SPACING
     shared = max(shared, ends["shared"])
     if shared > MAX_SHARED:
         raise BadLaunch(f"{shared} bytes of shared memory per block are more than any GPU has ({MAX_SHARED})")
@@ -232,9 +226,7 @@ def _layout(kernel: Kernel, dynamic: int) -> tuple[dict[str, int], int, int]:
 
 
 def _bind(kernel: Kernel, arguments: Sequence[Any], memory: GlobalMemory) -> dict[str, bytes]:
-    """The bytes of each parameter. One of 64 bits, a pointer or not, takes a slot among the buffers, so that the
-    addresses of variables are fixed.
-    """
+    """The bytes of each parameter. A buffer gets a multiple of 256 (as from cudaMalloc) plus its skew as its address."""
     if len(arguments) != len(kernel.params):
         raise BadLaunch(f"{kernel.name} takes {len(kernel.params)} arguments, got {len(arguments)}")
     out = {}
@@ -242,8 +234,6 @@ def _bind(kernel: Kernel, arguments: Sequence[Any], memory: GlobalMemory) -> dic
         pointer = Pointer(value, value.nbytes) if isinstance(value, np.ndarray) else value
         if not isinstance(pointer, Pointer):
             out[param.name] = _scalar(param, number, value)
-            if param.type in ADDRESSES:
-                memory.add("", None, 0)
             continue
         if param.type not in ADDRESSES:
             raise BadLaunch(f"argument {number} of {kernel.name} must be a number (.{param.type}), not a buffer")
@@ -253,13 +243,14 @@ def _bind(kernel: Kernel, arguments: Sequence[Any], memory: GlobalMemory) -> dic
                 raise BadLaunch(f"argument {number}: the array must be contiguous and writable")
             data = data.reshape(-1).view(np.uint8)
         name = pointer.name or _parameter_name(kernel, number)
-        out[param.name] = np.uint64(memory.add(name, data, pointer.size, skew=pointer.skew)).tobytes()
+        base = FIRST_ADDRESS + len(memory.buffers) * SPACING + pointer.skew
+        memory.add(Buffer(name, base, pointer.size, data))
+        out[param.name] = np.uint64(base).tobytes()
     return out
 
 
 def _scalar(param: Param, number: int, value: Any) -> bytes:
-    kind = {"u": "u", "b": "u", "s": "i", "f": "f"}[param.type[0]]
-    if kind == "f":
+    if param.type[0] == "f":
         return bytes(np.array(value, f"f{param.size}").tobytes())
     if not isinstance(value, int | np.integer):
         raise BadLaunch(f"argument {number} must be an integer (.{param.type}), got {type(value).__name__}")

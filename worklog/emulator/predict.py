@@ -7,13 +7,13 @@ tests check both against full runs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 
-from worklog.emulator.counts import Counts, total
+from worklog.emulator.counts import Counts
 from worklog.emulator.findings import BadLaunch, NotPredictable
 from worklog.emulator.flow import analyse
-from worklog.emulator.launch import Pointer, launch
+from worklog.emulator.launch import Pointer, Result, launch
 from worklog.emulator.ptx import Kernel
 from worklog.kernel import Kernel as Launched
 from worklog.problem.gemm import Shape
@@ -23,20 +23,6 @@ STRETCH = 64
 SHORTEST = 2 * STRETCH
 
 
-@dataclass(frozen=True)
-class Prediction:
-    """lines: counts of the whole launch by source line. blocks: number of blocks run. label: the numbers' source."""
-
-    lines: Mapping[int, Counts]
-    blocks: int
-    label: str
-
-    @property
-    def counts(self) -> Counts:
-        """All lines together."""
-        return total(self.lines)
-
-
 def predict(
     kernel: Kernel,
     rung: Launched,
@@ -44,7 +30,7 @@ def predict(
     *,
     alpha: float = 1.0,
     beta: float = 0.0,
-) -> Prediction:
+) -> Result:
     """Counts of a rung's kernel (or one with its signature, tile and block) at a shape, in about a second at any size.
 
     Raises NotPredictable if addresses or branches depend on loaded data, OutsideDomain for a shape outside the domain.
@@ -68,7 +54,8 @@ def predict(
     if turns:
         longer = _of_blocks(kernel, rung, replace(short, k=short.k + STRETCH), grid, weights, (alpha, beta))
         lines = _combined(longer, turns, lines, 1 - turns)
-    return Prediction(lines, len(weights), f"emulated · {kernel.arch} PTX · predicted from {len(weights)} blocks")
+    label = f"emulated · {kernel.arch} PTX · predicted from {len(weights)} blocks"
+    return Result(kernel.name, label, len(weights), (), lines)
 
 
 def _representatives(blocks: int) -> Sequence[tuple[int, int]]:
