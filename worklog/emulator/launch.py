@@ -226,7 +226,7 @@ def _layout(kernel: Kernel, dynamic: int) -> tuple[dict[str, int], int, int]:
 
 
 def _bind(kernel: Kernel, arguments: Sequence[Any], memory: GlobalMemory) -> dict[str, bytes]:
-    """The bytes of each parameter. A buffer gets a multiple of 256 (as from cudaMalloc) plus its skew as its address."""
+    """The bytes of each parameter. Buffers lie at multiples of 256 (as from cudaMalloc) plus their skew."""
     if len(arguments) != len(kernel.params):
         raise BadLaunch(f"{kernel.name} takes {len(kernel.params)} arguments, got {len(arguments)}")
     out = {}
