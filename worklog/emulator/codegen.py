@@ -114,7 +114,7 @@ class Writer:
 
     def constant(self, value: Any, dtype: str) -> str:
         """The name of an array with one element that holds a literal."""
-        array = np.array([value]).astype(dtype) if dtype[0] in "f?" else _integer(int(value), dtype)
+        array = np.array([value] if dtype[0] in "f?" else [np.uint64(int(value) % 2**64)]).astype(dtype)
         name = f"k_{dtype.replace('?', 'b')}_{array.tobytes().hex()}"
         self.constants[name] = array
         return name
@@ -194,11 +194,6 @@ def _converted(text: str, dtype: str, wanted: str) -> str:
     """An array as another dtype: the same bits where the width agrees."""
     same_width = np.dtype(dtype).itemsize == np.dtype(wanted).itemsize
     return f"{text}.{'view' if same_width else 'astype'}({wanted!r})"
-
-
-def _integer(value: int, dtype: str) -> Any:
-    unsigned = np.dtype(dtype.replace("i", "u"))
-    return np.array([value & ((1 << 8 * unsigned.itemsize) - 1)], unsigned).view(dtype)
 
 
 def generate(program: Program, index: int, merge: bool) -> BlockFunction:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -196,12 +196,6 @@ class Access:
     conflicts: int = 0
     bytes: int = 0
 
-    def combined(self, factor: int, other: Access, other_factor: int) -> Access:
-        """factor * self + other_factor * other, count by count."""
-        return Access(
-            *(factor * mine + other_factor * its for mine, its in zip(astuple(self), astuple(other), strict=True))
-        )
-
     @property
     def sectors_per_request(self) -> float:
         """4 for a warp that reads 32 adjacent floats, 32 for one sector per lane. NaN without requests."""
@@ -226,16 +220,8 @@ class Counts:
     thread_fma: int = 0
 
     def __add__(self, other: Counts) -> Counts:
-        return self.combined(1, other, 1)
-
-    def combined(self, factor: int, other: Counts, other_factor: int) -> Counts:
-        """factor * self + other_factor * other, count by count."""
-        own = {name: getattr(self, name).combined(factor, getattr(other, name), other_factor) for name in ACCESSES}
-        names = sorted(self.instructions.keys() | other.instructions.keys())
-        mine, others = self.instructions, other.instructions
-        instructions = {name: factor * mine.get(name, 0) + other_factor * others.get(name, 0) for name in names}
-        thread_fma = factor * self.thread_fma + other_factor * other.thread_fma
-        return Counts(**own, instructions=instructions, thread_fma=thread_fma)
+        out: Counts = combined(1, self, 1, other)
+        return out
 
     @property
     def global_sectors(self) -> int:
@@ -248,7 +234,18 @@ class Counts:
         return sum(self.instructions.values())
 
 
-ACCESSES = ("global_load", "global_store", "shared_load", "shared_store", "local", "atomic")
+def combined(factor: int, one: Any, other_factor: int, other: Any) -> Any:
+    """factor * one + other_factor * other, count by count; what a mapping lacks is zero."""
+    if isinstance(one, Access | Counts):
+        pairs = ((part.name, getattr(one, part.name), getattr(other, part.name)) for part in fields(one))
+        return type(one)(**{name: combined(factor, a, other_factor, b) for name, a, b in pairs})
+    if isinstance(one, Mapping):
+        zeros = {name: type(value)() for name, value in (*one.items(), *other.items())}
+        pairs = ((name, one.get(name, zeros[name]), other.get(name, zeros[name])) for name in sorted(zeros))
+        return {name: combined(factor, a, other_factor, b) for name, a, b in pairs}
+    return factor * one + other_factor * other
+
+
 _ARITHMETIC = ("add", "sub", "mul", "mad", "div", "rem", "min", "max", "abs", "neg", "setp", "sqrt", "rcp")
 _KINDS = {
     **dict.fromkeys(("ld", "cp"), "load"),
@@ -285,7 +282,7 @@ def tally(
     for site in with_sources(sites):
         name, costs = _kind(site), accesses[site.line]
         if name is not None:
-            costs[name] = costs[name].combined(1, Access(*site.costs.tolist()), 1)
+            costs[name] = combined(1, costs[name], 1, Access(*site.costs.tolist()))
     lines = sorted({line for line, kinds in instructions.items() if any(kinds.values())} | accesses.keys())
     return {
         line: Counts(

@@ -5,13 +5,14 @@ depend on loaded data.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from worklog.emulator.findings import PtxError
 from worklog.emulator.ptx import Instruction, Kernel, Mem, Operand, Reg, Sym, Variable, Vec
 
 EXITS = ("ret", "exit")
+LOADED = "loaded values"
 NO_RESULT = {
     "st", "red", "bra", "ret", "exit", "bar", "barrier", "membar", "fence", "cp", "prefetch", "prefetchu",
     "griddepcontrol", "trap", "nanosleep", "taken",
@@ -43,7 +44,8 @@ class Flow:
 def analyse(kernel: Kernel) -> Flow:
     """Raises PtxError for a branch to an unknown label."""
     blocks = basic_blocks(kernel)
-    return Flow(blocks, _liveness(kernel, blocks), _provenance(kernel), _data_dependent(kernel))
+    origins = _origins(kernel)
+    return Flow(blocks, _liveness(kernel, blocks), _provenance(kernel, origins), _data_dependent(kernel, origins))
 
 
 def is_barrier(instruction: Instruction) -> bool:
@@ -133,54 +135,42 @@ def _liveness(kernel: Kernel, blocks: tuple[Block, ...]) -> tuple[frozenset[str]
     return tuple(frozenset(out) for out in live_out)
 
 
-def _provenance(kernel: Kernel) -> dict[int, Variable]:
-    """By pc of a shared access, the static array that its address comes from; absent if that is not exactly one."""
-    arrays = {v.name: v for v in kernel.variables if v.space == "shared"}
-    bases: dict[str, set[str]] = defaultdict(set)
-    carriers = ("mov", "add", "sub", "mad", "cvta", "cvt", "selp", "or", "xor")
-    changed = bool(arrays)
+def _origins(kernel: Kernel) -> dict[str, set[str]]:
+    """By register, the shared variables that its value comes from, and LOADED if it depends on loaded values."""
+    arrays = {variable.name for variable in kernel.variables if variable.space == "shared"}
+    out: dict[str, set[str]] = defaultdict(set)
+    changed = True
     while changed:
         changed = False
         for instruction in kernel.instructions:
-            if instruction.parts[0] not in carriers:
-                continue
-            found = set().union(*(_bases(operand, arrays, bases) for operand in instruction.operands[1:]))
+            loads = instruction.parts[0] in ("ld", "atom") and "param" not in instruction.parts
+            symbols = {operand.name for operand in instruction.operands if isinstance(operand, Sym)} & arrays
+            found = {LOADED} if loads else symbols.union(*(out[r.name] for r in used(instruction)))
             for register in defined(instruction):
-                if not found <= bases[register.name]:
-                    bases[register.name] |= found
-                    changed = True
+                changed |= not found <= out[register.name]
+                out[register.name] |= found
+    return out
+
+
+def _provenance(kernel: Kernel, origins: Mapping[str, set[str]]) -> dict[int, Variable]:
+    """By pc of a shared access, the static array that its address comes from; absent if that is not exactly one."""
+    arrays = {v.name: v for v in kernel.variables if v.space == "shared"}
     out = {}
     for instruction in kernel.instructions:
         for operand in instruction.operands:
-            if isinstance(operand, Mem) and "shared" in instruction.op:
-                names = _bases(operand, arrays, bases)
-                if len(names) == 1:
-                    out[instruction.pc] = arrays[names.pop()]
-    return {pc: array for pc, array in out.items() if not array.extern}
+            if isinstance(operand, Mem) and operand.base and "shared" in instruction.op:
+                names = origins.get(operand.base.name, {operand.base.name}) & arrays.keys()
+                if len(names) == 1 and not arrays[name := names.pop()].extern:
+                    out[instruction.pc] = arrays[name]
+    return out
 
 
-def _bases(operand: Operand, arrays: dict[str, Variable], bases: dict[str, set[str]]) -> set[str]:
-    if isinstance(operand, Sym) and operand.name in arrays:
-        return {operand.name}
-    if isinstance(operand, Mem) and isinstance(operand.base, Sym):
-        return _bases(operand.base, arrays, bases)
-    return set().union(*(bases[r.name] for r in registers(operand)))
-
-
-def _data_dependent(kernel: Kernel) -> int | None:
+def _data_dependent(kernel: Kernel, origins: Mapping[str, set[str]]) -> int | None:
     """The line of the first address or branch that depends on loaded values, or None."""
-    tainted: set[str] = set()
-    size = -1
-    while size != len(tainted):
-        size = len(tainted)
-        for instruction in kernel.instructions:
-            loads = instruction.parts[0] in ("ld", "atom") and "param" not in instruction.parts
-            if loads or any(r.name in tainted for r in used(instruction)):
-                tainted |= {r.name for r in defined(instruction)}
     for instruction in kernel.instructions:
         deciding = [r for operand in instruction.operands if isinstance(operand, Mem) for r in registers(operand)]
         if instruction.guard:
             deciding.append(instruction.guard[0])
-        if any(r.name in tainted for r in deciding):
+        if any(LOADED in origins[r.name] for r in deciding):
             return instruction.line
     return None

@@ -69,20 +69,12 @@ def both(test: Array, combine: np.ufunc | None = None, other: Array = None) -> t
 
 def shl(a: Array, count: Array) -> Array:
     """Shift left; counts of the width or more give 0."""
-    bits = a.dtype.itemsize * 8
-    if len(count) == 1 and count[0] < bits:
-        return a << count.astype(a.dtype)
-    shifted = a << np.minimum(count, np.uint32(bits - 1)).astype(a.dtype)
-    return np.where(count >= bits, a.dtype.type(0), shifted)
+    return a << np.minimum(count, np.uint32(64)).astype(a.dtype)
 
 
 def shr(a: Array, count: Array) -> Array:
     """Shift right, with the sign for signed types; counts above the width act like the width."""
-    bits = a.dtype.itemsize * 8
-    shifted = a >> np.minimum(count, np.uint32(bits - 1)).astype(a.dtype)
-    if a.dtype.kind == "i" or (len(count) == 1 and count[0] < bits):
-        return shifted
-    return np.where(count >= bits, a.dtype.type(0), shifted)
+    return a >> np.minimum(count, np.uint32(64)).astype(a.dtype)
 
 
 def joined(low: Array, high: Array) -> Array:

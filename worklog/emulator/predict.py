@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
-from worklog.emulator.counts import Counts
+from worklog.emulator.counts import Counts, combined
 from worklog.emulator.findings import BadLaunch, NotPredictable
 from worklog.emulator.flow import analyse
 from worklog.emulator.launch import Pointer, Result, launch
@@ -53,7 +53,7 @@ def predict(
     lines = _of_blocks(kernel, rung, short, grid, weights, (alpha, beta))
     if turns:
         longer = _of_blocks(kernel, rung, replace(short, k=short.k + STRETCH), grid, weights, (alpha, beta))
-        lines = _combined(longer, turns, lines, 1 - turns)
+        lines = combined(turns, longer, 1 - turns, lines)
     label = f"emulated · {kernel.arch} PTX · predicted from {len(weights)} blocks"
     return Result(kernel.name, label, len(weights), (), lines)
 
@@ -85,12 +85,5 @@ def _of_blocks(
         result = launch(kernel, grid, rung.threads, arguments, races=False, values=False, only_blocks=blocks)
         if result.findings:
             raise BadLaunch(f"{kernel.name} at {shape}: {result.findings[0]}")
-        out = _combined(out, 1, result.lines, weight)
+        out = combined(1, out, weight, result.lines)
     return out
-
-
-def _combined(some: Mapping[int, Counts], factor: int, others: Mapping[int, Counts], other: int) -> dict[int, Counts]:
-    """factor * some + other * others, line by line."""
-    nothing = Counts()
-    lines = sorted(some.keys() | others.keys())
-    return {line: some.get(line, nothing).combined(factor, others.get(line, nothing), other) for line in lines}
