@@ -80,7 +80,7 @@ def diff(before: str | None, after: str, *, comments: bool = False, around: int 
 
 
 NONE = "–"
-TIMES = {"time": 2, "±95 %": 3, "TFLOP/s": 4, "of cuBLAS": 5, "of the measured FP32 ceiling": 6}  # columns of cells()
+TIMES = ("time", "±95 %", "TFLOP/s", "of cuBLAS", "of ceiling")  # columns of cells()
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,8 @@ class Step:
             return f"{name} at {self.shape} is not in this {self.run.origin} run, which holds it at {held}"
         if m.status != "measured":
             return f"{name} at {self.shape}: {SHOWN.get(m.status, m.status)}: {m.reason}"
-        _, _, time, _, rate, share, *_ = cells(self.run, m)
-        return f"{name} at {self.shape}: {time} → {rate} TFLOP/s → {share} of cuBLAS"
+        row = cells(self.run, m)
+        return f"{name} at {self.shape}: {row['time']} → {row['TFLOP/s']} TFLOP/s → {row['of cuBLAS']} of cuBLAS"
 
     @property
     def gain(self) -> str:
@@ -165,11 +165,11 @@ class Step:
     def _timed(self, of: Kernel) -> dict[str, str]:
         """Time, rates, registers and occupancy; a dash for what the run doesn't hold."""
         m, record = self._measurement(of), self.run.kernels.get(of.name, {})
-        row = ["not measured"] * 9 if m is None else list(cells(self.run, m))
+        row = dict.fromkeys(TIMES, "not measured") if m is None else cells(self.run, m)
         if m is not None and m.status != "measured":
-            row = [row[1]] * 9
+            row = dict.fromkeys(TIMES, row["gate"])
         registers, shared = record.get("registers"), record.get("shared_bytes")
-        found = {name: row[column] or NONE for name, column in TIMES.items()} | {
+        found = {name.replace("of ceiling", "of the measured FP32 ceiling"): row[name] or NONE for name in TIMES} | {
             "registers per thread": NONE if registers is None else str(registers),
             "shared memory per block": NONE if shared is None else f"{shared / 1024:g} KiB",
             "resident on an SM": NONE,

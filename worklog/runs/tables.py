@@ -57,6 +57,11 @@ class Table:
     left: int = 1
     notes: Sequence[str] = ()
 
+    @classmethod
+    def of(cls, title: str, rows: Sequence[Mapping[str, Cell]]) -> Table:
+        """Rows that map columns to cells, all with the same columns."""
+        return cls(title, [*rows[0]], [[*row.values()] for row in rows])
+
     def text(self, width: int = WIDTH) -> str:
         """For a terminal of `width` characters: trailing columns that do not fit are left out and named."""
         cells = [[str(cell) for cell in row] for row in (*([self.columns] if self.columns else ()), *self.rows)]
@@ -112,9 +117,6 @@ class Table:
         return "\n".join(lines)
 
 
-# ------------------------------------------------------------------------------------------------------------- numbers
-
-
 def duration(microseconds: float, *, padded: bool = False) -> str:
     """With the unit that suits the size, in up to four digits: 8.4 µs, 2.65 ms, 1.2 s. padded: always four digits, for
     a column: 8.400 µs.
@@ -158,50 +160,30 @@ def scaled(count: float) -> str:
 
 COLUMNS = ("kernel", "gate", "time", "±95 %", "TFLOP/s", "of cuBLAS", "of ceiling", "SM MHz", "registers")
 PARTS = "±95 %: launches, placement"
-DETAILS = (
-    "kernel",
-    "rate",
-    "GB/s",
-    "items/s",
-    "of copy",
-    "of memory peak",
-    "of FP32 peak",
-    "cycles",
-    "SM MHz",
-    "samples",
-    PARTS,
-    "gate",
-)
-MEANS = ("kernel", "sizes", "mean TFLOP/s", "geometric mean TFLOP/s", "geometric mean of cuBLAS")
 NO_LABEL = "not from a run: where and how it was measured is not known"
 SHOWN = {"refused": "failed"}  # a status in a run file, as it is shown
 
 
-def _registers(run: Run | None, m: Measurement) -> str:
-    count = None if run is None else run.kernels.get(m.kernel, {}).get("registers")
-    return "" if count is None else str(count)
-
-
-def cells(run: Run | None, m: Measurement) -> tuple[str, ...]:
-    """The row of one measurement in the order of COLUMNS, without numbers for a kernel that failed or was skipped."""
+def cells(run: Run | None, m: Measurement) -> dict[str, str]:
+    """The row of one measurement by column, without numbers for a kernel that failed or was skipped."""
+    registers = None if run is None else run.kernels.get(m.kernel, {}).get("registers")
+    row = dict.fromkeys(COLUMNS, "") | {"kernel": m.kernel, "registers": "" if registers is None else str(registers)}
     if m.status != "measured" or m.us is None or m.tflops is None or m.ratio is None:
-        return (m.kernel, SHOWN.get(m.status, m.status), "–", "", "", "", "", "", _registers(run, m))
+        return row | {"gate": SHOWN.get(m.status, m.status), "time": "–"}
     half = (m.us_high - m.us_low) / 2 / m.us if m.us_high is not None and m.us_low is not None else float("nan")
-    return (
-        m.kernel,
-        f"{m.verdict.get('precision')} ok" if m.verdict else "off",
-        duration(m.us, padded=True) + ("" if m.converged else " *"),
-        f"{small(100 * half)} %",
-        f"{m.tflops:.2f}",
-        of_baseline(m.ratio, m.ratio_low, m.ratio_high),
-        "" if m.of_ceiling is None else f"{100 * m.of_ceiling:.1f} %",
-        "" if m.sm_mhz is None else f"{m.sm_mhz:.0f}",
-        _registers(run, m),
-    )
+    return row | {
+        "gate": f"{m.verdict.get('precision')} ok" if m.verdict else "off",
+        "time": duration(m.us, padded=True) + ("" if m.converged else " *"),
+        "±95 %": f"{small(100 * half)} %",
+        "TFLOP/s": f"{m.tflops:.2f}",
+        "of cuBLAS": of_baseline(m.ratio, m.ratio_low, m.ratio_high),
+        "of ceiling": "" if m.of_ceiling is None else f"{100 * m.of_ceiling:.1f} %",
+        "SM MHz": "" if m.sm_mhz is None else f"{m.sm_mhz:.0f}",
+    }
 
 
-def details(m: Measurement) -> tuple[str, ...]:
-    """Further numbers of one measurement in the order of DETAILS; what the run does not hold stays empty.
+def details(m: Measurement) -> dict[str, str]:
+    """Further numbers of one measurement by column; what the run does not hold stays empty.
 
     GB/s: compulsory bytes over the time. items/s: elements of A and B over the time. of copy: share of the measured
     rate of a copy; of memory peak and of FP32 peak: share of the theoretical peaks, the latter at the SM clock that was
@@ -209,38 +191,47 @@ def details(m: Measurement) -> tuple[str, ...]:
     took.
     """
     seconds = sum(stage.get("seconds", 0.0) for stage in (m.verdict or {}).get("stages", ()))
-    gate = f"{seconds:.2f} s" if seconds else ""
-    if m.status != "measured" or m.us is None or m.tflops is None:
-        return (m.kernel, SHOWN.get(m.status, m.status), *[""] * (len(DETAILS) - 3), gate)
-    return (
-        m.kernel,
-        f"{m.tflops:.2f} TFLOP/s" if m.tflops >= 1 else f"{1e3 * m.tflops:.1f} GFLOP/s",
-        "" if m.gbs is None else f"{m.gbs:.4g}",
-        "" if m.elements is None else scaled(1e6 * m.elements / m.us),
-        percent(m.of_copy),
-        percent(m.of_memory_peak),
-        percent(m.of_roof),
-        "" if m.sm_mhz is None else scaled(m.us * m.sm_mhz),
-        "" if m.sm_mhz is None else f"{m.sm_mhz:.0f}",
-        str(m.n),
-        ", ".join(f"{half} %" for half in _halves(m)),
-        gate,
-    )
+    rate = SHOWN.get(m.status, m.status)
+    if m.status != "measured":
+        m = type(m)(m.kernel, m.shape, m.status)  # without its numbers
+    elif m.tflops is not None:
+        rate = f"{m.tflops:.2f} TFLOP/s" if m.tflops >= 1 else f"{1e3 * m.tflops:.1f} GFLOP/s"
+    return {
+        "kernel": m.kernel,
+        "rate": rate,
+        "GB/s": "" if m.gbs is None else f"{m.gbs:.4g}",
+        "items/s": "" if m.elements is None or m.us is None else scaled(1e6 * m.elements / m.us),
+        "of copy": percent(m.of_copy),
+        "of memory peak": percent(m.of_memory_peak),
+        "of FP32 peak": percent(m.of_roof),
+        "cycles": "" if m.sm_mhz is None or m.us is None else scaled(m.us * m.sm_mhz),
+        "SM MHz": "" if m.sm_mhz is None else f"{m.sm_mhz:.0f}",
+        "samples": str(m.n or ""),
+        "±95 %: launches, placement": ", ".join(f"{half} %" for half in _halves(m)),
+        "gate": f"{seconds:.2f} s" if seconds else "",
+    }
 
 
-def means(run: Run) -> list[tuple[str, ...]]:
-    """For each kernel measured at several sizes, in the order of MEANS: the arithmetic mean of the rates, which large
-    sizes dominate, and geometric means, in which all sizes count alike. "sizes" says over how many of the run's.
+def means(run: Run) -> list[dict[str, str]]:
+    """For each kernel measured at several sizes: the arithmetic mean of the rates, which large sizes dominate, and
+    geometric means, in which all sizes count alike. "sizes" says over how many of the run's.
     """
-    rows: list[tuple[str, ...]] = []
+    rows = []
     for kernel in dict.fromkeys(m.kernel for m in run.select()):
         found = [m for m in run.select(kernel) if m.status == "measured" and m.tflops and m.ratio]
         if len(found) < 2:
             continue
         mean, geometric = over_shapes([m.tflops or 0.0 for m in found])
         _, ratio = over_shapes([m.ratio or 0.0 for m in found])
-        sizes = f"{len(found)} of {len(run.shapes())}"
-        rows.append((kernel, sizes, f"{mean:.2f}", f"{geometric:.2f}", f"{100 * ratio:.1f} %"))
+        rows.append(
+            {
+                "kernel": kernel,
+                "sizes": f"{len(found)} of {len(run.shapes())}",
+                "mean TFLOP/s": f"{mean:.2f}",
+                "geometric mean TFLOP/s": f"{geometric:.2f}",
+                "geometric mean of cuBLAS": f"{100 * ratio:.1f} %",
+            }
+        )
     return rows
 
 
@@ -268,15 +259,14 @@ def tables(run: Run) -> list[tuple[Table, Table | None]]:
     found: list[tuple[Table, Table | None]] = []
     for (shape, changed), measurements in sorted(groups.items(), key=lambda item: item[0][0].flops):
         title = f"{shape.m} × {shape.n} × {shape.k}{changed}"
-        rows = [_with_bar(cells(run, m), m.ratio if m.status == "measured" else None) for m in measurements]
-        main = Table(title, COLUMNS, rows, left=2, notes=footnotes(run, measurements))
-        found.append((main, Table(f"{title}, details", DETAILS, [details(m) for m in measurements])))
+        rows: list[dict[str, Cell]] = []
+        for m in measurements:
+            row = cells(run, m)
+            rows.append({**row, "of cuBLAS": Bar(row["of cuBLAS"], m.ratio if m.status == "measured" else None)})
+        main = replace(Table.of(title, rows), left=2, notes=footnotes(run, measurements))
+        found.append((main, Table.of(f"{title}, details", [details(m) for m in measurements])))
     over = means(run)
-    return [*found, (Table("over the sizes", MEANS, over), None)] if over else found
-
-
-def _with_bar(row: tuple[str, ...], ratio: float | None) -> tuple[Cell, ...]:
-    return (*row[:5], Bar(row[5], ratio), *row[6:])
+    return [*found, (Table.of("over the sizes", over), None)] if over else found
 
 
 def text(run: Run, *, with_details: bool = False, width: int = WIDTH) -> str:
@@ -307,12 +297,10 @@ def markdown(run: Run, shape: Shape) -> str:
     for m in run.select(shape=shape):
         row = cells(run, m)
         idea = run.kernels.get(m.kernel, {}).get("idea", "the baseline, against itself")
-        rows.append((row[0], idea, m.reason or row[2] if m.status != "measured" else row[2], *row[4:7], row[8]))
+        time = row["time"] if m.status == "measured" else m.reason or row["time"]
+        rows.append((m.kernel, idea, time, *(row[c] for c in ("TFLOP/s", "of cuBLAS", "of ceiling", "registers"))))
     lines = [f"C = A·B in FP32 at {shape.m} × {shape.n} × {shape.k}. {run.full_label}.", ""]
     return "\n".join([*lines, Table("", columns, rows, left=2).markdown()])
-
-
-# ------------------------------------------------------------------------------------------------------ one measurement
 
 
 def _changed(m: Measurement) -> str:
@@ -324,19 +312,19 @@ def facts(m: Measurement) -> Table:
     title = f"{m.kernel} at {m.problem}{_changed(m)} · {m.label or NO_LABEL}"
     if m.status != "measured" or m.us is None:
         return Table(title, (), [(SHOWN.get(m.status, m.status), m.reason or "no reason given")], left=2)
-    _, gate, time, half, rate, share, ceiling, clock, _ = cells(None, m)
+    row = cells(None, m)
     parts = ": ±{} % of launches, ±{} % of placement".format(*halves) if (halves := _halves(m)) else ""
     rows: list[tuple[str, Cell]] = [
-        ("gate", gate),
-        ("time", f"{time} ±{half} (95 %){parts}"),
-        ("TFLOP/s", rate),
-        ("of cuBLAS", Bar(share, m.ratio)),
-        ("of ceiling", Bar(ceiling, m.of_ceiling)),
-        ("SM MHz", clock),
+        ("gate", row["gate"]),
+        ("time", f"{row['time']} ±{row['±95 %']} (95 %){parts}"),
+        ("TFLOP/s", row["TFLOP/s"]),
+        ("of cuBLAS", Bar(row["of cuBLAS"], m.ratio)),
+        ("of ceiling", Bar(row["of ceiling"], m.of_ceiling)),
+        ("SM MHz", row["SM MHz"]),
         ("samples", f"{m.n} of {len(m.samples.get('counts', []))} count"),
         *(("degraded", degradation) for degradation in m.degradations),
     ]
-    return Table(title, (), [row for row in rows if str(row[1])], left=2)
+    return Table(title, (), [fact for fact in rows if str(fact[1])], left=2)
 
 
 def _halves(m: Measurement) -> list[str]:
