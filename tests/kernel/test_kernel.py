@@ -19,12 +19,11 @@ from tests.gate.numpy_device import NumpyDevice
 from tests.virtual.machine import Machine
 from tests.virtual.session import QUICK, VirtualSession
 from worklog.bench.check import check
-from worklog.bench.measure import carry_out, measure
+from worklog.bench.measure import measure
 from worklog.bench.session import attempt
 from worklog.bench.tasks import Task
 from worklog.cli.commands import main
 from worklog.errors import BadSetting, OutsideDomain, WorklogError
-from worklog.harness import Harness
 from worklog.kernel import Kernel
 from worklog.kernel.kernel import evaluate
 from worklog.kernel.ladder import DEFAULTS, instances, kernel_of, rung
@@ -102,10 +101,8 @@ def test_a_byte_order_mark_is_not_part_of_the_source(file: Path) -> None:
     ("source", "changed", "why"),
     [
         (TEMPLATE, {"claimed": "fp8"}, "no precision class 'fp8'"),
-        (TEMPLATE, {"domain": "M > 4"}, "cannot read the domain"),
         (TEMPLATE, {"domain": "M % BM == 0"}, "cannot read the domain"),
         (TEMPLATE, {"grid": "N, M, K"}, "cannot read the grid"),
-        (TEMPLATE, {"grid": "Q"}, "cannot read 'Q'"),
         (TEMPLATE, {"block": "0"}, "cannot read the block"),
         (TEMPLATE, {"block": "8,8,8"}, "cannot read the block"),
         (TEMPLATE, {"block": "N"}, "cannot read 'N'"),
@@ -120,11 +117,10 @@ def test_a_mistake_is_found_before_anything_is_compiled(source: str, changed: di
         Kernel.from_source(source, **words)
 
 
-def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+def test_a_file_that_is_not_utf_8_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "latin.cu").write_bytes(b"// \xe9")
-    for name, why in (("none.cu", "No such file"), ("latin.cu", "UTF-8")):
-        with pytest.raises(WorklogError, match=why):
-            Kernel.from_file(tmp_path / name)
+    with pytest.raises(WorklogError, match="UTF-8"):
+        Kernel.from_file(tmp_path / "latin.cu")
 
 
 def test_a_kernel_without_a_launch_or_without_blocks_is_not_launched() -> None:
@@ -134,10 +130,9 @@ def test_a_kernel_without_a_launch_or_without_blocks_is_not_launched() -> None:
         mine().blocks(Shape.of(4))
 
 
-@pytest.mark.parametrize("name", ["naive", "cuBLAS"])
-def test_a_users_kernel_cannot_take_the_name_of_a_rung_or_the_baseline(name: str) -> None:
-    with pytest.raises(BadSetting, match=f"called {name}"):
-        measure([mine(name=name)])
+def test_a_users_kernel_cannot_take_the_name_of_the_baseline() -> None:
+    with pytest.raises(BadSetting, match="called cuBLAS"):
+        measure([mine(name="cuBLAS")])
 
 
 @pytest.mark.parametrize("shape", [(127, 128, 16), (128, 129, 16), (128, 128, 17), (1, 1, 1)])
@@ -148,11 +143,6 @@ def test_each_dimension_is_checked(shape: tuple[int, int, int]) -> None:
         rung("warptiled").check(Shape(*shape))
     assert caught.value.exit_code == 2
     rung("coalesced").check(Shape(*shape))
-
-
-def test_a_users_domain_is_checked_before_anything_is_measured() -> None:
-    with pytest.raises(OutsideDomain, match=r"mine's domain \(M % 8 == 0\): pad to 16$"):
-        carry_out([Task("mine", Shape(9, 16, 16))], Harness(), user_kernels=[mine(name="mine", domain="M % 8 == 0")])
 
 
 @given(domain=domains, shape=shapes)
@@ -200,10 +190,8 @@ def test_any_text_is_a_number_or_an_error(text: str) -> None:
         ("module:mine", {"grid": "N"}, "--grid is for a .cu file"),
         ("module:mine", {"entry": "mine"}, "--entry is for a .cu file"),
         ("naive", {"arrays": "torch"}, "--arrays is for a host function"),
-        ("naive", {"block": "32"}, "--block is for a .cu file"),
         ("naive", {"claimed": "tf32"}, "--class is for a .cu file"),
         ("theirs.py", {}, "name its function too, as theirs.py:function"),
-        ("mine.cu", {"grid": "N"}, "needs a launch: give --grid"),
     ],
 )
 def test_an_option_that_such_a_kernel_does_not_take_is_an_error(what: str, changed: dict[str, str], why: str) -> None:

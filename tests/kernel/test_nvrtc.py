@@ -76,7 +76,6 @@ def test_a_tile_that_the_source_cannot_take_fails_a_static_assertion(name: str, 
     ("source", "entry", "arch", "options", "error", "message"),
     [
         (TWO, "medium", "sm_90", (), UnknownEntry, "there is no kernel medium; its kernels are small, spilling"),
-        (TWO, "small", "sm_90", (), UnknownEntry, "a template needs its arguments, as in name<32, 32>"),
         (TWO, "small<1, 2>", "sm_90", (), UnknownEntry, "there is no kernel small<1, 2>"),
         ("__device__ void f(int* p) { *p = 1; }", "f", "sm_90", (), UnknownEntry, "it has no __global__ function"),
         (TWO, "spilling", "sm_35", (), BadSetting, "sm_90"),

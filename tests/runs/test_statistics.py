@@ -43,23 +43,18 @@ def placed(rng: np.random.Generator, effect: str, count: int, turns: int) -> tup
     return launches.ravel().tolist(), np.repeat(np.arange(count), turns).tolist()
 
 
-@pytest.mark.parametrize("effect", ["normal", "two groups"])
-@pytest.mark.parametrize("count", [9, 20])
-def test_the_interval_of_a_difference_of_two_measurements_holds_in_93_to_97_percent(effect: str, count: int) -> None:
-    rng, held, pairs = np.random.default_rng(count), 0, 2000
-    for _ in range(pairs):
-        one, two = (median(*placed(rng, effect, count, 3)) for _ in range(2))
-        held += abs(one.value - two.value) <= np.hypot(one.half_width, two.half_width)
-    simulated = 0.01  # two standard errors of the share
-    assert 0.93 - simulated <= held / pairs <= 0.97 + simulated
-
-
 @pytest.mark.parametrize(("count", "turns"), [(9, 3), (20, 3), (9, 1), (20, 1)])
 @pytest.mark.parametrize("effect", ["normal", "two groups"])
-def test_the_interval_holds_the_mean_over_placements(effect: str, count: int, turns: int) -> None:
-    rng, trials = np.random.default_rng(count + turns), 2000
-    found = [median(*placed(rng, effect, count, turns)) for _ in range(trials)]
-    assert 0.93 <= sum(one.low <= 100 <= one.high for one in found) / trials <= 0.995
+def test_the_interval_over_placements_holds_their_mean_and_the_difference_of_two_measurements(
+    effect: str, count: int, turns: int
+) -> None:
+    """Where each placement has several launches, the difference is held in 93 to 97 %."""
+    rng, pairs = np.random.default_rng(count + turns), 2000
+    found = [[median(*placed(rng, effect, count, turns)) for _ in range(2)] for _ in range(pairs)]
+    assert 0.93 <= sum(one.low <= 100 <= one.high for one, _ in found) / pairs <= 0.995
+    held = sum(abs(one.value - two.value) <= np.hypot(one.half_width, two.half_width) for one, two in found)
+    simulated = 0.01  # two standard errors of the share
+    assert turns == 1 or 0.93 - simulated <= held / pairs <= 0.97 + simulated
 
 
 def test_one_placement_is_known_too_well() -> None:
@@ -99,38 +94,16 @@ def test_the_value_lies_in_its_interval_and_the_interval_in_the_samples(samples:
     assert min(samples) <= estimate.low <= estimate.value <= estimate.high <= max(samples)
 
 
-@given(TIMES, st.randoms(use_true_random=False))
-def test_order_does_not_matter(samples: list[float], random: object) -> None:
-    shuffled = list(samples)
-    random.shuffle(shuffled)  # type: ignore[attr-defined]
-    assert median(shuffled) == median(samples)
-
-
 @given(TIMES, st.sampled_from([0.001, 0.5, 2.0, 1000.0]), st.sampled_from(list(STATISTICS)))
 def test_another_unit_gives_the_same_answer_in_that_unit(samples: list[float], unit: float, statistic: str) -> None:
     one, other = summarise(samples, statistic), summarise([unit * s for s in samples], statistic)
     assert (other.value, other.low, other.high) == approx((unit * one.value, unit * one.low, unit * one.high))
 
 
-@given(TIMES, st.floats(min_value=10, max_value=1e9))
-def test_one_outlier_moves_the_median_no_further_than_the_next_sample(samples: list[float], factor: float) -> None:
-    three = [*samples, *samples, *samples]
-    assert median([*three, max(samples) * factor]).value <= max(samples)
-
-
 @given(TIMES, st.floats(min_value=0.1, max_value=10))
 def test_a_drift_in_both_cancels_in_the_paired_ratio(drift: list[float], true: float) -> None:
     ratio = paired_ratio([true * d for d in drift], drift)
     assert (ratio.value, ratio.low, ratio.high) == approx((true, true, true))
-
-
-@given(TIMES)
-def test_a_ratio_turned_round_is_one_over_it(samples: list[float]) -> None:
-    others = samples[::-1]
-    forwards, backwards = paired_ratio(samples, others), paired_ratio(others, samples)
-    if len(samples) % 2:
-        assert forwards.value == approx(1 / backwards.value)
-    assert forwards.low == approx(1 / backwards.high)
 
 
 def test_each_statistic_is_what_it_is_called() -> None:
