@@ -45,10 +45,6 @@ def load(out: Compiled, image: bytes) -> Loaded:
     return Loaded(module.get_function(out.symbol), Resources(out.registers, out.stack_bytes, out.shared_bytes))
 
 
-def is_too_new(error: cupy.cuda.driver.CUDADriverError) -> bool:
-    return int(error.status) == UNSUPPORTED_PTX
-
-
 def arguments(shape: Shape, alpha: float, beta: float, buffers: Sequence[Any]) -> list[Any]:
     a, b, c = buffers
     i32, f32 = np.int32, np.float32

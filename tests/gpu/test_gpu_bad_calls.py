@@ -66,18 +66,3 @@ def test_a_call_that_waits_for_the_gpu(add: Callable[[], None]) -> None:
     with pytest.raises(LaunchFailed, match="cannot be recorded"):
         worklog.time(waits, harness=QUICK.but(timer="graph", l2="warm"))
     assert "graph" in worklog.time(waits, harness=QUICK.but(queue=False), cross_checked=True).absent
-
-
-def test_a_call_that_allocates_without_the_pool(add: Callable[[], None]) -> None:
-    """cudaFree waits for the GPU: an error as for a call that waits, or a time where the driver doesn't wait."""
-    import cupy
-
-    def allocates() -> None:
-        memory = cupy.cuda.runtime.malloc(2**24)
-        add()
-        cupy.cuda.runtime.free(memory)
-
-    try:
-        assert worklog.time(allocates, harness=QUICK).us > 0
-    except LaunchFailed as error:
-        assert "synchronises" in str(error)

@@ -56,9 +56,6 @@ def spin_on_the_current_stream(session: Session, us: float) -> None:
     session.timeline.spin(round(1000 * us), cupy.cuda.get_current_stream())
 
 
-# ---------------------------------------------------------------------------------------------------------- calibration
-
-
 def test_the_clock_is_exact_with_nanoseconds_since_1970() -> None:
     from worklog.harness.cuda_timeline import _clocks
 
@@ -110,9 +107,6 @@ def test_the_flush_evicts_lines_that_a_kernel_marked_to_stay(session: Session) -
     assert timeline.remarks == []
 
 
-# ----------------------------------------------------------------------------------------------------- timers and rules
-
-
 def test_a_graph_reads_a_known_length_and_its_own_gap(session: Session) -> None:
     assert 50.0 < spin_us(session, 50.0, QUICK.but(timer="graph", l2="warm")) < 53.0
 
@@ -140,9 +134,6 @@ def test_the_time_of_cublas_is_the_same_by_other_unbiased_settings(
     other = measured(BASELINE, Shape.of(size), QUICK.but(**changes))
     assert other.status == "measured" and other.verdict is not None, other.reason
     assert other.us == approx(plain_us[size], rel=tolerance)
-
-
-# --------------------------------------------------------------------------------------------------------- any callable
 
 
 def test_a_cupy_kernel_is_timed_with_flushed_and_with_rotated_inputs() -> None:

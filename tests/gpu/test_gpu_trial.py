@@ -19,11 +19,9 @@ BESIDE = ["naive", "shared"]
 
 
 @pytest.fixture(autouse=True)
-def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    monkeypatch.setenv("WORKLOG_HOME", str(tmp_path))
+def nothing_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(magic, "_ladders", {})
     monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def test_a_kernel_is_timed_between_its_neighbours_and_the_ladder_once_for_a_size(
@@ -50,8 +48,8 @@ def test_a_wrong_kernel_has_a_map_and_no_time() -> None:
     assert all(m.us is None for m in found.run.select("mine"))
 
 
-def test_from_a_file_beside_a_rung(home: Path) -> None:
-    (home / "plain.cu").write_text(SOURCE)
+def test_from_a_file_beside_a_rung() -> None:
+    Path("plain.cu").write_text(SOURCE)
     words = ["--grid", "(N + 31) // 32, (M + 31) // 32", "--block", "32,32", "--size", "256", "--json"]
     result = CliRunner().invoke(main, ["run", "plain.cu", "naive", *words])
     assert result.exit_code == 0, result.output

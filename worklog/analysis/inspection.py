@@ -177,24 +177,13 @@ def _sass(compiled: Sequence[Compiled]) -> tuple[Mapping[str, Mapping[str, int]]
 
 
 SASS_SHOWN = 12
-_RESOURCES = (
-    "arch",
-    "registers",
-    "stack B",
-    "spills B",
-    "shared B",
-    "blocks/SM",
-    "warps/SM",
-    "occupancy",
-    "limited by",
-)
 _MEMORY = ("memory", "requests", "bytes", "sectors", "sectors/request", "wavefronts", "per request", "conflicts")
 
 
 def report(found: Inspection) -> str:
     """For a terminal."""
     threads = "" if found.threads is None else f" · {found.threads} threads per block"
-    resources = Table("", _RESOURCES, [_resources(found, out) for out in found.compiled])
+    resources = Table.of("", [_resources(found, out) for out in found.compiled])
     parts = [f"{found.main.program.name}: {found.main.program.entry}{threads}", resources.text(), _main_loops(found)]
     if found.lines:
         parts += [
@@ -210,14 +199,19 @@ def report(found: Inspection) -> str:
     return "\n\n".join(parts)
 
 
-def _resources(found: Inspection, out: Compiled) -> tuple[str, ...]:
-    spills = f"{out.spill_store_bytes}+{out.spill_load_bytes}"
-    own = (out.arch, str(out.registers), str(out.stack_bytes), spills, str(out.shared_bytes))
+def _resources(found: Inspection, out: Compiled) -> dict[str, str]:
     at_once = found.occupancy(out)
-    if at_once is None:
-        return (*own, "?", "?", "?", "give --block")
-    share = f"{100 * at_once.share:.0f} %"
-    return (*own, str(at_once.blocks), str(at_once.warps), share, " and ".join(at_once.limited_by))
+    return {
+        "arch": out.arch,
+        "registers": str(out.registers),
+        "stack B": str(out.stack_bytes),
+        "spills B": f"{out.spill_store_bytes}+{out.spill_load_bytes}",
+        "shared B": str(out.shared_bytes),
+        "blocks/SM": str(at_once.blocks) if at_once else "?",
+        "warps/SM": str(at_once.warps) if at_once else "?",
+        "occupancy": f"{100 * at_once.share:.0f} %" if at_once else "?",
+        "limited by": " and ".join(at_once.limited_by) if at_once else "give --block",
+    }
 
 
 def _main_loops(found: Inspection) -> str:
