@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 
@@ -11,7 +10,7 @@ from tests.plots.conftest import NAIVE_READING
 from tests.plots.test_charts import collisions, drawn, said
 from worklog.errors import NothingToDraw
 from worklog.plots import Chart, ablation
-from worklog.plots.ablation import REMAINDER, Fall, clearest, factor, falls
+from worklog.plots.ablation import REMAINDER, Fall, clearest, falls
 from worklog.problem.gemm import Shape
 from worklog.runs.ablation import effects
 from worklog.runs.run import Run
@@ -93,8 +92,3 @@ def test_the_size_with_the_smallest_large_step_is_chosen(h200: Run) -> None:
     every = every_fall(h200, "naive")
     assert clearest(every) is every[Shape.of(256)]
     assert clearest({}) is None
-
-
-@pytest.mark.parametrize(("unbiased", "biased"), [(0.0, 1.0), (1.0, 0.0), (1.0, -2.0), (1.0, math.inf)])
-def test_an_impossible_reading_has_no_factor(h200: Run, unbiased: float, biased: float) -> None:
-    assert factor(replace(effects(h200, "naive")[0], unbiased=unbiased, biased=biased)) is None

@@ -92,8 +92,9 @@ def test_words_that_do_not_fit_and_lines_through_words_are_found(h200: Run) -> N
     [name] = [line for line in diagram.words if line.text == "warptiled"]
     line = f'<path d="M0 {(name.y0 + name.y1) / 2}h700" stroke="#000"/></svg>'
     assert "warptiled" in struck(diagram, diagram.svg().removesuffix("</svg>\n") + line)
-    too_long = {"work": "a-word-much-wider-than-its-card", "product": "9 " * 300}
-    assert sum(not line.fits for line in Diagram(FORMULA, {**facts.one_formula(h200), **too_long}).words) > 5
+    m = facts.subject(h200)
+    names = {**facts.common(h200, m), **facts.one_formula(h200, m), "work": "a-word-much-wider-than-its-card"}
+    assert sum(not line.fits for line in Diagram(FORMULA, names | {"product": "9 " * 300}).words) > 5
 
 
 @every

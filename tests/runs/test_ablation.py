@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -84,6 +85,12 @@ def test_a_combination_without_a_name_is_no_row() -> None:
 def test_an_effect_in_words(factor: float, words: str) -> None:
     effect = effect_of("l2", measurement(UNBIASED_US / factor, {"l2": "warm"}))
     assert percent(effect) == words and effect.visible == (words != "0")
+
+
+@pytest.mark.parametrize("impossible", [None, 0.0, -2.0, math.inf])
+def test_an_impossible_reading_is_no_effect(impossible: float | None) -> None:
+    warm = measurement(UNBIASED_US, {"l2": "warm"}, tflops=impossible)
+    assert {e.setting for e in effects(run(warm), "warptiled")} == {"offset", "statistic", "roof"}
 
 
 def test_a_run_without_an_ablation_is_an_error_with_the_command() -> None:

@@ -112,25 +112,16 @@ def ablation(run: Run, rung: str | None = None, size: Size | None = None) -> Cha
     return new.figure
 
 
-def factor(effect: Effect) -> float | None:
-    """The effect's factor, 1 where it is not visible above the noise, None where it is not positive and finite."""
-    if effect.unbiased <= 0 or effect.biased <= 0 or not math.isfinite(effect.factor):
-        return None
-    return effect.factor if effect.visible else 1.0
-
-
 def falls(found: Sequence[Effect]) -> dict[Shape, Fall]:
-    """A waterfall for each size with a finite combined reading: of all settings at once if there is one, else of the
-    article's four."""
+    """A waterfall for each size with a combined reading: of all settings at once if there is one, else of the article's
+    four."""
     kind = next((kind for kind in COMBINED if any(e.setting == kind for e in found)), None)
     every = {}
     for combined in (e for e in found if e.setting == kind):
         rates = [e for e in found if e.shape == combined.shape and e.corrupts == "TFLOP/s"]
-        steps = {e.setting: factor(e) for e in rates if e.setting in COMBINED[combined.setting]}
-        known = {setting: step for setting, step in steps.items() if step is not None}
-        if factor(combined) is not None and len(known) == len(steps):
-            remainder = combined.factor / math.prod(known.values())
-            every[combined.problem] = Fall(combined, known | {REMAINDER: remainder})
+        steps = {e.setting: e.step for e in rates if e.setting in COMBINED[combined.setting]}
+        remainder = combined.factor / math.prod(steps.values())
+        every[combined.problem] = Fall(combined, steps | {REMAINDER: remainder})
     return every
 
 
@@ -191,9 +182,7 @@ def in_words(effect: Effect) -> str:
 
 
 def _cell(axes: Axes, x: float, y: float, effect: Effect | None) -> None:
-    value = None if effect is None else factor(effect)
-    words = "–" if effect is None or value is None else in_words(effect)
-    doublings = math.log2(value or 1.0)
+    words, doublings = (in_words(effect), math.log2(effect.step)) if effect else ("–", 0.0)
     colour = (figure.INFLATES if doublings > 0 else figure.DEFLATES, min(abs(doublings), 1.0))
     axes.add_patch(Rectangle((x, y), CELL, ROW, facecolor=colour, edgecolor=PAPER, linewidth=1.0))
     points = BODY_PT * min(1.0, (CELL - 0.08) / text_width(words, BODY_PT))
@@ -233,8 +222,8 @@ def _draw_fall(axes: Axes, fall: Fall, lines: dict[str, float]) -> None:
 def _finding(kernel: str, found: Sequence[Effect]) -> str:
     """The pitfall that moves the rate itself most; the others move only what it is a share of."""
     alone = [e for e in found if e.setting not in COMBINED and e.corrupts == "TFLOP/s"]
-    worst = max(alone, key=lambda e: abs(math.log2(factor(e) or 1.0)), default=None)
-    if worst is None or factor(worst) in (None, 1.0):
+    worst = max(alone, key=lambda e: abs(math.log2(e.step)), default=None)
+    if worst is None or not worst.visible:
         return f"No single gremlin moves {kernel}'s reading by more than the noise"
     much = f"{in_words(worst)} at {worst.problem}".replace(" ", "\u00a0")
     return f"The largest gremlin in {kernel}'s TFLOP/s: {worst.title}, {much}"
@@ -254,7 +243,7 @@ def _subtitle(kernel: str, fall: Fall | None) -> str:
 def _alt(kernel: str, table: Table, named: dict[str, tuple[str, str]], fall: Fall | None) -> list[str]:
     parts = [f"Heat map of how each biased setting changes the reading of {kernel}, by size"]
     for setting, cells in table.items():
-        words = [f"{size}: {in_words(e) if factor(e) else 'none'}" for size, e in cells.items()]
+        words = [f"{size}: {in_words(e)}" for size, e in cells.items()]
         parts.append(f"{named[setting][0]} ({named[setting][1]}): {', '.join(words)}")
     if fall:
         unbiased, naive = rate(fall.combined.unbiased), rate(fall.combined.biased)

@@ -29,6 +29,7 @@ import resvg_py
 from matplotlib.figure import Figure
 from matplotlib.font_manager import get_font
 from matplotlib.ft2font import FT2Font, LoadFlags
+from matplotlib.path import Path as Outline
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
@@ -54,6 +55,7 @@ TITLE_PT, SUBTITLE_PT, BODY_PT, SMALL_PT = (TEXT[name][0] for name in ("title", 
 LINE = 1.3  # distance of two lines of text, in font sizes
 WIDTH_IN = 7.0
 MARGIN_IN = 0.14
+COMMANDS = {Outline.MOVETO: "M", Outline.LINETO: "L", Outline.CURVE3: "Q", Outline.CLOSEPOLY: "Z"}
 
 _DRAWING = threading.RLock()
 
@@ -77,15 +79,18 @@ def face(bold: bool) -> FT2Font:
 @lru_cache(maxsize=4096)
 def text_width(text: str, points: float, bold: bool = False) -> float:
     """Width of one line of text in inches, without kerning, which only moves letters closer."""
-    return sum(_advance(letter, bold) for letter in text) * points / 72
+    return sum(glyph(letter, bold)[1] / face(bold).units_per_EM for letter in text) * points / 72
 
 
 @lru_cache(maxsize=1024)
-def _advance(letter: str, bold: bool) -> float:
-    """Distance from one letter to the next, in font sizes."""
+def glyph(letter: str, bold: bool) -> tuple[str, int]:
+    """A letter's outline as SVG, and from it to the next letter, both in the font's own units."""
     font = face(bold)
-    glyph = font.load_char(ord(letter), flags=LoadFlags.NO_SCALE)
-    return float(glyph.horiAdvance) / font.units_per_EM
+    advance = int(font.load_char(ord(letter), flags=LoadFlags.NO_SCALE).horiAdvance)
+    outline = ""
+    for points, code in Outline(*font.get_path()).iter_segments(simplify=False):
+        outline += COMMANDS[code] + ("" if code == Outline.CLOSEPOLY else " ".join(f"{64 * p:.0f}" for p in points))
+    return outline, advance
 
 
 def line_height(points: float, lines: int = 1) -> float:
@@ -133,8 +138,8 @@ CODE = np.array([1 << 16, 1 << 8, 1], dtype=np.uint32)  # of red, green, blue in
 class Drawing:
     """A figure with a name (its file's stem), a headline (its finding) and an alt text, in a light and a dark palette.
 
-    A subclass draws the SVG; the PNG is made from it, without any font, since the words are outlines. tables: what a
-    notebook shows below it.
+    A subclass draws the SVG in the light palette; the PNG is made from it, without any font, since the words are
+    outlines. tables: what a notebook shows below it.
     """
 
     name: str
@@ -144,6 +149,10 @@ class Drawing:
 
     def svg(self, *, dark: bool = False) -> str:
         """The figure as SVG with role, title and description for screen readers."""
+        return in_the_dark(self.drawn()) if dark else self.drawn()
+
+    def drawn(self) -> str:
+        """The SVG in the light palette."""
         raise NotImplementedError
 
     def png(self, *, dark: bool = False) -> bytes:
@@ -192,8 +201,8 @@ class Chart(Drawing, Figure):
         super().__init__(figsize=(width, height))
         self.name, self.headline, self.alt = name, headline, alt
 
-    def svg(self, *, dark: bool = False) -> str:
-        """The figure as SVG with role, title and description for screen readers."""
+    def drawn(self) -> str:
+        """Matplotlib's SVG, to which role, title and description are added."""
         buffer = io.StringIO()
         with styled():
             self.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
@@ -202,8 +211,7 @@ class Chart(Drawing, Figure):
         roles = f'role="img" aria-labelledby="{self.name}-title {self.name}-desc"'
         before, opening, after = buffer.getvalue().partition("<svg ")
         attributes, end, drawing = after.partition(">")
-        svg = f"{before}{opening}{roles} {attributes}{end}\n {title}\n {description}{drawing}"
-        return in_the_dark(svg) if dark else svg
+        return f"{before}{opening}{roles} {attributes}{end}\n {title}\n {description}{drawing}"
 
 
 def rendered(svg: str) -> Image.Image:
@@ -213,7 +221,7 @@ def rendered(svg: str) -> Image.Image:
 
 
 def in_the_dark(svg: str) -> str:
-    """A chart's SVG in the dark palette: every colour of the light one replaced by its counterpart."""
+    """A figure's SVG in the dark palette: every colour of the light one replaced by its counterpart."""
     return re.sub("#[0-9a-f]{6}\\b", lambda found: IN_THE_DARK.get(found[0], found[0]), svg)
 
 

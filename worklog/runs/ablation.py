@@ -7,6 +7,7 @@ computed here, from the unbiased samples.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -64,10 +65,15 @@ class Effect:
         """Whether the effect is larger than the noise of the two readings."""
         return abs(self.factor - 1) > self.noise
 
+    @property
+    def step(self) -> float:
+        """The factor, 1 where it is not visible."""
+        return self.factor if self.visible else 1.0
+
 
 def effects(run: Run, kernel: str) -> list[Effect]:
-    """All effects on one kernel, sizes ascending, pitfalls in the table's order. Raises NothingToDraw if the run has no
-    ablation of it.
+    """All effects on one kernel whose two numbers are positive and finite, sizes ascending, pitfalls in the table's
+    order. Raises NothingToDraw if the run has no ablation of it.
     """
     found: list[Effect] = []
     mine = [m for m in run.measurements if m.kernel == kernel and m.status == "measured"]
@@ -96,6 +102,7 @@ def effects(run: Run, kernel: str) -> list[Effect]:
             if measured is not None:
                 noise = _noise("TFLOP/s", unbiased, measured)
                 found.append(_effect(unbiased, Pitfall(name, "", (), title, ""), SEVERAL, measured.tflops, noise))
+    found = [e for e in found if e.unbiased > 0 and 0 < e.biased < math.inf]
     if not found:
         raise NothingToDraw(f"the run has no ablation of {kernel}: make one with `worklog ablate {kernel}`")
     return found

@@ -6,14 +6,19 @@ from collections.abc import Callable
 
 from worklog.plots.diagrams import facts
 from worklog.plots.diagrams.template import Diagram, Facts
-from worklog.runs.run import Run
+from worklog.runs.run import Measurement, Run
 
 __all__ = ["DIAGRAMS", "Diagram"]
 
 
-def _drawing(number: int, found: Callable[[Run], Facts]) -> tuple[str, Callable[[Run], Diagram]]:
+def _drawing(number: int, found: Callable[[Run, Measurement], Facts]) -> tuple[str, Callable[[Run], Diagram]]:
     name = f"diagram_{number}_{found.__name__}"
-    return name, lambda run: Diagram(name, found(run))
+
+    def draw(run: Run) -> Diagram:
+        m = facts.subject(run)
+        return Diagram(name, {**facts.common(run, m), **found(run, m)})
+
+    return name, draw
 
 
 # By file name, in the order in which the article shows them.

@@ -13,7 +13,7 @@ from typing import Any
 
 from worklog.errors import NothingToDraw
 from worklog.kernel.ladder import LADDER
-from worklog.plots.ablation import ablated, factor, in_words
+from worklog.plots.ablation import ablated, in_words
 from worklog.plots.diagrams.template import Facts
 from worklog.plots.diagrams.tolerance import ARTICLE_TOLERANCE, COLUMNS, ROWS, computed_errors
 from worklog.plots.selection import CUBLAS, cublas_tflops, dimensions, measured, rate, rows, sample_times, shape_to_draw
@@ -32,11 +32,10 @@ PRECISION, EVERY_LAUNCH = "precision", "every timed launch"
 AFTER = EVERY_LAUNCH, "timed output", "plausible", "a second clock"  # the stages that follow the timing
 
 
-def mental_model(run: Run) -> Facts:
+def mental_model(run: Run, m: Measurement) -> Facts:
     """Diagram 1: the time we want, and what each of the four gremlins, alone and together, does to it."""
-    m = _subject(run)
     together = next((e for e in _effects(run, m.kernel, "article") if e.shape == m.shape), None)
-    facts = _common(run, m) | {"gremlins": [_gremlin(pitfall) | {"alone": _alone(run, m, pitfall)} for pitfall in FOUR]}
+    facts: dict[str, Any] = {"gremlins": [_gremlin(p) | {"alone": _alone(run, m, p)} for p in FOUR]}
     if together:
         ceiling = run.calibration.get("fp32_tflops")
         facts |= {
@@ -49,9 +48,9 @@ def mental_model(run: Run) -> Facts:
     return facts
 
 
-def memory_hierarchy(run: Run) -> Facts:
+def memory_hierarchy(run: Run, m: Measurement) -> Facts:
     """Diagram 2: sizes and bandwidths of this machine's memories, and A, B and C of each size next to the L2."""
-    m, l2 = _subject(run), run.device.get("l2_bytes")
+    l2 = run.device.get("l2_bytes")
     if not l2:
         raise NothingToDraw("the run does not have the size of the L2: measure again with `worklog run`")
     bandwidths = {name: _calibrated(run, f"{name}_gbs", f"measured {name} bandwidth") / 1e3 for name in ("l2", "copy")}
@@ -62,11 +61,11 @@ def memory_hierarchy(run: Run) -> Facts:
     sizes = [shape for shape in matrix if not beyond or shape <= beyond[0]]
     widest = max(3 * matrix[sizes[-1]], l2)
     warm = _on_worst_kernel(run, "l2")
-    visible = {e.problem: _change(e) if factor(e) != 1.0 else "" for e in warm}
+    visible = {e.problem: _change(e) if e.visible else "" for e in warm}
     none = [shape for shape in visible if not any(visible[s] for s in visible if s >= shape)]  # none from here on
     largest = _largest(warm)
     made_of, device = run.kernels.get(m.kernel, {}), run.device
-    return _common(run, m) | {
+    return {
         "registers": made_of.get("registers"),
         "shared": _binary(made_of.get("shared_bytes") or 0),
         "l2": _binary(l2),
@@ -88,7 +87,7 @@ def memory_hierarchy(run: Run) -> Facts:
             for shape in sizes
         ],
         "warm": warm[0].kernel if warm else "",
-        "largest": _at(largest) if largest and factor(largest) != 1.0 else "",
+        "largest": _at(largest) if largest and largest.visible else "",
         "none": str(none[0]) if none else "",
         "none_on": bool(none[1:]),
         "last": str(sizes[-1]),
@@ -96,9 +95,8 @@ def memory_hierarchy(run: Run) -> Facts:
     }
 
 
-def four_gremlins(run: Run) -> Facts:
+def four_gremlins(run: Run, m: Measurement) -> Facts:
     """Diagram 3: each gremlin, the setting that stops it, the measurement that it corrupts, and its largest effect."""
-    shape_to_draw(run, None)
     found = {pitfall: _on_worst_kernel(run, pitfall.setting) for pitfall in FOUR}
     worst = _largest(e for every in found.values() for e in every)
     gremlins = [
@@ -108,15 +106,15 @@ def four_gremlins(run: Run) -> Facts:
             str(rule(_value(run, pitfall))): True,
             "setting": f"{pitfall.setting} = {_value(run, pitfall)}",
             "active": pitfall.is_biased(_value(run, pitfall)),
-            "effect": (f"{every[0].kernel}, " if any(factor(e) != 1.0 for e in every) else "") + _at_worst(every),
+            "effect": (f"{every[0].kernel}, " if any(e.visible for e in every) else "") + _at_worst(every),
         }
         for pitfall, every in found.items()
     ]
-    change = _change(worst) if worst and factor(worst) != 1.0 else ""
-    return {"source": run.label, "footer": run.full_label, "gremlins": gremlins, "worst": change}
+    change = _change(worst) if worst and worst.visible else ""
+    return {"gremlins": gremlins, "worst": change}
 
 
-def full_loop(run: Run) -> Facts:
+def full_loop(run: Run, m: Measurement) -> Facts:
     """Diagram 4: the loop as the harness runs it, and every sample that it took."""
     for pitfall in PITFALLS:
         if pitfall.setting in LOOP and (value := _value(run, pitfall)) != pitfall.unbiased:
@@ -124,7 +122,6 @@ def full_loop(run: Run) -> Facts:
                 f"the run was measured with {pitfall.setting}={value}, which this diagram does not show: "
                 f"measure again with {pitfall.setting}={pitfall.unbiased}"
             )
-    m = _subject(run)
     if not m.samples.get("us") or not m.samples.get("counts"):
         raise NothingToDraw(f"the run kept no samples of {m.kernel}: measure again with `worklog run`")
     removed = run.harness.get("offset", "removed") == "removed" and "offset_us" in run.calibration
@@ -138,7 +135,7 @@ def full_loop(run: Run) -> Facts:
         return _percent((high + air - value) / (high - low + 2 * air))
 
     precision, l2 = run.harness.get("precision"), run.device.get("l2_bytes")
-    return _common(run, m) | {
+    return {
         "checked": any(stage["name"] == EVERY_LAUNCH for stage in (m.verdict or {}).get("stages", ())),
         "l2": _binary(l2 or 0),
         "overhead": f"{run.calibration['offset_us']:.2f}" if removed else "",
@@ -158,9 +155,9 @@ def full_loop(run: Run) -> Facts:
     }
 
 
-def conversion(run: Run) -> Facts:
+def conversion(run: Run, m: Measurement) -> Facts:
     """Diagram 5: work divided by time, as a share of what the same datapath can do, and of what another one can."""
-    m, shape = _subject(run), _subject(run).problem
+    shape = m.problem
     ceiling, tflops = _calibrated(run, "fp32_tflops", "measured FP32 ceiling"), m.tflops or 0.0
     roofs = {
         "cuBLAS, FP32, same loop": (cublas_tflops(rows(run, shape)), m.ratio or 0.0),
@@ -169,7 +166,7 @@ def conversion(run: Run) -> Facts:
         "BF16 tensor cores, datasheet": (BF16_DATASHEET_TFLOPS, tflops / BF16_DATASHEET_TFLOPS),
     }
     most = max(tflops, *(roof for roof, _ in roofs.values()))
-    return _common(run, m) | {
+    return {
         "elements": _thousands(shape.m * shape.n),
         "operations": _thousands(2 * shape.k),
         "loop": ", ".join(f"{p.setting} = {_value(run, p)}" for p in PITFALLS if p.setting in ("timer", "l2")),
@@ -189,9 +186,9 @@ def conversion(run: Run) -> Facts:
     }
 
 
-def one_formula(run: Run) -> Facts:
+def one_formula(run: Run, m: Measurement) -> Facts:
     """Diagram 6: the same work divided by each rung's time."""
-    m, shape = _subject(run), _subject(run).problem
+    shape = m.problem
     kernels = rows(run, shape)
     timed = [kernel for kernel in kernels if measured(kernel)]
     fastest = max(cublas_tflops(kernels), *(kernel.tflops or 0.0 for kernel in timed))
@@ -202,9 +199,9 @@ def one_formula(run: Run) -> Facts:
         if not measured(kernel):
             return {"kernel": kernel.kernel, "failed": {"refused": "failed the gate"}.get(kernel.status, kernel.status)}
         share = (kernel.tflops or 0.0) / fastest
-        return _common(run, kernel) | {"bar": _percent(share), "baseline": kernel.kernel == CUBLAS}
+        return common(run, kernel) | {"bar": _percent(share), "baseline": kernel.kernel == CUBLAS}
 
-    return _common(run, m) | {
+    return {
         "product": f"{shape.m}³" if shape.square else f"{shape.m} · {shape.n} · {shape.k}",
         "rungs": [row(kernel) for kernel in kernels],
         "several": ours[0] is not best,
@@ -215,9 +212,8 @@ def one_formula(run: Run) -> Facts:
     }
 
 
-def gate(run: Run) -> Facts:
+def gate(run: Run, m: Measurement) -> Facts:
     """Diagram 7: the stages that the kernel passed, and errors against this gate's limit and the article's."""
-    m = _subject(run)
     stages, precision = _stages(m)
     limit, (article, mistakes) = float(precision["limit"]), computed_errors(m.problem.k)
     errors = {m.kernel: float(precision["measured"])}
@@ -230,7 +226,7 @@ def gate(run: Run) -> Facts:
         return (math.log10(max(error, min(marks) / 2)) - low) / (high - low)
 
     before, after = ([s | {s["name"]: True} for s in stages if (s["name"] in AFTER) == late] for late in (False, True))
-    return _common(run, m) | {
+    return {
         "stages": [*before, {"timed": True}, *after[:-1], *(stage | {"last": True} for stage in after[-1:])],
         "elements": _thousands(m.problem.m * m.problem.n),
         "mean": f"{1 / (m.problem.m * m.problem.n):.0e}",
@@ -271,7 +267,7 @@ def _stages(m: Measurement) -> tuple[list[dict[str, Any]], dict[str, Any]]:
 IN_ORDER = mental_model, memory_hierarchy, four_gremlins, full_loop, conversion, one_formula, gate  # as in the article
 
 
-def _subject(run: Run) -> Measurement:
+def subject(run: Run) -> Measurement:
     """warptiled at 4096, else the last rung that was measured there. Raises NothingToDraw without any."""
     shape = shape_to_draw(run, None)
     found = {m.kernel: m for m in rows(run, shape) if measured(m) and m.kernel != CUBLAS}
@@ -281,7 +277,7 @@ def _subject(run: Run) -> Measurement:
     return found[FAVOURITE if FAVOURITE in found else rungs[-1]]
 
 
-def _common(run: Run, m: Measurement) -> dict[str, Any]:
+def common(run: Run, m: Measurement) -> dict[str, Any]:
     """The source, and a measurement with its shape."""
     us, flops = m.us or 0.0, m.problem.flops
     low, high = m.us_low or us, m.us_high or us
@@ -325,8 +321,7 @@ def _effects(run: Run, kernel: str, setting: str) -> list[Effect]:
 
 def _largest(found: Iterable[Effect]) -> Effect | None:
     """The effect whose factor is furthest from one; the one at the largest size among equals."""
-    known = [e for e in found if factor(e) is not None]
-    return max(known, key=lambda e: (abs(math.log2(factor(e) or 1.0)), e.shape), default=None)
+    return max(found, key=lambda e: (abs(math.log2(e.step)), e.shape), default=None)
 
 
 def _on_worst_kernel(run: Run, setting: str) -> list[Effect]:
@@ -341,7 +336,7 @@ def _at_worst(found: Sequence[Effect]) -> str:
     worst, sizes = _largest(found), sorted({e.problem for e in found}, key=lambda shape: shape.flops)
     if worst is None:
         return "not in this run's ablation"
-    if factor(worst) != 1.0 or len(sizes) == 1:
+    if worst.visible or len(sizes) == 1:
         return _at(worst)
     return f"no visible effect from {sizes[0]} to {sizes[-1]}"
 
@@ -357,7 +352,7 @@ def _alone(run: Run, m: Measurement, pitfall: Pitfall) -> str:
 def _at(effect: Effect) -> str:
     """An effect and where it is: "× 84.8 at 4096"; or that none is visible there."""
     where = f"at {effect.problem}"
-    return f"no visible effect {where}" if factor(effect) == 1.0 else _unbroken(f"{_change(effect)} {where}")
+    return _unbroken(f"{_change(effect)} {where}") if effect.visible else f"no visible effect {where}"
 
 
 def _change(effect: Effect) -> str:

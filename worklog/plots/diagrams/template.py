@@ -8,16 +8,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from functools import cached_property, lru_cache
 from html import escape
 from importlib import resources
 from string import Template
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
-
-from matplotlib.ft2font import LoadFlags
-from matplotlib.path import Path
 
 from worklog.plots import figure
 from worklog.plots.figure import Drawing
@@ -27,7 +23,6 @@ Facts = Mapping[str, Any]  # words, numbers and conditions by name, and rows of 
 DPI = 100
 ANCHORS = {"start": 0.0, "middle": 0.5, "end": 1.0}
 BASELINE = 0.365  # of the font size: from the middle of a line down to its baseline, half of a capital's height
-COMMANDS = {Path.MOVETO: "M", Path.LINETO: "L", Path.CURVE3: "Q", Path.CLOSEPOLY: "Z"}
 HEAD = ElementTree.fromstring(
     '<g><text x="14" y="14" width="672" height="0"><tspan class="title">${headline}</tspan>'
     '<tspan class="subtitle" fill="${muted}">${subtitle}</tspan></text></g>'
@@ -58,31 +53,27 @@ class Frame(NamedTuple):
 
 
 class Diagram(Drawing):
-    """One of the article's diagrams, filled with a run's facts."""
+    """One of the article's diagrams, filled with a run's facts. words: every line of text on the page."""
 
     def __init__(self, name: str, facts: Facts) -> None:
         source = _read(f"{name.split('_', 2)[2]}.svg")
-        self.template = ElementTree.fromstring(source.replace(' xmlns="http://www.w3.org/2000/svg"', ""))
+        template = ElementTree.fromstring(source.replace(' xmlns="http://www.w3.org/2000/svg"', ""))
         self.name = name
         self.headline, self.alt, subtitle = (
-            spoken(part, facts).strip(" ") for tag in ("title", "desc", "subtitle") for part in self.template.iter(tag)
+            spoken(part, facts).strip(" ") for tag in ("title", "desc", "subtitle") for part in template.iter(tag)
         )
-        self.facts = {**facts, "headline": self.headline, "subtitle": subtitle}
-
-    @cached_property
-    def words(self) -> list[Words]:
-        """Every line of text on the page."""
         sheet = Sheet()
-        sheet.sections(self.template, {**figure.LIGHT, **self.facts})
-        return sheet.words
-
-    def svg(self, *, dark: bool = False) -> str:
-        """The diagram as SVG with role, title and description; words are outlines."""
-        palette, sheet = figure.DARK if dark else figure.LIGHT, Sheet()
-        drawn, height = sheet.sections(self.template, {**palette, **self.facts})
+        names = {**figure.LIGHT, **facts, "headline": self.headline, "subtitle": subtitle}
+        drawn, height = sheet.sections(template, names)
         glyphs = "\n".join(f'<path id="{key}" d="{outline}"/>' for key, outline in sorted(sheet.glyphs.items()))
-        words = {"name": self.name, "title": escape(self.headline), "desc": escape(self.alt)}
-        return Template(_read("page.svg")).substitute(palette, **words, height=height, glyphs=glyphs, drawn=drawn)
+        words = {"name": name, "title": escape(self.headline), "desc": escape(self.alt)}
+        page = Template(_read("page.svg"))
+        self._svg = page.substitute(figure.LIGHT, **words, height=height, glyphs=glyphs, drawn=drawn)
+        self.words = sheet.words
+
+    def drawn(self) -> str:
+        """The diagram; its words are outlines."""
+        return self._svg
 
 
 class Sheet:
@@ -174,7 +165,7 @@ class Sheet:
         """A line of text as outlines; y: its baseline."""
         bold, uses, along = figure.TEXT[kind][1], "", 0
         for letter in words:
-            key, (outline, advance) = f"{'bold' if bold else 'sans'}-{ord(letter):x}", _glyph(letter, bold)
+            key, (outline, advance) = f"{'bold' if bold else 'sans'}-{ord(letter):x}", figure.glyph(letter, bold)
             if outline:
                 self.glyphs[key] = outline
                 uses += f'<use href="#{key}" x="{along}"/>'
@@ -226,14 +217,3 @@ def _size(kind: str) -> float:
 def _line(kind: str) -> float:
     """From one line of text to the next, px."""
     return figure.LINE * _size(kind)
-
-
-@lru_cache(maxsize=1024)
-def _glyph(letter: str, bold: bool) -> tuple[str, int]:
-    """A letter's outline as SVG, and from it to the next letter, both in the font's own units."""
-    font = figure.face(bold)
-    advance = int(font.load_char(ord(letter), flags=LoadFlags.NO_SCALE).horiAdvance)
-    outline = ""
-    for points, code in Path(*font.get_path()).iter_segments(simplify=False):
-        outline += COMMANDS[code] + ("" if code == Path.CLOSEPOLY else " ".join(f"{64 * p:.0f}" for p in points))
-    return outline, advance
