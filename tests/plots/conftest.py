@@ -3,7 +3,7 @@ comparison of harnesses."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +27,18 @@ TIMES_MS = {
     "autotuned": 2.745,
     "warptiled": 2.648,
     "cuBLAS": 2.663,
+}
+CALIBRATION: dict[str, Any] = {
+    "offset_us": 3.45,
+    "offset_by_length_us": {"1": 3.5, "10": 3.44, "1000": 3.41},
+    "tick_us": 0.032,
+    "slope": 0.99996,
+    "aa_ratio": 1.0001,
+    "aa_low": 0.9998,
+    "aa_high": 1.0004,
+    "warm_cycles": 270.0,
+    "cold_cycles": 690.0,
+    "still_cached": 0.0,
 }
 CEILING = 66.0
 PRECISE = 187.4, 1296.0, "class fp32: rms 19.3 u·D (fp32 up to 80.8), largest 187 (up to 1296)"
@@ -72,7 +84,7 @@ def measurement(kernel: str, n: int, us: float, ratio: float, **more: Any) -> Me
         "ratio_high": ratio * 1.003,
         "of_ceiling": rate / CEILING,
         "of_roof": rate / 66.9,
-        "samples": {"us": [round(us * s + 3.3, 3) for s in spread], "counts": [1] * len(spread)},
+        "samples": {"us": [round(us * s + CALIBRATION["offset_us"], 3) for s in spread], "counts": [1] * len(spread)},
         "verdict": {"accepted": True, "precision": "fp32", "reason": None, "stages": STAGES},
     }
     return replace(measured(kernel, n, us, ratio), **(fields | more))
@@ -91,14 +103,7 @@ def empty_run() -> Run:
         },
         harness=Harness().as_dict(),
         created="2026-11-21T03:12:44+00:00",
-        calibration={
-            "offset_us": 3.3,
-            "offset_by_length_us": {"1": 3.34, "10": 3.3, "100": 3.26, "1000": 3.3},
-            "tick_us": 0.032,
-            "fp32_tflops": CEILING,
-            "copy_gbs": 4244.6,
-            "l2_gbs": 7824.2,
-        },
+        calibration=CALIBRATION | {"fp32_tflops": CEILING, "copy_gbs": 4244.6, "l2_gbs": 7824.2},
         kernels={rung.name: {"tile": dict(rung.template), "idea": rung.idea} for rung in LADDER} | {"cuBLAS": {}},
         complete=True,
         origin="recorded",
@@ -151,18 +156,6 @@ ERRORS = {
     "NVBench batch": 1.3,
     "worklog, CUPTI": 0.6,
 }
-CALIBRATION = {
-    "offset_us": 3.45,
-    "offset_by_length_us": {"1": 3.5, "10": 3.44, "1000": 3.41},
-    "tick_us": 0.032,
-    "slope": 0.99996,
-    "aa_ratio": 1.0001,
-    "aa_low": 0.9998,
-    "aa_high": 1.0004,
-    "warm_cycles": 270.0,
-    "cold_cycles": 690.0,
-    "still_cached": 0.0,
-}
 
 
 def comparison(errors: Mapping[str, float] = ERRORS) -> Comparison:
@@ -190,18 +183,13 @@ def h200() -> Run:
     return full_run()
 
 
-@pytest.fixture
-def tall() -> Callable[[int], Run]:
+def tall_run(count: int) -> Run:
     """A run of that many rungs: the ladder's own, then made-up ones with tiles between theirs."""
-
-    def build(count: int) -> Run:
-        run = ladder_run()
-        baseline = run.measurements.pop()
-        for index in range(len(LADDER), count):
-            name = f"rung_{index + 1}"
-            run.kernels[name] = {"tile": {"BM": 128, "BN": 64 * (1 + index % 3), "BK": 16}}
-            run.measurements.append(measurement(name, 4096, 2700.0 - 11 * index, 2663 / (2700.0 - 11 * index)))
-        run.measurements = [*run.measurements[:count], baseline]
-        return run
-
-    return build
+    run = ladder_run()
+    baseline = run.measurements.pop()
+    for index in range(len(LADDER), count):
+        name = f"rung_{index + 1}"
+        run.kernels[name] = {"tile": {"BM": 128, "BN": 64 * (1 + index % 3), "BK": 16}}
+        run.measurements.append(measurement(name, 4096, 2700.0 - 11 * index, 2663 / (2700.0 - 11 * index)))
+    run.measurements = [*run.measurements[:count], baseline]
+    return run

@@ -19,7 +19,7 @@ from matplotlib.text import Annotation, Text
 from matplotlib.transforms import Bbox
 
 from tests.helpers import measured, small_run
-from tests.plots.conftest import CALIBRATION, comparison, full_run
+from tests.plots.conftest import comparison, full_run, tall_run
 from worklog import plots
 from worklog.analysis.counts import access_pattern
 from worklog.analysis.memory_counts import LadderCounts, MemoryCounts
@@ -75,7 +75,7 @@ CHARTS: dict[str, tuple[Callable[[], Chart], str]] = {
     "ablation": (lambda: plots.ablation(full_run(), "warptiled"), full_run().label),
     "traffic": (lambda: plots.traffic(COUNTED), EMULATED),
     "levels": (lambda: plots.levels(full_run(), COUNTED), EMULATED),
-    "calibration": (lambda: plots.calibration(replace(full_run(), calibration=CALIBRATION)), full_run().label),
+    "calibration": (lambda: plots.calibration(full_run()), full_run().label),
     "peers": (lambda: plots.peers(comparison()), "recorded · NVIDIA H200"),
     "samples": (lambda: plots.samples(full_run(), "warptiled"), full_run().label),
     "sweep": (lambda: plots.sweep(tiles(), swept()), "live · NVIDIA H200"),
@@ -193,8 +193,8 @@ def test_the_recordings_are_drawn_without_overlaps() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 15])
-def test_any_number_of_rungs_fits(count: int, tall: Callable[[int], Run]) -> None:
-    run = tall(count)
+def test_any_number_of_rungs_fits(count: int) -> None:
+    run = tall_run(count)
     counts = dict.fromkeys((m.kernel for m in run.measurements[:-1]), COUNTED.rungs["shared"])
     many = replace(COUNTED, rungs=counts)
     for chart in (plots.ladder(run), plots.roofline(run), plots.traffic(many), plots.levels(run, many)):

@@ -98,12 +98,6 @@ def line_height(points: float, lines: int = 1) -> float:
     return lines * LINE * points / 72
 
 
-def block_size(text: str, points: float) -> tuple[float, float]:
-    """Width and height in inches of text that may have several lines."""
-    lines = text.split("\n")
-    return max(text_width(line, points) for line in lines), line_height(points, len(lines))
-
-
 def wrap(text: str, points: float, width: float, *, bold: bool = False, most: int = 99) -> list[str]:
     """The text in lines of at most `width` inches; beyond `most` lines, the last one ends in an ellipsis."""
     lines, current = [], ""

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
-from matplotlib.lines import Line2D
 from matplotlib.ticker import Locator, LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
 
 from worklog.plots import figure
@@ -66,11 +65,6 @@ class Page:
             self.text(x, top, line, points, va="top", **how)
             top -= figure.line_height(points)
         return top
-
-    def line(self, start: tuple[float, float], end: tuple[float, float], **how: Any) -> None:
-        """A straight line on the page."""
-        across, up = zip(start, end, strict=True)
-        self.figure.add_artist(Line2D(across, up, transform=self.figure.dpi_scale_trans, **how))
 
 
 def right_of(names: Iterable[str]) -> float:

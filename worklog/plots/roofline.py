@@ -131,8 +131,9 @@ def _name_roofs(axes: Axes, roofs: dict[str, float]) -> None:
 def _name_line(axes: Axes, words: str, slope: float, *, above: bool) -> None:
     """Words left above a memory roof, or right below it, as near to the axes' lower left corner as they fit."""
     inches, corner = axes.transData - axes.figure.dpi_scale_trans, (axes.get_xlim()[0], axes.get_ylim()[0])
-    room = np.array(figure.block_size(words, SMALL_PT)) + GAP
-    across, up = inches.inverted().transform(inches.transform(corner) + room)
+    lines = words.split("\n")
+    size = max(figure.text_width(line, SMALL_PT) for line in lines), figure.line_height(SMALL_PT, len(lines))
+    across, up = inches.inverted().transform(inches.transform(corner) + np.array(size) + GAP)
     x = max(across, corner[1] / slope) if above else max(corner[0], up / slope)
     beside(axes, words, (x, slope * x), *((-2, 2) if above else (4, -4)), va="bottom" if above else "top", color=MUTED)
 
