@@ -52,6 +52,13 @@ class Pitfall:
         word = rule(value) if self.numbered and isinstance(value, str) else value
         return any(word is known or (isinstance(word, str) and word == known) for known in self.values)
 
+    def check(self, value: object) -> None:
+        """Raise BadSetting for a value that the setting doesn't take."""
+        if not self.takes(value):
+            raise BadSetting(
+                f"{self.setting} = {value!r} is not a setting: choose from {', '.join(map(str, self.values))}"
+            )
+
     def is_biased(self, value: Value) -> bool:
         """Whether a value that the setting takes is a biased one."""
         return rule(value) in self.biased
@@ -194,11 +201,7 @@ class Harness:
 
     def __post_init__(self) -> None:
         for pitfall in PITFALLS:
-            value = getattr(self, pitfall.setting)
-            if not pitfall.takes(value):
-                raise BadSetting(
-                    f"{pitfall.setting} = {value!r} is not a setting: choose from {', '.join(map(str, pitfall.values))}"
-                )
+            pitfall.check(getattr(self, pitfall.setting))
         for name in SAMPLING:
             value, expected = getattr(self, name), type(getattr(Harness, name))
             if isinstance(value, bool) or not isinstance(value, (int, float) if expected is float else expected):

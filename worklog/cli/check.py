@@ -13,16 +13,7 @@ from worklog.analysis import inspection
 from worklog.bench import check as checks
 from worklog.bench import sanitizer
 from worklog.bench import sweep as tiles
-from worklog.cli.output import (
-    exit_if_failed,
-    harness_option,
-    json_option,
-    measurements,
-    out_option,
-    print_json,
-    progress_bar,
-    size_option,
-)
+from worklog.cli import output
 from worklog.cli.run import LAUNCH, kernel_options
 from worklog.errors import BadSetting, NoGpu
 from worklog.gpu import device
@@ -35,13 +26,13 @@ from worklog.settings import Harness
 @click.command()
 @click.argument("what", metavar="FILE.cu|FILE.py:FUNCTION|RUNG")
 @kernel_options
-@size_option("The benchmark shape (default: 1024, or a small one without a GPU).")
+@output.size_option("The benchmark shape (default: 1024, or a small one without a GPU).")
 @click.option(
     "--on", type=click.Choice(["gpu", "emulated"]), help="Where to run it (default: the GPU if there is one)."
 )
 @click.option("--emulate", is_flag=True, help="Run it on the emulator, as --on emulated: it finds races too.")
 @click.option("--racecheck", is_flag=True, help="compute-sanitizer's racecheck and memcheck too, on a GPU.")
-@json_option
+@output.json_option
 def check(
     what: str, shape: Shape | None, on: str | None, emulate: bool, racecheck: bool, as_json: bool, **launch: Any
 ) -> None:
@@ -56,12 +47,12 @@ def check(
         raise NoGpu(f"a host function needs a GPU ({reason}): the emulator runs .cu files")
     tool = sanitizer.ready(kernel, on) if racecheck else None
     run_check = checks.check_in_child if checks.wants_gpu(on) else checks.check  # the emulator survives every kernel
-    with progress_bar() as progress:
+    with output.progress_bar() as progress:
         checked = run_check(kernel, shape, on=on, progress=progress)
         for stage in sanitizer.sanitize(tool, kernel) if tool else ():
             checked = replace(checked, verdict=checked.verdict.and_then(stage))
     if as_json:
-        print_json(checked.as_dict())
+        output.print_json(checked.as_dict())
     else:
         click.echo(checked)
     if not checked.verdict.accepted:
@@ -72,15 +63,15 @@ def check(
 @click.argument("what", metavar="RUNG|FILE.cu")
 @partial(kernel_options, options=LAUNCH)
 @click.option("--arch", default="sm_90", show_default=True, help="What to compile for: sm_80,sm_90, or all.")
-@size_option("The shape to count at (default: 4096; 128 for a user kernel, run in full up to 512).")
+@output.size_option("The shape to count at (default: 4096; 128 for a user kernel, run in full up to 512).")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FOLDER", help="Write PTX and cubins there too.")
-@json_option
+@output.json_option
 def inspect(what: str, arch: str, shape: Shape | None, out: Path | None, as_json: bool, **launch: Any) -> None:
     """Show registers, occupancy and memory counts by source line. Needs no GPU, and shows no time."""
     found = inspection.inspect(kernel_of(what, launch, launched=False), shape, inspection.architectures(arch))
     files = [] if out is None else inspection.save(found, out)
     if as_json:
-        print_json({**found.as_dict(), "files": [str(path) for path in files]})
+        output.print_json({**found.as_dict(), "files": [str(path) for path in files]})
         return
     click.echo(inspection.report(found))
     for path in files:
@@ -97,11 +88,11 @@ def inspect(what: str, arch: str, shape: Shape | None, out: Path | None, as_json
     metavar="NAME=VALUES",
     help='A tile parameter and its values; repeat for more: "BM=64,128", "TN[pow2]=2:4".',
 )
-@size_option("The shape to measure at.", default="4096")
+@output.size_option("The shape to measure at.", default="4096")
 @click.option("--preview", is_flag=True, help="List the tiles without measuring; needs no GPU.")
-@out_option()
-@harness_option
-@json_option
+@output.out_option()
+@output.harness_option
+@output.json_option
 def sweep(
     name: str, axes: tuple[str, ...], shape: Shape, preview: bool, out: Path | None, harness: Harness, as_json: bool
 ) -> None:
@@ -117,10 +108,10 @@ def sweep(
         elif found.kept:
             click.echo(table.to_string(index=False))
         return
-    with progress_bar() as progress:
+    with output.progress_bar() as progress:
         measured = tiles.sweep(found, harness=harness, progress=progress, out=out)
     if as_json:
-        print_json(measurements(measured))
+        output.print_json(output.measurements(measured))
     else:
         click.echo(f"{measured}run saved: {measured.path}")
-    exit_if_failed(measured)
+    output.exit_if_failed(measured)

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 import click
 
 from worklog.bench import sanitizer
-from worklog.cli.output import json_option, print_json
+from worklog.cli import output
 from worklog.errors import WorklogError
 from worklog.gpu import device
 from worklog.kernel.kernel import kernels_dir
@@ -43,7 +43,7 @@ class Finding:
 
 
 @click.command()
-@json_option
+@output.json_option
 def doctor(as_json: bool) -> None:
     """Show what is installed, what is missing, what that costs, and how to get it."""
     findings = [
@@ -56,7 +56,7 @@ def doctor(as_json: bool) -> None:
         _runs(),
     ]
     if as_json:
-        print_json([asdict(finding) for finding in findings])
+        output.print_json([asdict(finding) for finding in findings])
         return
     for finding in findings:
         click.echo(f"{'✓' if finding.good else '·'} {finding.subject}: {finding.state}")

@@ -11,17 +11,8 @@ import click
 from worklog import plots
 from worklog.bench import check, tasks
 from worklog.bench import measure as bench
+from worklog.cli import output
 from worklog.cli import readme as tables
-from worklog.cli.output import (
-    harness_option,
-    json_option,
-    live_wanted,
-    measurements,
-    print_json,
-    print_run,
-    progress_bar,
-    terminal_width,
-)
 from worklog.errors import BadSetting
 from worklog.gpu.device import not_writable
 from worklog.runs.comparison import open_comparison
@@ -54,13 +45,13 @@ folder_option = click.option(
     help="A run file (default: the latest live run, else the recording).",
 )
 @folder_option
-@json_option
+@output.json_option
 def figures(run_file: Path | None, out: Path, as_json: bool) -> None:
     """Draw every chart that a run has the measurements for."""
     taken = open_run(run_file)
     drawn = plots.draw_all(taken, out)
     if as_json:
-        print_json({"label": taken.label, **_as_dict(drawn)})
+        output.print_json({"label": taken.label, **_as_dict(drawn)})
     else:
         _print(drawn, taken.label)
 
@@ -75,28 +66,28 @@ def figures(run_file: Path | None, out: Path, as_json: bool) -> None:
     help="File whose tables are rewritten.",
 )
 @click.option("--emulate/--no-emulate", default=True, help="Without a GPU, execute every rung on the emulator.")
-@harness_option
-@json_option
+@output.harness_option
+@output.json_option
 def article(out: Path, readme: Path, emulate: bool, harness: Harness, as_json: bool) -> None:
     """The main job: measure if there is a GPU, else take the recording and run every rung on the emulator; draw the
     figures, print the table, update the README.
     """
-    live, executed = live_wanted(harness), list[check.Row]()
-    with progress_bar() as progress:
+    live, executed = output.live_wanted(harness), list[check.Row]()
+    with output.progress_bar() as progress:
         taken = bench.carry_out(tasks.article_tasks(), harness, progress=progress) if live else open_run()
     if not as_json:
-        print_run(taken)
+        output.print_run(taken)
     if emulate and not live:
-        with progress_bar() as progress:
+        with output.progress_bar() as progress:
             executed = check.execute(progress)
         if not as_json:
-            click.echo(check.text(executed, terminal_width(100)))
+            click.echo(check.text(executed, output.terminal_width(100)))
     drawn = plots.draw_all(taken, out)
     rewritten = tables.rewrite(readme, taken) | tables.rewrite_comparison(readme, open_comparison())
     if as_json:
         rows = {"label": executed[0]["label"], "rungs": executed} if executed else None
         rest = {"executed": rows, "readme": str(readme) if rewritten else None}
-        print_json({**measurements(taken), **_as_dict(drawn), **rest})
+        output.print_json({**output.measurements(taken), **_as_dict(drawn), **rest})
     else:
         _print(drawn, taken.label)
         why_not = "it has no table markers" if readme.is_file() else "there is no such file"

@@ -14,16 +14,7 @@ import click
 from worklog.bench import measure as bench
 from worklog.bench.session import calibrated
 from worklog.bench.tasks import ABLATION_SIZES, grid_tasks
-from worklog.cli.output import (
-    harness_option,
-    json_option,
-    live_wanted,
-    out_option,
-    print_json,
-    progress_bar,
-    sizes_option,
-    terminal_width,
-)
+from worklog.cli import output
 from worklog.errors import BadSetting, Interrupted
 from worklog.gpu import device
 from worklog.harness.calibration import Calibration, certificate
@@ -37,20 +28,20 @@ from worklog.settings import PITFALLS, SAMPLING, Harness
 
 @click.command()
 @click.argument("rung")
-@sizes_option
-@harness_option
-@out_option()
-@json_option
+@output.sizes_option
+@output.harness_option
+@output.out_option()
+@output.json_option
 def ablate(rung: str, sizes: list[Shape], harness: Harness, out: Path | None, as_json: bool) -> None:
     """Measure one rung with each setting of the harness biased in turn, and show what that does to the number.
 
     Without a GPU, the recording is shown.
     """
-    live_wanted(harness, out)
-    with progress_bar() as progress:
+    output.live_wanted(harness, out)
+    with output.progress_bar() as progress:
         measured = bench.ablate(rung, sizes or ABLATION_SIZES, harness=harness, progress=progress, out=out)
     if as_json:
-        print_json([asdict(effect) for effect in effects(measured, rung)])
+        output.print_json([asdict(effect) for effect in effects(measured, rung)])
         return
     click.echo(text(measured, rung))
     if measured.origin == "live":
@@ -58,10 +49,10 @@ def ablate(rung: str, sizes: list[Shape], harness: Harness, out: Path | None, as
 
 
 @click.command()
-@out_option()
+@output.out_option()
 def grid(out: Path | None) -> None:
     """Record every combination of settings that the panel in the notebooks shows. Takes minutes on a GPU."""
-    with progress_bar() as progress:
+    with output.progress_bar() as progress:
         measured = bench.carry_out(grid_tasks(), Harness(), progress=progress, out=out)
     click.echo(f"run saved: {measured.path} ({len(measured.measurements)} measurements)")
 
@@ -73,8 +64,8 @@ def grid(out: Path | None) -> None:
 @click.option("--emulate", is_flag=True, help="Run them here on the emulator: takes minutes, needs no GPU.")
 @click.option("--small", is_flag=True, help="Small sizes for the peers on a GPU too: a minute instead of several.")
 @click.option("--recorded", is_flag=True, help="Show the recorded table (default without a GPU).")
-@out_option("Where to save the table.")
-@json_option
+@output.out_option("Where to save the table.")
+@output.json_option
 def gate(shown: bool, recorded: bool, out: Path | None, as_json: bool, **how: Any) -> None:
     """Check kernels that are wrong in a known way, and show which other harnesses would have passed them. Exits with 1
     if the gate is wrong about one.
@@ -92,7 +83,7 @@ def gate(shown: bool, recorded: bool, out: Path | None, as_json: bool, **how: An
         if names == []:
             raise BadSetting("--only names no exploit: give one or more, such as --only zeros,kahan")
         chosen = None if names is None else exploits.named(names)
-        with progress_bar() as progress:
+        with output.progress_bar() as progress:
             table = exploits.run_exploits(chosen, seeds=seeds, progress=progress, **how)
         if not table.rows:
             raise Interrupted("interrupted before the first exploit was finished")
@@ -100,9 +91,9 @@ def gate(shown: bool, recorded: bool, out: Path | None, as_json: bool, **how: An
             table.save(out)
             click.echo(f"table saved: {out}", err=True)
     if as_json:
-        print_json(table.as_dict())
+        output.print_json(table.as_dict())
     else:
-        click.echo(table.text(terminal_width(150)))
+        click.echo(table.text(output.terminal_width(150)))
     if not (table.complete or table.origin):  # only a table that was made here can have been interrupted
         kept = f"finished rows are in {out}" if out is not None else "finished rows are shown"
         raise Interrupted(f"interrupted: {kept}")
@@ -111,8 +102,8 @@ def gate(shown: bool, recorded: bool, out: Path | None, as_json: bool, **how: An
 
 
 @click.command()
-@harness_option
-@json_option
+@output.harness_option
+@output.json_option
 def calibrate(harness: Harness, as_json: bool) -> None:
     """Measure the harness itself: event overhead and the error left after its removal, noise, whether the L2 flush
     works, and the ceilings of this GPU. Of the settings, only the clocks can change. Without a GPU, the recording is
@@ -120,7 +111,7 @@ def calibrate(harness: Harness, as_json: bool) -> None:
     """
     if harness.but(clocks="watched") != Harness():
         raise BadSetting("calibrate uses the unbiased harness: --set takes only clocks here")
-    if live_wanted(harness):
+    if output.live_wanted(harness):
         found, label, notes = calibrated(harness.clocks)
         card = device.gpu()
     else:
@@ -128,7 +119,7 @@ def calibrate(harness: Harness, as_json: bool) -> None:
         found, card, label, notes = Calibration(**run.calibration), device.Gpu.of(run.device), run.label, []
     if as_json:
         document = {"label": label, "device": card.as_dict(), "calibration": found.as_dict()}
-        print_json({**document, "remarks": [*notes, *found.remarks]})
+        output.print_json({**document, "remarks": [*notes, *found.remarks]})
         return
     click.echo("\n".join([certificate(found, card, label), *notes]))
 
@@ -136,8 +127,8 @@ def calibrate(harness: Harness, as_json: bool) -> None:
 @click.command()
 @click.option("--recorded", is_flag=True, help="Show the recorded comparison (default without a GPU).")
 @click.option("--only", type=click.Choice(["intervals"]), help="Measure only whether the 95 % intervals hold.")
-@out_option()
-@json_option
+@output.out_option()
+@output.json_option
 def peers(recorded: bool, only: str | None, out: Path | None, as_json: bool) -> None:
     """Time kernels of known length and cuBLAS with this harness and with every other one that is installed. Without a
     GPU, the recording is shown.
@@ -147,11 +138,11 @@ def peers(recorded: bool, only: str | None, out: Path | None, as_json: bool) -> 
     path = None
     if not recorded and (out is not None or only is not None or bench.live_wanted()):
         device.require_gpu()
-        with progress_bar() as progress:
+        with output.progress_bar() as progress:
             path = compare.compare(out, progress, only)
     found = open_comparison(path)
     if as_json:
-        print_json(found.document)
+        output.print_json(found.document)
         return
     click.echo(compare.text(found))
     if path is not None:
@@ -159,11 +150,11 @@ def peers(recorded: bool, only: str | None, out: Path | None, as_json: bool) -> 
 
 
 @click.command()
-@json_option
+@output.json_option
 def settings(as_json: bool) -> None:
     """List the settings of the harness: the pitfall that each one avoids, its unbiased value and its biased ones."""
     if as_json:
-        print_json([asdict(pitfall) for pitfall in PITFALLS])
+        output.print_json([asdict(pitfall) for pitfall in PITFALLS])
         return
     for pitfall in PITFALLS:
         number = f"{pitfall.article} · " if pitfall.article else ""

@@ -8,17 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from worklog.cli.output import (
-    exit_if_failed,
-    harness_option,
-    json_option,
-    measurements,
-    out_option,
-    print_json,
-    print_run,
-    progress_bar,
-    sizes_option,
-)
+from worklog.cli import output
 from worklog.errors import NoGpu
 from worklog.gpu.device import gpu_reason
 from worklog.settings import Harness
@@ -54,7 +44,7 @@ def kernel_options(command: Any, options: Sequence[Any] = LAUNCH + CHECKED) -> A
 
 @click.command()
 @click.argument("kernels", nargs=-1, metavar="[RUNG|FILE.cu|FILE.py:FUNCTION…]")
-@sizes_option
+@output.sizes_option
 @click.option(
     "--axis",
     "axes",
@@ -63,12 +53,12 @@ def kernel_options(command: Any, options: Sequence[Any] = LAUNCH + CHECKED) -> A
     help='Sizes as axes N, M and K, all combinations: "N[pow2]=8:13", "K=512,1024:4096:1024". Any other name is '
     'a template argument in --entry: "BM=64,128", "T[type]=float,double".',
 )
-@harness_option
+@output.harness_option
 @kernel_options
 @click.option("--preview", is_flag=True, help="Show what would be measured and how long it takes; needs no GPU.")
 @click.option("--details", is_flag=True, help="Add a second table: GB/s, shares of copy and peaks, cycles per launch.")
-@out_option()
-@json_option
+@output.out_option()
+@output.json_option
 def run(
     kernels: tuple[str, ...],
     sizes: list[Shape],
@@ -96,7 +86,7 @@ def run(
         show_preview(chosen, sizes, harness, as_json)
         return
     try:
-        with progress_bar() as progress:
+        with output.progress_bar() as progress:
             measured = bench.measure(chosen, sizes, harness=harness, progress=progress, out=out)
     except NoGpu as error:
         if all(isinstance(kernel, str) for kernel in chosen or ()):
@@ -104,7 +94,7 @@ def run(
         advice = "`worklog check` checks a user kernel on the emulator"
         raise NoGpu(f"no GPU to measure on: {gpu_reason()}; {advice}") from error
     if as_json:
-        print_json(measurements(measured))
+        output.print_json(output.measurements(measured))
     else:
-        print_run(measured, with_details=details)
-    exit_if_failed(measured)
+        output.print_run(measured, with_details=details)
+    output.exit_if_failed(measured)

@@ -169,13 +169,10 @@ class PanelChoice(Choice):
         """Choose the value of one setting; whether it goes with the others is checked by answer(). Raises BadSetting,
         and changes nothing, where no pitfall has this setting or value.
         """
-        if setting not in self.settings:
+        pitfall = next((g for g in PITFALLS if g.setting == setting), None)
+        if pitfall is None:
             raise BadSetting(f"{setting} is not the setting of a pitfall: choose from {', '.join(self.settings)}")
-        [pitfall] = [g for g in PITFALLS if g.setting == setting]
-        if not pitfall.takes(value):
-            raise BadSetting(
-                f"{setting} = {value!r} is not a setting: choose from {', '.join(map(str, pitfall.values))}"
-            )
+        pitfall.check(value)
         self.settings[setting] = value
 
     def fix(self, pitfall: Pitfall, fixed: bool) -> None:
