@@ -17,7 +17,7 @@ from worklog.bench.tasks import silent
 from worklog.cli import doctor
 from worklog.cli.commands import COMMANDS
 from worklog.kernel.ladder import LADDER
-from worklog.runs.run import Measurement, Run, recordings, runs_dir
+from worklog.runs.run import Run, recordings, runs_dir
 from worklog.settings import PITFALLS, SAMPLING, Harness
 
 
@@ -86,14 +86,6 @@ def test_figures_of_a_run_file(tmp_path: Path) -> None:
     assert "ablation" in document["not_drawn"]
 
 
-def test_figures_that_a_run_has_nothing_for_say_why(tmp_path: Path) -> None:
-    refused = Measurement("naive", (64, 64, 64), "refused", reason="wrong")
-    path = small_run(measurements=[refused]).save(tmp_path / "r.json")
-    result = worklog("figures", "--run", str(path))
-    assert result.exit_code == 0
-    assert "ladder not drawn: " in result.stdout
-
-
 @pytest.fixture(scope="module")
 def executed() -> list[check.Executed]:
     return check.execute(silent, LADDER[1:2])
@@ -105,7 +97,7 @@ def quick(monkeypatch: pytest.MonkeyPatch, executed: list[check.Executed]) -> No
 
     def draw_all(taken: Run, out: Path) -> plots.Drawn:
         paths = [out / f"ladder{mode}{suffix}" for mode in ("", "_dark") for suffix in (".svg", ".png")]
-        return plots.Drawn(paths=paths, gallery=out / "README.md")
+        return plots.Drawn(paths=paths, missing={"peers": "nothing was compared"}, gallery=out / "README.md")
 
     monkeypatch.setattr(plots, "draw_all", draw_all)
     monkeypatch.setattr(check, "execute", lambda progress: executed)
@@ -121,9 +113,10 @@ def test_the_article_without_a_gpu_takes_what_there_is(tmp_path: Path) -> None:
     assert result.stdout.startswith("live · NVIDIA H200 · clocks as found · 2026-11-21")
     assert "executed here · emulated · sm_90 PTX" in result.stdout
     assert re.search(r"^ coalesced +fp32 ok +256 +none +2\.5 ", result.stdout, re.MULTILINE)
-    assert result.stdout.splitlines()[-4:] == [
+    assert result.stdout.splitlines()[-5:] == [
         "  figures/ladder.svg",
         "  and beside each one .png, and both as _dark: 4 files",
+        "  peers not drawn: nothing was compared",
         "all of them: figures/README.md",
         "tables rewritten: README.md",
     ]

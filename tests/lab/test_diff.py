@@ -17,6 +17,7 @@ def test_naive_and_coalesced_differ_in_two_lines() -> None:
     found = diff("naive", "coalesced")
     assert [line[0] for line in repr(found).splitlines()] == ["-", "-", "+", "+"]
     assert found.counts == "+2 −2 lines"
+    assert {line[0] for line in diff(None, "naive").lines} == {"+"}, "against an empty file"
     with pytest.raises(UnknownRung, match="nave"):
         diff("nave", "coalesced")
 
@@ -38,9 +39,3 @@ def test_a_diff_leads_from_one_source_to_the_other(before: str, after: str, comm
     assert len(earlier) - len(removed) == len(later) - len(added)
     if not comments:
         assert len(diff(before, after).lines) <= 70, "short enough to read"
-
-
-def test_html_is_escaped_and_names_added_and_removed_lines() -> None:
-    html = diff("shared", "tiles_1d")._repr_html_()
-    assert "i &lt; TM" in html and html.count("<ins") > 5 and html.count("<del") > 5 and ">  ...<" in html
-    assert {line[0] for line in diff(None, "naive").lines} == {"+"}, "against an empty file"

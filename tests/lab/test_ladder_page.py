@@ -13,7 +13,7 @@ from worklog import lab
 from worklog.analysis.memory_counts import memory_counts
 from worklog.errors import BadShape, NothingToDraw, UnknownRung
 from worklog.kernel.ladder import LADDER, rung
-from worklog.lab.ladder_page import Climb, Step, changed_lines
+from worklog.lab.ladder_page import Climb, Step, changed_lines, diff
 from worklog.problem.gemm import Shape
 from worklog.runs.run import Measurement, Run
 
@@ -132,7 +132,8 @@ def test_a_reader_without_a_kernel_sees_the_picture_and_the_table_of_facts(monke
 
 def test_the_diff_is_marked_for_screen_readers_and_can_be_scrolled_by_keyboard() -> None:
     html = changed_lines(step(), comments=False)
-    assert "<del" in html and "<ins" in html and 'tabindex="0"' in html
+    assert html.count("<ins") > 5 and html.count("<del") > 5 and "i &lt; TM" in html and ">  ...<" in html
+    assert 'tabindex="0"' in html and diff("tiles_1d", "tiles_2d", around=2).html() in html
     assert 'aria-label="05_tiles_2d.cu against 04_tiles_1d.cu"' in html
     assert "//" not in html and "//" in changed_lines(step(), comments=True)
 

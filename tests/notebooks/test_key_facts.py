@@ -65,14 +65,6 @@ def us(kernel: str, size: int, **setting: Any) -> float:
     return measured(kernel, size, **setting).us or 0.0
 
 
-@pytest.mark.parametrize("number", ["01", "08"])
-def test_stored_times_are_the_recordings(number: str) -> None:
-    found = re.findall(r"^ *(\w+) +(?:at (\d+): +)?([\d.]+) µs(?: at (\d+))?", shown(number), re.MULTILINE)
-    times = [(kernel, int(size or other), float(time)) for kernel, size, time, other in found if size or other]
-    assert len(times) >= 2
-    assert all(time == pytest.approx(us(kernel, size), abs=0.06) for kernel, size, time in times)
-
-
 def test_each_gremlin_shows_where_01_says() -> None:
     sizes = (256, 1024, 4096)
     host = [us("warptiled", size, timer="host") for size in sizes]
