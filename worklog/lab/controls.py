@@ -32,6 +32,22 @@ DARK_PAGES = ('[data-jp-theme-light="false"]', ".vscode-dark", "html[theme=dark]
 ONE_AT_A_TIME = threading.RLock()
 
 
+def one_at_a_time(control: widgets.Widget) -> widgets.Widget:
+    """The control, which from now on handles the user's messages one at a time, echo and observers included.
+
+    While a widget handles a message, traitlets merges changes: if the page set the widget on another thread at that
+    moment, observers would see only the page's value, never the user's.
+    """
+    handle = control.set_state
+
+    def set_state(message: dict[str, Any]) -> None:
+        with ONE_AT_A_TIME:
+            handle(message)
+
+    control.set_state = set_state
+    return control
+
+
 class SizeSlider(anywidget.AnyWidget):
     """words: the sizes, left to right. index: of the chosen one."""
 
@@ -99,20 +115,8 @@ class Page(Generic[Chosen]):
         self.show()
 
     def on(self, control: widgets.Widget, trait: str, choose: Callable[[Any], object]) -> None:
-        """Call choose with the new value when the user changes the control, then show the result.
-
-        The control handles the user's messages one at a time, echo and observers included. While a widget handles a
-        message, traitlets merges changes: if the page set the widget on another thread at that moment, observers would
-        see only the page's value, never the user's.
-        """
-        handle = control.set_state
-
-        def one_at_a_time(message: dict[str, Any]) -> None:
-            with ONE_AT_A_TIME:
-                handle(message)
-
-        control.set_state = one_at_a_time
-        control.observe(lambda change: self.take(lambda: choose(change["new"])), trait)
+        """Call choose with the new value when the user changes the control, then show the result."""
+        one_at_a_time(control).observe(lambda change: self.take(lambda: choose(change["new"])), trait)
 
     def take(self, choose: Callable[[], object]) -> None:
         """Choose, then show the result. Does nothing while the page itself sets its controls."""

@@ -18,7 +18,7 @@ from worklog.bench.measure import carry_out
 from worklog.bench.tasks import Task
 from worklog.errors import Interrupted, WorklogError
 from worklog.lab.choice import new_file, why_not_live, word
-from worklog.lab.controls import ONE_AT_A_TIME, Page, Shown, Status, button
+from worklog.lab.controls import ONE_AT_A_TIME, Page, Shown, Status, button, one_at_a_time
 from worklog.lab.panel_answer import PanelChoice, picture
 from worklog.runs.run import Run
 from worklog.settings import PITFALLS, Harness, Pitfall, Value
@@ -74,7 +74,7 @@ class Panel(Page[PanelChoice]):
             tooltip="show or hide the other settings",
             layout=widgets.Layout(width="auto"),
         )
-        self.more.observe(lambda change: self.unfold(change["new"]), "value")
+        one_at_a_time(self.more).observe(lambda change: self.unfold(change["new"]), "value")
         self.unfold(False)
         self.unbiased = button("all unbiased", lambda: self.take(choice.all_unbiased), "avoid every pitfall")
         self.naive = button("all naive", lambda: self.take(choice.all_naive), "bias every setting")
@@ -160,11 +160,8 @@ class Panel(Page[PanelChoice]):
             self._stop = None
             kept = "nothing was finished"
             if out.exists():
-                try:
-                    self.choice.runs.insert(0, Run.load(out))
-                    kept = f"finished measurements are in {out}"
-                except WorklogError as error:
-                    kept = str(error)
+                self.choice.runs.insert(0, Run.load(out))
+                kept = f"finished measurements are in {out}"
             self._idle(f"{how}; {kept}")
             self.show()
 
