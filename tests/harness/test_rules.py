@@ -31,33 +31,29 @@ def test_the_salykova_schedule_replays_small_problems_more_often(n: int, replays
     assert salykova_replays("warmup", n) == replays
 
 
-def steady(*windows: tuple[float, float, float]) -> bool:
-    """Whether these windows (time, half an interval, clock) are enough."""
-    return warm_up_rule("steady").enough([Window(*window) for window in windows], 100, 5e4)
-
-
-def test_steady_wants_time_and_clock_of_two_windows_to_agree() -> None:
-    before = (90.0, 0.0, 900.0)
-    assert not steady((50.0, 0.0, 1980.0), (50.0, 0.0, 1980.0)), "a ramp shows in three"
-    assert steady(before, (50.0, 0.0, 1980.0), (50.1, 0.0, 1979.0))
-    assert not steady(before, (50.0, 0.0, 1980.0), (50.4, 0.0, 1980.0))
-    assert not steady(before, (50.0, 0.0, 1980.0), (50.0, 0.0, 1965.0))
-    assert steady(*[(50.0, 0.0, float("nan"))] * 3)
-
-
-def test_two_blurred_windows_agree_within_their_intervals_but_not_beyond_two_percent() -> None:
-    before = (10.0, 0.1, 1980.0)
-    assert steady(before, (10.0, 0.1, 1980.0), (10.15, 0.1, 1980.0))
-    assert not steady(before, (10.0, 0.05, 1980.0), (10.15, 0.05, 1980.0))
-    assert not steady(before, (10.0, 5.0, 1980.0), (10.5, 5.0, 1980.0)), "a slow launch among few is no blur"
-    assert not steady(before, (10.0, 5.0, 1980.0), (10.0, 5.0, 1940.0)), "the clock is known well, always"
-
-
-def test_windows_that_get_faster_each_time_are_not_steady_though_each_two_agree() -> None:
-    assert not steady((50.4, 0.0, 1960.0), (50.2, 0.0, 1960.0), (50.1, 0.0, 1960.0))
-    assert not steady((50.0, 0.0, 1970.0), (50.0, 0.0, 1975.0), (50.0, 0.0, 1979.0))
-    assert steady((50.02, 0.0, 1980.0), (50.01, 0.0, 1980.0), (50.0, 0.0, 1980.0)), "a tenth of a percent is noise"
-    assert steady((50.0, 0.0, 1980.0), (50.1, 0.0, 1980.0), (50.2, 0.0, 1980.0)), "waiting doesn't help"
+@pytest.mark.parametrize(
+    ("steady", "us", "half_width", "mhz", "why"),
+    [
+        (False, (50.0, 50.0), 0.0, (1980, 1980), "two windows can't show a ramp"),
+        (True, (90.0, 50.0, 50.1), 0.0, (900, 1980, 1979), "time and clock of the last two agree"),
+        (False, (90.0, 50.0, 50.4), 0.0, (900, 1980, 1980), "the times differ by 0.8 %"),
+        (False, (90.0, 50.0, 50.0), 0.0, (900, 1980, 1965), "the clocks differ by 0.8 %"),
+        (True, (50.0, 50.0, 50.0), 0.0, (np.nan, np.nan, np.nan), "the clock can't be read"),
+        (True, (10.0, 10.0, 10.15), 0.1, (1980, 1980, 1980), "the times agree within their intervals"),
+        (False, (10.0, 10.0, 10.15), 0.05, (1980, 1980, 1980), "the intervals are too narrow for that"),
+        (False, (10.0, 10.0, 10.5), 5.0, (1980, 1980, 1980), "no interval allows more than 2 %"),
+        (False, (10.0, 10.0, 10.0), 5.0, (1980, 1980, 1940), "the interval is the time's, not the clock's"),
+        (False, (50.4, 50.2, 50.1), 0.0, (1960, 1960, 1960), "each window is faster, though each two agree"),
+        (False, (50.0, 50.0, 50.0), 0.0, (1970, 1975, 1979), "the clock climbs, though each two agree"),
+        (True, (50.02, 50.01, 50.0), 0.0, (1980, 1980, 1980), "a tenth of a percent is noise"),
+        (True, (50.0, 50.1, 50.2), 0.0, (1980, 1980, 1980), "waiting doesn't help a kernel that gets slower"),
+    ],
+)
+def test_steady_is_a_time_and_a_clock_that_agree_and_do_not_ramp(
+    steady: bool, us: tuple[float, ...], half_width: float, mhz: tuple[float, ...], why: str
+) -> None:
+    windows = [Window(time, half_width, clock) for time, clock in zip(us, mhz, strict=True)]
+    assert warm_up_rule("steady").enough(windows, 100, 5e4) is steady, why
 
 
 @pytest.mark.parametrize(("relative", "done"), [(0.002, True), (0.2, None)])
