@@ -68,9 +68,6 @@ class LockableSession(VirtualSession):
     def subject(self, name: str) -> Subject:
         return self.baselines["fp32"]
 
-    def never_launched(self, name: str) -> Subject:
-        return self.baselines["fp32"]
-
     def describe(self, name: str) -> dict[str, Any]:
         return {}
 

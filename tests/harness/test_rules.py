@@ -9,13 +9,7 @@ from pytest import approx
 from tests.harness.virtual import VirtualGpu, timed
 from worklog.errors import BadSetting
 from worklog.harness import Harness, time_pair
-from worklog.harness.rules import (
-    Evidence,
-    Window,
-    salykova_replays,
-    stopping_rule,
-    warm_up_rule,
-)
+from worklog.harness.rules import Evidence, Window, salykova_replays, stopping_rule, warm_up_rule
 
 
 def noisy(relative: float, n: int, us: float = 100.0) -> list[float]:

@@ -142,7 +142,7 @@ def test_a_warm_up_lasts_as_long_as_its_windows_and_little_longer(us: float) -> 
 
 
 def test_what_a_warm_up_saw_while_throttled_does_not_count() -> None:
-    reading = timed(VirtualGpu(mask=lambda now: THROTTLING & 0x4 if now < 45_000.0 else 0)).reading
+    reading = timed(VirtualGpu(mask=lambda now: THROTTLING & 0x4 if now < 25_000.0 else 0)).reading
     assert reading.throttle_mask == 0x4
     assert not all(sample.counts for sample in reading.subject)
     assert len(reading.counted("subject")) >= Harness().least_samples
