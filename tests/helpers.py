@@ -1,5 +1,6 @@
-"""What tests of everything that reads runs share: a small run, made by hand, with a measured, a refused and a skipped
-kernel."""
+"""What tests of several rooms share: a small run, made by hand, with a measured, a refused and a skipped kernel; two
+kernels of a user.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +9,32 @@ from typing import Any
 from worklog.problem.gemm import Shape, tflops
 from worklog.runs.run import Measurement, Run
 from worklog.settings import Harness
+
+# The second one lacks a barrier.
+SIGNATURE = "int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C"
+PLAIN = f"""\
+__global__ void mine({SIGNATURE}) {{
+  const int row = blockIdx.y * blockDim.y + threadIdx.y, col = blockIdx.x * blockDim.x + threadIdx.x;
+  if (row >= M || col >= N) return;
+  float acc = 0.0f;
+  for (int k = 0; k < K; ++k) acc += A[row * K + k] * B[k * N + col];
+  C[row * N + col] = beta == 0.0f ? alpha * acc : alpha * acc + beta * C[row * N + col];
+}}
+"""
+RACY = f"""\
+__global__ void mine({SIGNATURE}) {{
+  __shared__ float As[8][8], Bs[8][8];
+  const int y = threadIdx.y, x = threadIdx.x, row = blockIdx.y * 8 + y, col = blockIdx.x * 8 + x;
+  float acc = 0.0f;
+  for (int k0 = 0; k0 < K; k0 += 8) {{
+    As[y][x] = A[row * K + k0 + x];
+    Bs[y][x] = B[(k0 + y) * N + col];
+    for (int k = 0; k < 8; ++k) acc += As[y][k] * Bs[k][x];
+    __syncthreads();
+  }}
+  C[row * N + col] = beta == 0.0f ? alpha * acc : alpha * acc + beta * C[row * N + col];
+}}
+"""
 
 
 def measured(kernel: str, n: int = 512, us: float = 100.0, ratio: float = 0.5, **changed: Any) -> Measurement:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.helpers import SIGNATURE
 from worklog.analysis import counts as module
 from worklog.analysis.counts import (
     APPROXIMATE,
@@ -24,7 +25,6 @@ from worklog.kernel.ladder import LADDER
 from worklog.kernel.nvrtc import Compiled, compile_cuda
 from worklog.kernel.resources import disassembler
 
-SIGNATURE = "int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C"
 MMA = """
   float d[4] = {};
   asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %4, %4, %4}, {%4, %4}, "

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.bench.conftest import FOREIGN, mine
+from tests.helpers import PLAIN, RACY
 from tests.lab.waiting import gone
 from worklog.bench import check as check_module
 from worklog.bench.check import Checked, check, check_in_child, execute, text
@@ -25,16 +26,6 @@ from worklog.kernel.nvrtc import NvrtcMissing
 from worklog.peers.exploits import exploits_dir
 from worklog.problem.gemm import Shape
 
-SIGNATURE = "int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C"
-PLAIN = f"""\
-__global__ void mine({SIGNATURE}) {{
-  const int row = blockIdx.y * blockDim.y + threadIdx.y, col = blockIdx.x * blockDim.x + threadIdx.x;
-  if (row >= M || col >= N) return;
-  float acc = 0.0f;
-  for (int k = 0; k < K; ++k) acc += A[row * K + k] * B[k * N + col];
-  C[row * N + col] = beta == 0.0f ? alpha * acc : alpha * acc + beta * C[row * N + col];
-}}
-"""
 SMALL = Shape(24, 40, 16)
 LAUNCH = ("--grid", "(N + 15) // 16, (M + 7) // 8", "--block", "16,8")
 
@@ -161,22 +152,8 @@ def test_an_endless_loop_fails_with_its_line(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_every_race_is_reported_with_line_block_and_threads() -> None:
-    racy = f"""\
-__global__ void mine({SIGNATURE}) {{
-  __shared__ float As[8][8], Bs[8][8];
-  const int y = threadIdx.y, x = threadIdx.x, row = blockIdx.y * 8 + y, col = blockIdx.x * 8 + x;
-  float acc = 0.0f;
-  for (int k0 = 0; k0 < K; k0 += 8) {{
-    As[y][x] = A[row * K + k0 + x];
-    Bs[y][x] = B[(k0 + y) * N + col];
-    for (int k = 0; k < 8; ++k) acc += As[y][k] * Bs[k][x];
-    __syncthreads();
-  }}
-  C[row * N + col] = beta == 0.0f ? alpha * acc : alpha * acc + beta * C[row * N + col];
-}}
-"""
     domain = "M % 8 == 0, N % 8 == 0, K % 8 == 0"
-    found = check(Kernel.from_source(racy, file="mine.cu", grid="N // 8, M // 8", block="8,8", domain=domain))
+    found = check(Kernel.from_source(RACY, file="mine.cu", grid="N // 8, M // 8", block="8,8", domain=domain))
     assert re.search(r"✗ launch: mine\.cu:8: shared-race: thread \d+ of block \(0, 0, 0\)", str(found))
     assert re.search(r"✗ mine\.cu: line 8: shared-race: thread \d+ of block .* of Bs, ", str(found))
     assert {(f["kind"], f["line"], f["other_line"]) for f in found.as_dict()["findings"]} == {

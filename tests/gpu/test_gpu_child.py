@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.gpu.conftest import QUICK
+from tests.helpers import PLAIN
 from tests.lab.waiting import gone
 from worklog.bench.check import Checked, check_in_child
 from worklog.bench.measure import carry_out, measure
@@ -30,18 +31,9 @@ MEASURED_S = 120.0
 HANGS_S = 8.0
 PROMISED_S = 2.0  # between a cancel and the end of the process
 SHAPE = Shape.of(512)
-GOOD = """\
-__global__ void mine(int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {
-  const int row = blockIdx.y * blockDim.y + threadIdx.y, col = blockIdx.x * blockDim.x + threadIdx.x;
-  if (row >= M || col >= N) return;
-  float acc = 0.0f;
-  for (int k = 0; k < K; ++k) acc += A[row * K + k] * B[k * N + col];
-  C[row * N + col] = beta == 0.0f ? alpha * acc : alpha * acc + beta * C[row * N + col];
-}
-"""
-ILLEGAL = GOOD.replace("float acc", "C[(size_t)1 << 40] = 0.0f;\n  float acc")
-ENDLESS = GOOD.replace("float acc", "if (M == 512) while (clock64() != 0) {}\n  float acc")  # the gate's shapes end
-PRINTS = GOOD.replace("float acc", 'if (M == 1 && row + col == 0) printf("row %d\\n", row);\n  float acc')
+ILLEGAL = PLAIN.replace("float acc", "C[(size_t)1 << 40] = 0.0f;\n  float acc")
+ENDLESS = PLAIN.replace("float acc", "if (M == 512) while (clock64() != 0) {}\n  float acc")  # the gate's shapes end
+PRINTS = PLAIN.replace("float acc", 'if (M == 1 && row + col == 0) printf("row %d\\n", row);\n  float acc')
 
 
 def kernel(source: str, name: str = "mine") -> Kernel:
@@ -64,7 +56,7 @@ def context() -> Iterator[None]:
 
 
 def test_an_illegal_address_fails_only_its_own_kernel() -> None:
-    own = [kernel(GOOD, "first"), kernel(ILLEGAL, "illegal"), kernel(GOOD, "last")]
+    own = [kernel(PLAIN, "first"), kernel(ILLEGAL, "illegal"), kernel(PLAIN, "last")]
     run = measure(own, [SHAPE], harness=QUICK)
     assert [m.status for m in run.measurements] == ["measured", "refused", "measured"]
     failed = str(run.measurements[1].reason)
@@ -95,7 +87,7 @@ def test_a_notebook_that_lost_its_own_context_still_checks_and_what_a_kernel_pri
 
 def test_an_endless_kernel_is_cancelled_and_the_gpu_is_free_for_the_next_one(tmp_path: Path) -> None:
     """While it runs, a second run fails with the id of the process that measures."""
-    own = [kernel(GOOD, "good"), kernel(ENDLESS, "endless")]
+    own = [kernel(PLAIN, "good"), kernel(ENDLESS, "endless")]
     stop, at, ended, out = *(threading.Event() for _ in range(3)), tmp_path / "run.json"
 
     def progress(done: int, total: int, doing: str) -> None:
@@ -125,7 +117,7 @@ def test_an_endless_kernel_is_cancelled_and_the_gpu_is_free_for_the_next_one(tmp
 
 
 def test_an_endless_kernel_is_ended_after_its_timeout() -> None:
-    own = [kernel(ENDLESS, "endless"), kernel(GOOD, "good")]
+    own = [kernel(ENDLESS, "endless"), kernel(PLAIN, "good")]
     tasks = [Task(one.name, SHAPE) for one in own]
     run = carry_out(tasks, Harness(budget_s=1.0), user_kernels=own, timeout_s=HANGS_S)
     assert [m.status for m in run.measurements] == ["refused", "measured"]
@@ -139,7 +131,7 @@ def test_a_gpu_whose_memory_is_full_is_reported() -> None:
     free, _ = cupy.cuda.runtime.memGetInfo()
     held = [cupy.cuda.Memory(free - spare)]
     try:
-        assert "memory" in reason(check_in_child(kernel(GOOD), Shape.of(8192)))
+        assert "memory" in reason(check_in_child(kernel(PLAIN), Shape.of(8192)))
         for size in (1 << 26, 1 << 21):  # now not even a context
             try:
                 while True:
@@ -150,7 +142,7 @@ def test_a_gpu_whose_memory_is_full_is_reported() -> None:
             measure(["naive"], [256])
     finally:
         held.clear()
-    checked = check_in_child(kernel(GOOD), SHAPE)
+    checked = check_in_child(kernel(PLAIN), SHAPE)
     assert checked.verdict.accepted and checked.label == f"live · {gpu().name}"
 
 
@@ -171,4 +163,4 @@ def test_a_host_function_that_fills_the_gpu_ends_only_its_own_process(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "host.py").write_text(HOST)
     assert "emory" in reason(check_in_child(Kernel.from_function("host.py:fills_the_gpu"), SHAPE))
-    assert check_in_child(kernel(GOOD), SHAPE).verdict.accepted
+    assert check_in_child(kernel(PLAIN), SHAPE).verdict.accepted

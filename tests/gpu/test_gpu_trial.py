@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.gpu.test_gpu_child import GOOD as SOURCE
+from tests.helpers import PLAIN
 from worklog import open_run, try_kernel
 from worklog.cli.commands import main
 from worklog.gpu.device import gpu
@@ -28,7 +28,7 @@ def test_a_kernel_is_timed_between_its_neighbours_and_the_ladder_once_for_a_size
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(magic, "LADDER", tuple(map(rung, BESIDE)))
-    first = try_kernel(SOURCE, "one", sizes=[512])
+    first = try_kernel(PLAIN, "one", sizes=[512])
     assert first.passed and first.checked.label == f"live · {gpu().name}"
     assert first.run is not None and [m.kernel for m in first.run.measurements] == ["one", *BESIDE, "cuBLAS"]
     rate = {m.kernel: m.tflops or 0.0 for m in first.shown.measurements}
@@ -36,20 +36,20 @@ def test_a_kernel_is_timed_between_its_neighbours_and_the_ladder_once_for_a_size
     assert rate["naive"] < rate["one"] < rate["cuBLAS"]
     assert first.ladder().headline.startswith("one reaches ")
     assert open_run().kernels["one"]["user"] == "kernel"
-    second = try_kernel(SOURCE, "two", sizes=[512])
+    second = try_kernel(PLAIN, "two", sizes=[512])
     assert second.run is not None and [m.kernel for m in second.run.measurements] == ["two", "cuBLAS"]
     assert [m.kernel for m in second.shown.measurements] == [*BESIDE, "two", "cuBLAS"]
 
 
 def test_a_wrong_kernel_has_a_map_and_no_time() -> None:
-    found = try_kernel(SOURCE.replace("col >= N", "col >= N - 1"), sizes=[256], beside=[])
+    found = try_kernel(PLAIN.replace("col >= N", "col >= N - 1"), sizes=[256], beside=[])
     assert not found.passed and found.run is not None
     assert "last column" in found.tile_map().headline
     assert all(m.us is None for m in found.run.select("mine"))
 
 
 def test_from_a_file_beside_a_rung() -> None:
-    Path("plain.cu").write_text(SOURCE)
+    Path("plain.cu").write_text(PLAIN)
     words = ["--grid", "(N + 31) // 32, (M + 31) // 32", "--block", "32,32", "--size", "256", "--json"]
     result = CliRunner().invoke(main, ["run", "plain.cu", "naive", *words])
     assert result.exit_code == 0, result.output
