@@ -144,7 +144,8 @@ class VirtualArrays(Elementwise):
         """Read at the start, write at the end. alone: a product, which fills the device."""
 
         def begin() -> Callable[[], None]:
-            value = work()
+            with np.errstate(all="ignore"):  # a GPU doesn't warn of what overflows, and poison may
+                value = work()
             return lambda: np.copyto(to.data, value)
 
         self.machine.enqueue(us, begin, alone=alone)
