@@ -179,13 +179,8 @@ def test_the_recordings_are_drawn_without_overlaps() -> None:
         run = Run.load(path, origin="recorded")
         first, *_, last = (*run.shapes(), *run.shapes())
         kernel = [m.kernel for m in run.select(shape=first) if m.status == "measured"][-1]
-        charts = [
-            plots.sizes(run),
-            plots.ablation(run),
-            plots.levels(run),
-            plots.calibration(run),
-            plots.samples(run, kernel, first),
-        ]
+        charts = [draw(run) for draw in (plots.sizes, plots.ablation, plots.levels, plots.calibration)]
+        charts.append(plots.samples(run, kernel, first))
         charts += [draw(run, shape) for draw in (plots.ladder, plots.roofline) for shape in (first, last)]
         for chart in charts:
             assert collisions(chart) == [], chart.headline

@@ -23,7 +23,7 @@ from tests.plots import test_charts as charts
 from tests.plots.conftest import ablate, empty_run, ladder_run
 from worklog.errors import WorklogError
 from worklog.plots import DIAGRAMS, Drawn, draw_all, gallery, ladder, save, write_gallery
-from worklog.plots.figure import DARK, LIGHT
+from worklog.plots.figure import DARK, LIGHT, Drawing
 from worklog.runs.run import Run
 
 ENDS = (".svg", ".png", "_dark.svg", "_dark.png")
@@ -56,14 +56,17 @@ def run_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def drawn(run_file: Path) -> Drawn:
-    """All charts, in a folder that did not exist."""
-    return draw_all(Run.load(run_file, origin="recorded"), run_file.parent / "new" / "folder")
+    """All charts, in a folder that did not exist; one PNG, since all of them are made in the same way."""
+    encoded = Drawing.encoded
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Drawing, "encoded", lambda self, svg: encoded(self, svg) if self.name == "ladder" else b"")
+        return draw_all(Run.load(run_file, origin="recorded"), run_file.parent / "new" / "folder")
 
 
 def test_all_charts_are_drawn_as_svg_and_png_light_and_dark(drawn: Drawn) -> None:
     names = ["ladder", "sizes", "roofline", "ablation_warptiled", "traffic", "calibration", "peers", *DIAGRAMS]
     assert [path.name for path in drawn.paths] == [f"{name}{end}" for name in names for end in ENDS]
-    assert all(path.stat().st_size > 5000 for path in drawn.paths)
+    assert all(path.stat().st_size > 5000 for path in drawn.paths if path.suffix == ".svg" or "ladder" in path.stem)
     assert drawn.missing == {}
 
 
@@ -84,8 +87,7 @@ def test_the_same_run_gives_the_same_bytes_in_another_process_and_on_another_cpu
     subprocess.run([sys.executable, "-c", DRAW, str(run_file), str(again)], env=other, check=True)
     names = {path.name for path in drawn.paths[0].parent.iterdir()}
     assert names == {path.name for path in again.iterdir()} and "README.md" in names
-    made = [name for name in sorted(names) if not name.endswith(".png") or name.startswith("ladder")]
-    assert [n for n in made if (drawn.paths[0].parent / n).read_bytes() != (again / n).read_bytes()] == []
+    assert [n for n in sorted(names) if (drawn.paths[0].parent / n).read_bytes() != (again / n).read_bytes()] == []
 
 
 def test_the_users_own_style_changes_nothing(h200: Run) -> None:

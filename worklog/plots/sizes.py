@@ -21,9 +21,8 @@ def sizes(run: Run) -> Chart:
     """TFLOP/s (log) above and % of cuBLAS below, against N (log) of square problems, one line with its 95 % band per
     kernel. Raises NothingToDraw where fewer than two sizes were measured.
     """
-    square = [shape for shape in run.shapes() if shape.m == shape.n == shape.k]
     found: dict[str, list[Measurement]] = {}
-    for shape in square:
+    for shape in (shape for shape in run.shapes() if shape.square):
         for m in filter(measured, rows(run, shape)):
             found.setdefault(m.kernel, []).append(m)
     over = {name: found[name] for name in in_order(found) if len(found[name]) > 1}
@@ -37,20 +36,14 @@ def sizes(run: Run) -> Chart:
     )
     alt = ["Line chart of FP32 matrix multiplication against the size N, TFLOP/s above and share of cuBLAS below"]
     alt += [f"{name} " + ", ".join(f"{_share(m)} of cuBLAS at {m.problem}" for m in over[name]) for name in rungs]
-    new = page(
-        "sizes",
-        _finding({name: over[name] for name in rungs}, best),
-        subtitle,
-        [run.full_label],
-        alt,
-        BELOW + 2 * PANEL + BETWEEN,
-    )
+    ours = {name: over[name] for name in rungs}
+    new = page("sizes", _finding(ours, best), subtitle, [run.full_label], alt, BELOW + 2 * PANEL + BETWEEN)
     room = max(figure.text_width(name, BODY_PT) for name in over)
     above = _axes(new, over, BELOW + PANEL + BETWEEN, room)
     above.set_yscale("log")
     ticks(above.yaxis, LogLocator(10, (1, 2, 5), numticks=99))
     above.set_ylabel("TFLOP/s")
-    below = _axes(new, {name: over[name] for name in rungs}, BELOW, room)
+    below = _axes(new, ours, BELOW, room)
     below.set_ylabel("% of cuBLAS")
     below.set_xlabel("N")
     below.axhline(100, color=MUTED, linewidth=0.9, zorder=1)

@@ -34,7 +34,7 @@ AFTER = EVERY_LAUNCH, "timed output", "plausible", "a second clock"  # the stage
 
 def mental_model(run: Run, m: Measurement) -> Facts:
     """Diagram 1: the time we want, and what each of the four gremlins, alone and together, does to it."""
-    together = next((e for e in _effects(run, m.kernel, "article") if e.shape == m.shape), None)
+    together = next((e for e in _effects(run, "article").get(m.kernel, []) if e.shape == m.shape), None)
     facts: dict[str, Any] = {"gremlins": [_gremlin(p) | {"alone": _alone(run, m, p)} for p in FOUR]}
     if together:
         ceiling = run.calibration.get("fp32_tflops")
@@ -314,9 +314,10 @@ def _calibrated(run: Run, name: str, what: str) -> float:
     return float(run.calibration[name])
 
 
-def _effects(run: Run, kernel: str, setting: str) -> list[Effect]:
-    """The effect of one setting on a kernel at every size; empty where the run has no ablation of it."""
-    return [e for e in ablated(run).get(kernel, []) if e.setting == MEASURED_AS.get(setting, setting)]
+def _effects(run: Run, setting: str) -> dict[str, list[Effect]]:
+    """The effect of one setting at every size, by kernel that the run has an ablation of."""
+    name = MEASURED_AS.get(setting, setting)
+    return {kernel: [e for e in found if e.setting == name] for kernel, found in ablated(run).items()}
 
 
 def _largest(found: Iterable[Effect]) -> Effect | None:
@@ -326,7 +327,7 @@ def _largest(found: Iterable[Effect]) -> Effect | None:
 
 def _on_worst_kernel(run: Run, setting: str) -> list[Effect]:
     """The effects of one setting on the kernel that it changes most, at every size."""
-    found = {kernel: _effects(run, kernel, setting) for kernel in ablated(run)}
+    found = _effects(run, setting)
     worst = _largest(e for every in found.values() for e in every)
     return found[worst.kernel] if worst else []
 
@@ -343,7 +344,7 @@ def _at_worst(found: Sequence[Effect]) -> str:
 
 def _alone(run: Run, m: Measurement, pitfall: Pitfall) -> str:
     """The effect of one gremlin on a kernel at its size, and at the size where it is largest."""
-    found = _effects(run, m.kernel, pitfall.setting)
+    found = _effects(run, pitfall.setting).get(m.kernel, [])
     worst = _at_worst(found)
     here = next((_at(e) for e in found if e.shape == m.shape), worst)
     return worst if here == worst or worst.startswith("no ") else f"{here}, {worst}"
