@@ -340,7 +340,7 @@ display(diff("pipelined", "register_banks"))
 predict("pipelined", "register_banks")
 for name in ("pipelined", "register_banks"):
     rung = worklog.rung(name)
-    compiled = compile_cuda(rung.source, rung.entry, options=rung.options)
+    compiled = compile_cuda(rung.program)
     if (tool := resources.disassembler()) is None:
         print(resources.HOW_TO_GET)
         break

@@ -31,6 +31,7 @@ from worklog import plots
 from worklog.analysis.inspection import inspect
 from worklog.analysis.memory_counts import memory_counts
 from worklog.bench import sweep as tuning
+from worklog.kernel.device import Program
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.problem.axes import Axis
 
@@ -172,7 +173,7 @@ def compiled(name, old, new):
     """Compile a rung as it is and with a change; print registers and shared-memory instructions."""
     program = worklog.rung(name).program
     for which, source in (("as it is", program.source), ("changed", program.source.replace(old, new))):
-        out = compile_cuda(source, program.entry, name=program.name, options=program.options)
+        out = compile_cuda(Program(program.name, source, program.entry, program.options))
         print(f"{name:10} {which:9} {out.registers} registers, {dict(out.shared_accesses)}")
 
 
