@@ -55,11 +55,6 @@ def test_of_what_it_prints_the_last_is_kept() -> None:
     assert one.printed.endswith("the last") and len(one.printed) < 10_000
 
 
-def test_one_that_cannot_be_started_is_an_error() -> None:
-    with pytest.raises(FileNotFoundError):
-        Child(("/nonexistent",), {}, WAIT_S)
-
-
 @pytest.mark.parametrize("does", ["time.sleep(300)", "while True: print('x')"])
 def test_one_without_an_answer_is_ended(does: str) -> None:
     heard(one := child(f"say(started=True)\n{does}", timeout_s=0.5))

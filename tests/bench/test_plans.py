@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from worklog.bench.measure import require_measurable
-from worklog.bench.tasks import ABLATION_RUNGS, GRID_SIZES, distinct, grid_tasks, tasks_of
+from worklog.bench.tasks import ABLATION_RUNGS, GRID_SIZES, grid_tasks, tasks_of
 from worklog.errors import BadSetting
 from worklog.kernel.ladder import LADDER, rung
 from worklog.problem.gemm import Shape
@@ -44,11 +44,6 @@ def test_the_grids_settings_are_a_harness_and_its_sizes_ascend() -> None:
     assert [one.biased() for one in used] == [task.pitfalls for task in tasks]
     assert {(one.most_samples, one.budget_s) for one in used} == {(60, 1.0)}
     assert [task.shape.m for task in tasks] == sorted(task.shape.m for task in tasks)
-
-
-def test_only_a_change_without_effect_is_left_out() -> None:
-    assert distinct([("timer", "host"), ("queue", False)]) == (("timer", "host"),)
-    assert distinct([("l2", "warm"), ("queue", False)]) == (("l2", "warm"), ("queue", False))
 
 
 @pytest.mark.parametrize("sizes", [256, "256", Shape.of(256), [256], (256,)])

@@ -19,7 +19,6 @@ from worklog.errors import BadSetting, CompileFailed
 from worklog.gpu import device
 from worklog.kernel.ladder import rung
 from worklog.problem.axes import Axis
-from worklog.runs.run import Run
 
 AUTOTUNED = rung("autotuned")
 
@@ -111,14 +110,6 @@ def test_recorded_times_belong_to_the_same_sources(
     run.kernels.clear()
     run.save(path)
     assert results(pair) is None
-
-
-def test_in_recorded_sweeps_every_tile_passed_and_an_incomplete_run_says_so() -> None:
-    for path in tuning.recorded():
-        run = Run.load(path, origin="recorded")
-        assert run.label.startswith("recorded · ") and run.complete is ("cut short" not in run.label)
-        assert {m.status for m in run.measurements} == {"measured"}
-        assert all(m.ratio is not None and m.verdict and m.verdict["accepted"] for m in run.measurements)
 
 
 def test_the_command_previews_without_a_gpu_and_measures_only_with_one() -> None:

@@ -159,12 +159,10 @@ GATES_OWN = {each.__name__: each for each in (differ, refill, observe, project, 
 
 
 class NumpyDevice:
-    """functions: what `compile` finds, by entry, besides the gate's own kernels."""
+    """It compiles the gate's own kernels only. source: as of a Device."""
 
-    def __init__(self, functions: dict[str, Function] | None = None, source: str = "emulated") -> None:
-        self.functions = functions or {}
+    def __init__(self, source: str = "emulated") -> None:
         self.source = source
-        self.launches = 0
         self.inherited = np.zeros(64, np.float32)  # what a launch finds in shared memory
         self._queue: list[Callable[[], object]] = []
 
@@ -173,9 +171,7 @@ class NumpyDevice:
             return NumpyKernel(GATES_OWN[program.entry], gemm=False)
         if program.entry == "foul":
             return NumpyKernel(lambda: self.inherited.fill(np.nan), gemm=False)
-        if program.entry not in self.functions:
-            raise CompileFailed(f"{program.name}: there is no kernel {program.entry}")
-        return NumpyKernel(self.functions[program.entry])
+        raise CompileFailed(f"{program.name}: there is no kernel {program.entry}")
 
     def upload(self, host: Float32) -> NumpyBuffer:
         assert host.dtype == np.float32
@@ -214,7 +210,6 @@ class NumpyDevice:
             self._queue.append(lambda: kernel.function(*arguments))
             return
         m, n, k, alpha, a, b, beta, c = arguments
-        self.launches += 1
         self._queue.append(lambda: kernel.function(Problem(int(m), int(n), int(k), alpha, a, b, beta, c)))
 
     def synchronize(self) -> None:

@@ -62,7 +62,6 @@ def test_a_wrong_kernel_fails_at_the_stage_that_finds_it(name: str, seed: int) -
 
 
 def test_there_are_wrong_kernels_for_every_stage() -> None:
-    assert len(WRONG) >= 45
     assert {stage for stage, _ in WRONG.values()} == {EDGE, BENCHMARK, REPEAT, NAME, PRECISION, LAUNCH}
 
 

@@ -251,16 +251,20 @@ def test_a_child_that_fails_ends_the_measurement_with_its_last_line() -> None:
         peers.coverage(command=[sys.executable, "-c", "import sys; sys.exit('no room left')"])
 
 
-def test_a_pair_holds_if_its_difference_is_within_both_half_widths_in_quadrature() -> None:
-    (within, _), (beyond, _) = (
-        coverage_of([[9.0, 10.0, 11.0], [9.0 + by, 10.0 + by, 11.0 + by]])[256] for by in (1.4, 1.5)
-    )
-    assert (within, beyond) == (1.0, 0.0)
-
-
-def test_readings_are_compared_at_one_clock() -> None:
-    readings = [[99.9, 100.0, 100.1], [100.9, 101.0, 101.1]]
-    assert coverage_of(readings)[256][0] == 0.0 and coverage_of(readings, mhz=1980 / 1.01)[256][0] == 1.0
+@pytest.mark.parametrize(
+    ("one", "other", "mhz", "share"),
+    [
+        ([9.0, 10.0, 11.0], [10.4, 11.4, 12.4], 1980.0, 1.0),
+        ([9.0, 10.0, 11.0], [10.5, 11.5, 12.5], 1980.0, 0.0),
+        ([99.9, 100.0, 100.1], [100.9, 101.0, 101.1], 1980.0, 0.0),
+        ([99.9, 100.0, 100.1], [100.9, 101.0, 101.1], 1980 / 1.01, 1.0),
+        ([10.0, 10.0, 11.0], [10.0, 11.0, 11.0], 1980.0, 1.0),  # order statistics of times in two groups
+    ],
+)
+def test_a_pair_holds_if_its_difference_at_one_clock_is_within_both_half_widths_in_quadrature(
+    one: list[float], other: list[float], mhz: float, share: float
+) -> None:
+    assert coverage_of([one, other], mhz=mhz)[256][0] == share
 
 
 def test_an_effect_of_the_process_shows_across_processes_only() -> None:
@@ -272,8 +276,3 @@ def test_intervals_of_the_right_width_hold_in_95_percent() -> None:
     middles = np.random.default_rng(0).standard_normal((10, 400))
     found = coverage_of(*[[[x - 1.96, x, x + 1.96] for x in process] for process in middles])[256]
     assert all(share == approx(0.95, abs=0.015) for share in found)
-
-
-def test_lopsided_intervals_that_lie_over_each_other_hold() -> None:
-    """Order statistics of times in two groups: the median is in one group, and the interval reaches to the other."""
-    assert coverage_of([[10.0, 10.0, 11.0], [10.0, 11.0, 11.0]])[256][0] == 1.0
