@@ -79,19 +79,16 @@ def test_a_far_ceiling_does_not_squeeze_the_bars(h200: Run) -> None:
     assert chart.axes[0].get_xlim()[1] < 60 and "600" in said(chart) and collisions(chart) == []
 
 
-def test_the_default_size_is_the_largest_where_4096_was_not_measured(h200: Run) -> None:
-    h200.measurements = [m for m in h200.measurements if m.problem != Shape.of(4096)]
-    assert "2048 × 2048 × 2048" in said(ladder(h200))
-
-
 @pytest.mark.parametrize("draw", [ladder, roofline])
-def test_a_size_that_cannot_be_drawn_is_an_error_that_names_those_that_can(
-    h200: Run, draw: Callable[[Run, int], Chart]
+def test_a_size_that_cannot_be_drawn_is_an_error_that_names_those_that_can_and_there_is_a_default(
+    h200: Run, draw: Callable[..., Chart]
 ) -> None:
     with pytest.raises(NothingToDraw, match=r"size 100, only at 256, .*--size 100"):
         draw(h200, 100)
     with pytest.raises(BadShape):
         draw(h200, 0)
+    h200.measurements = [m for m in h200.measurements if m.problem != Shape.of(4096)]
+    assert "2048 × 2048 × 2048" in said(draw(h200)), "by default the largest where 4096 was not measured"
 
 
 def test_the_roofline_counts_from_the_tile_and_names_measured_roofs_and_draws_theoretical_ones_dashed(

@@ -21,15 +21,14 @@ from worklog.plots.figure import ACCENT, BODY_PT, INK, MARGIN_IN, MUTED, PAPER, 
 from worklog.plots.page import a_few, beside, page, right_of, ticks
 from worklog.plots.selection import Size, in_order, rate
 from worklog.problem.gemm import Shape
-from worklog.runs.ablation import Effect, effects, percent
+from worklog.runs.ablation import TOGETHER, Effect, effects, percent
 from worklog.runs.run import Run
-from worklog.settings import HOW_ONE_MEASURES, PITFALLS
 
 # Inches, but for the thickness of a step.
 ROW, HEAD, BELOW, CELL, FALL, GAP, NARROWEST, STEP_PT = 0.34, 0.32, 0.42, 0.56, 1.7, 0.14, 5.5, 8
 NAMES = {"TFLOP/s": "TFLOP/s", "of cuBLAS": "% of cuBLAS", "of the roof": "% of the peak"}
 REMAINDER = "together"
-COMBINED = {"all": set(HOW_ONE_MEASURES), "article": {pitfall.setting for pitfall in PITFALLS if pitfall.article}}
+COMBINED = {name: settings for settings, (name, _) in reversed(TOGETHER.items())}  # all that touch the time first
 DETAILS = {
     "first_launch": "warmup=none, one launch · TFLOP/s",
     "article": "TFLOP/s",
