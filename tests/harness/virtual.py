@@ -193,9 +193,12 @@ class VirtualGpu:
         elapsed = (self._events[stop] - self._events[start]) * self.event_slope + self.offset_us
         return round(elapsed / self.tick_us) * self.tick_us if self.tick_us else elapsed
 
-    def stamped(self, start: int) -> tuple[float, float]:
-        (began, before), (ended, after) = self._stamps[start], self._stamps[start + 1]
-        return (after - before) / (ended - began) if ended > began else float("nan"), ended - began
+    def clock_mhz(self, start: int, stop: int) -> float:
+        (began, before), (ended, after) = self._stamps[start], self._stamps[stop]
+        return (after - before) / (ended - began) if ended > began else float("nan")
+
+    def stamped_us(self, start: int, stop: int) -> float:
+        return self._stamps[stop][0] - self._stamps[start][0]
 
     def host_us(self) -> float:
         return self.host_now

@@ -164,8 +164,11 @@ class VirtualTimeline:
             raise LaunchFailed("an event has not been reached: device not ready")
         return self._events[stop] - self._events[start] + self.offset_us
 
-    def stamped(self, start: int) -> tuple[float, float]:
-        return MHZ, self._stamps[start + 1] - self._stamps[start]
+    def clock_mhz(self, start: int, stop: int) -> float:
+        return MHZ
+
+    def stamped_us(self, start: int, stop: int) -> float:
+        return self._stamps[stop] - self._stamps[start]
 
     def host_us(self) -> float:
         return self.machine.host_now

@@ -133,7 +133,8 @@ def _take_queued(timeline: CudaTimeline, slots: Iterator[tuple[int, Launch]], ha
         sample.after()
         count += 1
     mask = timeline.throttle_reasons()
-    return [(timeline.elapsed_us(at, at + 1), *timeline.stamped(at)) for at in range(0, 2 * count, 2)], mask
+    pairs = [(2 * slot, 2 * slot + 1) for slot in range(count)]
+    return [(timeline.elapsed_us(*at), timeline.clock_mhz(*at), timeline.stamped_us(*at)) for at in pairs], mask
 
 
 def _take_unqueued(timeline: CudaTimeline, slots: Iterator[tuple[int, Launch]], harness: Harness) -> tuple[Taken, int]:
@@ -167,7 +168,7 @@ def _take_unqueued(timeline: CudaTimeline, slots: Iterator[tuple[int, Launch]], 
             timeline.synchronize()
             if harness.timer == "events":
                 us = timeline.elapsed_us(0, 1)
-            taken.append((us, timeline.stamped(0)[0], float("nan")))
+            taken.append((us, timeline.clock_mhz(0, 1), float("nan")))
             mask |= timeline.throttle_reasons()
     return taken, mask
 

@@ -150,18 +150,24 @@ class CudaTimeline:
         """Microseconds between two recorded events."""
         return float(cupy.cuda.get_elapsed_time(self._events[start], self._events[stop])) * 1e3
 
-    def stamped(self, start: int) -> tuple[float, float]:
-        """SM clock in MHz, and microseconds by the global timer, independent of events, from an even stamp to the next:
-        medians over the SMs that have both, or NaN. All pairs of a batch are read at once: one by one they would cost
-        more than the launches.
+    def clock_mhz(self, start: int, stop: int) -> float:
+        """SM clock in MHz between an even stamp and the next: the median over the SMs that have both, or NaN."""
+        return float(self._pair(start)[0])
+
+    def stamped_us(self, start: int, stop: int) -> float:
+        """Microseconds between these stamps by the global timer, independent of events; NaN where not readable."""
+        return float(self._pair(start)[1])
+
+    def _pair(self, start: int) -> Any:
+        """MHz and microseconds from stamp `start` to the next. All pairs of a batch are read at once: one by one they
+        would cost more than the launches.
         """
         if self._clocks is None:
             stamps: np.ndarray[Any, Any] = self._stamps[: self._last_stamped + 1].get(stream=self.device.stream)
             self.device.synchronize()
             some = stamps[:, :: max(1, self.gpu.multiprocessors // SMS_READ)]
             self._clocks = _clocks(some[:-1:2], some[1::2])
-        mhz, us = self._clocks[start // 2]
-        return float(mhz), float(us)
+        return self._clocks[start // 2]
 
     def host_us(self) -> float:
         """The host's monotonic clock in microseconds."""
