@@ -149,7 +149,7 @@ def test_a_mistake_is_found_before_a_process_starts() -> None:
             carry_out(tasks, Harness(), command=("/nonexistent",))
 
 
-@pytest.mark.parametrize(("kernel", "started"), [("hangs", 1), ("hangs with the lock", 1), ("hangs with another", 2)])
+@pytest.mark.parametrize(("kernel", "started"), [("hangs with the lock", 1), ("hangs with another", 2)])
 def test_a_stop_ends_a_kernel_that_hangs_and_keeps_what_is_finished(
     kernel: str, started: int, pids: Callable[[], list[int]], tmp_path: Path
 ) -> None:
@@ -171,15 +171,6 @@ def test_a_stop_that_was_set_before_starts_nothing_that_lasts(pids: Callable[[],
     with pytest.raises(Interrupted, match="nothing is saved"):
         measure("hangs", stop=stop)
     assert all(map(gone, pids()))
-
-
-def test_progress_may_stop_it() -> None:
-    def interrupt(done: int, total: int, doing: str) -> None:
-        if doing == "hangs":
-            raise KeyboardInterrupt
-
-    with pytest.raises(Interrupted, match="1 of 2 measurements are kept"):
-        measure("fine", "hangs", progress=interrupt)
 
 
 def test_an_interrupt_while_the_run_is_saved_loses_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
