@@ -42,7 +42,7 @@ QUIET = (
 SERVER_S = 60
 PAGE_MS = 60_000  # on a busy machine a chart takes seconds
 expect.set_options(timeout=PAGE_MS)
-SHOTS = Path(os.environ.get("WORKLOG_SCREENSHOTS", Path(__file__).parents[2] / ".screenshots"))
+SHOTS = Path(__file__).parents[2] / ".screenshots"
 # The toolbar says "idle" before the kernel's session is connected, and a Run All then does nothing.
 READY = """async () => {
     const notebook = window.jupyterapp.shell.currentWidget;

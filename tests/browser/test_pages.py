@@ -4,7 +4,6 @@ with the kernel.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.conftest import RESTART, Lab, Opened, cell, of_cells, shot
+from tests.browser.conftest import RESTART, Lab, Opened, cell, of_cells
 from tests.lab.grid import small_grid
 from tests.lab.waiting import gone, until
 from tests.plots.conftest import full_run
@@ -106,16 +105,6 @@ def side_by_side(one: Locator, other: Locator) -> bool:
     return left["x"] + left["width"] <= right["x"] and right["y"] < left["y"] + left["height"]
 
 
-def light_and_dark(page: Page, shown: Locator, name: str) -> None:
-    """Pictures of a cell in both themes, to look at, where WORKLOG_SCREENSHOTS names a folder."""
-    if "WORKLOG_SCREENSHOTS" in os.environ:
-        for theme in ("Dark", "Light"):
-            page.evaluate(THEME, f"JupyterLab {theme}")
-            shown.scroll_into_view_if_needed()
-            page.wait_for_timeout(500)
-            shot(page, f"{name}-{theme.lower()}")
-
-
 def test_each_fix_turned_off_moves_the_reading_of_this_panel_only(panel: Locator, page: Page) -> None:
     expect(panel.get_by_role("button", name="measure")).to_be_disabled()
     expect(panel.get_by_role("status").filter(has_text="measure: WORKLOG_SOURCE=recorded")).to_be_visible()
@@ -128,7 +117,6 @@ def test_each_fix_turned_off_moves_the_reading_of_this_panel_only(panel: Locator
     panel.get_by_role("button", name=OTHERS).click()
     box(panel, "queue").uncheck()
     expect(reading(panel)).to_contain_text("132 µs")
-    light_and_dark(page, panel, "panel")
     expect(panel.get_by_role("img")).to_be_visible()
     until(lambda: side_by_side(box(panel, "queue"), panel.get_by_role("img")))
     panel.get_by_role("combobox", name="value of timer").select_option("host")
@@ -181,7 +169,6 @@ def test_the_ladder_is_climbed_by_keyboard(page: Page) -> None:
     tab_to(page, diff)
     page.keyboard.press("ArrowDown")  # a long file scrolls in its box
     page.wait_for_function("() => document.activeElement.scrollTop > 0")
-    light_and_dark(page, shown, "ladder")
     until(lambda: side_by_side(shown.get_by_role("table").first, shown.get_by_role("img")))
 
 
@@ -191,7 +178,6 @@ def test_the_ablation_follows_rung_and_size(page: Page) -> None:
     shown.get_by_role("combobox", name="rung").select_option("naive")
     shown.get_by_role("slider", name="size").press("End")
     expect(shown.get_by_role("table", name="naive at 4096")).to_be_visible()
-    light_and_dark(page, shown, "ablation")
     expect(shown.get_by_role("img")).to_be_visible()
 
 

@@ -199,14 +199,11 @@ def test_from_python_with_the_line_numbers_of_the_source(checked: None) -> None:
     found = try_kernel(SOURCE, grid="(N + 15) // 16, (M + 7) // 8", block=(16, 8), time=False)
     assert found.passed and found.kernel.name == "plain" and found.kernel.threads == (16, 8)
     assert found.why == "only checked" and found.run is None
+    shape = Shape(65, 34, 1)  # by default one thread per element, N along x
+    launches = [try_kernel(SOURCE, block=block, time=False).kernel for block in (None, "16,8")]
+    assert [(one.threads, one.blocks(shape)) for one in launches] == [((32, 32), (2, 3)), ((16, 8), (3, 9))]
     with pytest.raises(CompileFailed, match=r'source:5: expected a ";"'):
         try_kernel(SOURCE.replace("float acc = 0.0f;", "float acc = 0.0f"))
-
-
-def test_the_default_launch_is_one_thread_per_element() -> None:
-    assert magic.launch(None, None) == ("(N + 31) // 32, (M + 31) // 32", "32,32")
-    assert magic.launch(None, "16,8") == ("(N + 15) // 16, (M + 7) // 8", "16,8")
-    assert magic.launch("N, M", 256) == ("N, M", "256")
 
 
 def test_the_recording_is_shown_at_the_sizes_and_with_the_rungs_that_are_chosen(checked: None) -> None:
