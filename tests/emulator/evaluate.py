@@ -10,12 +10,9 @@ from typing import Any
 import numpy as np
 
 from tests.emulator import reference as ref
-from worklog.emulator import launch, load
+from worklog.emulator import launch, load, ptx
 
-DTYPES = {
-    "u16": "u2", "u32": "u4", "u64": "u8", "pred": "u4",
-    "s16": "i2", "s32": "i4", "s64": "i8", "f32": "f4", "f64": "f8",
-}  # fmt: skip
+DTYPES = {**ptx.DTYPES, "pred": "u4"}
 INTEGER_TYPES = ("u16", "s16", "u32", "s32", "u64", "s64")
 COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")

@@ -27,54 +27,36 @@ def from_bits(bits: int, type_: str) -> float:
     return struct.unpack(float_code, struct.pack(int_code, bits))[0]
 
 
-def rounded(x: Fraction, type_: str) -> float:
-    """The nearest value of the format, ties to even; infinities beyond the largest."""
+def rounded(x: Fraction, type_: str, mode: str = "rn") -> float:
+    """x in a format: the nearest value, ties to even (rn), or the next one towards zero (rz), below (rm) or above (rp).
+
+    Beyond the largest value it is infinity where the mode rounds away from zero or to the nearest.
+    """
     digits, lowest, highest, _, _ = FORMATS[type_]
     if x == 0:
         return 0.0
-    size = abs(x)
+    size, away = abs(x), "rp" if x > 0 else "rm"
     exponent = size.numerator.bit_length() - size.denominator.bit_length()
     if Fraction(2) ** exponent > size:
         exponent -= 1
     step = Fraction(2) ** max(exponent - digits + 1, lowest)
     count, rest = divmod(size, step)
-    if rest * 2 > step or (rest * 2 == step and count % 2):
+    nearer = rest * 2 > step or (rest * 2 == step and count % 2)
+    if (mode == "rn" and nearer) or (mode == away and rest):
         count += 1
-    result = count * step
-    if result >= Fraction(2) ** (highest + 1):
-        return math.inf if x > 0 else -math.inf
-    return math.copysign(float(result), x)
+    largest = Fraction(2) ** (highest + 1) - Fraction(2) ** (highest + 1 - digits)
+    beyond = math.inf if mode in ("rn", away) else float(largest)
+    return (1 if x > 0 else -1) * (float(count * step) if count * step <= largest else beyond)
 
 
-def fma(a: float, b: float, c: float, type_: str) -> float:
+def fma(a: float, b: float, c: float, type_: str, mode: str = "rn") -> float:
     if math.isfinite(a) and math.isfinite(b) and not math.isfinite(c):
         return c
-    exact = Fraction(a) * Fraction(b) + Fraction(c) if all(map(math.isfinite, (a, b, c))) else 0
+    exact = Fraction(a) * Fraction(b) + Fraction(c) if all(map(math.isfinite, (a, b, c))) else None
+    if exact == 0 and mode == "rm" and math.copysign(1, c) != math.copysign(1, a) * math.copysign(1, b):
+        return -0.0
     # Python's own float64 has the right infinities, NaN, and signs of zero.
-    return rounded(exact, type_) if exact else a * b + c
-
-
-def directed(x: Fraction, mode: str) -> float:
-    """The float32 next to x towards zero (rz), below (rm) or above (rp)."""
-    near = rounded(x, "f32")
-    if near == x:
-        return near
-    up = mode == "rp" or (mode == "rz" and x < 0)
-    beyond = near < x if up else near > x
-    if not beyond:
-        return math.copysign(near, x)
-    bits = to_bits(math.copysign(near, x), "f32")
-    away = (x > 0) == up  # from zero: the next value has the next larger pattern
-    return from_bits(bits + (1 if away else -1), "f32")
-
-
-def fma_directed(a: float, b: float, c: float, mode: str) -> float:
-    if not all(map(math.isfinite, (a, b, c))):
-        return fma(a, b, c, "f32")
-    exact = Fraction(a) * Fraction(b) + Fraction(c)
-    if exact == 0:
-        return -0.0 if mode == "rm" and math.copysign(1, c) != math.copysign(1, a) * math.copysign(1, b) else a * b + c
-    return directed(exact, mode)
+    return rounded(exact, type_, mode) if exact else a * b + c
 
 
 def zero(a: float, b: float) -> float:

@@ -65,10 +65,10 @@ def of_singles() -> Iterator[Case]:
     yield "mul.ftz.f32 $d, $0, $1;", t, two, lambda *row: flushed(ref.mul(*map(flushed, row), t))
     yield "add.sat.f32 $d, $0, $1;", t, two, lambda a, b: saturated(ref.add(a, b, t))
     for mode in ("rz", "rm", "rp"):
-        yield f"add.{mode}.f32 $d, $0, $1;", t, two, lambda a, b, m=mode: ref.fma_directed(a, 1.0, b, m)
-        yield f"sub.{mode}.f32 $d, $0, $1;", t, two, lambda a, b, m=mode: ref.fma_directed(a, 1.0, -b, m)
-        yield f"mul.{mode}.f32 $d, $0, $1;", t, two, lambda a, b, m=mode: ref.fma_directed(a, b, ref.zero(a, b), m)
-        yield f"fma.{mode}.f32 $d, $0, $1, $2;", t, three, lambda a, b, c, m=mode: ref.fma_directed(a, b, c, m)
+        yield f"add.{mode}.f32 $d, $0, $1;", t, two, lambda a, b, m=mode: ref.fma(a, 1.0, b, t, m)
+        yield f"sub.{mode}.f32 $d, $0, $1;", t, two, lambda a, b, m=mode: ref.fma(a, 1.0, -b, t, m)
+        yield f"mul.{mode}.f32 $d, $0, $1;", t, two, lambda a, b, m=mode: ref.fma(a, b, ref.zero(a, b), t, m)
+        yield f"fma.{mode}.f32 $d, $0, $1, $2;", t, three, lambda a, b, c, m=mode: ref.fma(a, b, c, t, m)
     for name, sign in (("min", 1), ("max", -1)):
         yield f"{name}.NaN.f32 $d, $0, $1;", t, two, lambda a, b, s=sign: or_nan(a, b, s)
         of_three = f"{name}.f32 $d, $0, $1, $2;"

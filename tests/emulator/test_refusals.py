@@ -18,42 +18,12 @@ def test_an_endless_loop_runs_out_of_budget() -> None:
         run(kernel(body, "int* out"), [np.zeros(2, np.int32)], budget=1000)
 
 
-MMA = (
-    "  float d[4] = {}; unsigned a[4] = {}, b[2] = {};"
-    ' asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "'
-    ' "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"'
-    ' : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])'
-    ' : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));'
-    " out[0] = d[0];"
-)
-
-
 @pytest.mark.parametrize(
     ("body", "name", "advice"),
     [
-        (MMA, "mma.sync", "doesn't support tensor-core instructions: check this kernel on a GPU"),
         ('  asm volatile("bar.sync 1, 64;");', "bar.sync", "the emulator supports __syncthreads() and __syncwarp()"),
-        ("  out[0] = __syncthreads_or(out[1] > 0);", "bar.red.or.pred", "no other barriers"),
-        ('  asm volatile("barrier.cluster.arrive.aligned;");', "barrier.cluster.arrive", "no other barriers"),
         ('  printf("%f", out[0]);', "calls a function", "__forceinline__, and remove printf and assert"),
         ("  out[0] = clock64();", "%clock64", "the emulator has no time: remove the clock"),
-        ('  unsigned s; asm volatile("mov.u32 %0, %%smid;" : "=r"(s)); out[0] = s;', "%smid", "special register"),
-        (
-            '  unsigned h = 1; asm volatile("fma.rn.f16x2 %0, %0, %0, %0;" : "+r"(h)); out[0] = h;',
-            "fma.rn.f16x2",
-            "compute in float",
-        ),
-        (
-            '  unsigned h; asm volatile("cvt.rna.tf32.f32 %0, %1;" : "=r"(h) : "f"(out[0])); out[0] = h;',
-            "cvt.rna.tf32.f32",
-            "tensor-core",
-        ),
-        (
-            "  __shared__ unsigned long long m;"
-            ' asm volatile("mbarrier.init.shared.b64 [%0], 1;" :: "r"((unsigned)__cvta_generic_to_shared(&m)));',
-            "mbarrier.init",
-            "use __syncthreads() and cp.async groups",
-        ),
         ("  out[0] = __fdiv_rz(out[1], out[2]);", "div.rz.f32", "or write it without this instruction"),
     ],
 )
@@ -67,6 +37,13 @@ def test_an_unsupported_instruction_is_named_with_its_line_and_advice(body: str,
     ("statement", "hint"),
     [
         ("wgmma.fence.sync.aligned;", "warp-group tensor-core"),
+        ("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%d1, %d2}, {%d1}, {%d2}, {%d1, %d2};", "tensor-core"),
+        ("cvt.rna.tf32.f32 %r1, %f1;", "tensor-core"),
+        ("barrier.cluster.arrive.aligned;", "no other barriers"),
+        ("barrier.cta.red.or.pred %p1, 0, %p1;", "no other barriers"),
+        ("mov.u32 %r1, %smid;", "special register %smid"),
+        ("fma.rn.f16x2 %r1, %r1, %r1, %r1;", "compute in float"),
+        ("mbarrier.init.shared.b64 [%r1], 1;", "use __syncthreads\\(\\) and cp.async groups"),
         ("tcgen05.wait::ld.sync.aligned;", "tensor-core"),
         ("cp.async.bulk.commit_group;", "TMA"),
         ("cp.async.bulk.tensor.2d.shared::cluster.global.tile [%r1], [%rd1, {%r1, %r2}], [%r2];", "address|TMA"),
@@ -82,7 +59,7 @@ def test_an_unsupported_instruction_is_named_with_its_line_and_advice(body: str,
 )
 def test_unsupported_instructions_written_by_hand(statement: str, hint: str) -> None:
     head = ".version 8.0\n.target sm_90\n.address_size 64\n"
-    registers = ".reg .b32 %r<3>; .reg .b64 %rd<3>; .reg .f32 %f<3>; .reg .f64 %d<3>;"
+    registers = ".reg .b32 %r<3>; .reg .b64 %rd<3>; .reg .f32 %f<3>; .reg .f64 %d<3>; .reg .pred %p<3>;"
     ptx = head + f".visible .entry k() {{\n{registers}\n{statement}\nret;\n}}\n"
     with pytest.raises(UnsupportedInstruction, match=hint):
         launch(load(ptx, "k"), (1,), 32, [])

@@ -80,14 +80,7 @@ def test_sectors_of_one_warp(addresses: np.ndarray, width: int, expected: int) -
 
 # Of 128 x 128 x 128 with beta 0, worked out by hand.
 TILES = 16 * 32 * 4  # shared: 16 blocks of 32 warps read 4 tiles of A and of B
-STEPS = 8 * 128  # the rungs with one block of 8 warps: 128 k
 THEORY = {
-    "naive": {
-        "global_load.requests": 512 * 128 * 2,  # 512 warps, 128 k, A and B
-        "global_load.sectors": 512 * 128 * (32 + 1),  # A: 32 rows; B: one float for the warp
-        "global_store.requests": 131_584 - 512 * 128 * 2,
-        "global_sectors": 2_179_072,
-    },
     "coalesced": {
         "global_load.sectors": 512 * 128 * (1 + 4),  # A: one float for the warp; B: 128 bytes
         "global_load.bytes": 512 * 128 * 2 * 32 * 4,
@@ -102,25 +95,6 @@ THEORY = {
         "shared_load.wavefronts": TILES * (8 * 2 + 32),
         "shared_load.conflicts": 0,
         "shared_store": Access(2 * TILES, 0, 2 * TILES, 0, 2 * TILES * 128),
-    },
-    "vectorized": {
-        "global_load.requests": 8 * 16 * 2,
-        "global_load.sectors": 8 * 16 * 2 * 16,
-        "shared_load.requests": STEPS * 4,
-        "shared_load.wavefronts": STEPS * (2 * 2 + 2 * 8),  # loads of B lie 32 bytes apart: 8 passes, not 4
-        "shared_load.conflicts": STEPS * 2 * 4,
-        "shared_store.conflicts": 8 * 16 * 4,  # transposing stores: 2 passes, not 1
-    },
-    "conflict_free": {
-        "shared_load.requests": STEPS * 4,
-        "shared_load.wavefronts": STEPS * (2 * 2 + 2 * 4),
-        "shared_load.conflicts": 0,
-        "shared_store.conflicts": 0,
-    },
-    "warptiled": {
-        "shared_load.conflicts": 0,
-        "shared_load.requests": 4 * 129 * (2 + 4),  # 4 warps; the first k is read before the loop, one too many in it
-        "shared_load.wavefronts": 4 * 129 * (2 + 4) * 2,  # lane pairs share 16 bytes of A or B: two passes, not four
     },
 }
 
