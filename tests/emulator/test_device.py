@@ -7,7 +7,6 @@ import pytest
 
 from worklog.emulator.device import EmulatedDevice, EmulatedFault
 from worklog.emulator.findings import BadLaunch
-from worklog.errors import CompileFailed
 from worklog.kernel.device import Device, Program
 
 SHIFT = """extern "C" __global__ void k(float* out, int n, int by) {
@@ -50,8 +49,3 @@ def test_an_access_outside_a_view_is_a_fault() -> None:
     assert "out[threadIdx.x + by] = n;" in str(caught.value)
     device.synchronize()
     assert device.download(whole).tolist() == [0] * 32 + [5] * 4 + [6] * 28 + [0] * 32
-
-
-def test_a_source_that_does_not_compile() -> None:
-    with pytest.raises(CompileFailed, match=r"bad\.cu:1"):
-        EmulatedDevice().compile(Program("bad.cu", "__global__ void k() { x; }", "k"))

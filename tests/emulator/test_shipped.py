@@ -63,12 +63,6 @@ def test_a_rung_passes_the_gate_without_a_compiler(no_nvrtc: None) -> None:
     assert resources.registers > 64 and resources.local_bytes == 0 and resources.shared_bytes == 16640
 
 
-def test_with_a_compiler_nothing_shipped_is_used() -> None:
-    device = EmulatedDevice()
-    device.compile(rung("naive").program)
-    assert device.label == "emulated · sm_90 PTX"
-
-
 def test_other_source_still_needs_the_compiler(no_nvrtc: None) -> None:
     program = rung("naive").program
     with pytest.raises(NvrtcMissing, match=r"pip install nvidia-cuda-nvrtc .*01_naive\.cu for sm_90 is not among them"):

@@ -180,11 +180,6 @@ def or_nan(result: Array, *operands: Array) -> Array:
     return np.where(lacking, result.dtype.type(np.nan), result)
 
 
-def rsqrt(x: Array) -> Array:
-    """1 / sqrt(x)."""
-    return 1.0 / np.sqrt(x)
-
-
 def nearest(function: Callable[..., Array], *operands: Array) -> Array:
     """The float32 nearest to the function's value, computed in float64: for .approx and .full instructions, whose bits
     only the hardware defines.

@@ -77,7 +77,7 @@ CLASSES: dict[str, dict[str, str]] = {
         "ex2": "np.exp2",
         "lg2": "np.log2",
         "rcp": "np.reciprocal",
-        "rsqrt": "rsqrt",
+        "rsqrt": "lambda x: 1 / np.sqrt(x)",
     },
     "QUOTIENT": _same("approx", "full"),
     "HALF": {"f16": "from_half", "bf16": "from_bfloat"},

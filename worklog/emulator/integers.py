@@ -39,16 +39,11 @@ def divide(a: Array, b: Array) -> tuple[Array, Array]:
     """Integer quotient towards zero and remainder, with the dividend's sign. All bits of both are set for a division by
     zero, as on GPUs; the lowest value by -1 wraps.
     """
-    a, b = np.broadcast_arrays(a, b)
     zero = b == 0
-    if a.dtype.kind == "u":
-        quotient = a // np.where(zero, a.dtype.type(1), b)
-    else:
-        unsigned = np.dtype(f"u{a.dtype.itemsize}")
-        magnitude = np.abs(a).view(unsigned) // np.where(zero, unsigned.type(1), np.abs(b).view(unsigned))
-        quotient = np.where((a < 0) != (b < 0), -magnitude.view(a.dtype), magnitude.view(a.dtype))
+    divisor = np.where(zero, b.dtype.type(1), b)
+    rest = np.fmod(a, divisor)
     all_ones = np.array(-1).astype(a.dtype)
-    return np.where(zero, all_ones, quotient), np.where(zero, all_ones, a - quotient * b)
+    return np.where(zero, all_ones, (a - rest) // divisor), np.where(zero, all_ones, rest)
 
 
 def add_carry(a: Array, b: Array, carry: Array) -> tuple[Array, Array]:
