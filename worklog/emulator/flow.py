@@ -53,11 +53,6 @@ def is_barrier(instruction: Instruction) -> bool:
     return instruction.parts[0] in ("bar", "barrier") and "warp" not in instruction.parts
 
 
-def ends_block(instruction: Instruction) -> bool:
-    """Whether control may go elsewhere after it."""
-    return instruction.parts[0] == "bra" or instruction.parts[0] in EXITS or is_barrier(instruction)
-
-
 def registers(operand: Operand | None) -> Iterator[Reg]:
     """Registers in an operand."""
     if isinstance(operand, Reg):
@@ -92,15 +87,15 @@ def basic_blocks(kernel: Kernel) -> tuple[Block, ...]:
     out = []
     code = kernel.instructions
     starts = {0, *(pc for pc in kernel.labels.values() if pc < len(code))}
-    starts |= {i.pc + 1 for i in code if ends_block(i) and i.pc + 1 < len(code)}
+    jumps = {i.pc for i in code if i.parts[0] in ("bra", *EXITS)}
+    starts |= {i.pc + 1 for i in code[:-1] if i.pc in jumps or is_barrier(i)}
     order = sorted(starts)
     number = {pc: i for i, pc in enumerate(order)}
     for index, start in enumerate(order):
         stop = order[index + 1] if index + 1 < len(order) else len(code)
         last = code[stop - 1]
         following = [index + 1] if index + 1 < len(order) else []
-        always_leaves = (last.parts[0] == "bra" or last.parts[0] in EXITS) and not last.guard
-        successors = [] if always_leaves else following
+        successors = [] if last.pc in jumps and not last.guard else following
         if last.parts[0] == "bra" and (target := branch_target(kernel, last)) < len(code):
             successors = [number[target], *successors]
         out.append(Block(index, start, stop, tuple(successors)))

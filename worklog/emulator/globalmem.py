@@ -120,13 +120,6 @@ class Buffer:
     data: Array | None
     writable: bool = True
 
-    def elements(self, dtype: str) -> Array:
-        """A view of the bytes as elements of a dtype, without an incomplete last element."""
-        assert self.data is not None
-        size = np.dtype(dtype).itemsize
-        out: Array = self.data[: self.size // size * size].view(dtype)
-        return out
-
 
 class GlobalMemory:
     """All buffers of one launch. watch: called with each access, if accesses are counted."""
@@ -144,13 +137,6 @@ class GlobalMemory:
         self.buffers.append(buffer)
         self.bases.append(buffer.base)
 
-    def find(self, address: int) -> Buffer | None:
-        """The buffer that contains the address, or None."""
-        number = bisect_right(self.bases, address) - 1
-        if number < 0 or address >= self.bases[number] + self.buffers[number].size:
-            return None
-        return self.buffers[number]
-
     def _locate(self, site: Site, base: Array, mask: Mask) -> list[tuple[Buffer, Array, Mask]]:
         """Buffers that lanes access, usually one, with byte positions and lanes. Counts the access; invalid lanes are
         reported and left out.
@@ -160,7 +146,8 @@ class GlobalMemory:
         width, offset = site.width, site.offset
         chosen = base if mask is None or len(base) == 1 else base[mask]
         low, high = int(chosen.min()) + offset, int(chosen.max()) + offset
-        buffer = self.find(low)
+        number = bisect_right(self.bases, low) - 1
+        buffer = self.buffers[number] if number >= 0 else None
         if buffer is not None and high + width <= buffer.base + buffer.size and (buffer.writable or not site.writes):
             position = base - np.uint64(buffer.base - offset)
             if mask is not None and len(base) > 1:
@@ -211,9 +198,13 @@ class GlobalMemory:
         """For each buffer with data: its bytes as elements of the site's dtype, the index of each lane's first one, and
         the lanes.
         """
-        parts = [part for part in self._locate(site, base, mask) if self.values and part[0].data is not None]
-        shift = site.size.bit_length() - 1
-        return [(buffer.elements(site.dtype), position >> shift, inside) for buffer, position, inside in parts]
+        parts, size, shift = self._locate(site, base, mask), site.size, site.size.bit_length() - 1
+        return [
+            # Without an incomplete last element.
+            (buffer.data[: buffer.size // size * size].view(site.dtype), position >> shift, inside)
+            for buffer, position, inside in parts
+            if self.values and buffer.data is not None
+        ]
 
     def load(self, site: Site, base: Array, mask: Mask) -> tuple[Array, ...]:
         """site.count arrays of site.dtype; zeros for lanes outside the mask or with an invalid address."""
