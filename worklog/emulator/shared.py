@@ -31,13 +31,14 @@ class Places:
     address: Array
     active: Array
     mask: Mask
+    indices: dict[tuple[int, int], Array] = field(hash=False)
     visits: dict[int, Visit] = field(hash=False)
 
 
 @dataclass
 class Visit:
     """A site at one set of addresses. mask: its lanes with valid addresses, None for all. windows: one view into the
-    batch's memory per element. grain: bytes of a cell, the least that any site accesses.
+    batch's memory per element, each from byte `shift` on. grain: bytes of a cell, the least that any site accesses.
 
     costs: of one execution, as a site's. ready: all its words have been written. twice:
     two lanes share a cell.
@@ -48,6 +49,7 @@ class Visit:
     mask: Mask
     index: Array
     windows: tuple[Array, ...]
+    shift: int
     grain: int
     costs: tuple[int, int, int, int, int] = (0, 0, 0, 0, 0)
     hits: int = 0
@@ -56,7 +58,7 @@ class Visit:
 
     def cells(self, mask: Mask) -> list[tuple[Array, Array]]:
         """Cells, by their bytes in the batch's memory, and lanes that access them: one pair per cell of the width."""
-        start, lane = self.index * self.site.size, np.arange(len(self.index))
+        start, lane = self.index * self.site.size + self.shift, np.arange(len(self.index))
         if mask is not None:
             start, lane = start[mask], lane[mask]
         return [(start + offset, lane) for offset in range(0, self.site.width, self.grain)]
@@ -215,7 +217,7 @@ class SharedMemory:
             # A 32-bit base may be negative, with an offset that makes the address positive.
             signed = base.view(np.int32 if base.itemsize == 4 else np.int64).astype(np.int64)
             address = np.broadcast_to(signed, (lanes,))
-            places = Places(np.where(active, address, 0), active, mask, {})
+            places = Places(np.where(active, address, 0), active, mask, {}, {})
             self.by_content[content] = places
         # The entry keeps the register's array and the mask alive, so that no other object gets their identities.
         self.by_identity[id(base), id(mask)] = (base, mask, places)
@@ -226,10 +228,18 @@ class SharedMemory:
         good = self._good_lanes(site, address, places.active)
         mask = places.mask if good is None else good
         active = places.active if good is None else good
-        index = (np.where(active, address, 0) + self.lane_base) // site.size
+        residue = site.offset % site.size
+        if site.offset < 0 or good is not None or int(places.address.min()) + residue < 0:
+            residue = site.offset
+        shift = (site.offset - residue) // site.size
+        index = places.indices.get((site.size, residue)) if good is None else None
+        if index is None:
+            index = (np.where(active, places.address + residue, 0) + self.lane_base) // site.size
+            if good is None:
+                places.indices[site.size, residue] = index
         elements = self.bytes.view(site.dtype)
-        windows = tuple(elements[k:] for k in range(site.count))
-        visit = Visit(site, places, mask, index, windows, self.grain)
+        windows = tuple(elements[shift + k :] for k in range(site.count))
+        visit = Visit(site, places, mask, index, windows, shift * site.size, self.grain)
         if self.counting:
             visit.costs = self._costs(site, places, address, active)
         return visit
