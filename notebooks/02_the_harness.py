@@ -81,8 +81,7 @@ class Logbook:
         self.lines.append(" ".join(map(str, words)))
 
     def __getattr__(self, name):
-        read = (0.0, 0.0) if name == "stamped" else 0.0  # a clock and a time
-        return lambda *slots: self.write(name, *slots) or read
+        return lambda *slots: self.write(name, *slots) or 0.0
 
 
 # %% [markdown]
@@ -116,8 +115,8 @@ print(*gpu.lines, sep="\n")
 # - The host waits, so that nothing is queued behind the sample: fetching more commands costs the GPU time.
 #
 # The same follows for cuBLAS, at nearly the same clock and temperature. At the end, the harness reads the reason for
-# throttling, if there was any, and for each sample the pair of events and the pair of stamps: the SM clock and the time
-# between them (`stamped`). That time is a second clock; [04_the_gate](04_the_gate.ipynb) compares it with the events.
+# throttling, if there was any, the pairs of events, the clock between each pair of stamps, and the time between the
+# stamps (`stamped_us`). That is a second clock, which [04_the_gate](04_the_gate.ipynb) compares with the events.
 #
 # The same as a picture, with the samples that this loop gave for one rung:
 
