@@ -210,6 +210,7 @@ WRONG: dict[str, tuple[str, Function]] = {
     "alpha_ignored": (EDGE, scalars(lambda alpha, beta: (1, beta))),
     "sign_of_alpha_ignored": (EDGE, scalars(lambda alpha, beta: (abs(alpha), beta))),
     "beta_ignored": (EDGE, scalars(lambda alpha, beta: (alpha, 0))),
+    "beta_1_taken_for_0": (EDGE, scalars(lambda alpha, beta: (alpha, 0 if beta == 1 else beta))),
     "not_a_number": (EDGE, lambda p: p.c.fill(np.nan)),
     "one_infinity": (EDGE, then(lambda p: p.c.put(0, np.inf))),
     "zeros": (EDGE, lambda p: p.c.fill(0)),
