@@ -38,6 +38,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[Task], Harness]]
         return run
 
     monkeypatch.setattr(bench, "carry_out", carry_out)
+    monkeypatch.setattr(bench, "live_wanted", lambda: True)
     return asked
 
 
@@ -110,7 +111,6 @@ def test_a_failed_check_is_shown_and_exits_with_1(answers: list[tuple[list[Task]
 def test_ablate_shows_the_effect_of_each_pitfall_and_saves(
     answers: list[tuple[list[Task], Harness]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bench, "live_wanted", lambda: True)
     result = worklog("ablate", "naive", "--size", "512")
     assert result.exit_code == 0
     ((tasks, _),) = answers
@@ -128,6 +128,7 @@ def stopped(error: BaseException) -> Result:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bench, "carry_out", carry_out)
+        patch.setattr(bench, "live_wanted", lambda: True)
         return CliRunner().invoke(main, ["run"])
 
 

@@ -8,14 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import WHY, one_line, worklog
+from tests.cli.conftest import one_line, worklog
 from worklog.runs.run import runs_dir
 
 
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["run"], f"no GPU to measure on: {WHY}; without one, open a recording"),
+        (["run", "warptiled", "--size", "128"], "warptiled at 128 is not in the recorded run (it holds sizes 256, "),
+        (["run", "naive", "--set", "l2=rotate"], "--set needs a live measurement"),
+        (["run", "naive", "--out", "new.json"], "--out needs a live measurement"),
         (["ablate", "tiles_2d", "--size", "256"], "tiles_2d at 256 with clocks=ignored is not in the recorded run"),
         (["ablate", "warptiled", "--size", "100"], "size 100 is outside warptiled's domain"),
         (["ablate", "naive", "--out", "new.json"], "--out needs a live measurement"),

@@ -210,3 +210,10 @@ def test_a_kernel_that_was_never_recorded_is_estimated_as_the_slowest() -> None:
     launch = ("--entry", "sgemm_naive<32, 32>", "--grid", "(N + 31) // 32, (M + 31) // 32", "--block", "1024")
     mine, _ = previewed("mine.cu", *launch)["measurements"]
     assert mine["seconds"] == previewed("naive")["measurements"][0]["seconds"]
+
+
+def test_run_shows_rungs_from_the_recording() -> None:
+    said = worklog("run", "naive", "warptiled", "--size", "256,4096").stdout
+    assert said.startswith("recorded · NVIDIA H200 · ") and said.count("warptiled  fp32 ok") == 2
+    biased = json.loads(worklog("run", "warptiled", "--size", "1024", "--set", "l2=warm", "--json").stdout)
+    assert biased["label"].startswith("recorded · ") and len(biased["measurements"]) == 1
