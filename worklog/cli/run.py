@@ -10,7 +10,7 @@ import click
 
 from worklog.cli import output
 from worklog.errors import NoGpu
-from worklog.gpu.device import gpu_reason
+from worklog.gpu import device
 from worklog.settings import Harness
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def run(
         if not of_the_user:
             raise
         advice = "`worklog check` checks a user kernel on the emulator"
-        raise NoGpu(f"no GPU to measure on: {gpu_reason()}; {advice}") from error
+        raise NoGpu(f"no GPU to measure on: {device.gpu_reason()}; {advice}") from error
     if as_json:
         output.print_json(output.measurements(measured))
     else:
