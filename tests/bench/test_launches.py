@@ -143,6 +143,30 @@ def test_each_move_is_to_another_place_allocates_nothing_and_stays_right(kind: s
     assert stage.passed, stage.detail
 
 
+class Library(NumpySubject):
+    """A subject with a workspace, as cuBLAS."""
+
+    workspace = np.zeros(1000, np.float32)
+
+    def use_workspace(self, buffer: Any) -> None:
+        self.workspace = buffer.data.ravel()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_librarys_workspace_moves_with_the_buffers(kind: str) -> None:
+    device: Any = NumpyDevice()
+    pool, library = Pool(device, 2 * elements(SHAPE, SETS), seed=1), Library(device, correct)
+    checker = Checker(device, SHAPE, 0)
+    loop = timed_loop(checker, NumpySubject(device, correct), library, in_step=True, pool=pool, **KINDS[kind])
+    places = set()
+    for _ in range(4):
+        assert loop.move is not None
+        loop.move()
+        places.add(library.workspace.ctypes.data)
+        assert library.workspace.size == 1000
+    assert len(places) == 4
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_launch_that_writes_outside_c_fails_in_a_pool_too(kind: str) -> None:
     looped = Looped(kind, spills, pooled=True)

@@ -217,3 +217,4 @@ def test_run_shows_rungs_from_the_recording() -> None:
     assert said.startswith("recorded · NVIDIA H200 · ") and said.count("warptiled  fp32 ok") == 2
     biased = json.loads(worklog("run", "warptiled", "--size", "1024", "--set", "l2=warm", "--json").stdout)
     assert biased["label"].startswith("recorded · ") and len(biased["measurements"]) == 1
+    assert "1024 × 1024 × 1024, l2 = warm\n" in worklog("run", "warptiled", "--size", "1024", "--set", "l2=warm").stdout

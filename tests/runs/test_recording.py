@@ -118,6 +118,15 @@ def test_the_comparison_holds_what_the_harness_promises() -> None:
         assert abs(point["events_us"] - point["tracer_us"]) <= max(0.5, 0.01 * point["tracer_us"]), point
 
 
+def test_what_the_readme_states_about_small_sizes(h200: Run) -> None:
+    shares = {
+        n: {m.kernel: m.ratio or 0.0 for m in h200.select(shape=Shape.of(n)) if m.kernel != "cuBLAS" and m.ratio}
+        for n in (256, 512, 1024)
+    }
+    assert all(max(of.values()) < 0.75 for of in shares.values())
+    assert max(shares[256], key=lambda name: shares[256][name]) == "shared"
+
+
 @pytest.fixture(scope="module")
 def coverage() -> dict[float, tuple[float, float]]:
     return open_comparison(part="intervals").coverage()

@@ -166,8 +166,8 @@ def timed_loop(
             return failed(EVERY_LAUNCH, OUTSIDE)
         return stage
 
-    def meet() -> None:
-        """Show the buffers to a host function while nothing is blocked: for new ones it may record a graph."""
+    def launch_on_new_buffers() -> None:
+        """Launch a host function once on each set while nothing is blocked: it may record a graph for new addresses."""
         if isinstance(subject, HostSubject):
             for a, b, c in ours.buffers:
                 subject.enqueue(shape, 1.0, a, b, 0.0, c)
@@ -177,9 +177,9 @@ def timed_loop(
         assert placed is not None
         for launch, buffers in zip((ours, theirs), _in_turn(placed.move(), in_step), strict=True):
             launch.use(buffers)
-        meet()
+        launch_on_new_buffers()
 
-    meet()
+    launch_on_new_buffers()
     return Loop(first, second, ours, judge, None if placed is None else move)
 
 

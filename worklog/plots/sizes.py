@@ -86,7 +86,7 @@ def _share(m: Measurement) -> str:
 
 
 def _finding(over: dict[str, list[Measurement]], best: str) -> str:
-    """The best kernel of the largest size there and at the smallest size, and the one that leads there."""
+    """The shares of the kernel that is best at the largest size, there and at its smallest; and which leads there."""
     first, last = over[best][0], over[best][-1]
     leads = max((line[0] for line in over.values() if line[0].problem == first.problem), key=lambda m: m.ratio or 0.0)
     there = "" if leads is first else f", where {leads.kernel} leads with {_share(leads)}"
