@@ -4,7 +4,6 @@ shown. To save time, each measurement takes few samples.
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.notebooks.cells import run_cells
 from worklog.bench import measure
 from worklog.bench.tasks import Task
 from worklog.harness import Harness
@@ -41,23 +41,3 @@ def test_it_runs_live(
     monkeypatch.delenv("WORKLOG_SOURCE", raising=False)
     monkeypatch.chdir(tmp_path)
     assert "live · " in run_cells(text, capsys)
-
-
-def run_cells(text: str, capsys: pytest.CaptureFixture[str]) -> str:
-    """Everything that the cells of a percent script print and show."""
-    names: dict[str, Any] = {"__name__": "__main__"}
-    shown = []
-    for cell in re.split(r"^# %%.*$", text, flags=re.MULTILINE):
-        body = ast.parse(cell).body
-        last = ast.Expression(body.pop().value) if body and isinstance(body[-1], ast.Expr) else None
-        exec(compile(ast.Module(body, []), "cell", "exec"), names)
-        if last is not None:
-            shown.append(as_in_a_notebook(eval(compile(last, "cell", "eval"), names)))
-    return capsys.readouterr().out + "".join(shown)
-
-
-def as_in_a_notebook(value: Any) -> str:
-    """What a notebook shows for a cell's last value."""
-    if hasattr(value, "_repr_mimebundle_"):
-        return str(value._repr_mimebundle_()[0]["text/plain"])
-    return str(value._repr_html_() if hasattr(value, "_repr_html_") else repr(value))

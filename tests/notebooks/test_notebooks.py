@@ -14,6 +14,7 @@ import pytest
 from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
 
+from tests.notebooks.cells import run_cells
 from worklog.lab.notebooks import FOLDER, OPTIONS, execute, sources
 
 ROOT = Path(__file__).parents[2]
@@ -124,3 +125,11 @@ def test_a_page_has_a_goal_short_cells_and_exercises_with_hidden_answers(source:
     assert numbers[0] == numbers[1] and len(numbers[0]) >= 2 and "</details>" in answered
     code = [cell.source.count("\n") + 1 for cell in cells if cell.cell_type == "code"]
     assert 8 <= len(code) <= 40 and max(code) <= 28, "long cells are hard to read"
+
+
+def test_a_page_and_a_chart_are_shown_without_jupyter_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WORKLOG_SOURCE", "recorded")
+    cells = "# %%\nfrom worklog import lab\nlab.ladder('shared', 4096)\n# %%\nlab.ladder_static('shared', 4096)\n"
+    assert run_cells(cells, capsys).count("shared at 4096: ") == 2
