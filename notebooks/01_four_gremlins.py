@@ -40,18 +40,19 @@ ablation = worklog.ablate("vectorized", [256, 1024, 4096])
 plots.DIAGRAMS["diagram_1_mental_model"](ablation)
 
 # %% [markdown]
-# One function compares two measurements of the same kernel at the same size: unbiased, and with one fix switched off.
+# One function compares measurements of the same kernel: unbiased, and with one fix switched off.
 
 
 # %%
-def compare(kernel, size, **setting):
-    """The unbiased and the biased measurement; prints both and their difference."""
-    unbiased, biased = (worklog.results([kernel], [size], **how).measurements[0] for how in ({}, setting))
+def compare(kernel, sizes, **setting):
+    """Print both times and their difference for each size; returns both measurements at the last one."""
+    unbiased, biased = (worklog.results([kernel], sizes, **how).measurements for how in ({}, setting))
     [(name, value), *more] = setting.items()
     changed = f"{len(setting)} settings" if more else f"{name} = {value}"
-    off = f"{round(biased.us / unbiased.us - 1, 3) + 0.0:+8.1%}"
-    print(f"{kernel:>10} at {size}: {unbiased.us:10.1f} µs, with {changed} {biased.us:10.1f} µs  {off}")
-    return unbiased, biased
+    for size, true, read in zip(sizes, unbiased, biased, strict=True):
+        off = f"{round(read.us / true.us - 1, 3) + 0.0:+8.1%}"
+        print(f"{kernel:>10} at {size}: {true.us:10.1f} µs, with {changed} {read.us:10.1f} µs  {off}")
+    return unbiased[-1], biased[-1]
 
 
 # %% [markdown]
@@ -63,7 +64,7 @@ def compare(kernel, size, **setting):
 # they differ by more than the tolerance.
 
 # %%
-unbiased, biased = compare("warptiled", 4096, clocks="ignored")
+unbiased, biased = compare("warptiled", [4096], clocks="ignored")
 us, mhz = (np.array(unbiased.samples[what], float) for what in ("us", "sm_mhz"))
 print(f"SM clock of {len(mhz)} samples: {min(mhz):.0f} to {max(mhz):.0f} MHz, {np.ptp(mhz) / np.median(mhz):.1%} apart")
 
@@ -99,8 +100,7 @@ print(f"tolerance of the watched clock: {CLOCK_TOLERANCE:.0%}")
 # makes the kernel look slow.
 
 # %%
-for size in (256, 1024, 4096):
-    unbiased, biased = compare("warptiled", size, timer="host")
+unbiased, biased = compare("warptiled", [256, 1024, 4096], timer="host")
 
 # %% [markdown]
 # The second sign: the rate at the last size is above the peak of the hardware.
@@ -116,8 +116,7 @@ print(f"{biased.tflops:.0f} TFLOP/s is {biased.tflops / peak:.1f} times the peak
 # removes it: everything is queued before the first event is recorded.
 
 # %%
-for size in (256, 1024, 4096):
-    compare("warptiled", size, queue=False)
+unbiased, biased = compare("warptiled", [256, 1024, 4096], queue=False)
 
 # %% [markdown]
 # ## Gremlin 3: L2 stays warm
@@ -126,8 +125,7 @@ for size in (256, 1024, 4096):
 # harness flushes L2 before each launch, outside the event pair, by writing twice the size of L2.
 
 # %%
-for size in (256, 1024, 4096):
-    unbiased, biased = compare("vectorized", size, l2="warm")
+unbiased, biased = compare("vectorized", [256, 1024, 4096], l2="warm")
 visible = abs(biased.us / unbiased.us - 1) > 0.01
 print(f"at 4096, the article's example, a warm L2 changes the time by {'more' if visible else 'less'} than 1 %")
 
@@ -151,7 +149,7 @@ plots.DIAGRAMS["diagram_2_memory_hierarchy"](ablation)
 # context exists by then. If you time a whole program, they are included too.)
 
 # %%
-unbiased, biased = compare("warptiled", 1024, warmup="none")
+unbiased, biased = compare("warptiled", [1024], warmup="none")
 first = biased.samples["us"][0]
 print(f"its first launch: {first:.0f} µs, {first / unbiased.us:.1f} times the unbiased time")
 
@@ -169,8 +167,7 @@ print(f"its first launch: {first:.0f} µs, {first / unbiased.us:.1f} times the u
 
 # %%
 four = {pitfall.setting: pitfall.biased[0] for pitfall in worklog.Harness.fixes() if pitfall.article}
-for size in (256, 1024, 4096):
-    compare("vectorized", size, **four)
+unbiased, biased = compare("vectorized", [256, 1024, 4096], **four)
 
 # %%
 plots.ablation(ablation, "vectorized")
