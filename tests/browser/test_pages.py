@@ -125,7 +125,7 @@ def test_each_fix_turned_off_moves_the_reading_of_this_panel_only(panel: Locator
     expect(panel.get_by_text("recorded · NVIDIA H200 · clocks as found · 2026-11-21").first).to_be_visible()
     expect(panel.get_by_role("img", name="warptiled at 1024, timer = host, l2 = warm, queue = off")).to_be_visible()
     panel.get_by_role("combobox", name="value of l2").select_option("rotate")
-    expect(panel.get_by_role("status").filter(has_text="is not in this recorded run")).to_be_visible()
+    expect(panel.get_by_role("status").filter(has_text="not recorded: warptiled at 1024")).to_be_visible()
     expect(reading(cell(page, 2))).to_contain_text(UNBIASED)
 
 

@@ -11,7 +11,7 @@ from pytest import approx
 
 from tests.lab.grid import CUBLAS, HOST, OFFSET, PEAK, small_grid, true_us
 from worklog.bench.tasks import grid_tasks
-from worklog.lab.choice import NotRecorded, Reading, find, read, unbiased_settings
+from worklog.lab.choice import Held, NotRecorded, Reading, unbiased_settings
 from worklog.problem.gemm import Shape, tflops
 from worklog.runs.run import Run, recordings
 from worklog.settings import BF16_DATASHEET_TFLOPS, PITFALLS, Harness
@@ -21,7 +21,7 @@ SIZE = Shape.of(1024)
 
 
 def reading(run: Run = GRID, kernel: str = "warptiled", **biased: Any) -> Reading:
-    return read(run, kernel, SIZE, unbiased_settings() | biased)
+    return Held(run).read(kernel, SIZE, unbiased_settings() | biased)
 
 
 def test_every_combination_of_the_grid_is_read_as_it_was_made() -> None:
@@ -79,11 +79,11 @@ def test_locked_clocks_answer_for_watched_ones() -> None:
 
 
 def test_what_is_missing_is_named_with_what_there_is() -> None:
-    with pytest.raises(NotRecorded, match=r"l2 = warm, inputs = zeros is not in .* without \S+ = \S+ it is"):
+    with pytest.raises(NotRecorded, match="warptiled at 1024, l2 = warm, inputs = zeros; nearest: without l2 = warm"):
         reading(l2="warm", inputs="zeros")
-    with pytest.raises(NotRecorded, match="without l2 = rotate it is"):
+    with pytest.raises(NotRecorded, match="nearest: without l2 = rotate"):
         reading(l2="rotate", queue=False)
-    with pytest.raises(NotRecorded, match="holds naive at 256, warptiled at 256, naive at 1024, warptiled at 1024"):
+    with pytest.raises(NotRecorded, match="not recorded: shared at 1024, unbiased; nearest: naive"):
         reading(kernel="shared")
     failed = replace(reading().measurement, status="refused", reason="precision: wrong")
     with pytest.raises(NotRecorded, match=r"warptiled at 1024: failed: .*precision: wrong"):
@@ -94,9 +94,49 @@ def test_what_is_missing_is_named_with_what_there_is() -> None:
     assert reading(uncalibrated, offset="kept").time.value == approx(140.0 + OFFSET)
 
 
+@pytest.mark.parametrize(
+    ("kernel", "size", "biased", "words"),
+    [
+        ("warptiled", 1024, {"order": "sequential", "inputs": "zeros"}, "without order = sequential"),
+        (
+            "warptiled",
+            1024,
+            {"l2": "rotate", "timer": "graph", "statistic": "min"},
+            "without timer = graph, l2 = rotate",
+        ),
+        ("warptiled", 512, {"l2": "rotate"}, "at 256 without l2 = rotate"),
+        ("warptiled", 2048, {"l2": "warm"}, "at 1024"),
+        ("shared", 256, {"l2": "warm"}, "naive"),
+        ("warptiled", 1024, {"timer": "host", "queue": False, "inputs": "ones"}, "without inputs = ones"),
+    ],
+)
+def test_the_nearest_combination_has_the_fewest_settings_changed(
+    kernel: str, size: int, biased: dict[str, Any], words: str
+) -> None:
+    """Of this kernel at this size if there is one; of equally near ones, the table's first setting is changed."""
+    chosen, held = unbiased_settings() | biased, Held(GRID)
+    assert not held.has(kernel, Shape.of(size), chosen)
+    found = held.nearest(kernel, Shape.of(size), chosen)
+    assert found is not None and found.words == words
+    assert held.has(found.kernel, found.shape, found.settings)
+    assert all(found.settings[g.setting] == chosen[g.setting] for g in PITFALLS if not g.resampled)
+    again = held.nearest(found.kernel, found.shape, found.settings)
+    assert again is not None and again.words == ""
+
+
+def test_a_combination_that_failed_is_never_the_nearest() -> None:
+    unbiased, warm = reading().measurement, reading(l2="warm").measurement
+    held = Held(replace(GRID, measurements=[replace(unbiased, status="refused", reason="wrong"), warm]))
+    found = held.nearest("warptiled", SIZE, unbiased_settings())
+    assert found is not None and found.words == "with l2 = warm"
+    assert not held.has("warptiled", SIZE, unbiased_settings())
+    assert Held(replace(GRID, measurements=[])).nearest("warptiled", SIZE, unbiased_settings()) is None
+
+
 def test_the_shipped_grid_answers_every_combination_of_what_the_panel_promises() -> None:
     """The article's four fixes, timer, queue, offset, statistic and gate, at three sizes and for three rungs."""
     run = Run.load(recordings()["h200_grid"], origin="recorded")
+    held = Held(run)
     promised = [g for g in PITFALLS if g.article or g.setting in ("queue", "offset", "statistic", "gate")]
     resampled, computed = ([g for g in promised if g.resampled is again] for again in (True, False))
     assert len(promised) == 8
@@ -105,19 +145,20 @@ def test_the_shipped_grid_answers_every_combination_of_what_the_panel_promises()
     for biased in product(*((g.unbiased, g.biased[0]) for g in resampled)):
         settings = unbiased_settings(run) | {g.setting: value for g, value in zip(resampled, biased, strict=True)}
         for kernel, shape in product(rungs, shapes):
-            found = find(run, kernel, shape, settings)
+            found = held.find(kernel, shape, settings)
             assert found is not None and found.status == "measured", (kernel, str(shape), settings)
     naive = Harness.naive().biased()
     for kernel, shape, values in product(rungs, shapes, product(*(g.values for g in computed))):
         settings = unbiased_settings(run) | {g.setting: value for g, value in zip(computed, values, strict=True)}
-        assert read(run, kernel, shape, settings).time.value > 0
-        assert find(run, kernel, shape, settings | {g.setting: naive[g.setting] for g in resampled}) is not None
+        assert held.read(kernel, shape, settings).time.value > 0
+        assert held.has(kernel, shape, settings | {g.setting: naive[g.setting] for g in resampled})
 
 
 def test_the_shipped_grid_is_read_as_its_harness_read_it() -> None:
     run = Run.load(recordings()["h200_grid"], origin="recorded")
+    held = Held(run)
     for m in run.measurements:
-        found = read(run, m.kernel, m.problem, unbiased_settings(run) | m.changed)
+        found = held.read(m.kernel, m.problem, held.unbiased | m.changed)
         assert found.measurement is m
         assert (found.time.value, found.ratio.value) == (approx(m.us, abs=2e-3), approx(m.ratio, rel=2e-3))
         assert found.of_roof == approx(m.of_roof, rel=1e-3)

@@ -5,11 +5,13 @@ Samples are read, never modelled: for a combination that was not measured there 
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from worklog.errors import BadRunFile, WorklogError
 from worklog.gpu.device import gpu_reason
@@ -161,55 +163,111 @@ def word(value: Value) -> str:
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
 
 
-def read(run: Run, kernel: str, shape: Shape, settings: Settings) -> Reading:
-    """The reading of one combination. Raises NotRecorded, naming the nearest there is, or why there is no time."""
-    m = find(run, kernel, shape, settings)
-    if m is None:
-        raise NotRecorded(_what_there_is(run, kernel, shape, settings))
-    if m.status != "measured":
-        raise NotRecorded(f"{kernel} at {shape}: {SHOWN.get(m.status, m.status)}: {m.reason}")
-    try:
-        overhead = event_overhead_us(settings, run.calibration)
-    except KeyError:
-        raise NotRecorded(
-            f"this {run.origin} run has no calibrated event overhead to remove: set offset = kept"
-        ) from None
-    samples = Samples.of_columns(m.samples)
-    peak = m.tflops / m.of_roof if m.of_roof and m.tflops and _made(run, m)["roof"] == "fp32" else None
-    found = summarize(samples, settings, run.calibration, shape.flops, peak)
-    assert found.ratio is not None
-    counted = tuple(us - overhead for us in samples.counted("subject"))
-    return Reading(run, m, found.time, found.ratio, found.of_peak, counted)
+LAUNCHES = tuple(g for g in PITFALLS if g.resampled and g.setting != "gate")  # the gate times the same launches
+TIMER, QUEUE = ([g.setting for g in LAUNCHES].index(setting) for setting in ("timer", "queue"))
+Made = tuple[Value, ...]  # the values of LAUNCHES; a run's own unbiased value stands as the table's
 
 
-def find(run: Run, kernel: str, shape: Shape, settings: Settings) -> Measurement | None:
-    """The measurement whose launches were made with these settings, or None. Settings that only change the arithmetic
-    are ignored, and so is the gate, because the same launches are timed without it; one with the same gate comes first.
+@dataclass(frozen=True)
+class Nearest:
+    """A combination that a run holds, near one that it doesn't hold. words: how they differ, such as "without timer =
+    host". distance: smaller where it is nearer.
     """
-    here = [m for m in run.measurements if m.kernel == kernel and m.problem == shape and not _apart(run, m, settings)]
-    return min(here, key=lambda m: _made(run, m)["gate"] != settings["gate"], default=None)
+
+    kernel: str
+    shape: Shape
+    settings: dict[str, Value]
+    words: str
+    distance: tuple[Any, ...]
+
+
+class Held:
+    """What a run holds, found by kernel, shape and the settings of the launches."""
+
+    def __init__(self, run: Run) -> None:
+        self.run, self.unbiased = run, unbiased_settings(run)
+        self._found: dict[tuple[str, Shape, Made], list[Measurement]] = {}
+        for m in run.measurements:
+            made = _made(run, m)
+            locked = made | {"clocks": rule(made["clocks"])}  # at any frequency
+            for key in {self._key(made), self._key(locked)}:
+                self._found.setdefault((m.kernel, m.problem, key), []).append(m)
+
+    def _key(self, settings: Settings) -> Made:
+        """The settings of the launches. With a host clock no queue builds up, so that its setting makes no launch."""
+        same = {g.setting for g in LAUNCHES if settings[g.setting] == self.unbiased[g.setting]}
+        same |= {"queue"} if settings["timer"] == "host" else set()
+        return tuple(g.unbiased if g.setting in same else settings[g.setting] for g in LAUNCHES)
+
+    def find(self, kernel: str, shape: Shape, settings: Settings) -> Measurement | None:
+        """The measurement whose launches were made with these settings, or None. Settings that only change the
+        arithmetic are ignored, and so is the gate; a measurement with the same gate comes first.
+        """
+        here = self._found.get((kernel, shape, self._key(settings)), ())
+        return min(here, key=lambda m: _made(self.run, m)["gate"] != settings["gate"], default=None)
+
+    def has(self, kernel: str, shape: Shape, settings: Settings) -> bool:
+        """Whether there is a time for this combination."""
+        found = self.find(kernel, shape, settings)
+        return found is not None and found.status == "measured"
+
+    def nearest(self, kernel: str, shape: Shape, settings: Settings) -> Nearest | None:
+        """The measured combination with the fewest settings changed, and of those the one whose changed settings come
+        first in the table: of this kernel at this shape, else at another shape, else of another kernel. None where
+        nothing was measured.
+        """
+        chosen = self._key(settings)
+
+        def apart(made: Made) -> list[int]:
+            alike = QUEUE if "host" in (made[TIMER], chosen[TIMER]) else None
+            return [i for i, value in enumerate(made) if value != chosen[i] and i != alike]
+
+        def distance(entry: tuple[str, Shape, Made]) -> tuple[Any, ...]:
+            name, size, made = entry
+            differ = apart(made)
+            values = [LAUNCHES[i].values.index(made[i]) for i in differ if made[i] in LAUNCHES[i].values]
+            return name != kernel, size != shape, len(differ), differ, values, abs(math.log(size.flops / shape.flops))
+
+        measured = [entry for entry, found in self._found.items() if found[0].status == "measured"]
+        if not measured:
+            return None
+        name, size, made = nearest = min(measured, key=distance)
+        differ = {LAUNCHES[i]: made[i] for i in apart(made)}
+        own = {g.setting: self.unbiased[g.setting] if value == g.unbiased else value for g, value in differ.items()}
+        found = {**settings, **own}
+        words = [name] if name != kernel else []
+        words += [f"at {size}"] if size != shape else []
+        for preposition, values, which in (
+            ("without", settings, [g for g, value in differ.items() if value == g.unbiased]),
+            ("with", found, [g for g, value in differ.items() if value != g.unbiased]),
+        ):
+            words += [f"{preposition} {in_words(values, which)}"] if which else []
+        return Nearest(name, size, found, " ".join(words), distance(nearest))
+
+    def read(self, kernel: str, shape: Shape, settings: Settings) -> Reading:
+        """The reading of one combination. Raises NotRecorded, naming the nearest there is, or why there is no time."""
+        run, m = self.run, self.find(kernel, shape, settings)
+        if m is None:
+            launches = [g for g in changes(settings, run) if g in LAUNCHES]
+            nearest = self.nearest(kernel, shape, settings)
+            words = "nothing was measured" if nearest is None else f"nearest: {nearest.words}"
+            raise NotRecorded(f"not recorded: {kernel} at {shape}, {in_words(settings, launches)}; {words}")
+        if m.status != "measured":
+            raise NotRecorded(f"{kernel} at {shape}: {SHOWN.get(m.status, m.status)}: {m.reason}")
+        try:
+            overhead = event_overhead_us(settings, run.calibration)
+        except KeyError:
+            raise NotRecorded(
+                f"this {run.origin} run has no calibrated event overhead to remove: set offset = kept"
+            ) from None
+        samples = Samples.of_columns(m.samples)
+        peak = m.tflops / m.of_roof if m.of_roof and m.tflops and _made(run, m)["roof"] == "fp32" else None
+        found = summarize(samples, settings, run.calibration, shape.flops, peak)
+        assert found.ratio is not None
+        counted = tuple(us - overhead for us in samples.counted("subject"))
+        return Reading(run, m, found.time, found.ratio, found.of_peak, counted)
 
 
 def _made(run: Run, m: Measurement) -> dict[str, Value]:
     """The settings that a measurement was made with."""
     return {g.setting: g.unbiased for g in PITFALLS} | run.harness | m.changed
-
-
-def _apart(run: Run, m: Measurement, settings: Settings) -> list[Pitfall]:
-    """The pitfalls in whose setting a measurement's launches differ from these settings."""
-    made = _made(run, m)
-    if rule(made["clocks"]) == settings["clocks"]:  # locked clocks, at any frequency
-        made["clocks"] = settings["clocks"]
-    alike = ("gate", "queue") if "host" in (made["timer"], settings["timer"]) else ("gate",)  # then no queue builds up
-    apart = {g.setting for g in changes(made, run) + changes(settings, run) if made[g.setting] != settings[g.setting]}
-    return [g for g in PITFALLS if g.setting in apart and g.resampled and g.setting not in alike]
-
-
-def _what_there_is(run: Run, kernel: str, shape: Shape, settings: Settings) -> str:
-    missing = f"{kernel} at {shape} with {in_words(settings)} is not in this {run.origin} run"
-    here = [m for m in run.measurements if m.kernel == kernel and m.problem == shape and m.status == "measured"]
-    if not here:
-        there = ", ".join(dict.fromkeys(f"{m.kernel} at {m.problem}" for m in run.measurements)) or "nothing"
-        return f"{missing}, which holds {there}"
-    nearest = min((_apart(run, m, settings) for m in here), key=len)
-    return f"{missing}; without {in_words(settings, nearest)} it is"

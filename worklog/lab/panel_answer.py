@@ -11,7 +11,17 @@ from matplotlib.ticker import LogLocator, MaxNLocator
 
 from worklog.bench.tasks import ABLATION_RUNGS, ABLATION_SAMPLING, GRID_SIZES, Task
 from worklog.errors import BadSetting
-from worklog.lab.choice import Choice, NotRecorded, Reading, Settings, changes, find, in_words, read, unbiased_settings
+from worklog.lab.choice import (
+    Choice,
+    Held,
+    Nearest,
+    NotRecorded,
+    Reading,
+    Settings,
+    changes,
+    in_words,
+    unbiased_settings,
+)
 from worklog.plots import figure
 from worklog.plots.figure import ACCENT, ALERT, BODY_PT, GREY, INK, MARGIN_IN, MUTED, SMALL_PT, Chart
 from worklog.plots.page import Page, page
@@ -147,10 +157,16 @@ class PanelChoice(Choice):
     def __init__(
         self, runs: Sequence[Run], kernel: str | None = None, size: Shape | int | None = None, **biased: Value
     ) -> None:
+        self.held = [Held(run) for run in runs]
         super().__init__(runs, kernel, size)
         self.all_unbiased()
         for setting, value in biased.items():
             self.choose(setting, value)
+
+    def add(self, run: Run) -> None:
+        """Answer from this run first."""
+        self.runs.insert(0, run)
+        self.held.insert(0, Held(run))
 
     def known_kernels(self) -> list[str]:
         """The kernels that the runs hold, in their order."""
@@ -199,27 +215,41 @@ class PanelChoice(Choice):
         Harness().but(**self.settings)
         if not self.runs:
             raise NotRecorded("nothing has been measured here yet")
-        run = next((r for r in self.runs if find(r, self.kernel, self.shape, self.settings)), self.runs[-1])
-        reading = read(run, self.kernel, self.shape, self.settings)
-        unbiased = read(run, self.kernel, self.shape, unbiased_settings(run))
-        return Answer(dict(self.settings), reading, unbiased, self._steps(run, unbiased))
+        held = next((h for h in self.held if h.find(self.kernel, self.shape, self.settings)), self.held[-1])
+        reading = held.read(self.kernel, self.shape, self.settings)
+        unbiased = held.read(self.kernel, self.shape, held.unbiased)
+        return Answer(dict(self.settings), reading, unbiased, self._steps(held, unbiased))
+
+    def available(self, kernel: str | None = None, shape: Shape | None = None, **changed: Value) -> bool:
+        """Whether there is a time for what is chosen with these changes."""
+        where = kernel or self.kernel, shape or self.shape
+        return any(held.has(*where, {**self.settings, **changed}) for held in self.held)
+
+    def nearest(self) -> Nearest | None:
+        """The measured combination that is nearest to what is chosen (see Held.nearest), or None."""
+        found = [held.nearest(self.kernel, self.shape, self.settings) for held in self.held]
+        return min(filter(None, found), key=lambda one: one.distance, default=None)
+
+    def take(self, nearest: Nearest) -> None:
+        """Choose this combination."""
+        self.kernel, self.shape, self.settings = nearest.kernel, nearest.shape, dict(nearest.settings)
 
     def chart(self) -> Chart:
         """The answer's picture with title and source. Raises like answer()."""
         return picture(self.answer())
 
-    def _steps(self, run: Run, unbiased: Reading) -> tuple[Step, ...]:
+    def _steps(self, held: Held, unbiased: Reading) -> tuple[Step, ...]:
         """One biased setting after the other, in the table's order; a combination that was not measured is joined with
         the next one.
         """
-        so_far, last = unbiased_settings(run), unbiased
+        so_far, last = dict(held.unbiased), unbiased
         steps: list[Step] = []
         waiting: list[Pitfall] = []
-        for pitfall in changes(self.settings, run):
+        for pitfall in changes(self.settings, held.run):
             so_far[pitfall.setting] = self.settings[pitfall.setting]
             waiting.append(pitfall)
             with suppress(NotRecorded):
-                after = read(run, self.kernel, self.shape, so_far)
+                after = held.read(self.kernel, self.shape, so_far)
                 if any(g.corrupts == TIME for g in waiting):
                     steps.append(Step(tuple(waiting), last, after))
                 last, waiting = after, []

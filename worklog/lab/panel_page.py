@@ -160,10 +160,10 @@ class Panel(Page[PanelChoice]):
             self._stop = None
             kept = "nothing was finished"
             if out.exists():
-                self.choice.runs.insert(0, Run.load(out))
+                self.choice.add(Run.load(out))
                 kept = f"finished measurements are in {out}"
-            self._idle(f"{how}; {kept}")
             self.show()
+            self._idle(f"{how}; {kept}")  # last: it says that the answer is shown
 
     def _idle(self, text: str) -> None:
         self.measure_button.disabled, self.cancel_button.disabled = why_not_live() is not None, True
