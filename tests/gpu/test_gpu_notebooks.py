@@ -19,7 +19,7 @@ from worklog.bench.tasks import Progress, Task
 from worklog.harness import Harness
 from worklog.runs.run import Measurement, Run
 
-FOLDER = Path(__file__).resolve().parents[2] / "notebooks"
+SOURCES = sorted((Path(__file__).resolve().parents[2] / "notebooks" / "source").glob("[0-9]*.py"))
 Known = dict[Task, tuple[Measurement, Run]]
 FEW: dict[str, Any] = {"least_samples": 4, "most_samples": 12, "budget_s": 0.1}
 
@@ -29,7 +29,7 @@ def known() -> Known:
     return {}
 
 
-@pytest.mark.parametrize("source", sorted(FOLDER.glob("[0-9]*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
 def test_it_runs_live(
     source: Path, known: Known, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,7 +17,7 @@ from worklog.analysis.inspection import inspect
 from worklog.analysis.memory_counts import memory_counts
 from worklog.bench.check import check
 from worklog.lab.choice import grid_runs
-from worklog.lab.notebooks import sources
+from worklog.lab.notebooks import notebook_of, sources
 from worklog.lab.panel_answer import PanelChoice
 from worklog.plots.levels import levels_of
 from worklog.runs.comparison import CUBLAS, KNOWN, open_comparison
@@ -38,7 +38,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> None:
 def cells(number: str) -> list[tuple[str, str]]:
     """Source and stored text outputs of each code cell."""
     [source] = sources([number])
-    notebook = nbformat.read(source.with_suffix(".ipynb"), as_version=4)
+    notebook = nbformat.read(notebook_of(source), as_version=4)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     return [
         (c.source, "".join(o.get("text") or str(o.get("data", {}).get("text/plain")) for o in c.outputs)) for c in code

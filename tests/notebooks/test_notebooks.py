@@ -12,14 +12,16 @@ import jupytext
 import nbformat
 import pytest
 from jupyter_client.manager import KernelManager
+from jupytext.formats import long_form_multiple_formats
+from jupytext.paired_paths import paired_paths
 from nbclient import NotebookClient
 
 from tests.notebooks.cells import run_cells
-from worklog.lab.notebooks import FOLDER, OPTIONS, execute, sources
+from worklog.lab.notebooks import FOLDER, OPTIONS, execute, notebook_of, sources
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = pytest.mark.parametrize("source", sources(), ids=lambda path: path.stem)
-PAGES = [ROOT / "README.md", ROOT / "figures" / "README.md", *(source.with_suffix(".ipynb") for source in sources())]
+PAGES = [ROOT / "README.md", ROOT / "figures" / "README.md", *(notebook_of(source) for source in sources())]
 
 # Notebooks are stored with the defaults, each from a kernel of its own. Tests execute them as another machine would:
 # with the BLAS kernels of a CPU without AVX, which every x86 CPU runs, and with one thread.
@@ -66,20 +68,28 @@ def test_it_gives_the_stored_outputs_without_a_gpu_on_another_cpu_with_one_threa
     kernel.nb = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(FRESH)])
     kernel.execute()
     fresh = execute(source, kernel)
-    stored = nbformat.read(source.with_suffix(".ipynb"), as_version=4)
+    stored = nbformat.read(notebook_of(source), as_version=4)
     assert outputs(fresh) == outputs(stored), "outputs are out of date: make notebooks"
     assert any("recorded · NVIDIA H200" in text for text in outputs(fresh)), "no output has a label"
 
 
 @NOTEBOOKS
 def test_the_stored_pair_has_the_same_cells_and_no_error(source: Path) -> None:
-    stored = nbformat.read(source.with_suffix(".ipynb"), as_version=4)
+    stored = nbformat.read(notebook_of(source), as_version=4)
     pairs = zip(jupytext.read(source).cells, stored.cells, strict=True)
     assert all(a.source == b.source and a.cell_type == b.cell_type for a, b in pairs)
     assert set(stored.metadata) == {"jupytext", "kernelspec", "language_info"}
     code = [cell for cell in stored.cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
     assert not any(output.output_type == "error" for cell in code for output in cell.outputs)
+
+
+def test_jupyterlab_lists_each_notebook_once() -> None:
+    assert [path.name for path in sorted(FOLDER.glob("[0-9]*"))] == [notebook_of(source).name for source in sources()]
+    for source in sources():
+        formats = long_form_multiple_formats(jupytext.read(source).metadata["jupytext"]["formats"])
+        pair = paired_paths(str(notebook_of(source)), formats[0], formats)
+        assert [path for path, _ in pair] == [str(notebook_of(source)), str(source)], "jupytext pairs the two files"
 
 
 def test_each_notebook_ends_with_a_link_to_the_next() -> None:

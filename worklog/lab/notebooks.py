@@ -1,4 +1,5 @@
-"""Run a notebook's `.py` from top to bottom and store it with its outputs as `.ipynb`, in one canonical form.
+"""Run a notebook's source, a `.py` in notebooks/source/, from top to bottom, and store it with its outputs as
+`notebooks/*.ipynb`, in one canonical form.
 
 `python -m worklog.lab.notebooks` runs all of them, `python -m worklog.lab.notebooks 02 06_roofline` only these two.
 """
@@ -28,11 +29,16 @@ WIDGET = "application/vnd.jupyter.widget-view+json"  # refers to a kernel that i
 
 def sources(names: Sequence[str] = ()) -> list[Path]:
     """All notebooks, or those whose names begin with one of `names`. Raises SystemExit if a name matches none."""
-    every = sorted(FOLDER.glob("[0-9]*.py"))
+    every = sorted(FOLDER.glob("source/[0-9]*.py"))
     for name in names:
         if not any(path.name.startswith(name) for path in every):
             raise SystemExit(f"no notebook begins with {name!r}: choose from {', '.join(path.stem for path in every)}")
     return [path for path in every if not names or path.name.startswith(tuple(names))]
+
+
+def notebook_of(source: Path) -> Path:
+    """Where the notebook of a .py is stored with its outputs. Not beside it: JupyterLab would list both."""
+    return FOLDER / f"{source.stem}.ipynb"
 
 
 def execute(source: Path, client: NotebookClient | None = None) -> nbformat.NotebookNode:
@@ -64,5 +70,5 @@ def text(notebook: nbformat.NotebookNode) -> str:
 
 if __name__ == "__main__":
     for path in sources(sys.argv[1:]):
-        path.with_suffix(".ipynb").write_text(text(execute(path)), encoding="utf-8")
-        print(path.with_suffix(".ipynb"), file=sys.stderr)
+        notebook_of(path).write_text(text(execute(path)), encoding="utf-8")
+        print(notebook_of(path), file=sys.stderr)

@@ -2,7 +2,7 @@
 # jupyter:
 #   jupytext:
 #     custom_cell_magics: rung
-#     formats: ipynb,py:percent
+#     formats: ipynb,source//py:percent
 #     text_representation:
 #       extension: .py
 #       format_name: percent
