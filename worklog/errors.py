@@ -4,6 +4,15 @@ Each message says what is wrong, where, and what to do, in one line (a compiler'
 prints the message without a traceback and exits with `exit_code`: 2 for a usage error, 1 for a failed check.
 """
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+def meant(word: str, known: Iterable[str]) -> str:
+    """Advice such as " (did you mean naive?)"; nothing where no known name is close to the word."""
+    close = get_close_matches(word, list(known), 1)
+    return f" (did you mean {close[0]}?)" if close else ""
+
 
 class WorklogError(Exception):
     """Something the user can act on. exit_code: the command line's."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from worklog.errors import BadSetting
+from worklog.errors import BadSetting, meant
 
 Value = str | bool
 
@@ -55,9 +55,9 @@ class Pitfall:
     def check(self, value: object) -> None:
         """Raise BadSetting for a value that the setting doesn't take."""
         if not self.takes(value):
-            raise BadSetting(
-                f"{self.setting} = {value!r} is not a setting: choose from {', '.join(map(str, self.values))}"
-            )
+            values = [str(value) for value in self.values]
+            near = meant(str(value), values)
+            raise BadSetting(f"{self.setting} = {value!r} is not a setting{near}: choose from {', '.join(values)}")
 
     def is_biased(self, value: Value) -> bool:
         """Whether a value that the setting takes is a biased one."""
@@ -237,7 +237,7 @@ class Harness:
         known = [field.name for field in fields(self)]
         for name in changes:
             if name not in known:
-                raise BadSetting(f"there is no setting {name!r}: choose from {', '.join(known)}")
+                raise BadSetting(f"there is no setting {name!r}{meant(name, known)}: choose from {', '.join(known)}")
         return replace(self, **changes)
 
     @classmethod
@@ -275,7 +275,10 @@ def parse_settings(pairs: Iterable[str]) -> dict[str, Any]:
     for pair in pairs:
         name, equals, word = pair.partition("=")
         if not equals or name not in types:
-            raise BadSetting(f"cannot read --set {pair}: give setting=value with a setting from {', '.join(types)}")
+            near = meant(name, types)
+            raise BadSetting(
+                f"cannot read --set {pair}{near}: give setting=value with a setting from {', '.join(types)}"
+            )
         if name in settings:
             raise BadSetting(f"--set {pair}: {name} is set twice; give it one value")
         try:

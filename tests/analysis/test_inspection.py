@@ -226,4 +226,4 @@ def test_an_instruction_that_is_not_covered_leaves_the_resources(racy: str) -> N
     done = run(racy, *LAUNCH)
     assert done.exit_code == 0
     assert "registers" in done.stdout and "main loop, SASS" in done.stdout
-    assert "memory requests not counted: mine.cu: line 10: bar.sync (bar.sync 1, 256): " in done.stdout
+    assert "memory requests not counted: mine.cu:10: bar.sync (bar.sync 1, 256): " in done.stdout

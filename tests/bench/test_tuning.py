@@ -95,7 +95,7 @@ def test_an_axis_that_is_not_a_tile_parameter_is_an_error(axis: Axis, why: str) 
 def test_recorded_times_belong_to_the_same_sources(
     pair: Variants, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(tuning, "recorded", list)
+    monkeypatch.setattr(tuning, "recordings", list)
     assert results(pair) is None
     names = [variant.name for variant in pair.kept]
     run = small_run(
@@ -103,23 +103,30 @@ def test_recorded_times_belong_to_the_same_sources(
         kernels={names[0]: {"sha256": pair.kept[0].kernel.program.sha256}, names[1]: {"sha256": "of another source"}},
     )
     path = run.save(tmp_path / "sweep.json")
-    monkeypatch.setattr(tuning, "recorded", lambda: [path])
+    monkeypatch.setattr(tuning, "recordings", lambda: [path])
     found = results(pair)
     assert found is not None and found.origin == "recorded"
     assert [m.kernel for m in found.measurements] == [names[0], "cuBLAS"]
+    assert f"not in the recorded run: {names[1]} (measure on a GPU)" in found.notes
+    shown = CliRunner().invoke(main, ["sweep", "autotuned", "--axis", "MIN_BLOCKS=1"])
+    assert shown.exit_code == 0 and shown.stdout.startswith("recorded · ") and "MIN_BLOCKS=1" in shown.stdout
     run.kernels.clear()
     run.save(path)
     assert results(pair) is None
 
 
-def test_the_command_previews_without_a_gpu_and_measures_only_with_one() -> None:
+def test_the_command_previews_and_names_what_was_recorded() -> None:
     words = ["sweep", "autotuned", "--axis", "MIN_BLOCKS=1"]
     shown = CliRunner().invoke(main, [*words, "--preview", "--json"])
     assert shown.exit_code == 0 and "1 MIN_BLOCKS = 1 point; 1 to measure" in shown.stderr
     [row] = json.loads(shown.stdout)
     assert row["MIN_BLOCKS"] == 1 and row["threads"] == 256
-    measured_without = CliRunner().invoke(main, words)
-    assert measured_without.exit_code == 2 and "no GPU to measure on" in measured_without.stderr
+    at_512 = CliRunner().invoke(main, [*words, "--size", "512"])
+    assert at_512.exit_code == 2 and "no such tile of autotuned at 512 was recorded (recorded: " in at_512.stderr
+    assert "autotuned at 4096 with BM=64,128 BN=64,128,256 " in at_512.stderr
+    for mistake, why in (("--axis=BX=3", "no tile parameter BX"), ("--set=l2=warm", "--set needs a live measurement")):
+        wrong = CliRunner().invoke(main, [*words, mistake])
+        assert wrong.exit_code == 2 and why in wrong.stderr and "to measure, about" not in wrong.stderr
     Path("there.json").touch()
     taken = CliRunner().invoke(main, [*words, "--out", "there.json"])
     assert taken.exit_code == 2 and "exists already" in taken.stderr

@@ -23,6 +23,15 @@ from worklog.runs.run import runs_dir
         (["ablate", "naive", "--out", "new.json"], "--out needs a live measurement"),
         (["check", "naive", "--on", "gpu", "--emulate"], "--emulate and --on gpu contradict each other"),
         (["ablate", "nonsense"], "there is no rung 'nonsense': choose from naive, coalesced, "),
+        (["ablate", "naiv"], "there is no rung 'naiv' (did you mean naive?): choose from"),
+        (["ablate", "naiv", "--out", "new.json"], "there is no rung 'naiv'"),
+        (
+            ["ablate", "shared"],
+            "shared at 256 with clocks=ignored is not in the recorded run at any size: take naive, ",
+        ),
+        (["run", "--set", "l2=wram"], "l2 = 'wram' is not a setting (did you mean warm?): choose from "),
+        (["run", "--set", "bugdet_s=1"], "cannot read --set bugdet_s=1 (did you mean budget_s?): give "),
+        (["gate", "--json"], "nothing to show: --exploits prints"),
         (["run", "warptiled", "--size", "4100"], "size 4100 is outside warptiled's domain"),
         (["run", "--size", "big"], "size 'big' is not a number"),
         (["run", "--size", "256,,512"], "size '' is not a number"),
@@ -54,6 +63,15 @@ def test_an_unknown_command_or_option_is_a_usage_error(words: list[str]) -> None
     result = worklog(*words)
     assert result.exit_code == 2
     assert "Error: " in result.stderr and "Traceback" not in result.stderr
+
+
+def test_an_unknown_command_is_answered_with_the_nearest_one() -> None:
+    assert "No such command 'chek'. (did you mean check?)" in worklog("chek").stderr
+
+
+def test_the_gate_alone_says_what_it_can_do() -> None:
+    shown = worklog("gate")
+    assert shown.exit_code == 0 and "--exploits" in shown.stdout
 
 
 @pytest.mark.parametrize("command", ["run", "ablate"])

@@ -71,7 +71,7 @@ def test_a_fault_is_found_where_it_is(name: str) -> None:
     for text in texts:
         numbers = {number for number, line in enumerate(lines, 1) if text in line}
         named = {finding.line for finding in ours} | {finding.other_line for finding in ours}
-        assert numbers & named, f"{text!r} (line {numbers}) is not among {[str(finding) for finding in findings]}"
+        assert numbers & named, f"{text!r} (line {numbers}) is not among {[finding.at('k.cu') for finding in findings]}"
     for finding in ours:
         assert finding.text == lines[finding.line - 1].strip()
         assert 0 <= finding.threads[0] < record.thread_count and finding.count >= 1

@@ -75,9 +75,9 @@ def test_the_kernel_with_copies_and_a_mistake(old: str, new: str, kind: str, tex
     right, result = multiplied(source)
     assert not right or kind != "missing-wait", "a copy's data are there before they must be"
     ours = [finding for finding in result.findings if finding.kind == kind]
-    assert ours, [str(finding) for finding in result.findings]
+    assert ours, [finding.at("k.cu") for finding in result.findings]
     numbered = list(enumerate(source.splitlines(), 1))
     allowed = {n for n, line in numbered if "As[" in line or "Bs[" in line or "cp.async.cg" in line}
     (blamed,) = (n for n, line in numbered if text in line)
-    assert all(lines_of(finding) <= allowed for finding in ours), [str(finding) for finding in ours]
-    assert any(blamed in lines_of(finding) for finding in ours), [str(finding) for finding in ours]
+    assert all(lines_of(finding) <= allowed for finding in ours), [finding.at("k.cu") for finding in ours]
+    assert any(blamed in lines_of(finding) for finding in ours), [finding.at("k.cu") for finding in ours]

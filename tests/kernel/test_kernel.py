@@ -135,11 +135,19 @@ def test_a_users_kernel_cannot_take_the_name_of_the_baseline() -> None:
         measure([mine(name="cuBLAS")])
 
 
-@pytest.mark.parametrize("shape", [(127, 128, 16), (128, 129, 16), (128, 128, 17), (1, 1, 1)])
-def test_each_dimension_is_checked(shape: tuple[int, int, int]) -> None:
-    with pytest.raises(
-        OutsideDomain, match=r"outside warptiled's domain .*pad to 128x\d+x\d+, or use coalesced"
-    ) as caught:
+@pytest.mark.parametrize(
+    ("shape", "advice"),
+    [
+        ((127, 128, 16), "pad to 128x128x16"),
+        ((128, 129, 16), "pad to 128x256x16"),
+        ((128, 128, 17), "pad to 128x128x32"),
+        ((100, 100, 100), "pad to 128"),
+        ((4100, 4100, 4100), "pad to 4224"),
+        ((1, 1, 1), "it takes 128, for example"),
+    ],
+)
+def test_each_dimension_is_checked_and_the_advice_is_near(shape: tuple[int, int, int], advice: str) -> None:
+    with pytest.raises(OutsideDomain, match=f"outside warptiled's domain .*{advice}, or use coalesced") as caught:
         rung("warptiled").check(Shape(*shape))
     assert caught.value.exit_code == 2
     rung("coalesced").check(Shape(*shape))

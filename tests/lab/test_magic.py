@@ -76,7 +76,7 @@ def test_a_wrong_kernel_fails_with_an_error_map_and_no_table(page: Page, monkeyp
 def test_a_syntax_error_names_the_cells_line_and_shows_its_text(page: Page) -> None:
     error, printed = page.run(SLIP)
     assert isinstance(error, Exception)
-    assert '%%rung: cell line 6: expected a ";"' in printed
+    assert '%%rung: cell:6: expected a ";"' in printed
     assert printed.strip().splitlines()[-1] == f"    {SLIP.splitlines()[5].strip()}"
     assert "Traceback" not in printed and "File" not in printed
 
@@ -87,7 +87,7 @@ def test_every_error_names_its_line_on_the_page_up_to_a_limit(page: Page, above:
     wrong = above + CELL.replace("  float acc", many + "  float acc")
     line = 1 + wrong.splitlines().index("  a = 1;")
     printed = page.run(wrong)[1]
-    assert f"cell line {line}: identifier" in printed and f"cell line {line + 1}: identifier" in printed
+    assert f"cell:{line}: identifier" in printed and f"cell:{line + 1}: identifier" in printed
     assert printed.count("is undefined") == 5 and "… and 1 more" in printed
 
 
@@ -95,9 +95,9 @@ def test_a_race_names_the_cells_lines(page: Page) -> None:
     found, printed = page.run(RACY)
     assert not found.passed
     assert "Bs[k][x]" in RACY.splitlines()[8] and "As[y][x] =" in RACY.splitlines()[6]
-    assert re.search(r"✗ launch: cell line 9: shared-race: .*line 7", printed), printed
+    assert re.search(r"✗ launch: cell:9: shared-race: .*line 7", printed), printed
     assert {f.line for f in found.checked.findings} == {9}
-    assert "cell line 9: shared-race" in found._repr_html_()
+    assert "cell:9: shared-race" in found._repr_html_()
 
 
 @pytest.mark.parametrize(

@@ -191,7 +191,7 @@ def report(found: Inspection) -> str:
             _mix(found.counts),
             Table("", _MEMORY, _memory(found.counts)).text(),
             *(f"note: {caveat}" for caveat in found.caveats),
-            *map(str, found.findings),
+            *(finding.at(found.main.program.name) for finding in found.findings),
             _source(found),
         ]
     else:

@@ -100,7 +100,7 @@ class Checked:
                 lines += [f"    {row}" for row in stage.where.picture().splitlines()]
         for finding in self.findings:
             if finding.message not in str(verdict.reason):  # the first finding is in the failed stage already
-                lines.append(f"{'✗' if finding.is_error else '·'} {self.kernel.file}: {finding}")
+                lines.append(f"{'✗' if finding.is_error else '·'} {finding.at(self.kernel.file)}")
         if compiled is not None:
             lines.append(
                 f"{compiled.registers} registers and {compiled.stack_bytes} bytes of local memory per thread, "
@@ -111,7 +111,8 @@ class Checked:
         return "\n".join([*lines, result + (f" in {verdict.seconds:.1f} s" if verdict.seconds else "")])
 
     def _repr_html_(self) -> str:
-        notes = [*map(str, self.findings), *self.notes, *self.warnings]
+        places = [finding.at(self.kernel.file) for finding in self.findings]
+        notes = [*places, *self.notes, *self.warnings]
         return replace(verdict_table(self.verdict.as_dict(), self.title), notes=notes).html()
 
 

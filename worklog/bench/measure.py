@@ -99,7 +99,10 @@ def _recorded(tasks: Sequence[Task], run: Run) -> Run:
         if not there:
             same = {m.problem for m in run.measurements if (m.kernel, m.changed) == (task.kernel, task.pitfalls)}
             held = ", ".join(map(str, sorted(same)))
+            others = ", ".join(dict.fromkeys(m.kernel for m in run.measurements if m.changed == task.pitfalls))
             known = f" (it holds sizes {held}): take one of them, or" if held else " at any size:"
+            if others and not held:
+                known = f" at any size: take {others}, or"
             raise BadRunFile(f"{task} is not in the {run.origin} run{known} measure on a GPU")
         found += there
     run.measurements = found

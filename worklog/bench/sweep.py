@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from worklog.bench.measure import live_wanted, measure
 from worklog.bench.tasks import BASELINE, Progress, silent
-from worklog.errors import BadSetting, CompileFailed
+from worklog.errors import BadRunFile, BadSetting, CompileFailed, meant
 from worklog.gpu.device import gpu
 from worklog.kernel.kernel import Kernel, block_traffic_bytes
+from worklog.kernel.ladder import LADDER
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.resources import MAX_THREADS, WARP, Occupancy, occupancy
 from worklog.problem.axes import Axis, Point, Space, Value
@@ -90,13 +91,7 @@ def variants(record: Kernel, axes: Sequence[Axis], *, shape: Shape = SIZE, arch:
     NvrtcMissing.
     """
     arch = arch or ("sm_" + "".join(map(str, gpu().compute_capability)) if live_wanted() else ARCH)
-    for axis in axes:
-        if axis.name not in record.template:
-            names = ", ".join(record.template)
-            raise BadSetting(f"{record.name} has no tile parameter {axis.name}: choose from {names}")
-        if not all(isinstance(value, int) and value > 0 for value in axis.values):
-            raise BadSetting(f"axis {axis.name}: tile parameters are whole numbers from 1 on")
-    space = Space(record.name, tuple(axes))
+    space = tiles(record, axes)
     points = {str(point): {name: int(value) for name, value in point.values.items()} for point in space.points()}
     built = {name: _variant(record, name, values, shape, arch) for name, values in points.items()}
 
@@ -108,35 +103,87 @@ def variants(record: Kernel, axes: Sequence[Axis], *, shape: Shape = SIZE, arch:
     return Variants(record, replace(space, skip=skip), shape, arch, kept)
 
 
+def tiles(record: Kernel, axes: Sequence[Axis]) -> Space:
+    """All combinations of the axes. Raises BadSetting, as variants() does."""
+    for axis in axes:
+        if axis.name not in record.template:
+            names = ", ".join(record.template)
+            near = meant(axis.name, record.template)
+            raise BadSetting(f"{record.name} has no tile parameter {axis.name}{near}: choose from {names}")
+        if not all(isinstance(value, int) and value > 0 for value in axis.values):
+            raise BadSetting(f"axis {axis.name}: tile parameters are whole numbers from 1 on")
+    return Space(record.name, tuple(axes))
+
+
 def sweep(
     found: Variants, *, harness: Harness | None = None, progress: Progress = silent, out: Path | None = None
 ) -> Run:
     """Check and time the kept variants and cuBLAS on this GPU. Raises what worklog.measure raises, and BadSetting where
-    nothing is left to measure.
+    no variant is left.
     """
-    if not found.kept:
-        raise BadSetting(f"nothing to measure: {found.preview()}")
+    _require_some(found)
     kernels: list[str | Kernel] = [*(variant.kernel for variant in found.kept), BASELINE]
     return measure(kernels, [found.shape], harness=harness, progress=progress, out=out)
 
 
+def _require_some(found: Variants) -> None:
+    if not found.kept:
+        raise BadSetting(f"nothing to measure: {found.preview()}")
+
+
 def results(found: Variants) -> Run | None:
-    """The kept variants' times: measured where there is a GPU, else from a recorded sweep of the same sources. None
-    where none of them was recorded.
+    """The kept variants' times: measured where there is a GPU, else from a recorded sweep. None where none of them was
+    recorded.
     """
     if live_wanted():
         return sweep(found)
-    hashes = {variant.name: variant.kernel.program.sha256 for variant in found.kept}
-    for path in recorded():
+    try:
+        return recorded(found)
+    except BadRunFile:
+        return None
+
+
+def recorded(found: Variants) -> Run:
+    """The times of the kept variants from a recorded sweep of the same sources; a note names the variants that it
+    doesn't hold. Raises BadRunFile, naming what was recorded, where none of them was, and BadSetting where no variant
+    is left.
+    """
+    _require_some(found)
+    names = {variant.kernel.program.sha256: variant.name for variant in found.kept}
+    held = []
+    for path in recordings():
         run = Run.load(path, origin="recorded")
-        same = {name for name, sha in hashes.items() if run.kernels.get(name, {}).get("sha256") == sha}
-        run.measurements = [m for m in run.select(shape=found.shape) if m.kernel in same | {BASELINE}]
-        if any(m.kernel in same for m in run.measurements):
-            return run
-    return None
+        same = {old: names[about["sha256"]] for old, about in run.kernels.items() if about.get("sha256") in names}
+        same[BASELINE] = BASELINE
+        there = [replace(m, kernel=same[m.kernel]) for m in run.select(shape=found.shape) if m.kernel in same]
+        absent = names.keys() - {run.kernels.get(m.kernel, {}).get("sha256") for m in run.select(shape=found.shape)}
+        if len(absent) < len(names):
+            left_out = ", ".join(name for sha, name in names.items() if sha in absent)
+            notes = [*run.notes, *([f"not in the recorded run: {left_out} (measure on a GPU)"] if absent else [])]
+            kernels = {same[name]: about for name, about in run.kernels.items() if name in same}
+            return replace(run, measurements=there, kernels=kernels, notes=notes)
+        held.append(_held(run))
+    known = f" (recorded: {'; '.join(held)})" if held else ""
+    raise BadRunFile(f"no such tile of {found.rung.name} at {found.shape} was recorded{known}: measure on a GPU")
 
 
-def recorded() -> list[Path]:
+def _held(run: Run) -> str:
+    """The sizes, the rung, whether its source was another one, and the values of each axis, of a recorded sweep."""
+    values: dict[str, dict[str, None]] = {}
+    rungs: dict[str, None] = {}
+    for name, about in run.kernels.items():
+        entry = about.get("entry", "")
+        for record in LADDER:
+            if entry.startswith(f"{record.function}<"):
+                same = replace(record.program, entry=entry).sha256 == about["sha256"]
+                rungs[record.name if same else f"an earlier source of {record.name}"] = None
+                for axis, _, value in (word.partition("=") for word in name.split()):
+                    values.setdefault(axis, {})[value] = None
+    axes = " ".join(f"{axis}={','.join(known)}" for axis, known in values.items())
+    return f"{', '.join(rungs)} at {', '.join(map(str, run.shapes()))}" + (f" with {axes}" if axes else "")
+
+
+def recordings() -> list[Path]:
     """Run files of the package's sweeps. They hold no rungs, so worklog.runs.run.recordings leaves them out."""
     return sorted((Path(str(resources.files("worklog"))) / "recordings" / "sweeps").glob("*.json"))
 

@@ -96,10 +96,13 @@ def inspect(what: str, arch: str, shape: Shape | None, out: Path | None, as_json
 def sweep(
     name: str, axes: tuple[str, ...], shape: Shape, preview: bool, out: Path | None, harness: Harness, as_json: bool
 ) -> None:
-    """Check and time every tile of a rung that can be built, beside cuBLAS."""
-    if not preview:
-        device.require_gpu()
-    found = tiles.variants(rung(name), [Axis.parse(axis, TILES) for axis in axes], shape=shape)
+    """Check and time every tile of a rung that can be built, beside cuBLAS. Without a GPU, tiles are shown from the
+    recording.
+    """
+    record, parsed = rung(name), [Axis.parse(axis, TILES) for axis in axes]
+    tiles.tiles(record, parsed)
+    live = not preview and output.live_wanted(harness, out)
+    found = tiles.variants(record, parsed, shape=shape)
     click.echo(found.preview(), err=True)
     if preview:
         table = found.frame()
@@ -108,10 +111,13 @@ def sweep(
         elif found.kept:
             click.echo(table.to_string(index=False))
         return
-    with output.progress_bar() as progress:
-        measured = tiles.sweep(found, harness=harness, progress=progress, out=out)
+    if live:
+        with output.progress_bar() as progress:
+            measured = tiles.sweep(found, harness=harness, progress=progress, out=out)
+    else:
+        measured = tiles.recorded(found)
     if as_json:
         output.print_json(output.measurements(measured))
     else:
-        click.echo(f"{measured}run saved: {measured.path}")
+        output.print_run(measured)
     output.exit_if_failed(measured)

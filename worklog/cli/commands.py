@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from worklog import __version__
-from worklog.errors import Interrupted, WorklogError
+from worklog.errors import Interrupted, WorklogError, meant
 
 # In the order of use: each command's module, and what it does in one line; "" hides it.
 COMMANDS = {
@@ -49,6 +49,15 @@ class Commands(click.Group):
             return None
         command: click.Command = getattr(import_module(f"worklog.cli.{COMMANDS[cmd_name][0]}"), cmd_name)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click's, with the nearest name for an unknown one."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            raise click.UsageError(error.message + meant(args[0], COMMANDS), ctx) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list for --help, without importing the commands."""

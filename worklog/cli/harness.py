@@ -13,7 +13,7 @@ import click
 
 from worklog.bench import measure as bench
 from worklog.bench.session import calibrated
-from worklog.bench.tasks import ABLATION_SIZES, grid_tasks
+from worklog.bench.tasks import ABLATION_SIZES, ablation_tasks, grid_tasks
 from worklog.cli import output
 from worklog.errors import BadSetting, Interrupted
 from worklog.gpu import device
@@ -37,6 +37,7 @@ def ablate(rung: str, sizes: list[Shape], harness: Harness, out: Path | None, as
 
     Without a GPU, the recording is shown.
     """
+    bench.require_measurable(ablation_tasks(rung, sizes or ABLATION_SIZES), harness)
     output.live_wanted(harness, out)
     with output.progress_bar() as progress:
         measured = bench.ablate(rung, sizes or ABLATION_SIZES, harness=harness, progress=progress, out=out)
@@ -70,9 +71,12 @@ def gate(shown: bool, recorded: bool, out: Path | None, as_json: bool, **how: An
     """Check kernels that are wrong in a known way, and show which other harnesses would have passed them. Exits with 1
     if the gate is wrong about one.
     """
-    if not shown:
-        raise BadSetting("nothing to show: --exploits prints the table of exploits")
     given = [f"--{name}" for name, value in {**how, "out": out}.items() if value is not None and value is not False]
+    if not shown:
+        if given or recorded or as_json:
+            raise BadSetting("nothing to show: --exploits prints the table of exploits")
+        click.echo(click.get_current_context().get_help())
+        return
     if recorded and given:
         raise BadSetting(f"--recorded shows the recorded table: omit {', '.join(given)}")
     if recorded or not (given or bench.live_wanted()):

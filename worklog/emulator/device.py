@@ -92,11 +92,13 @@ class EmulatedFault(LaunchFailed):
 
 @contextmanager
 def _naming(program: Program) -> Iterator[None]:
-    """Add the file name to the error for an unsupported instruction."""
+    """Add the file name to the error for an unsupported instruction, which starts with its line."""
     try:
         yield
     except UnsupportedInstruction as error:
-        raise UnsupportedInstruction(f"{program.name}: {error}") from error
+        text = str(error)
+        place = text.replace("line ", ":", 1) if text.startswith("line ") else f": {text}"
+        raise UnsupportedInstruction(f"{program.name}{place}") from error
 
 
 @dataclass(frozen=True)

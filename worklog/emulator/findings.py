@@ -101,9 +101,10 @@ class Finding:
         """False for what works on GPUs since sm_70 but is rarely intended."""
         return self.kind not in WARNINGS
 
-    def __str__(self) -> str:
+    def at(self, file: str) -> str:
+        """The finding with its place, as in mine.cu:12."""
         more = f" ({self.count} times)" if self.count > 1 else ""
-        return f"line {self.line}: {self.kind}: {self.message}{more}\n    {self.text}"
+        return f"{file}:{self.line}: {self.kind}: {self.message}{more}\n    {self.text}"
 
 
 class Recorder:

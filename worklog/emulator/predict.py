@@ -84,6 +84,6 @@ def _of_blocks(
         blocks = [number for number, own in weights.items() if own == weight]
         result = launch(kernel, grid, rung.threads, arguments, races=False, values=False, only_blocks=blocks)
         if result.findings:
-            raise BadLaunch(f"{kernel.name} at {shape}: {result.findings[0]}")
+            raise BadLaunch(f"{kernel.name} at {shape}: {result.findings[0].at(rung.file)}")
         out = combined(1, out, weight, result.lines)
     return out

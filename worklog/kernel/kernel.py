@@ -253,8 +253,12 @@ class Kernel:
         if shape in self.domain:
             return
         other = "" if self.number is None else ", or use coalesced, which takes any size"
-        padded = self.domain.padded(shape)
-        raise OutsideDomain(f"size {shape} is outside {self.name}'s domain ({self.domain}): pad to {padded}{other}")
+        near = self.domain.padded(shape)
+        if shape.square:  # a square that the kernel takes
+            step = math.lcm(self.domain.m, self.domain.n, self.domain.k)
+            near = Shape.of(math.ceil(shape.m / step) * step)
+        advice = f"pad to {near}" if near.flops <= MOST_PADDING * shape.flops else f"it takes {near}, for example"
+        raise OutsideDomain(f"size {shape} is outside {self.name}'s domain ({self.domain}): {advice}{other}")
 
     def load(self, device: Device, *, fresh: bool = False) -> Subject:
         """Make the kernel ready to launch on a device. fresh: so that its next launch is the first one of its code,
@@ -292,6 +296,7 @@ class Kernel:
         return {"file": self.file, "sha256": program.sha256, **entry, **tile, **launch, **common, **own, **resources}
 
 
+MOST_PADDING = 3  # times the work of the shape itself: beyond that, padding is no advice
 EXAMPLE_GRID = "'(N + 31) / 32, (M + 31) / 32'"
 
 

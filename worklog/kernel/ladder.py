@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from worklog.errors import BadSetting, UnknownRung
+from worklog.errors import BadSetting, UnknownRung, meant
 from worklog.kernel.kernel import EXAMPLE_GRID, Kernel
 from worklog.problem.axes import Axis, Space, Value
 
@@ -57,7 +57,8 @@ def rung(name: str) -> Kernel:
     for candidate in LADDER:
         if candidate.name == name:
             return candidate
-    raise UnknownRung(f"there is no rung {name!r}: choose from {', '.join(r.name for r in LADDER)}")
+    names = [record.name for record in LADDER]
+    raise UnknownRung(f"there is no rung {name!r}{meant(name, names)}: choose from {', '.join(names)}")
 
 
 Words = Mapping[str, str | None]  # options of a launch: grid, block, entry, domain, claimed, arrays

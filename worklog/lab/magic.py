@@ -73,18 +73,14 @@ class Trial:
         return tile_map(where, self.checked.label)
 
     def __str__(self) -> str:
-        return f"{self._report}\n\n{run_report.text(self.shown)}".rstrip() if self.passed else self._report
+        return f"{self.checked}\n\n{run_report.text(self.shown)}".rstrip() if self.passed else str(self.checked)
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        words = escape(f"{self.kernel.name}: {self._report}")
+        words = escape(f"{self.kernel.name}: {self.checked}")
         report = f'<pre role="status" style="white-space:pre-wrap">{words}</pre>'
         return report + run_report.html(self.shown) if self.passed else report
-
-    @property
-    def _report(self) -> str:
-        return with_lines(str(self.checked), self.kernel.file)
 
     def _ipython_display_(self) -> None:
         """The report and, in a notebook, a chart as a second output: the ladder, or the error map if it failed."""
@@ -92,11 +88,6 @@ class Trial:
         if hasattr(get_ipython(), "kernel"):
             with suppress(NothingToDraw):  # a failure without a map; a time stands in the table in any case
                 display(self.ladder() if self.passed else self.tile_map())
-
-
-def with_lines(text: str, file: str) -> str:
-    """The text with "cell:7" and "cell: line 7" as "cell line 7"."""
-    return re.sub(rf"\b{re.escape(file)}: ?(?:line )?(\d+)", rf"{file} line \1", text)
 
 
 def try_kernel(
@@ -319,9 +310,9 @@ def compile_errors(error: Exception, file: str, source: str) -> str:
         rf"^{re.escape(file)}\((\d+)\):\s*(?:catastrophic )?error[^:]*:\s*(.+)$", str(error), re.MULTILINE
     )
     if not found:
-        return with_lines(str(error).splitlines()[0] if isinstance(error, UnknownEntry) else str(error), file)
+        return str(error).splitlines()[0] if isinstance(error, UnknownEntry) else str(error)
     lines = source.splitlines()
-    errors = [f"{file} line {number}: {what}\n    {lines[int(number) - 1].strip()}" for number, what in found]
+    errors = [f"{file}:{number}: {what}\n    {lines[int(number) - 1].strip()}" for number, what in found]
     more = len(errors) - MOST_ERRORS
     return "\n".join(errors[:MOST_ERRORS] + [f"… and {more} more"] * (more > 0))
 
