@@ -130,6 +130,21 @@ def test_the_interval_of_one_placement_misses_what_the_next_placement_shows(seed
     assert not fixed.time.low <= TRUE_US <= fixed.time.high
 
 
+@pytest.mark.parametrize("us", [5.0, 50.0, 500.0])
+def test_40_samples_are_enough_for_nine_placements(us: float) -> None:
+    """Of short kernels too, whose warm-up ends with more samples than that, all in one placement."""
+    found = timed(VirtualGpu(placement=two_groups, noise=1e-3), Harness().but(most_samples=40), us=us).reading
+    assert len(set(found.placements("subject"))) >= 9 and len(found.subject) <= 40
+
+
+def test_a_host_clock_keeps_to_the_budget_of_a_long_kernel() -> None:
+    """It reads microseconds for a launch of 300 ms."""
+    gpu = VirtualGpu()
+    found = timed(gpu, Harness().but(timer="host", budget_s=1.0, warmup="none"), us=300_000.0)
+    assert found.time.value < 100.0 and not any("0.0 s" in said for said in found.reading.degradations)
+    assert gpu.device_now / 1e6 < 1.0 + 1.0 + 0.5, "the pause before a cold start, the budget, and one launch more"
+
+
 def test_few_samples_visit_few_placements_and_the_result_states_how_many() -> None:
     result = timed(VirtualGpu(), Harness().but(most_samples=6, least_samples=2, warmup="count:1"))
     assert result.reading.placements("subject") == [1, 2, 3, 4, 5, 6]

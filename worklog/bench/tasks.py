@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, dataclass
-from itertools import product
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from worklog.errors import BadSetting
 from worklog.gate import Verdict
 from worklog.gpu.device import gpu
 from worklog.harness import Harness, Reading
+from worklog.harness.rules import LEAST_WINDOWS, WINDOW_US
+from worklog.harness.sampling import IDLE_S
 from worklog.kernel.ladder import LADDER
 from worklog.problem.axes import MOST_VALUES
 from worklog.problem.gemm import Shape
@@ -36,7 +38,7 @@ ABLATION_RUNGS = ("naive", "vectorized", "warptiled")
 ABLATION_SAMPLING: Changes = (("most_samples", 200), ("budget_s", 2.0))
 GRID_SIZES = (256, 1024, 4096)
 # A second is a few launches of the slowest kernel; so few samples keep a recording small enough to be shipped.
-GRID_SAMPLING: Changes = (("most_samples", 60), ("budget_s", 1.0))
+GRID_SAMPLING: Changes = (("most_samples", 40), ("budget_s", 1.0))
 
 
 def silent(done: int, total: int, doing: str) -> None:
@@ -118,21 +120,20 @@ def article_tasks() -> list[Task]:
 
 
 def grid_tasks() -> list[Task]:
-    """The measurements that the panel answers from: every combination of the article's four fixes and the blocking
-    kernel, each other pitfall that needs launches alone, and all of them together. What only changes the arithmetic on
-    samples is computed, and the gate doesn't change the launches.
+    """The measurements that the panel answers from, for each rung at each size: each pitfall that needs launches alone,
+    each two of them together, every combination of the article's four fixes and the blocking kernel, and all together.
+    What only changes the arithmetic on samples is computed, and the gate doesn't change the launches.
     """
-    axes = [g for g in PITFALLS if g.article or g.setting == "queue"]
-    choices = product(*(((), ((g.setting, g.biased[0]),)) for g in axes))
-    combined = [sum(chosen, ()) for chosen in choices]
-    naive = tuple((g.setting, g.biased[0]) for g in PITFALLS if g.resampled and g.setting != "gate")
-    alone = [(change,) for change in naive if (change,) not in combined]
-    biased = [*(changes for changes in combined if distinct(changes) == changes), *alone, distinct(naive)]
+    every = [g for g in PITFALLS if g.resampled and g.setting != "gate"]
+    fixes = [g for g in every if g.article or g.setting == "queue"]
+    chosen = [both for count in range(3) for both in combinations(every, count)]
+    chosen += [several for count in range(3, len(fixes) + 1) for several in combinations(fixes, count)]
+    changes = [distinct([(g.setting, g.biased[0]) for g in pitfalls]) for pitfalls in [*chosen, every]]
     return [
-        Task(name, Shape.of(size), changes + GRID_SAMPLING)
+        Task(name, Shape.of(size), changed + GRID_SAMPLING)
         for size in GRID_SIZES
         for name in ABLATION_RUNGS
-        for changes in biased
+        for changed in dict.fromkeys(changes)
     ]
 
 
@@ -151,10 +152,12 @@ GATE_LAUNCHES = 8
 
 def estimate(tasks: Sequence[Task], harness: Harness) -> tuple[list[float], str]:
     """Roughly the seconds per task, and the label of the run whose rates are used. A task takes the gate, which grows
-    with the matrices, and the least number of samples of the kernel and of cuBLAS, up to the budget.
+    with the matrices, if it is the first of its kernel and shape; the warm-up, or the idle second before a cold start;
+    and the least number of samples of the kernel and of cuBLAS, up to the budget.
     """
     run = Run.load(next(iter(recordings().values())), origin="recorded")
     known = [(m.kernel, m.problem.flops, m.problem.flops / m.us * 1e6) for m in run.select() if m.us]
+    checked: set[tuple[str, Shape]] = set()
 
     def launch_s(kernel: str, flops: int) -> float:
         """At this kernel's rate at the nearest size, or at the slowest rate for a kernel that wasn't recorded."""
@@ -163,10 +166,14 @@ def estimate(tasks: Sequence[Task], harness: Harness) -> tuple[list[float], str]
         return flops / rate
 
     def task_s(task: Task) -> float:
+        used, where = harness.but(**dict(task.changed)), (task.kernel, task.shape)
         kernel_s, flops = launch_s(task.kernel, task.shape.flops), task.shape.flops
-        gate_s = GATE_S + GATE_S_PER_BYTE * task.shape.compulsory_bytes + GATE_LAUNCHES * kernel_s
-        sampling_s = min(harness.budget_s, harness.least_samples * (kernel_s + launch_s(BASELINE, flops)))
-        return (gate_s if harness.gate else 0.0) + sampling_s
+        pair_s, gate_s = kernel_s + launch_s(BASELINE, flops), 0.0
+        if used.gate and where not in checked:
+            checked.add(where)
+            gate_s = GATE_S + GATE_S_PER_BYTE * task.shape.compulsory_bytes + GATE_LAUNCHES * kernel_s
+        warm_up_s = IDLE_S if used.warmup == "none" else LEAST_WINDOWS * max(WINDOW_US / 1e6, pair_s)
+        return gate_s + warm_up_s + min(used.budget_s, used.least_samples * pair_s)
 
     return [task_s(task) for task in tasks], run.label
 

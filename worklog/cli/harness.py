@@ -13,7 +13,7 @@ import click
 
 from worklog.bench import measure as bench
 from worklog.bench.session import calibrated
-from worklog.bench.tasks import ABLATION_SIZES, ablation_tasks, grid_tasks
+from worklog.bench.tasks import ABLATION_SIZES, ablation_tasks, estimate, grid_tasks
 from worklog.cli import output
 from worklog.errors import BadSetting, Interrupted
 from worklog.gpu import device
@@ -50,11 +50,17 @@ def ablate(rung: str, sizes: list[Shape], harness: Harness, out: Path | None, as
 
 
 @click.command()
+@click.option("--preview", is_flag=True, help="Show how much would be measured and how long it takes; needs no GPU.")
 @output.out_option()
-def grid(out: Path | None) -> None:
-    """Record every combination of settings that the panel in the notebooks shows. Takes minutes on a GPU."""
+def grid(preview: bool, out: Path | None) -> None:
+    """Record the combinations of settings that the panel in the notebooks shows. Takes minutes on a GPU."""
+    tasks = grid_tasks()
+    if preview:
+        seconds, source = estimate(tasks, Harness())
+        click.echo(f"grid: {len(tasks)} measurements, about {sum(seconds) / 60:.0f} min (rough; rates: {source})")
+        return
     with output.progress_bar() as progress:
-        measured = bench.carry_out(grid_tasks(), Harness(), progress=progress, out=out)
+        measured = bench.carry_out(tasks, Harness(), progress=progress, out=out)
     click.echo(f"run saved: {measured.path} ({len(measured.measurements)} measurements)")
 
 

@@ -20,7 +20,7 @@ from worklog.settings import split_rule
 STEADY = 0.005  # two windows in a row that agree this well are steady,
 BLURRED = 0.02  # or within their intervals, up to this,
 STILL_WARMING = 0.001  # unless each of the last three was faster than the one before, by this in total
-WINDOW_US = 10_000.0
+WINDOW_US, LEAST_WINDOWS = 10_000.0, 3
 NVBENCH_NOISE, NVBENCH_US, NVBENCH_LEAST = 0.005, 500_000.0, 10  # nvbench: --max-noise, --min-time, --min-samples
 TENSARA_CV, TENSARA_LEAST, TENSARA_MOST = 0.01, 5, 20
 TENSARA_LONG_US, TENSARA_LONG_COUNT = 1e6, 12
@@ -71,9 +71,9 @@ def _steady(windows: Sequence[Window], launches: int, spent_us: float) -> bool:
     One window doesn't determine a short kernel's median so well; then the two must agree within their intervals. A
     slowly rising clock can pass this check twice, but each window is then faster than the one before.
     """
-    if len(windows) < 3:
+    if len(windows) < LEAST_WINDOWS:
         return False
-    first, before, now = windows[-3:]
+    first, before, now = windows[-LEAST_WINDOWS:]
     known = min(before.half_width_us + now.half_width_us, BLURRED * before.us)
     if abs(now.us - before.us) > max(STEADY * before.us, known) or abs(now.mhz - before.mhz) > STEADY * before.mhz:
         return False  # an unknown clock (NaN) never fails the comparison

@@ -30,6 +30,7 @@ from worklog.harness.rules import (
     warm_up_rule,
 )
 from worklog.runs.samples import PILOT, Reading, Sample, median
+from worklog.runs.tables import duration
 from worklog.settings import Harness
 
 if TYPE_CHECKING:
@@ -86,7 +87,10 @@ def time_pair(
         timeline.pause(IDLE_S)
     started = timeline.host_us()
     if harness.order == "interleaved" or baseline is None:
-        first = steady[-harness.most_samples :] if harness.stopping == "interval" else []
+        room = harness.most_samples
+        if placements:  # an even share of them is for this placement, so that the others get samples too
+            room = max(2, room // PILOT // 2 * 2)
+        first = steady[-room:] if harness.stopping == "interval" else []
         reading.warmup_launches -= len(first)
         reading.converged = loop.sample(series, first)
     else:
@@ -100,7 +104,7 @@ def time_pair(
     if not reading.converged:
         reading.degradations.append(
             f"not converged: ±{100 * harness.precision:g} % was not reached in {len(reading.subject)} samples "
-            f"and {(timeline.host_us() - started) / 1e6:.1f} s"
+            f"and {duration(timeline.host_us() - started)}"
         )
     return reading
 
@@ -207,8 +211,8 @@ class _Loop:
         launches = [one.launch for one in series]
         started = self.timeline.host_us()
         watching = harness.clocks != "ignored"
-        taken = list(first)
-        seen, rejected, late = self.evidence(taken, 0.0), sum(not turn[0].counts for turn in taken), False
+        taken, spent, budget_us = list(first), 0.0, harness.budget_s * 1e6
+        seen, rejected, late = self.evidence(taken, spent), sum(not turn[0].counts for turn in taken), False
         look = PILOT if placements and harness.stopping == "interval" else 0
         enough = rule.check(seen) if seen.times and not look else None
         while enough is None and not late and len(taken) < harness.most_samples:
@@ -221,6 +225,8 @@ class _Loop:
                 missing = max(missing, (look - seen.placed) * placements.turns)
                 wanted = max(wanted - wanted % placements.turns, min(wanted, placements.turns))
             wanted = min(wanted, missing) if missing > 0 else wanted
+            if spent:  # no more than fit into the budget: a host clock doesn't read how long a turn takes
+                wanted = min(wanted, max(1, int((len(taken) - len(first)) * (budget_us / spent - 1))))
             # A first launch may load a module, which waits for the GPU: it can't be queued behind a blocking kernel.
             how = harness if taken or harness.warmup != "none" else harness.but(queue=False)
             batch, mask = take_batch(self.timeline, launches, wanted, how, len(taken), placements)
@@ -229,7 +235,7 @@ class _Loop:
                 taken.append(_judged(series, turn, watching, mask))
                 rejected += not taken[-1][0].counts
             spent = self.timeline.host_us() - started
-            last = spent > harness.budget_s * 1e6 or len(taken) >= harness.most_samples
+            last = spent > budget_us or len(taken) >= harness.most_samples
             settled = last or (len(taken) >= SETTLED and spent > SETTLED_US)
             if rejected > MOST_REJECTED * len(taken) and settled:
                 throttling = reading.throttle_mask & THROTTLING
@@ -244,7 +250,7 @@ class _Loop:
             if seen.placed >= look:
                 enough = rule.check(seen)
                 look = look and placements_needed(seen, harness.precision)
-            late = spent > harness.budget_s * 1e6 and len(seen.times) >= min(3, harness.least_samples)
+            late = spent > budget_us and len(seen.times) >= min(3, harness.least_samples)
         if not enough and harness.stopping != "interval":
             reading.degradations.append(
                 f"stopping: the criterion of {harness.stopping} was not met in {len(seen.times)} samples"
