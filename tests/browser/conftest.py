@@ -18,6 +18,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -89,8 +90,13 @@ def shot(page: Page, name: str) -> None:
 
 @pytest.fixture(scope="session")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """JupyterLab on a free port, with settings of its own, answering from recordings."""
-    home = tmp_path_factory.mktemp("jupyter")
+    with serving(tmp_path_factory.mktemp("jupyter")) as found:
+        yield found
+
+
+@contextmanager
+def serving(home: Path) -> Iterator[Lab]:
+    """JupyterLab on a free port, with settings of its own in an empty folder, answering from recordings."""
     folder = home / "notebooks"
     folder.mkdir()
     for name, settings in SETTINGS.items():
@@ -131,11 +137,20 @@ def _wait_for(lab: Lab, server: subprocess.Popen[bytes], log: Path) -> None:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """The Chromium that is on the path, else the one that playwright may have installed."""
+    try:
+        with chromium() as running:
+            yield running
+    except FileNotFoundError as missing:
+        pytest.skip(str(missing))
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """The Chromium that is on the path, else the one that playwright may have installed. Raises FileNotFoundError."""
     with sync_playwright() as playwright:
         found = next((path for path in map(shutil.which, NAMES) if path), playwright.chromium.executable_path)
         if not Path(found).exists():
-            pytest.skip(NO_BROWSER)
+            raise FileNotFoundError(NO_BROWSER)
         running = playwright.chromium.launch(executable_path=found, headless=True, args=list(QUIET))
         yield running
         running.close()
@@ -143,31 +158,30 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def opened(browser: Browser, lab: Lab) -> Opened:
-    """A context: a notebook of that name on a page, run; its kernel ends with it. The browser is asked for first, so
-    that without one no server starts.
-    """
+    """The browser is asked for first, so that without one no server starts."""
+    return partial(open_and_run, browser, lab)
 
-    @contextmanager
-    def open_and_run(name: str, notebook: nbformat.NotebookNode) -> Iterator[Page]:
-        page = browser.new_page(viewport={"width": 1400, "height": 1000})
-        page.set_default_timeout(PAGE_MS)
-        notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
-        nbformat.write(notebook, lab.folder / f"{name}.ipynb")
-        page.goto(f"{lab.url}/lab/tree/{name}.ipynb?token={lab.token}&reset")
-        page.wait_for_function("window.jupyterapp?.shell?.currentWidget?.context?.isReady")
-        page.evaluate(READY)
-        PAGES.append(page)
-        try:
-            yield page
-        except BaseException:
-            shot(page, name)
-            raise
-        finally:
-            PAGES.remove(page)
-            page.evaluate(SHUT_DOWN)
-            page.close()
 
-    return open_and_run
+@contextmanager
+def open_and_run(browser: Browser, lab: Lab, name: str, notebook: nbformat.NotebookNode, **how: Any) -> Iterator[Page]:
+    """A notebook of that name on a page, run; its kernel ends with the context. how: for the browser's new page."""
+    page = browser.new_page(**{"viewport": {"width": 1400, "height": 1000}} | how)
+    page.set_default_timeout(PAGE_MS)
+    notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    nbformat.write(notebook, lab.folder / f"{name}.ipynb")
+    page.goto(f"{lab.url}/lab/tree/{name}.ipynb?token={lab.token}&reset")
+    page.wait_for_function("window.jupyterapp?.shell?.currentWidget?.context?.isReady")
+    page.evaluate(READY)
+    PAGES.append(page)
+    try:
+        yield page
+    except BaseException:
+        shot(page, name)
+        raise
+    finally:
+        PAGES.remove(page)
+        page.evaluate(SHUT_DOWN)
+        page.close()
 
 
 def of_cells(*cells: str) -> nbformat.NotebookNode:
