@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tarfile
@@ -83,6 +84,20 @@ print(worklog.__file__, k.kernels_dir(), worklog.open_run().label, sep="\\n")
     assert label.startswith("recorded · NVIDIA H200")
     assert run(sys.executable, "-m", "worklog", "doctor", cwd=tmp_path, PYTHONPATH=str(installed)).strip()
     assert not list(tmp_path.iterdir()), "doctor leaves no file"
+
+
+def test_a_hint_to_install_is_a_command_that_pip_carries_out(installed: Path, release: Path, tmp_path: Path) -> None:
+    """gemm-worklog is on no index, so a hint names the checkout or the wheel."""
+    code = "from worklog.errors import install_command; print(install_command('sass'))"
+    ask = (sys.executable, "-c", code)
+    by_wheel = run(*ask, cwd=tmp_path, PYTHONPATH=str(installed))
+    inside, outside = run(*ask, cwd=ROOT), run(*ask, cwd=tmp_path)
+    assert shlex.split(by_wheel)[-1] == f"gemm-worklog[sass] @ {next(release.glob('*.whl')).as_uri()}"
+    assert (shlex.split(inside)[-1], shlex.split(outside)[-1]) == (".[sass]", f"{ROOT}[sass]")
+    for hint in (by_wheel, outside):
+        words = [str(Path(sys.executable).with_name("pip")), *(word for word in shlex.split(hint)[1:] if word != "-e")]
+        said = run(*words, "--dry-run", "--no-deps", "--no-index", "--no-build-isolation", cwd=tmp_path)
+        assert f"Would install gemm-worklog-{__version__}" in said
 
 
 def test_the_checkouts_kernels_and_its_command_are_found_from_another_folder(tmp_path: Path) -> None:

@@ -4,14 +4,40 @@ Each message says what is wrong, where, and what to do, in one line (a compiler'
 prints the message without a traceback and exits with `exit_code`: 2 for a usage error, 1 for a failed check.
 """
 
+import json
+import shlex
+import sys
 from collections.abc import Iterable
 from difflib import get_close_matches
+from pathlib import Path
 
 
 def meant(word: str, known: Iterable[str]) -> str:
     """Advice such as " (did you mean naive?)"; nothing where no known name is close to the word."""
     close = get_close_matches(word, list(known), 1)
     return f" (did you mean {close[0]}?)" if close else ""
+
+
+def install_command(extra: str = "") -> str:
+    """The command that adds an extra of gemm-worklog to this installation, or without one the missing requirements.
+
+    It names where this installation came from (the checkout, or the wheel's address), because pip finds gemm-worklog
+    by its name only where an index has it.
+    """
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    wanted = f"[{extra}]" if extra else ""
+    checkout = Path(__file__).resolve().parents[1]
+    if (checkout / "pyproject.toml").is_file():
+        place = Path() if Path.cwd() == checkout else checkout
+        pip = place / ".venv/bin/pip" if Path(sys.prefix) == checkout / ".venv" else "pip"
+        return f"{pip} install -e {shlex.quote(f'{place}{wanted}')}"
+    try:
+        origin = json.loads(distribution("gemm-worklog").read_text("direct_url.json") or "{}")  # PEP 610
+    except PackageNotFoundError:
+        origin = {}
+    address = f" @ {'git+' if 'vcs_info' in origin else ''}{origin['url']}" if origin else ""
+    return f"pip install {shlex.quote(f'gemm-worklog{wanted}{address}')}"
 
 
 class WorklogError(Exception):

@@ -16,7 +16,7 @@ import pytest
 from pytest import approx
 
 from tests.harness.virtual import VirtualGpu
-from worklog.errors import ChildFailed
+from worklog.errors import ChildFailed, install_command
 from worklog.peers import compare as peers
 from worklog.peers.harnesses import Found, OtherHarness, OurHarness, Work, nvbench_summaries, works_on
 from worklog.runs.comparison import Comparison, open_comparison
@@ -67,7 +67,7 @@ def test_a_tracer_that_fails_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> Non
     [
         (
             ModuleNotFoundError("No module named 'foreign'"),
-            "ModuleNotFoundError: No module named 'foreign'; to get it: pip install foreign",
+            f"ModuleNotFoundError: No module named 'foreign'; to get it: {install_command('torch')}",
         ),
         (RuntimeError("cudaErrorStreamCaptureInvalidated"), "RuntimeError: cudaErrorStreamCaptureInvalidated"),
     ],
@@ -77,7 +77,7 @@ def test_a_harness_that_is_missing_or_fails_has_a_reason_and_keeps_its_rows(erro
         yield "foreign", works[0], 8.4, 0.1
         raise error
 
-    rows = peers.rows_of(OtherHarness("foreign", read, "pip install foreign"), WORKS)
+    rows = peers.rows_of(OtherHarness("foreign", read, "torch"), WORKS)
     assert [(row.work, row.us, row.reason) for row in rows] == [("spin", 8.4, None), ("cuBLAS", None, reason)]
 
 

@@ -18,7 +18,7 @@ from worklog.emulator.ptx import Kernel as Parsed
 from worklog.errors import BadSetting, WorklogError
 from worklog.kernel.kernel import Kernel
 from worklog.kernel.nvrtc import ARCHITECTURES, Compiled
-from worklog.kernel.resources import HOW_TO_GET, Occupancy, disassemble, disassembler, main_loop, occupancy
+from worklog.kernel.resources import Occupancy, disassemble, disassembler, main_loop, no_sass, occupancy
 from worklog.problem.gemm import Shape, random_inputs
 from worklog.runs.tables import Table, scaled
 
@@ -171,7 +171,7 @@ def _sass(compiled: Sequence[Compiled]) -> tuple[Mapping[str, Mapping[str, int]]
     if not all(out.cubin for out in compiled):
         return {}, "no SASS: the shipped PTX comes without machine code; it needs NVRTC"
     if tool is None:
-        return {}, HOW_TO_GET
+        return {}, no_sass()
     found = {out.arch: main_loop(disassemble(out.cubin, tool), out.symbol) for out in compiled}
     return {arch: mix for arch, mix in found.items() if mix}, "" if any(found.values()) else "no loop with an FFMA"
 

@@ -13,22 +13,19 @@ import click
 
 from worklog.bench import sanitizer
 from worklog.cli import output
-from worklog.errors import WorklogError
+from worklog.errors import WorklogError, install_command
 from worklog.gpu import device
 from worklog.kernel.kernel import kernels_dir
 from worklog.runs.run import Run, forced_source, live_runs, recordings, runs_dir
 
-# Packages of each thing, and what its absence costs and how to get it.
+# Packages of each thing, what its absence costs, and the extra that brings it.
 PACKAGES = {
-    "torch": (["torch"], "PyTorch functions cannot be measured: pip install torch"),
-    "jupyterlab": (["jupyterlab"], "notebooks cannot be opened: pip install jupyterlab"),
-    "ipywidgets": (["ipywidgets"], "no widgets in notebooks: pip install ipywidgets"),
-    "anywidget": (["anywidget"], "no size slider in the notebooks' panels: pip install anywidget"),
-    "matplotlib": (["matplotlib"], "no figures: pip install matplotlib"),
-    "nvrtc": (
-        ["nvidia", "cuda"],
-        "without a GPU only the rungs run, from the PTX in the package: pip install nvidia-cuda-nvrtc cuda-bindings",
-    ),
+    "torch": (["torch"], "PyTorch functions cannot be measured", "torch"),
+    "jupyterlab": (["jupyterlab"], "notebooks cannot be opened", ""),
+    "ipywidgets": (["ipywidgets"], "no widgets in notebooks", ""),
+    "anywidget": (["anywidget"], "no size slider in the notebooks' panels", ""),
+    "matplotlib": (["matplotlib"], "no figures", ""),
+    "nvrtc": (["nvidia", "cuda"], "without a GPU only the rungs run, from the PTX in the package", ""),
 }
 
 
@@ -99,9 +96,10 @@ def _source() -> Iterator[Finding]:
 
 
 def _packages() -> Iterator[Finding]:
-    for name, (needed, cost) in PACKAGES.items():
+    for name, (needed, cost, extra) in PACKAGES.items():
         here = all(find_spec(package) is not None for package in needed)
-        yield Finding(name, here, "installed" if here else "missing", "" if here else cost)
+        advice = "" if here else f"{cost}: {install_command(extra)}"
+        yield Finding(name, here, "installed" if here else "missing", advice)
     tool = sanitizer.find()
     cost = "`worklog check --racecheck` needs it: it is in the CUDA toolkit; --emulate finds races without it"
     yield Finding("compute-sanitizer", tool is not None, str(tool or "missing"), "" if tool else cost)

@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from worklog.errors import NoGpu
+from worklog.errors import NoGpu, install_command
 
 # FP32 lanes of one multiprocessor by compute capability (CUDA C++ Programming Guide, arithmetic instructions
 # throughput).
@@ -86,7 +86,7 @@ class Gpu:
 def gpu_reason() -> str | None:
     """Why no CUDA GPU can be used here, or None when one can."""
     if importlib.util.find_spec("cupy") is None:
-        return "CuPy is not installed (with an NVIDIA GPU here: pip install 'gemm-worklog[cuda13]' or '[cuda12]')"
+        return f"CuPy is not installed (with an NVIDIA GPU here: {install_command('cuda13')}, or [cuda12])"
     import cupy
 
     try:

@@ -11,7 +11,7 @@ from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from worklog.errors import BadSetting, LaunchFailed
+from worklog.errors import BadSetting, LaunchFailed, install_command
 from worklog.harness.launch import Launch, blocked
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ def load_cupti() -> Any:
         from cupti import cupti
     except ImportError as error:
         raise BadSetting(
-            f"timer = cupti needs NVIDIA's tracer, which cannot be imported ({error}): pip install cupti-python "
-            "(CUDA 13), or take timer = events"
+            f"timer = cupti needs NVIDIA's tracer, which cannot be imported ({error}): "
+            f"{install_command('peers')} (CUDA 13), or take timer = events"
         ) from error
     return cupti
 

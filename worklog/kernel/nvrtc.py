@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from worklog.errors import BadSetting, CompileFailed, WorklogError
+from worklog.errors import BadSetting, CompileFailed, WorklogError, install_command
 from worklog.kernel.device import Program
 from worklog.kernel.kernel import kernel_names
 
@@ -112,16 +112,12 @@ def _bindings() -> Any:
     try:
         from cuda.bindings import nvrtc
     except ImportError as error:
-        raise NvrtcMissing(
-            f"cannot compile CUDA source: {error}; install it with: pip install nvidia-cuda-nvrtc cuda-bindings"
-        ) from error
+        raise NvrtcMissing(f"cannot compile CUDA source: {error}; install it with: {install_command()}") from error
     try:
         nvrtc.nvrtcVersion()
     except RuntimeError as error:  # DynamicLibNotFoundError is one
         first_line = str(error).strip().splitlines()[0]
-        raise NvrtcMissing(
-            f"cannot load NVRTC: {first_line}; install it with: pip install nvidia-cuda-nvrtc"
-        ) from error
+        raise NvrtcMissing(f"cannot load NVRTC: {first_line}; install it with: {install_command()}") from error
     return nvrtc
 
 

@@ -15,7 +15,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from worklog.errors import WorklogError
+from worklog.errors import WorklogError, install_command
 
 WARP = 32
 REGISTERS = 65536  # per SM, since compute capability 5.0; also the maximum per block
@@ -108,12 +108,16 @@ def _up(value: int, unit: int) -> int:
     return -(-value // unit) * unit
 
 
-HOW_TO_GET = "no SASS: nvdisasm is not installed; pip install 'gemm-worklog[sass]', or install the CUDA toolkit"
 MEMORY = ("LDS", "LDG", "STS", "STG", "LDGSTS", "LDL", "STL")
 WIDTHS = {"U8": "8", "S8": "8", "U16": "16", "S16": "16", "64": "64", "128": "128"}  # others move 32 bits
 
 _LABEL = re.compile(r"^(\.L_x_\w+):")
 _INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(?:@(!?\w+)\s+)?([A-Z][\w.]*)([^;]*);?")
+
+
+def no_sass() -> str:
+    """Why there is no SASS without a disassembler, and how to get one."""
+    return f"no SASS: nvdisasm is not installed; {install_command('sass')}, or install the CUDA toolkit"
 
 
 def disassembler() -> Path | None:

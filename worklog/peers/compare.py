@@ -23,7 +23,7 @@ from typing import Any
 
 import worklog
 from worklog.bench.tasks import Progress, silent
-from worklog.errors import ChildFailed
+from worklog.errors import ChildFailed, install_command
 from worklog.gpu.device import gpu, software, source_revision
 from worklog.peers.harnesses import HARNESSES, SAMPLING, OtherHarness, OurHarness, Read, Work, product
 from worklog.runs.comparison import CUBLAS, KNOWN, SCHEMA, Comparison, Row
@@ -145,7 +145,8 @@ def rows_of(other: OtherHarness, works: Sequence[Work]) -> list[Row]:
             rows.append(Row(name, work.kind, work.of, us if reason is None else None, seconds, reason))
     # Foreign code may raise anything, at import or at any launch; none of it may end the comparison.
     except Exception as error:
-        why = f"{_words(error)}; to get it: {other.remedy}" if isinstance(error, ImportError) else _words(error)
+        remedy = f"; to get it: {install_command(other.extra)}" if isinstance(error, ImportError) else ""
+        why = f"{_words(error)}{remedy}"
         read = {(row.work, row.of) for row in rows}
         rows += [Row(other.name, w.kind, w.of, reason=why) for w in works if (w.kind, w.of) not in read]
     return rows

@@ -129,7 +129,6 @@ def product(size: int) -> Work:
     return Work("cuBLAS", size, enqueue, None if pool is None else move, settle)
 
 
-EXTRA = "pip install 'gemm-worklog[peers]'"
 COLD, BATCH = "nv/cold/", "nv/batch/"
 SHORT_TIMEOUT_S = 6.0  # 0.5 s of GPU time in launches of a microsecond would take longer than all the others
 
@@ -139,11 +138,11 @@ Found = tuple[str, Work, float, float | None]  # the harness's name, the work, m
 
 @dataclass(frozen=True)
 class OtherHarness:
-    """read: from works to the reading of each, in turn; it may raise anything. remedy: how to install it."""
+    """read: from works to the reading of each, in turn; it may raise anything. extra: what brings it."""
 
     name: str
     read: Callable[[Sequence[Work]], Iterator[Found]]
-    remedy: str = EXTRA
+    extra: str = "peers"
 
 
 def _each(name: str, setup: Callable[[], Callable[[Work], float]], works: Sequence[Work]) -> Iterator[Found]:
@@ -261,8 +260,8 @@ def _stdout_to_stderr() -> Iterator[None]:
 
 
 HARNESSES = (
-    OtherHarness("CuPy benchmark", partial(_each, "CuPy benchmark", _cupy), "pip install 'gemm-worklog[cuda13]'"),
-    OtherHarness("torch Timer", partial(_each, "torch Timer", _torch_timer), "pip install torch"),
+    OtherHarness("CuPy benchmark", partial(_each, "CuPy benchmark", _cupy), "cuda13"),
+    OtherHarness("torch Timer", partial(_each, "torch Timer", _torch_timer), "torch"),
     OtherHarness("do_bench", partial(_each, "do_bench", partial(_do_bench, "do_bench"))),
     OtherHarness("do_bench_cudagraph", partial(_each, "do_bench_cudagraph", partial(_do_bench, "do_bench_cudagraph"))),
     OtherHarness("NVBench cold", _nvbench),

@@ -116,6 +116,6 @@ def read_json(path: Path, kind: str | None, schemas: Sequence[int], advice: str)
     schema = document.get("schema")
     if type(schema) is not int or schema not in schemas:
         newer = isinstance(schema, int) and schema > max(schemas)
-        what_to_do = "pip install --upgrade gemm-worklog" if newer else advice
+        what_to_do = "install a newer gemm-worklog" if newer else advice
         raise BadRunFile(f"{path} has schema {schema!r:.60}; this version reads {max(schemas)}: {what_to_do}")
     return document
