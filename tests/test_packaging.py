@@ -21,6 +21,11 @@ from worklog import __version__
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 KERNELS = sorted(path.name for path in (ROOT / "kernels").glob("*.cu"))
+NOTEBOOKS = sorted(
+    path.relative_to(ROOT / "notebooks").as_posix()
+    for pattern in ("*.ipynb", "examples/*.*")
+    for path in (ROOT / "notebooks").glob(pattern)
+)
 
 
 def run(*command: str | Path, cwd: Path, **environment: str) -> str:
@@ -57,9 +62,10 @@ def test_the_wheel_from_the_sdist_holds_the_package_its_data_the_kernels_and_the
     exploits = ROOT / "tests" / "exploits"
     cheats = {f"worklog/_exploits/{path.relative_to(exploits).as_posix()}" for path in exploits.glob("[wr]*/*.cu")}
     kernels = {f"worklog/_kernels/{name}" for name in KERNELS}
-    assert len(kernels) >= 8 and len(cheats) >= 50
+    notebooks = {f"worklog/_notebooks/{name}" for name in NOTEBOOKS}
+    assert len(kernels) >= 8 and len(cheats) >= 50 and len(notebooks) >= 16
     info = {name for name in names if name.startswith(f"gemm_worklog-{__version__}.dist-info/")}
-    assert names - info == {path.relative_to(ROOT).as_posix() for path in package} | cheats | kernels
+    assert names - info == {path.relative_to(ROOT).as_posix() for path in package} | cheats | kernels | notebooks
 
 
 def test_the_sdist_keeps_the_kernels_at_the_top(release: Path) -> None:
@@ -84,6 +90,19 @@ print(worklog.__file__, k.kernels_dir(), worklog.open_run().label, sep="\\n")
     assert label.startswith("recorded · NVIDIA H200")
     assert run(sys.executable, "-m", "worklog", "doctor", cwd=tmp_path, PYTHONPATH=str(installed)).strip()
     assert not list(tmp_path.iterdir()), "doctor leaves no file"
+
+
+def test_the_installed_wheel_writes_its_notebooks_and_says_how_to_open_them(installed: Path, tmp_path: Path) -> None:
+    said = run(sys.executable, "-m", "worklog", "notebooks", cwd=tmp_path, PYTHONPATH=str(installed))
+    folder = tmp_path / "worklog-notebooks"
+    written = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*.*")}
+    assert written == {name: (ROOT / "notebooks" / name).read_bytes() for name in NOTEBOOKS}
+    command = shlex.split(said.splitlines()[-1].removeprefix("to open them: "))
+    assert command[-1] == "worklog-notebooks"
+    assert run(*command[:-1], "--version", cwd=tmp_path).strip()
+    example = folder / "examples" / "01_time_a_rung.py"
+    shown = run(sys.executable, example, cwd=tmp_path, PYTHONPATH=str(installed), WORKLOG_SOURCE="recorded")
+    assert "recorded · NVIDIA H200" in shown
 
 
 def test_a_hint_to_install_is_a_command_that_pip_carries_out(installed: Path, release: Path, tmp_path: Path) -> None:

@@ -44,6 +44,25 @@ def test_the_doctor_says_what_is_missing_and_what_to_do() -> None:
     assert not runs_dir().exists(), "nothing is made to see whether a folder can be written"
 
 
+def test_notebooks_are_written_once_and_a_changed_one_is_kept_and_named(tmp_path: Path) -> None:
+    mine = tmp_path / "worklog-notebooks" / "01_four_gremlins.ipynb"
+    assert "16 of 16 files written into worklog-notebooks\n" in worklog("notebooks").stdout
+    shipped = mine.read_bytes()
+    mine.write_text("my notes")
+    (tmp_path / "worklog-notebooks" / "00_start_here.ipynb").unlink()
+    again = worklog("notebooks").stdout
+    assert "1 of 16 files written" in again and "kept, because they differ from this version: 01_four_gr" in again
+    assert mine.read_text() == "my notes"
+    assert "1 of 16 files written" in worklog("notebooks", "--force").stdout and mine.read_bytes() == shipped
+    assert re.search(r"^0 of 16 .*\nto open them: .*lab.* worklog-notebooks$", worklog("notebooks").stdout)
+
+
+def test_notebooks_are_not_written_into_a_file(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("no folder")
+    assert worklog("notebooks", "taken").exit_code == 2
+    assert "taken: Not a directory; give another folder" in one_line(worklog("notebooks", "taken/below"))
+
+
 def test_the_doctor_opens_each_recording(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     whole, cut = recordings()["h200"], tmp_path / "cut.json"
     cut.write_text(whole.read_text(encoding="utf-8")[:5000], encoding="utf-8")

@@ -30,6 +30,7 @@ COMMANDS = {
     "peers": ("harness", "Compare this harness with others on the same work."),
     "settings": ("harness", "List the settings of the harness."),
     "figures": ("figures", "Draw every chart of a run."),
+    "notebooks": ("notebooks", "Write the notebooks into a folder."),
     "article": ("figures", "Measure (or take the recording), draw every figure, print."),
 }
 

@@ -33,7 +33,7 @@ _OPERATORS = {
 
 
 def source_folder(packaged: str, checkout: str) -> Path:
-    """A folder of .cu files: `packaged` in an installed package, else `checkout` in the checkout. Raises WorklogError
+    """A folder beside the package: `packaged` in an installed package, else `checkout` in the checkout. Raises WorklogError
     where it is missing.
     """
     package = Path(__file__).resolve().parents[1]
@@ -42,7 +42,7 @@ def source_folder(packaged: str, checkout: str) -> Path:
         if folder.is_dir():
             return folder
     missing = f"neither {folders[0]} nor {folders[1]} exists"
-    raise WorklogError(f"the CUDA sources are missing: {missing}; install gemm-worklog again")
+    raise WorklogError(f"the folder {checkout} is missing: {missing}; install gemm-worklog again")
 
 
 def kernels_dir() -> Path:
