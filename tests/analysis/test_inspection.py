@@ -73,7 +73,9 @@ def test_each_source_line_shows_the_cost_of_its_requests() -> None:
 def test_a_file_is_run_in_full_and_its_findings_are_shown(racy: str) -> None:
     done = run(racy, *LAUNCH)
     assert done.exit_code == 0
-    assert "mine.cu:9: shared-race: thread 0 of block (0, 0, 0) writes (line 7) and thread 1 reads (line 9)" in done.stdout
+    assert (
+        "mine.cu:9: shared-race: thread 0 of block (0, 0, 0) writes (line 7) and thread 1 reads (line 9)" in done.stdout
+    )
     assert "emulated · sm_90 PTX · 128 with alpha = 1, beta = 0" in done.stdout
     document = json.loads(run(racy, *LAUNCH, "--size", "32x64x16", "--json").stdout)
     assert document["shape"] == [32, 64, 16]

@@ -46,15 +46,15 @@ def test_the_doctor_says_what_is_missing_and_what_to_do() -> None:
 
 def test_notebooks_are_written_once_and_a_changed_one_is_kept_and_named(tmp_path: Path) -> None:
     mine = tmp_path / "worklog-notebooks" / "01_four_gremlins.ipynb"
-    assert "16 of 16 files written into worklog-notebooks\n" in worklog("notebooks").stdout
+    assert re.match(r"(\d+) of \1 files written into worklog-notebooks\n", worklog("notebooks").stdout)
     shipped = mine.read_bytes()
     mine.write_text("my notes")
     (tmp_path / "worklog-notebooks" / "00_start_here.ipynb").unlink()
     again = worklog("notebooks").stdout
-    assert "1 of 16 files written" in again and "kept, because they differ from this version: 01_four_gr" in again
+    assert again.startswith("1 of ") and "kept, because they differ from this version: 01_four_gr" in again
     assert mine.read_text() == "my notes"
-    assert "1 of 16 files written" in worklog("notebooks", "--force").stdout and mine.read_bytes() == shipped
-    assert re.search(r"^0 of 16 .*\nto open them: .*lab.* worklog-notebooks$", worklog("notebooks").stdout)
+    assert worklog("notebooks", "--force").stdout.startswith("1 of ") and mine.read_bytes() == shipped
+    assert re.search(r"^0 of .*\nto open them: .*lab.* worklog-notebooks$", worklog("notebooks").stdout)
 
 
 def test_notebooks_are_not_written_into_a_file(tmp_path: Path) -> None:

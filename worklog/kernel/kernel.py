@@ -33,8 +33,8 @@ _OPERATORS = {
 
 
 def source_folder(packaged: str, checkout: str) -> Path:
-    """A folder beside the package: `packaged` in an installed package, else `checkout` in the checkout. Raises WorklogError
-    where it is missing.
+    """A folder of data: `packaged` in an installed package, else `checkout` in the checkout. Raises WorklogError where
+    it is missing.
     """
     package = Path(__file__).resolve().parents[1]
     folders = package / packaged, package.parent / checkout
