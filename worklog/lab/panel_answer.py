@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import LogLocator, MaxNLocator
+from matplotlib.ticker import Locator, LogLocator, MaxNLocator
 
 from worklog.bench.tasks import ABLATION_RUNGS, ABLATION_SAMPLING, GRID_SIZES, Task
 from worklog.errors import BadSetting
@@ -146,7 +146,7 @@ def amount(off: float) -> str:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.3g} %"
+    return f"{100 * share:.3g} %" if share < 10 else f"{100 * share:.0f} %"
 
 
 class PanelChoice(Choice):
@@ -297,13 +297,12 @@ def _strip(axes: Axes, answer: Answer) -> None:
     for reading, colour in shown:
         axes.plot(range(1, len(reading.samples) + 1), reading.samples, "o", color=colour, markersize=3, alpha=0.85)
         axes.axhline(reading.time.value, color=colour, linewidth=1)
-    low, high = _limits([us for reading, _ in shown for us in (*reading.samples, reading.time.value)], 1.25)
+    low, high = limits([us for reading, _ in shown for us in (*reading.samples, reading.time.value)], 1.25)
     logarithmic = low > 0 and high > WIDE * low
     axes.set_yscale("log" if logarithmic else "linear")
     axes.set_ylim(low, high)
     axes.minorticks_off()
-    ticks = LogLocator(subs=(1, 3), numticks=5) if logarithmic else MaxNLocator(4, steps=[1, 2, 5, 10])
-    axes.yaxis.set_major_locator(ticks)
+    axes.yaxis.set_major_locator(us_ticks(logarithmic))
     axes.yaxis.set_major_formatter(lambda us, _: duration(us))
     axes.set_xlim(0, max(len(reading.samples) for reading, _ in shown) + 1)
     axes.set_xticks([])
@@ -323,7 +322,7 @@ def _steps(axes: Axes, answer: Answer) -> None:
     axes.plot([ends[-1]] * 2, rows[-2:], color=MUTED, linewidth=0.6, zorder=1)
     axes.plot([ends[0], ends[-1]], [rows[0], rows[-1]], "o", color=INK, markersize=4.5, zorder=3)
     axes.set_xscale("log" if max(ends) > WIDE * min(ends) else "linear")
-    axes.set_xlim(*_limits(ends, 1.15))
+    axes.set_xlim(*limits(ends, 1.15))
     axes.minorticks_off()
     axes.set_xticks([])
     axes.spines["bottom"].set_visible(False)
@@ -332,8 +331,13 @@ def _steps(axes: Axes, answer: Answer) -> None:
         axes.text(1.02, row, words, transform=axes.get_yaxis_transform(), va="center", color=INK)
 
 
-def _limits(values: Sequence[float], air: float) -> tuple[float, float]:
-    """The values with a margin of at least 2 %, so that noise doesn't look like a cliff."""
+def us_ticks(logarithmic: bool) -> Locator:
+    """Where the axis of the samples has ticks."""
+    return LogLocator(subs=(1, 3), numticks=5) if logarithmic else MaxNLocator(4, steps=[1, 2, 5, 10])
+
+
+def limits(values: Sequence[float], air: float) -> tuple[float, float]:
+    """The ends of an axis: the values with a margin of at least 2 %, so that noise doesn't look like a cliff."""
     low, high = min(values), max(values)
     if low > 0 and high > WIDE * low:
         return low / air, high * air
