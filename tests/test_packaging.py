@@ -11,11 +11,15 @@ import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
+from markdown_it import MarkdownIt
+from packaging.metadata import Metadata
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from hatch_build import Readme, for_index
 from worklog import __version__
 
 ROOT = Path(__file__).parents[1]
@@ -74,6 +78,46 @@ def test_the_sdist_keeps_the_kernels_at_the_top(release: Path) -> None:
     assert {f"kernels/{name}" for name in KERNELS} <= names
     assert {"LICENSE", "Makefile", "constraints.txt", "pyproject.toml", "tests/test_packaging.py"} <= names
     assert not any(name.startswith("worklog/_kernels") for name in names)
+
+
+def test_wheel_and_sdist_pass_twine_and_hold_the_licence_and_the_readme_for_an_index(release: Path) -> None:
+    wheel, sdist = next(release.glob("*.whl")), next(release.glob("*.tar.gz"))
+    said = run(sys.executable, "-m", "twine", "--no-color", "check", "--strict", wheel, sdist, cwd=release)
+    assert said.count("PASSED") == 2
+    inside, top = f"gemm_worklog-{__version__}.dist-info", f"gemm_worklog-{__version__}"
+    with zipfile.ZipFile(wheel) as archive, tarfile.open(sdist) as source:
+        written = [archive.read(f"{inside}/{name}") for name in ("licenses/LICENSE", "METADATA")]
+        members = [source.extractfile(f"{top}/{name}") for name in ("LICENSE", "PKG-INFO")]
+        assert written == [member.read() for member in members if member]
+    assert written[0] == (ROOT / "LICENSE").read_bytes()
+    shown = for_index((ROOT / "README.md").read_text(encoding="utf-8"), PROJECT["urls"].get("Repository", ""))
+    assert Metadata.from_email(written[1]).description == shown
+
+
+@pytest.mark.parametrize("repository", ["", "https://example.org/worklog"])
+def test_on_an_index_no_link_and_no_picture_leads_nowhere(repository: str) -> None:
+    metadata: dict[str, Any] = {"urls": {"Repository": repository} if repository else {}}
+    Readme(str(ROOT), {}).update(metadata)
+    page = MarkdownIt("commonmark").enable("table").render(metadata["readme"]["text"])
+    addresses = re.findall(r'(?:href|src|srcset)="([^" ]*)', page)
+    assert addresses and all(address.startswith("https://") for address in addresses)
+    ours = [address.partition("/HEAD/")[2] for address in addresses if repository and address.startswith(repository)]
+    assert all((ROOT / path).exists() for path in ours)
+    assert bool(ours) is bool(repository)
+    assert ("ladder.png" in page) is bool(repository)
+
+
+def test_on_an_index_code_stays_and_a_picture_is_a_sentence() -> None:
+    text = "`a[0](b)` [c `d`](e.md) [f](https://g) [![h](i.svg)](j) ![k.](l.png)\n```\n[m](n)\n```\n"
+    code = "\n```\n[m](n)\n```\n"
+    picture = "*Picture in the repository: {}.*"
+    assert for_index(text) == f"`a[0](b)` c `d` [f](https://g) {picture.format('h')} {picture.format('k')}{code}"
+    blob, raw = "https://o/r/blob/HEAD/", "https://o/r/raw/HEAD/"
+    there = f"`a[0](b)` [c `d`]({blob}e.md) [f](https://g) [![h]({raw}i.svg)]({blob}j) ![k.]({raw}l.png){code}"
+    assert for_index(text, "https://o/r") == there
+    assert for_index('<picture>\n<source srcset="a"><img src="b" alt="c">\n</picture>') == picture.format("c")
+    assert for_index('<a href="#d">e</a> <img src="https://f" alt="g">') == 'e <img src="https://f" alt="g">'
+    assert for_index('<a href="#d">e</a>', "https://o/r") == '<a href="https://o/r#d">e</a>'
 
 
 def test_the_installed_wheel_finds_its_kernels_and_its_recording_from_another_folder(
