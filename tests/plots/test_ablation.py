@@ -26,13 +26,29 @@ def words(chart: Chart) -> list[str]:
 
 
 def test_every_measured_pitfall_has_a_row_the_articles_four_first_and_the_combined_ones_last(h200: Run) -> None:
-    known = {e.setting for e in effects(h200, "warptiled")}
+    visible = {e.setting for e in effects(h200, "warptiled") if e.visible}
     rows = words(drawn("ablation"))
-    shown = [pitfall for pitfall in PITFALLS if pitfall.setting in known]
+    shown = [pitfall for pitfall in PITFALLS if pitfall.setting in visible]
     places = [rows.index(f"{p.article} {p.title}" if p.article else p.title) for p in shown]
-    assert len(places) >= 11 and places == sorted(places)
-    assert [title[0] for title in rows if title[0] in "1234" and title[1] == " "] == ["1", "2", "3", "4", "4"]
+    assert len(places) >= 9 and places == sorted(places)
+    assert [title[0] for title in rows if title[0] in "1234" and title[1] == " "] == ["2", "3", "4", "4"]
     assert places[-1] < rows.index("the article's four together") < len(rows) - 2
+
+
+def test_settings_without_a_visible_effect_are_named_in_one_line() -> None:
+    assert "No visible effect at any size: 1 clocks drift, wrong answers are fast." in said(drawn("ablation"))
+    assert "1 clocks drift" not in words(drawn("ablation")) and "1 clocks drift" in drawn("ablation").alt
+
+
+def test_an_effect_that_is_the_same_at_every_size_is_pale() -> None:
+    axes = drawn("ablation").axes[0]
+    cells = [(text.get_text(), text.get_position()) for text in axes.texts]
+
+    def strength(effect: str) -> float:
+        [x, y] = next(at for text, at in cells if text == effect)
+        return next(p.get_alpha() or p.get_facecolor()[3] for p in axes.patches if p.get_bbox().contains(x, y))
+
+    assert strength("÷ 14.8") < 0.3 < strength("+31.0 %") < strength("× 609") == 1
 
 
 def test_cells_show_the_effect_and_their_colour_its_sign() -> None:
@@ -87,5 +103,7 @@ def test_the_steps_are_the_combined_settings_that_move_the_rate_and_invisible_on
     assert set(every_fall(h200)[Shape.of(512)].steps) == {"clocks", "timer", "l2", "warmup", REMAINDER}
 
 
-def test_the_size_with_the_smallest_large_step_is_chosen(h200: Run) -> None:
-    assert "reading at 256;" in said(ablation(h200, "naive")).replace("\n", " ")
+def test_the_waterfall_is_at_4096_else_at_the_largest_size(h200: Run) -> None:
+    assert "reading at 4096;" in said(ablation(h200, "naive")).replace("\n", " ")
+    h200.measurements = [m for m in h200.measurements if m.shape[0] < 2048]
+    assert "reading at 1024;" in said(ablation(h200, "naive")).replace("\n", " ")

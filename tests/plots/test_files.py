@@ -165,7 +165,8 @@ def test_the_gallery_replaces_its_own_page_and_no_other(tmp_path: Path) -> None:
 TEXT = [(text, ground) for text in ("ink", "muted") for ground in ("paper", "pale", "tint")]
 TEXT += [("ink", ground) for ground in ("baseline", "faint", "inflates", "deflates")]
 TEXT += [("paper", "accent"), ("paper", "muted"), ("accent", "tint"), ("accent", "paper")]
-MARKS = [("accent", "paper"), ("alert", "paper"), ("line", "paper"), ("accent", "faint"), ("alert", "faint")]
+MARKS = [(mark, "paper") for mark in ("accent", "alert", "other", "line")]
+MARKS += [("accent", "faint"), ("alert", "faint")]
 
 
 def contrast(one: str, other: str) -> float:

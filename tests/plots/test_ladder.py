@@ -9,7 +9,7 @@ import pytest
 from matplotlib.colors import to_hex
 
 from tests.plots.conftest import TIMES_MS, ladder_run
-from tests.plots.test_charts import collisions, drawn, said
+from tests.plots.test_charts import boxes, collisions, drawn, said
 from worklog.errors import BadShape, NothingToDraw
 from worklog.plots import Chart, ladder, roofline, sizes
 from worklog.plots.figure import ACCENT
@@ -71,6 +71,19 @@ def test_a_users_kernels_stand_below_the_rungs_in_the_accent(h200: Run) -> None:
     colours = [to_hex(patch.get_facecolor()) for patch in chart.axes[0].patches]
     assert colours[-2] == ACCENT and ACCENT not in colours[:-2]
     assert to_hex(ladder(replace(h200, kernels={})).axes[0].patches[0].get_facecolor()) == ACCENT
+
+
+@pytest.mark.parametrize(("share", "rival"), [(1.04, 51.6), (0.99, 51.6), (0.7, 30.0)])
+def test_no_words_cross_the_line_of_cublas(h200: Run, share: float, rival: float) -> None:
+    shown = [replace(m, tflops=share * rival, ratio=share) for m in h200.select(shape=Shape(*SHAPE))[:-1]]
+    shown[0] = Measurement("naive", SHAPE, "skipped", reason="too slow: " + "one launch takes longer than that " * 3)
+    baseline = replace(h200.select("cuBLAS", Shape(*SHAPE))[0], tflops=rival)
+    chart = ladder(replace(h200, measurements=[*shown, baseline]))
+    crossed = chart.axes[0].transData.transform((rival, 0))[0]
+    found = [
+        words for words, box in boxes(chart) if "TFLOP/s ·" in words or "slow" in words if box.x0 < crossed < box.x1
+    ]
+    assert found == []
 
 
 def test_a_far_ceiling_does_not_squeeze_the_bars(h200: Run) -> None:

@@ -19,6 +19,7 @@ from worklog.bench.sweep import variants
 from worklog.errors import NothingToDraw, WorklogError
 from worklog.kernel.ladder import rung
 from worklog.plots import calibration, certificate, levels, peers, samples, sweep, tile_map
+from worklog.plots.figure import ACCENT, GREY
 from worklog.plots.levels import levels_of
 from worklog.plots.samples import closing
 from worklog.problem.axes import Axis
@@ -35,6 +36,14 @@ def test_every_harness_has_a_line_and_those_that_read_nothing_are_named() -> Non
     assert all(name in chart.alt for name in ERRORS)
     assert "0.03 µs" in chart.headline and "do_bench_cudagraph, up to +1.00 µs" in chart.headline
     assert "not read: gone" in said(chart)
+
+
+def test_the_three_harnesses_nearest_to_the_true_length_have_colours_and_the_others_are_grey() -> None:
+    lines = [line for line in drawn("peers").axes[0].lines if len(line.get_xdata()) > 2]
+    coloured = {name for name, line in zip(ERRORS, lines, strict=True) if line.get_color() != GREY}
+    assert coloured == {"worklog", "worklog, CUPTI", "do_bench_cudagraph"}
+    assert len({line.get_color() for line in lines}) == 4 and lines[0].get_color() == ACCENT
+    assert "the same kind of kernel that worklog calibrates on" in " ".join(said(drawn("peers")).split())
 
 
 def test_harnesses_that_agree_keep_their_names_apart_at_either_end_of_the_page() -> None:

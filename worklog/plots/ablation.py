@@ -2,7 +2,8 @@
 
 Left, a heat map of the effects by size. Right, in the same rows and on a log axis, a waterfall from the unbiased to the
 naive reading at one size. Effects are factors, and they do not simply multiply: a host clock that stops at the launch
-hides what the GPU would have waited for. What the single effects do not explain is a step of its own.
+hides what the GPU would have waited for. What the single effects do not explain is a step of its own. Settings without
+a visible effect at any size are named in one line below.
 """
 
 from __future__ import annotations
@@ -17,15 +18,16 @@ from matplotlib.patches import Rectangle
 
 from worklog.errors import NothingToDraw
 from worklog.plots import figure
-from worklog.plots.figure import ACCENT, BODY_PT, INK, MARGIN_IN, MUTED, PAPER, SMALL_PT, Chart, text_width
+from worklog.plots.figure import ACCENT, BODY_PT, INK, MARGIN_IN, MUTED, PAPER, SMALL_PT, Chart, text_width, wrap
 from worklog.plots.page import a_few, beside, page, right_of, ticks
-from worklog.plots.selection import Size, in_order, rate
+from worklog.plots.selection import ARTICLE_SHAPE, Size, in_order, rate
 from worklog.problem.gemm import Shape
 from worklog.runs.ablation import TOGETHER, Effect, effects, percent
 from worklog.runs.run import Run
 
 # Inches, but for the thickness of a step.
 ROW, HEAD, BELOW, CELL, FALL, GAP, NARROWEST, STEP_PT = 0.34, 0.32, 0.42, 0.56, 1.7, 0.14, 5.5, 8
+SAME, PALE = 1.05, 0.2  # effects within this factor of each other don't depend on the size: full colour for the others
 NAMES = {"TFLOP/s": "TFLOP/s", "of cuBLAS": "% of cuBLAS", "of the roof": "% of the peak"}
 REMAINDER = "together"
 COMBINED = {name: settings for settings, (name, _) in reversed(TOGETHER.items())}  # all that touch the time first
@@ -70,7 +72,8 @@ def ablation(run: Run, rung: str | None = None, size: Size | None = None) -> Cha
     """Heat map of every pitfall's effect by size, beside the waterfall at one size.
 
     rung: by default the last of the ladder that the run has an ablation of. size: of the waterfall and the finding; by
-    default of the clearest waterfall and of the largest effect. Raises NothingToDraw where there is none; BadShape.
+    default 4096, else the largest with a combined reading, and of the largest effect. Raises NothingToDraw where there
+    is none; BadShape.
     """
     known = ablated(run)
     if rung is None and not known:
@@ -80,7 +83,7 @@ def ablation(run: Run, rung: str | None = None, size: Size | None = None) -> Cha
     sizes = list(dict.fromkeys(e.problem for e in found))
     every = falls(found)
     if size is None:
-        fall, shown = clearest(every), found
+        fall, shown = every.get(ARTICLE_SHAPE) or next(reversed(every.values()), None), found
     else:
         shape = Shape.of(size)
         if shape not in sizes:
@@ -89,23 +92,31 @@ def ablation(run: Run, rung: str | None = None, size: Size | None = None) -> Cha
         fall, shown = every.get(shape), [e for e in found if e.problem == shape]
     table = _table(found, every)
     named = {setting: _named(next(iter(cells.values()))) for setting, cells in table.items()}
+    alt = _alt(kernel, table, named, fall)
+    none = [named[setting][0] for setting in table if not any(map(_shows, table[setting].values()))]
+    table = {setting: cells for setting, cells in table.items() if named[setting][0] not in none}
+    named = {setting: named[setting] for setting in table}
     details = MARGIN_IN + 0.12 + max(text_width(detail, SMALL_PT) for _, detail in named.values())
     left = max(right_of(name for name, _ in named.values()), details)
     wide, height = CELL * len(sizes), ROW * (len(table) + 1)
+    width = max(left + wide + (GAP + FALL if fall else 0) + MARGIN_IN, NARROWEST)
+    below = wrap(f"No visible effect at any size: {', '.join(none)}.", BODY_PT, width - 2 * MARGIN_IN) if none else []
+    bottom = BELOW + figure.line_height(BODY_PT, len(below))
     new = page(
         f"ablation_{kernel}",
         _finding(kernel, shown),
         _subtitle(kernel, fall),
         [run.full_label],
-        _alt(kernel, table, named, fall),
-        HEAD + height + BELOW,
-        max(left + wide + (GAP + FALL if fall else 0) + MARGIN_IN, NARROWEST),
+        alt,
+        HEAD + height + bottom,
+        width,
     )
-    cells = new.axes(left, new.body_bottom + BELOW, wide, height)
+    new.lines(MARGIN_IN, new.body_bottom + bottom - BELOW, below, BODY_PT)
+    cells = new.axes(left, new.body_bottom + bottom, wide, height)
     framed = fall.combined.problem if fall else None
     _heat_map(cells, table, [("unbiased reading", "TFLOP/s"), *named.values()], sizes, framed)
     if fall:
-        steps = new.axes(left + wide + GAP, new.body_bottom + BELOW, FALL, height)
+        steps = new.axes(left + wide + GAP, new.body_bottom + bottom, FALL, height)
         steps.set_ylim(height, 0)
         _draw_fall(steps, fall, {setting: ROW * (line + 1.5) for line, setting in enumerate(table)})
     return new.figure
@@ -122,14 +133,6 @@ def falls(found: Sequence[Effect]) -> dict[Shape, Fall]:
         remainder = combined.factor / math.prod(steps.values())
         every[combined.problem] = Fall(combined, steps | {REMAINDER: remainder})
     return every
-
-
-def clearest(every: dict[Shape, Fall]) -> Fall | None:
-    """Of those with a visible sum, the waterfall whose largest step is smallest: small steps show best in it."""
-    largest = {shape: max(abs(math.log2(step)) for step in fall.steps.values()) for shape, fall in every.items()}
-    visible = [shape for shape in every if every[shape].combined.visible]
-    # Rounded, so that the same one of two equal ones is taken on every machine.
-    return every[min(visible, key=lambda shape: round(largest[shape], 9))] if visible else None
 
 
 def _table(found: Sequence[Effect], every: dict[Shape, Fall]) -> Table:
@@ -168,11 +171,18 @@ def _heat_map(axes: Axes, table: Table, named: list[tuple[str, str]], sizes: lis
             header.set(color=ACCENT, weight="bold")
         axes.text(middle, ROW / 2, rate(unbiased.get(size)), ha="center", va="center_baseline", color=MUTED)
         for line, cells in enumerate(table.values(), start=1):
-            _cell(axes, CELL * column, ROW * line, cells.get(size))
+            steps = [e.step for e in cells.values()]
+            most = PALE if len(steps) > 1 and max(steps) < SAME * min(steps) else 1.0
+            _cell(axes, CELL * column, ROW * line, cells.get(size), most)
     if framed:
         frame = Rectangle((CELL * sizes.index(framed), 0), CELL, height, fill=False, clip_on=False, zorder=4)
         frame.set(edgecolor=ACCENT, linewidth=1.2)
         axes.add_patch(frame)
+
+
+def _shows(effect: Effect) -> bool:
+    """Whether the cell says more than 0; combined readings and what they leave unexplained always do."""
+    return in_words(effect) != "0" or effect.setting in (REMAINDER, *COMBINED)
 
 
 def in_words(effect: Effect) -> str:
@@ -180,9 +190,10 @@ def in_words(effect: Effect) -> str:
     return percent(effect).replace("-", "−")
 
 
-def _cell(axes: Axes, x: float, y: float, effect: Effect | None) -> None:
+def _cell(axes: Axes, x: float, y: float, effect: Effect | None, most: float) -> None:
+    """A cell; most: its strongest colour, as opacity."""
     words, doublings = (in_words(effect), math.log2(effect.step)) if effect else ("–", 0.0)
-    colour = (figure.INFLATES if doublings > 0 else figure.DEFLATES, min(abs(doublings), 1.0))
+    colour = (figure.INFLATES if doublings > 0 else figure.DEFLATES, min(abs(doublings), most))
     axes.add_patch(Rectangle((x, y), CELL, ROW, facecolor=colour, edgecolor=PAPER, linewidth=1.0))
     points = BODY_PT * min(1.0, (CELL - 0.08) / text_width(words, BODY_PT))
     axes.text(x + CELL / 2, y + ROW / 2, words, ha="center", va="center_baseline", fontsize=points)
@@ -193,7 +204,7 @@ def _draw_fall(axes: Axes, fall: Fall, lines: dict[str, float]) -> None:
     for y in lines.values():  # leads the eye across from the heat map's rows
         axes.axhline(y, color=figure.FAINT, linewidth=0.5, zorder=0)
     ends = [(fall.combined.unbiased, ROW / 2)]
-    for setting, step in fall.steps.items():
+    for setting, step in ((setting, step) for setting, step in fall.steps.items() if setting in lines):
         (before, above), after, y = ends[-1], ends[-1][0] * step, lines[setting]
         colour = figure.ALERT if step > 1 else ACCENT
         axes.plot([before, before], [above, y], color=MUTED, linewidth=0.6, zorder=1)
@@ -231,7 +242,8 @@ def _finding(kernel: str, found: Sequence[Effect]) -> str:
 def _subtitle(kernel: str, fall: Fall | None) -> str:
     words = (
         f"How {kernel}'s reading changes when one setting is biased, by size (M = N = K): orange inflates it, blue "
-        "deflates it, full colour from ×\u00a02 or ÷\u00a02; 0 is not visible above the noise."
+        "deflates it, full colour from ×\u00a02 or ÷\u00a02, pale where the size doesn't matter; 0 isn't visible above "
+        "the noise."
     )
     if fall is None:
         return words + " The run has no combined reading to split up."

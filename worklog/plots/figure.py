@@ -44,7 +44,7 @@ DARK: Mapping[str, str] = _FILE["dark"]
 
 PAPER, INK, MUTED, GREY = LIGHT["paper"], LIGHT["ink"], LIGHT["muted"], LIGHT["grey"]
 BASELINE, FAINT = LIGHT["baseline"], LIGHT["faint"]
-ACCENT, ALERT = LIGHT["accent"], LIGHT["alert"]
+ACCENT, ALERT, OTHER = LIGHT["accent"], LIGHT["alert"], LIGHT["other"]
 INFLATES, DEFLATES = LIGHT["inflates"], LIGHT["deflates"]
 
 SETTINGS = {name: LIGHT.get(value, value) for name, value in _FILE["matplotlib"].items()}

@@ -81,16 +81,18 @@ def ladder(run: Run, size: Size | None = None, *, rung: str | None = None) -> Ch
     axes.set_ylim(height, 0)
     axes.set_yticks(places, names)
     _references(axes, kernels, ceiling, bool(marks))
+    cublas = cublas_tflops(kernels)
+    before = cublas / axes.get_xlim()[1] * (WIDTH_IN - left - RIGHT) - 0.2  # inches left of the line of cuBLAS
     for y, m in zip(places, kernels, strict=True):
         if measured(m):
             words = f"{rate(m.tflops)} TFLOP/s · {_share(m)}" + ("" if m.converged else " *")
             colour = ACCENT if m.kernel in (accented or {m.kernel}) else DEFLATES
-            rate_bar(axes, m, y, BAR, words, BODY_PT, BASELINE if m.kernel == CUBLAS else colour)
+            rate_bar(axes, m, y, BAR, words, BODY_PT, BASELINE if m.kernel == CUBLAS else colour, cublas)
         else:
-            lines = figure.wrap(no_time(m), SMALL_PT, WIDTH_IN - left - RIGHT - 0.2, most=2)
+            lines = figure.wrap(no_time(m), SMALL_PT, before, most=2)
             beside(axes, "\n".join(lines), (0, y), va="center", color=MUTED, style="italic", bbox=BEHIND)
         if m.kernel in marks:
-            _mark(axes, marks[m.kernel], cublas_tflops(kernels), y + MARK_LANE - BAR_LANE)
+            _mark(axes, marks[m.kernel], cublas, y + MARK_LANE - BAR_LANE)
     return new.figure
 
 

@@ -120,7 +120,7 @@ def a_few(low: float, high: float) -> Locator:
     decades = math.log10(high / low)
     if decades < 0.9:
         return MaxNLocator(4, steps=[1, 2, 5, 10])
-    return LogLocator(subs=(1, 3) if decades < 2 else (1,), numticks=5)
+    return LogLocator(subs=(1, 3) if decades < 2 else (1,), numticks=4)
 
 
 def page(

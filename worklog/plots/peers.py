@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from worklog.errors import NothingToDraw
 from worklog.plots.calibration import errors_left, length_axes
-from worklog.plots.figure import ACCENT, FAINT, MARGIN_IN, MUTED, SMALL_PT, WIDTH_IN, Chart, styled, text_width
+from worklog.plots.figure import (
+    ACCENT,
+    ALERT,
+    FAINT,
+    GREY,
+    MARGIN_IN,
+    MUTED,
+    OTHER,
+    SMALL_PT,
+    WIDTH_IN,
+    Chart,
+    styled,
+    text_width,
+)
 from worklog.plots.page import name_points, page
 from worklog.runs.comparison import Comparison, Points, open_comparison
 from worklog.runs.tables import bound
@@ -14,11 +27,13 @@ HEIGHT, BELOW, ABOVE = 3.3, 0.42, 0.1
 TICKS = (-1, 0, 1, 2, 5, 10, 20, 50, 100)
 LINEAR = 1.0  # microseconds: below, the axis is linear, since an error may be 0
 MARKS = "osD^v<>PX*"
+NEAREST = ACCENT, OTHER, ALERT  # colours of the three that are nearest to the true length; ours is always the first
 
 
 @styled()
 def peers(comparison: Comparison | None = None) -> Chart:
-    """Reading minus true length by true length, one line per harness, and the band of our own error.
+    """Reading minus true length by true length, one line per harness, and the band of our own error. The three that are
+    never far from the true length have colours.
 
     comparison: by default the one that comes with the package. Raises NothingToDraw where nothing was read on a known
     length.
@@ -29,8 +44,9 @@ def peers(comparison: Comparison | None = None) -> Chart:
         raise NothingToDraw("this comparison has no kernel of known length: make one with `worklog peers` on a GPU")
     band = max(map(abs, errors_left(comparison.document["calibration"]).values()))
     subtitle = (
-        "Reading minus true length, µs, on kernels that spin for a known time; both axes are logarithmic, the vertical "
-        f"one linear up to ±{LINEAR:g} µs. Band: our own error that calibration leaves, ±{bound(band)} µs."
+        "Reading minus true length, µs, on kernels that spin for a known time: the same kind of kernel that worklog "
+        f"calibrates on. Both axes are logarithmic, the vertical one linear up to ±{LINEAR:g} µs. In colour: the three "
+        f"that are nearest to the true length. Band: our own error that calibration leaves, ±{bound(band)} µs."
     )
     footer = [f"{comparison.label} · numbers at the names: error at the shortest and at the longest length, µs"]
     missing = [name for name in comparison.harnesses if name not in errors and name in comparison.reasons]
@@ -52,12 +68,21 @@ def peers(comparison: Comparison | None = None) -> Chart:
     axes.set_yticks(shown, [f"{tick:+g}" if tick else "0" for tick in shown])
     axes.minorticks_off()
     axes.axhspan(-band, band, color=FAINT, zorder=0)
+    worst = _worst(errors)
+    near = sorted(errors, key=lambda name: (abs(worst[name]), name))[: len(NEAREST)]
+    colours = dict(zip(sorted(near, key=lambda name: name != OURS), NEAREST, strict=False))
     for number, (name, points) in enumerate(errors.items()):
-        colour = ACCENT if name == OURS else MUTED
-        axes.plot(*zip(*points, strict=True), color=colour, marker=MARKS[number % len(MARKS)], markersize=3.2)
-    ours = {labels[OURS]: {"color": ACCENT, "weight": "bold"}} if OURS in errors else {}
-    name_points(axes, {labels[name]: points[-1] for name, points in errors.items()}, ours)
+        [line] = axes.plot(*zip(*points, strict=True), marker=MARKS[number % len(MARKS)], markersize=3.2)
+        line.set(color=colours.get(name, GREY), linewidth=1.2 if name in colours else 0.8)
+    looks: dict[str, dict[str, str]] = {labels[name]: {"color": MUTED} for name in errors if name not in colours}
+    looks |= {labels[OURS]: {"color": ACCENT, "weight": "bold"}} if OURS in errors else {}
+    name_points(axes, {labels[name]: points[-1] for name, points in errors.items()}, looks)
     return new.figure
+
+
+def _worst(errors: dict[str, Points]) -> dict[str, float]:
+    """Of each harness, its error that is furthest from 0."""
+    return {name: max((error for _, error in points), key=abs) for name, points in errors.items()}
 
 
 def _label(name: str, points: Points) -> str:
@@ -66,7 +91,7 @@ def _label(name: str, points: Points) -> str:
 
 
 def _finding(errors: dict[str, Points]) -> str:
-    worst = {name: max((error for _, error in points), key=abs) for name, points in errors.items()}
+    worst = _worst(errors)
     others = [name for name in errors if not name.startswith(OURS)]
     if OURS not in errors:
         return "What each harness reads on kernels of known length"

@@ -103,18 +103,23 @@ def interval(m: Measurement) -> tuple[float, float]:
     return tflops(m.problem, m.us_high), tflops(m.problem, m.us_low)
 
 
-def rate_bar(axes: Axes, m: Measurement, y: float, height: float, words: str, points: float, colour: str) -> None:
-    """A bar with whiskers; its words are inside where they fit, else beside it. The x axis must be set already."""
+def rate_bar(
+    axes: Axes, m: Measurement, y: float, height: float, words: str, points: float, colour: str, line: float = 0.0
+) -> None:
+    """A bar with whiskers; its words are inside where they fit, else beside it, and on one side of a reference line at
+    `line` TFLOP/s. The x axis must be set already.
+    """
     rate, (low, high) = m.tflops or 0.0, interval(m)
     axes.barh(y, rate, height, color=colour)
     whiskers = [[max(rate - low, 0.0)], [max(high - rate, 0.0)]]
     axes.errorbar(rate, y, xerr=whiskers, color=INK, elinewidth=1.0, capsize=10 * height, capthick=1.0)
-    length = min(rate, low) / axes.get_xlim()[1] * axes.bbox.width / axes.figure.dpi
-    if length > text_width(words, points) + 0.2:
-        inside = PAPER if colour == ACCENT else INK
-        beside(axes, words, (min(rate, low), y), -5, fontsize=points, color=inside)
+    room = (text_width(words, points) + 0.2) * axes.get_xlim()[1] * axes.figure.dpi / axes.bbox.width  # TFLOP/s
+    if min(rate, low) > room:
+        end = line if max(min(rate, low) - room, room) < line < min(rate, low) else min(rate, low)
+        beside(axes, words, (end, y), -5, fontsize=points, color=PAPER if colour == ACCENT else INK)
     else:
-        beside(axes, words, (max(rate, high), y), fontsize=points, bbox=BEHIND)
+        start = line if max(rate, high) < line < max(rate, high) + room else max(rate, high)
+        beside(axes, words, (start, y), fontsize=points, bbox=BEHIND)
 
 
 def reference_line(axes: Axes, x: float, words: str, y: float, *, drawn: bool = True) -> None:

@@ -47,7 +47,7 @@ def sweep(found: Variants, run: Run | None = None) -> Chart:
             beside(axes, "not measured" if m is None else no_time(m), (0, y), 3, color=MUTED)
         else:
             words = f"{rate(m.tflops)} · {100 * (m.ratio or 0):.1f} %"
-            rate_bar(axes, m, y, BAR, words, SMALL_PT, ACCENT)
+            rate_bar(axes, m, y, BAR, words, SMALL_PT, ACCENT, rates.get(CUBLAS, 0.0))
     if rates:
         axes.set_xlabel("TFLOP/s")
     else:
