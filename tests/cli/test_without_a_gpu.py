@@ -16,7 +16,9 @@ from worklog.bench import check
 from worklog.bench.tasks import silent
 from worklog.cli import doctor
 from worklog.cli.commands import COMMANDS
+from worklog.cli.figures import diagnosis
 from worklog.kernel.ladder import LADDER
+from worklog.peers.exploits import open_exploits
 from worklog.runs.run import Run, recordings, runs_dir
 from worklog.settings import PITFALLS, SAMPLING, Harness
 
@@ -105,6 +107,15 @@ def test_figures_of_a_run_file(tmp_path: Path) -> None:
     assert "ablation" in document["not_drawn"]
 
 
+def test_the_diagnosis_is_the_emulators_beside_the_recorded_verdicts_of_other_checks() -> None:
+    chart = diagnosis()
+    assert "Only rows from 128 to the end: the grid or a bound is rounded down" in chart.headline
+    [row] = [row for row in open_exploits().rows if row.name == "grid_rounded_down"]
+    words = " ".join(text.get_text() for text in chart.texts)
+    assert f"{len(row.passed_by)} of {len([*row.passed_by, *row.refused_by])} checks of other projects pass it" in words
+    assert "emulated · sm_90 PTX" in words and open_exploits().label in words and row.how.split()[0] in words
+
+
 @pytest.fixture(scope="module")
 def executed() -> list[check.Executed]:
     return check.execute(silent, LADDER[1:2])
@@ -114,7 +125,7 @@ def executed() -> list[check.Executed]:
 def quick(monkeypatch: pytest.MonkeyPatch, executed: list[check.Executed]) -> None:
     """One rung on the emulator instead of all, one figure, and a run to draw it from."""
 
-    def draw_all(taken: Run, out: Path) -> plots.Drawn:
+    def draw_all(taken: Run, out: Path, others: object) -> plots.Drawn:
         paths = [out / f"ladder{mode}{suffix}" for mode in ("", "_dark") for suffix in (".svg", ".png")]
         return plots.Drawn(paths=paths, missing={"peers": "nothing was compared"}, gallery=out / "README.md")
 

@@ -64,7 +64,17 @@ def drawn(run_file: Path) -> Drawn:
 
 
 def test_all_charts_are_drawn_as_svg_and_png_light_and_dark(drawn: Drawn) -> None:
-    names = ["ladder", "sizes", "roofline", "ablation_warptiled", "traffic", "calibration", "peers", *DIAGRAMS]
+    names = [
+        "headline",
+        "ladder",
+        "sizes",
+        "roofline",
+        "ablation_warptiled",
+        "traffic",
+        "calibration",
+        "peers",
+        *DIAGRAMS,
+    ]
     assert [path.name for path in drawn.paths] == [f"{name}{end}" for name in names for end in ENDS]
     assert all(path.stat().st_size > 5000 for path in drawn.paths if path.suffix == ".svg" or "ladder" in path.stem)
     assert drawn.missing == {}
@@ -73,7 +83,7 @@ def test_all_charts_are_drawn_as_svg_and_png_light_and_dark(drawn: Drawn) -> Non
 def test_what_cannot_be_drawn_is_named_with_the_reason(tmp_path: Path) -> None:
     drawn = draw_all(replace(empty_run(), calibration={}), tmp_path)
     assert set(drawn.charts) == {"traffic", "peers"}
-    assert set(drawn.missing) == {"ladder", "sizes", "roofline", "ablation", "calibration", *DIAGRAMS}
+    assert set(drawn.missing) == {"headline", "ladder", "sizes", "roofline", "ablation", "calibration", *DIAGRAMS}
     assert "worklog ablate" in drawn.missing["ablation"]
     assert f"Not drawn: `roofline`, {drawn.missing['roofline']}" in (tmp_path / "README.md").read_text()
 
@@ -115,7 +125,8 @@ def test_an_svg_has_a_role_a_title_and_a_description_and_no_trace_of_its_drawing
 
 def test_a_png_has_its_words_inside_and_the_papers_colour(drawn: Drawn) -> None:
     chart = drawn.charts["ladder"]
-    for path, palette in ((drawn.paths[1], LIGHT), (drawn.paths[3], DARK)):
+    files = {path.name: path for path in drawn.paths}
+    for path, palette in ((files["ladder.png"], LIGHT), (files["ladder_dark.png"], DARK)):
         with Image.open(path) as image:
             assert image.width == 1400
             assert (image.info["Title"], image.info["Description"]) == (chart.headline, chart.alt)

@@ -9,6 +9,7 @@ import pytest
 
 from worklog.bench import measure
 from worklog.bench.tasks import ABLATION_RUNGS, ABLATION_SIZES, ARTICLE_SIZES, BASELINE, GATE_LAUNCHES
+from worklog.cli.figures import OTHERS
 from worklog.cli.readme import BEGIN, END
 from worklog.errors import BadRunFile
 from worklog.kernel.ladder import LADDER
@@ -93,7 +94,7 @@ def test_the_readmes_table_is_the_recordings(h200: Run) -> None:
 
 
 def test_the_figures_are_the_recordings(h200: Run, tmp_path: Path) -> None:
-    drawn = draw_all(h200, tmp_path)
+    drawn = draw_all(h200, tmp_path, OTHERS)
     assert not drawn.missing
     for path in drawn.paths:
         kept = ROOT / "figures" / path.name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,38 @@ from worklog.bench import check, tasks
 from worklog.bench import measure as bench
 from worklog.cli import output
 from worklog.cli import readme as tables
-from worklog.errors import BadSetting
+from worklog.errors import BadSetting, NothingToDraw, WorklogError
 from worklog.gpu.device import not_writable
+from worklog.peers import exploits
+from worklog.plots.figure import Drawing
 from worklog.runs.comparison import open_comparison
 from worklog.runs.run import open_run
 from worklog.settings import Harness
+
+BROKEN = "grid_rounded_down"
+
+
+def diagnosis() -> Drawing:
+    """A broken kernel, what the check on the emulator says about it, and how many other checks pass it. Raises
+    NothingToDraw where it cannot be compiled.
+    """
+    [exploit], table = exploits.named([BROKEN]), exploits.open_exploits()
+    [row] = [row for row in table.rows if row.name == BROKEN]
+    try:
+        checked = check.check(exploit.kernel, on="emulated", seed=0)
+    except WorklogError as error:
+        raise NothingToDraw(str(error)) from error
+    assert checked.verdict.where is not None, "an exploit with an error map"
+    passed_by, refused_by = len(row.passed_by), len(row.refused_by)
+    notes = {
+        f"the bug in {exploit.kernel.file}": exploit.how,
+        "other checks": f"{passed_by} of {passed_by + refused_by} checks of other projects pass it",
+    }
+    label = f"{checked.label} · other checks: {table.label}"
+    return plots.tile_map(checked.verdict.where, label, name="diagnosis", notes=notes)
+
+
+OTHERS: dict[str, Callable[[], Drawing]] = {"diagnosis": diagnosis}  # figures that don't come from a run
 
 
 def _folder(_: click.Context, __: click.Parameter, out: Path) -> Path:
@@ -49,7 +77,7 @@ folder_option = click.option(
 def figures(run_file: Path | None, out: Path, as_json: bool) -> None:
     """Draw every chart that a run has the measurements for."""
     taken = open_run(run_file)
-    drawn = plots.draw_all(taken, out)
+    drawn = plots.draw_all(taken, out, OTHERS)
     if as_json:
         output.print_json({"label": taken.label, **_as_dict(drawn)})
     else:
@@ -82,7 +110,7 @@ def article(out: Path, readme: Path, emulate: bool, harness: Harness, as_json: b
             executed = check.execute(progress)
         if not as_json:
             click.echo(check.text(executed, output.terminal_width(100)))
-    drawn = plots.draw_all(taken, out)
+    drawn = plots.draw_all(taken, out, OTHERS)
     rewritten = tables.rewrite(readme, taken) | tables.rewrite_comparison(readme, open_comparison())
     if as_json:
         rows = {"label": executed[0]["label"], "rungs": executed} if executed else None

@@ -6,7 +6,7 @@ that shows itself as the last line of a cell.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from pathlib import Path
 from worklog.errors import NothingToDraw
 from worklog.plots.ablation import ablated, ablation
 from worklog.plots.calibration import calibration, certificate
-from worklog.plots.diagrams import DIAGRAMS
+from worklog.plots.diagrams import DIAGRAMS, headline
 from worklog.plots.figure import Chart, Drawing, gallery, save, write_gallery
 from worklog.plots.ladder import ladder
 from worklog.plots.levels import levels
@@ -37,6 +37,7 @@ __all__ = [
     "certificate",
     "draw_all",
     "gallery",
+    "headline",
     "ladder",
     "levels",
     "ownership",
@@ -65,17 +66,22 @@ class Drawn:
     gallery: Path | None = None
 
 
-def draw_all(run: Run, out: Path) -> Drawn:
+def draw_all(run: Run, out: Path, others: Mapping[str, Callable[[], Drawing]] | None = None) -> Drawn:
     """Draw every chart that the run has the measurements for, each as SVG and PNG, light and dark, in the folder `out`,
-    and the page that shows them.
+    and the page that shows them. others: more charts by name, which don't come from a run.
 
     Raises WorklogError where the folder cannot be written.
     """
-    of_run = {"ladder": ladder, "sizes": sizes, "roofline": roofline}
+    of_run: dict[str, Callable[[Run], Drawing]] = {
+        "headline": headline,
+        "ladder": ladder,
+        "sizes": sizes,
+        "roofline": roofline,
+    }
     draws: dict[str, Callable[[], Drawing]] = {name: partial(draw, run) for name, draw in of_run.items()}
     ablations = {f"ablation_{name}": partial(ablation, run, name) for name in ablated(run)}
     draws |= ablations or {"ablation": partial(ablation, run)}
-    draws |= {"traffic": traffic, "calibration": partial(calibration, run), "peers": peers}
+    draws |= {"traffic": traffic, "calibration": partial(calibration, run), "peers": peers, **(others or {})}
     draws |= {name: partial(diagram, run) for name, diagram in DIAGRAMS.items()}
     drawn = Drawn()
     for name, draw in draws.items():

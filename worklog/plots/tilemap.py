@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from matplotlib.patches import Rectangle
 
-from worklog.plots.figure import ALERT, BODY_PT, FAINT, INK, MARGIN_IN, MUTED, WIDTH_IN, Chart, styled, wrap
+from worklog.plots.figure import (
+    ALERT,
+    BODY_PT,
+    FAINT,
+    INK,
+    MARGIN_IN,
+    MUTED,
+    WIDTH_IN,
+    Chart,
+    line_height,
+    styled,
+    wrap,
+)
 from worklog.plots.page import page
 
 if TYPE_CHECKING:
@@ -18,18 +31,31 @@ LEAST = 0.25  # opacity of a tile with a single wrong element, so that it shows
 
 
 @styled()
-def tile_map(where: ErrorMap, label: str = "") -> Chart:
-    """The map of C of one failed check (Verdict.where), with the guess in words. label: its source, for the footer."""
+def tile_map(
+    where: ErrorMap, label: str = "", *, name: str = "tile_map", notes: Mapping[str, str] | None = None
+) -> Chart:
+    """The map of C of one failed check (Verdict.where), with the guess in words. label: its source, for the footer.
+    notes: more to say about the kernel, a sentence by its heading.
+    """
+    notes = notes or {}
     (m, n), (height, width) = where.shape, where.tile
     unit = SIDE / max(m, n)
     wide, high = max(unit * n, 0.4), max(unit * m, 0.4)
     finding = where.guess.rstrip(".") or f"{where.wrong} of {where.checked} elements of C are wrong"
     subtitle = (
-        f"C = A·B, {m} × {n}, on exact integers. Tiles of {height} × {width} elements: the darker, the more of them "
-        "are wrong."
+        f"Where the kernel's C is wrong: C = A·B, {m} × {n}, on exact integers, in tiles of {height} × {width}. The "
+        "darker a tile, the more of its elements are wrong."
     )
     alt = [f"Map of C in tiles of {height} by {width}", str(where).rstrip(".")]
-    new = page("tile_map", finding, subtitle, [label] if label else [], alt, max(high, 1.0) + ABOVE + BELOW)
+    alt += [f"{heading}: {note.rstrip('.')}" for heading, note in notes.items()]
+    left = MARGIN_IN + LEFT + wide + GAP
+    wrong = f"{where.wrong} of {where.checked} elements wrong"
+    said = [(wrong, INK, ""), (where.rows, MUTED, ""), (f"{where.columns} (rows down, columns across)", MUTED, "")]
+    said += [one for heading, note in notes.items() for one in (("", INK, ""), (heading, INK, "bold"), (note, INK, ""))]
+    room = WIDTH_IN - MARGIN_IN - left
+    lines = [(line, colour, bold) for words, colour, bold in said for line in wrap(words, BODY_PT, room)]
+    body = ABOVE + max(high, 1.0, line_height(BODY_PT, len(lines))) + BELOW
+    new = page(name, finding, subtitle, [label] if label else [], alt, body)
     axes = new.axes(MARGIN_IN + LEFT, new.body_top - ABOVE - high, wide, high)
     axes.set(xlim=(0, n), ylim=(m, 0), xticks=[0, n], yticks=[0, m])
     axes.xaxis.tick_top()
@@ -42,9 +68,7 @@ def tile_map(where: ErrorMap, label: str = "") -> Chart:
             axes.add_patch(Rectangle((x, y), *size, fill=False, edgecolor=FAINT, linewidth=0.4))
             if share:
                 axes.add_patch(Rectangle((x, y), *size, facecolor=ALERT, alpha=LEAST + (1 - LEAST) * share))
-    left, top = MARGIN_IN + LEFT + wide + GAP, new.body_top - ABOVE
-    wrong = f"{where.wrong} of {where.checked} elements wrong"
-    for words, colour in ((wrong, INK), (where.rows, MUTED), (where.columns, MUTED)):
-        top = new.lines(left, top, wrap(words, BODY_PT, WIDTH_IN - MARGIN_IN - left), BODY_PT, color=colour)
-    new.lines(left, top - 0.05, ["rows down, columns across"], color=MUTED)
+    top = new.body_top - ABOVE
+    for line, colour, bold in lines:
+        top = new.lines(left, top, [line], BODY_PT, color=colour, weight=bold or "normal")
     return new.figure

@@ -1,4 +1,6 @@
-"""The article's seven diagrams: SVG templates, filled from a run, so that every number in them is this machine's."""
+"""The article's seven diagrams and the README's first picture: SVG templates, filled from a run, so that every number
+in them is this machine's.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +10,20 @@ from worklog.plots.diagrams import facts
 from worklog.plots.diagrams.template import Diagram, Facts
 from worklog.runs.run import Measurement, Run
 
-__all__ = ["DIAGRAMS", "Diagram"]
+__all__ = ["DIAGRAMS", "Diagram", "headline"]
 
 
-def _drawing(number: int, found: Callable[[Run, Measurement], Facts]) -> tuple[str, Callable[[Run], Diagram]]:
-    name = f"diagram_{number}_{found.__name__}"
-
+def _drawing(name: str, found: Callable[[Run, Measurement], Facts]) -> Callable[[Run], Diagram]:
     def draw(run: Run) -> Diagram:
         m = facts.subject(run)
         return Diagram(name, {**facts.common(run, m), **found(run, m)})
 
-    return name, draw
+    return draw
 
 
 # By file name, in the order in which the article shows them.
-DIAGRAMS: dict[str, Callable[[Run], Diagram]] = dict(map(_drawing, range(1, 8), facts.IN_ORDER))
+DIAGRAMS: dict[str, Callable[[Run], Diagram]] = {
+    (name := f"diagram_{number}_{found.__name__}"): _drawing(name, found)
+    for number, found in enumerate(facts.IN_ORDER, start=1)
+}
+headline = _drawing("headline", facts.headline)

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from typing import Any
 
 from worklog.errors import NothingToDraw
 from worklog.kernel.ladder import LADDER
 from worklog.plots.ablation import ablated, in_words
 from worklog.plots.diagrams.template import Facts
-from worklog.plots.diagrams.tolerance import ARTICLE_TOLERANCE, COLUMNS, ROWS, computed_errors
+from worklog.plots.diagrams.tolerance import ARTICLE_TOLERANCE, computed_errors
 from worklog.plots.selection import CUBLAS, cublas_tflops, dimensions, measured, rate, rows, sample_times, shape_to_draw
 from worklog.problem.gemm import FLOAT_BYTES
 from worklog.runs.ablation import Effect
@@ -46,6 +45,27 @@ def mental_model(run: Run, m: Measurement) -> Facts:
             "visible": together.visible,
         }
     return facts
+
+
+def headline(run: Run, m: Measurement) -> Facts:
+    """The README's first picture: the time with all four gremlins active, and what each alone changes at that size."""
+    here = [e for e in ablated(run).get(m.kernel, []) if e.shape == m.shape]
+    together = next((e for e in here if e.setting == "article"), None)
+    if together is None:
+        what = f"{m.kernel} at {m.problem} with all four gremlins active"
+        raise NothingToDraw(f"the run has no reading of {what}: `worklog ablate {m.kernel} --size {m.problem}`")
+    tflops, settings = m.tflops or 0.0, [pitfall.setting for pitfall in FOUR]
+    alone = sorted((e for e in here if e.setting in settings), key=lambda e: -abs(math.log2(e.step)))
+    return {
+        **mental_model(run, m),
+        "impossible": together.biased > run.calibration.get("fp32_tflops", math.inf),
+        "bar": _percent(tflops / max(tflops, together.biased)),
+        "naive_bar": _percent(together.biased / max(tflops, together.biased)),
+        "steps": [
+            {e.setting: True, "visible": e.visible, "alone": _change(e) if e.visible else "no visible effect"}
+            for e in alone
+        ],
+    }
 
 
 def memory_hierarchy(run: Run, m: Measurement) -> Facts:
@@ -213,45 +233,24 @@ def one_formula(run: Run, m: Measurement) -> Facts:
 
 
 def gate(run: Run, m: Measurement) -> Facts:
-    """Diagram 7: the stages that the kernel passed, and errors against this gate's limit and the article's."""
+    """Diagram 7: the stages that the kernel passed, in order, and what the article's rule would pass."""
     stages, precision = _stages(m)
     limit, (article, mistakes) = float(precision["limit"]), computed_errors(m.problem.k)
-    errors = {m.kernel: float(precision["measured"])}
-    with suppress(NothingToDraw):
-        errors |= {m.kernel: float(_stages(m)[1]["measured"]) for m in run.select(CUBLAS, m.problem)}
-    marks = [mark for mark in (limit, article, *errors.values(), *mistakes.values()) if mark > 0]
-    low, high = math.log10(min(marks) / 2), math.log10(max(marks) * 2)
-
-    def along(error: float) -> float:
-        return (math.log10(max(error, min(marks) / 2)) - low) / (high - low)
-
-    before, after = ([s | {s["name"]: True} for s in stages if (s["name"] in AFTER) == late] for late in (False, True))
+    rows = [
+        stage | {stage["name"]: True, "number": i, "what": stage["detail"].partition(":")[0], "last": i == len(stages)}
+        for i, stage in enumerate(stages, start=1)
+    ]
+    before, after = ([row for row in rows if (row["name"] in AFTER) == late] for late in (False, True))
     return {
-        "stages": [*before, {"timed": True}, *after[:-1], *(stage | {"last": True} for stage in after[-1:])],
+        "before": before,
+        "after": after,
+        "many": len(before),
+        "more": len(after),
+        "share": _unbroken(f"{100 * float(precision['measured']) / limit:.0f} %"),
         "elements": _thousands(m.problem.m * m.problem.n),
-        "mean": f"{1 / (m.problem.m * m.problem.n):.0e}",
-        "limit": _thousands(limit),
-        "limit_x": _percent(along(limit)),
-        "article": _thousands(article),
-        "article_x": _percent(along(article)),
-        "between": _percent(along(article) - along(limit)),
         "tolerance": f"{ARTICLE_TOLERANCE:g}",
-        "errors": [
-            {
-                "name": name,
-                "error": _thousands(error),
-                "x": _percent(along(error)),
-                "both": error <= limit,
-                "one": limit < error < article,
-                "neither": error > limit and error >= article,
-                "measured": name in errors,
-            }
-            for name, error in (errors | mistakes).items()
-        ],
-        "largest": _thousands(errors[m.kernel]),
         "times": _thousands(float(f"{article / limit:.2g}")),
-        "rows": ROWS,
-        "columns": COLUMNS,
+        "slips": ", ".join(name for name, error in mistakes.items() if error < article),
     }
 
 

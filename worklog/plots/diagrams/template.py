@@ -53,10 +53,10 @@ class Frame(NamedTuple):
 
 
 class Diagram(Drawing):
-    """One of the article's diagrams, filled with a run's facts. words: every line of text on the page."""
+    """A template, filled with a run's facts. words: every line of text on the page."""
 
     def __init__(self, name: str, facts: Facts) -> None:
-        source = _read(f"{name.split('_', 2)[2]}.svg")
+        source = _read(f"{name.split('_', 2)[-1]}.svg")
         template = ElementTree.fromstring(source.replace(' xmlns="http://www.w3.org/2000/svg"', ""))
         self.name = name
         self.headline, self.alt, subtitle = (
