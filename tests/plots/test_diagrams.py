@@ -47,7 +47,7 @@ def words(diagram: Diagram) -> str:
 
 
 def draw(name: str, run: Run) -> Diagram:
-    """A diagram, or the headline, whose words fit and touch neither each other nor a line, an edge or the page's end."""
+    """A diagram, or the headline, whose words fit and don't touch each other, a line, an edge or the page's end."""
     diagram = DIAGRAMS.get(name, headline)(run)
     assert [line.text for line in diagram.words if not line.fits] == []
     for one, other in combinations(diagram.words, 2):
