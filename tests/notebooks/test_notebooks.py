@@ -82,6 +82,8 @@ def test_the_stored_pair_has_the_same_cells_and_no_error(source: Path) -> None:
     code = [cell for cell in stored.cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
     assert not any(output.output_type == "error" for cell in code for output in cell.outputs)
+    kinds = [output.get("data", {}).keys() for cell in code for output in cell.outputs]
+    assert not any(kind >= {"image/png", "text/html"} for kind in kinds), "GitHub would show the HTML without styles"
 
 
 def test_jupyterlab_lists_each_notebook_once() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -139,6 +140,9 @@ def test_a_chart_shows_itself_in_a_notebook() -> None:
     data, metadata = formatters.DisplayFormatter().format(chart)
     assert base64.b64decode(data["image/png"]).startswith(b"\x89PNG")
     assert data["text/plain"] == metadata["image/png"]["alt"] == chart.alt
+    assert f'src="data:image/png;base64,{data["image/png"]}"' in data["text/html"], "shown where a page drops styles"
+    [dark] = re.findall(r"--dark:url\(data:image/svg\+xml;base64,(.*?)\)", data["text/html"])
+    assert base64.b64decode(dark).decode() == chart.svg(dark=True) and data["text/html"].count("<img ") == 1
 
 
 def test_a_folder_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> None:

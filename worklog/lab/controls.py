@@ -5,7 +5,6 @@ two threads; and colours and pictures that follow the notebook's theme.
 from __future__ import annotations
 
 import threading
-from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -18,14 +17,11 @@ import traitlets
 
 from worklog.errors import WorklogError
 from worklog.lab.choice import Choice
-from worklog.plots.figure import DARK, LIGHT, Chart, in_the_dark
+from worklog.plots.figure import DARK, DARK_PAGES, LIGHT, Chart
 from worklog.runs.tables import Table
 
 HERE = Path(__file__).parent
 Chosen = TypeVar("Chosen", bound=Choice)
-
-# How JupyterLab and Notebook, Visual Studio Code, and Colab mark a dark page.
-DARK_PAGES = ('[data-jp-theme-light="false"]', ".vscode-dark", "html[theme=dark]")
 
 # With JupyterLab's subshells the kernel handles a user's events on two threads: a widget's first message on one, its
 # other messages on the other. An event that arrives while a result is being shown waits on this lock.
@@ -139,7 +135,7 @@ class Page(Generic[Chosen]):
         shown = self.shown
         self.words.value = _words(shown.sentences, shown.colour)
         self.table.value = "".join(table.html() for table in shown.tables)
-        self.picture.value, self.details.value = image(shown.picture) if shown.picture else "", shown.details
+        self.picture.value, self.details.value = shown.picture.html() if shown.picture else "", shown.details
 
     def set_controls(self) -> None:
         """Set every control to what is chosen."""
@@ -175,25 +171,14 @@ def button(name: str, act: Callable[[], object], tooltip: str = "", icon: str = 
     return made
 
 
-def image(chart: Chart) -> str:
-    """The chart as HTML in both palettes; the page shows one. As images, so that the ids of two charts can't clash."""
-    light, style = chart.svg(), f'style="width:100%;max-width:44em" alt="{escape(chart.alt)}"'
-    return "".join(
-        f'<img class="worklog-{palette}" {style} src="data:image/svg+xml;base64,{b64encode(svg.encode()).decode()}">'
-        for palette, svg in (("light", light), ("dark", in_the_dark(light)))
-    )
-
-
-def _palette(where: str, palette: Mapping[str, str], shown: str, hidden: str) -> str:
-    variables = "".join(f"--worklog-{role}:{value};" for role, value in palette.items())
-    show, hide = f"{where} img.worklog-{shown}{{display:inline}}", f"{where} img.worklog-{hidden}{{display:none}}"
-    return f"{where}{{{variables}}}{show}{hide}"
+def _palette(where: str, palette: Mapping[str, str]) -> str:
+    return f"{where}{{{''.join(f'--worklog-{role}:{value};' for role, value in palette.items())}}}"
 
 
 SHEET = "".join(
     [
         (HERE / "page.css").read_text(encoding="utf-8"),
-        _palette(".worklog", LIGHT, "light", "dark"),
-        *(_palette(f"{page} .worklog", DARK, "dark", "light") for page in DARK_PAGES),
+        _palette(".worklog", LIGHT),
+        *(_palette(f"{page} .worklog", DARK) for page in DARK_PAGES),
     ]
 )

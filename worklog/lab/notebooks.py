@@ -54,7 +54,10 @@ def execute(source: Path, client: NotebookClient | None = None) -> nbformat.Note
     client.execute()
     for cell in notebook.cells:
         for output in cell.get("outputs", []):
-            output.get("data", {}).pop(WIDGET, None)
+            data = output.get("data", {})
+            data.pop(WIDGET, None)
+            if "image/png" in data:  # a chart: GitHub would show its HTML without styles
+                data.pop("text/html", None)
     notebook.metadata = {key: notebook.metadata[key] for key in ("jupytext", "kernelspec")}
     notebook.metadata["language_info"] = {"name": "python"}
     notebook.nbformat, notebook.nbformat_minor = 4, 5

@@ -126,6 +126,13 @@ def shorten(text: str, points: float, width: float, *, bold: bool = False) -> st
 
 IN_THE_DARK = {LIGHT[role]: DARK[role] for role in LIGHT}
 SCREEN_DPI, DPI = 100, 200
+# How JupyterLab and Notebook, Visual Studio Code, and Colab mark a dark page. There, the dark picture is the background
+# of the light one, which is transparent. A page that drops styles, as GitHub does, shows the light one.
+DARK_PAGES = ('[data-jp-theme-light="false"]', ".vscode-dark", "html[theme=dark]")
+FOLLOW = "".join(
+    f"{page} .worklog-chart{{background:var(--dark) 0 0/100% 100%}}{page} .worklog-chart img{{opacity:0}}"
+    for page in DARK_PAGES
+)
 CODE = np.array([1 << 16, 1 << 8, 1], dtype=np.uint32)  # of red, green, blue in a colour as one number
 
 
@@ -175,17 +182,29 @@ class Drawing:
         display({"text/plain": text, "text/html": html}, raw=True)  # type: ignore[no-untyped-call]
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> tuple[dict[str, str], dict[str, Any]]:
-        """PNG in the light palette, twice as large as on screen, and the alt text.
+        """HTML that follows the notebook's theme, PNG in the light palette, twice as large as on screen, and alt text.
 
-        An SVG that follows its page's scheme would follow JupyterLab's theme, but GitHub prefers SVG and HTML to PNG
-        and does not draw such SVGs completely (https://github.com/Cantera/cantera-jupyter/issues/37); both together
-        would double what a notebook stores. The lab's pages are not stored and do follow the theme.
+        GitHub prefers HTML and SVG to PNG, but drops styles and does not draw every SVG
+        (https://github.com/Cantera/cantera-jupyter/issues/37). So our notebooks are stored without the HTML
+        (worklog.lab.notebooks): the PNG has a ground of its own and can be read on both themes.
         """
         png = self.png()
         with Image.open(io.BytesIO(png)) as image:
             width, height = (round(SCREEN_DPI * pixels / DPI) for pixels in image.size)
-        data = {"image/png": base64.b64encode(png).decode("ascii"), "text/plain": self.alt}
+        data = {"text/html": self.html(data_uri("png", png), width), "text/plain": self.alt}
+        data["image/png"] = base64.b64encode(png).decode("ascii")
         return data, {"image/png": {"width": width, "height": height, "alt": self.alt}}
+
+    def html(self, light: str = "", width: int = 700) -> str:
+        """An image, at most `width` pixels wide, in the palette of the notebook's theme. As images, so that the ids of
+        two figures can't clash. light: the address of the light one (default: the SVG itself).
+        """
+        drawn = self.svg()
+        light, dark = light or data_uri("svg+xml", drawn.encode()), data_uri("svg+xml", in_the_dark(drawn).encode())
+        size = f'width="{width}" style="max-width:100%;height:auto"'
+        image = f'<img src="{light}" {size} alt="{escape(self.alt)}">'
+        box = f"display:inline-block;max-width:100%;line-height:0;--dark:url({dark})"
+        return f'<style>{FOLLOW}</style><span class="worklog-chart" style="{box}">{image}</span>'
 
 
 class Chart(Drawing, Figure):
@@ -206,6 +225,11 @@ class Chart(Drawing, Figure):
         before, opening, after = buffer.getvalue().partition("<svg ")
         attributes, end, drawing = after.partition(">")
         return f"{before}{opening}{roles} {attributes}{end}\n {title}\n {description}{drawing}"
+
+
+def data_uri(kind: str, image: bytes) -> str:
+    """An image as an address."""
+    return f"data:image/{kind};base64,{base64.b64encode(image).decode('ascii')}"
 
 
 def rendered(svg: str) -> Image.Image:
