@@ -81,6 +81,9 @@ def test_a_file_is_run_in_full_and_its_findings_are_shown(racy: str) -> None:
     assert document["shape"] == [32, 64, 16]
     assert document["counts"]["thread_fma"] >= 32 * 64 * 16
     assert {finding["other_line"] for finding in document["findings"]} == {7, 8}
+    bound = document["prediction"]["bound"]
+    assert bound["shape"] == [32, 64, 16] and bound["counts"]["wavefronts"] > 0 and bound["limit"] in bound["limits"]
+    assert "at least " in done.stdout and " at 4096 on an NVIDIA H200, bound by shared-memory wavefronts" in done.stdout
     nine = next(line for line in document["lines"] if line["line"] == 9)
     assert nine["shared_load"]["requests"] > 0 and nine["text"].startswith("    for (int k = 0")
 
@@ -90,6 +93,7 @@ def test_without_a_launch_only_resources_are_shown(racy: str) -> None:
     assert "give --block" in printed and "give --grid and --block" in printed
     document = json.loads(run(racy, "--json").stdout)
     assert (document["counts"], document["lines"], document["threads"]) == (None, [], None)
+    assert document["prediction"] is None and "at least" not in printed
     assert document["resources"][0]["occupancy"] is None
 
 

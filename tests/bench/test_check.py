@@ -55,8 +55,10 @@ def test_a_right_kernel_passes_and_the_result_states_where_it_ran() -> None:
     lines = result.stdout.splitlines()
     assert lines[0] == "mine.cu: mine at 130x190x70 · emulated · sm_90 PTX"
     assert [line[0] for line in lines[1:5]] == ["✓"] * 4
-    assert re.fullmatch(r"passed as fp32 in \d+\.\d s", lines[-1])
-    assert "registers" in lines[-2]
+    end = lines.index("")
+    assert re.fullmatch(r"passed as fp32 in \d+\.\d s", lines[end - 1])
+    assert "registers" in lines[end - 2]
+    assert re.match(r"at least \S+ ms at 4096 on an NVIDIA H200, bound by L1 lookups \(emulated", lines[end + 1])
 
 
 def test_a_wrong_kernel_fails_with_an_error_map_and_exit_code_1() -> None:

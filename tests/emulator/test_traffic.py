@@ -64,18 +64,19 @@ def test_idle_lanes_cost_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("addresses", "width", "expected"),
+    ("addresses", "expected", "lines"),
     [
-        (LANES * 4, 4, 4),
-        (LANES * 4 + 4, 4, 5),  # not at the start of a sector
-        (LANES * 0, 4, 1),
-        (LANES * 128, 4, 32),
-        (LANES * 16, 16, 16),
-        (LANES[::-1] * 8, 8, 8),
+        (LANES * 4, 4, 1),
+        (LANES * 4 + 4, 5, 2),  # not at the start of a sector
+        (LANES * 0, 1, 1),
+        (LANES * 32, 32, 8),
+        (LANES * 128, 32, 32),
+        (LANES * 16, 16, 4),
+        (LANES[::-1] * 8, 8, 2),
     ],
 )
-def test_sectors_of_one_warp(addresses: np.ndarray, width: int, expected: int) -> None:
-    assert sectors(addresses.astype(np.int64).reshape(1, 32), ALL, width) == (1, expected)
+def test_sectors_and_lines_of_one_warp(addresses: np.ndarray, expected: int, lines: int) -> None:
+    assert sectors(addresses.astype(np.int64).reshape(1, 32), ALL) == (1, expected, lines)
 
 
 # Of 128 x 128 x 128 with beta 0, worked out by hand.
@@ -160,7 +161,7 @@ def test_what_cannot_be_predicted() -> None:
         predict(rung_kernel("shared")[1], rung("shared"), Shape(100, 128, 128))
     source = rung_kernel("coalesced")[2]
     looked_up, line = edited(source, "A[(size_t)row * K + k]", "A[(size_t)row * K + (int)A[k]]")
-    with pytest.raises(NotPredictable, match=f"line {line}"):
+    with pytest.raises(NotPredictable, match=f":{line}: an address"):
         predict(compiled(looked_up, rung("coalesced").entry), rung("coalesced"), Shape(64, 64, 64))
 
 

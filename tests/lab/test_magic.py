@@ -29,7 +29,7 @@ from worklog.kernel.ladder import LADDER
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.lab import magic
 from worklog.problem.gemm import Shape
-from worklog.runs.run import Measurement, Run
+from worklog.runs.run import Measurement, Run, recorded_run
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +162,12 @@ def test_a_notebook_keeps_report_and_chart_and_an_interrupt_or_a_killed_kernel_l
         report, chart = (output["data"] for output in outputs(CELL))
         text, html = report["text/plain"], report["text/html"]
         assert "plain at 130x190x70 · emulated · sm_90 PTX" in text and "✓ precision" in text
-        assert "mine: skipped: the emulator gives no time" in text and "recorded · NVIDIA H200" in text
+        assert re.search(r"^at least \S+ µs at 1024 on an NVIDIA H200, bound by L1 lookups \(", text, re.MULTILINE)
+        assert (
+            "<p>at least " in html
+            and "mine: skipped: the emulator gives no time" in text
+            and "recorded · NVIDIA H200" in text
+        )
         assert 'role="status"' in html and "mine: " in html and "32 registers" in html
         assert re.search(r"mine</th><td[^>]*>skipped<", html) and "recorded · NVIDIA H200" in html
         assert "skipped: the emulator gives no time" in chart["text/plain"] and "image/png" in chart
@@ -234,7 +239,9 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
                 found[place] = Measurement("bad", m.shape, "refused", reason="launch: it failed")
             else:
                 found[place] = replace(m, verdict=Verdict((fine,), "fp32").as_dict())
-        return small_run(measurements=found, kernels={name: {"registers": 7} for name in names})
+        return small_run(
+            measurements=found, device=recorded_run().device, kernels={name: {"registers": 7} for name in names}
+        )
 
     for module in (bench, check, device, magic):
         monkeypatch.setattr(module, "gpu_reason", lambda: None)
@@ -248,6 +255,7 @@ def test_with_a_gpu_it_is_timed_with_the_rungs_once_and_then_alone(page: Page, g
     found, printed = page.run(CELL)
     assert gpu[0][0] == "mine" and gpu[0][1:] == list(magic.TAKEN)
     assert found.run is not None and found.passed and found.checked.label == "live · a GPU"
+    assert re.search(r"^at least .*; measured 100 µs, \d\.\d\d times that \(", printed, re.MULTILINE)
     assert "✓ precision: fine" in printed and re.search(r"^ mine +fp32 ok +100.0 µs", printed, re.MULTILINE)
     again, printed = page.run(CELL)
     assert gpu[1] == ["mine", "cuBLAS"]

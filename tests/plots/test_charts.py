@@ -38,9 +38,9 @@ COUNTED = LadderCounts(
     EMULATED,
     Shape.of(64),
     {
-        "naive": MemoryCounts("0", 4096, 67584, 524288, 32, 1024, 0, 0, 65536),
-        "shared": MemoryCounts("0", 128, 512, 16384, 32, 128, 3200, 800, 65536),
-        "vectorized": MemoryCounts("0", 32, 512, 16384, 32, 128, 640, 0, 65536),
+        "naive": MemoryCounts("0", 4096, 67584, 524288, 67584, 32, 1024, 0, 0, 65536),
+        "shared": MemoryCounts("0", 128, 512, 16384, 128, 32, 128, 3200, 800, 65536),
+        "vectorized": MemoryCounts("0", 32, 512, 16384, 128, 32, 128, 640, 0, 65536),
     },
 )
 TILES = ((0.0, 0.0, 0.0), (0.0, 0.5, 1.0))

@@ -97,7 +97,7 @@ def test_any_number_of_samples_is_drawn(count: int) -> None:
 
 def test_the_levels_are_flop_per_byte() -> None:
     shape = Shape(64, 64, 64)
-    counted = MemoryCounts("", 1, 512, 32768, 1, 512, 0, 0, 64**3)
+    counted = MemoryCounts("", 1, 512, 32768, 256, 1, 512, 0, 0, 64**3)
     run = replace(empty_run(), kernels={"one": {"tile": {"BM": 32, "BN": 32}}})
     found = levels_of(run, LadderCounts("emulated", shape, {"one": counted, "no tile": counted}))
     assert found.keys() == {"one"}

@@ -97,7 +97,7 @@ def access_pattern(rung: Kernel) -> AccessPattern:
         costs: dict[str, int] = {}
         if in_global:
             memory = MATRICES[int(number[:WARP][warp][0])]
-            costs["sectors"] = sectors(byte[None, :WARP], warp[None], width)[1]
+            costs["sectors"] = sectors(byte[None, :WARP], warp[None])[1]
         else:
             memory = plain_name(site.array.name) if site.array else "shared"
             _, costs["wavefronts"], costs["conflicts"] = wavefronts(byte[None, :WARP], warp[None], width)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -23,19 +23,32 @@ WARP, SECTOR = 32, 32  # threads, bytes
 @dataclass(frozen=True)
 class MemoryCounts:
     """Counts of one launch. sha256: of the program. requests: memory instructions of a warp. sectors: of 32 bytes.
-    load_bytes: the sum of what each thread loads. wavefronts: passes through shared memory, loads and stores;
-    conflicts: those that bank conflicts add. thread_fma: multiply-adds of all threads.
+    load_bytes: the sum of what each thread loads. load_lines: of 128 bytes, each looked up in L1 once per request.
+    wavefronts: passes through shared memory, loads and stores; conflicts: those that bank conflicts add. thread_fma:
+    multiply-adds of all threads.
     """
 
     sha256: str
     load_requests: int
     load_sectors: int
     load_bytes: int
+    load_lines: int
     store_requests: int
     store_sectors: int
     wavefronts: int
     conflicts: int
     thread_fma: int
+
+    def at(self, shape: Shape, counted: Shape) -> MemoryCounts:
+        """The counts at another shape than the counted one, for a kernel on whole tiles at both: per block, those of
+        loads and multiply-adds grow with K, and those of stores do not.
+        """
+        found = {name: count * shape.flops // counted.flops for name, count in asdict(self).items() if name != "sha256"}
+        stores = {
+            name: getattr(self, name) * shape.m * shape.n // (counted.m * counted.n)
+            for name in ("store_requests", "store_sectors")
+        }
+        return replace(self, **found | stores)
 
     @property
     def sectors_per_request(self) -> float:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from worklog.analysis.memory_counts import FILE, MemoryCounts
+from worklog.analysis.prediction import summed
 from worklog.emulator import load, predict
 from worklog.emulator.device import ARCH, FOLDER, INDEX, RESOURCES
 from worklog.gate import after_timing, shapes
@@ -55,18 +56,7 @@ def index() -> dict[str, Any]:
 def count(rung: Kernel) -> MemoryCounts:
     """A rung's memory counts at 4096."""
     out = compile_cuda(rung.program, ARCH)
-    c = predict(load(out.ptx, out.symbol, out.shared_accesses), rung, SHAPE).counts
-    return MemoryCounts(
-        rung.program.sha256,
-        c.global_load.requests,
-        c.global_load.sectors,
-        c.global_load.bytes,
-        c.global_store.requests,
-        c.global_store.sectors,
-        c.shared_load.wavefronts + c.shared_store.wavefronts,
-        c.shared_load.conflicts + c.shared_store.conflicts,
-        c.thread_fma,
-    )
+    return summed(rung.program, predict(load(out.ptx, out.symbol, out.shared_accesses), rung, SHAPE).counts)
 
 
 def main() -> None:

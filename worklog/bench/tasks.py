@@ -17,7 +17,7 @@ from worklog.harness.sampling import IDLE_S
 from worklog.kernel.ladder import LADDER
 from worklog.problem.axes import MOST_VALUES
 from worklog.problem.gemm import Shape
-from worklog.runs.run import Measurement, Run, recordings
+from worklog.runs.run import Measurement, recorded_run
 from worklog.runs.samples import summarize
 from worklog.settings import HOW_ONE_MEASURES, PITFALLS
 
@@ -155,7 +155,7 @@ def estimate(tasks: Sequence[Task], harness: Harness) -> tuple[list[float], str]
     with the matrices, if it is the first of its kernel and shape; the warm-up, or the idle second before a cold start;
     and the least number of samples of the kernel and of cuBLAS, up to the budget.
     """
-    run = Run.load(next(iter(recordings().values())), origin="recorded")
+    run = recorded_run()
     known = [(m.kernel, m.problem.flops, m.problem.flops / m.us * 1e6) for m in run.select() if m.us]
     checked: set[tuple[str, Shape]] = set()
 

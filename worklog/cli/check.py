@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from worklog.analysis import inspection
+from worklog.analysis.prediction import predicted
 from worklog.bench import check as checks
 from worklog.bench import sanitizer
 from worklog.bench import sweep as tiles
@@ -51,11 +52,13 @@ def check(
         checked = run_check(kernel, shape, on=on, progress=progress)
         for stage in sanitizer.sanitize(tool, kernel) if tool else ():
             checked = replace(checked, verdict=checked.verdict.and_then(stage))
+    accepted = checked.verdict.accepted
+    prediction = predicted(kernel, shape) if accepted else None
     if as_json:
-        output.print_json(checked.as_dict())
+        output.print_json(checked.as_dict() | {"prediction": prediction.as_dict() if prediction else None})
     else:
-        click.echo(checked)
-    if not checked.verdict.accepted:
+        click.echo(f"{checked}\n\n{prediction}" if prediction else checked)
+    if not accepted:
         raise SystemExit(1)
 
 
@@ -67,13 +70,16 @@ def check(
 @click.option("--out", type=click.Path(path_type=Path), metavar="FOLDER", help="Write PTX and cubins there too.")
 @output.json_option
 def inspect(what: str, arch: str, shape: Shape | None, out: Path | None, as_json: bool, **launch: Any) -> None:
-    """Show registers, occupancy and memory counts by source line. Needs no GPU, and shows no time."""
-    found = inspection.inspect(kernel_of(what, launch, launched=False), shape, inspection.architectures(arch))
+    """Show registers, occupancy, memory counts by source line, and a lower bound of the time. Needs no GPU."""
+    kernel = kernel_of(what, launch, launched=False)
+    found = inspection.inspect(kernel, shape, inspection.architectures(arch))
+    prediction = predicted(kernel, shape) if kernel.grid else None
     files = [] if out is None else inspection.save(found, out)
     if as_json:
-        output.print_json({**found.as_dict(), "files": [str(path) for path in files]})
+        known = {"prediction": prediction.as_dict() if prediction else None, "files": [str(path) for path in files]}
+        output.print_json(found.as_dict() | known)
         return
-    click.echo(inspection.report(found))
+    click.echo(inspection.report(found) + (f"\n\n{prediction}" if prediction else ""))
     for path in files:
         click.echo(f"written: {path}")
 

@@ -23,23 +23,22 @@ from worklog.emulator.ptx import DTYPES, Instruction, Kernel, Mem, Variable, ele
 Array = NDArray[Any]
 WARP = 32
 SECTOR = 32
+LINE = 128
 BANKS = 32
 
 
-def sectors(addresses: Array, active: Array, width: int) -> tuple[int, int]:
-    """(requests, sectors). addresses: int64 and active: bool, both (warps, 32); width: bytes per lane."""
+def sectors(addresses: Array, active: Array) -> tuple[int, int, int]:
+    """(requests, sectors, L1 lines) of one instruction. addresses: int64 and active: bool, both (warps, 32). No lane's
+    bytes cross the end of a sector.
+    """
     busy = active.any(axis=1)
     addresses, active = addresses[busy], active[busy]
     if not len(addresses):
-        return 0, 0
-    return len(addresses), _distinct(addresses // SECTOR, active) if width <= SECTOR else 0
-
-
-def _distinct(values: Array, active: Array) -> int:
-    """Distinct values among the active lanes of each row, summed over the rows; every row has an active lane."""
-    first = np.take_along_axis(values, active.argmax(axis=1)[:, None], axis=1)
-    rows = np.sort(np.where(active, values, first), axis=1)
-    return int(np.count_nonzero(np.diff(rows, axis=1))) + len(rows)
+        return 0, 0, 0
+    first = np.take_along_axis(addresses, active.argmax(axis=1)[:, None], axis=1)
+    rows = np.sort(np.where(active, addresses, first), axis=1)
+    sector, line = (np.count_nonzero(np.diff(rows // size, axis=1)) + len(rows) for size in (SECTOR, LINE))
+    return len(rows), int(sector), int(line)
 
 
 def wavefronts(addresses: Array, active: Array, width: int) -> tuple[int, int, int]:
@@ -102,7 +101,7 @@ class Site:
     array: the shared array that the address belongs to, if known; start: its address. groups: the wide accesses that
     ptxas may make it part of. source: the global side of a cp.async, a load of 32-bit words that counts as one access
     of the whole width. caller: as an instruction's. costs: requests, sectors, wavefronts, conflicts and bytes, summed
-    over the launch.
+    over the launch, and lines of L1.
     """
 
     pc: int
@@ -119,7 +118,7 @@ class Site:
     groups: tuple[Group, ...] = ()
     caller: int = 0
     source: Site | None = None
-    costs: Array = field(default_factory=lambda: np.zeros(5, np.int64))
+    costs: Array = field(default_factory=lambda: np.zeros(6, np.int64))
     last: Any = None  # what the global memory knows of the last access
 
     @property
@@ -186,8 +185,9 @@ COMPARED = "sm_90"  # where every rung's counts equal a GPU's hardware counters:
 class Access:
     """One kind of access.
 
-    requests: warp instructions. sectors: 32-byte pieces of global memory. wavefronts: passes through shared memory;
-    conflicts: those of them that bank conflicts add. bytes: requested by the active threads.
+    requests: warp instructions. sectors: 32-byte pieces of global memory. cache_lines: 128-byte lines of it, each of
+    which a request looks up in L1. wavefronts: passes through shared memory; conflicts: those of them that bank
+    conflicts add. bytes: requested by the active threads.
     """
 
     requests: int = 0
@@ -195,6 +195,7 @@ class Access:
     wavefronts: int = 0
     conflicts: int = 0
     bytes: int = 0
+    cache_lines: int = 0
 
     @property
     def sectors_per_request(self) -> float:

@@ -91,7 +91,7 @@ class EmulatedFault(LaunchFailed):
 
 
 @contextmanager
-def _naming(program: Program) -> Iterator[None]:
+def naming(program: Program) -> Iterator[None]:
     """Add the file name to the error for an unsupported instruction, which starts with its line."""
     try:
         yield
@@ -154,7 +154,7 @@ class EmulatedDevice:
         self._shipped = self._shipped or built.shipped
         out = built.compiled
         resources = Resources(out.registers, out.stack_bytes, out.shared_bytes)
-        with _naming(program):
+        with naming(program):
             return EmulatedKernel(program, load(out.ptx, out.symbol, out.shared_accesses), resources)
 
     def upload(self, host: NDArray[np.float32]) -> EmulatedBuffer:
@@ -192,7 +192,7 @@ class EmulatedDevice:
             Pointer(value.data, value.data.nbytes, skew=value.skew) if isinstance(value, EmulatedBuffer) else value
             for value in arguments
         ]
-        with _naming(kernel.program):
+        with naming(kernel.program):
             options = {"races": self.races, "count": self.count, "source": kernel.program.source}
             self.last = launch(kernel.kernel, grid, block, values, **options)
         self.findings += self.last.findings

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from worklog.emulator.counts import WARP, Site, sectors
+from worklog.emulator.counts import LINE, WARP, Site, sectors
 from worklog.emulator.findings import Batch, Recorder
 from worklog.emulator.shared_checks import Access
 
@@ -241,9 +241,9 @@ class GlobalMemory:
         ]
 
     def _count(self, site: Site, base: Array, mask: Mask) -> None:
-        """Add the access to the site's requests, sectors and bytes.
+        """Add the access to the site's requests, sectors, bytes and lines.
 
-        The cost depends on the addresses relative to the warp's first and on that one's position in its sector. In a
+        The cost depends on the addresses relative to the warp's first and on that one's position in its line. In a
         loop both rarely change, so the last cost is kept with its addresses.
         """
         lanes, offset, width = self.batch.lanes, np.uint64(site.offset % 2**64), site.width
@@ -251,7 +251,7 @@ class GlobalMemory:
             base = np.broadcast_to(base, (lanes,))
         warps = base.reshape(-1, WARP)
         relative = warps - warps[:, :1]
-        start = (warps[:, 0] + offset) & np.uint64(31)
+        start = (warps[:, 0] + offset) & np.uint64(LINE - 1)
         if self.watch is not None:
             lit = np.ones(lanes, bool) if mask is None else mask
             self.watch(site, (base + offset).view(np.int64), lit, width)
@@ -262,7 +262,7 @@ class GlobalMemory:
                 site.costs += costs
                 return
         active = np.ones((lanes // WARP, WARP), bool) if mask is None else mask.reshape(-1, WARP)
-        requests, touched = sectors((warps + offset).view(np.int64), active, width)
-        costs = np.array((requests, touched, 0, 0, int(active.sum()) * width))
+        requests, touched, lines = sectors((warps + offset).view(np.int64), active)
+        costs = np.array((requests, touched, 0, 0, int(active.sum()) * width, lines))
         site.last = (mask, relative, start, costs)
         site.costs += costs

@@ -30,20 +30,23 @@ def predict(
     *,
     alpha: float = 1.0,
     beta: float = 0.0,
+    blocks: Mapping[int, int] | None = None,
 ) -> Result:
     """Counts of a rung's kernel (or one with its signature, tile and block) at a shape, in about a second at any size.
 
-    Raises NotPredictable if addresses or branches depend on loaded data, OutsideDomain for a shape outside the domain.
+    blocks: numbers of the blocks to run, each with the number of blocks that it stands for (default: those that stand
+    for all). Raises NotPredictable if addresses or branches depend on loaded data, OutsideDomain for a shape outside
+    the domain.
     """
     rung.check(shape)
     line = analyse(kernel).data_dependent
     if line is not None:
         raise NotPredictable(
-            f"{kernel.name}: an address or a branch at line {line} depends on loaded data, so its traffic cannot be "
-            "predicted: launch it in full"
+            f"{rung.file}:{line}: an address or a branch depends on loaded data, so the counts cannot be predicted: "
+            "launch it in full"
         )
     grid = rung.blocks(shape)
-    weights = {
+    weights = blocks or {
         y * grid[0] + x: count_x * count_y
         for (x, count_x), (y, count_y) in product(_representatives(grid[0]), _representatives(grid[1]))
     }
@@ -58,6 +61,12 @@ def predict(
     return Result(kernel.name, label, len(weights), (), lines)
 
 
+def count_all(kernel: Kernel, rung: Launched, shape: Shape) -> Mapping[int, Counts]:
+    """Counts by source line of every block and all of K, without values; alpha = 1, beta = 0. For small shapes."""
+    grid = rung.blocks(shape)
+    return _of_blocks(kernel, rung, shape, grid, dict.fromkeys(range(grid[0] * grid[1]), 1), (1.0, 0.0))
+
+
 def _representatives(blocks: int) -> Sequence[tuple[int, int]]:
     """Numbers of the blocks to run along one axis, each with the number of blocks that it stands for."""
     if blocks <= 2:
@@ -70,7 +79,7 @@ def _of_blocks(
     rung: Launched,
     shape: Shape,
     grid: tuple[int, int],
-    weights: dict[int, int],
+    weights: Mapping[int, int],
     factors: tuple[float, float],
 ) -> Mapping[int, Counts]:
     m, n, k = shape.m, shape.n, shape.k

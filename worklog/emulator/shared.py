@@ -51,7 +51,7 @@ class Visit:
     windows: tuple[Array, ...]
     shift: int
     grain: int
-    costs: tuple[int, int, int, int, int] = (0, 0, 0, 0, 0)
+    costs: tuple[int, ...] = (0,) * 6
     hits: int = 0
     ready: bool = False
     twice: bool | None = None
@@ -264,7 +264,7 @@ class SharedMemory:
         bad = outside | crooked
         return active & ~bad if bad.any() else None
 
-    def _costs(self, site: Site, places: Places, address: Array, active: Array) -> tuple[int, int, int, int, int]:
+    def _costs(self, site: Site, places: Places, address: Array, active: Array) -> tuple[int, ...]:
         """As a site's. Of accesses that ptxas joins, the leading one counts as the wide."""
         size = int(active.sum()) * site.width
         width, start = site.width, address
@@ -272,13 +272,13 @@ class SharedMemory:
             wide = places.address + group.offset
             if not (wide[active] % group.width).any():
                 if not group.leads:
-                    return 0, 0, 0, 0, size
+                    return 0, 0, 0, 0, size, 0
                 width, start = group.width, wide
                 break
         if self.watch is not None:
             self.watch(site, start, active, width)
         requests, waves, conflicts = wavefronts(start.reshape(-1, WARP), active.reshape(-1, WARP), width)
-        return requests, 0, waves, conflicts, size
+        return requests, 0, waves, conflicts, size, 0
 
     # Checks.
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from html import escape
 from typing import Any
 
@@ -19,13 +20,14 @@ from IPython.core.magic import Magics, cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 from IPython.display import clear_output, display
 
+from worklog.analysis.prediction import Prediction, predicted
 from worklog.bench import check
 from worklog.bench import measure as bench
 from worklog.bench.check import Checked
 from worklog.bench.tasks import BASELINE, Progress, silent
 from worklog.errors import BadSetting, NothingToDraw, WorklogError
 from worklog.gate import Stage, Verdict
-from worklog.gpu.device import gpu_reason, require_gpu
+from worklog.gpu.device import Gpu, gpu_reason, require_gpu
 from worklog.kernel import Kernel
 from worklog.kernel.ladder import LADDER, rung
 from worklog.kernel.nvrtc import UnknownEntry
@@ -46,12 +48,13 @@ _ladders: dict[tuple[str, tuple[Shape, ...], Harness], Run] = {}
 
 @dataclass(frozen=True, repr=False)
 class Trial:
-    """What try_kernel() found. run: what was measured, or None; why: the reason for None. shown: the run that table and
-    chart are made from, with this kernel's row among the rungs.
+    """What try_kernel() found. size: the first to time. run: what was measured, or None; why: the reason for None.
+    shown: the run that table and chart are made from, with this kernel's row among the rungs.
     """
 
     kernel: Kernel
     checked: Checked
+    size: Shape
     run: Run | None
     shown: Run
     why: str = ""
@@ -60,6 +63,14 @@ class Trial:
     def passed(self) -> bool:
         """Whether the kernel passed the gate."""
         return self.checked.verdict.accepted
+
+    @cached_property
+    def prediction(self) -> Prediction:
+        """A lower bound of the time at the first size, on the GPU that measured it, else as for bound()."""
+        if self.run is None:
+            return predicted(self.kernel, self.size)
+        us = next((m.us for m in self.run.select(self.kernel.name, self.size)), None)
+        return predicted(self.kernel, self.size, Gpu.of(self.run.device), us)
 
     def ladder(self, size: Shape | int | None = None) -> Chart:
         """The ladder with this kernel on it. Raises NothingToDraw, BadShape."""
@@ -73,14 +84,16 @@ class Trial:
         return tile_map(where, self.checked.label)
 
     def __str__(self) -> str:
-        return f"{self.checked}\n\n{run_report.text(self.shown)}".rstrip() if self.passed else str(self.checked)
+        if not self.passed:
+            return str(self.checked)
+        return f"{self.checked}\n\n{self.prediction}\n\n{run_report.text(self.shown)}".rstrip()
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
         words = escape(f"{self.kernel.name}: {self.checked}")
         report = f'<pre role="status" style="white-space:pre-wrap">{words}</pre>'
-        return report + run_report.html(self.shown) if self.passed else report
+        return report + self.prediction._repr_html_() + run_report.html(self.shown) if self.passed else report
 
     def _ipython_display_(self) -> None:
         """The report and, in a notebook, a chart as a second output: the ladder, or the error map if it failed."""
@@ -134,7 +147,7 @@ def try_kernel(
         checked = check.check_in_child(kernel, on="gpu" if live else "emulated", progress=progress)
         no_gpu = ", and there is no GPU here" if gpu_reason() else ""
         why = f"the emulator gives no time{no_gpu}" if time else "only checked"
-        return Trial(kernel, checked, None, _beside_recorded(kernel, checked, shapes, rungs, why), why)
+        return Trial(kernel, checked, shapes[0], None, _beside_recorded(kernel, checked, shapes, rungs, why), why)
     place = label, tuple(shapes), harness or Harness()
     known = _ladders.get(place) if rungs is None else None
     that_take = [record.name for record in LADDER if all(shape in record.domain for shape in shapes)]
@@ -148,7 +161,7 @@ def try_kernel(
     if first.verdict is not None:
         verdict = Verdict.from_dict(first.verdict)
     checked = Checked(kernel, verdict, first.problem, label, replace(compiled, cubin=b""))
-    return Trial(kernel, checked, run, _in_order(run if known is None else _with_rungs_of(known, run)))
+    return Trial(kernel, checked, shapes[0], run, _in_order(run if known is None else _with_rungs_of(known, run)))
 
 
 def launch(grid: str | None, block: str | int | Sequence[int] | None) -> tuple[str, str]:

@@ -296,6 +296,11 @@ def open_run(path: str | Path | None = None) -> Run:
         return Run.load(latest)
     if forced == "live":
         raise BadRunFile(f"WORKLOG_SOURCE=live, but {runs_dir()} holds no run: measure one with `worklog run`")
+    return recorded_run()
+
+
+def recorded_run() -> Run:
+    """The recording in the package. Raises BadRunFile if it is missing."""
     for recording in recordings().values():
         return Run.load(recording, origin="recorded")
     raise BadRunFile("this installation has no recording: install gemm-worklog again, or measure with `worklog run`")

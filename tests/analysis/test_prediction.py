@@ -1,0 +1,137 @@
+"""The lower bound of a kernel's time: below each recorded time, its counts by hand, or a reason for none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from html import escape
+
+import pytest
+
+from tests.helpers import PLAIN, RACY
+from worklog.analysis import prediction
+from worklog.analysis.prediction import DRAM, FMA, L1, SHARED, Prediction, bound, ladder, predicted, spread
+from worklog.emulator import load
+from worklog.gpu.device import Gpu
+from worklog.kernel import Kernel
+from worklog.kernel.ladder import LADDER, rung
+from worklog.problem.gemm import Shape
+from worklog.runs.run import Run, recorded_run
+
+WORST = {256: 3.0, 512: 2.9, 1024: 2.85, 2048: 1.8, 4096: 1.8, 8192: 1.8}  # largest time over bound, by size
+
+
+@pytest.fixture(scope="module")
+def run() -> Run:
+    return recorded_run()
+
+
+@pytest.fixture(scope="module")
+def h200(run: Run) -> Gpu:
+    return Gpu.of(run.device)
+
+
+@pytest.fixture(scope="module")
+def racy() -> Prediction:
+    return predicted(tiles(RACY))
+
+
+def plain(source: str = PLAIN) -> Kernel:
+    return Kernel.from_source(source, file="mine.cu", grid="(N + 31) / 32, (M + 31) / 32", block="32,32")
+
+
+def tiles(source: str) -> Kernel:
+    domain = "M % 8 == 0, N % 8 == 0, K % 8 == 0"
+    return Kernel.from_source(source, file="mine.cu", grid="N / 8, M / 8", block="8,8", domain=domain)
+
+
+def test_no_recorded_time_is_below_its_bound(run: Run) -> None:
+    timed = [size for size in run.shapes() if size.square]
+    assert {size.n for size in timed} >= WORST.keys()
+    for size in timed:
+        least, most = spread(ladder(run, size))
+        near = min(WORST, key=lambda n: abs(math.log(n / size.n)))
+        assert least >= 1.0 and most <= WORST[near], (size, least, most)
+
+
+def test_the_sm_with_the_most_blocks_by_hand(h200: Gpu) -> None:
+    """coalesced: a block of 32 warps looks up a line of A and one of B for each k; 1024 blocks on 132 SMs are 8 on one
+    of them.
+    """
+    clocks = h200.sm_clock_mhz * 1e3
+    for n, blocks in ((256, 1), (1024, 8)):
+        limits = bound(rung("coalesced"), Shape.of(n), h200).limits
+        assert limits[L1] == pytest.approx(blocks * 32 * n * 2 / clocks)
+        assert limits[FMA] == pytest.approx(blocks * 32 * n / 4 / clocks, rel=1e-3), "4 warps per clock"
+        assert limits[DRAM] == pytest.approx(2 * 4 * n * n / 1e6 / h200.memory_peak_gbs)
+    larger = bound(rung("coalesced"), Shape.of(1024), replace(h200, multiprocessors=1024))
+    assert larger.limits[L1] == pytest.approx(32 * 1024 * 2 / clocks)
+
+
+def test_blocks_at_an_edge_do_not_count_as_whole_ones(h200: Gpu) -> None:
+    """At 33 x 32, block 1 has one row of 32; at 2080 x 2048, a mean SM has 65 / 132 of 64 blocks."""
+    clocks = h200.sm_clock_mhz * 1e3
+    assert bound(plain(), Shape(33, 32, 64), h200).limits[L1] == pytest.approx(32 * 64 * 2 / clocks)
+    ragged = bound(plain(), Shape(2049, 2048, 64), h200)
+    assert ragged.limits[L1] == pytest.approx((2049 * 64 * 64 * 2) / 132 / clocks)
+    assert ragged.counts.load_lines == 2049 * 64 * 64 * 2
+
+
+@pytest.mark.parametrize("name", ["shared", "vectorized"])
+def test_a_rungs_shipped_counts_give_what_the_emulator_counts(name: str, h200: Gpu) -> None:
+    shipped = bound(rung(name), Shape.of(256), h200)
+    counted = bound(replace(rung(name), name="copy"), Shape.of(256), h200)
+    for limit, ms in counted.limits.items():
+        assert shipped.limits[limit] == pytest.approx(ms, rel=0.005) and shipped.limits[limit] <= ms * (1 + 1e-9)
+    assert (shipped.limit, shipped.source) == (counted.limit, counted.source)
+
+
+def test_what_is_shown(racy: Prediction, run: Run) -> None:
+    found = racy.bound
+    assert found is not None and found.limit == SHARED and found.shape == Shape.of(4096)
+    least, most = spread(ladder(run, Shape.of(4096)))
+    assert racy.sentences == (
+        f"at least {found.ms:.2f} ms at 4096 on an NVIDIA H200, bound by shared-memory wavefronts (emulated · sm_90 "
+        "PTX, counted for an NVIDIA H200; a lower bound, not a time)",
+        f"the 12 rungs take {least:.2f} to {most:.2f} times their bounds at 4096 ({run.label})",
+    )
+    lines = str(racy).splitlines()
+    assert lines[:2] == list(racy.sentences) and run.label in lines[3]
+    assert [line.split()[0] for line in lines[5:]] == [*(record.name for record in LADDER), "mine"]
+    assert all(sentence in racy._repr_html_() for sentence in racy.sentences) and "warptiled" in racy._repr_html_()
+    document = racy.as_dict()
+    assert document["bound"]["ms"] == found.ms and document["rungs"]["naive"]["measured_ms"] > 200
+
+
+def test_the_error_is_the_recordings_and_at_the_nearest_size(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
+    least, most = spread(ladder(run, Shape.of(1024)))
+    slower = replace(run, measurements=[replace(m, us=3 * (m.us or 0.0)) for m in run.select(shape=Shape.of(1024))])
+    monkeypatch.setattr(prediction, "recorded_run", lambda: slower)
+    shown = predicted(rung("shared"), Shape(1024, 512, 1024), measured_us=1e4)
+    assert f"take {3 * least:.2f} to {3 * most:.2f} times their bounds at 1024" in shown.sentences[1]
+    assert shown.bound is not None and shown.sentences[0].startswith("at least ")
+    assert f"; measured 10 ms, {10 / shown.bound.ms:.2f} times that (" in shown.sentences[0]
+
+
+def test_a_count_that_the_assembler_may_lower_is_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prediction, "load", lambda *words: replace(load(*words), assembled=False))
+    shown = predicted(tiles(RACY))
+    assert shown.bound is not None and shown.bound.limit == L1 and SHARED not in shown.bound.limits
+    assert "a GPU's count differs and is usually lower" in shown.sentences[-1]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "why"),
+    [
+        (lambda: plain(PLAIN.replace("k < K; ++k)", "k < K; ++k) if (A[k] != 0.0f)")), "mine.cu:5: an address or a"),
+        (lambda: tiles(RACY.replace("K; k0", "K - blockIdx.x % 4 * 8; k0")), "differ between its blocks"),
+        (lambda: tiles(RACY.replace("__syncthreads();", 'asm volatile("bar.sync 1, 64;");')), "mine.cu:9: bar.sync"),
+        (lambda: Kernel.from_function("json:dumps"), "dumps is a host function"),
+        (lambda: replace(plain(), grid=""), "mine needs a launch"),
+    ],
+)
+def test_without_a_bound_one_line_says_why(kernel: Callable[[], Kernel], why: str) -> None:
+    shown = predicted(kernel())
+    assert shown.bound is None and shown.table is None and f"<p>{escape(str(shown))}</p>" == shown._repr_html_()
+    assert str(shown).startswith("no lower bound of the time: ") and why in str(shown) and "\n" not in str(shown)

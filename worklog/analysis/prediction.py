@@ -1,0 +1,279 @@
+"""A lower bound of a kernel's time from counts on the emulator and a GPU's data sheet. It needs no GPU.
+
+Per clock, a multiprocessor (SM) does at most one multiply-add per FP32 lane, one lookup of a 128-byte line in L1, and
+one wavefront of shared memory. A block stays on its SM. A and B are read from DRAM once, since the harness flushes L2.
+The bound ignores latencies, barriers and all other instructions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from html import escape
+from typing import Any
+
+from worklog.analysis.memory_counts import WARP, MemoryCounts, memory_counts
+from worklog.emulator import Counts, load, predict
+from worklog.emulator.counts import caveats
+from worklog.emulator.device import build, naming
+from worklog.emulator.findings import NotPredictable
+from worklog.emulator.predict import SHORTEST, STRETCH, count_all
+from worklog.emulator.ptx import Kernel as Parsed
+from worklog.errors import BadSetting, WorklogError
+from worklog.gpu import device
+from worklog.gpu.device import Gpu
+from worklog.kernel.device import Program
+from worklog.kernel.kernel import EXAMPLE_GRID, Kernel
+from worklog.kernel.ladder import LADDER
+from worklog.problem.gemm import FLOAT_BYTES, Shape
+from worklog.runs.run import Run, recorded_run
+from worklog.runs.tables import Table, duration
+
+SIZE = Shape.of(4096)
+FMA, L1, SHARED, DRAM = "multiply-adds", "L1 lookups", "shared-memory wavefronts", "DRAM reads"
+TRIAL_BLOCKS, TRIAL_LEAST, TRIAL_MOST = 5, 160, 640  # along M and along N: blocks, and the range of elements
+
+
+@dataclass(frozen=True)
+class Bound:
+    """At least this time for a launch with a cold L2.
+
+    limits: milliseconds that each limit alone takes, by FMA, L1, SHARED and DRAM. counts: of the launch. source: of the
+    counts. gpu: its name. notes: where a GPU may count otherwise. measured_ms: the measured time of this kernel at this
+    shape on this GPU, where there is one.
+    """
+
+    kernel: str
+    shape: Shape
+    gpu: str
+    source: str
+    limits: Mapping[str, float]
+    counts: MemoryCounts
+    notes: tuple[str, ...] = ()
+    measured_ms: float | None = None
+
+    @property
+    def ms(self) -> float:
+        """The bound: the time of the slowest limit."""
+        return max(self.limits.values())
+
+    @property
+    def limit(self) -> str:
+        """The name of the slowest limit."""
+        return max(self.limits, key=lambda name: self.limits[name])
+
+    @property
+    def factor(self) -> float | None:
+        """The measured time over the bound."""
+        return None if self.measured_ms is None else self.measured_ms / self.ms
+
+    @property
+    def label(self) -> str:
+        """What must stand beside the bound."""
+        return f"{self.source}, counted for {_one(self.gpu)}; a lower bound, not a time"
+
+    def __str__(self) -> str:
+        found = f"at least {duration(1e3 * self.ms)} at {self.shape} on {_one(self.gpu)}, bound by {self.limit}"
+        if self.measured_ms is None:
+            return found
+        return f"{found}; measured {duration(1e3 * self.measured_ms)}, {self.factor:.2f} times that"
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        sides = [self.shape.m, self.shape.n, self.shape.k]
+        return {**asdict(self), "shape": sides, "ms": self.ms, "limit": self.limit, "label": self.label}
+
+    def row(self) -> dict[str, str]:
+        """Counts per multiply-add of a warp (there are M N K / 32), the bound, the time and their factor, by column."""
+        each, counts = 2 * WARP / self.shape.flops, self.counts
+        return {
+            "kernel": self.kernel,
+            "at": str(self.shape),
+            "sectors": f"{each * (counts.load_sectors + counts.store_sectors):.3f}",
+            "L1 lines": f"{each * counts.load_lines:.3f}",
+            "wavefronts": f"{each * counts.wavefronts:.3f}",
+            "at least": duration(1e3 * self.ms, padded=True),
+            "bound by": self.limit,
+            "measured": "–" if self.measured_ms is None else duration(1e3 * self.measured_ms, padded=True),
+            "factor": "–" if self.factor is None else f"{self.factor:.2f}",
+        }
+
+
+def bound(kernel: Kernel, shape: Shape | None = None, gpu: Gpu | None = None) -> Bound:
+    """The bound of a kernel at a shape (default: 4096, padded to the domain) on a GPU (default: the one here, else the
+    recording's). Immediate for a rung on whole tiles, else about a second.
+
+    Raises NotPredictable for a kernel whose counts depend on data or differ between blocks, UnsupportedInstruction,
+    OutsideDomain, BadSetting for a host function or without a launch, and what compiling it raises.
+    """
+    if kernel.host is not None:
+        raise BadSetting(f"{kernel.name} is a host function, which the emulator cannot run")
+    if not (kernel.grid and kernel.block):
+        raise BadSetting(f"{kernel.name} needs a launch: give --grid {EXAMPLE_GRID} --block 32,32")
+    gpu = gpu or (device.gpu() if device.gpu_reason() is None else Gpu.of(recorded_run().device))
+    shape = shape or kernel.domain.padded(SIZE)
+    kernel.check(shape)
+    counted = memory_counts()
+    own = counted.rungs.get(kernel.name)
+    if own is not None and own.sha256 == kernel.program.sha256 and _of_whole_tiles(kernel, shape):
+        counts = own.at(shape, counted.shape)
+        return Bound(kernel.name, shape, gpu.name, counted.label, _limits(kernel, shape, gpu, counts), counts)
+    built = build(kernel.program, "sm_" + "".join(map(str, gpu.compute_capability)))
+    with naming(kernel.program):
+        parsed = load(built.compiled.ptx, built.compiled.symbol, built.compiled.shared_accesses)
+        _require_alike(kernel, parsed, shape)
+        counts = summed(kernel.program, predict(parsed, kernel, shape).counts)
+        first = summed(kernel.program, predict(parsed, kernel, shape, blocks={0: 1}).counts)
+    limits = _limits(kernel, shape, gpu, counts, first)
+    if parsed.assembled is False:  # the assembler may have joined them to fewer
+        del limits[SHARED]
+    return Bound(kernel.name, shape, gpu.name, built.label, limits, counts, caveats(parsed))
+
+
+def summed(program: Program, counts: Counts) -> MemoryCounts:
+    """The emulator's counts of a launch as memory counts."""
+    loads, stores, shared = counts.global_load, counts.global_store, (counts.shared_load, counts.shared_store)
+    return MemoryCounts(
+        program.sha256,
+        loads.requests,
+        loads.sectors,
+        loads.bytes,
+        loads.cache_lines,
+        stores.requests,
+        stores.sectors,
+        sum(access.wavefronts for access in shared),
+        sum(access.conflicts for access in shared),
+        counts.thread_fma,
+    )
+
+
+def _of_whole_tiles(rung: Kernel, shape: Shape) -> bool:
+    return shape.m % rung.template["BM"] == shape.n % rung.template["BN"] == 0
+
+
+def _limits(
+    kernel: Kernel, shape: Shape, gpu: Gpu, counts: MemoryCounts, first: MemoryCounts | None = None
+) -> dict[str, float]:
+    """Milliseconds per limit. first: the counts of block 0; None if all blocks have equal counts."""
+    sms, blocks = gpu.multiprocessors, math.prod(kernel.blocks(shape))
+    clocks = gpu.sm_clock_mhz * 1e3  # per millisecond
+
+    def busiest(name: str) -> float:
+        """The count of the SM with the most: of equal blocks, a whole number; of others, the mean or block 0 alone."""
+        every = getattr(counts, name)
+        one = every / blocks if first is None else getattr(first, name)
+        return float(math.ceil(blocks / sms) * one if first is None or one * blocks == every else max(every / sms, one))
+
+    return {
+        FMA: busiest("thread_fma") / (gpu.fp32_peak_tflops * 1e9 / 2 / sms),
+        L1: busiest("load_lines") / clocks,
+        SHARED: busiest("wavefronts") / clocks,
+        DRAM: FLOAT_BYTES * shape.k * (shape.m + shape.n) / (gpu.memory_peak_gbs * 1e6),
+    }
+
+
+def _require_alike(kernel: Kernel, parsed: Parsed, shape: Shape) -> None:
+    """Raise NotPredictable if a few blocks and a short K do not stand for all, as seen at a small shape."""
+    x, y = kernel.blocks(shape)
+    m, n = (
+        min(max(math.ceil(TRIAL_BLOCKS * size / blocks), TRIAL_LEAST), TRIAL_MOST)
+        for size, blocks in ((shape.m, y), (shape.n, x))
+    )
+    small = kernel.domain.padded(Shape(m, n, SHORTEST + STRETCH))
+    if predict(parsed, kernel, small).lines != count_all(parsed, kernel, small):
+        raise NotPredictable(
+            f"{kernel.file}: the counts of {kernel.entry} differ between its blocks, as seen at {small}"
+        )
+
+
+def ladder(run: Run, shape: Shape) -> dict[str, Bound]:
+    """The bounds of the rungs at a shape on the run's GPU, by name, with the run's times. Rungs that do not take the
+    shape are left out.
+    """
+    gpu, found = Gpu.of(run.device), dict[str, Bound]()
+    for rung in LADDER:
+        if shape in rung.domain:
+            us = next((m.us for m in run.select(rung.name, shape) if m.us is not None), None)
+            found[rung.name] = replace(bound(rung, shape, gpu), measured_ms=None if us is None else us / 1e3)
+    return found
+
+
+def spread(bounds: Mapping[str, Bound]) -> tuple[float, float]:
+    """The smallest and the largest factor of the measured time over the bound. Raises ValueError without a time."""
+    factors = [found.factor for found in bounds.values() if found.factor is not None]
+    return min(factors), max(factors)
+
+
+@dataclass(frozen=True, repr=False)
+class Prediction:
+    """What is known of a kernel's time without running it on a GPU, beside the rungs of the recording at the nearest
+    recorded size. bound: None where `why` says why there is none. label: the recording's.
+    """
+
+    bound: Bound | None
+    rungs: Mapping[str, Bound]
+    label: str
+    why: str = ""
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """The bound with its label, how far the rungs are above theirs, and where a GPU may count otherwise."""
+        if self.bound is None:
+            return (f"no lower bound of the time: {self.why}",)
+        timed = [found for found in self.rungs.values() if found.factor is not None]
+        least, most = spread(self.rungs)
+        error = f"the {len(timed)} rungs take {least:.2f} to {most:.2f} times their bounds at {timed[0].shape}"
+        return f"{self.bound} ({self.bound.label})", f"{error} ({self.label})", *self.bound.notes
+
+    @property
+    def table(self) -> Table | None:
+        """The kernel below the rungs, or None without a bound."""
+        if self.bound is None:
+            return None
+        known = {(found.counts.sha256, found.shape) for found in self.rungs.values()}
+        own = () if (self.bound.counts.sha256, self.bound.shape) in known else (self.bound,)
+        title = (
+            "global sectors, L1 lines and shared-memory wavefronts per multiply-add of a warp: "
+            f"{self.bound.source}; times: {self.label}"
+        )
+        return Table.of(title, [found.row() for found in (*self.rungs.values(), *own)])
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        rungs = {name: found.as_dict() for name, found in self.rungs.items()}
+        return {
+            "bound": None if self.bound is None else self.bound.as_dict(),
+            "why": self.why,
+            "rungs": rungs,
+            "label": self.label,
+        }
+
+    def __repr__(self) -> str:
+        return "\n".join([*self.sentences, *([] if self.table is None else ["", self.table.text()])])
+
+    def _repr_html_(self) -> str:
+        words = "".join(f"<p>{escape(sentence)}</p>" for sentence in self.sentences)
+        if self.table is None:
+            return words
+        return f"{words}<details><summary>counts beside the rungs'</summary>{self.table.html()}</details>"
+
+
+def predicted(
+    kernel: Kernel, shape: Shape | None = None, gpu: Gpu | None = None, measured_us: float | None = None
+) -> Prediction:
+    """The bound of a kernel, or why there is none, beside the recorded rungs. shape, gpu: as for bound(). measured_us:
+    the kernel's time at the shape on the GPU, if it was measured.
+    """
+    run = recorded_run()
+    try:
+        found = bound(kernel, shape, gpu)
+    except WorklogError as error:
+        return Prediction(None, {}, run.label, str(error))
+    near = min(run.shapes(), key=lambda one: abs(math.log(one.flops / found.shape.flops)))
+    timed = replace(found, measured_ms=None if measured_us is None else measured_us / 1e3)
+    return Prediction(timed, ladder(run, near), run.label)
+
+
+def _one(gpu: str) -> str:
+    return f"{'an' if gpu.startswith('NVIDIA') else 'a'} {gpu}"
