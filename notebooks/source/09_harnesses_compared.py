@@ -21,8 +21,8 @@
 # coverage of an interval.
 #
 # This notebook uses a *recording*, with and without a GPU, because a new comparison needs other packages and some
-# minutes. To make your own on a GPU, run `pip install 'gemm-worklog[peers]'` and `worklog peers --out mine.json`, and
-# open it with `open_comparison("mine.json")`.
+# minutes. To make your own on a GPU, run `worklog peers --out mine.json`, and open it with
+# `open_comparison("mine.json")`. If a package is missing, the comparison gives the command that installs it.
 
 # %%
 import numpy as np
