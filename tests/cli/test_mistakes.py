@@ -40,6 +40,7 @@ from worklog.runs.run import runs_dir
         (["run", "--axis", "BM=64", "naive"], "--axis BM stands for a template argument of a user kernel"),
         (["figures", "--run", "missing.json"], "cannot read missing.json: No such file or directory"),
         (["figures", "--run", "."], "cannot read .: Is a directory"),
+        (["site", "--grid", "missing.json"], "cannot read missing.json: No such file or directory"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_2(words: list[str], complaint: str) -> None:

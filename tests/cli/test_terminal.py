@@ -114,8 +114,9 @@ def test_a_place_that_cannot_be_written_is_an_error_before_anything_is_measured(
     for words in (["run"], ["ablate", "naive"], ["grid"], ["peers"], ["gate", "--exploits", "--emulate"]):
         said = one_line(worklog(*words, "--out", "file/run.json"))
         assert said == "cannot write file/run.json: file: Not a directory; give --out another name", words
-    said = one_line(worklog("article", "--out", "file/figures"))
-    assert said == "cannot write figures into file/figures: file: Not a directory; give another folder with --out"
+    for command, what in (("article", "figures"), ("site", "site")):
+        said = one_line(worklog(command, "--out", f"file/{what}"))
+        assert said == f"cannot write {what} into file/{what}: file: Not a directory; give another folder with --out"
     assert (tmp_path / "file").read_text() == "no folder"
 
 

@@ -48,21 +48,20 @@ def diagnosis() -> Drawing:
 OTHERS: dict[str, Callable[[], Drawing]] = {"diagnosis": diagnosis}  # figures that don't come from a run
 
 
-def _folder(_: click.Context, __: click.Parameter, out: Path) -> Path:
-    why = not_writable(out)
-    if why is not None:
-        raise BadSetting(f"cannot write figures into {out}: {why}; give another folder with --out")
-    return out
+def folder_option(default: str, about: str) -> Callable[[Any], Any]:
+    """--out of a command that writes into a folder. default: its name, which also says what is written."""
+
+    def writable(_: click.Context, __: click.Parameter, out: Path) -> Path:
+        why = not_writable(out)
+        if why is not None:
+            raise BadSetting(f"cannot write {default} into {out}: {why}; give another folder with --out")
+        return out
+
+    folder = click.Path(file_okay=False, path_type=Path)
+    return click.option("--out", type=folder, default=default, show_default=True, callback=writable, help=about)
 
 
-folder_option = click.option(
-    "--out",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=Path("figures"),
-    show_default=True,
-    callback=_folder,
-    help="Folder for SVG and PNG.",
-)
+figures_option = folder_option("figures", "Folder for SVG and PNG.")
 
 
 @click.command()
@@ -72,7 +71,7 @@ folder_option = click.option(
     type=click.Path(path_type=Path),
     help="A run file (default: the latest live run, else the recording).",
 )
-@folder_option
+@figures_option
 @output.json_option
 def figures(run_file: Path | None, out: Path, as_json: bool) -> None:
     """Draw every chart that a run has the measurements for."""
@@ -85,7 +84,7 @@ def figures(run_file: Path | None, out: Path, as_json: bool) -> None:
 
 
 @click.command()
-@folder_option
+@figures_option
 @click.option(
     "--readme",
     type=click.Path(dir_okay=False, path_type=Path),
