@@ -18,7 +18,7 @@ from typing import Any
 
 from worklog import __version__, plots
 from worklog.analysis.memory_counts import memory_counts
-from worklog.errors import NothingToDraw
+from worklog.errors import BadRunFile, NothingToDraw
 from worklog.lab.answers import Pool, panel_table
 from worklog.lab.choice import grid_runs, ladder_runs
 from worklog.lab.ladder_page import Climb, changed_lines
@@ -36,9 +36,11 @@ def site(run: Run | Path | None = None, grid: Run | Path | None = None) -> str:
     """The page's HTML. run: for the ladder and the charts, as for `worklog figures`; grid: for the panel, the panel's
     recording by default. Raises BadRunFile where there is no run, NotRecorded for a grid without an unbiased reading.
     """
-    runs = ladder_runs(run)
+    runs, grids = ladder_runs(run), grid_runs(grid)
+    if not grids:
+        raise BadRunFile("the panel has no recording with WORKLOG_SOURCE=live: give one of `worklog grid` with --grid")
     charts = {name: _chart(partial(plots.ablation, runs[0], name), f"ablation-of-{name}") for name in ablated(runs[0])}
-    tables = {"panel": panel_table(grid_runs(grid)[0]), "ladder": ladder_table(runs), "ablations": [*charts]}
+    tables = {"panel": panel_table(grids[0]), "ladder": ladder_table(runs), "ablations": [*charts]}
     packed = gzip.compress(json.dumps(tables, ensure_ascii=False).encode(), mtime=0)
     palettes = {name: _variables(palette) for name, palette in (("light", LIGHT), ("dark", DARK))}
     return Template(_file("html")).substitute(
