@@ -22,7 +22,7 @@ from worklog.gate.after_timing import EVERY_LAUNCH
 from worklog.gate.precision import ARTICLE_LIMIT, UNIT_ROUNDOFF
 from worklog.plots import DIAGRAMS, diagrams, headline
 from worklog.plots.diagrams import Diagram, facts, tolerance
-from worklog.plots.figure import ALERT
+from worklog.plots.figure import ALERT, LIGHT
 from worklog.plots.selection import rate
 from worklog.problem.gemm import Shape
 from worklog.runs.ablation import Effect, effects
@@ -86,6 +86,8 @@ def test_words_fit_and_the_source_is_there(name: str, h200: Run) -> None:
         diagram = draw(name, run)
         assert run.label in words(diagram) and run.label in diagram.alt
         assert len(diagram.alt) > 150 and 15 < len(diagram.headline) < 150
+        drawn = set(re.findall('(?:fill|stroke)="([^"]+)"', diagram.svg())) - {"none"}
+        assert drawn <= set(LIGHT.values()), "colours that are not the palette's stay as they are on a dark page"
         assert min(line.y1 - line.y0 for line in diagram.words) * 72 / 100 / 1.3 >= 6.99, "font size in pt"
 
 

@@ -219,7 +219,7 @@ def one_formula(run: Run, m: Measurement) -> Facts:
         if not measured(kernel):
             return {"kernel": kernel.kernel, "failed": {"refused": "failed the gate"}.get(kernel.status, kernel.status)}
         share = (kernel.tflops or 0.0) / fastest
-        return common(run, kernel) | {"bar": _percent(share), "baseline": kernel.kernel == CUBLAS}
+        return common(run, kernel) | {"bar": _percent(share), "cublas": kernel.kernel == CUBLAS}
 
     return {
         "product": f"{shape.m}³" if shape.square else f"{shape.m} · {shape.n} · {shape.k}",
