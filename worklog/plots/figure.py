@@ -249,7 +249,8 @@ def few_colours(image: Image.Image, most: int = 256) -> Image.Image:
     colours = np.array([colour for _, colour in sorted(counted, key=lambda one: (-one[0], one[1]))], dtype=np.int64)
     kept = colours[:most]
     nearest = np.zeros(1 << 24, dtype=np.uint8)  # by colour as a number; only those that occur are filled
-    nearest[colours @ CODE] = np.square(colours[:, None, :] - kept[None, :, :]).sum(axis=2).argmin(axis=1)
+    # |c - k|² without |c|², which is the same for every k.
+    nearest[colours @ CODE] = (np.square(kept).sum(axis=1) - 2 * colours @ kept.T).argmin(axis=1)
     indexed = Image.fromarray(nearest[np.asarray(image) @ CODE])
     indexed.putpalette(kept.astype(np.uint8).tobytes())
     return indexed
