@@ -46,6 +46,14 @@ UNNAMED = """() => [...document.querySelectorAll('.worklog :is(input, select, bu
     .filter(control => control.checkVisibility() && !(control.ariaLabel || control.labels?.[0]?.textContent.trim()
         || control.textContent.trim()))
     .map(control => control.outerHTML)"""
+# Every drop-down list whose chosen word is wider than its place.
+CUT_OFF = """panel => { const pen = document.createElement('canvas').getContext('2d');
+    return [...panel.querySelectorAll('select')].filter(list => {
+        const style = getComputedStyle(list); pen.font = style.font;
+        const place = list.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+        const wide = [...list.options].map(one => pen.measureText(one.text.replace(/.not.recorded.$/, '')).width);
+        return list.checkVisibility() && Math.max(...wide) > place;
+    }).map(list => list.value); }"""
 UNBIASED = "this is the unbiased reading"
 OTHERS = "pitfalls that the article doesn't name"
 
@@ -124,9 +132,49 @@ def test_each_fix_turned_off_moves_the_reading_of_this_panel_only(panel: Locator
     expect(box(panel, "timer")).not_to_be_checked()
     expect(panel.get_by_text("recorded · NVIDIA H200 · clocks as found · 2026-11-21").first).to_be_visible()
     expect(panel.get_by_role("img", name="warptiled at 1024, timer = host, l2 = warm, queue = off")).to_be_visible()
-    panel.get_by_role("combobox", name="value of l2").select_option("rotate")
-    expect(panel.get_by_role("status").filter(has_text="not recorded: warptiled at 1024")).to_be_visible()
+    panel.get_by_role("combobox", name="value of l2").select_option("rotate (not recorded)")
+    expect(panel.get_by_role("status").filter(has_text="nearest: without l2 = rotate")).to_be_visible()
+    expect(panel.get_by_role("img", name="warptiled at 1024, timer = host, l2 = warm, queue = off")).to_be_visible()
+    assert panel.locator(".worklog-dimmed img").count() == 2, "in both palettes"
+    panel.get_by_role("button", name="take the nearest").click()
+    expect(panel.locator(".worklog-dimmed")).to_have_count(0)
+    expect(box(panel, "l2")).to_be_checked()
     expect(reading(cell(page, 2))).to_contain_text(UNBIASED)
+
+
+def test_where_the_cell_is_narrow_the_reading_stands_above_the_controls_and_no_word_is_cut(
+    panel: Locator, page: Page
+) -> None:
+    box(panel, "l2").uncheck()
+    panel.get_by_role("button", name=OTHERS).click()
+    assert panel.evaluate(CUT_OFF) == []
+    controls, words = panel.get_by_role("combobox", name="rung"), reading(panel)
+    before = page.viewport_size
+    try:
+        page.set_viewport_size({"width": 960, "height": 1000})
+        until(lambda: (words.bounding_box() or {"y": 1e9})["y"] < (controls.bounding_box() or {"y": 0})["y"])
+        place = controls.bounding_box()
+        box(panel, "l2").check()
+        expect(words).to_contain_text(UNBIASED)
+        assert controls.bounding_box() == place, "a click moves no control"
+        assert panel.evaluate(CUT_OFF) == []
+        assert panel.locator(".worklog").evaluate("one => one.scrollWidth <= one.clientWidth")
+    finally:
+        page.set_viewport_size(before or {"width": 1400, "height": 1000})
+    until(lambda: (words.bounding_box() or {"x": 0})["x"] > (controls.bounding_box() or {"x": 1e9})["x"])
+
+
+def test_the_stored_picture_is_hidden_where_the_page_is_drawn(page: Page) -> None:
+    for number in (1, 3, 4):
+        stored = cell(page, number).locator(".jp-RenderedImage img")
+        expect(stored).to_have_count(1)
+        expect(stored).to_be_hidden()
+    drawn = cell(page, 1).locator(".worklog")
+    drawn.evaluate("one => one.classList.replace('worklog', 'as-if-not-drawn')")
+    try:
+        expect(cell(page, 1).locator(".jp-RenderedImage img")).to_be_visible()
+    finally:
+        cell(page, 1).locator(".as-if-not-drawn").evaluate("one => one.classList.replace('as-if-not-drawn', 'worklog')")
 
 
 def test_the_keyboard_alone_is_enough(panel: Locator, page: Page) -> None:

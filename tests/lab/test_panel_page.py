@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from worklog.settings import PITFALLS
 
 GRID = small_grid()
 UNBIASED = "this is the unbiased reading"
+DIMMED, UNAVAILABLE = "worklog-dimmed", "worklog-unavailable"
 
 
 @pytest.fixture
@@ -80,12 +82,64 @@ def test_rung_size_and_settings_are_in_the_words_the_source_and_the_alt_text(pan
     assert "100 µs" in panel.words.value
 
 
-def test_a_combination_that_is_not_recorded_keeps_nothing_old(panel: Panel) -> None:
-    row(panel, "l2").value.value = "rotate"
-    assert "not recorded: warptiled at 1024, l2 = rotate" in panel.words.value
-    assert panel.picture.value == panel.details.value == ""
-    panel.unbiased.click()
-    assert "140 µs" in panel.words.value
+def test_where_nothing_was_recorded_the_last_reading_stays_dimmed_and_one_click_takes_the_nearest(panel: Panel) -> None:
+    row(panel, "l2").box.value = False
+    picture, details = panel.picture.value, panel.details.value
+    assert panel.nearest.layout.display == "none" and DIMMED not in panel.picture._dom_classes
+    for setting, value in (("inputs", "zeros"), ("order", "sequential")):
+        row(panel, setting).value.value = value
+    named = "not recorded: warptiled at 1024, l2 = warm, order = sequential, inputs = zeros; nearest: without l2 = warm"
+    assert named in panel.words.value
+    assert "dimmed below: warptiled at 1024, l2 = warm, inputs = zeros: 100.8 µs" in panel.words.value
+    assert panel.picture.value != picture and panel.details.value == details
+    assert DIMMED in panel.picture._dom_classes and DIMMED in panel.details._dom_classes
+    assert panel.nearest.layout.display == ""
+    panel.nearest.click()
+    assert {g.setting for g in panel.choice.biased} == {"order", "inputs"}
+    assert "126 µs" in panel.words.value and panel.nearest.layout.display == "none"
+    assert DIMMED not in panel.picture._dom_classes and row(panel, "l2").box.value
+
+
+def test_a_panel_that_opens_where_nothing_was_recorded_shows_the_nearest_dimmed() -> None:
+    opened = lab.panel("warptiled", 512, run=GRID, l2="rotate")
+    assert "nearest: at 256 without l2 = rotate" in opened.words.value
+    assert "40 µs" in opened.picture.value and DIMMED in opened.picture._dom_classes
+    assert opened.choice.shape.m == 512 and opened.choice.settings["l2"] == "rotate", "nothing is changed unasked"
+    opened.nearest.click()
+    assert opened.size.words[opened.size.index] == "256" and "40 µs" in opened.words.value
+    empty = Panel(PanelChoice([]))
+    assert "nothing has been measured" in empty.words.value and empty.nearest.layout.display == "none"
+
+
+def test_choices_that_were_not_recorded_are_marked_before_they_are_clicked(panel: Panel) -> None:
+    def options(setting: str) -> list[str]:
+        return [word for word, _ in row(panel, setting).value.options]
+
+    assert options("l2") == ["flush", "rotate (not recorded)", "warm"]
+    assert not any("*" in shown.box.description for shown in panel.rows), "each alone was recorded"
+    assert panel.legend.layout.display == "none"
+    row(panel, "inputs").value.value = "zeros"
+    row(panel, "order").value.value = "sequential"
+    assert options("timer") == ["events", *(f"{word} (not recorded)" for word in ("graph", "cupti", "host"))]
+    assert options("statistic") == ["median", "mean", "min", "first"], "computed from the same samples"
+    assert row(panel, "l2").box.description == "3 l2 *" and UNAVAILABLE in row(panel, "l2").box._dom_classes
+    assert panel.legend.layout.display == ""
+    assert options("inputs") == ["random", "zeros", "ones (not recorded)"]
+    assert row(panel, "inputs").box.description == "inputs" and UNAVAILABLE not in row(panel, "inputs").box._dom_classes
+    row(panel, "timer").value.value = "host"
+    assert "not recorded:" in panel.words.value
+    assert options("timer")[-1] == "host", "what is chosen is not marked: the sentence names it"
+
+
+def test_a_size_and_a_rung_that_were_not_recorded_are_marked() -> None:
+    run = replace(GRID, measurements=[m for m in GRID.measurements if m.shape[0] > 256 or m.kernel == "warptiled"])
+    panel = lab.panel("warptiled", 1024, run=run)
+    assert panel.size.words == ["256", "1024"]
+    panel.kernel.value = "naive"
+    assert panel.size.words == ["256 (not recorded)", "1024"]
+    panel.kernel.value = "warptiled"
+    panel.size.index = 0
+    assert set(panel.kernel.options) == {("naive (not recorded)", "naive"), ("warptiled", "warptiled")}
 
 
 # ------------------------------------------------------------------------------------------------------- two threads
@@ -172,9 +226,11 @@ def test_cancel_keeps_what_is_finished_and_a_second_measurement_shows_the_live_r
     assert panel.choice.runs[0].origin == "live" and not panel.choice.runs[0].complete
     assert "recorded" in panel.details.value, "the biased reading was not finished"
     panel._job = (sys.executable, JOB, "0")
+    shown: dict[str, str] = {}
+    panel.status.observe(lambda change: shown.update({change["new"]: panel.details.value}), "value")
     panel.measure()
     until(lambda: "measured; " in panel.status.value)
-    assert "live · NVIDIA H200" in panel.details.value, "the status changes after the answer"
+    assert "live · NVIDIA H200" in shown[panel.status.value], "the answer is shown before the status changes"
     assert not panel.measure_button.disabled and panel.cancel_button.disabled
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from worklog.errors import BadRunFile, WorklogError
 from worklog.gpu.device import gpu_reason
 from worklog.kernel.ladder import rung
+from worklog.plots.figure import Chart
 from worklog.problem.gemm import Shape
 from worklog.runs.ablation import PRECISION
 from worklog.runs.run import Measurement, Run, forced_source, new_path, open_run, recordings
@@ -48,6 +49,14 @@ class Choice:
     def first_shape(self, known: list[Shape]) -> Shape:
         """The shape to begin with: the middle one."""
         return known[len(known) // 2] if known else Shape.of(1024)
+
+    def available(self, kernel: str | None = None, shape: Shape | None = None) -> bool:
+        """Whether there is a result for what is chosen with this kernel or shape instead."""
+        return True
+
+    def chart(self) -> Chart:
+        """The result as a picture. Raises WorklogError where there is none."""
+        raise NotImplementedError
 
     @property
     def kernels(self) -> list[str]:

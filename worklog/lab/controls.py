@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any, Generic, TypeVar
 import anywidget
 import ipywidgets as widgets
 import traitlets
+from IPython.display import display
 
 from worklog.errors import WorklogError
 from worklog.lab.choice import Choice
@@ -69,7 +71,7 @@ class Status(anywidget.AnyWidget):
 class Shown:
     """A result. sentences: read out when they change, the first one large, the second one in a colour (CSS). details:
     HTML below the rest. stored: sentences for a notebook without a kernel, where no control shows what is chosen
-    (default: the same).
+    (default: the same). dimmed: whether picture and details belong to another choice.
     """
 
     sentences: Sequence[str]
@@ -78,6 +80,7 @@ class Shown:
     details: str = ""
     stored: Sequence[str] = ()
     colour: str = "inherit"
+    dimmed: bool = False
 
 
 class Page(Generic[Chosen]):
@@ -103,7 +106,8 @@ class Page(Generic[Chosen]):
     def fill(self, left: widgets.Widget, right: widgets.Widget, *below: widgets.Widget) -> None:
         """Put the controls on the page, side by side where there is room, and show the result."""
         right.layout = widgets.Layout(min_width="min(34em, 100%)", max_width="46em", flex="1 1 24em")
-        beside = widgets.HBox([left, right], layout=widgets.Layout(flex_flow="row wrap", grid_gap="0 1.5em"))
+        beside = widgets.HBox([left, right])
+        beside.add_class("worklog-beside")
         hidden = widgets.Layout(display="none")
         style = widgets.HTML(f"<style>{SHEET}</style>", layout=hidden)
         self.box = widgets.VBox([beside, *below, style, Keys(layout=hidden)])
@@ -131,21 +135,37 @@ class Page(Generic[Chosen]):
         try:
             self.shown = self.result()
         except WorklogError as error:
-            self.shown = Shown([str(error)])
+            self.shown = self.instead(error)
         shown = self.shown
-        self.words.value = _words(shown.sentences, shown.colour)
+        for widget in (self.picture, self.details):
+            (widget.add_class if shown.dimmed else widget.remove_class)("worklog-dimmed")
+        self.words.value = _words(shown.sentences, shown.colour, large=not shown.dimmed)
         self.table.value = "".join(table.html() for table in shown.tables)
         self.picture.value, self.details.value = shown.picture.html() if shown.picture else "", shown.details
 
     def set_controls(self) -> None:
-        """Set every control to what is chosen."""
-        self.kernel.options, self.kernel.value = self.choice.kernels, self.choice.kernel
-        self.size.words = [str(shape) for shape in self.choice.shapes]
-        self.size.index = self.choice.shapes.index(self.choice.shape)
+        """Set every control to what is chosen, and mark what there would be no result for."""
+        choice, shapes = self.choice, self.choice.shapes
+        offer(self.kernel, [(name, name, choice.available(kernel=name)) for name in choice.kernels], choice.kernel)
+        self.size.words = [
+            marked(str(shape), shape == choice.shape or choice.available(shape=shape)) for shape in shapes
+        ]
+        self.size.index = shapes.index(choice.shape)
+
+    def instead(self, error: WorklogError) -> Shown:
+        """What is shown where there is no result for what is chosen."""
+        return Shown([str(error)])
 
     def result(self) -> Shown:
         """The result for what is chosen. Raises WorklogError with the reason where there is none."""
         raise NotImplementedError
+
+    def _ipython_display_(self) -> None:
+        """The page, and its picture for readers without a kernel: where the widgets are drawn, page.css hides it."""
+        display(self._repr_mimebundle_(), raw=True)  # type: ignore[no-untyped-call]
+        with suppress(WorklogError):
+            data, metadata = self.choice.chart()._repr_mimebundle_()
+            display(data, metadata=metadata, raw=True)  # type: ignore[no-untyped-call]
 
     def _repr_mimebundle_(self, **how: Any) -> Any:
         """The widgets, and for a page without a kernel the result as text and as HTML."""
@@ -155,18 +175,33 @@ class Page(Generic[Chosen]):
         return {**self.box._repr_mimebundle_(**how), "text/plain": text, "text/html": html}
 
 
-def _words(sentences: Sequence[str], second: str = "inherit") -> str:
-    """A line each: the first one large, the second one in a colour."""
-    styles = ["font-size:1.2em;font-weight:600", f"color:{second}", *[""] * len(sentences)]
+def _words(sentences: Sequence[str], second: str = "inherit", large: bool = True) -> str:
+    """A line each: the first one bold, and large unless it is long; the second one in a colour."""
+    styles = [f"font-size:{1.2 if large else 1}em;font-weight:600", f"color:{second}", *[""] * len(sentences)]
     return "".join(
         f'<div style="line-height:1.5;{style}">{escape(sentence).replace(" %", "&nbsp;%")}</div>'
         for sentence, style in zip(sentences, styles, strict=False)
     )
 
 
+def marked(word: str, available: bool) -> str:
+    """A choice in words. ipywidgets can't disable one option of several."""
+    return word if available else f"{word} (not recorded)"
+
+
+def offer(control: widgets.Dropdown, choices: Sequence[tuple[str, Any, bool]], chosen: Any) -> None:
+    """Set a drop-down list: the word and the value of each choice and whether it is available, and the chosen value."""
+    options = [(marked(word, available or value == chosen), value) for word, value, available in choices]
+    with control.hold_sync():  # one message: the first option must not show in between
+        if tuple(options) != control.options:
+            control.options = options
+        control.value = chosen
+
+
 def button(name: str, act: Callable[[], object], tooltip: str = "", icon: str = "") -> widgets.Button:
     """A button that is as wide as its name."""
-    made = widgets.Button(description=name, tooltip=tooltip, icon=icon, layout=widgets.Layout(width="auto"))
+    layout = widgets.Layout(width="auto", align_self="flex-start")
+    made = widgets.Button(description=name, tooltip=tooltip, icon=icon, layout=layout)
     made.on_click(lambda _: act())
     return made
 

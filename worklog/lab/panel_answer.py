@@ -220,10 +220,10 @@ class PanelChoice(Choice):
         unbiased = held.read(self.kernel, self.shape, held.unbiased)
         return Answer(dict(self.settings), reading, unbiased, self._steps(held, unbiased))
 
-    def available(self, kernel: str | None = None, shape: Shape | None = None, **changed: Value) -> bool:
+    def available(self, kernel: str | None = None, shape: Shape | None = None, changed: Settings | None = None) -> bool:
         """Whether there is a time for what is chosen with these changes."""
-        where = kernel or self.kernel, shape or self.shape
-        return any(held.has(*where, {**self.settings, **changed}) for held in self.held)
+        where, settings = (kernel or self.kernel, shape or self.shape), {**self.settings, **(changed or {})}
+        return any(held.has(*where, settings) for held in self.held)
 
     def nearest(self) -> Nearest | None:
         """The measured combination that is nearest to what is chosen (see Held.nearest), or None."""

@@ -9,6 +9,8 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from copy import copy
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 
@@ -18,8 +20,8 @@ from worklog.bench.measure import carry_out
 from worklog.bench.tasks import Task
 from worklog.errors import Interrupted, WorklogError
 from worklog.lab.choice import new_file, why_not_live, word
-from worklog.lab.controls import ONE_AT_A_TIME, Page, Shown, Status, button, one_at_a_time
-from worklog.lab.panel_answer import PanelChoice, picture
+from worklog.lab.controls import ONE_AT_A_TIME, Page, Shown, Status, button, offer, one_at_a_time
+from worklog.lab.panel_answer import Answer, PanelChoice, picture
 from worklog.runs.run import Run
 from worklog.settings import PITFALLS, Harness, Pitfall, Value
 
@@ -28,32 +30,37 @@ class Row:
     """One pitfall: a box that is ticked while it is avoided, the setting's value, and what goes wrong otherwise."""
 
     def __init__(self, pitfall: Pitfall, panel: Panel) -> None:
-        self.pitfall = pitfall
+        self.pitfall, self.choice = pitfall, panel.choice
         self.box = widgets.Checkbox(
-            description=f"{pitfall.article or ''} {pitfall.setting}".strip(),
             tooltip=f"{pitfall.title}: {pitfall.what}",
             indent=False,
-            layout=widgets.Layout(width="7.5em", flex="0 0 auto"),
+            layout=widgets.Layout(width="8.5em", flex="0 0 auto"),
         )
         self.value = widgets.Dropdown(
-            options=[(word(value), value) for value in pitfall.values],
             description=f"value of {pitfall.setting}",
             style={"description_width": "0px"},  # invisible, but read out: a tooltip is not a name
-            layout=widgets.Layout(width="10em", flex="0 0 auto"),
+            layout=widgets.Layout(width="12em", flex="0 0 auto"),
         )
-        self.what = widgets.HTML(layout=widgets.Layout(flex="1 1 auto"))
+        self.what = widgets.HTML(layout=widgets.Layout(flex="1 1 0"))
         self.widget = widgets.HBox([self.box, self.value, self.what])
         panel.on(self.box, "value", lambda fixed: panel.choice.fix(pitfall, fixed))
         panel.on(self.value, "value", lambda value: panel.choice.choose(pitfall.setting, value))
 
-    def show(self, value: Value) -> None:
-        """Show a value, and in words as well as in colour whether it is biased."""
-        biased = self.pitfall.is_biased(value)
-        self.box.value = not biased
-        self.value.value = value
-        words, role = (f"← {self.pitfall.title}", "alert") if biased else (self.pitfall.title, "muted")
+    def show(self, value: Value) -> bool:
+        """Show a value, and in words as well as in colour whether it is biased. Mark the box and the values that lead
+        to no reading. Returns whether the box leads to one.
+        """
+        pitfall, biased = self.pitfall, self.pitfall.is_biased(value)
+        there = {other: self.choice.available(changed={pitfall.setting: other}) for other in pitfall.values}
+        offer(self.value, [(word(other), other, there[other]) for other in pitfall.values], value)
+        toggled = there[pitfall.unbiased if biased else pitfall.biased[0]]
+        self.box.value, name = not biased, f"{pitfall.article or ''} {pitfall.setting}".strip()
+        self.box.description = name if toggled else f"{name} *"
+        (self.box.remove_class if toggled else self.box.add_class)("worklog-unavailable")
+        words, role = (f"← {pitfall.title}", "alert") if biased else (pitfall.title, "muted")
         style = "display:inline-block;font-size:0.85em;line-height:1.2;vertical-align:middle"
         self.what.value = f'<span style="{style};color:var(--worklog-{role})">{words}</span>'
+        return toggled
 
 
 class Panel(Page[PanelChoice]):
@@ -63,6 +70,7 @@ class Panel(Page[PanelChoice]):
         super().__init__(choice)
         self._job = job
         self._stop: threading.Event | None = None  # of the measurement that is running
+        self._last: Shown | None = None  # what was shown last for a combination that there is a reading for
         self._loop: asyncio.AbstractEventLoop | None = None
         with suppress(RuntimeError):  # outside a notebook there is no loop
             self._loop = asyncio.get_running_loop()
@@ -76,8 +84,10 @@ class Panel(Page[PanelChoice]):
         )
         one_at_a_time(self.more).observe(lambda change: self.unfold(change["new"]), "value")
         self.unfold(False)
+        self.legend = widgets.HTML("<small>* a change that leads to no recorded reading</small>")
         self.unbiased = button("all unbiased", lambda: self.take(choice.all_unbiased), "avoid every pitfall")
         self.naive = button("all naive", lambda: self.take(choice.all_naive), "bias every setting")
+        self.nearest = button("take the nearest", self.take_nearest, "choose the nearest combination with a reading")
         reason = why_not_live()
         self.measure_button = button("measure", self.measure, reason or "measure what is chosen, in a child process")
         self.cancel_button = button("cancel", self.cancel, "stop measuring")
@@ -85,9 +95,13 @@ class Panel(Page[PanelChoice]):
         self.status = Status()
         self._idle("" if reason is None else f"measure: {reason}")
         buttons = widgets.HBox([self.unbiased, self.naive, self.measure_button, self.cancel_button])
-        left = [self.kernel, self.size, *four, self.more, self.rest, buttons, self.bar, self.status]
-        layout = widgets.Layout(width="31em", flex="0 0 auto")
-        self.fill(widgets.VBox(left, layout=layout), widgets.VBox([self.words, self.picture, self.details]))
+        left = [self.kernel, self.size, *four, self.more, self.rest, self.legend, buttons, self.bar, self.status]
+        layout = widgets.Layout(width="min(34em, 100%)", flex="0 0 auto")
+        words = widgets.VBox([self.words, self.nearest])
+        words.add_class("worklog-words")
+        right = widgets.VBox([words, self.picture, self.details])
+        right.add_class("worklog-reading")
+        self.fill(widgets.VBox(left, layout=layout), right)
 
     def unfold(self, shown: bool) -> None:
         """Show or hide the pitfalls that the article doesn't name. ipywidgets' accordion needs a mouse."""
@@ -97,8 +111,8 @@ class Panel(Page[PanelChoice]):
     def set_controls(self) -> None:
         """Set every control to what is chosen; a biased setting is never folded away."""
         super().set_controls()
-        for row in self.rows:
-            row.show(self.choice.settings[row.pitfall.setting])
+        there = [row.show(self.choice.settings[row.pitfall.setting]) for row in self.rows]
+        self.legend.layout.display = "none" if all(there) else ""
         if any(pitfall.article is None for pitfall in self.choice.biased):
             self.more.value = True
 
@@ -106,15 +120,29 @@ class Panel(Page[PanelChoice]):
         """The reading for the chosen settings, its picture and its source; the comparison is orange where the result is
         inflated and blue where it is deflated.
         """
-        answer = self.choice.answer()
-        role = ("accent" if answer.off > 0 else "alert") if answer.biased else "ink"
-        return Shown(
-            [answer.headline, answer.comparison, *answer.others],
-            picture=picture(answer, beside=True),
-            details=f"<small>{escape(answer.reading.measurement.label)}</small>",
-            stored=answer.sentences,
-            colour=f"var(--worklog-{role})",
-        )
+        self._last = _of(self.choice.answer())
+        self.nearest.layout.display = "none"
+        return self._last
+
+    def instead(self, error: WorklogError) -> Shown:
+        """Why there is no reading, and dimmed the last one, at first the nearest one; a button takes the nearest."""
+        nearest, last = self.choice.nearest(), self._last
+        self.nearest.layout.display = "none" if nearest is None else ""
+        if last is None and nearest is not None:
+            other = copy(self.choice)
+            other.take(nearest)
+            with suppress(WorklogError):
+                last = _of(other.answer())
+        if last is None:
+            return Shown([str(error)])
+        sentences = [str(error), f"dimmed below: {last.stored[0]}"]
+        return replace(last, sentences=sentences, stored=(), colour="var(--worklog-muted)", dimmed=True)
+
+    def take_nearest(self) -> None:
+        """Choose the nearest combination with a reading."""
+        nearest = self.choice.nearest()
+        if nearest is not None:
+            self.take(lambda: self.choice.take(nearest))
 
     def measure(self) -> None:
         """Measure the unbiased and the chosen reading in a child process."""
@@ -169,3 +197,15 @@ class Panel(Page[PanelChoice]):
         self.measure_button.disabled, self.cancel_button.disabled = why_not_live() is not None, True
         self.bar.layout.display = "none"
         self.status.value = escape(text)
+
+
+def _of(answer: Answer) -> Shown:
+    """A reading and its source, in the colour of its comparison."""
+    role = ("accent" if answer.off > 0 else "alert") if answer.biased else "ink"
+    return Shown(
+        [answer.headline, answer.comparison, *answer.others],
+        picture=picture(answer, beside=True),
+        details=f"<small>{escape(answer.reading.measurement.label)}</small>",
+        stored=answer.sentences,
+        colour=f"var(--worklog-{role})",
+    )
