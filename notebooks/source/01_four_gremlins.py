@@ -175,18 +175,18 @@ plots.ablation(ablation, "vectorized")
 # %% [markdown]
 # ## The panel
 #
-# Switch the fixes off and on yourself. Without a GPU, the panel uses a recording of every combination of the fixes, and
-# says if a combination was not recorded. (This is not the recording of the cells above, so its unbiased time can differ
-# by 1 or 2 %.) With a GPU, the button *measure* measures in a child process.
+# Switch the fixes off and on yourself. Without a GPU, the panel shows what was recorded:
+
+# %%
+lab.recorded()
+
+# %% [markdown]
+# This is not the recording of the cells above, so its unbiased time can differ by 1 or 2 %. Choices that lead to a
+# combination that was not recorded are marked. With a GPU, the button *measure* measures any combination in a child
+# process. For a page without a running notebook kernel, a picture follows the panel.
 
 # %%
 lab.panel("vectorized", 1024, l2="warm", queue=False)
-
-# %% [markdown]
-# The same picture for a page without a running notebook kernel:
-
-# %%
-lab.panel_static("vectorized", 1024, l2="warm", queue=False)
 
 # %% [markdown]
 # ## One rung, every pitfall
@@ -197,12 +197,6 @@ lab.panel_static("vectorized", 1024, l2="warm", queue=False)
 
 # %%
 lab.ablation("warptiled", 1024)
-
-# %% [markdown]
-# The same as a picture:
-
-# %%
-lab.ablation_static("warptiled", 1024)
 
 # %% [markdown]
 # ## Exercises

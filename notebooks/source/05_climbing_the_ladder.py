@@ -415,16 +415,13 @@ plots.ladder(run, 4096)
 # %% [markdown]
 # ## Any rung, any size
 #
-# Choose a rung and a size to see the source diff, the memory counts and the time. The picture below is the same page
-# for readers without a running notebook kernel.
+# Choose a rung and a size to see the source diff, the memory counts and the time. For readers without a running
+# notebook kernel, a picture follows the page.
 
 # %%
 from worklog import lab
 
 lab.ladder("tiles_2d", 4096)
-
-# %%
-lab.ladder_static("tiles_2d", 4096)
 
 # %% [markdown]
 # ## Exercises

@@ -150,6 +150,22 @@ def test_where_the_panels_runs_come_from(monkeypatch: pytest.MonkeyPatch) -> Non
         lab.panel_static()
 
 
+def test_what_was_recorded_is_computed_from_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = dict(lab.recorded(GRID).rows)
+    assert (facts["rungs"], facts["sizes"]) == ("naive, warptiled", "256, 1024")
+    assert facts["one setting changed"].startswith("clocks = ignored, timer = host, l2 = warm, warmup = none, queue")
+    assert facts["two of these"] == "36 of 36 pairs"
+    assert facts["three or more of these"] == (
+        "every combination of clocks, timer, l2, warmup, queue; and all of these settings together"
+    )
+    assert "l2 = rotate" in facts["not recorded"] and "l2 = warm" not in facts["not recorded"]
+    fewer = dict(lab.recorded(small_grid(without=({"l2": "warm", "queue": False}, {"inputs": "zeros"}))).rows)
+    assert fewer["two of these"] == "27 of 28 pairs" and "inputs = zeros" in fewer["not recorded"]
+    assert fewer["three or more of these"] == "every combination of clocks, timer, l2, warmup"
+    monkeypatch.setenv("WORKLOG_SOURCE", "live")
+    assert "measurements of at most" in str(lab.recorded())
+
+
 def test_with_a_gpu_recorded_only_is_the_reason_not_to_measure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choice, "gpu_reason", lambda: None)
     assert choice.why_not_live() is None

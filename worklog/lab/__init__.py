@@ -1,5 +1,6 @@
 """The notebook layer: a panel to switch each fix of the harness on and off, the ladder rung by rung, and the effect of
-each pitfall. Each page has a static twin, a chart, for readers without a running kernel.
+each pitfall. Each page is followed by a chart for readers without a running kernel, which is hidden where the page is
+drawn.
 
 The pages read runs, and start a child process for new ones; they never use CUDA themselves.
 """
@@ -10,16 +11,18 @@ from pathlib import Path
 
 from worklog.analysis.memory_counts import memory_counts
 from worklog.lab.ablation_page import Ablation, AblationChoice
-from worklog.lab.choice import grid_runs, ladder_runs
+from worklog.lab.choice import grid_run, grid_runs, ladder_runs
 from worklog.lab.ladder_page import Climb, Ladder
 from worklog.lab.panel_answer import PanelChoice
 from worklog.lab.panel_page import Panel
+from worklog.lab.recorded import contents
 from worklog.plots.figure import Chart
 from worklog.problem.gemm import Shape
 from worklog.runs.run import Run
+from worklog.runs.tables import Table
 from worklog.settings import Value
 
-__all__ = ["ablation", "ablation_static", "ladder", "ladder_static", "panel", "panel_static"]
+__all__ = ["ablation", "ablation_static", "ladder", "ladder_static", "panel", "panel_static", "recorded"]
 
 Size = Shape | int | None
 
@@ -28,8 +31,8 @@ def panel(kernel: str | None = None, size: Size = None, *, run: Run | Path | Non
     """The panel, as the last line of a cell: a row for each pitfall, and the reading that the choices lead to.
 
     kernel, size and biased settings (such as l2="warm") are chosen at first. run: where the readings come from
-    (default: the recording of every combination of fixes). With a GPU, a button measures what is chosen in a child
-    process. Raises BadRunFile without a recording, and BadSetting, UnknownRung or BadShape.
+    (default: the recording that recorded() describes). With a GPU, a button measures what is chosen in a child process.
+    Raises BadRunFile without a recording, and BadSetting, UnknownRung or BadShape.
     """
     return Panel(PanelChoice(grid_runs(run), kernel, size, **biased))
 
@@ -39,6 +42,11 @@ def panel_static(
 ) -> Chart:
     """The panel's picture as a chart. Raises like panel(), and NotRecorded for what the run doesn't hold."""
     return PanelChoice(grid_runs(run), kernel, size, **biased).chart()
+
+
+def recorded(run: Run | Path | None = None) -> Table:
+    """The rungs, sizes and combinations of settings that the panel shows without a GPU. Raises BadRunFile."""
+    return contents(grid_run(run))
 
 
 def ladder(rung: str | None = None, size: Size = None, *, run: Run | Path | None = None) -> Ladder:

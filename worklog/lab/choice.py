@@ -83,14 +83,17 @@ def _by_work(shape: Shape) -> tuple[int, Shape]:
 
 def grid_runs(given: Run | Path | None = None) -> list[Run]:
     """The panel's runs: the given one, else the recorded grid; none with WORKLOG_SOURCE=live. Raises BadRunFile."""
-    if given is None and forced_source() == "live":
-        return []
+    return [] if given is None and forced_source() == "live" else [grid_run(given)]
+
+
+def grid_run(given: Run | Path | None = None) -> Run:
+    """The given run, else the recorded grid. Raises BadRunFile."""
     if given is None and GRID not in recordings():
         raise BadRunFile(
             f"this installation has no recording {GRID}: reinstall gemm-worklog, or make one on a GPU with "
             f"`worklog grid --out {GRID}.json` and pass it as run="
         )
-    return [given if isinstance(given, Run) else open_run(given or recordings()[GRID])]
+    return given if isinstance(given, Run) else open_run(given or recordings()[GRID])
 
 
 def ladder_runs(given: Run | Path | None = None) -> list[Run]:
