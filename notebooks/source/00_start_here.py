@@ -26,7 +26,11 @@
 import worklog
 from worklog import plots
 
-worklog.open_run().label
+plots.DIAGRAMS["diagram_1_mental_model"](worklog.ablate("warptiled", [256, 1024, 4096]))
+
+# %% [markdown]
+# The kernel and the GPU are the same in both measurements. Only the harness differs. This page shows how to get the
+# right number, and which settings of the harness give the wrong one.
 
 # %% [markdown]
 # ## 1. The ladder
@@ -66,7 +70,7 @@ run
 # measures cuBLAS against itself, and shows how much two identical kernels differ in this harness.
 
 # %% [markdown]
-# ## 4. The picture
+# ## 4. The run as a picture
 #
 # Bars show this run. Hollow circles show the shares of cuBLAS that the article states, on the scale at the top. The
 # article names an H100, but siboehm measured these shares on an RTX A6000 (see the README of SGEMM_CUDA). The same idea
@@ -128,6 +132,23 @@ for size in (1024, 4096):
     rates = {m.kernel: m.tflops for m in run.select(shape=worklog.Shape.of(size)) if m.tflops}
     faster = [name for name in later if rates.get(name, 0) > rates["tiles_1d"]]
     print(f"{size}: tiles_1d {rates['tiles_1d']:5.1f} TFLOP/s; faster: {', '.join(faster) or 'no later rung'}")
+
+# %% [markdown]
+# ## Graded exercise
+#
+# Which rung is the fastest at 256? Guess before you look: the sizes above are 1024 and 4096. Then set `answer` and run
+# the cell. The answer is graded against the times of the harness.
+
+# %%
+from worklog import lab
+
+answer = None  # the name of a rung
+lab.check_answer("00", answer)
+
+# %% tags=["solution"]
+run = worklog.results(shapes=[256])
+answer = min((m for m in run.measurements if m.us and m.kernel != "cuBLAS"), key=lambda m: m.us).kernel
+lab.check_answer("00", answer)
 
 # %% [markdown]
 # ## Exercises

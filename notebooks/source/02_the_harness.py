@@ -302,7 +302,25 @@ show("order", "baseline", "roof")
 # %% [markdown]
 # You cannot find the last two in the samples, because every time is right. The harness checks the datapath of its
 # baseline by the size of its error. The next notebook does the same step by step.
+
+# %% [markdown]
+# ## Graded exercise
 #
+# The 95 % interval of a median leaves out samples at both ends of the sorted samples. A small number of samples is too
+# few for that: the interval is their whole range. From how many samples on is it narrower? `median()` of the harness
+# grades the answer.
+
+# %%
+from worklog import lab
+
+answer = None  # a number of samples
+lab.check_answer("02", answer)
+
+# %% tags=["solution"]
+answer = next(n for n in range(6, 100) if 2 * (1 + n) / 2**n < 0.05)
+lab.check_answer("02", answer)
+
+# %% [markdown]
 # ## Exercises
 #
 # 1. The noise of a kernel doubles. About how many more samples does the same interval take?

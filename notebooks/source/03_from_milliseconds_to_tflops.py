@@ -23,6 +23,7 @@
 
 # %%
 import numpy as np
+import pandas as pd
 
 import worklog
 from worklog import plots
@@ -42,10 +43,10 @@ from worklog.analysis.memory_counts import memory_counts
 
 counted = memory_counts()
 shape = counted.shape
+done = pd.Series({name: 2 * rung.thread_fma / shape.flops - 1 for name, rung in counted.rungs.items()})
 print(f"{counted.label}, {shape}: 2·M·N·K = {shape.flops:,}")
-for name, rung in counted.rungs.items():
-    done = 2 * rung.thread_fma
-    print(f"{name:16} {done:,} operations in multiply-adds: {done / shape.flops - 1:+.3%}")
+for more, names in done.groupby(done):
+    print(f"{more:+.3%} operations in multiply-adds: {', '.join(names.index)}")
 
 # %% [markdown]
 # Some rungs do a few more in the epilogue, one multiply-add for each element of C: 1/K of the work. The usual formula
@@ -73,8 +74,10 @@ roofs = {
     "H200 datasheet, BF16": 989,
     "H200 datasheet, BF16, sparse": 1979,
 }
-for name, roof in roofs.items():
-    print(f"{name:34} {roof:7.1f} TFLOP/s  {m.kernel} is at {m.tflops / roof:6.1%}")
+shares = {name: 100 * m.tflops / roof for name, roof in roofs.items()}
+least, most = min(shares.values()), max(shares.values())
+title = f"{m.kernel} makes {m.tflops:.1f} TFLOP/s: {least:.1f} % to {most:.0f} % of a peak"
+plots.bars(title, {"peak, TFLOP/s": roofs, f"share that {m.kernel} reaches, %": shares}, run.label)
 
 # %% [markdown]
 # From the top:
@@ -102,8 +105,8 @@ wrong = {
     "milliseconds taken for seconds": 2 * size**3 / ms / 1e12,
     "tera taken for 2^40": 2 * size**3 / (ms * 1e-3) / 2**40,
 }
-for name, value in wrong.items():
-    print(f"{name:36} {value:8.3f} TFLOP/s  {value / m.tflops:8.3f} of the right rate")
+title = f"Four formulas for {ms:.3f} ms: only the first one is right"
+plots.bars(title, {"TFLOP/s": wrong}, f"{m.kernel} at {size}, {run.label}", accented=list(wrong)[:1])
 
 # %% [markdown]
 # The last mistake is hard to notice: the rate is 9 % too low, and still plausible. GB and GiB differ by 7 %. With
@@ -151,10 +154,13 @@ print(f"tiles_2d here: {ours.tflops:.1f} TFLOP/s, {ours.ratio:.1%} of cuBLAS (th
 
 # %%
 overhead = run.calibration["offset_us"]
-for r in run.measurements:
-    medians = (np.median(r.samples["baseline_us"]) - overhead) / r.us
-    half = (r.ratio_high - r.ratio_low) / 2
-    print(f"{r.kernel:10} paired {r.ratio:7.2%} ±{half:.2%}   of medians {medians:7.2%}")
+paired = {r.kernel: 100 * r.ratio for r in run.measurements}
+medians = {r.kernel: 100 * (np.median(r.samples["baseline_us"]) - overhead) / r.us for r in run.measurements}
+half = {r.kernel: 50 * (r.ratio_high - r.ratio_low) for r in run.measurements}
+apart = max(abs(medians[name] - share) for name, share in paired.items())
+title = f"Paired ratios and the ratio of medians differ by at most {apart:.2f} percentage points"
+columns = {"paired, % of cuBLAS": paired, "of medians, %": medians, "half of the paired interval, %": half}
+plots.bars(title, columns, run.label, written="{:.2f}")
 
 # %% [markdown]
 # If both agree, there was little drift. The row of cuBLAS against itself shows how large a difference must be to count.
@@ -166,11 +172,13 @@ for r in run.measurements:
 unbiased = worklog.results(["vectorized"], [1024]).measurements[0]
 warm = worklog.results(["vectorized"], [1024], l2="warm").measurements[0]
 cublas, cublas_warm = (np.median(r.samples["baseline_us"]) - overhead for r in (unbiased, warm))
-print(f"{unbiased.kernel} at {unbiased.problem}")
-print(f"both cold, as measured: {unbiased.ratio:.1%}")
-print(f"both warm, as measured: {warm.ratio:.1%}")
-print(f"only cuBLAS warm:       {cublas_warm / unbiased.us:.1%}")
-print(f"only the kernel warm:   {cublas / warm.us:.1%}")
+shares = {"both cold, as measured": unbiased.ratio, "both warm, as measured": warm.ratio}
+shares |= {"only cuBLAS warm": cublas_warm / unbiased.us, "only the kernel warm": cublas / warm.us}
+low, high = (100 * found(shares.values()) for found in (min, max))
+title = f"One kernel, {low:.1f} % to {high:.1f} % of cuBLAS"
+subtitle = f"{unbiased.kernel} at {unbiased.problem}. Blue: both sides with the same L2. Grey: one side with a warm L2."
+percent = {"share of cuBLAS, %": {name: 100 * share for name, share in shares.items()}}
+plots.bars(title, percent, unbiased.label, subtitle=subtitle, accented=list(shares)[:2], written="{:.1f}")
 
 # %% [markdown]
 # ## 6. The same datapath, checked
@@ -225,6 +233,22 @@ print(f"{m.kernel} at {m.problem}: {ms:.3f} ms ±{half:.2f} %, {m.tflops:.1f} TF
 print(f"{m.of_ceiling:.1%} of the measured ceiling of {run.calibration['fp32_tflops']:.1f} TFLOP/s,")
 print(f"{m.ratio:.1%} of FP32 cuBLAS, timed in the same loop; gate: {m.verdict['precision']} passed")
 print(run.label)
+
+# %% [markdown]
+# ## Graded exercise
+#
+# A kernel multiplies a matrix of 1024 x 512 by one of 512 x 4096 in 150 µs. What is its rate? The harness's own formula
+# grades the answer, and recognises the mistakes of section 3.
+
+# %%
+from worklog import lab
+
+answer = None  # TFLOP/s
+lab.check_answer("03", answer)
+
+# %% tags=["solution"]
+answer = 2 * 1024 * 4096 * 512 / 150e-6 / 1e12
+lab.check_answer("03", answer)
 
 # %% [markdown]
 # ## Exercises

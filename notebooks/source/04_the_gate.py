@@ -426,6 +426,22 @@ for stage in run.measurements[0].verdict["stages"]:
 plots.DIAGRAMS["diagram_7_gate"](worklog.results(["warptiled", "cuBLAS"], [4096]))
 
 # %% [markdown]
+# ## Graded exercise
+#
+# Write a wrong kernel that the article's rule passes and the gate fails. Start from `RIGHT` and change as little as you
+# can. The emulator runs both checks.
+
+# %%
+from worklog import lab
+
+answer = None  # the source of a kernel, such as RIGHT.replace(…)
+lab.check_answer("04", answer)
+
+# %% tags=["solution"]
+answer = RIGHT.replace("alpha * acc :", "1.001f * alpha * acc :")
+lab.check_answer("04", answer)
+
+# %% [markdown]
 # ## Exercises
 #
 # 1. The A of E3 holds only ±1, so half of the products of two rows agree by chance. Why does E3 still find "rows 0 and

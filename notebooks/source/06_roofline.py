@@ -178,7 +178,25 @@ plots.roofline(worklog.results(shapes=[1024]), 1024)
 # %% [markdown]
 # The points have the same horizontal positions as at 4096, and most are lower. A roofline is an upper bound; a kernel
 # need not reach it.
+
+# %% [markdown]
+# ## Graded exercise
 #
+# Blocks with square tiles of C fetch A and B from L2. What is the side of the smallest tile, a multiple of 8, for which
+# FP32 is the lower roof and not L2? Take a large K, so that C does not count. The measured roofs of section 1 grade the
+# answer.
+
+# %%
+from worklog import lab
+
+answer = None  # the side of a tile
+lab.check_answer("06", answer)
+
+# %% tags=["solution"]
+answer = next(side for side in range(8, 512, 8) if 2 * side**2 / (4 * 2 * side) > fp32 / l2)
+lab.check_answer("06", answer)
+
+# %% [markdown]
 # ## Exercises
 #
 # 1. A block computes BM × BN elements of C. Derive its FLOP per byte for large K, and compare with the chart for 32 ×

@@ -34,6 +34,7 @@ from worklog.bench import sweep as tuning
 from worklog.kernel.device import Program
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.problem.axes import Axis
+from worklog.runs.run import Run
 
 rung = worklog.rung("autotuned")
 run = worklog.results(["tiles_1d", "autotuned", "warptiled"], [1024, 4096])
@@ -108,31 +109,54 @@ print(f"either: {inspected.shape.flops / run.device['fp32_peak_tflops'] / 1e9:.2
 #
 # Like every kernel, each tile must pass the gate before it is timed next to cuBLAS. In a terminal, the command is
 # `worklog sweep autotuned --axis BM=64,128 --axis …`. With `--preview`, it only lists the tiles.
+#
+# Four questions, before you look. Does the order follow the registers, the warps or the L2 traffic? What does a spill
+# cost? Does the 8 x 8 tile gain from twice the warps, and does it overtake the rung's own tile? How large a difference
+# means nothing?
+
 
 # %%
-measured = tuning.results(found)
+def earlier():
+    """The recorded sweep of an earlier source, if its tiles have the same registers and shared memory as these."""
+    now = {v.name: (v.registers, v.shared_bytes) for v in found.kept}
+    for run in (Run.load(path, origin="recorded") for path in tuning.recordings()):
+        then = {name: (about.get("registers"), about.get("shared_bytes")) for name, about in run.kernels.items()}
+        if now.items() <= then.items():
+            print("measured with an earlier source, whose tiles compile to the same registers and shared memory")
+            return run
+
+
+measured = tuning.results(found) or earlier()
 plots.sweep(found, measured)
 
 # %% [markdown]
-# A tile without a time was not measured; the note below the chart says if a run was interrupted. Section 4 has the
-# rung's own tile, from the ladder's run.
-#
-# Compare three things in the chart, or predict them if there are no times. Does the order follow the registers, the
-# warps or the L2 traffic? How fast is the tile that spills? How much do rows differ if their MIN_BLOCKS has no effect,
-# so that the machine code is the same? A smaller difference between other rows means nothing. In numbers, where +1 is
-# the same order and -1 the reverse:
+# A tile without a time was not measured. The answers, from these times (+1 is the same order, -1 the reverse):
 
 # %%
 rates = {m.kernel: m.tflops for m in measured.measurements if m.tflops} if measured else {}
 timed = found.frame().assign(rate=[rates.get(variant.name, float("nan")) for variant in found.kept]).dropna()
-pairs = timed.groupby(["BM", "BN", "TN", "registers"])["rate"].agg(["min", "max", "count"])
-apart = (pairs["max"] / pairs["min"] - 1)[pairs["count"] > 1]
-if apart.empty:
-    print("too few of these tiles have a time to compare them")
+follows = {known: timed["rate"].rank().corr(timed[known].rank()) for known in ("registers", "warps/SM", "L2 GB")}
+if len(timed) == len(found.kept):
+    print("order: " + ", ".join(f"{known} {how:+.2f}" for known, how in follows.items()))
+    by, same = (
+        timed.set_index([axis.name for axis in axes])["rate"],
+        timed.groupby(["BM", "BN", "TN", "registers"])["rate"],
+    )
+    apart = (same.max() / same.min() - 1)[same.count() > 1]
+    print(f"spill: {by[128, 256, 16, 1]:.1f} TFLOP/s without, {by[128, 256, 16, 2]:.1f} TFLOP/s with")
+    print(f"8 x 8: {by[128, 128, 8, 1]:.1f} TFLOP/s with 8 warps, {by[128, 128, 8, 2]:.1f} TFLOP/s with 16")
+    print(f"noise: {len(apart)} pairs of tiles have the same registers, and are at most {apart.max():.2%} apart")
+    print("best:  " + ", ".join(f"{axis.name} = {value}" for axis, value in zip(axes, by.idxmax(), strict=True)))
 else:
-    for known in ("registers", "warps/SM", "L2 GB"):
-        print(f"{known:9} and TFLOP/s, rank by rank: {timed['rate'].rank().corr(timed[known].rank()):+.2f}")
-    print(f"{len(apart)} pairs with the same registers differ in MIN_BLOCKS only: at most {apart.max():.2%} apart")
+    print("not all of these tiles have a time: sweep them on a GPU")
+
+# %% [markdown]
+# - **Order:** it follows none of the three numbers, so a search needs measurements.
+# - **Spill:** a tile that spills its accumulators is several times slower, although it has as many warps as any.
+# - **Warps:** at the same tile and without a spill, twice the warps hide more latency. Still, the rung's own tile has
+#   half of these warps and stays ahead: it does more multiply-adds per float.
+# - **Noise:** two tiles with the same machine code differ by some tenths of a percent. A smaller difference between
+#   other tiles means nothing.
 
 # %% [markdown]
 # ## 4. The best tile of one size
@@ -196,19 +220,35 @@ compiled("warptiled", "cutlass", "another")
 # the benchmark again after an update of CUDA.
 
 # %% [markdown]
+# ## Graded exercise
+#
+# Find a tile of `autotuned` other than its own that fetches no more from L2 at 4096 and does not spill. Axes that you
+# do not name keep the rung's values. The compiler grades the answer.
+
+# %%
+from worklog import lab
+
+answer = None  # a dict of tile parameters, such as {'BM': 64}
+lab.check_answer("07", answer)
+
+# %% tags=["solution"]
+answer = dict(BM=256, BN=128, TM=16, TN=8)
+lab.check_answer("07", answer)
+
+# %% [markdown]
 # ## Exercises
 #
-# 1. How many floats does a thread with 8 x 16 elements keep in accumulators? Why is 16 x 16 impossible?
+# 1. How many floats does a thread with 8 x 16 elements keep in accumulators? Why does 16 x 16 spill?
 # 2. Why does a 64 x 64 tile fetch more than twice as much from L2 as one of 128 x 256?
-# 3. Sweep `vectorized` over TM and TN. Which combinations does it reject that `autotuned` takes?
+# 3. Sweep `vectorized` over TM and TN of 4, 8 and 16. Which combinations does it reject, and why?
 #
 # <details><summary>Answers</summary>
 #
 # 1. 128, and a thread has at most 255 registers. 16 x 16 needs 256 for the accumulators alone.
 # 2. Each float of A is fetched N / BN times, once per block column, and each float of B M / BM times. So the traffic is
 #    proportional to 1 / BM + 1 / BN.
-# 3. `tuning.variants(worklog.rung("vectorized"), [Axis("TM", (4, 8, 16)), Axis("TN", (4, 8, 16))])`, and then
-#    `.skipped` and `.frame()` of both.
+# 3. 4 x 4, 4 x 8 and 8 x 4. They need 512 or 1024 threads per block, and a tile of 128 x 8 has only 256 float4 to copy.
+#    `tuning.variants(worklog.rung("vectorized"), [Axis("TM", (4, 8, 16)), Axis("TN", (4, 8, 16))]).skipped` lists them.
 #
 # </details>
 #

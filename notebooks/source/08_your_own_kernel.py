@@ -217,19 +217,35 @@ worklog.try_kernel(FOUR, **LAUNCH, beside=["shared", "tiles_1d"])
 # rewrites the harness, the gate or a clock is not detected, so the label of its numbers says "host function".
 
 # %% [markdown]
+# ## Graded exercise
+#
+# Change `FOUR` so that each thread computes eight elements, in blocks of 16 x 16 threads with a 128 x 16 tile of C. The
+# gate must pass it on the emulator, with at most 0.75 shared wavefronts per multiply-add.
+
+# %%
+from worklog import lab
+
+answer = None  # the source of a kernel
+lab.check_answer("08", answer)
+
+# %% tags=["solution"]
+answer = FOUR.replace("64", "128").replace("acc[4]", "acc[8]").replace("i < 4;", "i < 8;")
+lab.check_answer("08", answer)
+
+# %% [markdown]
 # ## Exercises
 #
 # 1. Delete the semicolon after `acc = 0.0f` in a cell above. Which line does the message name?
 # 2. Claim a lower precision: let `mine` round A to TF32, with `--class tf32`. Does it pass? And without the claim?
-# 3. Let a thread compute eight elements, 128 x 16 per block. Predict the wavefronts per multiply-add, then inspect.
+# 3. In the graded exercise, why are the wavefronts per multiply-add more than half of those of `FOUR`?
 #
 # <details><summary>Answers</summary>
 #
 # 1. The line of the cell, with its text, as the compiler read it.
 # 2. With the claim it passes as TF32, and its row says so. Without it, it fails the exact stages: an operand lost its
 #    low bits.
-# 3. Fewer, but more than half: only the read of `Bs` is shared by more multiply-adds. Each multiply-add still reads its
-#    own element of `As`. A tile in both directions shares those reads too; that is rung 5.
+# 3. Only the read of `Bs` is shared by more multiply-adds. Each multiply-add still reads its own element of `As`. A
+#    tile in both directions shares those reads too; that is rung 5.
 #
 # </details>
 #

@@ -176,6 +176,14 @@ def test_the_compilers_numbers_of_07() -> None:
     assert x * y < worklog.open_run().device["multiprocessors"] / 2
 
 
+def test_the_sweep_answers_the_questions_of_07() -> None:
+    text = shown("07")
+    assert all(abs(how) < 0.6 for how in numbers(text, "order:")), "it follows none of them"
+    (without, spilled), (few, _, more, _) = numbers(text, "spill:"), numbers(text, "8 x 8:")
+    assert without > 3 * spilled and 1.05 * few < more < without
+    assert numbers(text, "noise:")[-1] < 1 and numbers(text, "best:") == [128, 256, 16, 1]
+
+
 def test_the_bugs_of_08_are_found_in_the_cells_lines() -> None:
     (racy, race), (_, outside), (fixed, passed) = (cell for cell in cells("08") if cell[0].startswith("%%rung"))
     reads, writes = map(int, re.findall(r"reads \(line (\d+)\) and thread 0 writes \(line (\d+)\)", race)[0])

@@ -11,13 +11,24 @@ from pathlib import Path
 import jupytext
 import nbformat
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
 from jupyter_client.manager import KernelManager
 from jupytext.formats import long_form_multiple_formats
 from jupytext.paired_paths import paired_paths
 from nbclient import NotebookClient
 
 from tests.notebooks.cells import run_cells
-from worklog.lab.notebooks import FOLDER, OPTIONS, execute, notebook_of, sources
+from worklog.lab.notebooks import (
+    ADDRESS,
+    FOLDER,
+    OPTIONS,
+    execute,
+    folded,
+    install_cell,
+    notebook_of,
+    prepared,
+    sources,
+)
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = pytest.mark.parametrize("source", sources(), ids=lambda path: path.stem)
@@ -76,7 +87,7 @@ def test_it_gives_the_stored_outputs_without_a_gpu_on_another_cpu_with_one_threa
 @NOTEBOOKS
 def test_the_stored_pair_has_the_same_cells_and_no_error(source: Path) -> None:
     stored = nbformat.read(notebook_of(source), as_version=4)
-    pairs = zip(jupytext.read(source).cells, stored.cells, strict=True)
+    pairs = zip(map(folded, prepared(source).cells), stored.cells, strict=True)
     assert all(a.source == b.source and a.cell_type == b.cell_type for a, b in pairs)
     assert set(stored.metadata) == {"jupytext", "kernelspec", "language_info"}
     code = [cell for cell in stored.cells if cell.cell_type == "code"]
@@ -92,6 +103,44 @@ def test_jupyterlab_lists_each_notebook_once() -> None:
         formats = long_form_multiple_formats(jupytext.read(source).metadata["jupytext"]["formats"])
         pair = paired_paths(str(notebook_of(source)), formats[0], formats)
         assert [path for path, _ in pair] == [str(notebook_of(source)), str(source)], "jupytext pairs the two files"
+
+
+@NOTEBOOKS
+def test_a_graded_exercise_has_a_folded_solution(source: Path) -> None:
+    own, stored = jupytext.read(source).cells, nbformat.read(notebook_of(source), as_version=4).cells
+    graded = [number for number, cell in enumerate(own) if "check_answer(" in cell.source]
+    asked, solved = (own[number] for number in graded)
+    assert "\nlab.check_answer(" in asked.source and asked.source.startswith("answer = None"), "the reader sets it"
+    assert graded[1] == graded[0] + 1 and solved.metadata["tags"] == ["solution"]
+    shown = stored[graded[1] + 1]  # after the cell that installs the package
+    assert shown.cell_type == "markdown" and shown.source.startswith("<details><summary>Solution</summary>")
+    assert solved.source in shown.source
+
+
+def test_a_solution_that_is_not_right_is_not_stored() -> None:
+    output = nbformat.v4.new_output("execute_result", {"text/plain": "not yet: 3 is too small"})
+    wrong = nbformat.v4.new_code_cell("x", metadata={"tags": ["solution"]}, outputs=[output], execution_count=1)
+    with pytest.raises(SystemExit, match="this solution is not right"):
+        folded(wrong)
+
+
+@pytest.mark.parametrize(
+    ("address", "how"),
+    [
+        ("", r'raise ModuleNotFoundError\(\n +"[^/]*: run `pip install`'),
+        ("https://a.b/c", r'%pip .*"gemm-worklog @ git\+https://a.b/c"'),
+    ],
+)
+def test_the_first_code_cell_installs_the_package_only_where_it_is_missing(address: str, how: str) -> None:
+    code = install_cell(address).source
+    assert re.search(how, code)
+    first = next(cell for cell in prepared(sources()[0]).cells if cell.cell_type == "code")
+    assert first.source == install_cell(ADDRESS).source
+    shell = InteractiveShell()
+    assert shell.run_cell(code).success, "it is installed here"
+    if not address:
+        found = shell.run_cell(code.replace('"worklog"', '"worklog_is_missing"'))
+        assert isinstance(found.error_in_exec, ModuleNotFoundError)
 
 
 def test_each_notebook_ends_with_a_link_to_the_next() -> None:

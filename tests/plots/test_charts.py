@@ -67,6 +67,8 @@ OVER_SIZES = [
     for name, share in zip(("shared", "warptiled", "cuBLAS"), shares, strict=True)
 ]
 
+NUMBERS = {"a heading of more than one line, µs": {"one": 12.5, "another name": 1979.0}, "%": {"one": 0.0}}
+
 # Every chart from values that no recording touches, and the source that its footer and its alt text name.
 CHARTS: dict[str, tuple[Callable[[], Chart], str]] = {
     "ladder": (lambda: plots.ladder(full_run()), full_run().label),
@@ -75,6 +77,7 @@ CHARTS: dict[str, tuple[Callable[[], Chart], str]] = {
     "ablation": (lambda: plots.ablation(full_run(), "warptiled"), full_run().label),
     "traffic": (lambda: plots.traffic(COUNTED), EMULATED),
     "levels": (lambda: plots.levels(full_run(), COUNTED), EMULATED),
+    "bars": (lambda: plots.bars("Two numbers", NUMBERS, "a source", accented=["one"]), "a source"),
     "calibration": (lambda: plots.calibration(full_run()), full_run().label),
     "peers": (lambda: plots.peers(comparison()), "recorded · NVIDIA H200"),
     "samples": (lambda: plots.samples(full_run(), "warptiled"), full_run().label),

@@ -18,7 +18,7 @@ from worklog.analysis.memory_counts import LadderCounts, MemoryCounts
 from worklog.bench.sweep import variants
 from worklog.errors import NothingToDraw, WorklogError
 from worklog.kernel.ladder import rung
-from worklog.plots import calibration, certificate, levels, peers, samples, sweep, tile_map
+from worklog.plots import bars, calibration, certificate, levels, peers, samples, sweep, tile_map
 from worklog.plots.figure import ACCENT, GREY
 from worklog.plots.levels import levels_of
 from worklog.plots.samples import closing
@@ -44,6 +44,16 @@ def test_the_three_harnesses_nearest_to_the_true_length_have_colours_and_the_oth
     assert coloured == {"worklog", "worklog, CUPTI", "do_bench_cudagraph"}
     assert len({line.get_color() for line in lines}) == 4 and lines[0].get_color() == ACCENT
     assert "the same kind of kernel that worklog calibrates on" in " ".join(said(drawn("peers")).split())
+
+
+def test_bars_have_a_row_for_each_name_and_a_dash_for_a_missing_number() -> None:
+    chart = drawn("bars")
+    assert "one: a heading of more than one line, µs 12.50, % 0.000; another name: " in chart.alt
+    assert "1979, % –" in chart.alt and {"12.50", "1979", "0.000", "–"} <= set(said(chart).splitlines())
+    widths = [bar.get_width() for axes in chart.axes for bar in axes.patches]
+    assert widths == [12.5, 1979.0, 0.0, 0.0]
+    with pytest.raises(NothingToDraw):
+        bars("nothing", {"µs": {}}, "a source")
 
 
 def test_harnesses_that_agree_keep_their_names_apart_at_either_end_of_the_page() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from worklog.analysis.memory_counts import memory_counts
 from worklog.lab.ablation_page import Ablation, AblationChoice
 from worklog.lab.choice import grid_run, grid_runs, ladder_runs
+from worklog.lab.exercises import check_answer
 from worklog.lab.ladder_page import Climb, Ladder
 from worklog.lab.panel_answer import PanelChoice
 from worklog.lab.panel_page import Panel
@@ -22,7 +23,16 @@ from worklog.runs.run import Run
 from worklog.runs.tables import Table
 from worklog.settings import Value
 
-__all__ = ["ablation", "ablation_static", "ladder", "ladder_static", "panel", "panel_static", "recorded"]
+__all__ = [
+    "ablation",
+    "ablation_static",
+    "check_answer",
+    "ladder",
+    "ladder_static",
+    "panel",
+    "panel_static",
+    "recorded",
+]
 
 Size = Shape | int | None
 

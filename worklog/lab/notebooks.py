@@ -24,6 +24,7 @@ OPTIONS: dict[str, Any] = {
     "coalesce_streams": True,
     "resources": {"metadata": {"path": str(FOLDER)}},
 }
+ADDRESS = ""
 WIDGET = "application/vnd.jupyter.widget-view+json"  # refers to a kernel that is gone; the text beside it stays
 
 
@@ -41,14 +42,49 @@ def notebook_of(source: Path) -> Path:
     return FOLDER / f"{source.stem}.ipynb"
 
 
+def install_cell(address: str) -> nbformat.NotebookNode:
+    """Installs the package where it is missing, as in Colab; without an address of the package, it says how to. Only
+    in the .ipynb: whoever has the .py has the checkout.
+    """
+    how = f'%pip install --quiet "gemm-worklog @ git+{address}"'
+    if not address:
+        advice = "run `pip install` with its checkout or its wheel, then restart the kernel"
+        how = f'raise ModuleNotFoundError(\n        "worklog is not installed: {advice}"\n    )'
+    code = f'import importlib.util\n\nif importlib.util.find_spec("worklog") is None:\n    {how}'
+    metadata = {"tags": ["install"], "jupyter": {"source_hidden": True}}
+    cell: nbformat.NotebookNode = nbformat.v4.new_code_cell(code, metadata=metadata)  # type: ignore[no-untyped-call]
+    return cell
+
+
+def prepared(source: Path) -> nbformat.NotebookNode:
+    """The notebook of a .py with the cell that installs the package, its cells numbered; nothing is executed."""
+    notebook: nbformat.NotebookNode = jupytext.read(source)
+    notebook.cells.insert(1, install_cell(ADDRESS))
+    for number, cell in enumerate(notebook.cells):
+        cell["id"] = f"cell-{number:02}"
+    return notebook
+
+
+def folded(cell: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """The cell; for one tagged "solution", its source behind a line to click. Markdown, since only JupyterLab hides
+    the source of a code cell. Raises SystemExit for a solution that was executed and is not right.
+    """
+    if "solution" not in cell.metadata.get("tags", ()):
+        return cell
+    shown = "".join(output.get("data", {}).get("text/plain", "") for output in cell.outputs)
+    if cell.execution_count and not shown.startswith("right: "):
+        raise SystemExit(f"this solution is not right ({shown}):\n{cell.source}")
+    code = f"<details><summary>Solution</summary>\n\n```python\n{cell.source}\n```\n\n</details>"
+    hidden: nbformat.NotebookNode = nbformat.v4.new_markdown_cell(code, id=cell.id)  # type: ignore[no-untyped-call]
+    return hidden
+
+
 def execute(source: Path, client: NotebookClient | None = None) -> nbformat.NotebookNode:
-    """The notebook of a .py with its outputs, without timings and widget state, its cells numbered.
+    """The notebook of a .py with its outputs, without timings and widget state, its solution folded.
 
     client: of a running kernel to execute it in, made with OPTIONS (default: a kernel of its own).
     """
-    notebook: nbformat.NotebookNode = jupytext.read(source)
-    for number, cell in enumerate(notebook.cells):
-        cell["id"] = f"cell-{number:02}"
+    notebook = prepared(source)
     client = client or NotebookClient(notebook, **OPTIONS)
     client.nb = notebook
     client.execute()
@@ -58,6 +94,7 @@ def execute(source: Path, client: NotebookClient | None = None) -> nbformat.Note
             data.pop(WIDGET, None)
             if "image/png" in data:  # a chart: GitHub would show its HTML without styles
                 data.pop("text/html", None)
+    notebook.cells = [folded(cell) for cell in notebook.cells]
     notebook.metadata = {key: notebook.metadata[key] for key in ("jupytext", "kernelspec")}
     notebook.metadata["language_info"] = {"name": "python"}
     notebook.nbformat, notebook.nbformat_minor = 4, 5

@@ -1,0 +1,266 @@
+"""The graded exercise of each notebook. The gate, the emulator, the compiler or the harness's recorded samples grade an
+answer; the feedback says what is wrong and gives a hint, never the solution.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from html import escape
+from numbers import Integral, Real
+from typing import Any
+
+from worklog.analysis.inspection import inspect
+from worklog.analysis.memory_counts import memory_counts
+from worklog.bench import sweep
+from worklog.bench.check import check
+from worklog.bench.measure import results
+from worklog.bench.tasks import BASELINE
+from worklog.emulator import EmulatedDevice
+from worklog.errors import BadSetting, WorklogError
+from worklog.gate import Checker
+from worklog.kernel import Kernel
+from worklog.kernel.kernel import block_traffic_bytes
+from worklog.kernel.ladder import LADDER, rung
+from worklog.lab.choice import grid_runs, in_words
+from worklog.lab.panel_answer import PanelChoice
+from worklog.problem.axes import Axis
+from worklog.problem.gemm import Shape, tflops
+from worklog.runs.comparison import KNOWN, open_comparison
+from worklog.runs.run import open_run
+from worklog.runs.samples import LEAST_SAMPLES, median
+from worklog.settings import PITFALLS
+
+CLOSE = 0.01  # a number may differ by this share: it was rounded
+SMALL, SEED = Shape(144, 72, 37), 4
+
+
+@dataclass(frozen=True, repr=False)
+class Graded:
+    """Whether an answer is right, and what the grader found. label: the source of its numbers."""
+
+    right: bool
+    feedback: str
+    label: str = ""
+
+    def __repr__(self) -> str:
+        found = f"{'right' if self.right else 'not yet'}: {self.feedback}"
+        return f"{found}\n{self.label}" if self.label else found
+
+    def _repr_html_(self) -> str:
+        return f'<pre role="status" style="white-space:pre-wrap">{escape(repr(self))}</pre>'
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """wanted: what the answer is, in words. kind: the type that it must have. grade: raises WorklogError for an answer
+    that cannot be graded.
+    """
+
+    wanted: str
+    kind: type
+    grade: Callable[[Any], Graded]
+
+
+def check_answer(notebook: str, answer: object = None) -> Graded:
+    """Grade the answer to the exercise of a notebook. It displays itself.
+
+    notebook: its number, "00" to "09". answer: None says what is wanted. Raises BadSetting where no notebook has this
+    number.
+    """
+    if notebook not in EXERCISES:
+        raise BadSetting(f"no notebook {notebook!r} has an exercise: choose from {', '.join(EXERCISES)}")
+    exercise = EXERCISES[notebook]
+    if answer is None:
+        return Graded(False, f"there is no answer. Set `answer` to {exercise.wanted}")
+    if not isinstance(answer, exercise.kind):
+        return Graded(False, f"the answer is {exercise.wanted}, not {type(answer).__name__}")
+    try:
+        return exercise.grade(answer)
+    except WorklogError as error:
+        return Graded(False, str(error))
+
+
+def _number(answer: float, right: float, unit: str, hint: str, mistakes: Mapping[str, float], label: str) -> Graded:
+    """Grade a number. mistakes: numbers that a typical mistake gives, by the words that name it."""
+    if math.isclose(answer, right, rel_tol=CLOSE):
+        return Graded(True, f"{right:.4g} {unit}", label)
+    for words, wrong in mistakes.items():
+        if math.isclose(answer, wrong, rel_tol=CLOSE):
+            return Graded(False, words, label)
+    return Graded(False, f"{answer:.4g} {unit} is too {'large' if answer > right else 'small'}. Hint: {hint}", label)
+
+
+def _fastest_at_256(name: str) -> Graded:
+    if name == BASELINE:
+        return Graded(False, f"{name} is the baseline: name a rung")
+    blocks = math.prod(rung(name).blocks(Shape.of(256)))
+    run = results(shapes=[256])
+    times = {m.kernel: m for m in run.measurements if m.us and m.us_low and m.us_high and m.kernel != BASELINE}
+    if name not in times:
+        return Graded(False, f"{name} has no time at 256 in this run: name another rung", run.label)
+    fastest, mine = min(m.us_high or math.inf for m in times.values()), times[name]
+    found = f"{name} takes {mine.us:.1f} µs at 256, with {blocks} blocks on {run.device['multiprocessors']} SMs"
+    if (mine.us_low or math.inf) <= fastest:
+        return Graded(True, found, run.label)
+    hint = "which rungs have more blocks at this size?"
+    if blocks == max(math.prod(record.blocks(Shape.of(256))) for record in LADDER):
+        hint = "which rung with as many blocks reads less memory per multiply-add?"
+    return Graded(False, f"{found}, and another rung is faster. Hint: {hint}", run.label)
+
+
+def _shows_the_cold_start(settings: dict[str, Any]) -> Graded:
+    if settings.get("warmup") != "none":
+        return Graded(False, "with the warm-up there is no cold start to see. Hint: begin with warmup = none")
+    without = {name: value for name, value in settings.items() if name != "warmup"}
+    cold, warm = (PanelChoice(grid_runs(), "vectorized", 1024, **each).answer() for each in (settings, without))
+    added, label = round(cold.off - warm.off, 3) + 0.0, cold.reading.measurement.label
+    chosen = in_words(cold.settings, [g for g in PITFALLS if g.setting in settings])
+    found = f"with {chosen}, the cold start changes the time by {added:+.1%}"
+    if abs(added) > 0.05:
+        return Graded(True, found, label)
+    return Graded(
+        False, f"{found}. Hint: which setting makes one number of all samples, and which sample is slow?", label
+    )
+
+
+def _narrower_than_all(count: int) -> Graded:
+    def is_narrower(n: int) -> bool:
+        found = median(list(range(n)))
+        return found.high - found.low < n - 1
+
+    if count < LEAST_SAMPLES:
+        return Graded(False, f"{count} samples don't give a 95 % interval at all: even their whole range is too narrow")
+    if not is_narrower(count):
+        return Graded(
+            False,
+            f"of {count} samples, the interval is still their whole range. Hint: without the smallest and the largest "
+            "sample, the interval misses the median if at most one sample is below it, or at most one above it",
+        )
+    if is_narrower(count - 1):
+        return Graded(False, f"{count} samples are enough, but fewer are, too")
+    return Graded(True, f"the interval of {count} samples leaves out the smallest and the largest one")
+
+
+def _rate(answer: float) -> Graded:
+    shape, us = Shape(1024, 4096, 512), 150.0
+    right = tflops(shape, us)
+    mistakes = {
+        "a multiply-add is two operations": right / 2,
+        "tera is 10^12, not 2^40": right * 1e12 / 2**40,
+        "150 µs are not 150 ms": right / 1e3,
+        "a TFLOP/s is 10^12 operations per second": right * 1e12,
+    }
+    return _number(
+        answer, right, "TFLOP/s", "each of the M·N elements takes K multiply-adds", mistakes, f"{shape} in {us:g} µs"
+    )
+
+
+def _tiles(source: str, rows: int = 16) -> Kernel:
+    """The kernel of an answer: blocks of 16 x 16 threads, each of which computes `rows` rows of 16 columns."""
+    return Kernel.from_source(source, file="answer", grid=f"(N + 15) // 16, (M + {rows - 1}) // {rows}", block="16,16")
+
+
+def _passes_the_articles_rule_only(source: str) -> Graded:
+    kernel, device = _tiles(source), EmulatedDevice()
+    checked = check(kernel, SMALL, on="emulated", seed=SEED)
+    if checked.verdict.accepted:
+        hint = "make every element wrong by less than 1 %"
+        return Graded(False, f"the gate passes it, so it is right. Hint: {hint}", checked.label)
+    rule = Checker(device, SMALL, SEED).check_by_article(kernel.load(device))
+    found = f"the article's rule: {rule.stages[0].detail}; the gate: {checked.verdict.reason}"
+    if rule.accepted:
+        return Graded(True, found, checked.label)
+    hint = "a wrong factor near 1, or one missing term of many, gives a small error"
+    return Graded(False, f"the article's rule fails it, too: {rule.stages[0].detail}. Hint: {hint}", checked.label)
+
+
+def _without_conflicts(ms: float) -> Graded:
+    counts, gpu = memory_counts().rungs["vectorized"], open_run().device
+    per_ms = gpu["multiprocessors"] * gpu["sm_clock_mhz"] * 1e3  # wavefronts
+    mistakes = {
+        "this is the time of all wavefronts, conflicts included": counts.wavefronts / per_ms,
+        "this is the time of the conflicts alone": counts.conflicts / per_ms,
+        "this is the time of the multiply-adds": memory_counts().shape.flops / gpu["fp32_peak_tflops"] / 1e9,
+    }
+    right, label = (counts.wavefronts - counts.conflicts) / per_ms, f"counts: {memory_counts().label}"
+    return _number(ms, right, "ms", "each SM serves one wavefront per clock", mistakes, label)
+
+
+def _right_of_the_ridge(side: int) -> Graded:
+    run = open_run()
+    ridge = 1e3 * run.calibration["fp32_tflops"] / run.calibration["l2_gbs"]
+
+    def intensity(side: int) -> float:
+        return 2 * side * side / (4 * 2 * side)
+
+    if side <= 0 or side % 8:
+        return Graded(False, f"{side} is not a multiple of 8")
+    found = f"tiles of {side} x {side} make {intensity(side):.2f} FLOP per byte; the ridge is at {ridge:.2f}"
+    if intensity(side) <= ridge:
+        return Graded(
+            False, f"{found}, so L2 is the lower roof. Hint: a larger tile uses each float more often", run.label
+        )
+    if intensity(side - 8) > ridge:
+        return Graded(False, f"{found}, but a smaller tile is right of it, too", run.label)
+    return Graded(True, found, run.label)
+
+
+def _another_tile(tile: dict[str, int]) -> Graded:
+    own = rung("autotuned")
+    if {**own.template, **tile} == own.template:
+        return Graded(False, "this is the rung's own tile: change at least one side")
+    found = sweep.variants(own, [Axis(name, (value,)) for name, value in tile.items()])
+    if not found.kept:
+        return Graded(False, f"it can't be built: {found.skipped[0].skipped}")
+    [variant], label = found.kept, f"compiled for {found.arch}"
+    moved, allowed = (block_traffic_bytes(t, found.shape) / 1e9 for t in (variant.kernel.template, own.template))
+    facts = f"{variant.registers} registers, {variant.spilled_bytes} bytes spilled, {moved:.2f} GB from L2"
+    if variant.spilled_bytes:
+        hint = "a block of fewer threads may have more registers per thread"
+        return Graded(False, f"{facts}: its accumulators don't fit the registers. Hint: {hint}", label)
+    if moved > allowed:
+        return Graded(False, f"{facts}: that is more than the rung's own {allowed:.2f} GB. Hint: a larger block", label)
+    return Graded(True, facts, label)
+
+
+def _eight_elements(source: str) -> Graded:
+    kernel, most = _tiles(source, 128), 0.75
+    checked = check(kernel, SMALL, on="emulated", seed=SEED)
+    if not checked.verdict.accepted:
+        return Graded(
+            False, f"failed at {checked.verdict.reason} Hint: a block has 128 rows of A, C and `As`", checked.label
+        )
+    counts = inspect(kernel).counts
+    waves = (counts.shared_load.wavefronts + counts.shared_store.wavefronts) / counts.instructions["fma"]
+    found = f"it passes, with {waves:.3f} shared wavefronts per multiply-add"
+    if waves > most:
+        return Graded(False, f"{found}, more than {most}. Hint: read each element of `Bs` once per k", checked.label)
+    return Graded(True, found, checked.label)
+
+
+def _read_speedup(answer: float) -> Graded:
+    compared = open_comparison()
+    one, two = (compared.us(KNOWN, length)["do_bench"] for length in (1, 2))
+    mistakes = {
+        "this is the true speedup: use what do_bench measures for both": 2.0,
+        "a speedup is the longer time over the shorter one": one / two,
+    }
+    hint = "`compared.us(KNOWN, 1)` has what each harness measures for the kernel of 1 µs"
+    return _number(answer, two / one, "times", hint, mistakes, compared.label)
+
+
+TILED = "the source of a kernel, a string, for blocks of 16 x 16 threads"
+EXERCISES = {
+    "00": Exercise("the name of a rung, a string", str, _fastest_at_256),
+    "01": Exercise(f"a dict of settings ({', '.join(g.setting for g in PITFALLS)})", dict, _shows_the_cold_start),
+    "02": Exercise("a number of samples", Integral, _narrower_than_all),
+    "03": Exercise("a rate in TFLOP/s", Real, _rate),
+    "04": Exercise(TILED, str, _passes_the_articles_rule_only),
+    "05": Exercise("a time in ms", Real, _without_conflicts),
+    "06": Exercise("the side of a square tile", Integral, _right_of_the_ridge),
+    "07": Exercise("a dict of tile parameters, such as {'BM': 64}", dict, _another_tile),
+    "08": Exercise(TILED, str, _eight_elements),
+    "09": Exercise("a speedup, 1.5 for 1.5 times as fast", Real, _read_speedup),
+}
