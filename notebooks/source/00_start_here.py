@@ -26,7 +26,7 @@
 import worklog
 from worklog import plots
 
-plots.DIAGRAMS["diagram_1_mental_model"](worklog.ablate("warptiled", [256, 1024, 4096]))
+plots.headline(worklog.ablate("warptiled", 4096))
 
 # %% [markdown]
 # The kernel and the GPU are the same in both measurements. Only the harness differs. This page shows how to get the

@@ -189,29 +189,32 @@ lab.recorded()
 lab.panel("vectorized", 1024, l2="warm", queue=False)
 
 # %% [markdown]
-# ## One rung, every pitfall
+# ## Graded exercise
 #
-# The panel switches off several fixes at once. Here each fix is switched off alone, for one rung at one size. Each row
-# shows the effect on the result that the pitfall changes, next to the noise of the two measurements. Change the size
-# and see which effects grow.
+# In the panel, choose `vectorized` at 1024 and switch off `4 warmup` only. The result hardly changes, although the
+# first launch was slow. With which settings does the reading show the cold start? The recorded samples grade the
+# answer.
 
 # %%
-lab.ablation("warptiled", 1024)
+answer = None  # a dict of settings, such as {'l2': 'warm'}
+lab.check_answer("01", answer)
+
+# %% tags=["solution"]
+answer = dict(warmup="none", statistic="first")
+lab.check_answer("01", answer)
 
 # %% [markdown]
 # ## Exercises
 #
 # 1. In the panel, choose `naive` at 4096 and switch off all of the article's fixes except `2 timer`. How large is the
 #    effect, and why?
-# 2. Switch off `4 warmup` only. The result hardly changes. Which second setting shows the cold start?
-# 3. Find two pitfalls that partly cancel each other. Would you notice it in a report?
+# 2. Find two pitfalls that partly cancel each other. Would you notice it in a report?
 #
 # <details><summary>Answers</summary>
 #
 # 1. Almost none. The kernel takes so long that a launch bubble, a warm cache and a first launch are negligible. This is
 #    why the gremlins survive: they have no effect on long kernels, with which many harnesses are tested.
-# 2. `statistic = first`, or `mean`: both include the first launch.
-# 3. The panel above shows a pair. For `vectorized` at 1024, the warm L2 shortens the time and the empty queue lengthens
+# 2. The panel above shows a pair. For `vectorized` at 1024, the warm L2 shortens the time and the empty queue lengthens
 #    it, so the sum looks plausible although both parts are wrong. Try the same pair at 256.
 #
 # </details>

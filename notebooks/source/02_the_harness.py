@@ -302,6 +302,16 @@ show("order", "baseline", "roof")
 # %% [markdown]
 # You cannot find the last two in the samples, because every time is right. The harness checks the datapath of its
 # baseline by the size of its error. The next notebook does the same step by step.
+#
+# ## 10. Every pitfall alone
+#
+# Each row shows the effect on the result that the pitfall changes, next to the noise of the two measurements. Change
+# the rung and the size, and see which effects grow.
+
+# %%
+from worklog import lab
+
+lab.ablation("warptiled", 1024)
 
 # %% [markdown]
 # ## Graded exercise
@@ -311,8 +321,6 @@ show("order", "baseline", "roof")
 # grades the answer.
 
 # %%
-from worklog import lab
-
 answer = None  # a number of samples
 lab.check_answer("02", answer)
 

@@ -158,7 +158,7 @@ paired = {r.kernel: 100 * r.ratio for r in run.measurements}
 medians = {r.kernel: 100 * (np.median(r.samples["baseline_us"]) - overhead) / r.us for r in run.measurements}
 half = {r.kernel: 50 * (r.ratio_high - r.ratio_low) for r in run.measurements}
 apart = max(abs(medians[name] - share) for name, share in paired.items())
-title = f"Paired ratios and the ratio of medians differ by at most {apart:.2f} percentage points"
+title = f"Paired or of medians, the shares differ by at most {apart:.2f} points"
 columns = {"paired, % of cuBLAS": paired, "of medians, %": medians, "half of the paired interval, %": half}
 plots.bars(title, columns, run.label, written="{:.2f}")
 

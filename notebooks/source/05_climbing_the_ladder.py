@@ -424,19 +424,32 @@ from worklog import lab
 lab.ladder("tiles_2d", 4096)
 
 # %% [markdown]
+# ## Graded exercise
+#
+# Subtract the bank conflicts from the shared wavefronts of `vectorized` (`counted.rungs["vectorized"]` has both). How
+# long do the others take at 4096, if every SM serves one per clock? Compare the result with the time of the
+# multiply-adds. The emulator's counts grade the answer.
+
+# %%
+answer = None  # a time in ms
+lab.check_answer("05", answer)
+
+# %% tags=["solution"]
+counts, gpu = counted.rungs["vectorized"], run.device
+answer = (counts.wavefronts - counts.conflicts) / (gpu["multiprocessors"] * gpu["sm_clock_mhz"] * 1e3)
+lab.check_answer("05", answer)
+
+# %% [markdown]
 # ## Exercises
 #
 # 1. `coalesced` requests 1 + 4 sectors where `naive` requests 32 + 1. Why does the floor count lines and not sectors?
-# 2. Subtract the conflicts from the wavefronts of `vectorized`. What is its floor then, and what limits it?
-# 3. Why are 8 x 16 elements per thread faster than 8 x 8, if both have no conflicts?
+# 2. Why are 8 x 16 elements per thread faster than 8 x 8, if both have no conflicts?
 #
 # <details><summary>Answers</summary>
 #
 # 1. With four sectors per clock, the floor of `naive` would be about a quarter of its time. Its 32 sectors are in 32
 #    lines, and a lookup finds one line, whether it takes one sector of it or four.
-# 2. `counted.rungs["vectorized"]` has `wavefronts` and `conflicts`. The remaining wavefronts need less time than the
-#    multiply-adds, so the multiply-adds would be the limit.
-# 3. A thread reads 8 + 16 floats for 128 multiply-adds instead of 8 + 8 for 64: 0.19 per multiply-add instead of 0.25.
+# 2. A thread reads 8 + 16 floats for 128 multiply-adds instead of 8 + 8 for 64: 0.19 per multiply-add instead of 0.25.
 #    Notebook 07 searches for more such tiles.
 #
 # </details>
