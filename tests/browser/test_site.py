@@ -19,7 +19,7 @@ from tests.helpers import small_run
 from worklog.analysis.memory_counts import memory_counts
 from worklog.errors import WorklogError
 from worklog.lab.answers import key_of, panel_table
-from worklog.lab.choice import grid_runs, ladder_runs
+from worklog.lab.choice import NotRecorded, grid_runs, ladder_runs
 from worklog.lab.ladder_page import Climb, diff
 from worklog.lab.panel_answer import Answer, PanelChoice
 from worklog.lab.site import site
@@ -90,7 +90,7 @@ def tables_of(html: str) -> dict[str, Any]:
 
 
 def box(page: Page, setting: str) -> Locator:
-    return page.get_by_role("checkbox", name=re.compile(rf"^(\d )?{setting}$"))
+    return page.get_by_role("checkbox", name=re.compile(rf"^(\d )?{setting}( \*)?$"))
 
 
 def choose(page: Page, choice: PanelChoice) -> None:
@@ -190,20 +190,23 @@ def test_what_was_not_recorded_is_marked_before_and_after_it_is_chosen(page: Pag
     choose(page, choice)
     shows(page, answer)
     row = page.locator(".pitfall", has=box(page, "inputs"))
-    expect(row).to_contain_text("other choice: not recorded")
-    expect(row.get_by_role("combobox")).to_contain_text("zeros · not recorded")
+    expect(row).to_contain_text("inputs *")
+    expect(row.get_by_role("combobox")).to_contain_text("zeros (not recorded)")
+    expect(page.locator("#legend")).to_be_visible()
     box(page, "inputs").uncheck()
     choice.choose("inputs", "zeros")
     nearest = choice.nearest()
-    assert not choice.available() and nearest is not None
-    expect(page.locator("#gap-words")).to_contain_text(f"inputs = zeros. Nearest: {nearest.words}.")
+    assert nearest is not None
+    with pytest.raises(NotRecorded) as said:
+        choice.answer()
+    expect(page.locator("#gap-words")).to_have_text(str(said.value))
     shows(page, answer)
     expect(page.locator(".answer").first).to_have_css("opacity", "0.35")
     differ = [g.setting for g in PITFALLS if nearest.settings[g.setting] != choice.settings[g.setting]]
     marked = page.locator(".pitfall", has_text="differs from the nearest")
     expect(marked.get_by_role("checkbox")).to_have_count(len(differ))
     expect(marked.first).to_contain_text(differ[0])
-    page.get_by_role("button", name="show the nearest").click()
+    page.get_by_role("button", name="take the nearest").click()
     choice.take(nearest)
     shows(page, choice.answer())
     expect(page.locator("#gap")).to_be_hidden()

@@ -70,8 +70,8 @@ function panel(table) {
         const box = make("input", { type: "checkbox" });
         const select = make("select", { "aria-label": `value of ${setting}` });
         const words = make("span", { class: "title" });
-        const name = article === null ? setting : `${article} ${setting}`;
-        const line = make("div", { class: "pitfall", title: pitfall.what }, make("label", {}, box, name), select, words);
+        const name = article === null ? setting : `${article} ${setting}`, label = make("span");
+        const line = make("div", { class: "pitfall", title: pitfall.what }, make("label", {}, box, label), select, words);
         byId(article === null ? "rest-of-them" : "four").append(line);
         box.addEventListener("change", () => take({ key: switched() }));
         select.addEventListener("change", () => take({ key: changed(index, select.selectedIndex) }));
@@ -80,15 +80,16 @@ function panel(table) {
         // nearest: the key of the nearest combination, where what is chosen was not recorded.
         return (nearest) => {
             const biased = pitfall.biased[place(index)];
-            const gap = nearest ? nearest[index] !== chosen.key[index] : !holds(switched());
-            const why = nearest ? "differs from the nearest" : "other choice: not recorded";
+            const gap = !nearest && !holds(switched()), differs = nearest && nearest[index] !== chosen.key[index];
+            label.textContent = gap ? `${name} *` : name;
             box.checked = !biased;
-            line.className = `pitfall${biased ? " biased" : ""}${gap ? " gap" : ""}`;
-            words.replaceChildren(biased ? `← ${title}` : title, ...(gap ? [make("em", {}, why)] : []));
+            line.className = `pitfall${biased ? " biased" : ""}${gap || differs ? " gap" : ""}`;
+            const more = differs ? [make("em", {}, "differs from the nearest")] : [];
+            words.replaceChildren(biased ? `← ${title}` : title, ...more);
             select.replaceChildren(...pitfall.values.map((value, at) => make(
                 "option",
                 { selected: at === place(index), disabled: !pitfall.recorded[at] },
-                nearest || holds(changed(index, at)) ? value : `${value} · not recorded`,
+                nearest || holds(changed(index, at)) ? value : `${value} (not recorded)`,
             )));
         };
     }
@@ -99,7 +100,7 @@ function panel(table) {
         kernel.replaceChildren(...table.kernels.map((name) => make(
             "option",
             { value: name, selected: name === chosen.kernel, disabled: !group(name, chosen.size) },
-            nearest || holds(chosen.key, name) ? name : `${name} · not recorded`,
+            nearest || holds(chosen.key, name) ? name : `${name} (not recorded)`,
         )));
         showSize(
             chosen.size,
@@ -111,6 +112,7 @@ function panel(table) {
             byId("more").open = true;
         }
         byId("gap").hidden = found;
+        byId("legend").hidden = !found || !byId("controls").querySelector(".gap");
         byId("answer").classList.toggle("stale", !found);
         if (found) answer(here);
     }
@@ -121,7 +123,7 @@ function panel(table) {
         const [key, differs, described] = nearest[launches.join("")];
         const own = table.pitfalls.map((pitfall, i) => (pitfall.launches ? key : chosen.key)[i]).join("");
         byId("gap-words").textContent =
-            `Not recorded: ${chosen.kernel} at ${chosen.size}, ${described}. Nearest: ${differs}.`;
+            `not recorded: ${chosen.kernel} at ${chosen.size}, ${described}; nearest: ${differs}`;
         byId("gap-go").dataset.key = own;
         return own;
     }
