@@ -165,6 +165,7 @@ class Page(Generic[Chosen]):
         display(self._repr_mimebundle_(), raw=True)  # type: ignore[no-untyped-call]
         with suppress(WorklogError):
             data, metadata = self.choice.chart()._repr_mimebundle_()
+            del data["text/html"]  # page.css finds it as an image
             display(data, metadata=metadata, raw=True)  # type: ignore[no-untyped-call]
 
     def _repr_mimebundle_(self, **how: Any) -> Any:
