@@ -97,18 +97,30 @@ def _answers(address: str) -> bool:
 
 
 def use_panel(page: Page, pictures: Path) -> None:
-    """Run the panel's cell, drag its slider to another size, and tick a box; each time the reading changes."""
+    """Run the panel's cell, drag its slider to another size, and tick a box; each time it answers in words and shows
+    another chart.
+    """
     with step("run the panel's cell"):
         page.evaluate(RUN)
         outputs, slider = page.locator(".jp-Cell-outputWrapper .worklog"), page.get_by_role("slider", name="size")
         panel = outputs.filter(has=slider).first
-        reading = panel.get_by_role("status").filter(has_text="→")
+        reading, chart = panel.get_by_role("status").filter(has_text="→"), panel.get_by_role("img").first
         expect(reading).to_be_visible(timeout=PAGE_MS)
-        expect(panel.get_by_role("img")).to_be_visible(timeout=PAGE_MS)
+        expect(chart).to_be_visible(timeout=PAGE_MS)
     page.screenshot(path=pictures / "2_panel.png")
-    before, slider = reading.inner_text(), panel.get_by_role("slider", name="size")
-    with step("drag the size to the right end"):
-        slider.scroll_into_view_if_needed()
+
+    @contextmanager
+    def answered(what: str, picture: str) -> Iterator[None]:
+        before = reading.inner_text(), chart.evaluate("element => element.outerHTML")
+        with step(what):
+            yield
+            expect(reading).not_to_have_text(before[0], timeout=PAGE_MS)
+            expect(chart).not_to_have_js_property("outerHTML", before[1], timeout=PAGE_MS)
+        page.screenshot(path=pictures / picture)
+
+    slider = panel.get_by_role("slider", name="size")
+    slider.scroll_into_view_if_needed()
+    with answered("drag the size to the right end", "3_dragged.png"):
         box = slider.bounding_box()
         assert box is not None
         share = slider.evaluate("element => element.value / element.max")
@@ -117,13 +129,8 @@ def use_panel(page: Page, pictures: Path) -> None:
         page.mouse.down()
         page.mouse.move(box["x"] + box["width"] - 2, middle, steps=20)
         page.mouse.up()
-        expect(reading).not_to_have_text(before, timeout=PAGE_MS)
-    page.screenshot(path=pictures / "3_dragged.png")
-    before = reading.inner_text()
-    with step("tick “3 l2”: flush it"):
+    with answered("tick “3 l2”: flush it", "4_ticked.png"):
         panel.get_by_role("checkbox", name="3 l2").check()
-        expect(reading).not_to_have_text(before, timeout=PAGE_MS)
-    page.screenshot(path=pictures / "4_ticked.png")
 
 
 def main(pictures: Path) -> None:
