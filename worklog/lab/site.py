@@ -49,7 +49,7 @@ def site(run: Run | Path | None = None, grid: Run | Path | None = None) -> str:
         data=b64encode(packed).decode("ascii"),
         sizes=_chart(partial(plots.sizes, runs[0])),
         peers=_chart(plots.peers),
-        ablations="".join(charts.values()),
+        ablations="".join(charts.values()) or _chart(partial(plots.ablation, runs[0])),
         version=__version__,
     )
 
