@@ -37,6 +37,7 @@ from worklog import plots
 from worklog.analysis.counts import access_pattern
 from worklog.analysis.inspection import inspect
 from worklog.analysis.memory_counts import memory_counts
+from worklog.analysis.prediction import rung_bounds, spread, table
 from worklog.kernel import resources
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.lab.ladder_page import diff, source
@@ -47,45 +48,34 @@ counted = memory_counts()
 print(f"times:  {run.label}\ncounts: {counted.label}")
 
 # %% [markdown]
-# `floor` is a lower bound of a rung's time. It is the time of the slowest of three things, if every multiprocessor (SM)
-# does it without a gap:
+# A rung's floor is a lower bound of its time. It is the time of the slowest of these, if every multiprocessor (SM) does
+# it without a gap:
 #
 # - multiply-adds, at the peak from the data sheet's clock and lanes;
 # - lookups in L1, one line of 128 bytes per clock: an assumption, which the first two rungs test;
-# - wavefronts in shared memory, one per clock.
+# - wavefronts in shared memory, one per clock;
+# - reading A and B from DRAM once, at the peak of the data sheet.
+#
+# A block stays on its SM. So for the first three, the floor counts the SM with the most blocks: 1024 blocks on 132 SMs
+# are 8 on most of them. `worklog check` and `worklog inspect` print the same bound for your kernel.
 #
 # The floor ignores latencies, barriers and other instructions, so it is not a prediction of the time. But if two rungs
 # are above their floors by the same factor, then the ratio of the floors predicts the ratio of the times.
 
 # %%
 patterns = {rung.name: access_pattern(rung) for rung in worklog.LADDER}
-
-
-def floor(name):
-    """Lower bound of a rung's time at 4096, in milliseconds, and what limits it."""
-    counts, gpu = counted.rungs[name], run.device
-    loads = [r for r in patterns[name].requests if not r.in_shared and not r.is_store]
-    lines = sum(len(set((r.floats // 32).flat)) for r in loads) / len(loads)
-    clocks = gpu["multiprocessors"] * gpu["sm_clock_mhz"] * 1e3  # of all SMs, per millisecond
-    needs = {
-        "multiply-adds": counted.shape.flops / gpu["fp32_peak_tflops"] / 1e9,
-        "L1 lines": counts.load_requests * lines / clocks,
-        "shared wavefronts": counts.wavefronts / clocks,
-    }
-    busiest = max(needs, key=needs.get)
-    return needs[busiest], busiest
+floors = rung_bounds(run, counted.shape)
 
 
 # %%
 def predict(before, after):
     """Print a rung's time as predicted from the time of the rung before, and as measured."""
-    (old, what), (new, now) = floor(before), floor(after)
-    print(f"counted:   floor of {before} {old:.2f} ms ({what}), of {after} {new:.2f} ms ({now})")
-    if before in timed:
-        ms = timed[before].us / 1e3
-        print(f"predicted: {ms:.2f} ms x {new:.2f} / {old:.2f} = {ms * new / old:.2f} ms")
+    old, new = floors[before], floors[after]
+    print(f"counted:   floor of {before} {old.ms:.2f} ms ({old.limit}), of {after} {new.ms:.2f} ms ({new.limit})")
+    if (ms := old.measured_ms) is not None:
+        print(f"predicted: {ms:.2f} ms x {new.ms:.2f} / {old.ms:.2f} = {ms * new.ms / old.ms:.2f} ms")
     else:
-        print(f"predicted: {new / old:.2f} times the time of {before}, which is not in this recording")
+        print(f"predicted: {new.ms / old.ms:.2f} times the time of {before}, which is not in this recording")
     print(f"measured:  {measured(after)}")
 
 
@@ -93,8 +83,8 @@ def measured(name):
     """The time of a rung and its share of cuBLAS, where the run has them."""
     if name not in timed:
         return "not in this recording"
-    ms = timed[name].us / 1e3
-    return f"{ms:.2f} ms, {run.origin}; {timed[name].ratio:.1%} of cuBLAS; {ms / floor(name)[0]:.2f} times its floor"
+    found, ratio = floors[name], timed[name].ratio
+    return f"{found.measured_ms:.2f} ms, {run.origin}; {ratio:.1%} of cuBLAS; {found.factor:.2f} times its floor"
 
 
 # %% [markdown]
@@ -114,8 +104,9 @@ plots.ownership(patterns["naive"])
 # in sectors of 32 bytes, and the warp uses 4 bytes of each.
 
 # %%
-ms, what = floor("naive")
-print(f"counted:  {counted.rungs['naive'].sectors_per_request:.1f} sectors per load, floor {ms:.0f} ms ({what})")
+first = floors["naive"]
+sectors = counted.rungs["naive"].sectors_per_request
+print(f"counted:  {sectors:.1f} sectors per load, floor {first.ms:.0f} ms ({first.limit})")
 print(f"measured: {measured('naive')}")
 
 # %% [markdown]
@@ -373,30 +364,14 @@ print(f"shared wavefronts per multiply-add: {before.wavefronts_per_fma:.3f}, now
 # %% [markdown]
 # ## The whole climb
 #
-# The last column tests the model: the time of each rung, divided by its floor. If the floor explained all of the time,
-# every factor would be 1.
+# The last column tests the model: the time of each rung, divided by its floor, which stands under "at least". If the
+# floor explained all of the time, every factor would be 1.
 
 # %%
-rows = []
-for rung in worklog.LADDER:
-    counts, (ms, what) = counted.rungs[rung.name], floor(rung.name)
-    rows.append(
-        {
-            "rung": rung.name,
-            "sectors/FMA": round(counts.sectors_per_fma, 3),
-            "wavefronts/FMA": round(counts.wavefronts_per_fma, 3),
-            "conflicts": f"{counts.conflict_share:.0%}",
-            "floor ms": round(ms, 2),
-            "limit": what,
-            "measured ms": round(timed[rung.name].us / 1e3, 2) if rung.name in timed else "not in this recording",
-            "measured / floor": round(timed[rung.name].us / 1e3 / ms, 2) if rung.name in timed else "",
-        }
-    )
-print(f"counts: {counted.label}; times: {run.label}")
-factors = [row["measured / floor"] for row in rows[1:] if row["measured / floor"]]
+least, most = spread({name: found for name, found in floors.items() if name != "naive"})
 print(f"from coalesced to warptiled: {timed['coalesced'].us / timed['warptiled'].us:.1f} times as fast,")
-print(f"and {min(factors):.2f} to {max(factors):.2f} times the floor")
-pd.DataFrame(rows).set_index("rung")
+print(f"and {least:.2f} to {most:.2f} times the floor")
+table(floors.values(), run.label)
 
 # %% [markdown]
 # From `coalesced` on, the factor varies much less than the time. So three counts, all known without a GPU, explain most

@@ -11,7 +11,7 @@ import pytest
 
 from tests.helpers import PLAIN, RACY
 from worklog.analysis import prediction
-from worklog.analysis.prediction import DRAM, FMA, L1, SHARED, Prediction, bound, ladder, predicted, spread
+from worklog.analysis.prediction import DRAM, FMA, L1, SHARED, Prediction, bound, predicted, rung_bounds, spread
 from worklog.emulator import load
 from worklog.gpu.device import Gpu
 from worklog.kernel import Kernel
@@ -50,7 +50,7 @@ def test_no_recorded_time_is_below_its_bound(run: Run) -> None:
     timed = [size for size in run.shapes() if size.square]
     assert {size.n for size in timed} >= WORST.keys()
     for size in timed:
-        least, most = spread(ladder(run, size))
+        least, most = spread(rung_bounds(run, size))
         near = min(WORST, key=lambda n: abs(math.log(n / size.n)))
         assert least >= 1.0 and most <= WORST[near], (size, least, most)
 
@@ -90,7 +90,7 @@ def test_a_rungs_shipped_counts_give_what_the_emulator_counts(name: str, h200: G
 def test_what_is_shown(racy: Prediction, run: Run) -> None:
     found = racy.bound
     assert found is not None and found.limit == SHARED and found.shape == Shape.of(4096)
-    least, most = spread(ladder(run, Shape.of(4096)))
+    least, most = spread(rung_bounds(run, Shape.of(4096)))
     assert racy.sentences == (
         f"at least {found.ms:.2f} ms at 4096 on an NVIDIA H200, bound by shared-memory wavefronts (emulated · sm_90 "
         "PTX, counted for an NVIDIA H200; a lower bound, not a time)",
@@ -105,7 +105,7 @@ def test_what_is_shown(racy: Prediction, run: Run) -> None:
 
 
 def test_the_error_is_the_recordings_and_at_the_nearest_size(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
-    least, most = spread(ladder(run, Shape.of(1024)))
+    least, most = spread(rung_bounds(run, Shape.of(1024)))
     slower = replace(run, measurements=[replace(m, us=3 * (m.us or 0.0)) for m in run.select(shape=Shape.of(1024))])
     monkeypatch.setattr(prediction, "recorded_run", lambda: slower)
     shown = predicted(rung("shared"), Shape(1024, 512, 1024), measured_us=1e4)

@@ -126,11 +126,12 @@ def test_the_articles_rule_passes_every_mistake_and_integers_agree_in_every_orde
 
 
 def test_the_limit_moves_from_l1_to_shared_memory_to_the_multiply_adds() -> None:
-    text = next(text for source, text in cells("05") if "factors = " in source)
-    limits = [re.findall(rf"^{name} +(L1|shared|multiply)\b", text, re.MULTILINE) for name in NAMES]
+    text = next(text for source, text in cells("05") if "spread(" in source)
+    limits = [re.findall(rf"^ {name} .* (L1|shared|multiply)\b", text, re.MULTILINE) for name in NAMES]
     assert limits == [["L1"]] * 2 + [["shared"]] * 4 + [["multiply"]] * 6
     times, above = (
-        dict(zip(NAMES, column, strict=True)) for column in zip(*(numbers(text, n) for n in NAMES), strict=True)
+        dict(zip(NAMES, column, strict=True))
+        for column in zip(*(numbers(text, f" {n}")[-2:] for n in NAMES), strict=True)
     )
     steps = [(times[after] / times[before], after) for before, after in pairwise(times)]
     assert all(step < 1 for step, after in steps if after != "pipelined"), "each rung but pipelined is faster"

@@ -8,7 +8,7 @@ The bound ignores latencies, barriers and all other instructions.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from html import escape
 from typing import Any
@@ -187,7 +187,7 @@ def _require_alike(kernel: Kernel, parsed: Parsed, shape: Shape) -> None:
         )
 
 
-def ladder(run: Run, shape: Shape) -> dict[str, Bound]:
+def rung_bounds(run: Run, shape: Shape) -> dict[str, Bound]:
     """The bounds of the rungs at a shape on the run's GPU, by name, with the run's times. Rungs that do not take the
     shape are left out.
     """
@@ -203,6 +203,13 @@ def spread(bounds: Mapping[str, Bound]) -> tuple[float, float]:
     """The smallest and the largest factor of the measured time over the bound. Raises ValueError without a time."""
     factors = [found.factor for found in bounds.values() if found.factor is not None]
     return min(factors), max(factors)
+
+
+def table(bounds: Iterable[Bound], times: str) -> Table:
+    """One row per bound, at least one. times: the label of the times."""
+    found = list(bounds)
+    counts = "global sectors, L1 lines and shared-memory wavefronts per multiply-add of a warp"
+    return Table.of(f"{counts}: {found[-1].source}; times: {times}", [one.row() for one in found])
 
 
 @dataclass(frozen=True, repr=False)
@@ -233,11 +240,7 @@ class Prediction:
             return None
         known = {(found.counts.sha256, found.shape) for found in self.rungs.values()}
         own = () if (self.bound.counts.sha256, self.bound.shape) in known else (self.bound,)
-        title = (
-            "global sectors, L1 lines and shared-memory wavefronts per multiply-add of a warp: "
-            f"{self.bound.source}; times: {self.label}"
-        )
-        return Table.of(title, [found.row() for found in (*self.rungs.values(), *own)])
+        return table((*self.rungs.values(), *own), self.label)
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -272,7 +275,7 @@ def predicted(
         return Prediction(None, {}, run.label, str(error))
     near = min(run.shapes(), key=lambda one: abs(math.log(one.flops / found.shape.flops)))
     timed = replace(found, measured_ms=None if measured_us is None else measured_us / 1e3)
-    return Prediction(timed, ladder(run, near), run.label)
+    return Prediction(timed, rung_bounds(run, near), run.label)
 
 
 def _one(gpu: str) -> str:
