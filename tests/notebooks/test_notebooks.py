@@ -18,7 +18,6 @@ from nbclient import NotebookClient
 
 from tests.notebooks.cells import run_cells
 from worklog.lab.notebooks import (
-    ADDRESS,
     FOLDER,
     OPTIONS,
     execute,
@@ -26,6 +25,7 @@ from worklog.lab.notebooks import (
     install_cell,
     notebook_of,
     prepared,
+    public_address,
     sources,
 )
 
@@ -134,7 +134,7 @@ def test_the_first_code_cell_installs_the_package(address: str, how: str) -> Non
     code = install_cell(address).source
     assert re.search(how, code)
     first = next(cell for cell in prepared(sources()[0]).cells if cell.cell_type == "code")
-    assert first.source == install_cell(ADDRESS).source
+    assert first.source == install_cell(public_address()).source
 
 
 def test_without_an_address_the_first_code_cell_says_how_to_install_only_where_the_package_is_missing() -> None:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import sys
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,6 @@ OPTIONS: dict[str, Any] = {
     "coalesce_streams": True,
     "resources": {"metadata": {"path": str(FOLDER)}},
 }
-ADDRESS = ""
 WIDGET = "application/vnd.jupyter.widget-view+json"  # refers to a kernel that is gone; the text beside it stays
 
 
@@ -40,6 +40,12 @@ def sources(names: Sequence[str] = ()) -> list[Path]:
 def notebook_of(source: Path) -> Path:
     """Where the notebook of a .py is stored with its outputs. Not beside it: JupyterLab would list both."""
     return FOLDER / f"{source.stem}.ipynb"
+
+
+def public_address() -> str:
+    """The project's repository in the checkout's pyproject.toml; empty until there is one."""
+    project = tomllib.loads((FOLDER.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return str(project["urls"].get("Repository", ""))
 
 
 def install_cell(address: str) -> nbformat.NotebookNode:
@@ -59,7 +65,7 @@ def install_cell(address: str) -> nbformat.NotebookNode:
 def prepared(source: Path) -> nbformat.NotebookNode:
     """The notebook of a .py with the cell that installs the package, its cells numbered; nothing is executed."""
     notebook: nbformat.NotebookNode = jupytext.read(source)
-    notebook.cells.insert(1, install_cell(ADDRESS))
+    notebook.cells.insert(1, install_cell(public_address()))
     for number, cell in enumerate(notebook.cells):
         cell["id"] = f"cell-{number:02}"
     return notebook
