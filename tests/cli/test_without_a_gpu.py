@@ -248,3 +248,30 @@ def test_run_shows_rungs_from_the_recording() -> None:
     biased = json.loads(worklog("run", "warptiled", "--size", "1024", "--set", "l2=warm", "--json").stdout)
     assert biased["label"].startswith("recorded · ") and len(biased["measurements"]) == 1
     assert "1024 × 1024 × 1024, l2 = warm\n" in worklog("run", "warptiled", "--size", "1024", "--set", "l2=warm").stdout
+
+
+def test_a_new_kernel_passes_as_it_is_and_never_replaces_a_file() -> None:
+    written = worklog("new", "mine.cu")
+    assert written.exit_code == 0 and written.stdout == "written: mine.cu\nnext: worklog check mine.cu\n"
+    text = Path("mine.cu").read_text(encoding="utf-8")
+    assert "worklog check mine.cu " in text and "FILE" not in text
+    checked = worklog("check", "mine.cu", "--size", "20x30x40")
+    assert checked.exit_code == 0, checked.output
+    assert "· launch: grid (N + 15) / 16, (M + 15) / 16; block 16, 16; from a comment\n" in checked.stdout
+    Path("mine.cu").write_text("precious")
+    assert one_line(worklog("new", "mine.cu")) == "mine.cu exists already: give another name"
+    assert Path("mine.cu").read_text() == "precious"
+    assert one_line(worklog("new", "mine.c")).startswith("cannot write mine.c: give a name that ends in .cu")
+    assert one_line(worklog("new", "none/mine.cu")).startswith("cannot write none/mine.cu: No such file or directory")
+
+
+def test_what_was_read_from_a_kernel_is_said_before_it_is_measured() -> None:
+    Path("mine.cu").write_text(
+        "// grid: N / 8, M   block: 8\n__global__ void f(float* a, float* b, float* c, int n) { c[n] = a[n] * b[n]; }"
+    )
+    shown = worklog("run", "mine.cu", "--preview", "--size", "64")
+    assert shown.exit_code == 0 and "2 to measure" in shown.stdout
+    assert "· mine.cu: parameters (a, b, c, n): passed as (A, B, C, N), with M = N = K; alpha = 1 and " in shown.stderr
+    assert "· mine.cu: domain: M = N = K, N % 8 == 0, as the grid rounds down" in shown.stderr
+    outside = worklog("run", "mine.cu", "--preview", "--size", "64x64x32")
+    assert outside.exit_code == 2 and "domain (M = N = K, N % 8 == 0): pad to 64" in outside.stderr

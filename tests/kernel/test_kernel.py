@@ -25,8 +25,8 @@ from worklog.bench.tasks import Task
 from worklog.cli.commands import main
 from worklog.errors import BadSetting, OutsideDomain, WorklogError
 from worklog.kernel import Kernel
-from worklog.kernel.kernel import evaluate
 from worklog.kernel.ladder import DEFAULTS, instances, kernel_of, rung
+from worklog.kernel.source import evaluate
 from worklog.problem.axes import Axis
 from worklog.problem.gemm import Domain, Shape
 

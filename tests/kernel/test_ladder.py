@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from worklog.errors import WorklogError
 from worklog.kernel import Kernel
 from worklog.kernel import kernel as sources
-from worklog.kernel.kernel import evaluate, kernels_dir
+from worklog.kernel.kernel import kernels_dir
 from worklog.kernel.ladder import LADDER
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.resources import occupancy
+from worklog.kernel.source import evaluate
 from worklog.problem.gemm import Domain, Shape
 
 NAMES = [r.name for r in LADDER]

@@ -10,9 +10,9 @@ import pytest
 
 from worklog.errors import BadSetting, CompileFailed, WorklogError, install_command
 from worklog.kernel.device import Program
-from worklog.kernel.kernel import kernel_names
 from worklog.kernel.ladder import rung
 from worklog.kernel.nvrtc import UnknownEntry, compile_cuda, compile_error
+from worklog.kernel.source import kernel_names
 
 TWO = """
 template <int N> __global__ void small(float* out) {

@@ -103,7 +103,7 @@ def test_a_race_names_the_cells_lines(page: Page) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("int K,", "long long K,", "plain takes 8 parameters of 32, 32, 64"),
+        ("float alpha", "double alpha", "plain takes 8 parameters of 32, 32, 32, f64"),
         ("%%rung mine", "%%rung naive", "naive is the name of another kernel"),
         ("%%rung mine", "%%rung cuBLAS", "cuBLAS is the name of another kernel"),
         ("%%rung mine", "%%rung --grid N", "a grid needs a block"),

@@ -29,7 +29,7 @@ from worklog.gate import Checker, Verdict
 from worklog.gate.shapes import edge_shapes
 from worklog.gpu.device import gpu, gpu_reason, require_gpu
 from worklog.kernel import Kernel
-from worklog.kernel.device import Device, Program, Subject
+from worklog.kernel.device import Device, Subject
 from worklog.kernel.host_function import LABEL
 from worklog.kernel.ladder import LADDER
 from worklog.kernel.nvrtc import Compiled, compile_cuda
@@ -40,8 +40,8 @@ from worklog.runs.tables import verdict as verdict_table
 if TYPE_CHECKING:
     from worklog.emulator import Finding
 
-SIGNATURE = "(int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C)"
-PARAMETERS = ("32", "32", "32", "f32", "64", "64", "f32", "64")  # bits of each, as PTX declares them; f: a float
+# Bits of each parameter, as PTX declares them; f: a float. Sizes of 64 bits are called "long M".
+BITS = {"M": "32", "N": "32", "K": "32", "alpha": "f32", "beta": "f32"}
 TIMEOUT_S = 60.0
 GPU_SIZE = 1024
 EMULATED_COPIES = 8  # of A, B and C in float32: the gate's own, the emulator's, and the references in float64
@@ -82,6 +82,7 @@ class Checked:
             "shape": [self.shape.m, self.shape.n, self.shape.k],
             **{name: getattr(self.compiled, name) for name in spent},
             "findings": [asdict(finding) for finding in self.findings],
+            "adapted": list(self.kernel.adapted),
             "notes": [*self.verdict.notes, *self.notes],
             "warnings": list(self.warnings),
             **self.verdict.as_dict(),
@@ -90,7 +91,7 @@ class Checked:
     def __repr__(self) -> str:
         """For a terminal: every stage, the error map if something is wrong, and the resources."""
         compiled, verdict = self.compiled, self.verdict
-        lines = [self.title]
+        lines = [self.title, *(f"· {words}" for words in self.kernel.adapted)]
         for stage in verdict.stages:
             mark = "·" if stage.note else "✓" if stage.passed else "✗"
             lines.append(f"{mark} {stage.name}: {stage.detail}")
@@ -112,7 +113,7 @@ class Checked:
 
     def _repr_html_(self) -> str:
         places = [finding.at(self.kernel.file) for finding in self.findings]
-        notes = [*places, *self.notes, *self.warnings]
+        notes = [*self.kernel.adapted, *places, *self.notes, *self.warnings]
         return replace(verdict_table(self.verdict.as_dict(), self.title), notes=notes).html()
 
 
@@ -214,7 +215,7 @@ def _before(kernel: Kernel, shape: Shape, live: bool) -> Checked:
     nothing = Verdict((), None)
     if kernel.host is not None:
         return Checked(kernel, nothing, shape, f"live · {gpu().name} · {LABEL}", None)
-    compiled, label = compile_for(kernel.program, live)
+    compiled, label = compile_for(kernel, live)
     mix = instruction_mix(compiled)
     notes, warnings = tuple(mix.notes), tuple(mix.warnings(kernel.claimed))
     return Checked(kernel, nothing, shape, label, replace(compiled, cubin=b""), notes=notes, warnings=warnings)
@@ -225,18 +226,23 @@ def wants_gpu(on: str | None) -> bool:
     return on == "gpu" if on is not None else gpu_reason() is None
 
 
-def compile_for(program: Program, live: bool) -> tuple[Compiled, str]:
-    """The program compiled for the GPU or the emulator, and the label of that machine; nothing is launched. Raises
-    CompileFailed, and BadSetting for a signature that is not the ladder's.
+def arch() -> str:
+    """The GPU's, as in sm_90."""
+    return "sm_" + "".join(map(str, gpu().compute_capability))
+
+
+def compile_for(kernel: Kernel, live: bool) -> tuple[Compiled, str]:
+    """The kernel compiled for the GPU or the emulator, and the label of that machine; nothing is launched. Raises
+    CompileFailed, and BadSetting for parameters that don't take its arguments.
     """
+    program = kernel.program
     if live:
-        arch = "sm_" + "".join(map(str, gpu().compute_capability))
-        compiled = compile_cuda(program, arch)
+        compiled = compile_cuda(program, arch())
         label = f"live · {gpu().name}"
     else:
         built = build(program)
         compiled, label = built.compiled, built.label
-    _require_signature(compiled)
+    _require_signature(kernel, compiled)
     return compiled, label
 
 
@@ -248,7 +254,7 @@ def _device(live: bool) -> Device:
     return CudaDevice()
 
 
-def _require_signature(compiled: Compiled) -> None:
+def _require_signature(kernel: Kernel, compiled: Compiled) -> None:
     """Raise BadSetting for a kernel that takes other parameters than the gate passes, or dynamic shared memory, since
     the gate passes none.
     """
@@ -262,10 +268,11 @@ def _require_signature(compiled: Compiled) -> None:
             f"{program.name}: {program.entry} takes dynamic shared memory (extern __shared__), and the gate launches "
             "it without: declare an array of a fixed size"
         )
-    if found != PARAMETERS:
+    if found != tuple(BITS.get(name, "64") for name in kernel.arguments):
         raise BadSetting(
-            f"{program.name}: {program.entry} takes {len(found)} parameters of {', '.join(found) or 'no'} bits; "
-            f"the gate launches {SIGNATURE}, row-major"
+            f"{program.name}: {program.entry} takes {len(found)} parameters of {', '.join(found) or 'no'} bits, which "
+            f"don't take ({', '.join(kernel.arguments)}): give their order, as in --args 'A,B,C,M,N,K'; sizes are "
+            "integers, alpha, beta and the matrices' elements are float"
         )
 
 

@@ -16,11 +16,12 @@ from typing import Any
 import cupy
 import numpy as np
 
-from worklog.bench.check import compile_for
+from worklog.bench.check import arch
 from worklog.gate.exact import family
 from worklog.gate.shapes import edge_shapes
 from worklog.gpu.cuda import CudaDevice
 from worklog.kernel.device import Program
+from worklog.kernel.nvrtc import compile_cuda
 
 SHAPES = 3  # the largest edge shapes only: the tools slow a kernel down a hundredfold
 
@@ -30,7 +31,7 @@ class WithLines(CudaDevice):
 
     def compile(self, program: Program) -> Any:
         """As CudaDevice.compile, with only what a launch needs."""
-        built, _ = compile_for(program, live=True)
+        built = compile_cuda(program, arch())
         with tempfile.TemporaryDirectory() as folder:
             cubin = Path(folder) / "kernel.cubin"
             cubin.write_bytes(built.cubin)

@@ -228,10 +228,10 @@ def _measurement(session: Session, task: Task, used: Harness, notes: Sequence[st
 def _degradations(session: Session, task: Task, used: Harness) -> list[str]:
     """What a result must state, apart from what happened while it was measured."""
     stated = [f"{name}: {value}" for name, value in used.biased().items() if name != "gate"]
-    if session.is_host_function(task.kernel):
+    if task.kernel != BASELINE:
         stated += session.kernel(task.kernel).remarks
-        if not _checks_each(used):
-            stated.append(LAST_ONLY)
+    if session.is_host_function(task.kernel) and not _checks_each(used):
+        stated.append(LAST_ONLY)
     if used.gate is not True:
         stated.append(UNCHECKED[used.gate])
     if unread := session.timeline.watch.reason:

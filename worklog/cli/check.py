@@ -1,7 +1,8 @@
-"""`worklog check`, `inspect` and `sweep`: user kernels and tiles of a rung, without a GPU too."""
+"""`worklog new`, `check`, `inspect` and `sweep`: user kernels and tiles of a rung, without a GPU too."""
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,10 +19,28 @@ from worklog.cli import output
 from worklog.cli.run import LAUNCH, kernel_options
 from worklog.errors import BadSetting, NoGpu
 from worklog.gpu import device
+from worklog.kernel.kernel import TEMPLATE
 from worklog.kernel.ladder import kernel_of, rung
 from worklog.problem.axes import TILES, Axis
 from worklog.problem.gemm import Shape
 from worklog.settings import Harness
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path), metavar="FILE.cu")
+def new(file: Path) -> None:
+    """Write a commented kernel that passes the check, to change into yours. An existing file stays as it is."""
+    if file.suffix != ".cu":
+        raise BadSetting(f"cannot write {file}: give a name that ends in .cu")
+    text = TEMPLATE.read_text(encoding="utf-8").replace("FILE", shlex.quote(str(file)))
+    try:
+        with file.open("x", encoding="utf-8") as new_file:
+            new_file.write(text)
+    except FileExistsError as error:
+        raise BadSetting(f"{file} exists already: give another name") from error
+    except OSError as error:
+        raise BadSetting(f"cannot write {file}: {error.strerror}; give another name") from error
+    click.echo(f"written: {file}\nnext: worklog check {shlex.quote(str(file))}")
 
 
 @click.command()
@@ -37,8 +56,11 @@ from worklog.settings import Harness
 def check(
     what: str, shape: Shape | None, on: str | None, emulate: bool, racecheck: bool, as_json: bool, **launch: Any
 ) -> None:
-    """Check your kernel: one with the ladder's signature in a .cu file, or a host function, as file.py:function,
-    module:function or lib.so:function. Exits with 1 if it fails.
+    """Check your kernel: one in a .cu file, or a host function, as file.py:function, module:function or
+    lib.so:function. Exits with 1 if it fails.
+
+    A kernel's parameters and launch are read from its file where they are clear, and shown; --args, --grid and --block
+    state them.
     """
     if emulate and on == "gpu":
         raise BadSetting("--emulate and --on gpu contradict each other: omit one")
@@ -76,9 +98,11 @@ def inspect(what: str, arch: str, shape: Shape | None, out: Path | None, as_json
     prediction = predicted(kernel, shape) if kernel.grid else None
     files = [] if out is None else inspection.save(found, out)
     if as_json:
-        known = {"prediction": prediction.as_dict() if prediction else None, "files": [str(path) for path in files]}
+        known: dict[str, Any] = {"adapted": list(kernel.adapted)}
+        known |= {"prediction": prediction.as_dict() if prediction else None, "files": [str(path) for path in files]}
         output.print_json(found.as_dict() | known)
         return
+    output.print_adapted([kernel])
     click.echo(inspection.report(found) + (f"\n\n{prediction}" if prediction else ""))
     for path in files:
         click.echo(f"written: {path}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from worklog.settings import Harness, parse_settings
 
 if TYPE_CHECKING:
     from worklog.bench.tasks import Progress
+    from worklog.kernel import Kernel
     from worklog.problem.gemm import Shape
     from worklog.runs.run import Run
 
@@ -108,6 +109,13 @@ def print_run(taken: Run, *, with_details: bool = False) -> None:
     click.echo(text(taken, with_details=with_details, width=terminal_width()), nl=False)
     if taken.origin == "live":
         click.echo(f"run saved: {taken.path}")
+
+
+def print_adapted(kernels: Iterable[Kernel | str]) -> None:
+    """What was read from the source of user kernels: the order of their parameters, and their launch."""
+    said = [f"· {k.file}: {words}" for k in kernels if not isinstance(k, str) for words in k.adapted]
+    for line in dict.fromkeys(said):
+        click.echo(line, err=True)
 
 
 def exit_if_failed(taken: Run) -> None:

@@ -17,9 +17,23 @@ if TYPE_CHECKING:
     from worklog.problem.gemm import Shape
 
 LAUNCH = (
-    click.option("--grid", metavar="X,Y", help="Blocks of a user kernel: '(N + 31) / 32, (M + 31) / 32'."),
-    click.option("--block", metavar="X[,Y]", help="Threads per block of a user kernel: 256, or 32,8."),
+    click.option(
+        "--grid",
+        metavar="X,Y",
+        help="Blocks of a user kernel: '(N + 31) / 32, (M + 31) / 32' (default: as its file states).",
+    ),
+    click.option(
+        "--block",
+        metavar="X[,Y]",
+        help="Threads per block of a user kernel: 256, or 32,8 (default: as its file states).",
+    ),
     click.option("--entry", help="The kernel in the file, with template arguments if any (default: the only one)."),
+    click.option(
+        "--args",
+        default="",
+        metavar="NAMES",
+        help="What each parameter of a user kernel takes: 'M,N,K,alpha,A,B,beta,C' (default: from their names).",
+    ),
     click.option(
         "--domain", default="any", show_default=True, help="Shapes that a user kernel takes: 'M % 64 == 0, K % 8 == 0'."
     ),
@@ -83,6 +97,7 @@ def run(
     of_sizes, of_templates = both_axes(axes)
     sizes = [*sizes, *(shapes(of_sizes) if of_sizes else ())] or [Shape.of(4096)]
     chosen = kernels_of(kernels, of_templates, **launch) or None
+    output.print_adapted(chosen or ())
     if preview:
         show_preview(chosen, sizes, harness, as_json)
         return

@@ -46,8 +46,8 @@ def kernels_of(words: Sequence[str], axes: Sequence[Axis], **launch: Any) -> lis
             found += compilable(instances(word, axes, launch) if axes else [kernel_of(word, launch)])
     if not all(isinstance(kernel, str) for kernel in found):
         return found if BASELINE in found else [*found, BASELINE]
-    if launch["grid"] or launch["block"] or launch["entry"]:
-        raise BadSetting("--grid, --block and --entry are for a user kernel: name its file too")
+    if launch["grid"] or launch["block"] or launch["entry"] or launch["args"]:
+        raise BadSetting("--grid, --block, --entry and --args are for a user kernel: name its file too")
     if axes:
         raise BadSetting(
             f"--axis {axes[0].name} stands for a template argument of a user kernel: name its file too (the axes of a "
@@ -74,7 +74,7 @@ def compilable(kernels: Sequence[Kernel]) -> list[Kernel]:
     for kernel in kernels:
         try:
             if kernel.host is None:
-                compile_for(kernel.program, live)
+                compile_for(kernel, live)
             found.append(kernel)
         except CompileFailed as error:
             errors.append(error)

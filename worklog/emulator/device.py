@@ -188,9 +188,10 @@ class EmulatedDevice:
 
     def launch(self, kernel: Any, grid: tuple[int, int], block: Block, arguments: Sequence[Any]) -> None:
         """Run to the end. Raises LaunchFailed and UnsupportedInstruction; `synchronize` raises error findings."""
+        names = kernel.program.arguments or ("",) * len(arguments)
         values = [
-            Pointer(value.data, value.data.nbytes, skew=value.skew) if isinstance(value, EmulatedBuffer) else value
-            for value in arguments
+            Pointer(value.data, value.data.nbytes, name, value.skew) if isinstance(value, EmulatedBuffer) else value
+            for name, value in zip(names, arguments, strict=True)
         ]
         with naming(kernel.program):
             options = {"races": self.races, "count": self.count, "source": kernel.program.source}

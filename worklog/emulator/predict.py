@@ -84,9 +84,7 @@ def _of_blocks(
 ) -> Mapping[int, Counts]:
     m, n, k = shape.m, shape.n, shape.k
     a, b, c = (Pointer(None, 4 * size) for size in (m * k, k * n, m * n))
-    arguments = [m, n, k, factors[0], a, b, factors[1], c]
-    if len(kernel.params) != len(arguments):
-        raise BadLaunch(f"{kernel.name} doesn't have the ladder's signature (M, N, K, alpha, A, B, beta, C)")
+    arguments = rung.bind(shape, factors[0], a, b, factors[1], c)
     out: Mapping[int, Counts] = {}
     # Blocks of equal weight run together.
     for weight in sorted(set(weights.values())):

@@ -24,7 +24,7 @@ from worklog.gate.precision import PrecisionReference
 from worklog.gate.shapes import DIFFER, Exact
 from worklog.gate.verdict import Stage, Verdict, failed
 from worklog.kernel.device import Buffer, Device, Subject
-from worklog.problem.gemm import Shape, random_inputs
+from worklog.problem.gemm import Domain, Shape, random_inputs
 
 
 class Checker:
@@ -48,7 +48,7 @@ class Checker:
         self.poison()
         self._differ = device.compile(DIFFER)
         self._probe_kernels = tuple(map(device.compile, after_timing.PROGRAMS))
-        self._problems: dict[str, list[Exact]] = {}
+        self._problems: dict[tuple[str, bool, bool], list[Exact]] = {}
 
     def poison(self) -> None:
         """Fill C and the spare, guards included, with a new sentinel."""
@@ -112,17 +112,21 @@ class Checker:
         if self.shape not in subject.domain:
             outside = f"size {self.shape} is outside the kernel's domain ({subject.domain})"
             yield lambda: failed("domain", outside)
+
+        def exact() -> list[Exact]:
+            return self._exact(claimed, subject.domain)
+
         yield lambda: shapes.check_edge_shapes(subject, self._memory, claimed)
-        yield lambda: shapes.check_benchmark_shape(subject, self._buffers, self._exact(claimed))
-        yield lambda: shapes.check_repeated(subject, self._buffers, self._exact(claimed)[0][0], self._differ)
+        yield lambda: shapes.check_benchmark_shape(subject, self._buffers, exact())
+        yield lambda: shapes.check_repeated(subject, self._buffers, exact()[0][0], self._differ)
         if claimed in precision.CLASSES:
             yield lambda: precision.check_products(subject, self._buffers, self._rng)
 
-    def _exact(self, claimed: str) -> list[Exact]:
-        """The exact problems for a class, made on first use."""
-        kind = claimed if claimed in OPERAND_BITS else "fp32"
+    def _exact(self, claimed: str, domain: Domain) -> list[Exact]:
+        """The exact problems for a class and what the kernel takes, made on first use."""
+        kind = claimed if claimed in OPERAND_BITS else "fp32", domain.alpha, domain.beta
         if kind not in self._problems:
-            self._problems[kind] = shapes.exact_problems(self.shape, self._rng, kind)
+            self._problems[kind] = shapes.exact_problems(self.shape, self._rng, kind[0], kind[1:])
         return self._problems[kind]
 
 

@@ -62,6 +62,7 @@ ANY_SIZES = (
 FINE = 16  # up to this step sizes are rounded up to a multiple; beyond it they are counted in steps
 DRAWN, LARGEST_DRAWN = 3, (139, 139, 80)
 LONG = 1100  # rows or columns: nine large tiles
+LARGE_SQUARES = 200, 260  # of a kernel for squares only: a longer K would take the emulator minutes
 ACROSS = 49, 97  # the other way: at least four small tiles, because a single column of tiles has no order
 
 
@@ -72,13 +73,13 @@ def edge_shapes(domain: Domain) -> list[Shape]:
     if domain.m > FINE and domain.n > FINE:
         wide, tall = max(2, domain.m // domain.n + 1), max(2, domain.n // domain.m + 1)
         mixes = ((1, wide, 3), (tall, 1, 1), (3, 2, 5), (2, 3, 2))
-        shapes = [Shape(m * domain.m, n * domain.n, k * domain.k) for m, n, k in mixes]
+        shapes = [domain.padded(Shape(m * domain.m, n * domain.n, k * domain.k)) for m, n, k in mixes]
     else:
         steps, shapes = (domain.m, domain.n, domain.k), []
         for index, sizes in enumerate(ANY_SIZES):
             fine = (size if step <= FINE else step * (1 + index % 3) for step, size in zip(steps, sizes, strict=True))
             shapes.append(domain.padded(Shape(*fine)))
-    return [shape for shape in dict.fromkeys(shapes) if shape.m != shape.n]
+    return [shape for shape in dict.fromkeys(shapes) if domain.square or shape.m != shape.n]
 
 
 def drawn_shapes(domain: Domain, rng: np.random.Generator) -> list[Shape]:
@@ -88,6 +89,8 @@ def drawn_shapes(domain: Domain, rng: np.random.Generator) -> list[Shape]:
     small = [tuple(int(rng.integers(1, most + 1)) for most in LARGEST_DRAWN) for _ in range(DRAWN)]
     few = domain.k if domain.k > 4 else domain.k * int(rng.integers(2, 6))
     tall, wide = (int(rng.integers(LONG, LONG + 100)) for _ in range(2))
+    if domain.square:
+        return [domain.padded(Shape.of(int(rng.integers(1, most + 1)))) for most in (*LARGEST_DRAWN, *LARGE_SQUARES)]
     across = [int(rng.integers(*ACROSS)) for _ in range(2)]
     sizes = [*(small if max(domain.m, domain.n) <= FINE else []), (tall, across[0], few), (across[1], wide, few)]
     return [domain.padded(Shape(*three)) for three in sizes]
@@ -98,7 +101,7 @@ def check_edge_shapes(subject: Subject, memory: Memory, claimed: str) -> Stage:
     listed, drawn = edge_shapes(subject.domain), drawn_shapes(subject.domain, memory.rng)
     names, launches = families(claimed), 0
     for index, shape in enumerate((*listed, *drawn)):
-        for scalars in _scalars(memory.rng, index, few=shape in drawn[-2:]):
+        for scalars in _scalars(memory.rng, index, shape in drawn[-2:], subject.domain):
             name = names[index % len(names)]
             problem = _edge_problem(name, shape, scalars, memory, claimed)
             found = _mistake(subject, memory, problem)
@@ -107,11 +110,21 @@ def check_edge_shapes(subject: Subject, memory: Memory, claimed: str) -> Stage:
                 largest = _edge_problem(name, listed[-1], scalars, memory, claimed).around_1
                 return _failure(problem, found, largest, _mistake(subject, memory, largest))
     count = len(listed) + len(drawn)
-    return passed(EDGE_SHAPES, f"{count} shapes, {launches} launches with various alpha and beta, no element wrong")
+    various = [name for name in ("alpha", "beta") if getattr(subject.domain, name)]
+    which = f"various {' and '.join(various)}" if various else "alpha = 1, beta = 0"
+    return passed(EDGE_SHAPES, f"{count} shapes, {launches} launches with {which}, no element wrong")
 
 
-def _scalars(rng: np.random.Generator, index: int, few: bool) -> tuple[Scalars, ...]:
-    """Pairs for one shape: the usual one, alpha alone, beta alone or with the usual alpha, and both."""
+def _scalars(rng: np.random.Generator, index: int, few: bool, domain: Domain) -> tuple[Scalars, ...]:
+    """Pairs for one shape: the usual one, alpha alone, beta alone or with the usual alpha, and both; of these, the ones
+    that the kernel takes.
+    """
+    pairs = _pairs(rng, index, few)
+    taken = ((alpha if domain.alpha else 1.0, beta if domain.beta else 0.0) for alpha, beta in pairs)
+    return tuple(dict.fromkeys(taken))
+
+
+def _pairs(rng: np.random.Generator, index: int, few: bool) -> tuple[Scalars, ...]:
     x, y, z = (float(rng.choice(HALVES)) for _ in range(3))
     if few:
         return ((x, 0.0),)
@@ -189,15 +202,18 @@ DIFFER = Program(_DIFFER.name, _DIFFER.read_text(encoding="utf-8"), "differ")
 Exact = tuple[ExactProblem, Projection]
 
 
-def exact_problems(shape: Shape, rng: np.random.Generator, claimed: str = "fp32") -> list[Exact]:
+def exact_problems(
+    shape: Shape, rng: np.random.Generator, claimed: str = "fp32", takes: tuple[bool, bool] = (True, True)
+) -> list[Exact]:
     """One for each family on which a kernel of the class must be exact, at least three, with the projection of the
     right result: the first with the usual alpha and beta, which is repeated, the others with an alpha, and with both.
+    takes: whether the kernel takes alpha, and beta.
     """
     found = []
     for index, name in enumerate((families(claimed) * LAUNCHES)[:LAUNCHES]):
         a, b = family(name, shape, rng, claimed)
         of_a, of_b = stretch(a, b, rng, claimed)
-        alpha, beta = _power(rng) if index else 1.0, _power(rng) if index == 2 else 0.0
+        alpha, beta = _power(rng) if index and takes[0] else 1.0, _power(rng) if index == 2 and takes[1] else 0.0
         old = OLD * of_a * of_b
         problem = ExactProblem(name, a, b, (of_a, of_b), alpha, beta, old if beta else None)
         found.append((problem, Projection.of(a, b, rng, alpha, beta * old, abs(alpha) * of_a * of_b)))

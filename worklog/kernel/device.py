@@ -23,13 +23,14 @@ Block = int | tuple[int, int]  # threads per block: along x, or along x and y
 @dataclass(frozen=True)
 class Program:
     """CUDA C++ to compile. name: file name for messages. entry: the kernel, a template instance or an extern "C"
-    name. options: for NVRTC.
+    name. options: for NVRTC. arguments: names of what its parameters take, for messages.
     """
 
     name: str
     source: str
     entry: str
     options: tuple[str, ...] = COMPILE_OPTIONS
+    arguments: tuple[str, ...] = ()
 
     @cached_property
     def sha256(self) -> str:

@@ -5,10 +5,7 @@ A record loads the kernel on a device, describes it for the run file, and crosse
 
 from __future__ import annotations
 
-import ast
 import math
-import operator
-import re
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -18,18 +15,13 @@ from typing import Any
 import numpy as np
 
 from worklog.errors import BadSetting, OutsideDomain, WorklogError
+from worklog.kernel import signature
 from worklog.kernel.device import COMPILE_OPTIONS, Block, Buffer, Device, Program, Subject
 from worklog.kernel.host_function import REMARK, HostFunction
+from worklog.kernel.source import definition, device_code, evaluate, kernel_names, parts, types_of_the_host
 from worklog.problem.gemm import CLASSES, Domain, Shape
 
-_OPERATORS = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.floordiv,  # as in CUDA C++
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-}
+TEMPLATE = Path(__file__).with_name("template.cu")  # a user kernel to start from
 
 
 def source_folder(packaged: str, checkout: str) -> Path:
@@ -50,44 +42,9 @@ def kernels_dir() -> Path:
     return source_folder("_kernels", "kernels")
 
 
-def kernel_names(source: str) -> list[str]:
-    """Names of the __global__ functions that a source defines, in order."""
-    bare = re.sub(r"//[^\n]*|/\*.*?\*/", " ", source, flags=re.DOTALL)
-    bare = re.sub(r"__launch_bounds__\s*\((?:[^()]|\([^()]*\))*\)", " ", bare)
-    return list(dict.fromkeys(re.findall(r"__global__\s+(?:\w+\s+)*?void\s+(\w+)\s*\(", bare)))
-
-
-def evaluate(expression: str, names: Mapping[str, int]) -> int:
-    """Value of an integer expression with + - * / % and the given names. "/" rounds down, and "//" means the same.
-
-    Raises BadSetting for anything else.
-    """
-    advice = f"use {', '.join(['integers', *names])} and + - * / %"
-
-    def value(node: ast.expr) -> int:
-        if isinstance(node, ast.Constant) and type(node.value) is int:
-            return node.value
-        if isinstance(node, ast.Name) and node.id in names:
-            return names[node.id]
-        if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-            return int(_OPERATORS[type(node.op)](value(node.left), value(node.right)))
-        raise BadSetting(f"cannot read {ast.unparse(node)!r} in {expression!r}: {advice}")
-
-    try:
-        return value(ast.parse(expression.strip(), mode="eval").body)
-    except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError) as error:
-        reason = "division by zero" if isinstance(error, ZeroDivisionError) else "not an integer expression"
-        raise BadSetting(f"cannot read {expression!r}: {advice} ({reason})") from error
-
-
-def parts(expressions: str) -> list[str]:
-    """The expressions of "(N + 31) / 32, (M + 31) / 32"."""
-    return [part.strip() for part in expressions.split(",")]
-
-
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel that computes C = alpha A B + beta C, with the ladder's signature.
+    """A kernel that computes C = alpha A B + beta C.
 
     name: in runs, tables and charts. file: in messages and runs; the file in kernels/ where `text`, the source, is
     None. function: the __global__ function, with template arguments unless `template` gives them in order, or the host
@@ -95,6 +52,8 @@ class Kernel:
     along x and y, expressions in the template's names. rules: its domain, as "M % BM == 0". claimed: the precision
     class that the kernel must have at least. options: for NVRTC. number, idea: of a rung. host: where a host function
     is. skipped: why it is not measured, such as an instance of a template that does not compile; "" for all others.
+    arguments: the value that each parameter takes (worklog.kernel.signature). adapted: what was read from the source,
+    for the user.
     """
 
     name: str
@@ -111,6 +70,8 @@ class Kernel:
     text: str | None = None
     host: HostFunction | None = None
     skipped: str = ""
+    arguments: tuple[str, ...] = signature.LADDER
+    adapted: tuple[str, ...] = ()
 
     @classmethod
     def from_file(cls, path: str | Path, *, name: str = "", **words: Any) -> Kernel:
@@ -139,19 +100,25 @@ class Kernel:
         claimed: str = "fp32",
         name: str = "",
         file: str = "source",
+        args: str = "",
     ) -> Kernel:
-        """The kernel of a source text, such as a notebook cell.
+        """The kernel of a source text, such as a notebook cell. Host code in it is left out.
 
         entry: the kernel, needed where the source has several (default: the only one). name: default, the entry's.
-        file: the name of the source in messages. Without grid and block, the kernel can be compiled and not launched.
-        Raises BadSetting.
+        file: the name of the source in messages. args: the value that each parameter takes, as "M,N,K,alpha,A,B,beta,C"
+        (default: from the parameters' names). Without alpha or beta, the kernel computes with alpha = 1 or beta = 0;
+        with one size, square matrices. grid, block: default, what the source states; where it states none, the kernel
+        can be compiled and not launched. Raises BadSetting.
         """
         if "\0" in source:
             line = source[: source.index("\0")].count("\n") + 1
             raise BadSetting(f"{file}:{line}: the source has a NUL character, where the compiler stops: delete it")
         function = entry or _only_kernel(file, source)
+        plain, _, instance = function.partition("<")
+        found = definition(source, plain.strip())
+        arguments = signature.given(args, file, found) if args else signature.order(file, plain, found)
         kernel = cls(
-            name=name or function.partition("<")[0],
+            name=name or plain,
             file=file,
             function=function,
             grid=grid,
@@ -159,10 +126,26 @@ class Kernel:
             template=dict(template or {}),
             rules=domain,
             claimed=claimed,
-            text=source,
+            text=device_code(source),
+            options=(*COMPILE_OPTIONS, *types_of_the_host(source)),
+            arguments=arguments,
         )
+        adapted = signature.described(found, arguments)
+        if not (grid and block):
+            instance = instance.rpartition(">")[0] or ", ".join(map(str, kernel.template.values()))
+            stated = signature.launch(source, plain.strip(), found, arguments, instance)
+            if stated is not None:
+                kernel = replace(
+                    kernel,
+                    grid=grid or stated.grid,
+                    block=str(block) or stated.block,
+                    rules=domain if domain != "any" or grid else stated.domain,
+                    function=function if instance else function + stated.template,
+                )
+                adapted += (f"launch: grid {kernel.grid}; block {kernel.block}; from {stated.origin}",)
+                adapted += (f"domain: {kernel.domain}, as the grid rounds down",) if kernel.rules != domain else ()
         kernel._require_readable()
-        return kernel
+        return replace(kernel, adapted=adapted)
 
     @classmethod
     def from_function(
@@ -197,8 +180,11 @@ class Kernel:
 
     @property
     def domain(self) -> Domain:
-        """The shapes that it takes."""
-        return Domain.of(self.rules, self.template)
+        """The shapes that it takes, and whether it takes alpha and beta."""
+        sizes = {argument for argument in self.arguments if argument not in ("A", "B", "C", "alpha", "beta")}
+        of_shapes = Domain.of(self.rules, self.template)
+        square = of_shapes.square or len(sizes) == 1
+        return replace(of_shapes, square=square, alpha="alpha" in self.arguments, beta="beta" in self.arguments)
 
     @property
     def entry(self) -> str:
@@ -214,7 +200,7 @@ class Kernel:
     @property
     def program(self) -> Program:
         """What to compile."""
-        return Program(self.file, self.source, self.entry, self.options)
+        return Program(self.file, self.source, self.entry, self.options, self.arguments)
 
     @property
     def threads(self) -> Block:
@@ -253,10 +239,7 @@ class Kernel:
         if shape in self.domain:
             return
         other = "" if self.number is None else ", or use coalesced, which takes any size"
-        near = self.domain.padded(shape)
-        if shape.square:  # a square that the kernel takes
-            step = math.lcm(self.domain.m, self.domain.n, self.domain.k)
-            near = Shape.of(math.ceil(shape.m / step) * step)
+        near = replace(self.domain, square=self.domain.square or shape.square).padded(shape)
         advice = f"pad to {near}" if near.flops <= MOST_PADDING * shape.flops else f"it takes {near}, for example"
         raise OutsideDomain(f"size {shape} is outside {self.name}'s domain ({self.domain}): {advice}{other}")
 
@@ -280,7 +263,17 @@ class Kernel:
     @property
     def remarks(self) -> tuple[str, ...]:
         """What must be shown with its measurements."""
-        return () if self.host is None else (REMARK,)
+        if self.host is not None:
+            return (REMARK,)
+        missing = [text for name, text in (("alpha", "alpha = 1"), ("beta", "beta = 0")) if name not in self.arguments]
+        return (f"computes with {' and '.join(missing)} only",) if missing else ()
+
+    def bind(self, shape: Shape, alpha: float, a: Any, b: Any, beta: float, c: Any) -> tuple[Any, ...]:
+        """The arguments of a launch, in the order of the kernel's parameters."""
+        values = {"alpha": np.float32(alpha), "A": a, "B": b, "beta": np.float32(beta), "C": c}
+        for name, size in (("M", shape.m), ("N", shape.n), ("K", shape.k)):
+            values |= {name: np.int32(size), f"{signature.WIDE}{name}": np.int64(size)}
+        return tuple(values[name] for name in self.arguments)
 
     def describe(self, subject: Subject | None) -> dict[str, Any]:
         """For a run's `kernels`: source hash, launch, domain, and resources where it is loaded."""
@@ -292,7 +285,8 @@ class Kernel:
         entry = {"entry": self.entry, "options": list(self.options)}
         own = {"user": "kernel"} if self.number is None else {"idea": self.idea}
         tile = {"tile": dict(self.template)} if self.template else {}
-        launch = {"grid": parts(self.grid), "block": self.threads}
+        launch: dict[str, Any] = {"grid": parts(self.grid), "block": self.threads}
+        launch |= {} if self.arguments == signature.LADDER else {"arguments": list(self.arguments)}
         return {"file": self.file, "sha256": program.sha256, **entry, **tile, **launch, **common, **own, **resources}
 
 
@@ -314,8 +308,7 @@ class Loaded:
         if shape not in self._blocks:  # evaluated once, so that a timed launch does not parse expressions
             self.kernel.check(shape)
             self._blocks[shape] = self.kernel.blocks(shape)
-        i32, f32 = np.int32, np.float32
-        arguments = (i32(shape.m), i32(shape.n), i32(shape.k), f32(alpha), a, b, f32(beta), c)
+        arguments = self.kernel.bind(shape, alpha, a, b, beta, c)
         self.device.launch(self.compiled, self._blocks[shape], self._threads, arguments)
 
 
@@ -328,7 +321,7 @@ def block_traffic_bytes(tile: Mapping[str, int], shape: Shape) -> int:
 def _only_kernel(file: str, source: str) -> str:
     names = kernel_names(source)
     if not names:
-        raise BadSetting(f"{file} has no __global__ function: write one with the ladder's signature")
+        raise BadSetting(f"{file} has no __global__ function: write one, or start from: worklog new mine.cu")
     if len(names) > 1:
         raise BadSetting(f"{file} has {len(names)} kernels ({', '.join(names)}): name one with --entry")
     return names[0]

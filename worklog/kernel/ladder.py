@@ -10,6 +10,7 @@ from typing import Any
 
 from worklog.errors import BadSetting, UnknownRung, meant
 from worklog.kernel.kernel import EXAMPLE_GRID, Kernel
+from worklog.kernel.source import definition
 from worklog.problem.axes import Axis, Space, Value
 
 WHOLE_TILES = "M % BM == 0, N % BN == 0, K % BK == 0"  # a kernel without bounds checks
@@ -61,8 +62,13 @@ def rung(name: str) -> Kernel:
     raise UnknownRung(f"there is no rung {name!r}{meant(name, names)}: choose from {', '.join(names)}")
 
 
-Words = Mapping[str, str | None]  # options of a launch: grid, block, entry, domain, claimed, arrays
-DEFAULTS: Words = {"grid": None, "block": None, "entry": None, "domain": "any", "claimed": "fp32", "arrays": ""}
+Words = Mapping[str, str | None]  # options of a launch, as in DEFAULTS
+DEFAULTS: Words = dict.fromkeys(("grid", "block", "entry")) | {
+    "domain": "any",
+    "claimed": "fp32",
+    "arrays": "",
+    "args": "",
+}
 OPTION = {"claimed": "class"}  # where the option has another name
 AXES_IN = ("entry", "grid", "block", "domain")  # options that may name an axis
 
@@ -77,7 +83,7 @@ def kernel_of(what: str, words: Words, *, launched: bool = True) -> Kernel:
     }
     is_file = what.endswith(".cu") or Path(what).exists()
     if ":" in what and not is_file:
-        _require_no(given, ("grid", "block", "entry"), "a .cu file: a host function launches itself")
+        _require_no(given, ("grid", "block", "entry", "args"), "a .cu file: a host function launches itself")
         return Kernel.from_function(what, **given)
     _require_no(given, ("arrays",), "a host function, such as file.py:function: a kernel takes pointers")
     if Path(what).suffix in (".py", ".so"):
@@ -85,9 +91,14 @@ def kernel_of(what: str, words: Words, *, launched: bool = True) -> Kernel:
     if not is_file:
         _require_no(given, tuple(DEFAULTS), "a .cu file: a rung has its own")
         return rung(what)
-    if launched and not {"grid", "block"} <= given.keys():
-        raise BadSetting(f"{what} needs a launch: give --grid {EXAMPLE_GRID} --block 32,32")
-    return Kernel.from_file(what, **given)
+    kernel = Kernel.from_file(what, **given)
+    found = definition(kernel.source, kernel.function)
+    if found is not None and found.template and not kernel.template:
+        example = f"{kernel.function}<{', '.join(found.template)}>"
+        raise BadSetting(f"{what}: {kernel.function} is a template: give its arguments, as in --entry '{example}'")
+    if launched and not (kernel.grid and kernel.block):
+        raise BadSetting(f"{what} doesn't state one launch: give --grid {EXAMPLE_GRID} --block 32,32, for example")
+    return kernel
 
 
 def _require_no(given: Mapping[str, object], options: Sequence[str], whose: str) -> None:

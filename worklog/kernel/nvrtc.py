@@ -21,7 +21,7 @@ import numpy as np
 
 from worklog.errors import BadSetting, CompileFailed, WorklogError, install_command
 from worklog.kernel.device import Program
-from worklog.kernel.kernel import kernel_names
+from worklog.kernel.source import kernel_names
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 # Where there is a driver, NVRTC keeps compiled code on disk, and returns it without ptxas' report.

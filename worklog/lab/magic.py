@@ -110,6 +110,7 @@ def try_kernel(
     grid: str | None = None,
     block: str | int | Sequence[int] | None = None,
     entry: str | None = None,
+    args: str = "",
     domain: str = "any",
     claimed: str = "fp32",
     sizes: Iterable[Shape | int | str | Sequence[int]] | None = None,
@@ -120,10 +121,11 @@ def try_kernel(
     harness: Harness | None = None,
     progress: Progress = silent,
 ) -> Trial:
-    """Compile a kernel with the ladder's signature, check it, and time it beside cuBLAS and the rungs.
+    """Compile a kernel, check it, and time it beside cuBLAS and the rungs.
 
     source: CUDA C++ with one __global__ function, or several and the entry's name. name: in tables and charts (default:
-    the entry's). grid, block: as for `worklog check`; by default one thread per element of C, in blocks of 32 x 32.
+    the entry's). grid, block, args: as for `worklog check`; where the source states no launch, one thread per element
+    of C, in blocks of 32 x 32.
     domain: the shapes that the kernel takes; claimed: the precision class that it must reach. sizes: to time (default:
     1024, padded to the domain). time: False checks only. beside: the rungs to measure with it (default: all that take
     the sizes, once per session). on: "gpu" or "emulated" (default: the GPU where there is one). file: what messages
@@ -132,9 +134,14 @@ def try_kernel(
     Without a GPU the kernel is checked on the emulator and has no time. A failed check is a result, not an error.
     Raises CompileFailed, BadSetting, OutsideDomain, UnknownRung, NoGpu.
     """
-    grid, block = launch(grid, block)
-    how: dict[str, Any] = {"entry": entry, "name": name, "domain": domain, "claimed": claimed}
-    kernel = Kernel.from_source(source, file=file, grid=grid, block=block, **how)
+    how: dict[str, Any] = {"entry": entry, "args": args, "name": name, "domain": domain, "claimed": claimed}
+    if grid is not None or block is not None:
+        how |= dict(zip(("grid", "block"), launch(grid, block), strict=True))
+    kernel = Kernel.from_source(source, file=file, **how)
+    if not kernel.grid:
+        grid, block = launch(None, None)
+        said = f"launch: grid {grid}; block {block}; the default, as the source states none"
+        kernel = replace(kernel, grid=grid, block=block, adapted=(*kernel.adapted, said))
     if kernel.name in TAKEN:
         raise BadSetting(f"{kernel.name} is the name of another kernel on the ladder: choose another name")
     shapes = [Shape.of(size) for size in sizes] if sizes is not None else [kernel.domain.padded(Shape.of(SIZE))]
@@ -142,7 +149,7 @@ def try_kernel(
     if on == "gpu":
         require_gpu()
     live = bench.live_wanted() if on is None else on == "gpu"
-    compiled, label = check.compile_for(kernel.program, live)  # first, so that a syntax error is reported at once
+    compiled, label = check.compile_for(kernel, live)  # first, so that a syntax error is reported at once
     if not (live and time):
         checked = check.check_in_child(kernel, on="gpu" if live else "emulated", progress=progress)
         no_gpu = ", and there is no GPU here" if gpu_reason() else ""
@@ -247,6 +254,7 @@ class RungMagics(Magics):
     )
     @argument("--block", type=_unquoted, help=f"Threads along x, or along x and y: 256, or 32,8 (default: {BLOCK}).")
     @argument("--entry", type=_unquoted, help="Kernel to launch, with its template arguments.")
+    @argument("--args", type=_unquoted, default="", help="What each parameter takes: 'M,N,K,alpha,A,B,beta,C'.")
     @argument(
         "--domain", type=_unquoted, default="any", help="Shapes that the kernel takes: 'M %% 64 == 0, K %% 8 == 0'."
     )
@@ -273,6 +281,7 @@ class RungMagics(Magics):
                 grid=options.grid,
                 block=options.block,
                 entry=options.entry,
+                args=options.args,
                 domain=options.domain,
                 claimed=options.claimed,
                 sizes=sizes,

@@ -29,40 +29,52 @@ ADVICE = "give one such as 4096, or M x N x K such as 512x1024x256"
 
 @dataclass(frozen=True)
 class Domain:
-    """M, N and K must be multiples of these."""
+    """M, N and K must be multiples of these. square: and equal. alpha, beta: whether the kernel takes them; one that
+    doesn't computes with alpha = 1 or beta = 0.
+    """
 
     m: int = 1
     n: int = 1
     k: int = 1
+    square: bool = False
+    alpha: bool = True
+    beta: bool = True
 
     def __contains__(self, shape: Shape) -> bool:
-        return shape.m % self.m == 0 and shape.n % self.n == 0 and shape.k % self.k == 0
+        whole = shape.m % self.m == 0 and shape.n % self.n == 0 and shape.k % self.k == 0
+        return whole and (shape.square or not self.square)
 
     def padded(self, shape: Shape) -> Shape:
         """The smallest shape in the domain that holds this one."""
+        if self.square:
+            step = math.lcm(self.m, self.n, self.k)
+            return Shape.of(math.ceil(max(shape.m, shape.n, shape.k) / step) * step)
         steps = ((shape.m, self.m), (shape.n, self.n), (shape.k, self.k))
         return Shape(*(math.ceil(size / step) * step for size, step in steps))
 
     @classmethod
     def of(cls, rules: str, names: Mapping[str, int] = MappingProxyType({})) -> Domain:
-        """Read "M % 128 == 0, K % BK == 0", or "any" for every shape. names: values of names such as BK. Raises
-        BadSetting.
+        """Read "M % 128 == 0, K % BK == 0", "M = N = K", or "any" for every shape. names: values of names such as BK.
+        Raises BadSetting.
         """
-        steps = {"M": 1, "N": 1, "K": 1}
+        steps, square = {"M": 1, "N": 1, "K": 1}, False
         if rules.strip() in ("any", "any M, N, K"):
             return cls()
         for rule in re.split(r",|\band\b", rules):
+            if re.fullmatch(r"\s*M\s*==?\s*N\s*==?\s*K\s*", rule):
+                square = True
+                continue
             match = re.fullmatch(r"\s*([MNK])\s*%\s*(?:([1-9][0-9]{0,8})|([A-Za-z_]\w*))\s*==\s*0\s*", rule)
             if match is None or (match[3] and names.get(match[3], 0) < 1):
                 raise BadSetting(
                     f"cannot read the domain {rules!r}: give rules such as 'M % 64 == 0, K % 8 == 0', or any"
                 )
             steps[match[1]] = math.lcm(steps[match[1]], names[match[3]] if match[3] else int(match[2]))
-        return cls(steps["M"], steps["N"], steps["K"])
+        return cls(steps["M"], steps["N"], steps["K"], square)
 
     def __str__(self) -> str:
         rules = [f"{name} % {step} == 0" for name, step in (("M", self.m), ("N", self.n), ("K", self.k)) if step > 1]
-        return ", ".join(rules) or "any M, N, K"
+        return ", ".join(["M = N = K"] * self.square + rules) or "any M, N, K"
 
 
 @dataclass(frozen=True, order=True)

@@ -1,0 +1,244 @@
+"""Kernels as others write them: the order of parameters, the launch and the host code are read from the source. What
+isn't clear is an error that names the option."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from worklog.bench.check import check
+from worklog.errors import BadSetting
+from worklog.kernel import Kernel
+from worklog.kernel.source import code, device_code, kernel_names
+from worklog.problem.gemm import Domain, Shape
+
+ROOT = Path(__file__).parents[2]
+SMALL = Shape(24, 40, 16)
+ROW, COL = "int row = blockIdx.y * blockDim.y + threadIdx.y;", "int col = blockIdx.x * blockDim.x + threadIdx.x;"
+
+
+def kernel(parameters: str, body: str = "", **words: Any) -> Kernel:
+    return Kernel.from_source(f"__global__ void gemm({parameters}) {{ {body} }}", **words)
+
+
+# A: M x N, B: N x K, C: M x K, as some sites pose the problem.
+NK = "{ for (int i = 0; i < N; ++i) s += A[row * N + i] * B[i * K + col]; C[row * K + col] = s; }"
+POINTERS = "const float* A, const float* B, float* C"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "body", "order"),
+    [
+        (f"{POINTERS}, int M, int N, int K", "", "A,B,C,M,N,K"),
+        (f"{POINTERS}, int M, int K, int N", "", "A,B,C,M,K,N"),
+        (f"{POINTERS}, int n", "", "A,B,C,N"),
+        (f"{POINTERS}, size_t width", "", "A,B,C,long N"),
+        (f"int M, int N, int K, {POINTERS}", "", "M,N,K,A,B,C"),
+        (
+            "int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C",
+            "",
+            "M,N,K,alpha,A,B,beta,C",
+        ),
+        (
+            "long m, long n, long k, float a, float* x, float* y, float b, float* z",
+            "",
+            "long M,long N,long K,alpha,A,B,beta,C",
+        ),
+        (f"{POINTERS}, float alpha, float beta, int M, int N, int K", "", "A,B,C,alpha,beta,M,N,K"),
+        (f"{POINTERS}, int M, int N, int K, float alpha", "", "A,B,C,M,N,K,alpha"),
+        ("float *C, float *A, float *B, int wA, int wB", "", "C,A,B,K,N"),
+        ("float* d_A, float* d_B, float* d_C, int lda, int ldb, int ldc, int M", "", "A,B,C,K,N,N,M"),
+        (
+            "const float* __restrict__ input_a, const float* matB, float* output_c, size_t m, size_t n, size_t k",
+            "",
+            "A,B,C,long M,long N,long K",
+        ),
+        ("float* M, float* N, float* P, int Width", "", "A,B,C,N"),
+        (f"{POINTERS}, int M, int N, int K", NK, "A,B,C,M,K,N"),
+        (f"{POINTERS}, int M, int N, int P", NK.replace("K", "P"), "A,B,C,M,K,N"),
+        (f"{POINTERS}, int h, int d, int w", NK.replace("N", "d").replace("K", "w"), "A,B,C,M,K,N"),
+        # Column-major: the transposed product.
+        (f"{POINTERS}, int M, int N, int K", "C[col * M + row] = A[row + i * M] * B[i + col * K];", "B,A,C,N,M,K"),
+        # A mistake in an index is not a convention.
+        (f"{POINTERS}, int M, int N, int K", "C[row * N + col] += A[row * N + i] * B[i * N + col];", "A,B,C,M,N,K"),
+        (f"{POINTERS}, int M, int N, int K", "C[row * K + col] += A[row * K + i] * B[i * N + col];", "A,B,C,M,N,K"),
+        # The ladder's own order is taken at its word.
+        (
+            "int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C",
+            NK,
+            "M,N,K,alpha,A,B,beta,C",
+        ),
+    ],
+)
+def test_the_order_of_the_parameters_is_read_from_names_and_strides(parameters: str, body: str, order: str) -> None:
+    assert ",".join(kernel(parameters, body).arguments) == order
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words", "why"),
+    [
+        (
+            "float* x, float* y, float* z, int n1, int n2, int n3",
+            {},
+            r"f?\(x, y, z, n1, n2, n3\).*--args 'A,B,C,M,N,K'",
+        ),
+        (f"{POINTERS}, int a1, int a2, int a3", {}, "is not clear: give --args"),
+        (f"{POINTERS}, int M, int N, int K, int batch", {}, "--args"),
+        ("const double* A, const double* B, double* C, int N", {}, r"takes double\* A: the gate passes float"),
+        (f"{POINTERS}, int N", {"args": "A,B,C,X"}, "'X' is none of"),
+        (f"{POINTERS}, int N", {"args": "A,B,C,M,N"}, "declares 4 parameters, and 5 are given"),
+        (f"{POINTERS}, int N", {"args": "A,B,N,M"}, "give A, B and C once each"),
+    ],
+)
+def test_what_is_not_clear_names_the_option(parameters: str, words: dict[str, str], why: str) -> None:
+    with pytest.raises(BadSetting, match=why):
+        kernel(parameters, **words)
+
+
+def test_a_launch_passes_the_values_in_the_declared_order() -> None:
+    record = kernel("float* x, float* y, float* z, size_t n, int k, int m", args="C,A,B,N,K,M")
+    bound = record.bind(Shape(3, 5, 7), 1.0, "a", "b", 0.0, "c")
+    assert bound == ("c", "a", "b", 5, 7, 3) and [type(value) for value in bound[3:]] == [np.int64, np.int32, np.int32]
+    assert record.domain == Domain(alpha=False, beta=False) and "alpha = 1 and beta = 0" in str(record.remarks)
+    assert record.adapted == (
+        "parameters (x, y, z, n, k, m): passed as (C, A, B, N, K, M); alpha = 1 and beta = 0, which it doesn't take",
+    )
+    square = kernel(f"{POINTERS}, int n", domain="M % 8 == 0").domain
+    assert Shape.of(16) in square and Shape(16, 8, 16) not in square and Shape.of(12) not in square
+    assert square.padded(Shape(3, 17, 5)) == Shape.of(24) and Domain.of(str(square)).square
+
+
+GEMM = f"__global__ void gemm({POINTERS}, int M, int N, int K)"
+SQUARE = f"__global__ void gemm({POINTERS}, int N)"
+LAUNCHED = f"""
+#include <cuda_runtime.h>
+#define TILE 16
+{GEMM} {{ {ROW} {COL} float s = 0; if (row < M && col < K) {NK} }}
+"""
+TILED = "int row = blockIdx.y * TILE + threadIdx.y, col = blockIdx.x * TILE + threadIdx.x;"
+
+
+@pytest.mark.parametrize(
+    ("source", "grid", "block", "origin"),
+    [
+        (f"{SQUARE} {{ {ROW} {COL} }}", "(N + 32 - 1) / 32, (M + 32 - 1) / 32", "32, 32", "its indices"),
+        (
+            f"{SQUARE} {{ {ROW.replace('row', 'col')} {COL.replace('col', 'row')} }}",
+            "(M + 32 - 1) / 32, (N + 32 - 1) / 32",
+            "32, 32",
+            "its indices",
+        ),
+        (f"// grid: (N + 63) / 64, M / 8, block: 64, 4\n{SQUARE} {{}}", "(N + 63) / 64, M / 8", "64, 4", "a comment"),
+        (
+            f"#define TILE 16\n{SQUARE} {{ __shared__ float s[TILE]; {TILED} }}",
+            "(N + 16 - 1) / 16, (M + 16 - 1) / 16",
+            "16, 16",
+            "the tile",
+        ),
+        (
+            "constexpr int BM = 64, BK = 8; constexpr int BN = 32; const int TM = 8;\n"
+            f"{SQUARE.replace('gemm', '__launch_bounds__(BM * BN / TM) gemm')}"
+            "{ const uint cRow = blockIdx.y, cCol = blockIdx.x; A += cRow * BM * N; B += cCol * BN; threadIdx.x; }",
+            "(N + 32 - 1) / 32, (M + 64 - 1) / 64",
+            "256",
+            "the tile",
+        ),
+        (
+            f"{LAUNCHED} void solve({POINTERS}, int M, int N, int K) {{ dim3 t(TILE, TILE);\n"
+            "dim3 b((K + t.x - 1) / t.x, (M + t.y - 1) / t.y); gemm<<<b, t>>>(A, B, C, M, N, K); }",
+            "(N + 16 - 1) / 16, (M + 16 - 1) / 16",
+            "16, 16",
+            "the host code",
+        ),
+        (
+            f"{SQUARE} {{}} void f() {{ dim3 b(8, 4), g(cdiv(n, 8), (n + 3) / 4); gemm<<<g, b>>>(a, b, c, n); }}",
+            "((N + 8 - 1) / 8), (N + 3) / 4",
+            "8, 4",
+            "the host code",
+        ),
+        (
+            f"{GEMM} {{}} void f() {{ gemm <<<dim3(cdiv(n, 8), cdiv(m, 4)), dim3(8, 4)>>> (a, b, c, m, n, k); }}",
+            "((N + 8 - 1) / 8), ((M + 4 - 1) / 4)",
+            "8, 4",
+            "the host code",
+        ),
+        # Two launches, an unknown function, a third dimension, too many threads, and indices that say nothing.
+        (f"{GEMM} {{}} void f() {{ gemm<<<M, 1>>>(A, B, C, M, N, K); gemm<<<M, 2>>>(A, B, C, M, N, K); }}", "", "", ""),
+        (f"{GEMM} {{}} void f() {{ gemm<<<blocks(n), 64>>>(a, b, c, m, n, k); }}", "", "", ""),
+        (f"{GEMM} {{}} void f() {{ gemm<<<dim3(n, m, 2), 64>>>(a, b, c, m, n, k); }}", "", "", ""),
+        (f"#define TILE 64\n{SQUARE} {{ {TILED} }}", "", "", ""),
+        (f"#define TILE 16\n{SQUARE} {{ {TILED.replace('row', 'a').replace('col', 'b')} }}", "", "", ""),
+    ],
+)
+def test_the_launch_is_read_only_where_the_source_states_one(source: str, grid: str, block: str, origin: str) -> None:
+    found = Kernel.from_source(source)
+    assert (found.grid, found.block) == (grid, block)
+    assert (f"launch: grid {grid}; block {block}; from {origin}" in found.adapted) == bool(grid)
+    assert Kernel.from_source(source, block="128", grid="M").blocks(Shape.of(9)) == (9, 1), "an option replaces it"
+
+
+def test_a_launch_that_rounds_down_and_the_arguments_of_a_template_are_read_too() -> None:
+    found = Kernel.from_source(
+        f"template <int T> __global__ void gemm({POINTERS}, int M, int N, int K) {{}}\n"
+        "int main() { gemm<8><<<dim3(N / 8, M / 16), 64>>>(a, b, c, M, N, K); }"
+    )
+    assert found.entry == "gemm<8>" and str(found.domain) == "M % 16 == 0, N % 8 == 0"
+    assert found.adapted[-1] == "domain: M % 16 == 0, N % 8 == 0, as the grid rounds down"
+
+
+def test_host_code_is_left_out_and_lines_keep_their_numbers() -> None:
+    source = """#include <vector>
+#include <cuda_fp16.h>
+using namespace std;
+namespace mine {
+__device__ float twice(float x) { return 2 * x; }  // "}" int main() {
+}
+template <class T> void fill(std::vector<T>& x) { for (auto& v : x) { v = 1; } }
+struct Pair { float x, y; };
+extern "C" {
+__global__ void gemm(const float* A) { if (A) { } }
+void solve(const float* A) { gemm<<<1, 1>>>(A); }
+}
+int main() { return 0; }
+"""
+    kept = device_code(source)
+    assert [n for n, line in enumerate(kept.splitlines(), 1) if line.strip()] == [2, 4, 5, 6, 8, 9, 10, 12]
+    assert kept.splitlines()[9] == source.splitlines()[9] and len(kept) == len(source)
+    assert kernel_names(source) == ["gemm"] and '"' not in code(source)
+
+
+def test_nothing_is_left_out_of_the_projects_own_kernels() -> None:
+    ours = [*(ROOT / "kernels").glob("[0-9]*.cu"), *(ROOT / "tests" / "exploits").glob("*/*.cu")]
+    sources = [path.read_text(encoding="utf-8") for path in ours if path.stem != "library"]
+    assert len(sources) > 50 and all(device_code(source) == source for source in sources)
+
+
+def test_a_kernel_with_other_conventions_passes_the_gate_and_a_mistake_in_it_fails() -> None:
+    host = "dim3 t(16, 8); gemm<<<dim3((K + 15) / 16, (M + 7) / 8), t>>>(A, B, C, M, N, K);"
+    source = f'{LAUNCHED} extern "C" void solve({POINTERS}, int M, int N, int K) {{ {host} }}'
+    right = check(Kernel.from_source(source, file="mine.cu"), SMALL, on="emulated")
+    assert right.verdict.accepted and right.shape == SMALL
+    assert "launches with alpha = 1, beta = 0, no element wrong" in str(right)
+    assert "· parameters (A, B, C, M, N, K): passed as (A, B, C, M, K, N); alpha = 1 and beta = 0" in str(right)
+    wrong = check(Kernel.from_source(source.replace("i < N", "i < N - 1"), file="mine.cu"), SMALL, on="emulated")
+    assert not wrong.verdict.accepted and wrong.as_dict()["adapted"]
+
+
+def test_a_kernel_for_squares_and_one_in_column_major_order_pass_the_gate() -> None:
+    element = f"{ROW} {COL} if (row >= M || col >= N) return; float s = 0; for (int i = 0; i < K; ++i) s += "
+    body = element + "A[row * M + i] * B[i * M + col]; C[row * M + col] = s;"
+    body = re.sub(r"\b[MNK]\b", "n", body)
+    square = check(kernel(f"{POINTERS}, size_t n", body, name="square"), Shape.of(24), on="emulated")
+    assert square.verdict.accepted, str(square)
+    columns = element + "A[row + i * M] * B[i + col * K]; C[col * M + row] = alpha * s;"
+    parameters = f"int M, int N, int K, float alpha, {POINTERS}"
+    launch = {"grid": "(M + 7) / 8, (N + 7) / 8", "block": "8, 8"}
+    major = kernel(parameters, columns, **launch)
+    assert major.arguments == ("N", "M", "K", "alpha", "B", "A", "C")
+    assert check(major, SMALL, on="emulated").verdict.accepted
+    ignored = check(kernel(parameters, columns.replace("alpha * s", "s"), **launch), SMALL, on="emulated")
+    assert "alpha is ignored" in str(ignored)

@@ -1,0 +1,223 @@
+"""A .cu file as text: its kernels, their parameters, its constants, and its host code, which NVRTC rejects.
+
+Read with regular expressions and counted brackets, not parsed: what cannot be read this way is left to the compiler or
+to the user's options.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from worklog.errors import BadSetting
+
+_OPERATORS = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.floordiv,  # as in CUDA C++
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+_BOUNDS = r"__launch_bounds__\s*\(((?:[^()]|\((?:[^()]|\([^()]*\))*\))*)\)"
+_NOT_CODE = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])'""", re.DOTALL)
+_DIRECTIVE = re.compile(r"^[ \t]*#(?:\\\n|[^\n])*", re.MULTILINE)
+_INCLUDE = re.compile(r'#[ \t]*include[ \t]*(?:<(.+?)>|"((?:cuda|device_launch|helper_)\w*\.h)")')
+# Types of the host's headers, which NVRTC doesn't know.
+_TYPES = {
+    "uint": "unsigned int",
+    "ushort": "unsigned short",
+    "ulong": "unsigned long",
+    "uint64_t": "unsigned long long",
+}
+_TYPES |= {"int8_t": "signed char", "uint8_t": "unsigned char", "int16_t": "short", "uint16_t": "unsigned short"}
+_TYPES |= {"int32_t": "int", "uint32_t": "unsigned int", "int64_t": "long long"}
+_FOR_THE_HOST = re.compile(r"\bstd\b|\bcuda[A-Z]\w*|\bcu(?:blas|rand)\w+|\busing\s+namespace\b")
+# Headers that hold something for the device; NVRTC knows the others' part of the language already.
+_DEVICE_HEADERS = re.compile(r"cuda_(?:fp|bf)\d|mma|cooperative_groups|cuda/|cub/|cute/|cutlass|nvfunctional")
+
+
+def evaluate(expression: str, names: Mapping[str, int]) -> int:
+    """Value of an integer expression with + - * / % and the given names. "/" rounds down, and "//" means the same.
+
+    Raises BadSetting for anything else.
+    """
+    advice = f"use {', '.join(['integers', *names])} and + - * / %"
+
+    def value(node: ast.expr) -> int:
+        if isinstance(node, ast.Constant) and type(node.value) is int:
+            return node.value
+        if isinstance(node, ast.Name) and node.id in names:
+            return names[node.id]
+        if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
+            return int(_OPERATORS[type(node.op)](value(node.left), value(node.right)))
+        raise BadSetting(f"cannot read {ast.unparse(node)!r} in {expression!r}: {advice}")
+
+    try:
+        return value(ast.parse(expression.strip(), mode="eval").body)
+    except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError) as error:
+        reason = "division by zero" if isinstance(error, ZeroDivisionError) else "not an integer expression"
+        raise BadSetting(f"cannot read {expression!r}: {advice} ({reason})") from error
+
+
+def parts(expressions: str) -> list[str]:
+    """The expressions of "f(N, 32), (M + 31) / 32": split at the commas outside of brackets."""
+    found, depth = [""], 0
+    for character in expressions:
+        depth += {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}.get(character, 0)
+        if character == "," and depth == 0:
+            found.append("")
+        else:
+            found[-1] += character
+    return [part.strip() for part in found]
+
+
+def code(source: str) -> str:
+    """The source with spaces in place of comments and literals, so that every place keeps its line and column."""
+    return _NOT_CODE.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), source)
+
+
+def kernel_names(source: str) -> list[str]:
+    """Names of the __global__ functions that a source defines, in order."""
+    bare = re.sub(_BOUNDS, " ", code(source))
+    return list(dict.fromkeys(re.findall(r"__global__\s+(?:\w+\s+)*?void\s+(\w+)\s*\(", bare)))
+
+
+def device_code(source: str) -> str:
+    """The source without host code, which NVRTC rejects: host functions, headers for the host, and declarations with
+    std:: or the CUDA runtime. Spaces take its place, so the rest keeps its line numbers.
+    """
+    bare = code(source)
+    out = list(source)
+    for found in _INCLUDE.finditer(source):
+        if bare[found.start()] == "#" and not _DEVICE_HEADERS.match(found[1] or found[2]):
+            out[found.start() : found.end()] = " " * len(found[0])
+    declared = _DIRECTIVE.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), bare)
+    for start, end in _host_code(declared):
+        start = end - len(declared[start:end].lstrip())  # directives before it stay
+        out[start:end] = re.sub(r"[^\n]", " ", source[start:end])
+    return "".join(out)
+
+
+def types_of_the_host(source: str) -> tuple[str, ...]:
+    """Compiler options that define the types of the host's headers that a source uses."""
+    used = set(re.findall(r"\w+", code(source)))
+    return tuple(f"-D{name}={kind}" for name, kind in _TYPES.items() if name in used)
+
+
+def _host_code(bare: str) -> Iterator[tuple[int, int]]:
+    """Start and end of each declaration for the host, in a namespace or an extern "C" block too."""
+    start = depth = opened = 0
+    for bracket in re.finditer(r"[{};]", bare):
+        place = bracket.start()
+        if bracket[0] == "{":
+            if depth == 0 and re.fullmatch(r"\s*(?:(?:inline\s+)?namespace[\w\s:]*|extern\s*)", bare[start:place]):
+                start = place + 1
+                continue
+            opened = place if depth == 0 else opened
+            depth += 1
+            continue
+        if bracket[0] == "}":
+            depth -= 1
+            if depth < 0:  # the end of a namespace
+                start, depth = place + 1, 0
+                continue
+        if depth == 0:
+            head = bare[start:opened] if bracket[0] == "}" else bare[start:place]
+            if _is_for_the_host(head, bare[start : place + 1], bracket[0] == "}"):
+                yield start, place + 1
+            start = place + 1
+
+
+def _is_for_the_host(head: str, whole: str, has_body: bool) -> bool:
+    declared = re.sub(r"\btemplate\s*<[^{}()]*>", " ", head)
+    if re.search(r"__(?:global|device|constant|shared)__|\bconstexpr\b", declared):
+        return False
+    is_function = "(" in declared and not re.search(r"^\s*(?:struct|class|union|enum|static_assert)\b|=", declared)
+    if has_body and is_function:
+        return True
+    return bool(_FOR_THE_HOST.search(whole)) and "__device__" not in whole
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a kernel. type: without const, * and __restrict__."""
+
+    name: str
+    type: str
+    pointer: bool
+
+    @property
+    def wide(self) -> bool:
+        """Whether it is an integer of 64 bits."""
+        return not self.pointer and bool(re.search(r"\b(?:u?int64_t|s?size_t|long|ptrdiff_t)\b", self.type))
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A kernel's definition. template: names of its template parameters. bounds: threads of __launch_bounds__, "" if
+    it has none. body: the text between its braces.
+    """
+
+    template: tuple[str, ...]
+    bounds: str
+    parameters: tuple[Parameter, ...]
+    body: str
+
+
+def definition(source: str, function: str) -> Definition | None:
+    """A kernel's definition in a source; None where it can't be found, such as in a macro."""
+    bare = _DIRECTIVE.sub(lambda found: " " * len(found[0]), code(source))
+    for found in re.finditer(rf"\b{re.escape(function)}\s*\(", bare):
+        end = closing(bare, found.end() - 1)
+        after = re.match(r"\s*\{", bare[end:])
+        before = re.split(r"[;}]", bare[: found.start()])[-1]
+        if after is None or "__global__" not in before:
+            continue
+        opened = end + after.end() - 1
+        template = re.search(r"\btemplate\s*<([^{}]*?)>\s*(?=\w|$)", before)
+        names = [re.findall(r"\w+", part.partition("=")[0])[-1:] for part in parts(template[1])] if template else []
+        bounds = re.search(_BOUNDS, before)
+        inside = bare[found.end() : end - 1].strip()
+        return Definition(
+            tuple(name for last in names for name in last),
+            parts(bounds[1])[0] if bounds else "",
+            tuple(map(_parameter, parts(inside))) if inside not in ("", "void") else (),
+            bare[opened : closing(bare, opened)],
+        )
+    return None
+
+
+def closing(text: str, start: int) -> int:
+    """The place behind the bracket that closes the one at `start`."""
+    depth = 0
+    for place in range(start, len(text)):
+        depth += {"(": 1, "{": 1, ")": -1, "}": -1}.get(text[place], 0)
+        if depth == 0:
+            return place + 1
+    return len(text)
+
+
+def _parameter(text: str) -> Parameter:
+    declared = text.partition("=")[0]
+    words = re.findall(r"\w+", declared)
+    name = words[-1] if words else ""
+    kept = [word for word in words[:-1] if word not in ("const", "volatile", "__restrict__", "restrict", "__restrict")]
+    return Parameter(name, " ".join(kept), "*" in declared or "[" in declared)
+
+
+def constants(text: str) -> dict[str, str]:
+    """Expressions of the integers that #define, const and constexpr name in the text; a name that has two is left
+    out.
+    """
+    bare = code(text)
+    defined = re.findall(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+([^\n]+)", bare, re.MULTILINE)
+    kind = r"(?:static\s+|const\s+|constexpr\s+|unsigned\s+|long\s+)*(?:int|uint|u?int\d+_t|size_t|auto|unsigned)"
+    declared = re.findall(rf"\b{kind}\s+(\w+)\s*=\s*([^;,{{}}]+)\s*[;,]", bare)
+    found: dict[str, set[str]] = {}
+    for name, expression in (*defined, *declared):
+        found.setdefault(name, set()).add(" ".join(expression.split()))
+    return {name: expressions.pop() for name, expressions in found.items() if len(expressions) == 1}
