@@ -96,7 +96,7 @@ def test_the_order_of_the_parameters_is_read_from_names_and_strides(parameters: 
 )
 def test_what_is_not_clear_names_the_option(parameters: str, words: dict[str, str], why: str) -> None:
     with pytest.raises(BadSetting, match=why):
-        kernel(parameters, **words)
+        kernel(parameters, **words).require_launch()
 
 
 def test_a_launch_passes_the_values_in_the_declared_order() -> None:

@@ -23,8 +23,8 @@ from worklog.emulator.ptx import Kernel as Parsed
 from worklog.errors import BadSetting, WorklogError
 from worklog.gpu import device
 from worklog.gpu.device import Gpu
+from worklog.kernel import Kernel
 from worklog.kernel.device import Program
-from worklog.kernel.kernel import EXAMPLE_GRID, Kernel
 from worklog.kernel.ladder import LADDER
 from worklog.problem.gemm import FLOAT_BYTES, Shape
 from worklog.runs.run import Run, recorded_run
@@ -109,8 +109,7 @@ def bound(kernel: Kernel, shape: Shape | None = None, gpu: Gpu | None = None) ->
     """
     if kernel.host is not None:
         raise BadSetting(f"{kernel.name} is a host function, which the emulator cannot run")
-    if not (kernel.grid and kernel.block):
-        raise BadSetting(f"{kernel.name} needs a launch: give --grid {EXAMPLE_GRID} --block 32,32")
+    kernel.require_launch()
     gpu = gpu or (device.gpu() if device.gpu_reason() is None else Gpu.of(recorded_run().device))
     shape = shape or kernel.domain.padded(SIZE)
     kernel.check(shape)

@@ -50,8 +50,9 @@ def predict(
         y * grid[0] + x: count_x * count_y
         for (x, count_x), (y, count_y) in product(_representatives(grid[0]), _representatives(grid[1]))
     }
-    # A shorter K with the same remainder within a stretch, and the number of stretches left out.
-    turns = max(0, (shape.k - SHORTEST) // STRETCH)
+    # A shorter K with the same remainder within a stretch, and the number of stretches left out. A kernel for squares
+    # reads K from M or N.
+    turns = 0 if rung.domain.square else max(0, (shape.k - SHORTEST) // STRETCH)
     short = replace(shape, k=shape.k - turns * STRETCH)
     lines = _of_blocks(kernel, rung, short, grid, weights, (alpha, beta))
     if turns:

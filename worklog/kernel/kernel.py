@@ -116,7 +116,13 @@ class Kernel:
         function = entry or _only_kernel(file, source)
         plain, _, instance = function.partition("<")
         found = definition(source, plain.strip())
-        arguments = signature.given(args, file, found) if args else signature.order(file, plain, found)
+        unclear = ""
+        try:
+            arguments = signature.given(args, file, found) if args else signature.order(file, plain, found)
+        except BadSetting as error:  # it can still be compiled
+            if args or grid or block:
+                raise
+            arguments, unclear = (), str(error).removeprefix(f"{file}: ")
         kernel = cls(
             name=name or plain,
             file=file,
@@ -130,8 +136,8 @@ class Kernel:
             options=(*COMPILE_OPTIONS, *types_of_the_host(source)),
             arguments=arguments,
         )
-        adapted = signature.described(found, arguments)
-        if not (grid and block):
+        adapted = (unclear,) if unclear else signature.described(found, arguments)
+        if not ((grid and block) or unclear):
             instance = instance.rpartition(">")[0] or ", ".join(map(str, kernel.template.values()))
             stated = signature.launch(source, plain.strip(), found, arguments, instance)
             if stated is not None:
@@ -251,14 +257,21 @@ class Kernel:
         """
         if self.host is not None:
             return self.host.load(self, device, fresh=fresh)
-        if not (self.grid and self.block):
-            raise BadSetting(
-                f"{self.name} needs a launch: give a grid such as {EXAMPLE_GRID} and a block such as 32,32"
-            )
+        self.require_launch()
         program = self.program
         if fresh:
             program = replace(program, source=f"{program.source}\n// {secrets.token_hex(8)}\n")
         return Loaded(self, device, program)
+
+    def require_launch(self) -> None:
+        """Raise BadSetting if the order of the parameters, the grid or the block isn't known."""
+        if not self.arguments:
+            raise BadSetting(f"{self.file}: {self.adapted[0]}")
+        if self.host is None and not (self.grid and self.block):
+            raise BadSetting(
+                f"{self.name} needs a launch, and {self.file} doesn't state one: give --grid {EXAMPLE_GRID} "
+                "--block 32,32, or others"
+            )
 
     @property
     def remarks(self) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from worklog.errors import BadSetting, UnknownRung, meant
-from worklog.kernel.kernel import EXAMPLE_GRID, Kernel
+from worklog.kernel.kernel import Kernel
 from worklog.kernel.source import definition
 from worklog.problem.axes import Axis, Space, Value
 
@@ -96,8 +96,8 @@ def kernel_of(what: str, words: Words, *, launched: bool = True) -> Kernel:
     if found is not None and found.template and not kernel.template:
         example = f"{kernel.function}<{', '.join(found.template)}>"
         raise BadSetting(f"{what}: {kernel.function} is a template: give its arguments, as in --entry '{example}'")
-    if launched and not (kernel.grid and kernel.block):
-        raise BadSetting(f"{what} doesn't state one launch: give --grid {EXAMPLE_GRID} --block 32,32, for example")
+    if launched:
+        kernel.require_launch()
     return kernel
 
 

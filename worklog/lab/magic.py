@@ -138,10 +138,11 @@ def try_kernel(
     if grid is not None or block is not None:
         how |= dict(zip(("grid", "block"), launch(grid, block), strict=True))
     kernel = Kernel.from_source(source, file=file, **how)
-    if not kernel.grid:
+    if kernel.arguments and not kernel.grid:
         grid, block = launch(None, None)
         said = f"launch: grid {grid}; block {block}; the default, as the source states none"
         kernel = replace(kernel, grid=grid, block=block, adapted=(*kernel.adapted, said))
+    kernel.require_launch()
     if kernel.name in TAKEN:
         raise BadSetting(f"{kernel.name} is the name of another kernel on the ladder: choose another name")
     shapes = [Shape.of(size) for size in sizes] if sizes is not None else [kernel.domain.padded(Shape.of(SIZE))]
