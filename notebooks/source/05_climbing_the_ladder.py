@@ -1,7 +1,6 @@
 # ---
 # jupyter:
 #   jupytext:
-#     formats: ipynb,source//py:percent
 #     text_representation:
 #       extension: .py
 #       format_name: percent

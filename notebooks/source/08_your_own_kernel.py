@@ -2,7 +2,6 @@
 # jupyter:
 #   jupytext:
 #     custom_cell_magics: rung
-#     formats: ipynb,source//py:percent
 #     text_representation:
 #       extension: .py
 #       format_name: percent

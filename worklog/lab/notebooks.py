@@ -43,9 +43,9 @@ def notebook_of(source: Path) -> Path:
 
 
 def public_address() -> str:
-    """The project's repository in the checkout's pyproject.toml; empty until there is one."""
+    """The repository's, from pyproject.toml; "" while there is none."""
     project = tomllib.loads((FOLDER.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    return str(project["urls"].get("Repository", ""))
+    return str(project.get("urls", {}).get("Repository", ""))
 
 
 def install_cell(address: str) -> nbformat.NotebookNode:
@@ -101,8 +101,8 @@ def execute(source: Path, client: NotebookClient | None = None) -> nbformat.Note
             if "image/png" in data:  # a chart: GitHub would show its HTML without styles
                 data.pop("text/html", None)
     notebook.cells = [folded(cell) for cell in notebook.cells]
-    notebook.metadata = {key: notebook.metadata[key] for key in ("jupytext", "kernelspec")}
-    notebook.metadata["language_info"] = {"name": "python"}
+    # No metadata of jupytext's: it would pair the file with the .py, and refuse to open it for the cells that differ.
+    notebook.metadata = {"kernelspec": notebook.metadata["kernelspec"], "language_info": {"name": "python"}}
     notebook.nbformat, notebook.nbformat_minor = 4, 5
     nbformat.validate(notebook)
     return notebook
