@@ -43,9 +43,9 @@ def notebook_of(source: Path) -> Path:
 
 
 def public_address() -> str:
-    """The repository's, from pyproject.toml; "" while there is none."""
+    """The project's repository in the checkout's pyproject.toml; empty until there is one."""
     project = tomllib.loads((FOLDER.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    return str(project.get("urls", {}).get("Repository", ""))
+    return str(project["urls"].get("Repository", ""))
 
 
 def install_cell(address: str) -> nbformat.NotebookNode:
@@ -56,7 +56,8 @@ def install_cell(address: str) -> nbformat.NotebookNode:
     if not address:
         advice = "run `pip install` with its checkout or its wheel, then restart the kernel"
         how = f'raise ModuleNotFoundError(\n        "worklog is not installed: {advice}"\n    )'
-    code = f'import importlib.util\n\nif importlib.util.find_spec("worklog") is None:\n    {how}'
+    first = "# Install worklog where it is missing, as in Colab"
+    code = f'{first}\nimport importlib.util\n\nif importlib.util.find_spec("worklog") is None:\n    {how}'
     metadata = {"tags": ["install"], "jupyter": {"source_hidden": True}}
     cell: nbformat.NotebookNode = nbformat.v4.new_code_cell(code, metadata=metadata)  # type: ignore[no-untyped-call]
     return cell
