@@ -28,7 +28,7 @@ READ = open_comparison().us(KNOWN, 2)["do_bench"] / open_comparison().us(KNOWN, 
     [
         ("00", "warptiled", "4 blocks on 132 SMs, and another rung is faster. Hint: .*more blocks", "shared"),
         ("00", "cuBLAS", "name a rung", "shared"),
-        ("01", {"warmup": "none"}, r"changes the time by \+0.0%. Hint: ", "first"),
+        ("01", {"warmup": "none"}, r"changes the time by [+-]0.\d%. Hint: ", "first"),
         ("01", {"l2": "warm"}, "begin with warmup = none", "first"),
         ("01", {"warmup": "hot"}, "warmup", "first"),
         ("02", 5, "don't give a 95 % interval", "9 samples"),
