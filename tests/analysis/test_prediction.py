@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from html import escape
@@ -19,7 +18,7 @@ from worklog.kernel.ladder import LADDER, rung
 from worklog.problem.gemm import Shape
 from worklog.runs.run import Run, recorded_run
 
-WORST = {256: 3.0, 512: 2.9, 1024: 2.85, 2048: 1.8, 4096: 1.8, 8192: 1.8}  # largest time over bound, by size
+WORST, WORST_OF_LARGE, LARGE = 3.1, 1.85, 2048  # time over bound; from LARGE on, each SM has several blocks
 
 
 @pytest.fixture(scope="module")
@@ -48,11 +47,10 @@ def tiles(source: str) -> Kernel:
 
 def test_no_recorded_time_is_below_its_bound(run: Run) -> None:
     timed = [size for size in run.shapes() if size.square]
-    assert {size.n for size in timed} >= WORST.keys()
+    assert {size.n for size in timed} >= {256, 512, 1024, 2048, 4096, 8192}
     for size in timed:
         least, most = spread(rung_bounds(run, size))
-        near = min(WORST, key=lambda n: abs(math.log(n / size.n)))
-        assert least >= 1.0 and most <= WORST[near], (size, least, most)
+        assert least >= 1.0 and most < (WORST if size.n < LARGE else WORST_OF_LARGE), (size, least, most)
 
 
 def test_the_sm_with_the_most_blocks_by_hand(h200: Gpu) -> None:

@@ -74,7 +74,12 @@ def test_for_machines() -> None:
     result = worklog(PLAIN.replace("k < K", "k < K - 1"), *LAUNCH, "--json", "--size", "64x48x40")
     assert result.exit_code == 1
     document = json.loads(result.stdout)
-    assert document["accepted"] is False and document["kernel"] == "mine" and document["shape"] == [64, 48, 40]
+    assert (
+        document["accepted"] is False
+        and document["prediction"] is None
+        and document["kernel"] == "mine"
+        and document["shape"] == [64, 48, 40]
+    )
     assert document["label"].startswith("emulated") and document["registers"] > 0
     assert "The terms from k = 69 to the end are missing" in document["stages"][0]["where"]["guess"]
 

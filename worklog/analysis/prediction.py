@@ -102,7 +102,7 @@ class Bound:
 
 def bound(kernel: Kernel, shape: Shape | None = None, gpu: Gpu | None = None) -> Bound:
     """The bound of a kernel at a shape (default: 4096, padded to the domain) on a GPU (default: the one here, else the
-    recording's). Immediate for a rung on whole tiles, else about a second.
+    recording's). Immediate for a rung on whole tiles, else about a second, and some seconds for a kernel for squares.
 
     Raises NotPredictable for a kernel whose counts depend on data or differ between blocks, UnsupportedInstruction,
     OutsideDomain, BadSetting for a host function or without a launch, and what compiling it raises.

@@ -131,7 +131,8 @@ def try_kernel(
     the sizes, once per session). on: "gpu" or "emulated" (default: the GPU where there is one). file: what messages
     call the source. harness: for the times (default: the unbiased one).
 
-    Without a GPU the kernel is checked on the emulator and has no time. A failed check is a result, not an error.
+    Without a GPU the kernel is checked on the emulator, and has a lower bound of its time instead of a time. A failed
+    check is a result, not an error.
     Raises CompileFailed, BadSetting, OutsideDomain, UnknownRung, NoGpu.
     """
     how: dict[str, Any] = {"entry": entry, "args": args, "name": name, "domain": domain, "claimed": claimed}
