@@ -290,15 +290,21 @@ def html(run: Run) -> str:
     return "".join(parts)
 
 
+SMALL_SIZES = (1024, 512, 256)  # whose shares the README shows beside the large size's
+
+
 def markdown(run: Run, shape: Shape) -> str:
-    """One size as a Markdown table with its label, for the README."""
-    columns = ("rung", "idea", "time", "TFLOP/s", "of cuBLAS", "of the measured FP32 ceiling", "registers")
+    """One size as a Markdown table with its label, for the README, and the shares of cuBLAS at the small sizes."""
+    beside = [small for size in SMALL_SIZES if (small := Shape.of(size)) in run.shapes() and small != shape]
+    columns = ["rung", "idea", "time", "TFLOP/s", "of cuBLAS", *(f"at {small}" for small in beside)]
+    shares = {(m.kernel, m.problem): cells(run, m)["of cuBLAS"].partition(" ±")[0] for m in run.select()}
     rows = []
     for m in run.select(shape=shape):
         row = cells(run, m)
         idea = run.kernels.get(m.kernel, {}).get("idea", "the baseline, against itself")
         time = row["time"] if m.status == "measured" else m.reason or row["time"]
-        rows.append((m.kernel, idea, time, *(row[c] for c in ("TFLOP/s", "of cuBLAS", "of ceiling", "registers"))))
+        others = (shares.get((m.kernel, small), "") for small in beside)
+        rows.append((m.kernel, idea, time, row["TFLOP/s"], row["of cuBLAS"], *others))
     lines = [f"C = A·B in FP32 at {shape.m} × {shape.n} × {shape.k}. {run.full_label}.", ""]
     return "\n".join([*lines, Table("", columns, rows, left=2).markdown()])
 
