@@ -86,6 +86,12 @@ def test_the_readme_shows_the_comparison_that_comes_with_the_package(readme: Pat
     assert readme.read_text(encoding="utf-8") == text
 
 
+def test_code_is_not_cut_off() -> None:
+    """GitHub shows 76 columns of code without a scroll bar."""
+    code = re.findall(r"^```.*?\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert code and max(len(line) for block in code for line in block.splitlines()) <= 76
+
+
 def test_every_cell_links_to_what_backs_it() -> None:
     document = tomllib.loads(Path(tables.__file__).with_name("comparison.toml").read_text(encoding="utf-8"))
     for row in document["row"]:
