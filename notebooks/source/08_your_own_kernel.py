@@ -32,16 +32,15 @@ import worklog
 from worklog.analysis import inspection
 from worklog.analysis.inspection import inspect
 from worklog.analysis.memory_counts import memory_counts
-from worklog.bench.check import SIGNATURE
 
 rungs = worklog.results(["shared", "tiles_1d"], [1024])
 print(rungs.label)
-print(SIGNATURE)
 
 # %% [markdown]
 # ## 1. The signature
 #
-# Every kernel here has this signature. It computes row-major C = alpha·A·B + beta·C, where A is M x K and B is K x N.
+# Every kernel here has the parameters `(M, N, K, alpha, A, B, beta, C)`, as the rungs do. It computes row-major
+# C = alpha·A·B + beta·C, where A is M x K and B is K x N. Other orders, such as `(A, B, C, M, N, K)`, are recognised.
 # You choose the name, the block and the grid. By default, there is one thread per element of C.
 #
 # The first version has shared-memory tiles of 16 x 16. It takes whole tiles only, so it states its domain: the gate
