@@ -86,6 +86,7 @@ def test_an_existing_file_is_not_overwritten(tmp_path: Path, command: str) -> No
 
 def test_live_forced_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORKLOG_SOURCE", "live")
+    assert one_line(worklog("run", "warptiled", "--size", "100")).startswith("size 100 is outside warptiled's domain")
     assert one_line(worklog("article")).startswith("WORKLOG_SOURCE=live, but there is no GPU to measure on")
 
 

@@ -275,3 +275,16 @@ def test_what_was_read_from_a_kernel_is_said_before_it_is_measured() -> None:
     assert "· mine.cu: domain: M = N = K, N % 8 == 0, as the grid rounds down" in shown.stderr
     outside = worklog("run", "mine.cu", "--preview", "--size", "64x64x32")
     assert outside.exit_code == 2 and "domain (M = N = K, N % 8 == 0): pad to 64" in outside.stderr
+
+
+def test_a_check_that_takes_the_emulator_long_says_how_long_and_how_to_allow_it() -> None:
+    said = one_line(worklog("check", "naive", "--size", "2048"))
+    assert re.fullmatch(
+        r"the check of naive at 2048 takes about [\d.]+ (min|h) on the emulator, more than 60 s: take a smaller size, "
+        r"or allow it with --limit \d+",
+        said,
+    )
+    assert "more than 0.0 s" in one_line(worklog("check", "naive", "--size", "264", "--limit", "0.001"))
+    allowed = worklog("check", "shared", "--size", "288", "--limit", "1e9")
+    assert allowed.exit_code == 0 and " at 288 · emulated" in allowed.stdout
+    assert one_line(worklog("check", "warptiled", "--size", "100")).startswith("size 100 is outside warptiled's domain")

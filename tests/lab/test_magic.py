@@ -111,6 +111,12 @@ def test_a_race_names_the_cells_lines(page: Page) -> None:
         ("%%rung mine", "%%rung --block x --grid N", "'x'"),
         ("%%rung mine", "%%rung --domain 'M > 3'", "'M > 3'"),
         ("%%rung mine", "%%rung --size big", "'big'"),
+        (
+            "%%rung mine",
+            "%%rung --domain 'M % 512 == 0, N % 512 == 0, K % 16 == 0' --limit 1e-3",
+            "or allow it with --limit",
+        ),
+        ("%%rung mine", "%%rung --args 'M,N,K,alpha,A,B,beta'", "give A, B and C once each"),
         ("%%rung mine", "%%rung --beside nonsense", "'nonsense'"),
         ("%%rung mine", "%%rung --entry other", "plain"),
         ("%%rung mine", "%%rung --on gpu", "this test has no GPU"),

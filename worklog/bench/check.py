@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from worklog.analysis.counts import instruction_mix
 from worklog.bench.child import Answer, advice, run_child
+from worklog.bench.emulated_time import LIMIT_S, require_time
 from worklog.bench.tasks import Progress, silent
 from worklog.emulator import EmulatedDevice, load, predict
 from worklog.emulator.counts import caveats
@@ -123,15 +124,17 @@ def check(
     *,
     on: str | None = None,
     seed: int | None = None,
+    limit_s: float = LIMIT_S,
     progress: Progress | None = None,
     begun: Callable[[Checked], None] | None = None,
 ) -> Checked:
     """Check a kernel or a host function at every stage of the gate, in this process (see check_in_child).
 
     shape: the benchmark shape (default: 1024 padded to the domain on a GPU, a small one on the emulator). on: "gpu" or
-    "emulated"; None takes the GPU where there is one. seed: of the inputs (default: drawn now). progress: called before
-    each launch, with a total of 0, since their number isn't known before the last one. begun: called before the first
-    launch with a result without stages. Raises NoGpu, CompileFailed, OutsideDomain, BadSetting, OutOfMemory.
+    "emulated"; None takes the GPU where there is one. seed: of the inputs (default: drawn now). limit_s: seconds that
+    the emulator may take, as estimated before. progress: called before each launch, with a total of 0, since their
+    number isn't known before the last one. begun: called before the first launch with a result without stages. Raises
+    NoGpu, CompileFailed, OutsideDomain, BadSetting, OutOfMemory, TooSlow.
     """
     live = wants_gpu(on) or kernel.host is not None
     if on == "emulated" and kernel.host is not None:
@@ -139,10 +142,11 @@ def check(
     if live:
         require_gpu()
     shape = shape or (kernel.domain.padded(Shape.of(GPU_SIZE)) if live else edge_shapes(kernel.domain)[-1])
-    known = _before(kernel, shape, live)
     kernel.check(shape)
+    known = _before(kernel, shape, live)
     if not live:
         require_matrices(shape, EMULATED_COPIES)
+        require_time(kernel, shape, limit_s)
     if begun is not None:
         begun(known)
     device = _device(live)
@@ -175,6 +179,7 @@ def check_in_child(
     *,
     on: str | None = None,
     seed: int | None = None,
+    limit_s: float = LIMIT_S,
     timeout_s: float = TIMEOUT_S,
     progress: Progress = silent,
     command: Sequence[str] | None = None,
@@ -191,7 +196,7 @@ def check_in_child(
         if "checked" in answer:  # the child is trusted: unpickling runs what it sends
             results.append(pickle.loads(b64decode(answer["checked"])))
 
-    order = {"do": "check", "how": {"kernel": kernel, "shape": shape, "on": on, "seed": seed}}
+    order = {"do": "check", "how": {"kernel": kernel, "shape": shape, "on": on, "seed": seed, "limit_s": limit_s}}
     emulated = kernel.host is None and not wants_gpu(on)
     try:
         end = run_child(order, take, progress, timeout_s=math.inf if emulated else timeout_s, command=command)

@@ -15,6 +15,7 @@ from worklog.analysis.prediction import predicted
 from worklog.bench import check as checks
 from worklog.bench import sanitizer
 from worklog.bench import sweep as tiles
+from worklog.bench.emulated_time import LIMIT_S
 from worklog.cli import output
 from worklog.cli.run import LAUNCH, kernel_options
 from worklog.errors import BadSetting, NoGpu
@@ -51,10 +52,25 @@ def new(file: Path) -> None:
     "--on", type=click.Choice(["gpu", "emulated"]), help="Where to run it (default: the GPU if there is one)."
 )
 @click.option("--emulate", is_flag=True, help="Run it on the emulator, as --on emulated: it finds races too.")
+@click.option(
+    "--limit",
+    type=click.FloatRange(min=0, min_open=True),
+    default=LIMIT_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="Longest time on the emulator; it is estimated before.",
+)
 @click.option("--racecheck", is_flag=True, help="compute-sanitizer's racecheck and memcheck too, on a GPU.")
 @output.json_option
 def check(
-    what: str, shape: Shape | None, on: str | None, emulate: bool, racecheck: bool, as_json: bool, **launch: Any
+    what: str,
+    shape: Shape | None,
+    on: str | None,
+    emulate: bool,
+    limit: float,
+    racecheck: bool,
+    as_json: bool,
+    **launch: Any,
 ) -> None:
     """Check your kernel: one in a .cu file, or a host function, as file.py:function, module:function or
     lib.so:function. Exits with 1 if it fails. A kernel that passes is shown with a lower bound of its time.
@@ -65,13 +81,15 @@ def check(
     if emulate and on == "gpu":
         raise BadSetting("--emulate and --on gpu contradict each other: omit one")
     kernel, on = kernel_of(what, launch), "emulated" if emulate else on
+    if shape is not None:
+        kernel.check(shape)
     reason = device.gpu_reason()
     if kernel.host is not None and reason is not None:
         raise NoGpu(f"a host function needs a GPU ({reason}): the emulator runs .cu files")
     tool = sanitizer.ready(kernel, on) if racecheck else None
     run_check = checks.check_in_child if checks.wants_gpu(on) else checks.check  # the emulator survives every kernel
     with output.progress_bar() as progress:
-        checked = run_check(kernel, shape, on=on, progress=progress)
+        checked = run_check(kernel, shape, on=on, limit_s=limit, progress=progress)
         for stage in sanitizer.sanitize(tool, kernel) if tool else ():
             checked = replace(checked, verdict=checked.verdict.and_then(stage))
     accepted = checked.verdict.accepted

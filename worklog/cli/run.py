@@ -90,6 +90,7 @@ def run(
     Exits with 1 if a kernel fails the check.
     """
     from worklog.bench import measure as bench  # imported here: --help doesn't wait for NumPy
+    from worklog.bench.tasks import tasks_of
     from worklog.cli.selection import both_axes, kernels_of, show_preview
     from worklog.problem.axes import shapes
     from worklog.problem.gemm import Shape
@@ -101,6 +102,8 @@ def run(
     if preview:
         show_preview(chosen, sizes, harness, as_json)
         return
+    tasks, own = tasks_of(chosen, sizes)
+    bench.require_measurable(tasks, harness, own)
     rungs = [kernel for kernel in chosen or () if isinstance(kernel, str)]
     of_the_user = len(rungs) < len(chosen or ())
     biased: dict[str, Any] = harness.biased()  # with these, the recording holds some measurements

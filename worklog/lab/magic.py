@@ -24,6 +24,7 @@ from worklog.analysis.prediction import Prediction, predicted
 from worklog.bench import check
 from worklog.bench import measure as bench
 from worklog.bench.check import Checked
+from worklog.bench.emulated_time import LIMIT_S
 from worklog.bench.tasks import BASELINE, Progress, silent
 from worklog.errors import BadSetting, NothingToDraw, WorklogError
 from worklog.gate import Stage, Verdict
@@ -117,6 +118,7 @@ def try_kernel(
     time: bool = True,
     beside: Iterable[str] | None = None,
     on: str | None = None,
+    limit_s: float = LIMIT_S,
     file: str = "source",
     harness: Harness | None = None,
     progress: Progress = silent,
@@ -129,7 +131,7 @@ def try_kernel(
     domain: the shapes that the kernel takes; claimed: the precision class that it must reach. sizes: to time (default:
     1024, padded to the domain). time: False checks only. beside: the rungs to measure with it (default: all that take
     the sizes, once per session). on: "gpu" or "emulated" (default: the GPU where there is one). file: what messages
-    call the source. harness: for the times (default: the unbiased one).
+    call the source. limit_s: as for worklog.bench.check.check. harness: for the times (default: the unbiased one).
 
     Without a GPU the kernel is checked on the emulator, and has a lower bound of its time instead of a time. A failed
     check is a result, not an error.
@@ -153,7 +155,7 @@ def try_kernel(
     live = bench.live_wanted() if on is None else on == "gpu"
     compiled, label = check.compile_for(kernel, live)  # first, so that a syntax error is reported at once
     if not (live and time):
-        checked = check.check_in_child(kernel, on="gpu" if live else "emulated", progress=progress)
+        checked = check.check_in_child(kernel, on="gpu" if live else "emulated", limit_s=limit_s, progress=progress)
         no_gpu = ", and there is no GPU here" if gpu_reason() else ""
         why = f"the emulator gives no time{no_gpu}" if time else "only checked"
         return Trial(kernel, checked, shapes[0], None, _beside_recorded(kernel, checked, shapes, rungs, why), why)
@@ -269,6 +271,7 @@ class RungMagics(Magics):
     @argument("--beside", type=_unquoted, metavar="RUNG[,RUNG…]", help="Rungs to measure too (default: all, once).")
     @argument("--check-only", action="store_true", help="Check without timing.")
     @argument("--on", choices=["gpu", "emulated"], help="Where to run; emulated finds races, and gives no time.")
+    @argument("--limit", type=float, default=LIMIT_S, help="Longest time of a check on the emulator, in seconds.")
     @argument("--set", dest="settings", action="append", default=[], metavar="SETTING=VALUE", help=SET)
     @cell_magic
     def rung(self, line: str, cell: str) -> Trial:
@@ -290,6 +293,7 @@ class RungMagics(Magics):
                 time=not options.check_only and options.on != "emulated",
                 beside=None if options.beside is None else [name.strip() for name in options.beside.split(",")],
                 on=options.on,
+                limit_s=options.limit,
                 file=FILE,
                 harness=Harness().but(**parse_settings(options.settings)),
                 progress=one_line(),

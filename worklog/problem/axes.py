@@ -183,11 +183,13 @@ class Space:
         left = reasons.pop(None, 0)
         skipped = "".join(f"; {count} skipped: {why}" for why, count in reasons.items())
         points = "1 point" if size == 1 else f"{size} points"
-        ahead = f"{left} to measure, about {_duration(left * seconds_each)}" if left else "nothing to measure"
+        ahead = f"{left} to measure, about {spoken(left * seconds_each)}" if left else "nothing to measure"
         return f"{self.name}: {self._counts()} = {points}{skipped}; {ahead}"
 
 
-def _duration(seconds: float) -> str:
+def spoken(seconds: float) -> str:
+    """A rough time for a sentence: 1.5 h, 12.0 min or 40 s."""
+    """About 1.5 h, 12.0 min or 40 s."""
     for unit, length in (("h", 3600.0), ("min", 60.0)):
         if seconds >= 1.5 * length:
             return f"{seconds / length:.1f} {unit}"

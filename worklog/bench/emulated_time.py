@@ -1,0 +1,82 @@
+"""How long a check on the emulator takes, from short launches of the same kernel on this machine.
+
+The emulator runs blocks in batches of LANES threads, one batch after the other, and its work in a batch grows linearly
+with K. So a launch with one full batch, at two short K, stands for the others.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import replace
+
+import numpy as np
+
+from worklog.emulator import EmulatedDevice
+from worklog.emulator.launch import LANES
+from worklog.errors import LaunchFailed, WorklogError
+from worklog.kernel import Kernel
+from worklog.kernel.device import Subject
+from worklog.problem.axes import spoken
+from worklog.problem.gemm import Shape
+
+LIMIT_S = 60.0
+LAUNCHES = 8  # of the gate at the benchmark shape: exact families, repetitions, products, precision
+QUICK = Shape.of(256)  # the work of this shape takes seconds, so that it isn't estimated
+SHORT = 32  # K of the shorter launch
+
+
+class TooSlow(WorklogError):
+    """A check on the emulator would take longer than the user allows."""
+
+
+def require_time(kernel: Kernel, shape: Shape, limit_s: float = LIMIT_S) -> None:
+    """Raise TooSlow, with the estimate and what to do, if the check at a shape would take longer than limit_s."""
+    if shape.flops <= QUICK.flops or math.isinf(limit_s):
+        return
+    seconds = estimate(kernel, shape)
+    if seconds > limit_s:
+        raise TooSlow(
+            f"the check of {kernel.name} at {shape} takes about {spoken(seconds)} on the emulator, more than "
+            f"{spoken(limit_s)}: take a smaller size, or allow it with --limit {math.ceil(1.5 * seconds)}"
+        )
+
+
+def estimate(kernel: Kernel, shape: Shape) -> float:
+    """Seconds of the gate's launches at a shape; 0 for a kernel that cannot be launched, which the gate reports."""
+    device = EmulatedDevice()
+    subject, small = kernel.load(device), _one_batch(kernel, shape)
+    try:
+        _launch(device, subject, kernel.domain.padded(Shape.of(1)))  # the first launch of a kernel generates code
+        at_small = _launch(device, subject, small)
+        if kernel.domain.square:
+            return LAUNCHES * at_small * shape.flops / small.flops
+        longer = kernel.domain.padded(replace(small, k=3 * small.k))
+        per_k = max(0.0, _launch(device, subject, longer) - at_small) / (longer.k - small.k)
+    except LaunchFailed:
+        return 0.0
+    batches = math.prod(kernel.blocks(shape)) / math.prod(kernel.blocks(small))
+    return LAUNCHES * batches * (at_small + per_k * (shape.k - small.k))
+
+
+def _one_batch(kernel: Kernel, shape: Shape) -> Shape:
+    """The smallest shape, with a short K, whose threads fill a batch, or the shape's own M and N."""
+    side = SHORT
+    while True:
+        m, n = min(side, shape.m), min(side, shape.n)
+        small = kernel.domain.padded(Shape(m, n, min(SHORT, shape.k)))
+        threads = math.prod(kernel.blocks(small)) * kernel.thread_count
+        if threads >= LANES or (m, n) == (shape.m, shape.n):
+            return small
+        side *= 2
+
+
+def _launch(device: EmulatedDevice, subject: Subject, shape: Shape) -> float:
+    """Seconds of one launch on ones."""
+    a, b, c = (
+        device.upload(np.ones(size, np.float32))
+        for size in ((shape.m, shape.k), (shape.k, shape.n), (shape.m, shape.n))
+    )
+    started = time.perf_counter()
+    subject.enqueue(shape, 1.0, a, b, 0.0, c)
+    return time.perf_counter() - started
