@@ -50,7 +50,7 @@ def public_address() -> str:
 
 def install_cell(address: str) -> nbformat.NotebookNode:
     """Installs the package where it is missing, as in Colab; without an address of the package, it says how to. Only
-    in the .ipynb: whoever has the .py has the checkout.
+    in the .ipynb: the .py is a part of the checkout.
     """
     how = f'%pip install --quiet "gemm-worklog @ git+{address}"'
     if not address:
