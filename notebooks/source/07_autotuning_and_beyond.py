@@ -136,11 +136,10 @@ rates = {m.kernel: m.tflops for m in measured.measurements if m.tflops} if measu
 timed = found.frame().assign(rate=[rates.get(variant.name, float("nan")) for variant in found.kept]).dropna()
 follows = {known: timed["rate"].rank().corr(timed[known].rank()) for known in ("registers", "warps/SM", "L2 GB")}
 if len(timed) == len(found.kept):
+    print(measured.label)
     print("order: " + ", ".join(f"{known} {how:+.2f}" for known, how in follows.items()))
-    by, same = (
-        timed.set_index([axis.name for axis in axes])["rate"],
-        timed.groupby(["BM", "BN", "TN", "registers"])["rate"],
-    )
+    by = timed.set_index([axis.name for axis in axes])["rate"]
+    same = timed.groupby(["BM", "BN", "TN", "registers"])["rate"]
     apart = (same.max() / same.min() - 1)[same.count() > 1]
     print(f"spill: {by[128, 256, 16, 1]:.1f} TFLOP/s without, {by[128, 256, 16, 2]:.1f} TFLOP/s with")
     print(f"8 x 8: {by[128, 128, 8, 1]:.1f} TFLOP/s with 8 warps, {by[128, 128, 8, 2]:.1f} TFLOP/s with 16")

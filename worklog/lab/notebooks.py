@@ -54,8 +54,7 @@ def install_cell(address: str) -> nbformat.NotebookNode:
     """
     how = f'%pip install --quiet "gemm-worklog @ git+{address}"'
     if not address:
-        advice = "run `pip install` with its checkout or its wheel, then restart the kernel"
-        how = f'raise ModuleNotFoundError(\n        "worklog is not installed: {advice}"\n    )'
+        how = 'raise ModuleNotFoundError("worklog is missing: `pip install` its checkout or its wheel, then restart")'
     first = "# Install worklog where it is missing, as in Colab"
     code = f'{first}\nimport importlib.util\n\nif importlib.util.find_spec("worklog") is None:\n    {how}'
     metadata = {"tags": ["install"], "jupyter": {"source_hidden": True}}
