@@ -2,6 +2,8 @@
 each pitfall. Each page is followed by a chart for readers without a running kernel, which is hidden where the page is
 drawn.
 
+check_answer grades the exercises of the notebooks.
+
 The pages read runs, and start a child process for new ones; they never use CUDA themselves.
 """
 
