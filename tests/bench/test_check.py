@@ -90,6 +90,8 @@ def test_a_kernel_of_whole_tiles_is_checked_inside_its_domain() -> None:
     launch = ("--grid", "N // 16, M // 8", "--block", "16,8", "--domain", "M % 8 == 0, N % 16 == 0")
     result = worklog(tiles, *launch)
     assert result.exit_code == 0, result.output
+    unstated = worklog(tiles, "--grid", "(N + 15) // 16, (M + 7) // 8", "--block", "16,8")
+    assert unstated.exit_code == 1 and "if mine takes whole tiles only, state its domain: --domain " in unstated.stdout
     outside = worklog(tiles, *launch, "--size", "100")
     assert outside.exit_code == 2
     assert "mine's domain (M % 8 == 0, N % 16 == 0): pad to 112" in outside.stderr

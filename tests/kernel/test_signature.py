@@ -166,6 +166,13 @@ TILED = "int row = blockIdx.y * TILE + threadIdx.y, col = blockIdx.x * TILE + th
             "8, 4",
             "the host code",
         ),
+        (
+            f"{GEMM} {{ int gx = blockIdx.x * blockDim.x + threadIdx.x, gy = blockIdx.y * blockDim.y + threadIdx.y;"
+            "C[gy * N + gx] = 0; }",
+            "(N + 32 - 1) / 32, (M + 32 - 1) / 32",
+            "32, 32",
+            "its indices",
+        ),
         # Two launches, an unknown function, a third dimension, too many threads, and indices that say nothing.
         (f"{GEMM} {{}} void f() {{ gemm<<<M, 1>>>(A, B, C, M, N, K); gemm<<<M, 2>>>(A, B, C, M, N, K); }}", "", "", ""),
         (f"{GEMM} {{}} void f() {{ gemm<<<blocks(n), 64>>>(a, b, c, m, n, k); }}", "", "", ""),
@@ -182,12 +189,14 @@ def test_the_launch_is_read_only_where_the_source_states_one(source: str, grid: 
 
 
 def test_a_launch_that_rounds_down_and_the_arguments_of_a_template_are_read_too() -> None:
-    found = Kernel.from_source(
+    source = (
         f"template <int T> __global__ void gemm({POINTERS}, int M, int N, int K) {{}}\n"
         "int main() { gemm<8><<<dim3(N / 8, M / 16), 64>>>(a, b, c, M, N, K); }"
     )
+    found = Kernel.from_source(source)
     assert found.entry == "gemm<8>" and str(found.domain) == "M % 16 == 0, N % 8 == 0"
     assert found.adapted[-1] == "domain: M % 16 == 0, N % 8 == 0, as the grid rounds down"
+    assert str(Kernel.from_source(source, domain="K % 4 == 0").domain) == "M % 16 == 0, N % 8 == 0, K % 4 == 0"
 
 
 def test_host_code_is_left_out_and_lines_keep_their_numbers() -> None:

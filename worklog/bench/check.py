@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 # Bits of each parameter, as PTX declares them; f: a float. Sizes of 64 bits are called "long M".
 BITS = {"M": "32", "N": "32", "K": "32", "alpha": "f32", "beta": "f32"}
+OUTSIDE = ("global-out-of-bounds", "misaligned")  # findings of a kernel outside of its domain
+EXAMPLE_DOMAIN = "--domain 'M % 64 == 0, N % 64 == 0, K % 8 == 0'"
 TIMEOUT_S = 60.0
 GPU_SIZE = 1024
 EMULATED_COPIES = 8  # of A, B and C in float32: the gate's own, the emulator's, and the references in float64
@@ -108,6 +110,8 @@ class Checked:
                 f"{compiled.registers} registers and {compiled.stack_bytes} bytes of local memory per thread, "
                 f"{compiled.shared_bytes} bytes of shared memory per block ({compiled.arch})"
             )
+        if not verdict.accepted and any(finding.kind in OUTSIDE for finding in self.findings):
+            lines.append(f"· if {self.kernel.entry} takes whole tiles only, state its domain: {EXAMPLE_DOMAIN}")
         lines += [f"· {note}" for note in self.notes] + [f"! {warning}" for warning in self.warnings]
         result = f"passed as {verdict.precision}" if verdict.accepted else "failed"
         return "\n".join([*lines, result + (f" in {verdict.seconds:.1f} s" if verdict.seconds else "")])

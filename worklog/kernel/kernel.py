@@ -145,7 +145,7 @@ class Kernel:
                     kernel,
                     grid=grid or stated.grid,
                     block=str(block) or stated.block,
-                    rules=domain if domain != "any" or grid else stated.domain,
+                    rules=domain if grid else stated.within(domain),
                     function=function if instance else function + stated.template,
                 )
                 adapted += (f"launch: grid {kernel.grid}; block {kernel.block}; from {stated.origin}",)

@@ -171,11 +171,11 @@ class Launch:
     origin: str
     template: str = ""
 
-    @property
-    def domain(self) -> str:
-        """The shapes that a grid without rounding up covers, such as "N % 32 == 0"; "any" for other grids."""
+    def within(self, domain: str) -> str:
+        """The shapes of a domain that the grid covers: where it rounds down, multiples such as N % 32 == 0."""
         floors = [re.fullmatch(r"([MNK]) ?/ ?(\d+)", part) for part in parts(self.grid)]
-        return ", ".join(f"{found[1]} % {found[2]} == 0" for found in floors if found) or "any"
+        rules = [f"{found[1]} % {found[2]} == 0" for found in floors if found]
+        return ", ".join([*([] if domain == "any" and rules else [domain]), *rules])
 
 
 def launch(
@@ -269,17 +269,18 @@ def _by_tile(found: Definition, known: Mapping[str, str], sizes: Mapping[str, st
         (m,) = (n,) = tiles
         block = [m, n] if two else [f"{m} * {n}"]
     elif not tiles and {"blockDim.x", "blockDim.y", "threadIdx.y"} <= set(re.findall(r"\w+\.\w", body)):
-        if "__shared__" in body or found.bounds:
+        if "__shared__" in body:
             return
         m = n = "32"  # a thread per element takes any block
         block = [m, n]
     else:
         return
     grid = [f"(N + {n} - 1) / {n}", f"(M + {m} - 1) / {m}"]
-    with suppress(BadSetting):
+    with suppress(BadSetting, ValueError):
         known = {name: text for name, text in known.items() if name not in SIZES}
         read = _readable(grid if x == "N" else grid[::-1], block, known, {}, "the tile" if tiles else "its indices")
-        if x and evaluate(read.block.replace(",", " *"), {}) <= MAX_THREADS:
+        most = int(_value(found.bounds, known)) if found.bounds else MAX_THREADS
+        if x and evaluate(read.block.replace(",", " *"), {}) <= most:
             yield read
 
 
@@ -291,7 +292,7 @@ def _columns(body: str, sizes: Mapping[str, str]) -> str:
     for axis in re.findall(rf"{ahead}([xy])", body) + re.findall(rf"blockIdx\.([xy]){behind}", body):
         votes.add("M" if axis == "x" else "N")
     for name, axis in re.findall(r"\b(\w+)\s*=[^;=]*?\bblockIdx\.([xy])", body):
-        row = "row" in name.lower() or re.search(rf"\b{name}\s*<\s*_*[mM]\b", body) is not None
+        row = "row" in name.lower() or re.search(rf"\b{name}\s*(?:<\s*_*[mM]|\*\s*(?:{strides}))\b", body) is not None
         column = "col" in name.lower() or re.search(rf"\b{name}\s*<\s*_*[nN]\b", body) is not None
         if row != column:
             votes.add("N" if (axis == "x") == column else "M")

@@ -25,7 +25,8 @@ _OPERATORS = {
 _BOUNDS = r"__launch_bounds__\s*\(((?:[^()]|\((?:[^()]|\([^()]*\))*\))*)\)"
 _NOT_CODE = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])'""", re.DOTALL)
 _DIRECTIVE = re.compile(r"^[ \t]*#(?:\\\n|[^\n])*", re.MULTILINE)
-_INCLUDE = re.compile(r'#[ \t]*include[ \t]*(?:<(.+?)>|"((?:cuda|device_launch|helper_)\w*\.h)")')
+_HOST_HEADERS = r"(?:cuda|device_launch|helper_|assert|cublas|curand|float|limits|math|std|string|time)\w*\.h"
+_INCLUDE = re.compile(rf'#[ \t]*include[ \t]*(?:<(.+?)>|"({_HOST_HEADERS})")')
 # Types of the host's headers, which NVRTC doesn't know.
 _TYPES = {
     "uint": "unsigned int",
@@ -215,9 +216,11 @@ def constants(text: str) -> dict[str, str]:
     """
     bare = code(text)
     defined = re.findall(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+([^\n]+)", bare, re.MULTILINE)
-    kind = r"(?:static\s+|const\s+|constexpr\s+|unsigned\s+|long\s+)*(?:int|uint|u?int\d+_t|size_t|auto|unsigned)"
-    declared = re.findall(rf"\b{kind}\s+(\w+)\s*=\s*([^;,{{}}]+)\s*[;,]", bare)
+    kind = r"(?:static\s+|const\s+|constexpr\s+|unsigned\s+|long\s+)*(?:int|uint|u?int\d+_t|size_t|auto|unsigned|bool)"
+    for declared in re.findall(rf"\b{kind}\s+(\w+\s*=[^;{{}}]*);", bare):
+        stated = (part.partition("=") for part in parts(declared))
+        defined += [(name.strip(), value) for name, equals, value in stated if equals and name.strip().isidentifier()]
     found: dict[str, set[str]] = {}
-    for name, expression in (*defined, *declared):
+    for name, expression in defined:
         found.setdefault(name, set()).add(" ".join(expression.split()))
     return {name: expressions.pop() for name, expressions in found.items() if len(expressions) == 1}
