@@ -122,6 +122,22 @@ def test_an_illegal_launch_fails_and_the_session_goes_on(session: Session, measu
     assert measured("coalesced", Shape.of(256)).us is not None
 
 
+def test_a_kernel_with_host_code_and_another_order_of_parameters_is_measured(measured: Measured) -> None:
+    source = """#include <vector>
+__global__ void gemm(const float* A, const float* B, float* C, size_t n) {
+  const uint row = blockIdx.y * blockDim.y + threadIdx.y, col = blockIdx.x * blockDim.x + threadIdx.x;
+  if (row >= n || col >= n) return;
+  float s = 0;
+  for (uint k = 0; k < n; ++k) s += A[row * n + k] * B[k * n + col];
+  C[row * n + col] = s;
+}
+int main() { std::vector<float> x(1); gemm<<<dim3((n + 31) / 32, (n + 7) / 8), dim3(32, 8)>>>(a, b, c, n); }
+"""
+    found = measured(Kernel.from_source(source), SMALL)
+    assert found.status == "measured", found.reason
+    assert "computes with alpha = 1 and beta = 0 only" in found.degradations
+
+
 def test_a_run_holds_all_that_its_numbers_need(home: Path) -> None:
     run = measure(["naive", BASELINE], [256, (256, 128, 512)], harness=QUICK)
     assert run.complete and run.path is not None and run.path.parent == home / "runs"
