@@ -200,6 +200,24 @@ def test_a_launch_that_rounds_down_and_the_arguments_of_a_template_are_read_too(
     assert str(Kernel.from_source(source, domain="K % 4 == 0").domain) == "M % 16 == 0, N % 8 == 0, K % 4 == 0"
 
 
+@pytest.mark.parametrize(
+    ("comment", "domain"),
+    [
+        ("// Domain:  M % 8 == 0, K % 4 == 0.", "M % 8 == 0, K % 4 == 0"),
+        ("/* domain: M = N = K */", "M = N = K"),
+        ("// Domain: M % BM == 0", "any M, N, K"),
+        ("// domain: the real numbers", "any M, N, K"),
+        ("// Domain: M % 8 == 0\n// Domain: N % 8 == 0", "any M, N, K"),
+    ],
+)
+def test_a_domain_is_read_from_a_comment(comment: str, domain: str) -> None:
+    source = f"{comment}\n{GEMM} {{}}"
+    found = Kernel.from_source(source)
+    assert str(found.domain) == domain
+    assert (f"domain: {domain}; from a comment" in found.adapted) == (not domain.startswith("any"))
+    assert str(Kernel.from_source(source, domain="K % 2 == 0").domain) == "K % 2 == 0", "an option replaces it"
+
+
 def test_host_code_is_left_out_and_lines_keep_their_numbers() -> None:
     source = """#include <vector>
 #include <cuda_fp16.h>

@@ -137,10 +137,15 @@ class Kernel:
             arguments=arguments,
         )
         adapted = (unclear,) if unclear else signature.described(found, arguments)
+        if domain == "any" and (commented := Domain.of(signature.domain(source))) != Domain():
+            domain = str(commented)
+            kernel = replace(kernel, rules=domain)
+            adapted += (f"domain: {domain}; from a comment",)
         if not ((grid and block) or unclear):
             instance = instance.rpartition(">")[0] or ", ".join(map(str, kernel.template.values()))
             stated = signature.launch(source, plain.strip(), found, arguments, instance)
             if stated is not None:
+                given_domain = kernel.domain
                 kernel = replace(
                     kernel,
                     grid=grid or stated.grid,
@@ -149,7 +154,8 @@ class Kernel:
                     function=function if instance else function + stated.template,
                 )
                 adapted += (f"launch: grid {kernel.grid}; block {kernel.block}; from {stated.origin}",)
-                adapted += (f"domain: {kernel.domain}, as the grid rounds down",) if kernel.rules != domain else ()
+                if kernel.domain != given_domain:
+                    adapted += (f"domain: {kernel.domain}, as the grid rounds down",)
         kernel._require_readable()
         return replace(kernel, adapted=adapted)
 

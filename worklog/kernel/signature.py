@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from worklog.errors import BadSetting, meant
 from worklog.kernel.source import Definition, Parameter, closing, code, constants, evaluate, parts
+from worklog.problem.gemm import Domain
 
 LADDER = ("M", "N", "K", "alpha", "A", "B", "beta", "C")
 SIZES, MATRICES = LADDER[:3], ("A", "B", "C")
@@ -173,9 +174,9 @@ class Launch:
 
     def within(self, domain: str) -> str:
         """The shapes of a domain that the grid covers: where it rounds down, multiples such as N % 32 == 0."""
-        floors = [re.fullmatch(r"([MNK]) ?/ ?(\d+)", part) for part in parts(self.grid)]
+        floors = [re.fullmatch(r"([MNK]) ?//? ?(\d+)", part) for part in parts(self.grid)]
         rules = [f"{found[1]} % {found[2]} == 0" for found in floors if found]
-        return ", ".join([*([] if domain == "any" and rules else [domain]), *rules])
+        return ", ".join([*([] if domain.startswith("any") and rules else [domain]), *rules])
 
 
 def launch(
@@ -206,9 +207,21 @@ def _size(value: str) -> str:
     return size if size in SIZES else ""
 
 
+def _comments(source: str) -> str:
+    return "".join(" " if k == c != "\n" else c for c, k in zip(source, code(source), strict=True))
+
+
+def domain(source: str) -> str:
+    """The only domain that a comment states, as in "Domain: M % 8 == 0"; "any" where none or several do."""
+    stated = set(re.findall(r"\bdomain:\s*(.+?)[\s.*/]*$", _comments(source), re.IGNORECASE | re.MULTILINE))
+    with suppress(BadSetting):
+        if len(stated) == 1:
+            return str(Domain.of(stated.pop()))
+    return "any"
+
+
 def _in_comments(source: str, known: Mapping[str, str], sizes: Mapping[str, str]) -> Iterator[Launch]:
-    bare = code(source)
-    comments = "".join(" " if k == c != "\n" else c for c, k in zip(source, bare, strict=True))
+    comments = _comments(source)
     label = r"\b{}(?:\s*(?:size|dim))?\s*[:=]\s*(?:dim3)?\s*(.+?)[\s,;.|*/]*"
     grids = re.findall(label.format("grid") + r"(?=\bblock|$)", comments, re.IGNORECASE | re.MULTILINE)
     blocks = re.findall(label.format("block") + r"(?=\bgrid|$)", comments, re.IGNORECASE | re.MULTILINE)
