@@ -66,6 +66,7 @@ POINTERS = "const float* A, const float* B, float* C"
         # A mistake in an index is not a convention.
         (f"{POINTERS}, int M, int N, int K", "C[row * N + col] += A[row * N + i] * B[i * N + col];", "A,B,C,M,N,K"),
         (f"{POINTERS}, int M, int N, int K", "C[row * K + col] += A[row * K + i] * B[i * N + col];", "A,B,C,M,N,K"),
+        (f"{POINTERS}, int M, int N, int K", "C[row * K + i] += A[row * M] * B[i * N];", "A,B,C,M,N,K"),
         # The ladder's own order is taken at its word.
         (
             "int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C",

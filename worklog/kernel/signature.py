@@ -134,7 +134,7 @@ def _by_stride(found: Definition, values: Mapping[str, str]) -> dict[str, str]:
     sizes = [name for name, value in values.items() if value in (*SIZES, "?")]
     matrix = {value: name for name, value in values.items() if value in MATRICES}
     a, b, c = (_stride(found.body, matrix[value], sizes) for value in MATRICES)
-    if len(sizes) == 3 and a and b and c and a != b:
+    if len(sizes) == 3 and a and b and c and len({a, b, c}) == 2:
         (rest,) = set(sizes) - {a, b, c}
         if b == c and {values[a], values[c]} <= {"N", "K", "?"}:
             return {a: "K", c: "N", rest: "M"}

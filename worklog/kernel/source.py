@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import operator
 import re
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -58,7 +59,8 @@ def evaluate(expression: str, names: Mapping[str, int]) -> int:
         raise BadSetting(f"cannot read {ast.unparse(node)!r} in {expression!r}: {advice}")
 
     try:
-        return value(ast.parse(expression.strip(), mode="eval").body)
+        with warnings.catch_warnings(action="ignore", category=SyntaxWarning):  # of 1in or 0x1for
+            return value(ast.parse(expression.strip(), mode="eval").body)
     except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError) as error:
         reason = "division by zero" if isinstance(error, ZeroDivisionError) else "not an integer expression"
         raise BadSetting(f"cannot read {expression!r}: {advice} ({reason})") from error
