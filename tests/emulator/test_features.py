@@ -153,8 +153,8 @@ def test_findings_outside_of_buffers() -> None:
     assert (nowhere.kind, nowhere.count) == ("global-out-of-bounds", 3) and "in no buffer" in nowhere.message
     (behind,) = launch(kernel, (1,), 32, [np.zeros(4, np.float32), 6, 1.0], source=SIMPLE).findings
     assert behind.threads == (4, 5)
-    assert str(behind) == (
-        "line 3: global-out-of-bounds: thread 4 of block (0, 0, 0) writes 4 bytes just past the end of argument 0 "
+    assert behind.at("k.cu") == (
+        "k.cu:3: global-out-of-bounds: thread 4 of block (0, 0, 0) writes 4 bytes just past the end of argument 0 "
         "(16 bytes) (2 times)\n    if (threadIdx.x < n) out[threadIdx.x] = scale;"
     )
     out = np.ones(32, np.float32)
