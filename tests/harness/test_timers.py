@@ -13,7 +13,7 @@ from worklog.errors import BadSetting, LaunchFailed
 from worklog.harness import Harness, Reading, time_pair
 from worklog.harness.crosscheck import CrossCheck, cross_check
 from worklog.harness.launch import Rotating, as_graphs, input_sets
-from worklog.harness.tracer import load_cupti
+from worklog.harness.tracer import load_cupti, span_us
 from worklog.runs.samples import median
 
 MIB = 2**20
@@ -137,10 +137,12 @@ def test_a_launch_of_two_kernels_lasts_from_the_first_start_to_the_last_end() ->
     for _ in range(2):
         with gpu.tracer(queued=True) as traced:
             second()  # work from before, which does not count
-            assert traced(lambda: (first(), second()), ()) == approx(11.5), "the GPU doesn't wait for the second"
-            assert traced(lambda: (first(), second()), [gpu.flush_l2]) == approx(11.5), "what goes before is not timed"
+            spans = traced(lambda: (first(), second()), ())
+            assert len(spans) == 2 and span_us(spans) == approx(11.5), "the GPU doesn't wait for the second"
+            spans = traced(lambda: (first(), second()), [gpu.flush_l2])
+            assert len(spans) == 2 and span_us(spans) == approx(11.5), "what goes before is not timed"
         with gpu.tracer(queued=False) as traced:
-            assert traced(lambda: (first(), second()), ()) == approx(9.0 + 7.5)
+            assert span_us(traced(lambda: (first(), second()), ())) == approx(9.0 + 7.5)
         assert not gpu.cupti.enabled
     assert gpu.cupti.registered == 1, "CUPTI takes callbacks once"
 

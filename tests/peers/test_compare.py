@@ -228,7 +228,7 @@ CHILD = """
 import json, sys
 sizes, count = sys.argv[1:]
 print("a library says something")
-one = {"intervals_us": [[9.0, 10.0, 11.0]] * int(count), "sm_mhz": [1980.0] * int(count), "wall_s": [0.5]}
+one = {"intervals_us": [[9.0, 10.0, 11.0]] * int(count), "sm_mhz": [1980.0] * int(count), "wall_s": [0.5], "kernels": 2}
 print(json.dumps({s: one for s in sizes.split(",")}))
 """
 
@@ -244,6 +244,15 @@ def test_each_process_reads_each_size() -> None:
     found = peers.coverage(processes=3, pairs=2, sizes=(256, 512), command=[sys.executable, "-c", CHILD])
     assert [point["of"] for point in found] == [256, 512]
     assert all(np.shape(point["intervals_us"]) == (3, 4, 3) and point["wall_s"] == 0.5 for point in found)
+    assert [point["kernels"] for point in found] == [2, 2]
+
+
+def test_the_tracer_counts_the_kernels_of_a_call_or_says_why_not() -> None:
+    gpu = VirtualGpu()
+    first, second = gpu.kernel(4.0), gpu.kernel(7.5)
+    assert peers.kernels_of(gpu, lambda: (first(), second())) == 2  # type: ignore[arg-type, func-returns-value]
+    gpu.cupti.refuses = True
+    assert "MULTIPLE_SUBSCRIBERS" in str(peers.kernels_of(gpu, first))  # type: ignore[arg-type]
 
 
 def test_a_child_that_fails_ends_the_measurement_with_its_last_line() -> None:

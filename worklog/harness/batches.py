@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from worklog.harness.launch import Launch, blocked, bracketed, launches_in, witnessed
+from worklog.harness.tracer import span_us
 from worklog.runs.samples import Sample
 from worklog.settings import Harness
 
@@ -144,7 +145,7 @@ def _take_unqueued(timeline: CudaTimeline, slots: Iterator[tuple[int, Launch]], 
     taken, mask = [], 0
     before = [timeline.flush_l2] if harness.l2 == "flush" else []
 
-    def by_host_or_events(launch: Launch, before: Sequence[Launch]) -> float:
+    def by_host_or_events(launch: Launch) -> float:
         for one in before:
             one()
         timeline.synchronize()
@@ -155,13 +156,12 @@ def _take_unqueued(timeline: CudaTimeline, slots: Iterator[tuple[int, Launch]], 
             bracketed(timeline, launch, 0)
         return timeline.host_us() - started
 
-    tracer = timeline.tracer(harness.queue) if harness.timer == "cupti" else nullcontext(by_host_or_events)
-    with tracer as timed:
+    with timeline.tracer(harness.queue) if harness.timer == "cupti" else nullcontext() as tracer:
         for _, launch in slots:
             sample = witnessed(launch)
             sample.before()
             timeline.stamp_clock(0)
-            us = timed(sample.launch, before)
+            us = span_us(tracer(sample.launch, before)) if tracer else by_host_or_events(sample.launch)
             sample.behind()
             timeline.stamp_clock(1)
             sample.after()

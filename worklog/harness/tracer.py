@@ -17,8 +17,9 @@ from worklog.harness.launch import Launch, blocked
 if TYPE_CHECKING:
     from worklog.harness.cuda_timeline import CudaTimeline
 
-# From a launch to the microseconds that its kernels took; the other launches, of one kernel each, go right before it.
-Tracer = Callable[[Launch, Sequence[Launch]], float]
+Spans = list[tuple[int, int]]  # start and end of each kernel in nanoseconds, the first start first
+# From a launch to the spans of its kernels; the other launches, of one kernel each, go right before it.
+Tracer = Callable[[Launch, Sequence[Launch]], Spans]
 BLOCKING = "harness_hold"  # the blocking kernel's name
 BUFFER_BYTES = 2**20
 FORCED = 1  # cupti_activity.h, CUPTI_ACTIVITY_FLAG_FLUSH_FORCED: hand over buffers that are not full
@@ -37,9 +38,9 @@ def load_cupti() -> Any:
 
 
 @cache
-def _records(cupti: Any) -> list[tuple[int, int]]:
-    """Start and end of each traced kernel, in nanoseconds: CUPTI takes one pair of callbacks per process."""
-    records: list[tuple[int, int]] = []
+def _records(cupti: Any) -> Spans:
+    """Every traced kernel: CUPTI takes one pair of callbacks per process."""
+    records: Spans = []
 
     def completed(activities: list[Any]) -> None:
         records.extend((each.start, each.end) for each in activities if str(each.name) != BLOCKING)
@@ -50,14 +51,14 @@ def _records(cupti: Any) -> list[tuple[int, int]]:
 
 @contextmanager
 def tracing(cupti: Any, timeline: CudaTimeline, queued: bool) -> Iterator[Tracer]:
-    """Trace while the context is open. cupti: from load_cupti().
+    """Trace while the context is open. cupti: from load_cupti(). A launch may enqueue several kernels.
 
-    A launch may enqueue several kernels: its time is from the first start to the last end. queued: whether they wait
+    queued: whether they wait
     behind a blocking kernel, so that the GPU doesn't wait for the host between two kernels. Raises BadSetting where
     CUPTI can't trace (another tracer in the process, no permission).
     """
 
-    def span_us(launch: Launch, before: Sequence[Launch]) -> float:
+    def traced(launch: Launch, before: Sequence[Launch]) -> Spans:
         timeline.synchronize()
         cupti.activity_flush_all(FORCED)
         records.clear()
@@ -69,7 +70,7 @@ def tracing(cupti: Any, timeline: CudaTimeline, queued: bool) -> Iterator[Tracer
         spans = sorted(records)[len(before) :]
         if not spans:
             raise LaunchFailed("timer = cupti: the tracer saw no kernel for this launch: take timer = events")
-        return (max(end for _, end in spans) - spans[0][0]) / 1e3
+        return spans
 
     kind = cupti.ActivityKind.CONCURRENT_KERNEL
     try:
@@ -78,6 +79,11 @@ def tracing(cupti: Any, timeline: CudaTimeline, queued: bool) -> Iterator[Tracer
     except cupti.cuptiError as error:
         raise BadSetting(f"timer = cupti: CUPTI can't trace here ({error}): take timer = events") from error
     try:
-        yield span_us
+        yield traced
     finally:
         cupti.activity_disable(kind)
+
+
+def span_us(spans: Spans) -> float:
+    """Microseconds from the first start to the last end."""
+    return (max(end for _, end in spans) - spans[0][0]) / 1e3

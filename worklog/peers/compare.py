@@ -5,7 +5,8 @@ a crash in foreign code loses nothing.
 
 `coverage` starts child processes one after the other, since physical pages and the event overhead differ between
 processes; `python -m worklog.peers.compare SIZES COUNT` is such a child, and calibrates the overhead for itself.
-It prints JSON: for each size, each reading's low, middle and high in microseconds without overhead, and its seconds.
+It prints JSON: for each size, each reading's low, middle and high in microseconds without overhead, its SM clock, its
+seconds, and the number of kernels that cuBLAS launches, or why the tracer can't count them.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from datetime import UTC, datetime
 from functools import partial
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import worklog
 from worklog.bench.tasks import Progress, silent
-from worklog.errors import ChildFailed, install_command
+from worklog.errors import BadSetting, ChildFailed, install_command
 from worklog.gpu.device import gpu, software, source_revision
 from worklog.peers.harnesses import HARNESSES, SAMPLING, OtherHarness, OurHarness, Read, Work, product
 from worklog.runs.comparison import CUBLAS, KNOWN, SCHEMA, Comparison, Row
@@ -31,6 +32,9 @@ from worklog.runs.documents import write_text
 from worklog.runs.run import new_path, runs_dir
 from worklog.runs.samples import median
 from worklog.runs.tables import Table
+
+if TYPE_CHECKING:
+    from worklog.harness.cuda_timeline import CudaTimeline
 
 KNOWN_US = (1, 2, 3, 5, 10, 20, 30, 50, 100, 300, 1000)
 SIZES = (128, 256, 512, 1024, 2048, 4096)
@@ -258,6 +262,7 @@ def coverage(
             "intervals_us": [one[str(size)]["intervals_us"] for one in found],
             "sm_mhz": [one[str(size)]["sm_mhz"] for one in found],
             "wall_s": median([s for one in found for s in one[str(size)]["wall_s"]]).value,
+            "kernels": found[0][str(size)]["kernels"],
         }
         for size in sizes
     ]
@@ -282,7 +287,18 @@ def main(sizes: str, count: str) -> None:
             "sm_mhz": [read.sm_mhz for read in reads],
             "wall_s": [read.wall_s for read in reads],
         }
+    for name, of in found.items():  # last: the tracer slows launches
+        of["kernels"] = kernels_of(timeline, partial(product(int(name)).enqueue, device.stream))
     print(json.dumps(found))
+
+
+def kernels_of(timeline: CudaTimeline, launch: Callable[[], None]) -> int | str:
+    """How many kernels a launch enqueues, counted by the tracer; the reason if it can't."""
+    try:
+        with timeline.tracer(queued=True) as traced:
+            return len(traced(launch, ()))
+    except BadSetting as error:
+        return str(error)
 
 
 if __name__ == "__main__":
