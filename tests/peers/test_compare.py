@@ -250,6 +250,8 @@ def test_each_process_reads_each_size() -> None:
 def test_the_tracer_counts_the_kernels_of_a_call_or_says_why_not() -> None:
     gpu = VirtualGpu()
     first, second = gpu.kernel(4.0), gpu.kernel(7.5)
+    for load in (first, second):
+        load()
     assert peers.kernels_of(gpu, lambda: (first(), second())) == 2  # type: ignore[arg-type, func-returns-value]
     gpu.cupti.refuses = True
     assert "MULTIPLE_SUBSCRIBERS" in str(peers.kernels_of(gpu, first))  # type: ignore[arg-type]
