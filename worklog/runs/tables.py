@@ -305,7 +305,8 @@ def markdown(run: Run, shape: Shape) -> str:
         time = row["time"] if m.status == "measured" else m.reason or row["time"]
         others = (shares.get((m.kernel, small), "") for small in beside)
         rows.append((m.kernel, idea, time, row["TFLOP/s"], row["of cuBLAS"], *others))
-    lines = [f"C = A·B in FP32 at {shape.m} × {shape.n} × {shape.k}. {run.full_label}.", ""]
+    smaller = ", and its share of cuBLAS at smaller sizes" if beside else ""
+    lines = [f"C = A·B in FP32 at {shape.m} × {shape.n} × {shape.k}{smaller}. {run.full_label}.", ""]
     return "\n".join([*lines, Table("", columns, rows, left=2).markdown()])
 
 
