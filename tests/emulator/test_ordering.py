@@ -73,6 +73,25 @@ def test_threads_of_a_block_at_different_barriers() -> None:
     assert not result.ok
 
 
+@pytest.mark.parametrize(("barrier", "kind"), [("__syncthreads();", "barrier-after-exit"), ("", "shared-race")])
+def test_the_next_barrier_orders_the_reads_of_a_warp_that_has_exited(barrier: str, kind: str) -> None:
+    body = f"""  __shared__ int tile[32];
+  tile[threadIdx.x % 32] = 7;
+  __syncthreads();
+  if (threadIdx.x >= 32) {{
+    out[threadIdx.x] = tile[63 - threadIdx.x];
+    return;
+  }}
+  {barrier}
+  tile[threadIdx.x] = threadIdx.x;
+  out[threadIdx.x] = tile[threadIdx.x];
+"""
+    for blocks in (1, 3):
+        out = np.zeros(64, np.int32)
+        result = run(kernel(body, "int* out"), [out], grid=(blocks,), block=64)
+        assert [f.kind for f in result.findings] == [kind]
+
+
 def test_an_exit_before_a_barrier_is_only_a_warning() -> None:
     body = "  if (threadIdx.x >= 48) return;\n  __syncthreads();\n  out[threadIdx.x] = 1;"
     out = np.zeros(48, np.int32)

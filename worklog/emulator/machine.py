@@ -197,11 +197,12 @@ class Machine:
         ready = arrived.reshape(-1, size).any(axis=1) & ~missing
         if not ready.any():
             return
-        released = np.repeat(ready, size) & arrived
+        whole = np.repeat(ready, size)
+        released = whole & arrived
         for block in np.flatnonzero(ready):
             self._check_same_barrier(int(block))
         self._check_exited(released, self.waiting[0][1])
-        self._close(released)
+        self._close(whole)  # with the accesses of threads that have exited: they came before the barrier, too
         waiting, self.waiting = self.waiting, []
         for lanes, pc, follow in waiting:
             going, staying = lanes & released, lanes & ~released
