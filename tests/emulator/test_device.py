@@ -5,9 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.emulator.helpers import cuda
 from worklog.emulator.device import EmulatedDevice, EmulatedFault
 from worklog.emulator.findings import BadLaunch
+from worklog.gate import Checker, shapes
+from worklog.kernel import Kernel
 from worklog.kernel.device import Device, Program
+from worklog.problem.gemm import Shape
 
 SHIFT = """extern "C" __global__ void k(float* out, int n, int by) {
   out[threadIdx.x + by] = n;
@@ -33,6 +37,31 @@ def test_buffers() -> None:
         device.view(buffer, 2, 8)
     with pytest.raises(BadLaunch, match="cannot be a view"):
         device.view(buffer, 32, 64)
+
+
+def test_device_variables_keep_their_values_until_the_module_is_loaded_again() -> None:
+    """As in CUDA: loading a module initialises them, a launch does not."""
+    device = EmulatedDevice()
+    program = Program("count.cu", "__device__ float count = 5;\n" + SHIFT.replace("= n;", "= count += n;"), "k")
+    first, second = device.compile(program), device.compile(program)
+    out = device.upload(np.zeros(8, np.float32))
+    for at, loaded in enumerate((first, first, second, first, device.compile(program))):
+        device.launch(loaded, (1, 1), 1, [out, np.int32(1), np.int32(at)])
+    assert device.download(out).tolist() == [6, 7, 6, 8, 6, 0, 0, 0]
+
+
+@pytest.mark.parametrize(("right", "stage"), [(1, "exact on edge shapes"), (4, "bit-equal when repeated"), (99, None)])
+def test_the_gate_fails_a_kernel_that_is_wrong_from_some_launch_on(
+    right: int, stage: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gate launches each size three times, and the last one at least three times more."""
+    monkeypatch.setattr(shapes, "BUDGET_S", 0.0)
+    kernel, device = (
+        Kernel.from_source(cuda("counts_launches").replace("RIGHT = 1", f"RIGHT = {right}")),
+        EmulatedDevice(),
+    )
+    verdict = Checker(device, Shape(40, 24, 12), 0).check(kernel.load(device))
+    assert [s.name for s in verdict.stages if not s.passed] == ([stage] if stage else []), verdict.reason
 
 
 def test_an_access_outside_a_view_is_a_fault() -> None:

@@ -95,6 +95,37 @@ def test_launches_that_no_gpu_accepts(arguments: list[object], block: object, me
         launch(compiled(SIMPLE.replace("void k", "void __launch_bounds__(64) k"), "k"), (1,), block, arguments)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("grid", "block", "message"),
+    [
+        ((2**31,), 32, r"the grid \(2147483648, 1, 1\) .* \(2147483647, 65535, 65535\)"),
+        ((1, 65_536), 32, "the grid"),
+        ((1, 1, 65_536), 32, "the grid"),
+        ((10**18,), 32, "the grid"),
+        ((1,), (1, 1, 65), r"the block \(1, 1, 65\) exceeds what a GPU allows, \(1024, 1024, 64\)"),
+    ],
+)
+def test_sizes_that_no_gpu_accepts_fail_before_anything_runs(grid: object, block: object, message: str) -> None:
+    out = np.zeros(4, np.float32)
+    with pytest.raises(BadLaunch, match=f"^invalid configuration argument: {message}"):
+        launch(compiled(SIMPLE, "k"), grid, block, [out, 4, 1.0])  # type: ignore[arg-type]
+    assert not out.any()
+
+
+def test_a_grid_that_takes_too_long_fails_before_anything_runs() -> None:
+    with pytest.raises(TooLarge, match=r"^140,735,340,806,145 blocks are too many .* use a smaller size$"):
+        launch(compiled(SIMPLE, "k"), (2**31 - 1, 65_535), 32, [np.zeros(4, np.float32), 4, 1.0])
+
+
+@pytest.mark.parametrize(("arch", "most"), [("sm_90", 227), ("sm_80", 163), ("sm_120", 99)])
+def test_shared_memory_is_limited_by_the_architecture(arch: str, most: int) -> None:
+    source = kernel("  extern __shared__ int tile[];\n  tile[0] = 1;\n  out[0] = tile[0];", "int* out")
+    dynamic, out = compiled(source, "k", arch), np.zeros(1, np.int32)
+    launch(dynamic, (1,), 1, [out], shared_bytes=1024 * most)
+    with pytest.raises(BadLaunch, match=rf"^invalid configuration .* more than {arch} has \({1024 * most}\)$"):
+        launch(dynamic, (1,), 1, [out], shared_bytes=1024 * most + 1)
+
+
 def test_a_launch_larger_than_the_memory_fails_before_it_starts() -> None:
     with pytest.raises(TooLarge, match="run fewer lanes at a time"):
         launch(compiled(SIMPLE, "k"), (2**30,), 1024, [np.zeros(4, np.float32), 2, 1.0], lanes=2**40)

@@ -6,9 +6,9 @@ Kernels run at launch; an error finding is raised where a GPU reports a fault, a
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worklog.emulator.findings import BadLaunch, Finding, TooLarge, UnsupportedInstruction
-from worklog.emulator.launch import Pointer, Result, launch, load
+from worklog.emulator.launch import Pointer, Result, launch, load, load_variables
 from worklog.emulator.ptx import Kernel
 from worklog.errors import LaunchFailed, WorklogError
 from worklog.kernel.device import Block, Program, Resources
@@ -103,11 +103,14 @@ def naming(program: Program) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class EmulatedKernel:
-    """A compiled entry. program: what it was compiled from."""
+    """A compiled entry, loaded. program: what it was compiled from. variables: its __device__ variables, by name, which
+    keep their values between launches.
+    """
 
     program: Program
     kernel: Kernel
     resources: Resources
+    variables: Mapping[str, NDArray[Any]] = field(compare=False)
 
 
 @dataclass(frozen=True)
@@ -146,7 +149,8 @@ class EmulatedDevice:
         return label(self.arch, self._shipped)
 
     def compile(self, program: Program) -> EmulatedKernel:
-        """Compile for the architecture, or take shipped PTX.
+        """Compile for the architecture, or take shipped PTX. As a CUDA module is loaded, each call sets the kernel's
+        __device__ variables to their initial values; launches keep what they write there.
 
         Raises CompileFailed, NvrtcMissing, UnsupportedInstruction.
         """
@@ -155,7 +159,8 @@ class EmulatedDevice:
         out = built.compiled
         resources = Resources(out.registers, out.stack_bytes, out.shared_bytes)
         with naming(program):
-            return EmulatedKernel(program, load(out.ptx, out.symbol, out.shared_accesses), resources)
+            kernel = load(out.ptx, out.symbol, out.shared_accesses)
+        return EmulatedKernel(program, kernel, resources, load_variables(kernel))
 
     def upload(self, host: NDArray[np.float32]) -> EmulatedBuffer:
         """A new buffer with a copy of the array's elements, row-major. Raises TooLarge."""
@@ -195,7 +200,7 @@ class EmulatedDevice:
         ]
         with naming(kernel.program):
             options = {"races": self.races, "count": self.count, "source": kernel.program.source}
-            self.last = launch(kernel.kernel, grid, block, values, **options)
+            self.last = launch(kernel.kernel, grid, block, values, variables=kernel.variables, **options)
         self.findings += self.last.findings
         self._faults += [(kernel, finding) for finding in self.last.findings if finding.is_error]
 

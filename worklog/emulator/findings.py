@@ -30,7 +30,7 @@ class BudgetExceeded(LaunchFailed):
 
 
 class TooLarge(OutOfMemory):
-    """The launch needs more host memory than is free."""
+    """The launch needs more host memory than is free, or has more blocks than the emulator can run."""
 
 
 class NotPredictable(WorklogError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from operator import gt
 from typing import Any
 
 import numpy as np
@@ -21,12 +22,16 @@ from worklog.emulator.ptx import Kernel, Param
 from worklog.emulator.reader import parse
 from worklog.emulator.shared import LocalMemory, SharedMemory
 from worklog.kernel.nvrtc import Widths
+from worklog.kernel.resources import LIMITS, MAX_THREADS
 from worklog.problem.gemm import Shape
 
 Array = NDArray[Any]
 LANES = 8192
 BUDGET = 1_000_000
-MAX_THREADS, MAX_SHARED = 1024, 232_448
+MOST_BATCHES = 1_000_000  # of a launch: many minutes even if the kernel does nothing
+# CUDA C++ Programming Guide, "Technical Specifications per Compute Capability": the same for all GPUs.
+MAX_GRID, MAX_BLOCK = (2**31 - 1, 65_535, 65_535), (1024, 1024, 64)
+INVALID = "invalid configuration argument"  # cudaErrorInvalidConfiguration, in CUDA's words
 ADDRESSES = ("u64", "b64")  # types of parameters that hold a pointer
 
 
@@ -96,6 +101,7 @@ def launch(
     budget: int = BUDGET,
     lanes: int = LANES,
     watch: Watch | None = None,
+    variables: Mapping[str, Array] | None = None,
 ) -> Result:
     """Run the kernel on grid x block threads; array arguments are changed in place.
 
@@ -104,7 +110,8 @@ def launch(
     False runs only addresses and control, and loads give zeros. only_blocks: numbers of the blocks to run. source: the
     .cu text, for messages. budget: instructions that a batch of blocks may take; an instruction counts once for all
     lanes that execute it together. lanes: threads that run side by side, at least one block's. watch: called with each
-    access to global memory, and with accesses to shared memory at new addresses; needs count.
+    access to global memory, and with accesses to shared memory at new addresses; needs count. variables: the loaded
+    module's (load_variables), which keep what this launch writes; None: of a module that is loaded for this launch.
 
     Addresses out of bounds and similar mistakes are findings in the result; loads there give zeros and stores are
     dropped. Raises BadLaunch, BudgetExceeded, TooLarge, UnsupportedInstruction.
@@ -113,13 +120,18 @@ def launch(
     limit = min(kernel.max_threads or MAX_THREADS, MAX_THREADS)
     if batch.threads > limit:
         raise BadLaunch(
-            f"{batch.threads} threads per block are more than {kernel.name} allows: "
+            f"{INVALID}: {batch.threads} threads per block are more than {kernel.name} allows: "
             f"its __launch_bounds__ or the GPU allow {limit}"
         )
+    for what, size, most in (("grid", batch.grid, MAX_GRID), ("block", batch.block, MAX_BLOCK)):
+        if any(map(gt, size, most)):
+            raise BadLaunch(f"{INVALID}: the {what} {size} exceeds what a GPU allows, {most}")
     program = _program(kernel, shared_bytes)
     addresses, static, local = _layout(kernel, shared_bytes)
     numbers = range(batch.grid[0] * batch.grid[1] * batch.grid[2]) if only_blocks is None else only_blocks
     together = min(max(1, lanes // batch.block_lanes), max(1, len(numbers)))
+    if len(numbers) > MOST_BATCHES * together:
+        raise TooLarge(f"{len(numbers):,} blocks are too many for the emulator: use a smaller size")
     # Registers that are live between blocks of code, values inside one, and the memories of the batch.
     live = max((len(names) for names in program.flow.live_out), default=0)
     threads = together * batch.block_lanes
@@ -129,7 +141,7 @@ def launch(
     recorder = Recorder(source, batch)
     memory = GlobalMemory(recorder, batch, counting=count, values=values, watch=watch)
     params = _bind(kernel, arguments, memory)
-    _place_variables(kernel, addresses, memory)
+    _place_variables(kernel, addresses, memory, load_variables(kernel) if variables is None else variables)
     sites: dict[int, Site] = program.sites
     grain = min([4, *(site.size for site in sites.values() if site.space in ("shared", "generic"))])
     shared = SharedMemory(recorder, batch, static, grain, counting=count, values=values, races=races, watch=watch)
@@ -194,13 +206,25 @@ def _program(kernel: Kernel, shared_bytes: int) -> Program:
     return Program(kernel, flow, addresses, build_sites(kernel, flow, addresses))
 
 
-def _place_variables(kernel: Kernel, addresses: Mapping[str, int], memory: GlobalMemory) -> None:
-    """Allocate __device__ and __constant__ variables."""
+def load_variables(kernel: Kernel) -> dict[str, Array]:
+    """The bytes of each __device__ and __constant__ variable of the kernel's module, as loading the module sets them:
+    to the initial value, else to zeros.
+    """
+    return {
+        variable.name: np.frombuffer(bytearray(variable.data.ljust(-(-variable.size // 8) * 8, b"\0")), np.uint8)
+        for variable in kernel.variables
+        if variable.space in ("global", "const")
+    }
+
+
+def _place_variables(
+    kernel: Kernel, addresses: Mapping[str, int], memory: GlobalMemory, variables: Mapping[str, Array]
+) -> None:
+    """Make __device__ and __constant__ variables accessible."""
     for variable in kernel.variables:
-        if variable.space in ("global", "const"):
-            data = np.frombuffer(bytearray(variable.data.ljust(-(-variable.size // 8) * 8, b"\0")), np.uint8)
+        if variable.name in variables:
             base, writable = addresses[variable.name], variable.space == "global"
-            memory.add(Buffer(variable.name, base, variable.size, data, writable))
+            memory.add(Buffer(variable.name, base, variable.size, variables[variable.name], writable))
 
 
 def _layout(kernel: Kernel, dynamic: int) -> tuple[dict[str, int], int, int]:
@@ -220,8 +244,11 @@ def _layout(kernel: Kernel, dynamic: int) -> tuple[dict[str, int], int, int]:
         else:
             addresses[variable.name] = FIRST_VARIABLE + len(addresses) * SPACING
     shared = max(shared, ends["shared"])
-    if shared > MAX_SHARED:
-        raise BadLaunch(f"{shared} bytes of shared memory per block are more than any GPU has ({MAX_SHARED})")
+    limit = LIMITS.get(kernel.arch.rstrip("af"), LIMITS["sm_90"]).block_shared
+    if shared > limit:
+        raise BadLaunch(
+            f"{INVALID}: {shared} bytes of shared memory per block are more than {kernel.arch} has ({limit})"
+        )
     return addresses, shared, ends["local"]
 
 
