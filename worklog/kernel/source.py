@@ -29,14 +29,9 @@ _DIRECTIVE = re.compile(r"^[ \t]*#(?:\\\n|[^\n])*", re.MULTILINE)
 _HOST_HEADERS = r"(?:cuda|device_launch|helper_|assert|cublas|curand|float|limits|math|std|string|time)\w*\.h"
 _INCLUDE = re.compile(rf'#[ \t]*include[ \t]*(?:<(.+?)>|"({_HOST_HEADERS})")')
 # Types of the host's headers, which NVRTC doesn't know.
-_TYPES = {
-    "uint": "unsigned int",
-    "ushort": "unsigned short",
-    "ulong": "unsigned long",
-    "uint64_t": "unsigned long long",
-}
-_TYPES |= {"int8_t": "signed char", "uint8_t": "unsigned char", "int16_t": "short", "uint16_t": "unsigned short"}
-_TYPES |= {"int32_t": "int", "uint32_t": "unsigned int", "int64_t": "long long"}
+_TYPES = {"uint": "unsigned int", "ushort": "unsigned short", "ulong": "unsigned long"}
+for _bits, _type in ((8, "char"), (16, "short"), (32, "int"), (64, "long long")):
+    _TYPES |= {f"int{_bits}_t": f"signed {_type}", f"uint{_bits}_t": f"unsigned {_type}"}
 _FOR_THE_HOST = re.compile(r"\bstd\b|\bcuda[A-Z]\w*|\bcu(?:blas|rand)\w+|\busing\s+namespace\b")
 # Headers that hold something for the device; NVRTC knows the others' part of the language already.
 _DEVICE_HEADERS = re.compile(r"cuda_(?:fp|bf)\d|mma|cooperative_groups|cuda/|cub/|cute/|cutlass|nvfunctional")
@@ -81,6 +76,11 @@ def parts(expressions: str) -> list[str]:
 def code(source: str) -> str:
     """The source with spaces in place of comments and literals, so that every place keeps its line and column."""
     return _NOT_CODE.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), source)
+
+
+def comments(source: str) -> str:
+    """The comments and literals of a source, with spaces in place of its code."""
+    return "".join(" " if kept == char != "\n" else char for char, kept in zip(source, code(source), strict=True))
 
 
 def kernel_names(source: str) -> list[str]:
