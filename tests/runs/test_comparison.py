@@ -29,6 +29,7 @@ def row(ruler: str, work: str, of: float, us: float | None, **more: Any) -> dict
 DOCUMENT: dict[str, Any] = {
     "schema": 1,
     "kind": "peers",
+    "origin": "live",
     "device": {"name": "NVIDIA H200"},
     "created": "2026-11-21T05:20:00+00:00",
     "complete": True,
@@ -114,6 +115,7 @@ def test_a_comparison_is_opened_as_far_as_it_goes_and_labelled(tmp_path: Path) -
     short = open_comparison(saved(DOCUMENT | {"complete": False, "promises": {"wall_s": wall_s}}, tmp_path))
     assert short.label == "live · NVIDIA H200 · clocks as found · 2026-11-21 · cut short"
     show(short)
+    assert open_comparison(saved(changed("origin", GONE), tmp_path)).label.startswith("recorded · NVIDIA H200 · ")
     shipped = open_comparison()
     assert shipped.label.startswith("recorded · NVIDIA H200 · ")
     assert {"worklog", "NVBench cold", "do_bench"} <= set(shipped.harnesses)

@@ -73,8 +73,3 @@ def test_without_any_recording_is_an_error(home: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(runs.resources, "files", lambda name: tmp_path / "nowhere")
     with pytest.raises(BadRunFile, match="install gemm-worklog again"):
         open_run()
-
-
-def test_a_given_file_is_live_unless_it_is_a_recording(home: Path, recording: Path, tmp_path: Path) -> None:
-    assert open_run(recording).origin == "recorded"
-    assert open_run(str(small_run().save(tmp_path / "run.json"))).origin == "live"

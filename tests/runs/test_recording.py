@@ -13,15 +13,17 @@ from worklog.cli.figures import OTHERS
 from worklog.cli.readme import BEGIN, END
 from worklog.errors import BadRunFile
 from worklog.kernel.ladder import LADDER
+from worklog.peers.exploits import open_exploits
 from worklog.plots import draw_all, gallery
 from worklog.problem.gemm import Shape
 from worklog.runs.ablation import effects
 from worklog.runs.comparison import open_comparison
-from worklog.runs.run import Run, recordings
+from worklog.runs.run import Run, open_run, recordings
 from worklog.runs.tables import markdown
 from worklog.settings import PITFALLS, TOLERANCE, TOLERANCE_US
 
 ROOT = Path(__file__).resolve().parents[2]
+RECORDINGS = next(iter(recordings().values())).parent
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +42,15 @@ def test_every_rung_and_cublas_stand_at_every_size_with_samples_or_with_a_reason
                 assert m.status == "measured"
                 assert m.verdict is not None and m.verdict["accepted"] and m.verdict["precision"] == "fp32"
                 assert len(m.samples["us"]) == len(m.samples["sm_mhz"]) >= h200.harness["least_samples"]
+
+
+def test_a_copy_of_what_ships_is_labelled_recorded() -> None:
+    """A new recording is loaded with origin="recorded" and saved again before it ships."""
+    for path in (RECORDINGS / "sweeps" / "h200.json", *recordings().values()):
+        assert open_run(path).label.startswith("recorded · "), path
+    for kind, opened in (("peers", open_comparison), ("intervals", open_comparison), ("exploits", open_exploits)):
+        for path in (RECORDINGS / kind).glob("*.json"):
+            assert opened(path).label.startswith("recorded · "), path
 
 
 def test_its_numbers_belong_to_the_sources_in_kernels(h200: Run) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+from contextlib import suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -12,16 +14,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.damage import DAMAGES, damaged
 from tests.helpers import measured, small_run
 from worklog.errors import BadRunFile
 from worklog.problem.gemm import Shape
 from worklog.runs import run as runs
-from worklog.runs.run import SCHEMA, Measurement, Run
+from worklog.runs.run import SCHEMA, Measurement, Run, open_run, recordings
 
 # --------------------------------------------------------------------------------------------------------- round trip
 
 
 numbers = st.none() | st.floats(allow_nan=False, allow_infinity=False)
+positive = st.none() | st.floats(0, exclude_min=True, allow_infinity=False)
 values = st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner, max_size=3))
 measurements = st.builds(
     Measurement,
@@ -30,10 +34,10 @@ measurements = st.builds(
     status=st.sampled_from(runs.STATUSES),
     reason=st.none() | st.text(),
     changed=st.dictionaries(st.text(), st.booleans() | st.text(), max_size=2),
-    us=numbers,
-    ratio=numbers,
+    us=positive,
+    ratio=positive,
     degradations=st.lists(st.text(), max_size=2).map(tuple),
-    samples=st.dictionaries(st.text(), st.lists(numbers, max_size=3), max_size=2),
+    samples=st.dictionaries(st.text("xyz"), st.lists(numbers, max_size=3), max_size=2),
 )
 
 
@@ -52,7 +56,7 @@ def test_the_file_has_its_schema_a_line_per_measurement_and_raw_samples(tmp_path
     run = small_run(notes=["made by hand, with µ and “quotes”"], software={"numpy": "2"})
     path = run.save(tmp_path / "new" / "folder" / "run.json")
     written = json.loads(path.read_text(encoding="utf-8"))
-    assert written["schema"] == SCHEMA and set(written) == {"schema", *runs.HEAD, "measurements"}
+    assert written["schema"] == SCHEMA and set(written) == {"schema", "origin", *runs.HEAD, "measurements"}
     assert written["measurements"][0]["samples"]["us"] == [100.0, 101.0, 900.0]
     assert set(written["measurements"][0]) == {f.name for f in fields(Measurement)}
     assert len(path.read_text(encoding="utf-8").splitlines()) == 1 + 5 + 1
@@ -71,15 +75,17 @@ def test_the_file_has_its_schema_a_line_per_measurement_and_raw_samples(tmp_path
 
 def test_nan_and_infinity_become_nothing(tmp_path: Path) -> None:
     run = small_run(
-        measurements=[Measurement("x", (1, 1, 1), "measured", us=float("nan"), samples={"us": [1.0, float("inf")]})],
+        measurements=[
+            Measurement("x", (1, 1, 1), "measured", us=float("nan"), samples={"sm_mhz": [float("inf")], "us": [1.0]})
+        ],
         calibration={"offset_us": float("-inf"), "nested": [{"deep": float("nan")}]},
     )
     path = run.save(tmp_path / "run.json")
     assert "NaN" not in path.read_text() and "Infinity" not in path.read_text()
     loaded = Run.load(path)
     assert loaded.measurements[0].us is None
-    assert loaded.measurements[0].samples == {"us": [1.0, None]}
-    assert loaded.calibration == {"offset_us": None, "nested": [{"deep": None}]}
+    assert loaded.measurements[0].samples == {"sm_mhz": [None], "us": [1.0]}
+    assert loaded.calibration == {"nested": [{"deep": None}]}, "what isn't known is missing"
 
 
 def broken(tmp_path: Path, text: str | bytes) -> str:
@@ -122,16 +128,83 @@ def test_a_missing_or_wrong_part_is_named(tmp_path: Path) -> None:
         assert name in broken(tmp_path, json.dumps(lacking))
     heads: list[dict[str, Any]] = [{"measurements": {}}, {"measurements": [1]}, {"device": None}]
     for head in [*heads, {"harness": []}, {"created": 5}]:
-        assert "lacks what a run file" in broken(tmp_path, json.dumps(json.loads(whole) | head))
+        assert "isn't a whole run" in broken(tmp_path, json.dumps(json.loads(whole) | head))
     shapes: list[dict[str, Any]] = [{"shape": [1, 2]}, {"shape": 3}, {"shape": ["a", "b", "c"]}, {"shape": [0, 1, 1]}]
     others: list[dict[str, Any]] = [{"status": "guessed"}, {"kernel": None}, {"samples": None}, {"samples": [1]}]
     for change in [*shapes, *others, {"us": "fast"}, {"degradations": 3}]:
         wrong = json.loads(whole)
         wrong["measurements"][0] |= change
-        assert "lacks what a run file" in broken(tmp_path, json.dumps(wrong)), change
+        assert "isn't a whole run" in broken(tmp_path, json.dumps(wrong)), change
     for path, why in ((tmp_path / "none.json", "No such file"), (tmp_path, "directory")):
         with pytest.raises(BadRunFile, match=why):
             Run.load(path)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        ("measurements 1 us", float("nan")),
+        ("measurements 1 us", float("inf")),
+        ("measurements 1 us", -3.0),
+        ("measurements 1 us", 10**400),
+        ("measurements 2 samples us", [1.0, None, 2.0]),
+        ("measurements 2 samples us", [1.0, -1.0, 2.0]),
+        ("measurements 2 samples counts", [1]),
+        ("measurements 1 verdict", {"x": 1}),
+        ("measurements 1 verdict accepted", False),
+        ("measurements 1 verdict stages", [{"name": "precision"}]),
+        ("measurements 5 changed l2", "lukewarm"),
+        ("calibration offset_us", "3"),
+        ("device compute_capability", ["9", 0]),
+        ("device l2_bytes", 0),
+        ("harness timer", "sundial"),
+        ("origin", "made up"),
+        ("created", "lately"),
+    ],
+    ids=str,
+)
+def test_a_damaged_field_is_an_error_that_names_it(tmp_path: Path, place: str, value: Any) -> None:
+    document = json.loads(small_run().save(tmp_path / "run.json").read_text(encoding="utf-8"))
+    *path, last = place.split()
+    part = document
+    for name in path:
+        part = part[int(name) - 1] if name.isdigit() else part[name]
+    part[last] = value
+    said = broken(tmp_path, json.dumps(document))
+    assert last in said and path[:2] == [word for word in path[:2] if word in said]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@given(damage=DAMAGES, data=st.data())
+def test_a_damaged_run_is_an_error_or_can_be_shown(tmp_path: Path, damage: Any, data: st.DataObject) -> None:
+    path = small_run().save(tmp_path / "run.json")
+    path.write_text(json.dumps(damaged(json.loads(path.read_text()), damage, data)))
+    with suppress(BadRunFile):
+        run = Run.load(path)
+        shown = f"{run}{run._repr_html_()}{run.frame()['label'].tolist()}"
+        assert "nan µs" not in shown and "None ok" not in shown
+        for m in run.measurements:
+            assert repr(m) and m._repr_html_()
+
+
+def test_a_pipe_or_a_device_is_an_error_and_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/full")):
+        with pytest.raises(BadRunFile, match="a pipe or a device, not a file"):
+            Run.load(path)
+
+
+def test_the_label_is_what_the_file_says(tmp_path: Path) -> None:
+    copy = tmp_path / "copy.json"
+    shutil.copy(recordings()["h200"], copy)
+    run = open_run(copy)
+    assert run.label.startswith("recorded · NVIDIA H200 · ")
+    assert {m.label.partition(" ")[0] for m in run.measurements} == {"recorded"}
+    assert open_run(run.save(tmp_path / "again.json")).origin == "recorded"
+    mine = small_run().save(tmp_path / "mine.json")
+    assert open_run(mine).label == f"live · {HERE}"
+    recorded = Run.load(mine, origin="recorded")
+    assert open_run(recorded.save(tmp_path / "shipped.json")).label == f"recorded · {HERE}"
 
 
 def test_a_failed_save_leaves_the_old_file_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

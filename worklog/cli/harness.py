@@ -22,6 +22,7 @@ from worklog.peers import compare, exploits
 from worklog.problem.gemm import Shape
 from worklog.runs.ablation import effects, text
 from worklog.runs.comparison import open_comparison
+from worklog.runs.documents import read_part
 from worklog.runs.run import open_run
 from worklog.settings import PITFALLS, SAMPLING, Harness
 
@@ -126,7 +127,8 @@ def calibrate(harness: Harness, as_json: bool) -> None:
         card = device.gpu()
     else:
         run = open_run()
-        found, card, label, notes = Calibration(**run.calibration), device.Gpu.of(run.device), run.label, []
+        found, card = read_part(Calibration, run.calibration, "calibration"), device.Gpu.of(run.device)
+        label, notes = run.label, []
     if as_json:
         document = {"label": label, "device": card.as_dict(), "calibration": found.as_dict()}
         output.print_json({**document, "remarks": [*notes, *found.remarks]})

@@ -12,14 +12,15 @@ import platform
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from worklog.errors import NoGpu, install_command
+from worklog.runs.documents import read_part
 
 # FP32 lanes of one multiprocessor by compute capability (CUDA C++ Programming Guide, arithmetic instructions
 # throughput).
@@ -67,10 +68,11 @@ class Gpu:
         return self.memory_clock_mhz * 2 * self.memory_bus_bits / 8 / 1e3
 
     @classmethod
-    def of(cls, recorded: Mapping[str, Any]) -> Gpu:
-        """From what as_dict() wrote into a run file."""
-        values = {each.name: recorded[each.name] for each in fields(cls)}
-        return cls(**{**values, "compute_capability": tuple(recorded["compute_capability"])})
+    def of(cls, recorded: dict[str, Any]) -> Gpu:
+        """From what as_dict() wrote into a run file. Raises BadRunFile."""
+        found = read_part(cls, recorded, "device")
+        major, minor = found.compute_capability  # a list in JSON
+        return replace(found, compute_capability=(major, minor))
 
     def as_dict(self) -> dict[str, Any]:
         """For a run file, the peaks included."""

@@ -58,6 +58,7 @@ def compare(out: Path | None = None, progress: Progress = silent, only: str | No
     document: dict[str, Any] = {
         "schema": SCHEMA,
         "kind": "peers",
+        "origin": "live",
         "tool": {"name": "gemm-worklog", "version": worklog.__version__, **source_revision()},
         "created": created,
         "complete": False,

@@ -47,6 +47,7 @@ class Row:
 # What of a document is read here, in a chart or in a notebook; the rest is provenance. of: the size of cuBLAS.
 PARTS: dict[str, Any] = {
     "created": str,
+    "origin?": str,
     "complete": bool,
     "device": {"name": str},
     "calibration": {"offset_us": float, "offset_by_length_us": dict[str, float]},
@@ -70,7 +71,9 @@ PROMISES: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Comparison:
-    """A document of `worklog peers`. origin: "recorded" for the one that comes with the package, else "live"."""
+    """A document of `worklog peers`. origin: as its file says; "recorded" for the one that comes with the package, and
+    for a file that says nothing.
+    """
 
     document: dict[str, Any] = field(repr=False)
     origin: str = "recorded"
@@ -157,9 +160,9 @@ def open_comparison(path: str | Path | None = None, part: str = "peers") -> Comp
     Raises BadRunFile for a file that isn't such a document, is damaged, or has a newer schema, NothingToDraw if the
     package holds no comparison.
     """
-    origin, advice = "live", "give a file that `worklog peers` wrote"
+    shipped, advice = path is None, "give a file that `worklog peers` wrote"
     if path is None:
-        origin, advice = "recorded", "install gemm-worklog again"
+        advice = "install gemm-worklog again"
         found = sorted((Path(str(resources.files("worklog"))) / "recordings" / part).glob("*.json"))
         if not found:
             raise NothingToDraw("no comparison of harnesses is recorded: make one with `worklog peers` on a GPU")
@@ -169,7 +172,7 @@ def open_comparison(path: str | Path | None = None, part: str = "peers") -> Comp
         _require_whole(document)
     except (ValueError, RecursionError) as error:
         raise BadRunFile(f"{path} isn't a whole comparison of harnesses ({error}): {advice}") from error
-    return Comparison(document, origin)
+    return Comparison(document, "recorded" if shipped else document.get("origin", "recorded"))
 
 
 def _require_whole(document: dict[str, Any]) -> None:

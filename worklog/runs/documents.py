@@ -5,14 +5,16 @@ A file may have been cut, edited, or written by another tool. What is checked on
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
+import stat
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from types import UnionType
+from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from worklog.errors import BadRunFile
@@ -23,13 +25,15 @@ types_of: Callable[[type], dict[str, Any]] = cache(get_type_hints)  # a run file
 
 def check(what: str, value: Any, declared: Any) -> None:
     """Raise ValueError, naming the part, where JSON's value isn't as declared: by a type, by {name: declaration}, whose
-    names must all be there and others may, or by [declaration of each item].
+    names must all be there ("name?" may be missing) and others may, or by [declaration of each item].
     """
     if isinstance(declared, dict) and isinstance(value, dict):
-        for name, part in declared.items():
-            if name not in value:
+        for word, part in declared.items():
+            name = word.removesuffix("?")
+            if name in value:
+                check(f"{what} {name}".strip(), value[name], part)
+            elif name == word:
                 raise ValueError(f"{what or 'the document'} lacks {name}")
-            check(f"{what} {name}".strip(), value[name], part)
     elif isinstance(declared, list) and isinstance(value, list):
         for number, item in enumerate(value, 1):
             check(f"{what} {number}", item, declared[0])
@@ -46,8 +50,18 @@ def read_fields(cls: type[T], document: dict[str, Any]) -> T:
     return cls(**values)
 
 
+def read_part(cls: type[T], document: dict[str, Any], what: str) -> T:
+    """The same for a part of a run. Raises BadRunFile, which names the part."""
+    try:
+        return read_fields(cls, document)
+    except (TypeError, ValueError) as error:
+        raise BadRunFile(f"the run's {what} isn't whole ({error}): measure again, or take another run") from error
+
+
 def fits(value: Any, hint: Any) -> bool:
     """Whether JSON's value is of the declared type; a list will do for a tuple, an integer for a float."""
+    if hint in (int, float):
+        return isinstance(value, int if hint is int else (int, float)) and not isinstance(value, bool)
     origin, parts = get_origin(hint), get_args(hint)
     if origin is UnionType:
         return any(fits(value, part) for part in parts)
@@ -58,10 +72,22 @@ def fits(value: Any, hint: Any) -> bool:
             return False
         if origin is tuple and Ellipsis not in parts:
             return len(value) == len(parts) and all(map(fits, value, parts))
+        if set(map(type, value)) <= set(get_args(parts[0]) or parts) & {int, float, NoneType}:  # 100,000 samples
+            return True
         return parts[0] is Any or all(fits(item, parts[0]) for item in value)
-    if hint in (int, float):
-        return isinstance(value, int if hint is int else (int, float)) and not isinstance(value, bool)
     return hint is Any or isinstance(value, hint)
+
+
+def not_finite(value: Any) -> str | None:
+    """Which part of a document is NaN, infinite, or an integer beyond the floats; None where there isn't one."""
+    items = value.items() if isinstance(value, dict) else enumerate(value, 1) if isinstance(value, list) else ()
+    with suppress(TypeError, OverflowError):  # not numbers alone, or one that is too large
+        if not isinstance(value, dict) and all(map(math.isfinite, value if items else [value])):
+            return None
+    for name, item in items:
+        if (found := not_finite(item)) is not None:
+            return f"{name!s:.60} {found}"
+    return "isn't a finite number" if isinstance(value, (int, float)) else None
 
 
 def without_nan(value: Any) -> Any:
@@ -73,12 +99,14 @@ def without_nan(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def finite(text: str) -> float:
-    """A number of the file, for json.loads. Raises ValueError for NaN and infinities: they could not be saved again."""
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError(f"{text:.40} isn't a finite number")
-    return number
+def read_text(path: Path, encoding: str = "utf-8") -> str:
+    """The text of a user's file. Raises OSError, also for a pipe or a device, which may never end, and
+    UnicodeDecodeError.
+    """
+    mode = path.stat().st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise OSError(errno.EINVAL, "it is a pipe or a device, not a file", str(path))
+    return path.read_text(encoding=encoding)
 
 
 def write_text(path: Path, document: dict[str, Any] | str) -> None:
@@ -103,13 +131,16 @@ def read_json(path: Path, kind: str | None, schemas: Sequence[int], advice: str)
     `advice`.
     """
     try:
-        document: Any = json.loads(path.read_text(encoding="utf-8"), parse_float=finite, parse_constant=finite)
+        document: Any = json.loads(read_text(path))
+        infinite = not_finite(document)
     except OSError as error:
         raise BadRunFile(f"cannot read {path}: {error.strerror}; {advice}") from error
     except (ValueError, RecursionError) as error:
         raise BadRunFile(
             f"{path} is not a whole JSON document: it was cut short or is another format ({error}): {advice}"
         ) from error
+    if infinite is not None:
+        raise BadRunFile(f"{path}: {infinite}: {advice}")
     if not isinstance(document, dict) or document.get("kind") != kind:
         found = document.get("kind") if isinstance(document, dict) else None
         raise BadRunFile(f"{path} holds {found or 'another document'!s:.60}, not {kind or 'a run'}: {advice}")

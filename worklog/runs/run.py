@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -17,9 +17,10 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
-from worklog.errors import BadRunFile, BadShape, WorklogError
+from worklog.errors import BadRunFile, BadSetting, BadShape, WorklogError
 from worklog.problem.gemm import Shape
-from worklog.runs.documents import check, read_fields, read_json, without_nan, write_text
+from worklog.runs.documents import check, read_fields, read_json, types_of, without_nan, write_text
+from worklog.settings import Harness
 
 if TYPE_CHECKING:
     import pandas
@@ -27,7 +28,28 @@ if TYPE_CHECKING:
 SCHEMA = 1
 BEFORE_PLACEMENT = {"placement": "fixed"}  # what a run file without this setting did; the shipped sweep is one
 STATUSES = ("measured", "refused", "skipped")
+ORIGINS = ("live", "recorded")
 HEAD = ("tool", "created", "complete", "device", "software", "harness", "calibration", "kernels", "notes")
+# What is read of the parts that other rooms write; what a run could not find out is missing.
+DEVICE = {
+    "name?": str,
+    "compute_capability?": tuple[int, int],
+    "driver?": str,
+    **dict.fromkeys(("multiprocessors?", "l2_bytes?", "memory_bytes?", "memory_bus_bits?"), int),
+    **dict.fromkeys(("sm_clock_mhz?", "memory_clock_mhz?", "fp32_peak_tflops?", "memory_peak_gbs?"), float),
+}
+RATES = ("fp32_tflops", "copy_gbs", "l2_gbs", "sm_mhz")
+PROOFS = ("offset_us", "offset_spread_us", "tick_us", "slope", "aa_ratio", "aa_low", "aa_high", "launch_us")
+L2 = ("warm_cycles", "cold_cycles", "still_cached")
+CALIBRATION = {"offset_by_length_us?": dict[str, float]} | {f"{name}?": float for name in (*RATES, *PROOFS, *L2)}
+KERNEL = {"file?": str, "sha256?": str, "idea?": str, "registers?": int, "shared_bytes?": int, "tile?": dict[str, Any]}
+STAGE = {"name": str, "passed": bool, "measured": float | None, "limit": float | None, "detail": str}
+VERDICT = {"accepted": bool, "precision": str | None, "stages": [{**STAGE, "seconds?": float, "note?": str}]}
+SAMPLES = {
+    **dict.fromkeys(("us?", "baseline_us?"), list[float]),
+    **dict.fromkeys(("sm_mhz?", "baseline_sm_mhz?"), list[float | None]),
+    **dict.fromkeys(("counts?", "placement?", "baseline_placement?"), list[int]),
+}
 CLOCKS = {"watched": "clocks as found", "locked": "clocks locked"}
 
 
@@ -113,15 +135,22 @@ class Measurement:
         """Read one entry of a run file. Raises ValueError, TypeError or BadShape."""
         found = read_fields(cls, document)
         if found.status not in STATUSES:
-            raise ValueError(f"status {found.status!r}")
+            raise ValueError(f"status is {found.status!r:.60}")
+        check("samples", found.samples, SAMPLES)
+        _check_columns(found.samples)
+        if found.verdict is not None:
+            check("verdict", found.verdict, VERDICT)
+            if found.status == "measured" and not (found.verdict["accepted"] and found.verdict["precision"]):
+                raise ValueError("status is 'measured', but the verdict isn't accepted with a precision")
+        _check_positive("", document, ("us", "tflops", "ratio", "sm_mhz", "gbs"))
         shape = found.problem  # raises BadShape
         return replace(found, shape=(shape.m, shape.n, shape.k), degradations=tuple(found.degradations))
 
 
 @dataclass(repr=False)
 class Run:
-    """Measurements plus provenance. origin: "live" for a run of this machine, "recorded" for one that ships with the
-    package. A measurement without a label gets the run's.
+    """Measurements plus provenance. origin: "live" where it was measured, which its file keeps; "recorded" for one that
+    ships with the package. A measurement without a label gets the run's.
     """
 
     device: dict[str, Any]
@@ -208,29 +237,39 @@ class Run:
         target = path or self.path
         if target is None:
             raise BadRunFile("this run has no file yet: give save() a path")
-        head = _json({"schema": SCHEMA} | {name: getattr(self, name) for name in HEAD})
+        head = _json({"schema": SCHEMA, "origin": self.origin} | {name: getattr(self, name) for name in HEAD})
         # One measurement per line, so that a diff shows which one changed.
         write_text(target, f'{head[:-1]},"measurements":[\n' + ",\n".join(m.line for m in self.measurements) + "\n]}\n")
         self.path = target
         return target
 
     @classmethod
-    def load(cls, path: Path, origin: str = "live") -> Run:
-        """Read a run file. Raises BadRunFile, saying what to do, for one that is missing, cut short, not JSON, or of
-        a newer schema.
+    def load(cls, path: Path, origin: str = "") -> Run:
+        """Read a run file. origin: instead of what the file says; a file that says nothing is a recording.
+
+        Raises BadRunFile, saying what to do, for one that is missing, cut short, not JSON, or of a newer schema, and
+        naming the part that is missing or damaged.
         """
         advice = "measure again, or give a file that `worklog run` wrote"
         document = read_json(path, None, [SCHEMA], advice)
-        hints = get_type_hints(cls)
+        where, changes = "", list[dict[str, Any]]()
         try:
-            check("", document, {name: hints[name] for name in HEAD} | {"measurements": list[dict[str, Any]]})
-            entries = [Measurement.from_dict(entry) for entry in document["measurements"]]
-        except (TypeError, ValueError, BadShape) as error:
-            raise BadRunFile(f"{path} lacks what a run file of schema {SCHEMA} holds ({error}): {advice}") from error
-        values = {name: document[name] for name in HEAD}
-        if values["harness"]:
-            values["harness"] = BEFORE_PLACEMENT | values["harness"]
-        measurements = [replace(m, label=re.sub("^live ", f"{origin} ", m.label)) for m in entries]
+            values, where = _head(document), "harness "
+            _check_settings(values["harness"])
+            where = ""
+            origin = origin or document.get("origin", "recorded")
+            if origin not in ORIGINS:
+                raise ValueError(f"origin is {origin!r:.60}: origins are {' and '.join(ORIGINS)}")
+            entries = []
+            for number, entry in enumerate(document["measurements"], 1):
+                where = f"measurements {number} "
+                entries.append(Measurement.from_dict(entry))
+                if entries[-1].changed not in changes:
+                    changes.append(entries[-1].changed)
+                    _check_settings(values["harness"] | entries[-1].changed)
+        except (TypeError, ValueError, BadShape, BadSetting) as error:
+            raise BadRunFile(f"{path} isn't a whole run of schema {SCHEMA} ({where}{error}): {advice}") from error
+        measurements = [replace(m, label=re.sub("^(live|recorded) ", f"{origin} ", m.label)) for m in entries]
         return cls(**values, measurements=measurements, origin=origin, path=path)
 
     def _repr_html_(self) -> str:
@@ -242,6 +281,49 @@ class Run:
         from worklog.runs.tables import text
 
         return text(self)
+
+
+def _head(document: dict[str, Any]) -> dict[str, Any]:
+    """A run's provenance. Raises ValueError or BadSetting."""
+    hints = get_type_hints(Run)
+    check("", document, {name: hints[name] for name in HEAD} | {"measurements": list[dict[str, Any]]})
+    values = {name: document[name] for name in HEAD}
+    values["calibration"] = {name: value for name, value in values["calibration"].items() if value is not None}
+    if values["harness"]:
+        values["harness"] = BEFORE_PLACEMENT | values["harness"]
+    check("", values, {"device": DEVICE, "calibration": CALIBRATION})
+    check("kernels", values["kernels"], dict.fromkeys(values["kernels"], KERNEL))
+    numbers = [name.removesuffix("?") for name, declared in DEVICE.items() if declared in (int, float)]
+    _check_positive("device ", values["device"], numbers)
+    _check_positive("calibration ", values["calibration"], RATES)
+    try:
+        datetime.fromisoformat(values["created"])
+    except ValueError as error:
+        raise ValueError(f"created is {values['created']!r:.60}: give a date as 2026-11-21T05:20:00") from error
+    return values
+
+
+def _check_settings(values: Mapping[str, Any]) -> None:
+    """Raise BadSetting for a setting that has no such value; one that this version doesn't know is ignored."""
+    Harness(**{name: value for name, value in values.items() if name in types_of(Harness)})
+
+
+def _check_positive(what: str, values: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Raise ValueError, naming it, for a number that isn't above 0."""
+    for name in names:
+        if (value := values.get(name)) is not None and not value > 0:
+            raise ValueError(f"{what}{name} is {value!r:.60}: it must be above 0")
+
+
+def _check_columns(samples: Mapping[str, Sequence[Any]]) -> None:
+    """Raise ValueError for a time below 0, and for a column that isn't as long as its times."""
+    for times, *others in (("us", "sm_mhz", "placement", "counts"), ("baseline_us", "baseline_sm_mhz")):
+        count = len(samples.get(times, ()))
+        if min(samples.get(times, ()), default=0.0) < 0:
+            raise ValueError(f"samples {times} has a time below 0")
+        for name in others:
+            if len(samples.get(name, [0] * count)) != count:
+                raise ValueError(f"samples {name} has {len(samples[name])} values for {count} times")
 
 
 def _json(value: Any) -> str:
@@ -288,8 +370,7 @@ def open_run(path: str | Path | None = None) -> Run:
     WORKLOG_SOURCE=live or =recorded forces one. Raises BadRunFile if there is none.
     """
     if path is not None:
-        shipped = Path(path).resolve() in {recording.resolve() for recording in recordings().values()}
-        return Run.load(Path(path), origin="recorded" if shipped else "live")
+        return Run.load(Path(path))
     forced = forced_source()
     latest = None if forced == "recorded" else next(live_runs(), None)
     if latest is not None:
