@@ -19,7 +19,7 @@ import numpy as np
 
 from worklog.emulator import floats, integers, warp
 from worklog.emulator.findings import UnsupportedInstruction
-from worklog.emulator.flow import EXITS, Flow, branch_target, defined, is_barrier, used
+from worklog.emulator.flow import EXITS, SINKS, Flow, branch_target, defined, is_barrier, reads, registers, used
 from worklog.emulator.forms import FORMS
 from worklog.emulator.ptx import DTYPES, Imm, Instruction, Kernel, Mem, Operand, Reg, Special, Sym, Vec
 from worklog.emulator.rules import RULES
@@ -207,7 +207,8 @@ def generate(program: Program, index: int, merge: bool) -> BlockFunction:
         _emit(writer, instruction)
     leaving = _leave(writer, index, instructions[-1])
     written = {reg.name for instruction in instructions for reg in defined(instruction)}
-    for name in sorted(written & program.flow.live_out[index]):
+    written &= program.flow.live_out[index]
+    for name in sorted(written | {origin_of(name).name for name in written & program.flow.shuffled}):
         slot, value = f"R[{name!r}]", writer.registers[name]
         writer.lines.append(f"{slot} = merge({value}, {slot}, m)" if merge else f"{slot} = {value}")
     names = {**_GLOBALS, **writer.constants}
@@ -217,13 +218,41 @@ def generate(program: Program, index: int, merge: bool) -> BlockFunction:
     return function
 
 
+def origin_of(name: str) -> Reg:
+    """The register beside a register of Flow.shuffled: which shuffle gave its undefined value (Machine.used)."""
+    return Reg(f"{name} origin", "b32")
+
+
+def _origin(w: Writer, i: Instruction) -> str:
+    """The expression of the origins of an instruction's result; writes the check where it uses an undefined value."""
+    found = {reg.name: w.register(origin_of(reg.name)) for reg in reads(i) if reg.name in w.program.flow.shuffled}
+    defined_ = w.constant(0, "u4")
+    if not found:
+        return f"S.shuffled({defined_})" if i.parts[0] == "shfl" else defined_
+    # A shuffle passes its first operand on, and uses the others.
+    passed = () if i.parts[0] in SINKS else i.operands[1:2] if i.parts[0] == "shfl" else i.operands[1:]
+    origins = {reg.name: found[reg.name] for operand in passed for reg in registers(operand) if reg.name in found}
+    for name in found.keys() - origins.keys():
+        w.lines.append(f"S.used({i.pc}, {found[name]}, {'m' if i.guard and name == i.guard[0].name else w.mask})")
+    if i.op in ("and.pred", "or.pred") or i.parts[0] == "selp":
+        deciding = i.operands[1:] if i.parts[0] != "selp" else i.operands[3:]
+        values = [w.source(x, "pred") for x in deciding]
+        own = [origins.get(x.name, defined_) if isinstance(x, Reg) else defined_ for x in i.operands[1:]]
+        return f"{i.parts[0]}_origin({', '.join((*values, *own))})"
+    text = defined_
+    for name in origins.values():
+        text = name if text is defined_ else f"np.maximum({text}, {name})"
+    return f"S.shuffled({text})" if i.parts[0] == "shfl" else text
+
+
 def _leave(writer: Writer, index: int, last: Instruction) -> str:
     """Write the block's last instruction, and return the statement that returns the next block."""
     program = writer.program
     follow = index + 1 if index + 1 < len(program.flow.blocks) else -1
     writer.instruction = last
     if last.parts[0] == "bra" or last.parts[0] in EXITS:
-        target = EXIT
+        writer.mask, target = "m", EXIT
+        _origin(writer, last)
         if last.parts[0] == "bra":
             target_pc = branch_target(program.kernel, last)
             target = next((b.index for b in program.flow.blocks if b.start == target_pc), -1)
@@ -256,8 +285,12 @@ def _emit(writer: Writer, instruction: Instruction) -> None:
         writer.mask = writer.once(f"S.guard(m, {writer.predicate})")
     rule = RULES.get(instruction.parts[0])
     try:
+        origin = _origin(writer, instruction)
         if rule is None or not rule(writer, instruction):
             _emit_form(writer, instruction)
+        for register in defined(instruction):
+            if register.name in writer.program.flow.shuffled:
+                writer.result(origin_of(register.name), origin, "u4")
     except (LookupError, ValueError) as error:
         raise unsupported(instruction) from error
 
@@ -327,6 +360,13 @@ class Program:
         return self.functions[key]
 
     @cached_property
+    def returns(self) -> tuple[int, ...]:
+        """The blocks in which a lane only exits."""
+        code = self.kernel.instructions
+        ends = (block for block in self.flow.blocks if block.stop == block.start + 1)
+        return tuple(b.index for b in ends if code[b.start].parts[0] in EXITS and not code[b.start].guard)
+
+    @cached_property
     def initial_registers(self) -> dict[str, Any]:
         """What registers hold before they are written: NaN and all bits set, where a GPU has arbitrary contents."""
         out = {}
@@ -335,4 +375,4 @@ class Program:
                 dtype = np.dtype(register_dtype(register.type))
                 bits = np.full(dtype.itemsize, 0 if dtype.kind == "b" else 0xFF, np.uint8)
                 out[register.name] = bits.view(dtype)
-        return out
+        return {**out, **{origin_of(name).name: np.zeros(1, np.uint32) for name in self.flow.shuffled}}

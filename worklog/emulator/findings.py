@@ -37,9 +37,10 @@ class NotPredictable(WorklogError):
     """Traffic cannot be predicted without the data: an address or a branch depends on loaded values."""
 
 
-# Kinds of findings that do not fail a launch: threads that exit before a barrier that others of their block reach, and
-# instructions whose last bits only the hardware defines.
-WARNINGS = ("barrier-after-exit", "approximation")
+# Kinds of findings that do not fail a launch: threads that exit before a barrier that others of their block reach,
+# member masks that name lanes that have exited (PTX waits only for the others), and instructions whose last bits only
+# the hardware defines.
+WARNINGS = ("barrier-after-exit", "exited-in-mask", "approximation")
 
 
 @dataclass
@@ -80,7 +81,8 @@ class Finding:
     """One mistake at one place.
 
     kind: "shared-race", "missing-syncwarp", "missing-wait", "uninitialised-shared", "divergent-barrier",
-    "divergent-warp", "misaligned", "read-only", "global-", "shared-" or "local-out-of-bounds", or one of WARNINGS.
+    "divergent-warp", "member-mask", "undefined-shuffle", "misaligned", "read-only", "global-", "shared-" or
+    "local-out-of-bounds", or one of WARNINGS.
     line: of the .cu file (0: unknown, compiled without -lineinfo); other_line: of the other access, or None. text:
     that source line. block: (x, y, z) of the first block concerned; threads: numbers of its threads concerned. count:
     how often it occurred. callers: where `line` and `other_line` are in functions, the lines that called these.

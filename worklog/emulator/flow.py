@@ -18,6 +18,9 @@ NO_RESULT = {
     "griddepcontrol", "trap", "nanosleep", "taken",
 }  # fmt: skip
 
+# Instructions that use a value for more than computing another value of the same lane; a shuffle passes it on.
+SINKS = {*NO_RESULT, "ld", "atom", "vote", "redux", "match", "elect"}
+
 
 @dataclass(frozen=True)
 class Block:
@@ -32,20 +35,23 @@ class Block:
 @dataclass(frozen=True)
 class Flow:
     """live_out: names of registers, by block. symbols: the shared array of an access, by pc. data_dependent: the line
-    of the first address or branch that depends on loaded values, or None.
+    of the first address or branch that depends on loaded values, or None. shuffled: registers whose values may come
+    from a shuffle, and so be undefined.
     """
 
     blocks: tuple[Block, ...]
     live_out: tuple[frozenset[str], ...]
     symbols: dict[int, Variable] = field(hash=False)
     data_dependent: int | None
+    shuffled: frozenset[str]
 
 
 def analyse(kernel: Kernel) -> Flow:
     """Raises PtxError for a branch to an unknown label."""
     blocks = basic_blocks(kernel)
     origins = _origins(kernel)
-    return Flow(blocks, _liveness(kernel, blocks), _provenance(kernel, origins), _data_dependent(kernel, origins))
+    live, arrays, dependent = _liveness(kernel, blocks), _provenance(kernel, origins), _data_dependent(kernel, origins)
+    return Flow(blocks, live, arrays, dependent, _shuffled(kernel))
 
 
 def is_barrier(instruction: Instruction) -> bool:
@@ -128,6 +134,19 @@ def _liveness(kernel: Kernel, blocks: tuple[Block, ...]) -> tuple[frozenset[str]
             if new != live_in[block.index] or out != live_out[block.index]:
                 live_in[block.index], live_out[block.index], changed = new, out, True
     return tuple(frozenset(out) for out in live_out)
+
+
+def _shuffled(kernel: Kernel) -> frozenset[str]:
+    """Registers computed from the results of shuffles."""
+    out: set[str] = set()
+    known = -1
+    while known < len(out):
+        known = len(out)
+        for instruction in kernel.instructions:
+            passes = instruction.parts[0] not in SINKS and any(reg.name in out for reg in reads(instruction))
+            if passes or instruction.parts[0] == "shfl":
+                out |= {register.name for register in defined(instruction)}
+    return frozenset(out)
 
 
 def _origins(kernel: Kernel) -> dict[str, set[str]]:

@@ -196,8 +196,7 @@ _TABLE = (
     ("vote.sync.VOTE.pred", "pred b32", "S.warp({pc}, vote, {1}, {mask}, 'VOTE', {0})", "pred"),
     ("vote.sync.ballot.b32", "pred b32", "S.warp({pc}, vote, {1}, {mask}, 'ballot', {0})", "u32"),
     ("redux.sync.REDUCTION.REDUCED", "t b32", "S.warp({pc}, reduce, {1}, {mask}, 'REDUCTION', {0})", "t"),
-    ("shfl.sync.SHUFFLE.b32", "b32 b32 b32 b32", "S.warp({pc}, shuffle, {3}, {mask}, 'SHUFFLE', {0}, {1}, {2})",
-     "u32 pred"),
+    ("shfl.sync.SHUFFLE.b32", "b32 b32 b32 b32", "S.shuffle({pc}, {3}, {mask}, 'SHUFFLE', {0}, {1}, {2})", "u32 pred"),
     ("match.MATCH.sync.WORD", "t b32", "S.warp({pc}, match, {1}, {mask}, 'MATCH', {0})", "u32 pred"),
     ("elect.sync", "b32", "S.warp({pc}, elect, {0}, {mask})", "u32 pred"),
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -12,25 +12,52 @@ from worklog.emulator.floats import float_max, float_min
 Array = Any  # an NDArray: NumPy types the results of its operators as Any
 LANES = np.arange(32)
 BITS = np.uint32(1) << LANES.astype(np.uint32)
+EVERYONE = np.uint32(0xFFFFFFFF)
+_MASK = "the instruction's member mask"
 
 
-def lacking(members: Array, active: Array, started: Array) -> Array:
-    """Lanes that an active lane's member mask names and that exist, but are not active."""
-    idle = started & ~active
-    if not idle.any():
-        return idle
-    named = np.bitwise_or.reduce(np.where(active, members, np.uint32(0)).reshape(-1, 32), axis=1)
-    return ((named[:, None] & BITS) != 0).ravel() & idle
+def groups(members: Array, active: Array) -> Iterator[Array]:
+    """The active lanes by member mask: in each item, those of each warp that share one mask. At least one item."""
+    if len(members) == 1:
+        yield active
+        return
+    left, first_lanes = active, np.arange(0, len(active), 32)
+    while True:
+        leaders = first_lanes + left.reshape(-1, 32).argmax(axis=1)
+        group = left & (members == np.repeat(members[leaders], 32))
+        yield group
+        left = left & ~group
+        if not left.any():
+            return
 
 
-def shuffle(mode: str, a: Array, b: Array, c: Array, active: Array) -> tuple[Array, Array]:
-    """shfl.sync: each lane's value from another lane of its segment (its own if that lane is out of range), and whether
-    it was in range.
+def misused(members: Array, active: Array, live: Array) -> Iterator[tuple[str, Array, str]]:
+    """Kind, lanes and text of each misuse of the member masks of active lanes.
 
-    b: the distance or lane. c: the clamp in bits 0 to 4, the segment mask in bits 8 to 12. The value of an inactive
-    source lane is undefined; here it is its last one.
+    PTX ISA, vote.sync, match.sync, redux.sync, shfl.sync and bar.warp.sync: the executing thread must be in its mask,
+    and all non-exited threads of the mask must execute the instruction with the same mask.
     """
-    everyone = np.arange(len(active))
+    if len(members) == 1 and members[0] == EVERYONE and active.all():
+        return
+    members = np.broadcast_to(members, active.shape)
+    outside = active & (members & np.tile(BITS, len(active) // 32) == 0)
+    absent = np.zeros(len(active), bool)
+    for group in groups(members, active):
+        named = np.bitwise_or.reduce(np.where(group, members, np.uint32(0)).reshape(-1, 32), axis=1)
+        absent |= ((named[:, None] & BITS) != 0).ravel() & ~group
+    yield "member-mask", outside, "executes the instruction, but is not in its own member mask"
+    yield "member-mask", absent & active, "is in a lane's member mask, but executes the instruction with another one"
+    yield "divergent-warp", absent & live & ~active, f"is in {_MASK}, but does not execute the instruction"
+    yield "exited-in-mask", absent & ~live, f"is in {_MASK}, but has exited or does not exist"
+
+
+def source_lanes(mode: str, b: Array, c: Array, count: int) -> tuple[Array, Array]:
+    """The lane that each of `count` lanes reads in a shfl.sync (its own if that lane is out of its segment), and
+    whether it is in range.
+
+    b: the distance or lane. c: the clamp in bits 0 to 4, the segment mask in bits 8 to 12.
+    """
+    everyone = np.arange(count)
     lane = everyone & 31
     b, clamp, segment = b.astype(np.int64) & 31, c.astype(np.int64) & 31, c.astype(np.int64) >> 8 & 31
     low, high = lane & segment, (lane & segment) | (clamp & ~segment)
@@ -41,8 +68,32 @@ def shuffle(mode: str, a: Array, b: Array, c: Array, active: Array) -> tuple[Arr
     else:
         source = lane ^ b if mode == "bfly" else low | (b & ~segment)
         valid = source <= high
-    source = np.where(valid, everyone - lane + source, everyone)
-    return np.broadcast_to(a, active.shape)[source], valid & active
+    return np.where(valid, everyone - lane + source, everyone), valid
+
+
+def undefined(source: Array, members: Array, active: Array) -> Array:
+    """The active lanes whose source lane is not in their member mask, or does not execute the instruction with it."""
+    if len(members) == 1 and members[0] == EVERYONE:
+        return active & ~active[source]
+    members = np.broadcast_to(members, active.shape)
+    shared = active[source] & (members[source] == members) & (members & BITS[source & 31] != 0)
+    return active & ~shared
+
+
+def and_origin(a: Array, b: Array, origin_a: Array, origin_b: Array) -> Array:
+    """The origin of a and b (Machine.used): a defined operand that is False decides alone."""
+    decided = (~a & (origin_a == 0)) | (~b & (origin_b == 0))
+    return np.where(decided, np.uint32(0), np.maximum(origin_a, origin_b))
+
+
+def or_origin(a: Array, b: Array, origin_a: Array, origin_b: Array) -> Array:
+    """The origin of a or b: a defined operand that is True decides alone."""
+    return and_origin(~a, ~b, origin_a, origin_b)
+
+
+def selp_origin(chooser: Array, origin_a: Array, origin_b: Array, origin: Array) -> Array:
+    """The origin of the selected operand, and of the one that selects."""
+    return np.maximum(np.where(chooser, origin_a, origin_b), origin)
 
 
 def vote(mode: str, predicate: Array, active: Array) -> Array:
