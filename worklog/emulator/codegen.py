@@ -219,7 +219,7 @@ def generate(program: Program, index: int, merge: bool) -> BlockFunction:
 
 
 def origin_of(name: str) -> Reg:
-    """The register beside a register of Flow.shuffled: which shuffle gave its undefined value (Machine.used)."""
+    """The register beside a register of Flow.shuffled: which shuffle gave its undefined value (Exchange.used)."""
     return Reg(f"{name} origin", "b32")
 
 
@@ -228,12 +228,14 @@ def _origin(w: Writer, i: Instruction) -> str:
     found = {reg.name: w.register(origin_of(reg.name)) for reg in reads(i) if reg.name in w.program.flow.shuffled}
     defined_ = w.constant(0, "u4")
     if not found:
-        return f"S.shuffled({defined_})" if i.parts[0] == "shfl" else defined_
+        return f"S.exchange.shuffled({defined_})" if i.parts[0] == "shfl" else defined_
     # A shuffle passes its first operand on, and uses the others.
     passed = () if i.parts[0] in SINKS else i.operands[1:2] if i.parts[0] == "shfl" else i.operands[1:]
     origins = {reg.name: found[reg.name] for operand in passed for reg in registers(operand) if reg.name in found}
     for name in found.keys() - origins.keys():
-        w.lines.append(f"S.used({i.pc}, {found[name]}, {'m' if i.guard and name == i.guard[0].name else w.mask})")
+        w.lines.append(
+            f"S.exchange.used({i.pc}, {found[name]}, {'m' if i.guard and name == i.guard[0].name else w.mask})"
+        )
     if i.op in ("and.pred", "or.pred") or i.parts[0] == "selp":
         deciding = i.operands[1:] if i.parts[0] != "selp" else i.operands[3:]
         values = [w.source(x, "pred") for x in deciding]
@@ -242,7 +244,7 @@ def _origin(w: Writer, i: Instruction) -> str:
     text = defined_
     for name in origins.values():
         text = name if text is defined_ else f"np.maximum({text}, {name})"
-    return f"S.shuffled({text})" if i.parts[0] == "shfl" else text
+    return f"S.exchange.shuffled({text})" if i.parts[0] == "shfl" else text
 
 
 def _leave(writer: Writer, index: int, last: Instruction) -> str:
@@ -360,11 +362,11 @@ class Program:
         return self.functions[key]
 
     @cached_property
-    def returns(self) -> tuple[int, ...]:
+    def returns(self) -> set[int]:
         """The blocks in which a lane only exits."""
         code = self.kernel.instructions
         ends = (block for block in self.flow.blocks if block.stop == block.start + 1)
-        return tuple(b.index for b in ends if code[b.start].parts[0] in EXITS and not code[b.start].guard)
+        return {block.index for block in ends if code[block.start].parts[0] in EXITS and not code[block.start].guard}
 
     @cached_property
     def initial_registers(self) -> dict[str, Any]:

@@ -192,13 +192,14 @@ _TABLE = (
     ("cvt.rn.TO_HALF.f32", "f32", "TO_HALF({0})", "b16"),
     ("cvt.rn.HALVES.f32", "f32 f32", "joined(HALVES({1}), HALVES({0}))", "b32"),
     # Warps.
-    ("activemask.b32", "", "S.active({mask})", "u32"),
-    ("vote.sync.VOTE.pred", "pred b32", "S.warp({pc}, vote, {1}, {mask}, 'VOTE', {0})", "pred"),
-    ("vote.sync.ballot.b32", "pred b32", "S.warp({pc}, vote, {1}, {mask}, 'ballot', {0})", "u32"),
-    ("redux.sync.REDUCTION.REDUCED", "t b32", "S.warp({pc}, reduce, {1}, {mask}, 'REDUCTION', {0})", "t"),
-    ("shfl.sync.SHUFFLE.b32", "b32 b32 b32 b32", "S.shuffle({pc}, {3}, {mask}, 'SHUFFLE', {0}, {1}, {2})", "u32 pred"),
-    ("match.MATCH.sync.WORD", "t b32", "S.warp({pc}, match, {1}, {mask}, 'MATCH', {0})", "u32 pred"),
-    ("elect.sync", "b32", "S.warp({pc}, elect, {0}, {mask})", "u32 pred"),
+    ("activemask.b32", "", "S.exchange.active({mask})", "u32"),
+    ("vote.sync.VOTE.pred", "pred b32", "S.exchange.between({pc}, vote, {1}, {mask}, 'VOTE', {0})", "pred"),
+    ("vote.sync.ballot.b32", "pred b32", "S.exchange.between({pc}, vote, {1}, {mask}, 'ballot', {0})", "u32"),
+    ("redux.sync.REDUCTION.REDUCED", "t b32", "S.exchange.between({pc}, reduce, {1}, {mask}, 'REDUCTION', {0})", "t"),
+    ("shfl.sync.SHUFFLE.b32", "b32 b32 b32 b32", "S.exchange.shuffle({pc}, {3}, {mask}, 'SHUFFLE', {0}, {1}, {2})",
+     "u32 pred"),
+    ("match.MATCH.sync.WORD", "t b32", "S.exchange.between({pc}, match, {1}, {mask}, 'MATCH', {0})", "u32 pred"),
+    ("elect.sync", "b32", "S.exchange.between({pc}, elect, {0}, {mask})", "u32 pred"),
 )  # fmt: skip
 _CLASS = re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(sorted(CLASSES, key=len, reverse=True))})(?![A-Z0-9_])")
 

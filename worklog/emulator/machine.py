@@ -6,7 +6,7 @@ the others where the branches meet. A lane that exited stays in the arrays and i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from worklog.emulator import warp
 from worklog.emulator.codegen import EXIT, Program
 from worklog.emulator.counts import Site
+from worklog.emulator.exchange import Exchange
 from worklog.emulator.findings import Batch, BudgetExceeded, UnsupportedInstruction
 from worklog.emulator.flow import Block
 from worklog.emulator.forms import LOCAL_WINDOW, SHARED_WINDOW
@@ -45,12 +46,10 @@ class Machine:
         self.budget, self.dynamic_bytes = budget, dynamic_bytes
         # By block of code: how often it ran, in warps (each instruction once per warp) and threads.
         self.executed = [[0, 0] for _ in program.flow.blocks]
-        self.copies = Copies(self)
+        self.copies, self.exchange = Copies(self), Exchange(self)
         self.unwritten = Unwritten(program, self.recorder)
         shared.on_unwritten = self.unwritten.loaded
         self.lines = [i.line for i in program.kernel.instructions]
-        # Of the latest shuffle: each lane's source lane, and the origins of undefined values (see `used`).
-        self.source = self.undefined = np.zeros(0, np.uint32)
         self.groups: dict[int, Array] = {}
         self.waiting: list[tuple[Array, int, int]] = []
         self.census: dict[int, tuple[Array, int, int]] = {}
@@ -325,69 +324,6 @@ class Machine:
                     before[turn] = elements[place]
                     elements[place] = warp.ATOMICS[operation](elements[place], *(operand[turn] for operand in own))
         return old
-
-    # Called by generated code: warps.
-
-    def _active(self, mask: Mask) -> Array:
-        return np.zeros(self.batch.lanes, bool) if mask is False else self.lanes_of(mask)
-
-    def _members(self, pc: int, members: Array, mask: Mask) -> Array:
-        """The active lanes; reports where the instruction's member masks and the lanes that execute it don't agree."""
-        lanes = self._active(mask)
-        leaving = [self.groups[number] for number in self.program.returns if number in self.groups]
-        live = self.live & ~np.logical_or.reduce(leaving) if leaving else self.live
-        for kind, wrong, what in warp.misused(members, lanes, live):
-            if wrong.any():
-                self.recorder.add_lanes(kind, self.program.kernel.instructions[pc], wrong, what)
-        return lanes
-
-    def warp(self, pc: int, function: Callable[..., Any], members: Array, mask: Mask, *operands: Any) -> Any:
-        """An instruction in which the lanes of a member mask exchange values: a function of worklog.emulator.warp."""
-        first, *others = warp.groups(members, self._members(pc, members, mask))
-        out = function(*operands, first)
-        for group in others:
-            new = function(*operands, group)
-            pairs = zip(new, out, strict=True) if isinstance(new, tuple) else ((new, out),)
-            merged = tuple(np.where(group, one, other) for one, other in pairs)
-            out = merged if isinstance(new, tuple) else merged[0]
-        return out
-
-    def shuffle(self, pc: int, members: Array, mask: Mask, mode: str, a: Array, b: Array, c: Array) -> Any:
-        """shfl.sync: the values, and whether each source lane is in range. The value of a lane outside of the member
-        mask, or one that does not execute the instruction, is undefined; here it is its last one.
-        """
-        lanes = self._members(pc, members, mask)
-        self.source, valid = warp.source_lanes(mode, b, c, len(lanes))
-        self.undefined = np.where(warp.undefined(self.source, members, lanes), np.uint32(pc + 1), np.uint32(0))
-        return np.broadcast_to(a, lanes.shape)[self.source], valid & lanes
-
-    def shuffled(self, origin: Array) -> Array:
-        """The origins of the values that the latest shuffle gave; origin: of its operands. See `used`."""
-        out: Array = np.maximum(self.undefined, np.broadcast_to(origin, self.undefined.shape)[self.source])
-        return out
-
-    def used(self, pc: int, origin: Array, mask: Mask) -> None:
-        """Report lanes in which an instruction uses an undefined value. origin: the pc of the shuffle that gave each
-        lane's value, plus 1; 0 for a defined value.
-        """
-        if not origin.any():
-            return
-        origin, code = np.where(self._active(mask), origin, np.uint32(0)), self.program.kernel.instructions
-        for number in np.unique(origin[origin > 0]):
-            what = "shuffles from a lane that is not in its member mask or does not execute the shuffle, and "
-            what += f"line {code[pc].line} uses the value"
-            self.recorder.add_lanes("undefined-shuffle", code[number - 1], origin == number, what)
-
-    def active(self, mask: Mask) -> Array:
-        """activemask."""
-        out: Array = warp.vote("ballot", self._active(mask), self._active(mask))
-        return out
-
-    def warp_barrier(self, pc: int, members: Array, mask: Mask) -> None:
-        """bar.warp.sync."""
-        lanes = self._members(pc, members, mask)
-        if self.shared.checking:
-            self.shared.interval.synchronise_warps(lanes)
 
 
 def _turns(index: Array, lanes: Array) -> list[Array]:

@@ -108,7 +108,7 @@ def _warp_barrier(w: Writer, i: Instruction) -> bool:
     """bar.warp.sync; block barriers end a block of code and are written there."""
     if i.parts != ("bar", "warp", "sync"):
         return False
-    w.lines.append(f"S.warp_barrier({i.pc}, {w.source(i.operands[0], 'b32')}, {w.mask})")
+    w.lines.append(f"S.exchange.barrier({i.pc}, {w.source(i.operands[0], 'b32')}, {w.mask})")
     return True
 
 

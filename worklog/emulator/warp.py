@@ -81,7 +81,7 @@ def undefined(source: Array, members: Array, active: Array) -> Array:
 
 
 def and_origin(a: Array, b: Array, origin_a: Array, origin_b: Array) -> Array:
-    """The origin of a and b (Machine.used): a defined operand that is False decides alone."""
+    """The origin of a and b (Exchange.used): a defined operand that is False decides alone."""
     decided = (~a & (origin_a == 0)) | (~b & (origin_b == 0))
     return np.where(decided, np.uint32(0), np.maximum(origin_a, origin_b))
 
