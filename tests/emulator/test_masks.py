@@ -164,3 +164,14 @@ def test_each_kind_of_use_of_an_undefined_value_is_found(use: str) -> None:
         values = np.full(32, distance, np.int32)
         result = run(kernel(body, "const int* in, int* out"), [values, np.zeros(32, np.int32)])
         assert {f.kind for f in result.findings} == kinds
+
+
+def test_a_value_from_another_tile_is_found() -> None:
+    """Both tiles execute the instruction, so that a GPU may well give the value that was meant."""
+    body = "  out[t] = __shfl_xor_sync(mask, t, distance);"
+    for distance, lanes in ((3, 0), (4, 32)):
+        arguments = [np.zeros(32, np.uint32), 4, distance]
+        findings = run(kernel(TILE + body, "unsigned* out, int size, int distance"), arguments).findings
+        assert (
+            sum(f.count for f in findings if f.kind == "undefined-shuffle") == lanes == sum(f.count for f in findings)
+        )

@@ -72,12 +72,8 @@ def source_lanes(mode: str, b: Array, c: Array, count: int) -> tuple[Array, Arra
 
 
 def undefined(source: Array, members: Array, active: Array) -> Array:
-    """The active lanes whose source lane is not in their member mask, or does not execute the instruction with it."""
-    if len(members) == 1 and members[0] == EVERYONE:
-        return active & ~active[source]
-    members = np.broadcast_to(members, active.shape)
-    shared = active[source] & (members[source] == members) & (members & BITS[source & 31] != 0)
-    return active & ~shared
+    """The active lanes whose source lane is not in their member mask, or does not execute the instruction."""
+    return active & ~(active[source] & (members & BITS[source & 31] != 0))
 
 
 def and_origin(a: Array, b: Array, origin_a: Array, origin_b: Array) -> Array:
