@@ -221,3 +221,42 @@ def test_unwritten_registers_and_local_arrays_are_nan(body: str) -> None:
     out = np.zeros(1, np.float32)
     run(kernel(body, "float* out, int n"), [out, 20], block=1)
     assert np.isnan(out).all()
+
+
+def test_a_kernel_prints_what_c_would() -> None:
+    body = """  if (threadIdx.x % 16 == 3)
+    out[0] = printf("%d %5.2f|%-4s|%c %x %lld %% %p\\n", -7, x[threadIdx.x], "ab", 'q', 255, 1ll << 40, (void*)0);
+  if (threadIdx.x == 0) printf("%*d %u\\n", 4, 5, 4294967295u);"""
+    out, x = np.zeros(1, np.int32), np.arange(32, dtype=np.float32)
+    result = run(kernel(body, "int* out, const float* x"), [out, x])
+    rest = "|ab  |q ff 1099511627776 % 0x0"
+    assert result.printed == (f"-7  3.00{rest}", f"-7 19.00{rest}", "   5 4294967295")
+    assert result.ok and out[0] == 7
+
+
+def test_most_lines_of_a_loop_are_counted_and_not_kept() -> None:
+    result = run(kernel('  for (int i = 0; i < 10; i++) printf("%d\\n", i);', "float* out"), [np.zeros(1, np.float32)])
+    assert result.printed == ("0",) * 20 + ("… and 300 more calls of printf",)
+
+
+@pytest.mark.parametrize(
+    ("statement", "kind", "says"),
+    [
+        ("assert(threadIdx.x < 20);", "assertion", "thread 20 of block (0, 0, 0) fails assert(threadIdx.x < 20)"),
+        ("if (threadIdx.x == 9) __trap();", "trap", "thread 9 of block (0, 0, 0) executes a trap instruction"),
+    ],
+)
+def test_a_failed_assertion_and_a_trap_end_the_launch(statement: str, kind: str, says: str) -> None:
+    out = np.zeros(64, np.float32)
+    result = run(
+        kernel(f"  {statement}\n  __syncthreads();\n  out[threadIdx.x + 1000] = 1;", "float* out"), [out], block=32
+    )
+    (finding,) = result.findings
+    assert (finding.kind, finding.line) == (kind, 3) and says in finding.message and not result.ok
+
+
+def test_only_the_kernel_that_is_asked_for_must_be_supported() -> None:
+    other = 'extern "C" __global__ void other(long long* out) { *out = clock64(); }'
+    source = kernel("  out[0] = 5;", "float* out", before=other)
+    out = np.zeros(1, np.float32)
+    assert launch(compiled(source, "k"), (1,), 1, [out]).ok and out[0] == 5

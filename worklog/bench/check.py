@@ -55,8 +55,8 @@ class Checked:
     """The gate's verdict on one kernel, which displays itself.
 
     label: where the kernel ran. compiled: by NVRTC, or None for a host function. findings: the emulator's, of all
-    launches; each kind and place once. notes: of the instruction mix (worklog.analysis.counts). warnings: where the
-    code contradicts the claimed class.
+    launches; each kind and place once. printed: lines of the first launch that prints, on the emulator. notes: of the
+    instruction mix (worklog.analysis.counts). warnings: where the code contradicts the claimed class.
     """
 
     kernel: Kernel
@@ -65,6 +65,7 @@ class Checked:
     label: str
     compiled: Compiled | None
     findings: tuple[Finding, ...] = ()
+    printed: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -85,6 +86,7 @@ class Checked:
             "shape": [self.shape.m, self.shape.n, self.shape.k],
             **{name: getattr(self.compiled, name) for name in spent},
             "findings": [asdict(finding) for finding in self.findings],
+            "printed": list(self.printed),
             "adapted": list(self.kernel.adapted),
             "notes": [*self.verdict.notes, *self.notes],
             "warnings": list(self.warnings),
@@ -105,6 +107,7 @@ class Checked:
         for finding in self.findings:
             if finding.message not in str(verdict.reason):  # the first finding is in the failed stage already
                 lines.append(f"{'✗' if finding.is_error else '·'} {finding.at(self.kernel.file)}")
+        lines += [f"| {line}" for line in self.printed]
         if compiled is not None:
             lines.append(
                 f"{compiled.registers} registers and {compiled.stack_bytes} bytes of local memory per thread, "
@@ -118,7 +121,7 @@ class Checked:
 
     def _repr_html_(self) -> str:
         places = [finding.at(self.kernel.file) for finding in self.findings]
-        notes = [*self.kernel.adapted, *places, *self.notes, *self.warnings]
+        notes = [*self.kernel.adapted, *places, *(f"| {line}" for line in self.printed), *self.notes, *self.warnings]
         return replace(verdict_table(self.verdict.as_dict(), self.title), notes=notes).html()
 
 
@@ -162,7 +165,8 @@ def check(
     found: dict[tuple[str, int, int | None], Finding] = {}
     for finding in getattr(device, "findings", ()):
         found.setdefault((finding.kind, finding.line, finding.other_line), finding)
-    return replace(known, verdict=verdict, findings=tuple(found.values()))
+    printed: tuple[str, ...] = getattr(device, "printed", ())
+    return replace(known, verdict=verdict, findings=tuple(found.values()), printed=printed)
 
 
 def _report_launches(subject: Subject, progress: Progress) -> None:

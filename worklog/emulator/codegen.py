@@ -41,9 +41,7 @@ HINTS = {
     "fence.proxy": "the emulator doesn't support TMA and its fences: use cp.async or plain loads, or a GPU",
     **dict.fromkeys(("bar", "barrier"), BARRIERS),
     **dict.fromkeys(("mapa", "getctarank"), "the emulator doesn't support thread-block clusters: use a GPU"),
-    "call": "the emulator doesn't support calls: declare the function __forceinline__, and remove printf and assert",
     "brx": "the emulator doesn't support jump tables: replace the switch with if and else",
-    "trap": "the kernel aborts here (__trap or a failed assertion)",
     **dict.fromkeys(("tex", "tld4", "suld", "sust"), "the emulator doesn't support textures and surfaces: read global "
                     "memory"),
     **dict.fromkeys((".f16", ".f16x2", ".bf16", ".bf16x2"), HALF),

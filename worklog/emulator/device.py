@@ -130,7 +130,7 @@ class EmulatedDevice:
     """The emulator as a worklog.kernel.device.Device.
 
     arch: to compile for. races, count: as for worklog.emulator.launch. last: the latest launch's result; findings: of
-    all launches.
+    all launches; printed: by the first launch that prints.
     """
 
     source = "emulated"
@@ -140,6 +140,7 @@ class EmulatedDevice:
         self.races, self.count = races, count
         self.last: Result | None = None
         self.findings: list[Finding] = []
+        self.printed: tuple[str, ...] = ()
         self._shipped = ""
         self._faults: list[tuple[EmulatedKernel, Finding]] = []
 
@@ -202,6 +203,7 @@ class EmulatedDevice:
             options = {"races": self.races, "count": self.count, "source": kernel.program.source}
             self.last = launch(kernel.kernel, grid, block, values, variables=kernel.variables, **options)
         self.findings += self.last.findings
+        self.printed = self.printed or self.last.printed
         self._faults += [(kernel, finding) for finding in self.last.findings if finding.is_error]
 
     def synchronize(self) -> None:

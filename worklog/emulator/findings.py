@@ -81,8 +81,8 @@ class Finding:
     """One mistake at one place.
 
     kind: "shared-race", "missing-syncwarp", "missing-wait", "uninitialised-shared", "divergent-barrier",
-    "divergent-warp", "member-mask", "undefined-shuffle", "misaligned", "read-only", "global-", "shared-" or
-    "local-out-of-bounds", or one of WARNINGS.
+    "divergent-warp", "member-mask", "undefined-shuffle", "misaligned", "read-only", "assertion", "trap", "global-",
+    "shared-" or "local-out-of-bounds", or one of WARNINGS.
     line: of the .cu file (0: unknown, compiled without -lineinfo); other_line: of the other access, or None. text:
     that source line. block: (x, y, z) of the first block concerned; threads: numbers of its threads concerned. count:
     how often it occurred. callers: where `line` and `other_line` are in functions, the lines that called these.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import gt
@@ -17,7 +19,7 @@ from worklog.emulator.counts import Counts, Site, build_sites, tally, total, wit
 from worklog.emulator.findings import BadLaunch, Batch, Finding, PtxError, Recorder, TooLarge
 from worklog.emulator.flow import analyse
 from worklog.emulator.globalmem import FIRST_ADDRESS, FIRST_VARIABLE, SPACING, Buffer, GlobalMemory, Watch
-from worklog.emulator.machine import Machine
+from worklog.emulator.machine import Aborted, Machine
 from worklog.emulator.ptx import Kernel, Param
 from worklog.emulator.reader import parse
 from worklog.emulator.shared import LocalMemory, SharedMemory
@@ -51,7 +53,7 @@ class Pointer:
 @dataclass(frozen=True)
 class Result:
     """label: where the numbers come from. blocks: number of blocks run. findings: mistakes of the kernel, by line.
-    lines: counts by source line (0: unknown), empty without `count`.
+    lines: counts by source line (0: unknown), empty without `count`. printed: by printf, at most PRINTED lines.
     """
 
     kernel: str
@@ -59,6 +61,7 @@ class Result:
     blocks: int
     findings: tuple[Finding, ...]
     lines: Mapping[int, Counts] = field(hash=False)
+    printed: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -78,11 +81,12 @@ def load(ptx: str, symbol: str | None = None, assembled: Widths | None = None) -
     assembled: the machine code's shared accesses (worklog.kernel.nvrtc.Compiled.shared_accesses). With them, wavefronts
     are counted for the accesses that the assembler emits; Kernel.assembled is whether that was possible.
     """
-    kernels = parse(ptx)
+    kernels = parse(ptx, symbol)
     if symbol is None and len(kernels) == 1:
         symbol = next(iter(kernels))
     if symbol is None or symbol not in kernels:
-        raise PtxError(f"there is no kernel {symbol} in the PTX; its kernels are {', '.join(kernels) or 'none'}")
+        names = re.findall(r"\.entry\s+([\w$]+)", ptx)
+        raise PtxError(f"there is no kernel {symbol} in the PTX; its kernels are {', '.join(names) or 'none'}")
     return kernels[symbol] if assembled is None else as_assembled(kernels[symbol], assembled)
 
 
@@ -150,12 +154,14 @@ def launch(
         for site in with_sources(sites.values()):
             site.costs[:], site.last = 0, None
         machine = Machine(program, batch, memory, shared, private, params, budget, shared_bytes)
-        for start in range(0, len(numbers), together):
-            machine.run(numbers[start : start + together])
+        with suppress(Aborted):
+            for start in range(0, len(numbers), together):
+                machine.run(numbers[start : start + together])
         shared.settle()
         _note_approximations(program, machine.executed, recorder)
         lines = tally(kernel, program.flow.blocks, machine.executed, sites.values()) if count else {}
-    return Result(kernel.name, f"emulated · {kernel.arch} PTX", len(numbers), recorder.findings(), lines)
+    label, printed = f"emulated · {kernel.arch} PTX", machine.printed.lines()
+    return Result(kernel.name, label, len(numbers), recorder.findings(), lines, printed)
 
 
 def _note_approximations(program: Program, executed: Sequence[Sequence[int]], recorder: Recorder) -> None:

@@ -20,11 +20,16 @@ from worklog.emulator.findings import Batch, BudgetExceeded, UnsupportedInstruct
 from worklog.emulator.flow import Block
 from worklog.emulator.forms import LOCAL_WINDOW, SHARED_WINDOW
 from worklog.emulator.globalmem import Copies, GlobalMemory
+from worklog.emulator.printed import Printed
 from worklog.emulator.shared import LocalMemory, SharedMemory
 from worklog.emulator.shared_checks import Unwritten
 
 Array = NDArray[Any]
 Mask = Any
+
+
+class Aborted(Exception):
+    """A failed assertion or a trap ends the launch; it is among the findings."""
 
 
 class Machine:
@@ -53,6 +58,7 @@ class Machine:
         self.groups: dict[int, Array] = {}
         self.waiting: list[tuple[Array, int, int]] = []
         self.census: dict[int, tuple[Array, int, int]] = {}
+        self.printed = Printed(memory, local)
 
     # Running.
 
@@ -172,6 +178,22 @@ class Machine:
         if not lanes.any():
             return False
         return None if mask is None and lanes.all() else lanes
+
+    def abort(self, pc: int, mask: Mask, *arguments: Array) -> None:
+        """trap, and a failed assertion with the arguments of __assertfail: a finding, and the end of the launch."""
+        lanes = self._active(mask)
+        if not lanes.any() or not self.memory.values:
+            return
+        kind, what = "trap", "executes a trap instruction, as of __trap()"
+        if arguments:
+            first = np.broadcast_to(arguments[0], lanes.shape)[int(lanes.argmax())]
+            kind, what = "assertion", f"fails assert({self.printed.text(int(first), 0)})"
+        self.recorder.add_lanes(kind, self.program.kernel.instructions[pc], lanes, what)
+        raise Aborted
+
+    def printf(self, mask: Mask, formats: Array, arguments: Array) -> Array:
+        """vprintf: the number of its arguments."""
+        return self.printed.call(self._active(mask), formats, arguments)
 
     def barrier(self, mask: Mask, pc: int, follow: int) -> int:
         """__syncthreads: continue at once if all live lanes are here, else wait."""

@@ -1,6 +1,6 @@
 """Parses PTX text, as NVRTC, nvcc and inline assembly write it, into the records of worklog.emulator.ptx.
 
-Codegen decides which instructions are supported. Text that cannot be parsed is an error, never skipped.
+Codegen decides which instructions are supported. Text of the kernel that cannot be parsed is an error, never skipped.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from worklog.emulator.ptx import (
     size_of,
 )
 
+# Functions that the emulator runs itself, and the instruction that stands for a call.
+CALLED = {"vprintf": "call.vprintf", "__assertfail": "trap.assert"}
 TIMES = ("%clock", "%globaltimer")
 SPECIAL_VECTORS = ("%tid", "%ntid", "%ctaid", "%nctaid")
 SPECIALS = (
@@ -38,6 +40,12 @@ _TOKEN = re.compile(
     r"\s+|(?P<loc>\.loc\b[^\n]*)|(?P<file>\.file\b[^\n]*)|(?P<section>\.section\b[^{]*\{[^}]*\})|(?P<label>[A-Za-z_$%][\w$]*\s*:(?!:))"
     r"|(?P<open>\{)|(?P<close>\})|(?P<statement>[^;{}]*(?:\{[^{}]*\}[^;{}]*)*;)"
 )
+_CALL = re.compile(
+    r"(?P<guard>@!?[%\w$]+\s+)?call(?:\.uni)?\s*(?:\(\s*(?P<result>[\w$]+)\s*\)\s*,\s*)?(?P<name>[%\w$]+)\s*"
+    r"(?:,\s*\((?P<params>[^)]*)\))?.*$",
+    re.DOTALL,
+)
+_PASSED = re.compile(r"(?P<op>st|ld)\.param\.(?P<type>\w+)\s*(?P<operands>.*)$", re.DOTALL)
 # Text without a comma outside of braces and brackets.
 _OPERAND = re.compile(r"(?:\{[^{}]*\}|\[(?:[^\[\]{}]|\{[^{}]*\})*\]|[^,{\[])+")
 _HEADER = re.compile(r"(?P<head>(?:\.\w+\s+)*\.(?:entry|func)\b[^{;]*)(?P<end>[{;])")
@@ -48,28 +56,34 @@ _VARIABLE = re.compile(
 )
 
 
-def parse(text: str) -> dict[str, Kernel]:
-    """All kernels of a PTX module by symbol. Raises PtxError for text that is not PTX."""
+def parse(text: str, symbol: str | None = None) -> dict[str, Kernel]:
+    """The kernels of a PTX module by symbol: all, or the named one alone, if there is one. A kernel has the module's
+    variables that it names. Raises PtxError for text that is not PTX.
+    """
     text = re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.DOTALL)
     target = re.search(r"\.target\s+(\w+)", text)
     if target is None:
         raise PtxError("this is not PTX: there is no .target line")
     files = {int(number): path for number, path in re.findall(r'\.file\s+(\d+)\s+"([^"]*)"', text)}
     kernels: dict[str, Kernel] = {}
-    module_variables: list[Variable] = []
-    position = 0
+    bodies: dict[str, str] = {}
+    between, position = "", 0
     while header := _HEADER.search(text, position):
-        module_variables += _module_variables(text[position : header.start()])
+        between += text[position : header.start()]
         position = header.end()
         if header["end"] == ";":
             continue
         end = _matching_brace(text, header.end() - 1)
-        if ".entry" in header["head"]:
-            kernel = _Body(header["head"], text[header.end() : end - 1], files, target.group(1)).kernel()
-            kernels[kernel.name] = kernel
+        name = re.search(r"\.entry\s+([\w$]+)", header["head"])
+        if name is not None and symbol in (None, name[1]):
+            bodies[name[1]] = text[header.end() : end - 1]
+            kernels[name[1]] = _Body(header["head"], bodies[name[1]], files, target.group(1)).kernel()
         position = end
-    module_variables += _module_variables(text[position:])
-    return {name: replace(k, variables=(*module_variables, *k.variables)) for name, k in kernels.items()}
+    statements = _module_statements(between + text[position:])
+    return {
+        name: replace(kernel, variables=(*_named(statements, bodies[name]), *kernel.variables))
+        for name, kernel in kernels.items()
+    }
 
 
 def _matching_brace(text: str, start: int) -> int:
@@ -81,10 +95,21 @@ def _matching_brace(text: str, start: int) -> int:
     raise PtxError("a brace is not closed: the PTX is truncated")
 
 
-def _module_variables(text: str) -> Iterator[Variable]:
+def _module_statements(text: str) -> dict[str, str]:
+    """The declarations of a module's variables by name."""
     text = re.sub(r"\.section\b[^{]*\{[^}]*\}|\.(?:loc|file|version|target|address_size)\b[^\n]*", "", text)
-    for statement in re.split(r";", text):
-        if variable := _variable(statement.strip()):
+    declared = (statement.strip() for statement in text.split(";"))
+    return {found["name"]: statement for statement in declared if (found := _VARIABLE.match(statement))}
+
+
+def _named(statements: dict[str, str], text: str) -> Iterator[Variable]:
+    """The variables that a text names, and those that their initial values name, in the module's order."""
+    found, new = set[str](), {*re.findall(r"[\w$]+", text)} & statements.keys()
+    while new:
+        found |= new
+        new = {word for name in new for word in re.findall(r"[\w$]+", statements[name])} & statements.keys() - found
+    for name, statement in statements.items():
+        if name in found and (variable := _variable(statement)):
             yield variable
 
 
@@ -140,6 +165,8 @@ class _Body:
         self.line = self.caller = 0
         self.main_file: int | None = None
         self.scope_count = 0
+        # Parameters of calls: what is stored in each, and the call whose result one is.
+        self.passed: dict[str, Operand | int | None] = {}
 
     def kernel(self) -> Kernel:
         name_and_params = re.search(r"\.entry\s+([\w$]+)\s*(?:\((.*?)\))?", self.head, re.DOTALL)
@@ -188,15 +215,48 @@ class _Body:
             variable = _variable(text)
             if variable:
                 self.variables.append(variable)
-            elif text.startswith((".param", ".callprototype")):
-                raise self._unsupported(
-                    "the kernel calls a function that was not inlined, and the emulator doesn't support calls: "
-                    "declare it __forceinline__, and remove printf and assert"
-                )
-            elif not text.startswith((".pragma", ".branchtargets", ".calltargets")):
+            elif parameter := re.match(r"\.param\s.*?([\w$]+)(?:\[\d+\])?$", text, re.DOTALL):
+                self.passed[parameter[1]] = None
+            elif not text.startswith((".pragma", ".branchtargets", ".callprototype", ".calltargets")):
                 raise self._unsupported(f"the emulator doesn't support the directive {text.split()[0]}")
-        elif text:
+        elif call := _CALL.match(text):
+            self._call(call)
+        elif text and not self._passes(text):
             self._instruction(text)
+
+    def _call(self, call: re.Match[str]) -> None:
+        """A call of a function that the emulator runs itself, as one instruction; its result is the first operand."""
+        if call["name"] not in CALLED:
+            called = "through a pointer" if call["name"].startswith("%") else f"of {call['name']}"
+            raise self._unsupported(
+                f"a call {called}, a function that was not inlined, and the emulator doesn't support calls: declare "
+                "it __forceinline__"
+            )
+        self._instruction(f"{call['guard'] or ''}{CALLED[call['name']]}")
+        values = [self.passed[name] for name in re.findall(r"[\w$]+", call["params"] or "")]
+        if not all(isinstance(value, Operand) for value in values):
+            raise self._unsupported(f"the emulator can't read the arguments of {call['name']}")
+        result: tuple[Operand, ...] = ()
+        if call["result"]:
+            self.passed[call["result"]], result = len(self.instructions) - 1, (Vec(()),)
+        last = self.instructions[-1]
+        self.instructions[-1] = replace(last, operands=(*result, *values), text=f"call {call['name']}")  # type: ignore[arg-type]
+
+    def _passes(self, text: str) -> bool:
+        """Whether it passes an argument to a call, or takes the result of one."""
+        found = _PASSED.match(text)
+        first, second = (*_OPERAND.findall(found["operands"]), "", "")[:2] if found else ("", "")
+        place = re.fullmatch(r"\[([\w$]+)(?:\+0)?\]", (first if found and found["op"] == "st" else second).strip())
+        if found is None or place is None or place[1] not in self.passed:
+            return False
+        if found["op"] == "st":
+            self.passed[place[1]] = self._operand(second.strip(), text)
+        else:
+            number = self.passed[place[1]]
+            assert isinstance(number, int)
+            call = self.instructions[number]
+            self.instructions[number] = replace(call, operands=(self._operand(first.strip(), text), *call.operands[1:]))
+        return True
 
     def _unsupported(self, why: str) -> UnsupportedInstruction:
         return UnsupportedInstruction(f"line {self.line}: {why}")

@@ -112,6 +112,26 @@ def _warp_barrier(w: Writer, i: Instruction) -> bool:
     return True
 
 
+def _printf(w: Writer, i: Instruction) -> bool:
+    """A call of vprintf: the result, the format's address and the address of the arguments."""
+    if i.parts != ("call", "vprintf") or len(i.operands) != 3:
+        return False
+    result, *addresses = i.operands
+    call = f"S.printf({w.mask}, {', '.join(w.source(each, 'u64') for each in addresses)})"
+    if isinstance(result, Reg):
+        w.result(result, call, "u4")
+    else:
+        w.lines.append(call)
+    return True
+
+
+def _trap(w: Writer, i: Instruction) -> bool:
+    """trap, or a call of __assertfail: message, file, line, function, size of a character."""
+    arguments = ", ".join(w.source(each, "u64") for each in i.operands[:1])
+    w.lines.append(f"S.abort({i.pc}, {w.mask}, {arguments})")
+    return i.parts in (("trap",), ("trap", "assert"))
+
+
 def _nothing(w: Writer, i: Instruction) -> bool:
     """Fences order memory between threads, which lockstep lanes do not need; prefetches and naps change no value."""
     return i.parts[0] != "fence" or "proxy" not in i.parts
@@ -149,5 +169,7 @@ RULES: dict[str, Rule] = {
     "bar": _warp_barrier,
     "createpolicy": _createpolicy,
     "mov": _mov,
+    "call": _printf,
+    "trap": _trap,
     **dict.fromkeys(("membar", "fence", "prefetch", "prefetchu", "nanosleep", "griddepcontrol", "taken"), _nothing),
 }

@@ -1,0 +1,105 @@
+"""What a kernel prints: vprintf's format strings and argument buffers as text (CUDA C++ Programming Guide, "Formatted
+Output").
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from worklog.emulator.forms import LOCAL_WINDOW
+from worklog.emulator.globalmem import GlobalMemory
+from worklog.emulator.shared import LocalMemory
+
+PRINTED = 20  # lines of a launch that are kept
+_SPECIFIER = re.compile(
+    r"%(?P<flags>[-+ #0]*)(?P<width>\*|\d*)(?P<precision>\.\*|\.\d*|)(?:hh?|(?P<wide>ll?|[jzt])|L|)(?P<type>.)",
+    re.DOTALL,
+)
+# The code of struct for each type of C, by that of Python's % operator. An argument lies at a multiple of its size.
+_CODES = dict.fromkeys("di", "i") | dict.fromkeys("uoxXc", "I") | dict.fromkeys("eEfFgGaA", "d")
+_CODES |= dict.fromkeys("sp", "Q")
+
+
+class Printed:
+    """The lines that the threads of a launch print, thread by thread: a GPU may take another order."""
+
+    def __init__(self, memory: GlobalMemory, local: LocalMemory) -> None:
+        self.memory, self.local = memory, local
+        self.written: list[str] = []
+        self.more = 0
+
+    def lines(self) -> tuple[str, ...]:
+        """At most PRINTED of them, and a line that says how many more calls printed."""
+        more = f"… and {self.more} more calls of printf"
+        return (*"".join(self.written).splitlines(), *([more] if self.more else ()))
+
+    def call(self, lanes: NDArray[np.bool_], formats: NDArray[Any], arguments: NDArray[Any]) -> NDArray[np.uint32]:
+        """vprintf of these lanes: the numbers of arguments."""
+        out = np.zeros(lanes.shape, np.uint32)
+        for lane in np.flatnonzero(lanes) if self.memory.values else ():
+            form, place = (int(np.broadcast_to(each, lanes.shape)[lane]) for each in (formats, arguments))
+            out[lane] = self.add(int(lane), form, place)
+        return out
+
+    def add(self, lane: int, text: int, arguments: int) -> int:
+        """Print a format string with arguments, both given by their address. Returns the number of arguments."""
+        form = self.text(text, lane)
+        if sum(line.count("\n") for line in self.written) < PRINTED:
+            place = _Arguments(self, lane, arguments)
+            self.written.append(_SPECIFIER.sub(place.shown, form))
+        else:
+            self.more += 1
+        return sum((found["type"] != "%") + found[0].count("*") for found in _SPECIFIER.finditer(form))
+
+    def text(self, address: int, lane: int) -> str:
+        """The string at a generic address, up to its NUL."""
+        return self.bytes_at(address, lane).partition(b"\0")[0].decode(errors="replace")
+
+    def bytes_at(self, address: int, lane: int) -> bytes:
+        """The bytes from a generic address to the end of its memory; none outside of every memory."""
+        if address >> 60 == LOCAL_WINDOW >> 60:
+            start, size = address - LOCAL_WINDOW, self.local.stride
+            return bytes(self.local.bytes[int(self.local.lane_base[lane]) + start :][: max(0, size - start)])
+        for buffer in self.memory.buffers:
+            if buffer.base <= address < buffer.base + buffer.size and buffer.data is not None:
+                return bytes(buffer.data[address - buffer.base : buffer.size])
+        return b""
+
+
+class _Arguments:
+    """The arguments of one call, read one after the other."""
+
+    def __init__(self, printed: Printed, lane: int, address: int) -> None:
+        self.printed, self.lane = printed, lane
+        self.data, self.place = printed.bytes_at(address, lane), 0
+
+    def take(self, code: str) -> Any:
+        size = struct.calcsize(code)
+        start = -(-self.place // size) * size
+        self.place = start + size
+        return struct.unpack(f"<{code}", self.data[start : self.place].ljust(size, b"\0"))[0]
+
+    def shown(self, found: re.Match[str]) -> str:
+        """One specifier with its value; a specifier that C doesn't have stays as it is."""
+        kind = found["type"]
+        if kind == "%":
+            return "%"
+        if kind not in _CODES:
+            return found[0]
+        form = "".join(str(self.take("i")) if part == "*" else part for part in found.group("flags", "width"))
+        form += f".{self.take('i')}" if found["precision"] == ".*" else found["precision"]
+        value = self.take(_CODES[kind].replace("i", "q").replace("I", "Q") if found["wide"] else _CODES[kind])
+        if kind == "s":
+            value = self.printed.text(value, self.lane)
+        elif kind in "aA":
+            kind, value = "s", value.hex() if kind == "a" else value.hex().upper()
+        elif kind == "p":
+            kind, value = "s", f"{value:#x}"
+        elif kind == "c":
+            value = chr(value & 0xFF)
+        return str(f"%{form}{kind}" % value)
