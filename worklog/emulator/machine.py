@@ -141,6 +141,8 @@ class Machine:
 
     def lanes_of(self, mask: Mask) -> Array:
         """A mask as a bool array."""
+        if mask is False:
+            return np.zeros(self.batch.lanes, bool)
         return self.live if mask is None else mask
 
     def branch(self, predicate: Array, mask: Mask, yes: int, no: int) -> int:
@@ -181,7 +183,7 @@ class Machine:
 
     def abort(self, pc: int, mask: Mask, *arguments: Array) -> None:
         """trap, and a failed assertion with the arguments of __assertfail: a finding, and the end of the launch."""
-        lanes = self._active(mask)
+        lanes = self.lanes_of(mask)
         if not lanes.any() or not self.memory.values:
             return
         kind, what = "trap", "executes a trap instruction, as of __trap()"
@@ -193,7 +195,7 @@ class Machine:
 
     def printf(self, mask: Mask, formats: Array, arguments: Array) -> Array:
         """vprintf: the number of its arguments."""
-        return self.printed.call(self._active(mask), formats, arguments)
+        return self.printed.call(self.lanes_of(mask), formats, arguments)
 
     def barrier(self, mask: Mask, pc: int, follow: int) -> int:
         """__syncthreads: continue at once if all live lanes are here, else wait."""
