@@ -18,7 +18,7 @@ from worklog.bench import measure as bench
 from worklog.bench.child import Child, run_child
 from worklog.bench.measure import carry_out
 from worklog.bench.tasks import Task
-from worklog.errors import BadSetting, ChildFailed, CompileFailed, Interrupted, UnknownRung
+from worklog.errors import BadRunFile, BadSetting, ChildFailed, CompileFailed, Interrupted, UnknownRung
 from worklog.harness import Harness
 from worklog.kernel import Kernel
 from worklog.kernel.nvrtc import UnknownEntry
@@ -42,6 +42,40 @@ def test_what_is_measured_comes_back_and_is_saved(tmp_path: Path) -> None:
     assert run.complete and run.origin == "live" and run.notes == []
     assert Run.load(tmp_path / "run.json").measurements == run.measurements
     assert shown[0] == (0, 2, "starting") and (1, 2, "fine") in shown and shown[-1] == (2, 2, "done")
+
+
+def test_a_place_that_cannot_be_written_is_noticed_before_the_first_measurement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("WORKLOG_HOME", str(tmp_path / "file"))
+    taken = tmp_path / "run.json"
+    taken.write_text("another run")
+    for out, why in (
+        (None, "cannot write .*WORKLOG_HOME"),
+        (tmp_path / "file" / "x", "cannot write"),
+        (taken, "exists"),
+    ):
+        with pytest.raises(BadRunFile, match=why):
+            measure("fine", out=out, command=["/nothing", "is", "started"])
+    assert taken.read_text() == "another run"
+
+
+def test_while_a_run_is_measured_its_file_is_taken_and_what_held_nothing_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, home = tmp_path / "run.json", tmp_path / "home"
+    monkeypatch.setenv("WORKLOG_HOME", str(home))
+
+    def second(*_: object) -> None:
+        with pytest.raises(BadRunFile, match=r"run\.json exists already: give --out another name"):
+            measure("fine", out=out)
+
+    assert measure("fine", out=out, progress=second).complete
+    with pytest.raises(OSError, match="nothing"):
+        measure("fine", out=tmp_path / "other.json", command=["/nothing"])
+    assert not (tmp_path / "other.json").exists()
+    assert measure("fine").path in list((home / "runs").iterdir()) and len(list((home / "runs").iterdir())) == 1
 
 
 RUINOUS = {

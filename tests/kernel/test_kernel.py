@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import pickle
 from dataclasses import replace
 from pathlib import Path
@@ -57,6 +58,13 @@ def file(tmp_path: Path) -> Path:
 def mine(**changed: Any) -> Kernel:
     words: dict[str, Any] = {"entry": "gemm", "grid": "N / 8, M", "block": "8", **changed}
     return worklog.Kernel.from_source(TEMPLATE, **words)
+
+
+def test_a_pipe_or_a_device_is_an_error_and_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.cu")
+    for path in (tmp_path / "pipe.cu", Path("/dev/full")):
+        with pytest.raises(WorklogError, match=r"cannot read .*a pipe or a device"):
+            Kernel.from_file(path)
 
 
 def test_a_file_a_cell_and_a_rung_make_the_same_kind_of_record(file: Path) -> None:

@@ -200,7 +200,7 @@ def test_the_whole_comparison_is_written_step_by_step_and_opens(
     ours = open_comparison(peers.compare(tmp_path / "ours.json", only="intervals"))
     assert not ours.harnesses and ours.document["complete"]
     assert ours.coverage() == {256: (1.0, 1.0)} and "holds 0 in 100.0%" in peers.text(ours)
-    assert peers.compare(path, lambda done, total, doing: written.append(path.exists())) == path
+    assert peers.compare(path, lambda done, total, doing: written.append(bool(path.stat().st_size))) == path
     assert not written[0] and all(written[1:]), "after each step"
     found = open_comparison(path)
     assert found.document["complete"] and {*found.harnesses} == {

@@ -153,6 +153,23 @@ def test_a_folder_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> No
         write_gallery({"ladder": charts.drawn("ladder")}, {}, tmp_path / "nowhere")
 
 
+def test_a_full_disk_leaves_the_old_figure_whole_and_no_other_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(charts.drawn("ladder"), tmp_path / "ladder")
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def full(self: Path, data: bytes) -> None:
+        with self.open("wb") as file:
+            file.write(data[: len(data) // 2])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(WorklogError, match=r"cannot write the figure .*: No space left on device"):
+        save(charts.drawn("ladder"), tmp_path / "ladder")
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
 def test_the_gallery_shows_every_figure_with_its_finding_and_its_words(drawn: Drawn) -> None:
     assert drawn.gallery is not None
     page = drawn.gallery.read_text(encoding="utf-8")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import warnings
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from tests.helpers import small_run
+from worklog.cli.commands import main
 from worklog.errors import BadRunFile, WorklogError
 from worklog.runs import run as runs
 from worklog.runs.run import live_runs, new_path, open_run, recordings, runs_dir
@@ -67,6 +71,23 @@ def test_the_source_can_be_forced(home: Path, recording: Path, monkeypatch: pyte
     monkeypatch.setenv("WORKLOG_SOURCE", "guessed")
     with pytest.raises(WorklogError, match="live or recorded"):
         open_run()
+
+
+def test_a_damaged_latest_run_is_skipped_with_a_warning_and_named_by_doctor(home: Path, recording: Path) -> None:
+    path = small_run().save(home / "runs" / "2026-11-20.json")
+    (home / "runs" / "2026-11-21.json").write_text('{"schema": 1')
+    with pytest.warns(UserWarning, match=r"skipped .*2026-11-21\.json is not a whole JSON document"):
+        assert open_run().path == path
+    runner = CliRunner()
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        shown = runner.invoke(main, ["calibrate"])
+    assert "worklog: skipped a run of this machine: " in shown.stderr and "Traceback" not in shown.output
+    state = json.loads(runner.invoke(main, ["doctor", "--json"]).stdout)[-1]
+    assert (state["subject"], state["good"]) == ("runs", False) and "2026-11-21.json" in state["state"]
+    path.unlink()
+    with pytest.warns(UserWarning, match="skipped"):
+        assert open_run().origin == "recorded"
 
 
 def test_without_any_recording_is_an_error(home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ from worklog.gate import Verdict
 from worklog.gpu.device import gpu_reason, require_gpu
 from worklog.kernel import Kernel
 from worklog.kernel.ladder import LADDER, rung
-from worklog.runs.run import Measurement, Run, forced_source, new_path, open_run
+from worklog.runs.documents import claimed
+from worklog.runs.run import Measurement, Run, forced_source, new_path, open_run, runs_dir
 from worklog.settings import Harness
 
 TIMEOUT_S = 120.0
@@ -38,7 +39,8 @@ def measure(
     whole ladder and cuBLAS. shapes: N for a square problem, (M, N, K) or "MxNxK". One kernel or shape needs no list.
     A kernel that fails the gate is in the run with its verdict and without a time. out: the run's file (default: a new
     one among this machine's runs).
-    Raises NoGpu where there is no CUDA device, UnknownRung, OutsideDomain, BadShape, BadSetting, OutOfMemory.
+    Raises NoGpu where there is no CUDA device, UnknownRung, OutsideDomain, BadShape, BadSetting, OutOfMemory, and
+    BadRunFile for an `out` that exists or a folder that cannot be written, before anything is measured.
     """
     tasks, user_kernels = tasks_of(kernels, shapes)
     return carry_out(tasks, harness or Harness(), user_kernels=user_kernels, progress=progress, out=out)
@@ -148,11 +150,13 @@ def carry_out(
     budget_s = max(harness.but(**dict(task.changed)).budget_s for task in tasks)
     timeout_s += budget_s + GATE_S_PER_BYTE * max(task.shape.compulsory_bytes for task in tasks)
     growing = _Growing(tasks, harness, own, out)
-    try:
-        while growing.left:
-            growing.measure_some(progress=progress, timeout_s=timeout_s, stop=stop, command=command)
-    except KeyboardInterrupt as interrupt:
-        raise Interrupted(f"interrupted: {growing.kept()}") from interrupt
+    # Without `out`, the name needs the GPU's: another file then shows that the folder is writable.
+    with claimed(out or runs_dir() / f".{secrets.token_hex(8)}"):
+        try:
+            while growing.left:
+                growing.measure_some(progress=progress, timeout_s=timeout_s, stop=stop, command=command)
+        except KeyboardInterrupt as interrupt:
+            raise Interrupted(f"interrupted: {growing.kept()}") from interrupt
     progress(len(tasks), len(tasks), "done")
     assert growing.run is not None
     return growing.run

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import io
 import sys
+import warnings
 from importlib import import_module
 from typing import Any
 
@@ -39,7 +40,7 @@ COMMANDS = {
 
 class Commands(click.Group):
     """The commands; a command's module is imported when the command is used. An error that a user can act on is
-    printed as one line, without a traceback: this package's errors, an interrupt, and a full disk.
+    printed as one line, without a traceback: this package's errors and warnings, an interrupt, and a full disk.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -72,7 +73,9 @@ class Commands(click.Group):
         if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.encoding.lower() not in ("utf-8", "utf8"):
             sys.stdout.reconfigure(errors="replace")  # a question mark for a character that the encoding lacks
         try:
-            return super().invoke(ctx)
+            with warnings.catch_warnings():
+                warnings.showwarning = lambda message, *_: click.echo(f"worklog: {message}", err=True)
+                return super().invoke(ctx)
         except WorklogError as error:
             what, exit_code = str(error), error.exit_code
         except KeyboardInterrupt:

@@ -5,9 +5,10 @@ nothing.
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
+from pathlib import Path
 
 import click
 
@@ -113,24 +114,31 @@ def _kernels() -> Finding:
     return Finding("kernels", True, f"{len(list(folder.glob('[0-9]*.cu')))} in {folder}")
 
 
-def _recordings() -> Finding:
-    """Open every shipped run."""
+def _broken(paths: Iterable[Path]) -> list[str]:
+    """Open each run; why those that can't be read can't."""
     broken = []
-    for path in recordings().values():
+    for path in paths:
         try:
-            Run.load(path, origin="recorded")
+            Run.load(path)
         except WorklogError as error:
             broken.append(str(error))
+    return broken
+
+
+def _recordings() -> Finding:
+    """Open every shipped run."""
+    broken = _broken(recordings().values())
     good = bool(recordings()) and not broken
     advice = "" if good else "nothing to show without a GPU: install gemm-worklog again"
     return Finding("recordings", good, "; ".join(broken) or ", ".join(recordings()) or "none", advice)
 
 
 def _runs() -> Finding:
-    """Where live runs are saved."""
-    folder, latest = runs_dir(), next(live_runs(), None)
-    state = f"latest {latest}" if latest else f"none yet in {folder}"
-    why = device.not_writable(folder)
-    if why is None:
-        return Finding("runs", True, state)
-    return Finding("runs", False, f"{state}, which is not writable ({why})", "set WORKLOG_HOME to another folder")
+    """Where live runs are saved, and those that can't be read."""
+    folder, paths = runs_dir(), list(live_runs())
+    state = f"latest {paths[0]}" if paths else f"none yet in {folder}"
+    if why := device.not_writable(folder):
+        return Finding("runs", False, f"{state}, which is not writable ({why})", "set WORKLOG_HOME to another folder")
+    if broken := _broken(paths):
+        return Finding("runs", False, "; ".join(broken), "they are skipped: remove them")
+    return Finding("runs", True, state)

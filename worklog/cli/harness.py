@@ -95,11 +95,10 @@ def gate(shown: bool, recorded: bool, out: Path | None, as_json: bool, **how: An
             raise BadSetting("--only names no exploit: give one or more, such as --only zeros,kahan")
         chosen = None if names is None else exploits.named(names)
         with output.progress_bar() as progress:
-            table = exploits.run_exploits(chosen, seeds=seeds, progress=progress, **how)
+            table = exploits.run_exploits(chosen, seeds=seeds, progress=progress, out=out, **how)
         if not table.rows:
             raise Interrupted("interrupted before the first exploit was finished")
         if out is not None:
-            table.save(out)
             click.echo(f"table saved: {out}", err=True)
     if as_json:
         output.print_json(table.as_dict())

@@ -11,6 +11,7 @@ from pathlib import Path
 from worklog.errors import WorklogError
 from worklog.runs import tables
 from worklog.runs.comparison import CUBLAS, KNOWN, Comparison
+from worklog.runs.documents import write_text
 from worklog.runs.run import Run
 from worklog.runs.tables import Table
 
@@ -72,5 +73,5 @@ def _put(path: Path, begin: str, table: str, end: str) -> bool:
         raise WorklogError(
             f"{path} has only one of the two table markers: put {begin} before the table and {end} after it"
         )
-    path.write_text(f"{before}{begin}\n{table}\n{end}{after}", encoding="utf-8")
+    write_text(path, f"{before}{begin}\n{table}\n{end}{after}")
     return True

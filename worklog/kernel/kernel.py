@@ -20,6 +20,7 @@ from worklog.kernel.device import COMPILE_OPTIONS, Block, Buffer, Device, Progra
 from worklog.kernel.host_function import REMARK, HostFunction
 from worklog.kernel.source import definition, device_code, evaluate, kernel_names, parts, types_of_the_host
 from worklog.problem.gemm import CLASSES, Domain, Shape
+from worklog.runs.documents import read_text
 
 TEMPLATE = Path(__file__).with_name("template.cu")  # a user kernel to start from
 
@@ -81,7 +82,7 @@ class Kernel:
         """
         path = Path(path)
         try:
-            source = path.read_text(encoding="utf-8-sig")  # some editors write a byte order mark, which NVRTC rejects
+            source = read_text(path, "utf-8-sig")  # some editors write a byte order mark, which NVRTC rejects
         except (OSError, UnicodeDecodeError) as error:
             why = error.strerror if isinstance(error, OSError) else "it isn't UTF-8 text"
             raise WorklogError(f"cannot read {path}: {why}") from error

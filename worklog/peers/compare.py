@@ -28,7 +28,7 @@ from worklog.errors import BadSetting, ChildFailed, install_command
 from worklog.gpu.device import gpu, software, source_revision
 from worklog.peers.harnesses import HARNESSES, SAMPLING, OtherHarness, OurHarness, Read, Work, product
 from worklog.runs.comparison import CUBLAS, KNOWN, SCHEMA, Comparison, Row
-from worklog.runs.documents import write_text
+from worklog.runs.documents import claimed, write_text
 from worklog.runs.run import new_path, runs_dir
 from worklog.runs.samples import median
 from worklog.runs.tables import Table
@@ -83,16 +83,17 @@ def compare(out: Path | None = None, progress: Progress = silent, only: str | No
         ("intervals", lambda: {"coverage": coverage()}),
     ]
     steps = [(name, step) for name, step in steps if only in (None, name)]
-    for done, (name, step) in enumerate(steps):
-        progress(done, len(steps), name)
-        found = step()
-        if isinstance(found, dict):
-            document["promises"].update(found)
-        else:
-            document["rows"] += map(asdict, found)
-        document["complete"] = done == len(steps) - 1
-        document["promises"]["wall_s"] = wall_times(document["rows"], document["promises"]["again"])
-        write_text(path, document)
+    with claimed(path):
+        for done, (name, step) in enumerate(steps):
+            progress(done, len(steps), name)
+            found = step()
+            if isinstance(found, dict):
+                document["promises"].update(found)
+            else:
+                document["rows"] += map(asdict, found)
+            document["complete"] = done == len(steps) - 1
+            document["promises"]["wall_s"] = wall_times(document["rows"], document["promises"]["again"])
+            write_text(path, document)
     progress(len(steps), len(steps), "done")
     return path
 

@@ -34,6 +34,7 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from worklog.errors import WorklogError
+from worklog.runs.documents import write_bytes
 from worklog.runs.tables import Table
 
 _FILE: dict[str, Any] = tomllib.loads(Path(__file__).with_name("style.toml").read_text(encoding="utf-8"))
@@ -258,7 +259,7 @@ def few_colours(image: Image.Image, most: int = 256) -> Image.Image:
 
 def save(figure: Drawing, path_stem: Path | str) -> list[Path]:
     """Write the figure as SVG and PNG, for a light page (`<path_stem>.svg`) and for a dark one
-    (`<path_stem>_dark.svg`); return the four paths. Raises WorklogError if it cannot.
+    (`<path_stem>_dark.svg`), each in one atomic step; return the four paths. Raises WorklogError if it cannot.
     """
     stem = Path(path_stem)
     paths = []
@@ -267,8 +268,8 @@ def save(figure: Drawing, path_stem: Path | str) -> list[Path]:
         drawn = figure.svg()
         for name, text in ((stem.name, drawn), (f"{stem.name}_dark", in_the_dark(drawn))):
             svg, png = (stem.with_name(f"{name}.{kind}") for kind in ("svg", "png"))
-            svg.write_text(text, encoding="utf-8", newline="\n")
-            png.write_bytes(figure.encoded(text))
+            write_bytes(svg, text.encode())
+            write_bytes(png, figure.encoded(text))
             paths += [svg, png]
     except OSError as error:
         what = f"cannot write the figure {stem}: {error.strerror}"
@@ -308,7 +309,7 @@ def write_gallery(charts: Mapping[str, Drawing], missing: Mapping[str, str], fol
     try:
         if not charts or (path.exists() and not path.read_bytes().startswith(BEGIN.encode())):
             return None
-        path.write_text(gallery(charts, missing), encoding="utf-8", newline="\n")
+        write_bytes(path, gallery(charts, missing).encode())
     except OSError as error:
         why = f"cannot write the gallery {path}: {error.strerror}"
         raise WorklogError(f"{why}; give another folder with --out") from error

@@ -10,8 +10,8 @@ import json
 import math
 import os
 import stat
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
@@ -114,16 +114,42 @@ def write_text(path: Path, document: dict[str, Any] | str) -> None:
     text = document
     if not isinstance(text, str):
         text = json.dumps(without_nan(document), indent=1, allow_nan=False) + "\n"
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
+        write_bytes(path, text.encode())
     except OSError as error:
         raise BadRunFile(f"cannot write {path}: {error.strerror}; give another place with --out") from error
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file in one atomic step: it keeps its old content where that fails. Raises OSError."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_bytes(content)
+        temporary.replace(path)
     finally:
         with suppress(OSError):  # it exists only if it did not become the target
             temporary.unlink()
+
+
+@contextmanager
+def claimed(path: Path) -> Iterator[None]:
+    """Create the file of a command's results before its work starts, so that no other process writes there. It is
+    removed where nothing was written. Raises BadRunFile for a file that exists, or that cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.open("x").close()
+    except OSError as error:
+        if path.exists():
+            raise BadRunFile(f"{path} exists already: give --out another name, or remove it first") from error
+        advice = "give another place with --out, or set WORKLOG_HOME"
+        raise BadRunFile(f"cannot write {path}: {error.strerror}; {advice}") from error
+    try:
+        yield
+    finally:
+        if not path.stat().st_size:
+            path.unlink()
 
 
 def read_json(path: Path, kind: str | None, schemas: Sequence[int], advice: str) -> dict[str, Any]:

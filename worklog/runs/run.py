@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -365,16 +366,19 @@ def forced_source() -> str:
 
 
 def open_run(path: str | Path | None = None) -> Run:
-    """The given file, else this machine's latest run, else the recording. Its label says which.
+    """The given file, else this machine's latest run, else the recording. Its label says which. A run of this machine
+    that can't be read is skipped with a warning that names it.
 
     WORKLOG_SOURCE=live or =recorded forces one. Raises BadRunFile if there is none.
     """
     if path is not None:
         return Run.load(Path(path))
     forced = forced_source()
-    latest = None if forced == "recorded" else next(live_runs(), None)
-    if latest is not None:
-        return Run.load(latest)
+    for latest in () if forced == "recorded" else live_runs():
+        try:
+            return Run.load(latest)
+        except BadRunFile as error:
+            warnings.warn(f"skipped a run of this machine: {error}; or remove it", stacklevel=2)
     if forced == "live":
         raise BadRunFile(f"WORKLOG_SOURCE=live, but {runs_dir()} holds no run: measure one with `worklog run`")
     return recorded_run()
