@@ -181,7 +181,7 @@ def test_a_damaged_run_is_an_error_or_can_be_shown(tmp_path: Path, damage: Any, 
     path.write_text(json.dumps(damaged(json.loads(path.read_text()), damage, data)))
     with suppress(BadRunFile):
         run = Run.load(path)
-        shown = f"{run}{run._repr_html_()}{run.frame()['label'].tolist()}"
+        shown = f"{run}{run._repr_html_()}{run.frame().to_csv()}"
         assert "nan µs" not in shown and "None ok" not in shown
         for m in run.measurements:
             assert repr(m) and m._repr_html_()
