@@ -9,31 +9,24 @@ and ends with a traceback where a step fails.
 from __future__ import annotations
 
 import os
-import secrets
-import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import PAGE_MS, chromium
+from tests.browser.conftest import CONNECTED, chromium, jupyterlab, reading, show
 
 ROOT = Path(__file__).parents[1]
 LIMIT_S = 300
-LAB_S = 60
 OURS = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "WORKLOG_HOME", "WORKLOG_SOURCE")
 # Runs the cells with the imports and the panel's, as a reader does with Shift-Enter, and scrolls to the panel.
 RUN = """async () => {
     const app = window.jupyterapp, notebook = app.shell.currentWidget;
-    await notebook.context.ready; await notebook.sessionContext.ready;
-    await notebook.sessionContext.session.kernel.info;
     const cells = notebook.content.widgets, source = cell => cell.model.sharedModel.getSource();
     const panel = cells.findIndex(cell => source(cell).startsWith('lab.panel('));
     for (const [index, cell] of cells.entries()) {
@@ -64,58 +57,27 @@ def clean(home: Path) -> dict[str, str]:
     return kept | {"HOME": str(home), "PATH": os.pathsep.join(path), "PIP_NO_CACHE_DIR": "1"}
 
 
-@contextmanager
-def jupyterlab(checkout: Path, environment: dict[str, str]) -> Iterator[str]:
-    """The address of `make lab` on a free port, once it answers."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port, token = free.getsockname()[1], secrets.token_hex(8)
-    options = f"--no-browser --port={port} --IdentityProvider.token={token} --LabApp.expose_app_in_browser=True"
-    command = ("make", "lab", f"ARGS={options}")
-    log = checkout.parent / "lab.log"
-    with log.open("w") as said:
-        own = {"cwd": checkout, "env": environment, "start_new_session": True}  # so that all its processes end together
-        server = subprocess.Popen(command, stdout=said, stderr=said, **own)
-    try:
-        deadline = time.monotonic() + LAB_S
-        while not _answers(f"http://127.0.0.1:{port}/api?token={token}"):
-            if server.poll() is not None or time.monotonic() > deadline:
-                sys.exit(f"make lab does not answer: {log.read_text()[-2000:]}")
-            time.sleep(0.1)
-        yield f"http://127.0.0.1:{port}/lab/tree/01_four_gremlins.ipynb?token={token}"
-    finally:
-        os.killpg(server.pid, signal.SIGTERM)
-        server.wait(30)
-
-
-def _answers(address: str) -> bool:
-    try:
-        with urllib.request.urlopen(address, timeout=5):
-            return True
-    except OSError:
-        return False
-
-
 def use_panel(page: Page, pictures: Path) -> None:
     """Run the panel's cell, drag its slider to another size, and tick a box; each time it answers in words and shows
     another chart.
     """
     with step("run the panel's cell"):
+        page.evaluate(CONNECTED)
         page.evaluate(RUN)
         outputs, slider = page.locator(".jp-Cell-outputWrapper .worklog"), page.get_by_role("slider", name="size")
         panel = outputs.filter(has=slider).first
-        reading, chart = panel.get_by_role("status").filter(has_text="→"), panel.get_by_role("img").first
-        expect(reading).to_be_visible(timeout=PAGE_MS)
-        expect(chart).to_be_visible(timeout=PAGE_MS)
+        words, chart = reading(panel), panel.get_by_role("img").first
+        expect(words).to_be_visible()
+        expect(chart).to_be_visible()
     page.screenshot(path=pictures / "2_panel.png")
 
     @contextmanager
     def answered(what: str, picture: str) -> Iterator[None]:
-        before = reading.inner_text(), chart.evaluate("element => element.outerHTML")
+        before = words.inner_text(), chart.evaluate("element => element.outerHTML")
         with step(what):
             yield
-            expect(reading).not_to_have_text(before[0], timeout=PAGE_MS)
-            expect(chart).not_to_have_js_property("outerHTML", before[1], timeout=PAGE_MS)
+            expect(words).not_to_have_text(before[0])
+            expect(chart).not_to_have_js_property("outerHTML", before[1])
         page.screenshot(path=pictures / picture)
 
     slider = panel.get_by_role("slider", name="size")
@@ -146,12 +108,13 @@ def main(pictures: Path) -> None:
             with step(f"make {target}"), (pictures / f"{Path(target).name.lstrip('.')}.txt").open("w") as said:
                 subprocess.run(("make", target), cwd=checkout, env=environment, stdout=said, check=True)
         with step("make lab, until it answers"):
-            address = running.enter_context(jupyterlab(checkout, environment))
+            how = {"cwd": checkout, "env": environment}
+            log, server = Path(folder) / "lab.log", lambda options: ["make", "lab", f"ARGS={' '.join(options)}"]
+            lab = running.enter_context(jupyterlab(server, checkout / "notebooks", log, **how))
         page = browser.new_page(viewport={"width": 1400, "height": 1000})
         with step("open notebook 01"):
-            page.goto(address)
-            page.wait_for_function("window.jupyterapp?.shell?.currentWidget?.context?.isReady", timeout=PAGE_MS)
-            expect(page.get_by_role("heading", name="Four gremlins").first).to_be_visible(timeout=PAGE_MS)
+            show(page, lab, "01_four_gremlins")
+            expect(page.get_by_role("heading", name="Four gremlins").first).to_be_visible()
         page.screenshot(path=pictures / "1_notebook.png")
         use_panel(page, pictures)
         total = sum(SECONDS.values())

@@ -14,7 +14,7 @@ from typing import Any
 from PIL import Image
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.conftest import cell, chromium, of_cells, open_and_run, serving
+from tests.browser.conftest import cell, chromium, of_cells, open_and_run, reading, serving
 
 OUT = Path(__file__).parents[2] / "figures" / "panel.gif"
 CELL = 'from worklog import lab\nlab.panel("vectorized", 1024)'
@@ -47,11 +47,6 @@ def main() -> None:
     durations = [FRAME_MS] * (len(frames) - 1) + [LAST_MS]
     frames[0].save(OUT, save_all=True, append_images=frames[1:], duration=durations, loop=0, optimize=True)
     print(f"{OUT}: {len(frames)} frames, {OUT.stat().st_size / 1e3:.0f} kB")
-
-
-def reading(panel: Locator) -> Locator:
-    """The words of the answer."""
-    return panel.get_by_role("status").filter(has_text="→")
 
 
 def after(page: Page, panel: Locator, control: Locator, act: Callable[[Locator], None]) -> Image.Image:

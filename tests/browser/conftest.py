@@ -10,6 +10,7 @@ import os
 import re
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -44,20 +45,26 @@ SERVER_S = 60
 PAGE_MS = 60_000  # on a busy machine a chart takes seconds
 expect.set_options(timeout=PAGE_MS)
 SHOTS = Path(__file__).parents[2] / ".screenshots"
-# The toolbar says "idle" before the kernel's session is connected, and a Run All then does nothing.
-READY = """async () => {
+# The toolbar says "idle" before the kernel's session is connected, and a cell that is run then does nothing.
+CONNECTED = """async () => {
     const notebook = window.jupyterapp.shell.currentWidget;
     await notebook.context.ready; await notebook.sessionContext.ready;
     await notebook.sessionContext.session.kernel.info;
-    await window.jupyterapp.commands.execute('notebook:run-all-cells');
 }"""
+RUN_ALL = "() => window.jupyterapp.commands.execute('notebook:run-all-cells')"
 RESTART = "() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()"
 SHUT_DOWN = "() => window.jupyterapp.shell.currentWidget.sessionContext.shutdown()"
 SETTINGS = {
     "apputils-extension/notification": {"fetchNews": "false"},  # no pop-up in the corner
     "notebook-extension/tracker": {"windowingMode": "none"},  # what is scrolled out of sight stays on the page
 }
-
+# Every visible control without a name for a screen reader.
+UNNAMED = """places => places.flatMap(place =>
+    [...place.querySelectorAll('input, select, button, [role=slider], [tabindex="0"]')])
+    .filter(control => control.checkVisibility() && !(control.ariaLabel || control.labels?.[0]?.textContent.trim()
+        || control.textContent.trim()))
+    .map(control => control.outerHTML)"""
+OTHERS = "pitfalls that the article doesn't name"
 
 Opened = Callable[..., AbstractContextManager[Page]]
 PAGES: list[Page] = []  # open ones
@@ -65,7 +72,7 @@ PAGES: list[Page] = []  # open ones
 
 @dataclass(frozen=True)
 class Lab:
-    """A server: where it is, its token, and the folder it shows."""
+    """A server: where it is, its token, and the folder with its notebooks."""
 
     url: str
     token: str
@@ -107,32 +114,39 @@ def serving(home: Path) -> Iterator[Lab]:
     own = {name: str(home / name.lower()) for name in names}
     own |= {"JUPYTERLAB_SETTINGS_DIR": str(home / "settings"), "JUPYTERLAB_WORKSPACES_DIR": str(home / "workspaces")}
     own |= {"WORKLOG_SOURCE": "recorded", "PYTHONPATH": str(Path(__file__).parents[2])}  # for the panel's stand-in job
+    command = (sys.executable, "-m", "jupyterlab", "--allow-root", f"--ServerApp.root_dir={folder}")
+    with jupyterlab(lambda options: [*command, *options], folder, home / "server.log", env=os.environ | own) as found:
+        yield found
+
+
+@contextmanager
+def jupyterlab(command: Callable[[list[str]], list[str]], folder: Path, log: Path, **how: Any) -> Iterator[Lab]:
+    """A server, once it answers. command: what starts it with the given options. how: for its process."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        found = Lab(f"http://127.0.0.1:{free.getsockname()[1]}", secrets.token_hex(8), folder)
-    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1"]
-    command += [f"--port={found.url.rpartition(':')[2]}", f"--ServerApp.root_dir={folder}"]
-    command += [f"--IdentityProvider.token={found.token}", "--LabApp.expose_app_in_browser=True"]
-    with (home / "server.log").open("w") as log:
-        server = subprocess.Popen(command, env=os.environ | own, stdout=log, stderr=log)
+        port, token = free.getsockname()[1], secrets.token_hex(8)
+    options = ["--no-browser", "--ip=127.0.0.1", f"--port={port}", f"--IdentityProvider.token={token}"]
+    started = command([*options, "--LabApp.expose_app_in_browser=True"])
+    with log.open("w") as said:  # a session of its own, so that all its processes end together
+        server = subprocess.Popen(started, stdout=said, stderr=said, start_new_session=True, **how)
     try:
-        _wait_for(found, server, home / "server.log")
-        yield found
+        deadline = time.monotonic() + SERVER_S
+        while not answers(f"http://127.0.0.1:{port}/api?token={token}"):
+            assert server.poll() is None and time.monotonic() < deadline, log.read_text()[-2000:]
+            time.sleep(0.1)
+        yield Lab(f"http://127.0.0.1:{port}", token, folder)
     finally:
-        server.terminate()
+        os.killpg(server.pid, signal.SIGTERM)
         server.wait(30)
 
 
-def _wait_for(lab: Lab, server: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + SERVER_S
-    while True:
-        try:
-            with urllib.request.urlopen(f"{lab.url}/api?token={lab.token}", timeout=5) as answer:
-                json.load(answer)
-            return
-        except OSError:
-            assert server.poll() is None and time.monotonic() < deadline, log.read_text()[-2000:]
-            time.sleep(0.2)
+def answers(address: str) -> bool:
+    """Whether a server answers there."""
+    try:
+        with urllib.request.urlopen(address, timeout=5):
+            return True
+    except OSError:
+        return False
 
 
 @pytest.fixture(scope="session")
@@ -169,9 +183,9 @@ def open_and_run(browser: Browser, lab: Lab, name: str, notebook: nbformat.Noteb
     page.set_default_timeout(PAGE_MS)
     notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
     nbformat.write(notebook, lab.folder / f"{name}.ipynb")
-    page.goto(f"{lab.url}/lab/tree/{name}.ipynb?token={lab.token}&reset")
-    page.wait_for_function("window.jupyterapp?.shell?.currentWidget?.context?.isReady")
-    page.evaluate(READY)
+    show(page, lab, name)
+    page.evaluate(CONNECTED)
+    page.evaluate(RUN_ALL)
     PAGES.append(page)
     try:
         yield page
@@ -184,6 +198,12 @@ def open_and_run(browser: Browser, lab: Lab, name: str, notebook: nbformat.Noteb
         page.close()
 
 
+def show(page: Page, lab: Lab, name: str) -> None:
+    """Open a notebook of the server's folder."""
+    page.goto(f"{lab.url}/lab/tree/{name}.ipynb?token={lab.token}&reset")
+    page.wait_for_function("window.jupyterapp?.shell?.currentWidget?.context?.isReady")
+
+
 def of_cells(*cells: str) -> nbformat.NotebookNode:
     """A notebook of these code cells."""
     return nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
@@ -192,3 +212,17 @@ def of_cells(*cells: str) -> nbformat.NotebookNode:
 def cell(page: Page, number: int) -> Locator:
     """The output of one cell, from 0."""
     return page.locator(".jp-CodeCell").nth(number).locator(".jp-Cell-outputWrapper")
+
+
+def reading(panel: Locator) -> Locator:
+    """The words of the panel's answer."""
+    return panel.get_by_role("status").filter(has_text="→")
+
+
+def tab_to(page: Page, control: Locator, most: int = 10) -> None:
+    """Press Tab until the control has the focus, at most so many times."""
+    for _ in range(most):
+        page.keyboard.press("Tab")
+        if control.evaluate("element => element === document.activeElement"):
+            return
+    raise AssertionError(f"Tab doesn't reach {control}")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.conftest import RESTART, Lab, Opened, cell, of_cells
+from tests.browser.conftest import OTHERS, RESTART, UNNAMED, Lab, Opened, cell, of_cells, reading, tab_to
 from tests.lab.grid import small_grid
 from tests.lab.waiting import gone, until
 from tests.plots.conftest import full_run
@@ -41,11 +41,6 @@ panel_page.why_not_live = lambda: None
 panel_page.Panel(PanelChoice([grid], "warptiled", 1024, l2="warm"), (sys.executable, {job!r}, "seconds", "pid"))
 """
 THEME = "name => window.jupyterapp.commands.execute('apputils:change-theme', {theme: name})"
-# Every visible control without a name for a screen reader.
-UNNAMED = """() => [...document.querySelectorAll('.worklog :is(input, select, button, [role=slider], [tabindex="0"])')]
-    .filter(control => control.checkVisibility() && !(control.ariaLabel || control.labels?.[0]?.textContent.trim()
-        || control.textContent.trim()))
-    .map(control => control.outerHTML)"""
 # Every drop-down list whose chosen word is wider than its place.
 CUT_OFF = """panel => { const pen = document.createElement('canvas').getContext('2d');
     return [...panel.querySelectorAll('select')].filter(list => {
@@ -61,7 +56,6 @@ SETTLED = """async () => {
         await new Promise(done => setTimeout(done, 100));
 }"""
 UNBIASED = "this is the unbiased reading"
-OTHERS = "pitfalls that the article doesn't name"
 
 
 @pytest.fixture(scope="module")
@@ -91,24 +85,10 @@ def panel(page: Page) -> Locator:
     return shown
 
 
-def reading(panel: Locator) -> Locator:
-    """The words of the answer."""
-    return panel.get_by_role("status").filter(has_text="→")
-
-
 def box(panel: Locator, setting: str) -> Locator:
     """The check box of one setting."""
     [number] = [f"{g.article} " if g.article else "" for g in PITFALLS if g.setting == setting]
     return panel.get_by_role("checkbox", name=number + setting)
-
-
-def tab_to(page: Page, control: Locator) -> None:
-    """Press Tab until the control has the focus, at most 10 times."""
-    for _ in range(10):
-        page.keyboard.press("Tab")
-        if control.evaluate("element => element === document.activeElement"):
-            return
-    raise AssertionError(f"{control} is not reached by Tab")
 
 
 def side_by_side(one: Locator, other: Locator) -> bool:
@@ -238,7 +218,7 @@ def test_the_ablation_follows_rung_and_size(page: Page) -> None:
 def test_controls_have_names_and_pictures_and_words_follow_a_dark_page(page: Page, panel: Locator) -> None:
     panel.get_by_role("button", name=OTHERS).click()
     assert page.locator(".worklog :is(input, select, button)").count() > 2 * 2 * len(PITFALLS)
-    assert page.evaluate(UNNAMED) == []
+    assert page.locator(".worklog").evaluate_all(UNNAMED) == []
     box(panel, "l2").uncheck()
     comparison, picture = panel.get_by_text("% lower"), panel.get_by_role("img")
     expect(comparison).to_have_css("color", "rgb(213, 94, 0)")
