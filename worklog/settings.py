@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any
 
 from worklog.errors import BadSetting, meant
@@ -42,7 +43,7 @@ class Pitfall:
     also: tuple[Value, ...] = ()
     numbered: bool = False
 
-    @property
+    @cached_property
     def values(self) -> tuple[Value, ...]:
         """Every value that the setting takes, the unbiased ones first."""
         return (self.unbiased, *self.also, *self.biased)

@@ -207,15 +207,16 @@ class Held:
 
     def _key(self, settings: Settings) -> Made:
         """The settings of the launches. With a host clock no queue builds up, so that its setting makes no launch."""
-        same = {g.setting for g in LAUNCHES if settings[g.setting] == self.unbiased[g.setting]}
-        same |= {"queue"} if settings["timer"] == "host" else set()
-        return tuple(g.unbiased if g.setting in same else settings[g.setting] for g in LAUNCHES)
+        alike = dict(self.unbiased, **({"queue": settings["queue"]} if settings["timer"] == "host" else {}))
+        return tuple(g.unbiased if settings[g.setting] == alike[g.setting] else settings[g.setting] for g in LAUNCHES)
 
     def find(self, kernel: str, shape: Shape, settings: Settings) -> Measurement | None:
         """The measurement whose launches were made with these settings, or None. Settings that only change the
         arithmetic are ignored, and so is the gate; a measurement with the same gate comes first.
         """
         here = self._found.get((kernel, shape, self._key(settings)), ())
+        if len(here) == 1:
+            return here[0]
         return min(here, key=lambda m: _made(self.run, m)["gate"] != settings["gate"], default=None)
 
     def has(self, kernel: str, shape: Shape, settings: Settings) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import Locator, LogLocator, MaxNLocator
@@ -31,6 +32,7 @@ from worklog.runs.tables import duration
 from worklog.settings import PITFALLS, Harness, Pitfall, Value
 
 TIME = "TFLOP/s"  # what a pitfall corrupts that changes the time
+UNBIASED = Harness()
 MOVED = 0.005  # smaller relative changes of a share are not worth a line
 GATES = {
     False: "the gate is off: the result was not checked",
@@ -77,7 +79,7 @@ class Answer:
     unbiased: Reading
     steps: tuple[Step, ...]
 
-    @property
+    @cached_property
     def changed(self) -> list[Pitfall]:
         """The pitfalls whose setting is not the unbiased one."""
         return changes(self.settings, self.reading.run)
@@ -87,7 +89,7 @@ class Answer:
         """Relative difference of this time from the unbiased one; negative inflates the result."""
         return self.reading.time.value / self.unbiased.time.value - 1
 
-    @property
+    @cached_property
     def biased(self) -> bool:
         """Whether the two times differ by more than the noise of both."""
         return self.reading.differs(self.unbiased)
@@ -212,7 +214,7 @@ class PanelChoice(Choice):
 
     def answer(self) -> Answer:
         """The reading in the first run that holds the combination. Raises NotRecorded or BadSetting with the reason."""
-        Harness().but(**self.settings)
+        UNBIASED.but(**self.settings)
         if not self.runs:
             raise NotRecorded("nothing has been measured here yet")
         held = next((h for h in self.held if h.find(self.kernel, self.shape, self.settings)), self.held[-1])
