@@ -12,7 +12,8 @@ import numpy as np
 from tests.emulator import reference as ref
 from worklog.emulator import launch, load, ptx
 
-DTYPES = {**ptx.DTYPES, "pred": "u4"}
+# Numbers of 16 bits are compared and given as their bits, two of them as a word.
+DTYPES = {**ptx.DTYPES, "pred": "u4", "f16": "u2", "bf16": "u2", "f16x2": "u4", "bf16x2": "u4"}
 INTEGER_TYPES = ("u16", "s16", "u32", "s32", "u64", "s64")
 COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")
@@ -35,7 +36,9 @@ def check(case: Case, rows: int = 512) -> None:
 def assert_same(got: np.ndarray, wanted: Sequence[Any], type_: str, values: Sequence[Any]) -> None:
     """Every bit equal; any NaN equals any other."""
     for g, w, row in zip(got.tolist(), wanted, values, strict=True):
-        if type_[0] == "f":
+        if "f16" in type_:
+            same = ref.sixteens(g, type_) == ref.sixteens(w, type_)
+        elif type_[0] == "f":
             same = math.isnan(g) if math.isnan(w) else ref.to_bits(g, type_) == ref.to_bits(w, type_)
         else:
             same = g == (w if type_ == "pred" else ref.wrap(w, type_))
@@ -56,9 +59,9 @@ def ptx_of(instruction: str, result: str, types: Sequence[str]) -> str:
     for k, type_ in enumerate((*types, result)):
         is_result, is_pred = k == len(types), type_ == "pred"
         held = "%d" if is_result else f"%v{k}"
-        memory, stored = (f"%q{k}", "b32") if is_pred else (held, type_)
         size = np.dtype(DTYPES[type_]).itemsize
-        register = type_ if type_[0] in "pf" else f"b{type_[1:]}"
+        register = f"b{8 * size}" if type_[0] not in "pf" or "f16" in type_ else type_
+        memory, stored = (f"%q{k}", "b32") if is_pred else (held, register if "f16" in type_ else type_)
         address = f".reg .b64 %p{k}; ld.param.u64 %p{k}, [p{k}]; mad.wide.u32 %p{k}, %r1, {size}, %p{k};"
         lines.append(f".reg .{register} {held}; .reg .b32 %q{k}; {address}")
         if is_result:
@@ -71,7 +74,7 @@ def ptx_of(instruction: str, result: str, types: Sequence[str]) -> str:
             lines += [f"ld.global.{stored} {memory}, [%p{k}];", f"setp.ne.u32 {held}, {memory}, 0;" if is_pred else ""]
             text = text.replace(f"${k}", held)
     params, body = ", ".join(f".param .u64 p{k}" for k in range(len(types) + 1)), "\n".join(lines)
-    head = ".version 8.0\n.target sm_90\n.address_size 64\n"
+    head = ".version 8.2\n.target sm_90\n.address_size 64\n"
     return f"{head}.visible .entry k({params}) {{\n.reg .b32 %r<3>;\nmov.u32 %r1, %tid.x;\n{body}\nret;\n}}\n"
 
 
@@ -81,6 +84,9 @@ def operands(kind: str, rows: int, rng: np.random.Generator) -> list[Any]:
         return list(rng.integers(0, 2, rows).tolist())
     if kind == "count":
         return mixed(rng, rng.integers(0, 70, rows), rng.integers(0, 300, rows), rng.integers(0, 2**32, rows))
+    if "f16" in kind:
+        one = [sixteen(kind, rows, rng) for _ in ref.halves(0, kind)]
+        return [sum(bits << 16 * k for k, bits in enumerate(row)) for row in zip(*one, strict=True)]
     if kind in ("number", "number64", "half"):
         digits, exponents = rng.integers(8, 25, rows), rng.integers(-14, 17 if kind == "half" else 34, rows)
         some = np.ldexp(np.round(rng.uniform(-1, 1, rows) * np.exp2(digits)), exponents - digits)
@@ -109,6 +115,18 @@ def floats(type_: str, rows: int, rng: np.random.Generator) -> list[float]:
     tiny = signs | rng.integers(0, 2 ** (mantissa + 3), rows, np.uint64)
     special = np.array([ref.to_bits(x, type_) for x in rng.choice(SPECIAL, rows)], np.uint64)
     return [ref.from_bits(x, type_) for x in mixed(rng, near, anything, tiny, special)]
+
+
+def sixteen(kind: str, rows: int, rng: np.random.Generator) -> list[int]:
+    """Bits of 16-bit floats: anything, few digits and near equal exponents, subnormals, special values."""
+    mantissa, bias = (7, 127) if kind[0] == "b" else (10, 15)
+    signs, digits = rng.integers(0, 2, rows) << 15, rng.integers(0, 2**mantissa, rows)
+    few = np.where(rng.integers(0, 2, rows) == 1, digits, 1 << rng.integers(0, mantissa, rows))
+    near = signs | rng.integers(bias - 4, bias + 5, rows) << mantissa | few
+    # The largest number's, infinity's and the least normal number's bits are neighbours of those of two exponents.
+    edges = np.array([0, 1, bias, 2 * bias, 2 * bias + 1]) << mantissa
+    special = signs | np.maximum(rng.choice(edges, rows) + rng.integers(-1, 2, rows), 0)
+    return mixed(rng, near, rng.integers(0, 2**16, rows), signs | digits, special)
 
 
 def mixed(rng: np.random.Generator, *choices: np.ndarray) -> list[Any]:

@@ -65,16 +65,29 @@ def zero(a: float, b: float) -> float:
 
 
 def from_sixteen(bits: int, format_: str) -> float:
-    """The number that a 16-bit pattern stands for."""
-    return from_bits(bits << 16, "f32") if format_ == "bf16" else from_bits(bits, format_)
+    """The number that a 16-bit pattern stands for. format_: also the type of two such numbers."""
+    return from_bits(bits << 16, "f32") if format_[0] == "b" else from_bits(bits, "f16")
 
 
-def to_sixteen(x: float, format_: str) -> int:
-    """The pattern nearest to x, the even one of two."""
-    if math.isnan(x):
+def to_sixteen(x: float | Fraction, format_: str, mode: str = "rn") -> int:
+    """The pattern nearest to x, the even one of two; or in the mode's direction."""
+    if x != x:
         return 0x7FFF
-    near = math.copysign(rounded(Fraction(x), format_), x) if math.isfinite(x) else x
-    return to_bits(near, "f32") >> 16 if format_ == "bf16" else to_bits(near, format_)
+    if isinstance(x, Fraction) or math.isfinite(x):
+        sign = x if x else float(x)
+        x = math.copysign(rounded(Fraction(x), format_.removesuffix("x2"), mode), sign)
+    return to_bits(x, "f32") >> 16 if format_[0] == "b" else to_bits(x, "f16")
+
+
+def halves(word: int, format_: str) -> list[int]:
+    """The patterns of one or two 16-bit numbers, the low one first."""
+    return [word >> shift & 0xFFFF for shift in ((0, 16) if "x2" in format_ else (0,))]
+
+
+def sixteens(word: int, format_: str) -> list[str]:
+    """One or two 16-bit numbers to compare: their bits, or "nan"."""
+    patterns = halves(int(word), format_)
+    return ["nan" if math.isnan(from_sixteen(bits, format_)) else hex(bits) for bits in patterns]
 
 
 def add(a: float, b: float, type_: str) -> float:
@@ -85,19 +98,22 @@ def mul(a: float, b: float, type_: str) -> float:
     return fma(a, b, zero(a, b), type_)
 
 
-def div(a: float, b: float, type_: str) -> float:
+def div(a: float, b: float, type_: str, mode: str = "rn") -> float:
     if b == 0 or not math.isfinite(a) or not math.isfinite(b):
         with np.errstate(all="ignore"):
             return float(np.float64(a) / np.float64(b))
     sign = math.copysign(1, a) * math.copysign(1, b)
-    return math.copysign(rounded(abs(Fraction(a) / Fraction(b)), type_), sign)
+    return math.copysign(rounded(Fraction(a) / Fraction(b), type_, mode), sign)
 
 
-def sqrt(a: float, type_: str) -> float:
-    """Rounding a float64's root to float32 is exact: it has more than twice the digits."""
+def sqrt(a: float, type_: str, mode: str = "rn") -> float:
+    """The root of a scaled whole number, with a sticky last bit where it is inexact."""
     if a == 0 or not 0 < a < math.inf:
         return math.nan if a < 0 else a
-    return rounded(Fraction(math.sqrt(a)), type_)
+    scaled = Fraction(a) * 4**1200
+    root = math.isqrt(int(scaled))
+    sticky = Fraction(int(root * root != scaled), 2)
+    return rounded((root + sticky) / 2**1200, type_, mode)
 
 
 def minimum(a: float, b: float, sign: int) -> float:
@@ -163,3 +179,41 @@ def to_integer(x: float, source: str, target: str, rounding: str) -> int:
     value = Fraction(x)
     whole = {"rni": round, "rzi": math.trunc, "rmi": math.floor, "rpi": math.ceil}[rounding](value)
     return min(max(whole, low), high)
+
+
+def flushed(x: float) -> float:
+    """A subnormal float32 as a zero of its sign."""
+    return math.copysign(0.0, x) if abs(x) < 2.0**-126 else x
+
+
+def xor_signed(result: float, a: float, b: float) -> float:
+    """The result with the product of the signs of a and b."""
+    return -result if math.copysign(1, a) != math.copysign(1, b) else result
+
+
+def selector(mode: str, start: int) -> int:
+    """The selector of prmt's default mode that picks the bytes of another mode, the lowest byte first."""
+    picked = {
+        "f4e": [start, start + 1, start + 2, start + 3],
+        "b4e": [start, start - 1, start - 2, start - 3],
+        "rc8": [start] * 4,
+        "ecl": [max(start, k) for k in range(4)],
+        "ecr": [min(start, k) for k in range(4)],
+        "rc16": [2 * (start & 1), 2 * (start & 1) + 1] * 2,
+    }[mode]
+    return sum((byte & 7) << 4 * k for k, byte in enumerate(picked))
+
+
+def bit_mask(position: int, length: int, clamp: bool) -> int:
+    """bmsk: ones from a position on, as a string of bits."""
+    if not clamp:
+        position, length = position & 31, length & 31
+    return int(("0" * min(position, 32) + "1" * min(length, 32))[:32][::-1] or "0", 2)
+
+
+def extended(a: int, length: int, type_: str, clamp: bool) -> int:
+    """szext: the low bits, extended by their sign or by zeros; all bits if there are 32 or more (clamp)."""
+    if length >= 32 and clamp:
+        return a
+    bits = length & 31
+    return wrap(wrap(a & (1 << bits) - 1, f"{type_[0]}{bits}"), type_) if bits else 0

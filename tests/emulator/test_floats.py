@@ -14,19 +14,24 @@ from tests.emulator import reference as ref
 from tests.emulator.evaluate import COMPARISONS, INTEGER_TYPES, Case, assert_same, check, evaluate, floats, ptx_of
 from worklog.emulator import launch, load
 
+LEAST = {"f32": 2.0**-126, "f64": 2.0**-1022}
+TESTS: dict[str, Callable[[float, float], bool]] = {
+    "finite": lambda a, _: math.isfinite(a),
+    "infinite": lambda a, _: math.isinf(a),
+    "number": lambda a, _: not math.isnan(a),
+    "notanumber": lambda a, _: math.isnan(a),
+    "normal": lambda a, least: math.isfinite(a) and abs(a) >= least,
+    "subnormal": lambda a, least: 0 < abs(a) < least,
+}
 NUMBER = {"f32": "number", "f64": "number64"}
-
-
-def flushed(x: float) -> float:
-    return math.copysign(0.0, x) if abs(x) < 2.0**-126 else x
 
 
 def saturated(x: float) -> float:
     return 0.0 if math.isnan(x) or x <= 0 else min(x, 1.0)
 
 
-def narrowed(a: float) -> float:
-    return a if not math.isfinite(a) or a == 0 else ref.rounded(Fraction(a), "f32")
+def narrowed(a: float, mode: str = "rn") -> float:
+    return a if not math.isfinite(a) or a == 0 else math.copysign(ref.rounded(Fraction(a), "f32", mode), a)
 
 
 def or_nan(a: float, b: float, sign: int) -> float:
@@ -52,6 +57,10 @@ def of_type(t: str) -> Iterator[Case]:
     yield f"sqrt.rn.{t} $d, $0;", t, one, lambda a: ref.sqrt(a, t)
     yield f"rcp.rn.{t} $d, $0;", t, one, lambda a: ref.div(1.0, a, t)
     yield f"abs.{t} $d, $0;", t, one, abs
+    for name, test in TESTS.items():
+        yield f"testp.{name}.{t} $d, $0;", "pred", one, lambda a, f=test: f(a, LEAST[t])
+    yield f"set.geu.u32.{t} $d, $0, $1;", "u32", two, lambda a, b: -int(not a < b)
+    yield f"set.gt.and.f32.{t} $d, $0, $1, $2;", "f32", (t, t, "pred"), lambda a, b, p: float(a > b and p)
     yield f"neg.{t} $d, $0;", t, one, float.__neg__
     for target, how in product(INTEGER_TYPES, ("rni", "rzi", "rmi", "rpi")):
         text = f"cvt.{how}.{target}.{t} $d, $0;"
@@ -61,15 +70,24 @@ def of_type(t: str) -> Iterator[Case]:
 def of_singles() -> Iterator[Case]:
     """Cases of f32 only."""
     t, two, three = "f32", ("f32",) * 2, ("f32",) * 3
-    yield "fma.rn.ftz.f32 $d, $0, $1, $2;", t, three, lambda *row: flushed(ref.fma(*map(flushed, row), t))
-    yield "mul.ftz.f32 $d, $0, $1;", t, two, lambda *row: flushed(ref.mul(*map(flushed, row), t))
+    yield "fma.rn.ftz.f32 $d, $0, $1, $2;", t, three, lambda *row: ref.flushed(ref.fma(*map(ref.flushed, row), t))
+    yield "mul.ftz.f32 $d, $0, $1;", t, two, lambda *row: ref.flushed(ref.mul(*map(ref.flushed, row), t))
     yield "add.sat.f32 $d, $0, $1;", t, two, lambda a, b: saturated(ref.add(a, b, t))
     for mode in ("rz", "rm", "rp"):
         yield f"add.{mode}.f32 $d, $0, $1;", t, two, lambda a, b, m=mode: ref.fma(a, 1.0, b, t, m)
         yield f"sub.{mode}.f32 $d, $0, $1;", t, two, lambda a, b, m=mode: ref.fma(a, 1.0, -b, t, m)
         yield f"mul.{mode}.f32 $d, $0, $1;", t, two, lambda a, b, m=mode: ref.fma(a, b, ref.zero(a, b), t, m)
+        yield f"div.{mode}.f32 $d, $0, $1;", t, two, lambda a, b, m=mode: ref.div(a, b, t, m)
+        yield f"rcp.{mode}.f32 $d, $0;", t, ("f32",), lambda a, m=mode: ref.div(1.0, a, t, m)
+        yield f"sqrt.{mode}.f32 $d, $0;", t, ("f32",), lambda a, m=mode: ref.sqrt(a, t, m)
+        yield f"cvt.{mode}.f32.f64 $d, $0;", t, ("number64",), lambda a, m=mode: narrowed(a, m)
+        for source in ("s16", "u32", "s32", "u64", "s64"):
+            text = f"cvt.{mode}.f32.{source} $d, $0;"
+            yield text, t, (source,), lambda a, m=mode: ref.rounded(Fraction(a), t, m)
         yield f"fma.{mode}.f32 $d, $0, $1, $2;", t, three, lambda a, b, c, m=mode: ref.fma(a, b, c, t, m)
     for name, sign in (("min", 1), ("max", -1)):
+        text = f"{name}.xorsign.abs.f32 $d, $0, $1;"
+        yield text, t, two, lambda a, b, s=sign: ref.xor_signed(ref.minimum(abs(a), abs(b), s), a, b)
         yield f"{name}.NaN.f32 $d, $0, $1;", t, two, lambda a, b, s=sign: or_nan(a, b, s)
         of_three = f"{name}.f32 $d, $0, $1, $2;"
         yield of_three, t, three, lambda a, b, c, s=sign: ref.minimum(ref.minimum(a, b, s), c, s)
@@ -146,8 +164,8 @@ def test_approximate_functions_give_the_nearest_float_and_a_finding(name: str, f
     got = evaluate(f"{name}{ftz}.f32 $d, $0;", "f32", ["f32"], values)
     for g, (x,) in zip(got.tolist(), values, strict=True):
         with np.errstate(over="ignore", under="ignore"):
-            near = float(np.float32(APPROXIMATE[name](flushed(x) if ftz else x)))
-        near = flushed(near) if ftz else near
+            near = float(np.float32(APPROXIMATE[name](ref.flushed(x) if ftz else x)))
+        near = ref.flushed(near) if ftz else near
         same = math.isnan(g) if math.isnan(near) else g == near or math.isclose(g, near, rel_tol=2.0**-23)
         assert same or (abs(near) < 2.0**-120 and abs(g - near) <= 2.0**-126), (x, g, near)
     kernel = load(ptx_of(f"{name}.f32 $d, $0;", "f32", ("f32",)), "k")

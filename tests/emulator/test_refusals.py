@@ -24,7 +24,7 @@ def test_an_endless_loop_runs_out_of_budget() -> None:
         ('  asm volatile("bar.sync 1, 64;");', "bar.sync", "the emulator supports __syncthreads() and __syncwarp()"),
         ("  out[0] = (reinterpret_cast<float (*)(float)>(out))(1);", "a call through a pointer", "__forceinline__"),
         ("  out[0] = clock64();", "%clock64", "the emulator has no time: remove the clock"),
-        ("  out[0] = __fdiv_rz(out[1], out[2]);", "div.rz.f32", "or write it without this instruction"),
+        ("  out[0] = __dadd_rz(out[1], out[2]);", "add.rz.f64", "or write it without this instruction"),
     ],
 )
 def test_an_unsupported_instruction_is_named_with_its_line_and_advice(body: str, name: str, advice: str) -> None:
@@ -42,7 +42,7 @@ def test_an_unsupported_instruction_is_named_with_its_line_and_advice(body: str,
         ("barrier.cluster.arrive.aligned;", "no other barriers"),
         ("barrier.cta.red.or.pred %p1, 0, %p1;", "no other barriers"),
         ("mov.u32 %r1, %smid;", "special register %smid"),
-        ("fma.rn.f16x2 %r1, %r1, %r1, %r1;", "compute in float"),
+        ("fma.rn.oob.f16x2 %r1, %r1, %r1, %r1;", "compute in float"),
         ("mbarrier.init.shared.b64 [%r1], 1;", "use __syncthreads\\(\\) and cp.async groups"),
         ("tcgen05.wait::ld.sync.aligned;", "tensor-core"),
         ("cp.async.bulk.commit_group;", "TMA"),

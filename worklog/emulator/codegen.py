@@ -20,7 +20,7 @@ import numpy as np
 from worklog.emulator import floats, integers, warp
 from worklog.emulator.findings import UnsupportedInstruction
 from worklog.emulator.flow import EXITS, SINKS, Flow, branch_target, defined, is_barrier, reads, registers, used
-from worklog.emulator.forms import FORMS
+from worklog.emulator.forms import FORMS, SIXTEEN, UNPACKED
 from worklog.emulator.ptx import DTYPES, Imm, Instruction, Kernel, Mem, Operand, Reg, Special, Sym, Vec
 from worklog.emulator.rules import RULES
 
@@ -28,7 +28,7 @@ BlockFunction = Callable[[Any, dict[str, Any], Any], int]
 EXIT = -2  # in place of a block of code
 
 TENSOR = "the emulator doesn't support tensor-core instructions: check this kernel on a GPU"
-HALF = "the emulator converts 16-bit floats but doesn't compute in them: compute in float, or use a GPU"
+HALF = "the emulator doesn't support this instruction in 16-bit floats: compute in float, or use a GPU"
 BARRIERS = "the emulator supports __syncthreads() and __syncwarp(), and no other barriers: use these, or a GPU"
 # What to do instead, by the start of the opcode or a type in it; the last one that fits.
 HINTS = {
@@ -52,8 +52,8 @@ UNSUPPORTED = "the emulator doesn't support it: check this kernel on a GPU, or w
 
 def register_dtype(type_: str) -> str:
     """NumPy's name of the dtype that registers of this type have: integers unsigned, floats as floats."""
-    if type_ == "f16":
-        return "u2"
+    if type_ in SIXTEEN:
+        return "u4" if "x" in type_ else "u2"
     if type_ not in DTYPES:
         raise UnsupportedInstruction(f"the emulator doesn't support registers of type .{type_}")
     return DTYPES[type_].replace("i", "u")
@@ -119,8 +119,9 @@ class Writer:
 
     def source(self, operand: Operand | None, type_: str) -> str:
         """An expression for an operand as an array of `type_`; a wider register is truncated, as in PTX."""
-        if type_ == "double":
-            return self.once(f"{self.source(operand, 'f32')}.astype('f8')")
+        if type_ in UNPACKED:
+            held, expression = UNPACKED[type_]
+            return self.once(expression.format(self.source(operand, held)))
         if type_ not in DTYPES:
             raise unsupported(self.instruction, f"the emulator doesn't support type .{type_}")
         dtype = DTYPES[type_]

@@ -119,48 +119,74 @@ def add_directed(x: Array, y: Array, mode: str) -> Array:
         return out
 
 
-def directed(exact: Array, mode: str) -> Array:
-    """float64, exact or rounded to odd, to float32 in the mode's direction."""
+def directed(exact: Array, mode: str, dtype: type[np.floating[Any]] = np.float32) -> Array:
+    """float64, exact or rounded to odd, to float32 or float16 in the mode's direction."""
     with np.errstate(all="ignore"):
-        nearest = exact.astype(np.float32)
+        nearest = exact.astype(dtype)
         back = nearest.astype(np.float64)
         if mode == "rz":
-            beyond, toward = np.abs(back) > np.abs(exact), np.float32(0)
+            beyond, toward = np.abs(back) > np.abs(exact), dtype(0)
         else:
-            beyond, toward = (back > exact, np.float32(-np.inf)) if mode == "rm" else (back < exact, np.float32(np.inf))
-        return np.where(beyond, np.copysign(np.nextafter(nearest, toward), exact), nearest).astype(np.float32)
+            beyond, toward = (back > exact, dtype(-np.inf)) if mode == "rm" else (back < exact, dtype(np.inf))
+        return np.where(beyond, np.copysign(np.nextafter(nearest, toward), exact), nearest).astype(dtype)
 
 
-def to_half(x: Array) -> Array:
-    """float32 to the nearest IEEE half, as its bits in uint16; NaN to the GPU's canonical NaN."""
-    return np.where(np.isnan(x), _CANONICAL_NAN_16, quiet(np.ndarray.astype, x, np.float16).view(np.uint16))
+def to_half(x: Array, mode: str = "rn", ftz: bool = False) -> Array:
+    """float32 or float64, exact or rounded to odd, to an IEEE half, as its bits in uint16.
+
+    NaN gives the GPU's canonical NaN. mode: as in `directed`, or "rn" for the nearest. ftz: subnormal results give 0.
+    """
+    near = quiet(np.ndarray.astype, x, np.float16) if mode == "rn" else directed(x, mode, np.float16)
+    near = flush(near, 2.0**-14) if ftz else near
+    return np.where(np.isnan(x), _CANONICAL_NAN_16, near.view(np.uint16))
 
 
-def from_half(bits: Array) -> Array:
-    """A half's bits to float32, which holds it exactly."""
-    return quiet(np.ndarray.astype, bits.view(np.float16), np.float32)
+def from_half(bits: Array, dtype: str = "f4") -> Array:
+    """A half's bits to float32 or float64, which hold it exactly."""
+    return quiet(np.ndarray.astype, bits.view(np.float16), dtype)
 
 
-def to_bfloat(x: Array) -> Array:
-    """float32 to the nearest bfloat16, ties to even, as its bits in uint16."""
-    bits = np.ascontiguousarray(x).view(np.uint32)
-    rounded = (bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) >> np.uint32(16)
-    return np.where(np.isnan(x), _CANONICAL_NAN_16, rounded.astype(np.uint16))
+def to_bfloat(x: Array, mode: str = "rn") -> Array:
+    """float32 or float64 to bfloat16, the upper half of a float32; arguments as for `to_half`.
+
+    A float64 becomes a float32 by truncation with a sticky last bit, so that the second rounding sees no false tie.
+    """
+    single = x if x.dtype == np.float32 else directed(x, "rz")
+    bits = np.ascontiguousarray(single).view(np.uint32) | (single != x)
+    away = np.uint32(0xFFFF) * (np.signbit(x) == (mode == "rm"))
+    added = {"rn": np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1)), "rz": np.uint32(0)}.get(mode, away)
+    return np.where(np.isnan(x), _CANONICAL_NAN_16, ((bits + added) >> np.uint32(16)).astype(np.uint16))
 
 
-def from_bfloat(bits: Array) -> Array:
-    """A bfloat16's bits to float32, which holds it exactly."""
-    return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
+def from_bfloat(bits: Array, dtype: str = "f4") -> Array:
+    """A bfloat16's bits to float32 or float64, which hold it exactly."""
+    return quiet(np.ndarray.astype, (bits.astype(np.uint32) << np.uint32(16)).view(np.float32), dtype)
 
 
-def flush(x: Array) -> Array:
-    """Flush subnormal float32 values to zero of the same sign: the .ftz modifier."""
-    return np.where(np.abs(x) < np.float32(2.0**-126), np.copysign(np.float32(0), x), x)
+def from_integer(x: Array) -> Array:
+    """An integer to float64, rounded to odd where it has more than 53 digits."""
+    low = x & x.dtype.type(0x7F if x.dtype.itemsize == 1 else 0xFFF)
+    return quiet(round_to_odd, (x - low).astype(np.float64), low.astype(np.float64))
+
+
+def flush(x: Array, least: float = 2.0**-126) -> Array:
+    """Flush values below the least normal number to zero of the same sign: the .ftz modifier."""
+    return np.where(np.abs(x) < x.dtype.type(least), np.copysign(x.dtype.type(0), x), x)
 
 
 def saturate(x: Array) -> Array:
     """Clamp to 0 … 1, NaN to 0: the .sat modifier on floats."""
     return np.fmin(np.fmax(x, x.dtype.type(0)), x.dtype.type(1)) + x.dtype.type(0)
+
+
+def relu(x: Array) -> Array:
+    """Negative values and -0 to 0; NaN stays: the .relu modifier."""
+    return np.where(x <= 0, x.dtype.type(0), x)
+
+
+def xor_signed(result: Array, a: Array, b: Array) -> Array:
+    """The result with the product of the operands' signs: the .xorsign modifier."""
+    return np.where(np.signbit(a) ^ np.signbit(b), -result, result)
 
 
 def float_min(a: Array, b: Array) -> Array:

@@ -15,6 +15,22 @@ from worklog.emulator.ptx import DTYPES
 INTEGERS = ("u16", "s16", "u32", "s32", "u64", "s64")
 FLOATS = ("f32", "f64")
 BITS = ("b16", "b32", "b64")
+# Types of two 16-bit numbers in a word have a dimension of length two.
+SIXTEEN = {"f16": "half", "f16x2": "half", "bf16": "bfloat", "bf16x2": "bfloat"}
+# Types of operands that are not as a register holds them: the register's type, and what the operand becomes.
+UNPACKED = {
+    "double": ("f32", "{}.astype('f8')"),
+    **{t: ("b16", f"from_{name}({{}}, 'f8')") for t, name in SIXTEEN.items() if "x" not in t},
+    **{t: ("b32", f"from_{name}(pairs({{}}), 'f8')") for t, name in SIXTEEN.items() if "x" in t},
+    "u16x2": ("b32", "pairs({})"),
+    "s16x2": ("b32", "pairs({}).view('i2')"),
+}
+# What becomes of a result of such a type.
+PACKED = {
+    **{t: f"to_{name}({{}})" if "x" not in t else f"paired(to_{name}({{}}))" for t, name in SIXTEEN.items()},
+    "u16x2": "paired({})",
+    "s16x2": "paired({})",
+}
 WIDER = {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64"}
 # Where the memories of a block and of a thread start in the generic address space; global addresses are generic.
 SHARED_WINDOW, LOCAL_WINDOW = 1 << 60, 1 << 61
@@ -38,24 +54,40 @@ CLASSES: dict[str, dict[str, str]] = {
     "LOGIC": _same(*BITS, "pred"),
     "BITS32": _same("b32", "b64", *INTEGERS[2:]),
     "WORD": _same("b32", "b64"),
+    "PAIR": _same("u16x2", "s16x2"),
+    "BITS": _same(*BITS),
     "REDUCED": _same("u32", "s32", "b32"),
     "FLOAT": _same(*FLOATS),
+    "SIXTEEN": _same(*SIXTEEN),
+    "SINGLE": _same("f16", "bf16"),
+    "DOUBLE": _same("f16x2", "bf16x2"),
     "ANY": _same(*DTYPES),
     "TO": _same("u8", "s8", *INTEGERS),
     "FROM": _same("u8", "s8", *INTEGERS),
     "ONE": _same("f32.f32", "f64.f64"),  # from a type to itself
-    # Modifiers of float instructions; "" is without. FTZ also flushes the operands; it exists for f32 only.
+    "SAME_DOUBLE": _same("f16x2.f16x2", "bf16x2.bf16x2"),
+    "SAME_SINGLE": _same("f16.f16", "bf16.bf16"),
+    # Modifiers of float instructions; "" is without. FTZ also flushes the operands; it exists for f32 and f16 only.
     "RN": {"": "", "rn": ""},
     "FTZ": {"": "", "ftz": "flush"},
     "SAT": {"": "", "sat": "saturate"},
+    "RELU": {"": "", "relu": "relu"},
     "DIRECTED": _same("rz", "rm", "rp"),
+    "MODE": _same("rn", "rz", "rm", "rp"),
+    "MODE2": _same("rn", "rz"),
     "INTEGRAL": _INTEGRAL,
     "ROUNDED": {"": "", **_INTEGRAL},
     # Operations.
     "FMA": _same("fma", "mad"),
     "MIN": {"min": "float_min", "max": "float_max"},
+    "LEAST": {"min": "np.minimum", "max": "np.maximum"},
     "PLUS": {"add": "add_carry", "sub": "sub_borrow"},
     "SIGN": {"add": "", "sub": "-"},
+    "SUM": {"add": "+", "sub": "-"},
+    # The carry that a multiply-add takes, and the half of the product.
+    "MAD": {"mad": "False", "madc": "{carry}"},
+    "PART": {"lo": "{0} * {1}", "hi": "mul_hi({0}, {1})"},
+    "MIDDLE": {"lo": "0", "hi": "16"},
     "COMPARE": {**_ORDER, "lo": "<", "ls": "<=", "hi": ">", "hs": ">="},
     "COMPAREF": {
         **{name: f"{{0}} {sign} {{1}}" for name, sign in _ORDER.items() if name != "ne"},
@@ -71,6 +103,7 @@ CLASSES: dict[str, dict[str, str]] = {
         "nan": "({0} != {0}) | ({1} != {1})",
     },
     "COMBINE": {name: f"np.logical_{name}" for name in ("and", "or", "xor")},
+    "EITHER": {name: f"np.logical_{name}" for name in ("and", "or")},
     "COUNT": {"wrap": "{2} & np.uint32(31)", "clamp": "np.minimum({2}, np.uint32(32))"},
     "APPROXIMATE": {
         **{name: f"np.{name}" for name in ("sin", "cos", "tanh", "sqrt")},
@@ -81,8 +114,40 @@ CLASSES: dict[str, dict[str, str]] = {
     },
     "QUOTIENT": _same("approx", "full"),
     "HALF": {"f16": "from_half", "bf16": "from_bfloat"},
-    "TO_HALF": {"f16": "to_half", "bf16": "to_bfloat"},
+    "NARROWED": {"f16": "to_half", "bf16": "to_bfloat"},
     "HALVES": {"f16x2": "to_half", "bf16x2": "to_bfloat"},
+    # What set gives where the comparison holds.
+    "YES": {
+        "u32": "np.uint32(0xFFFFFFFF)",
+        "s32": "np.int32(-1)",
+        **dict.fromkeys(("f16", "bf16"), "np.float64(1)"),
+        "f32": "np.float32(1)",
+    },
+    "YES_SINGLE": {
+        "u16": "np.uint16(0xFFFF)",
+        "s16": "np.int16(-1)",
+        "u32": "np.uint32(0xFFFFFFFF)",
+        "s32": "np.int32(-1)",
+    },
+    "TESTED": {
+        "finite": "np.isfinite({0})",
+        "infinite": "np.isinf({0})",
+        "number": "{0} == {0}",
+        "notanumber": "{0} != {0}",
+        "normal": "np.isfinite({0}) & (np.abs({0}) >= np.finfo(DTYPE).tiny)",
+        "subnormal": "({0} != 0) & (np.abs({0}) < np.finfo(DTYPE).tiny)",
+    },
+    # prmt's modes: the selector by the low two bits of its operand.
+    "PERMUTED": {
+        "f4e": "(0x3210, 0x4321, 0x5432, 0x6543)",
+        "b4e": "(0x5670, 0x6701, 0x7012, 0x0123)",
+        "rc8": "(0x0000, 0x1111, 0x2222, 0x3333)",
+        "ecl": "(0x3210, 0x3211, 0x3222, 0x3333)",
+        "ecr": "(0x0000, 0x1110, 0x2210, 0x3210)",
+        "rc16": "(0x1010, 0x3232, 0x1010, 0x3232)",
+    },
+    "CLAMPED": {"clamp": "True", "wrap": "False"},
+    "SIDE": {"lo": "0", "hi": "2"},
     "VOTE": _same("any", "all", "uni"),
     "REDUCTION": _same("add", "min", "max", "and", "or", "xor"),
     "SHUFFLE": _same("up", "down", "bfly", "idx"),
@@ -128,6 +193,23 @@ _TABLE = (
     ("dp4a.u32.s32", "u32 s32 s32", "dp4a({0}, {1}, {2})", "s32"),
     ("dp4a.s32.u32", "s32 u32 s32", "dp4a({0}, {1}, {2})", "s32"),
     ("dp4a.s32.s32", "s32 s32 s32", "dp4a({0}, {1}, {2})", "s32"),
+    ("dp2a.SIDE.u32.u32", "u32 u32 u32", "dp2a({0}, {1}, {2}, SIDE)", "u32"),
+    ("dp2a.SIDE.u32.s32", "u32 s32 s32", "dp2a({0}, {1}, {2}, SIDE)", "s32"),
+    ("dp2a.SIDE.s32.u32", "s32 u32 s32", "dp2a({0}, {1}, {2}, SIDE)", "s32"),
+    ("dp2a.SIDE.s32.s32", "s32 s32 s32", "dp2a({0}, {1}, {2}, SIDE)", "s32"),
+    ("SUM.sat.s32", "t t", "clamp_integer({0}.astype('i8') SUM {1}, np.dtype('i4'))", "t"),
+    ("mad.hi.sat.s32", "t t t", "clamp_integer(mul_hi({0}, {1}).astype('i8') + {2}, np.dtype('i4'))", "t"),
+    ("MAD.PART.cc.CARRIED", "t t CARRIED", "add_carry((PART).view({2}.dtype), {2}, MAD)", "CARRIED carry"),
+    ("madc.PART.CARRIED", "t t CARRIED", "add_carry((PART).view({2}.dtype), {2}, {carry})[0]", "CARRIED"),
+    ("mul24.MIDDLE.u32", "t t", "mul24({0}, {1}, MIDDLE)", "t"),
+    ("mul24.MIDDLE.s32", "t t", "mul24({0}, {1}, MIDDLE)", "t"),
+    ("mad24.MIDDLE.u32", "t t t", "mul24({0}, {1}, MIDDLE) + {2}", "t"),
+    ("mad24.MIDDLE.s32", "t t t", "mul24({0}, {1}, MIDDLE) + {2}", "t"),
+    ("mad24.hi.sat.s32", "t t t", "clamp_integer(mul24({0}, {1}, 16).astype('i8') + {2}, np.dtype('i4'))", "t"),
+    ("add.PAIR", "t t", "{0} + {1}", "t"),
+    ("LEAST.PAIR", "t t", "LEAST({0}, {1})", "t"),
+    ("LEAST.relu.s16x2", "t t", "relu(LEAST({0}, {1}))", "t"),
+    ("LEAST.relu.s32", "t t", "relu(LEAST({0}, {1}))", "t"),
     # Bits.
     ("and.LOGIC", "t t", "{0} & {1}", "t"),
     ("or.LOGIC", "t t", "{0} | {1}", "t"),
@@ -146,6 +228,12 @@ _TABLE = (
     ("bfind.INTEGER32", "t", "bfind({0}, False)", "u32"),
     ("bfind.shiftamt.INTEGER32", "t", "bfind({0}, True)", "u32"),
     ("prmt.b32", "t t t", "prmt({0}, {1}, {2})", "t"),
+    ("prmt.b32.PERMUTED", "t t t", "prmt({0}, {1}, np.array(PERMUTED, 'u4')[{2} & np.uint32(3)])", "t"),
+    ("lop3.EITHER.b32", "t t t t pred", "tested(lop3({0}, {1}, {2}, {3}), EITHER, {4})", "t pred"),
+    ("cnot.BITS", "t", "({0} == 0).astype(DTYPE)", "t"),
+    ("bmsk.CLAMPED.b32", "u32 u32", "bmsk({0}, {1}, CLAMPED)", "u32"),
+    ("szext.CLAMPED.u32", "t u32", "szext({0}, {1}, CLAMPED)", "t"),
+    ("szext.CLAMPED.s32", "t u32", "szext({0}, {1}, CLAMPED)", "t"),
     # Moves, selections, comparisons.
     ("mov.ANY", "t", "{0}", "t"),
     ("selp.ANY", "t t pred", "np.where({2}, {0}, {1})", "t"),
@@ -156,6 +244,25 @@ _TABLE = (
     ("setp.COMPARE.COMBINE.SHIFTED", "t t pred", "both({0} COMPARE {1}, COMBINE, {2})", "pred pred"),
     ("setp.COMPAREF.FTZ.FLOAT", "t t", "both(COMPAREF)", "pred pred"),
     ("setp.COMPAREF.COMBINE.FTZ.FLOAT", "t t pred", "both(COMPAREF, COMBINE, {2})", "pred pred"),
+    ("set.COMPARE.YES.SHIFTED", "s s", "np.where({0} COMPARE {1}, YES, YES * 0)", "t"),
+    ("set.COMPARE.COMBINE.YES.SHIFTED", "s s pred", "np.where(COMBINE({0} COMPARE {1}, {2}), YES, YES * 0)", "t"),
+    ("set.COMPAREF.FTZ.YES.FLOAT", "s s", "np.where(COMPAREF, YES, YES * 0)", "t"),
+    ("set.COMPAREF.COMBINE.FTZ.YES.FLOAT", "s s pred", "np.where(COMBINE(COMPAREF, {2}), YES, YES * 0)", "t"),
+    ("set.COMPAREF.FTZ.YES_SINGLE.SINGLE", "s s", "np.where(COMPAREF, YES_SINGLE, YES_SINGLE * 0)", "t"),
+    ("set.COMPAREF.COMBINE.FTZ.YES_SINGLE.SINGLE", "s s pred",
+     "np.where(COMBINE(COMPAREF, {2}), YES_SINGLE, YES_SINGLE * 0)", "t"),
+    ("set.COMPAREF.FTZ.SAME_SINGLE", "t t", "np.where(COMPAREF, 1.0, 0.0)", "t"),
+    ("set.COMPAREF.COMBINE.FTZ.SAME_SINGLE", "t t pred", "np.where(COMBINE(COMPAREF, {2}), 1.0, 0.0)", "t"),
+    ("set.COMPAREF.FTZ.SAME_DOUBLE", "t t", "np.where(COMPAREF, 1.0, 0.0)", "t"),
+    ("set.COMPAREF.COMBINE.FTZ.SAME_DOUBLE", "t t pred", "np.where(COMBINE(COMPAREF, {2}[:, None]), 1.0, 0.0)", "t"),
+    ("set.COMPAREF.FTZ.REDUCED.DOUBLE", "s s", "paired((COMPAREF) * np.uint16(0xFFFF))", "u32"),
+    ("set.COMPAREF.COMBINE.FTZ.REDUCED.DOUBLE", "s s pred",
+     "paired(COMBINE(COMPAREF, {2}[:, None]) * np.uint16(0xFFFF))", "u32"),
+    ("testp.TESTED.FLOAT", "t", "TESTED", "pred"),
+    ("setp.COMPAREF.FTZ.SINGLE", "t t", "both(COMPAREF)", "pred pred"),
+    ("setp.COMPAREF.COMBINE.FTZ.SINGLE", "t t pred", "both(COMPAREF, COMBINE, {2})", "pred pred"),
+    ("setp.COMPAREF.FTZ.DOUBLE", "t t", "columns(COMPAREF)", "pred pred"),
+    ("setp.COMPAREF.COMBINE.FTZ.DOUBLE", "t t pred", "columns(COMBINE(COMPAREF, {2}[:, None]))", "pred pred"),
     ("cvta.WINDOW.u64", "t", "{0} + np.uint64(WINDOW)", "t"),
     ("cvta.to.WINDOW.u64", "t", "{0} - np.uint64(WINDOW)", "t"),
     # Floats.
@@ -178,6 +285,24 @@ _TABLE = (
     ("MIN.FTZ.FLOAT", "t t t", "MIN(MIN({0}, {1}), {2})", "t"),
     ("MIN.FTZ.NaN.FLOAT", "t t", "or_nan(MIN({0}, {1}), {0}, {1})", "t"),
     ("MIN.FTZ.NaN.FLOAT", "t t t", "or_nan(MIN(MIN({0}, {1}), {2}), {0}, {1}, {2})", "t"),
+    ("MIN.FTZ.xorsign.abs.f32", "t t", "xor_signed(MIN(np.abs({0}), np.abs({1})), {0}, {1})", "t"),
+    ("MIN.FTZ.NaN.xorsign.abs.f32", "t t",
+     "or_nan(xor_signed(MIN(np.abs({0}), np.abs({1})), {0}, {1}), {0}, {1})", "t"),
+    ("div.DIRECTED.FTZ.f32", "double double", "directed(quiet(np.divide, {0}, {1}), 'DIRECTED')", "t"),
+    ("rcp.DIRECTED.FTZ.f32", "double", "directed(quiet(np.reciprocal, {0}), 'DIRECTED')", "t"),
+    ("sqrt.DIRECTED.FTZ.f32", "double", "directed(np.sqrt({0}), 'DIRECTED')", "t"),
+    # Numbers of 16 bits, in float64: a product is exact, a sum is rounded to odd, and the result is rounded once.
+    ("SIGN.RN.FTZ.SAT.SIXTEEN", "t t", "quiet(round_to_odd, {0}, SIGN{1})", "t"),
+    ("mul.RN.FTZ.SAT.SIXTEEN", "t t", "{0} * {1}", "t"),
+    ("fma.rn.FTZ.SAT.SIXTEEN", "t t t", "quiet(round_to_odd, {0} * {1}, {2})", "t"),
+    ("fma.rn.FTZ.relu.SIXTEEN", "t t t", "relu(quiet(round_to_odd, {0} * {1}, {2}))", "t"),
+    ("abs.FTZ.SIXTEEN", "t", "np.abs({0})", "t"),
+    ("neg.FTZ.SIXTEEN", "t", "-{0}", "t"),
+    ("MIN.FTZ.SIXTEEN", "t t", "MIN({0}, {1})", "t"),
+    ("MIN.FTZ.NaN.SIXTEEN", "t t", "or_nan(MIN({0}, {1}), {0}, {1})", "t"),
+    ("MIN.FTZ.xorsign.abs.SIXTEEN", "t t", "xor_signed(MIN(np.abs({0}), np.abs({1})), {0}, {1})", "t"),
+    ("MIN.FTZ.NaN.xorsign.abs.SIXTEEN", "t t",
+     "or_nan(xor_signed(MIN(np.abs({0}), np.abs({1})), {0}, {1}), {0}, {1})", "t"),
     ("APPROXIMATE.approx.FTZ.f32", "t", "nearest(APPROXIMATE, {0})", "t"),
     ("div.QUOTIENT.FTZ.f32", "t t", "nearest(np.divide, {0}, {1})", "t"),
     # Conversions.
@@ -188,9 +313,26 @@ _TABLE = (
     ("cvt.ROUNDED.FTZ.SAT.ONE", "t", "ROUNDED({0})", "t"),
     ("cvt.FTZ.SAT.f64.f32", "s", "{0}.astype(DTYPE)", "t"),
     ("cvt.rn.FTZ.SAT.f32.f64", "s", "quiet(np.ndarray.astype, {0}, DTYPE)", "t"),
+    ("cvt.DIRECTED.FTZ.SAT.f32.f64", "s", "directed({0}, 'DIRECTED')", "t"),
+    ("cvt.DIRECTED.SAT.f32.FROM", "s", "directed(from_integer({0}), 'DIRECTED')", "t"),
     ("cvt.f32.HALF", "b16", "HALF({0})", "f32"),
-    ("cvt.rn.TO_HALF.f32", "f32", "TO_HALF({0})", "b16"),
-    ("cvt.rn.HALVES.f32", "f32 f32", "joined(HALVES({1}), HALVES({0}))", "b32"),
+    ("cvt.ftz.f32.SINGLE", "s", "flush({0}.astype('f4'))", "f32"),
+    ("cvt.FTZ.sat.f32.f16", "s", "saturate({0}.astype('f4'))", "f32"),
+    ("cvt.SAT.f64.SINGLE", "s", "{0}", "f64"),
+    ("cvt.MODE.FTZ.RELU.NARROWED.f32", "f32", "NARROWED(RELU({0}.astype('f8')), 'MODE')", "b16"),
+    ("cvt.MODE.FTZ.sat.NARROWED.f32", "f32", "NARROWED(saturate({0}.astype('f8')), 'MODE')", "b16"),
+    ("cvt.MODE.NARROWED.f64", "f64", "NARROWED({0}, 'MODE')", "b16"),
+    ("cvt.MODE.sat.NARROWED.f64", "f64", "NARROWED(saturate({0}), 'MODE')", "b16"),
+    ("cvt.MODE2.RELU.HALVES.f32", "double double", "joined(HALVES(RELU({1}), 'MODE2'), HALVES(RELU({0}), 'MODE2'))",
+     "b32"),
+    ("cvt.MODE.NARROWED.FROM", "s", "NARROWED(from_integer({0}), 'MODE')", "b16"),
+    ("cvt.INTEGRAL.SAT.TO.SINGLE", "s", "to_integer({0}.astype('f4'), np.dtype(DTYPE), INTEGRAL)", "t"),
+    ("cvt.ROUNDED.SAT.SAME_SINGLE", "t", "ROUNDED({0})", "t"),
+    ("cvt.MODE.NARROWED.SINGLE", "s", "NARROWED({0}, 'MODE')", "b16"),
+    ("cvt.pack.sat.s16.s32", "s s", "cvt_pack({0}, {1}, 'i2')", "b32"),
+    ("cvt.pack.sat.u16.s32", "s s", "cvt_pack({0}, {1}, 'u2')", "b32"),
+    ("cvt.pack.sat.s8.s32.b32", "s32 s32 b32", "cvt_pack({0}, {1}, 'i1') | {2} << np.uint32(16)", "b32"),
+    ("cvt.pack.sat.u8.s32.b32", "s32 s32 b32", "cvt_pack({0}, {1}, 'u1') | {2} << np.uint32(16)", "b32"),
     # Warps.
     ("activemask.b32", "", "S.exchange.active({mask})", "u32"),
     ("vote.sync.VOTE.pred", "pred b32", "S.exchange.between({pc}, vote, {1}, {mask}, 'VOTE', {0})", "pred"),
@@ -209,6 +351,10 @@ def _with(members: dict[str, str], text: str) -> str:
     return _CLASS.sub(lambda match: members[match[0]], text)
 
 
+# Arguments of the flush of an operand of a type that .ftz applies to.
+_FLUSHED = {"f32": "", "double": "", "f16": ", 2.0**-14", "f16x2": ", 2.0**-14"}
+
+
 def _forms(*row: str) -> dict[tuple[str, int], Form]:
     """The forms of one row, by opcode and number of operands."""
     names = _CLASS.findall(row[0])
@@ -216,19 +362,24 @@ def _forms(*row: str) -> dict[tuple[str, int], Form]:
     for members in product(*(CLASSES[name].items() for name in names)):
         parts, words = ({n: member[k] for n, member in zip(names, members, strict=True)} for k in (0, 1))
         opcode = re.sub(r"\.+", ".", _with(parts, row[0]))
-        if words.get("FTZ") and "f32" not in opcode:
+        if words.get("FTZ") and {"f32", "f16", "f16x2"}.isdisjoint(opcode.split(".")):
             continue
         sources, text, results = (_with(words, cell) for cell in row[1:])
-        types = [part for part in opcode.split(".") if part in DTYPES] or [""]
+        types = [part for part in opcode.split(".") if part in DTYPES or part in UNPACKED] or [""]
         meant = {"t": types[0], "s": types[-1], "w": WIDER.get(types[0], "")}
         taken, given = (tuple(meant.get(name, name) for name in cell.split()) for cell in (sources, results))
         text = text.replace("DTYPE", repr(DTYPES.get(types[0])))
         if words.get("FTZ"):
             for k, type_ in enumerate(taken):
-                text = text.replace(f"{{{k}}}", f"flush({{{k}}})") if type_ in ("f32", "double") else text
+                if type_ in _FLUSHED:
+                    text = text.replace(f"{{{k}}}", f"flush({{{k}}}{_FLUSHED[type_]})")
             text = f"flush({text})" if given == ("f32",) else text
-        if words.get("SAT") and given[0] in FLOATS:
+        if words.get("SAT") and (given[0] in FLOATS or given[0] in SIXTEEN):
             text = f"saturate({text})"
+        if given[0] in PACKED:
+            how = ", ftz=True" if words.get("FTZ") and "b" not in given[0] else ""
+            text = PACKED[given[0]].replace("{}", text + how)
+            given = ("b32" if "x" in given[0] else "b16",)
         out[opcode, len(taken)] = Form(taken, text, given)
     return out
 

@@ -84,6 +84,67 @@ def halves(word: Array) -> tuple[Array, Array]:
     return word.astype(narrow), (word >> word.dtype.type(8 * narrow.itemsize)).astype(narrow)
 
 
+def pairs(word: Array) -> Array:
+    """The low and the high half of each word, in a dimension of length two."""
+    return np.ascontiguousarray(word).view(np.uint16).reshape(-1, 2)
+
+
+def paired(pair: Array) -> Array:
+    """The inverse of `pairs`."""
+    return np.ascontiguousarray(pair).view(np.uint32).ravel()
+
+
+def columns(pair: Array) -> tuple[Array, Array]:
+    """setp's results for two halves: the low one's and the high one's."""
+    return pair[:, 0], pair[:, 1]
+
+
+def tested(word: Array, combine: np.ufunc, other: Array) -> tuple[Array, Array]:
+    """lop3's results with a predicate: the word, and whether any bit is set, combined with another predicate."""
+    return word, combine(word != 0, other)
+
+
+def bmsk(position: Array, length: Array, clamp: bool) -> Array:
+    """A mask of `length` bits from `position` on; wrap takes the low five bits of both, and bits beyond the top are
+    dropped.
+    """
+    low = np.uint32(31)
+    mask = shl(_mask(length & low, position.dtype), position & low)
+    whole = shl(np.full(1, 0xFFFFFFFF, np.uint32), position & low)
+    mask = np.where((position & low) + (length & low) >= 32, whole, mask)
+    if clamp:
+        mask = np.where(position >= 32, np.uint32(0), np.where(length >= 32, whole, mask))
+    return mask
+
+
+def szext(a: Array, length: Array, clamp: bool) -> Array:
+    """The low `length` bits, extended by their sign for s32; wrap takes the low five bits of the length."""
+    low = length & np.uint32(31)
+    mask = _mask(low, np.dtype(np.uint32))
+    if clamp:
+        mask = np.where(length >= 32, np.uint32(0xFFFFFFFF), mask)
+    field = a.view(np.uint32) & mask
+    if a.dtype.kind == "u":
+        return field
+    negative = shr(field, low - np.uint32(1)) & np.uint32(1)
+    extended = np.where((negative != 0) & (low != 0), field | ~mask, field)
+    return extended.view(a.dtype)
+
+
+def mul24(a: Array, b: Array, shift: int) -> Array:
+    """The product of the low 24 bits, from bit `shift` on, in the operands' type."""
+    kind = a.dtype.kind
+    low = [((x << x.dtype.type(8)) >> x.dtype.type(8)).astype(f"{kind}8") for x in (a, b)]
+    return (low[0] * low[1] >> low[0].dtype.type(shift)).astype(a.dtype)
+
+
+def cvt_pack(a: Array, b: Array, dtype: str) -> Array:
+    """Two integers, saturated to a narrow type, side by side in a word: b is the low one."""
+    bits, info = np.dtype(dtype).itemsize * 8, np.iinfo(dtype)
+    high, low = (np.clip(x, info.min, info.max).view(np.uint32) & np.uint32((1 << bits) - 1) for x in (a, b))
+    return high << np.uint32(bits) | low
+
+
 def bfe(a: Array, position: Array, length: Array) -> Array:
     """Bit field extract: `length` bits from `position` on; signed types extend the field's top bit."""
     position, length = _field(a, position, length)
@@ -146,6 +207,15 @@ def dp4a(a: Array, b: Array, c: Array) -> Array:
     """c plus the products of the four bytes of a and b, signed or not as their word's type; in c's type."""
     for k in range(4):
         x, y = ((w >> w.dtype.type(8 * k)).astype(f"{w.dtype.kind}1").astype(c.dtype) for w in (a, b))
+        c = c + x * y
+    return c
+
+
+def dp2a(a: Array, b: Array, c: Array, first: int) -> Array:
+    """c plus the products of the two halves of a and two bytes of b, from byte `first` on; as `dp4a`."""
+    for k in range(2):
+        x = (a >> a.dtype.type(16 * k)).astype(f"{a.dtype.kind}2").astype(c.dtype)
+        y = (b >> b.dtype.type(8 * (first + k))).astype(f"{b.dtype.kind}1").astype(c.dtype)
         c = c + x * y
     return c
 

@@ -1,0 +1,148 @@
+"""Each instruction on f16, f16x2, bf16 and bf16x2, run by the emulator from PTX text, against
+tests/emulator/reference.py, which rounds each exact result once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+
+import pytest
+
+from tests.emulator import reference as ref
+from tests.emulator.evaluate import COMPARISONS, Case, check
+from tests.emulator.test_floats import or_nan, saturated
+
+
+def flushed(x: float) -> float:
+    return math.copysign(0.0, x) if abs(x) < 2.0**-14 else x
+
+
+def relu(x: float) -> float:
+    return 0.0 if x <= 0 else x
+
+
+def half(t: str, function: Callable[..., float]) -> Callable[..., int]:
+    """A function of numbers as one of the words that hold one or two of them. A result is a number of the format, or
+    is rounded to it.
+    """
+
+    def of_words(*words: int) -> int:
+        rows = zip(*(ref.halves(word, t) for word in words), strict=True)
+        results = [ref.to_sixteen(function(*(ref.from_sixteen(bits, t) for bits in row)), t) for row in rows]
+        return sum(bits << 16 * k for k, bits in enumerate(results))
+
+    return of_words
+
+
+def of_type(t: str) -> Iterator[Case]:
+    """Cases of one of the four types."""
+    f, one, two, three = t.removesuffix("x2"), (t,), (t, t), (t, t, t)
+    suffixes: list[tuple[str, Callable[[float], float], Callable[[float], float]]] = [("", float, float)]
+    if f == "f16":
+        suffixes += [(".sat", float, saturated), (".ftz", flushed, flushed)]
+        suffixes += [(".ftz.sat", flushed, lambda x: saturated(flushed(x)))]
+    for suffix, into, out in suffixes:
+        fma = half(t, lambda a, b, c, i=into, o=out: o(ref.fma(i(a), i(b), i(c), f)))
+        yield f"add{suffix}.{t} $d, $0, $1;", t, two, half(t, lambda a, b, i=into, o=out: o(ref.add(i(a), i(b), f)))
+        yield f"sub.rn{suffix}.{t} $d, $0, $1;", t, two, half(t, lambda a, b, i=into, o=out: o(ref.add(i(a), -i(b), f)))
+        yield f"mul{suffix}.{t} $d, $0, $1;", t, two, half(t, lambda a, b, i=into, o=out: o(ref.mul(i(a), i(b), f)))
+        yield f"fma.rn{suffix}.{t} $d, $0, $1, $2;", t, three, fma
+    yield f"fma.rn.relu.{t} $d, $0, $1, $2;", t, three, half(t, lambda a, b, c: relu(ref.fma(a, b, c, f)))
+    yield f"neg.{t} $d, $0;", t, one, half(t, float.__neg__)
+    yield f"abs.{t} $d, $0;", t, one, half(t, abs)
+    for name, sign in (("min", 1), ("max", -1)):
+        yield f"{name}.{t} $d, $0, $1;", t, two, half(t, lambda a, b, s=sign: ref.minimum(a, b, s))
+        yield f"{name}.NaN.{t} $d, $0, $1;", t, two, half(t, lambda a, b, s=sign: or_nan(a, b, s))
+        signed = half(t, lambda a, b, s=sign: ref.xor_signed(ref.minimum(abs(a), abs(b), s), a, b))
+        yield f"{name}.xorsign.abs.{t} $d, $0, $1;", t, two, signed
+    if f == "f16":
+        yield f"neg.ftz.{t} $d, $0;", t, one, half(t, lambda a: -flushed(a))
+        yield f"max.ftz.{t} $d, $0, $1;", t, two, half(t, lambda a, b: ref.minimum(flushed(a), flushed(b), -1))
+    for name, test in COMPARISONS.items():
+        for suffix, of_nan in (("", False), ("u", True)):
+            yield from comparisons(t, f"{name}{suffix}", ordered(test, of_nan))
+
+
+def ordered(test: Callable[[float, float], bool], of_nan: bool) -> Callable[[float, float], bool]:
+    return lambda a, b: of_nan if math.isnan(a) or math.isnan(b) else test(a, b)
+
+
+def comparisons(t: str, name: str, test: Callable[[float, float], bool]) -> Iterator[Case]:
+    """setp gives a predicate, or one for each half; set a mask, or the number 1."""
+    two = (t, t)
+    yield f"set.{name}.{t}.{t} $d, $0, $1;", t, two, half(t, lambda a, b: float(test(a, b)))
+
+    def mask(*words: int) -> int:
+        pairs = zip(*(ref.halves(word, t) for word in words), strict=True)
+        held = [test(*(ref.from_sixteen(bits, t) for bits in pair)) for pair in pairs]
+        return sum(0xFFFF << 16 * k for k, yes in enumerate(held) if yes) if "x2" in t else -int(held[0])
+
+    yield f"set.{name}.u32.{t} $d, $0, $1;", "u32", two, mask
+    if "x2" in t:
+        both = f"{{ .reg .pred p, q; setp.{name}.{t} p|q, $0, $1; selp.u32 $d, 1, 0, p; @q add.u32 $d, $d, 2; }}"
+        yield both, "u32", two, lambda a, b: mask(a, b) & 1 | mask(a, b) >> 30 & 2
+    else:
+        yield f"setp.{name}.{t} $d, $0, $1;", "pred", two, lambda a, b: mask(a, b) & 1
+        text = f"setp.{name}.or.{t} $d, $0, $1, $2;"
+        yield text, "pred", (t, t, "pred"), lambda a, b, p: mask(a, b) & 1 | p
+
+
+def conversions(f: str) -> Iterator[Case]:
+    """From and to f16 or bf16."""
+    decoded = lambda function: lambda bits: function(ref.from_sixteen(bits, f))  # noqa: E731
+    for mode in ("rn", "rz", "rm", "rp"):
+        for source, kind in (("f32", "half"), ("f32", "f32"), ("f64", "f64"), ("f64", "number64")):
+            text = f"cvt.{mode}.{f}.{source} $d, $0;"
+            yield text, f, (kind,), lambda a, m=mode: ref.to_sixteen(a, f, m)
+        for source in ("u8", "s16", "u16", "s32", "u32", "s64", "u64"):
+            if source != "u8":
+                text = f"cvt.{mode}.{f}.{source} $d, $0;"
+                yield text, f, (source,), lambda a, m=mode: ref.to_sixteen(Fraction(a), f, m)
+    yield f"cvt.rn.relu.{f}.f32 $d, $0;", f, ("half",), lambda a: relu_of(a, f, "rn")
+    for mode in ("rn", "rz"):
+        for suffix, one in (("", ref.to_sixteen), (".relu", relu_of)):
+            text = f"cvt.{mode}{suffix}.{f}x2.f32 $d, $0, $1;"
+            yield text, f"{f}x2", ("half", "f32"), lambda a, b, o=one, m=mode: o(a, f, m) << 16 | o(b, f, m)
+    yield f"cvt.f64.{f} $d, $0;", "f64", (f,), decoded(float)
+    yield f"cvt.f32.{f} $d, $0;", "f32", (f,), decoded(float)
+    other = "f16" if f == "bf16" else "bf16"
+    yield f"cvt.rn.{other}.{f} $d, $0;", other, (f,), decoded(lambda a: ref.to_sixteen(a, other))
+    for how in ("rni", "rzi", "rmi", "rpi"):
+        yield f"cvt.{how}.{f}.{f} $d, $0;", f, (f,), half(f, lambda a, h=how: whole(a, h))
+        for target in ("u16", "s16", "s32", "u32", "s64", "u64"):
+            text = f"cvt.{how}.{target}.{f} $d, $0;"
+            yield text, target, (f,), decoded(lambda a, to=target, h=how: ref.to_integer(a, "f32", to, h))
+
+
+def relu_of(x: float, f: str, mode: str = "rn") -> int:
+    return ref.to_sixteen(relu(x), f, mode)
+
+
+def whole(a: float, how: str) -> float:
+    if not math.isfinite(a):
+        return a
+    return math.copysign({"rni": round, "rzi": math.trunc, "rmi": math.floor, "rpi": math.ceil}[how](a), a)
+
+
+def of_halves() -> Iterator[Case]:
+    """Cases of f16 only."""
+    yield "cvt.rn.sat.f16.f32 $d, $0;", "f16", ("half",), lambda a: ref.to_sixteen(saturated(a), "f16")
+    yield "cvt.rp.ftz.f16.f32 $d, $0;", "f16", ("f32",), lambda a: ref.to_sixteen(ref.flushed(a), "f16", "rp")
+    yield "cvt.sat.f32.f16 $d, $0;", "f32", ("f16",), lambda bits: saturated(ref.from_sixteen(bits, "f16"))
+    yield "cvt.sat.f16.f16 $d, $0;", "f16", ("f16",), half("f16", saturated)
+    flush = lambda bits: ref.flushed(ref.from_sixteen(bits, "bf16"))  # noqa: E731
+    yield "cvt.ftz.f32.bf16 $d, $0;", "f32", ("bf16",), flush
+
+
+CASES: list[Case] = [
+    *(case for type_ in ("f16", "f16x2", "bf16", "bf16x2") for case in of_type(type_)),
+    *(case for type_ in ("f16", "bf16") for case in conversions(type_)),
+    *of_halves(),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=[f"{text} {' '.join(kinds)}" for text, _, kinds, _ in CASES])
+def test_an_instruction_on_halves_is_its_reference(case: Case) -> None:
+    check(case, rows=128)
