@@ -23,6 +23,7 @@ from worklog.emulator.machine import Aborted, Machine
 from worklog.emulator.ptx import Kernel, Param
 from worklog.emulator.reader import parse
 from worklog.emulator.shared import LocalMemory, SharedMemory
+from worklog.emulator.waiting import RESIDENT, may_wait
 from worklog.kernel.nvrtc import Widths
 from worklog.kernel.resources import LIMITS, MAX_THREADS
 from worklog.problem.gemm import Shape
@@ -103,7 +104,7 @@ def launch(
     only_blocks: Sequence[int] | None = None,
     source: str | None = None,
     budget: int = BUDGET,
-    lanes: int = LANES,
+    lanes: int | None = None,
     watch: Watch | None = None,
     variables: Mapping[str, Array] | None = None,
 ) -> Result:
@@ -113,7 +114,8 @@ def launch(
     memory. races: detect races, missing waits and uninitialised shared memory. count: count traffic. values:
     False runs only addresses and control, and loads give zeros. only_blocks: numbers of the blocks to run. source: the
     .cu text, for messages. budget: instructions that a batch of blocks may take; an instruction counts once for all
-    lanes that execute it together. lanes: threads that run side by side, at least one block's. watch: called with each
+    lanes that execute it together. lanes: threads that run side by side, at least one block's (default: LANES, or as
+    many as an H200 holds where a block may wait for another one). watch: called with each
     access to global memory, and with accesses to shared memory at new addresses; needs count. variables: the loaded
     module's (load_variables), which keep what this launch writes; None: of a module that is loaded for this launch.
 
@@ -133,6 +135,8 @@ def launch(
     program = _program(kernel, shared_bytes)
     addresses, static, local = _layout(kernel, shared_bytes)
     numbers = range(batch.grid[0] * batch.grid[1] * batch.grid[2]) if only_blocks is None else only_blocks
+    if lanes is None:
+        lanes = RESIDENT if may_wait(kernel, program.flow) else LANES
     together = min(max(1, lanes // batch.block_lanes), max(1, len(numbers)))
     if len(numbers) > MOST_BATCHES * together:
         raise TooLarge(f"{len(numbers):,} blocks are too many for the emulator: use a smaller size")

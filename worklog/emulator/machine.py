@@ -16,13 +16,13 @@ from worklog.emulator import warp
 from worklog.emulator.codegen import EXIT, Program
 from worklog.emulator.counts import Site
 from worklog.emulator.exchange import Exchange
-from worklog.emulator.findings import Batch, BudgetExceeded, UnsupportedInstruction
-from worklog.emulator.flow import Block
+from worklog.emulator.findings import Batch, UnsupportedInstruction
 from worklog.emulator.forms import LOCAL_WINDOW, SHARED_WINDOW
 from worklog.emulator.globalmem import Copies, GlobalMemory
 from worklog.emulator.printed import Printed
 from worklog.emulator.shared import LocalMemory, SharedMemory
 from worklog.emulator.shared_checks import Unwritten
+from worklog.emulator.waiting import TOO_LONG, Waiting, endless
 
 Array = NDArray[Any]
 Mask = Any
@@ -59,6 +59,7 @@ class Machine:
         self.waiting: list[tuple[Array, int, int]] = []
         self.census: dict[int, tuple[Array, int, int]] = {}
         self.printed = Printed(memory, local)
+        self.spinning = Waiting(self)
 
     # Running.
 
@@ -77,26 +78,30 @@ class Machine:
         self.unwritten.start()
         self.groups = {0: self.live}
         self.waiting = []
+        self.spinning.start()
         with np.errstate(divide="ignore", over="ignore", invalid="ignore", under="raise"):
             self._loop(dict(self.program.initial_registers))
         self.shared.interval.close(len(self.shared.bytes), None, ())
 
     def _loop(self, registers: dict[str, Array]) -> None:
-        steps, blocks, function = 0, self.program.flow.blocks, self.program.function
-        while self.groups:
+        steps, last, blocks, function = 0, 0, self.program.flow.blocks, self.program.function
+        while self.groups or self.spinning.wake():
             number = min(self.groups)
             lanes = self.groups.pop(number)
             threads = self._census(lanes)[1]
             mask = None if threads == self.batch.lanes else lanes
             others = threads != self._census(self.live)[1]
             while True:
+                if number <= last and self.spinning.only_waits(number, lanes, registers):
+                    break
+                last = number
                 warps, threads = self._census(lanes)
                 self.executed[number][0] += warps
                 self.executed[number][1] += threads
                 block = blocks[number]
                 steps += block.stop - block.start
                 if steps > self.budget:
-                    self._exhausted(block, lanes)
+                    raise endless(self, number, lanes, f"after {self.budget:,} instructions", TOO_LONG)
                 follow = function(number, others)(self, registers, mask)
                 if self.unwritten.marked or self.unwritten.fresh:
                     self.unwritten.follow(block, lanes)
@@ -117,16 +122,6 @@ class Machine:
         warps, threads = int(lanes.reshape(-1, 32).any(axis=1).sum()), int(lanes.sum())
         self.census[id(lanes)] = (lanes, warps, threads)
         return warps, threads
-
-    def _exhausted(self, block: Block, lanes: Array) -> None:
-        where, thread = self.batch.locate(int(lanes.argmax()))
-        lines = [line for line in self.lines[block.start : block.stop] if line]
-        at = f"near line {lines[-1]}: {self.recorder.text(lines[-1])}" if lines else f"near instruction {block.stop}"
-        raise BudgetExceeded(
-            f"after {self.budget:,} instructions, thread {thread} of block {where} is still {at}\n"
-            "Most likely a loop that does not end. If it does, use a smaller size, or worklog.emulator.launch with a "
-            "larger budget"
-        )
 
     def push(self, number: int, lanes: Array) -> None:
         """Continue lanes at a block of code."""
@@ -330,6 +325,9 @@ class Machine:
         """st."""
         memory, address = self._memory(site, base, mask)
         memory.store(site, address, mask, values)
+        if mask is not False:
+            self.spinning.version += memory is self.memory
+            self.spinning.stores += memory is not self.memory
 
     def atomic(self, site: Site, base: Array, mask: Mask, operation: str, values: Sequence[Array]) -> list[Array]:
         """atom and red: the old values, one array per element."""
@@ -347,6 +345,7 @@ class Machine:
                     own = operands if site.count == 1 else operands[k : k + 1]
                     before[turn] = elements[place]
                     elements[place] = warp.ATOMICS[operation](elements[place], *(operand[turn] for operand in own))
+                    self.spinning.version += before[turn].tobytes() != elements[place].tobytes()
         return old
 
 

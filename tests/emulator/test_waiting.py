@@ -1,0 +1,107 @@
+"""Threads that wait in a loop for other threads of their warp, their block and other blocks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.emulator.helpers import cuda, kernel, run
+from worklog.emulator import BudgetExceeded, EmulatedDevice
+from worklog.gate import Checker, shapes
+from worklog.kernel import Kernel
+from worklog.problem.gemm import Shape
+
+IN_TURN = """
+  WAIT
+  __syncthreads();
+  out[threadIdx.x] = out[threadIdx.x] * 3 + blockIdx.x;
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) atomicAdd(turn, 1);
+"""
+WAITS = {
+    "atomic": "if (threadIdx.x == 0) while (atomicAdd(turn, 0) != MINE) {}",
+    "volatile": "if (threadIdx.x == 0) while (*(volatile int*)turn != MINE) {}",
+    "back-off": """unsigned ns = 8;
+  if (threadIdx.x == 0)
+    while (*(volatile int*)turn != MINE) {
+      __nanosleep(ns);
+      if (ns < 256) ns *= 2;
+    }""",
+    "acquire": """int seen = -1;
+  while (threadIdx.x == 0 && seen != MINE)
+    asm volatile("ld.global.acquire.gpu.b32 %0, [%1];" : "=r"(seen) : "l"(turn));""",
+    "whole block": """__shared__ int seen;
+  for (;;) {
+    if (threadIdx.x == 0) seen = *(volatile int*)turn;
+    __syncthreads();
+    if (seen == MINE) break;
+    __syncthreads();
+  }""",
+}
+
+
+@pytest.mark.parametrize(("blocks", "mine"), [(5, "blockIdx.x"), (34, "gridDim.x - 1 - blockIdx.x")])
+@pytest.mark.parametrize("wait", WAITS.values(), ids=WAITS)
+def test_blocks_take_turns(wait: str, blocks: int, mine: str) -> None:
+    """Also in falling order, and more of them than usually run together."""
+    source = kernel(IN_TURN.replace("WAIT", wait.replace("MINE", f"(int)({mine})")), "int* out, int* turn")
+    out, turn, expected = np.zeros(256, np.uint32), np.zeros(1, np.int32), 0
+    assert run(source, [out, turn], grid=(blocks,), block=256, count=False).findings == ()
+    for block in range(blocks) if mine == "blockIdx.x" else reversed(range(blocks)):
+        expected = (expected * 3 + block) % 2**32
+    assert set(out.tolist()) == {expected} and turn[0] == blocks
+
+
+def test_a_barrier_of_the_whole_grid() -> None:
+    body = """
+  int t = blockIdx.x * 64 + threadIdx.x;
+  out[t] = 1 + t;
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    atomicAdd(arrived, 1);
+    while (*(volatile int*)arrived < gridDim.x) {}
+  }
+  __syncthreads();
+  sums[t] = out[t] + ((volatile int*)out)[gridDim.x * 64 - 1 - t];
+"""
+    out, sums, arrived = np.zeros((3, 64 * 200), np.int32)
+    run(kernel(body, "int* out, int* sums, int* arrived"), [out, sums, arrived], grid=(200,), block=64)
+    assert set(sums.tolist()) == {64 * 200 + 1}
+
+
+@pytest.mark.parametrize("where", ["global", "shared"])
+def test_every_thread_takes_a_lock(where: str) -> None:
+    body = """
+  __shared__ int locks[1], counts[1];
+  if (threadIdx.x == 0) locks[0] = counts[0] = 0;
+  __syncthreads();
+  int *l = WHERE ? lock : locks, *n = WHERE ? count : counts;
+  while (atomicCAS(l, 0, 1) != 0) {}
+  atomicExch(n, atomicAdd(n, 0) + 1);
+  __threadfence();
+  atomicExch(l, 0);
+  __syncthreads();
+  if (threadIdx.x == 0) out[blockIdx.x] = *n;
+"""
+    lock, count, out = np.zeros((3, 2), np.int32)
+    source = kernel(body.replace("WHERE", str(int(where == "global"))), "int* lock, int* count, int* out")
+    assert run(source, [lock, count, out], grid=(2,), block=24).ok
+    assert max(out) == (48 if where == "global" else 24)
+
+
+def test_a_lock_that_is_never_freed_is_a_deadlock() -> None:
+    body = "  while (atomicCAS(lock, 0, 1) != 0) {}\n  *out += 1;"
+    with pytest.raises(BudgetExceeded, match=r"^deadlock: thread 1 of block \(0, 0, 0\) is still near line 3: while"):
+        run(kernel(body, "int* out, int* lock"), [np.zeros(1, np.int32), np.zeros(1, np.int32)])
+
+
+def test_split_k_by_semaphore_passes_the_gate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shapes, "BUDGET_S", 0.0)
+    kernel, device = Kernel.from_source(cuda("split_k_by_semaphore")), EmulatedDevice()
+    verdict = Checker(device, Shape(40, 24, 12), 0).check(kernel.load(device))
+    assert verdict.accepted, verdict.reason
+    stuck = Kernel.from_source(cuda("split_k_by_semaphore").replace("part == 2 ? 0 : part + 1", "part"))
+    verdict = Checker(device, Shape(40, 24, 12), 0).check(stuck.load(device))
+    assert str(verdict.reason).startswith("launch: deadlock: thread 0 of block (1, 0, 0)"), verdict.reason

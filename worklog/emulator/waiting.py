@@ -1,0 +1,132 @@
+"""Threads that wait in a loop for what another thread writes: a lock, a flag, the ticket of another block.
+
+Of diverged groups of lanes the machine runs the lowest first, so such a loop would keep the writer from running. A
+group that comes back to the head of a loop with the registers and the memory that it found there before only waits. It
+is parked until the others have exited, wait at a barrier, or are parked too. As on a GPU, threads of all warps, and of
+all blocks that run together, make progress then.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from worklog.emulator.findings import BudgetExceeded
+from worklog.emulator.flow import Flow
+from worklog.emulator.ptx import Kernel
+
+if TYPE_CHECKING:
+    from worklog.emulator.machine import Machine
+
+Array = NDArray[Any]
+PERIOD = 8  # iterations of a loop from one comparison to the next
+# Threads that run together where blocks may wait for each other: 132 SMs of an H200 with 2048 threads each.
+RESIDENT = 132 * 2048
+ORDERED = {"volatile", "acquire", "relaxed", "mmio"}
+TOO_LONG = (
+    "Most likely a loop that does not end. If it does, use a smaller size, or worklog.emulator.launch with a larger "
+    "budget"
+)
+IN_VAIN = "No thread of the blocks that run together writes what it waits for: the others have exited, or wait too"
+
+
+class State(NamedTuple):
+    """Of a group at the head of a loop. due: iterations until it is compared. version: see Waiting. private: shared and
+    local memory, None before all else has been found unchanged.
+    """
+
+    due: int
+    lanes: Array
+    registers: dict[str, Array]
+    version: int
+    private: tuple[bytes, bytes] | None
+
+
+class Waiting:
+    """The groups of the running batch that wait. version: the number of writes to global memory, and of atomics on any
+    memory, that changed something. stores: the number of stores to shared and local memory.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.version = self.stores = 0
+        flow = machine.program.flow
+        before: dict[int, set[str]] = {}
+        for block in flow.blocks:
+            for follower in block.successors:
+                before.setdefault(follower, set()).update(flow.live_out[block.index])
+        self.live = {number: sorted(names) for number, names in before.items()}
+        self.start()
+
+    def start(self) -> None:
+        """Begin a new batch."""
+        self.parked: list[tuple[int, Array]] = []
+        self.states: dict[int, State] = {}
+        self.woken = (-1, -1)
+
+    def only_waits(self, number: int, lanes: Array, registers: dict[str, Array]) -> bool:
+        """Park the group that has come back to this block of code if nothing has changed since."""
+        old = self.states.get(number)
+        if old is not None and old.due > 1:
+            self.states[number] = old._replace(due=old.due - 1)
+            return False
+        now = {name: registers[name] for name in self.live.get(number, ()) if name in registers}
+        private, same = None, old is not None and old.version == self.version and np.array_equal(lanes, old.lanes)
+        if old is not None and same and _equal(now, old.registers, lanes):
+            private = self.machine.shared.bytes.tobytes(), self.machine.local_memory.bytes.tobytes()
+            if private == old.private:
+                self.parked.append((number, lanes))
+                del self.states[number]
+                return True
+        self.states[number] = State(1 if private else PERIOD, lanes, now, self.version, private)
+        return False
+
+    def wake(self) -> bool:
+        """Continue all parked groups; False if there are none. Raises BudgetExceeded if nothing was written since they
+        continued the last time.
+        """
+        parked, self.parked = self.parked, []
+        if parked and self.woken == (self.version, self.stores):
+            raise endless(self.machine, *parked[0], "deadlock", IN_VAIN)
+        self.woken = (self.version, self.stores)
+        for number, lanes in parked:
+            self.machine.push(number, lanes)
+        return bool(parked)
+
+
+def endless(machine: Machine, number: int, lanes: Array, what: str, why: str) -> BudgetExceeded:
+    """The error for lanes that do not come out of a loop, which are at this block of code."""
+    (where, thread), block = machine.batch.locate(int(lanes.argmax())), machine.program.flow.blocks[number]
+    lines = [line for line in machine.lines[block.start : block.stop] if line]
+    at = f"line {lines[-1]}: {machine.recorder.text(lines[-1])}" if lines else f"instruction {block.stop}"
+    return BudgetExceeded(f"{what}: thread {thread} of block {where} is still near {at}\n{why}")
+
+
+def _equal(some: dict[str, Array], others: dict[str, Array], lanes: Array) -> bool:
+    """Whether registers have the same bits in these lanes."""
+    return some.keys() == others.keys() and all(_same(value, others[name], lanes) for name, value in some.items())
+
+
+def _same(one: Array, other: Array, lanes: Array) -> bool:
+    if one is other:
+        return True
+    if len(one) != len(other) or one.dtype != other.dtype:
+        return False
+    bits = f"u{one.itemsize}"
+    equal = np.ascontiguousarray(one).view(bits) == np.ascontiguousarray(other).view(bits)
+    return bool(equal.all() if len(one) == 1 else equal[lanes].all())
+
+
+def may_wait(kernel: Kernel, flow: Flow) -> bool:
+    """Whether some loop reads global memory that other blocks may write in the meantime: with an atomic, a volatile,
+    relaxed or acquire load, or beside a fence.
+    """
+    loops = [(flow.blocks[head].start, b.stop) for b in flow.blocks for head in b.successors if head <= b.index]
+    return any(
+        "shared" not in instruction.parts
+        and (instruction.parts[0] in ("fence", "membar", "atom") or not ORDERED.isdisjoint(instruction.parts))
+        for start, stop in loops
+        for instruction in kernel.instructions[start:stop]
+    )
