@@ -8,7 +8,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
@@ -18,8 +20,8 @@ from tests.lab.waiting import gone
 from worklog.bench import check as check_module
 from worklog.bench.check import Checked, check, check_in_child, execute, text
 from worklog.cli.commands import main
-from worklog.emulator import device
-from worklog.errors import NoGpu
+from worklog.emulator import EmulatedDevice, EmulatedFault, device
+from worklog.errors import BadSetting, NoGpu
 from worklog.kernel import Kernel
 from worklog.kernel.ladder import rung
 from worklog.kernel.nvrtc import NvrtcMissing
@@ -272,3 +274,55 @@ def test_a_rung_without_a_barrier_fails_and_its_races_are_counted() -> None:
     (row,) = execute(lambda *step: None, [broken])
     assert "race" in row["reason"] and row["findings"] >= 1
     assert "failed at launch: 04_tiles_1d.cu:" in text([row])
+
+
+WITH_OPTIONS = """
+#include <mine.cuh>
+#include <cstdint>
+__constant__ float scale[2];
+extern __shared__ float row_of_a[];
+__global__ void gemm(int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {
+  uint32_t row = blockIdx.y, col = blockIdx.x * TILE + threadIdx.x;
+  for (uint32_t k = threadIdx.x; k < K; k += TILE) row_of_a[k] = A[row * K + k];
+  __syncthreads();
+  float acc = zero();
+  if (col < N) {
+    for (int k = 0; k < K; ++k) acc += row_of_a[k] * B[k * N + col];
+    C[row * N + col] = alpha * acc * scale[1] + (beta == 0 ? 0 : beta * C[row * N + col]);
+  }
+}
+"""
+
+
+def test_headers_macros_dynamic_shared_memory_and_constants_are_given_as_options(tmp_path: Path) -> None:
+    (tmp_path / "mine.cuh").write_text("__device__ float zero() { return 0; }")
+    words: dict[str, Any] = {"grid": "(N + 31) / 32, M", "block": 32, "include": [tmp_path], "define": ["TILE=32"]}
+    kernel = Kernel.from_source(WITH_OPTIONS, shared=4096, constant=["scale=5,1"], **words)
+    ones = np.ones(32 * 32, np.float32)
+
+    def launched(kernel: Kernel) -> Any:
+        emulator = EmulatedDevice()
+        a, b, c = (emulator.upload(ones) for _ in "ABC")
+        kernel.load(emulator).enqueue(Shape.of(32), 1.0, a, b, 0.0, c)
+        return set(emulator.download(c))
+
+    assert launched(kernel) == {32}
+    assert launched(Kernel.from_source(WITH_OPTIONS, shared=4096, constant=["scale=1,5"], **words)) == {160}
+    with pytest.raises(EmulatedFault, match="64 bytes of shared memory"):
+        launched(replace(kernel, shared=64))
+    with pytest.raises(BadSetting, match="--shared BYTES"):
+        check(replace(kernel, shared=0), on="emulated")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ({"constant": ["scales=1"]}, "scales: there is no __constant__ variable"),
+        ({"constant": ["scale"]}, "write NAME=VALUE"),
+        ({"define": ["1=2"]}, "write NAME or NAME=VALUE"),
+        ({"shared": -1}, "give 0 or more"),
+    ],
+)
+def test_an_option_that_cannot_be_read_is_refused(words: dict[str, Any], says: str) -> None:
+    with pytest.raises(BadSetting, match=says):
+        Kernel.from_source(WITH_OPTIONS, **words)

@@ -82,7 +82,7 @@ def test_run_takes_files_and_rungs_and_adds_the_baseline(answers: list[tuple[lis
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["run", "naive", "--grid", "N"], "--grid, --block, --entry and --args are for"),
+        (["run", "naive", "--grid", "N"], "--grid is for a user kernel"),
         (["run", "naive.cu", *LAUNCH], "two kernels are called naive: rename one"),
         (["run", "mine.cu", *LAUNCH, "--domain", "M % 64 == 0", "--size", "100"], "size 100 is outside mine's domain"),
         (["run", "mine.cu", *LAUNCH], f"no GPU to measure on: {WHY}; `worklog check`"),

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from worklog.errors import BadSetting, CompileFailed, WorklogError, install_command
+from worklog.kernel import Kernel
 from worklog.kernel.device import Program
 from worklog.kernel.ladder import rung
-from worklog.kernel.nvrtc import UnknownEntry, compile_cuda, compile_error
+from worklog.kernel.nvrtc import UnknownEntry, compile_cuda, compile_error, of_nvidia
 from worklog.kernel.source import kernel_names
 
 TWO = """
@@ -102,3 +103,21 @@ def test_without_nvrtc_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(sys.modules, "cuda.bindings", None)
     with pytest.raises(WorklogError, match=re.escape(install_command())):
         compile_cuda(Program("x.cu", "__global__ void unique_to_this_test() {}", "unique_to_this_test"))
+
+
+@pytest.mark.parametrize(
+    ("header", "advice"),
+    [("mine.cuh", "give its folder with -I"), ("mma.h", "in the wheels nvidia-cuda-runtime, nvidia-cuda-crt")],
+)
+def test_a_missing_header_is_named_with_what_to_do(header: str, advice: str) -> None:
+    log = f'mine.cu(2): catastrophic error: cannot open source file "{header}"'
+    error = compile_error("mine.cu", f"\n#include <{header}>", "k", log)
+    assert str(error).startswith("mine.cu:2: ") and header in str(error) and advice in str(error).splitlines()[0]
+
+
+@pytest.mark.skipif(not of_nvidia("#include <mma.h>"), reason="NVIDIA's headers are not installed")
+def test_kernels_with_nvidia_headers_and_types_of_the_host_compile() -> None:
+    includes = "#include <cuda_fp16.h>\n#include <cooperative_groups.h>\n#include <stdint.h>\n#include <stdio.h>\n"
+    body = "uint32_t i = cooperative_groups::this_grid().thread_rank(); C[i] = __half2float(__float2half(A[i] + B[i]));"
+    source = f"{includes}__global__ void k(const float* A, const float* B, float* C, int N) {{ {body} }}"
+    assert "cvt.rn.f16.f32" in compile_cuda(Kernel.from_source(source, grid="N", block=1).program).ptx

@@ -53,7 +53,8 @@ class Inspection:
 
     def occupancy(self, out: Compiled) -> Occupancy | None:
         """On one architecture; None if the block is unknown."""
-        return None if self.threads is None else occupancy(out.arch, self.threads, out.registers, out.shared_bytes)
+        shared = out.shared_bytes + out.program.shared
+        return None if self.threads is None else occupancy(out.arch, self.threads, out.registers, shared)
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""

@@ -111,7 +111,7 @@ class Checked:
         if compiled is not None:
             lines.append(
                 f"{compiled.registers} registers and {compiled.stack_bytes} bytes of local memory per thread, "
-                f"{compiled.shared_bytes} bytes of shared memory per block ({compiled.arch})"
+                f"{compiled.shared_bytes + compiled.program.shared} bytes of shared memory per block ({compiled.arch})"
             )
         if not verdict.accepted and any(finding.kind in OUTSIDE for finding in self.findings):
             lines.append(f"· if {self.kernel.entry} takes whole tiles only, state its domain: {EXAMPLE_DOMAIN}")
@@ -276,10 +276,14 @@ def _require_signature(kernel: Kernel, compiled: Compiled) -> None:
     declared = re.findall(r"\.param\s+(?:\.align\s+\d+\s+)?\.([a-z]\d+)", entry[1]) if entry else ()
     found = tuple(kind if kind.startswith("f") else kind[1:] for kind in declared)
     dynamic = re.search(r"\.extern\s+\.shared\s.*?([\w$]+)\[\]", compiled.ptx)
-    if dynamic is not None and re.search(rf"{re.escape(dynamic[1])}\b", compiled.ptx[entry.end() if entry else 0 :]):
+    if (
+        dynamic is not None
+        and not program.shared
+        and re.search(rf"{re.escape(dynamic[1])}\b", compiled.ptx[entry.end() if entry else 0 :])
+    ):
         raise BadSetting(
-            f"{program.name}: {program.entry} takes dynamic shared memory (extern __shared__), and the gate launches "
-            "it without: declare an array of a fixed size"
+            f"{program.name}: {program.entry} takes dynamic shared memory (extern __shared__): give its bytes per "
+            "block with --shared BYTES"
         )
     if found != tuple(BITS.get(name, "64") for name in kernel.arguments):
         raise BadSetting(

@@ -34,6 +34,17 @@ LAUNCH = (
         metavar="NAMES",
         help="What each parameter of a user kernel takes: 'M,N,K,alpha,A,B,beta,C' (default: from their names).",
     ),
+    click.option("-I", "--include", multiple=True, metavar="DIR", help="A folder of headers; repeat for more."),
+    click.option("-D", "--define", multiple=True, metavar="NAME=VALUE", help="A macro; repeat for more."),
+    click.option(
+        "--shared", type=click.IntRange(0), default=0, metavar="BYTES", help="Dynamic shared memory of a user kernel."
+    ),
+    click.option(
+        "--constant",
+        multiple=True,
+        metavar="NAME=VALUE,…",
+        help="Values of a __constant__ variable that host code sets; repeat for more.",
+    ),
     click.option(
         "--domain", default="any", show_default=True, help="Shapes that a user kernel takes: 'M % 64 == 0, K % 8 == 0'."
     ),

@@ -14,7 +14,7 @@ from worklog.cli.output import print_json
 from worklog.errors import BadSetting, CompileFailed
 from worklog.gpu import device
 from worklog.kernel import Kernel
-from worklog.kernel.ladder import LADDER, instances, kernel_of
+from worklog.kernel.ladder import LADDER, OF_A_FILE, instances, kernel_of
 from worklog.problem.axes import SIZES, TEMPLATES, Axis, Space
 from worklog.problem.gemm import Shape
 from worklog.settings import Harness
@@ -46,8 +46,8 @@ def kernels_of(words: Sequence[str], axes: Sequence[Axis], **launch: Any) -> lis
             found += compilable(instances(word, axes, launch) if axes else [kernel_of(word, launch)])
     if not all(isinstance(kernel, str) for kernel in found):
         return found if BASELINE in found else [*found, BASELINE]
-    if launch["grid"] or launch["block"] or launch["entry"] or launch["args"]:
-        raise BadSetting("--grid, --block, --entry and --args are for a user kernel: name its file too")
+    if given := [option for option in OF_A_FILE if launch[option]]:
+        raise BadSetting(f"--{given[0]} is for a user kernel: name its file too")
     if axes:
         raise BadSetting(
             f"--axis {axes[0].name} stands for a template argument of a user kernel: name its file too (the axes of a "

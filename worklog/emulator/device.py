@@ -201,6 +201,7 @@ class EmulatedDevice:
         ]
         with naming(kernel.program):
             options = {"races": self.races, "count": self.count, "source": kernel.program.source}
+            options["shared_bytes"] = kernel.program.shared
             self.last = launch(kernel.kernel, grid, block, values, variables=kernel.variables, **options)
         self.findings += self.last.findings
         self.printed = self.printed or self.last.printed

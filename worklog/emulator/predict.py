@@ -90,7 +90,16 @@ def _of_blocks(
     # Blocks of equal weight run together.
     for weight in sorted(set(weights.values())):
         blocks = [number for number, own in weights.items() if own == weight]
-        result = launch(kernel, grid, rung.threads, arguments, races=False, values=False, only_blocks=blocks)
+        result = launch(
+            kernel,
+            grid,
+            rung.threads,
+            arguments,
+            shared_bytes=rung.program.shared,
+            races=False,
+            values=False,
+            only_blocks=blocks,
+        )
         if result.findings:
             raise BadLaunch(f"{kernel.name} at {shape}: {result.findings[0].at(rung.file)}")
         out = combined(1, out, weight, result.lines)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from worklog.errors import LaunchFailed, OutOfMemory
 from worklog.gpu.device import gpu, require_gpu
 from worklog.kernel.device import Block, Program, Resources
-from worklog.kernel.nvrtc import compile_error
+from worklog.kernel.nvrtc import compile_error, of_nvidia
 from worklog.problem.gemm import Domain, Shape
 
 # cublas_api.h, cublasMath_t: CUBLAS_DEFAULT_MATH and CUBLAS_TF32_TENSOR_OP_MATH; CuPy names only the first.
@@ -35,12 +35,15 @@ class CudaKernel:
     """A compiled entry, loaded on the current GPU."""
 
     def __init__(self, program: Program) -> None:
-        module = cupy.RawModule(code=program.source, options=program.options, name_expressions=[program.entry])
+        options = (*program.options, *of_nvidia(program.source))
+        module = cupy.RawModule(code=program.source, options=options, name_expressions=[program.entry])
         try:
             self.function = module.get_function(program.entry)
         except cupy.cuda.compiler.CompileException as error:
             raise compile_error(program.name, program.source, program.entry, error.get_message()) from error
-        loaded = self.function
+        loaded, self.shared = self.function, program.shared
+        if self.shared:
+            loaded.max_dynamic_shared_size_bytes = self.shared
         self.resources = Resources(loaded.num_regs, loaded.local_size_bytes, loaded.shared_size_bytes)
 
 
@@ -97,7 +100,8 @@ class CudaDevice:
     def launch(self, kernel: Any, grid: tuple[int, int], block: Block, arguments: Sequence[Any]) -> None:
         """Enqueue one launch."""
         with self.errors("launching a kernel"), self.stream:
-            kernel.function(grid, (block,) if isinstance(block, int) else block, tuple(arguments))
+            threads = (block,) if isinstance(block, int) else block
+            kernel.function(grid, threads, tuple(arguments), shared_mem=kernel.shared)
 
     def synchronize(self) -> None:
         """Wait for the stream; an asynchronous fault surfaces here."""

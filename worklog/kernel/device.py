@@ -23,7 +23,8 @@ Block = int | tuple[int, int]  # threads per block: along x, or along x and y
 @dataclass(frozen=True)
 class Program:
     """CUDA C++ to compile. name: file name for messages. entry: the kernel, a template instance or an extern "C"
-    name. options: for NVRTC. arguments: names of what its parameters take, for messages.
+    name. options: for NVRTC. arguments: names of what its parameters take, for messages. shared: bytes of
+    dynamic shared memory per block in each launch.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Program:
     entry: str
     options: tuple[str, ...] = COMPILE_OPTIONS
     arguments: tuple[str, ...] = ()
+    shared: int = 0
 
     @cached_property
     def sha256(self) -> str:

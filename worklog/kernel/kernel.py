@@ -6,8 +6,9 @@ A record loads the kernel on a device, describes it for the run file, and crosse
 from __future__ import annotations
 
 import math
+import re
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,15 @@ from worklog.errors import BadSetting, OutsideDomain, WorklogError
 from worklog.kernel import signature
 from worklog.kernel.device import COMPILE_OPTIONS, Block, Buffer, Device, Program, Subject
 from worklog.kernel.host_function import REMARK, HostFunction
-from worklog.kernel.source import definition, device_code, evaluate, kernel_names, parts, types_of_the_host
+from worklog.kernel.source import (
+    definition,
+    device_code,
+    evaluate,
+    kernel_names,
+    options_of_the_host,
+    parts,
+    with_constants,
+)
 from worklog.problem.gemm import CLASSES, Domain, Shape
 from worklog.runs.documents import read_text
 
@@ -54,7 +63,7 @@ class Kernel:
     class that the kernel must have at least. options: for NVRTC. number, idea: of a rung. host: where a host function
     is. skipped: why it is not measured, such as an instance of a template that does not compile; "" for all others.
     arguments: the value that each parameter takes (worklog.kernel.signature). adapted: what was read from the source,
-    for the user.
+    for the user. shared: bytes of dynamic shared memory per block.
     """
 
     name: str
@@ -73,6 +82,7 @@ class Kernel:
     skipped: str = ""
     arguments: tuple[str, ...] = signature.LADDER
     adapted: tuple[str, ...] = ()
+    shared: int = 0
 
     @classmethod
     def from_file(cls, path: str | Path, *, name: str = "", **words: Any) -> Kernel:
@@ -86,6 +96,8 @@ class Kernel:
         except (OSError, UnicodeDecodeError) as error:
             why = error.strerror if isinstance(error, OSError) else "it isn't UTF-8 text"
             raise WorklogError(f"cannot read {path}: {why}") from error
+        if re.search(r'^[ \t]*#[ \t]*include[ \t]*"', device_code(source), re.MULTILINE):
+            words["include"] = (*words.get("include", ()), path.parent)
         return cls.from_source(source, file=path.name, name=name or path.stem, **words)
 
     @classmethod
@@ -102,6 +114,10 @@ class Kernel:
         name: str = "",
         file: str = "source",
         args: str = "",
+        include: Sequence[str | Path] = (),
+        define: Sequence[str] = (),
+        shared: int = 0,
+        constant: Sequence[str] = (),
     ) -> Kernel:
         """The kernel of a source text, such as a notebook cell. Host code in it is left out.
 
@@ -109,11 +125,18 @@ class Kernel:
         file: the name of the source in messages. args: the value that each parameter takes, as "M,N,K,alpha,A,B,beta,C"
         (default: from the parameters' names). Without alpha or beta, the kernel computes with alpha = 1 or beta = 0;
         with one size, square matrices. grid, block: default, what the source states; where it states none, the kernel
-        can be compiled and not launched. Raises BadSetting.
+        can be compiled and not launched. include: folders of headers. define: macros, as "NAME=VALUE". shared: bytes of
+        dynamic shared memory. constant: values of __constant__ variables, as "NAME=1,2,3". Raises BadSetting.
         """
         if "\0" in source:
             line = source[: source.index("\0")].count("\n") + 1
             raise BadSetting(f"{file}:{line}: the source has a NUL character, where the compiler stops: delete it")
+        if wrong := next((macro for macro in define if not re.match(r"[A-Za-z_]\w*(?:=|$)", macro)), None):
+            raise BadSetting(f"cannot read -D {wrong!r}: write NAME or NAME=VALUE")
+        if shared < 0:
+            raise BadSetting(f"cannot take {shared} bytes of dynamic shared memory: give 0 or more")
+        source = with_constants(source, constant, file)
+        folders, macros = [str(Path(folder).resolve()) for folder in include], [f"-D{macro}" for macro in define]
         function = entry or _only_kernel(file, source)
         plain, _, instance = function.partition("<")
         found = definition(source, plain.strip())
@@ -133,10 +156,12 @@ class Kernel:
             template=dict(template or {}),
             rules=domain,
             claimed=claimed,
-            text=device_code(source),
-            options=(*COMPILE_OPTIONS, *types_of_the_host(source)),
+            text=device_code(source, folders),
+            options=(*COMPILE_OPTIONS, *options_of_the_host(source), *macros, *(f"-I{folder}" for folder in folders)),
+            shared=shared,
             arguments=arguments,
         )
+        source += "".join(f"\n#define {macro.replace('=', ' ', 1)}" for macro in define)
         adapted = (unclear,) if unclear else signature.described(found, arguments)
         if domain == "any" and (commented := Domain.of(signature.domain(source))) != Domain():
             domain = str(commented)
@@ -213,7 +238,7 @@ class Kernel:
     @property
     def program(self) -> Program:
         """What to compile."""
-        return Program(self.file, self.source, self.entry, self.options, self.arguments)
+        return Program(self.file, self.source, self.entry, self.options, self.arguments, self.shared)
 
     @property
     def threads(self) -> Block:
@@ -306,6 +331,7 @@ class Kernel:
         own = {"user": "kernel"} if self.number is None else {"idea": self.idea}
         tile = {"tile": dict(self.template)} if self.template else {}
         launch: dict[str, Any] = {"grid": parts(self.grid), "block": self.threads}
+        launch |= {"dynamic_shared_bytes": self.shared} if self.shared else {}
         launch |= {} if self.arguments == signature.LADDER else {"arguments": list(self.arguments)}
         return {"file": self.file, "sha256": program.sha256, **entry, **tile, **launch, **common, **own, **resources}
 

@@ -62,13 +62,18 @@ def rung(name: str) -> Kernel:
     raise UnknownRung(f"there is no rung {name!r}{meant(name, names)}: choose from {', '.join(names)}")
 
 
-Words = Mapping[str, str | None]  # options of a launch, as in DEFAULTS
+Words = Mapping[str, Any]  # options of a launch, as in DEFAULTS
 DEFAULTS: Words = dict.fromkeys(("grid", "block", "entry")) | {
     "domain": "any",
     "claimed": "fp32",
     "arrays": "",
     "args": "",
+    "include": (),
+    "define": (),
+    "shared": 0,
+    "constant": (),
 }
+OF_A_FILE = ("grid", "block", "entry", "args", "include", "define", "shared", "constant")
 OPTION = {"claimed": "class"}  # where the option has another name
 AXES_IN = ("entry", "grid", "block", "domain")  # options that may name an axis
 
@@ -83,7 +88,7 @@ def kernel_of(what: str, words: Words, *, launched: bool = True) -> Kernel:
     }
     is_file = what.endswith(".cu") or Path(what).exists()
     if ":" in what and not is_file:
-        _require_no(given, ("grid", "block", "entry", "args"), "a .cu file: a host function launches itself")
+        _require_no(given, OF_A_FILE, "a .cu file: a host function launches itself")
         return Kernel.from_function(what, **given)
     _require_no(given, ("arrays",), "a host function, such as file.py:function: a kernel takes pointers")
     if Path(what).suffix in (".py", ".so"):

@@ -14,14 +14,14 @@ import re
 import struct
 from collections import Counter
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
 
 from worklog.errors import BadSetting, CompileFailed, WorklogError, install_command
 from worklog.kernel.device import Program
-from worklog.kernel.source import kernel_names
+from worklog.kernel.source import included, is_of_nvidia, kernel_names
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 # Where there is a driver, NVRTC keeps compiled code on disk, and returns it without ptxas' report.
@@ -80,7 +80,9 @@ def compile_cuda(program: Program, arch: str = "sm_90") -> Compiled:
     try:
         (error,) = nvrtc.nvrtcAddNameExpression(handle, entry.encode())
         _check(nvrtc, error, f"looking up {entry}")
-        arguments = [option.encode() for option in (f"-arch={arch}", *FIXED_OPTIONS, *program.options)]
+        arguments = [
+            option.encode() for option in (f"-arch={arch}", *FIXED_OPTIONS, *program.options, *of_nvidia(source))
+        ]
         (error,) = nvrtc.nvrtcCompileProgram(handle, len(arguments), arguments)
         log = _read(nvrtc, handle, "ProgramLog").decode(errors="replace")
         if error != nvrtc.nvrtcResult.NVRTC_SUCCESS:
@@ -98,6 +100,19 @@ def compile_cuda(program: Program, arch: str = "sm_90") -> Compiled:
         raise _no_entry(name, source, entry)
     resources, accesses = _resources(log, symbol), shared_widths(cubin, symbol)
     return Compiled(program, symbol, arch, ptx, cubin, *resources, accesses, log)
+
+
+def of_nvidia(source: str) -> tuple[str, ...]:
+    """Options with the folders of NVIDIA's headers, of wheels or of a toolkit, for a source that includes any."""
+    return _folders() if included(source) else ()
+
+
+@cache
+def _folders() -> tuple[str, ...]:
+    from cuda.pathfinder import find_nvidia_header_directory
+
+    found = [find_nvidia_header_directory(library) for library in ("cudart", "cccl")]
+    return tuple(f"-I{folder}" for folder in found if folder)
 
 
 def nvrtc_version() -> tuple[int, int]:
@@ -150,6 +165,13 @@ def compile_error(name: str, source: str, entry: str, log: str, *, file: str | N
     if error["file"] == "__nv_name_map":
         return _no_entry(name, source, entry, log)
     lines, number, text = source.splitlines(), int(error["line"]), error["text"].strip()
+    if header := re.search(r'open source file "(.+?)"', text):
+        text += "; give its folder with -I"
+        if is_of_nvidia(header[1]):
+            text = (
+                f"{header[1]} is missing: it is in the wheels nvidia-cuda-runtime, nvidia-cuda-crt and nvidia-cuda-cccl"
+            )
+            text += f"; install them with: {install_command('headers')}"
     if file not in (None, error["file"]) or not 0 < number <= len(lines):
         return CompileFailed(f"{error['file']}:{number}: {text}\n{log.strip()}")
     return CompileFailed(f"{name}:{number}: {text}\n    {lines[number - 1].strip()}\n{log.strip()}")

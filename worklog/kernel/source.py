@@ -10,8 +10,9 @@ import ast
 import operator
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from worklog.errors import BadSetting
 
@@ -34,7 +35,13 @@ for _bits, _type in ((8, "char"), (16, "short"), (32, "int"), (64, "long long"))
     _TYPES |= {f"int{_bits}_t": f"signed {_type}", f"uint{_bits}_t": f"unsigned {_type}"}
 _FOR_THE_HOST = re.compile(r"\bstd\b|\bcuda[A-Z]\w*|\bcu(?:blas|rand)\w+|\busing\s+namespace\b")
 # Headers that hold something for the device; NVRTC knows the others' part of the language already.
-_DEVICE_HEADERS = re.compile(r"cuda_(?:fp|bf)\d|mma|cooperative_groups|cuda/|cub/|cute/|cutlass|nvfunctional")
+_DEVICE_HEADERS = re.compile(
+    r"cuda_(?:fp|bf)\d|cuda_pipeline|cuda_awbarrier|mma|cooperative_groups|"
+    r"cuda/|nv/|cub/(?!cub\.cuh)|cute/|cutlass|nvfunctional"
+)
+# In place of cub/cub.cuh, which has code for the host.
+_CUB = tuple(f"cub/block/block_{what}.cuh" for what in ("load", "store", "reduce", "scan", "exchange", "radix_sort"))
+_CUB += tuple(f"cub/warp/warp_{what}.cuh" for what in ("reduce", "scan"))
 
 
 def evaluate(expression: str, names: Mapping[str, int]) -> int:
@@ -89,14 +96,16 @@ def kernel_names(source: str) -> list[str]:
     return list(dict.fromkeys(re.findall(r"__global__\s+(?:\w+\s+)*?void\s+(\w+)\s*\(", bare)))
 
 
-def device_code(source: str) -> str:
+def device_code(source: str, folders: Sequence[str] = ()) -> str:
     """The source without host code, which NVRTC rejects: host functions, headers for the host, and declarations with
-    std:: or the CUDA runtime. Spaces take its place, so the rest keeps its line numbers.
+    std:: or the CUDA runtime. Spaces take its place, so the rest keeps its line numbers. A header in one of the folders
+    stays.
     """
     bare = code(source)
     out = list(source)
     for found in _INCLUDE.finditer(source):
-        if bare[found.start()] == "#" and not _DEVICE_HEADERS.match(found[1] or found[2]):
+        own = found[1] and any(Path(folder, found[1]).is_file() for folder in folders)
+        if bare[found.start()] == "#" and not own and not _DEVICE_HEADERS.match(found[1] or found[2]):
             out[found.start() : found.end()] = " " * len(found[0])
     declared = _DIRECTIVE.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), bare)
     for start, end in _host_code(declared):
@@ -105,10 +114,41 @@ def device_code(source: str) -> str:
     return "".join(out)
 
 
-def types_of_the_host(source: str) -> tuple[str, ...]:
-    """Compiler options that define the types of the host's headers that a source uses."""
-    used = set(re.findall(r"\w+", code(source)))
-    return tuple(f"-D{name}={kind}" for name, kind in _TYPES.items() if name in used)
+def included(source: str) -> list[str]:
+    """Names of the headers that a source includes."""
+    return re.findall(r'^[ \t]*#[ \t]*include[ \t]*[<"](.+?)[>"]', source, re.MULTILINE)
+
+
+def is_of_nvidia(header: str) -> bool:
+    """Whether it is one of NVIDIA's headers for device code."""
+    return bool(_DEVICE_HEADERS.match(header)) or header == "cub/cub.cuh"
+
+
+def with_constants(source: str, values: Sequence[str], file: str) -> str:
+    """The source with initial values for __constant__ variables that host code would set. values: as "NAME=1,2,3", in
+    the order of memory. Raises BadSetting.
+    """
+    for given in values:
+        name, equals, value = (part.strip() for part in given.partition("="))
+        if not (name.isidentifier() and equals and all(parts(value))):
+            raise BadSetting(f"cannot read --constant {given!r}: write NAME=VALUE, or NAME=VALUE,VALUE for an array")
+        declared = rf"__constant__[^;{{}}()]*?\b{name}\b\s*(?P<array>(?:\[[^\]]*\]\s*)*)(?=[;,=])"
+        found = re.search(declared, code(source))
+        if found is None or source[found.end()] == "=":
+            why = "there is no __constant__ variable of this name" if found is None else "it has a value already"
+            raise BadSetting(f"{file}: --constant {name}: {why}")
+        value = f"{{{value}}}" if found["array"] else value
+        source = f"{source[: found.end()]} = {value}{source[found.end() :]}"
+    return source
+
+
+def options_of_the_host(source: str) -> tuple[str, ...]:
+    """Compiler options for what a source uses of headers that NVRTC rejects: the host's types, and CUB."""
+    used, of_nvidia = set(re.findall(r"\w+", code(source))), any(map(is_of_nvidia, included(source)))
+    fixed = {name for name in _TYPES if of_nvidia and name.endswith("_t")} & used  # NVIDIA's headers define these
+    macros = tuple(f"-D{name}={kind}" for name, kind in _TYPES.items() if name in used - fixed)
+    headers = ("cuda/std/cstdint",) * bool(fixed) + (_CUB if "cub/cub.cuh" in included(source) else ())
+    return (*macros, *(f"-include={header}" for header in headers))
 
 
 def _host_code(bare: str) -> Iterator[tuple[int, int]]:

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
+from pathlib import Path
 from typing import Any
 
 from IPython import get_ipython
@@ -112,6 +113,10 @@ def try_kernel(
     block: str | int | Sequence[int] | None = None,
     entry: str | None = None,
     args: str = "",
+    include: Sequence[str | Path] = (),
+    define: Sequence[str] = (),
+    shared: int = 0,
+    constant: Sequence[str] = (),
     domain: str = "any",
     claimed: str = "fp32",
     sizes: Iterable[Shape | int | str | Sequence[int]] | None = None,
@@ -127,7 +132,7 @@ def try_kernel(
 
     source: CUDA C++ with one __global__ function, or several and the entry's name. name: in tables and charts (default:
     the entry's). grid, block, args: as for `worklog check`; where the source states no launch, one thread per element
-    of C, in blocks of 32 x 32.
+    of C, in blocks of 32 x 32. include, define, shared, constant: as for Kernel.from_source.
     domain: the shapes that the kernel takes; claimed: the precision class that it must reach. sizes: to time (default:
     1024, padded to the domain). time: False checks only. beside: the rungs to measure with it (default: all that take
     the sizes, once per session). on: "gpu" or "emulated" (default: the GPU where there is one). file: what messages
@@ -138,6 +143,7 @@ def try_kernel(
     Raises CompileFailed, BadSetting, OutsideDomain, UnknownRung, NoGpu.
     """
     how: dict[str, Any] = {"entry": entry, "args": args, "name": name, "domain": domain, "claimed": claimed}
+    how |= {"include": include, "define": define, "shared": shared, "constant": constant}
     if grid is not None or block is not None:
         how |= dict(zip(("grid", "block"), launch(grid, block), strict=True))
     kernel = Kernel.from_source(source, file=file, **how)
@@ -259,6 +265,17 @@ class RungMagics(Magics):
     @argument("--block", type=_unquoted, help=f"Threads along x, or along x and y: 256, or 32,8 (default: {BLOCK}).")
     @argument("--entry", type=_unquoted, help="Kernel to launch, with its template arguments.")
     @argument("--args", type=_unquoted, default="", help="What each parameter takes: 'M,N,K,alpha,A,B,beta,C'.")
+    @argument("-I", "--include", type=_unquoted, action="append", default=[], metavar="DIR", help="Headers' folder.")
+    @argument("-D", "--define", type=_unquoted, action="append", default=[], metavar="NAME=VALUE", help="A macro.")
+    @argument("--shared", type=int, default=0, metavar="BYTES", help="Dynamic shared memory per block.")
+    @argument(
+        "--constant",
+        type=_unquoted,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE,…",
+        help="Values of a __constant__ variable that host code sets.",
+    )
     @argument(
         "--domain", type=_unquoted, default="any", help="Shapes that the kernel takes: 'M %% 64 == 0, K %% 8 == 0'."
     )
@@ -287,6 +304,10 @@ class RungMagics(Magics):
                 block=options.block,
                 entry=options.entry,
                 args=options.args,
+                include=options.include,
+                define=options.define,
+                shared=options.shared,
+                constant=options.constant,
                 domain=options.domain,
                 claimed=options.claimed,
                 sizes=sizes,
