@@ -56,11 +56,8 @@ def test_the_gate_fails_a_kernel_that_is_wrong_from_some_launch_on(
 ) -> None:
     """The gate launches each size three times, and the last one at least three times more."""
     monkeypatch.setattr(shapes, "BUDGET_S", 0.0)
-    kernel, device = (
-        Kernel.from_source(cuda("counts_launches").replace("RIGHT = 1", f"RIGHT = {right}")),
-        EmulatedDevice(),
-    )
-    verdict = Checker(device, Shape(40, 24, 12), 0).check(kernel.load(device))
+    device, source = EmulatedDevice(), cuda("counts_launches").replace("RIGHT = 1", f"RIGHT = {right}")
+    verdict = Checker(device, Shape(40, 24, 12), 0).check(Kernel.from_source(source).load(device))
     assert [s.name for s in verdict.stages if not s.passed] == ([stage] if stage else []), verdict.reason
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from worklog.emulator import launch
+from tests.emulator.helpers import cuda
+from worklog.emulator import EmulatedDevice, launch
 from worklog.emulator import load as emulated
+from worklog.gate import Checker
 from worklog.gpu.device import gpu_reason
+from worklog.kernel import Kernel
 from worklog.kernel.ladder import LADDER, rung
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.problem.gemm import Shape
@@ -39,3 +42,18 @@ def test_every_bit_is_the_gpus(name: str, least: Shape, alpha: float, beta: floa
         there = same_ptx.run_on_gpu(device, record, on_gpu, shape, alpha, beta, (a, b, started))
         differing = int((there.view(np.uint32) != c.view(np.uint32)).sum())
         assert differing == 0, f"{differing} of {c.size} elements differ"
+
+
+@pytest.mark.parametrize(
+    ("source", "stage"),
+    [
+        (cuda("counts_launches"), "exact on edge shapes"),
+        (cuda("counts_launches").replace("RIGHT = 1", "RIGHT = 4"), "bit-equal when repeated"),
+        (cuda("split_k_by_semaphore"), None),
+    ],
+    ids=["wrong from launch 2 on", "wrong from launch 5 on", "blocks wait for each other"],
+)
+def test_what_outlives_a_launch_gives_the_same_verdict(source: str, stage: str | None) -> None:
+    for device in (same_ptx.CudaDevice(), EmulatedDevice()):
+        verdict = Checker(device, Shape(40, 24, 12), 0).check(Kernel.from_source(source).load(device))
+        assert [s.name for s in verdict.stages if not s.passed] == ([stage] if stage else []), verdict.reason
