@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.emulator.helpers import compiled, cuda, kernel, run
-from worklog.emulator import launch
+from worklog.emulator import launch, load
 
 
 def test_a_warp_adds_up_with_each_kind_of_shuffle() -> None:
@@ -260,3 +260,44 @@ def test_only_the_kernel_that_is_asked_for_must_be_supported() -> None:
     source = kernel("  out[0] = 5;", "float* out", before=other)
     out = np.zeros(1, np.float32)
     assert launch(compiled(source, "k"), (1,), 1, [out]).ok and out[0] == 5
+
+
+def test_a_clock_only_grows_and_is_reported() -> None:
+    """A loop that waits for a time ends; the finding says that the values are no time."""
+    body = """
+  long long start = clock64(); unsigned before = clock();
+  while (clock64() - start < 20000) __nanosleep(10);
+  unsigned long long now; asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+  out[0] = clock64() > start && clock() > before && now > 0;
+"""
+    out = np.zeros(1, np.int32)
+    result = run(kernel(body, "int* out"), [out], block=1)
+    assert out[0] == 1 and result.ok
+    assert {f.kind for f in result.findings} == {"no-time"} and {f.line for f in result.findings} == {4, 5, 6, 7}
+    assert "the emulator has no time" in result.findings[0].message
+
+
+def test_a_generic_address_tells_its_memory() -> None:
+    body = """
+  __shared__ int tile[1];
+  int own[2] = {n, n + 1};
+  out[0] = __isShared(tile) + 2 * __isShared(out) + 4 * __isLocal(own + n) + 8 * __isLocal(tile);
+"""
+    out = np.zeros(1, np.int32)
+    run(kernel(body, "int* out, int n"), [out, 0], block=1)
+    assert out[0] == 1 + 4
+
+
+def test_a_vector_of_parameters() -> None:
+    text = """.version 8.0\n.target sm_90\n.address_size 64
+.visible .entry k(.param .u64 out, .param .align 16 .b8 four[16]) {
+.reg .b64 %a; .reg .b32 %x, %y, %z, %w;
+ld.param.u64 %a, [out];
+ld.param.v2.u32 {%x, %y}, [four];
+ld.param.v2.u32 {%z, _}, [four+8];
+ld.param.v4.u32 {_, _, _, %w}, [four];
+st.global.v4.u32 [%a], {%x, %y, %z, %w};
+ret;\n}\n"""
+    out = np.zeros(4, np.uint32)
+    launch(load(text), (1,), 1, [out, sum((k + 5) << 32 * k for k in range(4))])
+    assert out.tolist() == [5, 6, 7, 8]

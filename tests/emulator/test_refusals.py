@@ -23,7 +23,6 @@ def test_an_endless_loop_runs_out_of_budget() -> None:
     [
         ('  asm volatile("bar.sync 1, 64;");', "bar.sync", "the emulator supports __syncthreads() and __syncwarp()"),
         ("  out[0] = (reinterpret_cast<float (*)(float)>(out))(1);", "a call through a pointer", "__forceinline__"),
-        ("  out[0] = clock64();", "%clock64", "the emulator has no time: remove the clock"),
         ("  out[0] = __dadd_rz(out[1], out[2]);", "add.rz.f64", "or write it without this instruction"),
     ],
 )
@@ -54,7 +53,7 @@ def test_an_unsupported_instruction_is_named_with_its_line_and_advice(body: str,
         ("add.rz.f64 %d1, %d1, %d1;", "doesn't support it"),
         ("rcp.approx.ftz.f64 %d1, %d1;", "doesn't support it"),
         ("frobnicate.b32 %r1, %r1;", "frobnicate.b32.*write it without this instruction"),
-        ("mov.u32 %r1, %clock;", "%clock"),
+        ("mov.u32 %r1, %nsmid;", "%nsmid"),
     ],
 )
 def test_unsupported_instructions_written_by_hand(statement: str, hint: str) -> None:

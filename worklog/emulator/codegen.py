@@ -21,7 +21,7 @@ from worklog.emulator import floats, integers, warp
 from worklog.emulator.findings import UnsupportedInstruction
 from worklog.emulator.flow import EXITS, SINKS, Flow, branch_target, defined, is_barrier, reads, registers, used
 from worklog.emulator.forms import FORMS, SIXTEEN, UNPACKED
-from worklog.emulator.ptx import DTYPES, Imm, Instruction, Kernel, Mem, Operand, Reg, Special, Sym, Vec
+from worklog.emulator.ptx import DTYPES, TIMES, Imm, Instruction, Kernel, Mem, Operand, Reg, Special, Sym, Vec
 from worklog.emulator.rules import RULES
 
 BlockFunction = Callable[[Any, dict[str, Any], Any], int]
@@ -133,6 +133,8 @@ class Writer:
             if dtype[0] == "f":
                 return self.constant(float(operand.value), dtype)
             return self.constant(operand.value if operand.kind == "int" else operand.bits, dtype)
+        if isinstance(operand, Special) and operand.name in TIMES:
+            return self.fresh(f"S.clock({TIMES[operand.name]}).astype({dtype!r})")
         if isinstance(operand, Special):
             text = self.once(f"S.special({operand.name!r})")
             return text if dtype == "u4" else self.once(_converted(text, "u4", dtype))

@@ -38,9 +38,9 @@ class NotPredictable(WorklogError):
 
 
 # Kinds of findings that do not fail a launch: threads that exit before a barrier that others of their block reach,
-# member masks that name lanes that have exited (PTX waits only for the others), and instructions whose last bits only
-# the hardware defines.
-WARNINGS = ("barrier-after-exit", "exited-in-mask", "approximation")
+# member masks that name lanes that have exited (PTX waits only for the others), instructions whose last bits only the
+# hardware defines, and reads of a clock.
+WARNINGS = ("barrier-after-exit", "exited-in-mask", "approximation", "no-time")
 
 
 @dataclass

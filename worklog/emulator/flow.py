@@ -15,7 +15,7 @@ EXITS = ("ret", "exit")
 LOADED = "loaded values"
 NO_RESULT = {
     "st", "red", "bra", "ret", "exit", "bar", "barrier", "membar", "fence", "cp", "prefetch", "prefetchu",
-    "griddepcontrol", "trap", "nanosleep", "taken",
+    "griddepcontrol", "trap", "nanosleep", "taken", "pmevent", "applypriority",
 }  # fmt: skip
 
 # Instructions that use a value for more than computing another value of the same lane; a shuffle passes it on.

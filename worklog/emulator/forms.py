@@ -265,6 +265,8 @@ _TABLE = (
     ("setp.COMPAREF.COMBINE.FTZ.DOUBLE", "t t pred", "columns(COMBINE(COMPAREF, {2}[:, None]))", "pred pred"),
     ("cvta.WINDOW.u64", "t", "{0} + np.uint64(WINDOW)", "t"),
     ("cvta.to.WINDOW.u64", "t", "{0} - np.uint64(WINDOW)", "t"),
+    ("isspacep.shared", "b64", f"{{0}} >> np.uint64(60) == {SHARED_WINDOW >> 60}", "pred"),
+    ("isspacep.local", "b64", f"{{0}} >> np.uint64(60) == {LOCAL_WINDOW >> 60}", "pred"),
     # Floats.
     ("add.RN.FTZ.SAT.FLOAT", "t t", "{0} + {1}", "t"),
     ("sub.RN.FTZ.SAT.FLOAT", "t t", "{0} - {1}", "t"),

@@ -20,7 +20,7 @@ from worklog.emulator.findings import BadLaunch, Batch, Finding, PtxError, Recor
 from worklog.emulator.flow import analyse
 from worklog.emulator.globalmem import FIRST_ADDRESS, FIRST_VARIABLE, SPACING, Buffer, GlobalMemory, Watch
 from worklog.emulator.machine import Aborted, Machine
-from worklog.emulator.ptx import Kernel, Param
+from worklog.emulator.ptx import TIMES, Kernel, Param, Special
 from worklog.emulator.reader import parse
 from worklog.emulator.shared import LocalMemory, SharedMemory
 from worklog.emulator.waiting import RESIDENT, may_wait
@@ -169,12 +169,16 @@ def launch(
 
 
 def _note_approximations(program: Program, executed: Sequence[Sequence[int]], recorder: Recorder) -> None:
-    """Report the executed instructions whose last bits may differ on a GPU."""
+    """Report the executed instructions whose last bits may differ on a GPU, and reads of a clock."""
     for block, (_, threads) in zip(program.flow.blocks, executed, strict=True):
         for instruction in program.kernel.instructions[block.start : block.stop] if threads else ():
             if not {"approx", "full"}.isdisjoint(instruction.parts):
                 message = f"{instruction.op} gives the nearest float32 here; a GPU's last bits may differ"
                 recorder.add("approximation", instruction.line, message, (0, 0, 0), (), count=threads)
+            for operand in instruction.operands:
+                if isinstance(operand, Special) and operand.name in TIMES:
+                    message = f"{operand.name} only grows by 1000 at each read here: the emulator has no time"
+                    recorder.add("no-time", instruction.line, message, (0, 0, 0), (), count=threads)
 
 
 def require_matrices(shape: Shape, copies: int) -> None:

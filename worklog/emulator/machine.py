@@ -48,7 +48,7 @@ class Machine:
     ) -> None:
         self.program, self.batch, self.recorder = program, batch, memory.recorder
         self.memory, self.shared, self.local_memory, self.params = memory, shared, local, params
-        self.budget, self.dynamic_bytes = budget, dynamic_bytes
+        self.budget, self.dynamic_bytes, self.ticks = budget, dynamic_bytes, 0
         # By block of code: how often it ran, in warps (each instruction once per warp) and threads.
         self.executed = [[0, 0] for _ in program.flow.blocks]
         self.copies, self.exchange = Copies(self), Exchange(self)
@@ -295,6 +295,13 @@ class Machine:
             "%lanemask_ge": ~below,
         }
         return np.asarray(values[name]).astype(np.uint32)
+
+    def clock(self, shift: int) -> Array:
+        """A count from bit `shift` on, in place of a time: 1000 more at each read, so that a loop that waits for a time
+        ends.
+        """
+        self.ticks += 1000
+        return np.array([self.ticks >> shift], np.uint64)
 
     def param(self, name: str, offset: int, dtype: str) -> Array:
         """A kernel argument's bytes as one element."""

@@ -54,6 +54,9 @@ class Vec:
     items: tuple[Operand | None, ...]
 
 
+# Clocks, with the bits of the count that they give. The emulator has no time: see Machine.clock.
+TIMES = {"%clock": 0, "%clock64": 0, "%clock_hi": 32, "%globaltimer": 0, "%globaltimer_lo": 0, "%globaltimer_hi": 32}
+
 Operand = Reg | Imm | Sym | Special | Mem | Vec
 
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from worklog.emulator.findings import PtxError, UnsupportedInstruction
 from worklog.emulator.ptx import (
+    TIMES,
     Imm,
     Instruction,
     Kernel,
@@ -28,12 +29,11 @@ from worklog.emulator.ptx import (
 
 # Functions that the emulator runs itself, and the instruction that stands for a call.
 CALLED = {"vprintf": "call.vprintf", "__assertfail": "trap.assert"}
-TIMES = ("%clock", "%globaltimer")
 SPECIAL_VECTORS = ("%tid", "%ntid", "%ctaid", "%nctaid")
 SPECIALS = (
     *(f"{name}.{axis}" for name in SPECIAL_VECTORS for axis in "xyz"),
     "%laneid", "%warpid", "%nwarpid", "%lanemask_eq", "%lanemask_le", "%lanemask_lt", "%lanemask_ge", "%lanemask_gt",
-    "WARP_SZ", "%dynamic_smem_size",
+    "WARP_SZ", "%dynamic_smem_size", *TIMES,
 )  # fmt: skip
 
 _TOKEN = re.compile(
@@ -312,8 +312,6 @@ class _Body:
         literal = None if register else _literal(text)
         if register or literal:
             return register or literal  # type: ignore[return-value]
-        if text.startswith(TIMES):
-            raise self._unsupported(f"{statement!r} reads {text}, and the emulator has no time: remove the clock")
         if text.startswith("%"):
             raise self._unsupported(
                 f"the emulator doesn't support the special register {text} in {statement!r}: check this kernel on a GPU"

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from worklog.emulator.forms import BITS
 from worklog.emulator.ptx import DTYPES, Imm, Instruction, Mem, Operand, Reg, Vec
 
@@ -27,6 +29,9 @@ _MODIFIERS = {
 }  # fmt: skip
 _ATOMIC_TYPES = ("u32", "s32", "b32", "u64", "s64", "b64", "f32", "f64")
 _ATOMICS = {"add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec"}
+_WITHOUT_EFFECT = (
+    "membar", "fence", "prefetch", "prefetchu", "nanosleep", "griddepcontrol", "taken", "pmevent", "applypriority",
+)  # fmt: skip
 _COPIES = {"async", "ca", "cg", "shared", "shared::cta", "global", "L2::128B", "L2::64B", "L2::256B", "L2::cache_hint"}
 
 
@@ -47,8 +52,10 @@ def _ld(w: Writer, i: Instruction) -> bool:
     if "param" in i.parts:
         if not isinstance(address, Mem) or isinstance(address.base, Reg):
             return False
-        name = address.base.name if address.base else ""
-        w.result(target, f"S.param({name!r}, {address.offset}, {dtype!r})", dtype)
+        name, size = address.base.name if address.base else "", np.dtype(dtype).itemsize
+        items = _items(target)
+        parts = [f"S.param({name!r}, {address.offset + k * size}, {dtype!r})" for k in range(len(items))]
+        w.results(items, f"({', '.join(parts)},)", [dtype] * len(items))
     else:
         items = _items(target)
         w.results(items, f"S.load({w.site()}, {w.address(address)}, {w.mask})", [dtype] * len(items))
@@ -171,5 +178,5 @@ RULES: dict[str, Rule] = {
     "mov": _mov,
     "call": _printf,
     "trap": _trap,
-    **dict.fromkeys(("membar", "fence", "prefetch", "prefetchu", "nanosleep", "griddepcontrol", "taken"), _nothing),
+    **dict.fromkeys(_WITHOUT_EFFECT, _nothing),
 }
