@@ -101,7 +101,7 @@ class Machine:
                 block = blocks[number]
                 steps += block.stop - block.start
                 if steps > self.budget:
-                    raise endless(self, number, lanes, f"after {self.budget:,} instructions", TOO_LONG)
+                    raise endless(self, number, lanes, f"after {self.budget:,} instructions, ", TOO_LONG)
                 follow = function(number, others)(self, registers, mask)
                 if self.unwritten.marked or self.unwritten.fresh:
                     self.unwritten.follow(block, lanes)

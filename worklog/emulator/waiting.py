@@ -29,7 +29,7 @@ TOO_LONG = (
     "Most likely a loop that does not end. If it does, use a smaller size, or worklog.emulator.launch with a larger "
     "budget"
 )
-IN_VAIN = "No thread of the blocks that run together writes what it waits for: the others have exited, or wait too"
+IN_VAIN = "Nothing changes in its loop, and the other threads of the blocks that run together have exited or wait, too"
 
 
 class State(NamedTuple):
@@ -89,7 +89,7 @@ class Waiting:
         """
         parked, self.parked = self.parked, []
         if parked and self.woken == (self.version, self.stores):
-            raise endless(self.machine, *parked[0], "deadlock", IN_VAIN)
+            raise endless(self.machine, *parked[0], "deadlock or endless loop: ", IN_VAIN)
         self.woken = (self.version, self.stores)
         for number, lanes in parked:
             self.machine.push(number, lanes)
@@ -101,7 +101,7 @@ def endless(machine: Machine, number: int, lanes: Array, what: str, why: str) ->
     (where, thread), block = machine.batch.locate(int(lanes.argmax())), machine.program.flow.blocks[number]
     lines = [line for line in machine.lines[block.start : block.stop] if line]
     at = f"line {lines[-1]}: {machine.recorder.text(lines[-1])}" if lines else f"instruction {block.stop}"
-    return BudgetExceeded(f"{what}: thread {thread} of block {where} is still near {at}\n{why}")
+    return BudgetExceeded(f"{what}thread {thread} of block {where} is still near {at}\n{why}")
 
 
 def _equal(some: dict[str, Array], others: dict[str, Array], lanes: Array) -> bool:
