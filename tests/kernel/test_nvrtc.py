@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from worklog.errors import BadSetting, CompileFailed, WorklogError, install_command
-from worklog.kernel import Kernel
+from worklog.kernel import Kernel, nvrtc
 from worklog.kernel.device import Program
 from worklog.kernel.ladder import rung
 from worklog.kernel.nvrtc import UnknownEntry, compile_cuda, compile_error, of_nvidia
@@ -48,6 +52,39 @@ def test_the_same_source_gives_the_same_ptx_in_every_folder(monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     compile_cuda.cache_clear()
     assert compile_cuda(program).ptx == first.ptx and '"same.cu"' in first.ptx
+
+
+BOMB = """
+template <int N, int M> struct F { static const long v = F<N - 1, 2 * M>::v + F<N - 1, 2 * M + 1>::v; };
+template <int M> struct F<0, M> { static const long v = M; };
+__global__ void bomb(float* x) { *x = F<28, 1>::v; }
+"""
+SMALL = "__global__ void %s(float* x) { *x = 1.0f; }"
+
+
+def test_an_endless_compile_ends_at_the_time_limit_and_the_next_one_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvrtc, "LIMIT_S", 0.5)
+    with pytest.raises(CompileFailed, match=r"bomb.cu: compiling bomb took more than 0.5 s: reduce its templates"):
+        compile_cuda(Program("bomb.cu", BOMB, "bomb"))
+    monkeypatch.undo()
+    assert compile_cuda(Program("next.cu", SMALL % "next", "next")).registers > 0
+
+
+def test_an_endless_compile_can_be_interrupted() -> None:
+    running = threading.Event()
+
+    def interrupt() -> None:
+        running.wait()
+        time.sleep(0.2)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    interrupter = threading.Thread(target=interrupt)
+    interrupter.start()
+    with pytest.raises(KeyboardInterrupt):
+        running.set()
+        compile_cuda(Program("bomb.cu", BOMB, "bomb"))
+    interrupter.join()
+    assert compile_cuda(Program("again.cu", SMALL % "again", "again")).registers > 0
 
 
 BROKEN = "template <int N>\n__global__ void broken(float* C) {\n  C[threadIdx.x] = undeclared + N;\n}\n"

@@ -1,7 +1,8 @@
 """Compile CUDA C++ without a GPU: PTX, cubin and resources from one run of NVRTC.
 
 NVRTC comes as a wheel and needs neither driver nor device, so any laptop has resources and PTX for every architecture.
-The bindings are imported when the first program is compiled, never by importing this module.
+It runs in a process of its own, so that a compile has a time limit and can be interrupted. The bindings are imported
+when the first program is compiled, never by importing this module.
 
 The shared-memory instructions are counted in the bytes of the cubin. PTX does not show them, because the assembler
 joins neighbouring accesses and unrolls loops; NVIDIA's disassembler does, but is not installed everywhere. A test
@@ -10,9 +11,17 @@ compares the two. The encoding is that of sm_70 and later: 16 bytes per instruct
 
 from __future__ import annotations
 
+import atexit
+import os
+import pickle
 import re
+import signal
 import struct
+import subprocess
+import sys
+import threading
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
@@ -26,6 +35,7 @@ from worklog.kernel.source import included, is_of_nvidia, kernel_names
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 # Where there is a driver, NVRTC keeps compiled code on disk, and returns it without ptxas' report.
 FIXED_OPTIONS = ("-lineinfo", "--ptxas-options=-v", "--no-cache")
+LIMIT_S = 100.0  # the slowest rung takes 1 s
 Widths = tuple[tuple[str, int], ...]
 OPCODES = {0x984: "LDS", 0x388: "STS", 0x988: "STS"}  # 0x988: the address adds a uniform register
 WIDTHS = {4: "32", 5: "64", 6: "128"}  # bits 73 to 75; below are the 8- and 16-bit ones
@@ -66,14 +76,91 @@ class Compiled:
 
 @lru_cache(maxsize=128)
 def compile_cuda(program: Program, arch: str = "sm_90") -> Compiled:
-    """Compile a program for `arch`; equal arguments compile once per process. Line information and ptxas' report are
-    always on.
+    """Compile a program for `arch`, in another process; equal arguments compile once per process. Line information and
+    ptxas' report are always on.
 
-    Raises CompileFailed with NVRTC's message, file, line and the source line; UnknownEntry if the source has no such
-    kernel; BadSetting for an unknown architecture; NvrtcMissing.
+    Raises CompileFailed with NVRTC's message, file, line and the source line, or after LIMIT_S seconds; UnknownEntry if
+    the source has no such kernel; BadSetting for an unknown architecture; NvrtcMissing.
     """
     if arch not in ARCHITECTURES:
         raise BadSetting(f"cannot compile for {arch!r}: choose from {', '.join(ARCHITECTURES)}; --arch all takes all")
+    _bindings()  # what is missing here is missing there
+    return COMPILER.compile(program, arch)
+
+
+class Compiler:
+    """A process that compiles one program after another. A call of NVRTC cannot be interrupted, and the source may make
+    it endless, so the process is ended instead: by itself after LIMIT_S, and by an interrupt here.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._owner = threading.Lock(), 0
+        self._process: subprocess.Popen[bytes] | None = None
+        atexit.register(self.end)
+
+    def compile(self, program: Program, arch: str) -> Compiled:
+        """As compile_cuda()."""
+        with self._lock:
+            process = self._started()
+            assert process.stdin is not None and process.stdout is not None
+            try:
+                pickle.dump((LIMIT_S, os.getcwd(), program, arch), process.stdin)
+                process.stdin.flush()
+                answer: Compiled | WorklogError = pickle.load(process.stdout)
+            except (EOFError, OSError) as error:
+                why = f"took more than {LIMIT_S:g} s" if process.wait() == -signal.SIGALRM else "ended the compiler"
+                raise CompileFailed(
+                    f"{program.name}: compiling {program.entry} {why}: reduce its templates, recursion or unrolling"
+                ) from error
+            finally:
+                if process.poll() is not None or sys.exc_info()[0] is not None:
+                    self.end()
+        if isinstance(answer, WorklogError):
+            raise answer
+        return answer
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        if self._process is None or self._owner != os.getpid():  # a fork shares its parent's pipes
+            path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+            self._process = subprocess.Popen(
+                (sys.executable, "-P", "-c", f"from {__name__} import serve; serve()"),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env={**os.environ, "PYTHONPATH": path},
+            )
+            self._owner = os.getpid()
+        return self._process
+
+    def end(self) -> None:
+        """End the process; the next program gets a new one."""
+        process, self._process = self._process, None
+        if process is not None and self._owner == os.getpid():
+            process.kill()
+            with suppress(OSError), process:  # closes the pipes, and waits
+                pass
+
+
+def serve() -> None:
+    """Compile what standard input asks for until it is closed. SIGALRM ends the process where that takes too long."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this process
+    orders, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # nothing else may write between the answers
+    with suppress(EOFError):
+        while True:
+            limit_s, folder, program, arch = pickle.load(orders)
+            os.chdir(folder)
+            signal.setitimer(signal.ITIMER_REAL, limit_s)
+            try:
+                answer: Compiled | WorklogError = _compile(program, arch)
+            except WorklogError as error:
+                answer = error
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            pickle.dump(answer, answers)
+            answers.flush()
+
+
+def _compile(program: Program, arch: str) -> Compiled:
+    """As compile_cuda(), in this process."""
     nvrtc, name, source, entry = _bindings(), program.name, program.source, program.entry
     error, handle = nvrtc.nvrtcCreateProgram(source.encode(), name.encode(), 0, None, None)
     _check(nvrtc, error, "creating a program")
@@ -134,6 +221,9 @@ def _bindings() -> Any:
         first_line = str(error).strip().splitlines()[0]
         raise NvrtcMissing(f"cannot load NVRTC: {first_line}; install it with: {install_command()}") from error
     return nvrtc
+
+
+COMPILER = Compiler()
 
 
 def _check(nvrtc: Any, error: Any, doing: str) -> None:
