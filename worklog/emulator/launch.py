@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from worklog.emulator.assembled import as_assembled
 from worklog.emulator.codegen import Program
 from worklog.emulator.counts import Counts, Site, build_sites, tally, total, with_sources
-from worklog.emulator.findings import BadLaunch, Batch, Finding, PtxError, Recorder, TooLarge
+from worklog.emulator.findings import BadLaunch, Batch, Finding, PtxError, Recorder, TooLarge, UnsupportedInstruction
 from worklog.emulator.flow import analyse
 from worklog.emulator.globalmem import FIRST_ADDRESS, FIRST_VARIABLE, SPACING, Buffer, GlobalMemory, Watch
 from worklog.emulator.machine import Aborted, Machine
@@ -223,12 +223,21 @@ def _program(kernel: Kernel, shared_bytes: int) -> Program:
 def load_variables(kernel: Kernel) -> dict[str, Array]:
     """The bytes of each __device__ and __constant__ variable of the kernel's module, as loading the module sets them:
     to the initial value, else to zeros.
+
+    Raises UnsupportedInstruction for the address of something that is not such a variable.
     """
-    return {
+    out = {
         variable.name: np.frombuffer(bytearray(variable.data.ljust(-(-variable.size // 8) * 8, b"\0")), np.uint8)
         for variable in kernel.variables
         if variable.space in ("global", "const")
     }
+    addresses = _layout(kernel, 0)[0]
+    for variable in kernel.variables:
+        for offset, name, added in variable.symbols:
+            if name not in out:
+                raise UnsupportedInstruction(f"{variable.name} holds the address of {name}, which is not a variable")
+            out[variable.name][offset : offset + 8].view(np.uint64)[:] = addresses[name] + added
+    return out
 
 
 def _place_variables(

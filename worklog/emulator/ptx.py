@@ -82,7 +82,10 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Variable:
-    """A shared, global, const or local array. size and align: bytes; size 0 with extern is dynamic shared memory."""
+    """A shared, global, const or local array. size and align: bytes; size 0 with extern is dynamic shared memory.
+
+    symbols: addresses in its initial value: offset, name of the variable, and what is added.
+    """
 
     name: str
     space: str
@@ -90,6 +93,7 @@ class Variable:
     align: int
     extern: bool = False
     data: bytes = b""
+    symbols: tuple[tuple[int, str, int], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -121,20 +121,30 @@ def _variable(statement: str) -> Variable | None:
     count = 1
     for dimension in re.findall(r"\[(\d*)\]", match["dims"]):
         count *= int(dimension or 0)
-    data = _initial(match["init"], match["type"], element) if match["init"] else b""
+    data, symbols = _initial(match["init"] or "", element)
     return Variable(
-        match["name"], match["space"], count * element, int(match["align"] or element), ".extern" in statement, data
+        match["name"],
+        match["space"],
+        count * element,
+        int(match["align"] or element),
+        ".extern" in statement,
+        data,
+        symbols,
     )
 
 
-def _initial(text: str, type_: str, element: int) -> bytes:
-    out = bytearray()
-    for item in re.findall(r"[^\s,{}]+", text):
-        literal = _literal(item)
-        if literal is None:
-            raise UnsupportedInstruction(f"the emulator cannot initialise a variable with {item!r}")
-        out += (literal.bits & ((1 << 8 * element) - 1)).to_bytes(element, "little")
-    return bytes(out)
+def _initial(text: str, element: int) -> tuple[bytes, tuple[tuple[int, str, int], ...]]:
+    """The bytes of an initial value, with zeros for the addresses in it."""
+    out, symbols = bytearray(), []
+    for item in re.findall(r"[^,{}]*[^\s,{}]", text):
+        literal = _literal(item.strip())
+        address = re.fullmatch(r"\s*(?:generic\()?([A-Za-z_$][\w$]*)\)?(?:\s*\+\s*(\d+))?", item)
+        if address and element == 8:
+            symbols.append((len(out), address[1], int(address[2] or 0)))
+        elif literal is None:
+            raise UnsupportedInstruction(f"the emulator cannot initialise a variable with {item.strip()!r}")
+        out += ((literal.bits if literal else 0) & ((1 << 8 * element) - 1)).to_bytes(element, "little")
+    return bytes(out), tuple(symbols)
 
 
 def _literal(text: str) -> Imm | None:
