@@ -65,6 +65,9 @@ def test_a_pipe_or_a_device_is_an_error_and_is_not_read(tmp_path: Path) -> None:
     for path in (tmp_path / "pipe.cu", Path("/dev/full")):
         with pytest.raises(WorklogError, match=r"cannot read .*a pipe or a device"):
             Kernel.from_file(path)
+    os.mkfifo(tmp_path / "pipe.py")
+    with pytest.raises(WorklogError, match=r"cannot read .*a pipe or a device"):
+        Kernel.from_function(f"{tmp_path / 'pipe.py'}:function")
 
 
 def test_a_file_a_cell_and_a_rung_make_the_same_kind_of_record(file: Path) -> None:

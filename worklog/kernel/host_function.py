@@ -43,6 +43,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from worklog.errors import BadSetting, LaunchFailed, NoGpu, WorklogError
 from worklog.kernel.device import Buffer, Device, Subject
 from worklog.problem.gemm import Shape
+from worklog.runs.documents import require_file
 
 if TYPE_CHECKING:
     from worklog.kernel.kernel import Kernel
@@ -240,6 +241,7 @@ def _reference(function: Callable[..., object]) -> str:
 
 def _sha256(path: Path) -> str:
     try:
+        require_file(path)
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
         raise WorklogError(f"cannot read {path}: {error.strerror}") from error

@@ -100,13 +100,16 @@ def without_nan(value: Any) -> Any:
 
 
 def read_text(path: Path, encoding: str = "utf-8") -> str:
-    """The text of a user's file. Raises OSError, also for a pipe or a device, which may never end, and
-    UnicodeDecodeError.
-    """
+    """The text of a user's file. Raises OSError and UnicodeDecodeError."""
+    require_file(path)
+    return path.read_text(encoding=encoding)
+
+
+def require_file(path: Path) -> None:
+    """Raise OSError for a pipe or a device, reading of which may never end."""
     mode = path.stat().st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise OSError(errno.EINVAL, "it is a pipe or a device, not a file", str(path))
-    return path.read_text(encoding=encoding)
 
 
 def write_text(path: Path, document: dict[str, Any] | str) -> None:
