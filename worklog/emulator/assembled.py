@@ -95,6 +95,8 @@ def _part(instruction: Instruction, bases: Bases) -> tuple[str, _Part] | None:
     parts = set(instruction.op.split(".")[:-1])
     if instruction.parts[0] not in ("ld", "st") or "shared" not in parts or parts - PLAIN or instruction.guard:
         return None
+    if len(instruction.operands) != 2:
+        return None
     word, address = size_of(instruction.parts[-1]), instruction.operands[instruction.parts[0] == "ld"]
     width = word * elements(instruction)
     if not isinstance(address, Mem) or word < WORD or width > HALF:
@@ -105,7 +107,7 @@ def _part(instruction: Instruction, bases: Bases) -> tuple[str, _Part] | None:
 
 def _moved(instruction: Instruction, bases: Bases) -> tuple[str, int] | None:
     """What an instruction that adds a literal to a register gives."""
-    if instruction.parts[0] not in ("add", "sub") or instruction.guard:
+    if instruction.parts[0] not in ("add", "sub") or instruction.guard or len(instruction.operands) != 3:
         return None
     _, base, number = instruction.operands
     if not isinstance(base, Reg) or not isinstance(number, Imm) or number.kind != "int":

@@ -19,13 +19,15 @@ import numpy as np
 
 from worklog.emulator import floats, integers, warp
 from worklog.emulator.findings import UnsupportedInstruction
-from worklog.emulator.flow import EXITS, SINKS, Flow, branch_target, defined, is_barrier, reads, registers, used
+from worklog.emulator.flow import EXITS, SINKS, Block, Flow, branch_target, defined, is_barrier, reads, registers, used
 from worklog.emulator.forms import FORMS, SIXTEEN, UNPACKED
 from worklog.emulator.ptx import DTYPES, TIMES, Imm, Instruction, Kernel, Mem, Operand, Reg, Special, Sym, Vec
 from worklog.emulator.rules import RULES
 
 BlockFunction = Callable[[Any, dict[str, Any], Any], int]
 EXIT = -2  # in place of a block of code
+# What odd operands can raise, here and in the code that is generated for them.
+UNEXPECTED = (ArithmeticError, AttributeError, LookupError, SyntaxError, TypeError, ValueError)
 
 TENSOR = "the emulator doesn't support tensor-core instructions: check this kernel on a GPU"
 HALF = "the emulator doesn't support this instruction in 16-bit floats: compute in float, or use a GPU"
@@ -66,6 +68,16 @@ def unsupported(instruction: Instruction, why: str = "") -> UnsupportedInstructi
     hints += [hint for name, hint in HINTS.items() if name[0] == "." and name[1:] in instruction.parts]
     where = f"line {instruction.line}" if instruction.line else f"instruction {instruction.pc}"
     return UnsupportedInstruction(f"{where}: {op} ({instruction.text}): {why or (hints or [UNSUPPORTED])[-1]}")
+
+
+def failed(kernel: Kernel, block: Block, error: Exception) -> UnsupportedInstruction:
+    """The error for an exception in the generated code of a block: it names the instruction that was running."""
+    pc, trace = block.stop - 1, error.__traceback__
+    while trace:
+        lines = trace.tb_frame.f_globals.get("LINES", ())[: trace.tb_lineno]
+        pc = next((int(line.rpartition("# ")[2]) for line in reversed(lines) if "# " in line), pc)
+        trace = trace.tb_next
+    return unsupported(kernel.instructions[pc], f"the emulator fails here ({error!r}): check this kernel on a GPU")
 
 
 class Writer:
@@ -160,6 +172,8 @@ class Writer:
         if not isinstance(operand, Mem):
             raise unsupported(self.instruction, "an address was expected")
         if isinstance(operand.base, Reg):
+            if register_dtype(operand.base.type) not in ("u4", "u8"):
+                raise unsupported(self.instruction, f"{operand.base.name} is .{operand.base.type}: no address")
             return self.register(operand.base)
         return self.constant(self._address_of(operand.base) if operand.base else 0, "u8")
 
@@ -212,8 +226,8 @@ def generate(program: Program, index: int, merge: bool) -> BlockFunction:
     for name in sorted(written | {origin_of(name).name for name in written & program.flow.shuffled}):
         slot, value = f"R[{name!r}]", writer.registers[name]
         writer.lines.append(f"{slot} = merge({value}, {slot}, m)" if merge else f"{slot} = {value}")
-    names = {**_GLOBALS, **writer.constants}
     text = "def block(S, R, m):\n" + "\n".join(_with_deletions([*writer.lines, leaving]))
+    names = {**_GLOBALS, **writer.constants, "LINES": text.splitlines()}
     exec(compile(text, f"<{program.kernel.name} block {index}>", "exec"), names)
     function: BlockFunction = names["block"]
     return function
@@ -286,7 +300,7 @@ def _emit(writer: Writer, instruction: Instruction) -> None:
         predicate = writer.register(reg)
         writer.predicate = writer.once(f"~{predicate}") if negated else predicate
         writer.mask = writer.once(f"S.guard(m, {writer.predicate})")
-    rule = RULES.get(instruction.parts[0])
+    rule, first = RULES.get(instruction.parts[0]), len(writer.lines)
     try:
         origin = _origin(writer, instruction)
         if rule is None or not rule(writer, instruction):
@@ -294,7 +308,8 @@ def _emit(writer: Writer, instruction: Instruction) -> None:
         for register in defined(instruction):
             if register.name in writer.program.flow.shuffled:
                 writer.result(origin_of(register.name), origin, "u4")
-    except (LookupError, ValueError) as error:
+        writer.lines[first:] = [f"{line}  # {instruction.pc}" for line in writer.lines[first:]]
+    except UNEXPECTED as error:
         raise unsupported(instruction) from error
 
 

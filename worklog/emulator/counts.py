@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from worklog.emulator.assembled import Group, merged_accesses
 from worklog.emulator.codegen import unsupported
 from worklog.emulator.flow import Block, Flow
-from worklog.emulator.ptx import DTYPES, Instruction, Kernel, Mem, Variable, elements, size_of
+from worklog.emulator.ptx import DTYPES, Imm, Instruction, Kernel, Mem, Variable, elements, size_of
 
 Array = NDArray[Any]
 WARP = 32
@@ -162,7 +162,8 @@ def _site(i: Instruction, array: Variable | None, addresses: Mapping[str, int], 
     places = [operand.offset for operand in i.operands if isinstance(operand, Mem)]
     start = addresses[array.name] if array else 0
     if i.parts[0] == "cp":
-        count = int(getattr(i.operands[2], "value", 0)) // 4
+        bytes_ = i.operands[2]
+        count = bytes_.value // 4 if isinstance(bytes_, Imm) and isinstance(bytes_.value, int) else 0
         if count not in (1, 2, 4) or len(places) != 2:
             raise unsupported(i, "cp.async copies 4, 8 or 16 bytes")
         source = Site(i.pc, i.line, i.text, "ld", "global", "u4", 4, count, places[1], caller=i.caller)

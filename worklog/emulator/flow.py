@@ -92,6 +92,8 @@ def basic_blocks(kernel: Kernel) -> tuple[Block, ...]:
     """In the order of the code. Raises PtxError for a branch to an unknown label."""
     out = []
     code = kernel.instructions
+    if not code:
+        raise PtxError(f"the kernel {kernel.name} has no instructions")
     starts = {0, *(pc for pc in kernel.labels.values() if pc < len(code))}
     jumps = {i.pc for i in code if i.parts[0] in ("bra", *EXITS)}
     starts |= {i.pc + 1 for i in code[:-1] if i.pc in jumps or is_barrier(i)}

@@ -300,6 +300,8 @@ def _bind(kernel: Kernel, arguments: Sequence[Any], memory: GlobalMemory) -> dic
 
 
 def _scalar(param: Param, number: int, value: Any) -> bytes:
+    if not isinstance(value, int | float | np.number | np.bool):
+        raise BadLaunch(f"argument {number} must be a number (.{param.type}), got {type(value).__name__}")
     if param.type[0] == "f":
         return bytes(np.array(value, f"f{param.size}").tobytes())
     if not isinstance(value, int | np.integer):

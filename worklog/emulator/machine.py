@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worklog.emulator import warp
-from worklog.emulator.codegen import EXIT, Program
+from worklog.emulator.codegen import EXIT, UNEXPECTED, Program, failed
 from worklog.emulator.counts import Site
 from worklog.emulator.exchange import Exchange
-from worklog.emulator.findings import Batch, UnsupportedInstruction
+from worklog.emulator.findings import Batch, TooLarge, UnsupportedInstruction
 from worklog.emulator.forms import LOCAL_WINDOW, SHARED_WINDOW
 from worklog.emulator.globalmem import Copies, GlobalMemory
 from worklog.emulator.printed import Printed
@@ -102,7 +102,12 @@ class Machine:
                 steps += block.stop - block.start
                 if steps > self.budget:
                     raise endless(self, number, lanes, f"after {self.budget:,} instructions, ", TOO_LONG)
-                follow = function(number, others)(self, registers, mask)
+                try:
+                    follow = function(number, others)(self, registers, mask)
+                except MemoryError as error:
+                    raise TooLarge("no memory for the launch: run fewer lanes at a time") from error
+                except UNEXPECTED as error:
+                    raise failed(self.program.kernel, block, error) from error
                 if self.unwritten.marked or self.unwritten.fresh:
                     self.unwritten.follow(block, lanes)
                 if follow < 0:

@@ -121,16 +121,12 @@ def _variable(statement: str) -> Variable | None:
     count = 1
     for dimension in re.findall(r"\[(\d*)\]", match["dims"]):
         count *= int(dimension or 0)
+    align = int(match["align"] or element)
+    if align.bit_count() != 1:
+        raise PtxError(f"the alignment in {statement!r} must be a power of two")
     data, symbols = _initial(match["init"] or "", element)
-    return Variable(
-        match["name"],
-        match["space"],
-        count * element,
-        int(match["align"] or element),
-        ".extern" in statement,
-        data,
-        symbols,
-    )
+    extern = ".extern" in statement
+    return Variable(match["name"], match["space"], count * element, align, extern, data, symbols)
 
 
 def _initial(text: str, element: int) -> tuple[bytes, tuple[tuple[int, str, int], ...]]:
@@ -194,19 +190,25 @@ class _Body:
         while position < len(self.body):
             match = _TOKEN.match(self.body, position)
             if match is None:
-                raise PtxError(f"cannot read PTX at: {self.body[position : position + 60].strip()!r}")
+                raise PtxError(f"line {self.line}: cannot read PTX at: {self.body[position : position + 60].strip()!r}")
             position = match.end()
-            if match["loc"]:
-                self._loc(match["loc"])
-            elif match["label"]:
-                self.labels[match["label"].rstrip(": \t\n")] = len(self.instructions)
-            elif match["open"]:
-                self.scopes.append({})
-                self.scope_count += 1
-            elif match["close"]:
-                self.scopes.pop()
-            elif match["statement"]:
-                self._statement(match["statement"][:-1].strip())
+            try:
+                self._token(match)
+            except (LookupError, ValueError) as error:
+                raise PtxError(f"line {self.line}: cannot read PTX at: {match.group().strip()[:80]!r}") from error
+
+    def _token(self, match: re.Match[str]) -> None:
+        if match["loc"]:
+            self._loc(match["loc"])
+        elif match["label"]:
+            self.labels[match["label"].rstrip(": \t\n")] = len(self.instructions)
+        elif match["open"]:
+            self.scopes.append({})
+            self.scope_count += 1
+        elif match["close"]:
+            self.scopes.pop()
+        elif match["statement"]:
+            self._statement(match["statement"][:-1].strip())
 
     def _loc(self, text: str) -> None:
         """The line in the kernel's own file: for code inlined from a header, the line that it was inlined at."""
@@ -288,12 +290,12 @@ class _Body:
             r"(?:@(?P<not>!?)(?P<guard>[%\w$]+)\s+)?(?P<op>[a-z]\w*(?:(?:\.|::)\w+)*)\s*(?P<rest>.*)$", text, re.DOTALL
         )
         if match is None:
-            raise PtxError(f"cannot read this instruction: {text!r}")
+            raise PtxError(f"line {self.line}: cannot read this instruction: {text!r}")
         guard = None
         if match["guard"]:
             register = self._register(match["guard"])
             if register is None:
-                raise PtxError(f"{match['guard']} in {text!r} is not a register")
+                raise PtxError(f"line {self.line}: {match['guard']} in {text!r} is not a register")
             guard = (register, bool(match["not"]))
         shown = re.sub(r"\s+", " ", text)
         items = filter(None, map(str.strip, _OPERAND.findall(match["rest"])))
@@ -337,8 +339,12 @@ class _Body:
         offset = int(match["offset"], 0) if match["offset"] else 0
         offset = -offset if match["sign"] == "-" else offset
         literal = _literal(match["base"])
+        offset += int(literal.value) if literal else 0
+        # PTX ISA, "Addresses as Operands": a signed offset, or an unsigned address, of 32 bits.
+        if not -(2**31) <= offset < 2**32:
+            raise ValueError(offset)
         if literal:
-            return Mem(None, int(literal.value) + offset)
+            return Mem(None, offset)
         return Mem(self._register(match["base"]) or Sym(match["base"]), offset)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from worklog.emulator.forms import BITS
-from worklog.emulator.ptx import DTYPES, Imm, Instruction, Mem, Operand, Reg, Vec
+from worklog.emulator.ptx import DTYPES, Imm, Instruction, Mem, Operand, Reg, Vec, elements
 
 if TYPE_CHECKING:
     from worklog.emulator.codegen import Writer
@@ -49,15 +49,19 @@ def _ld(w: Writer, i: Instruction) -> bool:
     if set(i.parts[1:-1]) - _MODIFIERS or len(_operands(i)) != 2:
         return False
     (target, address), dtype = _operands(i), DTYPES[i.parts[-1]]
+    items = _items(target)
+    if len(items) != elements(i):
+        return False
     if "param" in i.parts:
         if not isinstance(address, Mem) or isinstance(address.base, Reg):
             return False
         name, size = address.base.name if address.base else "", np.dtype(dtype).itemsize
-        items = _items(target)
+        whole = next((param.size for param in w.program.kernel.params if param.name == name), 0)
+        if not 0 <= address.offset <= whole - len(items) * size:
+            return False
         parts = [f"S.param({name!r}, {address.offset + k * size}, {dtype!r})" for k in range(len(items))]
         w.results(items, f"({', '.join(parts)},)", [dtype] * len(items))
     else:
-        items = _items(target)
         w.results(items, f"S.load({w.site()}, {w.address(address)}, {w.mask})", [dtype] * len(items))
     return True
 
@@ -65,8 +69,10 @@ def _ld(w: Writer, i: Instruction) -> bool:
 def _st(w: Writer, i: Instruction) -> bool:
     if set(i.parts[1:-1]) - _MODIFIERS or "const" in i.parts or "param" in i.parts:
         return False
-    address, values = i.operands[:2]
+    address, values = _operands(i)
     sources = [w.source(value, i.parts[-1]) for value in _items(values)]
+    if len(sources) != elements(i):
+        return False
     w.lines.append(f"S.store({w.site()}, {w.address(address)}, {w.mask}, ({', '.join(sources)},))")
     return True
 
@@ -80,6 +86,8 @@ def _atom(w: Writer, i: Instruction) -> bool:
         return False
     *targets, address = _operands(i)[: 2 if i.parts[0] == "atom" else 1]
     values = [w.source(x, type_) for operand in _operands(i)[len(targets) + 1 :] for x in _items(operand)]
+    if len(values) != (2 if operations == ["cas"] else elements(i)):
+        return False
     call = f"S.atomic({w.site()}, {w.address(address)}, {w.mask}, {operations[0]!r}, ({', '.join(values)},))"
     if targets:
         w.results(_items(targets[0]), call, [DTYPES[type_]] * len(_items(targets[0])))
