@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import cycle
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,8 +11,22 @@ from hypothesis import strategies as st
 
 from tests.gate.right import strassens, summed
 from tests.gate.wrong import bf16, fp16, tf32
-from worklog.gate.exact import EXACT_LIMIT, FAMILIES, HEADROOM, OPERAND_BITS, Projection, families, family, stretch
-from worklog.gate.shapes import drawn_shapes, edge_shapes
+from worklog.gate.exact import (
+    EXACT_LIMIT,
+    FAMILIES,
+    FARTHEST,
+    HEADROOM,
+    OPERAND_BITS,
+    RANGE,
+    STRUCTURES,
+    Projection,
+    exponents,
+    families,
+    family,
+    stretch,
+    structured,
+)
+from worklog.gate.shapes import RANGES, drawn_shapes, edge_shapes, ragged_shapes
 from worklog.kernel.ladder import LADDER
 from worklog.problem.gemm import Domain, Float32, Shape
 
@@ -43,15 +59,15 @@ def test_operands_fit_their_format_and_leave_room_for_alpha_and_beta(claimed: st
 
 
 def test_a_stretched_problem_is_as_exact_and_out_of_fp16s_range() -> None:
-    rng, seen = np.random.default_rng(0), set()
-    for _ in range(40):
+    rng, seen, decks = np.random.default_rng(0), set(), (exponents(np.random.default_rng(1)), cycle([0]))
+    for _ in range(2 * RANGES):
         a, b = family("E2", Shape(5, 6, 40), rng)
         before = summed(a, b)
-        factors = stretch(a, b, rng)
+        factors = stretch(a, b, rng, decks=decks)
         assert np.array_equal(summed(a, b), before.astype(np.float64) * factors[0] * factors[1])
-        seen |= set(factors)
-        assert all(factor == 1 or (fp16(x) != x).any() for x, factor in zip((a, b), factors, strict=True))
-    assert 1.0 in seen and min(seen) < 2.0**-25 and max(seen) > 2.0**25
+        assert factors[1] == 1
+        seen.add(int(np.log2(factors[0])))
+    assert max(np.diff(sorted(seen))) < 2 * RANGE and min(seen) < -FARTHEST + RANGE and max(seen) > FARTHEST - RANGE
     assert stretch(a, b, rng, "fp16") == (1.0, 1.0)
 
 
@@ -88,6 +104,21 @@ def test_the_precision_families_need_all_of_12_bits_and_as_many_signs_as_fit(nam
     for k in (4096, 8192):
         signs = family(name, Shape(2, 2, k), np.random.default_rng(0))[1 - operand]
         assert set(np.unique(signs)) <= {-1.0, 0.0, 1.0} and (signs != 0).sum() == 2 * 4096
+
+
+@pytest.mark.parametrize("kind", STRUCTURES)
+@pytest.mark.parametrize("size", [(1, 1), (1, 9), (9, 1), (33, 33), (33, 47)])
+def test_special_data_stay_as_small_and_special(kind: str, size: tuple[int, int]) -> None:
+    rng = np.random.default_rng(0)
+    (matrix, _) = family("E1", Shape(*size, size[1]), rng)
+    matrix, before = matrix[:, : size[1]], matrix.copy()
+    structured(kind, matrix, rng)
+    assert np.abs(matrix).max() <= np.abs(before).max()
+    if size == (33, 33):
+        same = {"sparse": 0, "the identity": np.eye(33), "nearly the identity": np.eye(33)}
+        lines = before[:, :1] if kind == "constant rows" else before[:1]
+        share = (matrix == same.get(kind, lines)).mean()
+        assert share == 1 if kind == "the identity" else 0.5 < share < 1
 
 
 # --------------------------------------------------------------------------------------------------------- projections
@@ -179,3 +210,29 @@ def test_a_kernel_that_takes_any_size_runs_around_warps_and_tiles() -> None:
     assert {1, 31, 33, 64, 65, 127, 129} <= {s.m for s in found} | {s.n for s in found}
     assert {1, 2} <= {s.k for s in found}
     assert any(s.m == 1 for s in found) and any(s.n == 1 for s in found)
+
+
+@pytest.mark.parametrize("domain", DOMAINS, ids=str)
+@pytest.mark.parametrize("size", [1, 4, 5, 37, 1024, 4096])
+def test_ragged_shapes_lie_just_below_in_the_domain(domain: Domain, size: int) -> None:
+    shape = domain.padded(Shape.of(size))
+    found = ragged_shapes(shape, domain, np.random.default_rng(size))
+    steps = {"m": domain.m, "n": domain.n, "k": domain.k}
+    for each in found:
+        assert each in domain and each != shape
+        for name, step in steps.items():
+            most = getattr(shape, name)
+            assert (
+                most - max(4 + size // 32, 8, 2 * max(steps.values()) * domain.square, step)
+                <= getattr(each, name)
+                <= most
+            )
+    if domain == Domain() and size > 8:
+        odd, fours, behind_tiles = found
+        assert odd.m % 2 == odd.n % 2 == odd.k % 2 == 1 and fours.m % 8 == fours.n % 8 == fours.k % 8 == 4
+        assert (behind_tiles.m, behind_tiles.n) == (shape.m, shape.n) and behind_tiles.k % 2 == 1
+
+
+def test_a_kernel_for_whole_tiles_with_any_k_gets_more_than_a_few_terms() -> None:
+    found = {shape.k for shape in edge_shapes(Domain(64, 128))}
+    assert 1 in found and max(found) > 64 and any(k % 2 and k > 16 for k in found)

@@ -10,7 +10,20 @@ import pytest
 
 from tests.gate.numpy_device import Function, NumpyDevice, NumpySubject, Problem
 from tests.gate.right import RIGHT, in_double, sequential, split_k, strassen, summed
-from tests.gate.wrong import BENCHMARK, EDGE, LAUNCH, PRECISION, REPEAT, WRONG, is_big, product, tf32, wrong
+from tests.gate.wrong import (
+    BENCHMARK,
+    EDGE,
+    LAUNCH,
+    PRECISION,
+    RAGGED,
+    REPEAT,
+    SCALARS,
+    WRONG,
+    is_big,
+    product,
+    tf32,
+    wrong,
+)
 from worklog.gate import Checker, Verdict, shapes
 from worklog.gate.precision import NAME, SHORT
 from worklog.kernel.device import Buffer
@@ -62,7 +75,9 @@ def test_a_wrong_kernel_fails_at_the_stage_that_finds_it(name: str, seed: int) -
 
 
 def test_there_are_wrong_kernels_for_every_stage() -> None:
-    assert {stage for stage, _ in WRONG.values()} == {EDGE, BENCHMARK, REPEAT, NAME, PRECISION, LAUNCH}
+    assert {stage for stage, _ in WRONG.values()} == {
+        *(EDGE, SCALARS, BENCHMARK, REPEAT, NAME, PRECISION, RAGGED, LAUNCH)
+    }
 
 
 @pytest.mark.parametrize(
@@ -196,7 +211,7 @@ def four_tf32(p: Problem) -> Float32:
 def test_products_that_are_not_kept_to_24_bits_give_a_note(function: Function, claimed: str, noted: bool) -> None:
     verdict = verdict_on(function, claimed)
     assert verdict.accepted
-    stage = verdict.stages[-2]
+    stage = verdict.stages[-3]
     assert stage.name == NAME and stage.measured <= stage.limit
     assert ("differ at 192x160x144, in 192 of 192 rows" in stage.detail) is (stage.measured > 0) is noted
     assert verdict.notes == ((f"products are {SHORT}",) if noted else ())

@@ -12,11 +12,13 @@ from tests.gate.right import F32, epilogue, sequential, summed
 from worklog.errors import LaunchFailed
 from worklog.problem.gemm import Float32
 
-EDGE, BENCHMARK, REPEAT, PRECISION, LAUNCH = (
+EDGE, SCALARS, BENCHMARK, REPEAT, PRECISION, RAGGED, LAUNCH = (
     "exact on edge shapes",
+    "alpha, beta and C of 24 bits",
     "exact at the benchmark shape",
     "bit-equal when repeated",
     "precision",
+    "just below the benchmark shape",
     "launch",
 )
 Where = Callable[[Problem], bool]
@@ -41,7 +43,7 @@ def on_real_data(p: Problem) -> bool:
 
 
 def on_family_e4(p: Problem) -> bool:
-    return on_integers(p) and np.count_nonzero(p.b) == p.n and p.k > 1
+    return is_big(p) and on_integers(p) and np.count_nonzero(p.b) == p.n
 
 
 # ------------------------------------------------------------------------------------------------------ shorter formats
@@ -153,6 +155,14 @@ def stale_tile(p: Problem) -> Float32:
     return summed(p.a, b)
 
 
+def whole_tiles(p: Problem) -> Float32:
+    """Zeros where a tile of 16 is not whole."""
+    found = summed(p.a, p.b)
+    found[p.m // 16 * 16 :] = 0
+    found[:, p.n // 16 * 16 :] = 0
+    return found
+
+
 def past_a(p: Problem) -> Float32:
     """K rounded up to a multiple of 8, B's tail zero: what follows A has no effect unless it is NaN."""
     padded = -(-p.k // 8) * 8
@@ -211,6 +221,8 @@ WRONG: dict[str, tuple[str, Function]] = {
     "sign_of_alpha_ignored": (EDGE, scalars(lambda alpha, beta: (abs(alpha), beta))),
     "beta_ignored": (EDGE, scalars(lambda alpha, beta: (alpha, 0))),
     "beta_1_taken_for_0": (EDGE, scalars(lambda alpha, beta: (alpha, 0 if beta == 1 else beta))),
+    "alpha_in_11_bits": (SCALARS, scalars(lambda alpha, beta: (tf32(np.full(1, alpha, F32))[0], beta))),
+    "beta_in_8_bits": (SCALARS, scalars(lambda alpha, beta: (alpha, bf16(np.full(1, beta, F32))[0]))),
     "not_a_number": (EDGE, lambda p: p.c.fill(np.nan)),
     "one_infinity": (EDGE, then(lambda p: p.c.put(0, np.inf))),
     "zeros": (EDGE, lambda p: p.c.fill(0)),
@@ -227,6 +239,13 @@ WRONG: dict[str, tuple[str, Function]] = {
     "rows_swapped": (EDGE, product(lambda p: summed(p.a, p.b)[[p.m - 1, *range(1, p.m - 1), 0][: p.m]])),
     "columns_swapped_when_big": (BENCHMARK, product(lambda p: np.roll(summed(p.a, p.b), 32, axis=1), is_big)),
     "reads_past_a": (EDGE, product(past_a)),
+    "edges_dropped_when_big": (RAGGED, product(whole_tiles, is_big)),
+    # data
+    "a_stops_at_its_first_zero": (EDGE, product(lambda p: summed(p.a * np.cumprod(p.a != 0, axis=1, dtype=F32), p.b))),
+    "tf32_in_a_range": (
+        EDGE,
+        product(lambda p: summed(np.where(np.abs(np.log2(np.abs(p.a)) - 19) < 5, tf32(p.a), p.a), p.b)),
+    ),
     # stores
     "last_row_unwritten": (EDGE, stores(lambda p: np.s_[:-1])),
     "grid_rounded_down": (EDGE, stores(lambda p: np.s_[: p.m // 16 * 16])),

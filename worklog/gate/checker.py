@@ -67,19 +67,25 @@ class Checker:
 
         def precise() -> Stage:
             nonlocal found
+            self.restore()
             found, stage = self._precision.judge("precision", self._buffers.run(subject), claimed)
             return stage
 
+        def ragged() -> Stage:
+            def probe(shape: Shape, alpha: float) -> LaunchProbe:
+                return LaunchProbe(self.device, self._probe_kernels, shape, claimed, alpha, self._rng)
+
+            return shapes.check_ragged(subject, self._buffers, probe)
+
         try:
-            for stage in chain(self._exact_stages(subject, claimed), [precise]):
+            for stage in chain(self._exact_stages(subject, claimed), [precise, ragged]):
                 stages.append(timed(stage))
                 if not stages[-1].passed:
                     break
         except LaunchFailed as error:
             stages.append(failed("launch", str(error)))
-        if not stages[-1].passed:
-            with suppress(LaunchFailed):  # the context may be lost: the next launch reports it
-                self.restore()
+        with suppress(LaunchFailed):  # the context may be lost: the next launch reports it
+            self.restore()
         return Verdict(tuple(stages), found)
 
     def check_by_article(self, subject: Subject) -> Verdict:
@@ -117,6 +123,8 @@ class Checker:
             return self._exact(claimed, subject.domain)
 
         yield lambda: shapes.check_edge_shapes(subject, self._memory, claimed)
+        if subject.domain.alpha or subject.domain.beta:
+            yield lambda: precision.check_scalars(subject, self._memory, claimed)
         yield lambda: shapes.check_benchmark_shape(subject, self._buffers, exact())
         yield lambda: shapes.check_repeated(subject, self._buffers, exact()[0][0], self._differ)
         if claimed in precision.CLASSES:

@@ -13,7 +13,12 @@ with integers that its format holds.
 A and B are multiplied by large or small powers of two, which rounds nothing: FP16 parts can have FP32's error on
 numbers around 1 and fail on 1e9 or 1e-9. Only the class fp16 is exempt. The factor is one for a whole matrix, because
 rows of different scales would fail Strassen's algorithm, whose error is bounded by norms. So a kernel that rescales by
-the matrix maximum passes. Subnormals, infinities and NaN are not tested: libraries disagree about them.
+the matrix maximum passes. The factors of the edge shapes are taken from a deck of equal ranges, so that no magnitude
+from 2^-40 to 2^40 is left out. Subnormals, infinities and NaN are not tested: libraries disagree about them.
+
+A shortcut for special data can be wrong: the first zero of a row taken for its end, a matrix taken for the identity by
+its corner, one element taken for its row. So one operand of E1 is also made sparse, the identity or nearly, and
+constant in rows or columns. Where it is nearly so, the exceptions are few and far from the corner.
 """
 
 from __future__ import annotations
@@ -29,13 +34,15 @@ from worklog.problem.gemm import Float32, Float64, Shape
 
 Indices = np.ndarray[tuple[int], np.dtype[np.intp]]
 Integers = np.ndarray[tuple[int, int], np.dtype[np.signedinteger]]
+Decks = tuple[Iterator[int], Iterator[int]]
 
 EXACT_LIMIT = 2**24
 PROJECTION_BITS = 16
 SLAB = 2**16  # elements
 FAMILIES = ("E1", "E2", "E3")
 HEADROOM = 3  # bits: what alpha and beta of up to 7 halves need
-NEAREST, FARTHEST = 26, 40  # exponents of the powers of two: FP16 has 2^-24 to 2^15
+FARTHEST, RANGE = 40, 9  # exponents of the powers of two, FP16 has 2^-24 to 2^15; and how many of them are one range
+STRUCTURES = ("sparse", "the identity", "nearly the identity", "constant rows", "constant columns")
 OPERAND_BITS = {"tf32": 11, "fp16": 11, "bf16": 8}  # significands of shorter formats: integers up to 2^bits are exact
 
 
@@ -61,11 +68,43 @@ def family(
     return _signs(rng, (shape.m, shape.k), 1, limit), _odd_12_bit(rng, (shape.k, shape.n))
 
 
-def stretch(a: Float32, b: Float32, rng: np.random.Generator, claimed: str = "fp32") -> tuple[float, float]:
-    """Multiply A and B, in place, by a power of two each, or by 1. Returns the two factors."""
+def exponents(rng: np.random.Generator) -> Iterator[int]:
+    """Exponents from -FARTHEST to FARTHEST without end: one at random of each range of RANGE, in random order, then
+    again.
+    """
+    while True:
+        for start in rng.permutation(np.arange(-FARTHEST, FARTHEST + 1, RANGE)):
+            yield int(start + rng.integers(RANGE))
+
+
+def structured(kind: str, matrix: Float32, rng: np.random.Generator) -> None:
+    """Give a matrix of integers one of STRUCTURES, in place; no element becomes larger than the largest."""
+    rows, columns = matrix.shape
+    if kind == "sparse":
+        matrix *= rng.random(matrix.shape) < 0.5
+        for line in (matrix[rows // 2], matrix[:, columns // 2], matrix[: rows // 2, : columns // 4]):
+            line[...] = 0
+    elif "identity" in kind:
+        other = matrix[rows // 2 :, columns // 2 :].copy()
+        matrix[...] = np.eye(rows, columns)
+        if kind != "the identity":
+            few = rng.random(other.shape) < 1 / 16
+            few.flat[-1] = True
+            matrix[rows // 2 :, columns // 2 :][few] = other[few]
+    else:
+        lines = matrix if kind == "constant rows" else matrix.T
+        last = lines[1::2, -1].copy()
+        lines[...] = lines[:, :1].copy()
+        lines[1::2, -1] = last
+
+
+def stretch(
+    a: Float32, b: Float32, rng: np.random.Generator, claimed: str = "fp32", decks: Decks | None = None
+) -> tuple[float, float]:
+    """Multiply A and B, in place, by a power of two each. decks: of exponents, A's and B's. Returns the two factors."""
     if claimed == "fp16":
         return 1.0, 1.0
-    of_a, of_b = (2.0 ** int(rng.integers(-1, 2) * rng.integers(NEAREST, FARTHEST + 1)) for _ in range(2))
+    of_a, of_b = (2.0 ** next(deck) for deck in decks or (exponents(rng), exponents(rng)))
     for matrix, factor in ((a, of_a), (b, of_b)):
         if factor != 1:
             matrix *= np.float32(factor)

@@ -11,8 +11,6 @@ beyond the guard leave no trace: compute-sanitizer (`worklog check --racecheck`)
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,7 +81,7 @@ class Memory:
 
 class Buffers:
     """A, B, C and a second C of one shape, without their guards in `abc` and `spare`. A and B hold the timed inputs,
-    unless `holding` loads others. `poison` before C is read.
+    until `load` loads others. `poison` before C is read.
     """
 
     def __init__(self, memory: Memory, a: Float32, b: Float32) -> None:
@@ -98,20 +96,12 @@ class Buffers:
         self._timed = a, b
         self.restore()
 
-    @contextmanager
-    def holding(self, a: Float32, b: Float32) -> Iterator[None]:
-        """Hold other inputs in A and B, and the timed ones again afterwards."""
-        self._load(a, b)
-        try:
-            yield
-        finally:
-            self.restore()
-
     def restore(self) -> None:
         """Load the timed inputs into A and B, and NaN into the guards around them."""
-        self._load(*self._timed)
+        self.load(*self._timed)
 
-    def _load(self, a: Float32, b: Float32) -> None:
+    def load(self, a: Float32, b: Float32) -> None:
+        """Load these inputs into A and B, until `restore`."""
         self._loaded = a, b
         for guarded, host in zip(self._inputs, self._loaded, strict=True):
             self.memory.device.fill(guarded.whole, np.nan)
@@ -151,6 +141,23 @@ class Buffers:
             trespass = "it changed its inputs"
         return Result(device.download(buffer).reshape(self.shape.m, self.shape.n), self._sentinel, trespass)
 
-    def guards_written(self) -> bool:
-        """Whether a guard of C or of the second C was written since they were poisoned."""
+    def part(self, shape: Shape) -> tuple[Buffer, Buffer, Buffer]:
+        """A, B and C of a smaller shape: the first elements of the larger ones, whose inputs become NaN."""
+        device = self.memory.device
+        for guarded in self._inputs:
+            device.fill(guarded.whole, np.nan)
+        sizes = shape.m * shape.k, shape.k * shape.n, shape.m * shape.n
+        a, b, c = (device.view(whole, 0, size) for whole, size in zip(self.abc, sizes, strict=True))
+        return a, b, c
+
+    def guards_written(self, used: int | None = None) -> bool:
+        """Whether a guard of C or of the second C was written since they were poisoned, or C after its first `used`
+        elements.
+        """
+        c = self.abc[2]
+        if used is not None and used < c.size:
+            start = used // 4 * 4
+            rest = self.memory.device.download(self.memory.device.view(c, start, c.size - start))
+            if (rest[used - start :] != self._sentinel).any():
+                return True
         return not all(guarded.intact(self._sentinel) for guarded in self._outputs)

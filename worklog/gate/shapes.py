@@ -1,5 +1,5 @@
-"""Stages: exact integers on edge shapes, exact integers at the benchmark shape, and the same bits when a launch is
-repeated.
+"""Stages: exact integers on edge shapes, exact integers at the benchmark shape, random inputs at sizes just below it,
+and the same bits when a launch is repeated.
 
 Squares of a power of two hide most mistakes: M and N swapped, a wrong leading dimension, a K tail that is dropped, a
 bound that is off by one, a row that no thread computes. So the edge shapes are shapes around warps and tiles, down to a
@@ -16,8 +16,14 @@ A kernel can be right on every small shape and wrong at the benchmark's: a libra
 size on, a swizzle stops being a permutation, an index overflows, two blocks race. So the exact families run at the
 benchmark's shape too. A reference product at 4096 would take longer than everything else, so C, A and B are projected
 on random integer vectors instead (worklog.gate.exact.Projection). Only if a row is wrong is the product computed, for
-the rows and columns that the projections name, to draw the error map. Here alpha and beta are powers of two with a
-sign, because a fast path for large shapes can forget either. C then holds one value everywhere: a fill and no upload.
+the rows and columns that the projections name, to draw the error map. Here alpha is a power of two with a sign, and
+beta and the old C are odd integers of 12 and 11 bits, because a fast path for large shapes can forget or shorten
+either. C then holds one value everywhere: a fill and no upload.
+
+The benchmark shape is mostly a multiple of every tile, so a kernel that chooses another path for large shapes could
+drop edges there unseen. So it also runs just below that size: with all sizes odd, with all of them 4 times an odd
+number, which loads of four elements take, and with only K odd, behind whole tiles. Inputs are drawn and results
+projected on the device, as for every timed launch (worklog.gate.after_timing), which costs the host nothing.
 
 A race need not show in one launch. On the dense integers of family E1 every order of additions gives the same result,
 so two launches of a right kernel agree bit by bit, even with atomics. The repeated launches write a second C, filled
@@ -29,17 +35,35 @@ launch.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from worklog.gate.exact import HEADROOM, ExactProblem, Indices, Projection, families, family, stretch
-from worklog.gate.guarded_buffer import Buffers, Memory, Result
+from worklog.gate.after_timing import LaunchProbe
+from worklog.gate.exact import (
+    FARTHEST,
+    HEADROOM,
+    RANGE,
+    STRUCTURES,
+    Decks,
+    ExactProblem,
+    Indices,
+    Projection,
+    exponents,
+    families,
+    family,
+    stretch,
+    structured,
+)
+from worklog.gate.guarded_buffer import OUTSIDE, Buffers, Memory, Result
+from worklog.gate.precision import full_mantissa
 from worklog.gate.verdict import ErrorMap, Stage, error_map, failed, if_rounded, passed
 from worklog.kernel.device import Program, Subject
-from worklog.problem.gemm import Domain, Shape
+from worklog.problem.gemm import Domain, Float32, Shape
 
 EDGE_SHAPES = "exact on edge shapes"
 HALVES = tuple(halves / 2 for halves in range(-7, 8) if halves not in (0, 2))  # with even C all is exact
@@ -62,7 +86,13 @@ ANY_SIZES = (
 FINE = 16  # up to this step sizes are rounded up to a multiple; beyond it they are counted in steps
 DRAWN, LARGEST_DRAWN = 3, (139, 139, 80)
 LONG = 1100  # rows or columns: nine large tiles
+LARGE = 257, 300  # rows and columns, or terms, of shapes beyond what is small for many a library
+TILES = 128, 256  # rows and columns that are multiples of most tiles, above an odd K
+FREE_K = 70, 1, 9, 33  # of a kernel for whole tiles only, that takes any K
 LARGE_SQUARES = 200, 260  # of a kernel for squares only: a longer K would take the emulator minutes
+WIDE, ONCE = 3, 5  # shapes drawn that are large in some way, and those that are launched once
+RANGES = -(-(2 * FARTHEST + 1) // RANGE)
+SPECIAL = 33, 47  # M or N, and the other: K is the first
 ACROSS = 49, 97  # the other way: at least four small tiles, because a single column of tiles has no order
 
 
@@ -73,7 +103,9 @@ def edge_shapes(domain: Domain) -> list[Shape]:
     if domain.m > FINE and domain.n > FINE:
         wide, tall = max(2, domain.m // domain.n + 1), max(2, domain.n // domain.m + 1)
         mixes = ((1, wide, 3), (tall, 1, 1), (3, 2, 5), (2, 3, 2))
-        shapes = [domain.padded(Shape(m * domain.m, n * domain.n, k * domain.k)) for m, n, k in mixes]
+        terms = FREE_K if domain.k <= FINE else [k * domain.k for _, _, k in mixes]
+        tiles = zip(mixes, terms, strict=True)
+        shapes = [domain.padded(Shape(m * domain.m, n * domain.n, k)) for (m, n, _), k in tiles]
     else:
         steps, shapes = (domain.m, domain.n, domain.k), []
         for index, sizes in enumerate(ANY_SIZES):
@@ -84,7 +116,8 @@ def edge_shapes(domain: Domain) -> list[Shape]:
 
 def drawn_shapes(domain: Domain, rng: np.random.Generator) -> list[Shape]:
     """A few more shapes at random. The last two are long, one each way, with a short K: more tiles than a group of a
-    swizzle or a table of blocks holds.
+    swizzle or a table of blocks holds. Of the WIDE before them one has a long K, one many rows and columns, and one an
+    odd K behind whole tiles.
     """
     small = [tuple(int(rng.integers(1, most + 1)) for most in LARGEST_DRAWN) for _ in range(DRAWN)]
     few = domain.k if domain.k > 4 else domain.k * int(rng.integers(2, 6))
@@ -92,27 +125,55 @@ def drawn_shapes(domain: Domain, rng: np.random.Generator) -> list[Shape]:
     if domain.square:
         return [domain.padded(Shape.of(int(rng.integers(1, most + 1)))) for most in (*LARGEST_DRAWN, *LARGE_SQUARES)]
     across = [int(rng.integers(*ACROSS)) for _ in range(2)]
-    sizes = [*(small if max(domain.m, domain.n) <= FINE else []), (tall, across[0], few), (across[1], wide, few)]
+    large = [int(rng.integers(*LARGE)) for _ in range(3)]
+    wide_ones = [(7, 10, large[0]), (*large[1:], few), (*TILES, 2 * int(rng.integers(10, 30)) + 1)]
+    long_ones = [(tall, across[0], few), (across[1], wide, few)]
+    sizes = [*(small if max(domain.m, domain.n) <= FINE else []), *wide_ones, *long_ones]
     return [domain.padded(Shape(*three)) for three in sizes]
 
 
 def check_edge_shapes(subject: Subject, memory: Memory, claimed: str) -> Stage:
     """Run the kernel on every edge shape, and stop at the first mistake. Raises LaunchFailed."""
-    listed, drawn = edge_shapes(subject.domain), drawn_shapes(subject.domain, memory.rng)
-    names, launches = families(claimed), 0
-    for index, shape in enumerate((*listed, *drawn)):
-        for scalars in _scalars(memory.rng, index, shape in drawn[-2:], subject.domain):
-            name = names[index % len(names)]
-            problem = _edge_problem(name, shape, scalars, memory, claimed)
-            found = _mistake(subject, memory, problem)
-            launches += 1
-            if found is not None:
-                largest = _edge_problem(name, listed[-1], scalars, memory, claimed).around_1
-                return _failure(problem, found, largest, _mistake(subject, memory, largest))
+    domain, rng = subject.domain, memory.rng
+    listed, drawn = edge_shapes(domain), drawn_shapes(domain, rng)
+    cases = [
+        (shape, scalars)
+        for index, shape in enumerate((*listed, *drawn))
+        for scalars in _scalars(rng, index, shape in drawn[-ONCE:], domain)
+    ]
+    names = families(claimed)
+    cases += [(listed[0], USUAL)] * (len(names) * RANGES - len(cases))
+    decks = {name: (exponents(rng), exponents(rng)) for name in names}
+
+    def of(name: str, shape: Shape, scalars: Scalars) -> ExactProblem:
+        return _edge_problem(name, shape, scalars, memory, claimed, decks[name])
+
+    found, launches = None, 0
+    for name, case in zip(cycle(names), cases):
+        problem, launches = of(name, *case), launches + 1
+        if (found := _mistake(subject, memory, problem)) is not None:
+            largest = of(name, listed[-1], case[1]).around_1
+            return _failure(problem, found, largest, _mistake(subject, memory, largest))
+    for problem in _special_data(memory, domain, claimed):
+        launches += 1
+        if (found := _mistake(subject, memory, problem)) is not None:
+            return _failure(problem, found, problem, None)
     count = len(listed) + len(drawn)
     various = [name for name in ("alpha", "beta") if getattr(subject.domain, name)]
     which = f"various {' and '.join(various)}" if various else "alpha = 1, beta = 0"
     return passed(EDGE_SHAPES, f"{count} shapes, {launches} launches with {which}, no element wrong")
+
+
+def _special_data(memory: Memory, domain: Domain, claimed: str) -> Iterator[ExactProblem]:
+    """A or B has one of STRUCTURES; a matrix that may be the identity is square."""
+    for kind in STRUCTURES:
+        for operand, sizes in enumerate((SPECIAL, SPECIAL[::-1])):
+            shape = domain.padded(Shape(sizes[0], sizes[1], SPECIAL[0]))
+            both = family("E1", shape, memory.rng, claimed, HEADROOM)
+            structured(kind, both[operand], memory.rng)
+            *_, scalars = _scalars(memory.rng, 0, False, domain) if kind == "the identity" else (USUAL, USUAL)
+            before = _old(shape, memory.rng) if scalars[1] else None
+            yield ExactProblem(f"E1 with {'AB'[operand]} {kind}", *both, (1.0, 1.0), *scalars, before)
 
 
 def _scalars(rng: np.random.Generator, index: int, few: bool, domain: Domain) -> tuple[Scalars, ...]:
@@ -131,13 +192,18 @@ def _pairs(rng: np.random.Generator, index: int, few: bool) -> tuple[Scalars, ..
     return USUAL, (x, 0.0), ((0.0, y), (1.0, 1.0), (1.0, y))[index % 3], (x, z)
 
 
-def _edge_problem(name: str, shape: Shape, scalars: Scalars, memory: Memory, claimed: str) -> ExactProblem:
-    """C holds even integers below 2^11, times both powers of two, where it is read."""
+def _edge_problem(
+    name: str, shape: Shape, scalars: Scalars, memory: Memory, claimed: str, decks: Decks
+) -> ExactProblem:
     a, b = family(name, shape, memory.rng, claimed, 0 if scalars == USUAL else HEADROOM)
-    of_a, of_b = stretch(a, b, memory.rng, claimed)
-    even = 2 * memory.rng.integers(-1000, 1000, (shape.m, shape.n))
-    before = (even * (of_a * of_b)).astype(np.float32) if scalars[1] else None
+    of_a, of_b = stretch(a, b, memory.rng, claimed, decks)
+    before = _old(shape, memory.rng) * np.float32(of_a * of_b) if scalars[1] else None
     return ExactProblem(name, a, b, (of_a, of_b), *scalars, before)
+
+
+def _old(shape: Shape, rng: np.random.Generator) -> Float32:
+    """What C holds where it is read: even integers of 17 bits, half of which a shorter format doesn't hold."""
+    return (2 * rng.integers(-(2**16), 2**16, (shape.m, shape.n))).astype(np.float32)
 
 
 def _failure(
@@ -192,8 +258,9 @@ def _mistake(subject: Subject, memory: Memory, problem: ExactProblem) -> ErrorMa
 
 BENCHMARK_SHAPE = "exact at the benchmark shape"
 LAUNCHES = 3
-OLD = 64.0  # what C holds before a launch with a beta, in units of A B: a multiple of any alpha
 MOST_LOCATED = 1e11  # multiply-adds spent on an error map: a second or two of a CPU
+RAGGED = "just below the benchmark shape"
+MOST_CUT = 16  # pairs of rows, columns or terms
 REPEATED = "bit-equal when repeated"
 MOST, LEAST, BUDGET_S = 20, 3, 0.5  # repeated launches, and seconds for them
 BLOCK = 256
@@ -211,10 +278,13 @@ def exact_problems(
     """
     found = []
     for index, name in enumerate((families(claimed) * LAUNCHES)[:LAUNCHES]):
-        a, b = family(name, shape, rng, claimed)
+        with_beta = index == 2 and takes[1]
+        a, b = family(name, shape, rng, claimed, int(with_beta))
         of_a, of_b = stretch(a, b, rng, claimed)
-        alpha, beta = _power(rng) if index and takes[0] else 1.0, _power(rng) if index == 2 and takes[1] else 0.0
-        old = OLD * of_a * of_b
+        alpha = _power(rng) if index and takes[0] else 1.0
+        # Odd integers of 12 and of 11 bits: their product is as large as A B may be.
+        beta = float(rng.choice((-1, 1)) * (2 * rng.integers(1024, 2048) + 1)) if with_beta else 0.0
+        old = float(2 * rng.integers(512, 1024) + 1) * abs(alpha) * of_a * of_b
         problem = ExactProblem(name, a, b, (of_a, of_b), alpha, beta, old if beta else None)
         found.append((problem, Projection.of(a, b, rng, alpha, beta * old, abs(alpha) * of_a * of_b)))
     return found
@@ -228,8 +298,8 @@ def _power(rng: np.random.Generator) -> float:
 def check_benchmark_shape(subject: Subject, buffers: Buffers, exact: list[Exact]) -> Stage:
     """One launch per family: C must be exact in every row, and its guards intact. Raises LaunchFailed."""
     for problem, projection in exact:
-        with buffers.holding(problem.a, problem.b):
-            result = buffers.run(subject, problem.alpha, problem.beta, problem.before)
+        buffers.load(problem.a, problem.b)
+        result = buffers.run(subject, problem.alpha, problem.beta, problem.before)
         usual = (problem.alpha, problem.beta) == USUAL
         scalars = "" if usual else f" with alpha = {problem.alpha:g}, beta = {problem.beta:g}"
         where = f"family {problem.family} at {buffers.shape}{scalars}"
@@ -261,21 +331,64 @@ def _map(result: Result, problem: ExactProblem, rows: Indices, columns: Indices)
     return replace(where, guess=f"This is the result if {mistake}.") if mistake else where
 
 
+def ragged_shapes(shape: Shape, domain: Domain, rng: np.random.Generator) -> list[Shape]:
+    """Up to three shapes in the domain, at most a few percent below this one."""
+
+    def below(size: int, step: int, multiple: int) -> int:
+        if step > 1 or size <= multiple:
+            return max(step, size - step)
+        if multiple > 1:
+            whole = (size - 1) // multiple
+            return multiple * (whole - 1 + whole % 2)
+        cut = size - 1 - 2 * int(rng.integers(max(1, min(MOST_CUT, size // 64))))
+        return max(1, cut - 1 + cut % 2)
+
+    sizes, steps = (shape.m, shape.n, shape.k), (domain.m, domain.n, domain.k)
+    odd, fours = (tuple(below(*each, multiple) for each in zip(sizes, steps, strict=True)) for multiple in (1, 4))
+    found = [Shape(*odd), Shape(*fours), Shape(shape.m, shape.n, odd[2])]
+    if domain.square:
+        found = [domain.padded(Shape.of(max(1, shape.m - step))) for step in (2 * max(steps), max(steps))]
+    return [each for each in dict.fromkeys(found) if each in domain and each != shape]
+
+
+def check_ragged(subject: Subject, buffers: Buffers, probe: Callable[[Shape, float], LaunchProbe]) -> Stage:
+    """One launch at each ragged shape, in the first elements of the buffers, whose inputs are lost. probe: for a shape
+    and an alpha, new. Raises LaunchFailed.
+    """
+    memory, domain = buffers.memory, subject.domain
+    shapes = ragged_shapes(buffers.shape, domain, memory.rng)
+    for number, shape in enumerate(shapes):
+        alpha = full_mantissa(memory.rng) if domain.alpha and number != 1 else 1.0
+        checks = probe(shape, alpha)
+        buffers.poison()
+        a, b, c = buffers.part(shape)
+        checks.prepare(a, b, c)
+        memory.foul()
+        subject.enqueue(shape, alpha, a, b, 0.0, c)
+        checks.observe(c)
+        checks.check(a, b)
+        found = checks.stage()
+        detail = OUTSIDE if buffers.guards_written(shape.m * shape.n) else "" if found.passed else found.detail
+        if detail:
+            return failed(RAGGED, f"at {shape} with alpha = {alpha:.9g}: {detail}", found.measured or 1)
+    return passed(RAGGED, f"at {', '.join(map(str, shapes)) or 'no shape: the domain has none'}, no row wrong")
+
+
 def check_repeated(subject: Subject, buffers: Buffers, problem: ExactProblem, differ: Any) -> Stage:
     """Repeat a launch and compare the results on the device. differ: DIFFER, compiled. Raises LaunchFailed."""
     device = buffers.memory.device
     found = device.upload(np.zeros(MOST, np.float32))
     a, b, c = buffers.abc
     launches, started = 1, time.monotonic()
-    with buffers.holding(problem.a, problem.b):
-        buffers.run(subject)
-        while launches < MOST and (launches < LEAST or time.monotonic() - started < BUDGET_S):
-            device.fill(buffers.spare, float(buffers.memory.sentinel()))
-            subject.enqueue(buffers.shape, 1.0, a, b, 0.0, buffers.spare)
-            arguments = (np.int64(c.size), c, buffers.spare, np.int32(launches), found)
-            device.launch(differ, (-(-c.size // BLOCK), 1), BLOCK, arguments)
-            device.synchronize()
-            launches += 1
+    buffers.load(problem.a, problem.b)
+    buffers.run(subject)
+    while launches < MOST and (launches < LEAST or time.monotonic() - started < BUDGET_S):
+        device.fill(buffers.spare, float(buffers.memory.sentinel()))
+        subject.enqueue(buffers.shape, 1.0, a, b, 0.0, buffers.spare)
+        arguments = (np.int64(c.size), c, buffers.spare, np.int32(launches), found)
+        device.launch(differ, (-(-c.size // BLOCK), 1), BLOCK, arguments)
+        device.synchronize()
+        launches += 1
     differing = np.flatnonzero(device.download(found))
     if len(differing):
         which = ", ".join(str(i + 1) for i in differing[:5])
