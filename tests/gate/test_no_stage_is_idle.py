@@ -77,7 +77,7 @@ SAME_POWER: Off = {(shapes, "_power"): lambda rng: 2.0}
         (NO_TRESPASS, wrong("writes_past_c"), "fp32"),
         (NO_NAN, wrong("reads_past_a"), "fp32"),
         ({(shapes, "stretch"): lambda *_: (1.0, 1.0)}, wrong("two_halves"), "fp32"),
-        ({(shapes, "HALVES"): (0.5, 2.0)} | SAME_POWER, wrong("sign_of_alpha_ignored"), "fp32"),
+        ({(shapes, "HALVES"): (0.5, 2.0)} | SAME_POWER | NO_SCALARS, wrong("sign_of_alpha_ignored"), "fp32"),
         (
             {(shapes, "drawn_shapes"): lambda *_: []},
             product(lambda p: summed(p.a[:, 1:], p.b[1:]), is_unknown),

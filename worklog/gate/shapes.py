@@ -45,6 +45,7 @@ import numpy as np
 
 from worklog.gate.after_timing import LaunchProbe
 from worklog.gate.exact import (
+    FAMILIES,
     FARTHEST,
     HEADROOM,
     RANGE,
@@ -139,7 +140,7 @@ def check_edge_shapes(subject: Subject, memory: Memory, claimed: str) -> Stage:
     cases = [
         (shape, scalars)
         for index, shape in enumerate((*listed, *drawn))
-        for scalars in _scalars(rng, index, shape in drawn[-ONCE:], domain)
+        for scalars in _scalars(rng, index, 1 if shape in drawn[-ONCE:] else 2 if shape == listed[-1] else 4, domain)
     ]
     names = families(claimed)
     cases += [(listed[0], USUAL)] * (len(names) * RANGES - len(cases))
@@ -171,24 +172,24 @@ def _special_data(memory: Memory, domain: Domain, claimed: str) -> Iterator[Exac
             shape = domain.padded(Shape(sizes[0], sizes[1], SPECIAL[0]))
             both = family("E1", shape, memory.rng, claimed, HEADROOM)
             structured(kind, both[operand], memory.rng)
-            *_, scalars = _scalars(memory.rng, 0, False, domain) if kind == "the identity" else (USUAL, USUAL)
+            *_, scalars = _scalars(memory.rng, 0, 4, domain) if kind == "the identity" else (USUAL, USUAL)
             before = _old(shape, memory.rng) if scalars[1] else None
             yield ExactProblem(f"E1 with {'AB'[operand]} {kind}", *both, (1.0, 1.0), *scalars, before)
 
 
-def _scalars(rng: np.random.Generator, index: int, few: bool, domain: Domain) -> tuple[Scalars, ...]:
+def _scalars(rng: np.random.Generator, index: int, most: int, domain: Domain) -> tuple[Scalars, ...]:
     """Pairs for one shape: the usual one, alpha alone, beta alone or with the usual alpha, and both; of these, the ones
     that the kernel takes.
     """
-    pairs = _pairs(rng, index, few)
+    pairs = _pairs(rng, index, most)
     taken = ((alpha if domain.alpha else 1.0, beta if domain.beta else 0.0) for alpha, beta in pairs)
     return tuple(dict.fromkeys(taken))
 
 
-def _pairs(rng: np.random.Generator, index: int, few: bool) -> tuple[Scalars, ...]:
+def _pairs(rng: np.random.Generator, index: int, most: int) -> tuple[Scalars, ...]:
     x, y, z = (float(rng.choice(HALVES)) for _ in range(3))
-    if few:
-        return ((x, 0.0),)
+    if most < 4:  # the largest shapes take the longest
+        return ((x, 0.0), (y, z))[:most]
     return USUAL, (x, 0.0), ((0.0, y), (1.0, 1.0), (1.0, y))[index % 3], (x, z)
 
 
@@ -215,7 +216,8 @@ def _failure(
         shown, where, also = largest, there, f" (and at {problem.shape})"
     m, n, k = shown.shape.m, shown.shape.n, shown.shape.k
     scales = "".join(f", {x} times {scale:.0e}" for x, scale in zip("AB", shown.stretched, strict=True) if scale != 1)
-    launch = f"at {m} x {n} x {k} with alpha = {shown.alpha:g}, beta = {shown.beta:g}{scales}"
+    data = f", {shown.family}" if shown.family not in FAMILIES else ""
+    launch = f"at {m} x {n} x {k} with alpha = {shown.alpha:g}, beta = {shown.beta:g}{scales}{data}"
     if not isinstance(where, ErrorMap):
         return failed(EDGE_SHAPES, f"{launch}: {where}")
     if (shown.alpha, shown.beta) == USUAL:
