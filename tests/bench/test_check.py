@@ -136,11 +136,6 @@ def test_a_class_must_be_held() -> None:
             (*LAUNCH, "--emulate"),
             "mine.cu:4: bar.sync (bar.sync 1, 128): ",
         ),
-        (
-            PLAIN.replace("float acc = 0.0f;", "float acc = 0.0f * clock();"),
-            (*LAUNCH, "--emulate"),
-            "mine.cu:4: 'mov.u64 %rd21, %clock64' reads %clock64, and the emulator",
-        ),
     ],
 )
 def test_a_mistake_is_one_line(source: str, words: tuple[str, ...], complaint: str) -> None:

@@ -1,4 +1,4 @@
-// Right for the first launches of a size; from then on the last term is left out. A workspace that is
+// Right for the first launches of a size; then the last term is left out. A workspace that is
 // never cleared does the same: what a launch leaves in a __device__ variable, the next one finds.
 // Grid:  (N + 15) // 16, (M + 7) // 8
 // Block: 16,8
