@@ -159,6 +159,7 @@ def test_by_default_the_latest_run_answers_and_the_recording_after_it(
 ) -> None:
     monkeypatch.setenv("WORKLOG_HOME", str(tmp_path))
     mine = full_run()
+    mine.origin = "live"
     mine.measurements = [m for m in mine.measurements if m.kernel == "naive" and not m.changed]
     mine.save(tmp_path / "runs" / "mine.json")
     page = lab.ladder("naive", 4096)
