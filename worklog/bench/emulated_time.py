@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from worklog.bench.tasks import GATE_LAUNCHES
 from worklog.emulator import EmulatedDevice
 from worklog.emulator.launch import LANES
 from worklog.errors import LaunchFailed, WorklogError
@@ -21,7 +22,6 @@ from worklog.problem.axes import spoken
 from worklog.problem.gemm import Shape
 
 LIMIT_S = 60.0
-LAUNCHES = 8  # of the gate at the benchmark shape: exact families, repetitions, products, precision
 QUICK = Shape.of(256)  # the work of this shape takes seconds, so that it isn't estimated
 SHORT = 32  # K of the shorter launch
 
@@ -50,13 +50,13 @@ def estimate(kernel: Kernel, shape: Shape) -> float:
         _launch(device, subject, kernel.domain.padded(Shape.of(1)))  # the first launch of a kernel generates code
         at_small = _launch(device, subject, small)
         if kernel.domain.square:
-            return LAUNCHES * at_small * shape.flops / small.flops
+            return GATE_LAUNCHES * at_small * shape.flops / small.flops
         longer = kernel.domain.padded(replace(small, k=3 * small.k))
         per_k = max(0.0, _launch(device, subject, longer) - at_small) / (longer.k - small.k)
     except LaunchFailed:
         return 0.0
     batches = math.prod(kernel.blocks(shape)) / math.prod(kernel.blocks(small))
-    return LAUNCHES * batches * (at_small + per_k * (shape.k - small.k))
+    return GATE_LAUNCHES * batches * (at_small + per_k * (shape.k - small.k))
 
 
 def _one_batch(kernel: Kernel, shape: Shape) -> Shape:

@@ -147,7 +147,7 @@ def distinct(biased: Sequence[tuple[str, Any]]) -> Changes:
 # on the elements of the matrices.
 GATE_S = 0.15
 GATE_S_PER_BYTE = 4e-9
-GATE_LAUNCHES = 11
+GATE_LAUNCHES = 11  # at the benchmark shape: exact families, repetitions, products, precision
 
 
 def estimate(tasks: Sequence[Task], harness: Harness) -> tuple[list[float], str]:

@@ -80,7 +80,7 @@ def face(bold: bool) -> FT2Font:
 @lru_cache(maxsize=4096)
 def text_width(text: str, points: float, bold: bool = False) -> float:
     """Width of one line of text in inches, without kerning, which only moves letters closer."""
-    return sum(glyph(letter, bold)[1] / face(bold).units_per_EM for letter in text) * points / 72
+    return sum(glyph(letter, bold)[1] for letter in text) / face(bold).units_per_EM * points / 72
 
 
 @lru_cache(maxsize=1024)

@@ -184,7 +184,7 @@ def median(samples: Sequence[float], placements: Sequence[int] = ()) -> Estimate
         raise BadSetting(f"{len(times)} samples have {len(placements)} placements: give one for each sample")
     order = np.argsort(placements, kind="stable")
     groups = np.split(times[order], np.flatnonzero(np.diff(np.asarray(placements)[order])) + 1)
-    medians = np.array([np.median(group) for group in groups])
+    medians = np.array([_middle(np.sort(group)) for group in groups])
     robust = np.median([len(group) for group in groups]) >= MEDIAN_OF
     found = _of_mean(medians) if robust else _of_order_statistics(medians)
     launches = _launches_part(groups, medians, found.half_width)
@@ -198,9 +198,14 @@ def _of_mean(values: Values) -> Estimate:
     return Estimate(mean, mean - half, mean + half)
 
 
+def _middle(ordered: Values) -> float:
+    """The median of sorted values. numpy.median takes ten times as long for a few values."""
+    return float(ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
+
+
 def _of_order_statistics(values: Values) -> Estimate:
     ordered, below = np.sort(values), _rank(len(values))
-    return Estimate(float(np.median(ordered)), float(ordered[below]), float(ordered[-1 - below]))
+    return Estimate(_middle(ordered), float(ordered[below]), float(ordered[-1 - below]))
 
 
 def _launches_part(groups: Sequence[Values], medians: Values, half: float) -> float | None:
