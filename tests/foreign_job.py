@@ -1,4 +1,4 @@
-"""In place of worklog.bench.job, where nothing can be measured: a kernel's name says what becomes of its process.
+"""In place of worklog.runner.job, where nothing can be measured: a kernel's name says what becomes of its process.
 
 Ids of processes that a test has to look for are written to the file that FOREIGN_PIDS names.
 """
@@ -16,10 +16,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from worklog.bench.job import ContextLost, Say, main, packed
 from worklog.errors import CompileFailed, LaunchFailed, OutOfMemory
 from worklog.kernel.device import Program
 from worklog.kernel.nvrtc import Compiled, UnknownEntry
+from worklog.runner.job import ContextLost, Say, main, packed
 from worklog.runs.run import Measurement
 
 FOR_EVER_S = 300.0
@@ -119,7 +119,7 @@ def head(order: dict[str, Any]) -> dict[str, Any]:
 
 
 def measure(order: dict[str, Any], say: Say) -> None:
-    """As worklog.bench.job.measure, but for the measuring."""
+    """As worklog.runner.job.measure, but for the measuring."""
     names = [task.kernel for task in order["tasks"]]
     if names[0] == "never ready":
         os._exit(4)
@@ -138,10 +138,10 @@ def measure(order: dict[str, Any], say: Say) -> None:
 
 
 def check(order: dict[str, Any], say: Say) -> None:
-    """As worklog.bench.job checks, but for the checking."""
-    from worklog.bench.check import Checked  # here, since it takes a second
+    """As worklog.runner.job checks, but for the checking."""
     from worklog.gate import Verdict
     from worklog.gate.verdict import passed
+    from worklog.runner.check import Checked  # here, since it takes a second
 
     compiled = Compiled(Program("x.cu", "", "x"), "x", "sm_90", "", b"", 32, 0, 0, 0, 0, (), "")
     begun = Checked(order["how"]["kernel"], Verdict((), None), order["how"]["shape"], "live · NVIDIA H200", compiled)

@@ -58,7 +58,7 @@ def opened_by_run() -> list[str]:
     code = """
 import sys
 import worklog.cli.commands, worklog.cli.run, worklog.cli.selection
-import worklog.bench.job, worklog.bench.measure, worklog.bench.session
+import worklog.runner.job, worklog.runner.measure, worklog.runner.session
 print(*sorted(name for name in sys.modules if name.partition(".")[0] == "worklog" and sys.modules[name].__file__))
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -11,11 +11,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from worklog.bench.measure import ablate as ablate
-    from worklog.bench.measure import measure as measure
-    from worklog.bench.measure import results as results
-    from worklog.bench.timing import Timing as Timing
-    from worklog.bench.timing import time as time
     from worklog.errors import WorklogError as WorklogError
     from worklog.gpu.device import require_gpu as require_gpu
     from worklog.harness import Harness as Harness
@@ -25,13 +20,18 @@ if TYPE_CHECKING:
     from worklog.lab.magic import Trial as Trial
     from worklog.lab.magic import try_kernel as try_kernel
     from worklog.problem.gemm import Shape as Shape
+    from worklog.runner.measure import ablate as ablate
+    from worklog.runner.measure import measure as measure
+    from worklog.runner.measure import results as results
+    from worklog.runner.timing import Timing as Timing
+    from worklog.runner.timing import time as time
     from worklog.runs.run import Measurement as Measurement
     from worklog.runs.run import Run as Run
     from worklog.runs.run import open_run as open_run
 
 _NAMES = {
-    "bench.measure": ("ablate", "measure", "results"),
-    "bench.timing": ("Timing", "time"),
+    "runner.measure": ("ablate", "measure", "results"),
+    "runner.timing": ("Timing", "time"),
     "errors": ("WorklogError",),
     "gpu.device": ("require_gpu",),
     "harness": ("Harness",),
@@ -41,6 +41,7 @@ _NAMES = {
     "problem.gemm": ("Shape",),
     "runs.run": ("Measurement", "Run", "open_run"),
 }
+_ROOMS = ("plots", "lab", "gate", "harness", "runner", "kernel", "gpu", "problem", "runs", "analysis", "settings")
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 
 __version__ = "0.1.0"
@@ -50,7 +51,19 @@ __all__ = sorted(_HOMES)
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(import_module(f"worklog.{_HOMES[name]}"), name)
-    if name in ("plots", "lab", "gate", "harness", "bench", "kernel", "gpu", "problem", "runs", "analysis", "settings"):
+    if name in (
+        "plots",
+        "lab",
+        "gate",
+        "harness",
+        "runner",
+        "kernel",
+        "gpu",
+        "problem",
+        "runs",
+        "analysis",
+        "settings",
+    ):
         return import_module(f"worklog.{name}")
     raise AttributeError(f"module 'worklog' has no attribute {name!r}")
 

@@ -29,9 +29,9 @@ import pandas as pd
 
 import worklog
 from worklog import plots
-from worklog.bench.check import check
 from worklog.gate import exact, precision
 from worklog.problem.gemm import random_inputs
+from worklog.runner.check import check
 
 run = worklog.results(["warptiled"], [1024])
 print(run.label)

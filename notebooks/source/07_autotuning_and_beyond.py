@@ -29,10 +29,10 @@ import worklog
 from worklog import plots
 from worklog.analysis.inspection import inspect
 from worklog.analysis.memory_counts import memory_counts
-from worklog.bench import sweep as tuning
 from worklog.kernel.device import Program
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.problem.axes import Axis
+from worklog.runner import sweep as tuning
 from worklog.runs.run import Run
 
 rung = worklog.rung("autotuned")

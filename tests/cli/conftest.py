@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from worklog.bench import measure as bench
 from worklog.cli.commands import main
 from worklog.gpu import device
+from worklog.runner import measure as bench
 
 WHY = "this test has no GPU"
 

@@ -12,10 +12,10 @@ from click.testing import CliRunner, Result
 
 from tests.cli.conftest import WHY, one_line, worklog
 from tests.helpers import measured, small_run
-from worklog.bench import measure as bench
-from worklog.bench.tasks import Task
 from worklog.cli.commands import main
 from worklog.problem.gemm import Shape
+from worklog.runner import measure as bench
+from worklog.runner.tasks import Task
 from worklog.runs.run import Measurement, Run, runs_dir
 from worklog.settings import Harness
 

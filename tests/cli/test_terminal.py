@@ -16,8 +16,8 @@ import pytest
 
 from tests.cli.conftest import one_line, worklog
 from tests.helpers import measured, small_run
-from worklog.bench import measure as bench
 from worklog.cli.commands import COMMANDS
+from worklog.runner import measure as bench
 from worklog.runs.tables import COLUMNS, text
 
 ROOT = Path(__file__).parents[2]

@@ -12,15 +12,15 @@ import pytest
 from tests.cli.conftest import WHY, one_line, worklog
 from tests.helpers import measured, small_run
 from worklog import plots
-from worklog.bench import check
-from worklog.bench.emulated_time import require_time
-from worklog.bench.tasks import silent
 from worklog.cli import doctor
 from worklog.cli.commands import COMMANDS
 from worklog.cli.figures import diagnosis
 from worklog.kernel.ladder import LADDER
 from worklog.peers.exploits import open_exploits
 from worklog.problem.gemm import Shape
+from worklog.runner import check
+from worklog.runner.emulated_time import require_time
+from worklog.runner.tasks import silent
 from worklog.runs.run import Run, recordings, runs_dir
 from worklog.settings import PITFALLS, SAMPLING, Harness
 

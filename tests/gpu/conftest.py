@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from worklog.bench.tasks import Task
 from worklog.gpu.device import gpu_reason
 from worklog.harness import Harness
 from worklog.kernel import Kernel
 from worklog.problem.gemm import Shape
+from worklog.runner.tasks import Task
 from worklog.runs.run import Measurement
 
 if TYPE_CHECKING:
-    from worklog.bench.session import Session
+    from worklog.runner.session import Session
 
 HERE = Path(__file__).parent
 QUICK = Harness().but(budget_s=1.0, most_samples=300, precision=0.05)
@@ -42,7 +42,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(scope="session")
 def session() -> Session:
     """One calibrated session for all tests that need no process of their own."""
-    from worklog.bench.session import Session
+    from worklog.runner.session import Session
 
     return Session()
 
@@ -52,7 +52,7 @@ def measured(session: Session) -> Iterator[Measured]:
     """Makes one measurement, in this process. A user's kernel gets a session that has never seen it."""
     import cupy
 
-    from worklog.bench.session import Session, attempt
+    from worklog.runner.session import Session, attempt
 
     def measure(kernel: str | Kernel, shape: Shape, harness: Harness = QUICK) -> Measurement:
         if isinstance(kernel, str):

@@ -1,5 +1,5 @@
 """A kernel that damages its CUDA context or never ends gets a verdict, the context of this process stays as it was,
-and the next kernel runs. (Damage to its process on the host: tests/bench.)
+and the next kernel runs. (Damage to its process on the host: tests/runner.)
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import pytest
 from tests.gpu.conftest import QUICK
 from tests.helpers import PLAIN
 from tests.lab.waiting import gone
-from worklog.bench.check import Checked, check_in_child
-from worklog.bench.measure import carry_out, measure
-from worklog.bench.tasks import Task
 from worklog.errors import GpuBusy, Interrupted, OutOfMemory
 from worklog.gpu.device import gpu
 from worklog.harness import Harness
 from worklog.kernel import Kernel
 from worklog.problem.gemm import Shape
+from worklog.runner.check import Checked, check_in_child
+from worklog.runner.measure import carry_out, measure
+from worklog.runner.tasks import Task
 from worklog.runs.run import Run
 
 MEASURED_S = 120.0

@@ -14,11 +14,11 @@ from pytest import approx
 
 import worklog
 from tests.gpu.conftest import QUICK, Measured
-from worklog.bench.session import Session
-from worklog.bench.tasks import BASELINE
 from worklog.gpu.device import gpu
 from worklog.harness import Harness, time_pair
 from worklog.problem.gemm import Shape
+from worklog.runner.session import Session
+from worklog.runner.tasks import BASELINE
 from worklog.runs.samples import median
 from worklog.settings import RULES
 

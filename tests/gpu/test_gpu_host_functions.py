@@ -11,10 +11,10 @@ import pytest
 
 from tests.exploits.host_functions import HERE, NO_GAIN, RIGHT, RIGHT_ON_A_GPU, WRONG, WRONG_WHEN_TIMED
 from tests.gpu.conftest import QUICK, Measured
-from worklog.bench.session import Session
 from worklog.gate import Checker, after_timing
 from worklog.kernel import Kernel
 from worklog.problem.gemm import Shape
+from worklog.runner.session import Session
 from worklog.runs.run import Measurement
 
 SHAPE = Shape(264, 384, 176)

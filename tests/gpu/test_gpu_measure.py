@@ -16,10 +16,6 @@ import numpy as np
 import pytest
 
 from tests.gpu.conftest import QUICK, Measured
-from worklog.bench.measure import measure
-from worklog.bench.session import Session
-from worklog.bench.sweep import sweep, variants
-from worklog.bench.tasks import BASELINE
 from worklog.errors import LaunchFailed, OutOfMemory
 from worklog.gate import Checker
 from worklog.gate.guarded_buffer import Memory
@@ -31,6 +27,10 @@ from worklog.kernel.ladder import LADDER, rung
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.problem.axes import Axis
 from worklog.problem.gemm import Shape
+from worklog.runner.measure import measure
+from worklog.runner.session import Session
+from worklog.runner.sweep import sweep, variants
+from worklog.runner.tasks import BASELINE
 from worklog.runs.run import open_run
 
 ROOT = Path(__file__).parents[2]

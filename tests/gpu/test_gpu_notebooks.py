@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from tests.notebooks.cells import run_cells
-from worklog.bench import measure
-from worklog.bench.session import Session, attempt
-from worklog.bench.tasks import Task
 from worklog.harness import Harness
 from worklog.kernel import Kernel
+from worklog.runner import measure
+from worklog.runner.session import Session, attempt
+from worklog.runner.tasks import Task
 from worklog.runs.run import Measurement, Run, new_path
 
 SOURCES = sorted((Path(__file__).resolve().parents[2] / "notebooks" / "source").glob("[0-9]*.py"))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from worklog.bench import sanitizer
-from worklog.bench.sanitizer import find, ready
 from worklog.gate import Stage
 from worklog.peers.exploits import exploits
+from worklog.runner import sanitizer
+from worklog.runner.sanitizer import find, ready
 
 pytestmark = pytest.mark.skipif(find() is None, reason="compute-sanitizer is not installed")
 BY_NAME = {exploit.name: exploit.kernel for exploit in exploits()}

@@ -101,9 +101,9 @@ def test_the_chart_has_a_row_a_length_and_a_bar_no_longer_than_its_half() -> Non
 
 
 def test_the_command_prints_the_certificate_or_json(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worklog.bench.measure.gpu_reason", lambda: None)
-    monkeypatch.setattr("worklog.bench.session.Session", lambda: SimpleNamespace(calibration=calibration()))
-    monkeypatch.setattr("worklog.bench.session.gpu", lambda: GPU)
+    monkeypatch.setattr("worklog.runner.measure.gpu_reason", lambda: None)
+    monkeypatch.setattr("worklog.runner.session.Session", lambda: SimpleNamespace(calibration=calibration()))
+    monkeypatch.setattr("worklog.runner.session.gpu", lambda: GPU)
     monkeypatch.setattr("worklog.gpu.device.gpu", lambda: GPU)
     page = CliRunner().invoke(main, ["calibrate"])
     assert page.exit_code == 0
@@ -115,7 +115,7 @@ def test_the_command_prints_the_certificate_or_json(monkeypatch: pytest.MonkeyPa
 
 
 def test_without_a_gpu_the_command_shows_the_recorded_certificate(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worklog.bench.measure.gpu_reason", lambda: "no usable NVIDIA driver")
+    monkeypatch.setattr("worklog.runner.measure.gpu_reason", lambda: "no usable NVIDIA driver")
     monkeypatch.setenv("WORKLOG_SOURCE", "recorded")
     recorded = open_run()
     page = CliRunner().invoke(main, ["calibrate"])

@@ -21,15 +21,15 @@ from tests.harness import fake_nvml
 from tests.harness.virtual import VirtualGpu
 from tests.virtual.machine import Machine
 from tests.virtual.session import CALIBRATION, VirtualSession, virtual_gpu
-from worklog.bench import job, timing
-from worklog.bench import measure as bench
-from worklog.bench.tasks import BASELINE, Task
 from worklog.cli.commands import main
 from worklog.harness import Harness
 from worklog.kernel import Kernel
 from worklog.kernel.device import Subject
 from worklog.lab.panel_answer import PanelChoice
 from worklog.problem.gemm import Shape
+from worklog.runner import job, timing
+from worklog.runner import measure as bench
+from worklog.runner.tasks import BASELINE, Task
 
 SHORT = {"most_samples": 16, "least_samples": 8, "budget_s": 1.0, "precision": 0.2}
 QUICK = [word for name, value in SHORT.items() for word in ("--set", f"{name}={value}")]
@@ -40,14 +40,14 @@ SHAPE = Shape.of(64)
 def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("WORKLOG_HOME", str(tmp_path))
     monkeypatch.setattr(bench, "run_child", in_this_process)
-    for name in ("worklog.bench.measure", "worklog.gpu.device", "worklog.bench.timing"):
+    for name in ("worklog.runner.measure", "worklog.gpu.device", "worklog.runner.timing"):
         monkeypatch.setattr(f"{name}.require_gpu", lambda: None, raising=False)
     monkeypatch.setattr(bench, "gpu_reason", lambda: None)
-    monkeypatch.setattr("worklog.bench.session.Session", lambda: SimpleNamespace(calibration=calibration()))
-    for name in ("bench.session", "bench.timing", "bench.check", "bench.sweep", "gpu.device"):
+    monkeypatch.setattr("worklog.runner.session.Session", lambda: SimpleNamespace(calibration=calibration()))
+    for name in ("runner.session", "runner.timing", "runner.check", "runner.sweep", "gpu.device"):
         monkeypatch.setattr(f"worklog.{name}.gpu", lambda: fake_nvml.GPU)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("worklog.bench.tasks.article_tasks", lambda: [Task(BASELINE, SHAPE)])
+    monkeypatch.setattr("worklog.runner.tasks.article_tasks", lambda: [Task(BASELINE, SHAPE)])
     monkeypatch.setattr("worklog.plots.draw_all", lambda *_: SimpleNamespace(paths=[], gallery=None, missing={}))
     with fake_nvml.pretended(tmp_path / "nvml.json"):
         yield
@@ -76,7 +76,7 @@ def calibration() -> Any:
 
 
 def in_this_process(order: dict[str, Any], take: Callable[[Any], object], *_: Any, **__: Any) -> SimpleNamespace:
-    """As worklog.bench.child.run_child, without the process."""
+    """As worklog.runner.child.run_child, without the process."""
     kinds: list[str] = []
 
     def say(kind: str, **words: Any) -> None:

@@ -17,9 +17,9 @@ from tests.harness.virtual import BASELINE_US, REFERENCE_MHZ, VirtualGpu, launch
 from tests.virtual.arrays import Array, VirtualArrays
 from tests.virtual.machine import Machine
 from tests.virtual.session import PEAK_TFLOPS, QUICK, VirtualSession, measure, true_us, virtual_gpu
-from worklog.bench.tasks import BASELINE
 from worklog.harness import Harness, time_pair
 from worklog.problem.gemm import Shape
+from worklog.runner.tasks import BASELINE
 from worklog.runs.run import Measurement
 from worklog.runs.samples import median, paired_ratio
 from worklog.settings import BF16_DATASHEET_TFLOPS, PITFALLS

@@ -17,9 +17,9 @@ from pytest import approx
 
 import worklog
 from tests.harness.virtual import VirtualGpu
-from worklog.bench import timing
 from worklog.errors import BadSetting, LaunchFailed, NoGpu
 from worklog.harness import Harness
+from worklog.runner import timing
 
 MIB = 2**20
 

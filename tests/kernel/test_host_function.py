@@ -16,13 +16,13 @@ from tests.gate.numpy_device import NumpyDevice
 from tests.virtual.device import VirtualDevice
 from tests.virtual.machine import Machine
 from tests.virtual.session import GPU
-from worklog.bench import check as check_module
-from worklog.bench.check import check
 from worklog.errors import BadSetting, LaunchFailed, NoGpu, OutsideDomain, WorklogError
 from worklog.gate import Checker
 from worklog.kernel import Kernel
 from worklog.kernel.device import Subject
 from worklog.problem.gemm import Shape
+from worklog.runner import check as check_module
+from worklog.runner.check import check
 
 SHAPE = Shape(24, 40, 16)
 RIGHT = """\

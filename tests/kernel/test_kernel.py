@@ -19,10 +19,6 @@ import worklog
 from tests.gate.numpy_device import NumpyDevice
 from tests.virtual.machine import Machine
 from tests.virtual.session import QUICK, VirtualSession
-from worklog.bench.check import check
-from worklog.bench.measure import measure
-from worklog.bench.session import attempt
-from worklog.bench.tasks import Task
 from worklog.cli.commands import main
 from worklog.errors import BadSetting, OutsideDomain, WorklogError
 from worklog.kernel import Kernel
@@ -30,6 +26,10 @@ from worklog.kernel.ladder import DEFAULTS, instances, kernel_of, rung
 from worklog.kernel.source import evaluate
 from worklog.problem.axes import Axis
 from worklog.problem.gemm import Domain, Shape
+from worklog.runner.check import check
+from worklog.runner.measure import measure
+from worklog.runner.session import attempt
+from worklog.runner.tasks import Task
 
 TEMPLATE = """\
 template <typename Sum, int TILE>

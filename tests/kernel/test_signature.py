@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from worklog.bench.check import check
 from worklog.errors import BadSetting
 from worklog.kernel import Kernel
 from worklog.kernel.source import code, device_code, kernel_names
 from worklog.problem.gemm import Domain, Shape
+from worklog.runner.check import check
 
 ROOT = Path(__file__).parents[2]
 SMALL = Shape(24, 40, 16)

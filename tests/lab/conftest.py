@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from worklog.bench import check
-from worklog.bench import measure as bench
 from worklog.gpu import device
 from worklog.lab import choice, magic
+from worklog.runner import check
+from worklog.runner import measure as bench
 
 WHY = "this test has no GPU"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from worklog.bench.tasks import Task, grid_tasks
 from worklog.problem.gemm import tflops
+from worklog.runner.tasks import Task, grid_tasks
 from worklog.runs.run import Measurement, Run
 from worklog.settings import Harness
 

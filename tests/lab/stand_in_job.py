@@ -1,4 +1,4 @@
-"""In place of worklog.bench.job: answers with the unbiased measurement at once, with the biased one after some time.
+"""In place of worklog.runner.job: answers with the unbiased measurement at once, with the biased one after some time.
 
 python stand_in_job.py SECONDS (or a file that says them) [FILE FOR ITS PROCESS ID]
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.lab.grid import small_grid
-from worklog.bench.job import Say, started
+from worklog.runner.job import Say, started
 from worklog.runs.run import Run
 
 

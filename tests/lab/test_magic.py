@@ -18,9 +18,6 @@ from tests.helpers import measured, small_run
 from tests.lab.cells import CELL, RACY, SLIP, SLOW, WRONG
 from tests.lab.waiting import gone, until
 from worklog import try_kernel
-from worklog.bench import check
-from worklog.bench import measure as bench
-from worklog.bench.check import Checked
 from worklog.errors import CompileFailed, NothingToDraw, UnknownRung
 from worklog.gate import Stage, Verdict
 from worklog.gpu import device
@@ -29,6 +26,9 @@ from worklog.kernel.ladder import LADDER
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.lab import magic
 from worklog.problem.gemm import Shape
+from worklog.runner import check
+from worklog.runner import measure as bench
+from worklog.runner.check import Checked
 from worklog.runs.run import Measurement, Run, recorded_run
 
 

@@ -10,9 +10,9 @@ import pytest
 from pytest import approx
 
 from tests.lab.grid import CUBLAS, HOST, OFFSET, PEAK, small_grid, true_us
-from worklog.bench.tasks import grid_tasks
 from worklog.lab.choice import Held, NotRecorded, Reading, unbiased_settings
 from worklog.problem.gemm import Shape, tflops
+from worklog.runner.tasks import grid_tasks
 from worklog.runs.run import Run, recordings
 from worklog.settings import BF16_DATASHEET_TFLOPS, PITFALLS, Harness
 

@@ -15,11 +15,11 @@ import pytest
 import worklog
 from worklog.analysis.inspection import inspect
 from worklog.analysis.memory_counts import memory_counts
-from worklog.bench.check import check
 from worklog.lab.choice import grid_runs
 from worklog.lab.notebooks import notebook_of, sources
 from worklog.lab.panel_answer import PanelChoice
 from worklog.plots.levels import levels_of
+from worklog.runner.check import check
 from worklog.runs.comparison import CUBLAS, KNOWN, open_comparison
 from worklog.runs.run import Measurement
 from worklog.runs.samples import median

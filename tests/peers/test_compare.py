@@ -186,7 +186,7 @@ def test_the_whole_comparison_is_written_step_by_step_and_opens(
 
     written: list[bool] = []
     path = tmp_path / "peers.json"
-    monkeypatch.setattr("worklog.bench.session.Session", Ready)
+    monkeypatch.setattr("worklog.runner.session.Session", Ready)
     monkeypatch.setattr("worklog.peers.harnesses.works_on", works_on)
     monkeypatch.setattr(peers, "gpu", lambda: SimpleNamespace(name="Virtual", as_dict=lambda: {"name": "Virtual"}))
     monkeypatch.setattr(

@@ -23,7 +23,6 @@ from tests.plots.conftest import comparison, full_run, tall_run
 from worklog import plots
 from worklog.analysis.counts import access_pattern
 from worklog.analysis.memory_counts import LadderCounts, MemoryCounts
-from worklog.bench.sweep import Variants, variants
 from worklog.errors import NothingToDraw
 from worklog.gate.verdict import ErrorMap
 from worklog.kernel.ladder import rung
@@ -31,6 +30,7 @@ from worklog.plots import Chart
 from worklog.plots.figure import DARK, LIGHT, PAPER
 from worklog.problem.axes import Axis as TileAxis
 from worklog.problem.gemm import Shape
+from worklog.runner.sweep import Variants, variants
 from worklog.runs.run import Run, recordings
 
 EMULATED = "emulated · sm_90 PTX"

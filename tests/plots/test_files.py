@@ -39,7 +39,7 @@ from worklog.runs.run import Run
 encoded = Drawing.encoded
 Drawing.encoded = lambda self, svg: encoded(self, svg) if self.name == "ladder" else b""
 draw_all(Run.load(Path(sys.argv[1]), origin="recorded"), Path(sys.argv[2]))
-measures = ("matplotlib.pyplot", "worklog.bench.measure", "worklog.harness", "worklog.gate", "worklog.gpu.cuda")
+measures = ("matplotlib.pyplot", "worklog.runner.measure", "worklog.harness", "worklog.gate", "worklog.gpu.cuda")
 for name in sys.modules:
     assert name.split(".")[0] not in ("cupy", "torch", "IPython"), name
     assert name not in measures, name

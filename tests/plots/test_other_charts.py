@@ -15,7 +15,6 @@ from tests.plots.conftest import CALIBRATION, ERRORS, comparison, empty_run, ful
 from tests.plots.test_charts import COUNTED, WHERE, collisions, drawn, said, swept, tiles
 from worklog.analysis import memory_counts
 from worklog.analysis.memory_counts import LadderCounts, MemoryCounts
-from worklog.bench.sweep import variants
 from worklog.errors import NothingToDraw, WorklogError
 from worklog.kernel.ladder import rung
 from worklog.plots import bars, calibration, certificate, levels, peers, samples, sweep, tile_map
@@ -24,6 +23,7 @@ from worklog.plots.levels import levels_of
 from worklog.plots.samples import closing
 from worklog.problem.axes import Axis
 from worklog.problem.gemm import Shape
+from worklog.runner.sweep import variants
 from worklog.runs.run import Measurement, Run
 
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worklog.bench.tasks import work_of
 from worklog.errors import BadShape
 from worklog.problem.gemm import Shape, random_inputs, sampled_reference, tflops
+from worklog.runner.tasks import work_of
 from worklog.runs.run import Measurement
 
 sizes = st.integers(1, 100_000)

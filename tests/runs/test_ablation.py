@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pytest import approx
 
-from worklog.bench.tasks import ablation_tasks
 from worklog.errors import NothingToDraw
 from worklog.problem.gemm import Shape, tflops
+from worklog.runner.tasks import ablation_tasks
 from worklog.runs.ablation import effects, percent, text
 from worklog.runs.run import Measurement, Run
 from worklog.settings import BF16_DATASHEET_TFLOPS, HOW_ONE_MEASURES, PITFALLS

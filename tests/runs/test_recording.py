@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from worklog.bench import measure
-from worklog.bench.tasks import ABLATION_RUNGS, ABLATION_SIZES, ARTICLE_SIZES, BASELINE, GATE_LAUNCHES
 from worklog.cli.figures import OTHERS
 from worklog.cli.readme import BEGIN, END
 from worklog.errors import BadRunFile
@@ -16,6 +14,8 @@ from worklog.kernel.ladder import LADDER
 from worklog.peers.exploits import open_exploits
 from worklog.plots import draw_all, gallery
 from worklog.problem.gemm import Shape
+from worklog.runner import measure
+from worklog.runner.tasks import ABLATION_RUNGS, ABLATION_SIZES, ARTICLE_SIZES, BASELINE, GATE_LAUNCHES
 from worklog.runs.ablation import effects
 from worklog.runs.comparison import open_comparison
 from worklog.runs.run import Run, open_run, recordings

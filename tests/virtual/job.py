@@ -7,7 +7,7 @@ from functools import partial
 from tests.exploits.arrays import xp
 from tests.virtual.machine import Machine
 from tests.virtual.session import VirtualSession, virtual_gpu
-from worklog.bench import job
+from worklog.runner import job
 
 if __name__ == "__main__":
     xp.machine = Machine()

@@ -8,14 +8,14 @@ from unittest import mock
 
 from tests.virtual.device import LANES, MHZ, VirtualBaseline, VirtualDevice, VirtualTimeline
 from tests.virtual.machine import Machine
-from worklog.bench import tasks
-from worklog.bench.session import Session, attempt, read
-from worklog.bench.tasks import BASELINE, Task
 from worklog.gpu.device import Gpu
 from worklog.harness import Harness
 from worklog.harness.calibration import Calibration
 from worklog.kernel import Kernel
 from worklog.problem.gemm import Shape
+from worklog.runner import tasks
+from worklog.runner.session import Session, attempt, read
+from worklog.runner.tasks import BASELINE, Task
 from worklog.runs.run import Measurement
 from worklog.runs.samples import event_overhead_us, summarise
 

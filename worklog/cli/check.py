@@ -12,10 +12,6 @@ import click
 
 from worklog.analysis import inspection
 from worklog.analysis.prediction import predicted
-from worklog.bench import check as checks
-from worklog.bench import sanitizer
-from worklog.bench import sweep as tiles
-from worklog.bench.emulated_time import LIMIT_S
 from worklog.cli import output
 from worklog.cli.run import LAUNCH, kernel_options
 from worklog.errors import BadSetting, NoGpu
@@ -24,6 +20,10 @@ from worklog.kernel.kernel import TEMPLATE
 from worklog.kernel.ladder import kernel_of, rung
 from worklog.problem.axes import TILES, Axis
 from worklog.problem.gemm import Shape
+from worklog.runner import check as checks
+from worklog.runner import sanitizer
+from worklog.runner import sweep as tiles
+from worklog.runner.emulated_time import LIMIT_S
 from worklog.settings import Harness
 
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import click
 
-from worklog.bench import sanitizer
 from worklog.cli import output
 from worklog.errors import WorklogError, install_command
 from worklog.gpu import device
 from worklog.kernel.kernel import kernels_dir
+from worklog.runner import sanitizer
 from worklog.runs.run import Run, forced_source, live_runs, recordings, runs_dir
 
 # Packages of each thing, what its absence costs, and the extra that brings it.

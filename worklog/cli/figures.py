@@ -10,14 +10,14 @@ from typing import Any
 import click
 
 from worklog import plots
-from worklog.bench import check, tasks
-from worklog.bench import measure as bench
 from worklog.cli import output
 from worklog.cli import readme as tables
 from worklog.errors import BadSetting, NothingToDraw, WorklogError
 from worklog.gpu.device import not_writable
 from worklog.peers import exploits
 from worklog.plots.figure import Drawing
+from worklog.runner import check, tasks
+from worklog.runner import measure as bench
 from worklog.runs.comparison import open_comparison
 from worklog.runs.run import open_run
 from worklog.settings import Harness

@@ -11,15 +11,15 @@ from typing import Any
 
 import click
 
-from worklog.bench import measure as bench
-from worklog.bench.session import calibrated
-from worklog.bench.tasks import ABLATION_SIZES, ablation_tasks, estimate, grid_tasks
 from worklog.cli import output
 from worklog.errors import BadSetting, Interrupted
 from worklog.gpu import device
 from worklog.harness.calibration import Calibration, certificate
 from worklog.peers import compare, exploits
 from worklog.problem.gemm import Shape
+from worklog.runner import measure as bench
+from worklog.runner.session import calibrated
+from worklog.runner.tasks import ABLATION_SIZES, ablation_tasks, estimate, grid_tasks
 from worklog.runs.ablation import effects, text
 from worklog.runs.comparison import open_comparison
 from worklog.runs.documents import read_part

@@ -19,9 +19,9 @@ from worklog.gpu.device import not_writable
 from worklog.settings import Harness, parse_settings
 
 if TYPE_CHECKING:
-    from worklog.bench.tasks import Progress
     from worklog.kernel import Kernel
     from worklog.problem.gemm import Shape
+    from worklog.runner.tasks import Progress
     from worklog.runs.run import Run
 
 
@@ -148,7 +148,7 @@ def progress_bar() -> Iterator[Progress]:
 
 def live_wanted(harness: Harness, out: Path | None = None) -> bool:
     """Whether to measure; otherwise the recording is shown, and --out and --set raise BadSetting."""
-    from worklog.bench import measure as bench
+    from worklog.runner import measure as bench
 
     if bench.live_wanted():
         return True

@@ -100,11 +100,11 @@ def run(
 
     Exits with 1 if a kernel fails the check.
     """
-    from worklog.bench import measure as bench  # imported here: --help doesn't wait for NumPy
-    from worklog.bench.tasks import tasks_of
     from worklog.cli.selection import both_axes, kernels_of, show_preview
     from worklog.problem.axes import shapes
     from worklog.problem.gemm import Shape
+    from worklog.runner import measure as bench  # imported here: --help doesn't wait for NumPy
+    from worklog.runner.tasks import tasks_of
 
     of_sizes, of_templates = both_axes(axes)
     sizes = [*sizes, *(shapes(of_sizes) if of_sizes else ())] or [Shape.of(4096)]

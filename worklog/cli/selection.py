@@ -8,8 +8,6 @@ from typing import Any
 
 import click
 
-from worklog.bench import measure as bench
-from worklog.bench.tasks import BASELINE, estimate, tasks_of
 from worklog.cli.output import print_json
 from worklog.errors import BadSetting, CompileFailed
 from worklog.gpu import device
@@ -17,6 +15,8 @@ from worklog.kernel import Kernel
 from worklog.kernel.ladder import LADDER, OF_A_FILE, instances, kernel_of
 from worklog.problem.axes import SIZES, TEMPLATES, Axis, Space
 from worklog.problem.gemm import Shape
+from worklog.runner import measure as bench
+from worklog.runner.tasks import BASELINE, estimate, tasks_of
 from worklog.settings import Harness
 
 
@@ -65,8 +65,8 @@ def compilable(kernels: Sequence[Kernel]) -> list[Kernel]:
     They are compiled for this GPU; without one, for the emulator, if NVRTC is installed. Raises CompileFailed if no
     instance compiles, and BadSetting for a signature other than the ladder's.
     """
-    from worklog.bench.check import compile_for  # imported here: a run of rungs needs neither it nor the emulator
     from worklog.kernel.nvrtc import NvrtcMissing
+    from worklog.runner.check import compile_for  # imported here: a run of rungs needs neither it nor the emulator
 
     live = device.gpu_reason() is None
     found: list[Kernel] = []

@@ -13,10 +13,6 @@ from typing import Any
 
 from worklog.analysis.inspection import inspect
 from worklog.analysis.memory_counts import memory_counts
-from worklog.bench import sweep
-from worklog.bench.check import check
-from worklog.bench.measure import results
-from worklog.bench.tasks import BASELINE
 from worklog.emulator import EmulatedDevice
 from worklog.errors import BadSetting, WorklogError
 from worklog.gate import Checker
@@ -27,6 +23,10 @@ from worklog.lab.choice import grid_runs, in_words
 from worklog.lab.panel_answer import PanelChoice
 from worklog.problem.axes import Axis
 from worklog.problem.gemm import Shape, tflops
+from worklog.runner import sweep
+from worklog.runner.check import check
+from worklog.runner.measure import results
+from worklog.runner.tasks import BASELINE
 from worklog.runs.comparison import KNOWN, open_comparison
 from worklog.runs.run import open_run
 from worklog.runs.samples import LEAST_SAMPLES, median

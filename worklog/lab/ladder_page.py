@@ -12,7 +12,6 @@ from html import escape
 import ipywidgets as widgets
 
 from worklog.analysis.memory_counts import LadderCounts
-from worklog.bench.tasks import ARTICLE_SIZES
 from worklog.errors import BadShape, NothingToDraw
 from worklog.kernel import Kernel
 from worklog.kernel.ladder import LADDER, rung
@@ -22,6 +21,7 @@ from worklog.lab.controls import Page, Shown, button
 from worklog.plots import ladder
 from worklog.plots.figure import Chart
 from worklog.problem.gemm import Shape
+from worklog.runner.tasks import ARTICLE_SIZES
 from worklog.runs.run import Measurement, Run
 from worklog.runs.tables import SHOWN, Table, cells
 

@@ -22,11 +22,6 @@ from IPython.core.magic_arguments import argument, magic_arguments, parse_argstr
 from IPython.display import clear_output, display
 
 from worklog.analysis.prediction import Prediction, predicted
-from worklog.bench import check
-from worklog.bench import measure as bench
-from worklog.bench.check import Checked
-from worklog.bench.emulated_time import LIMIT_S
-from worklog.bench.tasks import BASELINE, Progress, silent
 from worklog.errors import BadSetting, NothingToDraw, WorklogError
 from worklog.gate import Stage, Verdict
 from worklog.gpu.device import Gpu, gpu_reason, require_gpu
@@ -36,6 +31,11 @@ from worklog.kernel.nvrtc import UnknownEntry
 from worklog.plots import ladder, tile_map
 from worklog.plots.figure import Chart
 from worklog.problem.gemm import CLASSES, Shape
+from worklog.runner import check
+from worklog.runner import measure as bench
+from worklog.runner.check import Checked
+from worklog.runner.emulated_time import LIMIT_S
+from worklog.runner.tasks import BASELINE, Progress, silent
 from worklog.runs import tables as run_report
 from worklog.runs.run import Measurement, Run, open_run
 from worklog.settings import Harness, parse_settings
@@ -136,7 +136,7 @@ def try_kernel(
     domain: the shapes that the kernel takes; claimed: the precision class that it must reach. sizes: to time (default:
     1024, padded to the domain). time: False checks only. beside: the rungs to measure with it (default: all that take
     the sizes, once per session). on: "gpu" or "emulated" (default: the GPU where there is one). file: what messages
-    call the source. limit_s: as for worklog.bench.check.check. harness: for the times (default: the unbiased one).
+    call the source. limit_s: as for worklog.runner.check.check. harness: for the times (default: the unbiased one).
 
     Without a GPU the kernel is checked on the emulator, and has a lower bound of its time instead of a time. A failed
     check is a result, not an error.

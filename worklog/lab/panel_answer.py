@@ -10,7 +10,6 @@ from functools import cached_property
 from matplotlib.axes import Axes
 from matplotlib.ticker import Locator, LogLocator, MaxNLocator
 
-from worklog.bench.tasks import ABLATION_RUNGS, ABLATION_SAMPLING, GRID_SIZES, Task
 from worklog.errors import BadSetting
 from worklog.lab.choice import (
     Choice,
@@ -27,6 +26,7 @@ from worklog.plots import figure
 from worklog.plots.figure import ACCENT, ALERT, BODY_PT, GREY, INK, MARGIN_IN, MUTED, SMALL_PT, Chart
 from worklog.plots.page import Page, page
 from worklog.problem.gemm import Shape, tflops
+from worklog.runner.tasks import ABLATION_RUNGS, ABLATION_SAMPLING, GRID_SIZES, Task
 from worklog.runs.run import Run
 from worklog.runs.tables import duration
 from worklog.settings import PITFALLS, Harness, Pitfall, Value

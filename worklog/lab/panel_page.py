@@ -16,12 +16,12 @@ from pathlib import Path
 
 import ipywidgets as widgets
 
-from worklog.bench.measure import carry_out
-from worklog.bench.tasks import Task
 from worklog.errors import Interrupted, WorklogError
 from worklog.lab.choice import new_file, why_not_live, word
 from worklog.lab.controls import ONE_AT_A_TIME, Page, Shown, Status, button, offer, one_at_a_time
 from worklog.lab.panel_answer import Answer, PanelChoice, picture
+from worklog.runner.measure import carry_out
+from worklog.runner.tasks import Task
 from worklog.runs.run import Run
 from worklog.settings import PITFALLS, Harness, Pitfall, Value
 
@@ -64,7 +64,7 @@ class Row:
 
 
 class Panel(Page[PanelChoice]):
-    """The panel as a notebook shows it. job: the command that measures (default: worklog.bench.job)."""
+    """The panel as a notebook shows it. job: the command that measures (default: worklog.runner.job)."""
 
     def __init__(self, choice: PanelChoice, job: Sequence[str] | None = None) -> None:
         super().__init__(choice)

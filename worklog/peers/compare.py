@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import worklog
-from worklog.bench.tasks import Progress, silent
 from worklog.errors import BadSetting, ChildFailed, install_command
 from worklog.gpu.device import gpu, software, source_revision
 from worklog.peers.harnesses import HARNESSES, SAMPLING, OtherHarness, OurHarness, Read, Work, product
+from worklog.runner.tasks import Progress, silent
 from worklog.runs.comparison import CUBLAS, KNOWN, SCHEMA, Comparison, Row
 from worklog.runs.documents import claimed, write_text
 from worklog.runs.run import new_path, runs_dir
@@ -49,8 +49,8 @@ def compare(out: Path | None = None, progress: Progress = silent, only: str | No
     about four; the path of the document. only: "intervals" for the latter alone. Raises NoGpu, BadRunFile where it
     cannot be written.
     """
-    from worklog.bench.session import Session
     from worklog.peers.harnesses import works_on
+    from worklog.runner.session import Session
 
     session = Session()
     created = datetime.now(UTC).isoformat(timespec="seconds")

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from worklog.bench.launches import ALIGNED, Pool
 from worklog.harness import Harness, time_pair
 from worklog.problem.gemm import Shape, random_inputs
+from worklog.runner.launches import ALIGNED, Pool
 from worklog.runs.samples import Estimate, event_overhead_us, median
 
 if TYPE_CHECKING:
-    from worklog.bench.session import Session
     from worklog.gpu.cuda import CudaDevice
     from worklog.harness.cuda_timeline import CudaTimeline
+    from worklog.runner.session import Session
 
 SAMPLING = Harness().but(budget_s=3.0)
 

@@ -12,7 +12,7 @@ from worklog.plots.selection import CUBLAS, dimensions, measured, no_time, rate,
 from worklog.runs.run import Run
 
 if TYPE_CHECKING:
-    from worklog.bench.sweep import Variant, Variants
+    from worklog.runner.sweep import Variant, Variants
 
 ROW, BAR, ABOVE, BELOW, GAP, RIGHT = 0.19, 0.12, 0.32, 0.36, 0.16, 0.2
 

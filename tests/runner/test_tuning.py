@@ -11,14 +11,14 @@ import pytest
 from click.testing import CliRunner
 
 from tests.helpers import measured, small_run
-from worklog.bench import measure as bench
-from worklog.bench import sweep as tuning
-from worklog.bench.sweep import Variants, results, variants
 from worklog.cli.commands import main
 from worklog.errors import BadSetting, CompileFailed
 from worklog.gpu import device
 from worklog.kernel.ladder import rung
 from worklog.problem.axes import Axis
+from worklog.runner import measure as bench
+from worklog.runner import sweep as tuning
+from worklog.runner.sweep import Variants, results, variants
 
 AUTOTUNED = rung("autotuned")
 

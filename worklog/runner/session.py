@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import worklog
-from worklog.bench.launches import LEAST_TIMES_BUFFERS, Pool, elements, timed_loop
-from worklog.bench.tasks import BASELINE, Task, measurement_of
 from worklog.errors import LaunchFailed, OutOfMemory
 from worklog.gate import Checker, Stage, Verdict, after_timing
 from worklog.gate.checker import timed
@@ -25,6 +23,8 @@ from worklog.kernel import Kernel
 from worklog.kernel.device import Subject
 from worklog.kernel.ladder import rung
 from worklog.problem.gemm import Shape, random_inputs
+from worklog.runner.launches import LEAST_TIMES_BUFFERS, Pool, elements, timed_loop
+from worklog.runner.tasks import BASELINE, Task, measurement_of
 from worklog.runs.run import Measurement, source_label
 from worklog.runs.samples import event_overhead_us, summarise
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tests.gate.numpy_device import NumpyDevice, NumpySubject, Problem
-from worklog.bench.launches import Loop, Pool, elements, timed_loop
 from worklog.gate import Checker
 from worklog.problem.gemm import Shape
+from worklog.runner.launches import Loop, Pool, elements, timed_loop
 
 SHAPE, SETS = Shape(32, 48, 16), 6
 KINDS: dict[str, dict[str, Any]] = {

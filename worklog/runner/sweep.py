@@ -12,8 +12,6 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from worklog.bench.measure import live_wanted, measure
-from worklog.bench.tasks import BASELINE, Progress, silent
 from worklog.errors import BadRunFile, BadSetting, CompileFailed, meant
 from worklog.gpu.device import gpu
 from worklog.kernel.kernel import Kernel, block_traffic_bytes
@@ -22,6 +20,8 @@ from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.resources import MAX_THREADS, WARP, Occupancy, occupancy
 from worklog.problem.axes import Axis, Point, Space, Value
 from worklog.problem.gemm import Shape
+from worklog.runner.measure import live_wanted, measure
+from worklog.runner.tasks import BASELINE, Progress, silent
 from worklog.runs.run import Run
 
 if TYPE_CHECKING:

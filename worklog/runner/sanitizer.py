@@ -1,7 +1,7 @@
 """NVIDIA's compute-sanitizer on one kernel: races in shared memory that 20 launches may not show, and accesses outside
 an allocation.
 
-Each tool runs the kernel in a process of its own (worklog.bench.sanitized), at small shapes, compiled with line
+Each tool runs the kernel in a process of its own (worklog.runner.sanitized), at small shapes, compiled with line
 numbers. It needs a GPU and the CUDA toolkit; the emulator finds races without them (`worklog check --emulate`).
 """
 
@@ -17,12 +17,12 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from worklog.bench.child import environment
 from worklog.errors import BadSetting, NoGpu, WorklogError
 from worklog.gate import Stage
 from worklog.gate.verdict import failed, passed
 from worklog.gpu.device import gpu_reason
 from worklog.kernel import Kernel
+from worklog.runner.child import environment
 
 # CUDA's own libraries look up symbols that may be absent; memcheck would report those as API errors.
 OPTIONS = {"racecheck": (), "memcheck": ("--report-api-errors", "no")}
@@ -67,7 +67,7 @@ def find() -> Path | None:
 
 
 def ready(kernel: Kernel, on: str | None) -> Path:
-    """compute-sanitizer, if it can run the kernel. on: as for worklog.bench.check.check. Raises NoGpu, NoSanitizer, and
+    """compute-sanitizer, if it can run the kernel. on: as for runner.check.check. Raises NoGpu, NoSanitizer, and
     BadSetting for the emulator or a host function.
     """
     if on == "emulated":
@@ -97,7 +97,7 @@ def run(tool: Path, name: str, kernel: Kernel) -> str:
     with tempfile.NamedTemporaryFile() as pickled:
         pickle.dump(kernel, pickled)
         pickled.flush()
-        child = (sys.executable, "-m", "worklog.bench.sanitized", pickled.name)
+        child = (sys.executable, "-m", "worklog.runner.sanitized", pickled.name)
         try:
             done = subprocess.run(
                 [str(tool), "--tool", name, *OPTIONS[name], "--print-limit", "50", *child],

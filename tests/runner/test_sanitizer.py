@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from worklog.bench import sanitizer
-from worklog.bench.sanitizer import NoSanitizer, Report, find, parse, ready, run, sanitize, stage
 from worklog.cli.commands import main
 from worklog.errors import BadSetting, NoGpu
 from worklog.kernel import Kernel
 from worklog.peers.exploits import exploits
+from worklog.runner import sanitizer
+from worklog.runner.sanitizer import NoSanitizer, Report, find, parse, ready, run, sanitize, stage
 
 RACE = """\
 ========= COMPUTE-SANITIZER
@@ -126,7 +126,7 @@ def test_both_tools_are_run_on_the_kernel(kernel: Kernel, tool: Path, tmp_path: 
     assert not race.passed and "missing_first_barrier.cu:12" in race.detail
     assert memory.passed
     words, order = json.loads((tmp_path / "called").read_text())
-    assert words[:2] == ["--tool", "memcheck"] and words[-3:-1] == ["-m", "worklog.bench.sanitized"]
+    assert words[:2] == ["--tool", "memcheck"] and words[-3:-1] == ["-m", "worklog.runner.sanitized"]
     assert pickle.loads(bytes.fromhex(order)) == kernel
 
 

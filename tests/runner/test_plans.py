@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from worklog.bench.measure import require_measurable
-from worklog.bench.tasks import ABLATION_RUNGS, GRID_SIZES, estimate, grid_tasks, tasks_of
 from worklog.cli.commands import main
 from worklog.errors import BadSetting
 from worklog.kernel.ladder import LADDER, rung
 from worklog.problem.gemm import Shape
+from worklog.runner.measure import require_measurable
+from worklog.runner.tasks import ABLATION_RUNGS, GRID_SIZES, estimate, grid_tasks, tasks_of
 from worklog.settings import PITFALLS, Harness
 
 LAUNCHES = [g for g in PITFALLS if g.resampled and g.setting != "gate"]

@@ -1,4 +1,4 @@
-"""The process that compute-sanitizer inspects (worklog.bench.sanitizer): it launches the kernel that a file holds,
+"""The process that compute-sanitizer inspects (worklog.runner.sanitizer): it launches the kernel that a file holds,
 pickled, once at each of a few small shapes, on exact integers.
 
 CuPy's memory pool is off and there are no guard bands, so each matrix is an allocation whose end the tool knows.
@@ -16,12 +16,12 @@ from typing import Any
 import cupy
 import numpy as np
 
-from worklog.bench.check import arch
 from worklog.gate.exact import family
 from worklog.gate.shapes import edge_shapes
 from worklog.gpu.cuda import CudaDevice
 from worklog.kernel.device import Program
 from worklog.kernel.nvrtc import compile_cuda
+from worklog.runner.check import arch
 
 SHAPES = 3  # the largest edge shapes only: the tools slow a kernel down a hundredfold
 

@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from tests.bench.conftest import FOREIGN, mine
 from tests.lab.waiting import WAIT_S, gone, until
-from worklog.bench import measure as bench
-from worklog.bench.child import Child, run_child
-from worklog.bench.measure import carry_out
-from worklog.bench.tasks import Task
+from tests.runner.conftest import FOREIGN, mine
 from worklog.errors import BadRunFile, BadSetting, ChildFailed, CompileFailed, Interrupted, UnknownRung
 from worklog.harness import Harness
 from worklog.kernel import Kernel
 from worklog.kernel.nvrtc import UnknownEntry
 from worklog.problem.gemm import Shape
+from worklog.runner import measure as bench
+from worklog.runner.child import Child, run_child
+from worklog.runner.measure import carry_out
+from worklog.runner.tasks import Task
 from worklog.runs.run import Run
 
 SHAPE = Shape.of(512)
@@ -223,8 +223,8 @@ def test_an_interrupt_while_the_run_is_saved_loses_nothing(monkeypatch: pytest.M
 INTERRUPTED = """
 import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores it
-from tests.bench.test_measure import FOREIGN, Shape, measure, mine
-from worklog.bench.check import check_in_child
+from tests.runner.test_measure import FOREIGN, Shape, measure, mine
+from worklog.runner.check import check_in_child
 from worklog.errors import Interrupted
 try:
     {call}

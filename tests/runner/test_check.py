@@ -14,11 +14,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.bench.conftest import FOREIGN, mine
 from tests.helpers import PLAIN, RACY
 from tests.lab.waiting import gone
-from worklog.bench import check as check_module
-from worklog.bench.check import Checked, check, check_in_child, execute, text
+from tests.runner.conftest import FOREIGN, mine
 from worklog.cli.commands import main
 from worklog.emulator import EmulatedDevice, EmulatedFault, device
 from worklog.errors import BadSetting, NoGpu
@@ -27,6 +25,8 @@ from worklog.kernel.ladder import rung
 from worklog.kernel.nvrtc import NvrtcMissing
 from worklog.peers.exploits import exploits_dir
 from worklog.problem.gemm import Shape
+from worklog.runner import check as check_module
+from worklog.runner.check import Checked, check, check_in_child, execute, text
 
 SMALL = Shape(24, 40, 16)
 LAUNCH = ("--grid", "(N + 15) // 16, (M + 7) // 8", "--block", "16,8")

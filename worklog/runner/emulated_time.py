@@ -12,7 +12,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from worklog.bench.tasks import GATE_LAUNCHES
 from worklog.emulator import EmulatedDevice
 from worklog.emulator.launch import LANES
 from worklog.errors import LaunchFailed, WorklogError
@@ -20,6 +19,7 @@ from worklog.kernel import Kernel
 from worklog.kernel.device import Subject
 from worklog.problem.axes import spoken
 from worklog.problem.gemm import Shape
+from worklog.runner.tasks import GATE_LAUNCHES
 
 LIMIT_S = 60.0
 QUICK = Shape.of(256)  # the work of this shape takes seconds, so that it isn't estimated

@@ -16,7 +16,6 @@ from numbers import Real
 from threading import Timer
 from typing import TYPE_CHECKING, Any
 
-from worklog.bench.session import Session
 from worklog.errors import BadSetting, LaunchFailed
 from worklog.gpu.clock_lock import clocks_as_asked
 from worklog.gpu.device import gpu, require_gpu
@@ -25,6 +24,7 @@ from worklog.harness.batches import SPIN_US, bubble_us
 from worklog.harness.crosscheck import cross_check
 from worklog.harness.launch import Launch, Partly, Rotating, input_sets
 from worklog.harness.sampling import ONE_PLACEMENT, off_the_lock
+from worklog.runner.session import Session
 from worklog.runs.run import source_label
 from worklog.runs.samples import Spread, event_overhead_us, spread, summarise, summarize
 from worklog.runs.tables import Table

@@ -1,6 +1,6 @@
-"""What the child process does: `python -m worklog.bench.job` carries out one order, and answers as it goes.
+"""What the child process does: `python -m worklog.runner.job` carries out one order, and answers as it goes.
 
-The order is pickled on standard input, and the answers leave on a pipe of their own (worklog.bench.child). The process
+The order is pickled on standard input, and the answers leave on a pipe of their own (worklog.runner.child). The process
 ends when its parent does, together with every process that it has started.
 """
 
@@ -28,8 +28,8 @@ from worklog.errors import GpuBusy, LaunchFailed, OutOfMemory, WorklogError
 from worklog.gpu.device import bus_id, gpu_reason
 
 if TYPE_CHECKING:
-    from worklog.bench.check import Checked
-    from worklog.bench.session import Session
+    from worklog.runner.check import Checked
+    from worklog.runner.session import Session
     from worklog.runs.run import Measurement
 
 # In the messages of CUDA, cuBLAS, CuPy and PyTorch.
@@ -107,8 +107,8 @@ def measure(order: Mapping[str, Any], say: Say, make_session: Callable[..., Sess
     """Gate and time each of the order's tasks. Answers: "ready" with the head of a run; then for each task "measured"
     with the measurement and its kernel's description. make_session: gets the user kernels by name (default: Session).
     """
-    from worklog.bench.session import Session, attempt
     from worklog.gpu.clock_lock import switchable_clocks
+    from worklog.runner.session import Session, attempt
 
     tasks, harness = order["tasks"], order["harness"]
     with alone_on_the_gpu(), switchable_clocks() as hold:
@@ -161,7 +161,7 @@ def locked(path: Path) -> IO[str]:
 
 def check(order: Mapping[str, Any], say: Say) -> None:
     """Check the order's kernel. Answers: "begun" with what is known before a launch, then "checked" with the result."""
-    from worklog.bench import check as bench
+    from worklog.runner import check as bench
 
     checked = bench.check(
         **order["how"],

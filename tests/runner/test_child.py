@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from tests.lab.waiting import WAIT_S, gone, until
-from worklog.bench import job
-from worklog.bench.check import check_in_child
-from worklog.bench.child import Child, environment
 from worklog.errors import BadSetting, GpuBusy, WorklogError
 from worklog.gpu import device
 from worklog.kernel import Kernel
+from worklog.runner import job
+from worklog.runner.check import check_in_child
+from worklog.runner.child import Child, environment
 
 HEAD = """
 import json, os, pickle, signal, subprocess, sys, time
@@ -85,7 +85,7 @@ def test_what_it_has_started_goes_with_it(then: str) -> None:
 
 PARENT = """
 import os, signal, sys
-from worklog.bench.child import Child, environment
+from worklog.runner.child import Child, environment
 child = Child((sys.executable, "-c", {source!r}), {{}}, 300.0)
 next(child.answers())
 print(child.pid, flush=True)
@@ -93,7 +93,7 @@ print(child.pid, flush=True)
 """
 JOB = """
 import ctypes, os, sys
-from worklog.bench import job
+from worklog.runner import job
 order, say = job.started()
 say("ready")
 ctypes.PyDLL(None).sleep(300)  # holds the interpreter's lock: no thread of ours can do anything
@@ -101,7 +101,7 @@ ctypes.PyDLL(None).sleep(300)  # holds the interpreter's lock: no thread of ours
 LATE = "import time; time.sleep(1.0)\n" + JOB  # its parent has gone before it says that it ends with it
 ELSEWHERE = """
 import fcntl, time
-from worklog.bench import job
+from worklog.runner import job
 del fcntl.F_SETSIG
 job.started()[1]("ready")
 time.sleep(300)

@@ -18,9 +18,6 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from worklog.analysis.counts import instruction_mix
-from worklog.bench.child import Answer, advice, run_child
-from worklog.bench.emulated_time import LIMIT_S, require_time
-from worklog.bench.tasks import Progress, silent
 from worklog.emulator import EmulatedDevice, load, predict
 from worklog.emulator.counts import caveats
 from worklog.emulator.device import build
@@ -35,6 +32,9 @@ from worklog.kernel.host_function import LABEL
 from worklog.kernel.ladder import LADDER
 from worklog.kernel.nvrtc import Compiled, compile_cuda
 from worklog.problem.gemm import Shape
+from worklog.runner.child import Answer, advice, run_child
+from worklog.runner.emulated_time import LIMIT_S, require_time
+from worklog.runner.tasks import Progress, silent
 from worklog.runs.tables import WIDTH, Table
 from worklog.runs.tables import verdict as verdict_table
 
@@ -196,7 +196,7 @@ def check_in_child(
 
     timeout_s: seconds that one launch may take on a GPU before the kernel counts as hung; the emulator ends an endless
     kernel by itself. progress: called at each launch, and twice a second in between, with a total of 0. command: as in
-    worklog.bench.measure.carry_out. Raises what check() raises, and Interrupted.
+    worklog.runner.measure.carry_out. Raises what check() raises, and Interrupted.
     """
     results: list[Checked] = []  # without stages before the first launch, then the whole one
 

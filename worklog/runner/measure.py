@@ -10,13 +10,13 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-from worklog.bench.child import Answer, run_child
-from worklog.bench.tasks import ABLATION_SIZES, BASELINE, Progress, Size, Task, ablation_tasks, silent, tasks_of
 from worklog.errors import BadRunFile, BadSetting, Interrupted, NoGpu
 from worklog.gate import Verdict
 from worklog.gpu.device import gpu_reason, require_gpu
 from worklog.kernel import Kernel
 from worklog.kernel.ladder import LADDER, rung
+from worklog.runner.child import Answer, run_child
+from worklog.runner.tasks import ABLATION_SIZES, BASELINE, Progress, Size, Task, ablation_tasks, silent, tasks_of
 from worklog.runs.documents import claimed
 from worklog.runs.run import Measurement, Run, forced_source, new_path, open_run, runs_dir
 from worklog.settings import Harness
@@ -142,7 +142,7 @@ def carry_out(
 
     user_kernels: those that tasks name. timeout_s: seconds that a measurement may take beyond its budget before it
     counts as hung. stop: ends the run when another thread sets it. command: the child's command line (default:
-    worklog.bench.job). Raises what measure() raises, Interrupted, and GpuBusy while another run measures on this GPU.
+    worklog.runner.job). Raises what measure() raises, Interrupted, and GpuBusy while another run measures on this GPU.
     """
     own = require_measurable(tasks, harness, user_kernels)
     if command is None:
