@@ -20,7 +20,7 @@ from worklog.errors import CompileFailed, LaunchFailed, OutOfMemory
 from worklog.kernel.device import Program
 from worklog.kernel.nvrtc import Compiled, UnknownEntry
 from worklog.runner.job import ContextLost, Say, main, packed
-from worklog.runs.run import Measurement
+from worklog.runs.measurement import Measurement
 
 FOR_EVER_S = 300.0
 SLEEPER = f"import time; time.sleep({FOR_EVER_S})"

@@ -7,7 +7,8 @@ from __future__ import annotations
 from typing import Any
 
 from worklog.problem.gemm import Shape, tflops
-from worklog.runs.run import Measurement, Run
+from worklog.runs.measurement import Measurement
+from worklog.runs.run import Run
 from worklog.settings import Harness
 
 # The second one lacks a barrier.

@@ -23,15 +23,14 @@ if TYPE_CHECKING:
     from worklog.runner.measure import ablate as ablate
     from worklog.runner.measure import measure as measure
     from worklog.runner.measure import results as results
-    from worklog.runner.timing import Timing as Timing
     from worklog.runner.timing import time as time
-    from worklog.runs.run import Measurement as Measurement
+    from worklog.runs.measurement import Measurement as Measurement
     from worklog.runs.run import Run as Run
     from worklog.runs.run import open_run as open_run
 
 _NAMES = {
     "runner.measure": ("ablate", "measure", "results"),
-    "runner.timing": ("Timing", "time"),
+    "runner.timing": ("time",),
     "errors": ("WorklogError",),
     "gpu.device": ("require_gpu",),
     "harness": ("Harness",),
@@ -39,7 +38,8 @@ _NAMES = {
     "kernel.ladder": ("LADDER", "rung"),
     "lab.magic": ("Trial", "try_kernel"),
     "problem.gemm": ("Shape",),
-    "runs.run": ("Measurement", "Run", "open_run"),
+    "runs.measurement": ("Measurement",),
+    "runs.run": ("Run", "open_run"),
 }
 _ROOMS = ("plots", "lab", "gate", "harness", "runner", "kernel", "gpu", "problem", "runs", "analysis", "settings")
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}

@@ -16,7 +16,8 @@ from worklog.cli.commands import main
 from worklog.problem.gemm import Shape
 from worklog.runner import measure as bench
 from worklog.runner.tasks import Task
-from worklog.runs.run import Measurement, Run, runs_dir
+from worklog.runs.measurement import Measurement
+from worklog.runs.run import Run, runs_dir
 from worklog.settings import Harness
 
 

@@ -13,7 +13,7 @@ from worklog.harness import Harness
 from worklog.kernel import Kernel
 from worklog.problem.gemm import Shape
 from worklog.runner.tasks import Task
-from worklog.runs.run import Measurement
+from worklog.runs.measurement import Measurement
 
 if TYPE_CHECKING:
     from worklog.runner.session import Session

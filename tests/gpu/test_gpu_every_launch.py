@@ -16,7 +16,7 @@ from worklog.kernel import Kernel
 from worklog.kernel.ladder import rung
 from worklog.problem.gemm import Shape
 from worklog.runner.tasks import BASELINE
-from worklog.runs.run import Measurement
+from worklog.runs.measurement import Measurement
 
 ENOUGH = Harness().but(least_samples=300, most_samples=300, budget_s=20.0)  # more launches than each cheat waits for
 # Microseconds that the checks may add by N: between two launches other kernels evict this one's code. cuBLAS at 256

@@ -15,7 +15,7 @@ from worklog.gate import Checker, after_timing
 from worklog.kernel import Kernel
 from worklog.problem.gemm import Shape
 from worklog.runner.session import Session
-from worklog.runs.run import Measurement
+from worklog.runs.measurement import Measurement
 
 SHAPE = Shape(264, 384, 176)
 TIMED = Shape(1024, 1024, 1024)

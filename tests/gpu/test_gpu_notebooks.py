@@ -20,7 +20,8 @@ from worklog.kernel import Kernel
 from worklog.runner import measure
 from worklog.runner.session import Session, attempt
 from worklog.runner.tasks import Task
-from worklog.runs.run import Measurement, Run, new_path
+from worklog.runs.measurement import Measurement
+from worklog.runs.run import Run, new_path
 
 SOURCES = sorted((Path(__file__).resolve().parents[2] / "notebooks" / "source").glob("[0-9]*.py"))
 FEW: dict[str, Any] = {"least_samples": 4, "most_samples": 12, "budget_s": 0.1}

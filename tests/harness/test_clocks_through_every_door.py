@@ -20,7 +20,7 @@ import worklog
 from tests.harness import fake_nvml
 from tests.harness.virtual import VirtualGpu
 from tests.virtual.machine import Machine
-from tests.virtual.session import CALIBRATION, VirtualSession, virtual_gpu
+from tests.virtual.session import CALIBRATION, VirtualSession
 from worklog.cli.commands import main
 from worklog.harness import Harness
 from worklog.kernel import Kernel
@@ -84,8 +84,7 @@ def in_this_process(order: dict[str, Any], take: Callable[[Any], object], *_: An
         if kind != "progress":
             take(json.loads(json.dumps({"is": kind, **words})))
 
-    with virtual_gpu():
-        job.measure(order, say, LockableSession)  # type: ignore[arg-type]
+    job.measure(order, say, LockableSession)  # type: ignore[arg-type]
     return SimpleNamespace(kind=kinds[-1])
 
 

@@ -4,7 +4,6 @@ GPU was given. Pitfalls in how it is timed run on VirtualGpu, those in what is t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import cycle
 from types import SimpleNamespace
 from typing import Any
@@ -16,11 +15,11 @@ from pytest import approx
 from tests.harness.virtual import BASELINE_US, REFERENCE_MHZ, VirtualGpu, launches_of_warm_up, timed
 from tests.virtual.arrays import Array, VirtualArrays
 from tests.virtual.machine import Machine
-from tests.virtual.session import PEAK_TFLOPS, QUICK, VirtualSession, measure, true_us, virtual_gpu
+from tests.virtual.session import PEAK_TFLOPS, QUICK, VirtualSession, measure, true_us
 from worklog.harness import Harness, time_pair
 from worklog.problem.gemm import Shape
 from worklog.runner.tasks import BASELINE
-from worklog.runs.run import Measurement
+from worklog.runs.measurement import Measurement
 from worklog.runs.samples import median, paired_ratio
 from worklog.settings import BF16_DATASHEET_TFLOPS, PITFALLS
 
@@ -202,15 +201,14 @@ class Nothing(VirtualArrays):
 
 
 @pytest.fixture
-def session() -> Iterator[VirtualSession]:
+def session() -> VirtualSession:
     """cuBLAS against itself, and a TF32 one beside it."""
-    with virtual_gpu():
-        made = VirtualSession(Machine(), SimpleNamespace(name="other"))  # type: ignore[arg-type]
-        baselines: dict[str, Any] = made.baselines
-        for math, baseline in baselines.items():
-            baseline.arrays = Products(made.device.machine)
-            baseline.arrays.faster = TENSOR_CORES if math == "tf32" else 1.0
-        yield made
+    made = VirtualSession(Machine(), SimpleNamespace(name="other"))  # type: ignore[arg-type]
+    baselines: dict[str, Any] = made.baselines
+    for math, baseline in baselines.items():
+        baseline.arrays = Products(made.device.machine)
+        baseline.arrays.faster = TENSOR_CORES if math == "tf32" else 1.0
+    return made
 
 
 def measured(session: VirtualSession, **biased: Any) -> Measurement:

@@ -6,7 +6,8 @@ from typing import Any
 
 from worklog.problem.gemm import tflops
 from worklog.runner.tasks import Task, grid_tasks
-from worklog.runs.run import Measurement, Run
+from worklog.runs.measurement import Measurement
+from worklog.runs.run import Run
 from worklog.settings import Harness
 
 OFFSET = 3.0

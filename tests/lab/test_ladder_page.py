@@ -15,7 +15,8 @@ from worklog.errors import BadShape, NothingToDraw, UnknownRung
 from worklog.kernel.ladder import LADDER, rung
 from worklog.lab.ladder_page import Climb, Step, changed_lines, diff
 from worklog.problem.gemm import Shape
-from worklog.runs.run import Measurement, Run
+from worklog.runs.measurement import Measurement
+from worklog.runs.run import Run
 
 
 def recorded() -> Run:

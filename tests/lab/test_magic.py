@@ -29,7 +29,8 @@ from worklog.problem.gemm import Shape
 from worklog.runner import check
 from worklog.runner import measure as bench
 from worklog.runner.check import Checked
-from worklog.runs.run import Measurement, Run, recorded_run
+from worklog.runs.measurement import Measurement
+from worklog.runs.run import Run, recorded_run
 
 
 @pytest.fixture(scope="module")

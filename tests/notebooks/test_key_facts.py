@@ -21,7 +21,7 @@ from worklog.lab.panel_answer import PanelChoice
 from worklog.plots.levels import levels_of
 from worklog.runner.check import check
 from worklog.runs.comparison import CUBLAS, KNOWN, open_comparison
-from worklog.runs.run import Measurement
+from worklog.runs.measurement import Measurement
 from worklog.runs.samples import median
 
 COUNTED = memory_counts()

@@ -13,7 +13,8 @@ from tests.helpers import measured
 from worklog.kernel.ladder import LADDER
 from worklog.problem.gemm import Shape, tflops
 from worklog.runs.comparison import Comparison
-from worklog.runs.run import Measurement, Run
+from worklog.runs.measurement import Measurement
+from worklog.runs.run import Run
 from worklog.settings import HOW_ONE_MEASURES, PITFALLS, Harness
 
 # Milliseconds at 4096.

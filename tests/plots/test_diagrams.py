@@ -26,7 +26,8 @@ from worklog.plots.figure import ALERT, LIGHT
 from worklog.plots.selection import rate
 from worklog.problem.gemm import Shape
 from worklog.runs.ablation import Effect, effects
-from worklog.runs.run import Measurement, Run, recordings
+from worklog.runs.measurement import Measurement
+from worklog.runs.run import Run, recordings
 from worklog.settings import PITFALLS
 
 MENTAL_MODEL, HIERARCHY, GREMLINS, LOOP, CONVERSION, FORMULA, GATE = DIAGRAMS

@@ -15,7 +15,8 @@ from worklog.plots import Chart, ladder, roofline, sizes
 from worklog.plots.figure import ACCENT
 from worklog.plots.ladder import ARTICLE_PERCENT
 from worklog.problem.gemm import Shape
-from worklog.runs.run import Measurement, Run
+from worklog.runs.measurement import Measurement
+from worklog.runs.run import Run
 
 SHAPE = (4096, 4096, 4096)
 

@@ -24,7 +24,8 @@ from worklog.plots.samples import closing
 from worklog.problem.axes import Axis
 from worklog.problem.gemm import Shape
 from worklog.runner.sweep import variants
-from worklog.runs.run import Measurement, Run
+from worklog.runs.measurement import Measurement
+from worklog.runs.run import Run
 
 
 def calibrated(calibration: Mapping[str, Any]) -> Run:

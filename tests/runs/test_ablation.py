@@ -12,7 +12,8 @@ from worklog.errors import NothingToDraw
 from worklog.problem.gemm import Shape, tflops
 from worklog.runner.tasks import ablation_tasks
 from worklog.runs.ablation import effects, percent, text
-from worklog.runs.run import Measurement, Run
+from worklog.runs.measurement import Measurement
+from worklog.runs.run import Run
 from worklog.settings import BF16_DATASHEET_TFLOPS, HOW_ONE_MEASURES, PITFALLS
 
 SIZE = Shape.of(1024)

@@ -19,7 +19,8 @@ from tests.helpers import measured, small_run
 from worklog.errors import BadRunFile
 from worklog.problem.gemm import Shape
 from worklog.runs import run as runs
-from worklog.runs.run import SCHEMA, Measurement, Run, open_run, recordings
+from worklog.runs.measurement import STATUSES, Measurement
+from worklog.runs.run import SCHEMA, Run, open_run, recordings
 
 # --------------------------------------------------------------------------------------------------------- round trip
 
@@ -31,7 +32,7 @@ measurements = st.builds(
     Measurement,
     kernel=st.text(),
     shape=st.tuples(*[st.integers(1, 10_000)] * 3),
-    status=st.sampled_from(runs.STATUSES),
+    status=st.sampled_from(STATUSES),
     reason=st.none() | st.text(),
     changed=st.dictionaries(st.text(), st.booleans() | st.text(), max_size=2),
     us=positive,

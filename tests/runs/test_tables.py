@@ -13,7 +13,7 @@ import pytest
 from tests.helpers import measured, small_run
 from worklog.gate import Stage, Verdict
 from worklog.problem.gemm import Shape
-from worklog.runs.run import Measurement
+from worklog.runs.measurement import Measurement
 from worklog.runs.tables import (
     Bar,
     Table,

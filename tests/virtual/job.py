@@ -6,13 +6,12 @@ from functools import partial
 
 from tests.exploits.arrays import xp
 from tests.virtual.machine import Machine
-from tests.virtual.session import VirtualSession, virtual_gpu
+from tests.virtual.session import VirtualSession
 from worklog.runner import job
 
 if __name__ == "__main__":
     xp.machine = Machine()
-    with virtual_gpu():
-        on_virtual = partial(
-            job.measure, make_session=lambda user_kernels: VirtualSession(xp.machine, *user_kernels.values())
-        )
-        job.main({"measure": on_virtual})
+    on_virtual = partial(
+        job.measure, make_session=lambda user_kernels: VirtualSession(xp.machine, *user_kernels.values())
+    )
+    job.main({"measure": on_virtual})

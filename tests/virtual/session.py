@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from unittest import mock
-
 from tests.virtual.device import LANES, MHZ, VirtualBaseline, VirtualDevice, VirtualTimeline
 from tests.virtual.machine import Machine
 from worklog.gpu.device import Gpu
@@ -13,10 +9,9 @@ from worklog.harness import Harness
 from worklog.harness.calibration import Calibration
 from worklog.kernel import Kernel
 from worklog.problem.gemm import Shape
-from worklog.runner import tasks
 from worklog.runner.session import Session, attempt, read
 from worklog.runner.tasks import BASELINE, Task
-from worklog.runs.run import Measurement
+from worklog.runs.measurement import Measurement
 from worklog.runs.samples import event_overhead_us, summarise
 
 GPU = Gpu("a virtual GPU", (9, 0), 1, VirtualTimeline.l2_bytes, 2**30, MHZ, 1e3, 64, "none")
@@ -60,13 +55,6 @@ class VirtualSession(Session):
 
     def require_idle(self) -> None:
         """Nothing is left: a virtual machine's streams are waited for."""
-
-
-@contextmanager
-def virtual_gpu() -> Iterator[None]:
-    """What the orchestrator asks of the machine's GPU is answered for the virtual one."""
-    with mock.patch.object(tasks, "gpu", lambda: GPU):
-        yield
 
 
 def true_us(machine: Machine, shape: Shape) -> float:

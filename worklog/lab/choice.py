@@ -19,7 +19,8 @@ from worklog.kernel.ladder import rung
 from worklog.plots.figure import Chart
 from worklog.problem.gemm import Shape
 from worklog.runs.ablation import PRECISION
-from worklog.runs.run import Measurement, Run, forced_source, new_path, open_run, recordings
+from worklog.runs.measurement import Measurement
+from worklog.runs.run import Run, forced_source, new_path, open_run, recordings
 from worklog.runs.samples import Estimate, event_overhead_us, summarize
 from worklog.runs.samples import Reading as Samples
 from worklog.runs.tables import SHOWN

@@ -22,7 +22,8 @@ from worklog.plots import ladder
 from worklog.plots.figure import Chart
 from worklog.problem.gemm import Shape
 from worklog.runner.tasks import ARTICLE_SIZES
-from worklog.runs.run import Measurement, Run
+from worklog.runs.measurement import Measurement
+from worklog.runs.run import Run
 from worklog.runs.tables import SHOWN, Table, cells
 
 HIDDEN = re.compile(r"template <.*?\) \{\n|static_assert\(.*?\);\n", re.DOTALL)

@@ -37,7 +37,8 @@ from worklog.runner.check import Checked
 from worklog.runner.emulated_time import LIMIT_S
 from worklog.runner.tasks import BASELINE, Progress, silent
 from worklog.runs import tables as run_report
-from worklog.runs.run import Measurement, Run, open_run
+from worklog.runs.measurement import Measurement
+from worklog.runs.run import Run, open_run
 from worklog.settings import Harness, parse_settings
 
 SIZE = 1024

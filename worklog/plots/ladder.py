@@ -24,7 +24,8 @@ from worklog.plots.selection import (
     rows,
     shape_to_draw,
 )
-from worklog.runs.run import Measurement, Run
+from worklog.runs.measurement import Measurement
+from worklog.runs.run import Run
 
 # Vizuara's article, which took them from siboehm's SGEMM_CUDA README: percent of cuBLAS on an RTX A6000 at 4096.
 ARTICLE_PERCENT = {

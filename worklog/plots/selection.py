@@ -13,7 +13,8 @@ from worklog.kernel.ladder import LADDER
 from worklog.plots.figure import ACCENT, INK, MUTED, PAPER, text_width
 from worklog.plots.page import beside
 from worklog.problem.gemm import Shape, tflops
-from worklog.runs.run import Measurement, Run
+from worklog.runs.measurement import Measurement
+from worklog.runs.run import Run
 
 CUBLAS = "cuBLAS"
 ARTICLE_SHAPE = Shape(4096, 4096, 4096)

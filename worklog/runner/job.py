@@ -30,7 +30,7 @@ from worklog.gpu.device import bus_id, gpu_reason
 if TYPE_CHECKING:
     from worklog.runner.check import Checked
     from worklog.runner.session import Session
-    from worklog.runs.run import Measurement
+    from worklog.runs.measurement import Measurement
 
 # In the messages of CUDA, cuBLAS, CuPy and PyTorch.
 GPU_IS_FULL = ("MemoryAllocation", "CUDA_ERROR_OUT_OF_MEMORY", "STATUS_ALLOC_FAILED", "OutOfMemoryError")

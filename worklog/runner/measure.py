@@ -18,7 +18,8 @@ from worklog.kernel.ladder import LADDER, rung
 from worklog.runner.child import Answer, run_child
 from worklog.runner.tasks import ABLATION_SIZES, BASELINE, Progress, Size, Task, ablation_tasks, silent, tasks_of
 from worklog.runs.documents import claimed
-from worklog.runs.run import Measurement, Run, forced_source, new_path, open_run, runs_dir
+from worklog.runs.measurement import Measurement
+from worklog.runs.run import Run, forced_source, new_path, open_run, runs_dir
 from worklog.settings import Harness
 
 TIMEOUT_S = 120.0

@@ -24,8 +24,9 @@ from worklog.kernel.device import Subject
 from worklog.kernel.ladder import rung
 from worklog.problem.gemm import Shape, random_inputs
 from worklog.runner.launches import LEAST_TIMES_BUFFERS, Pool, elements, timed_loop
-from worklog.runner.tasks import BASELINE, Task, measurement_of
-from worklog.runs.run import Measurement, source_label
+from worklog.runner.tasks import BASELINE, Task, measurement_of, work_of
+from worklog.runs.measurement import Measurement
+from worklog.runs.run import source_label
 from worklog.runs.samples import event_overhead_us, summarise
 
 if TYPE_CHECKING:
@@ -213,7 +214,8 @@ def _measurement(session: Session, task: Task, used: Harness, notes: Sequence[st
     if off := off_the_lock(used.clocks, reading.sm_mhz):
         task = replace(task, changed=(*task.changed, ("clocks", "watched")))
         degradations.append(off)
-    found = measurement_of(task, used, reading, session.calibration, verdict, degradations)
+    blank = replace(task.without_time("measured", None, verdict), **work_of(task.shape))
+    found = measurement_of(blank, used, reading, session.calibration, session.gpu, degradations)
     if verdict is None or found.us is None or used.biased():
         return found
     if session.claimed(task.kernel) == "fp32":  # other classes may run where the peak is another

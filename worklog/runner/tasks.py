@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from worklog.errors import BadSetting
 from worklog.gate import Verdict
-from worklog.gpu.device import gpu
+from worklog.gpu.device import Gpu
 from worklog.harness import Harness, Reading
 from worklog.harness.rules import LEAST_WINDOWS, WINDOW_US
 from worklog.harness.sampling import IDLE_S
 from worklog.kernel.ladder import LADDER
 from worklog.problem.axes import MOST_VALUES
 from worklog.problem.gemm import Shape
-from worklog.runs.run import Measurement, recorded_run
+from worklog.runs.measurement import Measurement
+from worklog.runs.run import recorded_run
 from worklog.runs.samples import summarize
 from worklog.settings import HOW_ONE_MEASURES, PITFALLS
 
@@ -60,7 +61,7 @@ class Task:
         """The changed settings that belong to a pitfall; the others say how long to measure."""
         return {name: value for name, value in self.changed if any(g.setting == name for g in PITFALLS)}
 
-    def without_time(self, status: str, reason: str, verdict: Verdict | None = None) -> Measurement:
+    def without_time(self, status: str, reason: str | None, verdict: Verdict | None = None) -> Measurement:
         """Its measurement, "skipped" or "refused"."""
         judged = None if verdict is None else verdict.as_dict()
         return Measurement(self.kernel, astuple(self.shape), status, reason, self.pitfalls, judged)
@@ -179,47 +180,42 @@ def estimate(tasks: Sequence[Task], harness: Harness) -> tuple[list[float], str]
 
 
 def measurement_of(
-    task: Task,
+    blank: Measurement,
     used: Harness,
     reading: Reading,
     calibration: Calibration,
-    verdict: Verdict | None,
-    degradations: list[str],
+    device: Gpu,
+    degradations: Sequence[str] = (),
 ) -> Measurement:
-    """The measurement that a reading of the task gives."""
-    shape, device = task.shape, gpu()
+    """The measurement that a reading on this device gives. blank: without a time; its work gives the rates."""
     peak = device.fp32_peak_tflops * ((reading.sm_mhz or device.sm_clock_mhz) / device.sm_clock_mhz)
-    found = summarize(reading, used.as_dict(), calibration.as_dict(), shape.flops, peak)
-    time, ratio, rate = found.time, found.ratio, found.tflops
-    assert ratio is not None and rate is not None
-    gbs = shape.compulsory_bytes / time.value / 1e3
-    return Measurement(
-        task.kernel,
-        astuple(shape),
-        "measured",
-        changed=task.pitfalls,
-        verdict=verdict.as_dict() if verdict else None,
+    found = summarize(reading, used.as_dict(), calibration.as_dict(), blank.flops, peak)
+    time, ratio = found.time, found.ratio
+    moved = None if blank.bytes_read is None and blank.bytes_written is None else blank.moved_bytes
+    gbs = None if moved is None else moved / time.value / 1e3
+    return replace(
+        blank,
+        status="measured",
         us=time.value,
         us_low=time.low,
         us_high=time.high,
         us_launches=time.launches,
         us_placement=time.placement,
-        tflops=rate,
-        ratio=ratio.value,
-        ratio_low=ratio.low,
-        ratio_high=ratio.high,
-        ratio_launches=ratio.launches,
-        ratio_placement=ratio.placement,
-        of_ceiling=rate / calibration.fp32_tflops,
+        tflops=found.tflops,
+        ratio=None if ratio is None else ratio.value,
+        ratio_low=None if ratio is None else ratio.low,
+        ratio_high=None if ratio is None else ratio.high,
+        ratio_launches=None if ratio is None else ratio.launches,
+        ratio_placement=None if ratio is None else ratio.placement,
+        of_ceiling=found.tflops and found.tflops / calibration.fp32_tflops,
         of_roof=found.of_peak,
-        **work_of(shape),
         gbs=gbs,
-        of_copy=gbs / calibration.copy_gbs,
-        of_memory_peak=gbs / device.memory_peak_gbs,
+        of_copy=gbs and gbs / calibration.copy_gbs,
+        of_memory_peak=gbs and gbs / device.memory_peak_gbs,
         sm_mhz=found.sm_mhz,
         throttle_mask=reading.throttle_mask,
         converged=reading.converged,
-        degradations=tuple(degradations + reading.degradations),
+        degradations=(*degradations, *reading.degradations),
         samples=reading.columns(),
     )
 

@@ -9,7 +9,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache, partial
 from numbers import Real
@@ -25,9 +25,10 @@ from worklog.harness.crosscheck import cross_check
 from worklog.harness.launch import Launch, Partly, Rotating, input_sets
 from worklog.harness.sampling import ONE_PLACEMENT, off_the_lock
 from worklog.runner.session import Session
+from worklog.runner.tasks import measurement_of
+from worklog.runs.measurement import Measurement
 from worklog.runs.run import source_label
-from worklog.runs.samples import Spread, event_overhead_us, spread, summarise, summarize
-from worklog.runs.tables import Table
+from worklog.runs.samples import event_overhead_us, summarise
 from worklog.settings import TOLERANCE_US
 
 if TYPE_CHECKING:
@@ -47,77 +48,6 @@ Current = Callable[[], AbstractContextManager[None]]
 IRRELEVANT = ("inputs", "gate", "baseline", "roof", "order", "placement")  # about a ladder's kernel, not any callable
 
 
-@dataclass(frozen=True, repr=False)
-class Timing:
-    """One callable under one harness. Microseconds of one call, with the 95 % interval. It shows itself.
-
-    ratio: the time of `against` over this one's, pair by pair: above 1, this one is faster. tflops, gbs: where the
-    caller stated the work. samples: as read, event overhead included, with their SM clocks; counts marks those that
-    count. label: source, GPU, clocks and date. witnesses: readings of one call by a graph, the tracer and the wall
-    clock with a warm L2, if it was cross-checked; absent: why one of them has no reading.
-    """
-
-    name: str
-    us: float
-    us_low: float
-    us_high: float
-    n: int
-    label: str
-    ratio: float | None = None
-    ratio_low: float | None = None
-    ratio_high: float | None = None
-    tflops: float | None = None
-    gbs: float | None = None
-    sm_mhz: float | None = None
-    throttle_mask: int = 0
-    converged: bool = False
-    degradations: tuple[str, ...] = ()
-    samples: dict[str, list[Any]] = field(default_factory=dict, repr=False)
-    witnesses: dict[str, float] = field(default_factory=dict)
-    absent: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def spread(self) -> Spread:
-        """Distribution of the samples that count, microseconds, as read."""
-        return spread([us for us, counts in zip(self.samples["us"], self.samples["counts"], strict=True) if counts])
-
-    @property
-    def cycles(self) -> float | None:
-        """SM cycles of one call, where the clock is known."""
-        return None if self.sm_mhz is None else self.us * self.sm_mhz
-
-    def __str__(self) -> str:
-        first = f"{self.name}: " + " · ".join(words for _, words in self._facts())
-        return "\n  ".join([first, self.label, *self.degradations])
-
-    def __repr__(self) -> str:
-        return str(self)
-
-    def _repr_html_(self) -> str:
-        facts = [*self._facts(), *(("degraded", words) for words in self.degradations)]
-        return Table(f"{self.name} · {self.label}", (), facts, left=2).html()
-
-    def _facts(self) -> list[tuple[str, str]]:
-        """Name and text of what is known, the time first."""
-        half = 50 * (self.us_high - self.us_low) / self.us
-        facts = [("time", f"{self.us:.2f} µs ±{half:.2f} % (95 %)" + ("" if self.converged else ", not converged"))]
-        if self.tflops is not None:
-            facts.append(("rate", f"{self.tflops:.2f} TFLOP/s"))
-        if self.gbs is not None:
-            facts.append(("memory", f"{self.gbs:.0f} GB/s"))
-        if self.ratio is not None and self.ratio_low is not None and self.ratio_high is not None:
-            half = (self.ratio_high - self.ratio_low) / 2
-            facts.append(("ratio", f"{self.ratio:.3f} ±{half:.3f} x as fast as the baseline"))
-        if self.sm_mhz is not None:
-            facts.append(("SM clock", f"{self.sm_mhz:.0f} MHz"))
-        return [
-            *facts,
-            ("samples", f"{self.n} samples"),
-            *((name, f"{us:.2f} µs by {name}, warm L2") for name, us in self.witnesses.items()),
-            *((name, f"{name} absent: {why}") for name, why in self.absent.items()),
-        ]
-
-
 def time(
     fn: Callable[..., Any],
     *args: Any,
@@ -130,7 +60,7 @@ def time(
     synchronises: bool = False,
     partly: bool = False,
     name: str | None = None,
-) -> Timing:
+) -> Measurement:
     """Time `fn(*args)` on this GPU, alone or interleaved with `against(*args)`.
 
     The call must enqueue its work on the current stream (CuPy's and PyTorch's are set) and not wait for it; for one
@@ -152,7 +82,7 @@ def time(
     if partly and harness.timer != "events":
         raise BadSetting(f"timer = {harness.timer} times a whole launch, and this names a part: take timer = events")
     require_gpu()
-    title = str(name or getattr(fn, "__name__", type(fn).__name__))
+    title = name or _name(fn)
     with clocks_as_asked(harness.clocks) as (clocks, notes):
         timeline, calibration, current = _harness()
         harness, measured = harness.but(clocks=clocks), {"offset_us": calibration.offset_us}
@@ -183,34 +113,26 @@ def time(
                 )
     if off := off_the_lock(clocks, reading.sm_mhz):
         clocks, notes = "watched", [*notes, off]
-    found = summarize(reading, harness.as_dict(), measured, flops)
-    time, ratio = found.time, found.ratio
+    work = [None if amount is None else round(amount) for amount in (flops, moved_bytes)]
+    blank = Measurement(title, None, "measured", flops=work[0], bytes_read=work[1], baseline=_name(against))
     biased = [f"{setting}: {value}" for setting, value in harness.biased().items() if setting not in IRRELEVANT]
-    beyond = time.value + overhead - (calibration.offset_us if harness.timer == "events" else 0.0)
+    found = measurement_of(blank, harness, reading, calibration, gpu())
+    beyond = (found.us or 0.0) + overhead - (calibration.offset_us if harness.timer == "events" else 0.0)
     nothing = [NEARLY_NOTHING.format(beyond)] if beyond < TOLERANCE_US else []
     notes = [*notes, ONE_PLACEMENT.format("since the buffers belong to the call"), *calibration.remarks]
     disagreements = witnesses.disagreements if witnesses else ()
-    columns = reading.columns()
-    return Timing(
-        name=title,
-        us=time.value,
-        us_low=time.low,
-        us_high=time.high,
-        n=len(reading.counted("subject")),
-        label=source_label("live", gpu().name, clocks, datetime.now(UTC).isoformat()),
-        ratio=ratio.value if ratio else None,
-        ratio_low=ratio.low if ratio else None,
-        ratio_high=ratio.high if ratio else None,
-        tflops=found.tflops,
-        gbs=None if moved_bytes is None else moved_bytes / time.value / 1e3,
-        sm_mhz=found.sm_mhz,
-        throttle_mask=reading.throttle_mask,
-        converged=reading.converged,
+    return replace(
+        found,
+        of_ceiling=None,  # of FP32 on CUDA cores, which the call may not use
+        of_roof=None,
         degradations=(UNCHECKED, *biased, *nothing, *notes, *disagreements, *reading.degradations),
-        samples={name: columns[name] for name in ("us", "sm_mhz", "counts")} | {"against_us": columns["baseline_us"]},
-        witnesses=witnesses.others if witnesses else {},
-        absent=witnesses.absent if witnesses else {},
+        witnesses={**witnesses.others, **witnesses.absent} if witnesses else {},
+        label=source_label("live", gpu().name, clocks, datetime.now(UTC).isoformat()),
     )
+
+
+def _name(call: object) -> str:
+    return "" if call is None else str(getattr(call, "__name__", type(call).__name__))
 
 
 def _require_arguments(calls: Mapping[str, object], harness: object, work: Mapping[str, Any]) -> None:

@@ -8,12 +8,13 @@ computed here, from the unbiased samples.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 from worklog.errors import NothingToDraw
 from worklog.problem.gemm import Shape
-from worklog.runs.run import Measurement, Run
+from worklog.runs.measurement import Measurement
+from worklog.runs.run import Run
 from worklog.runs.samples import Reading, Summary, summarize
 from worklog.runs.tables import Table
 from worklog.settings import HOW_ONE_MEASURES, PITFALLS, Harness, Pitfall, Value
@@ -113,7 +114,7 @@ def _effect(of: Measurement, pitfall: Pitfall, value: Value, biased: float | Non
     unbiased = {"of cuBLAS": of.ratio, "of the roof": of.of_roof}.get(pitfall.corrupts, of.tflops)
     return Effect(
         of.kernel,
-        of.shape,
+        astuple(of.problem),
         pitfall.setting,
         pitfall.title,
         pitfall.article,

@@ -50,7 +50,7 @@ PARTS: dict[str, Any] = {
     "origin?": str,
     "complete": bool,
     "device": {"name": str},
-    "calibration": {"offset_us": float, "offset_by_length_us": dict[str, float]},
+    "calibration": {"offset_us": float, "offset_by_length_us": dict[float, float]},
     "rows": [get_type_hints(Row)],
     "promises": {},
 }

@@ -66,7 +66,9 @@ def fits(value: Any, hint: Any) -> bool:
     if origin is UnionType:
         return any(fits(value, part) for part in parts)
     if origin is dict:
-        return isinstance(value, dict) and all(fits(item, parts[1]) for item in value.values())
+        if not isinstance(value, dict) or (parts[0] is float and not all(map(_number, value))):  # JSON's are strings
+            return False
+        return all(fits(item, parts[1]) for item in value.values())
     if origin in (list, tuple):
         if not isinstance(value, (list, tuple)):
             return False
@@ -76,6 +78,13 @@ def fits(value: Any, hint: Any) -> bool:
             return True
         return parts[0] is Any or all(fits(item, parts[0]) for item in value)
     return hint is Any or isinstance(value, hint)
+
+
+def _number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 def not_finite(value: Any) -> str | None:

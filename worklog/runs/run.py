@@ -6,21 +6,20 @@ measurement, so a run that is cut short keeps every finished one.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, astuple, dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cached_property
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from worklog.errors import BadRunFile, BadSetting, BadShape, WorklogError
 from worklog.problem.gemm import Shape
-from worklog.runs.documents import check, read_fields, read_json, types_of, without_nan, write_text
+from worklog.runs.documents import check, read_json, types_of, write_text
+from worklog.runs.measurement import Measurement, as_json, check_positive
 from worklog.settings import Harness
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 BEFORE_PLACEMENT = {"placement": "fixed"}  # what a run file without this setting did; the shipped sweep is one
-STATUSES = ("measured", "refused", "skipped")
 ORIGINS = ("live", "recorded")
 HEAD = ("tool", "created", "complete", "device", "software", "harness", "calibration", "kernels", "notes")
 # What is read of the parts that other rooms write; what a run could not find out is missing.
@@ -42,15 +40,8 @@ DEVICE = {
 RATES = ("fp32_tflops", "copy_gbs", "l2_gbs", "sm_mhz")
 PROOFS = ("offset_us", "offset_spread_us", "tick_us", "slope", "aa_ratio", "aa_low", "aa_high", "launch_us")
 L2 = ("warm_cycles", "cold_cycles", "still_cached")
-CALIBRATION = {"offset_by_length_us?": dict[str, float]} | {f"{name}?": float for name in (*RATES, *PROOFS, *L2)}
+CALIBRATION = {"offset_by_length_us?": dict[float, float]} | {f"{name}?": float for name in (*RATES, *PROOFS, *L2)}
 KERNEL = {"file?": str, "sha256?": str, "idea?": str, "registers?": int, "shared_bytes?": int, "tile?": dict[str, Any]}
-STAGE = {"name": str, "passed": bool, "measured": float | None, "limit": float | None, "detail": str}
-VERDICT = {"accepted": bool, "precision": str | None, "stages": [{**STAGE, "seconds?": float, "note?": str}]}
-SAMPLES = {
-    **dict.fromkeys(("us?", "baseline_us?"), list[float]),
-    **dict.fromkeys(("sm_mhz?", "baseline_sm_mhz?"), list[float | None]),
-    **dict.fromkeys(("counts?", "placement?", "baseline_placement?"), list[int]),
-}
 CLOCKS = {"watched": "clocks as found", "locked": "clocks locked"}
 
 
@@ -59,93 +50,6 @@ def source_label(origin: str, device: str, clocks: str, created: str) -> str:
     name, _, mhz = clocks.partition(":")
     held = CLOCKS.get(name, "clocks ignored") + (f" at {mhz} MHz" if mhz else "")
     return f"{origin} · {device} · {held} · {created[:10]}"
-
-
-@dataclass(frozen=True, repr=False)
-class Measurement:
-    """One kernel on one problem under one harness.
-
-    status: "measured"; "refused" by the gate, or "skipped", with the reason and without a time. changed: settings
-    that differ from the run's harness, for an ablation. Times are microseconds per launch, without the event overhead
-    if the settings remove it. ratio: the baseline's time over this kernel's, pair by pair, so 1.0 is as fast as cuBLAS.
-    Intervals are 95 %. flops, elements, bytes_read, bytes_written: the work of the problem, None if it isn't known.
-    gbs: those bytes over the time, GB/s; of_copy, of_memory_peak: its share of the measured and of the theoretical rate
-    of the memory. label: where, how and when it was measured; "" before it is in a run.
-    """
-
-    kernel: str
-    shape: tuple[int, int, int]
-    status: str
-    reason: str | None = None
-    changed: dict[str, Any] = field(default_factory=dict)
-    verdict: dict[str, Any] | None = None
-    us: float | None = None
-    us_low: float | None = None
-    us_high: float | None = None
-    us_launches: float | None = None
-    us_placement: float | None = None
-    tflops: float | None = None
-    ratio: float | None = None
-    ratio_low: float | None = None
-    ratio_high: float | None = None
-    ratio_launches: float | None = None
-    ratio_placement: float | None = None
-    of_ceiling: float | None = None
-    of_roof: float | None = None
-    flops: int | None = None
-    elements: int | None = None
-    bytes_read: int | None = None
-    bytes_written: int | None = None
-    gbs: float | None = None
-    of_copy: float | None = None
-    of_memory_peak: float | None = None
-    sm_mhz: float | None = None
-    throttle_mask: int = 0
-    converged: bool = False
-    degradations: tuple[str, ...] = ()
-    samples: dict[str, list[Any]] = field(default_factory=dict)
-    label: str = field(default="", compare=False)
-
-    @property
-    def problem(self) -> Shape:
-        """The shape as a Shape."""
-        return Shape(*self.shape)
-
-    @property
-    def n(self) -> int:
-        """Samples that count."""
-        return sum(self.samples.get("counts", []))
-
-    def _repr_html_(self) -> str:
-        from worklog.runs.tables import measurement_html
-
-        return measurement_html(self)
-
-    def __repr__(self) -> str:
-        from worklog.runs.tables import facts
-
-        return facts(self).text()
-
-    @cached_property
-    def line(self) -> str:
-        """The line of a run file. Encoded once, since a long run is saved often."""
-        return _json(asdict(self))
-
-    @classmethod
-    def from_dict(cls, document: dict[str, Any]) -> Measurement:
-        """Read one entry of a run file. Raises ValueError, TypeError or BadShape."""
-        found = read_fields(cls, document)
-        if found.status not in STATUSES:
-            raise ValueError(f"status is {found.status!r:.60}")
-        check("samples", found.samples, SAMPLES)
-        _check_columns(found.samples)
-        if found.verdict is not None:
-            check("verdict", found.verdict, VERDICT)
-            if found.status == "measured" and not (found.verdict["accepted"] and found.verdict["precision"]):
-                raise ValueError("status is 'measured', but the verdict isn't accepted with a precision")
-        _check_positive("", document, ("us", "tflops", "ratio", "sm_mhz", "gbs"))
-        shape = found.problem  # raises BadShape
-        return replace(found, shape=(shape.m, shape.n, shape.k), degradations=tuple(found.degradations))
 
 
 @dataclass(repr=False)
@@ -208,12 +112,14 @@ class Run:
         return [
             m
             for m in self.measurements
-            if (kernel is None or m.kernel == kernel) and (shape is None or m.problem == shape) and m.changed == changed
+            if (kernel is None or m.kernel == kernel)
+            and (shape is None or m.shape == astuple(shape))
+            and m.changed == changed
         ]
 
     def shapes(self) -> list[Shape]:
         """Shapes measured under the run's own harness, smallest first."""
-        return sorted({m.problem for m in self.select()}, key=lambda s: (s.flops, s))
+        return sorted({m.problem for m in self.select() if m.shape}, key=lambda s: (s.flops, s))
 
     def frame(self) -> pandas.DataFrame:
         """One row per measurement, without raw samples."""
@@ -222,9 +128,9 @@ class Run:
         rows = []
         for m in map(self._labelled, self.measurements):
             row = asdict(m)
-            for name in ("samples", "verdict", "shape", "changed", "degradations"):
+            for name in ("samples", "verdict", "shape", "axes", "changed", "degradations", "witnesses"):
                 del row[name]
-            row |= dict(zip("mnk", m.shape, strict=True))
+            row |= dict(zip("mnk", m.shape, strict=True)) if m.shape else m.axes
             row["samples"] = m.n
             row["changed"] = ", ".join(f"{k}={v}" for k, v in m.changed.items())
             row["precision"] = (m.verdict or {}).get("precision")
@@ -238,7 +144,7 @@ class Run:
         target = path or self.path
         if target is None:
             raise BadRunFile("this run has no file yet: give save() a path")
-        head = _json({"schema": SCHEMA, "origin": self.origin} | {name: getattr(self, name) for name in HEAD})
+        head = as_json({"schema": SCHEMA, "origin": self.origin} | {name: getattr(self, name) for name in HEAD})
         # One measurement per line, so that a diff shows which one changed.
         write_text(target, f'{head[:-1]},"measurements":[\n' + ",\n".join(m.line for m in self.measurements) + "\n]}\n")
         self.path = target
@@ -295,8 +201,8 @@ def _head(document: dict[str, Any]) -> dict[str, Any]:
     check("", values, {"device": DEVICE, "calibration": CALIBRATION})
     check("kernels", values["kernels"], dict.fromkeys(values["kernels"], KERNEL))
     numbers = [name.removesuffix("?") for name, declared in DEVICE.items() if declared in (int, float)]
-    _check_positive("device ", values["device"], numbers)
-    _check_positive("calibration ", values["calibration"], RATES)
+    check_positive("device ", values["device"], numbers)
+    check_positive("calibration ", values["calibration"], RATES)
     try:
         datetime.fromisoformat(values["created"])
     except ValueError as error:
@@ -307,28 +213,6 @@ def _head(document: dict[str, Any]) -> dict[str, Any]:
 def _check_settings(values: Mapping[str, Any]) -> None:
     """Raise BadSetting for a setting that has no such value; one that this version doesn't know is ignored."""
     Harness(**{name: value for name, value in values.items() if name in types_of(Harness)})
-
-
-def _check_positive(what: str, values: Mapping[str, Any], names: Iterable[str]) -> None:
-    """Raise ValueError, naming it, for a number that isn't above 0."""
-    for name in names:
-        if (value := values.get(name)) is not None and not value > 0:
-            raise ValueError(f"{what}{name} is {value!r:.60}: it must be above 0")
-
-
-def _check_columns(samples: Mapping[str, Sequence[Any]]) -> None:
-    """Raise ValueError for a time below 0, and for a column that isn't as long as its times."""
-    for times, *others in (("us", "sm_mhz", "placement", "counts"), ("baseline_us", "baseline_sm_mhz")):
-        count = len(samples.get(times, ()))
-        if min(samples.get(times, ()), default=0.0) < 0:
-            raise ValueError(f"samples {times} has a time below 0")
-        for name in others:
-            if len(samples.get(name, [0] * count)) != count:
-                raise ValueError(f"samples {name} has {len(samples[name])} values for {count} times")
-
-
-def _json(value: Any) -> str:
-    return json.dumps(without_nan(value), separators=(",", ":"), allow_nan=False)
 
 
 def runs_dir() -> Path:

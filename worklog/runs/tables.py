@@ -12,7 +12,8 @@ from worklog.problem.gemm import Shape
 from worklog.runs.samples import over_shapes
 
 if TYPE_CHECKING:
-    from worklog.runs.run import Measurement, Run
+    from worklog.runs.measurement import Measurement
+    from worklog.runs.run import Run
 
 
 WIDTH = 160  # characters of a terminal whose width is not known
@@ -168,15 +169,15 @@ def cells(run: Run | None, m: Measurement) -> dict[str, str]:
     """The row of one measurement by column, without numbers for a kernel that failed or was skipped."""
     registers = None if run is None else run.kernels.get(m.kernel, {}).get("registers")
     row = dict.fromkeys(COLUMNS, "") | {"kernel": m.kernel, "registers": "" if registers is None else str(registers)}
-    if m.status != "measured" or m.us is None or m.tflops is None or m.ratio is None:
+    if m.status != "measured" or m.us is None:
         return row | {"gate": SHOWN.get(m.status, m.status), "time": "–"}
     half = (m.us_high - m.us_low) / 2 / m.us if m.us_high is not None and m.us_low is not None else float("nan")
     return row | {
         "gate": f"{m.verdict.get('precision')} ok" if m.verdict else "off",
         "time": duration(m.us, padded=True) + ("" if m.converged else " *"),
         "±95 %": f"{small(100 * half)} %",
-        "TFLOP/s": f"{m.tflops:.2f}",
-        "of cuBLAS": of_baseline(m.ratio, m.ratio_low, m.ratio_high),
+        "TFLOP/s": "" if m.tflops is None else f"{m.tflops:.2f}",
+        "of cuBLAS": "" if m.ratio is None else of_baseline(m.ratio, m.ratio_low, m.ratio_high),
         "of ceiling": "" if m.of_ceiling is None else f"{100 * m.of_ceiling:.1f} %",
         "SM MHz": "" if m.sm_mhz is None else f"{m.sm_mhz:.0f}",
     }
@@ -193,7 +194,7 @@ def details(m: Measurement) -> dict[str, str]:
     seconds = sum(stage.get("seconds", 0.0) for stage in (m.verdict or {}).get("stages", ()))
     rate = SHOWN.get(m.status, m.status)
     if m.status != "measured":
-        m = type(m)(m.kernel, m.shape, m.status)  # without its numbers
+        m = type(m)(m.kernel, m.shape, m.status, axes=m.axes)  # without its numbers
     elif m.tflops is not None:
         rate = f"{m.tflops:.2f} TFLOP/s" if m.tflops >= 1 else f"{1e3 * m.tflops:.1f} GFLOP/s"
     return {
@@ -246,19 +247,22 @@ def footnotes(run: Run, measurements: Sequence[Measurement]) -> list[str]:
         if m.status == "measured" and m.label not in ("", run.label_under(m.changed)):
             noted.append(m.label)
         for degradation in (*m.degradations, *noted):
-            concerned.setdefault(degradation, []).append(f"{m.kernel} at {m.problem}")
+            concerned.setdefault(degradation, []).append(m.title)
     lines += [f"{what} ({', '.join(dict.fromkeys(kernels))})" for what, kernels in concerned.items()]
     return lines + run.notes
 
 
 def tables(run: Run) -> list[tuple[Table, Table | None]]:
-    """A table for each size and, beside it, its details; last, the means over the sizes."""
-    groups: dict[tuple[Shape, str], list[Measurement]] = {}
+    """A table for each size, or for each benchmark with its axes as columns, and beside it, its details; last, the
+    means over the sizes.
+    """
+    groups: dict[tuple[Any, ...], list[Measurement]] = {}
     for m in run.select() or run.measurements:
-        groups.setdefault((m.problem, _changed(m)), []).append(m)
+        of = m.shape or (m.kernel, *m.axes)
+        groups.setdefault((0 if m.shape is None else m.problem.flops, of, _changed(m)), []).append(m)
     found: list[tuple[Table, Table | None]] = []
-    for (shape, changed), measurements in sorted(groups.items(), key=lambda item: item[0][0].flops):
-        title = f"{shape.m} × {shape.n} × {shape.k}{changed}"
+    for (_, of, changed), measurements in sorted(groups.items(), key=lambda item: item[0][0]):
+        title = (" × ".join(map(str, of)) if measurements[0].shape else str(of[0])) + changed
         rows: list[dict[str, Cell]] = []
         for m in measurements:
             row = cells(run, m)
@@ -316,19 +320,24 @@ def _changed(m: Measurement) -> str:
 
 def facts(m: Measurement) -> Table:
     """One measurement by itself: each fact with a bar where it is a share."""
-    title = f"{m.kernel} at {m.problem}{_changed(m)} · {m.label or NO_LABEL}"
+    title = f"{m.title}{_changed(m)} · {m.label or NO_LABEL}"
     if m.status != "measured" or m.us is None:
         return Table(title, (), [(SHOWN.get(m.status, m.status), m.reason or "no reason given")], left=2)
-    row = cells(None, m)
+    row, more = cells(None, m), details(m)
     parts = ": ±{} % of launches, ±{} % of placement".format(*halves) if (halves := _halves(m)) else ""
     rows: list[tuple[str, Cell]] = [
         ("gate", row["gate"]),
         ("time", f"{row['time']} ±{row['±95 %']} (95 %){parts}"),
         ("TFLOP/s", row["TFLOP/s"]),
-        ("of cuBLAS", Bar(row["of cuBLAS"], m.ratio)),
+        (f"of {m.baseline}", Bar(row["of cuBLAS"], m.ratio)),
         ("of ceiling", Bar(row["of ceiling"], m.of_ceiling)),
+        *((name, more[name]) for name in (() if m.shape else ("GB/s", "of copy", "items/s"))),
         ("SM MHz", row["SM MHz"]),
         ("samples", f"{m.n} of {len(m.samples.get('counts', []))} count"),
+        *(
+            (name, found if isinstance(found, str) else f"{duration(found)}, warm L2")
+            for name, found in m.witnesses.items()
+        ),
         *(("degraded", degradation) for degradation in m.degradations),
     ]
     return Table(title, (), [fact for fact in rows if str(fact[1])], left=2)

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 from worklog.plots.diagrams import facts
 from worklog.plots.diagrams.template import Diagram, Facts
-from worklog.runs.run import Measurement, Run
+from worklog.runs.measurement import Measurement
+from worklog.runs.run import Run
 
 __all__ = ["DIAGRAMS", "Diagram", "headline"]
 

@@ -18,7 +18,8 @@ from worklog.plots.diagrams.tolerance import ARTICLE_TOLERANCE, computed_errors
 from worklog.plots.selection import CUBLAS, cublas_tflops, dimensions, measured, rate, rows, sample_times, shape_to_draw
 from worklog.problem.gemm import FLOAT_BYTES
 from worklog.runs.ablation import Effect
-from worklog.runs.run import Measurement, Run
+from worklog.runs.measurement import Measurement
+from worklog.runs.run import Run
 from worklog.runs.tables import duration
 from worklog.settings import BF16_DATASHEET_TFLOPS, PITFALLS, Pitfall, Value, rule
 

@@ -1,0 +1,170 @@
+"""A measurement: what was found of one function at one place, with the raw samples."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from worklog.errors import BadShape
+from worklog.problem.gemm import Shape
+from worklog.runs.documents import check, read_fields, without_nan
+from worklog.runs.samples import Spread, spread
+
+STATUSES = ("measured", "refused", "skipped")
+STAGE = {"name": str, "passed": bool, "measured": float | None, "limit": float | None, "detail": str}
+VERDICT = {"accepted": bool, "precision": str | None, "stages": [{**STAGE, "seconds?": float, "note?": str}]}
+SAMPLES = {
+    **dict.fromkeys(("us?", "baseline_us?"), list[float]),
+    **dict.fromkeys(("sm_mhz?", "baseline_sm_mhz?"), list[float | None]),
+    **dict.fromkeys(("counts?", "placement?", "baseline_placement?"), list[int]),
+}
+
+
+@dataclass(frozen=True, repr=False)
+class Measurement:
+    """One kernel on one problem under one harness. It shows itself.
+
+    kernel: what was timed, by name. shape: of a matrix product; None for any other function, whose place in its
+    benchmark is given by axes, the value of each.
+    status: "measured"; "refused" by the gate, or "skipped", with the reason and without a time. changed: settings
+    that differ from the run's harness, for an ablation. Times are microseconds per launch, without the event overhead
+    if the settings remove it. ratio: the baseline's time over this kernel's, pair by pair: above 1, this one is faster.
+    Intervals are 95 %. flops, elements, bytes_read, bytes_written: the work of the problem, None if it isn't known.
+    gbs: those bytes over the time, GB/s; of_copy, of_memory_peak: its share of the measured and of the theoretical rate
+    of the memory. baseline: what the ratio is against. witnesses: readings of one launch with a warm L2 by a graph, the
+    tracer and the wall clock, microseconds, if it was cross-checked; or why one has no reading. label: where, how and
+    when it was measured; "" before it is in a run.
+    """
+
+    kernel: str
+    shape: tuple[int, int, int] | None
+    status: str
+    reason: str | None = None
+    changed: dict[str, Any] = field(default_factory=dict)
+    verdict: dict[str, Any] | None = None
+    us: float | None = None
+    us_low: float | None = None
+    us_high: float | None = None
+    us_launches: float | None = None
+    us_placement: float | None = None
+    tflops: float | None = None
+    ratio: float | None = None
+    ratio_low: float | None = None
+    ratio_high: float | None = None
+    ratio_launches: float | None = None
+    ratio_placement: float | None = None
+    of_ceiling: float | None = None
+    of_roof: float | None = None
+    flops: int | None = None
+    elements: int | None = None
+    bytes_read: int | None = None
+    bytes_written: int | None = None
+    gbs: float | None = None
+    of_copy: float | None = None
+    of_memory_peak: float | None = None
+    sm_mhz: float | None = None
+    throttle_mask: int = 0
+    converged: bool = False
+    degradations: tuple[str, ...] = ()
+    axes: dict[str, Any] = field(default_factory=dict)
+    baseline: str = "cuBLAS"
+    witnesses: dict[str, float | str] = field(default_factory=dict)
+    samples: dict[str, list[Any]] = field(default_factory=dict)
+    label: str = field(default="", compare=False)
+
+    @property
+    def problem(self) -> Shape:
+        """The shape as a Shape. Raises BadShape for what isn't a matrix product."""
+        if self.shape is None:
+            raise BadShape(f"{self.title} isn't a product of matrices: it has no M, N and K")
+        return Shape(*self.shape)
+
+    @property
+    def place(self) -> str:
+        """Its shape, or the values of its axes: 4096, or "N=1024 dtype=float32"; "" without axes."""
+        if self.shape is not None:
+            return str(self.problem)
+        return " ".join(f"{name}={value}" for name, value in self.axes.items())
+
+    @property
+    def title(self) -> str:
+        """The kernel and its place."""
+        return f"{self.kernel} at {self.place}" if self.place else self.kernel
+
+    @property
+    def moved_bytes(self) -> int:
+        """Bytes read and written by one launch, as far as they are known."""
+        return (self.bytes_read or 0) + (self.bytes_written or 0)
+
+    @property
+    def spread(self) -> Spread:
+        """Distribution of the samples that count, microseconds, as read. Raises WorklogError without samples."""
+        counted = [us for us, counts in zip(*map(self.samples.get, ("us", "counts")), strict=True) if counts]
+        return spread(counted)
+
+    @property
+    def cycles(self) -> float | None:
+        """SM cycles of one launch, where the clock is known."""
+        return None if self.sm_mhz is None or self.us is None else self.us * self.sm_mhz
+
+    @property
+    def n(self) -> int:
+        """Samples that count."""
+        return sum(self.samples.get("counts", []))
+
+    def _repr_html_(self) -> str:
+        from worklog.runs.tables import measurement_html
+
+        return measurement_html(self)
+
+    def __repr__(self) -> str:
+        from worklog.runs.tables import facts
+
+        return facts(self).text()
+
+    @cached_property
+    def line(self) -> str:
+        """The line of a run file. Encoded once, since a long run is saved often."""
+        return as_json(asdict(self))
+
+    @classmethod
+    def from_dict(cls, document: dict[str, Any]) -> Measurement:
+        """Read one entry of a run file. Raises ValueError, TypeError or BadShape."""
+        found = read_fields(cls, document)
+        if found.status not in STATUSES:
+            raise ValueError(f"status is {found.status!r:.60}")
+        check("samples", found.samples, SAMPLES)
+        _check_columns(found.samples)
+        if found.verdict is not None:
+            check("verdict", found.verdict, VERDICT)
+            if found.status == "measured" and not (found.verdict["accepted"] and found.verdict["precision"]):
+                raise ValueError("status is 'measured', but the verdict isn't accepted with a precision")
+        check_positive("", document, ("us", "tflops", "ratio", "sm_mhz", "gbs"))
+        shape = None if found.shape is None else astuple(found.problem)  # raises BadShape
+        return replace(found, shape=shape, degradations=tuple(found.degradations))
+
+
+def check_positive(what: str, values: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Raise ValueError, naming it, for a number that isn't above 0."""
+    for name in names:
+        if (value := values.get(name)) is not None and not value > 0:
+            raise ValueError(f"{what}{name} is {value!r:.60}: it must be above 0")
+
+
+def _check_columns(samples: Mapping[str, Sequence[Any]]) -> None:
+    """Raise ValueError for a time below 0, and for a column that isn't as long as its times."""
+    for times, *others in (("us", "sm_mhz", "placement", "counts"), ("baseline_us", "baseline_sm_mhz")):
+        count = len(samples.get(times, ()))
+        if min(samples.get(times, ()), default=0.0) < 0:
+            raise ValueError(f"samples {times} has a time below 0")
+        for name in others:
+            if len(samples.get(name, [0] * count)) != count:
+                raise ValueError(f"samples {name} has {len(samples[name])} values for {count} times")
+
+
+def as_json(value: Any) -> str:
+    """One line, NaN as null."""
+    return json.dumps(without_nan(value), separators=(",", ":"), allow_nan=False)
