@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 
 from tests.emulator.helpers import cuda
+from tests.emulator.test_convergence import KERNELS
 from worklog.emulator import EmulatedDevice, launch
 from worklog.emulator import load as emulated
 from worklog.gate import Checker
 from worklog.gpu.device import gpu_reason
 from worklog.kernel import Kernel
+from worklog.kernel.device import Program
 from worklog.kernel.ladder import LADDER, rung
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.problem.gemm import Shape
@@ -57,3 +59,13 @@ def test_what_outlives_a_launch_gives_the_same_verdict(source: str, stage: str |
     for device in (same_ptx.CudaDevice(), EmulatedDevice()):
         verdict = Checker(device, Shape(40, 24, 12), 0).check(Kernel.from_source(source).load(device))
         assert [s.name for s in verdict.stages if not s.passed] == ([stage] if stage else []), verdict.reason
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_threads_wait_for_each_other_as_on_the_gpu(name: str) -> None:
+    out = compile_cuda(Program(f"{name}.cu", cuda(f"converging/{name}"), "k"), same_ptx.architecture())
+    values, here = np.random.default_rng(2).integers(0, 9, 64, np.int32), np.zeros(192, np.int32)
+    there = same_ptx.cupy.zeros(192, np.int32)
+    same_ptx.load(out, out.cubin).function((1,), (64,), (same_ptx.cupy.asarray(values), there))
+    assert launch(emulated(out.ptx, out.symbol, out.shared_accesses), (1,), 64, [values, here]).findings == ()
+    np.testing.assert_array_equal(here, same_ptx.cupy.asnumpy(there))

@@ -242,8 +242,8 @@ def _origin(w: Writer, i: Instruction) -> str:
     """The expression of the origins of an instruction's result; writes the check where it uses an undefined value."""
     found = {reg.name: w.register(origin_of(reg.name)) for reg in reads(i) if reg.name in w.program.flow.shuffled}
     defined_ = w.constant(0, "u4")
-    if not found:
-        return f"S.exchange.shuffled({defined_})" if i.parts[0] == "shfl" else defined_
+    if not found and i.parts[0] != "shfl":
+        return defined_
     # A shuffle passes its first operand on, and uses the others.
     passed = () if i.parts[0] in SINKS else i.operands[1:2] if i.parts[0] == "shfl" else i.operands[1:]
     origins = {reg.name: found[reg.name] for operand in passed for reg in registers(operand) if reg.name in found}
@@ -259,7 +259,10 @@ def _origin(w: Writer, i: Instruction) -> str:
     text = defined_
     for name in origins.values():
         text = name if text is defined_ else f"np.maximum({text}, {name})"
-    return f"S.exchange.shuffled({text})" if i.parts[0] == "shfl" else text
+    if i.parts[0] == "shfl":
+        w.lines.append(f"S.exchange.origin = {text}")
+        return "S.exchange.origins"
+    return text
 
 
 def _leave(writer: Writer, index: int, last: Instruction) -> str:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from worklog.emulator.assembled import Group, merged_accesses
 from worklog.emulator.codegen import unsupported
-from worklog.emulator.flow import Block, Flow
+from worklog.emulator.flow import Block, Flow, basic_blocks
 from worklog.emulator.ptx import DTYPES, Imm, Instruction, Kernel, Mem, Variable, elements, size_of
 
 Array = NDArray[Any]
@@ -91,6 +91,7 @@ def _passes(addresses: Array, active: Array, phases: int, width: int) -> tuple[i
     return int(load.sum()), int(np.count_nonzero(load))
 
 
+ORDERED = {"volatile", "acquire", "release", "relaxed", "mmio"}
 SPACES = ("global", "shared", "local", "const")
 
 
@@ -137,6 +138,11 @@ class Site:
         return self.op != "ld"
 
     @property
+    def strong(self) -> bool:
+        """Whether it races with no other strong access. PTX ISA, "Memory Consistency Model": volatile is relaxed."""
+        return self.op == "atom" or not ORDERED.isdisjoint(self.text.split(maxsplit=1)[0].split("."))
+
+    @property
     def verb(self) -> str:
         """For messages."""
         return "writes" if self.writes else "reads"
@@ -144,7 +150,7 @@ class Site:
 
 def build_sites(kernel: Kernel, flow: Flow, addresses: Mapping[str, int]) -> dict[int, Site]:
     """The site of each instruction that accesses memory, by pc. addresses: of variables."""
-    groups = merged_accesses(kernel, flow.blocks)
+    groups = merged_accesses(kernel, basic_blocks(kernel))
     return {
         i.pc: _site(i, flow.symbols.get(i.pc), addresses, groups.get(i.pc, ()))
         for i in kernel.instructions

@@ -1,76 +1,201 @@
-"""Warp instructions of a running batch: which lanes exchange values, and findings where member masks are wrong."""
+"""Warp instructions of a running batch: which lanes wait for each other, which exchange values, and findings where
+member masks are wrong.
+
+PTX ISA, vote.sync, match.sync, redux.sync and shfl.sync: a thread waits until all non-exited threads of its member mask
+have executed the same instruction with the same mask. That may be at several places of the code.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from worklog.emulator import warp
+from worklog.emulator.ptx import Imm, Reg
 
 if TYPE_CHECKING:
     from worklog.emulator.machine import Machine
 
 Array = NDArray[Any]
 Mask = Any
+EVERYONE = np.array([warp.EVERYONE])
+
+
+class Collected(Exception):
+    """The operands of lanes that meet others at another place of the code."""
 
 
 class Exchange:
-    """What generated code calls, as `S.exchange`."""
+    """What generated code calls, as `S.exchange`, and the lanes that wait at warp instructions."""
 
     def __init__(self, machine: Machine) -> None:
-        self.machine, self.code = machine, machine.program
-        # Of the latest shuffle: each lane's source lane, and the origins of undefined values (see `used`).
-        self.source = self.undefined = np.zeros(0, np.uint32)
+        self.machine, self.code, self.at = machine, machine.program, machine.program.flow.meetings
+        # Of a shuffle: the origins (see `used`) of its operand, and of its result.
+        self.origin = self.origins = np.zeros(1, np.uint32)
+        self.start()
+
+    def start(self) -> None:
+        """Begin a new batch."""
+        lanes = self.machine.batch.lanes
+        self.held: dict[int, Array] = {}  # lanes that wait, by block of code
+        self.forced: tuple[Any, ...] | None = None
+        # By lane: the member mask of its instruction, whether its guard lets it execute, and whether it lived when
+        # another lane of its warp began to wait.
+        self.members = np.zeros(lanes, np.uint32)
+        self.executing = self.lived = np.zeros(lanes, bool)
+        # Of the lanes that execute an instruction together: their masks, one group per mask, and the operands of those
+        # at other places.
+        self.named, self.parts = EVERYONE, [np.zeros(lanes, bool)]
+        self.elsewhere: list[tuple[Array, tuple[Array, ...]]] = []
+        self.collecting = False
+
+    # Waiting.
+
+    def passes(self, number: int, lanes: Array, registers: dict[str, Array]) -> bool:
+        """Whether lanes that reach a warp instruction, the first one of a block of code, can execute it at once. If not
+        they are held.
+        """
+        machine, instruction, executing = self.machine, self.at[number], lanes
+        if instruction.guard:
+            register, negated = instruction.guard
+            executing = lanes & (registers[register.name] ^ negated)
+        mask = instruction.operands[-1] if instruction.operands and "aligned" not in instruction.parts else None
+        named = registers[mask.name].astype(np.uint32) if isinstance(mask, Reg) else EVERYONE
+        if isinstance(mask, Imm):
+            named = np.array([mask.bits & 0xFFFFFFFF], np.uint32)
+        warps, threads = machine.census(lanes)
+        if executing is lanes and len(named) == 1 and named[0] == warp.EVERYONE and threads == 32 * warps:
+            self._open({number: lanes}, lanes, named)
+            return True
+        self.executing = np.where(lanes, executing, self.executing)
+        self.members = np.where(lanes, named, self.members)
+        alive = machine.live
+        for block in machine.groups.keys() & self.code.returns:
+            alive = alive & ~machine.groups[block]
+        self.lived = self.lived | (_warps(lanes) & alive)
+        self.held[number] = self.held[number] | lanes if number in self.held else lanes
+        return bool(self.held[number] is lanes and (self._complete([number])[0] | ~lanes).all()) and bool(
+            self._take({number: lanes})
+        )
+
+    def meeting(self, before: float) -> dict[int, Array]:
+        """Lanes that have all met at instructions of one kind, by block of code; they execute these next. Empty if
+        other lanes, which are at block `before`, come first.
+        """
+        if not self.held or min(self.held) >= before:
+            return {}
+        kinds: dict[tuple[Any, ...], list[int]] = {}
+        for number in sorted(self.held):
+            kinds.setdefault(self._kind(number), []).append(number)
+        for kind, numbers in kinds.items():
+            complete = [True] * len(numbers) if kind == self.forced else self._complete(numbers)
+            met = {number: self.held[number] & own for number, own in zip(numbers, complete, strict=True)}
+            if met := {number: lanes for number, lanes in met.items() if lanes.any()}:
+                return self._take(met)
+        return {}
+
+    def force(self) -> bool:
+        """Where no other lane can run: the lanes that wait first do so no longer. False if there are none."""
+        self.forced = self._kind(min(self.held)) if self.held else None
+        return self.forced is not None
+
+    def _kind(self, number: int) -> tuple[Any, ...]:
+        """Equal for instructions that lanes of one warp can meet at. PTX ISA: with .aligned, only the same one."""
+        instruction = self.at[number]
+        return instruction.op, instruction.pc if "aligned" in instruction.parts else None
+
+    def _complete(self, numbers: Sequence[int]) -> list[Array]:
+        """Of blocks of code with instructions of one kind: the lanes that need not wait there (longer)."""
+        live, here = _bits(self.machine.live), [self.held[number] & self.executing for number in numbers]
+        same = np.zeros(len(self.members), np.uint32)
+        if len(numbers) > 1:
+            for group in warp.groups(self.members, reduce(np.bitwise_or, here)):
+                same = np.where(group, _bits(group), same)
+        return [~self.executing | (self.members & live & ~(same | _bits(lanes)) == 0) for lanes in here]
+
+    def _take(self, met: dict[int, Array]) -> dict[int, Array]:
+        """Let lanes that were held go on."""
+        for number, lanes in met.items():
+            self.held[number] = self.held[number] & ~lanes
+            if not self.held[number].any():
+                del self.held[number]
+        self.forced, together = None, reduce(np.bitwise_or, met.values())
+        self._open(met, together & self.executing, self.members)
+        self.lived = self.lived & ~_warps(together)
+        return met
+
+    def _open(self, met: dict[int, Array], active: Array, named: Array) -> None:
+        """The lanes that execute the next instruction, with misuses of their member masks reported."""
+        self.named, self.active, self.elsewhere = named, active, []
+        self.parts = list(warp.groups(named, active))
+        first, place = next(iter(met)), {number: self.at[number] for number in met}
+        for kind, wrong, what in warp.misused(named, active, self.machine.live | self.lived):
+            for number, lanes in met.items():
+                own = wrong & (lanes | ~active) if number == first else wrong & lanes
+                if own.any():
+                    self.machine.recorder.add_lanes(kind, place[number], own, what)
+        if place[first].parts[0] == "bar" and self.machine.shared.checking:
+            self.machine.shared.interval.synchronise_warps(active)
+
+    def collect(self, met: dict[int, Array], registers: dict[str, Array]) -> None:
+        """Before lanes at several places exchange values: the operands that each place gives."""
+        if self.at[min(met)].parts[0] == "bar":
+            return
+        found, self.collecting = [], True
+        for number, lanes in met.items():
+            try:
+                self.code.function(number, True)(self.machine, dict(registers), lanes)
+            except Collected as collected:
+                found.append((lanes, collected.args[0]))
+        self.elsewhere, self.collecting = found, False
+
+    def _operands(self, own: tuple[Array, ...]) -> tuple[Array, ...]:
+        """The operands of all lanes that meet."""
+        if self.collecting:
+            raise Collected(own)
+        for lanes, theirs in self.elsewhere:
+            own = tuple(np.where(lanes, their, mine) for their, mine in zip(theirs, own, strict=True))
+        return own
+
+    # Called by generated code.
 
     def lanes_of(self, mask: Mask) -> Array:
         """The lanes of a mask, which is False for none."""
         machine = self.machine
         return np.zeros(machine.batch.lanes, bool) if mask is False else machine.lanes_of(mask)
 
-    def _members(self, pc: int, members: Array, mask: Mask) -> Array:
-        """The active lanes; reports where the instruction's member masks and the lanes that execute it don't agree."""
-        lanes = self.lanes_of(mask)
-        live, groups = self.machine.live, self.machine.groups
-        for number in groups.keys() & self.code.returns:
-            live = live & ~groups[number]
-        for kind, wrong, what in warp.misused(members, lanes, live):
-            if wrong.any():
-                self.machine.recorder.add_lanes(kind, self.code.kernel.instructions[pc], wrong, what)
-        return lanes
-
-    def between(self, pc: int, function: Callable[..., Any], members: Array, mask: Mask, *operands: Any) -> Any:
+    def between(self, function: Callable[..., Any], modes: tuple[str, ...], *own: Array) -> Any:
         """An instruction in which the lanes of a member mask exchange values: a function of worklog.emulator.warp."""
-        first, *others = warp.groups(members, self._members(pc, members, mask))
-        out = function(*operands, first)
+        operands = self._operands(own)
+        first, *others = self.parts
+        out = function(*modes, *operands, first)
         for group in others:
-            new = function(*operands, group)
+            new = function(*modes, *operands, group)
             pairs = zip(new, out, strict=True) if isinstance(new, tuple) else ((new, out),)
             merged = tuple(np.where(group, one, other) for one, other in pairs)
             out = merged if isinstance(new, tuple) else merged[0]
         return out
 
-    def shuffle(self, pc: int, members: Array, mask: Mask, mode: str, a: Array, b: Array, c: Array) -> Any:
+    def shuffle(self, pc: int, mode: str, *own: Array) -> Any:
         """shfl.sync: the values, and whether each source lane is in range. The value of a lane outside of the member
         mask, or one that does not execute the instruction, is undefined; here it is its last one.
         """
-        lanes = self._members(pc, members, mask)
-        self.source, valid = warp.source_lanes(mode, b, c, len(lanes))
-        self.undefined = np.where(warp.undefined(self.source, members, lanes), np.uint32(pc + 1), np.uint32(0))
-        return np.broadcast_to(a, lanes.shape)[self.source], valid & lanes
-
-    def shuffled(self, origin: Array) -> Array:
-        """The origins of the values that the latest shuffle gave; origin: of its operands. See `used`."""
-        out: Array = np.maximum(self.undefined, np.broadcast_to(origin, self.undefined.shape)[self.source])
-        return out
+        a, b, c, origin = self._operands((*own, self.origin))
+        lanes = self.active
+        source, valid = warp.source_lanes(mode, b, c, len(lanes))
+        undefined = np.where(warp.undefined(source, self.named, lanes), np.uint32(pc + 1), np.uint32(0))
+        self.origins = np.maximum(undefined, np.broadcast_to(origin, lanes.shape)[source])
+        return np.broadcast_to(a, lanes.shape)[source], valid & lanes
 
     def used(self, pc: int, origin: Array, mask: Mask) -> None:
         """Report lanes in which an instruction uses an undefined value. origin: the pc of the shuffle that gave each
         lane's value, plus 1; 0 for a defined value.
         """
-        if not origin.any():
+        if self.collecting or not origin.any():
             return
         origin, code = np.where(self.lanes_of(mask), origin, np.uint32(0)), self.code.kernel.instructions
         for number in np.unique(origin[origin > 0]):
@@ -78,13 +203,17 @@ class Exchange:
             what += f"line {code[pc].line} uses the value"
             self.machine.recorder.add_lanes("undefined-shuffle", code[number - 1], origin == number, what)
 
-    def active(self, mask: Mask) -> Array:
+    def active_lanes(self, mask: Mask) -> Array:
         """activemask."""
         out: Array = warp.vote("ballot", self.lanes_of(mask), self.lanes_of(mask))
         return out
 
-    def barrier(self, pc: int, members: Array, mask: Mask) -> None:
-        """bar.warp.sync."""
-        lanes = self._members(pc, members, mask)
-        if self.machine.shared.checking:
-            self.machine.shared.interval.synchronise_warps(lanes)
+
+def _bits(lanes: Array) -> Array:
+    """By lane, the lanes of its warp that are among these, as a mask."""
+    return np.repeat(np.where(lanes.reshape(-1, 32), warp.BITS, np.uint32(0)).sum(axis=1, dtype=np.uint32), 32)
+
+
+def _warps(lanes: Array) -> Array:
+    """All lanes of the warps that these lanes are in."""
+    return np.repeat(lanes.reshape(-1, 32).any(axis=1), 32)

@@ -36,7 +36,7 @@ class Block:
 class Flow:
     """live_out: names of registers, by block. symbols: the shared array of an access, by pc. data_dependent: the line
     of the first address or branch that depends on loaded values, or None. shuffled: registers whose values may come
-    from a shuffle, and so be undefined.
+    from a shuffle, and so be undefined. meetings: by block, its first instruction, where lanes of a warp wait there.
     """
 
     blocks: tuple[Block, ...]
@@ -44,19 +44,27 @@ class Flow:
     symbols: dict[int, Variable] = field(hash=False)
     data_dependent: int | None
     shuffled: frozenset[str]
+    meetings: dict[int, Instruction] = field(hash=False)
 
 
 def analyse(kernel: Kernel) -> Flow:
     """Raises PtxError for a branch to an unknown label."""
-    blocks = basic_blocks(kernel)
+    blocks = basic_blocks(kernel, at_meetings=True)
     origins = _origins(kernel)
     live, arrays, dependent = _liveness(kernel, blocks), _provenance(kernel, origins), _data_dependent(kernel, origins)
-    return Flow(blocks, live, arrays, dependent, _shuffled(kernel))
+    first = {block.index: kernel.instructions[block.start] for block in blocks}
+    meetings = {number: instruction for number, instruction in first.items() if is_meeting(instruction)}
+    return Flow(blocks, live, arrays, dependent, _shuffled(kernel), meetings)
 
 
 def is_barrier(instruction: Instruction) -> bool:
     """Whether it is a block barrier in any spelling; bar.warp.sync is not."""
     return instruction.parts[0] in ("bar", "barrier") and "warp" not in instruction.parts
+
+
+def is_meeting(instruction: Instruction) -> bool:
+    """Whether the lanes of a warp wait for each other before they execute it: all that have .sync, but of a block."""
+    return "sync" in instruction.parts and not is_barrier(instruction)
 
 
 def registers(operand: Operand | None) -> Iterator[Reg]:
@@ -88,8 +96,11 @@ def used(instruction: Instruction) -> tuple[Reg, ...]:
     return (*reads(instruction), *defined(instruction)) if instruction.guard else reads(instruction)
 
 
-def basic_blocks(kernel: Kernel) -> tuple[Block, ...]:
-    """In the order of the code. Raises PtxError for a branch to an unknown label."""
+def basic_blocks(kernel: Kernel, at_meetings: bool = False) -> tuple[Block, ...]:
+    """In the order of the code. at_meetings: start a block at each instruction at which lanes of a warp wait, too.
+
+    Raises PtxError for a branch to an unknown label.
+    """
     out = []
     code = kernel.instructions
     if not code:
@@ -97,6 +108,7 @@ def basic_blocks(kernel: Kernel) -> tuple[Block, ...]:
     starts = {0, *(pc for pc in kernel.labels.values() if pc < len(code))}
     jumps = {i.pc for i in code if i.parts[0] in ("bra", *EXITS)}
     starts |= {i.pc + 1 for i in code[:-1] if i.pc in jumps or is_barrier(i)}
+    starts |= {i.pc for i in code if at_meetings and is_meeting(i)}
     order = sorted(starts)
     number = {pc: i for i, pc in enumerate(order)}
     for index, start in enumerate(order):

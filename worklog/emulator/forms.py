@@ -336,14 +336,13 @@ _TABLE = (
     ("cvt.pack.sat.s8.s32.b32", "s32 s32 b32", "cvt_pack({0}, {1}, 'i1') | {2} << np.uint32(16)", "b32"),
     ("cvt.pack.sat.u8.s32.b32", "s32 s32 b32", "cvt_pack({0}, {1}, 'u1') | {2} << np.uint32(16)", "b32"),
     # Warps.
-    ("activemask.b32", "", "S.exchange.active({mask})", "u32"),
-    ("vote.sync.VOTE.pred", "pred b32", "S.exchange.between({pc}, vote, {1}, {mask}, 'VOTE', {0})", "pred"),
-    ("vote.sync.ballot.b32", "pred b32", "S.exchange.between({pc}, vote, {1}, {mask}, 'ballot', {0})", "u32"),
-    ("redux.sync.REDUCTION.REDUCED", "t b32", "S.exchange.between({pc}, reduce, {1}, {mask}, 'REDUCTION', {0})", "t"),
-    ("shfl.sync.SHUFFLE.b32", "b32 b32 b32 b32", "S.exchange.shuffle({pc}, {3}, {mask}, 'SHUFFLE', {0}, {1}, {2})",
-     "u32 pred"),
-    ("match.MATCH.sync.WORD", "t b32", "S.exchange.between({pc}, match, {1}, {mask}, 'MATCH', {0})", "u32 pred"),
-    ("elect.sync", "b32", "S.exchange.between({pc}, elect, {0}, {mask})", "u32 pred"),
+    ("activemask.b32", "", "S.exchange.active_lanes({mask})", "u32"),
+    ("vote.sync.VOTE.pred", "pred b32", "S.exchange.between(vote, ('VOTE',), {0})", "pred"),
+    ("vote.sync.ballot.b32", "pred b32", "S.exchange.between(vote, ('ballot',), {0})", "u32"),
+    ("redux.sync.REDUCTION.REDUCED", "t b32", "S.exchange.between(reduce, ('REDUCTION',), {0})", "t"),
+    ("shfl.sync.SHUFFLE.b32", "b32 b32 b32 b32", "S.exchange.shuffle({pc}, 'SHUFFLE', {0}, {1}, {2})", "u32 pred"),
+    ("match.MATCH.sync.WORD", "t b32", "S.exchange.between(match, ('MATCH',), {0})", "u32 pred"),
+    ("elect.sync", "b32", "S.exchange.between(elect, ())", "u32 pred"),
 )  # fmt: skip
 _CLASS = re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(sorted(CLASSES, key=len, reverse=True))})(?![A-Z0-9_])")
 

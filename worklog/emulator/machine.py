@@ -1,11 +1,13 @@
 """Runs one batch of blocks: which lanes are where, which wait at a barrier, and what is loaded and stored for them.
 
 Of the groups of lanes that diverged, the one at the lowest block of code runs first, so that it catches up and joins
-the others where the branches meet. A lane that exited stays in the arrays and is masked out.
+the others where the branches meet. Lanes wait for each other at barriers and warp instructions, in whatever order they
+come, as threads of GPUs do since sm_70. A lane that exited stays in the arrays and is masked out.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -57,7 +59,7 @@ class Machine:
         self.lines = [i.line for i in program.kernel.instructions]
         self.groups: dict[int, Array] = {}
         self.waiting: list[tuple[Array, int, int]] = []
-        self.census: dict[int, tuple[Array, int, int]] = {}
+        self.counted: dict[int, tuple[Array, int, int]] = {}
         self.printed = Printed(memory, local)
         self.spinning = Waiting(self)
 
@@ -70,7 +72,7 @@ class Machine:
         self.live: Array = np.tile(np.arange(batch.block_lanes) < batch.threads, len(blocks))
         self.started = self.live
         self.specials: dict[str, Array] = {}
-        self.census = {}
+        self.counted = {}
         self.shared.start()
         if self.local_memory.size:
             self.local_memory.start()
@@ -79,53 +81,75 @@ class Machine:
         self.groups = {0: self.live}
         self.waiting = []
         self.spinning.start()
+        self.exchange.start()
+        self.steps = 0
         with np.errstate(divide="ignore", over="ignore", invalid="ignore", under="raise"):
             self._loop(dict(self.program.initial_registers))
         self.shared.interval.close(len(self.shared.bytes), None, ())
 
     def _loop(self, registers: dict[str, Array]) -> None:
-        steps, last, blocks, function = 0, 0, self.program.flow.blocks, self.program.function
-        while self.groups or self.spinning.wake():
-            number = min(self.groups)
-            lanes = self.groups.pop(number)
-            threads = self._census(lanes)[1]
-            mask = None if threads == self.batch.lanes else lanes
-            others = threads != self._census(self.live)[1]
+        last, exchange, meetings = 0, self.exchange, self.program.flow.meetings
+        while True:
+            met = exchange.meeting(min(self.groups, default=math.inf))
+            if len(met) > 1:
+                exchange.collect(met, registers)
+                for number, lanes in met.items():
+                    self._goes_on(self._step(number, lanes, registers), lanes)
+                continue
+            if met or self.groups:
+                number = min(met or self.groups)
+                lanes = met[number] if met else self.groups.pop(number)
+            elif self.spinning.wake() or exchange.force():
+                continue
+            else:
+                break
             while True:
                 if number <= last and self.spinning.only_waits(number, lanes, registers):
                     break
-                last = number
-                warps, threads = self._census(lanes)
-                self.executed[number][0] += warps
-                self.executed[number][1] += threads
-                block = blocks[number]
-                steps += block.stop - block.start
-                if steps > self.budget:
-                    raise endless(self, number, lanes, f"after {self.budget:,} instructions, ", TOO_LONG)
-                try:
-                    follow = function(number, others)(self, registers, mask)
-                except MemoryError as error:
-                    raise TooLarge("no memory for the launch: run fewer lanes at a time") from error
-                except UNEXPECTED as error:
-                    raise failed(self.program.kernel, block, error) from error
-                if self.unwritten.marked or self.unwritten.fresh:
-                    self.unwritten.follow(block, lanes)
-                if follow < 0:
+                if number in meetings and not met and not exchange.passes(number, lanes, registers):
                     break
-                if self.groups and min(self.groups) <= follow:
-                    self.push(follow, lanes)
+                last, met = number, {}
+                follow = self._step(number, lanes, registers)
+                if follow < 0 or (self.groups and min(self.groups) <= follow):
+                    self._goes_on(follow, lanes)
                     break
                 number = follow
+        self.spinning.end()
 
-    def _census(self, lanes: Array) -> tuple[int, int]:
+    def _step(self, number: int, lanes: Array, registers: dict[str, Array]) -> int:
+        """Run a block of code; the next one, as its function returns it."""
+        warps, threads = self.census(lanes)
+        mask = None if threads == self.batch.lanes else lanes
+        others = threads != self.census(self.live)[1]
+        self.executed[number][0] += warps
+        self.executed[number][1] += threads
+        block = self.program.flow.blocks[number]
+        self.steps += block.stop - block.start
+        if self.steps > self.budget:
+            raise endless(self, number, lanes, f"after {self.budget:,} instructions, ", TOO_LONG)
+        try:
+            follow = self.program.function(number, others)(self, registers, mask)
+        except MemoryError as error:
+            raise TooLarge("no memory for the launch: run fewer lanes at a time") from error
+        except UNEXPECTED as error:
+            raise failed(self.program.kernel, block, error) from error
+        if self.unwritten.marked or self.unwritten.fresh:
+            self.unwritten.follow(block, lanes)
+        return follow
+
+    def _goes_on(self, follow: int, lanes: Array) -> None:
+        if follow >= 0:
+            self.push(follow, lanes)
+
+    def census(self, lanes: Array) -> tuple[int, int]:
         """Number of warps and of lanes."""
-        known = self.census.get(id(lanes))
+        known = self.counted.get(id(lanes))
         if known is not None:
             return known[1], known[2]
-        if len(self.census) > 1000:
-            self.census.clear()
+        if len(self.counted) > 1000:
+            self.counted.clear()
         warps, threads = int(lanes.reshape(-1, 32).any(axis=1).sum()), int(lanes.sum())
-        self.census[id(lanes)] = (lanes, warps, threads)
+        self.counted[id(lanes)] = (lanes, warps, threads)
         return warps, threads
 
     def push(self, number: int, lanes: Array) -> None:
@@ -151,7 +175,7 @@ class Machine:
             return self._all(yes if predicate[0] else no, mask)
         lanes = self.lanes_of(mask)
         taken = lanes & predicate
-        count, total = int(np.count_nonzero(taken)), self._census(lanes)[1]
+        count, total = int(np.count_nonzero(taken)), self.census(lanes)[1]
         if count in (0, total):
             return self._all(yes if count else no, mask)
         for number, part in ((no, lanes & ~predicate), (yes, taken)):
@@ -202,7 +226,7 @@ class Machine:
         lanes = self.lanes_of(mask)
         if follow < 0:
             return self.exit(mask)
-        if self._census(lanes)[1] == self._census(self.live)[1]:
+        if self.census(lanes)[1] == self.census(self.live)[1]:
             self._check_exited(lanes, pc)
             self._close(None)
             return follow
@@ -252,7 +276,7 @@ class Machine:
 
     def _check_exited(self, lanes: Array, pc: int) -> None:
         """Report threads that exited before a barrier which others of their block reach."""
-        if self._census(self.live)[1] == self._census(self.started)[1]:
+        if self.census(self.live)[1] == self.census(self.started)[1]:
             return
         size = self.batch.block_lanes
         exited = (self.started & ~self.live).reshape(-1, size)

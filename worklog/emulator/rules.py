@@ -120,11 +120,8 @@ def _cp(w: Writer, i: Instruction) -> bool:
 
 
 def _warp_barrier(w: Writer, i: Instruction) -> bool:
-    """bar.warp.sync; block barriers end a block of code and are written there."""
-    if i.parts != ("bar", "warp", "sync"):
-        return False
-    w.lines.append(f"S.exchange.barrier({i.pc}, {w.source(i.operands[0], 'b32')}, {w.mask})")
-    return True
+    """bar.warp.sync: its lanes have met already. Block barriers end a block of code and are written there."""
+    return i.parts == ("bar", "warp", "sync") and len(i.operands) == 1
 
 
 def _printf(w: Writer, i: Instruction) -> bool:

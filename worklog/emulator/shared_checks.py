@@ -121,7 +121,7 @@ class Interval:
                 self.owner[cell] = lane
             for j, other in enumerate(accesses):
                 compared_before = other.visit.site.writes and j < i
-                if j != i and not compared_before and not write.visit.site.op == other.visit.site.op == "atom":
+                if j != i and not compared_before and not (write.visit.site.strong and other.visit.site.strong):
                     clashes += self._compare(write, other, i < j)
         # A __syncthreads() that one pair needs orders the other pairs of the interval too.
         warps_only = all(clash.same_warp for clash in clashes)

@@ -1,20 +1,23 @@
 """Threads that wait in a loop for what another thread writes: a lock, a flag, the ticket of another block.
 
 Of diverged groups of lanes the machine runs the lowest first, so such a loop would keep the writer from running. A
-group that comes back to the head of a loop with the registers and the memory that it found there before only waits. It
-is parked until the others have exited, wait at a barrier, or are parked too. As on a GPU, threads of all warps, and of
-all blocks that run together, make progress then.
+group that comes back to the head of a loop with the registers and the memory that it found there before only waits, and
+so may one whose loop ends by what an atomic or an ordered load reads, after many iterations. It is parked until the
+others have exited, wait too, or are parked too. As on a GPU, threads of all warps, and of all blocks that run together,
+make progress then.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from worklog.emulator.counts import ORDERED
 from worklog.emulator.findings import BudgetExceeded
-from worklog.emulator.flow import Flow
+from worklog.emulator.flow import Flow, defined, reads
 from worklog.emulator.ptx import Kernel
 
 if TYPE_CHECKING:
@@ -22,9 +25,9 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 PERIOD = 8  # iterations of a loop from one comparison to the next
+MOST_COMPARED = 16  # of a loop that may wait, while others could run
 # Threads that run together where blocks may wait for each other: 132 SMs of an H200 with 2048 threads each.
 RESIDENT = 132 * 2048
-ORDERED = {"volatile", "acquire", "relaxed", "mmio"}
 TOO_LONG = (
     "Most likely a loop that does not end. If it does, use a smaller size, or worklog.emulator.launch with a larger "
     "budget"
@@ -33,11 +36,12 @@ IN_VAIN = "Nothing changes in its loop, and the other threads of the blocks that
 
 
 class State(NamedTuple):
-    """Of a group at the head of a loop. due: iterations until it is compared. version: see Waiting. private: shared and
-    local memory, None before all else has been found unchanged.
+    """Of a group at the head of a loop. due: iterations until it is compared. compared: how often it has been. version:
+    see Waiting. private: shared and local memory, None before all else has been found unchanged.
     """
 
     due: int
+    compared: int
     lanes: Array
     registers: dict[str, Array]
     version: int
@@ -58,6 +62,7 @@ class Waiting:
             for follower in block.successors:
                 before.setdefault(follower, set()).update(flow.live_out[block.index])
         self.live = {number: sorted(names) for number, names in before.items()}
+        self.polling = {head for head, *loop in _loops(flow) if _polls(machine.program.kernel, *loop)}
         self.start()
 
     def start(self) -> None:
@@ -65,6 +70,7 @@ class Waiting:
         self.parked: list[tuple[int, Array]] = []
         self.states: dict[int, State] = {}
         self.woken = (-1, -1)
+        self.polled = False  # whether a group is parked that may not only wait
 
     def only_waits(self, number: int, lanes: Array, registers: dict[str, Array]) -> bool:
         """Park the group that has come back to this block of code if nothing has changed since."""
@@ -73,27 +79,38 @@ class Waiting:
             self.states[number] = old._replace(due=old.due - 1)
             return False
         now = {name: registers[name] for name in self.live.get(number, ()) if name in registers}
-        private, same = None, old is not None and old.version == self.version and np.array_equal(lanes, old.lanes)
-        if old is not None and same and _equal(now, old.registers, lanes):
+        stayed = old is not None and np.array_equal(lanes, old.lanes)
+        private, compared = None, old.compared + 1 if old is not None and stayed else 0
+        if compared > MOST_COMPARED and number in self.polling and (self.machine.groups or self.machine.exchange.held):
+            self.parked.append((number, lanes))
+            self.polled = True
+            del self.states[number]
+            return True
+        if old is not None and stayed and old.version == self.version and _equal(now, old.registers, lanes):
             private = self.machine.shared.bytes.tobytes(), self.machine.local_memory.bytes.tobytes()
             if private == old.private:
                 self.parked.append((number, lanes))
                 del self.states[number]
                 return True
-        self.states[number] = State(1 if private else PERIOD, lanes, now, self.version, private)
+        self.states[number] = State(1 if private else PERIOD, compared, lanes, now, self.version, private)
         return False
 
     def wake(self) -> bool:
-        """Continue all parked groups; False if there are none. Raises BudgetExceeded if nothing was written since they
-        continued the last time.
+        """Continue all parked groups; False if there are none, or if nothing was written since they continued the last
+        time.
         """
-        parked, self.parked = self.parked, []
-        if parked and self.woken == (self.version, self.stores):
-            raise endless(self.machine, *parked[0], "deadlock or endless loop: ", IN_VAIN)
-        self.woken = (self.version, self.stores)
+        written = (self.version, self.stores)
+        if not self.parked or (self.woken == written and not self.polled):
+            return False
+        parked, self.parked, self.woken, self.polled = self.parked, [], written, False
         for number, lanes in parked:
             self.machine.push(number, lanes)
-        return bool(parked)
+        return True
+
+    def end(self) -> None:
+        """Raises BudgetExceeded for groups that are parked forever."""
+        if self.parked:
+            raise endless(self.machine, *self.parked[0], "deadlock or endless loop: ", IN_VAIN)
 
 
 def endless(machine: Machine, number: int, lanes: Array, what: str, why: str) -> BudgetExceeded:
@@ -123,10 +140,27 @@ def may_wait(kernel: Kernel, flow: Flow) -> bool:
     """Whether some loop reads global memory that other blocks may write in the meantime: with an atomic, a volatile,
     relaxed or acquire load, or beside a fence.
     """
-    loops = [(flow.blocks[head].start, b.stop) for b in flow.blocks for head in b.successors if head <= b.index]
     return any(
         "shared" not in instruction.parts
         and (instruction.parts[0] in ("fence", "membar", "atom") or not ORDERED.isdisjoint(instruction.parts))
-        for start, stop in loops
+        for _, start, stop in _loops(flow)
         for instruction in kernel.instructions[start:stop]
     )
+
+
+def _loops(flow: Flow) -> Iterator[tuple[int, int, int]]:
+    """Of each loop: its head, and the first and the last pc, plus 1."""
+    for block in flow.blocks:
+        yield from ((head, flow.blocks[head].start, block.stop) for head in block.successors if head <= block.index)
+
+
+def _polls(kernel: Kernel, start: int, stop: int) -> bool:
+    """Whether a branch of a loop depends on what an atomic or an ordered load in it reads."""
+    code, read, known = kernel.instructions[start:stop], set[str](), -1
+    while known < len(read):
+        known = len(read)
+        for i in code:
+            ordered = i.parts[0] == "atom" or (i.parts[0] == "ld" and not ORDERED.isdisjoint(i.parts))
+            if ordered or any(register.name in read for register in reads(i)):
+                read |= {register.name for register in defined(i)}
+    return any(i.parts[0] == "bra" and i.guard and i.guard[0].name in read for i in code)
