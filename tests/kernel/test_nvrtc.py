@@ -152,9 +152,26 @@ def test_a_missing_header_is_named_with_what_to_do(header: str, advice: str) -> 
     assert str(error).startswith("mine.cu:2: ") and header in str(error) and advice in str(error).splitlines()[0]
 
 
-@pytest.mark.skipif(not of_nvidia("#include <mma.h>"), reason="NVIDIA's headers are not installed")
+@pytest.mark.skipif(not of_nvidia(Program("", "#include <mma.h>", "")), reason="NVIDIA's headers are not installed")
 def test_kernels_with_nvidia_headers_and_types_of_the_host_compile() -> None:
     includes = "#include <cuda_fp16.h>\n#include <cooperative_groups.h>\n#include <stdint.h>\n#include <stdio.h>\n"
     body = "uint32_t i = cooperative_groups::this_grid().thread_rank(); C[i] = __half2float(__float2half(A[i] + B[i]));"
     source = f"{includes}__global__ void k(const float* A, const float* B, float* C, int N) {{ {body} }}"
     assert "cvt.rn.f16.f32" in compile_cuda(Kernel.from_source(source, grid="N", block=1).program).ptx
+
+
+def test_a_header_beside_the_file_may_hold_host_code_and_counts_as_part_of_the_program(tmp_path: Path) -> None:
+    header, source = tmp_path / "cuda_own.h", tmp_path / "mine.cu"
+    header.write_text(
+        "#include <vector>\nstatic int calls = 0;\ninline int twice(int n) { return 2 * n; }\n#define TWO 2\n"
+    )
+    source.write_text(
+        '#include "cuda_own.h"\nextern "C" __global__ void k(float* a) { a[0] = fmaxf(a[0], INFINITY) * TWO; }'
+    )
+    kernel = Kernel.from_file(source)
+    assert [name for name, _ in kernel.headers] == ["cuda_own.h"] and compile_cuda(kernel.program).ptx
+    header.write_text("#define TWO 3\n#define THREE\n__device__ int f() { return wrong; }\n")
+    edited = Kernel.from_file(source)
+    assert edited.program.sha256 != kernel.program.sha256
+    with pytest.raises(CompileFailed, match=r'^cuda_own.h:3: identifier "wrong" is undefined'):
+        compile_cuda(edited.program)

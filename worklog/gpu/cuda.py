@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache
 from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import cupy
@@ -35,12 +37,17 @@ class CudaKernel:
     """A compiled entry, loaded on the current GPU."""
 
     def __init__(self, program: Program) -> None:
-        options = (*program.options, *of_nvidia(program.source))
-        module = cupy.RawModule(code=program.source, options=options, name_expressions=[program.entry])
-        try:
-            self.function = module.get_function(program.entry)
-        except cupy.cuda.compiler.CompileException as error:
-            raise compile_error(program.name, program.source, program.entry, error.get_message()) from error
+        with TemporaryDirectory() as folder:  # CuPy takes headers as files only
+            for name, text in program.headers:
+                path = Path(folder, name)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text, encoding="utf-8")
+            options = (f"-I{folder}",) * bool(program.headers) + (*program.options, *of_nvidia(program))
+            module = cupy.RawModule(code=program.source, options=options, name_expressions=[program.entry])
+            try:
+                self.function = module.get_function(program.entry)
+            except cupy.cuda.compiler.CompileException as error:
+                raise compile_error(program.name, program.source, program.entry, error.get_message()) from error
         loaded, self.shared = self.function, program.shared
         if self.shared:
             loaded.max_dynamic_shared_size_bytes = self.shared

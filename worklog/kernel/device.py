@@ -24,7 +24,7 @@ Block = int | tuple[int, int]  # threads per block: along x, or along x and y
 class Program:
     """CUDA C++ to compile. name: file name for messages. entry: the kernel, a template instance or an extern "C"
     name. options: for NVRTC. arguments: names of what its parameters take, for messages. shared: bytes of
-    dynamic shared memory per block in each launch.
+    dynamic shared memory per block in each launch. headers: names in #include, and texts, in place of files.
     """
 
     name: str
@@ -33,11 +33,18 @@ class Program:
     options: tuple[str, ...] = COMPILE_OPTIONS
     arguments: tuple[str, ...] = ()
     shared: int = 0
+    headers: tuple[tuple[str, str], ...] = ()
+
+    @cached_property
+    def whole(self) -> str:
+        """The texts of the source and of its headers."""
+        return "\n".join((self.source, *(text for _, text in self.headers)))
 
     @cached_property
     def sha256(self) -> str:
-        """Of source, entry and options. A measurement belongs to this hash."""
-        return hashlib.sha256("\0".join((self.source, self.entry, *self.options)).encode()).hexdigest()
+        """Of source, headers, entry and options. A measurement belongs to this hash."""
+        parts = (self.source, self.entry, *self.options, *(word for header in self.headers for word in header))
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 @dataclass(frozen=True)

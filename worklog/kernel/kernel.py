@@ -20,9 +20,11 @@ from worklog.kernel import signature
 from worklog.kernel.device import COMPILE_OPTIONS, Block, Buffer, Device, Program, Subject
 from worklog.kernel.host_function import REMARK, HostFunction
 from worklog.kernel.source import (
+    STANDARD,
     definition,
     device_code,
     evaluate,
+    headers,
     kernel_names,
     options_of_the_host,
     parts,
@@ -63,7 +65,7 @@ class Kernel:
     class that the kernel must have at least. options: for NVRTC. number, idea: of a rung. host: where a host function
     is. skipped: why it is not measured, such as an instance of a template that does not compile; "" for all others.
     arguments: the value that each parameter takes (worklog.kernel.signature). adapted: what was read from the source,
-    for the user. shared: bytes of dynamic shared memory per block.
+    for the user. shared: bytes of dynamic shared memory per block. headers: as in Program.
     """
 
     name: str
@@ -83,6 +85,7 @@ class Kernel:
     arguments: tuple[str, ...] = signature.LADDER
     adapted: tuple[str, ...] = ()
     shared: int = 0
+    headers: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def from_file(cls, path: str | Path, *, name: str = "", **words: Any) -> Kernel:
@@ -96,7 +99,7 @@ class Kernel:
         except (OSError, UnicodeDecodeError) as error:
             why = error.strerror if isinstance(error, OSError) else "it isn't UTF-8 text"
             raise WorklogError(f"cannot read {path}: {why}") from error
-        if re.search(r'^[ \t]*#[ \t]*include[ \t]*"', device_code(source), re.MULTILINE):
+        if re.search(r'^[ \t]*#[ \t]*include[ \t]*"', device_code(source, [str(path.parent)]), re.MULTILINE):
             words["include"] = (*words.get("include", ()), path.parent)
         return cls.from_source(source, file=path.name, name=name or path.stem, **words)
 
@@ -147,6 +150,10 @@ class Kernel:
             if args or grid or block:
                 raise
             arguments, unclear = (), str(error).removeprefix(f"{file}: ")
+        text = device_code(source, folders)
+        own = headers(text, folders)
+        options = (*options_of_the_host("\n".join((source, *own.values()))), *macros, *(f"-I{one}" for one in folders))
+        options += (f"-include={STANDARD.name}",) * (STANDARD.name in own)
         kernel = cls(
             name=name or plain,
             file=file,
@@ -156,9 +163,10 @@ class Kernel:
             template=dict(template or {}),
             rules=domain,
             claimed=claimed,
-            text=device_code(source, folders),
-            options=(*COMPILE_OPTIONS, *options_of_the_host(source), *macros, *(f"-I{folder}" for folder in folders)),
+            text=text,
+            options=(*COMPILE_OPTIONS, *options),
             shared=shared,
+            headers=tuple(own.items()),
             arguments=arguments,
         )
         source += "".join(f"\n#define {macro.replace('=', ' ', 1)}" for macro in define)
@@ -238,7 +246,7 @@ class Kernel:
     @property
     def program(self) -> Program:
         """What to compile."""
-        return Program(self.file, self.source, self.entry, self.options, self.arguments, self.shared)
+        return Program(self.file, self.source, self.entry, self.options, self.arguments, self.shared, self.headers)
 
     @property
     def threads(self) -> Block:

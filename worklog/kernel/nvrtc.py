@@ -162,13 +162,14 @@ def serve() -> None:
 def _compile(program: Program, arch: str) -> Compiled:
     """As compile_cuda(), in this process."""
     nvrtc, name, source, entry = _bindings(), program.name, program.source, program.entry
-    error, handle = nvrtc.nvrtcCreateProgram(source.encode(), name.encode(), 0, None, None)
+    names, texts = ([header[place].encode() for header in program.headers] for place in (0, 1))
+    error, handle = nvrtc.nvrtcCreateProgram(source.encode(), name.encode(), len(texts), texts, names)
     _check(nvrtc, error, "creating a program")
     try:
         (error,) = nvrtc.nvrtcAddNameExpression(handle, entry.encode())
         _check(nvrtc, error, f"looking up {entry}")
         arguments = [
-            option.encode() for option in (f"-arch={arch}", *FIXED_OPTIONS, *program.options, *of_nvidia(source))
+            option.encode() for option in (f"-arch={arch}", *FIXED_OPTIONS, *program.options, *of_nvidia(program))
         ]
         (error,) = nvrtc.nvrtcCompileProgram(handle, len(arguments), arguments)
         log = _read(nvrtc, handle, "ProgramLog").decode(errors="replace")
@@ -189,9 +190,9 @@ def _compile(program: Program, arch: str) -> Compiled:
     return Compiled(program, symbol, arch, ptx, cubin, *resources, accesses, log)
 
 
-def of_nvidia(source: str) -> tuple[str, ...]:
-    """Options with the folders of NVIDIA's headers, of wheels or of a toolkit, for a source that includes any."""
-    return _folders() if included(source) else ()
+def of_nvidia(program: Program) -> tuple[str, ...]:
+    """Options with the folders of NVIDIA's headers, of wheels or of a toolkit, for a program that includes any."""
+    return _folders() if included(program.whole) or any("-include" in option for option in program.options) else ()
 
 
 @cache

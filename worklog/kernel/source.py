@@ -29,11 +29,40 @@ _NOT_CODE = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\
 _DIRECTIVE = re.compile(r"^[ \t]*#(?:\\\n|[^\n])*", re.MULTILINE)
 _HOST_HEADERS = r"(?:cuda|device_launch|helper_|assert|cublas|curand|float|limits|math|std|string|time)\w*\.h"
 _INCLUDE = re.compile(rf'#[ \t]*include[ \t]*(?:<(.+?)>|"({_HOST_HEADERS})")')
+STANDARD = Path(__file__).with_name("std.cuh")
+# A variable outside of functions that isn't for the device, and isn't constant.
+_VARIABLE = re.compile(
+    r"\s*(?:static\s+|unsigned\s+)*(?!(?:const|constexpr|typedef|using|template|struct|class|union|enum|extern|namespace|"
+    r"friend|static_assert|return)\b)[A-Za-z_]\w*(?:<[\w\s,*]*>)?(?:\s+|\s*\*+\s*)\w+\s*(?:\[[^\]]*\]\s*)*(?:=[^;]*)?;?$",
+    re.DOTALL,
+)
+_FOR_NVRTC = "__CUDACC_RTC__"  # a header that has code for it needs no help
 # Types of the host's headers, which NVRTC doesn't know.
 _TYPES = {"uint": "unsigned int", "ushort": "unsigned short", "ulong": "unsigned long"}
 for _bits, _type in ((8, "char"), (16, "short"), (32, "int"), (64, "long long")):
     _TYPES |= {f"int{_bits}_t": f"signed {_type}", f"uint{_bits}_t": f"unsigned {_type}"}
-_FOR_THE_HOST = re.compile(r"\bstd\b|\bcuda[A-Z]\w*|\bcu(?:blas|rand)\w+|\busing\s+namespace\b")
+# Constants of float.h, limits.h and math.h, and the headers of types that the host's headers of NVIDIA bring along.
+_VALUES = {
+    "INFINITY": "__int_as_float(0x7f800000)",
+    "NAN": "__int_as_float(0x7fffffff)",
+    "FLT_MAX": "3.402823466e+38f",
+    "__FLT_MAX__": "3.402823466e+38f",
+    "FLT_MIN": "1.175494351e-38f",
+    "FLT_EPSILON": "1.192092896e-07f",
+    "DBL_MAX": "1.7976931348623158e+308",
+    "DBL_EPSILON": "2.2204460492503131e-16",
+    "CHAR_BIT": "8",
+    "INT_MAX": "2147483647",
+    "INT_MIN": "(-2147483647-1)",
+    "UINT_MAX": "4294967295u",
+    "LLONG_MAX": "9223372036854775807ll",
+    "M_PI": "3.14159265358979323846",
+}
+_TYPE_HEADERS = {"cuda_fp16.h": r"(?:__)?half2?", "cuda_bf16.h": r"__nv_bfloat162?|nv_bfloat162?"}
+_FOR_THE_HOST = re.compile(
+    r"\bstd\b|\bcuda[A-Z]\w*|\bcu(?:blas|rand|fft|sparse|solver|dnn)\w+|\bnccl[A-Z]\w+|\bMPI_\w+|\bglob_t\b|\bFILE\b|"
+    r"\bpthread_\w+|\busing\s+namespace\b"
+)
 # Headers that hold something for the device; NVRTC knows the others' part of the language already.
 _DEVICE_HEADERS = re.compile(
     r"cuda_(?:fp|bf)\d|cuda_pipeline|cuda_awbarrier|mma|cooperative_groups|"
@@ -104,7 +133,7 @@ def device_code(source: str, folders: Sequence[str] = ()) -> str:
     bare = code(source)
     out = list(source)
     for found in _INCLUDE.finditer(source):
-        own = found[1] and any(Path(folder, found[1]).is_file() for folder in folders)
+        own = any(Path(folder, found[1] or found[2]).is_file() for folder in folders)
         if bare[found.start()] == "#" and not own and not _DEVICE_HEADERS.match(found[1] or found[2]):
             out[found.start() : found.end()] = " " * len(found[0])
     declared = _DIRECTIVE.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), bare)
@@ -112,6 +141,27 @@ def device_code(source: str, folders: Sequence[str] = ()) -> str:
         start = end - len(declared[start:end].lstrip())  # directives before it stay
         out[start:end] = re.sub(r"[^\n]", " ", source[start:end])
     return "".join(out)
+
+
+def headers(source: str, folders: Sequence[str]) -> dict[str, str]:
+    """The texts, by the names in #include, of the headers in the folders that device code includes, and that these
+    include in turn: without host code, unless they are written for NVRTC. STANDARD for code that uses the standard
+    library.
+    """
+    found: dict[str, str] = {}
+    waiting = [(source, list(folders))]
+    while waiting:
+        text, places = waiting.pop()
+        for name in included(text):
+            path = next((path for place in places if (path := Path(place, name)).is_file()), None)
+            if path is None or name in found:
+                continue
+            header = path.read_text(encoding="utf-8-sig", errors="replace")
+            found[name] = header if _FOR_NVRTC in header else device_code(header, [str(path.parent), *folders])
+            waiting.append((found[name], [str(path.parent), *folders]))
+    if any(re.search(r"\bstd\s*::", code(text)) for text in (source, *found.values())):
+        found[STANDARD.name] = STANDARD.read_text(encoding="utf-8")
+    return found
 
 
 def included(source: str) -> list[str]:
@@ -145,9 +195,13 @@ def with_constants(source: str, values: Sequence[str], file: str) -> str:
 def options_of_the_host(source: str) -> tuple[str, ...]:
     """Compiler options for what a source uses of headers that NVRTC rejects: the host's types, and CUB."""
     used, of_nvidia = set(re.findall(r"\w+", code(source))), any(map(is_of_nvidia, included(source)))
+    defined = set(re.findall(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", source, re.MULTILINE))
     fixed = {name for name in _TYPES if of_nvidia and name.endswith("_t")} & used  # NVIDIA's headers define these
     macros = tuple(f"-D{name}={kind}" for name, kind in _TYPES.items() if name in used - fixed)
-    headers = ("cuda/std/cstdint",) * bool(fixed) + (_CUB if "cub/cub.cuh" in included(source) else ())
+    macros += tuple(f"-D{name}={value}" for name, value in _VALUES.items() if name in used - defined)
+    types = {header: re.compile(pattern) for header, pattern in _TYPE_HEADERS.items() if header not in included(source)}
+    headers = tuple(header for header, pattern in types.items() if any(map(pattern.fullmatch, used)))
+    headers += ("cuda/std/cstdint",) * bool(fixed) + (_CUB if "cub/cub.cuh" in included(source) else ())
     return (*macros, *(f"-include={header}" for header in headers))
 
 
@@ -170,17 +224,20 @@ def _host_code(bare: str) -> Iterator[tuple[int, int]]:
                 continue
         if depth == 0:
             head = bare[start:opened] if bracket[0] == "}" else bare[start:place]
+            if bracket[0] == "}" and re.match(r"\s*(?:typedef\s+)?(?:struct|class|union|enum)\b[^()]*$", head):
+                continue  # it ends with the semicolon
             if _is_for_the_host(head, bare[start : place + 1], bracket[0] == "}"):
                 yield start, place + 1
             start = place + 1
 
 
 def _is_for_the_host(head: str, whole: str, has_body: bool) -> bool:
-    declared = re.sub(r"\btemplate\s*<[^{}()]*>", " ", head)
-    if re.search(r"__(?:global|device|constant|shared)__|\bconstexpr\b", declared):
+    declared = re.sub(r"\btemplate\s*<[^{}()<>]*(?:<[^<>]*>[^{}()<>]*)*>", " ", head)
+    if re.search(r"__(?:global|device|constant|shared)__|\bconstexpr\b|\b[A-Z_]*DEVICE[A-Z_]*\b", declared):
         return False
-    is_function = "(" in declared and not re.search(r"^\s*(?:struct|class|union|enum|static_assert)\b|=", declared)
-    if has_body and is_function:
+    before = declared.partition("(")[0]  # parameters may have default values
+    is_function = before != declared and not re.search(r"^\s*(?:struct|class|union|enum|static_assert)\b|=", before)
+    if (has_body and is_function) or _VARIABLE.match(declared):
         return True
     return bool(_FOR_THE_HOST.search(whole)) and "__device__" not in whole
 

@@ -1,0 +1,76 @@
+"""The corpus tool finds kernels in a folder as their authors wrote them, and counts what becomes of each."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tests.corpus.__main__ import main
+from tests.corpus.sources import kernels
+
+HEADER = """#include <stdio.h>
+#include <vector>
+#define CHECK(call) check((call), __LINE__)
+static int launches = 0;
+void check(cudaError_t error, int line, float limit = 1.0f) { if (error) printf("%d", line); }
+template <class T> __device__ T larger(T a, T b) { return std::max(a, b); }
+"""
+TILED = """#include "more/common.h"
+template <int TILE>
+__global__ void largest(const float* x, float* out, int n) {
+  float most = -INFINITY;
+  for (int i = threadIdx.x; i < n; i += TILE) most = larger(most, x[i]);
+  out[threadIdx.x] = most;
+}
+"""
+APART = """__global__ void small(float* out) { out[0] = 1; }
+__global__ void grow(float* out) { small<<<1, 8>>>(out); }
+__global__ void read(cudaTextureObject_t image, float* out) { out[0] = tex2D<float>(image, 0, 0); }
+"""
+HOST = """#include "tiled.cuh"
+void small(float* x) { const int TILE = 32; dim3 grid(1); largest<TILE><<<grid, TILE>>>(x, x, 8); }
+void unrelated() { const int TILE = 64; largest<TILE><<<1, TILE>>>(0, 0, 0); }
+"""
+GEMM = """__global__ void matmul(int M, int N, int K, const float* A, const float* B, float* C) {
+  int row = blockIdx.y * blockDim.y + threadIdx.y, col = blockIdx.x * blockDim.x + threadIdx.x;
+  float sum = 0;
+  for (int k = 0; k < K; ++k) sum += A[row * K + k] * B[k * N + col];
+  C[row * N + col] = sum;
+}
+void run(int M, int N, int K, float* A, float* B, float* C) {
+  matmul<<<dim3(N / 16, M / 16), dim3(16, 16)>>>(M, N, K, A, B, C);
+}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "more").mkdir()
+    files = {"more/common.h": HEADER, "tiled.cuh": TILED, "main.cu": HOST, "apart.cu": APART, "gemm.cu": GEMM}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    return tmp_path
+
+
+def test_template_arguments_are_those_of_the_first_launch_with_the_names_of_its_scope(folder: Path) -> None:
+    (largest,) = kernels(folder, "tiled")
+    assert largest.entry == "largest<32>" and "unrelated" not in largest.host
+
+
+def test_textures_and_device_launches_are_counted_apart(folder: Path) -> None:
+    assert [one.apart for one in kernels(folder, "apart")] == ["", "dynamic parallelism", "textures"]
+
+
+def test_kernels_with_host_code_in_their_headers_are_compiled_checked_and_counted(folder: Path) -> None:
+    out = folder / "kernels.csv"
+    done = CliRunner().invoke(main, [str(folder), "--out", str(out)], catch_exceptions=False)
+    with out.open(encoding="utf-8") as file:
+        rows = {row["entry"]: row for row in csv.DictReader(file)}
+    assert rows["largest<32>"]["error"] == rows["largest<32>"]["missing"] == ""
+    assert rows["matmul"]["verdict"] == "passed as fp32" and "M % 16 == 0" in rows["matmul"]["domain"]
+    assert rows["small"]["error"]  # NVRTC compiles no launch from a kernel of the same file
+    heading, counts = (line.split() for line in done.stdout.splitlines()[-2:])
+    assert heading[-2:] == ["with", "findings"] and counts[1:4] == ["5", "1", "1"] and counts[4] == "1"
