@@ -20,6 +20,7 @@ Value = str | bool
 BF16_DATASHEET_TFLOPS = 989.0
 # The error that calibration allows on known lengths, in microseconds and as a share, whichever is larger.
 TOLERANCE_US, TOLERANCE = 0.1, 0.002
+MOST_IN_A_GRAPH = 10_000
 
 
 @dataclass(frozen=True)
@@ -70,14 +71,26 @@ def rule(value: Value) -> Value:
     return value.partition(":")[0] if isinstance(value, str) else value
 
 
-# The words that these settings take, each with the default of its number or None: a clock in MHz (0 chooses one),
-# launches, or milliseconds, as triton.testing.do_bench. worklog.harness.rules has the rules.
-RULES: dict[str, dict[str, float | None]] = {
-    "clocks": {"watched": None, "ignored": None, "locked": 0},
-    "warmup": {"steady": None, "count": 10, "time": 25.0, "salykova": None, "tensara": None},
-    "stopping": {"interval": None, "count": 10, "time": 100.0, "salykova": None, "tensara": None, "nvbench": None},
+# The words that these settings take, each with the names and defaults of its numbers; a clock of 0 MHz is chosen, and a
+# time is in milliseconds, as triton.testing.do_bench has it. worklog.harness.rules has the rules.
+RULES: dict[str, dict[str, dict[str, float]]] = {
+    "clocks": {"watched": {}, "ignored": {}, "locked": {"MHz": 0}},
+    "warmup": {
+        "steady": {},
+        "count": {"launches": 10},
+        "time": {"ms": 25.0},
+        "salykova": {},
+        "tensara": {"N": 5000, "products": 10, "pause ms": 500.0},
+    },
+    "stopping": {
+        "interval": {},
+        "count": {"launches": 10},
+        "time": {"ms": 100.0},
+        "salykova": {},
+        "tensara": {"variation %": 1.0, "least": 5, "most": 20},
+        "nvbench": {"noise %": 0.5, "ms": 500.0, "least": 10},
+    },
 }
-INTEGERS = {"count": "a whole number of launches", "locked": "a whole number of MHz"}
 
 
 def pitfall(unbiased: Value, biased: tuple[Value, ...], title: str, what: str, **more: Any) -> Any:
@@ -199,6 +212,11 @@ class Harness:
         "interval",
         f"the stopping criterion; also {', '.join([*RULES['stopping']][1:])}: the result states what they don't check",
     )
+    graph_launches: int = sampling(10, "launches in one graph (timer = graph), fewer of slow kernels")
+    hot_ms: float = sampling(10.0, "milliseconds of launches in a row for the hot time beside the cold one; 0 for none")
+    energy_s: float = sampling(0.0, "seconds of launches in a row whose energy NVML counts; 0 for none, 1 is enough")
+    sleep_ms: float = sampling(0.0, "milliseconds that the host sleeps and the GPU idles before each sample")
+    cool_c: float = sampling(0.0, "temperature in °C that is waited for before each measurement; 0 doesn't wait")
 
     def __post_init__(self) -> None:
         for pitfall in PITFALLS:
@@ -227,6 +245,11 @@ class Harness:
             )
         if not 0 < self.budget_s < math.inf:
             raise BadSetting(f"budget_s = {self.budget_s!r} must be a positive, finite number of seconds")
+        if not 1 <= self.graph_launches <= MOST_IN_A_GRAPH:
+            raise BadSetting(f"graph_launches = {self.graph_launches} must be from 1 to {MOST_IN_A_GRAPH}")
+        for name, most in (("hot_ms", 1e3), ("energy_s", 60.0), ("sleep_ms", 60e3), ("cool_c", 120.0)):
+            if not 0 <= getattr(self, name) <= most:
+                raise BadSetting(f"{name} = {getattr(self, name)!r} must be from 0 to {most:g}")
 
     @classmethod
     def naive(cls) -> Harness:
@@ -298,18 +321,23 @@ def _read(word: str, kind: str) -> Any:
     return {"int": int, "float": float, "str": str}[kind](word)
 
 
-def split_rule(setting: str, word: str) -> tuple[str, float]:
-    """The name and the number of a word such as "count:10"; without a number, its default. Raises BadSetting."""
-    name, colon, text = word.partition(":")
-    numbers = RULES[setting]
-    default = numbers.get(name)
-    if name not in numbers or (colon and default is None):
-        choices = ", ".join(name if number is None else f"{name}[:{number:g}]" for name, number in numbers.items())
+def split_rule(setting: str, word: str) -> tuple[str, list[float]]:
+    """The name and the numbers of a word such as "count:10" or "nvbench:0.3:200", each that isn't given at its default.
+    Raises BadSetting.
+    """
+    name, *texts = word.split(":")
+    numbers = RULES[setting].get(name)
+    if numbers is None or len(texts) > len(numbers):
+        units = {known: "".join(f"[:{unit}" for unit in RULES[setting][known]) for known in RULES[setting]}
+        choices = ", ".join(f"{known}{unit}{']' * unit.count('[')}" for known, unit in units.items())
         raise BadSetting(f"{setting} = {word!r} is not a setting: choose from {choices}")
-    try:
-        number = float(text) if colon else default or 0.0
-    except ValueError as error:
-        raise BadSetting(f"{setting} = {word!r}: {text!r} is not a number") from error
-    if colon and not (1 <= number < 1e9 and (name not in INTEGERS or number == int(number))):
-        raise BadSetting(f"{setting} = {word!r}: give {INTEGERS.get(name, 'milliseconds')}, 1 or more")
-    return name, number
+    found = [*numbers.values()]
+    for place, (text, (unit, default)) in enumerate(zip(texts, numbers.items(), strict=False)):
+        try:
+            found[place] = float(text)
+        except ValueError as error:
+            raise BadSetting(f"{setting} = {word!r}: {text!r} is not a number ({unit})") from error
+        whole = isinstance(default, int)
+        if not 0 < found[place] < 1e9 or (whole and found[place] != int(found[place])):
+            raise BadSetting(f"{setting} = {word!r}: give a {'whole ' if whole else ''}number above 0 ({unit})")
+    return name, found

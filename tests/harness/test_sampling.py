@@ -58,7 +58,9 @@ def test_sampling_ends_after_its_budget() -> None:
 
 
 def test_a_warm_up_that_never_gets_steady_ends_and_is_said() -> None:
-    result = timed(VirtualGpu(clock=lambda now: REFERENCE_MHZ * 0.8 ** (now / 1e5)), Harness().but(clocks="ignored"))
+    result = timed(
+        VirtualGpu(clock=lambda now: REFERENCE_MHZ * 0.8 ** (now / 1e5)), Harness().but(clocks="ignored", hot_ms=0.0)
+    )
     assert any("not steady" in said for said in result.reading.degradations)
 
 
@@ -76,7 +78,7 @@ def test_a_noisy_kernel_takes_more_samples_until_its_interval_is_narrow() -> Non
 
 def test_subject_and_baseline_take_turns_and_turn_about_who_is_first() -> None:
     gpu = VirtualGpu()
-    timed(gpu)
+    timed(gpu, Harness().but(hot_ms=0.0))
     pairs = [tuple(names) for names in zip(*[iter(kernels_only(gpu.log)[2:])] * 2, strict=True)]
     assert set(pairs) == {("subject", "baseline"), ("baseline", "subject")}
     assert pairs.count(("subject", "baseline")) == approx(len(pairs) / 2, abs=len(pairs) * 0.1)
@@ -85,7 +87,7 @@ def test_subject_and_baseline_take_turns_and_turn_about_who_is_first() -> None:
 def test_sequential_times_all_of_one_before_the_other_and_counts_pairs_though_only_one_was_throttled() -> None:
     first = launches_of_warm_up()
     gpu = VirtualGpu(slow_launches=range(first, first + 5), slow_mhz=REFERENCE_MHZ / 1.25)
-    reading = timed(gpu, Harness().but(order="sequential")).reading
+    reading = timed(gpu, Harness().but(order="sequential", hot_ms=0.0)).reading
     timed_names = kernels_only(gpu.log)[first:]
     assert timed_names == sorted(timed_names, reverse=True)
     assert len(reading.subject) != len(reading.baseline) or not all(s.counts for s in reading.baseline)

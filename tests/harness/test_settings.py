@@ -66,7 +66,7 @@ def test_an_unknown_value_is_answered_with_the_known_ones(pitfall: Pitfall) -> N
     assert f"{pitfall.setting} = 'sideways'" in str(error.value)
     assert all(str(value) in str(error.value) for value in pitfall.values)
     for word in pitfall.values:  # behind any other word, a number would be taken for a part of it
-        if isinstance(word, str) and word not in ("count", "time", "locked"):
+        if isinstance(word, str) and word not in ("count", "time", "locked", "tensara"):
             with pytest.raises(BadSetting):
                 Harness().but(**{pitfall.setting: f"{word}:1"})
 
@@ -89,14 +89,18 @@ def test_an_unknown_value_is_answered_with_the_known_ones(pitfall: Pitfall) -> N
         ({"budget_s": float("nan")}, "finite"),
         ({"budget_s": float("inf")}, "finite"),
         ({"stopping": None}, "stopping = None is of type NoneType: give a word"),
-        ({"warmup": "count:2.5"}, "a whole number of launches"),
-        ({"warmup": "time:nan"}, "milliseconds"),
+        ({"warmup": "count:2.5"}, r"a whole number above 0 \(launches\)"),
+        ({"warmup": "time:nan"}, r"number above 0 \(ms\)"),
         ({"warmup": "count:many"}, "'many' is not a number"),
         ({"warmup": "steady:3"}, "choose from steady, count"),
         ({"stopping": "sometime"}, "choose from interval, count"),
-        ({"stopping": "nvbench:1"}, "nvbench"),
+        ({"stopping": "nvbench:1:2:3:4"}, r"nvbench\[:noise %\[:ms\[:least\]\]\]"),
+        ({"stopping": "tensara:1:2.5"}, r"a whole number above 0 \(least\)"),
+        ({"hot_ms": -1.0}, "from 0 to 1000"),
+        ({"sleep_ms": float("nan")}, "from 0 to 60000"),
+        ({"graph_launches": 0}, "from 1 to"),
         ({"stopping": "count:"}, "'' is not a number"),
-        ({"clocks": "locked:0"}, "a whole number of MHz"),
+        ({"clocks": "locked:0"}, r"a whole number above 0 \(MHz\)"),
         ({"timer": "graph"}, "set l2=rotate too"),
         ({"timer": "graph", "l2": "warm", "warmup": "none"}, "launched before"),
     ],

@@ -83,7 +83,7 @@ def test_a_graph_with_rotating_inputs_is_cold_in_every_node() -> None:
 @pytest.mark.parametrize(("sets", "launches"), [(12, 12), (4, 12), (25, 25), (1, 10)])
 def test_a_graph_goes_whole_rounds(sets: int, launches: int) -> None:
     gpu = VirtualGpu()
-    (graph,) = as_graphs(gpu, [rotating(gpu, 50.0, sets)], "rotate")
+    (graph,) = as_graphs(gpu, [rotating(gpu, 50.0, sets)], "rotate", 10)
     assert graph.launches == launches
 
 

@@ -68,6 +68,8 @@ class VirtualGpu:
     event_slope: float = 1.0
     flush_evicts: bool = True
     seed: int = 0
+    watts: float | None = 400.0
+    temperature: Callable[[float], float | None] = lambda now: 40.0
 
     host_now: float = 0.0
     device_now: float = 0.0
@@ -202,6 +204,15 @@ class VirtualGpu:
 
     def host_us(self) -> float:
         return self.host_now
+
+    def energy_j(self) -> float | None:
+        return None if self.watts is None else self.watts * self.host_now / 1e6
+
+    def celsius(self) -> float | None:
+        return self.temperature(self.host_now)
+
+    def remark(self, words: str) -> None:
+        self.remarks.append(words)
 
     def throttle_reasons(self) -> int:
         return self.mask(self.host_now)

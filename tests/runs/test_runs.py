@@ -64,7 +64,7 @@ def test_the_file_has_its_schema_a_line_per_measurement_and_raw_samples(tmp_path
     assert Run.load(path) == run and Run.load(path).path == run.path == path
     written["added"] = "by a later tool"
     del written["harness"]["placement"]
-    written["measurements"][0]["joules"] = 3.5
+    written["measurements"][0]["furlongs"] = 3.5
     path.write_text(json.dumps(written))
     assert Run.load(path).harness["placement"] == "fixed", "what a run from before this setting did"
     assert Run.load(path).measurements == run.measurements

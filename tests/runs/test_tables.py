@@ -141,7 +141,8 @@ def test_the_terminals_tables() -> None:
     (naive,) = [line for line in lines if "100.0 µs" in line]
     assert "50.0 % ±1.0" in naive and "45.0 %" in naive
     assert "70 µs" not in shown, "a biased measurement is not a row of the unbiased table"
-    assert "of memory peak" not in shown and "of memory peak" in text(small_run(), with_details=True)
+    assert "of FP32 peak" not in shown and "of FP32 peak" in text(small_run(), with_details=True)
+    assert "hot" not in text(small_run(), with_details=True), "a column that no row fills is left out"
 
 
 def test_the_notebooks_tables() -> None:
@@ -167,7 +168,8 @@ def test_the_readmes_table_shows_the_small_sizes_beside_the_large_one() -> None:
 
 def test_the_details_of_a_measurement() -> None:
     m = replace(measured("naive"), gbs=31.46, of_copy=0.0074, of_memory_peak=0.65, elements=2 * 512 * 512)
-    assert details(m) == {
+    m = replace(m, hot_us=80.0, hot_ratio=0.6, joules=0.0123, watts=412.3)
+    assert {name: value for name, value in details(m).items() if value} == {
         "kernel": "naive",
         "rate": "2.68 TFLOP/s",
         "GB/s": "31.46",
@@ -175,6 +177,10 @@ def test_the_details_of_a_measurement() -> None:
         "of copy": "0.74 %",
         "of memory peak": "65.0 %",
         "of FP32 peak": "40.0 %",
+        "hot": "80.00 µs",
+        "hot of cuBLAS": "60.0 %",
+        "mJ": "12.3",
+        "W": "412",
         "cycles": "198 k",
         "SM MHz": "1980",
         "samples": "2",

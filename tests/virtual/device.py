@@ -153,6 +153,12 @@ class VirtualTimeline:
     def record_event(self, slot: int) -> None:
         self._at(self._events, slot)
 
+    def energy_j(self) -> float | None:
+        return None
+
+    def celsius(self) -> float | None:
+        return None
+
     def synchronize(self) -> None:
         self.device.synchronize()
         if self.machine.gave_up:

@@ -101,6 +101,8 @@ def take_batch(
             placement = placements.of_turn(turn) if placements else 0
             for index in range(len(launches))[:: 1 if (first + turn) % 2 == 0 else -1]:
                 order.append((turn, index, placement))
+                if harness.sleep_ms:
+                    timeline.pause(harness.sleep_ms / 1e3)
                 timeline.draw_place()
                 if harness.l2 != "warm":
                     timeline.lift_marks()

@@ -67,7 +67,7 @@ def cross_check(
     others: dict[str, float] = {}
     absent: dict[str, str] = {}
     try:
-        (graph,) = as_graphs(timeline, [launch], warm.l2)
+        (graph,) = as_graphs(timeline, [launch], warm.l2, warm.graph_launches)
         others["graph"] = _median_us(timeline, graph, warm) - offset_us / graph.launches
     except LaunchFailed as error:
         absent["graph"] = str(error)

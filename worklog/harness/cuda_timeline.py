@@ -109,10 +109,8 @@ class CudaTimeline:
         from cuda.bindings import driver
 
         (status,) = driver.cuCtxResetPersistingL2Cache()
-        if status != driver.CUresult.CUDA_SUCCESS and not self.remarks:
-            self.remarks.append(
-                f"l2: persisting lines could not be reset ({status.name}); the flush may leave some of them"
-            )
+        if status != driver.CUresult.CUDA_SUCCESS:
+            self.remark(f"l2: persisting lines could not be reset ({status.name}); the flush may leave some of them")
 
     def flush_l2(self) -> None:
         """Write 2 x L2 of values that differ everywhere and every time."""
@@ -172,6 +170,19 @@ class CudaTimeline:
     def host_us(self) -> float:
         """The host's monotonic clock in microseconds."""
         return time.perf_counter() * 1e6
+
+    def energy_j(self) -> float | None:
+        """Joules that the GPU has used, by NVML's counter; None where there is none."""
+        return self.watch.energy_j()
+
+    def celsius(self) -> float | None:
+        """The GPU's temperature by NVML; None where it can't be read."""
+        return self.watch.celsius()
+
+    def remark(self, words: str) -> None:
+        """Note what could not be done, for the result."""
+        if words not in self.remarks:
+            self.remarks.append(words)
 
     def throttle_reasons(self) -> int:
         """NVML's mask of clock event reasons now, 0 where it cannot be read."""

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 Launch = Callable[[], None]
 ROTATION = 3.0  # x L2: bytes that go through the cache before a set is used again
-GRAPH_LAUNCHES = 10  # FlashInfer's number of calls in a graph
 GRAPH_US = 20_000.0  # fewer launches of slow kernels: a graph of about this length
 
 
@@ -166,13 +165,13 @@ class GraphLaunch:
         self.replay()
 
 
-def as_graphs(timeline: CudaTimeline, launches: Sequence[Launch], l2: str) -> list[GraphLaunch]:
-    """Each launch as a graph of launches. With l2 = "rotate" a graph holds whole rounds of the inputs, so that each
-    replay finds each set as cold as the one before. Raises LaunchFailed where a launch can't be recorded.
+def as_graphs(timeline: CudaTimeline, launches: Sequence[Launch], l2: str, most: int) -> list[GraphLaunch]:
+    """Each launch as a graph of up to `most` launches. With l2 = "rotate" a graph holds whole rounds of the inputs, so
+    that each replay finds each set as cold as the one before. Raises LaunchFailed where a launch can't be recorded.
     """
     graphs = []
     for launch in launches:
-        wanted = int(min(GRAPH_LAUNCHES, max(1.0, ceil(GRAPH_US / _rough_us(timeline, launch)))))
+        wanted = int(min(most, max(1.0, ceil(GRAPH_US / _rough_us(timeline, launch)))))
         sets = len(launch.launches) if isinstance(launch, Rotating) and l2 == "rotate" else 1
         graphs.append(GraphLaunch(timeline, launch, sets * ceil(wanted / sets)))
     return graphs

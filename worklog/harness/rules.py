@@ -21,10 +21,7 @@ STEADY = 0.005  # two windows in a row that agree this well are steady,
 BLURRED = 0.02  # or within their intervals, up to this,
 STILL_WARMING = 0.001  # unless each of the last three was faster than the one before, by this in total
 WINDOW_US, LEAST_WINDOWS = 10_000.0, 3
-NVBENCH_NOISE, NVBENCH_US, NVBENCH_LEAST = 0.005, 500_000.0, 10  # nvbench: --max-noise, --min-time, --min-samples
-TENSARA_CV, TENSARA_LEAST, TENSARA_MOST = 0.01, 5, 20
 TENSARA_LONG_US, TENSARA_LONG_COUNT = 1e6, 12
-TENSARA_BURN_FLOPS, TENSARA_BURNS, TENSARA_PAUSE_S = 2 * 5000.0**3, 10, 0.5
 
 
 @dataclass(frozen=True)
@@ -42,26 +39,26 @@ class Window:
 class WarmUp:
     """enough: called after each window with all windows, the launches of each kernel, and the host time spent in µs.
     window_us: minimum host time of a window whose time and clock the rule compares with others; 0 for windows of one
-    turn, and a rule that compares nothing. most: launches of each kernel in total. prepare: whether Tensara's
-    preparation of the GPU goes first.
+    turn, and a rule that compares nothing. most: launches of each kernel in total. prepare: Tensara's preparation,
+    which goes first: the N of square products, their number, and milliseconds of pause after them; () for none.
     """
 
     enough: Callable[[Sequence[Window], int, float], bool]
     window_us: float = 0.0
     most: int | None = None
-    prepare: bool = False
+    prepare: Sequence[float] = ()
 
 
 def warm_up_rule(word: str, size: float | None = None) -> WarmUp:
     """The warm-up rule of a word; `size` is N of the square problem of the same work. Raises BadSetting."""
-    name, number = split_rule("warmup", word)
+    name, numbers = split_rule("warmup", word)
     if name == "steady":
         return WarmUp(_steady, WINDOW_US)
     if name == "time":
-        return WarmUp(lambda windows, launches, spent_us: spent_us >= 1e3 * number)
+        return WarmUp(lambda windows, launches, spent_us: spent_us >= 1e3 * numbers[0])
     if name == "tensara":
-        return WarmUp(lambda windows, launches, spent_us: True, most=0, prepare=True)
-    most = round(number) if name == "count" else salykova_replays("warmup", size) // 2
+        return WarmUp(lambda windows, launches, spent_us: True, most=0, prepare=numbers)
+    most = round(numbers[0]) if name == "count" else salykova_replays("warmup", size) // 2
     return WarmUp(lambda windows, launches, spent_us: launches >= most, most=most)
 
 
@@ -120,16 +117,16 @@ class Stopping:
 
 def stopping_rule(word: str, precision: float, least: int, size: float | None = None) -> Stopping:
     """The stopping criterion of a word. precision and least (samples) belong to "interval". Raises BadSetting."""
-    name, number = split_rule("stopping", word)
+    name, numbers = split_rule("stopping", word)
     if name == "interval":
         return Stopping(lambda seen: (len(seen.times) >= least and is_known(seen, precision)) or None)
     if name == "time":
-        return Stopping(lambda seen: (bool(seen.times) and seen.spent_us >= 1e3 * number) or None)
+        return Stopping(lambda seen: (bool(seen.times) and seen.spent_us >= 1e3 * numbers[0]) or None)
     if name == "nvbench":
-        return Stopping(_nvbench)
+        return Stopping(lambda seen: _nvbench(seen, *numbers))
     if name == "tensara":
-        return Stopping(_tensara, most=TENSARA_MOST, step=1)
-    count = round(number) if name == "count" else salykova_replays("stopping", size) // 2
+        return Stopping(lambda seen: _tensara(seen, *numbers), most=round(numbers[2]), step=1)
+    count = round(numbers[0]) if name == "count" else salykova_replays("stopping", size) // 2
     return Stopping(lambda seen: len(seen.times) >= count or None, most=count)
 
 
@@ -149,20 +146,22 @@ def placements_needed(seen: Evidence, precision: float) -> int:
     return max(seen.placed + 1, ceil(min(seen.placed * wide**2, 1e9)))  # infinitely wide for a time of 0
 
 
-def _nvbench(seen: Evidence) -> bool | None:
-    """NVBench's stdrel without its second branch, which lets a steadily noisy kernel pass."""
-    enough = len(seen.times) >= NVBENCH_LEAST and sum(seen.times) > NVBENCH_US
-    return (enough and _variation(seen.times) < NVBENCH_NOISE) or None
+def _nvbench(seen: Evidence, noise_percent: float, ms: float, least: float) -> bool | None:
+    """NVBench's stdrel (--max-noise, --min-time, --min-samples) without its second branch, which lets a steadily noisy
+    kernel pass.
+    """
+    enough = len(seen.times) >= max(least, 2) and sum(seen.times) > 1e3 * ms
+    return (enough and _variation(seen.times) < noise_percent / 100) or None
 
 
-def _tensara(seen: Evidence) -> bool | None:
-    """Tensara's: 5 to 20 samples until their variation is under 1 %, or 12 where the first lasted a second."""
+def _tensara(seen: Evidence, percent: float, least: float, most: float) -> bool | None:
+    """Tensara's: some samples until their variation is small, or 12 where the first lasted a second."""
     n = len(seen.times)
     if n and seen.times[0] >= TENSARA_LONG_US:
         return n >= TENSARA_LONG_COUNT or None
-    if n >= TENSARA_LEAST and _variation(seen.times) < TENSARA_CV:
+    if n >= max(least, 2) and _variation(seen.times) < percent / 100:
         return True
-    return False if n >= TENSARA_MOST else None
+    return False if n >= most else None
 
 
 def _variation(times: Sequence[float]) -> float:

@@ -16,11 +16,9 @@ import numpy as np
 
 from worklog.gpu.device import THROTTLING, reason_names
 from worklog.harness.batches import BATCH_US, LONGEST_BATCH, Placements, Turns, batch_size, take_batch
+from worklog.harness.in_a_row import cool_down, energy, hot
 from worklog.harness.launch import Launch, as_graphs, require_rotation
 from worklog.harness.rules import (
-    TENSARA_BURN_FLOPS,
-    TENSARA_BURNS,
-    TENSARA_PAUSE_S,
     Evidence,
     WarmUp,
     Window,
@@ -65,7 +63,7 @@ def time_pair(
     launches = [subject] if baseline is None else [subject, baseline]
     if harness.l2 == "rotate":
         require_rotation(launches, timeline.l2_bytes)
-    graphs = as_graphs(timeline, launches, harness.l2) if harness.timer == "graph" else []
+    graphs = as_graphs(timeline, launches, harness.l2, harness.graph_launches) if harness.timer == "graph" else []
 
     def move_all() -> None:
         assert move is not None
@@ -73,6 +71,7 @@ def time_pair(
         for graph in graphs:
             graph.record()
 
+    cool_down(timeline, harness)
     placements = Placements(move_all) if move and harness.placement == "varied" else None
     loop = _Loop(timeline, harness, size, offset_us, placements)
     reading = loop.reading
@@ -97,6 +96,14 @@ def time_pair(
         known = [loop.sample([one], []) for one in series]
         reading.converged = all(known)
         _cut_to_pairs(reading)
+    rough = [float(np.median([sample.us for sample in one.samples])) for one in series if one.samples]
+    if len(rough) == len(series):
+        reading.hot = hot(timeline, [one.launch for one in series], rough, harness, offset_us)
+        reading.energy = energy(timeline, series[0].launch, rough[0], harness)
+        if reading.hot or reading.energy:  # one more that is checked: a kernel may have stopped computing
+            for one in series:
+                one.launch()
+            timeline.synchronize()
     found = len(set(reading.placements("subject")))
     if placements and found < PILOT:
         reading.degradations.append(f"placement: {found} instead of {PILOT}, for lack of samples")
@@ -147,11 +154,12 @@ class _Loop:
         for one in series:
             one.launch()
         timeline.synchronize()
-        if rule.prepare:  # as Tensara: ten times the work of a product of 5000 x 5000 matrices, then a pause
-            for _ in range(TENSARA_BURNS):
-                timeline.burn(TENSARA_BURN_FLOPS)
+        if rule.prepare:
+            size, products, pause_ms = rule.prepare
+            for _ in range(round(products)):
+                timeline.burn(2 * size**3)
             timeline.synchronize()
-            timeline.pause(TENSARA_PAUSE_S)
+            timeline.pause(pause_ms / 1e3)
         windows: list[Window] = []
         taken: list[tuple[Turns, int]] = []
         started = timeline.host_us()

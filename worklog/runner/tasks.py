@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -212,6 +212,11 @@ def measurement_of(
         gbs=gbs,
         of_copy=gbs and gbs / calibration.copy_gbs,
         of_memory_peak=gbs and gbs / device.memory_peak_gbs,
+        hot_us=None if found.hot is None else found.hot.value,
+        hot_low=None if found.hot is None else found.hot.low,
+        hot_high=None if found.hot is None else found.hot.high,
+        hot_ratio=None if found.hot_ratio is None else found.hot_ratio.value,
+        **({} if reading.energy is None else asdict(reading.energy)),
         sm_mhz=found.sm_mhz,
         throttle_mask=reading.throttle_mask,
         converged=reading.converged,

@@ -17,7 +17,7 @@ STATUSES = ("measured", "refused", "skipped")
 STAGE = {"name": str, "passed": bool, "measured": float | None, "limit": float | None, "detail": str}
 VERDICT = {"accepted": bool, "precision": str | None, "stages": [{**STAGE, "seconds?": float, "note?": str}]}
 SAMPLES = {
-    **dict.fromkeys(("us?", "baseline_us?"), list[float]),
+    **dict.fromkeys(("us?", "baseline_us?", "hot_us?", "hot_baseline_us?"), list[float]),
     **dict.fromkeys(("sm_mhz?", "baseline_sm_mhz?"), list[float | None]),
     **dict.fromkeys(("counts?", "placement?", "baseline_placement?"), list[int]),
 }
@@ -28,15 +28,16 @@ class Measurement:
     """One kernel on one problem under one harness. It shows itself.
 
     kernel: what was timed, by name. shape: of a matrix product; None for any other function, whose place in its
-    benchmark is given by axes, the value of each.
-    status: "measured"; "refused" by the gate, or "skipped", with the reason and without a time. changed: settings
-    that differ from the run's harness, for an ablation. Times are microseconds per launch, without the event overhead
-    if the settings remove it. ratio: the baseline's time over this kernel's, pair by pair: above 1, this one is faster.
-    Intervals are 95 %. flops, elements, bytes_read, bytes_written: the work of the problem, None if it isn't known.
-    gbs: those bytes over the time, GB/s; of_copy, of_memory_peak: its share of the measured and of the theoretical rate
-    of the memory. baseline: what the ratio is against. witnesses: readings of one launch with a warm L2 by a graph, the
-    tracer and the wall clock, microseconds, if it was cross-checked; or why one has no reading. label: where, how and
-    when it was measured; "" before it is in a run.
+    benchmark is given by axes, the value of each. status: "measured"; "refused" by the gate, or "skipped", with the
+    reason and without a time. changed: settings that differ from the run's harness, for an ablation. Times are
+    microseconds per launch, without the event overhead if the settings remove it. ratio: the baseline's time over
+    this kernel's, pair by pair: above 1, this one is faster. Intervals are 95 %. flops, elements, bytes_read,
+    bytes_written: the work of the problem, None if it isn't known. gbs: those bytes over the time, GB/s; of_copy,
+    of_memory_peak: its share of the measured and of the theoretical rate of the memory. hot_us: of launches in a row
+    with a warm L2, and hot_ratio: the baseline's over it. joules: energy of one launch, watts: the average power, and
+    celsius: the temperature, if they were read. baseline: what the ratio is against. witnesses: readings of one
+    launch with a warm L2 by a graph, the tracer and the wall clock, microseconds, if it was cross-checked; or why one
+    has no reading. label: where, how and when it was measured; "" before it is in a run.
     """
 
     kernel: str
@@ -65,6 +66,13 @@ class Measurement:
     gbs: float | None = None
     of_copy: float | None = None
     of_memory_peak: float | None = None
+    hot_us: float | None = None
+    hot_low: float | None = None
+    hot_high: float | None = None
+    hot_ratio: float | None = None
+    joules: float | None = None
+    watts: float | None = None
+    celsius: float | None = None
     sm_mhz: float | None = None
     throttle_mask: int = 0
     converged: bool = False
@@ -142,7 +150,7 @@ class Measurement:
             check("verdict", found.verdict, VERDICT)
             if found.status == "measured" and not (found.verdict["accepted"] and found.verdict["precision"]):
                 raise ValueError("status is 'measured', but the verdict isn't accepted with a precision")
-        check_positive("", document, ("us", "tflops", "ratio", "sm_mhz", "gbs"))
+        check_positive("", document, ("us", "tflops", "ratio", "sm_mhz", "gbs", "hot_us"))
         shape = None if found.shape is None else astuple(found.problem)  # raises BadShape
         return replace(found, shape=shape, degradations=tuple(found.degradations))
 

@@ -16,6 +16,7 @@ from worklog.errors import BadSetting, LaunchFailed
 from worklog.settings import BF16_DATASHEET_TFLOPS
 
 NAN = float("nan")
+HOT = ("hot_us", "hot_baseline_us")  # columns of a run file
 Turn = tuple["Sample", "Sample"]  # one launch of the subject and one of the baseline
 
 
@@ -40,9 +41,20 @@ class Sample:
             )
 
 
+@dataclass(frozen=True)
+class Energy:
+    """Of one launch among many in a row: joules; watts, the average power; celsius, the temperature at the end."""
+
+    joules: float
+    watts: float
+    celsius: float | None
+
+
 @dataclass
 class Reading:
-    """All samples of a subject and of the baseline, turn by turn, and what went wrong while they were taken."""
+    """All samples of a subject and of the baseline, turn by turn, and what went wrong while they were taken. hot:
+    microseconds of one launch in a row, of the subject and of the baseline, a value for each batch; [] if not taken.
+    """
 
     subject: list[Sample] = field(default_factory=list)
     baseline: list[Sample] = field(default_factory=list)
@@ -50,6 +62,8 @@ class Reading:
     converged: bool = False
     warmup_launches: int = 0
     degradations: list[str] = field(default_factory=list)
+    hot: list[list[float]] = field(default_factory=list)
+    energy: Energy | None = None
 
     def counted(self, which: str) -> list[float]:
         """Microseconds of the samples of "subject" or "baseline" that count."""
@@ -95,12 +109,14 @@ class Reading:
             "counts": [int(s.counts) for s in self.subject],
             "placement": [s.placement for s in self.subject],
             "baseline_placement": [s.placement for s in self.baseline],
+            **dict(zip(HOT, ([round(us, 3) for us in one] for one in self.hot), strict=False)),
         }
 
     @classmethod
     def of_columns(cls, columns: Mapping[str, Sequence[Any]]) -> Reading:
         """The samples of a run file. A file from before `placement` has one placement."""
-        return cls(_samples(columns, ""), _samples(columns, "baseline_"))
+        hot = [list(columns[name]) for name in HOT if name in columns]
+        return cls(_samples(columns, ""), _samples(columns, "baseline_"), hot=hot)
 
     def _counting(self, which: str) -> list[Sample]:
         return [sample for sample in getattr(self, which) if sample.counts]
@@ -289,7 +305,8 @@ class Summary:
     """What samples come to under some settings.
 
     time: microseconds per launch. ratio: the baseline's time over the subject's, pair by pair, None without a baseline.
-    sm_mhz: median SM clock. tflops: TFLOP/s where the work is known. of_peak: its share of the peak.
+    sm_mhz: median SM clock. tflops: TFLOP/s where the work is known. of_peak: its share of the peak. hot: microseconds
+    per launch in a row; hot_ratio: the baseline's over the subject's.
     """
 
     time: Estimate
@@ -297,6 +314,8 @@ class Summary:
     sm_mhz: float | None
     tflops: float | None = None
     of_peak: float | None = None
+    hot: Estimate | None = None
+    hot_ratio: Estimate | None = None
 
 
 def event_overhead_us(settings: Mapping[str, Any], calibration: Mapping[str, Any]) -> float:
@@ -329,7 +348,10 @@ def summarize(
         ratio = Estimate(value, value, value)
     rate = None if flops is None else flops / time.value / 1e6
     peak = peak_tflops if settings["roof"] == "fp32" else BF16_DATASHEET_TFLOPS
-    return Summary(time, ratio, samples.sm_mhz, rate, None if rate is None or peak is None else rate / peak)
+    of_peak = None if rate is None or peak is None else rate / peak
+    hot = median(samples.hot[0]) if samples.hot else None
+    hot_ratio = paired_ratio(samples.hot[1], samples.hot[0]) if len(samples.hot) > 1 else None
+    return Summary(time, ratio, samples.sm_mhz, rate, of_peak, hot, hot_ratio)
 
 
 def _estimate(samples: Reading, which: str, statistic: str) -> Estimate:

@@ -187,9 +187,10 @@ def details(m: Measurement) -> dict[str, str]:
     """Further numbers of one measurement by column; what the run does not hold stays empty.
 
     GB/s: compulsory bytes over the time. items/s: elements of A and B over the time. of copy: share of the measured
-    rate of a copy; of memory peak and of FP32 peak: share of the theoretical peaks, the latter at the SM clock that was
-    seen. cycles: SM cycles of one launch. ±95 %: the two parts of the time's interval. gate: seconds that its stages
-    took.
+    rate of a copy; of memory peak and of FP32 peak: share of the theoretical peaks, the latter at the SM clock that
+    was seen. cycles: SM cycles of one launch. hot: time of a launch in a row of launches, with a warm L2. mJ, W, °C:
+    energy of one launch, average power and temperature of the same. ±95 %: the two parts of the time's interval.
+    gate: seconds that its stages took.
     """
     seconds = sum(stage.get("seconds", 0.0) for stage in (m.verdict or {}).get("stages", ()))
     rate = SHOWN.get(m.status, m.status)
@@ -207,6 +208,11 @@ def details(m: Measurement) -> dict[str, str]:
         "of FP32 peak": percent(m.of_roof),
         "cycles": "" if m.sm_mhz is None or m.us is None else scaled(m.us * m.sm_mhz),
         "SM MHz": "" if m.sm_mhz is None else f"{m.sm_mhz:.0f}",
+        "hot": "" if m.hot_us is None else duration(m.hot_us, padded=True),
+        "hot of cuBLAS": percent(m.hot_ratio),
+        "mJ": "" if m.joules is None else f"{1e3 * m.joules:.3g}",
+        "W": "" if m.watts is None else f"{m.watts:.0f}",
+        "°C": "" if m.celsius is None else f"{m.celsius:.0f}",
         "samples": str(m.n or ""),
         "±95 %: launches, placement": ", ".join(f"{half} %" for half in _halves(m)),
         "gate": f"{seconds:.2f} s" if seconds else "",
@@ -268,7 +274,9 @@ def tables(run: Run) -> list[tuple[Table, Table | None]]:
             row = cells(run, m)
             rows.append({**row, "of cuBLAS": Bar(row["of cuBLAS"], m.ratio if m.status == "measured" else None)})
         main = replace(Table.of(title, rows), left=2, notes=footnotes(run, measurements))
-        found.append((main, Table.of(f"{title}, details", [details(m) for m in measurements])))
+        further = [details(m) for m in measurements]
+        known = [name for name in further[0] if any(row[name] for row in further)]
+        found.append((main, Table.of(f"{title}, details", [{name: row[name] for name in known} for row in further])))
     over = means(run)
     return [*found, (Table.of("over the sizes", over), None)] if over else found
 
@@ -330,6 +338,8 @@ def facts(m: Measurement) -> Table:
         ("time", f"{row['time']} ±{row['±95 %']} (95 %){parts}"),
         ("TFLOP/s", row["TFLOP/s"]),
         (f"of {m.baseline}", Bar(row["of cuBLAS"], m.ratio)),
+        ("hot", more["hot"] and f"{more['hot']}, launches in a row with a warm L2"),
+        ("energy", more["mJ"] and f"{more['mJ']} mJ a launch, {more['W']} W, {more['°C'] or '–'} °C"),
         ("of ceiling", Bar(row["of ceiling"], m.of_ceiling)),
         *((name, more[name]) for name in (() if m.shape else ("GB/s", "of copy", "items/s"))),
         ("SM MHz", row["SM MHz"]),
