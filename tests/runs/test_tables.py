@@ -184,8 +184,6 @@ def test_the_details_of_a_measurement() -> None:
         "cycles": "198 k",
         "SM MHz": "1980",
         "samples": "2",
-        "±95 %: launches, placement": "",
-        "gate": "",
     }
     assert details(replace(m, tflops=0.4971))["rate"] == "497.1 GFLOP/s"
     assert [*details(replace(measured("naive"), sm_mhz=None)).values()][2:9] == ["", "", "", "", "40.0 %", "", ""]
