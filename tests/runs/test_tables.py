@@ -187,7 +187,7 @@ def test_the_details_of_a_measurement() -> None:
     }
     assert details(replace(m, tflops=0.4971))["rate"] == "497.1 GFLOP/s"
     assert [*details(replace(measured("naive"), sm_mhz=None)).values()][2:9] == ["", "", "", "", "40.0 %", "", ""]
-    assert [*details(small_run().measurements[2]).values()] == ["naive", "failed", *[""] * 10]
+    assert [word for word in details(small_run().measurements[2]).values() if word] == ["naive", "failed"]
 
 
 def test_the_details_say_what_the_gate_took_and_a_footnote_what_it_noted() -> None:

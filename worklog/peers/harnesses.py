@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from worklog.harness.cuda_timeline import CudaTimeline
     from worklog.runner.session import Session
 
-SAMPLING = Harness().but(budget_s=3.0)
+SAMPLING = Harness().but(budget_s=3.0, hot_ms=0.0)
 
 
 @dataclass(frozen=True)
