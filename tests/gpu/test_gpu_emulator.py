@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.emulator.helpers import cuda
+from tests.emulator.test_async_copies import CASES, SPECIALISED
 from tests.emulator.test_convergence import KERNELS
 from worklog.emulator import EmulatedDevice, launch
 from worklog.emulator import load as emulated
@@ -69,3 +70,18 @@ def test_threads_wait_for_each_other_as_on_the_gpu(name: str) -> None:
     same_ptx.load(out, out.cubin).function((1,), (64,), (same_ptx.cupy.asarray(values), there))
     assert launch(emulated(out.ptx, out.symbol, out.shared_accesses), (1,), 64, [values, here]).findings == ()
     np.testing.assert_array_equal(here, same_ptx.cupy.asnumpy(there))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_mbarriers_and_copies_do_the_same_on_the_gpu(name: str) -> None:
+    threads, arrays, expected = CASES[name]
+    out = compile_cuda(Program(f"{name}.cu", cuda(name), "k"), same_ptx.architecture())
+    there = [same_ptx.cupy.asarray(array) for array in arrays]
+    same_ptx.load(out, out.cubin).function((1,), (threads,), tuple(there))
+    np.testing.assert_array_equal(same_ptx.cupy.asnumpy(there[-1]), expected)
+
+
+def test_a_warp_specialised_kernel_passes_the_gate() -> None:
+    for device in (same_ptx.CudaDevice(), EmulatedDevice()):
+        verdict = Checker(device, Shape(128, 128, 64), 0).check(Kernel.from_source(SPECIALISED).load(device))
+        assert verdict.accepted, verdict.reason

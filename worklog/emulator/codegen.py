@@ -36,13 +36,11 @@ BARRIERS = "the emulator supports __syncthreads() and __syncwarp(), and no other
 HINTS = {
     "wgmma": "the emulator doesn't support warp-group tensor-core instructions: check this kernel on a GPU",
     **dict.fromkeys(("mma", "wmma", "ldmatrix", "stmatrix", "movmatrix", "tcgen05"), TENSOR),
-    "mbarrier": "the emulator doesn't support mbarrier: use __syncthreads() and cp.async groups, or a GPU",
-    "cp.async.mbarrier": "the emulator doesn't support mbarrier: use cp.async groups, or a GPU",
-    "cp.async.bulk": "the emulator doesn't support TMA copies: use cp.async or plain loads, or a GPU",
-    "cp.reduce": "the emulator doesn't support TMA copies: use atomics, or a GPU",
-    "fence.proxy": "the emulator doesn't support TMA and its fences: use cp.async or plain loads, or a GPU",
+    "mbarrier": "the emulator doesn't support this form of mbarrier: check this kernel on a GPU",
+    "cp.async": "the emulator doesn't support this form of asynchronous copy: use plain loads, or a GPU",
+    "cp.reduce": "the emulator doesn't support copies that reduce: use atomics, or a GPU",
+    "fence.proxy": "the emulator doesn't support fences between proxies other than .async: use a GPU",
     **dict.fromkeys(("bar", "barrier"), BARRIERS),
-    **dict.fromkeys(("mapa", "getctarank"), "the emulator doesn't support thread-block clusters: use a GPU"),
     "brx": "the emulator doesn't support jump tables: replace the switch with if and else",
     **dict.fromkeys(("tex", "tld4", "suld", "sust"), "the emulator doesn't support textures and surfaces: read global "
                     "memory"),

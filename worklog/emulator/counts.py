@@ -155,7 +155,7 @@ def build_sites(kernel: Kernel, flow: Flow, addresses: Mapping[str, int]) -> dic
         i.pc: _site(i, flow.symbols.get(i.pc), addresses, groups.get(i.pc, ()))
         for i in kernel.instructions
         if (i.parts[0] in ("ld", "st", "atom", "red") and "param" not in i.parts)
-        or (i.parts[:2] == ("cp", "async") and len(i.operands) > 2)
+        or (i.parts[:2] == ("cp", "async") and len(i.operands) > 1)
     }
 
 
@@ -167,6 +167,10 @@ def with_sources(sites: Iterable[Site]) -> list[Site]:
 def _site(i: Instruction, array: Variable | None, addresses: Mapping[str, int], groups: tuple[Group, ...]) -> Site:
     places = [operand.offset for operand in i.operands if isinstance(operand, Mem)]
     start = addresses[array.name] if array else 0
+    if "bulk" in i.parts:
+        own, other = ("ld", "st") if "bulk_group" in i.parts else ("cp", "ld")
+        source = Site(i.pc, i.line, i.text, other, "global", "u4", 4, 4, 0, caller=i.caller)
+        return Site(i.pc, i.line, i.text, own, "shared", "u4", 4, 4, 0, caller=i.caller, source=source)
     if i.parts[0] == "cp":
         bytes_ = i.operands[2]
         count = bytes_.value // 4 if isinstance(bytes_, Imm) and isinstance(bytes_.value, int) else 0

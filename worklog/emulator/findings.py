@@ -37,6 +37,10 @@ class NotPredictable(WorklogError):
     """Traffic cannot be predicted without the data: an address or a branch depends on loaded values."""
 
 
+class Aborted(Exception):
+    """Ends a launch whose findings say why: a failed assertion, a trap, copies that never complete a phase."""
+
+
 # Kinds of findings that do not fail a launch: threads that exit before a barrier that others of their block reach,
 # member masks that name lanes that have exited (PTX waits only for the others), instructions whose last bits only the
 # hardware defines, and reads of a clock.
@@ -82,7 +86,8 @@ class Finding:
 
     kind: "shared-race", "missing-syncwarp", "missing-wait", "uninitialised-shared", "divergent-barrier",
     "divergent-warp", "member-mask", "undefined-shuffle", "misaligned", "read-only", "assertion", "trap", "global-",
-    "shared-" or "local-out-of-bounds", or one of WARNINGS.
+    "shared-" or "local-out-of-bounds"; of asynchronous copies "early-overwrite", "missing-fence", "mbarrier-misuse",
+    "wrong-phase" and "byte-count"; "deadlock", where it follows other errors; or one of WARNINGS.
     line: of the .cu file (0: unknown, compiled without -lineinfo); other_line: of the other access, or None. text:
     that source line. block: (x, y, z) of the first block concerned; threads: numbers of its threads concerned. count:
     how often it occurred. callers: where `line` and `other_line` are in functions, the lines that called these.
@@ -150,6 +155,20 @@ class Recorder:
         called = f", called in line {place.caller}" if place.caller else ""
         message = f"thread {thread} of block {block} {what}{called}"
         self.add(kind, place.line, message, block, threads.tolist(), count=int(lanes.sum()), callers=(place.caller,))
+
+    def tell(self, kind: str, place: Any, lane: int, what: str, other: Any = None, count: int = 1) -> None:
+        """Record what one thread did wrong. place, and other, the other place concerned: as for add_lanes."""
+        block, thread = self.batch.locate(lane)
+        callers = (place.caller, other.caller if other else 0)
+        message = f"thread {thread} of block {block} {what}" + (
+            f", called in line {place.caller}" if place.caller else ""
+        )
+        self.add(kind, place.line, message, block, (thread,), other.line if other else None, count, callers)
+
+    @property
+    def failed(self) -> bool:
+        """Whether an error was found."""
+        return any(finding.is_error for finding in self.found.values())
 
     def findings(self) -> tuple[Finding, ...]:
         """All of them, by line."""

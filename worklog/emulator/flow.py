@@ -15,11 +15,11 @@ EXITS = ("ret", "exit")
 LOADED = "loaded values"
 NO_RESULT = {
     "st", "red", "bra", "ret", "exit", "bar", "barrier", "membar", "fence", "cp", "prefetch", "prefetchu",
-    "griddepcontrol", "trap", "nanosleep", "taken", "pmevent", "applypriority",
+    "griddepcontrol", "setmaxnreg", "trap", "nanosleep", "taken", "pmevent", "applypriority",
 }  # fmt: skip
 
 # Instructions that use a value for more than computing another value of the same lane; a shuffle passes it on.
-SINKS = {*NO_RESULT, "ld", "atom", "vote", "redux", "match", "elect"}
+SINKS = {*NO_RESULT, "ld", "atom", "vote", "redux", "match", "elect", "mbarrier"}
 
 
 @dataclass(frozen=True)
@@ -77,17 +77,21 @@ def registers(operand: Operand | None) -> Iterator[Reg]:
         yield from (item for item in operand.items if isinstance(item, Reg))
 
 
+def _first_read(instruction: Instruction) -> int:
+    """1 where the first operand is the result, else 0."""
+    result = bool(instruction.operands) and not isinstance(instruction.operands[0], Mem)
+    return int(result and instruction.parts[0] not in NO_RESULT)
+
+
 def defined(instruction: Instruction) -> tuple[Reg, ...]:
     """Registers that an instruction writes."""
-    if instruction.parts[0] in NO_RESULT or not instruction.operands:
-        return ()
-    return tuple(registers(instruction.operands[0]))
+    return () if _first_read(instruction) == 0 else tuple(registers(instruction.operands[0]))
 
 
 def reads(instruction: Instruction) -> tuple[Reg, ...]:
     """Registers that an instruction reads, its guard included."""
-    first = 0 if instruction.parts[0] in NO_RESULT else 1
-    registers_ = [reg for operand in instruction.operands[first:] for reg in registers(operand)]
+    read = instruction.operands[_first_read(instruction) :]
+    registers_ = [reg for operand in read for reg in registers(operand)]
     return (*registers_, instruction.guard[0]) if instruction.guard else tuple(registers_)
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 Mask = Any  # None for all lanes, False for none, else a bool array
+LAST = 1 << 60  # a group newer than all others
 
 
 @dataclass
@@ -84,15 +85,19 @@ class Copies:
         """
         if mask is False:
             return
-        lanes = self.machine.lanes_of(mask)
         newest = self.group - count
-        for copy in self.flying:
-            landing = copy.lanes & lanes & (copy.group < newest)
-            if landing.any():
-                self._land(copy, landing)
+        self.land(self.flying, self.machine.lanes_of(mask), newest)
+
+    def land(self, copies: Sequence[Copy], lanes: Array, newest: Any = LAST) -> list[tuple[Copy, Array]]:
+        """Complete the lanes' part of copies whose groups are older than `newest`; the copies, with these lanes."""
+        done = [(copy, copy.lanes & lanes & (copy.group < newest)) for copy in copies]
+        done = [(copy, landing) for copy, landing in done if landing.any()]
+        for copy, landing in done:
+            self._land(copy, landing)
         self.flying = [copy for copy in self.flying if copy.lanes.any()]
         if not self.flying:
             self.machine.shared.land()
+        return done
 
     def _land(self, copy: Copy, landing: Array) -> None:
         shared = self.machine.shared
@@ -162,7 +167,7 @@ class GlobalMemory:
         active = np.ones(lanes, bool) if mask is None else mask
         crooked = active & (address % width != 0)
         if crooked.any():
-            where = self._name(int(address[crooked.argmax()]))
+            where = self.name(int(address[crooked.argmax()]))
             self._report("misaligned", site, crooked, f"{where}: the address is not a multiple of {width}")
         left = active & ~crooked
         out: list[tuple[Buffer, Array, Mask]] = []
@@ -175,10 +180,10 @@ class GlobalMemory:
                 else:
                     out.append((buffer, np.where(inside, address - buffer.base, 0), inside))
         if left.any():
-            self._report("global-out-of-bounds", site, left, self._name(int(address[left.argmax()])))
+            self._report("global-out-of-bounds", site, left, self.name(int(address[left.argmax()])))
         return out
 
-    def _name(self, address: int) -> str:
+    def name(self, address: int) -> str:
         """An address for messages: relative to the nearest buffer."""
         near = min(self.buffers, key=lambda b: max(b.base - address, address - b.base - b.size, 0), default=None)
         if near is None or abs(address - near.base) > SPACING // 2:

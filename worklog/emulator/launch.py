@@ -16,10 +16,19 @@ from numpy.typing import NDArray
 from worklog.emulator.assembled import as_assembled
 from worklog.emulator.codegen import Program
 from worklog.emulator.counts import Counts, Site, build_sites, tally, total, with_sources
-from worklog.emulator.findings import BadLaunch, Batch, Finding, PtxError, Recorder, TooLarge, UnsupportedInstruction
+from worklog.emulator.findings import (
+    Aborted,
+    BadLaunch,
+    Batch,
+    Finding,
+    PtxError,
+    Recorder,
+    TooLarge,
+    UnsupportedInstruction,
+)
 from worklog.emulator.flow import analyse
 from worklog.emulator.globalmem import FIRST_ADDRESS, FIRST_VARIABLE, SPACING, Buffer, GlobalMemory, Watch
-from worklog.emulator.machine import Aborted, Machine
+from worklog.emulator.machine import Machine
 from worklog.emulator.ptx import TIMES, Kernel, Param, Special
 from worklog.emulator.reader import parse
 from worklog.emulator.shared import LocalMemory, SharedMemory

@@ -15,12 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worklog.emulator import warp
+from worklog.emulator.async_copies import BulkCopies
 from worklog.emulator.codegen import EXIT, UNEXPECTED, Program, failed
 from worklog.emulator.counts import Site
 from worklog.emulator.exchange import Exchange
-from worklog.emulator.findings import Batch, TooLarge, UnsupportedInstruction
+from worklog.emulator.findings import Aborted, Batch, TooLarge, UnsupportedInstruction
 from worklog.emulator.forms import LOCAL_WINDOW, SHARED_WINDOW
 from worklog.emulator.globalmem import Copies, GlobalMemory
+from worklog.emulator.mbarrier import Barriers
 from worklog.emulator.printed import Printed
 from worklog.emulator.shared import LocalMemory, SharedMemory
 from worklog.emulator.shared_checks import Unwritten
@@ -28,10 +30,6 @@ from worklog.emulator.waiting import TOO_LONG, Waiting, endless
 
 Array = NDArray[Any]
 Mask = Any
-
-
-class Aborted(Exception):
-    """A failed assertion or a trap ends the launch; it is among the findings."""
 
 
 class Machine:
@@ -61,6 +59,8 @@ class Machine:
         self.waiting: list[tuple[Array, int, int]] = []
         self.counted: dict[int, tuple[Array, int, int]] = {}
         self.printed = Printed(memory, local)
+        self.barriers = Barriers(self)
+        self.bulk = BulkCopies(self)
         self.spinning = Waiting(self)
 
     # Running.
@@ -77,6 +77,8 @@ class Machine:
         if self.local_memory.size:
             self.local_memory.start()
         self.copies.start(batch.lanes)
+        self.barriers.start()
+        self.bulk.start()
         self.unwritten.start()
         self.groups = {0: self.live}
         self.waiting = []
@@ -85,6 +87,7 @@ class Machine:
         self.steps = 0
         with np.errstate(divide="ignore", over="ignore", invalid="ignore", under="raise"):
             self._loop(dict(self.program.initial_registers))
+        self.bulk.finish()
         self.shared.interval.close(len(self.shared.bytes), None, ())
 
     def _loop(self, registers: dict[str, Array]) -> None:

@@ -48,6 +48,8 @@ _CALL = re.compile(
 _PASSED = re.compile(r"(?P<op>st|ld)\.param\.(?P<type>\w+)\s*(?P<operands>.*)$", re.DOTALL)
 # Text without a comma outside of braces and brackets.
 _OPERAND = re.compile(r"(?:\{[^{}]*\}|\[(?:[^\[\]{}]|\{[^{}]*\})*\]|[^,{\[])+")
+# A tensor map's address with coordinates, which become an operand of their own.
+_COORDINATES = re.compile(r"\[([^\[\]{},]+),\s*(\{[^{}]*\})\s*\]")
 _HEADER = re.compile(r"(?P<head>(?:\.\w+\s+)*\.(?:entry|func)\b[^{;]*)(?P<end>[{;])")
 _VARIABLE = re.compile(
     r"(?P<extern>\.(?:extern|visible|weak|common)\s+)?(?:\.(?:extern|visible|weak|common)\s+)*\.(?P<space>shared|global|const|local)\s+"
@@ -167,6 +169,9 @@ class _Body:
         self.ranges: dict[str, str] = {}
         self.instructions: list[Instruction] = []
         self.labels: dict[str, int] = {}
+        # Suffixes of the names of labels, one per open block of inline assembly; branches, with those that are open.
+        self.blocks = [""]
+        self.branches: list[tuple[int, tuple[str, ...]]] = []
         self.variables: list[Variable] = []
         self.line = self.caller = 0
         self.main_file: int | None = None
@@ -181,6 +186,7 @@ class _Body:
         params = tuple(_params(name_and_params[2] or ""))
         limit = re.search(r"\.maxntid\s+(\d+)\s*(?:,\s*(\d+))?\s*(?:,\s*(\d+))?", self.head)
         self._read()
+        self._link()
         max_threads = int(limit[1]) * int(limit[2] or 1) * int(limit[3] or 1) if limit else None
         code, variables = tuple(self.instructions), tuple(self.variables)
         return Kernel(name_and_params[1], self.arch, params, code, self.labels, variables, max_threads)
@@ -197,16 +203,28 @@ class _Body:
             except (LookupError, ValueError) as error:
                 raise PtxError(f"line {self.line}: cannot read PTX at: {match.group().strip()[:80]!r}") from error
 
+    def _link(self) -> None:
+        """Give branches the names of the labels that they mean: of the innermost block that has one."""
+        for number, blocks in self.branches:
+            branch = self.instructions[number]
+            for target in branch.operands[:1]:
+                if isinstance(target, Sym):
+                    names = (target.name + suffix for suffix in reversed(blocks))
+                    name = next((name for name in names if name in self.labels), target.name)
+                    self.instructions[number] = replace(branch, operands=(Sym(name), *branch.operands[1:]))
+
     def _token(self, match: re.Match[str]) -> None:
         if match["loc"]:
             self._loc(match["loc"])
         elif match["label"]:
-            self.labels[match["label"].rstrip(": \t\n")] = len(self.instructions)
+            self.labels[match["label"].rstrip(": \t\n") + self.blocks[-1]] = len(self.instructions)
         elif match["open"]:
             self.scopes.append({})
             self.scope_count += 1
+            self.blocks.append(f"@{self.scope_count}")
         elif match["close"]:
             self.scopes.pop()
+            self.blocks.pop()
         elif match["statement"]:
             self._statement(match["statement"][:-1].strip())
 
@@ -298,9 +316,12 @@ class _Body:
                 raise PtxError(f"line {self.line}: {match['guard']} in {text!r} is not a register")
             guard = (register, bool(match["not"]))
         shown = re.sub(r"\s+", " ", text)
-        items = filter(None, map(str.strip, _OPERAND.findall(match["rest"])))
+        rest = _COORDINATES.sub(r"[\1], \2", match["rest"])
+        items = filter(None, map(str.strip, _OPERAND.findall(rest)))
         operands = tuple(self._operand(item, shown) for item in items)
         number = len(self.instructions)
+        if match["op"].startswith("bra"):
+            self.branches.append((number, tuple(self.blocks)))
         self.instructions.append(Instruction(number, match["op"], operands, guard, self.line, shown, self.caller))
 
     def _register(self, name: str) -> Reg | None:

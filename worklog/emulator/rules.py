@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from worklog.emulator.async_rules import bulk, fence, getctarank, mapa, mbarrier
 from worklog.emulator.forms import BITS
 from worklog.emulator.ptx import DTYPES, Imm, Instruction, Mem, Operand, Reg, Vec, elements
 
@@ -25,12 +26,13 @@ _MODIFIERS = {
     "nc", "ca", "cg", "cs", "lu", "cv", "wb", "wt", "unified",
     "L1::evict_normal", "L1::evict_last", "L1::evict_first", "L1::no_allocate", "L1::evict_unchanged",
     "L2::64B", "L2::128B", "L2::256B", "L2::evict_last", "L2::evict_first", "L2::evict_normal", "L2::cache_hint",
-    "global", "shared", "local", "param", "const", "shared::cta", "v2", "v4",
+    "global", "shared", "local", "param", "const", "shared::cta", "shared::cluster", "cluster", "v2", "v4",
 }  # fmt: skip
 _ATOMIC_TYPES = ("u32", "s32", "b32", "u64", "s64", "b64", "f32", "f64")
 _ATOMICS = {"add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec"}
 _WITHOUT_EFFECT = (
-    "membar", "fence", "prefetch", "prefetchu", "nanosleep", "griddepcontrol", "taken", "pmevent", "applypriority",
+    "membar", "prefetch", "prefetchu", "nanosleep", "griddepcontrol", "taken", "pmevent", "applypriority",
+    "setmaxnreg",
 )  # fmt: skip
 _COPIES = {"async", "ca", "cg", "shared", "shared::cta", "global", "L2::128B", "L2::64B", "L2::256B", "L2::cache_hint"}
 
@@ -98,8 +100,8 @@ def _atom(w: Writer, i: Instruction) -> bool:
 
 def _cp(w: Writer, i: Instruction) -> bool:
     """cp.async and its groups; the data arrive at the wait."""
-    if i.parts[1] != "async" or "bulk" in i.parts or "mbarrier" in i.parts:
-        return False
+    if i.parts[1] != "async" or i.parts[2] in ("bulk", "mbarrier"):
+        return i.parts[1] == "async" and bulk(w, i)
     if "commit_group" in i.parts:
         w.lines.append(f"S.copies.commit({w.mask})")
     elif "wait_all" in i.parts:
@@ -145,8 +147,8 @@ def _trap(w: Writer, i: Instruction) -> bool:
 
 
 def _nothing(w: Writer, i: Instruction) -> bool:
-    """Fences order memory between threads, which lockstep lanes do not need; prefetches and naps change no value."""
-    return i.parts[0] != "fence" or "proxy" not in i.parts
+    """Prefetches, naps and the number of registers change no value; lockstep lanes need no membar."""
+    return True
 
 
 def _createpolicy(w: Writer, i: Instruction) -> bool:
@@ -183,5 +185,9 @@ RULES: dict[str, Rule] = {
     "mov": _mov,
     "call": _printf,
     "trap": _trap,
+    "mbarrier": mbarrier,
+    "fence": fence,
+    "mapa": mapa,
+    "getctarank": getctarank,
     **dict.fromkeys(_WITHOUT_EFFECT, _nothing),
 }

@@ -158,7 +158,7 @@ class Interval:
         (block, one), (_, two) = map(self.batch.locate, clash.lanes)
         message = (
             f"thread {one} of block {block} {first.verb} (line {first.line}{first.called}) and thread {two} "
-            f"{second.verb} (line {second.line}{second.called}) {_what(first)}, with no {fix} between them"
+            f"{second.verb} (line {second.line}{second.called}) {what_is_shared(first)}, with no {fix} between them"
         )
         callers = (second.caller, first.caller)
         if ("missing-wait", second.line, first.line, tuple(filter(None, callers))) not in self.recorder.found:
@@ -167,7 +167,7 @@ class Interval:
     def report_twice(self, site: Site, lanes: tuple[int, int], count: int) -> None:
         """Two lanes of one store write different values to one address."""
         (block, one), (_, two) = map(self.batch.locate, lanes)
-        what = f"{_what(site)} with one store{site.called}"
+        what = f"{what_is_shared(site)} with one store{site.called}"
         message = f"threads {one} and {two} of block {block} write different values to {what}"
         self.recorder.add("shared-race", site.line, message, block, (one, two), site.line, count, (site.caller,))
 
@@ -182,7 +182,8 @@ class Interval:
         self.recorder.add("missing-wait", site.line, message, block, (thread,), copy.line, count, callers)
 
 
-def _what(site: Site) -> str:
+def what_is_shared(site: Site) -> str:
+    """The bytes of an access, for messages."""
     return f"the same bytes of {plain_name(site.array.name)}" if site.array else "the same shared bytes"
 
 

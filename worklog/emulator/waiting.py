@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worklog.emulator.counts import ORDERED
-from worklog.emulator.findings import BudgetExceeded
+from worklog.emulator.findings import Aborted, BudgetExceeded
 from worklog.emulator.flow import Flow, defined, reads
 from worklog.emulator.ptx import Kernel
 
@@ -74,7 +74,9 @@ class Waiting:
 
     def only_waits(self, number: int, lanes: Array, registers: dict[str, Array]) -> bool:
         """Park the group that has come back to this block of code if nothing has changed since."""
-        old = self.states.get(number)
+        old, refused = self.states.get(number), self.machine.barriers.refused
+        if refused[lanes].all():
+            return self._yield(number, lanes, registers)
         if old is not None and old.due > 1:
             self.states[number] = old._replace(due=old.due - 1)
             return False
@@ -95,12 +97,24 @@ class Waiting:
         self.states[number] = State(1 if private else PERIOD, compared, lanes, now, self.version, private)
         return False
 
+    def _yield(self, number: int, lanes: Array, registers: dict[str, Array]) -> bool:
+        """Park lanes whose last wait for an mbarrier did not succeed; unlike before, they may count their attempts."""
+        self.machine.barriers.refused[lanes] = False
+        now, old = {name: registers[name] for name in self.live.get(number, ())}, self.states.get(number)
+        if old is None or not (np.array_equal(lanes, old.lanes) and _equal(now, old.registers, lanes)):
+            self.stores += 1
+        self.states[number] = State(PERIOD, 0, lanes, now, self.version, None)
+        self.parked.append((number, lanes))
+        return True
+
     def wake(self) -> bool:
         """Continue all parked groups; False if there are none, or if nothing was written since they continued the last
         time.
         """
+        if not self.parked:
+            return False
         written = (self.version, self.stores)
-        if not self.parked or (self.woken == written and not self.polled):
+        if self.woken == written and not self.polled and not self.machine.barriers.stir():
             return False
         parked, self.parked, self.woken, self.polled = self.parked, [], written, False
         for number, lanes in parked:
@@ -108,9 +122,17 @@ class Waiting:
         return True
 
     def end(self) -> None:
-        """Raises BudgetExceeded for groups that are parked forever."""
-        if self.parked:
-            raise endless(self.machine, *self.parked[0], "deadlock or endless loop: ", IN_VAIN)
+        """Raises BudgetExceeded for groups that are parked forever, or Aborted after a finding."""
+        if not self.parked:
+            return
+        (number, lanes), recorder = self.parked[0], self.machine.recorder
+        why = IN_VAIN + self.machine.barriers.explain(lanes)
+        if not (recorder.failed and self.machine.barriers.known):
+            raise endless(self.machine, number, lanes, "deadlock or endless loop: ", why)
+        # What has been found before is the likely cause, so the launch ends with its findings.
+        place = self.machine.program.kernel.instructions[self.machine.program.flow.blocks[number].start]
+        recorder.tell("deadlock", place, int(lanes.argmax()), "waits forever: " + why.replace("\n", "; "))
+        raise Aborted
 
 
 def endless(machine: Machine, number: int, lanes: Array, what: str, why: str) -> BudgetExceeded:
@@ -141,7 +163,8 @@ def may_wait(kernel: Kernel, flow: Flow) -> bool:
     relaxed or acquire load, or beside a fence.
     """
     return any(
-        "shared" not in instruction.parts
+        instruction.parts[0] not in ("mbarrier", "cp")
+        and {"shared", "proxy", "mbarrier_init"}.isdisjoint(instruction.parts)
         and (instruction.parts[0] in ("fence", "membar", "atom") or not ORDERED.isdisjoint(instruction.parts))
         for _, start, stop in _loops(flow)
         for instruction in kernel.instructions[start:stop]

@@ -1,0 +1,108 @@
+"""mbarriers and the copies that complete on them: what they compute, and the mistakes that are found."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.emulator.helpers import compiled, cuda, integers
+from worklog.emulator import BudgetExceeded, Result, launch
+from worklog.emulator.launch import load_variables
+
+SPECIALISED = cuda("warp_specialised")
+BUGS = re.findall(r"\w+", SPECIALISED.split("enum Bug {")[1].split("}")[0])
+
+
+def line_of(text: str) -> int:
+    assert SPECIALISED.count(text) == 1, text
+    return SPECIALISED[: SPECIALISED.index(text)].count("\n") + 1
+
+
+def specialised(bug: str, k: int = 96) -> tuple[bool, Result]:
+    """Whether C is right, and the result, for 64 x 64 x k."""
+    rng, kernel = np.random.default_rng(0), compiled(SPECIALISED, "k")
+    a, b, c = integers(rng, 64, k), integers(rng, k, 64), np.full((64, 64), np.nan, np.float32)
+    variables = load_variables(kernel)
+    variables["bug"][0] = BUGS.index(bug)
+    arguments = [64, 64, k, 1.0, a, b, 0.0, c]
+    result = launch(kernel, (1, 1), 160, arguments, source=SPECIALISED, variables=variables)
+    return np.array_equal(c, a @ b), result
+
+
+def test_warps_hand_stages_over() -> None:
+    right, result = specialised("NONE")
+    assert right and result.findings == ()
+    # 12 stages, each with 8 rows of B of 256 bytes.
+    assert result.lines[line_of("cp.async.bulk.shared::cluster") + 1].global_load.bytes == 12 * 8 * 256
+
+
+COPY, STORE, READ = line_of("cp.async.bulk.shared::cluster") + 1, line_of("a[k][r] = x.x"), line_of("const float4 b =")
+ARRIVE, EXPECT, WAIT = line_of("mbarrier.arrive.shared"), line_of("mbarrier.arrive.expect_tx"), line_of("@P1 bra")
+REFILL = r"thread 128 of block \(0, 0, 0\) refills shared byte 2048 before thread \d+ has released what it reads"
+EXTRA = r"arrives at the mbarrier at shared byte 16384 although all 33 arrivals of its phase 0 have been counted"
+FOUND = {
+    "RELEASES_WITHOUT_SYNCWARP": ("early-overwrite", COPY, REFILL),
+    "RELEASES_BEFORE_READING": ("shared-race", STORE, r"thread \d+ of block \(0, 0, 0\) reads .* thread 128 writes"),
+    "NO_WAIT_FOR_FULL": ("missing-wait", READ, r"thread 0 of block \(0, 0, 0\) reads shared byte 2048 that the copy"),
+    "NO_WAIT_FOR_EMPTY": ("early-overwrite", COPY, "overwrites shared byte 2048 that the copy of line"),
+    "FULL_PARITY_STAYS": ("wrong-phase", ARRIVE, "completes phase 1 of the mbarrier at shared byte 16416 before any"),
+    "EMPTY_PARITY_STAYS": ("mbarrier-misuse", ARRIVE, EXTRA),
+    "WAITS_FOR_ANOTHER_STAGE": ("missing-wait", READ, "reads shared byte 6144 that the copy"),
+    "EXPECTS_MORE_BYTES": ("byte-count", EXPECT, "thread 128 .* expects 16 bytes more than the copies of phase 0"),
+    "EXPECTS_FEWER_BYTES": (
+        "byte-count",
+        COPY,
+        "thread 135 .* copies 256 bytes that the mbarrier at shared byte 16384",
+    ),
+    "COUNTS_FEWER_ARRIVALS": ("mbarrier-misuse", ARRIVE, "although all 32 arrivals .* 2048 bytes are still to come"),
+    "NO_FENCE": ("missing-fence", COPY, "no fence.mbarrier_init or fence.proxy.async follows"),
+    "NO_BARRIER_AFTER_INIT": ("mbarrier-misuse", WAIT, r"with no __syncthreads\(\) after its mbarrier.init"),
+    "ONE_MBARRIER_NOT_INITIALISED": ("mbarrier-misuse", WAIT, "which no thread has initialised"),
+}
+
+
+@pytest.mark.parametrize("bug", FOUND)
+def test_a_wrong_hand_over_is_found(bug: str) -> None:
+    kind, line, message = FOUND[bug]
+    findings = specialised(bug)[1].findings
+    assert [f for f in findings if (f.kind, f.line) == (kind, line) and re.search(message, f.message)], findings
+
+
+DEADLOCKS = {
+    "EMPTY_PARITY_INVERTED": "phase 0 of the mbarrier at shared byte 16416 lacks 4 of 4 arrivals",
+    "COUNTS_MORE_ARRIVALS": "phase 0 of the mbarrier at shared byte 16384 lacks 1 of 34 arrivals",
+}
+
+
+@pytest.mark.parametrize("bug", DEADLOCKS)
+def test_a_deadlock_names_the_mbarriers_that_are_waited_for(bug: str) -> None:
+    with pytest.raises(BudgetExceeded, match=r"^deadlock or endless loop: thread \d+ of block \(0, 0, 0\)") as error:
+        specialised(bug)
+    assert DEADLOCKS[bug] in str(error.value)
+
+
+def test_each_bug_of_the_kernel_is_tested() -> None:
+    assert {"NONE", *FOUND, *DEADLOCKS} == set(BUGS)
+
+
+def mbarriers() -> np.ndarray:
+    """What kernels/mbarriers.cu writes, 32 equal numbers per step."""
+    return np.repeat(np.array([2, 1, 1, 0, 1, 0, 1, 0, 1], np.uint32), 32)
+
+
+# Kernels without findings: threads of their block, arrays, and what becomes of the last one. GPUs give the same.
+CASES: dict[str, tuple[int, list[Any], np.ndarray]] = {
+    "mbarriers": (32, [np.zeros(288, np.uint32)], mbarriers()),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_form_does_what_it_should(name: str) -> None:
+    threads, arrays, expected = CASES[name]
+    arguments = [array.copy() for array in arrays]
+    result = launch(compiled(cuda(name), "k"), (1,), threads, arguments, source=cuda(name))
+    assert result.findings == ()
+    np.testing.assert_array_equal(arguments[-1], expected)

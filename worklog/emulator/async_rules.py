@@ -1,0 +1,147 @@
+"""Rules for mbarriers, for the copies that complete on them or in bulk groups, and for clusters of one block.
+
+PTX ISA, "Parallel Synchronization and Communication Instructions: mbarrier" and "Data Movement and Conversion
+Instructions: Asynchronous copy".
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from worklog.emulator.forms import SHARED_WINDOW
+from worklog.emulator.ptx import Imm, Instruction, Mem, Operand, Reg, Vec
+
+if TYPE_CHECKING:
+    from worklog.emulator.codegen import Writer
+
+_MODIFIERS = {
+    "release", "acquire", "relaxed", "cta", "cluster", "shared", "shared::cta", "shared::cluster", "b64",
+}  # fmt: skip
+# By mbarrier instruction: what each operand is (s a state that it gives, p a predicate, r a number that it gives, a the
+# address, n a number, t a state that it takes, h a time), and the call, in which {n} stands for t, too.
+_ARRIVE = "S.barriers.arrive({pc}, {a}, {mask}, {n}, None, {how})"
+_EXPECT = "S.barriers.arrive({pc}, {a}, {mask}, {one}, {n}, {how})"
+_WAIT = "S.barriers.wait({pc}, {a}, {mask}, {n}, {how})"
+_MBARRIER: dict[str, tuple[tuple[str, ...], str]] = {
+    "init": (("an",), "S.barriers.init({pc}, {a}, {mask}, {n})"),
+    "inval": (("a",), "S.barriers.inval({pc}, {a}, {mask})"),
+    "expect_tx": (("an",), "S.barriers.expect({pc}, {a}, {mask}, {n}, 1)"),
+    "complete_tx": (("an",), "S.barriers.expect({pc}, {a}, {mask}, {n}, -1)"),
+    "arrive": (("sa", "san"), _ARRIVE),
+    "arrive.noComplete": (("san",), _ARRIVE),
+    "arrive.expect_tx": (("san",), _EXPECT),
+    "arrive_drop": (("sa", "san"), _ARRIVE),
+    "arrive_drop.noComplete": (("san",), _ARRIVE),
+    "arrive_drop.expect_tx": (("san",), _EXPECT),
+    "test_wait": (("pat",), _WAIT),
+    "test_wait.parity": (("pan",), _WAIT),
+    "try_wait": (("pat", "path"), _WAIT),
+    "try_wait.parity": (("pan", "panh"), _WAIT),
+    "pending_count": (("rt",), "S.barriers.pending({n})"),
+}
+_RESULTS = {"s": "u8", "p": "?", "r": "u4"}
+_TAKEN = {"n": "u32", "h": "u32", "t": "b64"}
+_HINTS = {"L2::cache_hint", "multicast::cluster"}
+_BULK = {"cp", "async", "bulk", "shared::cluster", "shared::cta", "global", *_HINTS}
+
+
+def _place(w: Writer, operand: Operand, *, generic: bool) -> str:
+    """An address in shared memory as int64; a generic one outside of it becomes one that no block has."""
+    address = w.address(operand)
+    assert isinstance(operand, Mem)
+    if generic and isinstance(operand.base, Reg):
+        address = f"({address} ^ np.uint64({SHARED_WINDOW}))"
+    elif isinstance(operand.base, Reg) and operand.base.type[1:] == "32":
+        address = f"{address}.view('i4')"
+    return f"({address}.astype('i8') + {operand.offset})"
+
+
+def mbarrier(w: Writer, i: Instruction) -> bool:
+    """mbarrier, in each form of the table."""
+    words = [part for part in i.parts[1:] if part not in _MODIFIERS]
+    forms, call = _MBARRIER.get(".".join(words), ((), ""))
+    form = next((form for form in forms if len(form) == len(i.operands)), None)
+    if form is None or i.parts[-1] != "b64":
+        return False
+    generic = not any(part.startswith("shared") for part in i.parts)
+    how = {"relaxed", "parity", "noComplete"} & {*i.parts} | ({"drop"} if words[0] == "arrive_drop" else set())
+    given = {"a": "", "n": w.constant(1, "u4"), "one": w.constant(1, "u4")}
+    for kind, operand in zip(form, i.operands, strict=True):
+        if kind == "a":
+            given["a"] = _place(w, operand, generic=generic)
+        elif kind in "nt":
+            given["n"] = w.source(operand, _TAKEN[kind])
+    text = call.format(pc=i.pc, mask=w.mask, how=f"frozenset({sorted(how)!r})", **given)
+    if form[0] in _RESULTS and isinstance(i.operands[0], Reg):
+        w.result(i.operands[0], text, _RESULTS[form[0]])
+    else:
+        w.lines.append(text)
+    return True
+
+
+def bulk(w: Writer, i: Instruction) -> bool:
+    """cp.async.bulk, its groups, and cp.async.mbarrier.arrive."""
+    words = {*i.parts} - _BULK
+    if i.parts[2] == "mbarrier":
+        if {*i.parts[3:]} - {"arrive", "noinc", "shared", "shared::cta", "b64"} or len(i.operands) != 1:
+            return False
+        address = _place(w, i.operands[0], generic=not any(part.startswith("shared") for part in i.parts))
+        w.lines.append(f"S.barriers.track({i.pc}, {address}, {w.mask}, {'noinc' in i.parts})")
+    elif words == {"commit_group"}:
+        w.lines.append(f"S.bulk.commit({w.mask})")
+    elif words in ({"wait_group"}, {"wait_group", "read"}) and isinstance(i.operands[0], Imm):
+        w.lines.append(f"S.bulk.wait({w.mask}, {int(i.operands[0].value)})")
+    elif words == {"prefetch", "L2"} and "global" in i.parts:
+        pass
+    elif words == {"mbarrier::complete_tx::bytes"} and i.parts[3].startswith("shared") and i.parts[4] == "global":
+        return _whole_block(w, i) and _bulk(w, i, "load", i.operands[:4])
+    elif words == {"bulk_group"} and i.parts[3:5] == ("global", "shared::cta"):
+        return _bulk(w, i, "store", i.operands[:3])
+    else:
+        return False
+    return True
+
+
+def _bulk(w: Writer, i: Instruction, what: str, operands: tuple[Operand, ...]) -> bool:
+    target, source, size, *bar = operands
+    shared, far = (target, source) if what == "load" else (source, target)
+    assert isinstance(far, Mem)
+    near, there = _place(w, shared, generic=False), f"({w.address(far)} + np.uint64({far.offset % 2**64}))"
+    order = (near, there) if what == "load" else (there, near)
+    more = [w.source(size, "u32"), *(_place(w, each, generic=False) for each in bar), w.mask]
+    w.lines.append(f"S.bulk.{what}({', '.join((w.site(), *order, *more))})")
+    return True
+
+
+def _whole_block(w: Writer, i: Instruction) -> bool:
+    """Whether a multicast, if it is one, goes to the only block of the cluster."""
+    if "multicast::cluster" not in i.parts:
+        return True
+    mask = i.operands[-2 if "L2::cache_hint" in i.parts else -1]
+    return isinstance(mask, Imm) and mask.value == 1
+
+
+def fence(w: Writer, i: Instruction) -> bool:
+    """Fences between threads have no effect on lockstep lanes; those for asynchronous copies are checked."""
+    if i.op == "fence.mbarrier_init.release.cluster":
+        w.lines.append(f"S.barriers.fence({w.mask}, True)")
+    elif i.parts[1:3] == ("proxy", "async"):
+        w.lines.append(f"S.barriers.fence({w.mask}, False)")
+    return i.parts[1] != "proxy" or i.parts[2] in ("async", "alias")
+
+
+def mapa(w: Writer, i: Instruction) -> bool:
+    """The address of a variable in a block of the cluster, which has one: the same address."""
+    if not isinstance(i.operands[2], Imm | Reg) or i.parts[-1] not in ("u32", "u64"):
+        return False
+    address = i.operands[1]
+    type_ = i.parts[-1]
+    w.lines.append(f"S.barriers.rank({i.pc}, {w.source(i.operands[2], 'u32')}, {w.mask})")
+    w.result(i.operands[0], w.source(address, type_), "u4" if type_ == "u32" else "u8")
+    return True
+
+
+def getctarank(w: Writer, i: Instruction) -> bool:
+    """The rank in the cluster of the block that an address belongs to."""
+    w.result(i.operands[0], w.constant(0, "u4"), "u4")
+    return i.parts[-1] in ("u32", "u64") and not isinstance(i.operands[1], Vec)

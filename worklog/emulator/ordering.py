@@ -1,0 +1,285 @@
+"""Which accesses to shared memory happen before which, where threads hand data over with mbarriers.
+
+Each thread has a vector clock (Mattern, "Virtual Time and Global States", 1989): for each thread of its block the time
+up to which its accesses happened before, and for each mbarrier the phases that the thread has seen complete. A cell of
+shared memory keeps its last write and each warp's last read since (as in FastTrack, Flanagan and Freund, 2009).
+Asynchronous copies write on behalf of an mbarrier: what a phase brought is known to those that saw it complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from worklog.emulator.counts import Site
+from worklog.emulator.findings import Batch, Recorder
+from worklog.emulator.shared_checks import Access, Interval, what_is_shared
+
+if TYPE_CHECKING:
+    from worklog.emulator.shared import SharedMemory, Visit
+
+Array = NDArray[Any]
+KEPT = 512  # visits whose cells are kept
+PROXY = "fence.proxy.async"
+
+
+class Ordering(Interval):
+    """In place of an Interval, for kernels with mbarriers or bulk copies. Of a block with n threads, number i < n is
+    thread i, and number n + k its mbarrier k.
+    """
+
+    def __init__(self, recorder: Recorder, batch: Batch, shared: SharedMemory) -> None:
+        self.shared = shared
+        super().__init__(recorder, batch)
+
+    def start(self) -> None:
+        """Begin a new batch; the arrays follow at the first use, when the batch's memory has its size."""
+        super().start()
+        self.known: Array = np.zeros((0, 0), np.int32)
+        self.clock = 1
+        self.sites: list[Site] = []
+        self.pairs: dict[int, tuple[Visit, Array, Array, Array, Array]] = {}
+        self.repeated: set[int] = set()
+
+    def prepare(self, barriers: int = 0) -> None:
+        """Make room for mbarriers of each block."""
+        lanes, self.size = self.batch.lanes, self.batch.block_lanes
+        if len(self.known) != lanes:
+            cells, self.warps = len(self.shared.bytes) // self.shared.grain, self.size // 32
+            self.known = np.zeros((lanes, self.size + 8), np.int32)
+            self.writer, self.write_site = np.full(cells, -1, np.int16), np.zeros(cells, np.int16)
+            self.written = np.zeros(cells, np.int32)
+            shape = (cells, self.warps)
+            self.read, self.readers = np.zeros(shape, np.int32), np.zeros(shape, np.uint32)
+            self.read_site = np.zeros(shape, np.int16)
+            self.fenced = np.zeros(lanes, np.int32)
+            self.leaving: Array = np.zeros(cells, np.int32)  # copies that still read a cell, and the site of one
+            self.leaving_site = np.zeros(cells, np.int16)
+        missing = self.size + barriers - self.known.shape[1]
+        if missing > 0:
+            self.known = np.pad(self.known, ((0, 0), (0, missing + 8)))
+
+    # What orders accesses.
+
+    def close(self, memory_size: int, lanes: Array | None, carried: Sequence[Access]) -> None:
+        """__syncthreads of all blocks (lanes None) or of the blocks of these lanes."""
+        self.prepare()
+        rows = self.known.reshape(-1, self.size, self.known.shape[1])
+        blocks = np.arange(len(rows)) if lanes is None else np.flatnonzero(lanes.reshape(-1, self.size).any(axis=1))
+        joined = rows[blocks].max(axis=1)
+        joined[:, : self.size] = self.clock
+        rows[blocks] = joined[:, None]
+        self._tick()
+
+    def synchronise_warps(self, lanes: Array) -> None:
+        """__syncwarp of these lanes."""
+        self.prepare()
+        groups = lanes.reshape(-1, 32)
+        for warp in np.flatnonzero(groups.any(axis=1)):
+            own = warp * 32 + np.flatnonzero(groups[warp])
+            self.known[own] = self.joined(own)
+        self._tick()
+
+    def joined(self, lanes: Array) -> Array:
+        """What these lanes of a block know together, and what they did themselves."""
+        row: Array = self.known[lanes].max(axis=0)
+        row[lanes % self.size] = self.clock
+        return row
+
+    def released(self) -> None:
+        """Later accesses are not part of what a thread has just released."""
+        self._tick()
+
+    def acquire(self, lanes: Array, row: Array) -> None:
+        """These lanes know what a phase of an mbarrier collected."""
+        self.known[lanes] = np.maximum(self.known[lanes], row)
+        self.repeated.clear()
+
+    def fence(self, lanes: Array) -> None:
+        """fence.proxy.async: earlier writes of these lanes are visible to asynchronous copies."""
+        self.prepare()
+        self.fenced[lanes] = self.clock
+        self._tick()
+
+    def _tick(self) -> None:
+        self.clock += 1
+        self.repeated.clear()
+
+    # Accesses.
+
+    def add(self, visit: Visit, lanes: Array | None) -> None:
+        """An access of these lanes."""
+        self.prepare()
+        if id(visit) in self.repeated and lanes is visit.mask:
+            return
+        known = self.pairs.get(id(visit))
+        if known is None or lanes is not visit.mask:
+            known = self._pairs(visit, lanes)
+        _, cells, lane, keys, bits = known
+        site, number = visit.site, self._number(visit.site)
+        self._check_written(site, cells, lane)
+        if not site.writes:
+            same = self.read.reshape(-1)[keys] == self.clock
+            self.readers.reshape(-1)[keys] = np.where(same, self.readers.reshape(-1)[keys] | bits, bits)
+            self.read.reshape(-1)[keys] = self.clock
+            self.read_site.reshape(-1)[keys] = number
+            self.repeated.add(id(visit))
+            return
+        self._check_read(site, cells, lane)
+        self._write(cells, lane % self.size, self.clock, number)
+
+    def _pairs(self, visit: Visit, lanes: Array | None) -> tuple[Visit, Array, Array, Array, Array]:
+        """Cells and lanes of an access; and for each warp the places of its cells in `read`, with bits of its lanes."""
+        found = visit.cells(lanes)
+        cells = np.concatenate([cell for cell, _ in found]) // self.shared.grain
+        lane = np.concatenate([lane for _, lane in found])
+        keys = cells * self.warps + lane % self.size // 32
+        unique, inverse = np.unique(keys, return_inverse=True)
+        bits = np.zeros(len(unique), np.uint32)
+        np.bitwise_or.at(bits, inverse, np.uint32(1) << (lane % 32).astype(np.uint32))
+        out = (visit, cells, lane, unique, bits)
+        if lanes is visit.mask:
+            if len(self.pairs) > KEPT:
+                self.pairs.clear()
+                self.repeated.clear()
+            self.pairs[id(visit)] = out  # which keeps the visit, so that no other one gets its identity
+        return out
+
+    def _number(self, site: Site) -> int:
+        number = next((k for k, known in enumerate(self.sites) if known is site), len(self.sites))
+        if number == len(self.sites):
+            self.sites.append(site)
+        return number
+
+    def _write(self, cells: Array, writer: Any, time: int, number: int) -> None:
+        self.writer[cells], self.written[cells], self.write_site[cells] = writer, time, number
+        self.read[cells] = 0
+        self.repeated.clear()
+
+    # Asynchronous copies.
+
+    def _cells(self, lane: int, start: int, size: int) -> tuple[Array, Array]:
+        self.prepare()
+        grain, base = self.shared.grain, int(self.shared.lane_base[lane])
+        cells = np.arange((base + start) // grain, (base + start + size - 1) // grain + 1)
+        return cells, np.full(len(cells), lane)
+
+    def fill(self, site: Site, lane: int, start: int, size: int, barrier: int, phases: int) -> None:
+        """A lane issues a copy to these bytes of its block, which has arrived once `phases` phases of the mbarrier with
+        this number in the block are complete.
+        """
+        cells, lanes = self._cells(lane, start, size)
+        self._check_written(site, cells, lanes)
+        self._check_read(site, cells, lanes)
+        self._write(cells, self.size + barrier, phases, self._number(site))
+
+    def arrived(self, visit: Visit, lanes: Array, barrier: int, phases: int) -> None:
+        """A cp.async of these lanes arrives with a phase of an mbarrier."""
+        cells = np.concatenate([cell for cell, _ in visit.cells(lanes)]) // self.shared.grain
+        self._write(cells, self.size + barrier, phases, self._number(visit.site))
+
+    def drain(self, site: Site, lane: int, start: int, size: int) -> None:
+        """A lane issues a copy from these bytes of its block."""
+        cells, lanes = self._cells(lane, start, size)
+        self._check_written(site, cells, lanes)
+        writer = self.writer[cells]
+        generic = (writer >= 0) & (writer < self.size)
+        theirs = self.fenced[lane - lane % self.size + np.where(generic, writer, 0)]
+        bad = generic & (np.maximum(theirs, self.fenced[lane]) < self.written[cells])
+        if bad.any():
+            k = int(bad.argmax())
+            first = self.sites[self.write_site[cells[k]]]
+            what = f"were written in line {first.line}{first.called}, with no {PROXY} in between"
+            self.recorder.tell("missing-fence", site, lane, f"copies {self._bytes(lane, cells[k])} which {what}", first)
+        self.leaving[cells] += 1
+        self.leaving_site[cells] = self._number(site)
+
+    def drained(self, site: Site, lane: int, start: int, size: int) -> None:
+        """A copy has read these bytes, and its lane has waited for it."""
+        cells, _ = self._cells(lane, start, size)
+        self.leaving[cells] -= 1
+        warp = lane % self.size // 32
+        self.read[cells, warp], self.readers[cells, warp] = self.clock, np.uint32(1 << lane % 32)
+        self.read_site[cells, warp] = self._number(site)
+        self.repeated.clear()
+
+    # Checks.
+
+    def _check_written(self, site: Site, cells: Array, lane: Array) -> None:
+        """Whether the last write of each cell happened before."""
+        writer = self.writer[cells]
+        bad = (writer >= 0) & (writer != lane % self.size) & (self.known[lane, writer] < self.written[cells])
+        if site.strong and bad.any():
+            bad &= ~self._strong()[self.write_site[cells]]
+        if not bad.any():
+            return
+        foreign = bad & (writer // 32 != lane % self.size // 32)
+        k = int((foreign if foreign.any() else bad).argmax())
+        first = self.sites[self.write_site[cells[k]]]
+        if writer[k] < self.size:
+            return self._race(first, site, int(lane[k] - lane[k] % self.size + writer[k]), int(lane[k]), int(bad.sum()))
+        verb = "overwrites" if site.writes else "reads"
+        what = f"{verb} {self._bytes(int(lane[k]), cells[k])} that the copy of line {first.line}{first.called} "
+        what += "brings, before a wait for the copy's mbarrier has succeeded"
+        kind = "early-overwrite" if site.writes else "missing-wait"
+        self.recorder.tell(kind, site, int(lane[k]), what, first, int(bad.sum()))
+
+    def _check_read(self, site: Site, cells: Array, lane: Array) -> None:
+        """Whether the last reads of each cell happened before it is written."""
+        busy = self.leaving[cells] > 0
+        if busy.any():
+            k = int(busy.argmax())
+            first = self.sites[self.leaving_site[cells[k]]]
+            what = f"overwrites {self._bytes(int(lane[k]), cells[k])} that the copy of line {first.line} may still "
+            what += "be reading: use cp.async.bulk.wait_group.read, and then a barrier, first"
+            self.recorder.tell("early-overwrite", site, int(lane[k]), what, first, int(busy.sum()))
+        read = self.read[cells]
+        if not read.any():
+            return
+        lanes, place = np.unique(lane, return_inverse=True)
+        least = self.known[lanes, : self.size].reshape(-1, self.warps, 32).min(axis=2)
+        rows, warps = np.nonzero(read > least[place])
+        readers = warps[:, None] * 32 + np.arange(32)
+        writer = lane[rows][:, None]
+        bad = (self.readers[cells[rows], warps][:, None] >> np.arange(32, dtype=np.uint32) & 1).astype(bool)
+        bad &= (self.known[writer, readers] < read[rows, warps][:, None]) & (readers != writer % self.size)
+        if site.strong:
+            bad &= ~self._strong()[self.read_site[cells[rows], warps]][:, None]
+        if not bad.any():
+            return
+        foreign = bad & (warps[:, None] != writer % self.size // 32)
+        k, bit = divmod(int((foreign if foreign.any() else bad).argmax()), 32)
+        number = int(lane[rows[k]])
+        first = self.sites[self.read_site[cells[rows[k]], warps[k]]]
+        reader = number - number % self.size + int(warps[k]) * 32 + bit
+        if site.op != "cp":
+            return self._race(first, site, reader, number, int(bad.sum()))
+        thread = self.batch.locate(reader)[1]
+        what = f"refills {self._bytes(number, cells[rows[k]])} before thread {thread} has released what it reads in "
+        what += f"line {first.line}{first.called}: every reader must arrive first, after its reads"
+        self.recorder.tell("early-overwrite", site, number, what, first, int(bad.sum()))
+
+    def _strong(self) -> Array:
+        """Of each known site, whether it races with no other strong access."""
+        return np.array([site.strong for site in self.sites])
+
+    def _race(self, first: Site, second: Site, one: int, two: int, count: int) -> None:
+        kind, fix = "shared-race", "neither an mbarrier nor __syncthreads()"
+        if one // 32 == two // 32:
+            kind, fix = "missing-syncwarp", "no __syncwarp()"
+        (block, thread), (_, other) = self.batch.locate(one), self.batch.locate(two)
+        message = (
+            f"thread {thread} of block {block} {first.verb} (line {first.line}{first.called}) and thread {other} "
+            f"{second.verb} (line {second.line}{second.called}) {what_is_shared(first)}, with {fix} between them"
+        )
+        callers = (second.caller, first.caller)
+        if ("missing-wait", second.line, first.line, tuple(filter(None, callers))) not in self.recorder.found:
+            self.recorder.add(kind, second.line, message, block, (thread, other), first.line, count, callers)
+
+    def _bytes(self, lane: int, cell: Any) -> str:
+        """A cell, for messages."""
+        byte = int(cell) * self.shared.grain - int(self.shared.lane_base[lane])
+        return f"shared byte {byte}"
