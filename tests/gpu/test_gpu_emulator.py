@@ -7,7 +7,8 @@ import pytest
 
 from tests.emulator.helpers import cuda
 from tests.emulator.test_async_copies import CASES, SPECIALISED
-from tests.emulator.test_convergence import KERNELS
+from tests.emulator.test_barriers import KERNELS as AT_BARRIERS
+from tests.emulator.test_convergence import KERNELS as CONVERGING
 from worklog.emulator import EmulatedDevice, launch
 from worklog.emulator import load as emulated
 from worklog.gate import Checker
@@ -62,13 +63,16 @@ def test_what_outlives_a_launch_gives_the_same_verdict(source: str, stage: str |
         assert [s.name for s in verdict.stages if not s.passed] == ([stage] if stage else []), verdict.reason
 
 
-@pytest.mark.parametrize("name", KERNELS)
-def test_threads_wait_for_each_other_as_on_the_gpu(name: str) -> None:
-    out = compile_cuda(Program(f"{name}.cu", cuda(f"converging/{name}"), "k"), same_ptx.architecture())
-    values, here = np.random.default_rng(2).integers(0, 9, 64, np.int32), np.zeros(192, np.int32)
-    there = same_ptx.cupy.zeros(192, np.int32)
-    same_ptx.load(out, out.cubin).function((1,), (64,), (same_ptx.cupy.asarray(values), there))
-    assert launch(emulated(out.ptx, out.symbol, out.shared_accesses), (1,), 64, [values, here]).findings == ()
+@pytest.mark.parametrize(
+    ("name", "block"),
+    [*((f"converging/{name}", 64) for name in CONVERGING), *((f"barriers/{name}", 128) for name in AT_BARRIERS)],
+)
+def test_threads_wait_for_each_other_as_on_the_gpu(name: str, block: int) -> None:
+    out = compile_cuda(Program(f"{name}.cu", cuda(name), "k"), same_ptx.architecture())
+    values, here = np.random.default_rng(2).integers(0, 9, block, np.int32), np.zeros(256, np.int32)
+    there = same_ptx.cupy.zeros(256, np.int32)
+    same_ptx.load(out, out.cubin).function((1,), (block,), (same_ptx.cupy.asarray(values), there))
+    assert launch(emulated(out.ptx, out.symbol, out.shared_accesses), (1,), block, [values, here]).ok
     np.testing.assert_array_equal(here, same_ptx.cupy.asnumpy(there))
 
 

@@ -31,7 +31,7 @@ UNEXPECTED = (ArithmeticError, AttributeError, LookupError, SyntaxError, TypeErr
 
 TENSOR = "the emulator doesn't support tensor-core instructions: check this kernel on a GPU"
 HALF = "the emulator doesn't support this instruction in 16-bit floats: compute in float, or use a GPU"
-BARRIERS = "the emulator supports __syncthreads() and __syncwarp(), and no other barriers: use these, or a GPU"
+BARRIERS = "the emulator supports barriers of a block and of a warp, and no others: use these, or a GPU"
 # What to do instead, by the start of the opcode or a type in it; the last one that fits.
 HINTS = {
     "wgmma": "the emulator doesn't support warp-group tensor-core instructions: check this kernel on a GPU",
@@ -94,6 +94,7 @@ class Writer:
         self.instruction: Instruction = program.kernel.instructions[0]
         self.mask = "m"
         self.predicate = ""  # of the instruction's guard
+        self.follow, self.leaving = EXIT, ""  # of a barrier: the next block, and the call that returns it
 
     def local(self) -> str:
         """A new name."""
@@ -221,6 +222,7 @@ def generate(program: Program, index: int, merge: bool) -> BlockFunction:
     leaving = _leave(writer, index, instructions[-1])
     written = {reg.name for instruction in instructions for reg in defined(instruction)}
     written &= program.flow.live_out[index]
+    written &= writer.registers.keys()  # the machine writes the result of bar.red
     for name in sorted(written | {origin_of(name).name for name in written & program.flow.shuffled}):
         slot, value = f"R[{name!r}]", writer.registers[name]
         writer.lines.append(f"{slot} = merge({value}, {slot}, m)" if merge else f"{slot} = {value}")
@@ -281,13 +283,9 @@ def _leave(writer: Writer, index: int, last: Instruction) -> str:
         yes, no = (follow, target) if last.guard[1] else (target, follow)
         return f"return S.branch({writer.register(last.guard[0])}, m, {yes}, {no})"
     if is_barrier(last):
-        if last.guard:
-            raise unsupported(last, "the emulator doesn't support predicated barriers: use a branch")
-        number = last.operands[0] if last.operands else None
-        plain = last.parts[1:] in (("sync",), ("cta", "sync"), ("sync", "aligned"), ("cta", "sync", "aligned"))
-        if not plain or len(last.operands) != 1 or not isinstance(number, Imm) or number.value != 0:
-            raise unsupported(last)
-        return f"return S.barrier(m, {last.pc}, {follow})"
+        writer.follow = follow if follow >= 0 else EXIT
+        _emit(writer, last)
+        return f"return {writer.leaving}"
     _emit(writer, last)
     return f"return {follow}" if follow >= 0 else "return S.exit(m)"
 

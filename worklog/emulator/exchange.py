@@ -139,7 +139,8 @@ class Exchange:
                 if own.any():
                     self.machine.recorder.add_lanes(kind, place[number], own, what)
         if place[first].parts[0] == "bar" and self.machine.shared.checking:
-            self.machine.shared.interval.synchronise_warps(active)
+            for group in self.parts:
+                self.machine.shared.interval.synchronise_warps(group)
 
     def collect(self, met: dict[int, Array], registers: dict[str, Array]) -> None:
         """Before lanes at several places exchange values: the operands that each place gives."""

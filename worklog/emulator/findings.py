@@ -42,9 +42,9 @@ class Aborted(Exception):
 
 
 # Kinds of findings that do not fail a launch: threads that exit before a barrier that others of their block reach,
-# member masks that name lanes that have exited (PTX waits only for the others), instructions whose last bits only the
-# hardware defines, and reads of a clock.
-WARNINGS = ("barrier-after-exit", "exited-in-mask", "approximation", "no-time")
+# whole warps at different instructions of one barrier, member masks that name lanes that have exited (PTX waits only
+# for the others), instructions whose last bits only the hardware defines, and reads of a clock.
+WARNINGS = ("barrier-after-exit", "barrier-by-warp", "exited-in-mask", "approximation", "no-time")
 
 
 @dataclass
@@ -85,9 +85,9 @@ class Finding:
     """One mistake at one place.
 
     kind: "shared-race", "missing-syncwarp", "missing-wait", "uninitialised-shared", "divergent-barrier",
-    "divergent-warp", "member-mask", "undefined-shuffle", "misaligned", "read-only", "assertion", "trap", "global-",
-    "shared-" or "local-out-of-bounds"; of asynchronous copies "early-overwrite", "missing-fence", "mbarrier-misuse",
-    "wrong-phase" and "byte-count"; "deadlock", where it follows other errors; or one of WARNINGS.
+    "barrier-count", "divergent-warp", "member-mask", "undefined-shuffle", "misaligned", "read-only", "assertion",
+    "trap", "global-", "shared-" or "local-out-of-bounds"; of asynchronous copies "early-overwrite", "missing-fence",
+    "mbarrier-misuse", "wrong-phase" and "byte-count"; "deadlock", where it follows other errors; or one of WARNINGS.
     line: of the .cu file (0: unknown, compiled without -lineinfo); other_line: of the other access, or None. text:
     that source line. block: (x, y, z) of the first block concerned; threads: numbers of its threads concerned. count:
     how often it occurred. callers: where `line` and `other_line` are in functions, the lines that called these.

@@ -80,12 +80,13 @@ def registers(operand: Operand | None) -> Iterator[Reg]:
 def _first_read(instruction: Instruction) -> int:
     """1 where the first operand is the result, else 0."""
     result = bool(instruction.operands) and not isinstance(instruction.operands[0], Mem)
-    return int(result and instruction.parts[0] not in NO_RESULT)
+    reduces = is_barrier(instruction) and "red" in instruction.parts
+    return int(result and (reduces or instruction.parts[0] not in NO_RESULT))
 
 
 def defined(instruction: Instruction) -> tuple[Reg, ...]:
     """Registers that an instruction writes."""
-    return () if _first_read(instruction) == 0 else tuple(registers(instruction.operands[0]))
+    return tuple(registers(instruction.operands[0])) if _first_read(instruction) else ()
 
 
 def reads(instruction: Instruction) -> tuple[Reg, ...]:

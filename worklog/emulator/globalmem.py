@@ -56,7 +56,7 @@ class Copies:
 
     def in_flight(self) -> list[Access]:
         """Accesses for the log of the interval that begins: the targets are still being written."""
-        return [Access(copy.visit, None, copy.lanes) for copy in self.flying]
+        return [Access(copy.visit, 0, copy.lanes) for copy in self.flying]
 
     def issue(self, site: Site, target: Array, source: Array, size: Array | None, mask: Mask) -> None:
         """Start copying site.width bytes per lane; bytes from `size` on are zeros."""

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from worklog.emulator import warp
 from worklog.emulator.async_copies import BulkCopies
+from worklog.emulator.block_barriers import BlockBarriers
 from worklog.emulator.codegen import EXIT, UNEXPECTED, Program, failed
 from worklog.emulator.counts import Site
 from worklog.emulator.exchange import Exchange
@@ -56,12 +57,10 @@ class Machine:
         shared.on_unwritten = self.unwritten.loaded
         self.lines = [i.line for i in program.kernel.instructions]
         self.groups: dict[int, Array] = {}
-        self.waiting: list[tuple[Array, int, int]] = []
         self.counted: dict[int, tuple[Array, int, int]] = {}
         self.printed = Printed(memory, local)
-        self.barriers = Barriers(self)
-        self.bulk = BulkCopies(self)
-        self.spinning = Waiting(self)
+        self.barriers, self.bulk = Barriers(self), BulkCopies(self)
+        self.spinning, self.block = Waiting(self), BlockBarriers(self)
 
     # Running.
 
@@ -81,12 +80,13 @@ class Machine:
         self.bulk.start()
         self.unwritten.start()
         self.groups = {0: self.live}
-        self.waiting = []
+        self.block.start()
         self.spinning.start()
         self.exchange.start()
         self.steps = 0
         with np.errstate(divide="ignore", over="ignore", invalid="ignore", under="raise"):
-            self._loop(dict(self.program.initial_registers))
+            self.registers: dict[str, Array] = dict(self.program.initial_registers)
+            self._loop(self.registers)
         self.bulk.finish()
         self.shared.interval.close(len(self.shared.bytes), None, ())
 
@@ -118,6 +118,7 @@ class Machine:
                     break
                 number = follow
         self.spinning.end()
+        self.block.end()
 
     def _step(self, number: int, lanes: Array, registers: dict[str, Array]) -> int:
         """Run a block of code; the next one, as its function returns it."""
@@ -196,8 +197,8 @@ class Machine:
     def leave(self, lanes: Array) -> None:
         """Remove lanes; blocks that waited only for them continue."""
         self.live = self.live & ~lanes
-        if self.waiting:
-            self._release()
+        if self.block.waiting:
+            self.block.release()
 
     def guard(self, mask: Mask, predicate: Array) -> Mask:
         """The lanes of the mask for which the predicate holds; False for none."""
@@ -223,75 +224,6 @@ class Machine:
     def printf(self, mask: Mask, formats: Array, arguments: Array) -> Array:
         """vprintf: the number of its arguments."""
         return self.printed.call(self.lanes_of(mask), formats, arguments)
-
-    def barrier(self, mask: Mask, pc: int, follow: int) -> int:
-        """__syncthreads: continue at once if all live lanes are here, else wait."""
-        lanes = self.lanes_of(mask)
-        if follow < 0:
-            return self.exit(mask)
-        if self.census(lanes)[1] == self.census(self.live)[1]:
-            self._check_exited(lanes, pc)
-            self._close(None)
-            return follow
-        self.waiting.append((lanes, pc, follow))
-        self._release()
-        return -1
-
-    def _close(self, lanes: Array | None) -> None:
-        if self.shared.checking:
-            self.shared.interval.close(len(self.shared.bytes), lanes, self.copies.in_flight())
-
-    def _release(self) -> None:
-        """Continue every block whose live threads all wait."""
-        arrived = np.logical_or.reduce([lanes for lanes, _, _ in self.waiting])
-        size = self.batch.block_lanes
-        missing = (self.live & ~arrived).reshape(-1, size).any(axis=1)
-        ready = arrived.reshape(-1, size).any(axis=1) & ~missing
-        if not ready.any():
-            return
-        whole = np.repeat(ready, size)
-        released = whole & arrived
-        for block in np.flatnonzero(ready):
-            self._check_same_barrier(int(block))
-        self._check_exited(released, self.waiting[0][1])
-        self._close(whole)  # with the accesses of threads that have exited: they came before the barrier, too
-        waiting, self.waiting = self.waiting, []
-        for lanes, pc, follow in waiting:
-            going, staying = lanes & released, lanes & ~released
-            if going.any():
-                self.push(follow, going)
-            if staying.any():
-                self.waiting.append((staying, pc, follow))
-
-    def _check_same_barrier(self, block: int) -> None:
-        start, size = block * self.batch.block_lanes, self.batch.block_lanes
-        here = [(lanes[start:][:size], pc) for lanes, pc, _ in self.waiting if lanes[start:][:size].any()]
-        if len({pc for _, pc in here}) < 2:
-            return
-        (first, first_pc), (second, second_pc) = here[0], next(entry for entry in here if entry[1] != here[0][1])
-        where, _ = self.batch.locate(start)
-        message = (
-            f"{int(first.sum())} threads of block {where} wait at line {self.lines[first_pc]} while "
-            f"{int(second.sum())} wait at line {self.lines[second_pc]}: all must reach the same __syncthreads()"
-        )
-        threads = (int(first.argmax()), int(second.argmax()))
-        self.recorder.add("divergent-barrier", self.lines[first_pc], message, where, threads, self.lines[second_pc])
-
-    def _check_exited(self, lanes: Array, pc: int) -> None:
-        """Report threads that exited before a barrier which others of their block reach."""
-        if self.census(self.live)[1] == self.census(self.started)[1]:
-            return
-        size = self.batch.block_lanes
-        exited = (self.started & ~self.live).reshape(-1, size)
-        concerned = np.flatnonzero(lanes.reshape(-1, size).any(axis=1) & exited.any(axis=1))
-        if len(concerned):
-            threads = np.flatnonzero(exited[concerned[0]])
-            where, _ = self.batch.locate(int(concerned[0]) * size)
-            message = (
-                f"{len(threads)} of {self.batch.threads} threads of block {where}, the first is thread {threads[0]}, "
-                "exit the kernel before this barrier"
-            )
-            self.recorder.add("barrier-after-exit", self.lines[pc], message, where, threads[:32].tolist())
 
     # Called by generated code: values.
 

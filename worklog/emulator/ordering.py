@@ -39,6 +39,7 @@ class Ordering(Interval):
         """Begin a new batch; the arrays follow at the first use, when the batch's memory has its size."""
         super().start()
         self.known: Array = np.zeros((0, 0), np.int32)
+        self.named: dict[tuple[int, int], Array] = {}  # what those that came to each barrier of a block knew
         self.clock = 1
         self.sites: list[Site] = []
         self.pairs: dict[int, tuple[Visit, Array, Array, Array, Array]] = {}
@@ -81,6 +82,18 @@ class Ordering(Interval):
         for warp in np.flatnonzero(groups.any(axis=1)):
             own = warp * 32 + np.flatnonzero(groups[warp])
             self.known[own] = self.joined(own)
+        self._tick()
+
+    def synchronise_blocks(self, number: int, arrived: Array, released: Array) -> None:
+        """Whole warps at the barrier of this number, which not all warps of their blocks wait for."""
+        self.prepare()
+        for block in np.flatnonzero(arrived.reshape(-1, self.size).any(axis=1)).tolist():
+            lanes, before = slice(block * self.size, (block + 1) * self.size), self.named.get((block, number))
+            row = self.joined(block * self.size + np.flatnonzero(arrived[lanes]))
+            if before is not None:
+                row[: len(before)] = np.maximum(row[: len(before)], before)
+            self.named[block, number] = row
+            self.acquire(block * self.size + np.flatnonzero(released[lanes]), row)
         self._tick()
 
     def joined(self, lanes: Array) -> Array:

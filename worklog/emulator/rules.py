@@ -121,9 +121,28 @@ def _cp(w: Writer, i: Instruction) -> bool:
     return True
 
 
-def _warp_barrier(w: Writer, i: Instruction) -> bool:
-    """bar.warp.sync: its lanes have met already. Block barriers end a block of code and are written there."""
-    return i.parts == ("bar", "warp", "sync") and len(i.operands) == 1
+def _barrier(w: Writer, i: Instruction) -> bool:
+    """Of a block, at the end of a block of code; or of a warp, whose lanes have met already."""
+    kind, *rest = [part for part in i.parts[1:] if part not in ("cta", "aligned")] or [""]
+    operands, predicate = list(i.operands), "None"
+    if kind == "warp":
+        return i.parts == ("bar", "warp", "sync") and len(operands) == 1
+    if kind == "red":
+        target, *operands = operands
+        wanted = ("pred",) if rest[-1] == "pred" else ("u32", "s32", "b32")
+        if not isinstance(target, Reg) or target.type not in wanted:
+            return False
+        predicate = w.source(operands.pop(), "pred")
+    forms = (["popc", "u32"], ["and", "pred"], ["or", "pred"]) if kind == "red" else ([],)
+    if kind not in ("sync", "arrive", "red") or rest not in forms or not (kind == "arrive") < len(operands) < 3:
+        return False
+    if kind == "sync" and i.guard is None and operands == [Imm(0, 0, "int")]:
+        w.leaving = f"S.block.sync(m, {i.pc}, {w.follow})"
+        return True
+    number, *count = (w.source(operand, "u32") for operand in operands)
+    given = f"{w.mask}, {i.pc}, {w.follow}, {number}, {count[0] if count else None}, {predicate}"
+    w.leaving = f"S.block.arrive(m, {given})"
+    return True
 
 
 def _printf(w: Writer, i: Instruction) -> bool:
@@ -180,7 +199,7 @@ RULES: dict[str, Rule] = {
     "atom": _atom,
     "red": _atom,
     "cp": _cp,
-    "bar": _warp_barrier,
+    **dict.fromkeys(("bar", "barrier"), _barrier),
     "createpolicy": _createpolicy,
     "mov": _mov,
     "call": _printf,

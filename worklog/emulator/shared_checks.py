@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 KEPT_INTERVALS = 4096
+BIT = np.uint32(1)
 
 
 @dataclass(frozen=True)
@@ -37,27 +38,82 @@ class Clash:
 
 
 class Access(NamedTuple):
-    """One logged access. epoch: per lane, how often its warp had synchronised before, or None for never. lanes: None
-    for all.
-    """
+    """One logged access. before: number of the interval's events before it. lanes: None for all."""
 
     visit: Visit
-    epoch: Array | None
+    before: int
     lanes: Array | None
 
     @property
     def key(self) -> tuple[Any, ...]:
         """Equal for equal accesses. Visits live as long as `Interval.clean`, so their identity is enough."""
         lanes = None if self.lanes is self.visit.mask or self.lanes is None else self.lanes.tobytes()
-        return id(self.visit), id(self.epoch), lanes
+        return id(self.visit), self.before, lanes
 
     def limited(self, lanes: Array) -> Access:
         """Only these lanes of it."""
         return self._replace(lanes=lanes & (self.visit.places.active if self.lanes is None else self.lanes))
 
 
+class Event(NamedTuple):
+    """Lanes of a warp, or at a barrier of a block. What the lanes in `arrived` did before comes before what those in
+    `released` do next, at this event and later ones of the barrier, which has this number.
+    """
+
+    arrived: Array
+    released: Array
+    number: int | None
+
+
+class Order:
+    """What the events order: each lane's access at `at` before the others' later ones, or after their earlier ones.
+
+    in_warp: by lane of the other access, the lanes of its warp of which that holds, as a mask; in_block: the warps.
+    """
+
+    def __init__(self, events: Sequence[Event], at: int, batch: Batch) -> None:
+        self.events, self.at, self.width = events, at, batch.block_lanes
+        own = np.arange(batch.lanes)
+        self.own_warp = BIT << (own % self.width // 32).astype(np.uint32)
+        self.in_warp, self.in_block = BIT << (own % 32).astype(np.uint32), np.zeros(batch.lanes, np.uint32)
+        self.at_barriers: dict[int, Array] = {}  # by number, as in_block
+
+    def holds(self, at: int, lane: Array, other: Array) -> Array:
+        """Whether `lane` is ordered with the access of lane `other` with `at` events before it. Call it in one
+        direction, forwards or backwards.
+        """
+        while self.at < at:
+            arrived, released, number = self.events[self.at]
+            self._pass(arrived, released, number)
+            self.at += 1
+        while self.at > at:
+            self.at -= 1
+            arrived, released, number = self.events[self.at]
+            self._pass(released, arrived, number)
+        warp = self.in_block[other] >> (lane % self.width // 32).astype(np.uint32)
+        own = np.where(lane // 32 == other // 32, self.in_warp[other] >> (lane % 32).astype(np.uint32), np.uint32(0))
+        out: Array = (lane // self.width == other // self.width) & ((warp | own) & BIT > 0)
+        return out
+
+    def _pass(self, given: Array, taken: Array, number: int | None) -> None:
+        """What the given lanes of a warp or block are ordered with, the taken ones are, too."""
+        if number is None:
+            self.in_block = np.where(taken, self.in_block | _joined(self.in_block, given, 32), self.in_block)
+            self.in_warp = np.where(taken, self.in_warp | _joined(self.in_warp, given, 32), self.in_warp)
+            return
+        known = _joined(self.in_block | self.own_warp, given, self.width)
+        known = self.at_barriers[number] = known | self.at_barriers.get(number, np.uint32(0))
+        self.in_block = np.where(taken, self.in_block | known, self.in_block)
+
+
+def _joined(masks: Array, lanes: Array, width: int) -> Array:
+    """The masks of these lanes together, for each of the `width` lanes of their warp or block."""
+    together = np.bitwise_or.reduce(np.where(lanes, masks, np.uint32(0)).reshape(-1, width), axis=1)
+    return np.repeat(together, width)
+
+
 class Interval:
-    """Accesses since the last barrier."""
+    """Accesses since the last barrier of a whole block, and the events among them that order some lanes."""
 
     def __init__(self, recorder: Recorder, batch: Batch) -> None:
         self.recorder, self.batch = recorder, batch
@@ -67,15 +123,19 @@ class Interval:
     def start(self) -> None:
         """Begin a new batch."""
         self.log: list[Access] = []
-        self.epoch: Array | None = None
+        self.events: list[Event] = []
 
     def add(self, visit: Visit, lanes: Array | None) -> None:
         """Log an access of these lanes."""
-        self.log.append(Access(visit, self.epoch, lanes))
+        self.log.append(Access(visit, len(self.events), lanes))
 
     def synchronise_warps(self, lanes: Array) -> None:
-        """__syncwarp of these lanes: their warps' later accesses are ordered after the earlier ones."""
-        self.epoch = lanes + (np.zeros(len(lanes), np.int64) if self.epoch is None else self.epoch)
+        """__syncwarp of these lanes of each warp."""
+        self.events.append(Event(lanes, lanes, None))
+
+    def synchronise_blocks(self, number: int, arrived: Array, released: Array) -> None:
+        """Whole warps at the barrier of this number, which not all warps of their blocks wait for."""
+        self.events.append(Event(arrived, released, number))
 
     def close(self, memory_size: int, lanes: Array | None, carried: Sequence[Access]) -> None:
         """A barrier of all blocks (lanes None) or of the blocks of these lanes. carried: copies in flight."""
@@ -85,7 +145,7 @@ class Interval:
             log = [access.limited(lanes) for access in log]
         # An access that a loop repeats between two barriers is compared once.
         accesses = {access.key: access for access in log}
-        key = tuple(accesses) if lanes is None and self.epoch is None else ()
+        key = tuple(accesses) if lanes is None and not self.events else ()
         if not key or key not in self.clean:
             if self._conflicts(list(accesses.values()), memory_size):
                 self._explain(list(accesses.values()))
@@ -93,8 +153,9 @@ class Interval:
                 if len(self.clean) > KEPT_INTERVALS:
                     self.clean.clear()
                 self.clean.add(key)
-        self.epoch = None if lanes is None else self.epoch
-        self.log = [*carried, *(access for access in rest if access.lanes is not None and access.lanes.any())]
+        self.log = [access for access in rest if access.lanes is not None and access.lanes.any()]
+        self.events = self.events if self.log else []
+        self.log += [access._replace(before=len(self.events)) for access in carried]
 
     def _conflicts(self, accesses: Sequence[Access], memory_size: int) -> bool:
         """Whether any cell is written by one lane and accessed by another, ordered or not."""
@@ -119,21 +180,26 @@ class Interval:
             self.owner[:] = -1
             for cell, lane in write.visit.cells(write.lanes):
                 self.owner[cell] = lane
-            for j, other in enumerate(accesses):
-                compared_before = other.visit.site.writes and j < i
-                if j != i and not compared_before and not (write.visit.site.strong and other.visit.site.strong):
-                    clashes += self._compare(write, other, i < j)
+            later, earlier = (Order(self.events, write.before, self.batch) for _ in range(2))
+            for other in accesses[i + 1 :]:
+                clashes += self._compare(write, other, later, True)
+            for other in accesses[:i][::-1]:
+                if not other.visit.site.writes:
+                    clashes += self._compare(write, other, earlier, False)
         # A __syncthreads() that one pair needs orders the other pairs of the interval too.
         warps_only = all(clash.same_warp for clash in clashes)
         for clash in clashes:
             self._report(clash, warps_only)
 
-    def _compare(self, write: Access, other: Access, write_first: bool) -> list[Clash]:
+    def _compare(self, write: Access, other: Access, order: Order, write_first: bool) -> list[Clash]:
         """The first clash of a write, whose lanes own the cells, with another access."""
+        if write.visit.site.strong and other.visit.site.strong:
+            return []
         for cell, lane in other.visit.cells(other.lanes):
             before = self.owner[cell]
             clash = (before >= 0) & (before != lane)
-            clash &= ~self._ordered(write, before, other, lane)
+            if clash.any():
+                clash &= ~order.holds(other.before, before, lane)
             if clash.any():
                 apart = clash & (before // 32 != lane // 32)
                 k = int((apart if apart.any() else clash).argmax())
@@ -143,14 +209,6 @@ class Interval:
                     return [Clash(write.visit, other.visit, pair, count, same_warp)]
                 return [Clash(other.visit, write.visit, pair[::-1], count, same_warp)]
         return []
-
-    @staticmethod
-    def _ordered(write: Access, write_lane: Array, other: Access, lane: Array) -> Array:
-        """Whether the two lanes are of one warp with a __syncwarp between the accesses."""
-        zero = np.zeros(len(write.visit.index), np.int64)
-        first, second = (zero if epoch is None else epoch for epoch in (write.epoch, other.epoch))
-        out: Array = (write_lane // 32 == lane // 32) & (first[write_lane] != second[lane])
-        return out
 
     def _report(self, clash: Clash, warps_only: bool) -> None:
         first, second = clash.first.site, clash.second.site

@@ -123,16 +123,20 @@ class Waiting:
 
     def end(self) -> None:
         """Raises BudgetExceeded for groups that are parked forever, or Aborted after a finding."""
-        if not self.parked:
-            return
-        (number, lanes), recorder = self.parked[0], self.machine.recorder
-        why = IN_VAIN + self.machine.barriers.explain(lanes)
-        if not (recorder.failed and self.machine.barriers.known):
-            raise endless(self.machine, number, lanes, "deadlock or endless loop: ", why)
-        # What has been found before is the likely cause, so the launch ends with its findings.
-        place = self.machine.program.kernel.instructions[self.machine.program.flow.blocks[number].start]
-        recorder.tell("deadlock", place, int(lanes.argmax()), "waits forever: " + why.replace("\n", "; "))
-        raise Aborted
+        if self.parked:
+            number, lanes = self.parked[0]
+            why = IN_VAIN + self.machine.barriers.explain(lanes)
+            raise deadlock(self.machine, number, lanes, "deadlock or endless loop: ", why)
+
+
+def deadlock(machine: Machine, number: int, lanes: Array, what: str, why: str) -> BudgetExceeded | Aborted:
+    """The error for lanes that wait forever, at this block of code."""
+    if not machine.recorder.failed:
+        return endless(machine, number, lanes, what, why)
+    # What has been found before is the likely cause, so the launch ends with its findings.
+    place = machine.program.kernel.instructions[machine.program.flow.blocks[number].stop - 1]
+    machine.recorder.tell("deadlock", place, int(lanes.argmax()), "waits forever: " + why.replace("\n", "; "))
+    return Aborted()
 
 
 def endless(machine: Machine, number: int, lanes: Array, what: str, why: str) -> BudgetExceeded:
