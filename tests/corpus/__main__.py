@@ -36,6 +36,7 @@ def _row(name: str, tries: Sequence[Tried]) -> dict[str, str]:
         "tried": str(len(tries)),
         "textures": str(sum(one.apart == "textures" for one in tries)),
         "device launches": str(sum(one.apart == "dynamic parallelism" for one in tries)),
+        "not for sm_90": str(sum(one.apart in ("removed intrinsics", "left out by #if") for one in tries)),
         "don't compile": str(sum(bool(one.error) for one in tries)),
         "compile": str(len(counted)),
         "covered": share,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from worklog.errors import BadSetting
@@ -20,7 +20,10 @@ from worklog.kernel.source import constants as constants_of
 SUFFIXES = (".cu", ".cuh", ".h", ".hpp")
 LAUNCH = r"\b{}\s*(?P<template><[^;{{}}]*?>)?\s*<\s*<\s*<"
 TEXTURE = re.compile(r"\b(?:tex[123]D\w*|texCubemap|surf[123]D\w*|cudaTextureObject_t|cudaSurfaceObject_t|texture\s*<)")
-DEVICE_LAUNCH = re.compile(r"<\s*<\s*<|\bcudaDeviceSynchronize\b|\bcudaStreamCreateWithFlags\b|\bcudaGraphLaunch\b")
+DEVICE_LAUNCH = re.compile(
+    r"<\s*<\s*<|\bcudaDeviceSynchronize\b|\bcudaStreamCreateWithFlags\b|\bcudaGraph(?:Launch|SetConditional)\b"
+)
+REMOVED = re.compile(r"\b__(?:shfl|shfl_up|shfl_down|shfl_xor|any|all|ballot)\s*\(")  # without _sync: not since sm_70
 GEMM = re.compile(r"gemm|mat(?:rix)?[\W_]*mul|mmul|\bmm_", re.IGNORECASE)
 TYPE = re.compile(
     r"(?:const |unsigned )*(?:float[24]?|double|int[24]?|char|bool|half2?|__half2?|__nv_bfloat162?|true|false|\d+)"
@@ -32,13 +35,15 @@ GUESSES = (("bool", "true"), ("typename", "float"), ("class", "float"), ("", "8"
 @dataclass(frozen=True)
 class Found:
     """One kernel. path: of its file, below the folder. entry: with template arguments. host: text of the function that
-    launches it, if that is in another file. constants: of all files of the folder.
+    launches it, if that is in another file. guessed: whether no launch gives its
+    template arguments. constants: of all files of the folder.
     """
 
     folder: Path
     path: Path
     entry: str
     host: str = ""
+    guessed: bool = False
     constants: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -58,6 +63,8 @@ class Found:
         """Why it is counted apart, or ""."""
         if DEVICE_LAUNCH.search(self.body):
             return "dynamic parallelism"
+        if REMOVED.search(self.body):
+            return "removed intrinsics"
         own = set(re.findall(r"\w+", self.body))
         textures = set(re.findall(r"\btexture\s*<[^;]*?>\s*(\w+)", code(self.text)))
         return "textures" if TEXTURE.search(self.body) or own & textures else ""
@@ -103,7 +110,7 @@ def kernels(folder: Path, only: str = "") -> Iterator[Found]:
     constants = constants_of("\n".join(texts.values()))
     for path, text in texts.items():
         if re.search(only, str(path)):
-            for name in kernel_names(text):
+            for name in filter(partial(definition, text), kernel_names(text)):
                 yield replace(_found(folder, path, name, texts, launching), constants=constants)
 
 
@@ -118,9 +125,8 @@ def _found(folder: Path, path: Path, name: str, texts: dict[Path, str], launchin
             host = scope if other != path else ""
             instance = _instance(launch["template"] or "", {**constants_of(texts[other]), **constants_of(scope)})
             break
-    if not instance:
-        instance = _guessed(texts[path], declared, name)
-    return Found(folder, path, name + instance, host)
+    guess = "" if instance else _guessed(texts[path], declared, name)
+    return Found(folder, path, name + instance + guess, host, bool(guess))
 
 
 def _scope(bare: str, place: int) -> str:
@@ -152,9 +158,9 @@ def _instance(template: str, known: dict[str, str]) -> str:
         try:
             values.append(str(evaluate(text, {})))
         except BadSetting:
-            if not TYPE.fullmatch(part):
+            if not TYPE.fullmatch(plain := text.strip("() ")):
                 return ""
-            values.append(part)
+            values.append(plain)
     return f"<{', '.join(values)}>" if values else ""
 
 

@@ -28,7 +28,8 @@ FAILED: dict[Program, CompileFailed] = {}
 
 @dataclass(frozen=True)
 class Tried:
-    """What became of one kernel. apart: "textures" or "dynamic parallelism", which are not tried. error: why it does
+    """What became of one kernel. apart: why it is not tried: textures, dynamic
+    parallelism, intrinsics that CUDA has no longer, and kernels that #if leaves out. error: why it does
     not compile. missing: instruction forms that the emulator lacks. verdict: of a GEMM: "passed as fp32", the gate's
     reason, or why it wasn't checked; "" for other kernels. findings: kinds of the emulator's error findings. domain: of
     the verdict: whole tiles for a kernel that reads outside of its matrices at other sizes.
@@ -67,10 +68,12 @@ def tried(found: Found, include: Sequence[Path] = (), define: Sequence[str] = ()
     try:
         kernel, compiled = _compiled(found, tuple(include), tuple(define))
     except (BadSetting, CompileFailed) as error:
+        if isinstance(error, UnknownEntry) and "<" not in found.entry:
+            return Tried(*name, "left out by #if")
         return Tried(*name, error=str(error).split("\n")[0])
     if missing := forms_missing(compiled):
         return Tried(*name, missing=missing)
-    return Tried(*name) if not found.is_gemm else _checked(kernel, name)
+    return Tried(*name) if found.guessed or not found.is_gemm else _checked(kernel, name)
 
 
 def _compiled(found: Found, include: tuple[Path, ...], define: tuple[str, ...]) -> tuple[Kernel, Compiled]:

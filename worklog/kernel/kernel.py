@@ -33,6 +33,7 @@ from worklog.kernel.source import (
 from worklog.problem.gemm import CLASSES, Domain, Shape
 from worklog.runs.documents import read_text
 
+HOST_AS_DEVICE = "-default-device"  # host code that wasn't recognised, such as member functions, is no error then
 TEMPLATE = Path(__file__).with_name("template.cu")  # a user kernel to start from
 
 
@@ -154,6 +155,7 @@ class Kernel:
         own = headers(text, folders)
         options = (*options_of_the_host("\n".join((source, *own.values()))), *macros, *(f"-I{one}" for one in folders))
         options += (f"-include={STANDARD.name}",) * (STANDARD.name in own)
+        options += (HOST_AS_DEVICE,) * (text != source)
         kernel = cls(
             name=name or plain,
             file=file,

@@ -36,6 +36,9 @@ _VARIABLE = re.compile(
     r"friend|static_assert|return)\b)[A-Za-z_]\w*(?:<[\w\s,*]*>)?(?:\s+|\s*\*+\s*)\w+\s*(?:\[[^\]]*\]\s*)*(?:=[^;]*)?;?$",
     re.DOTALL,
 )
+_CONSTANT_POINTERS = re.compile(r"\s*(?:static\s+)?const\s+\w+\s*(?:\*[^(=]*|\w+\s*\[[^(=]*)=")
+# What ends at the semicolon behind its braces.
+_ENDS_LATER = re.compile(r"\s*(?:typedef\s+)?(?:struct|class|union|enum)\b[^()]*$|[^(]*=\s*$")
 _FOR_NVRTC = "__CUDACC_RTC__"  # a header that has code for it needs no help
 # Types of the host's headers, which NVRTC doesn't know.
 _TYPES = {"uint": "unsigned int", "ushort": "unsigned short", "ulong": "unsigned long"}
@@ -61,12 +64,12 @@ _VALUES = {
 _TYPE_HEADERS = {"cuda_fp16.h": r"(?:__)?half2?", "cuda_bf16.h": r"__nv_bfloat162?|nv_bfloat162?"}
 _FOR_THE_HOST = re.compile(
     r"\bstd\b|\bcuda[A-Z]\w*|\bcu(?:blas|rand|fft|sparse|solver|dnn)\w+|\bnccl[A-Z]\w+|\bMPI_\w+|\bglob_t\b|\bFILE\b|"
-    r"\bpthread_\w+|\busing\s+namespace\b"
+    r"\bpthread_\w+|\busing\s+namespace\s+(?!(?:nvcuda|cooperative_groups|cub|cuda|cute|cutlass)\b)"
 )
 # Headers that hold something for the device; NVRTC knows the others' part of the language already.
 _DEVICE_HEADERS = re.compile(
     r"cuda_(?:fp|bf)\d|cuda_pipeline|cuda_awbarrier|mma|cooperative_groups|"
-    r"cuda/|nv/|cub/(?!cub\.cuh)|cute/|cutlass|nvfunctional"
+    r"cuda/|nv/|cub/(?!cub\.cuh)|cute/|cutlass|nvfunctional|math_constants"
 )
 # In place of cub/cub.cuh, which has code for the host.
 _CUB = tuple(f"cub/block/block_{what}.cuh" for what in ("load", "store", "reduce", "scan", "exchange", "radix_sort"))
@@ -133,7 +136,9 @@ def device_code(source: str, folders: Sequence[str] = ()) -> str:
     bare = code(source)
     out = list(source)
     for found in _INCLUDE.finditer(source):
-        own = any(Path(folder, found[1] or found[2]).is_file() for folder in folders)
+        own = not re.match(r"helper_(?!math)", found[1] or found[2]) and any(
+            Path(folder, found[1] or found[2]).is_file() for folder in folders
+        )
         if bare[found.start()] == "#" and not own and not _DEVICE_HEADERS.match(found[1] or found[2]):
             out[found.start() : found.end()] = " " * len(found[0])
     declared = _DIRECTIVE.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), bare)
@@ -196,8 +201,9 @@ def options_of_the_host(source: str) -> tuple[str, ...]:
     """Compiler options for what a source uses of headers that NVRTC rejects: the host's types, and CUB."""
     used, of_nvidia = set(re.findall(r"\w+", code(source))), any(map(is_of_nvidia, included(source)))
     defined = set(re.findall(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", source, re.MULTILINE))
+    defined |= set(re.findall(r"\btypedef\b[^;{}]*?(\w+)\s*;", code(source)))
     fixed = {name for name in _TYPES if of_nvidia and name.endswith("_t")} & used  # NVIDIA's headers define these
-    macros = tuple(f"-D{name}={kind}" for name, kind in _TYPES.items() if name in used - fixed)
+    macros = tuple(f"-D{name}={kind}" for name, kind in _TYPES.items() if name in used - fixed - defined)
     macros += tuple(f"-D{name}={value}" for name, value in _VALUES.items() if name in used - defined)
     types = {header: re.compile(pattern) for header, pattern in _TYPE_HEADERS.items() if header not in included(source)}
     headers = tuple(header for header, pattern in types.items() if any(map(pattern.fullmatch, used)))
@@ -224,8 +230,8 @@ def _host_code(bare: str) -> Iterator[tuple[int, int]]:
                 continue
         if depth == 0:
             head = bare[start:opened] if bracket[0] == "}" else bare[start:place]
-            if bracket[0] == "}" and re.match(r"\s*(?:typedef\s+)?(?:struct|class|union|enum)\b[^()]*$", head):
-                continue  # it ends with the semicolon
+            if bracket[0] == "}" and _ENDS_LATER.match(head):
+                continue
             if _is_for_the_host(head, bare[start : place + 1], bracket[0] == "}"):
                 yield start, place + 1
             start = place + 1
@@ -236,8 +242,11 @@ def _is_for_the_host(head: str, whole: str, has_body: bool) -> bool:
     if re.search(r"__(?:global|device|constant|shared)__|\bconstexpr\b|\b[A-Z_]*DEVICE[A-Z_]*\b", declared):
         return False
     before = declared.partition("(")[0]  # parameters may have default values
-    is_function = before != declared and not re.search(r"^\s*(?:struct|class|union|enum|static_assert)\b|=", before)
-    if (has_body and is_function) or _VARIABLE.match(declared):
+    no_function = r"^\s*(?:struct|class|union|enum|static_assert)\b|=|\btypedef\b|\busing\b"
+    is_function = before != declared and not re.search(no_function, before)
+    if is_function and (has_body or len(before.split()) > 1):  # one word and its arguments may be a macro
+        return True
+    if _VARIABLE.match(declared) or _CONSTANT_POINTERS.match(declared):
         return True
     return bool(_FOR_THE_HOST.search(whole)) and "__device__" not in whole
 
