@@ -15,10 +15,12 @@ from worklog.emulator.findings import (
     TooLarge,
     UnsupportedInstruction,
 )
-from worklog.emulator.launch import Pointer, Result, launch, load
+from worklog.emulator.globalmem import Pointer
+from worklog.emulator.launch import Result, launch, load
 from worklog.emulator.predict import predict
 from worklog.emulator.ptx import Kernel
 from worklog.emulator.reader import parse
+from worklog.emulator.tensor_map import TensorMap, tensor_map
 
 __all__ = [
     "Access",
@@ -33,10 +35,12 @@ __all__ = [
     "Pointer",
     "PtxError",
     "Result",
+    "TensorMap",
     "TooLarge",
     "UnsupportedInstruction",
     "launch",
     "load",
     "parse",
     "predict",
+    "tensor_map",
 ]

@@ -7,33 +7,40 @@ cp.async.bulk.wait_group, and read their source then, the latest that a GPU may.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from worklog.emulator.counts import LINE, SECTOR, Site
+from worklog.emulator.findings import UnsupportedInstruction
 from worklog.emulator.globalmem import Buffer
 from worklog.emulator.mbarrier import Flight
+from worklog.emulator.tensor_map import SIZE, Layout, decoded
 
 if TYPE_CHECKING:
     from worklog.emulator.machine import Machine
 
 Array = NDArray[Any]
 Mask = Any
+LINES = 128  # PTX ISA, "cp.async.bulk.tensor": the alignment in shared memory
 GRAIN = 16  # PTX ISA, "cp.async.bulk": sizes and addresses are multiples of 16
 
 
 @dataclass
 class Store:
-    """A copy of a lane from byte `start` of its shared memory to global memory. group: of its lane, from 0."""
+    """A copy of `size` bytes of a lane from byte `start` of its shared memory to global memory. write: puts them there.
+    group: of its lane, from 0.
+    """
 
     site: Site
     lane: int
     start: int
-    target: Array | None
     size: int
+    write: Callable[[Array], None]
     group: int
 
 
@@ -62,7 +69,7 @@ class BulkCopies:
         for lane, (place, start, count) in self._each(mask, target, source, size):
             data = self._global(site, lane, place, count, writes=True)
             if data is not None and self._fits(site, lane, start, count):
-                self._leave(Store(site, lane, start, data, count, self.groups[lane]))
+                self._leave(Store(site, lane, start, count, partial(np.copyto, data), self.groups[lane]))
 
     def commit(self, mask: Mask) -> None:
         """cp.async.bulk.commit_group."""
@@ -85,6 +92,27 @@ class BulkCopies:
             self._read(store)
         self.stores = []
 
+    def load_tensor(self, site: Site, target: Array, map_: Array, barrier: Array, mask: Mask, *corner: Array) -> None:
+        """cp.async.bulk.tensor to shared memory: a box, with zeros or NaN for what is outside of the tensor."""
+        for lane, (start, place, bar, *first) in self._each(mask, target, map_, barrier, *corner):
+            layout, memory, offset, inside = self._tensor(site, lane, place, first, writes=False)
+            if memory is not None and self._fits(site, lane, start, layout.bytes, LINES):
+                fill = {0: 0, 2: 0x7FFF, 4: 0x7FFFFFFF, 8: 0x7FFFFFFFFFFFFFFF}[layout.fill]
+                box = np.full(len(offset), fill, f"u{layout.item}")
+                box[inside] = memory[_bytes(offset[inside], layout.item)].view(box.dtype).ravel()
+                data = np.zeros(layout.bytes, np.uint8)
+                data[layout.swizzled(start)] = box.view(np.uint8)
+                self._send(site, lane, start, data, bar)
+
+    def store_tensor(self, site: Site, map_: Array, source: Array, mask: Mask, *corner: Array) -> None:
+        """cp.async.bulk.tensor to global memory: what is outside of the tensor is not written."""
+        for lane, (place, start, *first) in self._each(mask, map_, source, *corner):
+            layout, memory, offset, inside = self._tensor(site, lane, place, first, writes=True)
+            if memory is not None and self._fits(site, lane, start, layout.bytes, LINES):
+                places = _bytes(offset[inside], layout.item), layout.swizzled(start), inside
+                write = partial(_scatter, memory, *places)
+                self._leave(Store(site, lane, start, layout.bytes, write, self.groups[lane]))
+
     # One copy.
 
     def _send(self, site: Site, lane: int, start: int, data: Array, bar: int) -> None:
@@ -104,8 +132,8 @@ class BulkCopies:
         """The copy's end, as far as its thread waits for it."""
         shared, order = self.machine.shared, self.machine.barriers.order
         first = int(shared.lane_base[store.lane]) + store.start
-        if store.target is not None and shared.values:
-            store.target[:] = shared.bytes[first : first + store.size]
+        if shared.values:
+            store.write(shared.bytes[first : first + store.size])
         if order is not None:
             order.drained(store.site, store.lane, store.start, store.size)
         self.machine.spinning.version += 1
@@ -141,6 +169,33 @@ class BulkCopies:
             return part if writes else part.copy()
         return None
 
+    def _tensor(
+        self, site: Site, lane: int, address: int, corner: Sequence[int], *, writes: bool
+    ) -> tuple[Layout, Array | None, Array, Array]:
+        """Of the tensor map at an address: its layout, the tensor's memory (None after a finding), and the box's places
+        in it. Raises UnsupportedInstruction for a map that is not the emulator's.
+        """
+        holder = self._buffer(address)
+        data = b"" if holder is None or holder.data is None else holder.data[address - holder.base :][:SIZE].tobytes()
+        found = decoded(data)
+        if found is None or len(found[1].shape) != len(corner) or address % 64:
+            what = "no tensor map of this many dimensions that worklog.emulator.tensor_map has made"
+            raise UnsupportedInstruction(f"line {site.line}: {site.text}: there is {what} at this address")
+        base, layout = found
+        offset, inside = layout.places([value - (value >> 31 << 32) for value in corner])
+        used = offset[inside]
+        buffer, size = self._buffer(base), int(used.max()) + layout.item if len(used) else 0
+        if buffer is None or base + size > buffer.base + buffer.size:
+            what = f"{'writes' if writes else 'reads'} the box at {tuple(corner)} of a tensor map up to byte {size}"
+            self.machine.recorder.tell("global-out-of-bounds", site, lane, f"{what}, past the end of its buffer")
+            return layout, None, offset, inside
+        if site.source is not None and self.machine.memory.counting:
+            units = [len(np.unique((base + used) // unit)) for unit in (SECTOR, LINE)]
+            site.source.costs += np.array((1, units[0], 0, 0, len(used) * layout.item, units[1]))
+        if buffer.data is None or not self.machine.shared.values:
+            return layout, np.zeros(size, np.uint8), offset, inside
+        return layout, buffer.data[base - buffer.base :], offset, inside
+
     def _buffer(self, address: int) -> Buffer | None:
         return next((b for b in self.machine.memory.buffers if b.base <= address < b.base + b.size), None)
 
@@ -162,3 +217,13 @@ class BulkCopies:
         if site.source is not None and self.machine.memory.counting:
             spans = [(address + size - 1) // unit - address // unit + 1 for unit in (SECTOR, LINE)]
             site.source.costs += np.array((1, spans[0], 0, 0, size, spans[1]))
+
+
+def _bytes(offset: Array, item: int) -> Array:
+    """The places of each element's bytes, one row per element."""
+    return offset[:, None] + np.arange(item)
+
+
+def _scatter(memory: Array, places: Array, order: Array, inside: Array, data: Array) -> None:
+    """Write a box from shared memory. places: of the bytes of its elements that are inside of the tensor."""
+    memory[places] = data[order].reshape(len(inside), -1)[inside]

@@ -42,6 +42,7 @@ _MBARRIER: dict[str, tuple[tuple[str, ...], str]] = {
 _RESULTS = {"s": "u8", "p": "?", "r": "u4"}
 _TAKEN = {"n": "u32", "h": "u32", "t": "b64"}
 _HINTS = {"L2::cache_hint", "multicast::cluster"}
+_DIMENSIONS = ("1d", "2d", "3d", "4d", "5d")
 _BULK = {"cp", "async", "bulk", "shared::cluster", "shared::cta", "global", *_HINTS}
 
 
@@ -91,8 +92,10 @@ def bulk(w: Writer, i: Instruction) -> bool:
         w.lines.append(f"S.bulk.commit({w.mask})")
     elif words in ({"wait_group"}, {"wait_group", "read"}) and isinstance(i.operands[0], Imm):
         w.lines.append(f"S.bulk.wait({w.mask}, {int(i.operands[0].value)})")
-    elif words == {"prefetch", "L2"} and "global" in i.parts:
+    elif words - {*_DIMENSIONS, "tensor", "tile"} == {"prefetch", "L2"} and "global" in i.parts:
         pass
+    elif "tensor" in words:
+        return _tensor(w, i, words - {"tensor", "tile", "cta_group::1"})
     elif words == {"mbarrier::complete_tx::bytes"} and i.parts[3].startswith("shared") and i.parts[4] == "global":
         return _whole_block(w, i) and _bulk(w, i, "load", i.operands[:4])
     elif words == {"bulk_group"} and i.parts[3:5] == ("global", "shared::cta"):
@@ -111,6 +114,27 @@ def _bulk(w: Writer, i: Instruction, what: str, operands: tuple[Operand, ...]) -
     more = [w.source(size, "u32"), *(_place(w, each, generic=False) for each in bar), w.mask]
     w.lines.append(f"S.bulk.{what}({', '.join((w.site(), *order, *more))})")
     return True
+
+
+def _tensor(w: Writer, i: Instruction, words: set[str]) -> bool:
+    """A copy with a tensor map: the address of the map and the coordinates are two operands."""
+    spaces, how = tuple(part.split("::")[0] for part in i.parts[5:7]), words - {*_DIMENSIONS}
+    load = spaces == ("shared", "global") and how == {"mbarrier::complete_tx::bytes"}
+    store = spaces == ("global", "shared") and how == {"bulk_group"}
+    if not (load or store) or i.parts[4] not in _DIMENSIONS:
+        return False
+    map_, corner = i.operands[1:3] if load else i.operands[:2]
+    shared = _place(w, i.operands[0 if load else 2], generic=False)
+    if not isinstance(map_, Mem) or not isinstance(corner, Vec) or len(corner.items) != int(i.parts[4][0]):
+        return False
+    place = f"({w.address(map_)} + np.uint64({map_.offset}))"
+    corners = [w.source(each, "u32") for each in corner.items]
+    if load:
+        operands = [shared, place, _place(w, i.operands[3], generic=False), w.mask, *corners]
+    else:
+        operands = [place, shared, w.mask, *corners]
+    w.lines.append(f"S.bulk.{'load' if load else 'store'}_tensor({', '.join((w.site(), *operands))})")
+    return not load or _whole_block(w, i)
 
 
 def _whole_block(w: Writer, i: Instruction) -> bool:

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worklog.emulator.findings import BadLaunch, Finding, TooLarge, UnsupportedInstruction
-from worklog.emulator.launch import Pointer, Result, launch, load, load_variables
+from worklog.emulator.globalmem import Pointer
+from worklog.emulator.launch import Result, launch, load, load_variables
 from worklog.emulator.ptx import Kernel
 from worklog.errors import LaunchFailed, WorklogError
 from worklog.kernel.device import Block, Program, Resources

@@ -116,6 +116,19 @@ SPACING = 1 << 40
 
 
 @dataclass(frozen=True)
+class Pointer:
+    """A buffer argument. data: a contiguous array, written in place; None stands for `size` bytes of unknown values.
+
+    skew: bytes from the last 256-byte boundary to the buffer, as in a view into a larger buffer.
+    """
+
+    data: Array | None
+    size: int
+    name: str = ""
+    skew: int = 0
+
+
+@dataclass(frozen=True)
 class Buffer:
     """Memory of a launch. name: for messages. base: its address. data: its bytes as uint8, or None."""
 

@@ -27,11 +27,12 @@ from worklog.emulator.findings import (
     UnsupportedInstruction,
 )
 from worklog.emulator.flow import analyse
-from worklog.emulator.globalmem import FIRST_ADDRESS, FIRST_VARIABLE, SPACING, Buffer, GlobalMemory, Watch
+from worklog.emulator.globalmem import FIRST_ADDRESS, FIRST_VARIABLE, SPACING, Buffer, GlobalMemory, Pointer, Watch
 from worklog.emulator.machine import Machine
 from worklog.emulator.ptx import TIMES, Kernel, Param, Special
 from worklog.emulator.reader import parse
 from worklog.emulator.shared import LocalMemory, SharedMemory
+from worklog.emulator.tensor_map import SIZE, TensorMap
 from worklog.emulator.waiting import RESIDENT, may_wait
 from worklog.kernel.nvrtc import Widths
 from worklog.kernel.resources import LIMITS, MAX_THREADS
@@ -44,20 +45,8 @@ MOST_BATCHES = 1_000_000  # of a launch: many minutes even if the kernel does no
 # CUDA C++ Programming Guide, "Technical Specifications per Compute Capability": the same for all GPUs.
 MAX_GRID, MAX_BLOCK = (2**31 - 1, 65_535, 65_535), (1024, 1024, 64)
 INVALID = "invalid configuration argument"  # cudaErrorInvalidConfiguration, in CUDA's words
+FIRST_PARAM = 1 << 51
 ADDRESSES = ("u64", "b64")  # types of parameters that hold a pointer
-
-
-@dataclass(frozen=True)
-class Pointer:
-    """A buffer argument. data: a contiguous array, written in place; None stands for `size` bytes of unknown values.
-
-    skew: bytes from the last 256-byte boundary to the buffer, as in a view into a larger buffer.
-    """
-
-    data: Array | None
-    size: int
-    name: str = ""
-    skew: int = 0
 
 
 @dataclass(frozen=True)
@@ -119,9 +108,9 @@ def launch(
 ) -> Result:
     """Run the kernel on grid x block threads; array arguments are changed in place.
 
-    arguments: numbers, contiguous NumPy arrays or Pointers, in the signature's order. shared_bytes: dynamic shared
-    memory. races: detect races, missing waits and uninitialised shared memory. count: count traffic. values:
-    False runs only addresses and control, and loads give zeros. only_blocks: numbers of the blocks to run. source: the
+    arguments: numbers, contiguous NumPy arrays, Pointers or tensor maps, in the signature's order. shared_bytes:
+    dynamic shared memory. races: detect races, missing waits and uninitialised shared memory. count: count traffic.
+    values: False runs only addresses and control, and loads give zeros. only_blocks: numbers of the blocks to run. source: the
     .cu text, for messages. budget: instructions that a batch of blocks may take; an instruction counts once for all
     lanes that execute it together. lanes: threads that run side by side, at least one block's (default: LANES, or as
     many as an H200 holds where a block may wait for another one). watch: called with each
@@ -158,7 +147,8 @@ def launch(
     recorder = Recorder(source, batch)
     memory = GlobalMemory(recorder, batch, counting=count, values=values, watch=watch)
     params = _bind(kernel, arguments, memory)
-    _place_variables(kernel, addresses, memory, load_variables(kernel) if variables is None else variables)
+    variables = load_variables(kernel) if variables is None else variables
+    _place_variables(kernel, addresses, memory, variables, params)
     sites: dict[int, Site] = program.sites
     grain = min([4, *(site.size for site in sites.values() if site.space in ("shared", "generic"))])
     shared = SharedMemory(recorder, batch, static, grain, counting=count, values=values, races=races, watch=watch)
@@ -250,13 +240,21 @@ def load_variables(kernel: Kernel) -> dict[str, Array]:
 
 
 def _place_variables(
-    kernel: Kernel, addresses: Mapping[str, int], memory: GlobalMemory, variables: Mapping[str, Array]
+    kernel: Kernel,
+    addresses: Mapping[str, int],
+    memory: GlobalMemory,
+    variables: Mapping[str, Array],
+    params: Mapping[str, bytes],
 ) -> None:
-    """Make __device__ and __constant__ variables accessible."""
+    """Make __device__ and __constant__ variables accessible, and parameters that are structs, by their address."""
     for variable in kernel.variables:
         if variable.name in variables:
             base, writable = addresses[variable.name], variable.space == "global"
             memory.add(Buffer(variable.name, base, variable.size, variables[variable.name], writable))
+    for param in kernel.params:
+        if param.name in addresses:
+            data = np.frombuffer(params[param.name], np.uint8)
+            memory.add(Buffer(param.name, addresses[param.name], param.size, data, writable=False))
 
 
 def _layout(kernel: Kernel, dynamic: int) -> tuple[dict[str, int], int, int]:
@@ -275,6 +273,8 @@ def _layout(kernel: Kernel, dynamic: int) -> tuple[dict[str, int], int, int]:
                 ends[variable.space] = start + variable.size
         else:
             addresses[variable.name] = FIRST_VARIABLE + len(addresses) * SPACING
+    structs = (param.name for param in kernel.params if param.type == "b8")
+    addresses |= {name: FIRST_PARAM + number * SPACING for number, name in enumerate(structs)}
     shared = max(shared, ends["shared"])
     limit = LIMITS.get(kernel.arch.rstrip("af"), LIMITS["sm_90"]).block_shared
     if shared > limit:
@@ -288,13 +288,16 @@ def _bind(kernel: Kernel, arguments: Sequence[Any], memory: GlobalMemory) -> dic
     """The bytes of each parameter. Buffers lie at multiples of 256 (as from cudaMalloc) plus their skew."""
     if len(arguments) != len(kernel.params):
         raise BadLaunch(f"{kernel.name} takes {len(kernel.params)} arguments, got {len(arguments)}")
-    out = {}
+    out, bases = {}, dict[tuple[int, int, int], int]()
     for number, (param, value) in enumerate(zip(kernel.params, arguments, strict=True)):
-        pointer = Pointer(value, value.nbytes) if isinstance(value, np.ndarray) else value
+        tensor = value if isinstance(value, TensorMap) else None
+        pointer = Pointer(value, value.nbytes) if isinstance(value, np.ndarray) else tensor.pointer if tensor else value
         if not isinstance(pointer, Pointer):
             out[param.name] = _scalar(param, number, value)
             continue
-        if param.type not in ADDRESSES:
+        if tensor is not None and (param.type, param.size) != ("b8", SIZE):
+            raise BadLaunch(f"argument {number} of {kernel.name} is .{param.type}, not a tensor map of {SIZE} bytes")
+        if tensor is None and param.type not in ADDRESSES:
             raise BadLaunch(f"argument {number} of {kernel.name} must be a number (.{param.type}), not a buffer")
         data = pointer.data
         if data is not None:
@@ -303,8 +306,11 @@ def _bind(kernel: Kernel, arguments: Sequence[Any], memory: GlobalMemory) -> dic
             data = data.reshape(-1).view(np.uint8)
         name = pointer.name or _parameter_name(kernel, number)
         base = FIRST_ADDRESS + len(memory.buffers) * SPACING + pointer.skew
-        memory.add(Buffer(name, base, pointer.size, data))
-        out[param.name] = np.uint64(base).tobytes()
+        place = (data.ctypes.data if data is not None else number, pointer.size, pointer.skew)
+        if place not in bases:  # an array that is also in a tensor map has one address
+            memory.add(Buffer(name, bases.setdefault(place, base), pointer.size, data))
+        base = bases[place]
+        out[param.name] = tensor.encoded(base) if tensor else np.uint64(base).tobytes()
     return out
 
 

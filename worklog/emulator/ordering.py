@@ -205,7 +205,7 @@ class Ordering(Interval):
         if bad.any():
             k = int(bad.argmax())
             first = self.sites[self.write_site[cells[k]]]
-            what = f"were written in line {first.line}{first.called}, with no {PROXY} in between"
+            what = f"was written in line {first.line}{first.called}, with no {PROXY} in between"
             self.recorder.tell("missing-fence", site, lane, f"copies {self._bytes(lane, cells[k])} which {what}", first)
         self.leaving[cells] += 1
         self.leaving_site[cells] = self._number(site)

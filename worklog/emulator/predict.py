@@ -13,7 +13,8 @@ from itertools import product
 from worklog.emulator.counts import Counts, combined
 from worklog.emulator.findings import BadLaunch, NotPredictable
 from worklog.emulator.flow import analyse
-from worklog.emulator.launch import Pointer, Result, launch
+from worklog.emulator.globalmem import Pointer
+from worklog.emulator.launch import Result, launch
 from worklog.emulator.ptx import Kernel
 from worklog.kernel import Kernel as Launched
 from worklog.problem.gemm import Shape

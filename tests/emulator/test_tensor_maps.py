@@ -1,0 +1,163 @@
+"""Copies with tensor maps: boxes at each place of tensors of one to five dimensions, with each swizzle."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from tests.emulator.helpers import compiled, cuda
+from worklog.emulator import BadLaunch, Result, UnsupportedInstruction, launch, tensor_map
+
+SOURCE = cuda("tensor_boxes")
+BUGS = SOURCE.split("enum Bug {")[1].split("}")[0].replace(" ", "").split(",")
+
+
+class Box(NamedTuple):
+    """shape, box, corner and steps: the innermost dimension first."""
+
+    shape: tuple[int, ...]
+    box: tuple[int, ...]
+    corner: tuple[int, ...]
+    dtype: str = "u4"
+    swizzle: int = 0
+    steps: tuple[int, ...] | None = None
+    nan: bool = False
+
+
+BOXES = [
+    Box((100,), (64,), (8,)),
+    Box((100,), (64,), (80,)),
+    Box((100,), (64,), (-5,)),
+    Box((40, 50), (16, 8), (4, 45)),
+    Box((40, 50), (32, 32), (-3, -7), swizzle=128),
+    Box((40, 50), (32, 16), (20, 9), swizzle=128),
+    Box((48, 30), (16, 32), (36, 3), swizzle=64),
+    Box((48, 30), (8, 32), (5, 3), swizzle=32),
+    Box((64, 20), (64, 8), (0, 4), dtype="u2", swizzle=128),
+    Box((64, 20), (32, 8), (48, 16), dtype="f2", nan=True),
+    Box((32, 20), (16, 8), (-8, 1), dtype="u1"),
+    Box((20, 10), (8, 8), (15, 3), dtype="f8", nan=True),
+    Box((20, 10), (8, 8), (15, 3), dtype="f4", nan=True),
+    Box((40, 50), (16, 16), (4, 20), steps=(1, 3)),
+    Box((12, 7, 9), (8, 4, 3), (6, 5, -1)),
+    Box((8, 5, 4, 6), (4, 3, 2, 4), (5, 3, 3, 4)),
+    Box((8, 5, 4, 3, 5), (4, 3, 2, 2, 3), (5, -1, 3, 2, 3)),
+    Box((32, 6, 5), (32, 4, 4), (0, 3, 2), swizzle=128),
+]
+
+
+def tensor(case: Box) -> np.ndarray:
+    """Its bytes are not zero, and no NaN."""
+    count = int(np.prod(case.shape))
+    return (np.arange(count) % 100 + 1).astype(case.dtype).reshape(case.shape[::-1])
+
+
+def boxes(case: Box) -> tuple[np.ndarray, np.ndarray]:
+    """The box element by element, as shared memory should hold it; and its elements' indices in the tensor, or -1."""
+    values, steps = tensor(case), case.steps or (1,) * len(case.shape)
+    counts = [-(-size // step) for size, step in zip(case.box, steps, strict=True)]
+    elements, indices = np.zeros(int(np.prod(counts)), case.dtype), np.full(int(np.prod(counts)), -1)
+    for number, place in enumerate(product(*(range(count) for count in counts[::-1]))):
+        index = tuple(c + s * n for c, s, n in zip(case.corner[::-1], steps[::-1], place, strict=True))
+        inside = all(0 <= i < size for i, size in zip(index, values.shape, strict=True))
+        elements[number] = values[index] if inside else np.nan if case.nan else 0
+        indices[number] = np.ravel_multi_index(index, values.shape) if inside else -1
+    return elements, indices
+
+
+def swizzled(data: bytes, swizzle: int) -> bytes:
+    """Piece p of 16 bytes of line l of 128 bytes lies at p ^ (l % 8) with a swizzle of 128 bytes, at p ^ (l % 4) with 64,
+    and at p ^ (l % 2) with 32. CUDA C++ Programming Guide, "Shared Memory Swizzle Patterns".
+    """
+    shift = {0: 0, 32: 1, 64: 2, 128: 3}[swizzle]
+    out = bytearray(len(data))
+    for piece in range(len(data) // 16):
+        line, place = divmod(piece, 8)
+        to = line * 8 + (place ^ line % 2**shift)
+        out[16 * to : 16 * to + 16] = data[16 * piece : 16 * piece + 16]
+    return bytes(out)
+
+
+def arguments(case: Box, bug: str = "NONE") -> tuple[list[Any], np.ndarray]:
+    """Of the kernel between the two tensor maps and the last argument; and that one."""
+    elements, _ = boxes(case)
+    corner = [*case.corner, *[0] * (5 - len(case.corner))]
+    return [len(case.shape), *corner, elements.nbytes, BUGS.index(bug)], np.zeros(elements.nbytes // 4, np.uint32)
+
+
+def copied(case: Box, bug: str = "NONE") -> tuple[np.ndarray, np.ndarray, Result]:
+    """What lies in shared memory, the tensor that is copied to, and the result."""
+    here, there = tensor(case), np.zeros_like(tensor(case))
+    maps = [tensor_map(x, case.box, steps=case.steps, swizzle=case.swizzle, nan=case.nan) for x in (here, there)]
+    middle, out = arguments(case, bug)
+    size = out.nbytes
+    result = launch(compiled(SOURCE, "k"), (1,), 64, [*maps, *middle, out], shared_bytes=size, source=SOURCE)
+    return out, there, result
+
+
+def check(case: Box, out: np.ndarray, there: np.ndarray) -> None:
+    """Against the references; any NaN equals any other."""
+    elements, indices = boxes(case)
+    placed = np.frombuffer(swizzled(elements.tobytes(), case.swizzle), case.dtype)
+    np.testing.assert_array_equal(out.view(case.dtype), placed)
+    words = (np.frombuffer(elements.tobytes(), np.uint32) + np.uint32(1)).view(case.dtype)
+    expected = np.zeros(there.size, case.dtype)
+    expected[indices[indices >= 0]] = words[indices >= 0]
+    np.testing.assert_array_equal(there.ravel(), expected)
+
+
+@pytest.mark.parametrize("case", BOXES, ids=[f"{n} {len(case.shape)}d" for n, case in enumerate(BOXES)])
+def test_a_box_goes_to_its_places_and_back(case: Box) -> None:
+    out, there, result = copied(case)
+    assert result.findings == ()
+    check(case, out, there)
+
+
+FOUND = {
+    "NO_WAIT": ("missing-wait", "reads shared byte 1024 that the copy of line"),
+    "NO_PROXY_FENCE": ("missing-fence", "copies shared byte 1024 which was written in line"),
+    "NO_BARRIER_BEFORE_STORE": ("shared-race", "with neither an mbarrier nor __syncthreads"),
+    "NO_WAIT_FOR_STORE": ("missing-wait", "exits before its copy from shared memory has been waited for"),
+    "OVERWRITES_WHILE_READ": ("early-overwrite", "may still be reading: use cp.async.bulk.wait_group.read"),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS[1:])
+def test_a_missing_step_is_found(bug: str) -> None:
+    kind, message = FOUND[bug]
+    findings = copied(BOXES[3], bug)[2].findings
+    assert [f for f in findings if f.kind == kind and message in f.message], findings
+
+
+@pytest.mark.parametrize(
+    ("shape", "options", "message"),
+    [
+        ((64, 64), {"box": (64, 64), "swizzle": 128}, "swizzle is 0, or 32, 64 or 128 and as many bytes"),
+        ((64, 64), {"box": (3, 4)}, "multiple of 16 bytes"),
+        ((64, 63), {"box": (4, 4)}, "strides are multiples of 16"),
+        ((64, 64), {"box": (4,)}, "must fit the shape"),
+        ((512, 512), {"box": (512, 1)}, "1 to 256 elements"),
+    ],
+)
+def test_a_map_that_no_driver_encodes_is_an_error(shape: tuple[int, ...], options: Any, message: str) -> None:
+    with pytest.raises(BadLaunch, match=f"^invalid tensor map: .*{message}"):
+        tensor_map(np.zeros(shape, np.float32), **options)
+
+
+def test_a_tensor_map_that_the_emulator_did_not_make_is_refused() -> None:
+    middle, out = arguments(BOXES[3])
+    two = [tensor_map(np.zeros(16, np.uint32), (16,))] * 2
+    with pytest.raises(
+        UnsupportedInstruction, match=r"^line \d+: cp.async.bulk.tensor.2d.*worklog.emulator.tensor_map"
+    ):
+        launch(compiled(SOURCE, "k"), (1,), 64, [*two, *middle, out], shared_bytes=512, source=SOURCE)
+
+
+def test_a_tensor_larger_than_its_buffer_is_found() -> None:
+    middle, out = arguments(BOXES[3])
+    small = tensor_map(np.zeros(1000, np.uint32), (16, 8), shape=(40, 50))
+    result = launch(compiled(SOURCE, "k"), (1,), 64, [small, small, *middle, out], shared_bytes=512, source=SOURCE)
+    assert "global-out-of-bounds" in {finding.kind for finding in result.findings}
