@@ -69,8 +69,8 @@ def boxes(case: Box) -> tuple[np.ndarray, np.ndarray]:
 
 
 def swizzled(data: bytes, swizzle: int) -> bytes:
-    """Piece p of 16 bytes of line l of 128 bytes lies at p ^ (l % 8) with a swizzle of 128 bytes, at p ^ (l % 4) with 64,
-    and at p ^ (l % 2) with 32. CUDA C++ Programming Guide, "Shared Memory Swizzle Patterns".
+    """Piece p of 16 bytes of line l of 128 bytes lies at p ^ (l % 8) with a swizzle of 128 bytes, at p ^ (l % 4) with
+    64, and at p ^ (l % 2) with 32. CUDA C++ Programming Guide, "Shared Memory Swizzle Patterns".
     """
     shift = {0: 0, 32: 1, 64: 2, 128: 3}[swizzle]
     out = bytearray(len(data))

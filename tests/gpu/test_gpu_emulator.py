@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -9,6 +12,7 @@ from tests.emulator.helpers import cuda
 from tests.emulator.test_async_copies import CASES, SPECIALISED
 from tests.emulator.test_barriers import KERNELS as AT_BARRIERS
 from tests.emulator.test_convergence import KERNELS as CONVERGING
+from tests.emulator.test_tensor_maps import BOXES, SOURCE, Box, arguments, check, tensor
 from worklog.emulator import EmulatedDevice, launch
 from worklog.emulator import load as emulated
 from worklog.gate import Checker
@@ -89,3 +93,43 @@ def test_a_warp_specialised_kernel_passes_the_gate() -> None:
     for device in (same_ptx.CudaDevice(), EmulatedDevice()):
         verdict = Checker(device, Shape(128, 128, 64), 0).check(Kernel.from_source(SPECIALISED).load(device))
         assert verdict.accepted, verdict.reason
+
+
+def driver_map(array: Any, case: Box) -> np.void:
+    """The driver's own encoding, as a struct that CuPy passes by value. cuda.h, cuTensorMapEncodeTiled."""
+    kinds = {"u1": 0, "u2": 1, "u4": 2, "u8": 4, "f2": 6, "f4": 7, "f8": 8}
+    swizzles, rank = {0: 0, 32: 1, 64: 2, 128: 3}, len(case.shape)
+    strides = [array.dtype.itemsize * int(np.prod(case.shape[: k + 1])) for k in range(rank - 1)]
+    out = np.zeros(256, np.uint8)
+    start = -out.ctypes.data % 64
+    numbers = (
+        (ctypes.c_uint64 * rank)(*case.shape),
+        (ctypes.c_uint64 * rank)(*strides),
+        (ctypes.c_uint32 * rank)(*case.box),
+        (ctypes.c_uint32 * rank)(*(case.steps or (1,) * rank)),
+    )
+    status = ctypes.CDLL("libcuda.so.1").cuTensorMapEncodeTiled(
+        ctypes.c_void_p(out.ctypes.data + start),
+        kinds[case.dtype],
+        rank,
+        ctypes.c_void_p(array.data.ptr),
+        *numbers,
+        0,  # no interleave
+        swizzles[case.swizzle],
+        0,  # no promotion in L2
+        int(case.nan),
+    )
+    assert status == 0, f"cuTensorMapEncodeTiled: error {status}"
+    struct: np.void = out[start : start + 128].view(np.dtype([("opaque", "u8", (16,))]))[0]
+    return struct
+
+
+@pytest.mark.parametrize("case", BOXES, ids=[f"{n} {len(case.shape)}d" for n, case in enumerate(BOXES)])
+def test_a_tensor_map_moves_the_same_bytes_on_the_gpu(case: Box) -> None:
+    compiled = compile_cuda(Program("tensor_boxes.cu", SOURCE, "k"), same_ptx.architecture())
+    here, cupy = same_ptx.cupy.asarray(tensor(case)), same_ptx.cupy
+    there, (middle, out) = cupy.zeros_like(here), arguments(case)
+    on_gpu, maps = cupy.asarray(out), [driver_map(array, case) for array in (here, there)]
+    function = same_ptx.load(compiled, compiled.cubin).function
+    function((1,), (64,), (*maps, *map(np.int32, middle), on_gpu), shared_mem=out.nbytes)
+    check(case, cupy.asnumpy(on_gpu), cupy.asnumpy(there))
