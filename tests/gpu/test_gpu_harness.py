@@ -146,7 +146,7 @@ def test_a_cupy_kernel_is_timed_with_flushed_and_with_rotated_inputs() -> None:
     x = cupy.ones(2**22, cupy.float32)
     add = cupy.ElementwiseKernel("float32 x", "float32 y", "y = x + 1", "add_one")
     out = cupy.empty_like(x)
-    flushed = worklog.time(lambda a: add(a, out), x, moved_bytes=2 * x.nbytes, harness=QUICK)
+    flushed = worklog.time(lambda a: add(a, out), x, reads=x.nbytes, writes=x.nbytes, harness=QUICK)
     rotated = worklog.time(lambda a: add(a, out), x, harness=QUICK.but(l2="rotate"))
     assert flushed.gbs is not None and 500 < flushed.gbs < 8000
     input_us = x.nbytes / gpu().memory_peak_gbs / 1e3
@@ -178,7 +178,7 @@ def test_part_of_a_call_is_timed_and_a_waiting_call_states_its_cost(session: Ses
         spin_on_the_current_stream(session, 50.0)
         cupy.cuda.get_current_stream().synchronize()
 
-    assert worklog.time(launch, partly=True, harness=QUICK).us == approx(50.0, abs=0.3)
-    found = worklog.time(waiting, synchronises=True, harness=QUICK)
+    assert worklog.time(launch, timer=True, harness=QUICK).us == approx(50.0, abs=0.3)
+    found = worklog.time(waiting, sync=True, harness=QUICK)
     assert 50.0 < found.us < 120.0
     assert any("waits for the GPU" in degradation for degradation in found.degradations)

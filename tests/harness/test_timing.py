@@ -57,7 +57,7 @@ def reads_its_argument(gpu: VirtualGpu, us: float) -> Callable[[Array], None]:
 
 
 def test_a_callable_is_read_as_it_is_alone(gpu: VirtualGpu) -> None:
-    result = worklog.time(gpu.kernel(50.0), flops=np.int64(10**9), moved_bytes=np.float32(1e8))
+    result = worklog.time(gpu.kernel(50.0), flops=np.int64(10**9), reads=np.float32(1e8))
     assert result.us == approx(50.0, rel=1e-3)
     assert result.us_low <= result.us <= result.us_high
     assert result.tflops == approx(20.0, rel=1e-3)
@@ -172,12 +172,12 @@ def test_a_call_that_hangs_is_told_on_standard_error_with_what_to_do(
         ({"fn": print, "against": "cuBLAS"}, "against is str, which cannot be called"),
         ({"fn": print, "harness": {"l2": "warm"}}, r"harness is dict: give one such as worklog\.Harness\(\)"),
         ({"fn": print, "harness": Harness}, r"harness is type: give one such as worklog\.Harness\(\)"),
-        ({"fn": print, "partly": True, "cross_checked": True}, "partly goes without"),
-        ({"fn": print, "partly": True, "synchronises": True}, "partly goes without"),
-        ({"fn": print, "partly": True, "against": print}, "partly goes without"),
-        ({"fn": print, "partly": True, "harness": Harness(l2="rotate")}, "can't rotate inputs"),
+        ({"fn": print, "timer": True, "cross_checked": True}, "timer goes without"),
+        ({"fn": print, "timer": True, "sync": True}, "timer goes without"),
+        ({"fn": print, "timer": True, "against": print}, "timer goes without"),
+        ({"fn": print, "timer": True, "harness": Harness(l2="rotate")}, "can't rotate inputs"),
         *(
-            ({"fn": print, "partly": True, "harness": Harness(timer=timer, l2="warm")}, "this names a part")
+            ({"fn": print, "timer": True, "harness": Harness(timer=timer, l2="warm")}, "this names a part")
             for timer in ("host", "cupti", "graph")
         ),
     ],
@@ -189,7 +189,7 @@ def test_what_cannot_be_timed_is_refused_with_the_way_out(arguments: dict[str, A
 
 @pytest.mark.parametrize("amount", [-1, 0, float("nan"), float("inf"), "1e9", True, 1j])
 def test_work_that_is_not_a_positive_number_is_refused(amount: Any) -> None:
-    for work in ("flops", "moved_bytes"):
+    for work in ("flops", "reads", "writes", "elements"):
         with pytest.raises(BadSetting, match=f"{work} = .*give the work of one call, a positive number"):
             worklog.time(print, **{work: amount})
 
@@ -211,7 +211,7 @@ def test_only_the_named_part_of_a_call_is_timed(gpu: VirtualGpu, queue: bool) ->
         watch.stop()
 
     gpu.enqueue_us = 0.0  # else an unqueued part would wait for its launch
-    result = worklog.time(call, partly=True, harness=Harness().but(queue=queue))
+    result = worklog.time(call, timer=True, harness=Harness().but(queue=queue))
     assert result.us == approx(50.0, rel=1e-3)
     assert any("which part of it is timed" in said for said in result.degradations)
 
@@ -223,7 +223,7 @@ def test_a_stopwatch_pressed_in_any_other_way_is_refused(gpu: VirtualGpu, presse
             getattr(watch, press)()
 
     with pytest.raises(BadSetting, match="stopwatch"):
-        worklog.time(call, partly=True)
+        worklog.time(call, timer=True)
     assert not gpu.held, "the queue is released"
 
 
@@ -236,7 +236,7 @@ def test_a_call_that_waits_is_timed_and_says_its_cost(gpu: VirtualGpu) -> None:
 
     with pytest.raises(LaunchFailed, match="synchronises"):
         worklog.time(call)
-    result = worklog.time(call, synchronises=True, cross_checked=True)
+    result = worklog.time(call, sync=True, cross_checked=True)
     assert result.us == approx(4.0 + 50.0 + 4.0, rel=1e-3)
     assert any("of 10 µs then read 4.0 µs more" in said for said in result.degradations)
     assert set(result.witnesses) == {"cupti", "wall clock", "graph"}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache, partial
@@ -53,56 +53,66 @@ def time(
     *args: Any,
     against: Callable[..., Any] | None = None,
     harness: Harness | None = None,
+    kwargs: Mapping[str, Any] | None = None,
     flops: float | None = None,
-    moved_bytes: float | None = None,
+    reads: float | None = None,
+    writes: float | None = None,
+    elements: float | None = None,
     grad_to_none: Sequence[Any] = (),
     cross_checked: bool = False,
-    synchronises: bool = False,
-    partly: bool = False,
+    sync: bool = False,
+    timer: bool = False,
     name: str | None = None,
 ) -> Measurement:
-    """Time `fn(*args)` on this GPU, alone or interleaved with `against(*args)`.
+    """Time `fn(*args, **kwargs)` on this GPU, alone or interleaved with `against` on the same arguments.
 
     The call must enqueue its work on the current stream (CuPy's and PyTorch's are set) and not wait for it; for one
-    that waits pass synchronises=True. With partly=True, fn gets a stopwatch before its arguments, and only what it
+    that waits pass sync=True. With timer=True, fn gets a stopwatch before its arguments, and only what it
     enqueues between stopwatch.start() and stopwatch.stop() is timed. The result states what either costs. With
     l2="rotate", arrays among `args` are copied until a round exceeds L2.
-    flops, moved_bytes: the work of one call, for its rates. grad_to_none: tensors whose gradient is dropped before each
-    call. cross_checked: whether the wall clock, a graph and the tracer read it too; the result states disagreements. A
-    call that hangs is reported on standard error. Raises NoGpu without a GPU, BadSetting for what can't be timed this
-    way, LaunchFailed where the GPU fails or nothing was enqueued; exceptions of `fn` pass through.
+    flops, elements, reads, writes: the work of one call (the last two in bytes), for its rates. grad_to_none: tensors
+    whose gradient is dropped before each call. cross_checked: whether the wall clock, a graph and the tracer read it
+    too; the result states disagreements. A call that hangs is reported on standard error. Raises NoGpu without a GPU,
+    BadSetting for what can't be timed this way, LaunchFailed where the GPU fails or nothing was enqueued; exceptions of
+    `fn` pass through.
     """
     harness = Harness() if harness is None else harness
     calls = {"fn": fn, "against": fn if against is None else against}
-    _require_arguments(calls, harness, {"flops": flops, "moved_bytes": moved_bytes})
-    if partly and (cross_checked or synchronises or against is not None):
-        raise BadSetting("worklog.time: partly goes without against, cross_checked and synchronises")
-    if (partly or synchronises) and harness.l2 == "rotate":
+    work = {"flops": flops, "elements": elements, "reads": reads, "writes": writes}
+    _require_arguments(calls, harness, work)
+    if timer and (cross_checked or sync or against is not None):
+        raise BadSetting("worklog.time: timer goes without against, cross_checked and sync")
+    if (timer or sync) and harness.l2 == "rotate":
         raise BadSetting("worklog.time: a call that is partly timed, or waits, can't rotate inputs: take l2 = flush")
-    if partly and harness.timer != "events":
+    if timer and harness.timer != "events":
         raise BadSetting(f"timer = {harness.timer} times a whole launch, and this names a part: take timer = events")
-    require_gpu()
-    title = name or _name(fn)
-    with clocks_as_asked(harness.clocks) as (clocks, notes):
+    if not _lent:
+        require_gpu()
+    title = name or name_of(fn)
+    with _clocks(harness.clocks) as (clocks, notes):
         timeline, calibration, current = _harness()
         harness, measured = harness.but(clocks=clocks), {"offset_us": calibration.offset_us}
         overhead = event_overhead_us(harness.as_dict(), measured)
         sets = _sets(args, timeline.l2_bytes) if harness.l2 == "rotate" else [args]
         ahead = 0 if harness.timer == "graph" else len(sets) // 2  # launch by launch, half a round between the two
-        subject: Launch = _launch(fn, sets, grad_to_none, current)
-        if partly:
-            subject = Partly(lambda watch: _launch(fn, [(watch, *args)], grad_to_none, current)())
+        call = partial(fn, **kwargs) if kwargs else fn
+        subject: Launch = _launch(call, sets, grad_to_none, current)
+        if timer:
+            subject = Partly(lambda watch: _launch(call, [(watch, *args)], grad_to_none, current)())
             notes = [*notes, PARTLY]
         used = harness
-        if synchronises:
+        if sync:
             used = harness.but(queue=False)
             notes = [*notes, WAITS.format(bubble_us(timeline, harness))]
-        other = None if against is None else _launch(against, sets[ahead:] + sets[:ahead], grad_to_none, current)
+        other = None
+        if against is not None:
+            second = partial(against, **kwargs) if kwargs else against
+            other = _launch(second, sets[ahead:] + sets[:ahead], grad_to_none, current)
         with _reported_if_it_hangs(title, harness.budget_s + HANGS_S):
             reading = time_pair(timeline, subject, other, used, offset_us=overhead)
             witnesses = None
             if cross_checked:
-                warm = _launch(fn, sets[:1], grad_to_none, current)  # doesn't rotate
+                warm = _launch(call, sets[:1], grad_to_none, current)  # doesn't rotate
                 witnesses = cross_check(timeline, warm, calibration.offset_us, calibration.launch_us, used.queue)
     for of, which in ((title, "subject"), ("the baseline", "baseline")):
         if getattr(reading, which):
@@ -113,10 +123,12 @@ def time(
                 )
     if off := off_the_lock(clocks, reading.sm_mhz):
         clocks, notes = "watched", [*notes, off]
-    work = [None if amount is None else round(amount) for amount in (flops, moved_bytes)]
-    blank = Measurement(title, None, "measured", flops=work[0], bytes_read=work[1], baseline=_name(against))
+    whole = [None if amount is None else round(amount) for amount in work.values()]
+    counts: dict[str, Any] = dict(zip(("flops", "elements", "bytes_read", "bytes_written"), whole, strict=True))
+    blank = Measurement(title, None, "measured", baseline=name_of(against), **counts)
     biased = [f"{setting}: {value}" for setting, value in harness.biased().items() if setting not in IRRELEVANT]
-    found = measurement_of(blank, harness, reading, calibration, gpu())
+    device = _lent[-1].gpu if _lent else gpu()
+    found = measurement_of(blank, harness, reading, calibration, device)
     beyond = (found.us or 0.0) + overhead - (calibration.offset_us if harness.timer == "events" else 0.0)
     nothing = [NEARLY_NOTHING.format(beyond)] if beyond < TOLERANCE_US else []
     notes = [*notes, ONE_PLACEMENT.format("since the buffers belong to the call"), *calibration.remarks]
@@ -127,11 +139,12 @@ def time(
         of_roof=None,
         degradations=(UNCHECKED, *biased, *nothing, *notes, *disagreements, *reading.degradations),
         witnesses={**witnesses.others, **witnesses.absent} if witnesses else {},
-        label=source_label("live", gpu().name, clocks, datetime.now(UTC).isoformat()),
+        label=source_label("live", device.name, clocks, datetime.now(UTC).isoformat()),
     )
 
 
-def _name(call: object) -> str:
+def name_of(call: object) -> str:
+    """Of a callable, for titles; "" for None."""
     return "" if call is None else str(getattr(call, "__name__", type(call).__name__))
 
 
@@ -169,10 +182,29 @@ def _reported_if_it_hangs(name: str, seconds: float) -> Iterator[None]:
         watchdog.join()
 
 
-@cache
+_lent: list[Session] = []
+
+
+@contextmanager
+def measuring_on(session: Session) -> Iterator[None]:
+    """While open, worklog.time measures on this session, whose caller holds the clocks."""
+    _lent.append(session)
+    try:
+        yield
+    finally:
+        _lent.pop()
+
+
+def _clocks(asked: str) -> AbstractContextManager[tuple[str, list[str]]]:
+    return nullcontext((asked, [])) if _lent else clocks_as_asked(asked)
+
+
+_own_session = cache(Session)  # made once per process
+
+
 def _harness() -> tuple[CudaTimeline, Calibration, Current]:
-    """A calibrated harness, made once per process; and while the last is open, its stream is CuPy's and PyTorch's."""
-    session = Session()
+    """A calibrated harness; and while the last is open, its stream is CuPy's and PyTorch's."""
+    session = _lent[-1] if _lent else _own_session()
     return session.timeline, session.calibration, session.device.loan("cupy").current
 
 
