@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from worklog.lab.magic import Trial as Trial
     from worklog.lab.magic import try_kernel as try_kernel
     from worklog.problem.gemm import Shape as Shape
+    from worklog.problem.problem import Problem as Problem
     from worklog.runner.measure import ablate as ablate
     from worklog.runner.measure import measure as measure
     from worklog.runner.measure import results as results
@@ -38,6 +39,7 @@ _NAMES = {
     "kernel.ladder": ("LADDER", "rung"),
     "lab.magic": ("Trial", "try_kernel"),
     "problem.gemm": ("Shape",),
+    "problem.problem": ("Problem",),
     "runs.measurement": ("Measurement",),
     "runs.run": ("Run", "open_run"),
 }

@@ -66,6 +66,10 @@ class BadSetting(WorklogError):
     """A harness setting, or its value, does not exist."""
 
 
+class BadProblem(WorklogError):
+    """A problem, or one of its test cases, can't be used."""
+
+
 class CompileFailed(WorklogError):
     """A kernel does not compile; the message holds the compiler's message and the source line."""
 

@@ -11,8 +11,9 @@ from typing import Any
 import click
 
 from worklog.analysis import inspection
-from worklog.analysis.prediction import predicted
+from worklog.analysis.prediction import Prediction, predicted
 from worklog.cli import output
+from worklog.cli.problem import check_solution, problem_options, require_no_dtype
 from worklog.cli.run import LAUNCH, kernel_options
 from worklog.errors import BadSetting, NoGpu
 from worklog.gpu import device
@@ -46,6 +47,7 @@ def new(file: Path) -> None:
 
 @click.command()
 @click.argument("what", metavar="FILE.cu|FILE.py:FUNCTION|RUNG")
+@problem_options
 @kernel_options
 @output.size_option("The benchmark shape (default: 1024, or a small one without a GPU).")
 @click.option(
@@ -69,6 +71,8 @@ def check(
     emulate: bool,
     limit: float,
     racecheck: bool,
+    problem: str | None,
+    dtype: str,
     as_json: bool,
     **launch: Any,
 ) -> None:
@@ -76,11 +80,18 @@ def check(
     lib.so:function. Exits with 1 if it fails. A kernel that passes is shown with a lower bound of its time.
 
     A kernel's parameters and launch are read from its file where they are clear, and shown; --args, --grid and --block
-    state them.
+    state them. With --problem, a .cu file has an extern "C" function `solution` that launches kernels, or one kernel,
+    and file.py:function takes the problem's parameters; worklog new writes both to start from.
     """
     if emulate and on == "gpu":
         raise BadSetting("--emulate and --on gpu contradict each other: omit one")
-    kernel, on = kernel_of(what, launch), "emulated" if emulate else on
+    on = "emulated" if emulate else on
+    if problem is not None:
+        solved = check_solution(what, problem, dtype, on, launch, size=shape, racecheck=racecheck)
+        _print_checked(solved, None, as_json)
+        return
+    require_no_dtype(dtype)
+    kernel = kernel_of(what, launch)
     if shape is not None:
         kernel.check(shape)
     reason = device.gpu_reason()
@@ -92,13 +103,16 @@ def check(
         checked = run_check(kernel, shape, on=on, limit_s=limit, progress=progress)
         for stage in sanitizer.sanitize(tool, kernel) if tool else ():
             checked = replace(checked, verdict=checked.verdict.and_then(stage))
-    accepted = checked.verdict.accepted
-    prediction = predicted(kernel, shape) if accepted else None
+    _print_checked(checked, predicted(kernel, shape) if checked.verdict.accepted else None, as_json)
+
+
+def _print_checked(checked: checks.Checked, prediction: Prediction | None, as_json: bool) -> None:
+    """Print what a check has found. Exits with 1 for a failed one."""
     if as_json:
         output.print_json(checked.as_dict() | {"prediction": prediction.as_dict() if prediction else None})
     else:
         click.echo(f"{checked}\n\n{prediction}" if prediction else checked)
-    if not accepted:
+    if not checked.verdict.accepted:
         raise SystemExit(1)
 
 

@@ -193,7 +193,7 @@ class EmulatedDevice:
             raise BadLaunch(f"elements {start} to {start + size} cannot be a view of a buffer of {buffer.size}")
         return EmulatedBuffer(buffer.data[start : start + size], (buffer.skew + 4 * start) % 256)
 
-    def launch(self, kernel: Any, grid: tuple[int, int], block: Block, arguments: Sequence[Any]) -> None:
+    def launch(self, kernel: Any, grid: tuple[int, ...], block: Block, arguments: Sequence[Any]) -> None:
         """Run to the end. Raises LaunchFailed and UnsupportedInstruction; `synchronize` raises error findings."""
         names = kernel.program.arguments or ("",) * len(arguments)
         values = [

@@ -34,12 +34,12 @@ class Guarded:
         self.inner = device.view(whole, GUARD, whole.size - 2 * GUARD)
 
     def intact(self, sentinel: np.float32) -> bool:
-        """Whether every element of both guards holds the sentinel."""
+        """Whether every element of both guards holds the sentinel, or the same NaN."""
         end = GUARD + self.inner.size
         odd = end % 4  # a view starts at a multiple of 4
         bands = (0, GUARD, 0), (end - odd, GUARD + odd, odd)
         views = (self.device.download(self.device.view(self.whole, at, size))[skip:] for at, size, skip in bands)
-        return all(bool((band == sentinel).all()) for band in views)
+        return all(bool((band.view(np.uint32) == np.float32(sentinel).view(np.uint32)).all()) for band in views)
 
 
 @dataclass(frozen=True)

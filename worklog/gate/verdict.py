@@ -52,15 +52,23 @@ class ErrorMap:
         return "\n".join("".join("#" if x == 1 else "o" if x else "." for x in row) for row in self.tiles)
 
 
-def error_map(c: Float32, expected: Float32, sentinel: np.float32, factors: Factors | None = None) -> ErrorMap:
-    """Compare C with what is expected, both (M, N). factors: alpha A and B, to search for missing terms."""
-    mask = c != expected
+def error_map(
+    c: Float32 | Float64,
+    expected: Float32 | Float64,
+    sentinel: np.float32 | np.float64,
+    factors: Factors | None = None,
+    wrong: Which | None = None,
+) -> ErrorMap:
+    """Compare C with what is expected, both (M, N). factors: alpha A and B, to search for missing terms. wrong: which
+    elements are, where not all that differ.
+    """
+    mask = c != expected if wrong is None else wrong
     rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
     value, place = _value_guess(c, expected, mask, sentinel, factors), _place_guess(rows, columns, mask)
     guess = f"{value} {place}".strip() if value in ("", UNWRITTEN) else value
-    (m, n), wrong = c.shape, int(mask.sum())
+    m, n = c.shape
     tile, words = (_tile(m), _tile(n)), (whereabouts(rows, m, "row"), whereabouts(columns, n, "column"))
-    return ErrorMap((m, n), wrong, c.size, *words, tile, _shares(mask, *tile), guess)
+    return ErrorMap((m, n), int(mask.sum()), c.size, *words, tile, _shares(mask, *tile), guess)
 
 
 def if_rounded(where: ErrorMap, family: str) -> ErrorMap:
@@ -84,7 +92,7 @@ def _shares(mask: Which, height: int, width: int) -> tuple[tuple[float, ...], ..
     return tuple(tuple(round(float(share), 4) for share in row) for row in shares)
 
 
-def _value_guess(c: Float32, expected: Float32, mask: Which, sentinel: np.float32, factors: Factors | None) -> str:
+def _value_guess(c: Any, expected: Any, mask: Which, sentinel: np.floating[Any], factors: Factors | None) -> str:
     """What the wrong values suggest, or ""."""
     got = c[mask]
     if (got == sentinel).all():
@@ -99,7 +107,7 @@ def _value_guess(c: Float32, expected: Float32, mask: Which, sentinel: np.float3
     return _missing_terms(c, expected, mask, factors) if factors is not None else ""
 
 
-def _missing_terms(c: Float32, expected: Float32, mask: Which, factors: Factors) -> str:
+def _missing_terms(c: Any, expected: Any, mask: Which, factors: Factors) -> str:
     """Terms whose absence, or second presence, explains every wrong element, if only one candidate does."""
     where = np.argwhere(mask)
     sample = where[:: max(1, len(where) // SAMPLES)][:SAMPLES]

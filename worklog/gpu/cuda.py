@@ -6,6 +6,7 @@ Nothing here is imported until a GPU is asked for.
 from __future__ import annotations
 
 import ctypes
+import math
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -104,7 +105,7 @@ class CudaDevice:
         """Part of a buffer, without a copy."""
         return buffer[start : start + size]
 
-    def launch(self, kernel: Any, grid: tuple[int, int], block: Block, arguments: Sequence[Any]) -> None:
+    def launch(self, kernel: Any, grid: tuple[int, ...], block: Block, arguments: Sequence[Any]) -> None:
         """Enqueue one launch."""
         with self.errors("launching a kernel"), self.stream:
             threads = (block,) if isinstance(block, int) else block
@@ -181,6 +182,18 @@ class CudaLoan:
             return int(buffer.data.ptr)
         matrix = buffer.reshape(rows, columns)
         return sys.modules["torch"].as_tensor(matrix, device="cuda") if self.arrays == "torch" else matrix
+
+    def array(self, buffer: Any, shape: tuple[int, ...], dtype: str) -> Any:
+        """The first elements of the buffer's memory as an array of this shape and type, or its address. CuPy has no
+        bfloat16, and gets uint16.
+        """
+        if self.arrays == "pointers":
+            return int(buffer.data.ptr)
+        torch = sys.modules["torch"] if self.arrays == "torch" else None
+        kind = getattr(torch or cupy, "uint16" if torch is None and dtype == "bfloat16" else dtype)
+        words = buffer if torch is None else torch.as_tensor(buffer, device="cuda")
+        octets = math.prod(shape) * (kind.itemsize if torch else cupy.dtype(kind).itemsize)
+        return words.view((torch or cupy).uint8)[:octets].view(kind).reshape(shape)
 
     @contextmanager
     def current(self) -> Iterator[None]:

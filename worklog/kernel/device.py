@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from worklog.problem.gemm import Domain, Shape
 
 COMPILE_OPTIONS = ("-std=c++17",)
-Block = int | tuple[int, int]  # threads per block: along x, or along x and y
+Block = int | tuple[int, ...]  # threads per block: along x, and along y and z
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Device(Protocol):
     def view(self, buffer: Buffer, start: int, size: int) -> Buffer:
         """Elements start ... start + size of the buffer, without a copy. start must be a multiple of 4 (16 bytes)."""
 
-    def launch(self, kernel: Executable, grid: tuple[int, int], block: Block, arguments: Sequence[Any]) -> None:
+    def launch(self, kernel: Executable, grid: tuple[int, ...], block: Block, arguments: Sequence[Any]) -> None:
         """Enqueue one launch. Arguments: NumPy scalars and buffers, in the signature's order. Raises LaunchFailed."""
 
     def synchronize(self) -> None:

@@ -67,6 +67,9 @@ class Loan(Protocol):
     def matrix(self, buffer: Any, rows: int, columns: int) -> Any:
         """The buffer as a matrix on the same memory, or its address."""
 
+    def array(self, buffer: Any, shape: tuple[int, ...], dtype: str) -> Any:
+        """The first elements of the buffer's memory as an array of any type, or its address."""
+
     def current(self) -> AbstractContextManager[Any]:
         """While open, the device's stream is the current one of the libraries that are loaded."""
 
@@ -122,9 +125,9 @@ class HostFunction:
         own = {"arrays": subject.arrays, "user": "host function", "label": LABEL}
         return {"file": self.file, "sha256": self.sha256, "entry": self.function, **own}
 
-    def _python(self) -> tuple[Call, str]:
-        """The function, and the arrays that it takes. Raises BadSetting."""
-        module = self._module()
+    def loaded(self) -> tuple[Callable[..., object], str]:
+        """A Python function, and the arrays that it takes. Raises BadSetting."""
+        module = self.module()
         function = getattr(module, self.function, None)
         if not callable(function):
             names = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
@@ -132,6 +135,11 @@ class HostFunction:
         arrays = self.arrays or str(getattr(module, "ARRAYS", "cupy"))
         if arrays not in ARRAYS:
             raise BadSetting(f"{self.where}: ARRAYS is {arrays!r}: choose from {', '.join(ARRAYS)}")
+        return function, arrays
+
+    def _python(self) -> tuple[Call, str]:
+        """The function as the gate calls it, and the arrays that it takes. Raises BadSetting."""
+        function, arrays = self.loaded()
         takes_stream = self._takes_stream(function)
 
         def call(shape: Shape, alpha: float, a: Any, b: Any, beta: float, c: Any, stream: int) -> object:
@@ -154,7 +162,7 @@ class HostFunction:
             ) from error
         return bool(stream)
 
-    def _module(self) -> ModuleType:
+    def module(self) -> ModuleType:
         """The file as a new module, or the importable module. It can import from the file's folder and the current one.
         Raises BadSetting with the module's error and line.
         """
@@ -173,7 +181,7 @@ class HostFunction:
             sys.modules[name] = module  # dataclasses and Triton look for a function's module here
             spec.loader.exec_module(module)
         except (Exception, SystemExit) as error:
-            raise BadSetting(f"cannot load {self.where}: {_words(error)}") from error
+            raise BadSetting(f"cannot load {self.where}: {words_of(error)}") from error
         return module
 
     def _library(self, fresh: bool) -> tuple[Call, str]:
@@ -219,7 +227,7 @@ class HostSubject:
         except WorklogError as error:
             raise LaunchFailed(f"{self.name}: {error}") from error
         except (Exception, SystemExit) as error:
-            raise LaunchFailed(f"{self.name} raised {_words(error)}") from error
+            raise LaunchFailed(f"{self.name} raised {words_of(error)}") from error
         if returned is not None and returned is not matrices[2]:
             raise LaunchFailed(
                 f"{self.name} returned a value of type {type(returned).__name__}: write the result into C, and return "
@@ -247,7 +255,7 @@ def _sha256(path: Path) -> str:
         raise WorklogError(f"cannot read {path}: {error.strerror}") from error
 
 
-def _words(error: BaseException) -> str:
+def words_of(error: BaseException) -> str:
     """The first line of an error, and where it was raised: the file and line of the innermost frame."""
     frames = traceback.extract_tb(error.__traceback__)
     file, line = (

@@ -141,12 +141,12 @@ def launch(
     known |= dict(zip(found.template, parts(arguments), strict=False)) if arguments else {}
     sizes = {p.name: size for p, value in zip(found.parameters, values, strict=False) if (size := _size(value))}
     free = {name: text for name, text in known.items() if name not in (*SIZES, *sizes)}
-    for stated in (
+    for launches in (
         _in_comments(source, free, sizes),
         _in_host_code(source, function, values, known, arguments),
         _by_tile(found, free, sizes),
     ):
-        distinct = set(stated)
+        distinct = set(launches)
         if distinct:
             return distinct.pop() if len(distinct) == 1 else None
     return None
@@ -158,7 +158,7 @@ def _size(value: str) -> str:
     return size if size in SIZES else ""
 
 
-def _stated(source: str, label: str) -> set[str]:
+def stated(source: str, label: str) -> set[str]:
     """What comments say behind `label:`, up to the next label or the end of the line."""
     pattern = rf"\b{label}\s*[:=]\s*(.+?)[\s,;.*/]*(?=\b(?:grid|block)\b|$)"
     return set(re.findall(pattern, comments(source), re.IGNORECASE | re.MULTILINE))
@@ -166,15 +166,15 @@ def _stated(source: str, label: str) -> set[str]:
 
 def domain(source: str) -> str:
     """The only domain that a comment states, as in "Domain: M % 8 == 0"; "any" where none or several do."""
-    stated = _stated(source, "domain")
+    found = stated(source, "domain")
     with suppress(BadSetting):
-        if len(stated) == 1:
-            return str(Domain.of(stated.pop()))
+        if len(found) == 1:
+            return str(Domain.of(found.pop()))
     return "any"
 
 
 def _in_comments(source: str, known: Mapping[str, str], sizes: Mapping[str, str]) -> Iterator[Launch]:
-    for grid, block in product(_stated(source, "grid"), _stated(source, "block")):
+    for grid, block in product(stated(source, "grid"), stated(source, "block")):
         with suppress(BadSetting):
             yield _readable([grid], [block], known, sizes, "a comment")
 

@@ -77,7 +77,8 @@ _CUB += tuple(f"cub/warp/warp_{what}.cuh" for what in ("reduce", "scan"))
 
 
 def evaluate(expression: str, names: Mapping[str, int]) -> int:
-    """Value of an integer expression with + - * / % and the given names. "/" rounds down, and "//" means the same.
+    """Value of an integer expression with + - * / %, min, max and the given names. "/" rounds down, and "//" means the
+    same.
 
     Raises BadSetting for anything else.
     """
@@ -90,6 +91,8 @@ def evaluate(expression: str, names: Mapping[str, int]) -> int:
             return names[node.id]
         if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
             return int(_OPERATORS[type(node.op)](value(node.left), value(node.right)))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("min", "max") and node.args and not node.keywords:
+            return (min if ast.unparse(node.func) == "min" else max)(map(value, node.args))
         raise BadSetting(f"cannot read {ast.unparse(node)!r} in {expression!r}: {advice}")
 
     try:
@@ -268,23 +271,26 @@ class Parameter:
 @dataclass(frozen=True)
 class Definition:
     """A kernel's definition. template: names of its template parameters. bounds: threads of __launch_bounds__, "" if
-    it has none. body: the text between its braces.
+    it has none. body: the text between its braces. start: the body's place in the source.
     """
 
     template: tuple[str, ...]
     bounds: str
     parameters: tuple[Parameter, ...]
     body: str
+    start: int = 0
 
 
-def definition(source: str, function: str) -> Definition | None:
-    """A kernel's definition in a source; None where it can't be found, such as in a macro."""
+def definition(source: str, function: str, *, of_host: bool = False) -> Definition | None:
+    """The definition of a kernel, or of a host function, in a source; None where it can't be found, such as in a
+    macro.
+    """
     bare = _DIRECTIVE.sub(lambda found: " " * len(found[0]), code(source))
     for found in re.finditer(rf"\b{re.escape(function)}\s*\(", bare):
         end = closing(bare, found.end() - 1)
         after = re.match(r"\s*\{", bare[end:])
         before = re.split(r"[;}]", bare[: found.start()])[-1]
-        if after is None or "__global__" not in before:
+        if after is None or ("__global__" in before) == of_host or not before.strip():
             continue
         opened = end + after.end() - 1
         template = re.search(r"\btemplate\s*<([^{}]*?)>\s*(?=\w|$)", before)
@@ -296,6 +302,7 @@ def definition(source: str, function: str) -> Definition | None:
             parts(bounds[1])[0] if bounds else "",
             tuple(map(_parameter, parts(inside))) if inside not in ("", "void") else (),
             bare[opened : closing(bare, opened)],
+            opened,
         )
     return None
 

@@ -12,7 +12,7 @@ import pickle
 import re
 import secrets
 from base64 import b64decode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -40,6 +40,7 @@ from worklog.runs.tables import verdict as verdict_table
 
 if TYPE_CHECKING:
     from worklog.emulator import Finding
+    from worklog.kernel.solution import Solution
 
 # Bits of each parameter, as PTX declares them; f: a float. Sizes of 64 bits are called "long M".
 BITS = {"M": "32", "N": "32", "K": "32", "alpha": "f32", "beta": "f32"}
@@ -52,18 +53,19 @@ EMULATED_COPIES = 8  # of A, B and C in float32: the gate's own, the emulator's,
 
 @dataclass(frozen=True, repr=False)
 class Checked:
-    """The gate's verdict on one kernel, which displays itself.
+    """The gate's verdict on one kernel, or on a solution of a problem, which displays itself.
 
+    shape: of a matrix product, or the problem and its dtype in words.
     label: where the kernel ran. compiled: by NVRTC, or None for a host function. findings: the emulator's, of all
     launches; each kind and place once. printed: lines of the first launch that prints, on the emulator. notes: of the
     instruction mix (worklog.analysis.counts). warnings: where the code contradicts the claimed class.
     """
 
-    kernel: Kernel
+    kernel: Kernel | Solution
     verdict: Verdict
-    shape: Shape
+    shape: Shape | str
     label: str
-    compiled: Compiled | None
+    compiled: Compiled | None = None
     findings: tuple[Finding, ...] = ()
     printed: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -74,16 +76,18 @@ class Checked:
 
     @property
     def title(self) -> str:
-        """File, kernel, shape and label."""
-        return f"{self.kernel.file}: {self.kernel.entry} at {self.shape} · {self.label}"
+        """File, kernel, shape or problem, and label."""
+        place = "at" if isinstance(self.shape, Shape) else "for"
+        return f"{self.kernel.file}: {self.kernel.entry} {place} {self.shape} · {self.label}"
 
     def as_dict(self) -> dict[str, Any]:
         """For machines."""
         spent = ("registers", "stack_bytes", "shared_bytes", "arch") if self.compiled else ()
+        shape = self.shape
         return {
             "kernel": self.kernel.entry,
             "label": self.label,
-            "shape": [self.shape.m, self.shape.n, self.shape.k],
+            **({"shape": [shape.m, shape.n, shape.k]} if isinstance(shape, Shape) else {"problem": shape}),
             **{name: getattr(self.compiled, name) for name in spent},
             "findings": [asdict(finding) for finding in self.findings],
             "printed": list(self.printed),
@@ -102,7 +106,8 @@ class Checked:
             lines.append(f"{mark} {stage.name}: {stage.detail}")
             if stage.where is not None:
                 height, width = stage.where.tile
-                lines.append(f"    C in tiles of {height} x {width}: . right, o some elements wrong, # all")
+                which = "C" if isinstance(self.shape, Shape) else "the output"
+                lines.append(f"    {which} in tiles of {height} x {width}: . right, o some elements wrong, # all")
                 lines += [f"    {row}" for row in stage.where.picture().splitlines()]
         for finding in self.findings:
             if finding.message not in str(verdict.reason):  # the first finding is in the failed stage already
@@ -156,12 +161,16 @@ def check(
         require_time(kernel, shape, limit_s)
     if begun is not None:
         begun(known)
-    device = _device(live)
+    device = device_of(live)
     subject = kernel.load(device)
     if progress is not None:
         _report_launches(subject, progress)
     checker = Checker(device, shape, secrets.randbits(63) if seed is None else seed)
-    verdict = checker.check(subject, kernel.claimed)
+    return finished(known, checker.check(subject, kernel.claimed), device)
+
+
+def finished(known: Checked, verdict: Verdict, device: Device) -> Checked:
+    """The result with its verdict, and what the emulator has found."""
     found: dict[tuple[str, int, int | None], Finding] = {}
     for finding in getattr(device, "findings", ()):
         found.setdefault((finding.kind, finding.line, finding.other_line), finding)
@@ -198,16 +207,27 @@ def check_in_child(
     kernel by itself. progress: called at each launch, and twice a second in between, with a total of 0. command: as in
     worklog.runner.measure.carry_out. Raises what check() raises, and Interrupted.
     """
+    how = {"kernel": kernel, "shape": shape, "on": on, "seed": seed, "limit_s": limit_s}
+    emulated = kernel.host is None and not wants_gpu(on)
+    return in_child(kernel, how, math.inf if emulated else timeout_s, progress, command)
+
+
+def in_child(
+    kernel: Kernel | Solution,
+    how: Mapping[str, Any],
+    timeout_s: float,
+    progress: Progress = silent,
+    command: Sequence[str] | None = None,
+) -> Checked:
+    """What a check in a child process finds. how: the arguments of check(), or of worklog.runner.problems.check()."""
     results: list[Checked] = []  # without stages before the first launch, then the whole one
 
     def take(answer: Answer) -> None:
         if "checked" in answer:  # the child is trusted: unpickling runs what it sends
             results.append(pickle.loads(b64decode(answer["checked"])))
 
-    order = {"do": "check", "how": {"kernel": kernel, "shape": shape, "on": on, "seed": seed, "limit_s": limit_s}}
-    emulated = kernel.host is None and not wants_gpu(on)
     try:
-        end = run_child(order, take, progress, timeout_s=math.inf if emulated else timeout_s, command=command)
+        end = run_child({"do": "check", "how": how}, take, progress, timeout_s=timeout_s, command=command)
     except KeyboardInterrupt as interrupt:
         raise Interrupted(f"interrupted: {kernel.name} was not checked, and its process has ended") from interrupt
     if not results:
@@ -259,7 +279,8 @@ def compile_for(kernel: Kernel, live: bool) -> tuple[Compiled, str]:
     return compiled, label
 
 
-def _device(live: bool) -> Device:
+def device_of(live: bool) -> Device:
+    """The GPU, or the emulator."""
     if not live:
         return EmulatedDevice()
     from worklog.gpu.cuda import CudaDevice
@@ -316,7 +337,7 @@ def execute(progress: Progress, rungs: Sequence[Kernel] = LADDER) -> list[Row]:
 
 def _executed(record: Kernel) -> Row:
     checked = check(record, record.domain.padded(SMALL), on="emulated")
-    compiled, shape = checked.compiled, checked.shape
+    compiled, shape = checked.compiled, record.domain.padded(SMALL)
     assert compiled is not None
     kernel = load(compiled.ptx, compiled.symbol, compiled.shared_accesses)
     counts = predict(kernel, record, shape).counts

@@ -160,11 +160,15 @@ def locked(path: Path) -> IO[str]:
 
 
 def check(order: Mapping[str, Any], say: Say) -> None:
-    """Check the order's kernel. Answers: "begun" with what is known before a launch, then "checked" with the result."""
-    from worklog.runner import check as bench
+    """Check the order's kernel, or its solution of a problem. Answers: "begun" with what is known before a launch, then
+    "checked" with the result.
+    """
+    from worklog.runner import check as kernels
+    from worklog.runner import problems
 
-    checked = bench.check(
-        **order["how"],
+    how = order["how"]
+    checked = (problems.check if "problem" in how else kernels.check)(
+        **how,
         progress=lambda done, _, doing: say("progress", done=done, doing=doing),
         begun=lambda begun: say("begun", checked=packed(begun)),
     )

@@ -1,0 +1,230 @@
+"""`worklog check --problem`: any problem goes through one gate, on the emulator too."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from worklog import Problem
+from worklog.cli.commands import main
+from worklog.errors import BadProblem
+from worklog.kernel.solution import Solution
+from worklog.problem.shipped import PROBLEMS
+from worklog.runner import check as check_module
+from worklog.runner.problems import find_problem, small_cases
+
+SOFTMAX = (Path(__file__).parents[1] / "problem" / "softmax.cu").read_text(encoding="utf-8")
+BATCHED = """\
+// grid: (N + 15) / 16, (M + 7) / 8, batch   block: 16, 8
+__global__ void batched(const float* A, const float* B, float* C, int batch, int M, int N, int K) {
+  const int row = blockIdx.y * 8 + threadIdx.y, col = blockIdx.x * 16 + threadIdx.x, i = blockIdx.z;
+  if (row >= M || col >= N) return;
+  float sum = 0.0f;
+  for (int k = 0; k < K; ++k) sum += A[(i * M + row) * K + k] * B[(i * K + k) * N + col];
+  C[(i * M + row) * N + col] = sum;
+}
+"""
+DOUBLED = """\
+import numpy as np
+import worklog
+
+class Doubled(worklog.Problem):
+    parameters = [
+        {"name": "x", "type": "T", "pointer": True, "const": True},
+        {"name": "y", "type": "T", "pointer": True, "const": False},
+        {"name": "n", "type": "size_t", "pointer": False, "const": False},
+    ]
+    dtypes = {"float32": (0, 0), "float16": (0, 0), "int8": (0, 0)}
+    is_exact = True
+
+    def reference_solution(self, x):
+        return 2 * x
+
+    def generate_test_cases(self):
+        return [self.case(f"n={n}", lambda rng, n=n: rng.integers(-9, 9, n).astype(self.dtype), n=n) for n in (3, 70)]
+
+    def get_extra_params(self, test_case):
+        return [test_case["n"]]
+"""
+
+
+@pytest.fixture(autouse=True)
+def laptop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(check_module, "gpu_reason", lambda: "this test has no GPU")
+    monkeypatch.chdir(tmp_path)
+
+
+def worklog(source: str, problem: str, *words: str, file: str = "mine.cu") -> Result:
+    Path(file).write_text(source, encoding="utf-8")
+    result = CliRunner().invoke(main, ["check", file, "--problem", problem, *words])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+def refused(result: Result) -> str:
+    """The only line of a usage error."""
+    assert result.exit_code == 2 and result.stderr.count("\n") == 1, result.output
+    return result.stderr
+
+
+def test_a_solution_of_several_kernels_passes_every_case_by_name_with_its_seed() -> None:
+    result = worklog(SOFTMAX, "softmax")
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert lines[0] == "mine.cu: solution for softmax in float32 · emulated · sm_90 PTX"
+    samples = find_problem("softmax").tests[0]
+    for line, sample in zip(lines[1:], samples, strict=False):
+        assert line.startswith(f"✓ case {sample['name']}: seed {sample['seed']}, ")
+    assert lines[len(samples) + 1].startswith("✓ bit-equal when repeated: 3 launches of case ")
+    assert "too large for the emulator, checked on a GPU: case 65536 x 64" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "found"),
+    [
+        ("(output, columns, columns)", "(output, columns, columns - 1)", "column 32. Only the last column"),
+        (" - partial[0]", "", "around 100: seed "),
+        ("i < last; ++i) y", "i < last + 1; ++i) y", "global-out-of-bounds"),
+        ("blocks = (rows + 1 - 1) / 1", "blocks = (rows + 1) / 2", "were never written"),
+        ("sum = 0.0f;", "sum = 0.0f; const_cast<float*>(y)[0] += 1.0f;", "elements are wrong"),
+    ],
+)
+def test_a_wrong_solution_fails_at_a_case_and_says_where(right: str, wrong: str, found: str) -> None:
+    assert right in SOFTMAX
+    result = worklog(SOFTMAX.replace(right, wrong, 1), "softmax")
+    assert result.exit_code == 1 and found in result.stdout, result.output
+    if "columns - 1" in wrong:
+        assert "the output in tiles of" in result.stdout
+
+
+def test_an_input_that_changes_and_a_write_into_a_guard_fail() -> None:
+    changed = SOFTMAX.replace("  float largest", "  const_cast<float*>(x)[first] = 1.0f;\n  float largest")
+    assert "it changed its input input" in worklog(changed, "softmax").stdout
+
+
+def test_a_single_kernel_states_its_launch_in_a_comment_in_three_dimensions() -> None:
+    result = worklog(BATCHED, "batched_gemm", "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert found["problem"] == "batched_gemm in float32" and found["accepted"] and found["precision"] == "float32"
+    without = BATCHED.replace("grid:", "launch:")
+    advice = refused(worklog(without, "batched_gemm"))
+    assert "doesn't state the grid of batched: write // grid: …" in advice and "(batch, M, N, K)" in advice
+
+
+def test_sgemm_is_an_instance() -> None:
+    kernel = Path(main.__module__ and __file__).parents[2] / "worklog/kernel/template.cu"
+    source = kernel.read_text(encoding="utf-8")
+    assert worklog(source, "sgemm").exit_code == 0
+    assert worklog(source.replace("alpha * acc :", "acc :"), "sgemm").exit_code == 1
+
+
+@pytest.mark.parametrize(("dtype", "kind"), [("float16", "__half"), ("int8", "signed char"), ("float32", "float")])
+def test_a_problem_of_a_file_in_each_of_its_dtypes(dtype: str, kind: str) -> None:
+    Path("own.py").write_text(DOUBLED)
+    source = f"""\
+#include <cuda_fp16.h>
+__global__ void twice(const {kind}* x, {kind}* y, size_t n) {{
+  const size_t i = blockIdx.x * 32 + threadIdx.x;
+  if (i < n) y[i] = x[i] + x[i];
+}}
+extern "C" void solution(const {kind}* x, {kind}* y, size_t n) {{ twice<<<(n + 31) / 32, 32>>>(x, y, n); }}
+"""
+    result = worklog(source, "own.py:Doubled", "--dtype", dtype)
+    assert result.exit_code == 0, result.output
+    assert f"passed as {dtype}" in result.stdout
+    off_by_one = worklog(source.replace("i < n)", "i + 1 < n)"), "own.py", "--dtype", dtype)
+    assert off_by_one.exit_code == 1 and "Only the last column" in off_by_one.stdout
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("for (int i = 0; i < 2; ++i) divide<<<1, 1>>>(output, columns, columns);", "none of the statements"),
+        ("float* more; cudaMalloc(&more, 4);", "none of the statements"),
+        ("divide<<<1, 1>>>(output, columns, unknown);", "cannot read 'unknown'"),
+        ("divide<<<rows - rows, 1>>>(output, columns, columns);", "at least 1"),
+        ("divide<<<1, 1>>>(output, columns);", "takes 3 parameters, and the launch passes 2"),
+        ("nothing<<<1, 1>>>(output);", "nothing is no kernel of this file"),
+        ("divide<<<1, 1>>>(columns, columns, columns);", "y takes an address"),
+    ],
+)
+def test_host_code_that_is_not_read_is_an_error_with_its_line(statement: str, said: str) -> None:
+    source = SOFTMAX.replace("  cudaDeviceSynchronize();", f"  {statement}")
+    line = source[: source.index(statement)].count("\n") + 1
+    error = refused(worklog(source, "softmax"))
+    assert f"mine.cu:{line}: " in error and said in error
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("sofmax",), "there is no problem 'sofmax' (did you mean softmax?)"),
+        (("softmax", "--dtype", "float8"), "softmax has no dtype 'float8'"),
+        (("softmax", "--domain", "M % 2 == 0"), "--domain is for the ladder's SGEMM"),
+        (("softmax", "--size", "64"), "--size is for the ladder's SGEMM"),
+        (("softmax", "--grid", "1"), "--grid and --block are for a single kernel"),
+        (("batched_gemm",), "solution takes 4 parameters, and batched_gemm passes 7"),
+    ],
+)
+def test_a_mistake_of_the_command_is_one_line(words: tuple[str, ...], said: str) -> None:
+    assert said in refused(worklog(SOFTMAX, *words))
+
+
+class Sound(Problem):
+    parameters = PROBLEMS["softmax"].parameters
+    names = ("a", "b")
+
+    def reference_solution(self, x: np.ndarray) -> np.ndarray:
+        return x / x.sum(axis=1, keepdims=True)
+
+    def generate_test_cases(self) -> list[dict[str, object]]:
+        return [self.case(name, lambda rng: rng.random((2, 3), np.float32)) for name in self.names]
+
+    def get_extra_params(self, test_case: dict[str, object]) -> list[int]:
+        return [2, 3]
+
+
+def raises(self: Problem, *_: object) -> None:
+    raise ValueError("of the user")
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (
+            {"reference_solution": raises},
+            "reference_solution raised ValueError: of the user in case 'a' (test_problems",
+        ),
+        ({"reference_solution": lambda self, x: None}, "reference_solution returned NoneType in case 'a'"),
+        ({"reference_solution": lambda self, x: x.astype(np.float64)}, "has elements of 8 bytes"),
+        ({"verify_result": lambda self, e, a: None}, "verify_result returned None in case 'a'"),
+        ({"verify_result": lambda self, e, a: (True, {})}, "verify_result passes an output of one repeated value"),
+        ({"verify_result": lambda self, e, a: (False, {})}, "verify_result fails the reference's own result"),
+        ({"verify_result": raises}, "verify_result raised ValueError"),
+        ({"names": ("a", "a")}, "two cases have the name 'a': rename one"),
+        ({"names": ()}, "has no test case"),
+        ({"generate_test_cases": lambda self: [{"name": "a"}]}, "generate_test_cases gives [{'name': 'a'}]"),
+        ({"get_extra_params": lambda self, case: [2]}, "gives 1 inputs, 1 outputs and 1 extra parameters, and 4"),
+        ({"parameters": [{"name": "x", "type": "flaot"}]}, "type 'flaot' (did you mean float?)"),
+        ({"parameters": []}, "states no parameters"),
+        ({"dtypes": {"float31": (0, 0)}}, "dtypes is {'float31'"),
+        ({"get_flops": lambda self, case: 10**12}, "no case that is small enough for the emulator"),
+    ],
+)
+def test_a_mistake_in_a_problem_is_one_line(changed: dict[str, object], said: str) -> None:
+    problem = type("Unsound", (Sound,), changed)
+    Path("mine.cu").write_text(SOFTMAX)
+    with pytest.raises(BadProblem) as raised:
+        from worklog.emulator import EmulatedDevice
+        from worklog.gate.cases import check_cases
+
+        posed = problem().under("")
+        device = EmulatedDevice()
+        subject = Solution.of("mine.cu").load(device, posed)
+        check_cases(subject, posed, small_cases(posed)[0], device, seed=1)
+    assert said in str(raised.value) and "\n" not in str(raised.value)

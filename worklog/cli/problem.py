@@ -1,0 +1,63 @@
+"""`--problem` of `worklog check`, `run` and `new`: solutions of problems other than the ladder's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from worklog.cli import output
+from worklog.errors import BadSetting
+
+if TYPE_CHECKING:
+    from worklog.kernel.solution import Solution
+
+TAKEN = ("entry", "grid", "block", "include", "define", "arrays")  # options of a user kernel that a solution takes
+PROBLEM = (
+    click.option(
+        "--problem",
+        metavar="NAME|FILE.py:CLASS",
+        help="The problem that it solves: softmax, batched_gemm, sgemm, or your own (default: the ladder's SGEMM).",
+    ),
+    click.option(
+        "--dtype", default="", metavar="TYPE", help="With --problem: float32, float16, … (default: its first)."
+    ),
+)
+
+
+def problem_options(command: Any) -> Any:
+    """--problem and --dtype."""
+    for option in reversed(PROBLEM):
+        command = option(command)
+    return command
+
+
+def require_no_dtype(dtype: str) -> None:
+    """Raise BadSetting for --dtype without --problem."""
+    if dtype:
+        raise BadSetting("--dtype needs --problem: the ladder computes in float32; --class names a precision class")
+
+
+def solution_of(what: str, launch: Mapping[str, Any], others: Mapping[str, object]) -> Solution:
+    """The solution that a command names. launch: the options of a user kernel. others: options that the command takes
+    for the ladder's problem only, and what was given. Raises BadSetting for one that was given.
+    """
+    from worklog.kernel.ladder import DEFAULTS, OPTION
+    from worklog.kernel.solution import Solution
+
+    given = {name: value for name, value in launch.items() if value is not None and value != DEFAULTS[name]}
+    wrong = [name for name in given if name not in TAKEN] + [name for name, value in others.items() if value]
+    if wrong:
+        raise BadSetting(f"--{OPTION.get(wrong[0], wrong[0])} is for the ladder's SGEMM: omit it, or omit --problem")
+    return Solution.of(what, **{name: value for name, value in given.items() if name in TAKEN})
+
+
+def check_solution(
+    what: str, problem: str, dtype: str, on: str | None, launch: Mapping[str, Any], **others: Any
+) -> Any:
+    """Check a solution, in a child process on a GPU. Raises what worklog.runner.problems.check() raises."""
+    from worklog.runner import problems
+
+    with output.progress_bar() as progress:
+        return problems.check_in_child(solution_of(what, launch, others), problem, dtype, on=on, progress=progress)

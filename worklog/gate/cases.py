@@ -1,0 +1,239 @@
+"""The gate for any problem with a reference: every case by name, at the dtype's tolerance, and the same bits when a
+launch is repeated.
+
+The mechanisms are those of the gate for SGEMM (worklog.gate.guarded_buffer): every array lies between guard bands, NaN
+around what is read and the sentinel around what is written, each launch gets a new sentinel, and inputs must be
+unchanged. Memory is counted in 32-bit words, so arrays of any type take the same guards. The result is judged by the
+problem's verify_result, so the gate is as strict as that: unlike SGEMM's stages, it can't know which inputs give an
+exact result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from worklog.errors import BadProblem, LaunchFailed
+from worklog.gate.checker import timed
+from worklog.gate.guarded_buffer import GUARD, Guarded, Memory
+from worklog.gate.verdict import ErrorMap, Stage, Verdict, error_map, failed, passed
+from worklog.kernel.device import Device
+from worklog.kernel.solution import Passed, Ready
+from worklog.problem.arrays import dtype_of, excess, is_array, nbytes, raw, rebuilt, values_of
+from worklog.problem.problem import Case, Problem, Words
+
+REPEATED = "bit-equal when repeated"
+FILLING = 0x4B  # a byte whose repetition is no result
+LAUNCHES = 3  # of a case that is repeated: each with another sentinel, and with memory fouled in between
+Progress = Callable[[int, int, str], None]
+
+
+class CaseBuffers:
+    """A case's arguments on a device, arrays between guard bands. Raises OutOfMemory."""
+
+    def __init__(self, memory: Memory, problem: Problem, case: Case) -> None:
+        self.memory, self.case = memory, case
+        self.arguments: list[Passed] = []
+        self.guarded: dict[int, Guarded] = {}
+        for number, (parameter, value) in enumerate(zip(problem.signature, case.arguments, strict=True)):
+            if is_array(value):
+                blank = np.zeros(-(-nbytes(value) // 16) * 4 + 2 * GUARD, np.float32)  # whole views of 16 bytes
+                self.guarded[number] = Guarded(memory.device, memory.device.upload(blank))
+                view = memory.device.view(self.guarded[number].whole, GUARD, max(1, -(-nbytes(value) // 4)))
+                self.arguments.append(Passed(parameter, value, view))
+            else:
+                self.arguments.append(Passed(parameter, value))
+        self.sentinel = np.uint32(0)
+        self._held = {n: _words(raw(case.arguments[n])) for n in self.guarded if n not in case.written}
+        self.restore()
+
+    def restore(self) -> None:
+        """Load the inputs, NaN in the guards around them."""
+        for number, words in self._held.items():
+            self.memory.device.fill(self.guarded[number].whole, np.nan)
+            if words.size:
+                self.memory.device.overwrite(self.arguments[number].buffer, words)  # type: ignore[arg-type]
+
+    def poison(self) -> None:
+        """Fill the outputs, guards included, with a new sentinel: two equal halves that are finite, as 32 bits and as
+        16 of either format.
+        """
+        half = int(self.memory.rng.integers(0xF000, 0xF780))
+        self.sentinel = np.uint32(half << 16 | half)
+        for number in self.case.written:
+            self.memory.device.fill(self.guarded[number].whole, float(self.sentinel.view(np.float32)))
+
+    def run(self, subject: Ready) -> tuple[bytes, ...]:
+        """Poison, launch once, and read the outputs. Raises LaunchFailed."""
+        self.poison()
+        self.memory.foul()
+        subject.enqueue(self.arguments, self.case.written)
+        return self.outputs()
+
+    def outputs(self) -> tuple[bytes, ...]:
+        """What the outputs hold, after all enqueued work."""
+        device = self.memory.device
+        found = []
+        for number in self.case.written:
+            buffer = self.arguments[number].buffer
+            assert buffer is not None
+            found.append(device.download(buffer).tobytes()[: nbytes(self.case.arguments[number])])
+        return tuple(found)
+
+    def trespass(self) -> str:
+        """Which memory was written that must not be, "" for none."""
+        device = self.memory.device
+        for number, guarded in self.guarded.items():
+            name = self.arguments[number].parameter.name
+            if number in self.case.written:
+                size = nbytes(self.case.arguments[number])
+                tail = device.download(guarded.inner).tobytes()[size:]
+                whole = self.sentinel.tobytes() * (len(tail) // 4 + 2)
+                if tail != whole[size % 4 : size % 4 + len(tail)] or not guarded.intact(self.sentinel.view(np.float32)):
+                    return f"it wrote outside {name}"
+            elif not guarded.intact(np.float32(np.nan)):
+                return f"it wrote outside {name}"
+            elif not np.array_equal(
+                device.download(self.arguments[number].buffer)[: self._held[number].size].view(np.uint32),  # type: ignore[arg-type]
+                self._held[number].view(np.uint32),
+            ):
+                return f"it changed its input {name}"
+        return ""
+
+
+def _words(data: bytes) -> NDArray[np.float32]:
+    """Bytes as 32-bit words, the last one filled with zeros."""
+    return np.frombuffer(data + bytes(-len(data) % 4), np.float32)
+
+
+def check_cases(
+    subject: Ready,
+    problem: Problem,
+    cases: Sequence[Words],
+    device: Device,
+    *,
+    seed: int,
+    progress: Progress = lambda done, total, doing: None,
+) -> Verdict:
+    """Check each case until one fails; then repeat the launch of the largest one. seed: of sentinels.
+    The verdict's precision is the dtype. Raises BadProblem, CompileFailed, OutOfMemory.
+    """
+    memory = Memory(device, np.random.default_rng(seed))
+    stages: list[Stage] = []
+    largest: tuple[int, CaseBuffers] | None = None
+    try:
+        for number, words in enumerate(cases):
+            progress(number, len(cases), f"case {words['name']}")
+            case = problem.prepared(words)
+            require_sound(problem, case)
+            buffers = CaseBuffers(memory, problem, case)
+            stages.append(timed(lambda buffers=buffers: check_case(subject, problem, buffers)))  # type: ignore[misc]
+            if not stages[-1].passed:
+                return Verdict(tuple(stages), None)
+            size = sum(nbytes(value) for value in case.arguments if is_array(value))
+            if largest is None or size >= largest[0]:
+                largest = size, buffers
+        if largest is not None:
+            repeated = largest[1]
+            stages.append(timed(lambda: check_repeated(subject, problem, repeated)))
+    except LaunchFailed as error:
+        stages.append(failed("launch", str(error)))
+    accepted = all(stage.passed for stage in stages)
+    return Verdict(tuple(stages), (problem.dtype or problem.first) if accepted else None)
+
+
+def require_sound(problem: Problem, case: Case) -> None:
+    """Raise BadProblem for a verify_result that fails the reference's own result, or passes one that is all wrong."""
+    right, _ = problem.verified(case, case.outputs)
+    if not right:
+        raise BadProblem(
+            f"{problem.name}: verify_result fails the reference's own result in case {case.name!r}: NaN in it, or a "
+            "reference that isn't deterministic"
+        )
+    filled = tuple(rebuilt(one, np.full(nbytes(one), FILLING, np.uint8).tobytes()) for one in case.outputs)
+    passes = False
+    with suppress(BadProblem):  # it may raise on what is no result at all
+        passes = problem.verified(case, filled)[0]
+    if passes and not any(dtype_of(one) == "bool" for one in case.outputs):
+        raise BadProblem(
+            f"{problem.name}: verify_result passes an output of one repeated value in case {case.name!r}: it checks "
+            "nothing"
+        )
+
+
+def check_case(subject: Ready, problem: Problem, buffers: CaseBuffers) -> Stage:
+    """One launch on a case's inputs. Raises LaunchFailed and BadProblem."""
+    case = buffers.case
+    name, seed = f"case {case.name}", f"seed {case.seed}"
+    data = buffers.run(subject)
+    if trespass := buffers.trespass():
+        return failed(name, f"{seed}: {trespass}")
+    actual = tuple(rebuilt(like, one) for like, one in zip(case.outputs, data, strict=True))
+    try:
+        right, details = problem.verified(case, actual)
+    except BadProblem as error:  # on this output, and not on the reference's
+        return failed(name, f"{seed}: {str(error).removesuffix(': correct it')}")
+    unwritten = sum(_unwritten(one, like, buffers.sentinel) for one, like in zip(data, case.outputs, strict=True))
+    if right and not unwritten:
+        elements = sum(one.size for one in map(values_of, case.outputs))
+        return passed(name, f"{seed}, {elements} element{'s' * (elements != 1)}{_shown(details)}")
+    where = _map(problem, case, actual, data, buffers.sentinel)
+    if where is not None and where.wrong:
+        return failed(name, f"{seed}: {where}{_shown(details)}", where.wrong, where)
+    if unwritten:
+        return failed(name, f"{seed}: {unwritten} elements were never written", unwritten)
+    return failed(name, f"{seed}: verify_result fails it{_shown(details) or ', without details'}")
+
+
+def _shown(details: dict[str, Any]) -> str:
+    """The numbers of verify_result's details."""
+    plain = [f"{name} {value:.3g}" for name, value in details.items() if isinstance(value, int | float)]
+    return f"; {', '.join(plain[:3])}" if plain else ""
+
+
+def _unwritten(data: bytes, like: Any, sentinel: np.uint32) -> int:
+    """Elements of at least 32 bits that hold the sentinel still; of shorter ones, all or none."""
+    words = np.frombuffer(data[: len(data) // 4 * 4], np.uint32)
+    held = int((words == sentinel).sum())
+    size = nbytes(like) // max(1, len(values_of(like).ravel()))
+    return held * 4 // size if size >= 4 or (words.size and held == words.size) else 0
+
+
+def _map(
+    problem: Problem, case: Case, actual: tuple[Any, ...], data: tuple[bytes, ...], sentinel: np.uint32
+) -> ErrorMap | None:
+    """The wrong elements of the first output that has some: all dimensions but the last are rows. None where no element
+    is beyond the tolerance.
+    """
+    for like, found in zip(case.outputs, actual, strict=True):
+        wrong = excess(like, found, problem.tolerance) > 1
+        if wrong.any() and wrong.ndim:
+            columns = wrong.shape[-1] if wrong.ndim > 1 else wrong.size
+            output, right = (values_of(one).reshape(-1, columns) for one in (found, like))
+            kept = rebuilt(like, (sentinel.tobytes() * (nbytes(like) // 4 + 1))[: nbytes(like)])
+            return error_map(output, right, values_of(kept).ravel()[0], wrong=wrong.reshape(-1, columns))
+    return None
+
+
+def check_repeated(subject: Ready, problem: Problem, buffers: CaseBuffers) -> Stage:
+    """Repeat a launch and compare the results bit by bit. Different bits fail an exact problem, and are stated for
+    others: sums by atomics differ in the last bits. Raises LaunchFailed and BadProblem.
+    """
+    case, first = buffers.case, buffers.run(subject)
+    for number in range(2, LAUNCHES + 1):
+        again = buffers.run(subject)
+        if again == first:
+            continue
+        actual = tuple(rebuilt(like, one) for like, one in zip(case.outputs, again, strict=True))
+        pairs = zip(map(np.frombuffer, first, [np.uint8] * len(first)), again, strict=True)
+        count = sum(int((one != np.frombuffer(other, np.uint8)).sum()) for one, other in pairs)
+        detail = f"in case {case.name}, launch {number} differs from the first in {count} bytes"
+        if problem.is_exact or not problem.verified(case, actual)[0]:
+            return failed(REPEATED, f"{detail}: a race", count)
+        note = f"{detail}, within the tolerance: atomics, or a race"
+        return Stage(REPEATED, True, count, 0, note, note=note)
+    return passed(REPEATED, f"{LAUNCHES} launches of case {case.name}")

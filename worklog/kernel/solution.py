@@ -1,0 +1,357 @@
+"""A solution of a problem: CUDA source with an extern "C" function `solution` that launches kernels, a single kernel,
+or a Python function. It gets a case's inputs, outputs and extra parameters, in the order of the problem's signature.
+
+CUDA source with `solution` is compiled with nvcc on a machine with a GPU, where nvcc is. Elsewhere NVRTC compiles its
+kernels, and its launches are read (worklog.kernel.host_code), so that it runs on the emulator. A single __global__
+kernel states its grid and block in a comment, in the names of its own integer parameters, or by options.
+
+A Python function `f(x, y, n)` takes the same as `solution`: CuPy arrays, or with `ARRAYS = "torch"` in its file PyTorch
+tensors on the same memory, and writes the outputs in place. One that has as many parameters as the problem has inputs
+returns the outputs instead, as a torch function does.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import inspect
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Protocol
+
+import numpy as np
+
+from worklog.errors import BadSetting, CompileFailed, LaunchFailed, NoGpu, WorklogError
+from worklog.kernel import signature
+from worklog.kernel.device import COMPILE_OPTIONS, Buffer, Device, Program
+from worklog.kernel.host_code import Launched, host_definition, launches
+from worklog.kernel.host_function import HostFunction, words_of
+from worklog.kernel.source import (
+    STANDARD,
+    Definition,
+    definition,
+    device_code,
+    evaluate,
+    headers,
+    kernel_names,
+    options_of_the_host,
+    parts,
+)
+from worklog.problem.arrays import dtype_of
+from worklog.problem.problem import TYPES, Parameter, Problem, ctype_of
+from worklog.runs.documents import read_text
+
+FUNCTION = "solution"
+WAITS = re.compile(r"\bcuda(?:\w*Synchronize|Mem(?:cpy|set)|Malloc|Free)\b")  # calls that wait for the GPU
+_LAUNCH = re.compile(r"<\s*<\s*<(.*?)>\s*>\s*>", re.DOTALL)
+STREAM = "worklog_stream"  # of the harness, in a library that nvcc makes
+
+
+@dataclass(frozen=True)
+class Passed:
+    """One argument of a solution. buffer: of an array, on the device; its elements as 32-bit words. value: a number, or
+    the host's array, whose shape and type the buffer has.
+    """
+
+    parameter: Parameter
+    value: Any
+    buffer: Buffer | None = None
+
+    @property
+    def form(self) -> tuple[tuple[int, ...], str]:
+        """Shape and type of an array."""
+        return tuple(self.value.shape), dtype_of(self.value)
+
+
+class Ready(Protocol):
+    """A solution that is loaded on a device."""
+
+    def enqueue(self, arguments: Sequence[Passed], written: range) -> None:
+        """Enqueue its work on the device's stream. written: the places of the outputs. Raises LaunchFailed."""
+
+
+@dataclass(frozen=True)
+class Solution:
+    """A solution of a problem, not loaded. source: CUDA C++, or None for a Python function. entry: the host function or
+    the kernel. grid, block: of a single kernel, expressions in the names of its integer parameters.
+    """
+
+    name: str
+    file: str
+    entry: str
+    source: str | None = None
+    host: HostFunction | None = None
+    grid: str = ""
+    block: str = ""
+    folders: tuple[str, ...] = ()
+    define: tuple[str, ...] = ()
+    adapted: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        what: str | Path | Callable[..., object],
+        *,
+        entry: str | None = None,
+        grid: str | None = None,
+        block: str | None = None,
+        include: Sequence[str | Path] = (),
+        define: Sequence[str] = (),
+        arrays: str = "",
+    ) -> Solution:
+        """A .cu file, or a Python function as file.py:function, module:function, or itself. Raises WorklogError for a
+        file that can't be read, and BadSetting.
+        """
+        if callable(what) or not str(what).endswith(".cu"):
+            if entry or grid or block:
+                raise BadSetting("--entry, --grid and --block are for a .cu file: a Python function launches itself")
+            host = HostFunction.of(what if callable(what) else _with_function(str(what)), arrays)
+            return cls(host.function, host.file, host.function, host=host)
+        path = Path(what)
+        try:
+            source = read_text(path, "utf-8-sig")
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it isn't UTF-8 text"
+            raise WorklogError(f"cannot read {path}: {why}") from error
+        folders = tuple(str(Path(one).resolve()) for one in (*include, path.parent))
+        found = cls(path.stem, path.name, entry or "", source, folders=folders, define=tuple(define))
+        if entry in (None, FUNCTION) and definition(source, FUNCTION, of_host=True) is not None:
+            if grid or block:
+                raise BadSetting(
+                    f"--grid and --block are for a single kernel: {FUNCTION} in {path.name} launches its own"
+                )
+            return replace(found, entry=FUNCTION)
+        names = kernel_names(source)
+        if entry is None and len(names) != 1:
+            has = f"has {len(names)} kernels ({', '.join(names)})" if names else "has no kernel"
+            raise BadSetting(f'{path.name} {has}: write extern "C" void {FUNCTION}(…), which launches them')
+        return replace(found, entry=entry or names[0], grid=grid or "", block=block or "")
+
+    def load(self, device: Device, problem: Problem) -> Ready:
+        """Make it ready on a device. Raises BadSetting for a signature that isn't the problem's, CompileFailed, and
+        NoGpu for a Python function without a GPU.
+        """
+        declared = problem.signature
+        if self.host is not None:
+            return _Python(self, device, declared)
+        assert self.source is not None
+        own = self._definition()
+        self._require_signature(own, declared, problem.name)
+        if self.entry != FUNCTION:
+            return _Kernels(self, device, lambda values: [self._single(own, values)], own)
+        if device.source == "live" and shutil.which("nvcc"):
+            return _Library(self, device, declared)
+        return _Kernels(self, device, lambda values: launches(self.source or "", FUNCTION, values, self.file), own)
+
+    @property
+    def waits(self) -> bool:
+        """Whether its host code waits for the GPU, so that the harness can't hold the queue."""
+        return self.source is not None and bool(WAITS.search(self.source))
+
+    def _definition(self) -> Definition:
+        assert self.source is not None
+        if self.entry == FUNCTION:
+            return host_definition(self.source, FUNCTION, self.file)
+        found = definition(self.source, self.entry.partition("<")[0].strip())
+        if found is None:
+            raise BadSetting(f"{self.file} has no kernel {self.entry}: its kernels are {kernel_names(self.source)}")
+        return found
+
+    def _require_signature(self, own: Definition, declared: Sequence[Parameter], problem: str) -> None:
+        """Raise BadSetting unless the parameters take what the problem passes."""
+        wanted = ", ".join(parameter.declaration for parameter in declared)
+        if len(own.parameters) != len(declared):
+            raise BadSetting(
+                f"{self.file}: {self.entry} takes {len(own.parameters)} parameters, and {problem} passes "
+                f"{len(declared)}: declare {self.entry}({wanted})"
+            )
+        for mine, theirs in zip(own.parameters, declared, strict=True):
+            same = TYPES.get(mine.type.replace("struct ", ""), theirs.dtype) == theirs.dtype
+            if mine.pointer != theirs.pointer or not same:
+                raise BadSetting(
+                    f"{self.file}: {self.entry} takes {mine.type}{'*' * mine.pointer} {mine.name}, and {problem} "
+                    f"passes {theirs.declaration}: declare {self.entry}({wanted})"
+                )
+
+    def _single(self, own: Definition, values: dict[str, Any]) -> Launched:
+        """The launch of a single kernel. Raises BadSetting."""
+        assert self.source is not None
+        known = {name: value for name, value in values.items() if type(value) is int}
+        shapes = []
+        for option, given in (("grid", self.grid), ("block", self.block)):
+            stated = {given} if given else signature.stated(self.source, option)
+            if len(stated) != 1:
+                raise BadSetting(
+                    f"{self.file} doesn't state the {option} of {self.entry}: write // {option}: … above it, in the "
+                    f"names of its integer parameters ({', '.join(known) or 'it has none'}), or give --{option}"
+                )
+            sizes = [evaluate(one, known) for one in parts(stated.pop())]
+            if len(sizes) > 3 or min(sizes) < 1:
+                raise BadSetting(f"{self.file}: the {option} is {sizes}: give one to three sizes of at least 1")
+            x, y, z = (*sizes, 1, 1)[:3]
+            shapes.append((x, y, z))
+        return Launched(self.entry, shapes[0], shapes[1], 0, tuple(p.name for p in own.parameters), 0)
+
+    def program(self, entry: str, shared: int, arguments: Sequence[str]) -> Program:
+        """One of its kernels, to compile."""
+        assert self.source is not None
+        text = device_code(self.source, self.folders)
+        own = headers(text, self.folders)
+        options = (*COMPILE_OPTIONS, *options_of_the_host("\n".join((self.source, *own.values()))))
+        options += (*(f"-D{one}" for one in self.define), *(f"-I{one}" for one in self.folders))
+        options += (f"-include={STANDARD.name}",) * (STANDARD.name in own)
+        return Program(self.file, text, entry, options, tuple(arguments), shared, tuple(own.items()))
+
+
+def _with_function(what: str) -> str:
+    return f"{what}:{FUNCTION}" if what.endswith((".py", ".so")) else what
+
+
+class _Kernels:
+    """Kernels that a device compiles, launched as the source states."""
+
+    def __init__(
+        self, solution: Solution, device: Device, launches: Callable[[dict[str, Any]], list[Launched]], own: Definition
+    ) -> None:
+        self.solution, self.device, self.launches, self.own = solution, device, launches, own
+        self._compiled: dict[tuple[str, int], Any] = {}
+        self._read: dict[tuple[Any, ...], list[Launched]] = {}
+
+    def enqueue(self, arguments: Sequence[Passed], written: range) -> None:
+        """As Ready.enqueue."""
+        names = [parameter.name for parameter in self.own.parameters]
+        given = dict(zip(names, arguments, strict=True))
+        values = {name: None if one.buffer is not None else _number(one) for name, one in given.items()}
+        key = tuple(values.values())
+        if key not in self._read:  # once, so that a timed launch parses nothing
+            self._read[key] = self.launches(values)
+        for launch in self._read[key]:
+            self._launch(launch, given)
+
+    def _launch(self, launch: Launched, given: dict[str, Passed]) -> None:
+        source, file = self.solution.source or "", self.solution.file
+        found = definition(source, launch.entry.partition("<")[0])
+        place = f"{file}:{launch.line}" if launch.line else file
+        if found is None:
+            raise BadSetting(f"{place}: {launch.entry} is no kernel of this file: define it as __global__ void")
+        if len(found.parameters) != len(launch.arguments):
+            raise BadSetting(
+                f"{place}: {launch.entry} takes {len(found.parameters)} parameters, and the launch passes "
+                f"{len(launch.arguments)}"
+            )
+        bound = [_bound(p, one, given, place) for p, one in zip(found.parameters, launch.arguments, strict=True)]
+        key = launch.entry, launch.shared
+        if key not in self._compiled:
+            names = [parameter.name for parameter in found.parameters]
+            self._compiled[key] = self.device.compile(self.solution.program(launch.entry, launch.shared, names))
+        self.device.launch(self._compiled[key], launch.grid, launch.block, bound)
+
+
+def _number(passed: Passed) -> Any:
+    value = passed.value.item() if hasattr(passed.value, "item") else passed.value
+    return int(value) if passed.parameter.dtype.startswith(("int", "uint")) else value
+
+
+def _bound(parameter: Any, argument: Any, given: dict[str, Passed], place: str) -> Any:
+    """What a kernel's parameter gets: a buffer, or a number of the parameter's type. Raises BadSetting."""
+    passed = given.get(argument) if isinstance(argument, str) else None
+    buffer = passed.buffer if passed is not None else None
+    if parameter.pointer != (buffer is not None):
+        kind = "an address" if parameter.pointer else "a number"
+        raise BadSetting(f"{place}: {parameter.name} takes {kind}: pass a parameter of {FUNCTION} as it is")
+    if buffer is not None:
+        return buffer
+    dtype = TYPES.get(parameter.type)
+    if dtype is None or dtype == "bfloat16":
+        raise BadSetting(
+            f"{place}: a number of type {parameter.type} can't be passed to {parameter.name}: take a float"
+        )
+    return np.dtype(dtype).type(argument if passed is None else _number(passed))
+
+
+class _Library:
+    """CUDA source that nvcc has compiled to a shared library, whose launches go to the harness's stream."""
+
+    def __init__(self, solution: Solution, device: Device, declared: Sequence[Parameter]) -> None:
+        self.solution, self.device = solution, device
+        self.loan: Any = device.loan("pointers")  # type: ignore[attr-defined]
+        with TemporaryDirectory(prefix="worklog-") as folder:
+            library = ctypes.CDLL(str(compiled_library(solution, Path(folder))))
+        self.function = getattr(library, FUNCTION)
+        self.function.argtypes, self.function.restype = [ctype_of(parameter) for parameter in declared], None
+        ctypes.c_void_p.in_dll(library, STREAM).value = self.loan.handle
+
+    def enqueue(self, arguments: Sequence[Passed], written: range) -> None:
+        """As Ready.enqueue."""
+        self.function(
+            *(_number(one) if one.buffer is None else self.loan.array(one.buffer, *one.form) for one in arguments)
+        )
+
+
+def on_the_stream(source: str) -> str:
+    """CUDA source whose launches go to the stream `worklog_stream`, where they name no stream of their own."""
+
+    def with_stream(found: re.Match[str]) -> str:
+        configuration = parts(found[1])
+        if len(configuration) > 3:
+            return found[0]
+        return f"<<<{', '.join([*configuration, *['0'] * (3 - len(configuration)), STREAM])}>>>"
+
+    return f'extern "C" {{ cudaStream_t {STREAM} = 0; }}\n#line 1\n{_LAUNCH.sub(with_stream, source)}'
+
+
+def compiled_library(solution: Solution, folder: Path, arch: str = "native") -> Path:
+    """Compile a solution with nvcc to a shared library in a folder. Raises CompileFailed with nvcc's message."""
+    assert solution.source is not None
+    file, library = folder / solution.file, folder / "solution.so"
+    file.write_text(on_the_stream(solution.source), encoding="utf-8")
+    options = [*COMPILE_OPTIONS, "-O3", "-shared", "-Xcompiler", "-fPIC", f"-arch={arch}"]
+    options += [*(f"-I{one}" for one in solution.folders), *(f"-D{one}" for one in solution.define)]
+    done = subprocess.run(
+        ["nvcc", *options, "-o", str(library), str(file)], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        said = (done.stderr or done.stdout).replace(f"{folder}/", "").strip()
+        raise CompileFailed(f"{solution.file} does not compile with nvcc:\n{said}")
+    return library
+
+
+class _Python:
+    """A Python function on a GPU's arrays."""
+
+    def __init__(self, solution: Solution, device: Device, declared: Sequence[Parameter]) -> None:
+        host = solution.host
+        assert host is not None
+        loan = getattr(device, "loan", None)
+        if loan is None:
+            raise NoGpu(f"{solution.name} is a Python function: it needs a GPU, and this device is {device.source}")
+        self.name, self.declared = solution.name, declared
+        self.function, arrays = host.loaded()
+        self.loan = loan(arrays)
+        try:
+            taken = inspect.signature(self.function).parameters
+        except (TypeError, ValueError):  # compiled code may have none
+            taken = {}  # type: ignore[assignment]
+        self.takes = len(
+            [one for one in taken.values() if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+        )
+
+    def enqueue(self, arguments: Sequence[Passed], written: range) -> None:
+        """As Ready.enqueue."""
+        given = [one.value if one.buffer is None else self.loan.array(one.buffer, *one.form) for one in arguments]
+        returns = self.takes == written.start
+        try:
+            with self.loan.current():
+                result = self.function(*given[: written.start]) if returns else self.function(*given)
+                if returns:
+                    results = result if isinstance(result, tuple | list) else (result,)
+                    for place, value in zip(written, results, strict=True):
+                        given[place][...] = value
+        except WorklogError as error:
+            raise LaunchFailed(f"{self.name}: {error}") from error
+        except Exception as error:
+            raise LaunchFailed(f"{self.name} raised {words_of(error)}") from error

@@ -1,0 +1,158 @@
+"""The problems of the package: SGEMM, row softmax, and batched GEMM."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from worklog.problem.gemm import Shape, random_inputs
+from worklog.problem.problem import Problem, Words
+
+Array = NDArray[Any]
+
+
+def _array(name: str, const: bool, kind: str = "T") -> dict[str, Any]:
+    return {"name": name, "type": kind, "pointer": True, "const": const}
+
+
+def _number(name: str, kind: str = "int") -> dict[str, Any]:
+    return {"name": name, "type": kind, "pointer": False, "const": True}
+
+
+class Sgemm(Problem):
+    """C (M x N) = alpha A (M x K) B (K x N) + beta C, row-major, in FP32. The ladder's kernels solve it, and their gate
+    has exact stages of its own; here beta is 0.
+    """
+
+    name = "sgemm"
+    parameters: ClassVar = [
+        *map(_number, ("M", "N", "K")),
+        _number("alpha", "float"),
+        _array("A", True),
+        _array("B", True),
+        _number("beta", "float"),
+        _array("C", False),
+    ]
+    dtypes: ClassVar = {"float32": (1e-4, 2e-4)}
+
+    def of(self, shape: Shape, alpha: float = 1.0) -> Words:
+        """The case of a shape, with inputs U(-1, 1)."""
+
+        def inputs(rng: np.random.Generator) -> tuple[Any, ...]:
+            return (shape.m, shape.n, shape.k, alpha, *random_inputs(shape, rng), 0.0)
+
+        return self.case(f"{shape}" + (f", alpha = {alpha:g}" if alpha != 1 else ""), inputs, shape=shape)
+
+    def reference_solution(self, m: int, n: int, k: int, alpha: float, a: Array, b: Array, beta: float) -> Array:
+        """In float64, rounded once."""
+        result: Array = (alpha * (a.astype(np.float64) @ b.astype(np.float64))).astype(np.float32)
+        return result
+
+    def generate_sample(self) -> list[Words]:
+        """Sizes that tiles don't divide, and an alpha."""
+        return [self.of(Shape(1, 7, 2)), self.of(Shape(33, 65, 17)), self.of(Shape(65, 31, 40), -1.5)]
+
+    def generate_test_cases(self) -> list[Words]:
+        """The sizes of the article's figures, from 256 to 4096."""
+        return [self.of(Shape.of(size)) for size in (256, 512, 1024, 2048, 4096)]
+
+    def get_flops(self, test_case: Words) -> int:
+        """2 M N K."""
+        shape: Shape = test_case["shape"]
+        return shape.flops
+
+    def get_bytes(self, test_case: Words) -> tuple[int, int]:
+        """A and B read once, C written once."""
+        shape: Shape = test_case["shape"]
+        written = 4 * shape.m * shape.n
+        return shape.compulsory_bytes - written, written
+
+
+class Softmax(Problem):
+    """Each row of output (rows x columns, row-major) is exp(x) / sum(exp(x)) of the same row of input."""
+
+    name = "softmax"
+    parameters: ClassVar = [_array("input", True), _array("output", False), _number("rows"), _number("columns")]
+    dtypes: ClassVar = {"float32": (2e-5, 1e-7), "float16": (4e-3, 2e-6), "float64": (1e-12, 1e-15)}
+
+    def of(self, rows: int, columns: int, center: float = 0.0) -> Words:
+        """The case of a size, with inputs around a center."""
+        name = f"{rows} x {columns}" + (f", around {center:g}" if center else "")
+
+        def inputs(rng: np.random.Generator) -> Array:
+            return (2 * rng.standard_normal((rows, columns)) + center).astype(self.dtype or "float32")
+
+        return self.case(name, inputs, rows=rows, columns=columns)
+
+    def reference_solution(self, x: Array) -> Array:
+        """In float64, rounded once."""
+        powers = np.exp(x.astype(np.float64) - x.max(axis=1, keepdims=True))
+        result: Array = (powers / powers.sum(axis=1, keepdims=True)).astype(x.dtype)
+        return result
+
+    def generate_sample(self) -> list[Words]:
+        """Odd sizes, rows longer than a block, and inputs whose exp overflows unless the maximum is subtracted."""
+        return [self.of(1, 1), self.of(7, 33), self.of(3, 1100), self.of(130, 5), self.of(9, 64, 100.0)]
+
+    def generate_test_cases(self) -> list[Words]:
+        """Short, middle and long rows."""
+        return [self.of(*size) for size in ((65536, 64), (4096, 1000), (4096, 4096), (1024, 16384), (64, 262144))]
+
+    def get_flops(self, test_case: Words) -> int:
+        """Per element: one maximum, subtraction, exp, addition and division."""
+        return 5 * int(test_case["rows"]) * int(test_case["columns"])
+
+    def get_extra_params(self, test_case: Words) -> list[Any]:
+        """Rows and columns."""
+        return [test_case["rows"], test_case["columns"]]
+
+
+class BatchedGemm(Problem):
+    """C[i] (M x N) = A[i] (M x K) B[i] (K x N), row-major, for each i of a batch."""
+
+    name = "batched_gemm"
+    parameters: ClassVar = [
+        _array("A", True),
+        _array("B", True),
+        _array("C", False),
+        *map(_number, ("batch", "M", "N", "K")),
+    ]
+    dtypes: ClassVar = {"float32": (1e-4, 2e-4), "float16": (2e-2, 2e-2), "float64": (1e-12, 1e-12)}
+
+    def of(self, batch: int, shape: Shape) -> Words:
+        """The case of a batch of one shape, with inputs U(-1, 1)."""
+
+        def inputs(rng: np.random.Generator) -> tuple[Array, Array]:
+            a, b = zip(*(random_inputs(shape, rng) for _ in range(batch)), strict=True)
+            dtype = self.dtype or "float32"
+            return np.stack(a).astype(dtype), np.stack(b).astype(dtype)
+
+        return self.case(f"{batch} of {shape}", inputs, batch=batch, shape=shape)
+
+    def reference_solution(self, a: Array, b: Array) -> Array:
+        """In float64, rounded once."""
+        result: Array = np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(a.dtype)
+        return result
+
+    def generate_sample(self) -> list[Words]:
+        """Sizes that tiles don't divide, and a batch of one."""
+        return [self.of(1, Shape(1, 7, 2)), self.of(3, Shape(33, 17, 9)), self.of(5, Shape(16, 40, 33))]
+
+    def generate_test_cases(self) -> list[Words]:
+        """Many small products, and a few large ones."""
+        sizes = (4096, Shape.of(32)), (512, Shape.of(128)), (64, Shape.of(512)), (8, Shape.of(1024))
+        return [self.of(batch, shape) for batch, shape in (*sizes, (32, Shape(512, 64, 1024)))]
+
+    def get_flops(self, test_case: Words) -> int:
+        """2 M N K for each product."""
+        return int(test_case["batch"]) * int(test_case["shape"].flops)
+
+    def get_extra_params(self, test_case: Words) -> list[Any]:
+        """The batch, M, N and K."""
+        shape: Shape = test_case["shape"]
+        return [test_case["batch"], shape.m, shape.n, shape.k]
+
+
+PROBLEMS: dict[str, type[Problem]] = {kind.name: kind for kind in (Sgemm, Softmax, BatchedGemm)}

@@ -1,0 +1,126 @@
+"""Problems by their names, and solutions of them checked: on a GPU at every case, on the emulator at the small ones."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import replace
+
+from worklog.errors import BadProblem, meant
+from worklog.gate import Verdict
+from worklog.gate.cases import check_cases
+from worklog.gpu.device import gpu, require_gpu
+from worklog.kernel.host_function import HostFunction
+from worklog.kernel.solution import Solution
+from worklog.problem.arrays import each, is_array, nbytes
+from worklog.problem.problem import Problem, Words, called
+from worklog.problem.shipped import PROBLEMS
+from worklog.runner import check as checks
+from worklog.runner.check import TIMEOUT_S, Checked, device_of, finished, wants_gpu
+from worklog.runner.tasks import Progress, silent
+
+# Of a case on the emulator: beyond these it takes more than some seconds.
+EMULATED_FLOPS, EMULATED_BYTES = 2**24, 2**21
+
+
+def find_problem(what: str, dtype: str = "") -> Problem:
+    """A problem of the package by its name, or a class of a file as file.py:Class; the file alone where it has only
+    one. dtype: one of the problem's, "" for its first. Raises BadProblem.
+    """
+    if what in PROBLEMS:
+        return PROBLEMS[what]().under(dtype)
+    where, _, name = (what, "", "") if what.endswith(".py") else what.rpartition(":")
+    if not where or not (name.isidentifier() or what.endswith(".py")):
+        known = f"choose from {', '.join(PROBLEMS)}, or name a class of yours, as file.py:Class"
+        raise BadProblem(f"there is no problem {what!r}{meant(what, PROBLEMS)}: {known}")
+    module = HostFunction.of(f"{where}:{name or 'Problem'}").module()
+    own = {key: one for key, one in vars(module).items() if _is_problem(one) and one.__module__ == module.__name__}
+    if not name and len(own) == 1:
+        (name,) = own
+    found = getattr(module, name, None) if name else None
+    if not _is_problem(found):
+        has = f"{where} has {', '.join(own) or 'no problem: derive a class from worklog.Problem'}"
+        raise BadProblem(f"{what} names no problem: {has}" + (f"; name one, as {where}:Class" if own else ""))
+    try:
+        made: Problem = found()  # type: ignore[misc]
+    except Exception as error:
+        raise BadProblem(f"{what}() raised {type(error).__name__}: {error}: correct its __init__") from error
+    if not getattr(made, "name", ""):
+        raise BadProblem(f"{what}: its __init__ must call super().__init__()")
+    return made.under(dtype)
+
+
+def _is_problem(found: object) -> bool:
+    return isinstance(found, type) and issubclass(found, Problem)
+
+
+def small_cases(problem: Problem) -> tuple[list[Words], list[str]]:
+    """Samples and test cases that the emulator can run, and the names of the others. Raises BadProblem where none is
+    small enough.
+    """
+    samples, cases = problem.tests
+    kept, left = list[Words](), list[str]()
+    for words in (*samples, *cases):
+        flops = called(problem, "get_flops", words, case=words["name"])
+        small = (flops or 0) <= EMULATED_FLOPS
+        if small:  # only then are its inputs made
+            inputs = each(called(problem, "create_inputs", of=words["create_inputs"], case=words["name"]))
+            small = sum(nbytes(one) for one in inputs if is_array(one)) <= EMULATED_BYTES
+        if small:
+            kept.append(words)
+        else:
+            left.append(words["name"])
+    if not kept:
+        raise BadProblem(
+            f"{problem.name} has no case that is small enough for the emulator: return one from generate_sample, with "
+            f"at most {EMULATED_FLOPS:,} operations and {EMULATED_BYTES / 2**20:.0f} MiB of inputs"
+        )
+    return kept, left
+
+
+def check(
+    solution: Solution,
+    problem: str,
+    dtype: str = "",
+    *,
+    on: str | None = None,
+    seed: int | None = None,
+    progress: Progress | None = None,
+    begun: Callable[[Checked], None] | None = None,
+) -> Checked:
+    """Check a solution at every case of a problem, in this process (see check_in_child). problem, dtype: as for
+    find_problem. on: "gpu" or "emulated"; None takes the GPU where there is one. seed: of the sentinels.
+
+    Raises BadProblem, BadSetting, NoGpu, CompileFailed, OutOfMemory.
+    """
+    posed, live = find_problem(problem, dtype), wants_gpu(on) or solution.host is not None
+    if live:
+        require_gpu()
+    device = device_of(live)
+    subject = solution.load(device, posed)
+    cases, left = ([one for part in posed.tests for one in part], []) if live else small_cases(posed)
+    notes = (f"too large for the emulator, checked on a GPU: case {', case '.join(left)}",) if left else ()
+    label = f"live · {gpu().name}" if live else str(getattr(device, "label", device.source))
+    known = Checked(solution, Verdict((), None), f"{posed.name} in {posed.dtype}", label, notes=notes)
+    if begun is not None:
+        begun(known)
+    drawn = secrets.randbits(63) if seed is None else seed
+    verdict = check_cases(subject, posed, cases, device, seed=drawn, progress=progress or silent)
+    label = known.label if live else str(getattr(device, "label", known.label))
+    return finished(replace(known, label=label), verdict, device)
+
+
+def check_in_child(
+    solution: Solution,
+    problem: str,
+    dtype: str = "",
+    *,
+    on: str | None = None,
+    timeout_s: float = TIMEOUT_S,
+    progress: Progress = silent,
+) -> Checked:
+    """check() in a child process on a GPU, as worklog.runner.check.check_in_child; on the emulator in this process."""
+    if solution.host is None and not wants_gpu(on):
+        return check(solution, problem, dtype, on=on, progress=progress)
+    how = {"solution": solution, "problem": problem, "dtype": dtype, "on": on}
+    return checks.in_child(solution, how, timeout_s, progress)
