@@ -231,7 +231,7 @@ def test_a_shared_library_gets_pointers_and_the_stream(write: Write) -> None:
 def test_check_reports_a_host_function(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     xp.machine = Machine()
     device = VirtualDevice(xp.machine)
-    for name, value in (("require_gpu", lambda: None), ("gpu", lambda: GPU), ("_device", lambda live: device)):
+    for name, value in (("require_gpu", lambda: None), ("gpu", lambda: GPU), ("device_of", lambda live: device)):
         monkeypatch.setattr(check_module, name, value)
     begun, steps = [], []
     kernel = Kernel.from_function(f"{write(RIGHT)}:mine", domain="M % 8 == 0")
