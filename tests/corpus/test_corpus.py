@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 
 import pytest
@@ -66,11 +67,17 @@ def test_textures_and_device_launches_are_counted_apart(folder: Path) -> None:
 
 def test_kernels_with_host_code_in_their_headers_are_compiled_checked_and_counted(folder: Path) -> None:
     out = folder / "kernels.csv"
-    done = CliRunner().invoke(main, [str(folder), "--out", str(out)], catch_exceptions=False)
+    done = CliRunner().invoke(
+        main, [str(folder), "--out", str(out), "--record", str(folder / "table.json")], catch_exceptions=False
+    )
     with out.open(encoding="utf-8") as file:
         rows = {row["entry"]: row for row in csv.DictReader(file)}
     assert rows["largest<32>"]["error"] == rows["largest<32>"]["missing"] == ""
     assert rows["matmul"]["verdict"] == "passed as fp32" and "M % 16 == 0" in rows["matmul"]["domain"]
     assert rows["small"]["error"]  # NVRTC compiles no launch from a kernel of the same file
-    heading, counts = (line.split() for line in done.stdout.splitlines()[-2:])
-    assert heading[-2:] == ["with", "findings"] and counts[1:4] == ["5", "1", "1"] and counts[4:6] == ["0", "1"]
+    document = json.loads((folder / "table.json").read_text())
+    (counts,) = document["rows"]
+    assert [counts[name] for name in ("kernels", "textures", "device launches", "tried", "covered", "passed")] == [
+        *(5, 1, 1, 3, 2, 1)
+    ]
+    assert done.stdout.splitlines()[-1].split()[:2] == ["all", "5"] and "2 (67%)" in done.stdout

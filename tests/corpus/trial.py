@@ -139,6 +139,6 @@ def _checked(kernel: Kernel, name: tuple[str, str]) -> Tried:
 
 def whole_tiles(kernel: Kernel) -> str:
     """A domain without partial tiles, for a kernel that doesn't state that it takes whole tiles only."""
-    sizes = [int(number) for number in re.findall(r"\b\d+\b", f"{kernel.grid} {kernel.entry} {kernel.block}")]
+    sizes = [int(number) for number in re.findall(r"\b\d+\b", kernel.grid)]
     tile = max((size for size in sizes if size <= MOST_TILE and size.bit_count() == 1), default=MOST_TILE)
     return f"M % {tile} == 0, N % {tile} == 0, K % {TILE_K} == 0"
