@@ -6,6 +6,7 @@ kernels in headers and launch them elsewhere.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -86,10 +87,13 @@ class Found:
         return Kernel.from_source(source, entry=self.entry, file=str(self.path), include=folders, define=define)
 
     def header_folder(self, message: str) -> Path | None:
-        """The only folder that has the header which a compiler's message misses."""
+        """The nearest folder that has the header which a compiler's message misses."""
         missing = re.search(r'open source file "(.+?)"', message)
-        places = list(self.folder.rglob(missing[1])) if missing and not missing[1].startswith((".", "/")) else []
-        return Path(str(places[0])[: -len(missing[1])]) if missing and len(places) == 1 else None
+        if missing is None or missing[1].startswith((".", "/")):
+            return None
+        own = self.folder / self.path
+        places = sorted(self.folder.rglob(missing[1]), key=lambda one: len(os.path.commonpath((one, own))))
+        return Path(str(places[-1])[: -len(missing[1])]) if places else None
 
     def macro(self, message: str) -> str:
         """A definition of the name that a compiler's message misses."""

@@ -17,6 +17,8 @@ HEADER = """#include <stdio.h>
 #define CHECK(call) check((call), __LINE__)
 static int launches = 0;
 void check(cudaError_t error, int line, float limit = 1.0f) { if (error) printf("%d", line); }
+#define BIND(name) void bound_##name(torch::Tensor t) { name(t); }
+BIND(check)
 template <class T> __device__ T larger(T a, T b) { return std::max(a, b); }
 """
 TILED = """#include "more/common.h"
@@ -24,7 +26,7 @@ template <int TILE>
 __global__ void largest(const float* x, float* out, int n) {
   float most = -INFINITY;
   for (int i = threadIdx.x; i < n; i += TILE) most = larger(most, x[i]);
-  out[threadIdx.x] = most;
+  out[threadIdx.x] = most * M_SQRT2;
 }
 """
 APART = """__global__ void small(float* out) { out[0] = 1; }

@@ -28,11 +28,11 @@ FAILED: dict[Program, CompileFailed] = {}
 
 @dataclass(frozen=True)
 class Tried:
-    """What became of one kernel. apart: why it is not tried: textures, dynamic
-    parallelism, intrinsics that CUDA has no longer, and kernels that #if leaves out. error: why it does
-    not compile. missing: instruction forms that the emulator lacks. verdict: of a GEMM: "passed as fp32", the gate's
-    reason, or why it wasn't checked; "" for other kernels. findings: kinds of the emulator's error findings. domain: of
-    the verdict: whole tiles for a kernel that reads outside of its matrices at other sizes.
+    """What became of one kernel. apart: why it is not tried: textures, dynamic parallelism, intrinsics that CUDA has no
+    longer, kernels that #if leaves out, and templates whose arguments aren't known. error: why it does not compile.
+    missing: instruction forms that the emulator lacks. verdict: of a GEMM: "passed as fp32", the gate's reason, or why
+    it wasn't checked; "" for other kernels. findings: kinds of the emulator's error findings. domain: of the verdict:
+    whole tiles for a kernel that reads outside of its matrices at other sizes.
     """
 
     path: str
@@ -70,6 +70,8 @@ def tried(found: Found, include: Sequence[Path] = (), define: Sequence[str] = ()
     except (BadSetting, CompileFailed) as error:
         if isinstance(error, UnknownEntry) and "<" not in found.entry:
             return Tried(*name, "left out by #if")
+        if found.guessed:
+            return Tried(*name, "unknown template arguments")
         return Tried(*name, error=str(error).split("\n")[0])
     if missing := forms_missing(compiled):
         return Tried(*name, missing=missing)

@@ -313,3 +313,11 @@ def test_variables_that_hold_addresses_of_others() -> None:
         block=1,
     ).ok
     assert out.tolist() == [3, 2, 4]
+
+
+def test_registers_may_be_declared_without_a_space() -> None:
+    ptx = ".version 8.0\n.target sm_90\n.visible .entry k(.param .u64 p) {.reg.b64 %a; .reg.u32 %b; "
+    ptx += "ld.param.u64 %a, [p]; mov.u32 %b, 7; st.global.u32 [%a], %b; ret; }"
+    out = np.zeros(1, np.uint32)
+    launch(load(ptx, "k"), (1,), 1, [out])
+    assert out[0] == 7

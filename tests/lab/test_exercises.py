@@ -20,6 +20,18 @@ FACTOR_2 = PLAIN.replace("alpha * acc :", "2.0f * alpha * acc :")
 GPU = worklog.open_run().device
 ALL_WAVEFRONTS = memory_counts().rungs["vectorized"].wavefronts / GPU["multiprocessors"] / GPU["sm_clock_mhz"] / 1e3
 
+FORGOTTEN = """extern "C" __global__ void k(const float* x, float* out, int n) {
+  float sum = 0;
+  for (int i = 0; i < n; ++i) sum += x[i];
+  if (threadIdx.x == 0) out[0] = sum / n;
+}"""
+RACED = """extern "C" __global__ void k(const float* x, float* out, int n) {
+  __shared__ float last;
+  last = x[threadIdx.x];
+  __syncthreads();
+  if (threadIdx.x == 0) out[0] = last;
+}"""
+
 READ = open_comparison().us(KNOWN, 2)["do_bench"] / open_comparison().us(KNOWN, 1)["do_bench"]
 
 
@@ -47,6 +59,8 @@ READ = open_comparison().us(KNOWN, 2)["do_bench"] / open_comparison().us(KNOWN, 
         ("07", {"BM": 64}, "more than the rung's own 3.29 GB", "'TN': 8"),
         ("07", {"BM": 96}, "can't be built: 4096 is not a multiple", "'TN': 8"),
         ("08", PLAIN, "failed at exact on edge shapes: .* never written.* Hint: .*128 rows", "acc[8]"),
+        ("11", RACED, r"shared-race: [^$]*Hint: which threads", "barrier"),
+        ("11", FORGOTTEN, "variance 0.0000, no race; right are", "barrier"),
         ("09", 2.0, "the true speedup", f"{READ:.2g}"),
         ("09", 1 / READ, "the longer time over the shorter", f"{READ:.2g}"),
     ],
@@ -61,9 +75,9 @@ def test_a_wrong_answer_gets_a_reason_and_not_the_solution(notebook: str, answer
 def test_without_an_answer_it_says_what_is_wanted() -> None:
     assert [repr(lab.check_answer(name)).partition(" Set ")[0] for name in EXERCISES] == [
         "not yet: there is no answer."
-    ] * 10
-    with pytest.raises(BadSetting, match="no notebook '11'"):
-        lab.check_answer("11", 1)
+    ] * len(EXERCISES)
+    with pytest.raises(BadSetting, match="no notebook '99'"):
+        lab.check_answer("99", 1)
 
 
 def test_the_feedback_is_read_out_and_is_text() -> None:

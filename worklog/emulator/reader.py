@@ -292,7 +292,7 @@ class _Body:
         return UnsupportedInstruction(f"line {self.line}: {why}")
 
     def _declare(self, text: str) -> None:
-        match = re.match(r"\.reg\s+\.(\w+)\s+(.*)", text, re.DOTALL)
+        match = re.match(r"\.reg\s*\.(\w+)\s+(.*)", text, re.DOTALL)
         if match is None or match[1].startswith("v"):
             raise UnsupportedInstruction(f"the emulator doesn't support this register declaration: {text}")
         for name in re.split(r"\s*,\s*", match[2].strip()):

@@ -37,6 +37,11 @@ _VARIABLE = re.compile(
     re.DOTALL,
 )
 _CONSTANT_POINTERS = re.compile(r"\s*(?:static\s+)?const\s+\w+\s*(?:\*[^(=]*|\w+\s*\[[^(=]*)=")
+# A macro for host functions, such as a binding of PyTorch's.
+_HOST_MACRO = re.compile(
+    r"^[ \t]*#[ \t]*define[ \t]+\w+\([^)]*\)(?P<body>(?:\\\n|[^\n])*?\b(?:torch|at|pybind11)::(?:\\\n|[^\n])*)",
+    re.MULTILINE,
+)
 # What ends at the semicolon behind its braces.
 _ENDS_LATER = re.compile(r"\s*(?:typedef\s+)?(?:struct|class|union|enum)\b[^()]*$|[^(]*=\s*$")
 _FOR_NVRTC = "__CUDACC_RTC__"  # a header that has code for it needs no help
@@ -59,11 +64,16 @@ _VALUES = {
     "INT_MIN": "(-2147483647-1)",
     "UINT_MAX": "4294967295u",
     "LLONG_MAX": "9223372036854775807ll",
+    "M_E": "2.71828182845904523536",
+    "M_LN2": "0.69314718055994530942",
     "M_PI": "3.14159265358979323846",
+    "M_SQRT2": "1.41421356237309504880",
+    "M_SQRT1_2": "0.70710678118654752440",
+    "M_2_SQRTPI": "1.12837916709551257390",
 }
 _TYPE_HEADERS = {"cuda_fp16.h": r"(?:__)?half2?", "cuda_bf16.h": r"__nv_bfloat162?|nv_bfloat162?"}
 _FOR_THE_HOST = re.compile(
-    r"\bstd\b|\bcuda[A-Z]\w*|\bcu(?:blas|rand|fft|sparse|solver|dnn)\w+|\bnccl[A-Z]\w+|\bMPI_\w+|\bglob_t\b|\bFILE\b|"
+    r"\bstd\b|\bcuda[A-Z]\w*|\bcu(?:blas|rand|fft|sparse|solver|dnn)\w+|\bnccl[A-Z]\w+|\bMPI_\w+|\bglob_t\b|\bFILE\b|\btorch::|"
     r"\bpthread_\w+|\busing\s+namespace\s+(?!(?:nvcuda|cooperative_groups|cub|cuda|cute|cutlass)\b)"
 )
 # Headers that hold something for the device; NVRTC knows the others' part of the language already.
@@ -144,6 +154,9 @@ def device_code(source: str, folders: Sequence[str] = ()) -> str:
         )
         if bare[found.start()] == "#" and not own and not _DEVICE_HEADERS.match(found[1] or found[2]):
             out[found.start() : found.end()] = " " * len(found[0])
+    for found in _HOST_MACRO.finditer(bare):
+        if "__device__" not in found[0] and "__global__" not in found[0]:
+            out[found.start("body") : found.end()] = re.sub(r"[^\n]", " ", found["body"])
     declared = _DIRECTIVE.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), bare)
     for start, end in _host_code(declared):
         start = end - len(declared[start:end].lstrip())  # directives before it stay

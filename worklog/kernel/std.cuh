@@ -6,6 +6,14 @@
 
 namespace std {
 using namespace cuda::std;
+using ::abs;
+using ::exp;
+using ::isfinite;
+using ::isinf;
+using ::isnan;
+using ::log;
+using ::pow;
+using ::sqrt;
 
 template <typename T>
 __host__ __device__ constexpr const T& max(const T& a, const T& b) {

@@ -11,12 +11,16 @@ from html import escape
 from numbers import Integral, Real
 from typing import Any
 
+import numpy as np
+
 from worklog.analysis.inspection import inspect
 from worklog.analysis.memory_counts import memory_counts
-from worklog.emulator import EmulatedDevice
+from worklog.emulator import EmulatedDevice, launch, load
+from worklog.emulator.device import build
 from worklog.errors import BadSetting, WorklogError
 from worklog.gate import Checker
 from worklog.kernel import Kernel
+from worklog.kernel.device import Program
 from worklog.kernel.kernel import block_traffic_bytes
 from worklog.kernel.ladder import LADDER, rung
 from worklog.lab.choice import grid_runs, in_words
@@ -66,7 +70,7 @@ class Exercise:
 def check_answer(notebook: str, answer: object = None) -> Graded:
     """Grade the answer to the exercise of a notebook. It displays itself.
 
-    notebook: its number, "00" to "09". answer: None says what is wanted. Raises BadSetting where no notebook has this
+    notebook: its number, as in "04". answer: None says what is wanted. Raises BadSetting where no notebook has this
     number.
     """
     if notebook not in EXERCISES:
@@ -251,6 +255,21 @@ def _read_speedup(answer: float) -> Graded:
     return _number(answer, two / one, "times", hint, mistakes, compared.label)
 
 
+def _without_a_race(source: str) -> Graded:
+    out = build(Program("answer", source, "k")).compiled
+    rng, n = np.random.default_rng(SEED), 1000
+    x, found = rng.integers(-8, 9, n).astype(np.float32), np.zeros(2, np.float32)
+    result = launch(load(out.ptx, out.symbol), (1,), 256, [x, found, n], source=source, count=False)
+    for finding in result.findings:
+        if finding.is_error:
+            hint = "which threads may be behind, and what do they still read?"
+            return Graded(False, f"{finding.at('answer')} Hint: {hint}", result.label)
+    facts = f"mean {found[0]:.4f}, variance {found[1]:.4f}, no race"
+    if not np.allclose(found, (x.mean(), x.var()), rtol=1e-4):
+        return Graded(False, f"{facts}; right are {x.mean():.4f} and {x.var():.4f}", result.label)
+    return Graded(True, facts, result.label)
+
+
 TILED = "the source of a kernel, a string, for blocks of 16 x 16 threads"
 EXERCISES = {
     "00": Exercise("the name of a rung, a string", str, _fastest_at_256),
@@ -263,4 +282,5 @@ EXERCISES = {
     "07": Exercise("a dict of tile parameters, such as {'BM': 64}", dict, _another_tile),
     "08": Exercise(TILED, str, _eight_elements),
     "09": Exercise("a speedup, 1.5 for 1.5 times as fast", Real, _read_speedup),
+    "11": Exercise("the source of the kernel k, a string", str, _without_a_race),
 }
