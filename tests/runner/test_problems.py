@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 from pathlib import Path
 
@@ -9,10 +10,11 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.kernel.test_cuda_sources import needs_nvcc
 from worklog import Problem
 from worklog.cli.commands import main
-from worklog.errors import BadProblem
-from worklog.kernel.solution import Solution
+from worklog.errors import BadProblem, CompileFailed
+from worklog.kernel.solution import Solution, compiled_library, on_the_stream
 from worklog.problem.shipped import PROBLEMS
 from worklog.runner import check as check_module
 from worklog.runner.problems import find_problem, small_cases
@@ -139,6 +141,35 @@ extern "C" void solution(const {kind}* x, {kind}* y, size_t n) {{ twice<<<(n + 3
     assert f"passed as {dtype}" in result.stdout
     off_by_one = worklog(source.replace("i < n)", "i + 1 < n)"), "own.py", "--dtype", dtype)
     assert off_by_one.exit_code == 1 and "Only the last column" in off_by_one.stdout
+
+
+@pytest.mark.parametrize("words", [("softmax", "--dtype", "float16"), ("own.py:Doubled",)])
+def test_starter_code_compiles_and_fails_the_check_until_it_is_filled_in(words: tuple[str, ...]) -> None:
+    Path("own.py").write_text(DOUBLED)
+    what, *dtype = words
+    written = CliRunner().invoke(main, ["new", what, "my folder", *dtype])
+    assert written.exit_code == 0, written.output
+    assert written.stdout.endswith(f"next: worklog check 'my folder/solution.cu' --problem {' '.join(words)}\n")
+    failed = CliRunner().invoke(main, ["check", "my folder/solution.cu", "--problem", *words])
+    assert failed.exit_code == 1 and "the output was never written" in failed.stdout, failed.output
+    python = Path("my folder/solution.py").read_text()
+    compile(python, "solution.py", "exec")
+    assert f"def solution({', '.join(p.name for p in find_problem(what).signature)}):" in python
+    assert f"--problem {' '.join(words)}\n" in python
+    again = CliRunner().invoke(main, ["new", what, "my folder"])
+    assert "solution.cu exists already" in refused(again)
+
+
+@needs_nvcc
+def test_nvcc_makes_a_library_whose_launches_go_to_the_harness_stream(tmp_path: Path) -> None:
+    Path("mine.cu").write_text(SOFTMAX)
+    solution = Solution.of("mine.cu")
+    assert on_the_stream(SOFTMAX).count(", 0, worklog_stream>>>") == 2
+    library = ctypes.CDLL(str(compiled_library(solution, tmp_path / "out", "sm_90")))
+    assert library.solution and ctypes.c_void_p.in_dll(library, "worklog_stream").value is None
+    Path("mine.cu").write_text(SOFTMAX.replace("float sum = 0.0f;", "float sum = nothing;"))
+    with pytest.raises(CompileFailed, match=r"mine\.cu\(22\): error: identifier"):
+        compiled_library(Solution.of("mine.cu"), tmp_path / "out", "sm_90")
 
 
 @pytest.mark.parametrize(

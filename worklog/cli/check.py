@@ -13,7 +13,7 @@ import click
 from worklog.analysis import inspection
 from worklog.analysis.prediction import Prediction, predicted
 from worklog.cli import output
-from worklog.cli.problem import check_solution, problem_options, require_no_dtype
+from worklog.cli.problem import check_solution, problem_options, require_no_dtype, starter_code
 from worklog.cli.run import LAUNCH, kernel_options
 from worklog.errors import BadSetting, NoGpu
 from worklog.gpu import device
@@ -29,20 +29,36 @@ from worklog.settings import Harness
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path), metavar="FILE.cu")
-def new(file: Path) -> None:
-    """Write a commented kernel that passes the check, to change into yours. An existing file stays as it is."""
-    if file.suffix != ".cu":
-        raise BadSetting(f"cannot write {file}: give a name that ends in .cu")
-    text = TEMPLATE.read_text(encoding="utf-8").replace("FILE", shlex.quote(str(file)))
-    try:
-        with file.open("x", encoding="utf-8") as new_file:
-            new_file.write(text)
-    except FileExistsError as error:
-        raise BadSetting(f"{file} exists already: give another name") from error
-    except OSError as error:
-        raise BadSetting(f"cannot write {file}: {error.strerror}; give another name") from error
-    click.echo(f"written: {file}\nnext: worklog check {shlex.quote(str(file))}")
+@click.argument("what", metavar="FILE.cu|PROBLEM")
+@click.argument("folder", type=click.Path(path_type=Path), metavar="DIR", required=False)
+@click.option("--dtype", default="", metavar="TYPE", help="Of a problem (default: its first).")
+def new(what: str, folder: Path | None, dtype: str) -> None:
+    """Write a commented SGEMM kernel that passes the check, to change into yours; or for a problem (softmax,
+    batched_gemm, or your own file.py:Class) CUDA source and a Python function to fill in, solution.cu and solution.py
+    in a folder. An existing file stays as it is.
+    """
+    if folder is not None:
+        files = starter_code(what, dtype, folder)
+    elif what.endswith(".cu"):
+        require_no_dtype(dtype)
+        text = TEMPLATE.read_text(encoding="utf-8")
+        files = {Path(what): text.replace("FILE", shlex.quote(what))}
+    else:
+        raise BadSetting(f"cannot write {what}: give a name that ends in .cu, or a problem and a folder")
+    if there := next((file for file in files if file.exists()), None):
+        raise BadSetting(f"{there} exists already: give another name")
+    for file, text in files.items():
+        try:
+            if folder is not None:
+                folder.mkdir(parents=True, exist_ok=True)
+            with file.open("x", encoding="utf-8") as new_file:
+                new_file.write(text)
+        except OSError as error:
+            raise BadSetting(f"cannot write {file}: {error.strerror}; give another name") from error
+    first, *others = map(str, files)
+    written = "".join(f"written: {file}\n" for file in (first, *others))
+    solves = f" --problem {shlex.quote(what)}" + f" --dtype {dtype}" * bool(dtype) if folder is not None else ""
+    click.echo(f"{written}next: worklog check {shlex.quote(first)}{solves}")
 
 
 @click.command()

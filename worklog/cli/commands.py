@@ -24,7 +24,7 @@ COMMANDS = {
     "ablate": ("harness", "Bias the harness one setting at a time, and compare."),
     "grid": ("harness", ""),
     "inspect": ("check", "Registers, occupancy, and memory counts by source line."),
-    "new": ("check", "Write a kernel to start from."),
+    "new": ("check", "Write a kernel, or a solution of a problem, to start from."),
     "check": ("check", "Check your kernel at every stage of the gate."),
     "sweep": ("check", "Check and time the tiles of a rung."),
     "gate": ("harness", "Show every exploit, and which harnesses pass it."),

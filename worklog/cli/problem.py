@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,8 @@ from worklog.cli import output
 from worklog.errors import BadSetting
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from worklog.kernel.solution import Solution
 
 TAKEN = ("entry", "grid", "block", "include", "define", "arrays")  # options of a user kernel that a solution takes
@@ -51,6 +54,14 @@ def solution_of(what: str, launch: Mapping[str, Any], others: Mapping[str, objec
     if wrong:
         raise BadSetting(f"--{OPTION.get(wrong[0], wrong[0])} is for the ladder's SGEMM: omit it, or omit --problem")
     return Solution.of(what, **{name: value for name, value in given.items() if name in TAKEN})
+
+
+def starter_code(problem: str, dtype: str, folder: Path) -> dict[Path, str]:
+    """The files of `worklog new PROBLEM DIR`, and their text. Raises BadProblem."""
+    from worklog.kernel.solution import starters
+    from worklog.runner.problems import find_problem
+
+    return starters(find_problem(problem, dtype), f"{shlex.quote(problem)}{f' --dtype {dtype}' * bool(dtype)}", folder)
 
 
 def check_solution(

@@ -182,8 +182,10 @@ def check_case(subject: Ready, problem: Problem, buffers: CaseBuffers) -> Stage:
         elements = sum(one.size for one in map(values_of, case.outputs))
         return passed(name, f"{seed}, {elements} element{'s' * (elements != 1)}{_shown(details)}")
     where = _map(problem, case, actual, data, buffers.sentinel)
-    if where is not None and where.wrong:
-        return failed(name, f"{seed}: {where}{_shown(details)}", where.wrong, where)
+    if where is not None and where.guess.startswith("C was never written"):
+        return failed(name, f"{seed}: the output was never written: it holds what was there before", where.wrong, where)
+    if where is not None:
+        return failed(name, f"{seed}: {str(where).removesuffix('.')}{_shown(details)}", where.wrong, where)
     if unwritten:
         return failed(name, f"{seed}: {unwritten} elements were never written", unwritten)
     return failed(name, f"{seed}: verify_result fails it{_shown(details) or ', without details'}")
