@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.emulator.helpers import compiled, cuda, integers
-from worklog.emulator import BudgetExceeded, Result, launch
+from tests.emulator.helpers import compiled, cuda, integers, kernel
+from worklog.emulator import BudgetExceeded, Result, UnsupportedInstruction, launch
 from worklog.emulator.launch import load_variables
 
 SPECIALISED = cuda("warp_specialised")
@@ -21,14 +21,19 @@ def line_of(text: str) -> int:
     return SPECIALISED[: SPECIALISED.index(text)].count("\n") + 1
 
 
+def with_bug(source: str, bug: str, threads: int, arguments: list[Any]) -> Result:
+    """Run one block of a kernel with one of its bugs."""
+    code, names = compiled(source, "k"), re.findall(r"\w+", source.split("enum Bug {")[1].split("}")[0])
+    variables = load_variables(code)
+    variables["bug"][0] = names.index(bug)
+    return launch(code, (1, 1), threads, arguments, source=source, variables=variables)
+
+
 def specialised(bug: str, k: int = 96) -> tuple[bool, Result]:
     """Whether C is right, and the result, for 64 x 64 x k."""
-    rng, kernel = np.random.default_rng(0), compiled(SPECIALISED, "k")
+    rng = np.random.default_rng(0)
     a, b, c = integers(rng, 64, k), integers(rng, k, 64), np.full((64, 64), np.nan, np.float32)
-    variables = load_variables(kernel)
-    variables["bug"][0] = BUGS.index(bug)
-    arguments = [64, 64, k, 1.0, a, b, 0.0, c]
-    result = launch(kernel, (1, 1), 160, arguments, source=SPECIALISED, variables=variables)
+    result = with_bug(SPECIALISED, bug, 160, [64, 64, k, 1.0, a, b, 0.0, c])
     return np.array_equal(c, a @ b), result
 
 
@@ -93,9 +98,20 @@ def mbarriers() -> np.ndarray:
     return np.repeat(np.array([2, 1, 1, 0, 1, 0, 1, 0, 1], np.uint32), 32)
 
 
+VALUES = np.arange(100, 356, dtype=np.uint32)
+
+
+def bulk_copies() -> np.ndarray:
+    """What kernels/bulk_copies.cu writes."""
+    lanes, pairs = np.arange(64), VALUES[:64] + VALUES[63::-1]
+    wanted = [VALUES[:252], VALUES[:4], pairs, lanes, lanes, lanes * 0, lanes * 0 + 1, lanes * 0 + 1]
+    return np.concatenate(wanted).astype(np.uint32)
+
+
 # Kernels without findings: threads of their block, arrays, and what becomes of the last one. GPUs give the same.
 CASES: dict[str, tuple[int, list[Any], np.ndarray]] = {
     "mbarriers": (32, [np.zeros(288, np.uint32)], mbarriers()),
+    "bulk_copies": (64, [VALUES, np.zeros(640, np.uint32)], bulk_copies()),
 }
 
 
@@ -106,3 +122,25 @@ def test_each_form_does_what_it_should(name: str) -> None:
     result = launch(compiled(cuda(name), "k"), (1,), threads, arguments, source=cuda(name))
     assert result.findings == ()
     np.testing.assert_array_equal(arguments[-1], expected)
+
+
+@pytest.mark.parametrize(
+    ("bug", "kind", "message"),
+    [
+        ("NO_WAIT_FOR_CP_ASYNC", "missing-wait", "reads bytes that the cp.async of line"),
+        ("NO_WAIT_FOR_READ", "early-overwrite", "may still be reading: use cp.async.bulk.wait_group.read"),
+        ("NO_PROXY_FENCE", "missing-fence", "with no fence.proxy.async in between"),
+        ("ANOTHER_BLOCK", "shared-out-of-bounds", "asks for block 1 of its cluster, which has one block"),
+        ("TOO_FEW_BYTES", "byte-count", "copies 16 bytes that the mbarrier at shared byte 1280 has not expected"),
+    ],
+)
+def test_a_missing_step_of_a_copy_is_found(bug: str, kind: str, message: str) -> None:
+    threads, arrays, _ = CASES["bulk_copies"]
+    findings = with_bug(cuda("bulk_copies"), bug, threads, [array.copy() for array in arrays]).findings
+    assert [f for f in findings if f.kind == kind and message in f.message], findings
+
+
+def test_a_cluster_of_two_blocks_is_refused() -> None:
+    source = kernel("", "").replace("__global__", "__global__ void __cluster_dims__(2, 1, 1)", 1).replace("void k", "k")
+    with pytest.raises(UnsupportedInstruction, match="clusters of more than one block"):
+        compiled(source, "k")

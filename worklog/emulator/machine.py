@@ -236,6 +236,10 @@ class Machine:
     def _special(self, name: str) -> Array:
         batch, lane = self.batch, np.arange(self.batch.lanes) % self.batch.block_lanes
         base, _, axis = name.partition(".")
+        # The cluster of each block is the block alone.
+        base = {"%clusterid": "%ctaid", "%nclusterid": "%nctaid"}.get(base, base)
+        if base.startswith("%cluster_"):
+            return np.array(["ncta" in base], np.uint32)
         if axis:
             sizes = batch.block if base in ("%tid", "%ntid") else batch.grid
             number = "xyz".index(axis)
@@ -252,6 +256,7 @@ class Machine:
             "%nwarpid": [batch.block_lanes // 32],
             "WARP_SZ": [32],
             "%dynamic_smem_size": [self.dynamic_bytes],
+            "%is_explicit_cluster": [0],
             "%lanemask_eq": own,
             "%lanemask_lt": below,
             "%lanemask_le": below | own,

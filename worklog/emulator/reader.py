@@ -29,11 +29,13 @@ from worklog.emulator.ptx import (
 
 # Functions that the emulator runs itself, and the instruction that stands for a call.
 CALLED = {"vprintf": "call.vprintf", "__assertfail": "trap.assert"}
-SPECIAL_VECTORS = ("%tid", "%ntid", "%ctaid", "%nctaid")
+SPECIAL_VECTORS = (
+    "%tid", "%ntid", "%ctaid", "%nctaid", "%clusterid", "%nclusterid", "%cluster_ctaid", "%cluster_nctaid",
+)  # fmt: skip
 SPECIALS = (
     *(f"{name}.{axis}" for name in SPECIAL_VECTORS for axis in "xyz"),
     "%laneid", "%warpid", "%nwarpid", "%lanemask_eq", "%lanemask_le", "%lanemask_lt", "%lanemask_ge", "%lanemask_gt",
-    "WARP_SZ", "%dynamic_smem_size", *TIMES,
+    "WARP_SZ", "%dynamic_smem_size", "%cluster_ctarank", "%cluster_nctarank", "%is_explicit_cluster", *TIMES,
 )  # fmt: skip
 
 _TOKEN = re.compile(
@@ -185,6 +187,10 @@ class _Body:
             raise PtxError(f"cannot read this kernel header: {self.head.strip()[:80]}")
         params = tuple(_params(name_and_params[2] or ""))
         limit = re.search(r"\.maxntid\s+(\d+)\s*(?:,\s*(\d+))?\s*(?:,\s*(\d+))?", self.head)
+        cluster = re.search(r"\.reqnctapercluster\s+([\d, ]+)", self.head)
+        if cluster and {*re.findall(r"\d+", cluster[1])} != {"1"}:
+            why = "the emulator doesn't support clusters of more than one block: use a GPU"
+            raise UnsupportedInstruction(f"{name_and_params[1]}: {why}")
         self._read()
         self._link()
         max_threads = int(limit[1]) * int(limit[2] or 1) * int(limit[3] or 1) if limit else None

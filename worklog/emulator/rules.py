@@ -127,6 +127,10 @@ def _barrier(w: Writer, i: Instruction) -> bool:
     operands, predicate = list(i.operands), "None"
     if kind == "warp":
         return i.parts == ("bar", "warp", "sync") and len(operands) == 1
+    if kind == "cluster":
+        # The cluster is the block: arrivals are counted with the waits, of which there is one each.
+        w.leaving = str(w.follow) if rest[0] == "arrive" else f"S.block.sync(m, {i.pc}, {w.follow})"
+        return i.guard is None and w.follow >= 0 and rest[0] in ("arrive", "wait")
     if kind == "red":
         target, *operands = operands
         wanted = ("pred",) if rest[-1] == "pred" else ("u32", "s32", "b32")

@@ -35,6 +35,8 @@ from worklog.kernel.source import included, is_of_nvidia, kernel_names
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 # Where there is a driver, NVRTC keeps compiled code on disk, and returns it without ptxas' report.
 FIXED_OPTIONS = ("-lineinfo", "--ptxas-options=-v", "--no-cache")
+# What a source names that needs an architecture's own features: ptxas takes it for sm_90a, and not for sm_90.
+OWN = {"sm_90": r"\b(setmaxnreg|wgmma|\w*FEAT_SM90\w*)\b"}
 LIMIT_S = 100.0  # the slowest rung takes 1 s
 Widths = tuple[tuple[str, int], ...]
 OPCODES = {0x984: "LDS", 0x388: "STS", 0x988: "STS"}  # 0x988: the address adds a uniform register
@@ -77,7 +79,7 @@ class Compiled:
 @lru_cache(maxsize=128)
 def compile_cuda(program: Program, arch: str = "sm_90") -> Compiled:
     """Compile a program for `arch`, in another process; equal arguments compile once per process. Line information and
-    ptxas' report are always on.
+    ptxas' report are always on. A source that needs sm_90's own features is compiled for sm_90a.
 
     Raises CompileFailed with NVRTC's message, file, line and the source line, or after LIMIT_S seconds; UnknownEntry if
     the source has no such kernel; BadSetting for an unknown architecture; NvrtcMissing.
@@ -168,8 +170,9 @@ def _compile(program: Program, arch: str) -> Compiled:
     try:
         (error,) = nvrtc.nvrtcAddNameExpression(handle, entry.encode())
         _check(nvrtc, error, f"looking up {entry}")
+        own = "a" if arch in OWN and re.search(OWN[arch], program.whole) else ""
         arguments = [
-            option.encode() for option in (f"-arch={arch}", *FIXED_OPTIONS, *program.options, *of_nvidia(program))
+            option.encode() for option in (f"-arch={arch}{own}", *FIXED_OPTIONS, *program.options, *of_nvidia(program))
         ]
         (error,) = nvrtc.nvrtcCompileProgram(handle, len(arguments), arguments)
         log = _read(nvrtc, handle, "ProgramLog").decode(errors="replace")
