@@ -41,11 +41,11 @@ def test_warps_hand_stages_over() -> None:
     right, result = specialised("NONE")
     assert right and result.findings == ()
     # 12 stages, each with 8 rows of B of 256 bytes.
-    assert result.lines[line_of("cp.async.bulk.shared::cluster") + 1].global_load.bytes == 12 * 8 * 256
+    assert result.lines[COPY].global_load.bytes == 12 * 8 * 256
 
 
-COPY, STORE, READ = line_of("cp.async.bulk.shared::cluster") + 1, line_of("a[k][r] = x.x"), line_of("const float4 b =")
-ARRIVE, EXPECT, WAIT = line_of("mbarrier.arrive.shared"), line_of("mbarrier.arrive.expect_tx"), line_of("@P1 bra")
+COPY, STORE, READ = line_of('"l"(from), "r"(bytes)'), line_of("a[k][r] = x.x"), line_of("const float4 b =")
+ARRIVE, EXPECT, WAIT = line_of("mbarrier.arrive.shared"), line_of("mbarrier.arrive.expect_tx"), line_of('"r"(parity)')
 REFILL = r"thread 128 of block \(0, 0, 0\) refills shared byte 2048 before thread \d+ has released what it reads"
 EXTRA = r"arrives at the mbarrier at shared byte 16384 although all 33 arrivals of its phase 0 have been counted"
 FOUND = {

@@ -21,7 +21,7 @@ def test_an_endless_loop_runs_out_of_budget() -> None:
 @pytest.mark.parametrize(
     ("body", "name", "advice"),
     [
-        ('  asm volatile("barrier.cluster.arrive;");', "barrier.cluster", "barriers of a block and of a warp"),
+        ('  asm volatile("fence.proxy.tensormap::generic.release.gpu;");', "fence.proxy", "fences between proxies"),
         ("  out[0] = (reinterpret_cast<float (*)(float)>(out))(1);", "a call through a pointer", "__forceinline__"),
         ("  out[0] = __dadd_rz(out[1], out[2]);", "add.rz.f64", "or write it without this instruction"),
     ],
@@ -38,7 +38,6 @@ def test_an_unsupported_instruction_is_named_with_its_line_and_advice(body: str,
         ("wgmma.fence.sync.aligned;", "warp-group tensor-core"),
         ("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%d1, %d2}, {%d1}, {%d2}, {%d1, %d2};", "tensor-core"),
         ("cvt.rna.tf32.f32 %r1, %f1;", "tensor-core"),
-        ("barrier.cluster.arrive.aligned;", "a block and of a warp, and no others"),
         ("barrier.cta.red.xor.pred %p1, 0, %p1;", "a block and of a warp, and no others"),
         ("bar.arrive 1;", "a block and of a warp, and no others"),
         ("mov.u32 %r1, %smid;", "special register %smid"),

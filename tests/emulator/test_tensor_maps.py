@@ -12,7 +12,7 @@ from tests.emulator.helpers import compiled, cuda
 from worklog.emulator import BadLaunch, Result, UnsupportedInstruction, launch, tensor_map
 
 SOURCE = cuda("tensor_boxes")
-BUGS = SOURCE.split("enum Bug {")[1].split("}")[0].replace(" ", "").split(",")
+BUGS = SOURCE.split("enum Bug {")[1].split("}")[0].replace(",", " ").split()
 
 
 class Box(NamedTuple):

@@ -1,5 +1,7 @@
 // Each form of mbarrier instruction, in one warp; `out` gets 32 numbers per step.
-__device__ __forceinline__ unsigned address(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }
+__device__ __forceinline__ unsigned address(const void* p) {
+  return (unsigned)__cvta_generic_to_shared(p);
+}
 typedef unsigned long long State;
 
 #define WITH_STATE(NAME, INSTRUCTION)                                                              \
@@ -16,7 +18,9 @@ typedef unsigned long long State;
   __device__ __forceinline__ unsigned NAME(unsigned bar, TYPE which) {                             \
     unsigned done;                                                                                 \
     asm volatile("{\n.reg .pred p;\n" INSTRUCTION "\nselp.u32 %0, 1, 0, p;\n}"                     \
-                 : "=r"(done) : "r"(bar), CODE(which) : "memory");                                 \
+                 : "=r"(done)                                                                      \
+                 : "r"(bar), CODE(which)                                                           \
+                 : "memory");                                                                      \
     return done;                                                                                   \
   }
 WITHOUT(init, "mbarrier.init.shared::cta.b64 [%0], %1;")
@@ -30,7 +34,8 @@ WITH_STATE(arrive_some, "mbarrier.arrive.noComplete.release.cta.shared::cta.b64 
 WITH_STATE(arrive_expect, "mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 %0, [%1], %2;")
 COMPLETE(test, "mbarrier.test_wait.shared::cta.b64 p, [%1], %2;", State, "l")
 COMPLETE(attempt, "mbarrier.try_wait.acquire.cta.shared::cta.b64 p, [%1], %2, 100;", State, "l")
-COMPLETE(test_parity, "mbarrier.test_wait.parity.acquire.cta.shared::cta.b64 p, [%1], %2;", unsigned, "r")
+COMPLETE(test_parity, "mbarrier.test_wait.parity.acquire.cta.shared::cta.b64 p, [%1], %2;",
+         unsigned, "r")
 COMPLETE(try_parity, "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2, 100;", unsigned, "r")
 
 extern "C" __global__ void k(unsigned* out) {
@@ -46,7 +51,8 @@ extern "C" __global__ void k(unsigned* out) {
   out[t] = test_parity(b, 0) + 2 * test_parity(b, 1);
   __syncwarp();
   if (t % 2) s = arrive(b, 1);
-  while (!test(b, s)) {}
+  while (!test(b, s)) {
+  }
   asm volatile("mbarrier.pending_count.b64 %0, %1;" : "=r"(n) : "l"(s));
   out[32 + t] = n > 16 == (t % 2 == 0);
   out[64 + t] = try_parity(b, 0) + 2 * try_parity(b, 1);
@@ -58,7 +64,9 @@ extern "C" __global__ void k(unsigned* out) {
   out[96 + t] = test_parity(b, 1);
   __syncwarp();
   if (t == 3) s = arrive_release(b, 1);
-  if (t == 0 || t == 3) while (!attempt(b, s)) {}
+  if (t == 0 || t == 3)
+    while (!attempt(b, s)) {
+    }
   __syncwarp();
   out[128 + t] = test_parity(b, 1);
   __syncwarp();
