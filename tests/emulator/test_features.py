@@ -244,6 +244,7 @@ def test_most_lines_of_a_loop_are_counted_and_not_kept() -> None:
     [
         ("assert(threadIdx.x < 20);", "assertion", "thread 20 of block (0, 0, 0) fails assert(threadIdx.x < 20)"),
         ("if (threadIdx.x == 9) __trap();", "trap", "thread 9 of block (0, 0, 0) executes a trap instruction"),
+        ("if (threadIdx.x == 9) __brkpt();", "trap", "thread 9 of block (0, 0, 0) executes a brkpt instruction"),
     ],
 )
 def test_a_failed_assertion_and_a_trap_end_the_launch(statement: str, kind: str, says: str) -> None:
@@ -321,3 +322,25 @@ def test_registers_may_be_declared_without_a_space() -> None:
     out = np.zeros(1, np.uint32)
     launch(load(ptx, "k"), (1,), 1, [out])
     assert out[0] == 7
+
+
+def test_special_registers_tell_the_sizes_of_shared_memory() -> None:
+    """PTX ISA: in units of 128 bytes, without and with the 1024 that are reserved for each block."""
+    body = """  extern __shared__ int dynamic[];
+  __shared__ int tile[10];
+  unsigned begin, end, place, seven;
+  dynamic[0] = tile[3] = 1;
+  asm("mov.u32 %0, %%total_smem_size;" : "=r"(out[0]));
+  asm("mov.u32 %0, %%aggr_smem_size;" : "=r"(out[1]));
+  asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(out[2]));
+  asm("mov.u32 %0, %%reserved_smem_offset_cap;" : "=r"(out[3]));
+  asm("mov.u32 %0, %%reserved_smem_offset_begin;" : "=r"(begin));
+  asm("mov.u32 %0, %%reserved_smem_offset_end;" : "=r"(end));
+  asm("mov.u32 %0, %%reserved_smem_offset_1;" : "=r"(place));
+  asm volatile("st.shared.u32 [%1+284], 7; ld.shared.u32 %0, [%1+284];" : "=r"(seven) : "r"(place));
+  out[4] = end - begin;
+  out[5] = seven + (begin <= place && place + 288 <= end);
+"""
+    out = np.zeros(6, np.uint32)
+    assert run(kernel(body, "unsigned* out"), [out], shared_bytes=300, block=1).findings == ()
+    assert out.tolist() == [384, 384 + 1024, 300, 1024, 1024, 8]

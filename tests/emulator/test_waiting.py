@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.emulator.helpers import cuda, kernel, run
-from worklog.emulator import BudgetExceeded, EmulatedDevice
+from worklog.emulator import BadLaunch, BudgetExceeded, EmulatedDevice
 from worklog.gate import Checker, shapes
 from worklog.kernel import Kernel
 from worklog.problem.gemm import Shape
@@ -69,6 +69,15 @@ def test_a_barrier_of_the_whole_grid() -> None:
     out, sums, arrived = np.zeros((3, 64 * 200), np.int32)
     run(kernel(body, "int* out, int* sums, int* arrived"), [out, sums, arrived], grid=(200,), block=64)
     assert set(sums.tolist()) == {64 * 200 + 1}
+
+
+def test_a_cooperative_launch_synchronises_its_grid() -> None:
+    values, out = np.arange(64 * 40, dtype=np.int32) ** 2, np.zeros((2, 64 * 40), np.int32)
+    assert run(cuda("grid_barrier"), [values, out], grid=(40,), block=64).findings == ()
+    np.testing.assert_array_equal(out[1], np.roll(values, 5) + 10)
+    np.testing.assert_array_equal(out[0], np.roll(values, 4) + 6)
+    with pytest.raises(BadLaunch, match=r"^too many blocks in cooperative launch: 5000, of which 4224 run together$"):
+        run(cuda("grid_barrier"), [values, out], grid=(5000,), block=64)
 
 
 @pytest.mark.parametrize("where", ["global", "shared"])

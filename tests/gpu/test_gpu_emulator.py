@@ -133,3 +133,13 @@ def test_a_tensor_map_moves_the_same_bytes_on_the_gpu(case: Box) -> None:
     function = same_ptx.load(compiled, compiled.cubin).function
     function((1,), (64,), (*maps, *map(np.int32, middle), on_gpu), shared_mem=out.nbytes)
     check(case, cupy.asnumpy(on_gpu), cupy.asnumpy(there))
+
+
+def test_a_cooperative_launch_synchronises_its_grid_as_on_the_gpu() -> None:
+    out = compile_cuda(Program("grid_barrier.cu", cuda("grid_barrier"), "k"), same_ptx.architecture())
+    values, here = np.arange(64 * 40, dtype=np.int32) ** 2, np.zeros(2 * 64 * 40, np.int32)
+    there = same_ptx.cupy.zeros(here.size, np.int32)
+    arguments = (same_ptx.cupy.asarray(values), there)
+    same_ptx.load(out, out.cubin).function((40,), (64,), arguments, enable_cooperative_groups=True)
+    launch(emulated(out.ptx, out.symbol, out.shared_accesses), (40,), 64, [values, here])
+    np.testing.assert_array_equal(here, same_ptx.cupy.asnumpy(there))

@@ -46,6 +46,12 @@ MOST_BATCHES = 1_000_000  # of a launch: many minutes even if the kernel does no
 MAX_GRID, MAX_BLOCK = (2**31 - 1, 65_535, 65_535), (1024, 1024, 64)
 INVALID = "invalid configuration argument"  # cudaErrorInvalidConfiguration, in CUDA's words
 FIRST_PARAM = 1 << 51
+# Shared memory is allocated in units; some is reserved per block for cooperative groups. Here that follows the block's
+# own arrays, where a GPU has it before them.
+SMEM_UNIT, RESERVED = 128, 1024
+RESERVED_OFFSETS = {
+    f"%reserved_smem_offset_{name}": offset for name, offset in (("begin", 0), ("end", 1024), ("0", 0), ("1", 512))
+}
 ADDRESSES = ("u64", "b64")  # types of parameters that hold a pointer
 
 
@@ -132,10 +138,13 @@ def launch(
             raise BadLaunch(f"{INVALID}: the {what} {size} exceeds what a GPU allows, {most}")
     program = _program(kernel, shared_bytes)
     addresses, static, local = _layout(kernel, shared_bytes)
+    named = {operand.name for i in kernel.instructions for operand in i.operands if isinstance(operand, Special)}
     numbers = range(batch.grid[0] * batch.grid[1] * batch.grid[2]) if only_blocks is None else only_blocks
     if lanes is None:
         lanes = RESIDENT if may_wait(kernel, program.flow) else LANES
     together = min(max(1, lanes // batch.block_lanes), max(1, len(numbers)))
+    if "%envreg1" in named and len(numbers) > together:
+        raise BadLaunch(f"too many blocks in cooperative launch: {len(numbers)}, of which {together} run together")
     if len(numbers) > MOST_BATCHES * together:
         raise TooLarge(f"{len(numbers):,} blocks are too many for the emulator: use a smaller size")
     # Registers that are live between blocks of code, values inside one, and the memories of the batch.
@@ -147,6 +156,9 @@ def launch(
     recorder = Recorder(source, batch)
     memory = GlobalMemory(recorder, batch, counting=count, values=values, watch=watch)
     params = _bind(kernel, arguments, memory)
+    params |= {name: value.to_bytes(4, "little") for name, value in _constants(static, shared_bytes, memory).items()}
+    if named & {*RESERVED_OFFSETS}:
+        static = -(-static // SMEM_UNIT) * SMEM_UNIT + RESERVED
     variables = load_variables(kernel) if variables is None else variables
     _place_variables(kernel, addresses, memory, variables, params)
     sites: dict[int, Site] = program.sites
@@ -156,7 +168,7 @@ def launch(
     with program.lock:
         for site in with_sources(sites.values()):
             site.costs[:], site.last = 0, None
-        machine = Machine(program, batch, memory, shared, private, params, budget, shared_bytes)
+        machine = Machine(program, batch, memory, shared, private, params, budget)
         with suppress(Aborted):
             for start in range(0, len(numbers), together):
                 machine.run(numbers[start : start + together])
@@ -282,6 +294,22 @@ def _layout(kernel: Kernel, dynamic: int) -> tuple[dict[str, int], int, int]:
             f"{INVALID}: {shared} bytes of shared memory per block are more than {kernel.arch} has ({limit})"
         )
     return addresses, shared, ends["local"]
+
+
+def _constants(shared: int, dynamic: int, memory: GlobalMemory) -> dict[str, int]:
+    """The special registers of CONSTANT. shared: bytes of the block's arrays."""
+    total = -(-shared // SMEM_UNIT) * SMEM_UNIT
+    workspace = FIRST_ADDRESS + len(memory.buffers) * SPACING
+    memory.add(Buffer("the grid's barrier", workspace, 8, np.zeros(8, np.uint8)))
+    return {
+        "%dynamic_smem_size": dynamic,
+        "%total_smem_size": total,
+        "%aggr_smem_size": total + RESERVED,
+        "%reserved_smem_offset_cap": RESERVED,
+        **{name: total + offset for name, offset in RESERVED_OFFSETS.items()},
+        "%envreg1": workspace >> 32,
+        "%envreg2": workspace & 0xFFFFFFFF,
+    }
 
 
 def _bind(kernel: Kernel, arguments: Sequence[Any], memory: GlobalMemory) -> dict[str, bytes]:

@@ -45,11 +45,10 @@ class Machine:
         local: LocalMemory,
         params: dict[str, bytes],
         budget: int,
-        dynamic_bytes: int,
     ) -> None:
         self.program, self.batch, self.recorder = program, batch, memory.recorder
         self.memory, self.shared, self.local_memory, self.params = memory, shared, local, params
-        self.budget, self.dynamic_bytes, self.ticks = budget, dynamic_bytes, 0
+        self.budget, self.ticks = budget, 0
         # By block of code: how often it ran, in warps (each instruction once per warp) and threads.
         self.executed = [[0, 0] for _ in program.flow.blocks]
         self.copies, self.exchange = Copies(self), Exchange(self)
@@ -214,7 +213,8 @@ class Machine:
         lanes = self.lanes_of(mask)
         if not lanes.any() or not self.memory.values:
             return
-        kind, what = "trap", "executes a trap instruction, as of __trap()"
+        name = self.program.kernel.instructions[pc].op
+        kind, what = "trap", f"executes a {name} instruction, as of __{name}()"
         if arguments:
             first = np.broadcast_to(arguments[0], lanes.shape)[int(lanes.argmax())]
             kind, what = "assertion", f"fails assert({self.printed.text(int(first), 0)})"
@@ -229,6 +229,8 @@ class Machine:
 
     def special(self, name: str) -> Array:
         """A special register as uint32: one element per lane, or a single one where all lanes agree."""
+        if name in self.params:
+            return self.param(name, 0, "u4")
         if name not in self.specials:
             self.specials[name] = self._special(name)
         return self.specials[name]
@@ -255,7 +257,6 @@ class Machine:
             "%warpid": lane // 32,
             "%nwarpid": [batch.block_lanes // 32],
             "WARP_SZ": [32],
-            "%dynamic_smem_size": [self.dynamic_bytes],
             "%is_explicit_cluster": [0],
             "%lanemask_eq": own,
             "%lanemask_lt": below,

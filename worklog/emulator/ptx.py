@@ -54,6 +54,13 @@ class Vec:
     items: tuple[Operand | None, ...]
 
 
+# Special registers that are the same for all threads of a launch. The %envreg are the driver's; in two of them,
+# cooperative groups find the address of the grid's barrier.
+CONSTANT = (
+    "%dynamic_smem_size", "%total_smem_size", "%aggr_smem_size", "%envreg1", "%envreg2", "%reserved_smem_offset_begin",
+    "%reserved_smem_offset_end", "%reserved_smem_offset_cap", "%reserved_smem_offset_0", "%reserved_smem_offset_1",
+)  # fmt: skip
+
 # Clocks, with the bits of the count that they give. The emulator has no time: see Machine.clock.
 TIMES = {"%clock": 0, "%clock64": 0, "%clock_hi": 32, "%globaltimer": 0, "%globaltimer_lo": 0, "%globaltimer_hi": 32}
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from worklog.emulator.findings import PtxError, UnsupportedInstruction
 from worklog.emulator.ptx import (
+    CONSTANT,
     TIMES,
     Imm,
     Instruction,
@@ -35,7 +36,7 @@ SPECIAL_VECTORS = (
 SPECIALS = (
     *(f"{name}.{axis}" for name in SPECIAL_VECTORS for axis in "xyz"),
     "%laneid", "%warpid", "%nwarpid", "%lanemask_eq", "%lanemask_le", "%lanemask_lt", "%lanemask_ge", "%lanemask_gt",
-    "WARP_SZ", "%dynamic_smem_size", "%cluster_ctarank", "%cluster_nctarank", "%is_explicit_cluster", *TIMES,
+    "WARP_SZ", "%cluster_ctarank", "%cluster_nctarank", "%is_explicit_cluster", *CONSTANT, *TIMES,
 )  # fmt: skip
 
 _TOKEN = re.compile(
@@ -339,7 +340,18 @@ class _Body:
             return Reg(name, self.ranges[numbered[1]])
         return None
 
+    def _negated(self, text: str, statement: str) -> Reg:
+        """A predicate operand such as !%p1, as a new register that an instruction before sets."""
+        value, number = self._operand(text, statement), len(self.instructions)
+        target = Reg(f"!{text}@{number}", "pred")
+        self.instructions.append(
+            Instruction(number, "not.pred", (target, value), None, self.line, statement, self.caller)
+        )
+        return target
+
     def _operand(self, text: str, statement: str) -> Operand:
+        if text.startswith("!"):
+            return self._negated(text[1:].strip(), statement)
         if text.startswith("{") or ("|" in text and not text.startswith("[")):
             items = re.split(r"\s*[,|]\s*", text.strip("{} \t"))
             return Vec(tuple(None if item == "_" else self._operand(item, statement) for item in items))

@@ -163,10 +163,10 @@ def _printf(w: Writer, i: Instruction) -> bool:
 
 
 def _trap(w: Writer, i: Instruction) -> bool:
-    """trap, or a call of __assertfail: message, file, line, function, size of a character."""
+    """trap, brkpt, or a call of __assertfail: message, file, line, function, size of a character."""
     arguments = ", ".join(w.source(each, "u64") for each in i.operands[:1])
     w.lines.append(f"S.abort({i.pc}, {w.mask}, {arguments})")
-    return i.parts in (("trap",), ("trap", "assert"))
+    return i.parts in (("trap",), ("trap", "assert"), ("brkpt",))
 
 
 def _nothing(w: Writer, i: Instruction) -> bool:
@@ -207,7 +207,7 @@ RULES: dict[str, Rule] = {
     "createpolicy": _createpolicy,
     "mov": _mov,
     "call": _printf,
-    "trap": _trap,
+    **dict.fromkeys(("trap", "brkpt"), _trap),
     "mbarrier": mbarrier,
     "fence": fence,
     "mapa": mapa,

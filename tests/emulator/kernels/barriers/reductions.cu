@@ -5,7 +5,7 @@ extern "C" __global__ void k(const int* in, int* out) {
   if (t < 64) {
     asm volatile(
         "{\n.reg .pred %p, %q;\nsetp.gt.s32 %p, %1, 4;\nbarrier.cta.red.popc.aligned.u32 %0, 2, 64, %p;\n"
-        "bar.red.and.pred %q, 2, 64, %p;\n@%q add.u32 %0, %0, 100;\n}"
+        "bar.red.or.pred %q, 2, 64, !%p;\n@!%q add.u32 %0, %0, 100;\n}"
         : "=r"(half)
         : "r"(v));
     half += 10000 * __syncthreads_count(t % 2);
