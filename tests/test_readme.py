@@ -21,13 +21,13 @@ from worklog.cli.readme import (
     SIZE,
     TIMED,
     comparison_table,
+    markdown,
     rewrite,
     rewrite_comparison,
 )
 from worklog.errors import WorklogError
 from worklog.problem.gemm import Shape
 from worklog.runs.comparison import CUBLAS, KNOWN, Comparison, open_comparison
-from worklog.runs.tables import markdown
 
 ROOT = Path(__file__).parents[1]
 THEIRS = {

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from worklog.lab.magic import try_kernel as try_kernel
     from worklog.problem.gemm import Shape as Shape
     from worklog.problem.problem import Problem as Problem
+    from worklog.runner.declare import bench as bench
     from worklog.runner.measure import ablate as ablate
     from worklog.runner.measure import measure as measure
     from worklog.runner.measure import results as results
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from worklog.runs.run import open_run as open_run
 
 _NAMES = {
+    "runner.declare": ("bench",),
     "runner.measure": ("ablate", "measure", "results"),
     "runner.timing": ("time",),
     "errors": ("WorklogError",),

@@ -106,3 +106,15 @@ class ChildFailed(WorklogError):
     """The child process ended before the first kernel, or met a bug of this package."""
 
     exit_code = 1
+
+
+# In the messages of CUDA, cuBLAS, CuPy and PyTorch.
+GPU_IS_FULL = ("MemoryAllocation", "CUDA_ERROR_OUT_OF_MEMORY", "STATUS_ALLOC_FAILED", "OutOfMemoryError")
+
+
+def memory_is_full(error: BaseException) -> OutOfMemory | None:
+    """What a library's exception means, if it is about the GPU's or the host's memory."""
+    words = f"{type(error).__module__}.{type(error).__name__}: {error}"
+    if any(known in words for known in GPU_IS_FULL):
+        return OutOfMemory(f"the GPU's memory is full ({error}): free it, or take a smaller size")
+    return OutOfMemory("the host's memory is full: take a smaller size") if isinstance(error, MemoryError) else None

@@ -289,3 +289,39 @@ def test_a_check_that_takes_the_emulator_long_says_how_long_and_how_to_allow_it(
     assert "more than 0.0 s" in one_line(worklog("check", "naive", "--size", "264", "--limit", "0.001"))
     require_time(LADDER[1], Shape.of(264), 1e9)  # allowed
     assert one_line(worklog("check", "warptiled", "--size", "100")).startswith("size 100 is outside warptiled's domain")
+
+
+DECLARED = """
+import worklog
+
+@worklog.bench("N[pow2]=4:6", skip=lambda p: "small" if p["N"] < 20 else None)
+def softmax(state):
+    pass
+
+@worklog.bench("dtype[str]=float32,float16")
+def relu(state):
+    pass
+"""
+
+
+def test_bench_lists_points_and_says_that_there_is_no_gpu(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(DECLARED)
+    shown = worklog("bench", str(file), "--list").output
+    assert "softmax: 3 N = 3 points; 1 skipped: small; 2 to measure" in shown and "2^4, 2^5, 2^6" in shown
+    listed = worklog("bench", str(file), "--list", "--filter", "re*", "--axis", "dtype=float16", "--json").stdout
+    assert json.loads(listed) == {"relu": [{"dtype": "float16", "skipped": None}]}
+    assert one_line(worklog("bench", str(file))).startswith(f"no GPU to measure on: {WHY}; --list shows")
+
+
+def test_bench_names_what_is_wrong_with_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    for source, complaint in (
+        ("import worklog", "declares no benchmark"),
+        ("import not_there", "cannot load .*ModuleNotFoundError"),
+        (DECLARED.replace('")\ndef relu', '", name="softmax")\ndef relu'), "two benchmarks softmax"),
+        (DECLARED, "no benchmark matches 'softmin'.*softmax"),
+    ):
+        file.write_text(source)
+        assert re.search(complaint, one_line(worklog("bench", str(file), "--list", "--filter", "softmin")))
+    assert "isn't a Python file" in one_line(worklog("bench", "mine.cu", "--list"))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from worklog.cli.figures import OTHERS
-from worklog.cli.readme import BEGIN, END
+from worklog.cli.readme import BEGIN, END, markdown
 from worklog.errors import BadRunFile
 from worklog.kernel.ladder import LADDER
 from worklog.peers.exploits import open_exploits
@@ -19,7 +19,6 @@ from worklog.runner.tasks import ABLATION_RUNGS, ABLATION_SIZES, ARTICLE_SIZES, 
 from worklog.runs.ablation import effects
 from worklog.runs.comparison import open_comparison
 from worklog.runs.run import Run, open_run, recordings
-from worklog.runs.tables import markdown
 from worklog.settings import PITFALLS, TOLERANCE, TOLERANCE_US
 
 ROOT = Path(__file__).resolve().parents[2]

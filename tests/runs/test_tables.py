@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.helpers import measured, small_run
+from worklog.cli.readme import markdown
 from worklog.gate import Stage, Verdict
 from worklog.problem.gemm import Shape
 from worklog.runs.measurement import Measurement
@@ -23,7 +24,6 @@ from worklog.runs.tables import (
     duration,
     footnotes,
     html,
-    markdown,
     means,
     of_baseline,
     scaled,

@@ -21,6 +21,7 @@ from worklog.errors import Interrupted, WorklogError, meant
 COMMANDS = {
     "doctor": ("doctor", "Show what is installed and what is missing."),
     "run": ("run", "Check and time kernels beside cuBLAS."),
+    "bench": ("bench", "Time the benchmarks that a Python file declares."),
     "ablate": ("harness", "Bias the harness one setting at a time, and compare."),
     "grid": ("harness", ""),
     "inspect": ("check", "Registers, occupancy, and memory counts by source line."),

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from worklog.errors import WorklogError
-from worklog.runs import tables
+from worklog.problem.gemm import Shape
 from worklog.runs.comparison import CUBLAS, KNOWN, Comparison
 from worklog.runs.documents import write_text
 from worklog.runs.run import Run
-from worklog.runs.tables import Table
+from worklog.runs.tables import Table, cells
 
 BEGIN = "<!-- worklog table: rewritten by `worklog article` -->"
 END = "<!-- worklog table ends -->"
@@ -35,7 +35,7 @@ def rewrite(path: Path, run: Run) -> bool:
     if not run.shapes():
         return False
     shape = next((s for s in run.shapes() if s.square and s.m == 4096), run.shapes()[-1])
-    return _put(path, BEGIN, tables.markdown(run, shape), END)
+    return _put(path, BEGIN, markdown(run, shape), END)
 
 
 def rewrite_comparison(path: Path, comparison: Comparison) -> bool:
@@ -75,3 +75,23 @@ def _put(path: Path, begin: str, table: str, end: str) -> bool:
         )
     write_text(path, f"{before}{begin}\n{table}\n{end}{after}")
     return True
+
+
+SMALL_SIZES = (1024, 512, 256)  # whose shares the README shows beside the large size's
+
+
+def markdown(run: Run, shape: Shape) -> str:
+    """One size as a Markdown table with its label, for the README, and the shares of cuBLAS at the small sizes."""
+    beside = [small for size in SMALL_SIZES if (small := Shape.of(size)) in run.shapes() and small != shape]
+    columns = ["rung", "idea", "time", "TFLOP/s", "of cuBLAS", *(f"at {small}" for small in beside)]
+    shares = {(m.kernel, m.problem): cells(run, m)["of cuBLAS"].partition(" ±")[0] for m in run.select()}
+    rows = []
+    for m in run.select(shape=shape):
+        row = cells(run, m)
+        idea = run.kernels.get(m.kernel, {}).get("idea", "the baseline, against itself")
+        time = row["time"] if m.status == "measured" else m.reason or row["time"]
+        others = (shares.get((m.kernel, small), "") for small in beside)
+        rows.append((m.kernel, idea, time, row["TFLOP/s"], row["of cuBLAS"], *others))
+    smaller = ", and its share of cuBLAS at smaller sizes" if beside else ""
+    lines = [f"C = A·B in FP32 at {shape.m} × {shape.n} × {shape.k}{smaller}. {run.full_label}.", ""]
+    return "\n".join([*lines, Table("", columns, rows, left=2).markdown()])

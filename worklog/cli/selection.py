@@ -101,10 +101,10 @@ def show_preview(
         for task in tasks:
             why = skipped.get(task.kernel)
             rest = {"seconds": round(next(left), 2)} if why is None else {"skipped": why}
-            rows.append({"kernel": task.kernel, "m": task.shape.m, "n": task.shape.n, "k": task.shape.k, **rest})
+            rows.append({"kernel": task.kernel, "m": task.problem.m, "n": task.problem.n, "k": task.problem.k, **rest})
         print_json({"rates": source, "points": len(rows), "seconds": round(sum(seconds), 2), "measurements": rows})
         return
-    names, written = dict.fromkeys(task.kernel for task in tasks), dict.fromkeys(str(task.shape) for task in tasks)
+    names, written = dict.fromkeys(task.kernel for task in tasks), dict.fromkeys(str(task.problem) for task in tasks)
     axes = (Axis("kernels", tuple(names), "str"), Axis("sizes", tuple(written), "str"))
     space = Space("run", axes, lambda point: skipped.get(str(point["kernels"])))
     click.echo(f"{space.preview(sum(seconds) / len(seconds))} (rough; rates: {source})")

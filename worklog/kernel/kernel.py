@@ -330,6 +330,11 @@ class Kernel:
             values |= {name: np.int32(size), f"{signature.WIDE}{name}": np.int64(size)}
         return tuple(values[name] for name in self.arguments)
 
+    def of_its_file(self) -> dict[str, Any]:
+        """For a run's `kernels`: the file of a declared benchmark, and its hash."""
+        assert self.host is not None
+        return {"file": self.host.file, "sha256": self.host.sha256, "entry": self.host.function}
+
     def describe(self, subject: Subject | None) -> dict[str, Any]:
         """For a run's `kernels`: source hash, launch, domain, and resources where it is loaded."""
         common = {"domain": str(self.domain), "claimed": self.claimed}

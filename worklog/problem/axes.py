@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from itertools import pairwise, product
+from itertools import chain, pairwise, product
 from math import prod
 from re import fullmatch
 
@@ -151,39 +151,58 @@ class Point:
 @dataclass(frozen=True)
 class Space:
     """The product of some axes under a benchmark's name. skip: from a point's values to the reason why it is skipped,
-    or None. Raises BadSetting for an axis that is given twice, and for more points than MOST_VALUES.
+    or None. together: names of axes that go together, value by value, instead of in all combinations. Raises BadSetting
+    for an axis that is given twice, for more points than MOST_VALUES, and for axes that can't go together.
     """
 
     name: str
     axes: tuple[Axis, ...]
     skip: Callable[[Mapping[str, Value]], str | None] = lambda values: None
+    together: tuple[tuple[str, ...], ...] = ()
 
     def __post_init__(self) -> None:
         names = [axis.name for axis in self.axes]
         for name in names:
             if names.count(name) > 1:
                 raise BadSetting(f"{self.name}: axis {name} is given twice: write its values as one list")
+        for name in chain(*self.together):
+            if name not in names or sum(name in group for group in self.together) > 1:
+                raise BadSetting(f"{self.name}: together names {name}: name axes, each once, from {', '.join(names)}")
+        for group in self._groups():
+            if len({len(axis.values) for axis in group}) > 1:
+                lengths = " and ".join(f"{axis.name} has {len(axis.values)} values" for axis in group)
+                raise BadSetting(f"{self.name}: axes that go together need equally many values, and {lengths}")
         _require_few(f"{self.name}: {self._counts()}", self._size(), "configurations")
 
+    def _groups(self) -> list[tuple[Axis, ...]]:
+        """The axes that go together, and each other one alone, in the order of their first axes."""
+        groups = {name: group for group in self.together for name in group}
+        found = dict.fromkeys(groups.get(axis.name, (axis.name,)) for axis in self.axes)
+        return [tuple(axis for axis in self.axes if axis.name in group) for group in found]
+
     def _size(self) -> int:
-        return prod(len(axis.values) for axis in self.axes)
+        return prod(len(group[0].values) for group in self._groups())
 
     def _counts(self) -> str:
-        return " x ".join(f"{len(axis.values)} {axis.name}" for axis in self.axes) or "1"
+        groups = self._groups()
+        return " x ".join(f"{len(group[0].values)} {' + '.join(one.name for one in group)}" for group in groups) or "1"
 
     def points(self) -> Iterator[Point]:
         """Every combination, the last axis fastest; skipped ones too, with their reason."""
-        for values in product(*(axis.values for axis in self.axes)):
-            point = {axis.name: value for axis, value in zip(self.axes, values, strict=True)}
+        groups = self._groups()
+        for values in product(*(zip(*(axis.values for axis in group), strict=True) for group in groups)):
+            found = {axis.name: value for axis, value in zip(chain(*groups), chain(*values), strict=True)}
+            point = {axis.name: found[axis.name] for axis in self.axes}
             yield Point(point, self.skip(point))
 
-    def preview(self, seconds_each: float) -> str:
-        """How many points there are, which are skipped and why, and how long the rest takes."""
+    def preview(self, seconds_each: float | None = None) -> str:
+        """How many points there are, which are skipped and why, and how long the rest takes, if that is known."""
         size, reasons = self._size(), Counter(point.skipped for point in self.points())
         left = reasons.pop(None, 0)
         skipped = "".join(f"; {count} skipped: {why}" for why, count in reasons.items())
         points = "1 point" if size == 1 else f"{size} points"
-        ahead = f"{left} to measure, about {spoken(left * seconds_each)}" if left else "nothing to measure"
+        about = "" if seconds_each is None else f", about {spoken(left * seconds_each)}"
+        ahead = f"{left} to measure{about}" if left else "nothing to measure"
         return f"{self.name}: {self._counts()} = {points}{skipped}; {ahead}"
 
 

@@ -24,16 +24,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from worklog.errors import GpuBusy, LaunchFailed, OutOfMemory, WorklogError
+from worklog.errors import GpuBusy, LaunchFailed, WorklogError, memory_is_full
 from worklog.gpu.device import bus_id, gpu_reason
 
 if TYPE_CHECKING:
     from worklog.runner.check import Checked
     from worklog.runner.session import Session
     from worklog.runs.measurement import Measurement
-
-# In the messages of CUDA, cuBLAS, CuPy and PyTorch.
-GPU_IS_FULL = ("MemoryAllocation", "CUDA_ERROR_OUT_OF_MEMORY", "STATUS_ALLOC_FAILED", "OutOfMemoryError")
 
 
 class ContextLost(Exception):
@@ -95,19 +92,12 @@ def wait_for_the_end(lifeline: int) -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-def memory_is_full(error: BaseException) -> OutOfMemory | None:
-    """What a library's exception means, if it is about the GPU's or the host's memory."""
-    words = f"{type(error).__module__}.{type(error).__name__}: {error}"
-    if any(known in words for known in GPU_IS_FULL):
-        return OutOfMemory(f"the GPU's memory is full ({error}): free it, or take a smaller size")
-    return OutOfMemory("the host's memory is full: take a smaller size") if isinstance(error, MemoryError) else None
-
-
 def measure(order: Mapping[str, Any], say: Say, make_session: Callable[..., Session] | None = None) -> None:
     """Gate and time each of the order's tasks. Answers: "ready" with the head of a run; then for each task "measured"
     with the measurement and its kernel's description. make_session: gets the user kernels by name (default: Session).
     """
     from worklog.gpu.clock_lock import switchable_clocks
+    from worklog.runner.point import measurement as declared
     from worklog.runner.session import Session, attempt
 
     tasks, harness = order["tasks"], order["harness"]
@@ -115,14 +105,15 @@ def measure(order: Mapping[str, Any], say: Say, make_session: Callable[..., Sess
         clocks, notes = hold(harness.clocks)
         session = (make_session or Session)(order["user_kernels"])
         harness = harness.but(clocks=clocks)
-        for shape in {task.shape for task in tasks}:
+        for shape in {task.shape for task in tasks if task.shape}:
             session.require_memory(shape)
         say("ready", head=session.head(harness, notes))
         finished: list[Measurement] = []
         for task in tasks:
             say("progress", done=len(finished), doing=str(task))
-            finished.append(attempt(session, task, harness, finished, hold))
-            description = session.describe(task.kernel)
+            how = None if task.shape else declared
+            finished.append(attempt(session, task, harness, finished, hold, how))
+            description = session.describe(task.kernel) if task.shape else session.kernel(task.kernel).of_its_file()
             say("measured", number=len(finished), measurement=asdict(finished[-1]), description=description)
             try:
                 session.require_idle()

@@ -149,7 +149,7 @@ def carry_out(
     if command is None:
         require_gpu()
     budget_s = max(harness.but(**dict(task.changed)).budget_s for task in tasks)
-    timeout_s += budget_s + GATE_S_PER_BYTE * max(task.shape.compulsory_bytes for task in tasks)
+    timeout_s += budget_s + GATE_S_PER_BYTE * max(task.shape.compulsory_bytes if task.shape else 0 for task in tasks)
     growing = _Growing(tasks, harness, own, out)
     # Without `out`, the name needs the GPU's: another file then shows that the folder is writable.
     with claimed(out or runs_dir() / f".{secrets.token_hex(8)}"):
@@ -257,7 +257,7 @@ def require_measurable(
             raise BadSetting(f"two kernels are called {kernel.name}: rename one")
         own[kernel.name] = kernel
     for task in tasks:
-        if task.kernel != BASELINE:
-            (own.get(task.kernel) or rung(task.kernel)).check(task.shape)
+        if task.kernel != BASELINE and task.shape:
+            (own.get(task.kernel) or rung(task.kernel)).check(task.problem)
         harness.but(**dict(task.changed))
     return own

@@ -43,6 +43,7 @@ UNCHECKED: dict[bool | str, str] = {
 }
 LAST_ONLY = "gate: only the last timed launch was checked, on inputs that the host function has seen before"
 Hold = Callable[[str], tuple[str, list[str]]]
+Measured = Callable[["Session", Task, Harness, Sequence[str], Sequence[Measurement]], Measurement]
 
 
 class Session:
@@ -166,23 +167,22 @@ def attempt(
     harness: Harness,
     earlier: Sequence[Measurement] = (),
     hold: Hold = lambda clocks: (clocks, []),
+    measured: Measured | None = None,
 ) -> Measurement:
     """Gate and time one task; a failed check, a failed launch and a skip are results too.
 
     earlier: measurements of this run, which show how long a large size would take. hold: holds the clocks as the task's
-    setting says (worklog.gpu.clock_lock.switchable_clocks); the measurement states what was held. Raises LaunchFailed
-    if the GPU's context is lost: nothing can be measured after that in this process.
+    setting says (worklog.gpu.clock_lock.switchable_clocks); the measurement states what was held. measured: what does
+    it (default: the gate and the harness). Raises LaunchFailed if the GPU's context is lost: nothing can be measured
+    after that in this process.
     """
     used = harness.but(**dict(task.changed))
     clocks, notes = hold(used.clocks)
     if used.clocks == harness.clocks:  # the run states the notes
         notes = []
     used, task = used.but(clocks=clocks), _held(task, clocks, harness)
-    skipped = "" if task.kernel == BASELINE else session.kernel(task.kernel).skipped
-    if reason := skipped or _too_slow(task, used, earlier):
-        return task.without_time("skipped", reason)
     try:
-        return _measurement(session, task, used, notes)
+        return (measured or _measurement)(session, task, used, notes, earlier)
     except LaunchFailed as error:
         session.device.synchronize()  # raises again if the context is lost
         return task.without_time("refused", f"launch: {error}")
@@ -194,12 +194,17 @@ def _held(task: Task, clocks: str, harness: Harness) -> Task:
     return replace(task, changed=others if clocks == harness.clocks else (*others, ("clocks", clocks)))
 
 
-def _measurement(session: Session, task: Task, used: Harness, notes: Sequence[str]) -> Measurement:
+def _measurement(
+    session: Session, task: Task, used: Harness, notes: Sequence[str], earlier: Sequence[Measurement]
+) -> Measurement:
     """Gate and time one task."""
+    skipped = "" if task.kernel == BASELINE else session.kernel(task.kernel).skipped
+    if reason := skipped or _too_slow(task, used, earlier):
+        return task.without_time("skipped", reason)
     verdict: Verdict | None = None
     if used.gate:
         for name in dict.fromkeys((BASELINE, task.kernel)):
-            verdict = session.verdict(name, task.shape, used.gate)
+            verdict = session.verdict(name, task.problem, used.gate)
             if not verdict.accepted:
                 return task.refused(verdict, "" if name == task.kernel else f"the baseline {name} ")
     reading, stages = read(session, task, used)
@@ -214,12 +219,12 @@ def _measurement(session: Session, task: Task, used: Harness, notes: Sequence[st
     if off := off_the_lock(used.clocks, reading.sm_mhz):
         task = replace(task, changed=(*task.changed, ("clocks", "watched")))
         degradations.append(off)
-    blank = replace(task.without_time("measured", None, verdict), **work_of(task.shape))
+    blank = replace(task.without_time("measured", None, verdict), **work_of(task.problem))
     found = measurement_of(blank, used, reading, session.calibration, session.gpu, degradations)
     if verdict is None or found.us is None or used.biased():
         return found
     if session.claimed(task.kernel) == "fp32":  # other classes may run where the peak is another
-        verdict = verdict.and_then(after_timing.judge(task.shape, found.us, session.gpu.fp32_peak_tflops))
+        verdict = verdict.and_then(after_timing.judge(task.problem, found.us, session.gpu.fp32_peak_tflops))
     ours, theirs = reading.clocks("subject"), reading.clocks("baseline")
     if ours and theirs and used.l2 == "flush":
         own_streams = session.is_host_function(task.kernel)
@@ -252,10 +257,10 @@ def read(session: Session, task: Task, used: Harness) -> tuple[Reading, list[Sta
     If L2 is flushed before each launch, each launch gets inputs of its own and is checked. Otherwise new inputs would
     warm the L2 that the launch should find cold, and only the output of the last launch is checked.
     """
-    checker = session.checker(task.shape)
+    checker = session.checker(task.problem)
     easy, judged = used.inputs != "random", used.gate is True and used.inputs == "random"
     if easy:
-        hosts = random_inputs(task.shape, np.random.default_rng(0), used.inputs)
+        hosts = random_inputs(task.problem, np.random.default_rng(0), used.inputs)
         for buffer, host in zip(checker.buffers[:2], hosts, strict=True):
             session.device.overwrite(buffer, host)
     checker.poison()
@@ -263,8 +268,8 @@ def read(session: Session, task: Task, used: Harness) -> tuple[Reading, list[Sta
     if used.warmup == "none" and task.kernel != BASELINE:  # so that the next launch is its first
         subject = session.kernel(task.kernel).load(session.device, fresh=True)
     each = _checks_each(used)
-    sets = input_sets(task.shape.compulsory_bytes, session.timeline.l2_bytes) if used.l2 == "rotate" else 1
-    pool = session.pool(elements(task.shape, sets)) if used.placement == "varied" else None
+    sets = input_sets(task.problem.compulsory_bytes, session.timeline.l2_bytes) if used.l2 == "rotate" else 1
+    pool = session.pool(elements(task.problem, sets)) if used.placement == "varied" else None
     loop = timed_loop(
         checker,
         subject,
@@ -276,7 +281,7 @@ def read(session: Session, task: Task, used: Harness) -> tuple[Reading, list[Sta
         pool=pool,
     )
     try:
-        size = (task.shape.flops / 2) ** (1 / 3)
+        size = (task.problem.flops / 2) ** (1 / 3)
         offset = event_overhead_us(used.as_dict(), session.calibration.as_dict())
         pair = loop.subject, loop.baseline
         reading = time_pair(session.timeline, *pair, used, size=size, offset_us=offset, move=loop.move)
@@ -306,7 +311,7 @@ def _waits_us(session: Session, launch: Launch) -> list[float]:
 
 def _too_slow(task: Task, harness: Harness, earlier: Sequence[Measurement]) -> str | None:
     """Why this would take too long, judging by the same kernel at a smaller size in this run, or None."""
-    flops = task.shape.flops
+    flops = task.problem.flops
     same = [m for m in earlier if m.kernel == task.kernel and not m.changed and m.us is not None]
     smaller = [m for m in same if m.problem.flops < flops]
     if not smaller:

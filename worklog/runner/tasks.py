@@ -8,14 +8,14 @@ from dataclasses import asdict, astuple, dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
-from worklog.errors import BadSetting
+from worklog.errors import BadSetting, BadShape
 from worklog.gate import Verdict
 from worklog.gpu.device import Gpu
 from worklog.harness import Harness, Reading
 from worklog.harness.rules import LEAST_WINDOWS, WINDOW_US
 from worklog.harness.sampling import IDLE_S
 from worklog.kernel.ladder import LADDER
-from worklog.problem.axes import MOST_VALUES
+from worklog.problem.axes import MOST_VALUES, Value
 from worklog.problem.gemm import Shape
 from worklog.runs.measurement import Measurement
 from worklog.runs.run import recorded_run
@@ -49,12 +49,21 @@ def silent(done: int, total: int, doing: str) -> None:
 @dataclass(frozen=True)
 class Task:
     """One measurement to make: a kernel's name (BASELINE for cuBLAS itself), a shape, and what differs from the run's
-    harness.
+    harness. Without a shape, a declared benchmark at the values of its axes; against: another one in its file.
     """
 
     kernel: str
-    shape: Shape
+    shape: Shape | None
     changed: Changes = ()
+    axes: tuple[tuple[str, Value], ...] = ()
+    against: str = ""
+
+    @property
+    def problem(self) -> Shape:
+        """The shape of a matrix product. Raises BadShape for a declared benchmark."""
+        if self.shape is None:
+            raise BadShape(f"{self} isn't a product of matrices: it has no M, N and K")
+        return self.shape
 
     @property
     def pitfalls(self) -> dict[str, Any]:
@@ -64,7 +73,10 @@ class Task:
     def without_time(self, status: str, reason: str | None, verdict: Verdict | None = None) -> Measurement:
         """Its measurement, "skipped" or "refused"."""
         judged = None if verdict is None else verdict.as_dict()
-        return Measurement(self.kernel, astuple(self.shape), status, reason, self.pitfalls, judged)
+        shape = None if self.shape is None else astuple(self.shape)
+        other = self.against if shape is None else BASELINE
+        axes = dict(self.axes)
+        return Measurement(self.kernel, shape, status, reason, self.pitfalls, judged, axes=axes, baseline=other)
 
     def refused(self, verdict: Verdict, of: str = "") -> Measurement:
         """Its measurement where the gate fails the kernel. of: named before the reason, where that isn't the kernel."""
@@ -72,7 +84,7 @@ class Task:
 
     def __str__(self) -> str:
         biased = ", ".join(f"{name}={value}" for name, value in self.pitfalls.items())
-        return f"{self.kernel} at {self.shape}" + (f" with {biased}" if biased else "")
+        return self.without_time("skipped", None).title + (f" with {biased}" if biased else "")
 
 
 def tasks_of(
@@ -117,7 +129,7 @@ def article_tasks() -> list[Task]:
     tasks, _ = tasks_of(None, ARTICLE_SIZES)
     for name in ABLATION_RUNGS:
         tasks += [task for task in ablation_tasks(name, ABLATION_SIZES) if task.changed]
-    return sorted(tasks, key=lambda task: task.shape.flops)
+    return sorted(tasks, key=lambda task: task.problem.flops)
 
 
 def grid_tasks() -> list[Task]:
@@ -167,12 +179,12 @@ def estimate(tasks: Sequence[Task], harness: Harness) -> tuple[list[float], str]
         return flops / rate
 
     def task_s(task: Task) -> float:
-        used, where = harness.but(**dict(task.changed)), (task.kernel, task.shape)
-        kernel_s, flops = launch_s(task.kernel, task.shape.flops), task.shape.flops
+        used, where = harness.but(**dict(task.changed)), (task.kernel, task.problem)
+        kernel_s, flops = launch_s(task.kernel, task.problem.flops), task.problem.flops
         pair_s, gate_s = kernel_s + launch_s(BASELINE, flops), 0.0
         if used.gate and where not in checked:
             checked.add(where)
-            gate_s = GATE_S + GATE_S_PER_BYTE * task.shape.compulsory_bytes + GATE_LAUNCHES * kernel_s
+            gate_s = GATE_S + GATE_S_PER_BYTE * task.problem.compulsory_bytes + GATE_LAUNCHES * kernel_s
         warm_up_s = IDLE_S if used.warmup == "none" else LEAST_WINDOWS * max(WINDOW_US / 1e6, pair_s)
         return gate_s + warm_up_s + min(used.budget_s, used.least_samples * pair_s)
 

@@ -122,7 +122,9 @@ class Run:
         return sorted({m.problem for m in self.select() if m.shape}, key=lambda s: (s.flops, s))
 
     def frame(self) -> pandas.DataFrame:
-        """One row per measurement, without raw samples."""
+        """One row per measurement, without raw samples: its kernel, m, n and k or the values of its axes (a column
+        "axis us" for an axis that is called as another column), and all its numbers.
+        """
         import pandas
 
         rows = []
@@ -130,7 +132,9 @@ class Run:
             row = asdict(m)
             for name in ("samples", "verdict", "shape", "axes", "changed", "degradations", "witnesses"):
                 del row[name]
-            row |= dict(zip("mnk", m.shape, strict=True)) if m.shape else m.axes
+            place = dict(zip("mnk", m.shape, strict=True)) if m.shape else m.axes
+            of_place = {f"axis {name}" if name in row else name: value for name, value in place.items()}
+            row = {"kernel": m.kernel, **of_place, **row}
             row["samples"] = m.n
             row["changed"] = ", ".join(f"{k}={v}" for k, v in m.changed.items())
             row["precision"] = (m.verdict or {}).get("precision")
@@ -266,6 +270,19 @@ def open_run(path: str | Path | None = None) -> Run:
     if forced == "live":
         raise BadRunFile(f"WORKLOG_SOURCE=live, but {runs_dir()} holds no run: measure one with `worklog run`")
     return recorded_run()
+
+
+def run_of(kernel: str) -> Run:
+    """The newest run that holds a kernel or benchmark of this name, of this machine, else recorded; WORKLOG_SOURCE
+    forces one. Raises BadRunFile if there is none.
+    """
+    forced = forced_source()
+    paths = [(path, "") for path in live_runs() if forced != "recorded"]
+    paths += [(path, "recorded") for path in recordings().values() if forced != "live"]
+    for path, origin in paths:
+        if f'"kernel":{as_json(kernel)}' in path.read_text(encoding="utf-8"):
+            return Run.load(path, origin)
+    raise BadRunFile(f"no run holds {kernel}: measure it on a GPU")
 
 
 def recorded_run() -> Run:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from worklog.problem.gemm import Shape
 from worklog.runs.samples import over_shapes
 
 if TYPE_CHECKING:
@@ -183,6 +182,17 @@ def cells(run: Run | None, m: Measurement) -> dict[str, str]:
     }
 
 
+def place_cells(m: Measurement) -> dict[str, str]:
+    """The row of one point of a benchmark by column: its axes, its time, the rates of its work, and its baseline."""
+    row, more = cells(None, m), details(m)
+    measured = row["time"] if m.status == "measured" else SHOWN.get(m.status, m.status)
+    axes = {name: str(value) for name, value in m.axes.items()} or {"benchmark": m.kernel}
+    rates = {name: more.get(name, "") for name in ("GB/s", "items/s", "of copy", "hot")}
+    baseline = {f"of {m.baseline}": row["of cuBLAS"]} if m.baseline else {}
+    rate = more["rate"] if m.tflops else ""
+    return {**axes, "time": measured, "±95 %": row["±95 %"], "rate": rate, **rates, **baseline, "SM MHz": row["SM MHz"]}
+
+
 def details(m: Measurement) -> dict[str, str]:
     """Further numbers of one measurement by column; what the run does not hold stays empty.
 
@@ -193,13 +203,13 @@ def details(m: Measurement) -> dict[str, str]:
     gate: seconds that its stages took.
     """
     seconds = sum(stage.get("seconds", 0.0) for stage in (m.verdict or {}).get("stages", ()))
-    rate = SHOWN.get(m.status, m.status)
+    rate = "" if m.status == "measured" else SHOWN.get(m.status, m.status)
     if m.status != "measured":
         m = type(m)(m.kernel, m.shape, m.status, axes=m.axes)  # without its numbers
     elif m.tflops is not None:
         rate = f"{m.tflops:.2f} TFLOP/s" if m.tflops >= 1 else f"{1e3 * m.tflops:.1f} GFLOP/s"
     return {
-        "kernel": m.kernel,
+        "kernel": m.kernel if m.shape else m.place or m.kernel,
         "rate": rate,
         "GB/s": "" if m.gbs is None else f"{m.gbs:.4g}",
         "items/s": "" if m.elements is None or m.us is None else scaled(1e6 * m.elements / m.us),
@@ -209,7 +219,7 @@ def details(m: Measurement) -> dict[str, str]:
         "cycles": "" if m.sm_mhz is None or m.us is None else scaled(m.us * m.sm_mhz),
         "SM MHz": "" if m.sm_mhz is None else f"{m.sm_mhz:.0f}",
         "hot": "" if m.hot_us is None else duration(m.hot_us, padded=True),
-        "hot of cuBLAS": percent(m.hot_ratio),
+        f"hot of {m.baseline}": percent(m.hot_ratio),
         "mJ": "" if m.joules is None else f"{1e3 * m.joules:.3g}",
         "W": "" if m.watts is None else f"{m.watts:.0f}",
         "°C": "" if m.celsius is None else f"{m.celsius:.0f}",
@@ -243,8 +253,12 @@ def means(run: Run) -> list[dict[str, str]]:
 
 
 def footnotes(run: Run, measurements: Sequence[Measurement]) -> list[str]:
-    """Why kernels failed or were skipped; each degradation and note of the gate once, with the kernels it concerns."""
-    lines = [f"{m.kernel}: {SHOWN.get(m.status, m.status)}: {m.reason}" for m in measurements if m.status != "measured"]
+    """Why kernels failed or were skipped; each degradation and note of the gate once, with what it concerns."""
+    lines = [
+        f"{m.kernel if m.shape else m.place or m.kernel}: {SHOWN.get(m.status, m.status)}: {m.reason}"
+        for m in measurements
+        if m.status != "measured"
+    ]
     if any(m.status == "measured" and not m.converged for m in measurements):
         lines.append("* the interval is wider than requested")
     concerned: dict[str, list[str]] = {}
@@ -253,8 +267,11 @@ def footnotes(run: Run, measurements: Sequence[Measurement]) -> list[str]:
         if m.status == "measured" and m.label not in ("", run.label_under(m.changed)):
             noted.append(m.label)
         for degradation in (*m.degradations, *noted):
-            concerned.setdefault(degradation, []).append(m.title)
-    lines += [f"{what} ({', '.join(dict.fromkeys(kernels))})" for what, kernels in concerned.items()]
+            concerned.setdefault(degradation, []).append(m.title if m.shape else m.place)
+    count = sum(m.status == "measured" for m in measurements)
+    for what, kernels in concerned.items():
+        every = not measurements[0].shape and len(kernels) == count
+        lines.append(what if every else f"{what} ({', '.join(dict.fromkeys(kernels))})")
     return lines + run.notes
 
 
@@ -271,14 +288,26 @@ def tables(run: Run) -> list[tuple[Table, Table | None]]:
         title = (" × ".join(map(str, of)) if measurements[0].shape else str(of[0])) + changed
         rows: list[dict[str, Cell]] = []
         for m in measurements:
-            row = cells(run, m)
-            rows.append({**row, "of cuBLAS": Bar(row["of cuBLAS"], m.ratio if m.status == "measured" else None)})
-        main = replace(Table.of(title, rows), left=2, notes=footnotes(run, measurements))
-        further = [details(m) for m in measurements]
-        known = [name for name in further[0] if any(row[name] for row in further)]
-        found.append((main, Table.of(f"{title}, details", [{name: row[name] for name in known} for row in further])))
+            row = cells(run, m) if m.shape else place_cells(m)
+            share = f"of {m.baseline}"
+            bar = {share: Bar(row[share], m.ratio if m.status == "measured" else None)} if share in row else {}
+            rows.append({**row, **bar})
+        left = 2 if measurements[0].shape else max(1, len(measurements[0].axes))
+        always = len(COLUMNS) if measurements[0].shape else left
+        notes = footnotes(run, measurements)
+        if not measurements[0].shape and len(found) < len(groups) - 1:  # those of the run, under its last benchmark
+            notes = notes[: len(notes) - len(run.notes)]
+        main = replace(_known(title, rows, always), left=left, notes=notes)
+        found.append((main, _known(f"{title}, details", [details(m) for m in measurements])))
     over = means(run)
     return [*found, (Table.of("over the sizes", over), None)] if over else found
+
+
+def _known(title: str, rows: Sequence[Mapping[str, Cell]], always: int = 1) -> Table:
+    """A table without the columns that are empty in every row, but for the first ones."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    known = [name for place, name in enumerate(names) if place < always or any(str(row.get(name, "")) for row in rows)]
+    return Table.of(title, [{name: row.get(name, "") for name in known} for row in rows])
 
 
 def text(run: Run, *, with_details: bool = False, width: int = WIDTH) -> str:
@@ -300,26 +329,6 @@ def html(run: Run) -> str:
             folded = replace(further, title=f"{further.title} · {run.label}").html()
             parts.append(f"<details><summary>details</summary>{folded}</details>")
     return "".join(parts)
-
-
-SMALL_SIZES = (1024, 512, 256)  # whose shares the README shows beside the large size's
-
-
-def markdown(run: Run, shape: Shape) -> str:
-    """One size as a Markdown table with its label, for the README, and the shares of cuBLAS at the small sizes."""
-    beside = [small for size in SMALL_SIZES if (small := Shape.of(size)) in run.shapes() and small != shape]
-    columns = ["rung", "idea", "time", "TFLOP/s", "of cuBLAS", *(f"at {small}" for small in beside)]
-    shares = {(m.kernel, m.problem): cells(run, m)["of cuBLAS"].partition(" ±")[0] for m in run.select()}
-    rows = []
-    for m in run.select(shape=shape):
-        row = cells(run, m)
-        idea = run.kernels.get(m.kernel, {}).get("idea", "the baseline, against itself")
-        time = row["time"] if m.status == "measured" else m.reason or row["time"]
-        others = (shares.get((m.kernel, small), "") for small in beside)
-        rows.append((m.kernel, idea, time, row["TFLOP/s"], row["of cuBLAS"], *others))
-    smaller = ", and its share of cuBLAS at smaller sizes" if beside else ""
-    lines = [f"C = A·B in FP32 at {shape.m} × {shape.n} × {shape.k}{smaller}. {run.full_label}.", ""]
-    return "\n".join([*lines, Table("", columns, rows, left=2).markdown()])
 
 
 def _changed(m: Measurement) -> str:

@@ -1,0 +1,268 @@
+"""Declared benchmarks: axes, points, the state, and the way from a file to a run on a GPU whose truth is known."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pytest import approx
+
+import worklog
+from tests.exploits.arrays import xp
+from tests.virtual.machine import Machine
+from tests.virtual.session import QUICK, VirtualSession
+from worklog.errors import BadRunFile, BadSetting
+from worklog.problem.axes import Axis
+from worklog.runner import declare, point
+from worklog.runner.declare import Benchmark, State, declared, measure
+from worklog.runner.measure import carry_out
+from worklog.runner.session import attempt
+from worklog.runs.measurement import Measurement
+
+FILE = """
+import os
+import worklog
+from tests.exploits.arrays import xp
+from worklog.errors import CompileFailed, OutOfMemory
+
+def arrays(m, n, k):
+    return xp.empty(m, k), xp.empty(k, n), xp.empty(m, n)
+
+@worklog.bench(
+    "N[pow2]=5:7",
+    "mode[str]=launcher,run,stopwatch,stream,body,skips,compile,memory,raises",
+    together=(),
+    skip=lambda p: "small" if p["N"] == 32 else None,
+)
+def product(state):
+    n, mode = state.N, state["mode"]
+    a, b, c = arrays(n, n, n)
+    state.flops(2 * n**3)
+    state.elements(n * n)
+    state.elements(n * n)
+    state.reads(8 * n * n)
+    state.writes(4 * n * n)
+    if mode == "skips":
+        state.skip("not today")
+    if mode == "compile":
+        raise CompileFailed("x.cu:3: expected a ';'")
+    if mode == "memory":
+        raise MemoryError
+    if mode == "raises":
+        raise ValueError("no such thing")
+    if mode == "run":
+        state.run(xp.gemm, 1.0, a, b, 0.0, c=c, against=twice)
+    elif mode == "stopwatch":
+        state.run(timed_in_part, a, b, c, timer=True)
+    elif mode == "body":
+        xp.gemm(1.0, a, b, 0.0, c)
+    elif mode == "stream":
+        def launcher(stream):
+            assert stream == state.stream
+            xp.gemm(1.0, a, b, 0.0, c)
+        return launcher
+    else:
+        return lambda: xp.gemm(1.0, a, b, 0.0, c)
+
+def twice(*arguments, **named):
+    xp.gemm(*arguments, **named)
+    xp.gemm(*arguments, **named)
+
+def timed_in_part(stopwatch, a, b, c):
+    xp.fill(c, 0.0)
+    stopwatch.start()
+    xp.gemm(1.0, a, b, 0.0, c)
+    stopwatch.stop()
+
+@worklog.bench("M=64,128", "K=80,160", op={"plain": False, "rounded": True}, together=("M", "K"), name="two by two")
+def zipped(state):
+    a, b, c = arrays(state.M, 64, state.K)
+    return lambda: xp.gemm(1.0, a, b, 0.0, c, rounded=state.op)
+
+@worklog.bench("N=64,96")
+def leaves(state):
+    if state.N == 96:
+        os._exit(3)
+    return lambda: xp.fill(xp.empty(state.N), 1.0)
+"""
+JOB = (sys.executable, "-m", "tests.virtual.job")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "many.py"
+    path.write_text(FILE)
+    return path
+
+
+@pytest.fixture
+def at(file: Path) -> Callable[..., Measurement]:
+    """Measures one point of a benchmark of the file, in this process."""
+    xp.machine = Machine()
+
+    def measured(name: str, against: str = "", **values: Any) -> Measurement:
+        axes = [f"{axis}={value}" for axis, value in values.items()]
+        chosen = declared(file, [name, against] if against else [name], axes)
+        session = VirtualSession(xp.machine, *(one.kernel for one in chosen))
+        (task,) = next(one for one in chosen if one.name == name).tasks(against)
+        return attempt(session, task, QUICK, measured=point.measurement)
+
+    return measured
+
+
+def true_us(m: int, n: int, k: int) -> float:
+    return 2 * m * n * k / Machine().flops_per_us
+
+
+@pytest.mark.parametrize("mode", ["launcher", "run", "stopwatch", "stream", "body"])
+def test_each_way_to_give_the_work_is_timed(at: Callable[..., Measurement], mode: str) -> None:
+    found = at("product", N=64, mode=mode)
+    assert found.us == approx(true_us(64, 64, 64), rel=0.01), found.reason
+    assert found.axes == {"N": 64, "mode": mode} and found.shape is None
+    assert found.gbs == approx(12 * 64 * 64 / found.us / 1e3)
+    assert (found.flops, found.elements) == (2 * 64**3, 2 * 64 * 64)
+    assert "gate: off, the result is not checked" in found.degradations
+    assert (found.baseline, found.ratio) == (("twice", approx(2.0, rel=0.3)) if mode == "run" else ("", None))
+
+
+@pytest.mark.parametrize(
+    ("point_of", "status", "reason"),
+    [
+        ({"N": 32, "mode": "raises"}, "skipped", "small"),
+        ({"N": 64, "mode": "skips"}, "skipped", "not today"),
+        ({"N": 64, "mode": "compile"}, "skipped", "x.cu:3: expected a ';'"),
+        ({"N": 64, "mode": "memory"}, "skipped", "the host's memory is full"),
+        ({"N": 64, "mode": "raises"}, "refused", "raised ValueError: no such thing (many.py:"),
+    ],
+)
+def test_a_point_that_cannot_be_timed_has_a_reason(
+    at: Callable[..., Measurement], point_of: dict[str, Any], status: str, reason: str
+) -> None:
+    found = at("product", **point_of)
+    assert found.status == status and str(found.reason).startswith(reason)
+    assert found.axes == point_of and found.us is None
+
+
+def test_a_benchmark_is_timed_against_another_at_the_same_values(file: Path, at: Callable[..., Measurement]) -> None:
+    _, zipped, leaves = declared(file)
+    with pytest.raises(BadSetting, match="only one has an axis K, M, N, op"):
+        measure([zipped, leaves], leaves)
+    found = at("two by two", against="two by two", M=64, K=80, op="rounded")
+    assert (found.baseline, found.ratio) == ("two by two", approx(1.0, rel=0.05))
+
+
+def test_a_file_is_measured_into_a_run_like_any_other(
+    file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(declare, "carry_out", partial(carry_out, command=JOB))
+    doing: list[str] = []
+    out = tmp_path / "run.json"
+    measured = measure(declared(file, ["leaves"]), harness=QUICK, progress=lambda *how: doing.append(how[2]), out=out)
+    run = worklog.open_run(out)
+    assert [m.status for m in run.measurements] == ["measured", "refused"]
+    assert "exited without an answer (exit code 3)" in str(run.measurements[1].reason)
+    assert "leaves at N=64" in doing and measured.complete
+    assert run.kernels["leaves"]["file"] == "many.py" and len(run.kernels["leaves"]["sha256"]) == 64
+    assert run.label.startswith("live · a virtual GPU")
+    shown = str(run)
+    assert " N " in shown and "N=96: failed" in shown
+    assert list(run.frame()[["kernel", "N", "status"]].iloc[0]) == ["leaves", 64, "measured"]
+
+
+def test_axes_make_points_together_or_in_all_combinations(file: Path) -> None:
+    product, zipped, _ = declared(file)
+    assert len(product.points()) == 27 and sum(p.skipped == "small" for p in product.points()) == 9
+    assert [list(p.values.values()) for p in zipped.points()] == [
+        [64, 80, "plain"],
+        [64, 80, "rounded"],
+        [128, 160, "plain"],
+        [128, 160, "rounded"],
+    ]
+    assert "two by two: 2 M + K x 2 op = 4 points; 4 to measure" in repr(zipped)
+    assert "2^5, 2^6, 2^7" in product._repr_html_()
+    assert zipped.values({"op": "rounded", "M": 64}) == {"op": True, "M": 64}
+
+
+def test_values_have_the_type_of_their_axis() -> None:
+    @worklog.bench("N[pow2]=3", "x[float]=1:2:0.5", "T[type]=float,double", n=[1, 2], f={"sum": sum})
+    def several(state: State) -> None:
+        pass
+
+    first = several.values(several.points()[0].values)
+    assert first == {"N": 8, "x": 1.0, "T": "float", "n": 1, "f": sum}
+    assert [type(first[name]) for name in ("N", "x")] == [int, float]
+    state = State(first, 7, None)  # type: ignore[arg-type]
+    assert state.f([1, 2]) == 3 and state["T"] == "float"
+    with pytest.raises(BadSetting, match=r"no axis 'TT' \(did you mean T"):
+        state["TT"]
+    with pytest.raises(AttributeError, match="neither an axis nor an attribute 'run_it'"):
+        _ = state.run_it
+    state.run(print)
+    with pytest.raises(BadSetting, match="times one call"):
+        state.run(print)
+
+
+@pytest.mark.parametrize(
+    ("axes", "named", "message"),
+    [
+        (["N=1,2", "M=1,2,3"], {"together": ("N", "M")}, "N has 2 values and M has 3"),
+        (["N=1,2"], {"together": ("N", "M")}, "together names M"),
+        (["N=1", "N=2"], {}, "axis N is given twice"),
+        ([], {"f": print}, "is one value"),
+        ([], {"f": [print]}, "mapping from names to objects"),
+        ([Axis("N", (1,))], {"N": [2]}, "axis N is given twice"),
+    ],
+)
+def test_a_mistake_in_the_axes_is_found_at_the_declaration(
+    axes: list[Any], named: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(BadSetting, match=message):
+        worklog.bench(*axes, **named)(lambda state: None)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("op=doubled", "there is no 'doubled': choose from plain, rounded"),
+        ("M[float]=1", "of kind int, not float"),
+        ("Q=1", "no benchmark has an axis Q"),
+    ],
+)
+def test_another_value_must_fit_its_axis(file: Path, text: str, message: str) -> None:
+    with pytest.raises(BadSetting, match=message):
+        declared(file, ["two*"], [text])
+
+
+def test_a_cell_of_a_notebook_is_handed_to_the_child_as_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = "import worklog\n@worklog.bench('N=1,2')\ndef small(state):\n    pass\n"
+    monkeypatch.setitem(linecache.cache, "<cell 1>", (len(cell), None, cell.splitlines(True), "<cell 1>"))
+    names: dict[str, Benchmark] = {}
+    exec(compile(cell, "<cell 1>", "exec"), names)  # type: ignore[arg-type]
+    host = names["small"].kernel.host
+    assert host is not None and declare.benchmarks_of(host)["small"].points() == names["small"].points()
+    exec(compile(cell, "<gone>", "exec"), names)  # type: ignore[arg-type]
+    with pytest.raises(BadSetting, match="define it in a file or a cell"):
+        _ = names["small"].kernel
+
+
+def test_without_a_gpu_results_are_those_of_a_run_that_holds_them(
+    file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from tests.helpers import small_run
+
+    monkeypatch.setenv("WORKLOG_HOME", str(tmp_path))
+    monkeypatch.setattr(declare, "live_wanted", lambda: False)
+    leaves = declared(file, ["leaves"])[0]
+    with pytest.raises(BadRunFile, match="no run holds leaves"):
+        leaves.results()
+    (tmp_path / "runs").mkdir()
+    found = Measurement("leaves", None, "measured", us=1.0, axes={"N": 64}, baseline="")
+    small_run(measurements=[found]).save(tmp_path / "runs" / "a.json")
+    assert [m.axes for m in leaves.results(axes=["N=64"]).measurements] == [{"N": 64}]
+    with pytest.raises(BadRunFile, match="recorded at other points"):
+        leaves.results(axes=["N=1"])

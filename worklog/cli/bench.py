@@ -1,0 +1,66 @@
+"""`worklog bench`: the benchmarks that a Python file declares."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from worklog.cli import output
+from worklog.settings import Harness
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path), metavar="FILE.py")
+@click.option(
+    "--axis",
+    "axes",
+    multiple=True,
+    metavar="NAME[KIND]=VALUES",
+    help='Other values of an axis: "N[pow2]=20:22", "dtype=float32"; repeat for more.',
+)
+@click.option("--filter", "filters", multiple=True, metavar="NAME", help='Only these benchmarks: a name, or "soft*".')
+@click.option("--against", metavar="NAME", help="A benchmark of the file that the others alternate with.")
+@click.option("--list", "listed", is_flag=True, help="Show the benchmarks, their axes and points; needs no GPU.")
+@output.harness_option
+@click.option("--details", is_flag=True, help="Add a second table: cycles per launch, energy, parts of the interval.")
+@output.out_option()
+@output.json_option
+def bench(
+    file: Path,
+    axes: tuple[str, ...],
+    filters: tuple[str, ...],
+    against: str | None,
+    listed: bool,
+    harness: Harness,
+    details: bool,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Time every benchmark that FILE.py declares with @worklog.bench, at each point of its axes.
+
+    A point that the benchmark skips, that doesn't compile, or that doesn't fit the memory is skipped with its reason.
+    Exits with 1 if a point fails. Results aren't checked: `worklog check` does that for matrix products.
+    """
+    from worklog.errors import NoGpu
+    from worklog.gpu import device
+    from worklog.runner.declare import declared, measure  # imported here: --help doesn't wait for NumPy
+
+    baseline = declared(file, [against], axes)[0] if against else None
+    chosen = declared(file, filters, axes)
+    if listed:
+        if as_json:
+            points = {one.name: [{**p.values, "skipped": p.skipped} for p in one.points()] for one in chosen}
+            output.print_json(points)
+        else:
+            click.echo("\n".join(one.table().text(output.terminal_width()) for one in chosen))
+        return
+    if why := device.gpu_reason():
+        raise NoGpu(f"no GPU to measure on: {why}; --list shows the benchmarks and their points")
+    with output.progress_bar() as progress:
+        measured = measure(chosen, baseline, harness=harness, progress=progress, out=out)
+    if as_json:
+        output.print_json(output.measurements(measured))
+    else:
+        output.print_run(measured, with_details=details)
+    output.exit_if_failed(measured)

@@ -1,0 +1,330 @@
+"""Declared benchmarks: `@worklog.bench` makes a function a named benchmark with axes, which is measured at each point
+like everything else: in a child process, by the harness, into a run.
+
+The words are NVBench's. Its generator is the decorated function, its launcher what that returns; state.exec is
+State.run, add_element_count is State.elements, add_global_memory_reads is State.reads.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import inspect
+import linecache
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NoReturn
+
+from worklog.errors import BadRunFile, BadSetting, meant
+from worklog.gpu.device import Gpu
+from worklog.kernel import Kernel
+from worklog.kernel.host_function import HostFunction
+from worklog.problem.axes import Axis, Point, Space
+from worklog.runner.measure import carry_out, live_wanted
+from worklog.runner.tasks import Progress, Task, silent
+from worklog.runs.run import Run, run_of
+from worklog.runs.tables import Table
+from worklog.settings import Harness
+
+SHOWN = 8  # values of an axis that are shown; of more, the first ones and the last
+Function = Callable[["State"], object]
+Values = Mapping[str, Any] | Sequence[Any]
+
+
+class Skipped(Exception):
+    """A benchmark skips this point; the message says why."""
+
+
+class State:
+    """One point of a declared benchmark, as the decorated function gets it.
+
+    `state["N"]` or `state.N`: the value of an axis, as int, float, str, or the object that the axis names. stream: the
+    harness's CUDA stream as an integer handle; it is the current one of CuPy and PyTorch. device: the GPU
+    (worklog.gpu.device.Gpu). Example: `x = torch.rand(state.N, device="cuda"); state.reads(x.nbytes)`.
+    """
+
+    def __init__(self, values: Mapping[str, Any], stream: int, device: Gpu) -> None:
+        self.axes, self.stream, self.device = MappingProxyType(dict(values)), stream, device
+        self.work: dict[str, float] = {}
+        self.call: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], dict[str, Any]] | None = None
+
+    def __getitem__(self, axis: str) -> Any:
+        if axis not in self.axes:
+            raise BadSetting(f"there is no axis {axis!r}{meant(axis, self.axes)}: it has {', '.join(self.axes)}")
+        return self.axes[axis]
+
+    def __getattr__(self, axis: str) -> Any:
+        if axis.startswith("__") or axis not in self.axes:
+            raise AttributeError(f"the state has neither an axis nor an attribute {axis!r}{meant(axis, self.axes)}")
+        return self.axes[axis]
+
+    def skip(self, reason: str) -> NoReturn:
+        """Skip this point: the run states the reason, and the other points go on."""
+        raise Skipped(reason)
+
+    def elements(self, count: float) -> None:
+        """Add elements that one call processes, for items/s."""
+        self._add("elements", count)
+
+    def reads(self, count: float) -> None:
+        """Add bytes that one call reads from memory, for GB/s and the share of the measured copy."""
+        self._add("reads", count)
+
+    def writes(self, count: float) -> None:
+        """Add bytes that one call writes to memory."""
+        self._add("writes", count)
+
+    def flops(self, count: float) -> None:
+        """Add floating-point operations of one call, for TFLOP/s."""
+        self._add("flops", count)
+
+    def _add(self, what: str, count: float) -> None:
+        self.work[what] = self.work.get(what, 0) + count
+
+    def run(
+        self,
+        fn: Callable[..., Any],
+        *args: Any,
+        sync: bool = False,
+        timer: bool = False,
+        against: Callable[..., Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Time `fn(*args, **kwargs)` once the decorated function has returned, alone or alternating with `against` on
+        the same arguments. sync, timer: as of worklog.time. Raises BadSetting for a second call.
+
+        Example: `state.run(torch.softmax, x, dim=1)`.
+        """
+        if self.call is not None:
+            raise BadSetting("state.run was called before: a benchmark times one call; declare another benchmark")
+        self.call = fn, args, kwargs, {"sync": sync, "timer": timer, "against": against}
+
+
+@dataclass(frozen=True, repr=False)
+class Benchmark:
+    """A declared benchmark, which shows its axes and points. name: in runs, tables and charts. objects: for an axis
+    whose values are names, the object that each name stands for.
+    """
+
+    name: str
+    function: Function
+    space: Space
+    objects: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def __call__(self, state: State) -> object:
+        """The decorated function."""
+        return self.function(state)
+
+    def values(self, names: Mapping[str, Any]) -> dict[str, Any]:
+        """A point's values, with the objects for their names."""
+        return {axis: self.objects[axis][name] if axis in self.objects else name for axis, name in names.items()}
+
+    def points(self) -> list[Point]:
+        """Every point of the axes, skipped ones with their reason."""
+        return [*self.space.points()]
+
+    def tasks(self, against: str = "") -> list[Task]:
+        """The measurements of all points."""
+        return [Task(self.name, None, axes=tuple(one.values.items()), against=against) for one in self.space.points()]
+
+    def at(self, texts: Iterable[str]) -> Benchmark:
+        """The same benchmark with other values of some axes, as "N[pow2]=10:12" or "dtype=float32"; an axis that it
+        doesn't have is ignored. Raises BadSetting.
+        """
+        axes = {axis.name: axis for axis in self.space.axes}
+        for text in texts:
+            left, equals, right = text.partition("=")
+            name, bracket, _ = (part.strip() for part in left.partition("["))
+            declared = axes.get(name)
+            if declared is None:
+                continue
+            kind = "int" if declared.kind == "pow2" else declared.kind
+            new = Axis.parse(text if bracket else f"{name}[{kind}]{equals}{right}")
+            if {new.kind, declared.kind} - {kind, "pow2"}:
+                raise BadSetting(f"--axis {name}: its values are of kind {declared.kind}, not {new.kind}")
+            known = self.objects.get(name, new.values)
+            for value in new.values:
+                if value not in known:
+                    raise BadSetting(f"--axis {name}: there is no {value!r}: choose from {', '.join(map(str, known))}")
+            axes[name] = new
+        return replace(self, space=replace(self.space, axes=tuple(axes.values())))
+
+    @cached_property
+    def kernel(self) -> Kernel:
+        """Where a child process finds it, by file and hash; a notebook's cell is written to a file, and must hold its
+        imports. Raises BadSetting without source.
+        """
+        code = inspect.unwrap(self.function).__code__
+        path = Path(code.co_filename)
+        if not path.is_file():
+            source = "".join(linecache.getlines(code.co_filename))
+            if not source:
+                raise BadSetting(f"{self.name}: a child process cannot load it: define it in a file or a cell")
+            path = Path(tempfile.mkdtemp(prefix="worklog-")) / "cell.py"
+            path.write_text(source, encoding="utf-8")
+        host = HostFunction.of(f"{path}:{self.function.__name__}")
+        return Kernel(self.name, host.file, host.function, host=host)
+
+    def results(
+        self,
+        *,
+        axes: Iterable[str] = (),
+        against: Benchmark | None = None,
+        harness: Harness | None = None,
+        progress: Progress = silent,
+        out: Path | None = None,
+    ) -> Run:
+        """Its measurements at all points: live if there is a GPU, else of the newest run that holds it.
+
+        axes: other values, as `at` takes them. against: a benchmark with the same axes, timed in the same loop.
+        harness, out: as for worklog.measure. Raises what worklog.measure raises, and BadRunFile where there is neither
+        a GPU nor such a run. Example: `softmax.results(axes=["N=1024"])`.
+        """
+        chosen = self.at(axes)
+        if live_wanted():
+            return measure([chosen], against, harness=harness, progress=progress, out=out)
+        points = [one.values for one in chosen.space.points()]
+        run = run_of(self.name)
+        run.measurements = [m for m in run.select(self.name) if m.axes in points]
+        if not run.measurements:
+            raise BadRunFile(f"{self.name} was recorded at other points: omit axes, or measure on a GPU")
+        return run
+
+    def table(self) -> Table:
+        """Its axes with their values, and how many points they make."""
+        rows = [(axis.name, axis.kind, len(axis.values), _shortened(axis)) for axis in self.space.axes]
+        return Table(
+            self.space.preview(),
+            ("axis", "kind", "values", ""),
+            [tuple(map(str, row)) for row in rows],
+            left=4,
+        )
+
+    def __repr__(self) -> str:
+        return self.table().text()
+
+    def _repr_html_(self) -> str:
+        return self.table().html()
+
+
+def bench(
+    *axes: str | Axis,
+    skip: Callable[[Mapping[str, Any]], str | bool | None] | None = None,
+    together: Sequence[str] | Sequence[Sequence[str]] = (),
+    name: str = "",
+    **named: Values,
+) -> Callable[[Function], Benchmark]:
+    """A decorator that declares a benchmark: the function gets a `State` at each combination of the axes' values.
+
+    axes: as "N[pow2]=20:26", "dtype[str]=float32,float16", or Axis. named: axes whose values are given in Python: a
+    list of numbers or strings, or a mapping from names to any objects, such as functions and types. together: names of
+    axes (or several groups of names) that go together instead of in all combinations. skip: gets the values of a point
+    before anything else is done there, and returns why it is skipped, or None. name: default, the function's.
+
+    The function returns a launcher, which takes nothing, or a required parameter `stream` (the handle); or it calls
+    state.run; or it enqueues the work itself, and then is what is timed. Work goes to the current stream. What raises
+    CompileFailed or has no memory is skipped with the reason, and the other points go on. Results aren't checked.
+    `worklog bench FILE.py` measures all benchmarks of a file. Raises BadSetting. Example:
+
+        @worklog.bench("N[pow2]=10:14")
+        def softmax(state):
+            x = torch.rand(state.N, state.N, device="cuda")
+            state.reads(x.nbytes)
+            return lambda: torch.softmax(x, 1)
+    """
+
+    def declare(function: Function) -> Benchmark:
+        called = name or function.__name__
+        every = [axis if isinstance(axis, Axis) else Axis.parse(axis) for axis in axes]
+        every += [_axis(axis, values) for axis, values in named.items()]
+        objects = {axis: values for axis, values in named.items() if isinstance(values, Mapping)}
+        groups = [together] if together and isinstance(together[0], str) else together
+        space = Space(called, tuple(every), together=tuple(tuple(map(str, group)) for group in groups))
+        found = Benchmark(called, function, space, objects)
+
+        def why(values: Mapping[str, Any]) -> str | None:
+            said = skip(found.values(values)) if skip else None
+            return said if isinstance(said, str) and said else "its skip function says so" if said else None
+
+        return replace(found, space=replace(space, skip=why))
+
+    return declare
+
+
+def _axis(name: str, values: Values) -> Axis:
+    """An axis from Python's values. Raises BadSetting."""
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise BadSetting(f"axis {name}: {values!r} is one value: give a list, or a mapping from names to objects")
+    found = tuple(values)
+    kinds = {type(value) for value in found}
+    for kind, word in ((int, "int"), (str, "str")):
+        if kinds == {kind}:
+            return Axis(name, found, word)
+    if kinds <= {int, float} and kinds:
+        return Axis(name, tuple(map(float, found)), "float")
+    raise BadSetting(f"axis {name}: give numbers, strings, or a mapping from names to objects, not {found!r:.60}")
+
+
+def _shortened(axis: Axis) -> str:
+    """Its values, powers as powers; of many, the first ones and the last."""
+    shown = [f"2^{int(value).bit_length() - 1}" if axis.kind == "pow2" else str(value) for value in axis.values]
+    return ", ".join(shown if len(shown) <= SHOWN else [*shown[: SHOWN - 2], "…", shown[-1]])
+
+
+@cache
+def benchmarks_of(host: HostFunction) -> dict[str, Benchmark]:
+    """The benchmarks in its module by name, in order. Raises BadSetting for two of one name, and for a module that
+    can't be loaded.
+    """
+    found: dict[str, Benchmark] = {}
+    for one in vars(host.module()).values():
+        if isinstance(one, Benchmark) and found.setdefault(one.name, one) is not one:
+            raise BadSetting(f"{host.file} declares two benchmarks {one.name}: give one another name=")
+    return found
+
+
+def declared(path: Path, filters: Sequence[str] = (), axes: Sequence[str] = ()) -> list[Benchmark]:
+    """The benchmarks of a file. filters: names or patterns such as "soft*"; default all. axes: as Benchmark.at takes
+    them. Raises BadSetting, also where nothing is left, and WorklogError for a file that can't be read.
+    """
+    if path.suffix != ".py":
+        raise BadSetting(f"{path} isn't a Python file: give one that declares benchmarks with @worklog.bench")
+    every = benchmarks_of(HostFunction.of(f"{path}:benchmarks"))
+    if not every:
+        raise BadSetting(f"{path} declares no benchmark: write @worklog.bench above a function of a state")
+    for pattern in filters:
+        if not fnmatch.filter(every, pattern):
+            raise BadSetting(f"no benchmark matches {pattern!r}{meant(pattern, every)}: it has {', '.join(every)}")
+    chosen = [one for name, one in every.items() if not filters or any(fnmatch.fnmatch(name, f) for f in filters)]
+    names = {axis.name for one in chosen for axis in one.space.axes}
+    for text in axes:
+        if (name := text.partition("=")[0].partition("[")[0].strip()) not in names:
+            raise BadSetting(f"--axis {text}: no benchmark has an axis {name}{meant(name, names)}")
+    return [one.at(axes) for one in chosen]
+
+
+def measure(
+    benchmarks: Sequence[Benchmark],
+    against: Benchmark | None = None,
+    *,
+    harness: Harness | None = None,
+    progress: Progress = silent,
+    out: Path | None = None,
+) -> Run:
+    """Time each benchmark at each of its points into one run. against: timed in the same loop at the same values.
+
+    Raises what worklog.measure raises, and BadSetting for a baseline that lacks an axis.
+    """
+    others = [one for one in benchmarks if one.name != getattr(against, "name", None)]
+    if against is not None:
+        if not others:
+            raise BadSetting(f"nothing to compare: {against.name} is the baseline of itself")
+        for one in others:
+            if lacking := sorted({axis.name for axis in one.space.axes} ^ {axis.name for axis in against.space.axes}):
+                raise BadSetting(f"{one.name} against {against.name}: only one has an axis {', '.join(lacking)}")
+    tasks = [task for one in others for task in one.tasks("" if against is None else against.name)]
+    kernels = [one.kernel for one in (*others, *([against] if against else []))]
+    return carry_out(tasks, harness or Harness(), user_kernels=kernels, progress=progress, out=out)

@@ -1,0 +1,112 @@
+"""One point of a declared benchmark (worklog.runner.declare), timed in its child process."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from worklog.errors import BadSetting, CompileFailed, LaunchFailed, OutOfMemory, WorklogError, memory_is_full
+from worklog.harness.sampling import off_the_lock
+from worklog.kernel.host_function import words_of
+from worklog.runner import timing
+from worklog.runner.declare import Benchmark, Skipped, State, benchmarks_of
+from worklog.runner.session import Session
+from worklog.runner.tasks import Task
+from worklog.runs.measurement import Measurement
+from worklog.settings import Harness
+
+
+def measurement(
+    session: Session, task: Task, used: Harness, notes: Sequence[str], earlier: Sequence[Measurement] = ()
+) -> Measurement:
+    """Time a declared benchmark at one point on this session's GPU, in its child process."""
+    made: list[Called] = []
+    try:
+        for name in filter(None, (task.kernel, task.against)):
+            made.append(_called(session, name, dict(task.axes)))
+        return _timed(session, task, used, notes, made)
+    except (Skipped, CompileFailed, OutOfMemory) as reason:
+        return task.without_time("skipped", str(reason).partition("\n")[0])
+    except LaunchFailed:
+        raise
+    except (Exception, SystemExit) as error:
+        if full := memory_is_full(error):
+            return task.without_time("skipped", str(full))
+        return task.without_time(
+            "refused", str(error) if isinstance(error, WorklogError) else f"raised {words_of(error)}"
+        )
+
+
+@dataclass(frozen=True)
+class Called:
+    """What to time at one point. how: further arguments of worklog.time. work: of one call."""
+
+    fn: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    how: dict[str, Any]
+    work: dict[str, float]
+
+    def alone(self, *_: Any, **__: Any) -> None:
+        """Call it on its own arguments."""
+        self.fn(*self.args, **self.kwargs)
+
+
+def _called(session: Session, name: str, axes: Mapping[str, Any]) -> Called:
+    """The decorated function's answer at a point: its launcher, its state.run, or itself. Raises Skipped, and what the
+    function raises.
+    """
+    host = session.kernel(name).host
+    assert host is not None
+    benchmark = benchmarks_of(host)[name]
+    if reason := benchmark.space.skip(axes):
+        raise Skipped(reason)
+    loan = session.device.loan("cupy")
+
+    def state() -> State:
+        return State(benchmark.values(axes), loan.handle, session.gpu)
+
+    first = state()
+    with loan.current():
+        returned = benchmark(first)
+    fn, args, kwargs, how = first.call or (returned, (), {}, {})
+    if not callable(fn):
+        fn = partial(_enqueue, benchmark, state)
+    with_stream = {"stream": loan.handle} if "stream" not in kwargs and _requires_stream(fn) else {}
+    return Called(fn, args, kwargs | with_stream, how, first.work)
+
+
+def _enqueue(benchmark: Benchmark, state: Callable[[], State]) -> None:
+    benchmark(state())
+
+
+def _requires_stream(fn: Callable[..., Any]) -> bool:
+    try:
+        stream = inspect.signature(fn).parameters.get("stream")
+    except (TypeError, ValueError):  # compiled code may have none
+        return False
+    return stream is not None and stream.default is stream.empty
+
+
+def _timed(session: Session, task: Task, used: Harness, notes: Sequence[str], made: Sequence[Called]) -> Measurement:
+    subject, how = made[0], made[0].how
+    baseline = timing.name_of(how.get("against"))
+    if task.against:
+        if how.get("against"):
+            raise BadSetting(f"{task.kernel} has a baseline of its own, in state.run: omit --against {task.against}")
+        how, baseline = how | {"against": made[1].alone}, task.against
+    how = {**how, **subject.work, "kwargs": subject.kwargs}
+    with timing.measuring_on(session):
+        found = timing.time(subject.fn, *subject.args, harness=used, name=task.kernel, **how)
+    clocks = {"clocks": "watched"} if off_the_lock(used.clocks, found.sm_mhz) else {}
+    return replace(
+        found,
+        axes=dict(task.axes),
+        changed=task.pitfalls | clocks,
+        baseline=baseline,
+        degradations=(*notes, *found.degradations),
+        label="",
+    )
