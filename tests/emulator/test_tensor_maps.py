@@ -10,6 +10,8 @@ import pytest
 
 from tests.emulator.helpers import compiled, cuda
 from worklog.emulator import BadLaunch, Result, UnsupportedInstruction, launch, tensor_map
+from worklog.kernel.device import Program
+from worklog.kernel.nvrtc import of_nvidia
 
 SOURCE = cuda("tensor_boxes")
 BUGS = SOURCE.split("enum Bug {")[1].split("}")[0].replace(",", " ").split()
@@ -114,6 +116,14 @@ def test_a_box_goes_to_its_places_and_back(case: Box) -> None:
     out, there, result = copied(case)
     assert result.findings == ()
     check(case, out, there)
+
+
+@pytest.mark.skipif(not of_nvidia(Program("", "#include <cuda/barrier>", "")), reason="there are no NVIDIA headers")
+def test_the_barriers_and_copies_of_libcu_do_it_too() -> None:
+    matrix, out = np.arange(4096, dtype=np.float32).reshape(64, 64), np.zeros((32, 32), np.float32)
+    result = launch(compiled(cuda("cuda_barrier"), "k"), (1,), 64, [tensor_map(matrix, (32, 32)), out])
+    assert {finding.kind for finding in result.findings} == {"no-time"} and result.ok  # its loop looks at a clock
+    np.testing.assert_array_equal(out, matrix[8:40, 4:36])
 
 
 FOUND = {

@@ -27,7 +27,7 @@ from worklog.emulator.mbarrier import Barriers
 from worklog.emulator.printed import Printed
 from worklog.emulator.shared import LocalMemory, SharedMemory
 from worklog.emulator.shared_checks import Unwritten
-from worklog.emulator.waiting import TOO_LONG, Waiting, endless
+from worklog.emulator.waiting import TOO_LONG, Waiting, deadlock
 
 Array = NDArray[Any]
 Mask = Any
@@ -129,7 +129,7 @@ class Machine:
         block = self.program.flow.blocks[number]
         self.steps += block.stop - block.start
         if self.steps > self.budget:
-            raise endless(self, number, lanes, f"after {self.budget:,} instructions, ", TOO_LONG)
+            raise deadlock(self, number, lanes, f"after {self.budget:,} instructions, ", TOO_LONG)
         try:
             follow = self.program.function(number, others)(self, registers, mask)
         except MemoryError as error:
