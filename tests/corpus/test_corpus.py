@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from tests.corpus import forms
 from tests.corpus.__main__ import main
 from tests.corpus.sources import kernels
+from worklog.kernel.device import Program
+from worklog.kernel.nvrtc import of_nvidia
 
 HEADER = """#include <stdio.h>
 #include <vector>
@@ -67,6 +70,7 @@ def test_textures_and_device_launches_are_counted_apart(folder: Path) -> None:
     assert [one.apart for one in kernels(folder, "apart")] == ["", "dynamic parallelism", "textures"]
 
 
+@pytest.mark.skipif(not of_nvidia(Program("", "#include <mma.h>", "")), reason="NVIDIA's headers are not installed")
 def test_kernels_with_host_code_in_their_headers_are_compiled_checked_and_counted(folder: Path) -> None:
     out = folder / "kernels.csv"
     done = CliRunner().invoke(
@@ -83,3 +87,9 @@ def test_kernels_with_host_code_in_their_headers_are_compiled_checked_and_counte
         *(5, 1, 1, 3, 2, 1)
     ]
     assert done.stdout.splitlines()[-1].split()[:2] == ["all", "5"] and "2 (67%)" in done.stdout
+
+
+def test_the_emulator_has_most_instruction_forms_of_hopper() -> None:
+    name, every, have = forms.table().rows[-1]
+    assert name == "all" and int(str(have)) > 0.8 * int(str(every)) > 800
+    assert forms.covered("fma.rn.f32 f0,f1,f2,f3;") and not forms.covered("frobnicate.b32 w0,w1;")
