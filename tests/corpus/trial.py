@@ -70,6 +70,8 @@ def tried(found: Found, include: Sequence[Path] = (), define: Sequence[str] = ()
     except (BadSetting, CompileFailed) as error:
         if isinstance(error, UnknownEntry) and "<" not in found.entry:
             return Tried(*name, "left out by #if")
+        if re.search(r'identifier "__(?:shfl|any|all|ballot)\w*" is undefined', str(error)):
+            return Tried(*name, "removed intrinsics")  # in a function that the kernel calls, or elsewhere in its file
         if found.guessed:
             return Tried(*name, "unknown template arguments")
         return Tried(*name, error=str(error).split("\n")[0])
