@@ -1,4 +1,4 @@
-"""`worklog bench`: the benchmarks that a Python file declares."""
+"""`worklog bench`: the benchmarks that a Python file declares; and `worklog show`, which prints any run."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from worklog.settings import Harness
 @output.harness_option
 @click.option("--details", is_flag=True, help="Add a second table: cycles per launch, energy, parts of the interval.")
 @output.out_option()
+@output.export_options
 @output.json_option
 def bench(
     file: Path,
@@ -59,8 +60,25 @@ def bench(
         raise NoGpu(f"no GPU to measure on: {why}; --list shows the benchmarks and their points")
     with output.progress_bar() as progress:
         measured = measure(chosen, baseline, harness=harness, progress=progress, out=out)
-    if as_json:
-        output.print_json(output.measurements(measured))
-    else:
-        output.print_run(measured, with_details=details)
+    output.print_run(measured, with_details=details, as_json=as_json)
     output.exit_if_failed(measured)
+
+
+@click.command()
+@click.argument("file", required=False, type=click.Path(path_type=Path), metavar="[RUN.json]")
+@click.option("--details", is_flag=True, help="Add a second table: rates, shares of peaks, cycles per launch.")
+@click.option("--pivot", is_flag=True, help="Kernels beside each other at each size, the fastest and slowest marked.")
+@click.option("--samples", is_flag=True, help="--csv and --parquet get one row per sample.")
+@output.export_options
+@output.json_option
+def show(file: Path | None, details: bool, pivot: bool, samples: bool, as_json: bool) -> None:
+    """Print a run: a file, else the newest run of this machine, else the recording."""
+    from worklog.runs.run import open_run
+    from worklog.runs.tables import text
+
+    taken, width = open_run(file), output.terminal_width()
+    output.export(taken, of_samples=samples)
+    if as_json:
+        output.print_json(output.measurements(taken))
+        return
+    click.echo(taken.pivot().text(width) if pivot else text(taken, with_details=details, width=width).rstrip())

@@ -41,15 +41,16 @@ def _shapes(_: click.Context, __: click.Parameter, words: tuple[str, ...]) -> li
     return [Shape.of(word) for listed in words for word in listed.split(",")]
 
 
-def _new_file(_: click.Context, __: click.Parameter, out: Path | None) -> Path | None:
+def _new_file(_: click.Context, named: click.Parameter, out: Path | None) -> Path | None:
     """Refuse a file that exists or cannot be written: before minutes of work, not after them."""
     if out is None:
         return None
+    option = named.opts[0]
     if out.exists():
-        raise BadSetting(f"{out} exists already: give --out another name, or remove it first")
+        raise BadSetting(f"{out} exists already: give {option} another name, or remove it first")
     why = not_writable(out.parent)
     if why is not None:
-        raise BadSetting(f"cannot write {out}: {why}; give --out another name")
+        raise BadSetting(f"cannot write {out}: {why}; give {option} another name")
     return out
 
 
@@ -70,6 +71,35 @@ sizes_option = click.option(
     metavar="N[,N…]",
     help="Sizes: 4096, or M x N x K as 512x1024x256.",
 )
+
+
+KINDS = ("csv", "markdown", "parquet")
+EXPORTS = "worklog.export"  # where a command's context keeps what to write
+
+
+def export_options(command: Any) -> Any:
+    """--csv, --markdown and --parquet of a command that prints a run."""
+
+    def keep(context: click.Context, option: click.Parameter, out: Path | None) -> None:
+        if _new_file(context, option, out) is not None:
+            context.meta.setdefault(EXPORTS, {})[option.name] = out
+
+    for kind in reversed(KINDS):
+        file = click.Path(dir_okay=False, path_type=Path)
+        about = f"Also write the {'tables' if kind == 'markdown' else 'measurements'} to a file."
+        command = click.option(f"--{kind}", metavar="FILE", type=file, callback=keep, expose_value=False, help=about)(
+            command
+        )
+    return command
+
+
+def export(taken: Run, *, of_samples: bool = False) -> None:
+    """Write the run to the files that the options name."""
+    from worklog.runs import frames
+
+    for kind, path in click.get_current_context().meta.get(EXPORTS, {}).items():
+        frames.export(taken, kind, path, of_samples=of_samples)
+        click.echo(f"written: {path}", err=True)
 
 
 def size_option(about: str, default: str | None = None) -> Callable[[Any], Any]:
@@ -102,10 +132,14 @@ def measurements(taken: Run) -> dict[str, Any]:
     return {"label": taken.label, "path": str(taken.path), "measurements": rows}
 
 
-def print_run(taken: Run, *, with_details: bool = False) -> None:
-    """Print a run as tables, and where it was saved."""
+def print_run(taken: Run, *, with_details: bool = False, as_json: bool = False) -> None:
+    """Print a run as tables, and where it was saved, or as JSON; and write the files that --csv and the others name."""
     from worklog.runs.tables import text
 
+    export(taken)
+    if as_json:
+        print_json(measurements(taken))
+        return
     click.echo(text(taken, with_details=with_details, width=terminal_width()), nl=False)
     if taken.origin == "live":
         click.echo(f"run saved: {taken.path}")

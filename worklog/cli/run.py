@@ -83,6 +83,7 @@ def kernel_options(command: Any, options: Sequence[Any] = LAUNCH + CHECKED) -> A
 @click.option("--preview", is_flag=True, help="Show what would be measured and how long it takes; needs no GPU.")
 @click.option("--details", is_flag=True, help="Add a second table: GB/s, shares of copy and peaks, cycles per launch.")
 @output.out_option()
+@output.export_options
 @output.json_option
 def run(
     kernels: tuple[str, ...],
@@ -129,8 +130,5 @@ def run(
             raise
         advice = "`worklog check` checks a user kernel on the emulator"
         raise NoGpu(f"no GPU to measure on: {device.gpu_reason()}; {advice}") from error
-    if as_json:
-        output.print_json(output.measurements(measured))
-    else:
-        output.print_run(measured, with_details=details)
+    output.print_run(measured, with_details=details, as_json=as_json)
     output.exit_if_failed(measured)

@@ -8,8 +8,8 @@ computed here, from the unbiased samples.
 from __future__ import annotations
 
 import math
-from dataclasses import astuple, dataclass, replace
-from typing import Any
+from dataclasses import asdict, astuple, dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from worklog.errors import NothingToDraw
 from worklog.problem.gemm import Shape
@@ -18,6 +18,9 @@ from worklog.runs.run import Run
 from worklog.runs.samples import Reading, Summary, summarize
 from worklog.runs.tables import Table
 from worklog.settings import HOW_ONE_MEASURES, PITFALLS, Harness, Pitfall, Value
+
+if TYPE_CHECKING:
+    import pandas
 
 PRECISION = 0.005  # two readings of the same thing may differ by this much: sampling stops there
 SEVERAL = "…"  # the value of an effect of several settings
@@ -70,6 +73,13 @@ class Effect:
     def step(self) -> float:
         """The factor, 1 where it is not visible."""
         return self.factor if self.visible else 1.0
+
+
+def frame(run: Run, kernel: str) -> pandas.DataFrame:
+    """The effects as a data frame, with their factor and whether it is visible. Raises what effects() raises."""
+    import pandas
+
+    return pandas.DataFrame([asdict(e) | {"factor": e.factor, "visible": e.visible} for e in effects(run, kernel)])
 
 
 def effects(run: Run, kernel: str) -> list[Effect]:

@@ -11,12 +11,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from importlib import resources
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import numpy as np
 
 from worklog.errors import BadRunFile, NothingToDraw
 from worklog.runs.documents import check, read_json
+
+if TYPE_CHECKING:
+    import pandas
 
 KNOWN, CUBLAS = "spin", "cuBLAS"  # the two kinds of work: a kernel of known length in microseconds, a product of size N
 
@@ -84,6 +87,12 @@ class Comparison:
         cut = "" if self.document.get("complete") else " · cut short"
         name = self.document["device"].get("name", "unknown GPU")
         return f"{self.origin} · {name} · clocks as found · {self.document['created'][:10]}{cut}"
+
+    def frame(self) -> pandas.DataFrame:
+        """One row per harness (`ruler`) and work: its reading in microseconds, or the reason why there is none."""
+        import pandas
+
+        return pandas.DataFrame(self.document["rows"]).assign(label=self.label)
 
     @property
     def harnesses(self) -> list[str]:

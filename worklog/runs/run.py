@@ -10,7 +10,7 @@ import os
 import re
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, astuple, dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
@@ -24,6 +24,8 @@ from worklog.settings import Harness
 
 if TYPE_CHECKING:
     import pandas
+
+    from worklog.runs.tables import Table
 
 SCHEMA = 1
 BEFORE_PLACEMENT = {"placement": "fixed"}  # what a run file without this setting did; the shipped sweep is one
@@ -123,25 +125,29 @@ class Run:
 
     def frame(self) -> pandas.DataFrame:
         """One row per measurement, without raw samples: its kernel, m, n and k or the values of its axes (a column
-        "axis us" for an axis that is called as another column), and all its numbers.
+        "axis us" for an axis that is called as another column), and all its numbers. Example:
+        `run.frame().pivot(index="kernel", columns="n", values="us")`.
         """
-        import pandas
+        from worklog.runs.frames import measurements
 
-        rows = []
-        for m in map(self._labelled, self.measurements):
-            row = asdict(m)
-            for name in ("samples", "verdict", "shape", "axes", "changed", "degradations", "witnesses"):
-                del row[name]
-            place = dict(zip("mnk", m.shape, strict=True)) if m.shape else m.axes
-            of_place = {f"axis {name}" if name in row else name: value for name, value in place.items()}
-            row = {"kernel": m.kernel, **of_place, **row}
-            row["samples"] = m.n
-            row["changed"] = ", ".join(f"{k}={v}" for k, v in m.changed.items())
-            row["precision"] = (m.verdict or {}).get("precision")
-            row["source"] = m.label.partition(" · ")[0]
-            row["degradations"] = "; ".join(m.degradations)
-            rows.append(row)
-        return pandas.DataFrame(rows)
+        return measurements(self)
+
+    def samples(self) -> pandas.DataFrame:
+        """One row per sample: kernel and place, `of` (kernel, baseline, or either in a row: hot), its number, us
+        without and us_read with the event overhead, whether it counts, and the SM clock in MHz. Example:
+        `run.samples().query("counts").groupby("kernel").us.std()`.
+        """
+        from worklog.runs.frames import samples
+
+        return samples(self)
+
+    def pivot(self) -> Table:
+        """Times of kernels (rows) at sizes or points of axes (columns), the fastest and the slowest of each column
+        marked, and what can't be told from the fastest.
+        """
+        from worklog.runs.frames import pivot
+
+        return pivot(self)
 
     def save(self, path: Path | None = None) -> Path:
         """Write the document to `path` (default: where it was saved before) atomically. Raises BadRunFile."""

@@ -186,11 +186,12 @@ def place_cells(m: Measurement) -> dict[str, str]:
     """The row of one point of a benchmark by column: its axes, its time, the rates of its work, and its baseline."""
     row, more = cells(None, m), details(m)
     measured = row["time"] if m.status == "measured" else SHOWN.get(m.status, m.status)
-    axes = {name: str(value) for name, value in m.axes.items()} or {"benchmark": m.kernel}
     rates = {name: more.get(name, "") for name in ("GB/s", "items/s", "of copy", "hot")}
     baseline = {f"of {m.baseline}": row["of cuBLAS"]} if m.baseline else {}
     rate = more["rate"] if m.tflops else ""
-    return {**axes, "time": measured, "±95 %": row["±95 %"], "rate": rate, **rates, **baseline, "SM MHz": row["SM MHz"]}
+    rest = {"time": measured, "±95 %": row["±95 %"], "rate": rate, **rates, **baseline, "SM MHz": row["SM MHz"]}
+    axes = {f"axis {name}" if name in rest else name: str(value) for name, value in m.axes.items()}
+    return {**(axes or {"benchmark": m.kernel}), **rest}
 
 
 def details(m: Measurement) -> dict[str, str]:

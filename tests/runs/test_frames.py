@@ -1,0 +1,100 @@
+"""Data frames, files and the pivot of a run, and the command that prints one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pandas
+import pytest
+from click.testing import CliRunner, Result
+from pytest import approx
+
+from tests.helpers import measured, small_run
+from worklog.cli.commands import main
+from worklog.problem.gemm import Shape
+from worklog.runs import ablation
+from worklog.runs.comparison import open_comparison
+from worklog.runs.measurement import Measurement
+from worklog.runs.run import Run, open_run
+
+
+def points() -> Run:
+    """A benchmark with two axes, one of which is called as a column of the frame."""
+    one = replace(measured("relu"), shape=None, axes={"N": 8, "us": "half"}, baseline="gelu", hot_us=7.0)
+    one = replace(one, samples={**one.samples, "hot_us": [7.0, 8.0]})
+    return small_run(measurements=[one, Measurement("relu", None, "skipped", "no", axes={"N": 9, "us": "half"})])
+
+
+def worklog(*words: object) -> Result:
+    return CliRunner().invoke(main, [*map(str, words)])
+
+
+def test_a_frame_has_the_axes_as_columns() -> None:
+    frame = points().frame()
+    assert list(frame[["kernel", "N", "axis us", "us"]].iloc[0]) == ["relu", 8, "half", 100.0]
+    assert frame.status.to_list() == ["measured", "skipped"] and frame.columns.is_unique
+
+
+def test_samples_are_tidy_and_give_the_measurements_time_again() -> None:
+    samples = points().samples()
+    assert samples.of.value_counts().to_dict() == {"kernel": 3, "baseline": 3, "hot kernel": 2}
+    assert samples[samples.of == "kernel"].counts.to_list() == [True, True, False]
+    assert (samples.us_read - samples.us).dropna().to_list() == approx([3.45] * 6, abs=1e-6)
+    assert set(samples.label) == {points().label} and set(samples["axis us"]) == {"half"}
+    run = open_run()
+    chosen = run.samples().query("counts and of == 'kernel' and changed == ''")
+    m = run.select("naive", Shape.of(256))[0]
+    times = chosen[(chosen.kernel == "naive") & (chosen.n == 256)].groupby("placement").us.median()
+    assert times.mean() == approx(m.us, rel=1e-6)
+
+
+def test_effects_and_comparisons_are_frames_with_labels() -> None:
+    run = open_run()
+    found = ablation.frame(run, "warptiled")
+    assert len(found) == len(ablation.effects(run, "warptiled")) and {"factor", "visible", "label"} <= {*found}
+    assert set(open_comparison().frame().label) == {open_comparison().label}
+
+
+def test_the_pivot_marks_the_fastest_the_slowest_and_what_cannot_be_told_apart() -> None:
+    near = [replace(measured(name, us=us), us_low=us - 1, us_high=us + 1) for name, us in (("a", 50), ("b", 51.5))]
+    run = small_run(measurements=[*near, measured("c", us=90), measured("d", us=70), measured("a", 1024, us=9)])
+    table = run.pivot()
+    assert table.columns == ["kernel", "512", "1024"] and "recorded" not in table.title
+    shown = {row[0]: [str(cell) for cell in row[1:]] for row in table.rows}
+    assert shown == {
+        "a": ["50.00 µs +", "9.000 µs  "],
+        "b": ["51.50 µs ≈", ""],
+        "c": ["90.00 µs −", ""],
+        "d": ["70.00 µs  ", ""],
+    }
+    assert run.label in table.title and "overlaps" in table.text()
+    assert "skipped" in small_run().pivot().text() and small_run(measurements=[]).pivot().rows == ()
+
+
+def test_show_prints_a_run_and_writes_it(tmp_path: Path) -> None:
+    path = points().save(tmp_path / "run.json")
+    csv, tables = tmp_path / "a.csv", tmp_path / "a.md"
+    shown = worklog("show", path, "--csv", csv, "--markdown", tables)
+    assert shown.exit_code == 0 and "100.0 µs" in shown.stdout and "relu" in shown.stdout
+    assert pandas.read_csv(csv).kernel.to_list() == ["relu", "relu"]
+    written = tables.read_text()
+    assert (
+        written.startswith(points().full_label) and "| N | us | time |" in written and "N=9 us=half: skipped" in written
+    )
+    assert "fastest" in worklog("show", path, "--pivot").stdout
+    again = worklog("show", path, "--csv", csv)
+    assert again.exit_code == 2 and "exists already: give --csv another name" in again.stderr
+    csv.unlink()
+    worklog("show", path, "--samples", "--csv", csv)
+    assert len(pandas.read_csv(csv)) == 8
+
+
+def test_without_a_library_for_parquet_the_message_names_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: object, **__: object) -> None:
+        raise ImportError
+
+    monkeypatch.setattr(pandas.DataFrame, "to_parquet", missing)
+    path = points().save(tmp_path / "run.json")
+    found = worklog("show", path, "--parquet", tmp_path / "a.parquet")
+    assert found.exit_code == 2 and "pip install pyarrow" in found.stderr

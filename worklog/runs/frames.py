@@ -1,0 +1,146 @@
+"""A run as data frames, for pandas, and its kernels beside each other at every place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from worklog.errors import BadSetting
+from worklog.runs.documents import write_text
+from worklog.runs.samples import HOT, event_overhead_us
+from worklog.runs.tables import SHOWN, Bar, Cell, Table, duration, tables
+
+if TYPE_CHECKING:
+    import pandas
+
+    from worklog.runs.measurement import Measurement
+    from worklog.runs.run import Run
+
+NESTED = ("samples", "verdict", "shape", "axes", "changed", "degradations", "witnesses")
+FASTEST, SAME, SLOWEST, OTHER = "+", "≈", "−", " "
+LEGEND = (
+    f"{FASTEST} fastest, {SLOWEST} slowest, {SAME} its 95 % interval overlaps the fastest one's",
+    "the intervals are of each kernel alone; where two alternated, the paired ratio is narrower",
+)
+
+
+def measurements(run: Run) -> pandas.DataFrame:
+    """One row per measurement, without raw samples: its kernel, m, n and k or the values of its axes (a column "axis
+    us" for an axis that is called as another column), and all its numbers.
+    """
+    import pandas
+
+    rows = []
+    for m in run.measurements:
+        rest = asdict(m)
+        for name in NESTED:
+            del rest[name]
+        rest |= {
+            "samples": m.n,
+            "changed": _changed(m),
+            "precision": (m.verdict or {}).get("precision"),
+            "source": m.label.partition(" · ")[0],
+            "degradations": "; ".join(m.degradations),
+        }
+        rows.append({"kernel": m.kernel, **_place(m, rest), **rest})
+    return pandas.DataFrame(rows)
+
+
+def samples(run: Run) -> pandas.DataFrame:
+    """One row per sample. of: "kernel" or "baseline", "hot kernel" or "hot baseline" for launches in a row (one row per
+    batch). number: in the order in which it was taken. us: microseconds of one launch, without the event overhead if
+    the settings remove it; us_read: as it was read. counts: whether it is in the result. sm_mhz, placement: where they
+    are known.
+    """
+    import pandas
+
+    rows = list[dict[str, Any]]()
+    for m in run.measurements:
+        overhead = event_overhead_us(run.harness | m.changed, run.calibration) if m.samples else 0.0
+        place = _place(m, ("us", "us_read", "of", "number", "counts", "label"))
+        head = {"kernel": m.kernel, **place, "changed": _changed(m), "against": m.baseline}
+        counted = m.samples.get("counts", [])
+        for of, side in (("kernel", ""), ("baseline", "baseline_")):
+            for number, us in enumerate(m.samples.get(f"{side}us", ())):
+                row = {
+                    "us": round(us - overhead, 4),
+                    "us_read": us,
+                    "counts": number < len(counted) and bool(counted[number]),
+                }
+                for name in ("sm_mhz", "placement"):
+                    column = m.samples.get(f"{side}{name}")
+                    row[name] = column[number] if column else None
+                rows.append({**head, "of": of, "number": number, **row, "label": m.label})
+        for of, name in zip(("hot kernel", "hot baseline"), HOT, strict=True):
+            for number, us in enumerate(m.samples.get(name, ())):
+                rows.append({**head, "of": of, "number": number, "us": us, "counts": True, "label": m.label})
+    return pandas.DataFrame(rows)
+
+
+def _place(m: Measurement, taken: Mapping[str, Any] | Sequence[str]) -> dict[str, Any]:
+    place = dict(zip("mnk", m.shape, strict=True)) if m.shape else m.axes
+    return {f"axis {name}" if name in taken else name: value for name, value in place.items()}
+
+
+def _changed(m: Measurement) -> str:
+    return ", ".join(f"{name}={value}" for name, value in m.changed.items())
+
+
+def pivot(run: Run) -> Table:
+    """Times of kernels (rows) at sizes or points of axes (columns), as torch's Compare shows them: in each column the
+    fastest and the slowest are marked, and what can't be told from the fastest.
+    """
+    shown = run.select() or run.measurements
+    kernels, places = (list(dict.fromkeys(values)) for values in ([m.kernel for m in shown], [m.place for m in shown]))
+    rows: list[dict[str, Cell]] = [{"kernel": kernel} for kernel in kernels]
+    for place in places:
+        found = {m.kernel: m for m in shown if m.place == place}
+        timed = [m for m in found.values() if m.us is not None and m.status == "measured"]
+        ordered = sorted(timed, key=lambda m: m.us or 0.0)
+        fastest, slowest = (ordered[0], ordered[-1]) if ordered else (None, None)
+        for row, kernel in zip(rows, kernels, strict=True):
+            m = found.get(kernel)
+            row[place or "time"] = "" if m is None else _cell(m, fastest, slowest)
+    title = f"time · {run.label}"
+    return replace(Table.of(title, rows), notes=LEGEND) if rows else Table(title, (), ())
+
+
+def _cell(m: Measurement, fastest: Measurement | None, slowest: Measurement | None) -> Cell:
+    if fastest is None or m.us is None or m.status != "measured":
+        return SHOWN.get(m.status, m.status)
+    within = (m.us_low or m.us) <= (fastest.us_high or fastest.us or 0.0)
+    mark = OTHER
+    if fastest is not slowest:
+        mark = FASTEST if m is fastest else SAME if within else SLOWEST if m is slowest else OTHER
+    return Bar(f"{duration(m.us, padded=True)} {mark}", (fastest.us or 0.0) / m.us)
+
+
+def markdown(run: Run) -> str:
+    """The tables of a run as Markdown, with their label and footnotes."""
+    parts = [f"{run.full_label}\n"]
+    for main, further in tables(run):
+        for table in filter(None, (main, further)):
+            notes = "".join(f"- {note}\n" for note in table.notes)
+            parts.append(f"### {table.title}\n\n{table.markdown()}\n" + (f"\n{notes}" if notes else ""))
+    return "\n".join(parts)
+
+
+def export(run: Run, kind: str, path: Path, *, of_samples: bool = False) -> None:
+    """Write a run as "csv", "parquet" (one row per measurement, or per sample) or "markdown". Raises BadSetting where
+    pandas has no library for Parquet, and BadRunFile where the file can't be written.
+    """
+    if kind == "markdown":
+        write_text(path, markdown(run))
+        return
+    frame = samples(run) if of_samples else measurements(run)
+    if kind == "csv":
+        write_text(path, frame.to_csv(index=False))
+        return
+    try:
+        frame.to_parquet(path, index=False)
+    except ImportError as error:
+        raise BadSetting("--parquet: pandas has no library that writes it: pip install pyarrow") from error
+    except OSError as error:
+        raise BadSetting(f"cannot write {path}: {error.strerror}; give --parquet another name") from error
