@@ -36,6 +36,23 @@ extern "C" __global__ void __launch_bounds__(1024, 2) spilling(float* out) {
 """
 
 
+KEEPS = r"""
+__device__ int launches;
+__device__ float table[2] = {1, 2};
+__constant__ float factor;
+extern "C" __global__ void keeps(float* out) {
+  printf("%d\n", launches);
+  out[0] = table[threadIdx.x & 1] * factor;
+  atomicAdd(&launches, 1);
+}
+"""
+
+
+def test_what_a_kernel_keeps_between_launches_is_named() -> None:
+    assert compile_cuda(Program("keeps.cu", KEEPS, "keeps")).variables == ["launches", "table"]
+    assert compile_cuda(rung("warptiled").program).variables == []
+
+
 def test_resources_belong_to_the_entry() -> None:
     small = compile_cuda(Program("two.cu", TWO, "small<64>"))
     spilling = compile_cuda(Program("two.cu", TWO, "spilling"))

@@ -52,6 +52,9 @@ class UnknownEntry(CompileFailed):
     """The source compiles but has no kernel of this name."""
 
 
+VARIABLE = re.compile(r"^(?:\.(?:visible|weak) )?\.global (?:\.attribute\S* )?\.align \d+ \.\w+ ([$\w]+)", re.MULTILINE)
+
+
 @dataclass(frozen=True)
 class Compiled:
     """One kernel, compiled for one architecture.
@@ -74,6 +77,13 @@ class Compiled:
     shared_bytes: int
     shared_accesses: Widths
     log: str
+
+    @property
+    def variables(self) -> list[str]:
+        """Names of the `__device__` variables, which keep their values from one launch to the next; strings of printf
+        and what is constant aren't among them.
+        """
+        return [name for name in VARIABLE.findall(self.ptx) if not name.startswith("$")]
 
 
 @lru_cache(maxsize=128)

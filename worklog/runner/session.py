@@ -22,6 +22,7 @@ from worklog.harness.sampling import ONE_PLACEMENT, off_the_lock
 from worklog.kernel import Kernel
 from worklog.kernel.device import Subject
 from worklog.kernel.ladder import rung
+from worklog.kernel.nvrtc import compile_cuda
 from worklog.problem.gemm import Shape, random_inputs
 from worklog.runner.launches import LEAST_TIMES_BUFFERS, Pool, elements, timed_loop
 from worklog.runner.tasks import BASELINE, Task, measurement_of, work_of
@@ -100,6 +101,10 @@ class Session:
             except MemoryError as error:
                 raise OutOfMemory(f"size {shape} does not fit the host's memory: take a smaller one") from error
         return self._checkers[shape]
+
+    def variables(self, kernel: Kernel) -> list[str]:
+        """The variables in which a kernel keeps values between launches. Raises CompileFailed."""
+        return compile_cuda(kernel.program, "sm_" + "".join(map(str, self.gpu.compute_capability))).variables
 
     def require_memory(self, shape: Shape) -> None:
         """Raise OutOfMemory, before anything is measured, for a shape that cannot fit the GPU."""
@@ -198,7 +203,7 @@ def _measurement(
     session: Session, task: Task, used: Harness, notes: Sequence[str], earlier: Sequence[Measurement]
 ) -> Measurement:
     """Gate and time one task."""
-    skipped = "" if task.kernel == BASELINE else session.kernel(task.kernel).skipped
+    skipped = "" if task.kernel == BASELINE else session.kernel(task.kernel).skipped or _unwatched(session, task, used)
     if reason := skipped or _too_slow(task, used, earlier):
         return task.without_time("skipped", reason)
     verdict: Verdict | None = None
@@ -249,6 +254,24 @@ def _degradations(session: Session, task: Task, used: Harness) -> list[str]:
 def _checks_each(used: Harness) -> bool:
     """Whether each launch gets inputs of its own and is checked: only if L2 is flushed after they were written."""
     return used.gate is True and used.inputs == "random" and used.l2 == "flush" and used.timer != "graph"
+
+
+def _unwatched(session: Session, task: Task, used: Harness) -> str:
+    """Why the launches of this kernel must not be reported where only the last one is checked, or "". Code that keeps
+    something from one launch to the next can stop to compute at any launch.
+    """
+    settings = [("timer", "graph"), ("l2", "rotate")]
+    here = " and ".join(f"{name} = {value}" for name, value in settings if getattr(used, name) == value)
+    if not here or used.gate is not True:
+        return ""
+    kernel = session.kernel(task.kernel)
+    keeps = "a host function" if kernel.host else ", ".join(session.variables(kernel))
+    if not keeps:
+        return ""
+    return (
+        f"with {here} only the last launch can be checked, and {keeps} may make the others do less: take l2 = flush "
+        "and timer = events"
+    )
 
 
 def read(session: Session, task: Task, used: Harness) -> tuple[Reading, list[Stage]]:
