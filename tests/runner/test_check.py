@@ -58,7 +58,7 @@ def test_a_right_kernel_passes_and_the_result_states_where_it_ran() -> None:
     assert lines[0] == "mine.cu: mine at 130x190x70 · emulated · sm_90 PTX"
     assert [line[0] for line in lines[1:5]] == ["✓"] * 4
     end = lines.index("")
-    assert re.fullmatch(r"passed as fp32 in \d+\.\d s", lines[end - 1])
+    assert re.fullmatch(r"passed as fp32 in \d+\.\d s \(seed \d+\)", lines[end - 1])
     assert "registers" in lines[end - 2]
     assert re.match(r"at least \S+ ms at 4096 on an NVIDIA H200, bound by L1 lookups \(emulated", lines[end + 1])
 
@@ -69,7 +69,18 @@ def test_a_wrong_kernel_fails_with_an_error_map_and_exit_code_1() -> None:
     assert "✗ exact on edge shapes: " in result.stdout
     assert "Only the last column: a bound is off by one." in result.stdout
     assert "    .......................o\n" in result.stdout
-    assert re.search(r"^failed in \d+\.\d s$", result.stdout, re.MULTILINE)
+    assert re.search(r"^failed in \d+\.\d s \(seed \d+\)$", result.stdout, re.MULTILINE)
+
+
+ODD_AND_LONG = PLAIN.replace("col >= N", "col >= N - (M > 1000 && M % 2)")  # wrong at some of the drawn shapes
+
+
+def test_a_seed_repeats_a_verdict_and_further_seeds_find_what_one_may_miss() -> None:
+    kernel = Kernel.from_source(ODD_AND_LONG, file="mine.cu", grid=LAUNCH[1], block=LAUNCH[3])
+    passing = next(seed for seed in range(50) if check(kernel, SMALL, seed=seed).verdict.accepted)
+    verdict = check(kernel, SMALL, seed=passing, thorough_s=60.0).verdict
+    assert not verdict.accepted and verdict.seed is not None and verdict.seed > passing
+    assert str(check(kernel, SMALL, seed=verdict.seed).verdict) == str(verdict), "the seed that it states repeats it"
 
 
 def test_for_machines() -> None:

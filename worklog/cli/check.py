@@ -27,6 +27,8 @@ from worklog.runner import sweep as tiles
 from worklog.runner.emulated_time import LIMIT_S
 from worklog.settings import Harness
 
+THOROUGH_S = 60.0
+
 
 @click.command()
 @click.argument("what", metavar="FILE.cu|PROBLEM")
@@ -78,6 +80,8 @@ def new(what: str, folder: Path | None, dtype: str) -> None:
     metavar="SECONDS",
     help="Longest time on the emulator; it is estimated before.",
 )
+@click.option("--seed", type=click.IntRange(min=0), help="Of the inputs: repeats a verdict (default: drawn now).")
+@click.option("--thorough", is_flag=True, help="Spend a minute on further seeds.")
 @click.option("--racecheck", is_flag=True, help="compute-sanitizer's racecheck and memcheck too, on a GPU.")
 @output.json_option
 def check(
@@ -86,6 +90,8 @@ def check(
     on: str | None,
     emulate: bool,
     limit: float,
+    seed: int | None,
+    thorough: bool,
     racecheck: bool,
     problem: str | None,
     dtype: str,
@@ -116,7 +122,9 @@ def check(
     tool = sanitizer.ready(kernel, on) if racecheck else None
     run_check = checks.check_in_child if checks.wants_gpu(on) else checks.check  # the emulator survives every kernel
     with output.progress_bar() as progress:
-        checked = run_check(kernel, shape, on=on, limit_s=limit, progress=progress)
+        thorough_s = THOROUGH_S if thorough else 0.0
+        how: dict[str, Any] = {"on": on, "seed": seed, "thorough_s": thorough_s, "limit_s": limit}
+        checked = run_check(kernel, shape, progress=progress, **how)
         for stage in sanitizer.sanitize(tool, kernel) if tool else ():
             checked = replace(checked, verdict=checked.verdict.and_then(stage))
     _print_checked(checked, predicted(kernel, shape) if checked.verdict.accepted else None, as_json)

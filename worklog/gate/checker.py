@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import astuple, replace
 from itertools import chain
 
 import numpy as np
@@ -26,11 +26,14 @@ from worklog.gate.verdict import Stage, Verdict, failed
 from worklog.kernel.device import Buffer, Device, Subject
 from worklog.problem.gemm import Domain, Shape, random_inputs
 
+SEED_BITS = 32  # so that it can be typed
+
 
 class Checker:
     """Everything that the gate needs to check kernels at one shape on one device. Raises CompileFailed, OutOfMemory.
 
-    seed: for the problems; drawn after a kernel's source is fixed, so that no result can be prepared. a, b: the timed
+    seed: for the problems, the same for every kernel; drawn after a kernel's source is fixed, so that no result can be
+    prepared. The verdict states it. a, b: the timed
     inputs, U(-1, 1) float32 of M x K and K x N: precision is checked on what is timed. buffers: A, B and C on the
     device, holding them: the harness times on what the gate checked. spare: a second C, guarded too, for a loop in
     which kernel and baseline swap outputs.
@@ -39,7 +42,8 @@ class Checker:
     def __init__(self, device: Device, shape: Shape, seed: int) -> None:
         self.device = device
         self.shape = shape
-        self._rng = np.random.default_rng([seed, shape.m, shape.n, shape.k])
+        self.seed = seed
+        self._rng = self._drawn(0)
         self.a, self.b = random_inputs(shape, self._rng)
         self._precision = PrecisionReference(self.a, self.b, self._rng)
         self._memory = Memory(device, self._rng)
@@ -62,6 +66,7 @@ class Checker:
         """Run every stage until one fails. claimed: the precision class that the kernel must reach at least. The inputs
         are intact afterwards.
         """
+        self._rng = self._memory.rng = self._drawn(1)  # the same problems for each kernel, whatever was checked before
         stages: list[Stage] = []
         found: str | None = None
 
@@ -86,7 +91,7 @@ class Checker:
             stages.append(failed("launch", str(error)))
         with suppress(LaunchFailed):  # the context may be lost: the next launch reports it
             self.restore()
-        return Verdict(tuple(stages), found)
+        return Verdict(tuple(stages), found, seed=self.seed)
 
     def check_by_article(self, subject: Subject) -> Verdict:
         """The article's rule in place of the gate; the precision class is found and shown, but not judged."""
@@ -134,8 +139,11 @@ class Checker:
         """The exact problems for a class and what the kernel takes, made on first use."""
         kind = claimed if claimed in OPERAND_BITS else "fp32", domain.alpha, domain.beta
         if kind not in self._problems:
-            self._problems[kind] = shapes.exact_problems(self.shape, self._rng, kind[0], kind[1:])
+            self._problems[kind] = shapes.exact_problems(self.shape, self._drawn(2), kind[0], kind[1:])
         return self._problems[kind]
+
+    def _drawn(self, part: int) -> np.random.Generator:
+        return np.random.default_rng([self.seed, *astuple(self.shape), part])
 
 
 def timed(stage: Callable[[], Stage]) -> Stage:

@@ -197,12 +197,14 @@ def failed(name: str, detail: str, wrong: float = 1, where: ErrorMap | None = No
 @dataclass(frozen=True, repr=False)
 class Verdict:
     """Passed, or failed at the last of its stages. precision: the class found, one of worklog.problem.gemm.CLASSES or
-    "wrong"; None before that stage. label: where the kernel ran, for display; a run file states it elsewhere.
+    "wrong"; None before that stage. label: where the kernel ran, for display; a run file states it elsewhere. seed: of
+    the problems, which repeats them.
     """
 
     stages: tuple[Stage, ...]
     precision: str | None
     label: str = field(default="", compare=False)
+    seed: int | None = field(default=None, compare=False)
 
     def and_then(self, stage: Stage) -> Verdict:
         """The same with one more stage."""
@@ -235,14 +237,14 @@ class Verdict:
 
     def as_dict(self) -> dict[str, Any]:
         """For a run file."""
-        words = {"accepted": self.accepted, "precision": self.precision, "reason": self.reason}
+        words = {"accepted": self.accepted, "precision": self.precision, "reason": self.reason, "seed": self.seed}
         return {**words, "stages": [asdict(stage) for stage in self.stages]}
 
     @classmethod
     def from_dict(cls, words: Mapping[str, Any]) -> Verdict:
         """What as_dict() gave, JSON's lists as tuples again. Raises KeyError or TypeError for anything else."""
         stages = [Stage(**{**stage, "where": _error_map(stage.get("where"))}) for stage in words["stages"]]
-        return cls(tuple(stages), words["precision"])
+        return cls(tuple(stages), words["precision"], seed=words.get("seed"))
 
     def _repr_html_(self) -> str:
         return verdict_table(self.as_dict(), self.label).html()

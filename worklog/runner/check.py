@@ -11,6 +11,7 @@ import math
 import pickle
 import re
 import secrets
+import time
 from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -24,7 +25,9 @@ from worklog.emulator.device import build
 from worklog.emulator.launch import require_matrices
 from worklog.errors import BadSetting, Interrupted
 from worklog.gate import Checker, Verdict
+from worklog.gate.checker import SEED_BITS
 from worklog.gate.shapes import edge_shapes
+from worklog.gate.verdict import passed
 from worklog.gpu.device import gpu, gpu_reason, require_gpu
 from worklog.kernel import Kernel
 from worklog.kernel.device import Device, Subject
@@ -47,6 +50,7 @@ BITS = {"M": "32", "N": "32", "K": "32", "alpha": "f32", "beta": "f32"}
 OUTSIDE = ("global-out-of-bounds", "misaligned")  # findings of a kernel outside of its domain
 EXAMPLE_DOMAIN = "--domain 'M % 64 == 0, N % 64 == 0, K % 8 == 0'"
 TIMEOUT_S = 60.0
+FURTHER = "further seeds"
 GPU_SIZE = 1024
 EMULATED_COPIES = 8  # of A, B and C in float32: the gate's own, the emulator's, and the references in float64
 
@@ -122,7 +126,8 @@ class Checked:
             lines.append(f"· if {self.kernel.entry} takes whole tiles only, state its domain: {EXAMPLE_DOMAIN}")
         lines += [f"· {note}" for note in self.notes] + [f"! {warning}" for warning in self.warnings]
         result = f"passed as {verdict.precision}" if verdict.accepted else "failed"
-        return "\n".join([*lines, result + (f" in {verdict.seconds:.1f} s" if verdict.seconds else "")])
+        result += f" in {verdict.seconds:.1f} s" if verdict.seconds else ""
+        return "\n".join([*lines, result + ("" if verdict.seed is None else f" (seed {verdict.seed})")])
 
     def _repr_html_(self) -> str:
         places = [finding.at(self.kernel.file) for finding in self.findings]
@@ -136,17 +141,19 @@ def check(
     *,
     on: str | None = None,
     seed: int | None = None,
+    thorough_s: float = 0.0,
     limit_s: float = LIMIT_S,
     progress: Progress | None = None,
     begun: Callable[[Checked], None] | None = None,
 ) -> Checked:
     """Check a kernel or a host function at every stage of the gate, in this process (see check_in_child).
 
-    shape: the benchmark shape (default: 1024 padded to the domain on a GPU, a small one on the emulator). on: "gpu" or
-    "emulated"; None takes the GPU where there is one. seed: of the inputs (default: drawn now). limit_s: seconds that
-    the emulator may take, as estimated before. progress: called before each launch, with a total of 0, since their
-    number isn't known before the last one. begun: called before the first launch with a result without stages. Raises
-    NoGpu, CompileFailed, OutsideDomain, BadSetting, OutOfMemory, TooSlow.
+    shape: the benchmark shape (default: 1024 padded to the domain on a GPU, a small one on the emulator). on: "gpu"
+    or "emulated"; None takes the GPU where there is one. seed: of the inputs (default: drawn now; the verdict states
+    it). thorough_s: check on further seeds, one after the other, until these seconds are over. limit_s: seconds that
+    the emulator may take for one seed, as estimated before. progress: called before each launch, with a total of 0,
+    since their number isn't known before the last one. begun: called before the first launch with a result without
+    stages. Raises NoGpu, CompileFailed, OutsideDomain, BadSetting, OutOfMemory, TooSlow.
     """
     live = wants_gpu(on) or kernel.host is not None
     if on == "emulated" and kernel.host is not None:
@@ -165,8 +172,8 @@ def check(
     subject = kernel.load(device)
     if progress is not None:
         _report_launches(subject, progress)
-    checker = Checker(device, shape, secrets.randbits(63) if seed is None else seed)
-    return finished(known, checker.check(subject, kernel.claimed), device)
+    verdict = _verdict(device, kernel, subject, shape, drawn() if seed is None else seed, thorough_s)
+    return finished(known, verdict, device)
 
 
 def finished(known: Checked, verdict: Verdict, device: Device) -> Checked:
@@ -176,6 +183,23 @@ def finished(known: Checked, verdict: Verdict, device: Device) -> Checked:
         found.setdefault((finding.kind, finding.line, finding.other_line), finding)
     printed: tuple[str, ...] = getattr(device, "printed", ())
     return replace(known, verdict=verdict, findings=tuple(found.values()), printed=printed)
+
+
+def drawn() -> int:
+    """A new seed."""
+    return secrets.randbits(SEED_BITS)
+
+
+def _verdict(device: Device, kernel: Kernel, subject: Subject, shape: Shape, seed: int, thorough_s: float) -> Verdict:
+    """The verdict on the first seed, or on the first of the further ones that fails."""
+    started, first = time.monotonic(), Checker(device, shape, seed).check(subject, kernel.claimed)
+    found, further = first, 0
+    while found.accepted and time.monotonic() - started < thorough_s:
+        further += 1
+        found = Checker(device, shape, seed + further).check(subject, kernel.claimed)
+    if not found.accepted or not further:
+        return found
+    return first.and_then(passed(FURTHER, f"{further} more, up to {seed + further}, each at every stage above"))
 
 
 def _report_launches(subject: Subject, progress: Progress) -> None:
@@ -196,6 +220,7 @@ def check_in_child(
     *,
     on: str | None = None,
     seed: int | None = None,
+    thorough_s: float = 0.0,
     limit_s: float = LIMIT_S,
     timeout_s: float = TIMEOUT_S,
     progress: Progress = silent,
@@ -207,7 +232,7 @@ def check_in_child(
     kernel by itself. progress: called at each launch, and twice a second in between, with a total of 0. command: as in
     worklog.runner.measure.carry_out. Raises what check() raises, and Interrupted.
     """
-    how = {"kernel": kernel, "shape": shape, "on": on, "seed": seed, "limit_s": limit_s}
+    how = {"kernel": kernel, "shape": shape, "on": on, "seed": seed, "thorough_s": thorough_s, "limit_s": limit_s}
     emulated = kernel.host is None and not wants_gpu(on)
     return in_child(kernel, how, math.inf if emulated else timeout_s, progress, command)
 
@@ -226,6 +251,7 @@ def in_child(
         if "checked" in answer:  # the child is trusted: unpickling runs what it sends
             results.append(pickle.loads(b64decode(answer["checked"])))
 
+    how = {**how, "seed": drawn() if how["seed"] is None else how["seed"]}
     try:
         end = run_child({"do": "check", "how": how}, take, progress, timeout_s=timeout_s, command=command)
     except KeyboardInterrupt as interrupt:
@@ -234,7 +260,7 @@ def in_child(
         raise end.error()
     checked = results[-1]
     if end.kind != "checked":
-        return replace(checked, verdict=Verdict((end.stage(kernel),), None))
+        return replace(checked, verdict=Verdict((end.stage(kernel),), None, seed=how["seed"]))
     *before, stage = checked.verdict.stages
     if checked.label.startswith("live") and stage.name == "launch" and not stage.passed:  # a GPU doesn't say more
         stage = replace(stage, detail=f"{stage.detail}; {advice(kernel)}")

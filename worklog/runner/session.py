@@ -13,7 +13,7 @@ import numpy as np
 import worklog
 from worklog.errors import LaunchFailed, OutOfMemory
 from worklog.gate import Checker, Stage, Verdict, after_timing
-from worklog.gate.checker import timed
+from worklog.gate.checker import SEED_BITS, timed
 from worklog.gpu.clock_lock import clocks_as_asked
 from worklog.gpu.device import gpu, require_gpu, software, source_revision
 from worklog.harness import Harness, Reading, time_pair
@@ -97,7 +97,7 @@ class Session:
             self._checkers.clear()
             self._pool = None  # the checker of a large shape may need its memory
             try:
-                self._checkers[shape] = Checker(self.device, shape, secrets.randbits(63))
+                self._checkers[shape] = Checker(self.device, shape, secrets.randbits(SEED_BITS))
             except MemoryError as error:
                 raise OutOfMemory(f"size {shape} does not fit the host's memory: take a smaller one") from error
         return self._checkers[shape]

@@ -15,7 +15,12 @@ from worklog.runs.samples import Spread, spread
 
 STATUSES = ("measured", "refused", "skipped")
 STAGE = {"name": str, "passed": bool, "measured": float | None, "limit": float | None, "detail": str}
-VERDICT = {"accepted": bool, "precision": str | None, "stages": [{**STAGE, "seconds?": float, "note?": str}]}
+VERDICT = {
+    "accepted": bool,
+    "precision": str | None,
+    "seed?": int | None,
+    "stages": [{**STAGE, "seconds?": float, "note?": str}],
+}
 SAMPLES = {
     **dict.fromkeys(("us?", "baseline_us?", "hot_us?", "hot_baseline_us?"), list[float]),
     **dict.fromkeys(("sm_mhz?", "baseline_sm_mhz?"), list[float | None]),

@@ -387,5 +387,6 @@ def verdict(found: Mapping[str, Any], label: str = "") -> Table:
         word = "✓\u00a0passed" if stage["passed"] else "✗\u00a0failed"
         rows.append((stage["name"], word, Bar(margin, used, beyond=not stage["passed"]), stage["detail"]))
     result = f"passed as {found['precision']}" if found["accepted"] else "failed"
-    title = f"the gate: {result}" + (f" · {label}" if label else "")
+    seed = "" if found.get("seed") is None else f" · seed {found['seed']}"
+    title = f"the gate: {result}{seed}" + (f" · {label}" if label else "")
     return Table(title, ("stage", "", "measured of limit", "detail"), rows, left=4)
