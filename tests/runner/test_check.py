@@ -143,9 +143,9 @@ def test_a_class_must_be_held() -> None:
         (PLAIN, (*LAUNCH, "--entry", "yours"), "mine.cu: there is no kernel yours; its kernels are mine"),
         (PLAIN, (*LAUNCH, "--emulate", "--size", "1600000"), "size 1600000 on the emulator needs about"),
         (
-            PLAIN.replace("  float acc", '  asm volatile("bar.sync 1, 128;");\n  float acc'),
+            PLAIN.replace("  float acc", '  asm volatile("{.reg .b32 w; txq.width.b32 w, [%0];}" :: "l"(A));\n  float acc'),
             (*LAUNCH, "--emulate"),
-            "mine.cu:4: bar.sync (bar.sync 1, 128): ",
+            "mine.cu:4: txq.width.b32 (txq.width.b32 w, ",
         ),
     ],
 )

@@ -222,7 +222,8 @@ def options_of_the_host(source: str) -> tuple[str, ...]:
     macros = tuple(f"-D{name}={kind}" for name, kind in _TYPES.items() if name in used - fixed - defined)
     macros += tuple(f"-D{name}={value}" for name, value in _VALUES.items() if name in used - defined)
     types = {header: re.compile(pattern) for header, pattern in _TYPE_HEADERS.items() if header not in included(source)}
-    headers = tuple(header for header, pattern in types.items() if any(map(pattern.fullmatch, used)))
+    functions = set(re.findall(r"\b(?:float|double|int|unsigned|void|bool)\s+(\w+)\s*\(", code(source)))
+    headers = tuple(header for header, pattern in types.items() if any(map(pattern.fullmatch, used - functions)))
     headers += ("cuda/std/cstdint",) * bool(fixed) + (_CUB if "cub/cub.cuh" in included(source) else ())
     return (*macros, *(f"-include={header}" for header in headers))
 
