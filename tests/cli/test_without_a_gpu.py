@@ -18,7 +18,7 @@ from worklog.cli.figures import diagnosis
 from worklog.kernel.ladder import LADDER
 from worklog.peers.exploits import open_exploits
 from worklog.problem.gemm import Shape
-from worklog.runner import check
+from worklog.runner import emulated_rungs
 from worklog.runner.emulated_time import require_time
 from worklog.runner.tasks import silent
 from worklog.runs.run import Run, recordings, runs_dir
@@ -119,12 +119,12 @@ def test_the_diagnosis_is_the_emulators_beside_the_recorded_verdicts_of_other_ch
 
 
 @pytest.fixture(scope="module")
-def executed() -> list[check.Executed]:
-    return check.execute(silent, LADDER[1:2])
+def executed() -> list[emulated_rungs.Row]:
+    return emulated_rungs.execute(silent, LADDER[1:2])
 
 
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch, executed: list[check.Executed]) -> None:
+def quick(monkeypatch: pytest.MonkeyPatch, executed: list[emulated_rungs.Row]) -> None:
     """One rung on the emulator instead of all, one figure, and a run to draw it from."""
 
     def draw_all(taken: Run, out: Path, others: object) -> plots.Drawn:
@@ -132,7 +132,7 @@ def quick(monkeypatch: pytest.MonkeyPatch, executed: list[check.Executed]) -> No
         return plots.Drawn(paths=paths, missing={"peers": "nothing was compared"}, gallery=out / "README.md")
 
     monkeypatch.setattr(plots, "draw_all", draw_all)
-    monkeypatch.setattr(check, "execute", lambda progress: executed)
+    monkeypatch.setattr(emulated_rungs, "execute", lambda progress: executed)
     saved(runs_dir() / "latest.json")
 
 

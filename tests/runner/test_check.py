@@ -26,7 +26,9 @@ from worklog.kernel.nvrtc import NvrtcMissing
 from worklog.peers.exploits import exploits_dir
 from worklog.problem.gemm import Shape
 from worklog.runner import check as check_module
-from worklog.runner.check import Checked, check, check_in_child, execute, text
+from worklog.runner import emulated_rungs
+from worklog.runner.check import Checked, check, check_in_child
+from worklog.runner.emulated_rungs import execute, text
 
 SMALL = Shape(24, 40, 16)
 LAUNCH = ("--grid", "(N + 15) // 16, (M + 7) // 8", "--block", "16,8")
@@ -37,6 +39,9 @@ def laptop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A machine without a GPU, whatever machine this is."""
     monkeypatch.setattr(check_module, "gpu_reason", lambda: "this test has no GPU")
     monkeypatch.chdir(tmp_path)
+
+
+TEXTURE = 'asm volatile("{.reg .b32 w; txq.width.b32 w, [%0];}" :: "l"(A));'
 
 
 def worklog(source: str, *words: str) -> Result:
@@ -143,7 +148,9 @@ def test_a_class_must_be_held() -> None:
         (PLAIN, (*LAUNCH, "--entry", "yours"), "mine.cu: there is no kernel yours; its kernels are mine"),
         (PLAIN, (*LAUNCH, "--emulate", "--size", "1600000"), "size 1600000 on the emulator needs about"),
         (
-            PLAIN.replace("  float acc", '  asm volatile("{.reg .b32 w; txq.width.b32 w, [%0];}" :: "l"(A));\n  float acc'),
+            PLAIN.replace(
+                "  float acc", '  asm volatile("{.reg .b32 w; txq.width.b32 w, [%0];}" :: "l"(A));\n  float acc'
+            ),
             (*LAUNCH, "--emulate"),
             "mine.cu:4: txq.width.b32 (txq.width.b32 w, ",
         ),
@@ -259,7 +266,7 @@ def test_a_gpu_that_is_not_there_is_an_error_of_the_same_kind(monkeypatch: pytes
 
 
 def test_rungs_are_executed_with_their_memory_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check_module, "SMALL", Shape.of(64))
+    monkeypatch.setattr(emulated_rungs, "SMALL", Shape.of(64))
     steps: list[tuple[int, int, str]] = []
     naive, tiles = executed = execute(lambda *step: steps.append(step), [rung("naive"), rung("tiles_2d")])
     assert [(row["rung"], row["precision"], row["reason"], row["findings"]) for row in executed] == [

@@ -16,7 +16,7 @@ from worklog.errors import BadSetting, NothingToDraw, WorklogError
 from worklog.gpu.device import not_writable
 from worklog.peers import exploits
 from worklog.plots.figure import Drawing
-from worklog.runner import check, tasks
+from worklog.runner import check, emulated_rungs, tasks
 from worklog.runner import measure as bench
 from worklog.runs.comparison import open_comparison
 from worklog.runs.run import open_run
@@ -99,16 +99,16 @@ def article(out: Path, readme: Path, emulate: bool, harness: Harness, as_json: b
     """The main job: measure if there is a GPU, else take the recording and run every rung on the emulator; draw the
     figures, print the table, update the README.
     """
-    live, executed = output.live_wanted(harness), list[check.Row]()
+    live, executed = output.live_wanted(harness), list[emulated_rungs.Row]()
     with output.progress_bar() as progress:
         taken = bench.carry_out(tasks.article_tasks(), harness, progress=progress) if live else open_run()
     if not as_json:
         output.print_run(taken)
     if emulate and not live:
         with output.progress_bar() as progress:
-            executed = check.execute(progress)
+            executed = emulated_rungs.execute(progress)
         if not as_json:
-            click.echo(check.text(executed, output.terminal_width(100)))
+            click.echo(emulated_rungs.text(executed, output.terminal_width(100)))
     drawn = plots.draw_all(taken, out, OTHERS)
     rewritten = tables.rewrite(readme, taken) | tables.rewrite_comparison(readme, open_comparison())
     if as_json:

@@ -19,8 +19,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from worklog.analysis.counts import instruction_mix
-from worklog.emulator import EmulatedDevice, load, predict
-from worklog.emulator.counts import caveats
+from worklog.emulator import EmulatedDevice
 from worklog.emulator.device import build
 from worklog.emulator.launch import require_matrices
 from worklog.errors import BadSetting, Interrupted
@@ -32,13 +31,11 @@ from worklog.gpu.device import gpu, gpu_reason, require_gpu
 from worklog.kernel import Kernel
 from worklog.kernel.device import Device, Subject
 from worklog.kernel.host_function import LABEL
-from worklog.kernel.ladder import LADDER
 from worklog.kernel.nvrtc import Compiled, compile_cuda
 from worklog.problem.gemm import Shape
 from worklog.runner.child import Answer, advice, run_child
 from worklog.runner.emulated_time import LIMIT_S, require_time
 from worklog.runner.tasks import Progress, silent
-from worklog.runs.tables import WIDTH, Table
 from worklog.runs.tables import verdict as verdict_table
 
 if TYPE_CHECKING:
@@ -338,69 +335,3 @@ def _require_signature(kernel: Kernel, compiled: Compiled) -> None:
             f"don't take ({', '.join(kernel.arguments)}): give their order, as in --args 'A,B,C,M,N,K'; sizes are "
             "integers, alpha, beta and the matrices' elements are float"
         )
-
-
-SMALL = Shape.of(256)
-Row = dict[str, Any]
-
-
-def execute(progress: Progress, rungs: Sequence[Kernel] = LADDER) -> list[Row]:
-    """Run every stage of the gate for each rung on the emulator, at 256 padded to its domain, and count its memory
-    accesses there. About two seconds per rung.
-
-    In a row: precision: the class that the gate found; reason: why it failed, or None. findings: number of the
-    emulator's. sectors_per_request: of global loads. sectors_per_fma: of global loads and stores, per FMA of a warp;
-    wavefronts_per_fma: through shared memory, likewise. conflict_share: share of those wavefronts that bank conflicts
-    added. caveats: where a GPU may count otherwise.
-    """
-    done = []
-    for number, record in enumerate(rungs):
-        progress(number, len(rungs), f"{record.name}, emulated")
-        done.append(_executed(record))
-    progress(len(rungs), len(rungs), "done")
-    return done
-
-
-def _executed(record: Kernel) -> Row:
-    checked = check(record, record.domain.padded(SMALL), on="emulated")
-    compiled, shape = checked.compiled, record.domain.padded(SMALL)
-    assert compiled is not None
-    kernel = load(compiled.ptx, compiled.symbol, compiled.shared_accesses)
-    counts = predict(kernel, record, shape).counts
-    wavefronts = counts.shared_load.wavefronts + counts.shared_store.wavefronts
-    conflicts = counts.shared_load.conflicts + counts.shared_store.conflicts
-    return {
-        "rung": record.name,
-        "label": checked.label,
-        "shape": [shape.m, shape.n, shape.k],
-        "precision": checked.verdict.precision,
-        "reason": checked.verdict.reason,
-        "findings": len(checked.findings),
-        "sectors_per_request": counts.global_load.sectors_per_request,
-        "sectors_per_fma": counts.global_sectors / counts.instructions["fma"],
-        "wavefronts_per_fma": wavefronts / counts.instructions["fma"],
-        "conflict_share": conflicts / wavefronts if wavefronts else 0.0,
-        "caveats": caveats(kernel),
-    }
-
-
-def text(executed: Sequence[Row], width: int = WIDTH) -> str:
-    """A table for a terminal of `width` characters; failures with their reasons below it."""
-    distinct = dict.fromkeys(caveat for row in executed for caveat in row["caveats"])
-    notes = [f"{', '.join(r['rung'] for r in executed if caveat in r['caveats'])}: {caveat}" for caveat in distinct]
-    notes += [f"{row['rung']}: failed at {row['reason']}" for row in executed if row["reason"]]
-    cells = [
-        {
-            "rung": row["rung"],
-            "gate": "failed" if row["reason"] else f"{row['precision']} ok",
-            "at": str(Shape(*row["shape"])),
-            "findings": str(row["findings"] or "none"),
-            "sectors/request": f"{row['sectors_per_request']:.1f}",
-            "sectors/FMA": f"{row['sectors_per_fma']:.3f}",
-            "shared wavefronts/FMA": f"{row['wavefronts_per_fma']:.3f}",
-            "bank conflicts": f"{100 * row['conflict_share']:.0f} %",
-        }
-        for row in executed
-    ]
-    rows = [tuple(row.values()) for row in cells]
-    return Table(f"executed here · {executed[0]['label']}", tuple(cells[0]), rows, left=2, notes=notes).text(width)
