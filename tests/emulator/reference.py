@@ -14,6 +14,7 @@ FORMATS = {
     "f32": (24, -149, 127, "<f", "<I"),
     "f16": (11, -24, 15, "<e", "<H"),
     "bf16": (8, -133, 127, "", ""),  # the upper half of a float32
+    "tf32": (11, -136, 127, "", ""),  # the upper 19 bits of one
 }
 
 
@@ -77,6 +78,22 @@ def to_sixteen(x: float | Fraction, format_: str, mode: str = "rn") -> int:
         sign = x if x else float(x)
         x = math.copysign(rounded(Fraction(x), format_.removesuffix("x2"), mode), sign)
     return to_bits(x, "f32") >> 16 if format_[0] == "b" else to_bits(x, "f16")
+
+
+def to_tf32(x: float, mode: str = "rna") -> int:
+    """The pattern of the TF32 number nearest to x, away from zero of two; or in the mode's direction."""
+    if x != x:
+        return 0x7FFFFFFF
+    if math.isinf(x):
+        return to_bits(x, "f32")
+    value = rounded(Fraction(x), "tf32", "rz" if mode == "rna" else mode)
+    above = rounded(Fraction(x), "tf32", "rp" if x > 0 else "rm")
+    if mode == "rna" and (
+        math.isinf(above) or abs(Fraction(above) - Fraction(x)) <= abs(Fraction(x) - Fraction(value))
+    ):
+        largest = Fraction(2) ** 128 - Fraction(2) ** 116
+        value = above if math.isfinite(above) or abs(x) >= largest else value
+    return to_bits(math.copysign(value, x), "f32")
 
 
 def halves(word: int, format_: str) -> list[int]:

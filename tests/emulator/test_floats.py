@@ -103,6 +103,8 @@ def of_singles() -> Iterator[Case]:
     yield guarded, t, ("f32", "pred"), lambda a, p: -a if p else 2.0
     both = "{ .reg .pred q, r; setp.lt.xor.f32 q|r, $0, $1, $2; selp.u32 $d, 1, 0, q; @r add.u32 $d, $d, 2; }"
     yield both, "u32", (*two, "pred"), lambda a, b, p: int((a < b) != p) + 2 * int((not a < b) != p)
+    for mode in ("rna", "rn", "rz"):
+        yield f"cvt.{mode}.tf32.f32 $d, $0;", "u32", ("f32",), lambda a, m=mode: ref.to_tf32(a, m)
     for name in ("f16", "bf16"):
         yield f"cvt.rn.{name}.f32 $d, $0;", "u16", ("half",), lambda a, n=name: ref.to_sixteen(a, n)
         pair = f"cvt.rn.{name}x2.f32 $d, $0, $1;"

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from worklog.emulator import floats, integers, warp
+from worklog.emulator import floats, integers, tensor, warp
 from worklog.emulator.findings import UnsupportedInstruction
 from worklog.emulator.flow import EXITS, SINKS, Block, Flow, branch_target, defined, is_barrier, reads, registers, used
 from worklog.emulator.forms import FORMS, SIXTEEN, UNPACKED
@@ -29,7 +29,7 @@ EXIT = -2  # in place of a block of code
 # What odd operands can raise, here and in the code that is generated for them.
 UNEXPECTED = (ArithmeticError, AttributeError, LookupError, SyntaxError, TypeError, ValueError)
 
-TENSOR = "the emulator doesn't support tensor-core instructions: check this kernel on a GPU"
+TENSOR = "the emulator doesn't support this form of a tensor-core instruction: check this kernel on a GPU"
 HALF = "the emulator doesn't support this instruction in 16-bit floats: compute in float, or use a GPU"
 BARRIERS = "the emulator supports barriers of a block and of a warp, and no others: use these, or a GPU"
 # What to do instead, by the start of the opcode or a type in it; the last one that fits.
@@ -350,7 +350,12 @@ def merge_lanes(new: Any, old: Any, mask: Any) -> Any:
 _GLOBALS: dict[str, Any] = {
     "np": np,
     "merge": merge_lanes,
-    **{name: value for module in (floats, integers, warp) for name, value in vars(module).items() if name[0] != "_"},
+    **{
+        name: value
+        for module in (floats, integers, tensor, warp)
+        for name, value in vars(module).items()
+        if name[0] != "_"
+    },
 }
 
 

@@ -156,6 +156,8 @@ def build_sites(kernel: Kernel, flow: Flow, addresses: Mapping[str, int]) -> dic
         for i in kernel.instructions
         if (i.parts[0] in ("ld", "st", "atom", "red") and "param" not in i.parts)
         or (i.parts[:2] == ("cp", "async") and len(i.operands) > 1)
+        or i.parts[0] in ("ldmatrix", "stmatrix")
+        or i.parts[:2] in (("wmma", "load"), ("wmma", "store"))
     }
 
 
@@ -180,12 +182,16 @@ def _site(i: Instruction, array: Variable | None, addresses: Mapping[str, int], 
         return Site(i.pc, i.line, i.text, "cp", "shared", "u4", 4, count, places[0], array, start, (), i.caller, source)
     if not places:
         raise unsupported(i, "it has no address")
+    space = next((space for space in (part.split("::")[0] for part in i.parts) if space in SPACES), "generic")
+    if i.parts[0] in ("ldmatrix", "stmatrix", "wmma"):
+        op, pairs = "st" if {"stmatrix", "store"} & {*i.parts} else "ld", {"row", "f32"} <= {*i.parts}
+        count = 4 if i.parts[0] != "wmma" else 2 if pairs else 1
+        return Site(i.pc, i.line, i.text, op, space, "u4", 4, count, places[0], array, start, caller=i.caller)
     type_ = i.parts[-1]
     if type_ not in DTYPES or type_ == "pred":
         raise unsupported(i, f"the emulator doesn't support accesses of type .{type_}")
     op = "atom" if i.parts[0] == "red" else i.parts[0]
     size, count = size_of(type_), elements(i)
-    space = next((space for space in (part.split("::")[0] for part in i.parts) if space in SPACES), "generic")
     return Site(i.pc, i.line, i.text, op, space, DTYPES[type_], size, count, places[0], array, start, groups, i.caller)
 
 
@@ -218,8 +224,9 @@ class Access:
 class Counts:
     """All counts of a kernel or of one of its lines.
 
-    instructions: executed warp instructions by class: "fma", "float", "integer", "load", "store", "control", "barrier",
-    "other". thread_fma: multiply-adds of all threads, two floating-point operations each. A cp.async is a global load.
+    instructions: executed warp instructions by class: "fma", "tensor", "float", "integer", "load", "store", "control",
+    "barrier", "other". thread_fma: multiply-adds of all threads, two floating-point operations each, without those of
+    tensor cores. A cp.async is a global load.
     """
 
     global_load: Access = Access()
@@ -260,8 +267,9 @@ def combined(factor: int, one: Any, other_factor: int, other: Any) -> Any:
 
 _ARITHMETIC = ("add", "sub", "mul", "mad", "div", "rem", "min", "max", "abs", "neg", "setp", "sqrt", "rcp")
 _KINDS = {
-    **dict.fromkeys(("ld", "cp"), "load"),
-    "st": "store",
+    **dict.fromkeys(("ld", "cp", "ldmatrix", "load"), "load"),
+    **dict.fromkeys(("st", "stmatrix", "store"), "store"),
+    **dict.fromkeys(("mma", "mma_async"), "tensor"),
     **dict.fromkeys(("bra", "ret", "exit", "taken"), "control"),
     **dict.fromkeys(("bar", "barrier"), "barrier"),
     **dict.fromkeys(("and", "or", "xor", "not", "lop3", "shl", "shr", "shf"), "integer"),
@@ -272,6 +280,8 @@ _KINDS = {
 def instruction_class(instruction: Instruction) -> str:
     """The class of Counts.instructions that an instruction belongs to."""
     name, is_float = instruction.parts[0], instruction.parts[-1] in ("f32", "f64", "f16")
+    if name in ("wmma", "wgmma"):
+        name = instruction.parts[1]
     if name == "fma" or (name == "mad" and is_float):
         return "fma"
     if name in _ARITHMETIC:

@@ -15,11 +15,12 @@ EXITS = ("ret", "exit")
 LOADED = "loaded values"
 NO_RESULT = {
     "st", "red", "bra", "ret", "exit", "bar", "barrier", "membar", "fence", "cp", "prefetch", "prefetchu",
-    "griddepcontrol", "setmaxnreg", "trap", "nanosleep", "taken", "pmevent", "applypriority",
+    "griddepcontrol", "setmaxnreg", "trap", "nanosleep", "taken", "pmevent", "applypriority", "stmatrix",
 }  # fmt: skip
 
 # Instructions that use a value for more than computing another value of the same lane; a shuffle passes it on.
-SINKS = {*NO_RESULT, "ld", "atom", "vote", "redux", "match", "elect", "mbarrier"}
+TENSOR = {"mma", "wmma", "ldmatrix", "movmatrix"}
+SINKS = {*NO_RESULT, *TENSOR, "ld", "atom", "vote", "redux", "match", "elect", "mbarrier"}
 
 
 @dataclass(frozen=True)
@@ -176,7 +177,7 @@ def _origins(kernel: Kernel) -> dict[str, set[str]]:
     while changed:
         changed = False
         for instruction in kernel.instructions:
-            loads = instruction.parts[0] in ("ld", "atom") and "param" not in instruction.parts
+            loads = instruction.parts[0] in ("ld", "atom", *TENSOR) and "param" not in instruction.parts
             symbols = {operand.name for operand in instruction.operands if isinstance(operand, Sym)} & arrays
             found = {LOADED} if loads else symbols.union(*(out[r.name] for r in used(instruction)))
             for register in defined(instruction):

@@ -75,6 +75,7 @@ CLASSES: dict[str, dict[str, str]] = {
     "DIRECTED": _same("rz", "rm", "rp"),
     "MODE": _same("rn", "rz", "rm", "rp"),
     "MODE2": _same("rn", "rz"),
+    "TF32": _same("rna", "rn", "rz"),
     "INTEGRAL": _INTEGRAL,
     "ROUNDED": {"": "", **_INTEGRAL},
     # Operations.
@@ -331,6 +332,8 @@ _TABLE = (
     ("cvt.INTEGRAL.SAT.TO.SINGLE", "s", "to_integer({0}.astype('f4'), np.dtype(DTYPE), INTEGRAL)", "t"),
     ("cvt.ROUNDED.SAT.SAME_SINGLE", "t", "ROUNDED({0})", "t"),
     ("cvt.MODE.NARROWED.SINGLE", "s", "NARROWED({0}, 'MODE')", "b16"),
+    ("cvt.TF32.tf32.f32", "f32", "to_tf32({0}, 'TF32')", "b32"),
+    ("cvt.MODE2.relu.tf32.f32", "f32", "to_tf32(relu({0}), 'MODE2')", "b32"),
     ("cvt.pack.sat.s16.s32", "s s", "cvt_pack({0}, {1}, 'i2')", "b32"),
     ("cvt.pack.sat.u16.s32", "s s", "cvt_pack({0}, {1}, 'u2')", "b32"),
     ("cvt.pack.sat.s8.s32.b32", "s32 s32 b32", "cvt_pack({0}, {1}, 'i1') | {2} << np.uint32(16)", "b32"),

@@ -27,6 +27,7 @@ from worklog.emulator.mbarrier import Barriers
 from worklog.emulator.printed import Printed
 from worklog.emulator.shared import LocalMemory, SharedMemory
 from worklog.emulator.shared_checks import Unwritten
+from worklog.emulator.tensor import Tensor
 from worklog.emulator.waiting import TOO_LONG, Waiting, deadlock
 
 Array = NDArray[Any]
@@ -51,7 +52,7 @@ class Machine:
         self.budget, self.ticks = budget, 0
         # By block of code: how often it ran, in warps (each instruction once per warp) and threads.
         self.executed = [[0, 0] for _ in program.flow.blocks]
-        self.copies, self.exchange = Copies(self), Exchange(self)
+        self.copies, self.exchange, self.tensor = Copies(self), Exchange(self), Tensor(self)
         self.unwritten = Unwritten(program, self.recorder)
         shared.on_unwritten = self.unwritten.loaded
         self.lines = [i.line for i in program.kernel.instructions]

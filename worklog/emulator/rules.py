@@ -15,6 +15,7 @@ import numpy as np
 from worklog.emulator.async_rules import bulk, fence, getctarank, mapa, mbarrier
 from worklog.emulator.forms import BITS
 from worklog.emulator.ptx import DTYPES, Imm, Instruction, Mem, Operand, Reg, Vec, elements
+from worklog.emulator.tensor_rules import TENSOR_RULES, items
 
 if TYPE_CHECKING:
     from worklog.emulator.codegen import Writer
@@ -37,11 +38,6 @@ _WITHOUT_EFFECT = (
 _COPIES = {"async", "ca", "cg", "shared", "shared::cta", "global", "L2::128B", "L2::64B", "L2::256B", "L2::cache_hint"}
 
 
-def _items(operand: Operand) -> tuple[Operand | None, ...]:
-    """The elements of a vector, or the operand alone."""
-    return operand.items if isinstance(operand, Vec) else (operand,)
-
-
 def _operands(i: Instruction) -> tuple[Operand, ...]:
     """Without the policy of a cache hint."""
     return i.operands[: -1 if "L2::cache_hint" in i.parts else None]
@@ -51,20 +47,20 @@ def _ld(w: Writer, i: Instruction) -> bool:
     if set(i.parts[1:-1]) - _MODIFIERS or len(_operands(i)) != 2:
         return False
     (target, address), dtype = _operands(i), DTYPES[i.parts[-1]]
-    items = _items(target)
-    if len(items) != elements(i):
+    targets = items(target)
+    if len(targets) != elements(i):
         return False
     if "param" in i.parts:
         if not isinstance(address, Mem) or isinstance(address.base, Reg):
             return False
         name, size = address.base.name if address.base else "", np.dtype(dtype).itemsize
         whole = next((param.size for param in w.program.kernel.params if param.name == name), 0)
-        if not 0 <= address.offset <= whole - len(items) * size:
+        if not 0 <= address.offset <= whole - len(targets) * size:
             return False
-        parts = [f"S.param({name!r}, {address.offset + k * size}, {dtype!r})" for k in range(len(items))]
-        w.results(items, f"({', '.join(parts)},)", [dtype] * len(items))
+        parts = [f"S.param({name!r}, {address.offset + k * size}, {dtype!r})" for k in range(len(targets))]
+        w.results(targets, f"({', '.join(parts)},)", [dtype] * len(targets))
     else:
-        w.results(items, f"S.load({w.site()}, {w.address(address)}, {w.mask})", [dtype] * len(items))
+        w.results(targets, f"S.load({w.site()}, {w.address(address)}, {w.mask})", [dtype] * len(targets))
     return True
 
 
@@ -72,7 +68,7 @@ def _st(w: Writer, i: Instruction) -> bool:
     if set(i.parts[1:-1]) - _MODIFIERS or "const" in i.parts or "param" in i.parts:
         return False
     address, values = _operands(i)
-    sources = [w.source(value, i.parts[-1]) for value in _items(values)]
+    sources = [w.source(value, i.parts[-1]) for value in items(values)]
     if len(sources) != elements(i):
         return False
     w.lines.append(f"S.store({w.site()}, {w.address(address)}, {w.mask}, ({', '.join(sources)},))")
@@ -87,12 +83,12 @@ def _atom(w: Writer, i: Instruction) -> bool:
     if not known or len(operations) != 1 or type_ not in _ATOMIC_TYPES:
         return False
     *targets, address = _operands(i)[: 2 if i.parts[0] == "atom" else 1]
-    values = [w.source(x, type_) for operand in _operands(i)[len(targets) + 1 :] for x in _items(operand)]
+    values = [w.source(x, type_) for operand in _operands(i)[len(targets) + 1 :] for x in items(operand)]
     if len(values) != (2 if operations == ["cas"] else elements(i)):
         return False
     call = f"S.atomic({w.site()}, {w.address(address)}, {w.mask}, {operations[0]!r}, ({', '.join(values)},))"
     if targets:
-        w.results(_items(targets[0]), call, [DTYPES[type_]] * len(_items(targets[0])))
+        w.results(items(targets[0]), call, [DTYPES[type_]] * len(items(targets[0])))
     else:
         w.lines.append(call)
     return True
@@ -212,5 +208,6 @@ RULES: dict[str, Rule] = {
     "fence": fence,
     "mapa": mapa,
     "getctarank": getctarank,
+    **TENSOR_RULES,
     **dict.fromkeys(_WITHOUT_EFFECT, _nothing),
 }

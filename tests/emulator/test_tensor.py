@@ -1,0 +1,161 @@
+"""Tensor-core instructions of a warp: their arithmetic, the places of their operands, their counts, and mistakes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.emulator.helpers import compiled, cuda, edited, integers
+from tests.emulator.tensor_reference import MMAS, dot, fragments, mma, random_words, run_on_a_warp
+from worklog.emulator import Result, UnsupportedInstruction, launch
+
+TF32, F16 = cuda("mma_tf32"), cuda("mma_f16")
+
+
+@pytest.mark.parametrize("kind", ["near", "any", "special", "subnormal", "zeros"])
+@pytest.mark.parametrize(("shape", "type_", "sum_type"), MMAS)
+def test_each_element_is_its_sum_by_the_rule(shape: str, type_: str, sum_type: str, kind: str) -> None:
+    rng, k = np.random.default_rng(0), int(shape.partition("k")[2])
+    text, *counts = mma(shape, type_, sum_type)
+    sizes, types = ((16, k), (k, 8), (16, 8)), (type_, type_, sum_type)
+    a, b, c = (random_words(rng, t, x * y, kind).reshape(x, y) for (x, y), t in zip(sizes, types, strict=True))
+    got = run_on_a_warp(text, fragments(a, b, c), counts[-1])
+    rows = [*range(0, 16, 3)]
+    wanted = np.zeros_like(c)
+    for i in rows:
+        wanted[i] = [dot(a[i].tolist(), b[:, j].tolist(), int(c[i, j]), type_, sum_type) for j in range(8)]
+    tested = np.zeros_like(c)
+    tested[rows] = -1 % 2 ** (8 * c.itemsize)
+    expected, mask = (np.stack(fragments(a, b, x)[sum(counts[:2]) :]) for x in (wanted, tested))
+    np.testing.assert_array_equal(got & mask, expected)
+
+
+FLOATS = st.one_of(
+    st.floats(width=32), st.floats(-2, 2, width=32), st.sampled_from([2.0**-126, 2.0**-149, 2.0**127, 2.0**-60, 1.0])
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(FLOATS, FLOATS), min_size=4, max_size=4), FLOATS)
+def test_any_four_products_and_a_sum(factors: list[tuple[float, float]], sum_: float) -> None:
+    one, other, total = (np.array(x, np.float32).view(np.uint32) for x in (*zip(*factors, strict=True), [sum_]))
+    text, *counts = mma("m16n8k4", "tf32", "f32")
+    a, b, c = np.tile(one, (16, 1)), np.tile(other[:, None], (1, 8)), np.tile(total, (16, 8))
+    got = run_on_a_warp(text, fragments(a, b, c), counts[-1])
+    assert set(got.ravel().tolist()) == {dot(one.tolist(), other.tolist(), int(total[0]), "tf32", "f32")}
+
+
+def line_of(source: str, op: str) -> int:
+    """Of the first such instruction: NVRTC's choice among the lines of an asm statement."""
+    return next(i.line for i in compiled(source, "k").instructions if i.op.startswith(op))
+
+
+def products(source: str, n: int = 128) -> tuple[str, tuple[int, ...], int, list[Any]]:
+    rng = np.random.default_rng(0)
+    a, b = (rng.uniform(-1, 1, (n, n)).astype(np.float32) for _ in "ab")
+    c = np.full((n, n), np.nan, np.float32)
+    numbers = [np.int32(n)] * 3
+    return source, (n // 64, n // 64), 128, [*numbers, np.float32(1), a, b, np.float32(0), c]
+
+
+def halves() -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    return [*(integers(rng, 16, columns).astype(np.float16) for columns in (16, 8)), np.zeros(256, np.float16)]
+
+
+def wmma_arguments() -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    a, b = integers(rng, 16, 24).astype(np.float16), integers(rng, 16, 16).astype(np.float16)
+    return [a, b, integers(rng, 5, 256), np.zeros((3, 256), np.float16), integers(rng, 128), integers(rng, 128)]
+
+
+# Kernels without findings: source, grid, block and arguments.
+KERNELS: dict[str, tuple[str, tuple[int, ...], int, list[Any]]] = {
+    "tf32": products(TF32),
+    "3xtf32": products(TF32.replace("#define PARTS 1", "#define PARTS 3")),
+    "f16": (F16, (1,), 32, halves()),
+    "wmma": (cuda("wmma"), (1,), 32, wmma_arguments()),
+}
+
+
+def run_kernel(source: str, grid: tuple[int, ...], block: int, arguments: list[Any]) -> tuple[list[Any], Result]:
+    own = [x.copy() if isinstance(x, np.ndarray) else x for x in arguments]
+    return own, launch(compiled(source, "k"), grid, block, own, source=source)
+
+
+def test_three_products_of_tf32_are_a_product_of_fp32() -> None:
+    (*_, a, b, _, c), result = run_kernel(*KERNELS["tf32"])
+    assert result.findings == () and 1e-4 < np.abs(c - a.astype(np.float64) @ b).max() < 1e-2
+    (*_, a, b, _, c), result = run_kernel(*KERNELS["3xtf32"])
+    assert result.findings == () and np.abs(c - a.astype(np.float64) @ b).max() < 8e-6
+    assert result.counts.instructions["tensor"] == 3 * 128**3 // (16 * 8 * 8)
+
+
+def test_ldmatrix_takes_a_wavefront_per_matrix_and_more_with_bank_conflicts() -> None:
+    for line, wavefronts in ((36, 4), (32, 32)):
+        source, _ = edited(TF32, "#define LINE 36", f"#define LINE {line}")
+        counted = run_kernel(*products(source))[1].lines[line_of(source, "ldmatrix")].shared_load
+        assert (counted.requests, counted.wavefronts) == (512, 512 * wavefronts)
+
+
+def test_matrices_move_between_shared_memory_and_fragments() -> None:
+    (a, b, d), result = run_kernel(*KERNELS["f16"])
+    assert result.findings == ()
+    np.testing.assert_array_equal(d[:128].reshape(16, 8), a @ b)
+    np.testing.assert_array_equal(d[128:].reshape(8, 16), (a @ b).T)
+
+
+def test_wmma_reads_and_writes_each_layout() -> None:
+    old = KERNELS["wmma"][3][2]
+    (a, b, c, d, x, y), result = run_kernel(*KERNELS["wmma"])
+    assert result.findings == ()
+    own = a[:, :16].astype(np.float32)
+    wanted = [own @ b.T, (own.T @ b).T, own @ b]
+    for k, product in enumerate(wanted):
+        np.testing.assert_array_equal(d[k].reshape(16, 16), product)
+        np.testing.assert_array_equal(c[k] - old[k], product.ravel())
+    np.testing.assert_array_equal(c[3].reshape(16, 16), x.reshape(16, 8) @ y.reshape(8, 16))
+    np.testing.assert_array_equal(c[4].reshape(16, 16), x.reshape(8, 16).T @ y.reshape(16, 8).T)
+
+
+def test_a_row_that_is_not_a_multiple_of_16_bytes_is_found() -> None:
+    source, _ = edited(F16, "#define A_LINE 24", "#define A_LINE 20")
+    (found,) = run_kernel(source, (1,), 32, halves())[1].findings
+    assert (found.kind, found.line, found.count) == ("misaligned", line_of(source, "ldmatrix"), 16)
+    assert "not a multiple of 16" in found.message
+
+
+def test_a_wmma_matrix_that_is_not_a_multiple_of_32_bytes_is_found() -> None:
+    source, _ = edited(cuda("wmma"), "(A, B, C + 512", "(A + 4, B, C + 512")
+    (found,) = run_kernel(source, (1,), 32, wmma_arguments())[1].findings
+    assert found.kind == "misaligned" and "multiples of 32 and 16 are needed" in found.message
+
+
+@pytest.mark.parametrize("how", ["diverged", "short block"])
+def test_an_mma_without_all_threads_of_its_warp_is_found(how: str) -> None:
+    source = F16
+    if how == "diverged":
+        source, _ = edited(F16, '  asm volatile("mma', '  if (lane != 5) asm volatile("mma')
+    line, result = line_of(source, "mma"), run_kernel(source, (1,), 31 if how == "short block" else 32, halves())[1]
+    found = [f for f in result.findings if f.kind == "divergent-warp" and f.line == line]
+    assert len(found) == 1 and not result.ok
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", "mma.sync.aligned.m16n8k8.row.col.f32.e5m2.e5m2.f32"),
+        ("mma.sync.aligned.m16n8k8.row", "mma.sync.aligned.m16n8k16.row"),
+        ("ldmatrix.sync.aligned.m8n8.x4.shared.b16", "ldmatrix.sync.aligned.m16n16.x4.shared.b8"),
+    ],
+)
+def test_another_form_is_refused(old: str, new: str) -> None:
+    text, *counts = mma("m16n8k8", "tf32", "f32")
+    registers = [np.zeros(32, np.uint32)] * sum(counts)
+    text = text if old in text else "{ .reg .b64 q; ldmatrix.sync.aligned.m8n8.x4.shared.b16 {$d0,$d1,$d2,$d3}, [q]; }"
+    with pytest.raises(UnsupportedInstruction, match="this form of a tensor-core instruction"):
+        run_on_a_warp(text.replace(old, new), registers, 4)

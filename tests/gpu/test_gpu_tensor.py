@@ -1,0 +1,68 @@
+"""Tensor-core instructions on the GPU and on the emulator: random bit patterns, and whole kernels from the same PTX.
+
+What worklog/emulator/tensor.py states as not confirmed, these tests confirm or refute.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.emulator.tensor_reference import MMAS, mma, ptx_of, random_words, run_on_a_warp
+from tests.emulator.test_tensor import KERNELS
+from worklog.emulator import launch
+from worklog.emulator import load as emulated
+from worklog.gpu.device import gpu, gpu_reason
+from worklog.kernel.device import Program
+from worklog.kernel.nvrtc import compile_cuda
+
+if gpu_reason() is None:
+    from tests.gpu import same_ptx
+
+LANES, ROUNDS = 1024, 8
+
+
+@pytest.fixture(autouse=True)
+def hopper() -> None:
+    if gpu().compute_capability != (9, 0):
+        pytest.skip(f"the emulator has the arithmetic of sm_90; this GPU is {gpu().compute_capability}")
+
+
+def random_registers(rng: np.random.Generator, type_: str, count: int, kind: str) -> list[np.ndarray]:
+    per_word = 2 if type_ in ("f16", "bf16") else 1
+    return [random_words(rng, type_, LANES * per_word, kind).view(np.uint32) for _ in range(count)]
+
+
+def compare(text: str, registers: list[np.ndarray], results: int) -> None:
+    """Every bit, that of NaN and of -0 too."""
+    module, out = same_ptx.cupy.cuda.function.Module(), same_ptx.cupy.zeros((results, LANES), np.uint32)
+    module.load(ptx_of(text, len(registers), results).encode())
+    module.get_function("k")((1,), (LANES,), (same_ptx.cupy.asarray(np.stack(registers)), out))
+    there, here = same_ptx.cupy.asnumpy(out), run_on_a_warp(text, registers, results)
+    differing = np.argwhere(there != here)
+    shown = "".join(f"\n{there[r, lane]:08x}, emulated {here[r, lane]:08x}" for r, lane in differing[:8])
+    assert not len(differing), f"{len(differing)} of {there.size} registers differ:{shown}"
+
+
+@pytest.mark.parametrize("kind", ["near", "any", "special", "subnormal", "zeros"])
+@pytest.mark.parametrize(("shape", "type_", "sum_type"), MMAS)
+def test_an_mma_gives_the_gpus_bits(shape: str, type_: str, sum_type: str, kind: str) -> None:
+    rng = np.random.default_rng(11)
+    text, *counts = mma(shape, type_, sum_type)
+    for _ in range(ROUNDS):
+        types = zip((type_, type_, sum_type), counts, strict=True)
+        compare(text, [word for t, count in types for word in random_registers(rng, t, count, kind)], counts[-1])
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_kernel_gives_the_gpus_bits(name: str) -> None:
+    source, grid, block, arguments = KERNELS[name]
+    out = compile_cuda(Program(f"{name}.cu", source, "k"), same_ptx.architecture())
+    there = [same_ptx.cupy.asarray(x) if isinstance(x, np.ndarray) else x for x in arguments]
+    same_ptx.load(out, out.cubin).function(grid, (block,), tuple(there))
+    here = [x.copy() if isinstance(x, np.ndarray) else x for x in arguments]
+    assert launch(emulated(out.ptx, out.symbol, out.shared_accesses), grid, block, here).findings == ()
+    for mine, theirs in zip(here, there, strict=True):
+        if isinstance(mine, np.ndarray):
+            bits = f"u{mine.itemsize}"
+            np.testing.assert_array_equal(mine.view(bits), same_ptx.cupy.asnumpy(theirs).view(bits))

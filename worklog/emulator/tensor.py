@@ -1,0 +1,282 @@
+"""Tensor-core instructions of a warp: mma.sync, wmma, ldmatrix, stmatrix and movmatrix, with a Hopper GPU's arithmetic.
+
+Each result is a sum of K products and the accumulator, whatever K the machine code's instruction has:
+
+1. emax is the largest of the sums of two factors' exponents, over products that are not zero and without normalising
+   these, and of the accumulator's exponent. The exponent of a subnormal is that of its format's least normal number.
+2. Products and accumulator are truncated to multiples of 2^(emax - 25), and added exactly.
+3. The sum is truncated to a float32, or rounded to the nearest f16.
+
+On an H200 this gives the bits of TF32 (K 8), FP16 and BF16 (K 16) with f32 accumulators, for normal numbers. Everything
+else is as Xie et al., "MMA-Sim" (arXiv 2511.10909), and Khattak and Mikaitis, "Accurate Models of NVIDIA Tensor Cores"
+(arXiv 2512.07004), describe Hopper, and is not confirmed here: other K, f16 accumulators, subnormals, overflow to
+infinity, NaN as 0x7fffffff or 0x7fff, and that a sum that truncates to zero is +0. TF32 ignores the low 13 bits. The
+test that compares all of it with a GPU is tests/gpu/test_gpu_tensor.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from worklog.emulator.floats import from_bfloat, from_half, to_half
+
+if TYPE_CHECKING:
+    from worklog.emulator.counts import Site
+    from worklog.emulator.machine import Machine
+
+Array = Any  # an NDArray: NumPy types the results of its operators as Any
+Mask = Any
+FRACTION = 25  # bits that a term keeps below the largest term's exponent
+LEAST = {"f16": -14, "bf16": -126, "tf32": -126, "f32": -126}  # exponents of the least normal numbers
+NO_EXPONENT = -5000  # of a product that is zero
+NAN = np.uint32(0x7FFFFFFF).view(np.float32)
+ALIGNED = 32  # CUDA C++ Programming Guide, "Warp Matrix Functions": bytes, of a matrix; of its leading dimension 16
+
+
+# Arithmetic.
+
+
+@np.errstate(all="ignore")
+def multiply_add(a: Array, b: Array, c: Array, type_: str, sum_type: str) -> Array:
+    """a @ b + c as the sum of step 2, in float64, which holds it exactly. a: (…, M, K), b: (…, K, N), c: (…, M, N),
+    float64 arrays of numbers of type_, type_ and sum_type. Infinities and NaN as in IEEE arithmetic.
+    """
+    ea, eb, steps = _exponents(a, LEAST[type_]), _exponents(b, LEAST[type_]), range(a.shape[-1])
+    emax = np.maximum(_exponents(c, LEAST[sum_type]), LEAST["f32"])
+    for k in steps:
+        np.maximum(emax, ea[..., :, k, None] + eb[..., None, k, :], out=emax)
+    scale = np.ldexp(1.0, FRACTION - emax)
+    total = np.trunc(c * scale)
+    for k in steps:
+        term = a[..., :, k, None] * b[..., None, k, :]
+        term *= scale
+        total += np.trunc(term, out=term)
+    exact = total / scale + 0.0
+    if np.isfinite(a).all() and np.isfinite(b).all() and np.isfinite(c).all():
+        return exact
+    plain = c + sum(a[..., :, k, None] * b[..., None, k, :] for k in steps)
+    return np.where(np.isfinite(plain), exact, plain)
+
+
+def _exponents(x: Array, least: int) -> Array:
+    """Of float64 numbers, at least `least`; NO_EXPONENT for zero."""
+    exponents = (x.view(np.int64) >> 52 & 0x7FF).astype(np.int32) - 1023
+    return np.where(x == 0, np.int32(NO_EXPONENT), np.maximum(exponents, np.int32(least)))
+
+
+def truncated(x: Array) -> Array:
+    """float64 to float32 toward zero, 2^128 and more to infinity, NaN to the GPU's, -0 to 0."""
+    with np.errstate(all="ignore"):
+        normal = (x.view(np.int64) & ~np.int64((1 << 29) - 1)).view(np.float64)
+        step = 2.0**-149
+        out = np.where(np.abs(x) < 2.0**-126, np.trunc(x / step) * step + 0.0, normal).astype(np.float32)
+        return np.where(np.isnan(x), NAN, out)
+
+
+def to_tf32(x: Array, mode: str) -> Array:
+    """cvt to .tf32: the bits of a float32 rounded to 10 bits of fraction. mode: rna (ties away from zero), rn or rz."""
+    bits = x.view(np.uint32)
+    added = {"rna": np.uint32(0x1000), "rn": np.uint32(0xFFF) + (bits >> np.uint32(13) & np.uint32(1))}
+    out = (bits + added.get(mode, np.uint32(0))) & np.uint32(0xFFFFE000)
+    return np.where(np.isnan(x), NAN.view(np.uint32), np.where(np.isinf(x), bits, out))
+
+
+# Fragments: a lane (g, t) of a warp, g its number div 4 and t mod 4, holds words of 1 or 2 numbers (h).
+# PTX ISA, "Matrix Fragments for mma": blocks of 8 rows and 4 words, i and n of 8 rows or columns, j of 4 words along K.
+
+
+def numbers(words: Array, type_: str) -> Array:
+    """(…, 4) words as float64 (…, 4, h)."""
+    if type_ == "tf32":
+        words = words & np.uint32(0xFFFFE000)
+    if type_ in ("tf32", "f32"):
+        with np.errstate(all="ignore"):
+            return words.view(np.float32).astype(np.float64)[..., None]
+    halves = np.ascontiguousarray(words).view(np.uint16).reshape(*words.shape, 2)
+    return (from_half if type_ == "f16" else from_bfloat)(halves, "f8")
+
+
+def left(words: Array, type_: str) -> Array:
+    """A, (warps, 16, K), of registers (i + 2 j, warps, 8, 4)."""
+    x = numbers(words, type_)
+    return x.reshape(-1, 2, *x.shape[1:]).transpose(2, 1, 3, 0, 4, 5).reshape(x.shape[1], 16, -1)
+
+
+def right(words: Array, type_: str, columns: int) -> Array:
+    """B, (warps, K, columns), of registers (j + J n, warps, 8, 4)."""
+    x = numbers(words, type_)
+    x = x.reshape(columns // 8, -1, *x.shape[1:]).transpose(2, 1, 4, 5, 0, 3)
+    return x.reshape(x.shape[0], -1, columns)
+
+
+def accumulator(words: Array, type_: str) -> Array:
+    """C, (warps, 16, columns), of registers (n, i) of two halves, or (n, i, column mod 2)."""
+    x = numbers(words, type_)
+    if type_ == "f32":
+        x = x.reshape(-1, 2, 2, *x.shape[1:-1]).transpose(3, 1, 4, 0, 5, 2)
+    else:
+        x = x.reshape(-1, 2, *x.shape[1:]).transpose(2, 1, 3, 0, 4, 5)
+    return x.reshape(x.shape[0], 16, -1)
+
+
+def registers_of(sums: Array, type_: str) -> Array:
+    """The registers (count, warps, 32) of D: `accumulator` backwards, with the last step of the sum."""
+    x = truncated(sums) if type_ == "f32" else to_half(sums)
+    x = x.reshape(len(sums), 2, 8, -1, 4, 2)
+    x = x.transpose(3, 1, 5, 0, 2, 4) if type_ == "f32" else x.transpose(3, 1, 0, 2, 4, 5)
+    return np.ascontiguousarray(x).view(np.uint32).reshape(-1, len(sums), 32)
+
+
+def transposed(words: Array) -> Array:
+    """8 x 8 matrices of 16-bit elements, (…, 8, 4) words: each element goes to the place of its mirror image."""
+    halves = np.ascontiguousarray(words).view(np.uint16)
+    return np.ascontiguousarray(halves.swapaxes(-1, -2)).view(np.uint32)
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the registers of a wmma fragment lie: line and byte of each block, and the lines per g and per t, and bytes
+    per g and per t, that a lane's own words are further. trans: blocks are transposed behind a load.
+    """
+
+    places: tuple[tuple[int, int], ...]
+    steps: tuple[int, int, int, int]
+    trans: bool
+
+
+def places_of(matrix: str, layout: str, type_: str) -> Places:
+    """matrix: "a", "b", "c" or "d", of 16 rows and columns, or K 8 for tf32. As ptxas places them on sm_90."""
+    natural, row = (matrix == "b") != (layout == "row"), layout == "row"
+    short, single = type_ in ("f16", "bf16"), type_ == "f32"
+    line, byte, steps = 8, 32 if single else 16, (1, 0, 0, 8 if single else 4)
+    if not natural and not short:
+        line, byte, steps = 8 if single else 4, 32, (0, 2 if single else 1, 4, 0)
+    blocks = [(outer, inner) for outer in (0, 1) for inner in (0, 1)]
+    places = [(line * (inner if row else outer), byte * (outer if row else inner)) for outer, inner in blocks]
+    if single and not natural:
+        places = [(first + column, start) for first, start in places for column in (0, 1)]
+    return Places(tuple(places), steps, short and not natural)
+
+
+class Tensor:
+    """What generated code calls, as `S.tensor`. Registers are arrays of uint32."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+
+    def mma(
+        self,
+        pc: int,
+        form: tuple[str, str, int, int],
+        mask: Mask,
+        a: Sequence[Array],
+        b: Sequence[Array],
+        c: Sequence[Array],
+    ) -> tuple[Array, ...]:
+        """form: the type of a and b, the type of c and the result, the K of one sum, and columns."""
+        type_, sum_type, step, columns = form
+        warps = self.whole(pc, mask)
+        if not self.machine.memory.values or not len(warps):
+            return (np.zeros(1, np.uint32),) * len(c)
+        x, y = left(self._words(a, warps), type_), right(self._words(b, warps), type_, columns)
+        words = self._words(c, warps)
+        for k in range(0, x.shape[-1], step):
+            sums = multiply_add(x[..., k : k + step], y[..., k : k + step, :], accumulator(words, sum_type), *form[:2])
+            results = registers_of(sums, sum_type)
+            words = results.reshape(words.shape)
+        return self._spread(results, warps)
+
+    def load(self, pc: int, site: Site, address: Array, mask: Mask, count: int, trans: bool) -> tuple[Array, ...]:
+        """ldmatrix: lane 8 k + r has the address of row r of matrix k; lane 4 r + t gets word t of row r of each."""
+        self.whole(pc, mask)
+        rows = self.machine.load(site, address, self._first(mask, 8 * count))
+        words = np.stack([self._wide(row) for row in rows], axis=1).reshape(-1, 4, 8, 4)
+        words = transposed(words) if trans else words
+        return tuple(words[:, k].ravel() for k in range(count))
+
+    def store(self, pc: int, site: Site, address: Array, mask: Mask, values: Sequence[Array], trans: bool) -> None:
+        """stmatrix: `load` backwards."""
+        self.whole(pc, mask)
+        words = np.zeros((self.machine.batch.lanes // 32, 4, 8, 4), np.uint32)
+        for k, value in enumerate(values):
+            words[:, k] = self._wide(value).reshape(-1, 8, 4)
+        rows = (transposed(words) if trans else words).reshape(-1, 4)
+        self.machine.store(site, address, self._first(mask, 8 * len(values)), [rows[:, k].copy() for k in range(4)])
+
+    def transpose(self, pc: int, mask: Mask, value: Array) -> Array:
+        """movmatrix."""
+        self.whole(pc, mask)
+        return transposed(self._wide(value).reshape(-1, 8, 4)).ravel()
+
+    def load_fragment(self, pc: int, site: Site, base: Array, mask: Mask, stride: Array, form: Places) -> list[Array]:
+        """wmma.load. stride: bytes from line to line."""
+        self._check(pc, site, base, mask, stride)
+        address = (self._address(base, stride, form, place) for place in form.places)
+        out = [register for each in address for register in self.machine.load(site, each, mask)]
+        return [self.transpose(pc, mask, each) for each in out] if form.trans else out
+
+    def store_fragment(
+        self, pc: int, site: Site, base: Array, mask: Mask, stride: Array, form: Places, values: Sequence[Array]
+    ) -> None:
+        """wmma.store: `load_fragment` backwards."""
+        self._check(pc, site, base, mask, stride)
+        values = [self.transpose(pc, mask, each) for each in values] if form.trans else values
+        for k, place in enumerate(form.places):
+            own = values[site.count * k : site.count * (k + 1)]
+            self.machine.store(site, self._address(base, stride, form, place), mask, own)
+
+    # Lanes and warps.
+
+    def _address(self, base: Array, stride: Array, form: Places, place: tuple[int, int]) -> Array:
+        lane = np.arange(self.machine.batch.lanes, dtype=np.int64) % 32
+        g, t = lane // 4, lane % 4
+        line, byte = (k + g * form.steps[n] + t * form.steps[n + 1] for k, n in zip(place, (0, 2), strict=True))
+        return base + (line * self._wide(stride).astype(np.int64) + byte).astype(base.dtype)
+
+    def _check(self, pc: int, site: Site, base: Array, mask: Mask, stride: Array) -> None:
+        """Whole warps, and the alignment that wmma needs."""
+        self.whole(pc, mask)
+        lanes = self.machine.exchange.lanes_of(mask)
+        start = self._wide(base).astype(np.int64) + site.offset
+        crooked: Array = lanes & ((start % ALIGNED != 0) | (self._wide(stride).astype(np.int64) % 16 != 0))
+        if crooked.any():
+            first = int(crooked.argmax())
+            what = f"gives a matrix at byte {start[first] % 2**32:#x} with {self._wide(stride)[first]} bytes from line "
+            what += f"to line: multiples of {ALIGNED} and 16 are needed"
+            self.machine.recorder.add_lanes("misaligned", site, crooked, what)
+
+    def whole(self, pc: int, mask: Mask) -> Array:
+        """The numbers of the warps that execute an instruction, and a finding where some of their lanes do not."""
+        lanes: Array = self.machine.exchange.lanes_of(mask).reshape(-1, 32)
+        some = lanes.any(axis=1)
+        absent: Array = (some[:, None] & ~lanes).ravel()
+        if absent.any():
+            instruction = self.machine.program.kernel.instructions[pc]
+            what = f"does not execute {instruction.op.split('.')[0]}, which needs all 32 threads of its warp"
+            self.machine.recorder.add_lanes("divergent-warp", instruction, absent, what)
+        return np.flatnonzero(some)
+
+    def _first(self, mask: Mask, count: int) -> Mask:
+        """The first `count` lanes of each warp of a mask."""
+        if count == 32 or mask is False:
+            return mask
+        return self.machine.lanes_of(mask) & (np.arange(self.machine.batch.lanes) % 32 < count)
+
+    def _wide(self, value: Array) -> Array:
+        return np.broadcast_to(value, (self.machine.batch.lanes,))
+
+    def _words(self, registers: Sequence[Array], warps: Array) -> Array:
+        words = np.stack([self._wide(each) for each in registers]).reshape(len(registers), -1, 8, 4)
+        return words if len(warps) == words.shape[1] else words[:, warps]
+
+    def _spread(self, results: Array, warps: Array) -> tuple[Array, ...]:
+        """Results of some warps as registers of all lanes."""
+        whole = results
+        if len(warps) != self.machine.batch.lanes // 32:
+            whole = np.zeros((len(results), self.machine.batch.lanes // 32, 32), np.uint32)
+            whole[:, warps] = results
+        return tuple(whole.reshape(len(results), -1))
