@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.emulator.helpers import cuda, kernel, run
+from tests.emulator.helpers import cuda, edited, kernel, run
 
 T = np.arange(64)
 
@@ -57,6 +57,8 @@ KERNELS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "loop_trips": loops,
     "locks_between_warps": lambda values: np.full(64, values[::32].sum() + 80),
     "turns_of_warps": lambda values: values + 1,
+    "flags_between_warps": lambda values: np.concatenate([2 * values[31::-1], values[:32]]),
+    "reserved_memory": lambda values: 3 * values[::-1] + 3,
 }
 
 
@@ -65,6 +67,24 @@ def test_threads_meet_as_on_a_gpu_since_sm_70(name: str) -> None:
     values, out = np.random.default_rng(1).integers(0, 9, 64, np.int32), np.zeros(192, np.int32)
     assert run(cuda(f"converging/{name}"), [values, out], block=64).findings == ()
     np.testing.assert_array_equal(out[:64], KERNELS[name](values))
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("locks_between_warps", "    __threadfence_block();  // taken\n", ""),
+        ("locks_between_warps", "    __threadfence_block();  // given back\n", ""),
+        ("flags_between_warps", "st.release.cta", "st.volatile"),
+        ("flags_between_warps", "ld.acquire.cta", "ld.volatile"),
+        ("flags_between_warps", "    __syncwarp();\n  }", "  }"),
+        ("reserved_memory", "atom.or.acq_rel.cta", "atom.or.relaxed.cta"),
+        ("reserved_memory", "ld.acquire.cta", "ld.relaxed.cta"),
+    ],
+)
+def test_a_flag_without_its_fence_is_a_race(name: str, old: str, new: str) -> None:
+    source, _ = edited(cuda(f"converging/{name}"), old, new)
+    findings = run(source, [np.ones(64, np.int32), np.zeros(192, np.int32)], block=64).findings
+    assert "shared-race" in {finding.kind for finding in findings}
 
 
 @pytest.mark.parametrize("elsewhere", ["__syncthreads();", "while (*(volatile int*)out == 0) {}"])

@@ -146,7 +146,9 @@ def _whole_block(w: Writer, i: Instruction) -> bool:
 
 
 def fence(w: Writer, i: Instruction) -> bool:
-    """Fences between threads have no effect on lockstep lanes; those for asynchronous copies are checked."""
+    """Fences change no value: lanes run in lockstep. What they order is checked."""
+    if i.parts[1] != "proxy":
+        w.lines.append(f"S.fence({w.mask}, {'cta' not in i.parts})")
     if i.op == "fence.mbarrier_init.release.cluster":
         w.lines.append(f"S.barriers.fence({w.mask}, True)")
     elif i.parts[1:3] == ("proxy", "async"):

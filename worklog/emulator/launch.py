@@ -164,6 +164,7 @@ def launch(
     sites: dict[int, Site] = program.sites
     grain = min([4, *(site.size for site in sites.values() if site.space in ("shared", "generic"))])
     shared = SharedMemory(recorder, batch, static, grain, counting=count, values=values, races=races, watch=watch)
+    shared.reserved = RESERVED if named & {*RESERVED_OFFSETS} else 0
     private = LocalMemory(recorder, batch, local)
     with program.lock:
         for site in with_sources(sites.values()):

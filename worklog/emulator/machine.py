@@ -274,6 +274,11 @@ class Machine:
         self.ticks += 1000
         return np.array([self.ticks >> shift], np.uint64)
 
+    def fence(self, mask: Mask, wide: bool) -> None:
+        """A fence between threads. wide: of more than the block."""
+        if self.shared.checking:
+            self.shared.interval.between_threads(self.lanes_of(mask))
+
     def param(self, name: str, offset: int, dtype: str) -> Array:
         """A kernel argument's bytes as one element."""
         size = np.dtype(dtype).itemsize

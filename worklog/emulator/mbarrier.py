@@ -17,6 +17,7 @@ from worklog.emulator.counts import Site
 from worklog.emulator.findings import Aborted
 from worklog.emulator.globalmem import Copy
 from worklog.emulator.ordering import Ordering
+from worklog.emulator.waiting import waits_inside
 
 if TYPE_CHECKING:
     from worklog.emulator.machine import Machine
@@ -86,8 +87,8 @@ class Barriers:
         self.machine = machine
         self.code = machine.program.kernel.instructions
         shared = machine.shared
-        asynchronous = any(i.parts[0] == "mbarrier" or "bulk" in i.parts for i in self.code)
-        self.order = Ordering(machine.recorder, machine.batch, shared) if asynchronous and shared.checking else None
+        needed = any(i.parts[0] == "mbarrier" or "bulk" in i.parts for i in self.code) or waits_inside(machine.program)
+        self.order = Ordering(machine.recorder, machine.batch, shared) if needed and shared.checking else None
         if self.order is not None:
             shared.interval = self.order
 

@@ -1,4 +1,4 @@
-"""Which accesses to shared memory happen before which, where threads hand data over with mbarriers.
+"""Which accesses to shared memory happen before which, where threads hand data over with mbarriers, locks or flags.
 
 Each thread has a vector clock (Mattern, "Virtual Time and Global States", 1989): for each thread of its block the time
 up to which its accesses happened before, and for each mbarrier the phases that the thread has seen complete. A cell of
@@ -27,8 +27,8 @@ PROXY = "fence.proxy.async"
 
 
 class Ordering(Interval):
-    """In place of an Interval, for kernels with mbarriers or bulk copies. Of a block with n threads, number i < n is
-    thread i, and number n + k its mbarrier k.
+    """In place of an Interval, for kernels with mbarriers, bulk copies or loops that wait for a shared flag. Of a block
+    with n threads, number i < n is thread i, and number n + k its mbarrier k.
     """
 
     def __init__(self, recorder: Recorder, batch: Batch, shared: SharedMemory) -> None:
@@ -40,6 +40,10 @@ class Ordering(Interval):
         super().start()
         self.known: Array = np.zeros((0, 0), np.int32)
         self.named: dict[tuple[int, int], Array] = {}  # what those that came to each barrier of a block knew
+        # What strong writes of each cell released, what strong reads have shown to a lane, and when it last fenced.
+        self.flags: dict[int, Array] = {}
+        self.shown: dict[int, Array] = {}
+        self.fences: Array = np.zeros(self.batch.lanes, np.int32)
         self.clock = 1
         self.sites: list[Site] = []
         self.pairs: dict[int, tuple[Visit, Array, Array, Array, Array]] = {}
@@ -126,7 +130,7 @@ class Ordering(Interval):
     def add(self, visit: Visit, lanes: Array | None) -> None:
         """An access of these lanes."""
         self.prepare()
-        if id(visit) in self.repeated and lanes is visit.mask:
+        if id(visit) in self.repeated and lanes is visit.mask and not visit.site.strong:
             return
         known = self.pairs.get(id(visit))
         if known is None or lanes is not visit.mask:
@@ -140,9 +144,43 @@ class Ordering(Interval):
             self.read.reshape(-1)[keys] = self.clock
             self.read_site.reshape(-1)[keys] = number
             self.repeated.add(id(visit))
-            return
-        self._check_read(site, cells, lane)
-        self._write(cells, lane % self.size, self.clock, number)
+        else:
+            self._check_read(site, cells, lane)
+            self._write(cells, lane % self.size, self.clock, number)
+        if site.strong:
+            words = len(cells) * visit.grain // site.width
+            self._hand_over(site, cells[:words].tolist(), lane[:words].tolist())
+
+    def _hand_over(self, site: Site, cells: Sequence[int], lanes: Sequence[int]) -> None:
+        """PTX ISA, "Release and Acquire Patterns": a fence and a strong write release, a strong read and a fence
+        acquire; and so do .release and .acquire alone.
+        """
+        parts = {*site.text.split(maxsplit=1)[0].split(".")}
+        releases, acquires = ({kind, "acq_rel"} & parts for kind in ("release", "acquire"))
+        for cell, lane in zip(cells, lanes, strict=True):
+            flag = self.flags.get(cell)
+            if flag is not None and site.op != "st":
+                self.shown[lane] = _latest(flag, self.shown.get(lane, flag))
+                if acquires:
+                    self._learn(lane)
+            if site.writes and (releases or self.fences[lane]):
+                row = self.known[lane].copy()
+                row[lane % self.size] = self.clock if releases else self.fences[lane]
+                self.flags[cell] = row if flag is None else _latest(flag, row)
+        self._tick()
+
+    def _learn(self, lane: int) -> None:
+        if (row := self.shown.pop(lane, None)) is not None:
+            self.known[lane, : len(row)] = np.maximum(self.known[lane, : len(row)], row)
+
+    def between_threads(self, lanes: Array) -> None:
+        """A fence of these lanes."""
+        self.prepare()
+        self.fences[lanes] = self.clock
+        for lane in [*self.shown]:
+            if lanes[lane]:
+                self._learn(lane)
+        self._tick()
 
     def _pairs(self, visit: Visit, lanes: Array | None) -> tuple[Visit, Array, Array, Array, Array]:
         """Cells and lanes of an access; and for each warp the places of its cells in `read`, with bits of its lanes."""
@@ -296,3 +334,11 @@ class Ordering(Interval):
         """A cell, for messages."""
         byte = int(cell) * self.shared.grain - int(self.shared.lane_base[lane])
         return f"shared byte {byte}"
+
+
+def _latest(one: Array, other: Array) -> Array:
+    """What both rows know; the shorter one knows nothing of later mbarriers."""
+    short, long = sorted((one, other), key=len)
+    out = long.copy()
+    out[: len(short)] = np.maximum(out[: len(short)], short)
+    return out

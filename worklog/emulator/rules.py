@@ -32,7 +32,7 @@ _MODIFIERS = {
 _ATOMIC_TYPES = ("u32", "s32", "b32", "u64", "s64", "b64", "f32", "f64")
 _ATOMICS = {"add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec"}
 _WITHOUT_EFFECT = (
-    "membar", "prefetch", "prefetchu", "nanosleep", "griddepcontrol", "taken", "pmevent", "applypriority",
+    "prefetch", "prefetchu", "nanosleep", "griddepcontrol", "taken", "pmevent", "applypriority",
     "setmaxnreg",
 )  # fmt: skip
 _COPIES = {"async", "ca", "cg", "shared", "shared::cta", "global", "L2::128B", "L2::64B", "L2::256B", "L2::cache_hint"}
@@ -205,7 +205,7 @@ RULES: dict[str, Rule] = {
     "call": _printf,
     **dict.fromkeys(("trap", "brkpt"), _trap),
     "mbarrier": mbarrier,
-    "fence": fence,
+    **dict.fromkeys(("fence", "membar"), fence),
     "mapa": mapa,
     "getctarank": getctarank,
     **TENSOR_RULES,

@@ -92,6 +92,7 @@ class SharedMemory:
         self.lane_base: Array = np.zeros(0, np.int64)
         # Called with a site and the lanes that read unwritten words.
         self.on_unwritten: Callable[[Site, Array], None] = lambda site, lanes: None
+        self.reserved = 0  # bytes at the end that hold zeros when a block starts
         # Cells that asynchronous copies are still writing: the number of the copy's site in `copies`, from 1.
         self.pending: Array | None = None
         self.copies: list[Site] = []
@@ -107,6 +108,8 @@ class SharedMemory:
             self.bytes, self.written = np.empty(size, np.uint8), np.empty(size, bool)
         self.bytes[:] = self.initial
         self.written[:] = False
+        if self.reserved:
+            self.written.reshape(-1, self.stride)[:, self.size - self.reserved : self.size] = True
         for places in self.by_content.values():
             for visit in places.visits.values():
                 visit.ready = False

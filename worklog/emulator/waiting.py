@@ -21,6 +21,7 @@ from worklog.emulator.flow import Flow, defined, reads
 from worklog.emulator.ptx import Kernel
 
 if TYPE_CHECKING:
+    from worklog.emulator.codegen import Program
     from worklog.emulator.machine import Machine
 
 Array = NDArray[Any]
@@ -62,7 +63,7 @@ class Waiting:
             for follower in block.successors:
                 before.setdefault(follower, set()).update(flow.live_out[block.index])
         self.live = {number: sorted(names) for number, names in before.items()}
-        self.polling = {head for head, *loop in _loops(flow) if _polls(machine.program.kernel, *loop)}
+        self.polling = {head for head, start, stop in _loops(flow) if _polls(machine.program.kernel, start, stop)}
         self.start()
 
     def start(self) -> None:
@@ -181,13 +182,20 @@ def _loops(flow: Flow) -> Iterator[tuple[int, int, int]]:
         yield from ((head, flow.blocks[head].start, block.stop) for head in block.successors if head <= block.index)
 
 
-def _polls(kernel: Kernel, start: int, stop: int) -> bool:
-    """Whether a branch of a loop depends on what an atomic or an ordered load in it reads."""
+def waits_inside(program: Program) -> bool:
+    """Whether some loop may wait for what another thread of the block writes to shared memory."""
+    return any(_polls(program.kernel, start, stop, "global") for _, start, stop in _loops(program.flow))
+
+
+def _polls(kernel: Kernel, start: int, stop: int, without: str = "") -> bool:
+    """Whether a branch of a loop depends on what an atomic or an ordered load in it reads. without: a state space of
+    loads that do not count.
+    """
     code, read, known = kernel.instructions[start:stop], set[str](), -1
     while known < len(read):
         known = len(read)
         for i in code:
             ordered = i.parts[0] == "atom" or (i.parts[0] == "ld" and not ORDERED.isdisjoint(i.parts))
-            if ordered or any(register.name in read for register in reads(i)):
+            if (ordered and without not in i.parts) or any(register.name in read for register in reads(i)):
                 read |= {register.name for register in defined(i)}
     return any(i.parts[0] == "bra" and i.guard and i.guard[0].name in read for i in code)

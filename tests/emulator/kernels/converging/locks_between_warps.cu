@@ -6,8 +6,9 @@ extern "C" __global__ void k(const int* in, int* out) {
   __syncthreads();
   if (t % 32 == 0) {
     while (atomicCAS(&lock, 0, 1) != 0) ++tries;
-    for (int i = 0; i < in[t] + 40; ++i) *(volatile int*)&count = *(volatile int*)&count + 1;
-    __threadfence_block();
+    __threadfence_block();  // taken
+    for (int i = 0; i < in[t] + 40; ++i) count = count + 1;
+    __threadfence_block();  // given back
     atomicExch(&lock, 0);
   }
   __syncthreads();
