@@ -1,0 +1,54 @@
+"""The page that shows, for each feature of the five documents that this project implements, what does it here and which
+test holds it: `python -m tests.seeds` writes notebooks/seeds.md from tests/seeds.csv, which test_seeds.py checks.
+"""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+from worklog.runs.tables import Table
+
+ROOT = Path(__file__).parents[1]
+TABLE, PAGE = ROOT / "tests" / "seeds.csv", ROOT / "notebooks" / "seeds.md"
+HEAD = """# The five documents, feature by feature
+
+This project implements what five documents describe: an article on benchmarking a GEMM, NVBench, FlashInfer's timing by
+CUDA graphs, the practices of Triton's benchmark function, and Tensara's problems. Each row names a feature, the command
+or the name that does it here, and the test that holds it.
+"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One feature. how: a command, or a Python name or call. test: "file::function", below tests/."""
+
+    document: str
+    feature: str
+    how: str
+    test: str
+
+
+def rows() -> list[Row]:
+    """All features, document by document."""
+    with TABLE.open(encoding="utf-8", newline="") as lines:
+        return [Row(*row) for row in list(csv.reader(lines))[1:]]
+
+
+def page() -> str:
+    """The page in Markdown."""
+    parts = [HEAD]
+    for document, of_one in groupby(rows(), lambda row: row.document):
+        cells = []
+        for row in of_one:
+            file, _, name = row.test.partition("::")
+            held = f"[{name.removeprefix('test_').replace('_', ' ')}](../tests/{file})"
+            cells.append((row.feature, f"`{row.how}`", held))
+        parts.append(f"## {document}\n\n{Table('', ('feature', 'here', 'held by'), cells, left=3).markdown()}\n")
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

@@ -1,0 +1,52 @@
+"""notebooks/seeds.md: no row points at nothing."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import shlex
+from itertools import pairwise
+from pkgutil import resolve_name
+
+import click
+import pytest
+
+import worklog
+from tests.seeds import PAGE, ROOT, Row, page, rows
+from worklog.cli.commands import main
+from worklog.settings import parse_settings
+
+EACH = pytest.mark.parametrize("row", rows(), ids=lambda row: row.feature)
+
+
+@EACH
+def test_what_does_it_exists(row: Row) -> None:
+    if row.how.startswith("worklog "):
+        _, name, *words = shlex.split(row.how)
+        command = main.get_command(click.Context(main), name)
+        assert command is not None
+        known = {option for parameter in command.params for option in parameter.opts}
+        assert {word for word in words if word.startswith("--")} <= known
+        settings = [after for before, after in pairwise(words) if before == "--set"]
+        worklog.Harness().but(**parse_settings(settings))
+        return
+    tree = ast.parse(row.how, mode="eval").body
+    function = tree.func if isinstance(tree, ast.Call) else tree
+    found = resolve_name(ast.unparse(function))
+    if isinstance(tree, ast.Call):
+        arguments = {str(word.arg): None for word in tree.keywords}
+        inspect.signature(found).bind(*tree.args, **arguments)
+        if found is not worklog.time:  # which would need a GPU
+            eval(row.how, {"worklog": worklog})
+
+
+@EACH
+def test_the_test_that_holds_it_exists(row: Row) -> None:
+    file, _, name = row.test.partition("::")
+    assert re.search(rf"^def {name}\(", (ROOT / "tests" / file).read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def test_the_page_is_the_tables() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "run: python -m tests.seeds"
+    assert len({row.document for row in rows()}) == 5
