@@ -58,7 +58,7 @@ def solution_of(what: str, launch: Mapping[str, Any], others: Mapping[str, objec
 
 def starter_code(problem: str, dtype: str, folder: Path) -> dict[Path, str]:
     """The files of `worklog new PROBLEM DIR`, and their text. Raises BadProblem."""
-    from worklog.kernel.solution import starters
+    from worklog.kernel.starter import starters
     from worklog.runner.problems import find_problem
 
     return starters(find_problem(problem, dtype), f"{shlex.quote(problem)}{f' --dtype {dtype}' * bool(dtype)}", folder)

@@ -72,6 +72,7 @@ class CaseBuffers:
         self.poison()
         self.memory.foul()
         subject.enqueue(self.arguments, self.case.written)
+        subject.collect(self.arguments, self.case.written)
         return self.outputs()
 
     def outputs(self) -> tuple[bytes, ...]:
@@ -167,9 +168,13 @@ def require_sound(problem: Problem, case: Case) -> None:
 
 def check_case(subject: Ready, problem: Problem, buffers: CaseBuffers) -> Stage:
     """One launch on a case's inputs. Raises LaunchFailed and BadProblem."""
+    return judged(f"case {buffers.case.name}", problem, buffers, buffers.run(subject))
+
+
+def judged(name: str, problem: Problem, buffers: CaseBuffers, data: tuple[bytes, ...]) -> Stage:
+    """The stage of that name on what a launch left in the outputs. Raises LaunchFailed."""
     case = buffers.case
-    name, seed = f"case {case.name}", f"seed {case.seed}"
-    data = buffers.run(subject)
+    seed = f"seed {case.seed}"
     if trespass := buffers.trespass():
         return failed(name, f"{seed}: {trespass}")
     actual = tuple(rebuilt(like, one) for like, one in zip(case.outputs, data, strict=True))

@@ -146,6 +146,12 @@ class CudaDevice:
                 raise error
         return not waiting.is_alive()
 
+    def empty_cache(self) -> None:
+        """Give back the memory that CuPy and PyTorch hold for later."""
+        cupy.get_default_memory_pool().free_all_blocks()
+        if (torch := sys.modules.get("torch")) is not None:
+            torch.cuda.empty_cache()
+
     def free_bytes(self) -> int:
         """Free memory of the GPU."""
         cupy.get_default_memory_pool().free_all_blocks()

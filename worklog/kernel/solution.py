@@ -15,10 +15,8 @@ from __future__ import annotations
 import ctypes
 import inspect
 import re
-import shlex
 import shutil
 import subprocess
-import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -48,12 +46,6 @@ from worklog.problem.problem import TYPES, Parameter, Problem, ctype_of
 from worklog.runs.documents import read_text
 
 FUNCTION = "solution"
-STARTERS = {
-    name: Path(__file__).with_name(file)
-    for name, file in (("solution.cu", "solution.cu"), ("solution.py", "solution.py.txt"))
-}
-HEADERS = {"__half": "cuda_fp16.h", "half": "cuda_fp16.h", "__nv_bfloat16": "cuda_bf16.h"}
-WIDTH, KEPT = 98, "\0"  # of starter code: columns, and a space at which a line isn't broken
 WAITS = re.compile(r"\bcuda(?:\w*Synchronize|Mem(?:cpy|set)|Malloc|Free)\b")  # calls that wait for the GPU
 _LAUNCH = re.compile(r"<\s*<\s*<(.*?)>\s*>\s*>", re.DOTALL)
 STREAM = "worklog_stream"  # of the harness, in a library that nvcc makes
@@ -80,6 +72,9 @@ class Ready(Protocol):
 
     def enqueue(self, arguments: Sequence[Passed], written: range) -> None:
         """Enqueue its work on the device's stream. written: the places of the outputs. Raises LaunchFailed."""
+
+    def collect(self, arguments: Sequence[Passed], written: range) -> None:
+        """Copy what a Python function returned into the outputs. Raises LaunchFailed."""
 
 
 @dataclass(frozen=True)
@@ -215,41 +210,6 @@ class Solution:
         return Program(self.file, text, entry, options, tuple(arguments), shared, tuple(own.items()))
 
 
-def starters(problem: Problem, called: str, folder: Path) -> dict[Path, str]:
-    """Starter code for a problem, by file: CUDA source that compiles, and a Python function. called: the problem as the
-    command line names it, with its dtype. Raises BadProblem for a signature that isn't known.
-    """
-    declared = problem.signature
-    written = [one.name for one in declared if one.pointer and not one.const] or ["the output"]
-    needed = {HEADERS[one.type] for one in declared if one.type in HEADERS}
-    values = {
-        "ABOUT": " ".join((inspect.getdoc(problem) or "a problem").partition("\n\n")[0].split()),
-        "CALLED": called,
-        "INCLUDES": "".join(f"#include <{header}>\n" for header in sorted(needed)),
-        "PROBLEM": problem.name,
-        "ENTRY": re.sub(r"\W", "_", problem.name) + "_kernel",
-        "PASSED": ", ".join(one.name for one in declared),
-        "WRITTEN": " and ".join(written),
-        "DECLARED": ", ".join(one.declaration.replace(" ", KEPT) for one in declared),
-    }
-    found = {}
-    for name, template in STARTERS.items():
-        text, of_file = template.read_text(encoding="utf-8"), values | {"FILE": shlex.quote(str(folder / name))}
-        filled = "".join(of_file.get(word, word) for word in re.split(rf"({'|'.join(of_file)})", text))
-        found[folder / name] = "".join(map(_wrapped, filled.splitlines(keepends=True)))
-    return found
-
-
-def _wrapped(line: str) -> str:
-    """A line of starter code in the width of a page: text and parameters go on in the next one."""
-    if len(line) <= WIDTH:
-        return line.replace(KEPT, " ")
-    opened = 0 if line.startswith(("//", '"')) else line.find("(") + 1
-    indent = "// " if line.startswith("//") else " " * (opened or len(line) - len(line.lstrip()))
-    kept = line.rstrip().replace(") {", f"){KEPT}{{")
-    return textwrap.fill(kept, WIDTH, subsequent_indent=indent, break_on_hyphens=False).replace(KEPT, " ") + "\n"
-
-
 def _with_function(what: str) -> str:
     return f"{what}:{FUNCTION}" if what.endswith((".py", ".so")) else what
 
@@ -274,6 +234,9 @@ class _Kernels:
             self._read[key] = self.launches(values)
         for launch in self._read[key]:
             self._launch(launch, given)
+
+    def collect(self, arguments: Sequence[Passed], written: range) -> None:
+        """As Ready.collect."""
 
     def _launch(self, launch: Launched, given: dict[str, Passed]) -> None:
         source, file = self.solution.source or "", self.solution.file
@@ -334,6 +297,9 @@ class _Library:
             *(_number(one) if one.buffer is None else self.loan.array(one.buffer, *one.form) for one in arguments)
         )
 
+    def collect(self, arguments: Sequence[Passed], written: range) -> None:
+        """As Ready.collect."""
+
 
 def on_the_stream(source: str) -> str:
     """CUDA source whose launches go to the stream `worklog_stream`, where they name no stream of their own."""
@@ -373,7 +339,8 @@ class _Python:
         loan = getattr(device, "loan", None)
         if loan is None:
             raise NoGpu(f"{solution.name} is a Python function: it needs a GPU, and this device is {device.source}")
-        self.name, self.declared = solution.name, declared
+        self.name = solution.name
+        self.returned: Any = None
         self.function, arrays = host.loaded()
         self.loan = loan(arrays)
         try:
@@ -390,12 +357,24 @@ class _Python:
         returns = self.takes == written.start
         try:
             with self.loan.current():
-                result = self.function(*given[: written.start]) if returns else self.function(*given)
-                if returns:
-                    results = result if isinstance(result, tuple | list) else (result,)
-                    for place, value in zip(written, results, strict=True):
-                        given[place][...] = value
+                self.returned = self.function(*(given[: written.start] if returns else given))
         except WorklogError as error:
             raise LaunchFailed(f"{self.name}: {error}") from error
         except Exception as error:
             raise LaunchFailed(f"{self.name} raised {words_of(error)}") from error
+
+    def collect(self, arguments: Sequence[Passed], written: range) -> None:
+        """As Ready.collect."""
+        if self.takes != written.start:
+            return
+        results = self.returned if isinstance(self.returned, tuple | list) else (self.returned,)
+        if len(results) != len(written) or not all(hasattr(one, "shape") for one in results):
+            raise LaunchFailed(f"{self.name} takes the inputs only: return the outputs, or take all parameters")
+        with self.loan.current():
+            for place, value in zip(written, results, strict=True):
+                output = self.loan.array(arguments[place].buffer, *arguments[place].form)
+                if tuple(value.shape) != tuple(output.shape):
+                    raise LaunchFailed(
+                        f"{self.name} returned shape {tuple(value.shape)}: {tuple(output.shape)} is right"
+                    )
+                output[...] = value

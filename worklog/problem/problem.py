@@ -142,6 +142,10 @@ class Problem:
         """The right result, an array or a tuple of arrays, from what a case's `create_inputs` made."""
         raise NotImplementedError
 
+    def baseline(self, *inputs: Any) -> Any:
+        """What a solution is timed beside, on arrays of the GPU; by default, the reference. It returns the result."""
+        return self.reference_solution(*inputs)
+
     def generate_test_cases(self) -> list[Words]:
         """The cases that are checked and timed; `case` makes one. "create_inputs" of each makes its inputs, the same
         ones each time.
@@ -199,9 +203,10 @@ class Problem:
         torch = sys.modules.get("torch")
         return "cuda" if torch is not None and torch.cuda.is_available() else "cpu"
 
-    def param_dtype(self, index: int) -> Any:
-        """PyTorch's dtype of a parameter."""
-        return getattr(import_module("torch"), self.signature[index].dtype)
+    def param_dtype(self, which: int | str) -> Any:
+        """PyTorch's dtype of a parameter, by its place or name."""
+        found = next(one for place, one in enumerate(self.signature) if which in (place, one.name))
+        return getattr(import_module("torch"), found.dtype)
 
     def under(self, dtype: str) -> Problem:
         """The same problem under one of its dtypes; "" for the first. Raises BadProblem."""
@@ -339,7 +344,8 @@ def called(problem: Problem, method: str, *arguments: Any, case: str = "", of: C
     except WorklogError:
         raise
     except Exception as error:
-        where = traceback.extract_tb(error.__traceback__)[-1]
+        frames, own = traceback.extract_tb(error.__traceback__), inspect.getsourcefile(type(problem))
+        where = next((frame for frame in reversed(frames) if frame.filename == own), frames[-1])
         at = f" in case {case!r}" if case else ""
         first = f"{type(error).__name__}: {error}".partition("\n")[0]
         raise BadProblem(

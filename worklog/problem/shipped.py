@@ -50,6 +50,10 @@ class Sgemm(Problem):
         result: Array = (alpha * (a.astype(np.float64) @ b.astype(np.float64))).astype(np.float32)
         return result
 
+    def baseline(self, m: int, n: int, k: int, alpha: float, a: Array, b: Array, beta: float) -> Any:
+        """The library's product in FP32."""
+        return a @ b if alpha == 1 else alpha * (a @ b)
+
     def generate_sample(self) -> list[Words]:
         """Sizes that tiles don't divide, and an alpha."""
         return [self.of(Shape(1, 7, 2)), self.of(Shape(33, 65, 17)), self.of(Shape(65, 31, 40), -1.5)]
@@ -91,6 +95,11 @@ class Softmax(Problem):
         powers = np.exp(x.astype(np.float64) - x.max(axis=1, keepdims=True))
         result: Array = (powers / powers.sum(axis=1, keepdims=True)).astype(x.dtype)
         return result
+
+    def baseline(self, x: Array) -> Any:
+        """Operation by operation, in the dtype."""
+        powers = np.exp(x - x.max(axis=1, keepdims=True))
+        return powers / powers.sum(axis=1, keepdims=True)
 
     def generate_sample(self) -> list[Words]:
         """Odd sizes, rows longer than a block, and inputs whose exp overflows unless the maximum is subtracted."""
@@ -135,6 +144,10 @@ class BatchedGemm(Problem):
         """In float64, rounded once."""
         result: Array = np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(a.dtype)
         return result
+
+    def baseline(self, a: Array, b: Array) -> Any:
+        """The library's batched product in the dtype."""
+        return np.matmul(a, b)
 
     def generate_sample(self) -> list[Words]:
         """Sizes that tiles don't divide, and a batch of one."""
