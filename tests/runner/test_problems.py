@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -204,6 +205,26 @@ def test_host_code_that_is_not_read_is_an_error_with_its_line(statement: str, sa
 )
 def test_a_mistake_of_the_command_is_one_line(words: tuple[str, ...], said: str) -> None:
     assert said in refused(worklog(SOFTMAX, *words))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["run", "mine.cu", "--problem", "softmax"], "no GPU to measure on: "),
+        (["bench", "mine.cu", "--problem", "softmax"], "`worklog check FILE --problem softmax` checks a .cu file"),
+        (["run", "--problem", "softmax"], "--problem needs a solution"),
+        (["run", "mine.cu", "--problem", "softmax", "--size", "64"], "--size is for the ladder's SGEMM"),
+        (["bench", "mine.cu", "--problem", "softmax", "--axis", "N=2"], "--axis is for the ladder's SGEMM"),
+        (["run", "mine.cu", "--case", "n=3"], "--case needs --problem"),
+        (["run", "mine.cu", "--dtype", "float16"], "--dtype needs --problem"),
+        (["new", "softmax"], "give a name that ends in .cu, or a problem and a folder"),
+    ],
+)
+def test_a_mistake_of_another_command_is_one_line(words: list[str], said: str) -> None:
+    Path("mine.cu").write_text(SOFTMAX)
+    with patch("worklog.gpu.device.gpu_reason", lambda: "this test has no GPU"):
+        result = CliRunner().invoke(main, words)
+    assert said in refused(result)
 
 
 class Sound(Problem):

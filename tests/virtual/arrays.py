@@ -32,6 +32,20 @@ class Array:
     machine: Machine
     buffer: NumpyBuffer
     shape: tuple[int, ...]
+    dtype = np.dtype(np.float32)
+    __cuda_array_interface__ = None  # a mark of an array on a GPU
+
+    def __setitem__(self, _: object, value: Array) -> None:
+        VirtualArrays(self.machine).copy(self, value)
+
+    def get(self) -> Float32:
+        """Waits for the current stream."""
+        self.machine.synchronize()
+        return self.data.copy()
+
+    @property
+    def nbytes(self) -> int:
+        return 4 * self.size
 
     @property
     def data(self) -> Float32:

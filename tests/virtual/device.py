@@ -58,6 +58,9 @@ class VirtualDevice(NumpyDevice):
         for stream in self.machine.streams:
             self.machine.synchronize(stream)
 
+    def empty_cache(self) -> None:
+        """Nothing is held for later."""
+
     def loan(self, arrays: str) -> VirtualLoan:
         return VirtualLoan(self, arrays)
 
@@ -80,6 +83,10 @@ class VirtualLoan:
 
             return torch.from_numpy(buffer.data.reshape(rows, columns))
         return Array(self.device.machine, buffer, (rows, columns))
+
+    def array(self, buffer: Any, shape: tuple[int, ...], dtype: str) -> Any:
+        assert (self.arrays, dtype) == ("cupy", "float32")
+        return Array(self.device.machine, buffer, shape)
 
     def current(self) -> AbstractContextManager[None]:
         if self.arrays != "cupy":

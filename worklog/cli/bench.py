@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import click
 
 from worklog.cli import output
+from worklog.cli.problem import CASE, PROBLEM, problem_options, require_no_dtype, run_solutions
 from worklog.settings import Harness
 
 
@@ -24,6 +26,7 @@ from worklog.settings import Harness
 @click.option("--list", "listed", is_flag=True, help="Show the benchmarks, their axes and points; needs no GPU.")
 @output.harness_option
 @click.option("--details", is_flag=True, help="Add a second table: cycles per launch, energy, parts of the interval.")
+@partial(problem_options, options=(*PROBLEM, CASE))
 @output.out_option()
 @output.export_options
 @output.json_option
@@ -37,12 +40,23 @@ def bench(
     details: bool,
     out: Path | None,
     as_json: bool,
+    problem: str | None,
+    dtype: str,
+    cases: tuple[str, ...],
 ) -> None:
     """Time every benchmark that FILE.py declares with @worklog.bench, at each point of its axes.
 
     A point that the benchmark skips, that doesn't compile, or that doesn't fit the memory is skipped with its reason.
-    Exits with 1 if a point fails. Results aren't checked: `worklog check` does that for matrix products.
+    Exits with 1 if a point fails. Results aren't checked: `worklog check` does that for matrix products,
+    and a solution of a problem (--problem) is checked before it is timed.
     """
+    if problem is not None:
+        others = {"axis": axes, "filter": filters, "against": against, "list": listed}
+        solved = run_solutions([str(file)], problem, dtype, cases, harness, out, {}, **others)
+        output.print_run(solved, with_details=details, as_json=as_json)
+        output.exit_if_failed(solved)
+        return
+    require_no_dtype(dtype, cases)
     from worklog.errors import NoGpu
     from worklog.gpu import device
     from worklog.runner.declare import declared, measure  # imported here: --help doesn't wait for NumPy

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from worklog.cli import output
-from worklog.errors import BadSetting
+from worklog.errors import BadSetting, NoGpu
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from worklog.kernel.solution import Solution
+    from worklog.runs.run import Run
+    from worklog.settings import Harness
 
 TAKEN = ("entry", "grid", "block", "include", "define", "arrays")  # options of a user kernel that a solution takes
 PROBLEM = (
@@ -29,15 +31,22 @@ PROBLEM = (
 )
 
 
-def problem_options(command: Any) -> Any:
+CASE = click.option(
+    "--case", "cases", multiple=True, metavar="NAME", help='With --problem, only these cases: a name, or "n=*"; repeat.'
+)
+
+
+def problem_options(command: Any, options: Sequence[Any] = PROBLEM) -> Any:
     """--problem and --dtype."""
-    for option in reversed(PROBLEM):
+    for option in reversed(options):
         command = option(command)
     return command
 
 
-def require_no_dtype(dtype: str) -> None:
-    """Raise BadSetting for --dtype without --problem."""
+def require_no_dtype(dtype: str, cases: Sequence[str] = ()) -> None:
+    """Raise BadSetting for --dtype or --case without --problem."""
+    if cases:
+        raise BadSetting("--case needs --problem: the cases of the ladder's SGEMM are sizes, as in --size 1024")
     if dtype:
         raise BadSetting("--dtype needs --problem: the ladder computes in float32; --class names a precision class")
 
@@ -72,3 +81,29 @@ def check_solution(
 
     with output.progress_bar() as progress:
         return problems.check_in_child(solution_of(what, launch, others), problem, dtype, on=on, progress=progress)
+
+
+def run_solutions(
+    files: Sequence[str],
+    problem: str,
+    dtype: str,
+    cases: Sequence[str],
+    harness: Harness,
+    out: Path | None,
+    launch: Mapping[str, Any],
+    **others: Any,
+) -> Run:
+    """Measure solutions at the cases of a problem. others: as for solution_of. Raises what
+    worklog.runner.solved.measure() raises.
+    """
+    from worklog.gpu import device
+    from worklog.runner import solved
+
+    if not files:
+        raise BadSetting("--problem needs a solution: name a .cu file, or a Python function as file.py:function")
+    solutions = [solution_of(file, launch, others) for file in files]
+    if why := device.gpu_reason():
+        advice = f"`worklog check FILE --problem {shlex.quote(problem)}` checks a .cu file on the emulator"
+        raise NoGpu(f"no GPU to measure on: {why}; {advice}")
+    with output.progress_bar() as progress:
+        return solved.measure(solutions, problem, dtype, cases=cases, harness=harness, progress=progress, out=out)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from worklog.cli import output
+from worklog.cli.problem import CASE, PROBLEM, problem_options, require_no_dtype, run_solutions
 from worklog.errors import NoGpu
 from worklog.gpu import device
 from worklog.settings import Harness
@@ -79,6 +81,7 @@ def kernel_options(command: Any, options: Sequence[Any] = LAUNCH + CHECKED) -> A
     'a template argument in --entry: "BM=64,128", "T[type]=float,double".',
 )
 @output.harness_option
+@partial(problem_options, options=(*PROBLEM, CASE))
 @kernel_options
 @click.option("--preview", is_flag=True, help="Show what would be measured and how long it takes; needs no GPU.")
 @click.option("--details", is_flag=True, help="Add a second table: GB/s, shares of copy and peaks, cycles per launch.")
@@ -94,10 +97,14 @@ def run(
     details: bool,
     out: Path | None,
     as_json: bool,
+    problem: str | None,
+    dtype: str,
+    cases: tuple[str, ...],
     **launch: Any,
 ) -> None:
     """Check and time rungs (default: all, and cuBLAS) or your own kernels, at 4096 or the given sizes. Without a GPU,
-    rungs are shown from the recording.
+    rungs are shown from the recording. With --problem, check and time solutions of a problem at each of its cases,
+    beside its baseline; --set warmup=tensara --set stopping=tensara measures as Tensara does.
 
     Exits with 1 if a kernel fails the check.
     """
@@ -107,6 +114,13 @@ def run(
     from worklog.runner import measure as bench  # imported here: --help doesn't wait for NumPy
     from worklog.runner.tasks import tasks_of
 
+    if problem is not None:
+        others = {"size": sizes, "axis": axes, "preview": preview}
+        solved = run_solutions(kernels, problem, dtype, cases, harness, out, launch, **others)
+        output.print_run(solved, with_details=details, as_json=as_json)
+        output.exit_if_failed(solved)
+        return
+    require_no_dtype(dtype, cases)
     of_sizes, of_templates = both_axes(axes)
     sizes = [*sizes, *(shapes(of_sizes) if of_sizes else ())] or [Shape.of(4096)]
     chosen = kernels_of(kernels, of_templates, **launch) or None

@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,6 +32,9 @@ from worklog.kernel.source import (
 )
 from worklog.problem.gemm import CLASSES, Domain, Shape
 from worklog.runs.documents import read_text
+
+if TYPE_CHECKING:
+    from worklog.kernel.solution import Solution
 
 HOST_AS_DEVICE = "-default-device"  # host code that wasn't recognised, such as member functions, is no error then
 TEMPLATE = Path(__file__).with_name("template.cu")  # a user kernel to start from
@@ -66,7 +69,8 @@ class Kernel:
     class that the kernel must have at least. options: for NVRTC. number, idea: of a rung. host: where a host function
     is. skipped: why it is not measured, such as an instance of a template that does not compile; "" for all others.
     arguments: the value that each parameter takes (worklog.kernel.signature). adapted: what was read from the source,
-    for the user. shared: bytes of dynamic shared memory per block. headers: as in Program.
+    for the user. shared: bytes of dynamic shared memory per block. headers: as in Program. solution: of
+    another problem than C = alpha A B + beta C.
     """
 
     name: str
@@ -87,6 +91,7 @@ class Kernel:
     adapted: tuple[str, ...] = ()
     shared: int = 0
     headers: tuple[tuple[str, str], ...] = ()
+    solution: Solution | None = None
 
     @classmethod
     def from_file(cls, path: str | Path, *, name: str = "", **words: Any) -> Kernel:
@@ -331,7 +336,9 @@ class Kernel:
         return tuple(values[name] for name in self.arguments)
 
     def of_its_file(self) -> dict[str, Any]:
-        """For a run's `kernels`: the file of a declared benchmark, and its hash."""
+        """For a run's `kernels`: the file of a declared benchmark or of a solution, and its hash."""
+        if self.solution is not None:
+            return self.solution.describe()
         assert self.host is not None
         return {"file": self.host.file, "sha256": self.host.sha256, "entry": self.host.function}
 

@@ -13,6 +13,7 @@ returns the outputs instead, as a torch function does.
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import inspect
 import re
 import shutil
@@ -68,7 +69,9 @@ class Passed:
 
 
 class Ready(Protocol):
-    """A solution that is loaded on a device."""
+    """A solution that is loaded on a device. waits: whether a call waits for the GPU, so that no queue can be held."""
+
+    waits: bool
 
     def enqueue(self, arguments: Sequence[Passed], written: range) -> None:
         """Enqueue its work on the device's stream. written: the places of the outputs. Raises LaunchFailed."""
@@ -80,7 +83,8 @@ class Ready(Protocol):
 @dataclass(frozen=True)
 class Solution:
     """A solution of a problem, not loaded. source: CUDA C++, or None for a Python function. entry: the host function or
-    the kernel. grid, block: of a single kernel, expressions in the names of its integer parameters.
+    the kernel. grid, block: of a single kernel, expressions in the names of its integer parameters. problem, dtype:
+    what it is measured on, as worklog.runner.problems.find_problem takes them.
     """
 
     name: str
@@ -93,6 +97,8 @@ class Solution:
     folders: tuple[str, ...] = ()
     define: tuple[str, ...] = ()
     adapted: tuple[str, ...] = ()
+    problem: str = ""
+    dtype: str = ""
 
     @classmethod
     def of(
@@ -150,10 +156,12 @@ class Solution:
             return _Library(self, device, declared)
         return _Kernels(self, device, lambda values: launches(self.source or "", FUNCTION, values, self.file), own)
 
-    @property
-    def waits(self) -> bool:
-        """Whether its host code waits for the GPU, so that the harness can't hold the queue."""
-        return self.source is not None and bool(WAITS.search(self.source))
+    def describe(self) -> dict[str, Any]:
+        """For a run's `kernels`."""
+        text = self.source.encode() if self.source is not None else b""
+        sha256 = self.host.sha256 if self.host is not None else hashlib.sha256(text).hexdigest()
+        solves = {"problem": self.problem, "dtype": self.dtype, "user": "solution"}
+        return {"file": self.file, "sha256": sha256, "entry": self.entry, **solves}
 
     def _definition(self) -> Definition:
         assert self.source is not None
@@ -216,6 +224,8 @@ def _with_function(what: str) -> str:
 
 class _Kernels:
     """Kernels that a device compiles, launched as the source states."""
+
+    waits = False
 
     def __init__(
         self, solution: Solution, device: Device, launches: Callable[[dict[str, Any]], list[Launched]], own: Definition
@@ -287,7 +297,7 @@ class _Library:
         self.loan: Any = device.loan("pointers")  # type: ignore[attr-defined]
         with TemporaryDirectory(prefix="worklog-") as folder:
             library = ctypes.CDLL(str(compiled_library(solution, Path(folder))))
-        self.function = getattr(library, FUNCTION)
+        self.function, self.waits = getattr(library, FUNCTION), bool(WAITS.search(solution.source or ""))
         self.function.argtypes, self.function.restype = [ctype_of(parameter) for parameter in declared], None
         ctypes.c_void_p.in_dll(library, STREAM).value = self.loan.handle
 
@@ -331,7 +341,9 @@ def compiled_library(solution: Solution, folder: Path, arch: str = "native") -> 
 
 
 class _Python:
-    """A Python function on a GPU's arrays."""
+    """A Python function on a GPU's arrays, which doesn't wait."""
+
+    waits = False
 
     def __init__(self, solution: Solution, device: Device, declared: Sequence[Parameter]) -> None:
         host = solution.host

@@ -97,7 +97,7 @@ def measure(order: Mapping[str, Any], say: Say, make_session: Callable[..., Sess
     with the measurement and its kernel's description. make_session: gets the user kernels by name (default: Session).
     """
     from worklog.gpu.clock_lock import switchable_clocks
-    from worklog.runner.point import measurement as declared
+    from worklog.runner import point, solved
     from worklog.runner.session import Session, attempt
 
     tasks, harness = order["tasks"], order["harness"]
@@ -111,7 +111,9 @@ def measure(order: Mapping[str, Any], say: Say, make_session: Callable[..., Sess
         finished: list[Measurement] = []
         for task in tasks:
             say("progress", done=len(finished), doing=str(task))
-            how = None if task.shape else declared
+            how = None
+            if task.shape is None:
+                how = (point if session.kernel(task.kernel).solution is None else solved).measurement
             finished.append(attempt(session, task, harness, finished, hold, how))
             description = session.describe(task.kernel) if task.shape else session.kernel(task.kernel).of_its_file()
             say("measured", number=len(finished), measurement=asdict(finished[-1]), description=description)

@@ -223,13 +223,13 @@ def _launch(
     return launches[0] if len(sets) == 1 else Rotating(launches, _bytes(sets[0]))
 
 
-def _is_array(value: Any) -> bool:
+def on_gpu(value: Any) -> bool:
     """A CuPy array or a PyTorch tensor on a GPU."""
     return hasattr(value, "__cuda_array_interface__") or bool(getattr(value, "is_cuda", False))
 
 
 def _bytes(arguments: Sequence[Any]) -> int:
-    return sum(int(value.nbytes) for value in arguments if _is_array(value))
+    return sum(int(value.nbytes) for value in arguments if on_gpu(value))
 
 
 def _sets(args: tuple[Any, ...], l2_bytes: int) -> list[tuple[Any, ...]]:
@@ -242,6 +242,6 @@ def _sets(args: tuple[Any, ...], l2_bytes: int) -> list[tuple[Any, ...]]:
 
 
 def _copy(value: Any) -> Any:
-    if not _is_array(value):
+    if not on_gpu(value):
         return value
     return value.detach().clone().requires_grad_(value.requires_grad) if hasattr(value, "detach") else value.copy()

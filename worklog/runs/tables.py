@@ -231,25 +231,28 @@ def details(m: Measurement) -> dict[str, str]:
 
 
 def means(run: Run) -> list[dict[str, str]]:
-    """For each kernel measured at several sizes: the arithmetic mean of the rates, which large sizes dominate, and
-    geometric means, in which all sizes count alike. "sizes" says over how many of the run's.
+    """For each kernel measured at several sizes or cases of a problem: arithmetic means, which large ones dominate, and
+    geometric means, in which all count alike. "sizes" or "cases" says over how many of the run's.
     """
     rows = []
     for kernel in dict.fromkeys(m.kernel for m in run.select()):
-        found = [m for m in run.select(kernel) if m.status == "measured" and m.tflops and m.ratio]
+        every = [m for m in run.select(kernel) if m.shape or "case" in m.axes]
+        found = [m for m in every if m.status == "measured" and m.us and (m.ratio or not m.shape)]
         if len(found) < 2:
             continue
-        mean, geometric = over_shapes([m.tflops or 0.0 for m in found])
-        _, ratio = over_shapes([m.ratio or 0.0 for m in found])
-        rows.append(
-            {
-                "kernel": kernel,
-                "sizes": f"{len(found)} of {len(run.shapes())}",
-                "mean TFLOP/s": f"{mean:.2f}",
-                "geometric mean TFLOP/s": f"{geometric:.2f}",
-                "geometric mean of cuBLAS": f"{100 * ratio:.1f} %",
-            }
-        )
+        of_cases = found[0].shape is None
+        row = {"kernel": kernel, "sizes": f"{len(found)} of {len(run.shapes())}"}
+        if of_cases:
+            mean, _ = over_shapes([m.us or 0.0 for m in found])
+            row = {"kernel": kernel, "cases": f"{len(found)} of {len(every)}", "mean time": duration(mean)}
+        if all(m.tflops for m in found):
+            mean, geometric = over_shapes([m.tflops or 0.0 for m in found])
+            digits = "#.3g" if of_cases else ".2f"  # a problem's rates differ by more than a kernel's
+            row |= {"mean TFLOP/s": f"{mean:{digits}}", "geometric mean TFLOP/s": f"{geometric:{digits}}"}
+        if all(m.ratio for m in found):
+            _, ratio = over_shapes([m.ratio or 0.0 for m in found])
+            row[f"geometric mean of {found[0].baseline}"] = f"{100 * ratio:.1f} %"
+        rows.append(row)
     return rows
 
 
@@ -301,7 +304,8 @@ def tables(run: Run) -> list[tuple[Table, Table | None]]:
         main = replace(_known(title, rows, always), left=left, notes=notes)
         found.append((main, _known(f"{title}, details", [details(m) for m in measurements])))
     over = means(run)
-    return [*found, (Table.of("over the sizes", over), None)] if over else found
+    title = "over the cases" if over and "cases" in over[0] else "over the sizes"
+    return [*found, (_known(title, over), None)] if over else found
 
 
 def _known(title: str, rows: Sequence[Mapping[str, Cell]], always: int = 1) -> Table:

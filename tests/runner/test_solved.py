@@ -1,0 +1,161 @@
+"""Solutions of a problem timed at each case beside its baseline, on a GPU whose truth is known."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from pytest import approx
+
+import worklog
+from tests.exploits.arrays import xp
+from tests.virtual.machine import Machine
+from tests.virtual.session import QUICK, VirtualSession
+from worklog.errors import BadProblem
+from worklog.kernel import Kernel
+from worklog.kernel.solution import Solution
+from worklog.runner import solved
+from worklog.runner.session import attempt
+from worklog.runner.tasks import Task
+from worklog.runs.measurement import Measurement
+from worklog.runs.tables import duration, means
+
+JOB = (sys.executable, "-m", "tests.virtual.job")
+FILE = """
+import numpy as np
+import worklog
+from tests.exploits.arrays import xp
+
+class Product(worklog.Problem):
+    parameters = [
+        *({"name": name, "type": "T", "pointer": True, "const": name != "c"} for name in "abc"),
+        {"name": "n", "type": "int", "pointer": False},
+    ]
+
+    def reference_solution(self, a, b):
+        return a @ b
+
+    def baseline(self, a, b):
+        c = xp.empty(*a.shape)
+        for _ in range(2):
+            xp.gemm(1.0, a, b, 0.0, c)
+        return c
+
+    def inputs(self, n):
+        return lambda rng: tuple(rng.integers(-9, 9, (2, n, n)).astype(np.float32))
+
+    def generate_sample(self):
+        return self.case("n=3", self.inputs(3), n=3)
+
+    def generate_test_cases(self):
+        return [self.case(f"n={n}", self.inputs(n), n=n) for n in (64, 96)]
+
+    def get_flops(self, case):
+        return 2 * case["n"] ** 3
+
+    def get_extra_params(self, case):
+        return [case["n"]]
+
+class Hosted(Product):
+    def baseline(self, a, b):
+        return np.zeros((2, 2))
+
+calls = 0
+
+def right(a, b, c, n):
+    xp.gemm(1.0, a, b, 0.0, c)
+
+def returns(a, b):
+    c = xp.empty(*a.shape)
+    xp.gemm(1.0, a, b, 0.0, c)
+    return c
+
+def wrong(a, b, c, n):
+    xp.gemm(2.0, a, b, 0.0, c)
+
+def lazy(a, b, c, n):
+    global calls
+    calls += 1
+    if calls <= 4:  # while it is checked
+        xp.gemm(1.0, a, b, 0.0, c)
+    else:
+        xp.gemm(1.0, a, b, 0.0, xp.empty(*a.shape))
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "own.py"
+    path.write_text(FILE)
+    return path
+
+
+def at(file: Path, function: str, case: str, problem: str = "Product", gate: bool = True) -> Measurement:
+    xp.machine = Machine()
+    solution = Solution.of(f"{file}:{function}")
+    words = {"problem": f"{file}:{problem}", "dtype": ""}
+    kernel = Kernel(function, "own.py", function, host=solution.host, solution=solved.replace(solution, **words))
+    task = Task(function, None, axes=(("case", case),), against="baseline")
+    session = VirtualSession(xp.machine, kernel)
+    return attempt(session, task, QUICK.but(gate=gate), measured=solved.measurement)
+
+
+@pytest.mark.parametrize("function", ["right", "returns"])
+def test_a_case_is_checked_then_timed_beside_the_baseline(file: Path, function: str) -> None:
+    found = at(file, function, "n=64")
+    true_us = 2 * 64**3 / Machine().flops_per_us
+    assert found.us == approx(true_us, rel=0.01), found.reason
+    assert (found.baseline, found.ratio) == ("baseline", approx(1.8, rel=0.02))  # half of it on a warm L2
+    assert found.axes == {"case": "n=64"} and found.shape is None and found.flops == 2 * 64**3
+    assert (found.bytes_read, found.bytes_written, found.elements) == (8 * 64**2, 4 * 64**2, 2 * 64**2)
+    assert found.verdict is not None and found.verdict["precision"] == "float32"
+    names = [stage["name"] for stage in found.verdict["stages"]]
+    assert names == ["case n=64", "bit-equal when repeated", "timed output"]
+    assert solved.LAST in found.degradations and "gate: off" not in str(found.degradations)
+    assert Measurement.from_dict(worklog.runs.measurement.json.loads(found.line)).us == found.us
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        ("wrong", "failed at case n=64: seed "),
+        ("lazy", "failed at timed output: seed "),
+        ("none", "has no function none"),
+    ],
+)
+def test_a_wrong_solution_has_no_time(file: Path, function: str, reason: str) -> None:
+    if function == "none":
+        with pytest.raises(worklog.WorklogError, match=reason):
+            at(file, function, "n=64")
+        return
+    found = at(file, function, "n=64")
+    assert found.status == "refused" and reason in str(found.reason) and found.us is None
+    unchecked = at(file, function, "n=64", gate=False)
+    assert unchecked.us is not None and "gate: off, the result is not checked" in unchecked.degradations
+
+
+def test_a_baseline_that_is_not_on_the_gpu_is_left_out_and_stated(file: Path) -> None:
+    found = at(file, "right", "n=64", "Hosted")
+    assert found.us is not None and found.ratio is None and found.baseline == ""
+    assert "no baseline: it doesn't return arrays of the GPU" in found.degradations
+
+
+def test_cases_become_one_run_with_means_over_them(file: Path, tmp_path: Path) -> None:
+    with pytest.raises(BadProblem, match="Product has no case 'n=65' \\(did you mean n="):
+        solved.measure([Solution.of(f"{file}:right")], f"{file}:Product", cases=["n=65"])
+    solutions = [Solution.of(f"{file}:{name}") for name in ("right", "wrong")]
+    out = tmp_path / "run.json"
+    solved.measure(solutions, f"{file}:Product", harness=QUICK, out=out, command=JOB)
+    run = worklog.open_run(out)
+    assert [(m.kernel, m.axes["case"], m.status) for m in run.measurements] == [
+        ("right", "n=64", "measured"),
+        ("right", "n=96", "measured"),
+        ("wrong", "n=64", "refused"),
+        ("wrong", "n=96", "refused"),
+    ]
+    assert run.kernels["right"]["problem"].endswith("own.py:Product") and run.kernels["right"]["dtype"] == "float32"
+    shown = str(run)
+    assert "over the cases" in shown and "mean time" in shown
+    (mean,) = means(run)
+    assert mean["cases"] == "2 of 2" and mean["mean time"] == duration(sum(m.us or 0.0 for m in run.measurements) / 2)

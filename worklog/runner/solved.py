@@ -1,0 +1,192 @@
+"""Solutions of problems timed case by case, each beside the problem's baseline: in a child process, into a run."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from fnmatch import fnmatch
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from worklog.errors import BadProblem, LaunchFailed, OutOfMemory, meant, memory_is_full
+from worklog.gate import Stage, Verdict
+from worklog.gate.cases import CaseBuffers, check_case, check_repeated, judged, require_sound
+from worklog.gate.checker import timed
+from worklog.gate.guarded_buffer import Memory
+from worklog.harness.sampling import off_the_lock
+from worklog.kernel import Kernel
+from worklog.kernel.host_function import words_of
+from worklog.kernel.solution import Ready, Solution
+from worklog.problem.arrays import each, raw, rebuilt
+from worklog.problem.problem import Case, Problem
+from worklog.runner import timing
+from worklog.runner.measure import carry_out
+from worklog.runner.problems import find_problem
+from worklog.runner.session import Session
+from worklog.runner.tasks import Progress, Task, silent
+from worklog.runs.measurement import Measurement
+from worklog.runs.run import Run
+from worklog.settings import Harness
+
+CASE = "case"  # the axis of a problem
+LAST = "gate: of the timed launches, the last one's output was checked"
+TIMED = "timed output"
+WORK = {"flops": "flops", "elements": "elements", "reads": "bytes_read", "writes": "bytes_written"}
+
+
+def measure(
+    solutions: Sequence[Solution],
+    problem: str,
+    dtype: str = "",
+    *,
+    cases: Sequence[str] = (),
+    harness: Harness | None = None,
+    progress: Progress = silent,
+    out: Path | None = None,
+    **how: Any,
+) -> Run:
+    """Check, then time, each solution at each test case of a problem, beside the problem's baseline. problem, dtype: as
+    find_problem takes them. cases: names or patterns such as "4096*" (default: all). how: for carry_out.
+
+    Memory that CuPy and PyTorch hold is given back before each case. A harness with warmup and stopping "tensara"
+    measures as Tensara does. A solution that fails is in the run with its verdict and without a time. Raises what
+    worklog.measure raises, and BadProblem.
+    """
+    posed = find_problem(problem, dtype)
+    names = [words["name"] for words in posed.tests[1]]
+    for pattern in cases:
+        if not any(fnmatch(name, pattern) for name in names):
+            raise BadProblem(f"{posed.name} has no case {pattern!r}{meant(pattern, names)}: it has {', '.join(names)}")
+    chosen = [name for name in names if not cases or any(fnmatch(name, pattern) for pattern in cases)]
+    kernels = [
+        Kernel(one.name, one.file, one.entry, host=one.host, solution=replace(one, problem=problem, dtype=posed.dtype))
+        for one in solutions
+    ]
+    tasks = [Task(one.name, None, axes=((CASE, name),), against="baseline") for one in kernels for name in chosen]
+    return carry_out(tasks, harness or Harness(), user_kernels=kernels, progress=progress, out=out, **how)
+
+
+@lru_cache(maxsize=8)
+def _posed(problem: str, dtype: str) -> Problem:
+    return find_problem(problem, dtype)
+
+
+def measurement(
+    session: Session, task: Task, used: Harness, notes: Sequence[str], earlier: Sequence[Measurement] = ()
+) -> Measurement:
+    """Check and time a solution at one case on this session's GPU, in its child process."""
+    solution = session.kernel(task.kernel).solution
+    assert solution is not None
+    posed, name = _posed(solution.problem, solution.dtype), dict(task.axes)[CASE]
+    session.device.empty_cache()
+    try:
+        case = posed.prepared(next(words for words in posed.tests[1] if words["name"] == name))
+        require_sound(posed, case)
+        buffers = CaseBuffers(Memory(session.device, np.random.default_rng(secrets.randbits(63))), posed, case)
+        subject = solution.load(session.device, posed)
+        return _timed(session, task, used, notes, Subject(solution, posed, buffers, subject))
+    except Exception as error:
+        full = error if isinstance(error, OutOfMemory) else memory_is_full(error)
+        if full is None:
+            raise
+        return task.without_time("skipped", str(full))
+
+
+class Subject:
+    """A solution that is loaded, with a case's buffers, and its gate."""
+
+    def __init__(self, solution: Solution, problem: Problem, buffers: CaseBuffers, ready: Ready) -> None:
+        self.solution, self.problem, self.buffers, self.ready = solution, problem, buffers, ready
+
+    @property
+    def case(self) -> Case:
+        """The case."""
+        return self.buffers.case
+
+    def launch(self) -> None:
+        """Enqueue it once."""
+        self.ready.enqueue(self.buffers.arguments, self.case.written)
+
+    def verdict(self) -> Verdict:
+        """Of the stages before anything is timed. Raises LaunchFailed."""
+        stages: list[Stage] = []
+        for stage in (check_case, check_repeated):
+            stages.append(timed(lambda stage=stage: stage(self.ready, self.problem, self.buffers)))  # type: ignore[misc]
+            if not stages[-1].passed:
+                break
+        return Verdict(tuple(stages), self.problem.dtype)
+
+    def last(self) -> Stage:
+        """The stage on what the timed launches left."""
+        self.ready.collect(self.buffers.arguments, self.case.written)
+        return judged(TIMED, self.problem, self.buffers, self.buffers.outputs())
+
+
+def _timed(session: Session, task: Task, used: Harness, notes: Sequence[str], subject: Subject) -> Measurement:
+    verdict: Verdict | None = None
+    if used.gate:
+        verdict = subject.verdict()
+        if not verdict.accepted:
+            return task.refused(replace(verdict, precision=None))
+    beside, why = _baseline(session, subject)
+    subject.buffers.poison()
+    work = {name: amount for name, key in WORK.items() if (amount := subject.problem.work(subject.case)[key])}
+    with timing.measuring_on(session):
+        found = timing.time(
+            subject.launch,
+            against=beside,
+            harness=used,
+            name=task.kernel,
+            sync=subject.ready.waits,
+            **work,
+        )
+    if verdict is not None:
+        verdict = verdict.and_then(timed(subject.last))
+        if not verdict.accepted:
+            return task.refused(replace(verdict, precision=None))
+    stated = [LAST if one == timing.UNCHECKED and verdict is not None else one for one in found.degradations]
+    clocks = {"clocks": "watched"} if off_the_lock(used.clocks, found.sm_mhz) else {}
+    return replace(
+        found,
+        axes=dict(task.axes),
+        changed=task.pitfalls | clocks,
+        baseline="" if beside is None else task.against,
+        verdict=None if verdict is None else verdict.as_dict(),
+        degradations=(*notes, *why, *stated),
+        label="",
+    )
+
+
+def _baseline(session: Session, subject: Subject) -> tuple[Callable[[], Any] | None, list[str]]:
+    """The problem's baseline on the case's arrays, called once and verified; None, and why, where it doesn't run on the
+    GPU.
+    """
+    case, posed = subject.case, subject.problem
+    loan: Any = session.device.loan("cupy")
+    inputs = []
+    for passed, value in zip(subject.buffers.arguments, case.inputs, strict=False):
+        of_numpy = passed.buffer is not None and isinstance(value, np.ndarray)
+        inputs.append(loan.array(passed.buffer, *passed.form) if of_numpy else value)
+
+    def baseline() -> Any:
+        return posed.baseline(*inputs)
+
+    try:
+        with loan.current():
+            results = each(baseline())
+        session.device.synchronize()
+    except LaunchFailed:
+        raise
+    except Exception as error:
+        return None, [f"no baseline: it raised {words_of(error)}"]
+    if not all(map(timing.on_gpu, results)):
+        return None, ["no baseline: it doesn't return arrays of the GPU"]
+    found = [
+        rebuilt(like, raw(one)) for like, one in zip(case.outputs, results, strict=False) if one.dtype == like.dtype
+    ]
+    right = len(found) == len(case.outputs) and posed.verified(case, tuple(found))[0]
+    return baseline, [] if right else ["baseline: verify_result fails its result"]
