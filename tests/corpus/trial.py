@@ -16,7 +16,7 @@ from worklog.errors import BadSetting, CompileFailed, WorklogError
 from worklog.kernel import Kernel
 from worklog.kernel.device import Program
 from worklog.kernel.nvrtc import Compiled, UnknownEntry
-from worklog.runner.check import OUTSIDE, check
+from worklog.runner.check import check
 
 MOST_TILE, TILE_K = 256, 64
 LIMIT_S = 30.0  # estimated, of the gate's launches of one kernel
@@ -32,7 +32,7 @@ class Tried:
     longer, kernels that #if leaves out, and templates whose arguments aren't known. error: why it does not compile.
     missing: instruction forms that the emulator lacks. verdict: of a GEMM: "passed as fp32", the gate's reason, or why
     it wasn't checked; "" for other kernels. findings: kinds of the emulator's error findings. domain: of the verdict:
-    whole tiles for a kernel that reads outside of its matrices at other sizes.
+    whole tiles for a kernel without one whose launches fail at other sizes.
     """
 
     path: str
@@ -130,7 +130,7 @@ def _checked(kernel: Kernel, name: tuple[str, str]) -> Tried:
         return Tried(*name, verdict=f"not checked: {error}")
     try:
         done = check(kernel, on="emulated", seed=0, limit_s=LIMIT_S)
-        if not done.verdict.accepted and any(finding.kind in OUTSIDE for finding in done.findings):
+        if not done.verdict.accepted and done.verdict.stages[-1].name == "launch" and kernel.rules == "any":
             kernel = replace(kernel, rules=whole_tiles(kernel))
             done = check(kernel, on="emulated", seed=0, limit_s=LIMIT_S)
     except WorklogError as error:
