@@ -22,6 +22,12 @@ MOST_TILE, TILE_K = 256, 64
 LIMIT_S = 30.0  # estimated, of the gate's launches of one kernel
 
 
+# What the compiler misses for a kernel that is counted apart, or for another one in its file.
+LEFT_OUT = {
+    r'identifier "__(?:shfl|any|all|ballot)\w*" is undefined': "removed intrinsics",
+    r'device-side kernel launch|identifier "cuda(?:Graph|Device|Malloc)\w*" is undefined': "dynamic parallelism",
+    r'open source file|identifier "(?:GL|EGL|PFN|XM|cu[a-z]+|nvtx|nccl)[A-Z]\w*" is undefined|is missing': "no headers",
+}
 COMPILED: dict[Program, Compiled] = {}
 FAILED: dict[Program, CompileFailed] = {}
 
@@ -29,10 +35,11 @@ FAILED: dict[Program, CompileFailed] = {}
 @dataclass(frozen=True)
 class Tried:
     """What became of one kernel. apart: why it is not tried: textures, dynamic parallelism, intrinsics that CUDA has no
-    longer, kernels that #if leaves out, and templates whose arguments aren't known. error: why it does not compile.
-    missing: instruction forms that the emulator lacks. verdict: of a GEMM: "passed as fp32", the gate's reason, or why
-    it wasn't checked; "" for other kernels. findings: kinds of the emulator's error findings. domain: of the verdict:
-    whole tiles for a kernel without one whose launches fail at other sizes.
+    longer, kernels that #if leaves out, templates whose arguments aren't known, and headers of libraries that are not
+    installed. error: why it does not compile. missing: instruction forms that the emulator lacks. verdict: of a GEMM:
+    "passed as fp32", the gate's reason, or why it wasn't checked; "" for other kernels. findings: kinds of the
+    emulator's error findings. domain: of the verdict: whole tiles for a kernel without one whose launches fail at other
+    sizes.
     """
 
     path: str
@@ -70,8 +77,9 @@ def tried(found: Found, include: Sequence[Path] = (), define: Sequence[str] = ()
     except (BadSetting, CompileFailed) as error:
         if isinstance(error, UnknownEntry) and "<" not in found.entry:
             return Tried(*name, "left out by #if")
-        if re.search(r'identifier "__(?:shfl|any|all|ballot)\w*" is undefined', str(error)):
-            return Tried(*name, "removed intrinsics")  # in a function that the kernel calls, or elsewhere in its file
+        for pattern, why in LEFT_OUT.items():
+            if re.search(pattern, str(error)):
+                return Tried(*name, why)
         if found.guessed:
             return Tried(*name, "unknown template arguments")
         return Tried(*name, error=str(error).split("\n")[0])

@@ -223,3 +223,17 @@ def test_the_groups_of_harnesses_in_09() -> None:
     seconds = [compared.wall_s(CUBLAS, size) for size in compared.works(CUBLAS)[:2]]
     quick = {name for wall in seconds for name, s in wall.items() if s < 1.25 * wall["worklog"]}
     assert sum("worklog" not in name for name in quick) >= 2
+
+
+def test_each_bug_of_11_is_found_and_each_fix_is_clean() -> None:
+    """Sections 2 to 4 by the gate, 5 to 8 by a finding of the emulator; the record has hundreds of kernels."""
+    shown_by = [text for _, text in cells("11")]
+    verdicts = [text for text in shown_by if text.startswith(("failed", "passed"))]
+    assert [text.split()[0] for text in verdicts] == ["failed", "passed", "failed"]
+    swapped = next(text for text in shown_by if text.startswith("grid"))
+    assert re.findall("passed|failed", swapped) == ["passed", "failed", "passed"]
+    kinds = re.findall(r"^line \d+: ([\w-]+)", shown("11"), re.MULTILINE)
+    assert kinds == ["shared-race"] * 4 + ["undefined-shuffle"]
+    assert len(re.findall(r"^none", shown("11"), re.MULTILINE)) == 4
+    total, share = re.findall(r"^(\d+) kernels, \d+ tried: (\d+)% covered", shown("11"), re.MULTILINE)[0]
+    assert int(total) > 500 and int(share) >= 80
