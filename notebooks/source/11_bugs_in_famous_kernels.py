@@ -201,6 +201,7 @@ extern "C" __global__ void k(const float* x, float* out, int n) {
 """
 
 
+# %%
 def said(findings):
     """Each finding's kind, line and words; `none` if the kernel has none that is an error."""
     lines = [f"line {one.line}: {one.kind}: {one.message}\n    {one.text}" for one in findings if one.is_error]
