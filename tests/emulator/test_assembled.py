@@ -105,8 +105,10 @@ def loop(rng: np.random.Generator) -> str:
 
 def run(kernel: Kernel) -> tuple[bytes, Counter[str]]:
     out = np.zeros(32, np.float32)
-    counts = launch(kernel, (1,), 32, [out], budget=300).counts
-    return out.tobytes(), Counter(counts.instructions)
+    result = launch(kernel, (1,), 32, [out], budget=300)
+    if "deadlock" in {finding.kind for finding in result.findings}:
+        raise BudgetExceeded("after other findings")
+    return out.tobytes(), Counter(result.counts.instructions)
 
 
 def test_a_counted_loop_has_the_turns_that_it_runs() -> None:
