@@ -74,6 +74,7 @@ CHARTS: dict[str, tuple[Callable[[], Chart], str]] = {
     "ladder": (lambda: plots.ladder(full_run()), full_run().label),
     "roofline": (lambda: plots.roofline(full_run()), full_run().label),
     "sizes": (lambda: plots.sizes(replace(full_run(), measurements=OVER_SIZES)), full_run().label),
+    "lines": (lambda: plots.lines(replace(full_run(), measurements=OVER_SIZES)), full_run().label),
     "ablation": (lambda: plots.ablation(full_run(), "warptiled"), full_run().label),
     "traffic": (lambda: plots.traffic(COUNTED), EMULATED),
     "levels": (lambda: plots.levels(full_run(), COUNTED), EMULATED),

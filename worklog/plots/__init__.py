@@ -19,6 +19,7 @@ from worklog.plots.diagrams import DIAGRAMS, headline
 from worklog.plots.figure import Chart, Drawing, gallery, save, write_gallery
 from worklog.plots.ladder import ladder
 from worklog.plots.levels import levels
+from worklog.plots.lines import lines, of_benchmarks
 from worklog.plots.ownership import ownership
 from worklog.plots.peers import peers
 from worklog.plots.roofline import roofline
@@ -42,6 +43,7 @@ __all__ = [
     "headline",
     "ladder",
     "levels",
+    "lines",
     "ownership",
     "peers",
     "roofline",
@@ -83,6 +85,7 @@ def draw_all(run: Run, out: Path, others: Mapping[str, Callable[[], Drawing]] | 
     draws: dict[str, Callable[[], Drawing]] = {name: partial(draw, run) for name, draw in of_run.items()}
     ablations = {f"ablation_{name}": partial(ablation, run, name) for name in ablated(run)}
     draws |= ablations or {"ablation": partial(ablation, run)}
+    draws |= of_benchmarks(run)
     draws |= {"traffic": traffic, "calibration": partial(calibration, run), "peers": peers, **(others or {})}
     draws |= {name: partial(diagram, run) for name, diagram in DIAGRAMS.items()}
     drawn = Drawn()
