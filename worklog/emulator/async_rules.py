@@ -94,46 +94,32 @@ def bulk(w: Writer, i: Instruction) -> bool:
         w.lines.append(f"S.bulk.wait({w.mask}, {int(i.operands[0].value)})")
     elif words - {*_DIMENSIONS, "tensor", "tile"} == {"prefetch", "L2"} and "global" in i.parts:
         pass
-    elif "tensor" in words:
-        return _tensor(w, i, words - {"tensor", "tile", "cta_group::1"})
-    elif words == {"mbarrier::complete_tx::bytes"} and i.parts[3].startswith("shared") and i.parts[4] == "global":
-        return _whole_block(w, i) and _bulk(w, i, "load", i.operands[:4])
-    elif words == {"bulk_group"} and i.parts[3:5] == ("global", "shared::cta"):
-        return _bulk(w, i, "store", i.operands[:3])
     else:
-        return False
+        return _copy(w, i, words - {"cta_group::1"})
     return True
 
 
-def _bulk(w: Writer, i: Instruction, what: str, operands: tuple[Operand, ...]) -> bool:
-    target, source, size, *bar = operands
-    shared, far = (target, source) if what == "load" else (source, target)
-    assert isinstance(far, Mem)
-    near, there = _place(w, shared, generic=False), f"({w.address(far)} + np.uint64({far.offset % 2**64}))"
-    order = (near, there) if what == "load" else (there, near)
-    more = [w.source(size, "u32"), *(_place(w, each, generic=False) for each in bar), w.mask]
-    w.lines.append(f"S.bulk.{what}({', '.join((w.site(), *order, *more))})")
-    return True
-
-
-def _tensor(w: Writer, i: Instruction, words: set[str]) -> bool:
-    """A copy with a tensor map: the address of the map and the coordinates are two operands."""
-    spaces, how = tuple(part.split("::")[0] for part in i.parts[5:7]), words - {*_DIMENSIONS}
-    load = spaces == ("shared", "global") and how == {"mbarrier::complete_tx::bytes"}
-    store = spaces == ("global", "shared") and how == {"bulk_group"}
-    if not (load or store) or i.parts[4] not in _DIMENSIONS:
+def _copy(w: Writer, i: Instruction, words: set[str]) -> bool:
+    """A bulk copy between global memory, or a tensor map with coordinates, and shared memory."""
+    tensor = i.parts[4] in _DIMENSIONS
+    spaces = [part.split("::")[0] for part in i.parts if part.split("::")[0] in ("global", "shared")]
+    if tensor:
+        words = words - {"tensor", "tile", i.parts[4]}
+    load = spaces == ["shared", "global"] and words == {"mbarrier::complete_tx::bytes"}
+    if not load and (spaces != ["global", "shared"] or words != {"bulk_group"}):
         return False
-    map_, corner = i.operands[1:3] if load else i.operands[:2]
-    shared = _place(w, i.operands[0 if load else 2], generic=False)
-    if not isinstance(map_, Mem) or not isinstance(corner, Vec) or len(corner.items) != int(i.parts[4][0]):
+    # Of a tensor map, the coordinates follow its address.
+    near, far, which = i.operands[:3] if load else (i.operands[2 if tensor else 1], *i.operands[:2])
+    if not load and not tensor:
+        which = i.operands[2]
+    counts = which.items if isinstance(which, Vec) else (which,)
+    if not isinstance(far, Mem) or (tensor and len(counts) != int(i.parts[4][0])):
         return False
-    place = f"({w.address(map_)} + np.uint64({map_.offset}))"
-    corners = [w.source(each, "u32") for each in corner.items]
-    if load:
-        operands = [shared, place, _place(w, i.operands[3], generic=False), w.mask, *corners]
-    else:
-        operands = [place, shared, w.mask, *corners]
-    w.lines.append(f"S.bulk.{'load' if load else 'store'}_tensor({', '.join((w.site(), *operands))})")
+    places = [_place(w, near, generic=False), f"({w.address(far)} + np.uint64({far.offset % 2**64}))"]
+    places += [_place(w, i.operands[3], generic=False)] if load else []
+    numbers = [w.source(each, "u32") for each in counts]
+    call = "load" if load else "store"
+    w.lines.append(f"S.bulk.{call}({', '.join((w.site(), w.mask, str(tensor), *places, *numbers))})")
     return not load or _whole_block(w, i)
 
 

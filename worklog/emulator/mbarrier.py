@@ -102,7 +102,9 @@ class Barriers:
 
     def init(self, pc: int, address: Array, mask: Mask, count: Array) -> None:
         """mbarrier.init: one lane, and one address, after the other."""
-        for lane, start, number in self._each(address, mask, count):
+        starts, counts = self._wide(address), self._wide(count)
+        for lane in np.flatnonzero(self._active(mask)).tolist():
+            start, number = int(starts[lane]), int(counts[lane])
             if self._outside(pc, lane, start):
                 continue
             block = lane // self.machine.batch.block_lanes
@@ -126,18 +128,15 @@ class Barriers:
 
     def expect(self, pc: int, address: Array, mask: Mask, count: Array, sign: int) -> None:
         """mbarrier.expect_tx (sign 1) and complete_tx (sign -1): bytes that are still to come."""
-        counts = self._wide(count)
+        counts = sign * self._wide(count)
         for barrier, lanes in self._grouped(pc, address, mask):
-            for lane in lanes:
-                self._expect(barrier, pc, int(lane), sign * int(counts[lane]))
-
-    def _expect(self, barrier: Barrier, pc: int, lane: int, count: int) -> None:
-        barrier.bytes += count
-        barrier.expected = (pc, lane) if count > 0 else barrier.expected
-        if abs(barrier.bytes) > MOST:
-            self._tell("byte-count", pc, lane, f"expects more than {MOST} bytes at {_at(barrier.start)}")
+            for lane in lanes.tolist():
+                barrier.bytes += int(counts[lane])
+                barrier.expected = (pc, lane) if counts[lane] > 0 else barrier.expected
+                if abs(barrier.bytes) > MOST:
+                    self._tell("byte-count", pc, lane, f"expects more than {MOST} bytes at {_at(barrier.start)}")
+                self._complete(barrier, pc, lane)
         self._progress()
-        self._complete(barrier, pc, lane)
 
     def arrive(
         self, pc: int, address: Array, mask: Mask, count: Array, bytes_: Array | None, how: frozenset[str]
@@ -194,9 +193,9 @@ class Barriers:
             else:
                 phases = values[lanes] >> PENDING_BITS
                 done = phases < barrier.phase
-                for lane in lanes[(phases > barrier.phase) | (phases < barrier.phase - 1)][:1]:
-                    what = f"waits with the state of phase {phases[0]}, and {_at(barrier.start)} is in {barrier.phase}"
-                    self._tell("wrong-phase", pc, int(lane), what)
+                for k in np.flatnonzero((phases > barrier.phase) | (phases < barrier.phase - 1))[:1]:
+                    what = f"waits with the state of phase {phases[k]}, and {_at(barrier.start)} is in {barrier.phase}"
+                    self._tell("wrong-phase", pc, int(lanes[k]), what)
             out[lanes] = done
             self.refused[lanes] = ~done
             barrier.refused |= not done.all()
@@ -330,12 +329,6 @@ class Barriers:
         return out
 
     # Lanes and places.
-
-    def _each(self, address: Array, mask: Mask, count: Array | None = None) -> list[tuple[int, int, int]]:
-        """Lane, byte of the block's shared memory, and count of each active lane."""
-        lanes = np.flatnonzero(self._active(mask))
-        starts, counts = self._wide(address)[lanes], self._wide(np.zeros(1) if count is None else count)[lanes]
-        return list(zip(lanes.tolist(), starts.tolist(), counts.tolist(), strict=True))
 
     def _active(self, mask: Mask) -> Array:
         machine = self.machine

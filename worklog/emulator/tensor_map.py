@@ -43,7 +43,7 @@ class TensorMap:
 
 class Layout(NamedTuple):
     """Of a tensor with up to five dimensions, the innermost first. strides: bytes, from dimension 1 on. item: bytes of
-    an element. fill: 0 for zeros outside of the tensor, else bytes of the float type that becomes NaN.
+    an element. fill: whether elements outside of the tensor are NaN, not zero.
     """
 
     shape: tuple[int, ...]
@@ -52,7 +52,7 @@ class Layout(NamedTuple):
     steps: tuple[int, ...]
     item: int
     swizzle: int
-    fill: int
+    fill: bool
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -114,9 +114,7 @@ def tensor_map(
         raise BadLaunch("a tensor map of a Pointer needs a shape")
     sizes = tuple(map(int, shape))
     pitches = [item * int(np.prod(sizes[: k + 1], dtype=np.int64)) for k in range(len(sizes) - 1)]
-    layout = Layout(
-        sizes, tuple(strides or pitches), tuple(box), tuple(steps or (1,) * len(sizes)), item, swizzle, item * nan
-    )
+    layout = Layout(sizes, tuple(strides or pitches), tuple(box), tuple(steps or (1,) * len(sizes)), item, swizzle, nan)
     inner = layout.box[0] * item if layout.box else 0
     rules = {
         "a tensor has 1 to 5 dimensions": 1 <= len(sizes) <= 5,
@@ -146,4 +144,4 @@ def decoded(data: bytes) -> tuple[int, Layout] | None:
     _, rank, item, swizzle, fill, address, *numbers = struct.unpack_from(_FORMAT, data)
     shape = tuple(size + 1 for size in numbers[:rank])
     strides, box, steps = (tuple(numbers[k:][:count]) for k, count in ((5, rank - 1), (9, rank), (14, rank)))
-    return address, Layout(shape, strides, box, steps, item, swizzle, fill)
+    return address, Layout(shape, strides, box, steps, item, swizzle, bool(fill))
