@@ -53,6 +53,16 @@ def test_blocks_take_turns(wait: str, blocks: int, mine: str) -> None:
     assert set(out.tolist()) == {expected} and turn[0] == blocks
 
 
+def test_no_more_blocks_run_together_than_shared_memory_allows() -> None:
+    """132 on an H200: the first ones wait for the last ones, which never start."""
+    body = """  extern __shared__ int s[];
+  if (threadIdx.x == 0) while (*(volatile int*)turn != gridDim.x - 1 - blockIdx.x) {}
+  if (threadIdx.x == 0) atomicAdd(turn, 1);
+"""
+    with pytest.raises(BudgetExceeded, match=r"^deadlock"):
+        run(kernel(body, "int* turn"), [np.zeros(1, np.int32)], grid=(133,), shared_bytes=120_000, races=False)
+
+
 def test_a_barrier_of_the_whole_grid() -> None:
     body = """
   int t = blockIdx.x * 64 + threadIdx.x;

@@ -161,7 +161,7 @@ class BulkCopies:
             machine.recorder.tell("read-only", site, lane, what)
         else:
             if site.source is not None and machine.memory.counting:
-                units = [len(np.unique((address + used) // size)) for size in (SECTOR, LINE)]
+                units = [len(np.unique((address + used) // each)) for each in (SECTOR, LINE)]
                 site.source.costs += np.array((1, units[0], 0, 0, len(used) * layout.item, units[1]))
             known = buffer.data if machine.shared.values else None
             memory = np.zeros(end - address, np.uint8) if known is None else known[address - buffer.base :]

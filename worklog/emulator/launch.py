@@ -33,7 +33,7 @@ from worklog.emulator.ptx import TIMES, Kernel, Param, Special
 from worklog.emulator.reader import parse
 from worklog.emulator.shared import LocalMemory, SharedMemory
 from worklog.emulator.tensor_map import SIZE, TensorMap
-from worklog.emulator.waiting import RESIDENT, may_wait
+from worklog.emulator.waiting import RESIDENT, SMS, may_wait
 from worklog.kernel.nvrtc import Widths
 from worklog.kernel.resources import LIMITS, MAX_THREADS
 from worklog.problem.gemm import Shape
@@ -140,9 +140,11 @@ def launch(
     addresses, static, local = _layout(kernel, shared_bytes)
     named = {operand.name for i in kernel.instructions for operand in i.operands if isinstance(operand, Special)}
     numbers = range(batch.grid[0] * batch.grid[1] * batch.grid[2]) if only_blocks is None else only_blocks
-    if lanes is None:
-        lanes = RESIDENT if may_wait(kernel, program.flow) else LANES
-    together = min(max(1, lanes // batch.block_lanes), max(1, len(numbers)))
+    together = max(1, min((lanes or LANES) // batch.block_lanes, len(numbers)))
+    if lanes is None and may_wait(kernel, program.flow):
+        limits = LIMITS["sm_90"]
+        fitting = SMS * (limits.shared // (static + limits.reserved))
+        together = max(1, min(RESIDENT // batch.block_lanes, fitting, len(numbers)))
     if "%envreg1" in named and len(numbers) > together:
         raise BadLaunch(f"too many blocks in cooperative launch: {len(numbers)}, of which {together} run together")
     if len(numbers) > MOST_BATCHES * together:

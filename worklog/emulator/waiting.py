@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 PERIOD = 8  # iterations of a loop from one comparison to the next
 MOST_COMPARED = 16  # of a loop that may wait, while others could run
-# Threads that run together where blocks may wait for each other: 132 SMs of an H200 with 2048 threads each.
-RESIDENT = 132 * 2048
+# Threads that run together where blocks may wait for each other: those of the SMs of an H200.
+SMS = 132
+RESIDENT = SMS * 2048
 TOO_LONG = (
     "Most likely a loop that does not end. If it does, use a smaller size, or worklog.emulator.launch with a larger "
     "budget"
