@@ -67,6 +67,10 @@ OVER_SIZES = [
     for name, share in zip(("shared", "warptiled", "cuBLAS"), shares, strict=True)
 ]
 
+POWER = [
+    replace(measured(name, n=4096, us=us, ratio=1.0), joules=joules, watts=joules / us * 1e6)
+    for name, us, joules in (("naive", 277e3, 138.0), ("warptiled", 2653.0, 1.7), ("cuBLAS", 2700.0, 1.75))
+]
 NUMBERS = {"a heading of more than one line, µs": {"one": 12.5, "another name": 1979.0}, "%": {"one": 0.0}}
 
 # Every chart from values that no recording touches, and the source that its footer and its alt text name.
@@ -79,6 +83,7 @@ CHARTS: dict[str, tuple[Callable[[], Chart], str]] = {
     "traffic": (lambda: plots.traffic(COUNTED), EMULATED),
     "levels": (lambda: plots.levels(full_run(), COUNTED), EMULATED),
     "bars": (lambda: plots.bars("Two numbers", NUMBERS, "a source", accented=["one"]), "a source"),
+    "energy": (lambda: plots.energy(replace(full_run(), measurements=POWER)), full_run().label),
     "calibration": (lambda: plots.calibration(full_run()), full_run().label),
     "peers": (lambda: plots.peers(comparison()), "recorded · NVIDIA H200"),
     "samples": (lambda: plots.samples(full_run(), "warptiled"), full_run().label),

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.text import Text
 
 from tests.helpers import small_run
 from tests.plots.conftest import CALIBRATION, ERRORS, comparison, empty_run, full_run, measurement
@@ -17,7 +18,7 @@ from worklog.analysis import memory_counts
 from worklog.analysis.memory_counts import LadderCounts, MemoryCounts
 from worklog.errors import NothingToDraw, WorklogError
 from worklog.kernel.ladder import rung
-from worklog.plots import bars, calibration, certificate, levels, peers, samples, sweep, tile_map
+from worklog.plots import bars, calibration, certificate, energy, levels, peers, samples, sweep, tile_map
 from worklog.plots.figure import ACCENT, GREY
 from worklog.plots.levels import levels_of
 from worklog.plots.samples import closing
@@ -104,6 +105,26 @@ def test_any_number_of_samples_is_drawn(count: int) -> None:
     assert f"the median of {sum(counting)} is known" in chart.headline
     with pytest.raises(NothingToDraw, match="no samples of unheard_of"):
         samples(run, "unheard_of", 512)
+
+
+@pytest.mark.parametrize(("mask", "words"), [(0, "not slowed"), (0x1, "not slowed"), (0x4, "software power cap")])
+def test_beside_the_samples_stands_their_clock_and_why_it_was_slowed(mask: int, words: str) -> None:
+    found = {"us": noisy(9, 0.01), "counts": [1] * 9, "sm_mhz": [1980.0] * 4 + [1700.0] * 4 + [None]}
+    run = empty_run()
+    run.measurements = [replace(measurement("naive", 512, 100.0, 0.5, samples=found), throttle_mask=mask)]
+    shown = [text.get_text() for text in samples(run, "naive", 512).findobj(Text)]
+    assert sum(words in text for text in shown) == 1
+
+
+def test_the_energy_of_a_launch_is_drawn_in_a_unit_that_suits_or_the_command_is_named() -> None:
+    run = empty_run()
+    run.measurements = [replace(measurement("naive", 512, 100.0, 0.5), joules=0.0123, watts=123.0)]
+    assert "needs the least energy at 512: 12.3 mJ a launch" in energy(run).headline
+    run.measurements = [replace(measurement("naive", 512, 100.0, 0.5), joules=1.7, watts=500.0)]
+    assert "1.7 J a launch" in energy(run).headline
+    run.measurements = [measurement("naive", 512, 100.0, 0.5)]
+    with pytest.raises(NothingToDraw, match="--set energy_s=1"):
+        energy(run)
 
 
 def test_the_levels_are_flop_per_byte() -> None:

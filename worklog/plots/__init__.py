@@ -13,7 +13,7 @@ from pathlib import Path
 
 from worklog.errors import NothingToDraw
 from worklog.plots.ablation import ablated, ablation
-from worklog.plots.bars import bars
+from worklog.plots.bars import bars, energy
 from worklog.plots.calibration import calibration, certificate
 from worklog.plots.diagrams import DIAGRAMS, headline
 from worklog.plots.figure import Chart, Drawing, gallery, save, write_gallery
@@ -39,6 +39,7 @@ __all__ = [
     "calibration",
     "certificate",
     "draw_all",
+    "energy",
     "gallery",
     "headline",
     "ladder",

@@ -7,6 +7,8 @@ from collections.abc import Collection, Mapping
 from worklog.errors import NothingToDraw
 from worklog.plots.figure import ACCENT, GREY, MUTED, SMALL_PT, WIDTH_IN, Chart, styled, text_width, wrap
 from worklog.plots.page import beside, page, right_of
+from worklog.plots.selection import Size, shape_to_draw
+from worklog.runs.run import Run
 
 ROW, BAR, LINE, GAP, RIGHT = 0.24, 0.15, 0.16, 0.16, 0.1  # inches
 
@@ -54,3 +56,23 @@ def bars(
             axes.barh(y, value, BAR, color=ACCENT if accented is None or name in accented else GREY)
             beside(axes, said[name][index], (value, y), 3)
     return new.figure
+
+
+def energy(run: Run, size: Size | None = None) -> Chart:
+    """Of each kernel at one size: the energy of a launch, the average power, and the operations for each joule, as far
+    as the run read the energy. Raises NothingToDraw, with the command, where it didn't.
+    """
+    shape = shape_to_draw(run, size)
+    found = [m for m in run.select(shape=shape) if m.joules and m.watts and m.us]
+    if not found:
+        raise NothingToDraw(f"the run read no energy at {shape}: `worklog run --size {shape} --set energy_s=1`")
+    best = min(found, key=lambda m: m.joules or 0.0)
+    unit, scale = ("J", 1.0) if (best.joules or 0.0) > 0.1 else ("mJ", 1e3)
+    columns = {
+        f"{unit} a launch": {m.kernel: scale * (m.joules or 0.0) for m in found},
+        "W": {m.kernel: m.watts or 0.0 for m in found},
+        "GFLOP a joule": {m.kernel: shape.flops / (m.joules or 1.0) / 1e9 for m in found},
+    }
+    subtitle = "Launches in a row with a warm L2, by NVML's counter of the whole card."
+    title = f"{best.kernel} needs the least energy at {shape}: {scale * (best.joules or 0.0):.3g} {unit} a launch"
+    return bars(title, columns, run.full_label, subtitle=subtitle, accented=[best.kernel])

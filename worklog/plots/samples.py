@@ -9,15 +9,18 @@ from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
+from numpy.typing import NDArray
 
 from worklog.errors import NothingToDraw
-from worklog.plots.figure import ACCENT, ALERT, FAINT, GREY, INK, MARGIN_IN, MUTED, WIDTH_IN, Chart, styled
+from worklog.gpu.device import THROTTLING, reason_names
+from worklog.plots.figure import ACCENT, ALERT, FAINT, GREY, INK, MARGIN_IN, MUTED, SMALL_PT, WIDTH_IN, Chart, styled
 from worklog.plots.page import a_few, beside, page, ticks
 from worklog.plots.selection import Size, measured, sample_times, shape_to_draw
+from worklog.runs.measurement import Measurement
 from worklog.runs.run import Run
 from worklog.runs.samples import Estimate, median
 
-TOP, LOW, BETWEEN, ABOVE, BELOW, LEFT, RIGHT = 1.9, 1.2, 0.32, 0.12, 0.42, 0.55, 1.0  # inches
+TOP, CLOCK, LOW, BETWEEN, ABOVE, BELOW, LEFT, RIGHT = 1.9, 0.45, 1.2, 0.32, 0.12, 0.42, 0.55, 1.0  # inches
 LEAST, MOST = 6, 160  # samples before an interval is drawn, and how many times it is drawn at most
 
 
@@ -38,8 +41,9 @@ def closing(us: list[float]) -> list[Closing]:
 
 @styled()
 def samples(run: Run, kernel: str, size: Size | None = None) -> Chart:
-    """Every sample of a kernel at one size, the running median in its interval, and under them the interval's
-    half-width beside the samples' own noise. Raises NothingToDraw where the run has no samples of it, BadShape.
+    """Every sample of a kernel at one size and the running median in its interval, the SM clock of each sample with
+    the reason why it was slowed, and the interval's half-width beside the samples' own noise. Raises NothingToDraw
+    where the run has no samples of it, BadShape.
     """
     shape = shape_to_draw(run, size)
     m = next((m for m in run.select(kernel, shape) if measured(m) and m.samples.get("us")), None)
@@ -56,9 +60,9 @@ def samples(run: Run, kernel: str, size: Size | None = None) -> Chart:
         f"to ±{half[-1]:.2g} %"
     )
     subtitle = (
-        "Above: each sample in turn, µs, in grey those that do not count; the running median in its 95 % interval. "
-        f"Below: half of that interval's width, and the standard deviation over the mean; sampling stops at "
-        f"±{precision:g} %."
+        "Above: each sample in turn, µs, in grey those that do not count, and the running median in its 95 % interval; "
+        "the SM clock. Below: half of that interval's width, and the standard deviation over the mean; sampling stops "
+        f"at ±{precision:g}\u00a0%."
     )
     alt = [
         f"Samples of {kernel} at {shape} in the order taken, {len(us)} of which {m.n} count, median "
@@ -67,11 +71,12 @@ def samples(run: Run, kernel: str, size: Size | None = None) -> Chart:
     chosen = slice(None, None, max(1, len(steps) // 6))
     for step, width, sigma in list(zip(steps, half, noise, strict=True))[chosen]:
         alt.append(f"±{width:.2f} % after {step.n}, σ / mean {sigma:.2f} %")
-    height = ABOVE + TOP + BETWEEN + LOW + BELOW
+    height = ABOVE + TOP + CLOCK + 2 * BETWEEN + LOW + BELOW
     new = page(f"samples_{kernel}_{shape}", finding, subtitle, [run.full_label], alt, height)
     left, bottom, wide = MARGIN_IN + LEFT, new.body_bottom + BELOW, WIDTH_IN - MARGIN_IN - LEFT - RIGHT
-    low, top = new.axes(left, bottom, wide, LOW), new.axes(left, bottom + LOW + BETWEEN, wide, TOP)
-    for axes in (top, low):
+    low, middle = new.axes(left, bottom, wide, LOW), bottom + LOW + BETWEEN
+    clock, top = new.axes(left, middle, wide, CLOCK), new.axes(left, middle + CLOCK + BETWEEN, wide, TOP)
+    for axes in (top, clock, low):
         axes.set_xlim(0.5, len(us) + 0.5)
     size_pt = 3.0 if len(us) < 100 else 1.8
     top.fill_between(at, [s.median.low for s in steps], [s.median.high for s in steps], color=FAINT, linewidth=0)
@@ -82,8 +87,29 @@ def samples(run: Run, kernel: str, size: Size | None = None) -> Chart:
     top.set_ylabel("µs")
     top.tick_params(labelbottom=False)
     _name(top, steps[-1].median.value, f"{steps[-1].median.value:.4g}", INK)
+    _clock(clock, places, m)
     _narrowing(low, at, half, noise, precision)
     return new.figure
+
+
+def _clock(axes: Axes, places: NDArray[np.intp], m: Measurement) -> None:
+    """The SM clock of each sample, and what NVML stated as the reason for a lower one."""
+    mhz = np.array([float("nan") if one is None else one for one in m.samples.get("sm_mhz", [])] or [float("nan")])
+    axes.tick_params(labelbottom=False)
+    axes.set_ylabel("MHz")
+    if np.isnan(mhz).all():
+        axes.set_yticks([])
+        _name(axes, 0.5, "unknown", MUTED)
+        return
+    axes.plot(places, mhz, color=ACCENT, linewidth=1.0)
+    middle = float(np.nanmedian(mhz))
+    reach = max(0.02 * middle, 1.1 * float(np.nanmax(np.abs(mhz - middle))))
+    axes.set_ylim(middle - reach, middle + reach)
+    axes.set_yticks([round(middle)])
+    slowed = m.throttle_mask & THROTTLING
+    words = f"slowed: {reason_names(slowed)}" if slowed else "not slowed"
+    colour = ALERT if slowed else MUTED
+    axes.text(0.0, 1.05, words, transform=axes.transAxes, fontsize=SMALL_PT, color=colour, va="bottom")
 
 
 def _narrowing(axes: Axes, at: list[int], half: list[float], noise: list[float], precision: float) -> None:
