@@ -73,6 +73,7 @@ class Waiting:
         self.states: dict[int, State] = {}
         self.woken = (-1, -1)
         self.polled = False  # whether a group is parked that may not only wait
+        self.waited: set[int] = set()  # heads of loops where one was
 
     def only_waits(self, number: int, lanes: Array, registers: dict[str, Array]) -> bool:
         """Park the group that has come back to this block of code if nothing has changed since."""
@@ -85,8 +86,10 @@ class Waiting:
         now = {name: registers[name] for name in self.live.get(number, ()) if name in registers}
         stayed = old is not None and np.array_equal(lanes, old.lanes)
         private, compared = None, old.compared + 1 if old is not None and stayed else 0
-        if compared > MOST_COMPARED and number in self.polling and (self.machine.groups or self.machine.exchange.held):
+        enough = compared > (0 if number in self.waited else MOST_COMPARED)
+        if enough and number in self.polling and (self.machine.groups or self.machine.exchange.held):
             self.parked.append((number, lanes))
+            self.waited.add(number)
             self.polled = True
             del self.states[number]
             return True
@@ -96,7 +99,8 @@ class Waiting:
                 self.parked.append((number, lanes))
                 del self.states[number]
                 return True
-        self.states[number] = State(1 if private else PERIOD, compared, lanes, now, self.version, private)
+        due = 1 if private or number in self.waited else PERIOD
+        self.states[number] = State(due, compared, lanes, now, self.version, private)
         return False
 
     def _yield(self, number: int, lanes: Array, registers: dict[str, Array]) -> bool:
