@@ -28,6 +28,8 @@ LEFT_OUT = {
     r'device-side kernel launch|identifier "cuda(?:Graph|Device|Malloc)\w*" is undefined': "dynamic parallelism",
     r'open source file|identifier "(?:GL|EGL|PFN|XM|cu[a-z]+|nvtx|nccl)[A-Z]\w*" is undefined|is missing': "no headers",
 }
+# Libraries whose headers are not among NVIDIA's for the compiler.
+LIBRARIES = re.compile(r'#[ \t]*include[ \t]*[<"](?:curand|cufft|GL|EGL|nvtx|nvToolsExt|nccl|mpi)', re.IGNORECASE)
 COMPILED: dict[Program, Compiled] = {}
 FAILED: dict[Program, CompileFailed] = {}
 
@@ -80,6 +82,8 @@ def tried(found: Found, include: Sequence[Path] = (), define: Sequence[str] = ()
         for pattern, why in LEFT_OUT.items():
             if re.search(pattern, str(error)):
                 return Tried(*name, why)
+        if LIBRARIES.search(found.text):
+            return Tried(*name, "no headers")
         if found.guessed:
             return Tried(*name, "unknown template arguments")
         return Tried(*name, error=str(error).split("\n")[0])

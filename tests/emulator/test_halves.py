@@ -126,12 +126,29 @@ def whole(a: float, how: str) -> float:
     return math.copysign({"rni": round, "rzi": math.trunc, "rmi": math.floor, "rpi": math.ceil}[how](a), a)
 
 
+def eights(word: int, digits: int, done: Callable[[float], float]) -> int:
+    """Two 8-bit floats as two halves. digits: of the fraction; with 3, only the pattern of ones is a NaN."""
+    out = 0
+    for shift in (0, 8):
+        bits, bias = word >> shift & 0xFF, 2 ** (6 - digits) - 1
+        exponent, fraction = bits >> digits & 2 ** (7 - digits) - 1, (bits & 2**digits - 1) / 2**digits
+        size = math.ldexp(1 + fraction, exponent - bias) if exponent else math.ldexp(fraction, 1 - bias)
+        if bits & 0x7F == 0x7F or (digits == 2 and exponent == 31):
+            size = math.inf if fraction == 0 else math.nan
+        out |= ref.to_sixteen(done(-size if bits >> 7 else size), "f16") << 2 * shift
+    return out
+
+
 def of_halves() -> Iterator[Case]:
     """Cases of f16 only."""
     yield "cvt.rn.sat.f16.f32 $d, $0;", "f16", ("half",), lambda a: ref.to_sixteen(saturated(a), "f16")
     yield "cvt.rp.ftz.f16.f32 $d, $0;", "f16", ("f32",), lambda a: ref.to_sixteen(ref.flushed(a), "f16", "rp")
     yield "cvt.sat.f32.f16 $d, $0;", "f32", ("f16",), lambda bits: saturated(ref.from_sixteen(bits, "f16"))
     yield "cvt.sat.f16.f16 $d, $0;", "f16", ("f16",), half("f16", saturated)
+    for eight, digits in (("e4m3x2", 3), ("e5m2x2", 2)):
+        for suffix, done in (("", lambda a: a), (".relu", relu)):
+            text = f"cvt.rn{suffix}.f16x2.{eight} $d, $0;"
+            yield text, "f16x2", ("u16",), lambda bits, n=digits, f=done: eights(bits, n, f)
     flush = lambda bits: ref.flushed(ref.from_sixteen(bits, "bf16"))  # noqa: E731
     yield "cvt.ftz.f32.bf16 $d, $0;", "f32", ("bf16",), flush
 

@@ -163,6 +163,19 @@ def from_bfloat(bits: Array, dtype: str = "f4") -> Array:
     return quiet(np.ndarray.astype, (bits.astype(np.uint32) << np.uint32(16)).view(np.float32), dtype)
 
 
+def from_eight(bits: Array, digits: int) -> Array:
+    """The two 8-bit floats of a word, the lower one first, to float64. digits: of the fraction: 2 for e5m2, which is an
+    upper byte of a half; 3 for e4m3, which has one NaN and no infinities (Open Compute Project, "OCP 8-bit Floating
+    Point Specification", table 1).
+    """
+    both = (bits[:, None] >> np.array((0, 8), np.uint16)) & np.uint16(0xFF)
+    if digits == 2:
+        return from_half(both << np.uint16(8), "f8")
+    size = both & np.uint16(0x7F)
+    found = np.where(size == 0x7F, np.nan, from_half(size << np.uint16(7), "f8") * 2.0**8)  # biases 15 and 7
+    return np.copysign(found, np.where(both >> np.uint16(7), -1.0, 1.0))
+
+
 def from_integer(x: Array) -> Array:
     """An integer to float64, rounded to odd where it has more than 53 digits."""
     low = x & x.dtype.type(0x7F if x.dtype.itemsize == 1 else 0xFFF)

@@ -116,6 +116,7 @@ CLASSES: dict[str, dict[str, str]] = {
     "QUOTIENT": _same("approx", "full"),
     "HALF": {"f16": "from_half", "bf16": "from_bfloat"},
     "NARROWED": {"f16": "to_half", "bf16": "to_bfloat"},
+    "EIGHT": {"e4m3x2": "3", "e5m2x2": "2"},  # digits of the fraction
     "HALVES": {"f16x2": "to_half", "bf16x2": "to_bfloat"},
     # What set gives where the comparison holds.
     "YES": {
@@ -328,6 +329,7 @@ _TABLE = (
     ("cvt.MODE.sat.NARROWED.f64", "f64", "NARROWED(saturate({0}), 'MODE')", "b16"),
     ("cvt.MODE2.RELU.HALVES.f32", "double double", "joined(HALVES(RELU({1}), 'MODE2'), HALVES(RELU({0}), 'MODE2'))",
      "b32"),
+    ("cvt.rn.RELU.f16x2.EIGHT", "u16", "RELU(from_eight({0}, EIGHT))", "f16x2"),
     ("cvt.MODE.NARROWED.FROM", "s", "NARROWED(from_integer({0}), 'MODE')", "b16"),
     ("cvt.INTEGRAL.SAT.TO.SINGLE", "s", "to_integer({0}.astype('f4'), np.dtype(DTYPE), INTEGRAL)", "t"),
     ("cvt.ROUNDED.SAT.SAME_SINGLE", "t", "ROUNDED({0})", "t"),

@@ -225,7 +225,11 @@ def options_of_the_host(source: str) -> tuple[str, ...]:
     functions = set(re.findall(r"\b(?:float|double|int|unsigned|void|bool)\s+(\w+)\s*\(", code(source)))
     headers = tuple(header for header, pattern in types.items() if any(map(pattern.fullmatch, used - functions)))
     headers += ("cuda/std/cstdint",) * bool(fixed) + (_CUB if "cub/cub.cuh" in included(source) else ())
-    return (*macros, *(f"-include={header}" for header in headers))
+    return (
+        *macros,
+        *(f"-include={header}" for header in headers),
+        *("-device-int128",) * bool(used & {"__int128", "__int128_t", "__uint128_t"}),
+    )
 
 
 def _host_code(bare: str) -> Iterator[tuple[int, int]]:
