@@ -54,6 +54,16 @@ def test_an_axis_can_tell_the_lines_apart_and_the_others_are_in_their_names() ->
     assert lines(run, y="us").axes[0].get_ylabel() == "µs"
 
 
+def test_further_baselines_of_matrix_products_are_lines_too() -> None:
+    both = [measured("naive", n, us=float(n)) for n in (256, 1024)]
+    others = [
+        replace(measured("naive", n, us=float(n), ratio=2.0, against="torch"), baseline="torch") for n in (256, 1024)
+    ]
+    chart = lines(of(*both, *others), y="us")
+    assert drawn(chart) == [approx([256.0, 1024.0]), approx([512.0, 2048.0]), approx([128.0, 512.0])]
+    assert "torch 512 at 256" in chart.alt and "cuBLAS 128 at 256" in chart.alt
+
+
 def test_a_difference_inside_the_intervals_is_no_finding() -> None:
     chart = lines(of(*(point(name, n, us * n, ratio=None) for name, us in (("a", 1.0), ("b", 1.01)) for n in (8, 64))))
     assert chart.headline == "a: 1 GB/s at N = 64, where b can't be told from it"

@@ -80,6 +80,13 @@ def kernel_options(command: Any, options: Sequence[Any] = LAUNCH + CHECKED) -> A
     help='Sizes as axes N, M and K, all combinations: "N[pow2]=8:13", "K=512,1024:4096:1024". Any other name is '
     'a template argument in --entry: "BM=64,128", "T[type]=float,double".',
 )
+@click.option(
+    "--against",
+    default="",
+    metavar="NAME[,NAME…]",
+    help="Baselines beside cuBLAS: torch, cublaslt, rungs, or your kernels' files. Each kernel alternates with each, "
+    "one pair after the other.",
+)
 @output.harness_option
 @partial(problem_options, options=(*PROBLEM, CASE))
 @kernel_options
@@ -92,6 +99,7 @@ def run(
     kernels: tuple[str, ...],
     sizes: list[Shape],
     axes: tuple[str, ...],
+    against: str,
     harness: Harness,
     preview: bool,
     details: bool,
@@ -108,14 +116,14 @@ def run(
 
     Exits with 1 if a kernel fails the check.
     """
-    from worklog.cli.selection import both_axes, kernels_of, show_preview
+    from worklog.cli.selection import baselines_of, both_axes, kernels_of, show_preview
     from worklog.problem.axes import shapes
     from worklog.problem.gemm import Shape
     from worklog.runner import measure as bench  # imported here: --help doesn't wait for NumPy
     from worklog.runner.tasks import tasks_of
 
     if problem is not None:
-        others = {"size": sizes, "axis": axes, "preview": preview}
+        others = {"size": sizes, "axis": axes, "preview": preview, "against": against}
         solved = run_solutions(kernels, problem, dtype, cases, harness, out, launch, **others)
         output.print_run(solved, with_details=details, as_json=as_json)
         output.exit_if_failed(solved)
@@ -124,19 +132,22 @@ def run(
     of_sizes, of_templates = both_axes(axes)
     sizes = [*sizes, *(shapes(of_sizes) if of_sizes else ())] or [Shape.of(4096)]
     chosen = kernels_of(kernels, of_templates, **launch) or None
-    output.print_adapted(chosen or ())
+    baselines = baselines_of(against, **launch)
+    output.print_adapted([*(chosen or ()), *baselines])
     if preview:
-        show_preview(chosen, sizes, harness, as_json)
+        show_preview(chosen, sizes, harness, as_json, baselines)
         return
-    tasks, own = tasks_of(chosen, sizes)
+    tasks, own = tasks_of(chosen, sizes, against=baselines)
     bench.require_measurable(tasks, harness, own)
     rungs = [kernel for kernel in chosen or () if isinstance(kernel, str)]
     of_the_user = len(rungs) < len(chosen or ())
+    if baselines and not bench.live_wanted():
+        raise NoGpu(f"--against needs a live measurement, and there is no GPU here ({device.gpu_reason()}): omit it")
     biased: dict[str, Any] = harness.biased()  # with these, the recording holds some measurements
     try:
         if of_the_user or output.live_wanted(harness.but(**{name: getattr(Harness(), name) for name in biased}), out):
             with output.progress_bar() as progress:
-                measured = bench.measure(chosen, sizes, harness=harness, progress=progress, out=out)
+                measured = bench.measure(chosen, sizes, harness=harness, against=baselines, progress=progress, out=out)
         else:
             measured = bench.results(rungs or None, sizes, **biased)
     except NoGpu as error:

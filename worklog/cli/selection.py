@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import click
 
 from worklog.cli.output import print_json
-from worklog.errors import BadSetting, CompileFailed
+from worklog.errors import BadSetting, CompileFailed, meant
 from worklog.gpu import device
 from worklog.kernel import Kernel
 from worklog.kernel.ladder import LADDER, OF_A_FILE, instances, kernel_of
+from worklog.kernel.libraries import libraries
 from worklog.problem.axes import SIZES, TEMPLATES, Axis, Space
 from worklog.problem.gemm import Shape
 from worklog.runner import measure as bench
@@ -58,6 +60,22 @@ def kernels_of(words: Sequence[str], axes: Sequence[Axis], **launch: Any) -> lis
     return found
 
 
+def baselines_of(words: str, **launch: Any) -> list[str | Kernel]:
+    """The baselines beside cuBLAS: libraries and rungs by name, and user kernels by their files. Raises what
+    worklog.kernel.ladder raises, and BadSetting for a name that nothing has.
+    """
+    found, known = list[str | Kernel](), libraries()
+    rungs = [record.name for record in LADDER]
+    for word in filter(None, (word.strip() for word in words.split(","))):
+        if word.lower() == BASELINE.lower():
+            continue
+        if word not in (*known, *rungs) and not Path(word.partition(":")[0]).exists():
+            choices, near = ", ".join((BASELINE, *known)), meant(word, [*known, *rungs])
+            raise BadSetting(f"--against {word}: there is no such kernel{near}: name {choices}, a rung or a file")
+        found.append(known.get(word) or (word if word in rungs else kernel_of(word, launch)))
+    return found
+
+
 def compilable(kernels: Sequence[Kernel]) -> list[Kernel]:
     """The instances of one user kernel. One that does not compile is marked as skipped, with the compiler's first line
     as the reason, before anything is measured.
@@ -89,10 +107,14 @@ def compilable(kernels: Sequence[Kernel]) -> list[Kernel]:
 
 
 def show_preview(
-    kernels: Sequence[str | Kernel] | None, sizes: Sequence[Shape], harness: Harness, as_json: bool
+    kernels: Sequence[str | Kernel] | None,
+    sizes: Sequence[Shape],
+    harness: Harness,
+    as_json: bool,
+    against: Sequence[str | Kernel] = (),
 ) -> None:
     """Print the number of measurements and a rough time for them. Raises what measuring them would raise."""
-    tasks, user_kernels = tasks_of(kernels, sizes)
+    tasks, user_kernels = tasks_of(kernels, sizes, against=against)
     bench.require_measurable(tasks, harness, user_kernels)
     skipped = {kernel.name: kernel.skipped for kernel in user_kernels if kernel.skipped}
     seconds, source = estimate([task for task in tasks if task.kernel not in skipped], harness)

@@ -45,7 +45,7 @@ def lines(run: Run, x: str = "", by: str = "kernel", y: str = "") -> Chart:
     y = y or next((rate for rate, (_, of) in RATES.items() if all(map(of, found))), "us")
     if y not in ("us", *RATES):
         raise NothingToDraw(f"there is no y {y!r}: choose from {', '.join(RATES)}, us")
-    over, baselines = _points(found, x, by, y)
+    over, baselines = _points(run, found, x, by, y)
     if not any(len(points) > 1 for points in over.values()):
         raise NothingToDraw(f"no line has two points over {x or 'an axis'}: measure two values of an axis with numbers")
     ordered = _ordered(over, baselines, y)
@@ -112,7 +112,7 @@ def _first_axis(found: list[Measurement]) -> str:
     return next((name for name, known in values.items() if len(known) > 1), "")
 
 
-def _points(found: list[Measurement], x: str, by: str, y: str) -> tuple[dict[str, list[Point]], set[str]]:
+def _points(run: Run, found: list[Measurement], x: str, by: str, y: str) -> tuple[dict[str, list[Point]], set[str]]:
     """The points of each line by its name, in the order of x; and the names of the lines of baselines."""
     differing = {
         name
@@ -128,14 +128,17 @@ def _points(found: list[Measurement], x: str, by: str, y: str) -> tuple[dict[str
         others = "".join(f" {name}={axes[name]}" for name in axes if name in differing)
         several = len(kernels) > 1 and by != "kernel"
         name = (f"{m.kernel} " if several else "") + (m.kernel if by == "kernel" else f"{by}={axes[by]}")
-        times = (m.us or 0.0, m.us_low or m.us or 0.0, m.us_high or m.us or 0.0)
-        over.setdefault(name + others, []).append(_point(m, float(axes[x]), y, *times))
-        if m.baseline and m.baseline not in kernels and m.ratio and by == "kernel":
-            ratios = m.ratio, m.ratio_low or m.ratio, m.ratio_high or m.ratio
-            line, theirs = over.setdefault(m.baseline + others, []), [times[0] * ratio for ratio in ratios]
-            baselines.add(m.baseline + others)
-            if all(point[0] != axes[x] for point in line):
-                line.append(_point(m, float(axes[x]), y, *theirs))
+        at, times = float(axes[x]), (m.us or 0.0, m.us_low or m.us or 0.0, m.us_high or m.us or 0.0)
+        over.setdefault(name + others, []).append(_point(m, at, y, *times))
+        for one in (m, *run.against(m)) if by == "kernel" else ():
+            if one.baseline and one.baseline not in kernels and one.us and one.ratio:
+                theirs = [
+                    one.us * ratio for ratio in (one.ratio, one.ratio_low or one.ratio, one.ratio_high or one.ratio)
+                ]
+                line = over.setdefault(one.baseline + others, [])
+                baselines.add(one.baseline + others)
+                if all(point[0] != at for point in line):
+                    line.append(_point(m, at, y, *theirs))
     return {name: sorted(over[name]) for name in in_order(over)}, baselines
 
 

@@ -167,11 +167,12 @@ def timed_loop(
         return stage
 
     def launch_on_new_buffers() -> None:
-        """Launch a host function once on each set while nothing is blocked: it may record a graph for new addresses."""
-        if isinstance(subject, HostSubject):
-            for a, b, c in ours.buffers:
-                subject.enqueue(shape, 1.0, a, b, 0.0, c)
-            checker.device.synchronize()
+        """Launch host functions once on each set while nothing is blocked: one may record a graph for new addresses."""
+        for launch in (theirs, ours):
+            if isinstance(launch.subject, HostSubject):
+                for enqueue in launch.launches:
+                    enqueue()
+                checker.device.synchronize()
 
     def move() -> None:
         assert placed is not None

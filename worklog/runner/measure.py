@@ -31,6 +31,7 @@ def measure(
     shapes: Iterable[Size] | Size = (4096,),
     *,
     harness: Harness | None = None,
+    against: Iterable[str | Kernel] = (),
     progress: Progress = silent,
     out: Path | None = None,
 ) -> Run:
@@ -38,12 +39,13 @@ def measure(
 
     kernels: names of rungs, "cuBLAS" for the baseline against itself, your kernels and host functions; None for the
     whole ladder and cuBLAS. shapes: N for a square problem, (M, N, K) or "MxNxK". One kernel or shape needs no list.
+    against: further baselines beside cuBLAS: rungs or kernels, which alternate with each kernel, one after the other.
     A kernel that fails the gate is in the run with its verdict and without a time. out: the run's file (default: a new
     one among this machine's runs).
     Raises NoGpu where there is no CUDA device, UnknownRung, OutsideDomain, BadShape, BadSetting, OutOfMemory, and
     BadRunFile for an `out` that exists or a folder that cannot be written, before anything is measured.
     """
-    tasks, user_kernels = tasks_of(kernels, shapes)
+    tasks, user_kernels = tasks_of(kernels, shapes, against=against)
     return carry_out(tasks, harness or Harness(), user_kernels=user_kernels, progress=progress, out=out)
 
 
@@ -212,9 +214,9 @@ class _Growing:
         self._add(failure)
 
     def _home(self, task: Task) -> str:
-        """Tasks with the same one share a process: a host function has its own."""
-        own = self.user_kernels.get(task.kernel)
-        return task.kernel if own is not None and own.host is not None else ""
+        """Tasks with the same one share a process: a host function has its own, and one for each of its baselines."""
+        hosts = (name for name in (task.kernel, task.against) if getattr(self.user_kernels.get(name), "host", None))
+        return " ".join(hosts)
 
     def _begin(self, head: Mapping[str, Any]) -> None:
         if self.run is None:
@@ -257,6 +259,11 @@ def require_measurable(
             raise BadSetting(f"two kernels are called {kernel.name}: rename one")
         own[kernel.name] = kernel
     for task in tasks:
+        if task.shape and task.against:
+            baseline = own.get(task.against) or rung(task.against)
+            baseline.check(task.shape)
+            if not baseline.domain.alpha:
+                raise BadSetting(f"{baseline.name} can't be a baseline: it must take alpha, to compute -A B")
         if task.kernel != BASELINE and task.shape:
             (own.get(task.kernel) or rung(task.kernel)).check(task.problem)
         harness.but(**dict(task.changed))

@@ -208,7 +208,7 @@ def _measurement(
         return task.without_time("skipped", reason)
     verdict: Verdict | None = None
     if used.gate:
-        for name in dict.fromkeys((BASELINE, task.kernel)):
+        for name in dict.fromkeys((task.against or BASELINE, task.kernel)):
             verdict = session.verdict(name, task.problem, used.gate)
             if not verdict.accepted:
                 return task.refused(verdict, "" if name == task.kernel else f"the baseline {name} ")
@@ -232,7 +232,7 @@ def _measurement(
         verdict = verdict.and_then(after_timing.judge(task.problem, found.us, session.gpu.fp32_peak_tflops))
     ours, theirs = reading.clocks("subject"), reading.clocks("baseline")
     if ours and theirs and used.l2 == "flush":
-        own_streams = session.is_host_function(task.kernel)
+        own_streams = session.is_host_function(task.kernel) or session.is_host_function(task.against)
         verdict = verdict.and_then(after_timing.second_clock(ours, theirs, own_streams=own_streams))
     return replace(found, verdict=verdict.as_dict()) if verdict.accepted else task.refused(verdict)
 
@@ -290,16 +290,18 @@ def read(session: Session, task: Task, used: Harness) -> tuple[Reading, list[Sta
     subject = session.subject(task.kernel)
     if used.warmup == "none" and task.kernel != BASELINE:  # so that the next launch is its first
         subject = session.kernel(task.kernel).load(session.device, fresh=True)
+    baseline = session.subject(task.against) if task.against else session.baselines[used.baseline]
+    theirs = session.claimed(task.against) if task.against else used.baseline
     each = _checks_each(used)
     sets = input_sets(task.problem.compulsory_bytes, session.timeline.l2_bytes) if used.l2 == "rotate" else 1
     pool = session.pool(elements(task.problem, sets)) if used.placement == "varied" else None
     loop = timed_loop(
         checker,
         subject,
-        session.baselines[used.baseline],
+        baseline,
         in_step=used.order == "interleaved" and used.timer != "graph",
         sets=sets,
-        classes=(session.claimed(task.kernel), used.baseline) if each else None,
+        classes=(session.claimed(task.kernel), theirs) if each else None,
         warm=used.warmup != "none",
         pool=pool,
     )

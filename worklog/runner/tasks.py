@@ -17,7 +17,7 @@ from worklog.harness.sampling import IDLE_S
 from worklog.kernel.ladder import LADDER
 from worklog.problem.axes import MOST_VALUES, Value
 from worklog.problem.gemm import Shape
-from worklog.runs.measurement import Measurement
+from worklog.runs.measurement import AGAINST, Measurement
 from worklog.runs.run import recorded_run
 from worklog.runs.samples import summarize
 from worklog.settings import HOW_ONE_MEASURES, PITFALLS
@@ -49,7 +49,8 @@ def silent(done: int, total: int, doing: str) -> None:
 @dataclass(frozen=True)
 class Task:
     """One measurement to make: a kernel's name (BASELINE for cuBLAS itself), a shape, and what differs from the run's
-    harness. Without a shape, a declared benchmark at the values of its axes; against: another one in its file.
+    harness. Without a shape, a declared benchmark at the values of its axes. against: the kernel, or the benchmark of
+    the same file, that alternates with it; "" for cuBLAS, or for none.
     """
 
     kernel: str
@@ -67,14 +68,15 @@ class Task:
 
     @property
     def pitfalls(self) -> dict[str, Any]:
-        """The changed settings that belong to a pitfall; the others say how long to measure."""
-        return {name: value for name, value in self.changed if any(g.setting == name for g in PITFALLS)}
+        """The changed settings that belong to a pitfall, and another baseline; the others say how long to measure."""
+        found = {name: value for name, value in self.changed if any(g.setting == name for g in PITFALLS)}
+        return found | ({AGAINST: self.against} if self.against and self.shape else {})
 
     def without_time(self, status: str, reason: str | None, verdict: Verdict | None = None) -> Measurement:
         """Its measurement, "skipped" or "refused"."""
         judged = None if verdict is None else verdict.as_dict()
         shape = None if self.shape is None else astuple(self.shape)
-        other = self.against if shape is None else BASELINE
+        other = self.against or ("" if shape is None else BASELINE)
         axes = dict(self.axes)
         return Measurement(self.kernel, shape, status, reason, self.pitfalls, judged, axes=axes, baseline=other)
 
@@ -91,20 +93,31 @@ def tasks_of(
     kernels: Iterable[str | Kernel] | Kernel | str | None,
     shapes: Iterable[Size] | Size,
     changed: Changes = (),
+    against: Iterable[str | Kernel] = (),
 ) -> tuple[list[Task], list[Kernel]]:
     """Each kernel at each shape once, shape by shape, and those of the kernels that aren't given by name.
 
     kernels: None for the whole ladder and cuBLAS. One kernel or one size needs no list around it. changed: settings
-    that differ from the run's harness. Raises BadShape, and BadSetting for more tasks than MOST_VALUES.
+    that differ from the run's harness. against: further baselines, each of which gets a task of its own behind the one
+    with cuBLAS. Raises BadShape, and BadSetting for more tasks than MOST_VALUES.
     """
+    others = [*against]
     chosen = [r.name for r in LADDER] + [BASELINE] if kernels is None else _listed(kernels)
     names = dict.fromkeys(kernel if isinstance(kernel, str) else kernel.name for kernel in chosen)
     sides = dict.fromkeys(Shape.of(size) for size in _listed(shapes))
-    if len(names) * len(sides) > MOST_VALUES:
+    beside = ["", *dict.fromkeys(one if isinstance(one, str) else one.name for one in others)]
+    if len(names) * len(sides) * len(beside) > MOST_VALUES:
         count = f"{len(names)} kernels x {len(sides)} sizes = {len(names) * len(sides)} measurements"
         raise BadSetting(f"{count}: more than {MOST_VALUES}; name fewer kernels or sizes")
-    tasks = [Task(name, shape, changed) for shape in sides for name in names]
-    return tasks, [kernel for kernel in chosen if not isinstance(kernel, str)]
+    tasks = [
+        Task(name, shape, changed, against=other)
+        for shape in sides
+        for name in names
+        for other in beside
+        if other not in (name, BASELINE)
+    ]
+    own = [kernel for kernel in chosen if not isinstance(kernel, str)]
+    return tasks, own + [kernel for kernel in others if not isinstance(kernel, str) and kernel not in own]
 
 
 def _listed(words: Any) -> list[Any]:

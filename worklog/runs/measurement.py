@@ -13,6 +13,7 @@ from worklog.problem.gemm import Shape
 from worklog.runs.documents import check, read_fields, without_nan
 from worklog.runs.samples import Spread, spread
 
+AGAINST = "against"  # among the changed settings of a matrix product: another baseline than cuBLAS
 STATUSES = ("measured", "refused", "skipped")
 STAGE = {"name": str, "passed": bool, "measured": float | None, "limit": float | None, "detail": str}
 VERDICT = {

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 from worklog.errors import BadRunFile, BadSetting, BadShape, WorklogError
 from worklog.problem.gemm import Shape
 from worklog.runs.documents import check, read_json, types_of, write_text
-from worklog.runs.measurement import Measurement, as_json, check_positive
+from worklog.runs.measurement import AGAINST, Measurement, as_json, check_positive
 from worklog.settings import Harness
 
 if TYPE_CHECKING:
@@ -118,6 +118,13 @@ class Run:
             and (shape is None or m.shape == astuple(shape))
             and m.changed == changed
         ]
+
+    def against(self, m: Measurement) -> list[Measurement]:
+        """The measurements of the same kernel and shape against other baselines than cuBLAS."""
+        if AGAINST in m.changed or m.shape is None:
+            return []
+        same = (one for one in self.measurements if (one.kernel, one.shape) == (m.kernel, m.shape))
+        return [one for one in same if one.changed == {**m.changed, AGAINST: one.baseline}]
 
     def shapes(self) -> list[Shape]:
         """Shapes measured under the run's own harness, smallest first."""

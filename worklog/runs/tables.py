@@ -295,10 +295,12 @@ def tables(run: Run) -> list[tuple[Table, Table | None]]:
             row = cells(run, m) if m.shape else place_cells(m)
             share = f"of {m.baseline}"
             bar = {share: Bar(row[share], m.ratio if m.status == "measured" else None)} if share in row else {}
-            rows.append({**row, **bar})
+            others = {f"of {o.baseline}": cells(None, o) for o in run.against(m)}
+            rows.append({**row, **bar, **{name: one["of cuBLAS"] or one["gate"] for name, one in others.items()}})
         left = 2 if measurements[0].shape else max(1, len(measurements[0].axes))
-        always = len(COLUMNS) if measurements[0].shape else left
-        notes = footnotes(run, measurements)
+        always = COLUMNS.index("registers") + 1 if measurements[0].shape else left
+        beside = [other for m in measurements for other in run.against(m) if other.status != "measured"]
+        notes = footnotes(run, [*measurements, *beside])
         if not measurements[0].shape and len(found) < len(groups) - 1:  # those of the run, under its last benchmark
             notes = notes[: len(notes) - len(run.notes)]
         main = replace(_known(title, rows, always), left=left, notes=notes)

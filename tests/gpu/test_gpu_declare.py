@@ -1,0 +1,70 @@
+"""Declared benchmarks and further baselines on a GPU: from a file, in a child process, by torch and CuPy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pytest import approx
+
+import worklog
+from worklog.harness import Harness
+from worklog.runner.declare import declared, measure
+
+pytest.importorskip("torch")
+QUICK = Harness().but(budget_s=0.5, least_samples=10, most_samples=100, precision=0.02)
+FILE = """
+import cupy
+import torch
+import worklog
+
+@worklog.bench("N[pow2]=22:24", "dtype[str]=float16,float32", skip=lambda p: p["N"] == 2**23 and "the middle")
+def copied(state):
+    x = torch.rand(state.N, device="cuda").to(getattr(torch, state.dtype))
+    y = torch.empty_like(x)
+    state.elements(state.N)
+    state.reads(x.nbytes)
+    state.writes(y.nbytes)
+    return lambda: y.copy_(x)
+
+@worklog.bench("N[pow2]=22:24", "dtype[str]=float16,float32")
+def by_cupy(state):
+    x = cupy.ones(state.N, state.dtype)
+    y = cupy.empty_like(x)
+    state.run(cupy.copyto, y, x)
+
+@worklog.bench("bytes[pow2]=28,60")
+def too_large(state):
+    x = torch.empty(state.bytes, dtype=torch.uint8, device="cuda")
+    return x.zero_
+"""
+
+
+def test_a_file_of_benchmarks(tmp_path: Path) -> None:
+    path = tmp_path / "many.py"
+    path.write_text(FILE)
+    copied, by_cupy, too_large = declared(path)
+    run = measure([copied, too_large], harness=QUICK, out=tmp_path / "run.json")
+    expected = ["measured"] * 2 + ["skipped"] * 2 + ["measured"] * 3 + ["skipped"]
+    assert [m.status for m in run.measurements] == expected, [m.reason for m in run.measurements]
+    large = run.measurements[5]
+    assert large.axes == {"N": 2**24, "dtype": "float32"} and large.moved_bytes == 8 * 2**24
+    assert large.of_copy == approx(0.9, abs=0.35) and large.hot_us is not None
+    assert "memory is full" in str(run.measurements[-1].reason)
+    against = measure([copied.at(["N=16777216", "dtype=float32"])], by_cupy, harness=QUICK, out=tmp_path / "two.json")
+    (found,) = against.measurements
+    assert found.baseline == "by_cupy" and found.ratio == approx(1.0, abs=0.3), found.reason
+
+
+def test_libraries_are_baselines_beside_cublas(tmp_path: Path) -> None:
+    from worklog.kernel.libraries import libraries
+
+    run = worklog.measure(
+        ["warptiled"], 1024, harness=QUICK, against=[*libraries().values(), "naive"], out=tmp_path / "run.json"
+    )
+    (m,) = run.select()
+    others = {one.baseline: one for one in run.against(m)}
+    assert set(others) == {"torch", "cublaslt", "naive"}
+    assert {one.status for one in others.values()} == {"measured"}, {name: o.reason for name, o in others.items()}
+    assert others["naive"].ratio is not None and others["naive"].ratio > 5
+    assert others["torch"].ratio == approx(m.ratio, rel=0.5)

@@ -1,0 +1,113 @@
+"""Several baselines: each alternates with each kernel, is gated like a kernel, and has a column of its own."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from pytest import approx
+
+from tests.exploits.arrays import xp
+from tests.helpers import measured, small_run
+from tests.virtual.machine import Machine
+from tests.virtual.session import QUICK, VirtualSession
+from worklog.cli.commands import main
+from worklog.errors import BadSetting
+from worklog.kernel import Kernel
+from worklog.kernel.libraries import libraries
+from worklog.problem.gemm import Shape
+from worklog.runner.measure import carry_out, require_measurable
+from worklog.runner.session import attempt
+from worklog.runner.tasks import Task, tasks_of
+from worklog.runs.run import Run
+
+SHAPE = Shape(96, 64, 80)
+HOST = """
+from tests.exploits.arrays import xp
+
+def plain(alpha, A, B, beta, C):
+    xp.gemm(alpha, A, B, beta, C)
+
+def slow(alpha, A, B, beta, C):
+    xp.gemm(alpha, A, B, 0.0, xp.empty(*C.shape))
+    xp.gemm(alpha, A, B, beta, C)
+
+def wrong(alpha, A, B, beta, C):
+    xp.gemm(abs(alpha), A, B, beta, C)
+"""
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> dict[str, Kernel]:
+    xp.machine = Machine()
+    (tmp_path / "host.py").write_text(HOST)
+    return {name: Kernel.from_function(f"{tmp_path}/host.py:{name}") for name in ("plain", "slow", "wrong")}
+
+
+def test_a_kernel_alternates_with_another_one(host: dict[str, Kernel]) -> None:
+    session = VirtualSession(xp.machine, *host.values())
+    found = attempt(session, Task("plain", SHAPE, against="slow"), QUICK)
+    assert found.ratio is not None and 1.5 < found.ratio < 2.0, found.reason  # its second product finds a warm cache
+    assert (found.baseline, found.changed) == ("slow", {"against": "slow"})
+    assert attempt(session, Task("slow", SHAPE, against="plain"), QUICK).ratio == approx(1 / found.ratio, rel=0.05)
+
+
+def test_a_baseline_that_is_wrong_gives_no_time(host: dict[str, Kernel]) -> None:
+    found = attempt(VirtualSession(xp.machine, *host.values()), Task("plain", SHAPE, against="wrong"), QUICK)
+    assert found.status == "refused" and str(found.reason).startswith("the baseline wrong failed at")
+
+
+def test_each_kernel_meets_cublas_and_each_further_baseline(host: dict[str, Kernel], tmp_path: Path) -> None:
+    tasks, own = tasks_of([host["plain"], host["slow"]], [SHAPE], against=[host["slow"], "cuBLAS"])
+    assert [(task.kernel, task.against) for task in tasks] == [("plain", ""), ("plain", "slow"), ("slow", "")]
+    out = tmp_path / "run.json"
+    carry_out(tasks[:2], QUICK, user_kernels=own, out=out, command=(sys.executable, "-m", "tests.virtual.job"))
+    run = Run.load(out)
+    (m,) = run.select()
+    assert (m.kernel, m.baseline) == ("plain", "cuBLAS")
+    assert [(o.baseline, o.changed, o.status) for o in run.against(m)] == [("slow", {"against": "slow"}, "measured")]
+    shown = str(run)
+    assert " of cuBLAS " in shown and "of slow" in shown and "from plain at 96x64x80" in run.notes[-1]
+
+
+def test_the_table_has_a_column_for_each_baseline_and_says_why_one_has_no_number() -> None:
+    other = replace(measured("naive", ratio=0.7, against="torch"), baseline="torch", degradations=())
+    failed = replace(other, kernel="cuBLAS", status="refused", reason="the baseline torch failed", us=None)
+    shown = str(small_run(measurements=[measured("naive"), measured("cuBLAS"), other, failed]))
+    (head,) = [line for line in shown.splitlines() if line.startswith(" kernel")]
+    assert head.endswith("of torch") and "70.0 %" in shown and "cuBLAS: failed: the baseline torch failed" in shown
+    assert shown.count(" naive ") == 1
+
+
+def test_a_kernel_without_alpha_is_no_baseline(tmp_path: Path) -> None:
+    file = tmp_path / "small.cu"
+    file.write_text("__global__ void small(int M, int N, int K, const float* A, const float* B, float* C) {}")
+    kernel = Kernel.from_file(file, grid="N, M", block="1")
+    tasks, own = tasks_of(["naive"], [256], against=[kernel])
+    with pytest.raises(BadSetting, match="small can't be a baseline: it must take alpha"):
+        require_measurable(tasks, QUICK, own)
+
+
+def test_the_command_names_baselines(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert {one.host.function for one in libraries().values() if one.host} == {"torch", "cublaslt"}
+    shown = CliRunner().invoke(main, ["run", "warptiled", "--against", "cublas,torch,naive", "--preview", "--json"])
+    assert shown.exit_code == 0 and '"points": 3' in shown.stdout
+    wrong = CliRunner().invoke(main, ["run", "warptiled", "--against", "toch"])
+    assert wrong.exit_code == 2 and "did you mean torch?" in wrong.stderr
+    monkeypatch.setattr("worklog.runner.measure.gpu_reason", lambda: "none")
+    absent = CliRunner().invoke(main, ["run", "warptiled", "--against", "torch"])
+    assert absent.exit_code == 2 and "--against needs a live measurement" in absent.stderr
+
+
+def test_the_librarys_product_is_right_on_the_host() -> None:
+    import torch
+
+    a, b, c = torch.rand(3, 5), torch.rand(5, 4), torch.full((3, 4), float("nan"))
+    for kernel in libraries().values():
+        assert kernel.host is not None
+        if kernel.host.function == "torch":  # cuBLASLt is of a GPU
+            kernel.host.loaded()[0](-1.0, a, b, 0.0, c)
+            assert torch.allclose(c, -a @ b)
