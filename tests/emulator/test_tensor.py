@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.emulator.helpers import compiled, cuda, edited, integers
-from tests.emulator.tensor_reference import MMAS, dot, fragments, mma, random_words, run_on_a_warp
+from tests.emulator.tensor_reference import KINDS, MMAS, dot, fragments, mma, random_words, run_on_a_warp
 from worklog.emulator import Result, UnsupportedInstruction, launch
 
 TF32, F16 = cuda("mma_tf32"), cuda("mma_f16")
 
 
-@pytest.mark.parametrize("kind", ["near", "any", "special", "subnormal", "zeros"])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("shape", "type_", "sum_type"), MMAS)
 def test_each_element_is_its_sum_by_the_rule(shape: str, type_: str, sum_type: str, kind: str) -> None:
     rng, k = np.random.default_rng(0), int(shape.partition("k")[2])
@@ -79,6 +79,7 @@ KERNELS: dict[str, tuple[str, tuple[int, ...], int, list[Any]]] = {
     "3xtf32": products(TF32.replace("#define PARTS 1", "#define PARTS 3")),
     "f16": (F16, (1,), 32, halves()),
     "wmma": (cuda("wmma"), (1,), 32, wmma_arguments()),
+    "wgmma": products(cuda("wgmma_tf32")),
 }
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.emulator.tensor_reference import MMAS, mma, ptx_of, random_words, run_on_a_warp
+from tests.emulator.tensor_reference import KINDS, MMAS, mma, ptx_of, random_words, run_on_a_warp
 from tests.emulator.test_tensor import KERNELS
+from tests.emulator.wgmma_reference import CASES, Case, wgmma
 from worklog.emulator import launch
 from worklog.emulator import load as emulated
 from worklog.gpu.device import gpu, gpu_reason
@@ -35,16 +36,17 @@ def random_registers(rng: np.random.Generator, type_: str, count: int, kind: str
 
 def compare(text: str, registers: list[np.ndarray], results: int) -> None:
     """Every bit, that of NaN and of -0 too."""
-    module, out = same_ptx.cupy.cuda.function.Module(), same_ptx.cupy.zeros((results, LANES), np.uint32)
+    lanes = len(registers[0])
+    module, out = same_ptx.cupy.cuda.function.Module(), same_ptx.cupy.zeros((results, lanes), np.uint32)
     module.load(ptx_of(text, len(registers), results).encode())
-    module.get_function("k")((1,), (LANES,), (same_ptx.cupy.asarray(np.stack(registers)), out))
+    module.get_function("k")((1,), (lanes,), (same_ptx.cupy.asarray(np.stack(registers)), out))
     there, here = same_ptx.cupy.asnumpy(out), run_on_a_warp(text, registers, results)
     differing = np.argwhere(there != here)
     shown = "".join(f"\n{there[r, lane]:08x}, emulated {here[r, lane]:08x}" for r, lane in differing[:8])
     assert not len(differing), f"{len(differing)} of {there.size} registers differ:{shown}"
 
 
-@pytest.mark.parametrize("kind", ["near", "any", "special", "subnormal", "zeros"])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("shape", "type_", "sum_type"), MMAS)
 def test_an_mma_gives_the_gpus_bits(shape: str, type_: str, sum_type: str, kind: str) -> None:
     rng = np.random.default_rng(11)
@@ -52,6 +54,19 @@ def test_an_mma_gives_the_gpus_bits(shape: str, type_: str, sum_type: str, kind:
     for _ in range(ROUNDS):
         types = zip((type_, type_, sum_type), counts, strict=True)
         compare(text, [word for t, count in types for word in random_registers(rng, t, count, kind)], counts[-1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_wgmma_gives_the_gpus_bits(case: Case, kind: str) -> None:
+    rng, k = np.random.default_rng(12), 8 if case.type_ == "tf32" else 16
+    shapes, types = ((64, k), (case.columns, k), (64, case.columns)), (case.type_, case.type_, case.sum_type)
+    for scaled in (True, False):
+        matrices = [
+            random_words(rng, type_, rows * columns, kind).reshape(rows, columns)
+            for (rows, columns), type_ in zip(shapes, types, strict=True)
+        ]
+        compare(*wgmma(case, *matrices, scaled))
 
 
 @pytest.mark.parametrize("name", KERNELS)

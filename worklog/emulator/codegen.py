@@ -34,7 +34,7 @@ HALF = "the emulator doesn't support this instruction in 16-bit floats: compute 
 BARRIERS = "the emulator supports barriers of a block and of a warp, and no others: use these, or a GPU"
 # What to do instead, by the start of the opcode or a type in it; the last one that fits.
 HINTS = {
-    "wgmma": "the emulator doesn't support warp-group tensor-core instructions: check this kernel on a GPU",
+    "wgmma": "the emulator doesn't support this warp-group tensor-core instruction: check this kernel on a GPU",
     **dict.fromkeys(("mma", "wmma", "ldmatrix", "stmatrix", "movmatrix", "tcgen05"), TENSOR),
     "mbarrier": "the emulator doesn't support this form of mbarrier: check this kernel on a GPU",
     "cp.async": "the emulator doesn't support this form of asynchronous copy: use plain loads, or a GPU",

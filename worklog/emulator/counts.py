@@ -97,7 +97,8 @@ SPACES = ("global", "shared", "local", "const")
 
 @dataclass
 class Site:
-    """op: "ld", "st", "atom" or "cp" (a cp.async's shared side). A lane accesses `count` elements of `size` bytes.
+    """op: "ld", "st", "atom", "cp" (a cp.async's shared side) or "wgmma". A lane accesses `count` elements of `size`
+    bytes.
 
     array: the shared array that the address belongs to, if known; start: its address. groups: the wide accesses that
     ptxas may make it part of. source: the global side of a cp.async, a load of 32-bit words that counts as one access
@@ -135,7 +136,7 @@ class Site:
     @property
     def writes(self) -> bool:
         """Whether it changes memory."""
-        return self.op != "ld"
+        return self.op not in ("ld", "wgmma")
 
     @property
     def strong(self) -> bool:
@@ -157,7 +158,7 @@ def build_sites(kernel: Kernel, flow: Flow, addresses: Mapping[str, int]) -> dic
         if (i.parts[0] in ("ld", "st", "atom", "red") and "param" not in i.parts)
         or (i.parts[:2] == ("cp", "async") and len(i.operands) > 1)
         or i.parts[0] in ("ldmatrix", "stmatrix")
-        or i.parts[:2] in (("wmma", "load"), ("wmma", "store"))
+        or i.parts[:2] in (("wmma", "load"), ("wmma", "store"), ("wgmma", "mma_async"))
     }
 
 
@@ -180,6 +181,8 @@ def _site(i: Instruction, array: Variable | None, addresses: Mapping[str, int], 
             raise unsupported(i, "cp.async copies 4, 8 or 16 bytes")
         source = Site(i.pc, i.line, i.text, "ld", "global", "u4", 4, count, places[1], caller=i.caller)
         return Site(i.pc, i.line, i.text, "cp", "shared", "u4", 4, count, places[0], array, start, (), i.caller, source)
+    if i.parts[0] == "wgmma":
+        return Site(i.pc, i.line, i.text, "wgmma", "shared", "u4", 4, 4, 0, caller=i.caller)
     if not places:
         raise unsupported(i, "it has no address")
     space = next((space for space in (part.split("::")[0] for part in i.parts) if space in SPACES), "generic")

@@ -19,7 +19,7 @@ NO_RESULT = {
 }  # fmt: skip
 
 # Instructions that use a value for more than computing another value of the same lane; a shuffle passes it on.
-TENSOR = {"mma", "wmma", "ldmatrix", "movmatrix"}
+TENSOR = {"mma", "wmma", "ldmatrix", "movmatrix", "wgmma"}
 SINKS = {*NO_RESULT, *TENSOR, "ld", "atom", "vote", "redux", "match", "elect", "mbarrier"}
 
 
@@ -92,7 +92,8 @@ def defined(instruction: Instruction) -> tuple[Reg, ...]:
 
 def reads(instruction: Instruction) -> tuple[Reg, ...]:
     """Registers that an instruction reads, its guard included."""
-    read = instruction.operands[_first_read(instruction) :]
+    accumulates = instruction.parts[:2] == ("wgmma", "mma_async")
+    read = instruction.operands[0 if accumulates else _first_read(instruction) :]
     registers_ = [reg for operand in read for reg in registers(operand)]
     return (*registers_, instruction.guard[0]) if instruction.guard else tuple(registers_)
 

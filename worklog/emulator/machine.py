@@ -29,6 +29,7 @@ from worklog.emulator.shared import LocalMemory, SharedMemory
 from worklog.emulator.shared_checks import Unwritten
 from worklog.emulator.tensor import Tensor
 from worklog.emulator.waiting import TOO_LONG, Waiting, deadlock
+from worklog.emulator.wgmma import Wgmma
 
 Array = NDArray[Any]
 Mask = Any
@@ -53,6 +54,7 @@ class Machine:
         # By block of code: how often it ran, in warps (each instruction once per warp) and threads.
         self.executed = [[0, 0] for _ in program.flow.blocks]
         self.copies, self.exchange, self.tensor = Copies(self), Exchange(self), Tensor(self)
+        self.wgmma = Wgmma(self)
         self.unwritten = Unwritten(program, self.recorder)
         shared.on_unwritten = self.unwritten.loaded
         self.lines = [i.line for i in program.kernel.instructions]
@@ -78,6 +80,7 @@ class Machine:
         self.copies.start(batch.lanes)
         self.barriers.start()
         self.bulk.start()
+        self.wgmma.start()
         self.unwritten.start()
         self.groups = {0: self.live}
         self.block.start()
@@ -139,6 +142,8 @@ class Machine:
             raise failed(self.program.kernel, block, error) from error
         if self.unwritten.marked or self.unwritten.fresh:
             self.unwritten.follow(block, lanes)
+        if self.wgmma.marked:
+            self.wgmma.follow(block, lanes)
         return follow
 
     def _goes_on(self, follow: int, lanes: Array) -> None:

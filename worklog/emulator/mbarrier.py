@@ -87,7 +87,8 @@ class Barriers:
         self.machine = machine
         self.code = machine.program.kernel.instructions
         shared = machine.shared
-        needed = any(i.parts[0] == "mbarrier" or "bulk" in i.parts for i in self.code) or waits_inside(machine.program)
+        needed = any(i.parts[0] in ("mbarrier", "wgmma") or "bulk" in i.parts for i in self.code)
+        needed = needed or waits_inside(machine.program)
         self.order = Ordering(machine.recorder, machine.batch, shared) if needed and shared.checking else None
         if self.order is not None:
             shared.interval = self.order

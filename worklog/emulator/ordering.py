@@ -212,10 +212,12 @@ class Ordering(Interval):
 
     # Asynchronous copies.
 
-    def _cells(self, lane: int, start: int, size: int) -> tuple[Array, Array]:
+    def _cells(self, lane: int, start: int | Array, size: int) -> tuple[Array, Array]:
+        """Of `size` bytes from each start on."""
         self.prepare()
         grain, base = self.shared.grain, int(self.shared.lane_base[lane])
-        cells = np.arange((base + start) // grain, (base + start + size - 1) // grain + 1)
+        first = (base + np.atleast_1d(start)) // grain
+        cells = (first[:, None] + np.arange(-(-size // grain))).ravel()
         return cells, np.full(len(cells), lane)
 
     def fill(self, site: Site, lane: int, start: int, size: int, barrier: int, phases: int) -> None:
@@ -232,8 +234,8 @@ class Ordering(Interval):
         cells = np.concatenate([cell for cell, _ in visit.cells(lanes)]) // self.shared.grain
         self._write(cells, self.size + barrier, phases, self._number(visit.site))
 
-    def drain(self, site: Site, lane: int, start: int, size: int) -> None:
-        """A lane issues a copy from these bytes of its block."""
+    def drain(self, site: Site, lane: int, start: int | Array, size: int) -> None:
+        """A lane issues a copy, or a wgmma, from these bytes of its block: `size` from each start on."""
         cells, lanes = self._cells(lane, start, size)
         self._check_written(site, cells, lanes)
         writer = self.writer[cells]
@@ -244,11 +246,12 @@ class Ordering(Interval):
             k = int(bad.argmax())
             first = self.sites[self.write_site[cells[k]]]
             what = f"was written in line {first.line}{first.called}, with no {PROXY} in between"
-            self.recorder.tell("missing-fence", site, lane, f"copies {self._bytes(lane, cells[k])} which {what}", first)
+            verb = "multiplies" if site.op == "wgmma" else "copies"
+            self.recorder.tell("missing-fence", site, lane, f"{verb} {self._bytes(lane, cells[k])} which {what}", first)
         self.leaving[cells] += 1
         self.leaving_site[cells] = self._number(site)
 
-    def drained(self, site: Site, lane: int, start: int, size: int) -> None:
+    def drained(self, site: Site, lane: int, start: int | Array, size: int) -> None:
         """A copy has read these bytes, and its lane has waited for it."""
         cells, _ = self._cells(lane, start, size)
         self.leaving[cells] -= 1
@@ -284,8 +287,11 @@ class Ordering(Interval):
         if busy.any():
             k = int(busy.argmax())
             first = self.sites[self.leaving_site[cells[k]]]
-            what = f"overwrites {self._bytes(int(lane[k]), cells[k])} that the copy of line {first.line} may still "
-            what += "be reading: use cp.async.bulk.wait_group.read, and then a barrier, first"
+            by, wait = "copy", "cp.async.bulk.wait_group.read"
+            if first.op == "wgmma":
+                by, wait = "wgmma", "wgmma.wait_group"
+            what = f"overwrites {self._bytes(int(lane[k]), cells[k])} that the {by} of line {first.line} may still "
+            what += f"be reading: use {wait}, and then a barrier, first"
             self.recorder.tell("early-overwrite", site, int(lane[k]), what, first, int(busy.sum()))
         read = self.read[cells]
         if not read.any():

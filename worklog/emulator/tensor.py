@@ -1,4 +1,5 @@
-"""Tensor-core instructions of a warp: mma.sync, wmma, ldmatrix, stmatrix and movmatrix, with a Hopper GPU's arithmetic.
+"""Tensor-core instructions of a warp: mma.sync, wmma, ldmatrix, stmatrix and movmatrix, with a Hopper GPU's arithmetic,
+which wgmma has, too (worklog.emulator.wgmma).
 
 Each result is a sum of K products and the accumulator, whatever K the machine code's instruction has:
 
@@ -182,13 +183,13 @@ class Tensor:
         warps = self.whole(pc, mask)
         if not self.machine.memory.values or not len(warps):
             return (np.zeros(1, np.uint32),) * len(c)
-        x, y = left(self._words(a, warps), type_), right(self._words(b, warps), type_, columns)
-        words = self._words(c, warps)
+        x, y = left(self.words(a, warps), type_), right(self.words(b, warps), type_, columns)
+        words = self.words(c, warps)
         for k in range(0, x.shape[-1], step):
             sums = multiply_add(x[..., k : k + step], y[..., k : k + step, :], accumulator(words, sum_type), *form[:2])
             results = registers_of(sums, sum_type)
             words = results.reshape(words.shape)
-        return self._spread(results, warps)
+        return self.spread(results, warps)
 
     def load(self, pc: int, site: Site, address: Array, mask: Mask, count: int, trans: bool) -> tuple[Array, ...]:
         """ldmatrix: lane 8 k + r has the address of row r of matrix k; lane 4 r + t gets word t of row r of each."""
@@ -269,11 +270,12 @@ class Tensor:
     def _wide(self, value: Array) -> Array:
         return np.broadcast_to(value, (self.machine.batch.lanes,))
 
-    def _words(self, registers: Sequence[Array], warps: Array) -> Array:
+    def words(self, registers: Sequence[Array], warps: Array) -> Array:
+        """Registers as (count, warps, 8, 4), of some warps."""
         words = np.stack([self._wide(each) for each in registers]).reshape(len(registers), -1, 8, 4)
         return words if len(warps) == words.shape[1] else words[:, warps]
 
-    def _spread(self, results: Array, warps: Array) -> tuple[Array, ...]:
+    def spread(self, results: Array, warps: Array) -> tuple[Array, ...]:
         """Results of some warps as registers of all lanes."""
         whole = results
         if len(warps) != self.machine.batch.lanes // 32:

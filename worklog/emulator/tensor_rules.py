@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
-from worklog.emulator.ptx import Instruction, Operand, Vec
+from worklog.emulator.ptx import Imm, Instruction, Operand, Reg, Vec
+from worklog.emulator.wgmma import Form
 
 if TYPE_CHECKING:
     from worklog.emulator.codegen import Writer
@@ -103,10 +105,49 @@ def _wmma(w: Writer, i: Instruction) -> bool:
     return what in ("load", "store")
 
 
+def _wgmma(w: Writer, i: Instruction) -> bool:
+    """wgmma.mma_async and what orders it."""
+    what, *how = i.parts[1:]
+    if what == "mma_async":
+        return _warp_group(w, i)
+    calls = {"fence": "fence({mask})", "commit_group": "commit({mask})", "wait_group": "wait({mask}, {count})"}
+    count = [operand.value for operand in i.operands if isinstance(operand, Imm)]
+    if how != ["sync", "aligned"] or what not in calls or [len(count), len(i.operands)] != [what == "wait_group"] * 2:
+        return False
+    w.lines.append(f"S.wgmma.{calls[what].format(mask=w.mask, count=count[0] if count else 0)}")
+    return True
+
+
+def _warp_group(w: Writer, i: Instruction) -> bool:
+    shape, sum_type, type_, other = i.parts[4:]
+    target, a, b, scaled, *numbers = i.operands
+    found = re.fullmatch(r"m64n(\d+)k(8|16)", shape)
+    if found is None or i.parts[2:4] != ("sync", "aligned") or type_ != other or type_ not in ("tf32", "f16", "bf16"):
+        return False
+    columns, in_registers = int(found[1]), isinstance(a, Vec)
+    wanted = 2 + (0 if type_ == "tf32" else 1 if in_registers else 2)
+    values = [int(each.value) for each in numbers if isinstance(each, Imm)]
+    signs, trans = values[:2], [False] * (4 - wanted) + [each == 1 for each in values[2:]]
+    if sum_type not in (("f32", "f16") if type_ == "f16" else ("f32",)) or (found[2] == "8") != (type_ == "tf32"):
+        return False
+    count = columns // (2 if sum_type == "f32" else 4)
+    if columns % 8 or not 8 <= columns <= 256 or len(values) != wanted or {*signs} - {1, -1} or {*values[2:]} - {0, 1}:
+        return False
+    if len(items(target)) != count or not isinstance(scaled, Reg | Imm) or (in_registers and len(items(a)) != 4):
+        return False
+    form = f"form{i.pc}"
+    w.constants[form] = Form(type_, sum_type, columns, (signs[0], signs[1]), (trans[0], trans[1]))
+    first = f"({_words(w, items(a))})" if in_registers else w.source(a, "b64")
+    given = f"{w.site()}, {form}, {w.mask}, {first}, {w.source(b, 'b64')}, {w.source(scaled, 'pred')}"
+    w.results(items(target), f"S.wgmma.mma({given}, ({_words(w, items(target))}))", ["u4"] * count)
+    return True
+
+
 # By the first part of the opcode, as worklog.emulator.rules.RULES.
 TENSOR_RULES = {
     **dict.fromkeys(("ldmatrix", "stmatrix"), _matrices),
     "mma": mma,
     "movmatrix": _movmatrix,
+    "wgmma": _wgmma,
     "wmma": _wmma,
 }

@@ -1,0 +1,213 @@
+"""wgmma.mma_async: a warp group multiplies 64 rows by up to 256 columns, with B, and maybe A, in shared memory.
+
+Each warp computes its own 16 rows when it issues the instruction. That registers and shared memory are left alone until
+wgmma.wait_group is checked. PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from worklog.emulator.findings import UnsupportedInstruction
+from worklog.emulator.flow import Block, defined, reads, registers
+from worklog.emulator.tensor import accumulator, left, multiply_add, numbers, registers_of
+
+if TYPE_CHECKING:
+    from worklog.emulator.counts import Site
+    from worklog.emulator.machine import Machine
+    from worklog.emulator.ptx import Instruction
+
+Array = Any  # an NDArray: NumPy types the results of its operators as Any
+Mask = Any
+LINE = 16  # bytes that lie together in every layout
+# Bytes per line of a swizzled pattern, by bits 62 and 63 of a descriptor; 0: no swizzle.
+WIDTHS = np.array([0, 128, 64, 32])
+
+
+@dataclass(frozen=True)
+class Form:
+    """type_: of A and B. columns: N. signs, trans: of A and B; trans: the matrix has its rows or columns together."""
+
+    type_: str
+    sum_type: str
+    columns: int
+    signs: tuple[int, int]
+    trans: tuple[bool, bool]
+
+
+def lines_of(descriptors: Array, rows: int, first: Array, trans: bool) -> Array:
+    """Shared bytes at which the 16-byte lines of a matrix start. descriptors: (warps,) uint64.
+
+    (warps, rows, 2) for rows of A, or columns of B, from `first` on, with 32 bytes along K each. trans: (warps, 16,
+    rows / 8), for 16 k. PTX ISA, "Matrix Descriptor Format", and the canonical layouts of CUTLASS (mma_sm90_desc.hpp).
+    """
+    field = [
+        (descriptors >> np.uint64(bit) & np.uint64(0x3FFF)).astype(np.int64)[:, None, None] << 4 for bit in (0, 16, 32)
+    ]
+    (start, leading, stride), width = field, WIDTHS[(descriptors >> np.uint64(62)).astype(np.int64)][:, None, None]
+    if trans:
+        k, chunk = np.arange(16)[None, :, None], first[:, None, None] // 8 + np.arange(rows // 8)[None, None]
+        per_line = np.maximum(width // LINE, 1)
+        plain = chunk * stride + k % 8 * LINE + k // 8 * leading
+        turned = chunk % per_line * LINE + chunk // per_line * leading + k % 8 * width + k // 8 * stride
+    else:
+        row, chunk = first[:, None, None] + np.arange(rows)[None, :, None], np.arange(2)[None, None]
+        plain = row // 8 * stride + row % 8 * LINE + chunk * leading
+        turned = row // 8 * stride + row % 8 * width + chunk * LINE
+    place = start + np.where(width == 0, plain, turned)
+    return place ^ (place >> 3 & np.maximum(width - LINE, 0))
+
+
+class Wgmma:
+    """What generated code calls, as `S.wgmma`."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine, self.code = machine, machine.program.kernel.instructions
+
+    def start(self) -> None:
+        """Begin a new batch."""
+        lanes = self.machine.batch.lanes
+        self.group: Array = np.ones(lanes, np.int32)  # the number of each lane's open group
+        self.fenced: Array = np.zeros(lanes, bool)
+        # Registers that an instruction may still write: the instruction, and by lane its group, 0 for none.
+        self.marked: dict[str, tuple[Instruction, Array]] = {}
+        self.reading: list[tuple[Site, int, Array, int]] = []  # of shared memory: site, lane, lines and group
+
+    # Called by generated code.
+
+    def fence(self, mask: Mask) -> None:
+        """wgmma.fence."""
+        self.fenced = self.fenced | self.machine.exchange.lanes_of(mask)
+
+    def commit(self, mask: Mask) -> None:
+        """wgmma.commit_group."""
+        self.group = self.group + self.machine.exchange.lanes_of(mask)
+
+    def wait(self, mask: Mask, count: int) -> None:
+        """wgmma.wait_group: all groups but the `count` newest are complete."""
+        done = np.where(self.machine.exchange.lanes_of(mask), self.group - 1 - count, 0)
+        left_over = {name: (by, np.where(number <= done, 0, number)) for name, (by, number) in self.marked.items()}
+        self.marked = {name: known for name, known in left_over.items() if known[1].any()}
+        order = self.machine.barriers.order
+        for site, lane, lines, group in self.reading:
+            if order is not None and group <= done[lane]:
+                order.drained(site, lane, lines, LINE)
+        self.reading = [each for each in self.reading if each[3] > done[each[1]]]
+
+    def mma(
+        self, site: Site, form: Form, mask: Mask, a: Array, b: Array, scaled: Array, c: Sequence[Array]
+    ) -> tuple[Array, ...]:
+        """a: a tuple of registers, or a descriptor, as b; scaled: whether c is added."""
+        tensor, lanes = self.machine.tensor, self.machine.exchange.lanes_of(mask)
+        warps = tensor.whole(site.pc, mask)
+        self._check(site, lanes, warps, [b] if isinstance(a, tuple) else [a, b])
+        self._mark(site.pc, lanes)
+        if not self.machine.memory.values or not len(warps):
+            return (np.zeros(1, np.uint32),) * len(c)
+        if isinstance(a, tuple):
+            x = left(tensor.words(a, warps), form.type_)
+        else:
+            x = self._matrix(site, warps, a, 16, warps % 4 * 16, form.type_, form.trans[0])
+        y = self._matrix(site, warps, b, form.columns, warps * 0, form.type_, form.trans[1]).swapaxes(1, 2)
+        old = accumulator(tensor.words(c, warps), form.sum_type)
+        adding = np.broadcast_to(scaled, lanes.shape)[warps * 32][:, None, None]
+        sums = multiply_add(x * form.signs[0], y * form.signs[1], np.where(adding, old, 0.0), form.type_, form.sum_type)
+        return tensor.spread(registers_of(sums, form.sum_type), warps)
+
+    def follow(self, block: Block, lanes: Array) -> None:
+        """Report what the block of code that just ran used before wgmma.wait_group; a copied register stays marked."""
+        for instruction in self.code[block.start : block.stop]:
+            accumulates = instruction.parts[:2] == ("wgmma", "mma_async")
+            allowed = {reg.name for reg in registers(instruction.operands[0])} if accumulates else set()
+            copied = None
+            for register in reads(instruction):
+                known = self.marked.get(register.name)
+                if known is None or register.name in allowed or not (known[1][lanes] > 0).any():
+                    continue
+                if instruction.parts[0] == "mov":
+                    copied = known
+                    continue
+                what = f"uses a result of the wgmma of line {known[0].line} before wgmma.wait_group"
+                self.machine.recorder.add_lanes("missing-wait", instruction, lanes & (known[1] > 0), what)
+                del self.marked[register.name]
+            if not accumulates:
+                for register in defined(instruction):
+                    old = self.marked.pop(register.name, (instruction, np.zeros(len(lanes), np.int32)))
+                    new = (copied or old)[0], np.where(lanes, copied[1] if copied else 0, old[1])
+                    if new[1].any():
+                        self.marked[register.name] = new
+
+    # Registers and memory.
+
+    def _mark(self, pc: int, lanes: Array) -> None:
+        for register in defined(self.code[pc]):
+            old = self.marked.get(register.name)
+            self.marked[register.name] = self.code[pc], np.where(lanes, self.group, old[1] if old else 0)
+
+    def _check(self, site: Site, lanes: Array, warps: Array, descriptors: Sequence[Array]) -> None:
+        """The warp group is whole, has passed a wgmma.fence, and gives one descriptor that is supported."""
+        tell, count = self.machine.recorder.tell, self.machine.batch.block_lanes // 32
+        alive: Array = self.machine.live.reshape(-1, 32).all(axis=1)
+        for warp in warps.tolist():
+            group = warp - warp % count + warp % count // 4 * 4
+            if group % count + 4 > count or not alive[group : group + 4].all():
+                tell(
+                    "divergent-warp",
+                    site,
+                    32 * warp,
+                    "executes wgmma, which needs 4 whole warps from a multiple of 4 on",
+                )
+        if not self.fenced[lanes].all():
+            first = int((lanes & ~self.fenced).argmax())
+            tell("missing-fence", site, first, "executes wgmma.mma_async before any wgmma.fence")
+        for each in descriptors:
+            values: Array = np.broadcast_to(each, lanes.shape).reshape(-1, 32)[warps]
+            if (values != values[:, :1]).any():
+                tell(
+                    "descriptor",
+                    site,
+                    int(32 * warps[0]),
+                    "gives a matrix descriptor that differs from its warp's others",
+                )
+            if (values >> np.uint64(49) & np.uint64(7)).any():
+                what = "a matrix descriptor with a base offset: align the pattern to 8 of its lines"
+                raise UnsupportedInstruction(f"line {site.line}: the emulator doesn't support {what}")
+
+    def _matrix(
+        self, site: Site, warps: Array, descriptor: Array, rows: int, first: Array, type_: str, trans: bool
+    ) -> Array:
+        """(warps, rows, K) numbers, from shared memory."""
+        shared = self.machine.shared
+        own = np.broadcast_to(descriptor, (self.machine.batch.lanes,))[warps * 32]
+        lines = lines_of(own, rows, first, trans)
+        outside = (lines + LINE > shared.size).any(axis=(1, 2))
+        for warp in np.flatnonzero(outside):
+            what = f"reads up to byte {lines[warp].max() + LINE} of the block's {shared.size} bytes of shared memory"
+            self.machine.recorder.tell("shared-out-of-bounds", site, int(warps[warp]) * 32, what)
+        lines = np.where(outside[:, None, None], 0, lines)
+        index = (lines + shared.lane_base[warps * 32][:, None, None]) // LINE
+        if shared.checking:
+            self._account(site, warps[~outside], lines[~outside], index[~outside])
+        words = shared.bytes.view(np.uint32).reshape(-1, 4)[index]
+        words = words.reshape(*words.shape[:2], -1)
+        values = numbers(words, type_)
+        values = values.reshape(*values.shape[:2], -1)
+        return values.swapaxes(1, 2) if trans else values
+
+    def _account(self, site: Site, warps: Array, lines: Array, index: Array) -> None:
+        """Check that the lines were written and are visible, and keep that they are being read."""
+        shared = self.machine.shared
+        fresh = ~shared.written.reshape(-1, LINE)[:, :: shared.grain][index].all(axis=(1, 2, 3))
+        for warp in warps[fresh].tolist():
+            what = "multiplies shared memory that no thread has written"
+            self.machine.recorder.tell("uninitialised-shared", site, warp * 32, what)
+        order = self.machine.barriers.order
+        for warp, own in zip(warps.tolist(), lines, strict=True):
+            starts = own.ravel()
+            if order is not None:
+                order.drain(site, warp * 32, starts, LINE)
+            self.reading.append((site, warp * 32, starts, int(self.group[warp * 32])))
