@@ -44,8 +44,9 @@ print(worklog.results(["naive"], [1024]).label)
 #
 # `python -m tests.corpus FOLDER…`, in a checkout of this project, tries each kernel below a folder: it compiles the
 # kernel for sm_90, looks whether the emulator has each of its instructions, and checks the matrix products at the gate.
-# Kernels with textures or with launches from the device are counted apart, and so are those that use intrinsics which
-# CUDA has removed. This is the table of one run over clones of public repositories.
+# Not tried are kernels with textures or with launches from the device, those that use intrinsics which CUDA has removed
+# or libraries whose headers aren't installed, and templates whose arguments aren't known. This is the table of one day
+# over clones of public repositories.
 
 # %%
 folder = resources.files("worklog") / "recordings" / "corpus"
@@ -63,7 +64,7 @@ frame[["kernels", "tried", "don't compile", "covered", "GEMMs", "passed"]]
 
 # %%
 for name, commit in frame["commit"].items():
-    print(f"{name:45} {commit[:12]}")
+    print(f"{name:50} {commit[:12]}")
 
 # %% [markdown]
 # What the emulator lacks, by the number of kernels that need it:

@@ -26,7 +26,7 @@ LIMIT_S = 30.0  # estimated, of the gate's launches of one kernel
 LEFT_OUT = {
     r'identifier "__(?:shfl|any|all|ballot)\w*" is undefined': "removed intrinsics",
     r'device-side kernel launch|identifier "cuda(?:Graph|Device|Malloc)\w*" is undefined': "dynamic parallelism",
-    r'open source file|identifier "(?:GL|EGL|PFN|XM|cu[a-z]+|nvtx|nccl)[A-Z]\w*" is undefined|is missing': "no headers",
+    r'open source file|is missing|identifier "(?:GL[a-z]|(?:EGL|PFN|XM|cu[a-z]+|nvtx|nccl)[A-Z])': "no headers",
 }
 # Libraries whose headers are not among NVIDIA's for the compiler.
 LIBRARIES = re.compile(r'#[ \t]*include[ \t]*[<"](?:curand|cufft|GL|EGL|nvtx|nvToolsExt|nccl|mpi)', re.IGNORECASE)
