@@ -207,6 +207,55 @@ def test_a_mistake_of_the_command_is_one_line(words: tuple[str, ...], said: str)
     assert said in refused(worklog(SOFTMAX, *words))
 
 
+ARTICLE = """
+import ctypes
+import torch
+from worklog import Problem
+
+class Doubled(Problem):
+    def __init__(self):
+        super().__init__(name="doubled")
+
+    def reference_solution(self, A: torch.Tensor) -> torch.Tensor:
+        return 2 * A
+
+    def generate_test_cases(self, dtype: torch.dtype):
+        def inputs(n):
+            return lambda: (torch.rand(n, device=self.device, dtype=dtype),)
+
+        return [{"name": f"n={n}", "n": n, "create_inputs": inputs(n)} for n in (5, 64)]
+
+    def verify_result(self, expected_output, actual_output, dtype: torch.dtype):
+        assert dtype == torch.float32
+        largest = (expected_output - actual_output).abs().max()
+        return torch.allclose(expected_output, actual_output, rtol=1e-5), {"largest difference": largest}
+
+    def get_function_signature(self):
+        pointer = ctypes.POINTER(ctypes.c_float)
+        return {"argtypes": [pointer, pointer, ctypes.c_size_t], "restype": None}
+
+    def get_flops(self, test_case):
+        return test_case["n"]
+
+    def get_extra_params(self, test_case):
+        return [test_case["n"]]
+"""
+
+
+def test_a_problem_as_tensaras_article_states_it() -> None:
+    Path("own.py").write_text(ARTICLE)
+    source = """
+__global__ void twice(const float* x, float* y, size_t n) {
+  if (threadIdx.x < n) y[threadIdx.x] = x[threadIdx.x] * 2;
+}
+extern "C" void solution(float* input, float* output, size_t n) { twice<<<1, 64>>>(input, output, n); }
+"""
+    right = worklog(source, "own.py")
+    assert right.exit_code == 0 and "✓ case n=64: seed " in right.stdout, right.output
+    wrong = worklog(source.replace("* 2", "* 3"), "own.py")
+    assert wrong.exit_code == 1 and "case n=5: seed " in wrong.stdout, wrong.output
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

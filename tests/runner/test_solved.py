@@ -111,7 +111,7 @@ def test_a_case_is_checked_then_timed_beside_the_baseline(file: Path, function: 
     assert (found.bytes_read, found.bytes_written, found.elements) == (8 * 64**2, 4 * 64**2, 2 * 64**2)
     assert found.verdict is not None and found.verdict["precision"] == "float32"
     names = [stage["name"] for stage in found.verdict["stages"]]
-    assert names == ["case n=64", "bit-equal when repeated", "timed output"]
+    assert names == ["case n=64", "bit-equal when repeated", "timed output", "idle after the launch"]
     assert solved.LAST in found.degradations and "gate: off" not in str(found.degradations)
     assert Measurement.from_dict(worklog.runs.measurement.json.loads(found.line)).us == found.us
 

@@ -196,10 +196,10 @@ class CudaLoan:
         if self.arrays == "pointers":
             return int(buffer.data.ptr)
         torch = sys.modules["torch"] if self.arrays == "torch" else None
-        kind = getattr(torch or cupy, "uint16" if torch is None and dtype == "bfloat16" else dtype)
-        words = buffer if torch is None else torch.as_tensor(buffer, device="cuda")
-        octets = math.prod(shape) * (kind.itemsize if torch else cupy.dtype(kind).itemsize)
-        return words.view((torch or cupy).uint8)[:octets].view(kind).reshape(shape)
+        kind = getattr(torch, dtype) if torch else cupy.dtype("uint16" if dtype == "bfloat16" else dtype)
+        words = torch.as_tensor(buffer, device="cuda") if torch else buffer
+        octets = words.view((torch or cupy).uint8)[: math.prod(shape) * kind.itemsize]
+        return octets.view(kind).reshape(shape)
 
     @contextmanager
     def current(self) -> Iterator[None]:

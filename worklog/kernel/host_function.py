@@ -43,6 +43,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from worklog.errors import BadSetting, LaunchFailed, NoGpu, WorklogError
 from worklog.kernel.device import Buffer, Device, Subject
 from worklog.problem.gemm import Shape
+from worklog.problem.problem import ctype_of
+from worklog.problem.shipped import SGEMM
 from worklog.runs.documents import require_file
 
 if TYPE_CHECKING:
@@ -53,7 +55,7 @@ REMARK = f"{LABEL}: trusted not to tamper with its own process"
 CONTRACT = "function(alpha, A, B, beta, C), which writes C in place"
 ARRAYS = ("cupy", "torch", "pointers")
 LIBRARY = ".so"
-C_SIGNATURE = (*3 * [ctypes.c_int], ctypes.c_float, *2 * [ctypes.c_void_p], ctypes.c_float, *2 * [ctypes.c_void_p])
+C_SIGNATURE = (*map(ctype_of, SGEMM.signature), ctypes.c_void_p)  # the last one is the stream
 Call = Callable[[Shape, float, Any, Any, float, Any, int], object]  # the last argument is the stream's handle
 
 

@@ -16,8 +16,9 @@ from itertools import product
 from worklog.errors import BadSetting, meant
 from worklog.kernel.source import Definition, Parameter, closing, code, comments, constants, evaluate, parts
 from worklog.problem.gemm import Domain
+from worklog.problem.shipped import SGEMM
 
-LADDER = ("M", "N", "K", "alpha", "A", "B", "beta", "C")
+LADDER = tuple(parameter.name for parameter in SGEMM.signature)
 SIZES, MATRICES = LADDER[:3], ("A", "B", "C")
 WIDE = "long "  # before a size that the kernel takes as 64 bits
 _AFFIX = r"(?:d|dev|device|gpu|in|input|out|output|mat|matrix|ptr)"

@@ -33,6 +33,7 @@ from worklog.kernel.device import Device, Subject
 from worklog.kernel.host_function import LABEL
 from worklog.kernel.nvrtc import Compiled, compile_cuda
 from worklog.problem.gemm import Shape
+from worklog.problem.shipped import SGEMM
 from worklog.runner.child import Answer, advice, run_child
 from worklog.runner.emulated_time import LIMIT_S, require_time
 from worklog.runner.tasks import Progress, silent
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from worklog.kernel.solution import Solution
 
 # Bits of each parameter, as PTX declares them; f: a float. Sizes of 64 bits are called "long M".
-BITS = {"M": "32", "N": "32", "K": "32", "alpha": "f32", "beta": "f32"}
+BITS = {one.name: f"{'f' * (one.dtype == 'float32')}32" for one in SGEMM.signature if not one.pointer}
 OUTSIDE = ("global-out-of-bounds", "misaligned")  # findings of a kernel outside of its domain
 EXAMPLE_DOMAIN = "--domain 'M % 64 == 0, N % 64 == 0, K % 8 == 0'"
 TIMEOUT_S = 60.0

@@ -315,14 +315,14 @@ def read(session: Session, task: Task, used: Harness) -> tuple[Reading, list[Sta
         stages = [timed(loop.stage)] if judged else []
         if judged and session.is_host_function(task.kernel):
             us = summarise(reading.counted("subject"), used.statistic).value
-            stages.append(timed(lambda: after_timing.idle(_waits_us(session, loop.bare), us)))
+            stages.append(timed(lambda: after_timing.idle(waits_us(session, loop.bare), us)))
         return reading, stages
     finally:
         if each or easy:
             checker.restore()
 
 
-def _waits_us(session: Session, launch: Launch) -> list[float]:
+def waits_us(session: Session, launch: Launch) -> list[float]:
     """Of some launches, microseconds from the end of the harness's stream to the end of all work on the GPU."""
     waits = []
     for _ in range(IDLE_LAUNCHES):

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from worklog.errors import BadProblem, LaunchFailed, OutOfMemory, meant, memory_is_full
-from worklog.gate import Stage, Verdict
+from worklog.errors import BadProblem, BadSetting, LaunchFailed, OutOfMemory, meant, memory_is_full
+from worklog.gate import Stage, Verdict, after_timing
 from worklog.gate.cases import CaseBuffers, check_case, check_repeated, judged, require_sound
 from worklog.gate.checker import timed
 from worklog.gate.guarded_buffer import Memory
@@ -26,7 +26,7 @@ from worklog.problem.problem import Case, Problem
 from worklog.runner import timing
 from worklog.runner.measure import carry_out
 from worklog.runner.problems import find_problem
-from worklog.runner.session import Session
+from worklog.runner.session import Session, waits_us
 from worklog.runner.tasks import Progress, Task, silent
 from worklog.runs.measurement import Measurement
 from worklog.runs.run import Run
@@ -56,6 +56,8 @@ def measure(
     measures as Tensara does. A solution that fails is in the run with its verdict and without a time. Raises what
     worklog.measure raises, and BadProblem.
     """
+    if harness is not None and harness.l2 == "rotate":
+        raise BadSetting("l2 = rotate: a solution's arrays aren't copied: take l2 = flush or l2 = warm")
     posed = find_problem(problem, dtype)
     names = [words["name"] for words in posed.tests[1]]
     for pattern in cases:
@@ -146,6 +148,9 @@ def _timed(session: Session, task: Task, used: Harness, notes: Sequence[str], su
         )
     if verdict is not None:
         verdict = verdict.and_then(timed(subject.last))
+        if verdict.accepted and found.us is not None:  # it may launch on streams of its own
+            waits, us = waits_us(session, subject.launch), found.us
+            verdict = verdict.and_then(timed(lambda: after_timing.idle(waits, us)))
         if not verdict.accepted:
             return task.refused(replace(verdict, precision=None))
     stated = [LAST if one == timing.UNCHECKED and verdict is not None else one for one in found.degradations]

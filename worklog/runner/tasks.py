@@ -16,7 +16,8 @@ from worklog.harness.rules import LEAST_WINDOWS, WINDOW_US
 from worklog.harness.sampling import IDLE_S
 from worklog.kernel.ladder import LADDER
 from worklog.problem.axes import MOST_VALUES, Value
-from worklog.problem.gemm import Shape
+from worklog.problem.gemm import FLOAT_BYTES, Shape
+from worklog.problem.shipped import SGEMM
 from worklog.runs.measurement import AGAINST, Measurement
 from worklog.runs.run import recorded_run
 from worklog.runs.samples import summarize
@@ -251,13 +252,8 @@ def measurement_of(
 
 
 def work_of(shape: Shape) -> dict[str, Any]:
-    """The work of a problem, by the names of a Measurement: operations, elements of A and B (inputs, as NVBench
-    counts), and bytes read and written if each matrix passes once (beta is 0, so C isn't read).
-    """
-    written = 4 * shape.m * shape.n
-    return {
-        "flops": shape.flops,
-        "elements": shape.m * shape.k + shape.k * shape.n,
-        "bytes_read": shape.compulsory_bytes - written,
-        "bytes_written": written,
-    }
+    """The work of a matrix product, by the names of a Measurement. elements: of A and B, inputs, as NVBench counts."""
+    case = SGEMM.of(shape)
+    read, written = SGEMM.get_bytes(case)
+    elements = read // FLOAT_BYTES
+    return {"flops": SGEMM.get_flops(case), "elements": elements, "bytes_read": read, "bytes_written": written}

@@ -1,0 +1,76 @@
+"""Problems on a GPU: each kind of solution is checked at every case, timed beside the baseline, and wrong ones fail."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from worklog.harness import Harness
+from worklog.kernel import solution as solutions
+from worklog.kernel.solution import Solution
+from worklog.runner import problems, solved
+
+SOFTMAX = Path(__file__).parents[1] / "problem" / "softmax.cu"
+PYTHON = """
+import cupy
+import torch
+
+def in_place(input, output, rows, columns):
+    powers = cupy.exp(input - input.max(axis=1, keepdims=True))
+    output[...] = powers / powers.sum(axis=1, keepdims=True)
+
+def returned(x):
+    return torch.softmax(x, 1)
+
+def late(input, output, rows, columns):
+    output[...] = 0.5
+"""
+QUICK = Harness().but(least_samples=10, most_samples=40, budget_s=1.0)
+CASES = ["4096 x 1000"]
+
+
+@pytest.fixture
+def python(tmp_path: Path) -> Path:
+    path = tmp_path / "own.py"
+    path.write_text(PYTHON)
+    return path
+
+
+@pytest.mark.parametrize("with_nvcc", [True, False], ids=["nvcc", "NVRTC"])
+def test_cuda_source_is_right_at_every_case_both_ways(with_nvcc: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if with_nvcc and shutil.which("nvcc") is None:
+        pytest.skip("nvcc is not on PATH")
+    if not with_nvcc:
+        monkeypatch.setattr(solutions.shutil, "which", lambda name: None)
+    found = problems.check(Solution.of(SOFTMAX), "softmax")
+    assert found.verdict.accepted, found
+    samples, cases = problems.find_problem("softmax").tests
+    assert len(found.verdict.stages) == len(samples) + len(cases) + 1 and found.label.startswith("live")
+
+
+def test_python_functions_and_source_are_timed_beside_the_baseline(python: Path, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    chosen = [
+        Solution.of(SOFTMAX),
+        Solution.of(f"{python}:in_place"),
+        Solution.of(f"{python}:returned", arrays="torch"),
+        Solution.of(f"{python}:late"),
+    ]
+    run = solved.measure(chosen, "softmax", cases=CASES, harness=QUICK, out=tmp_path / "run.json")
+    by_name = {m.kernel: m for m in run.measurements}
+    for name in ("softmax", "in_place", "returned"):
+        assert by_name[name].us and by_name[name].ratio, by_name[name].reason
+    assert by_name["late"].status == "refused"
+    assert by_name["returned"].us < by_name["in_place"].us
+
+
+def test_tensaras_rules_and_float16(python: Path, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    harness = Harness().but(warmup="tensara:512:3:10", stopping="tensara:5:5:20", least_samples=5)
+    chosen = [Solution.of(f"{python}:returned", arrays="torch")]
+    run = solved.measure(chosen, "softmax", "float16", cases=CASES, harness=harness, out=tmp_path / "run.json")
+    (found,) = run.measurements
+    assert found.us and 5 <= found.n <= 20, found.reason
+    assert found.verdict is not None and found.verdict["precision"] == "float16"
