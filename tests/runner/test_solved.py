@@ -98,7 +98,9 @@ def at(file: Path, function: str, case: str, problem: str = "Product", gate: boo
     kernel = Kernel(function, "own.py", function, host=solution.host, solution=solved.replace(solution, **words))
     task = Task(function, None, axes=(("case", case),), against="baseline")
     session = VirtualSession(xp.machine, kernel)
-    return attempt(session, task, QUICK.but(gate=gate), measured=solved.measurement)
+    found = attempt(session, task, QUICK.but(gate=gate), measured=solved.measurement)
+    assert session.device.emptied == 1
+    return found
 
 
 @pytest.mark.parametrize("function", ["right", "returns"])
