@@ -93,7 +93,7 @@ def test_a_mask_that_names_lanes_that_wait_elsewhere_is_found(elsewhere: str) ->
     body = f"""  int t = threadIdx.x;
   if (t < 16) out[1 + t] = __any_sync(~0u, t == 3);
   else {{ {elsewhere} }}
-  out[0] = 1;
+  atomicExch(out, 1);
   out[1 + t] += 1;
 """
     findings = run(kernel(body, "int* out"), [np.zeros(33, np.int32)]).findings
@@ -137,7 +137,7 @@ def test_a_lane_that_waits_for_another_lane_of_its_vote_is_a_deadlock() -> None:
   if (t == 0) while (atomicAdd(out, 0) == 0) {}
   if (t == 1) while (atomicAdd(out, 0) != 2) {}
   __syncwarp();
-  out[0] = 1;
+  atomicExch(out, 1);
 """
     findings = run(kernel(body, "int* out"), [np.zeros(1, np.int32)]).findings
     assert {(f.kind, f.line) for f in findings if f.is_error} == {("divergent-warp", 6), ("deadlock", 5)}

@@ -95,7 +95,7 @@ def test_masks_that_do_not_fit_the_lanes_are_found(call: str, mask: str, kind: s
 
 
 def test_a_mask_that_names_diverged_lanes_is_found() -> None:
-    body = "  int t = threadIdx.x;\n  if (t < 16)\n    out[t] = __any_sync(~0u, t == 3);\n  out[t] = out[t ^ 1];"
+    body = "  int t = threadIdx.x;\n  if (t < 16)\n    out[t] = __any_sync(~0u, t == 3);\n  out[t] += out[t];"
     result = run(kernel(body, "unsigned* out"), [np.zeros(64, np.uint32)])
     assert [(f.kind, f.line, f.count) for f in result.findings] == [("divergent-warp", 5, 16)]
     assert not result.ok

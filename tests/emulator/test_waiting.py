@@ -7,12 +7,14 @@ import pytest
 
 from tests.emulator.helpers import cuda, kernel, run
 from worklog.emulator import BadLaunch, BudgetExceeded, EmulatedDevice
-from worklog.gate import Checker, shapes
+from worklog.gate import Checker
 from worklog.kernel import Kernel
+from worklog.peers.exploits import named
 from worklog.problem.gemm import Shape
 
 IN_TURN = """
   WAIT
+  __threadfence();
   __syncthreads();
   out[threadIdx.x] = out[threadIdx.x] * 3 + blockIdx.x;
   __threadfence();
@@ -102,7 +104,7 @@ def test_every_thread_takes_a_lock(where: str) -> None:
   __threadfence();
   atomicExch(l, 0);
   __syncthreads();
-  if (threadIdx.x == 0) out[blockIdx.x] = *n;
+  if (threadIdx.x == 0) out[blockIdx.x] = atomicAdd(n, 0);
 """
     lock, count, out = np.zeros((3, 2), np.int32)
     source = kernel(body.replace("WHERE", str(int(where == "global"))), "int* lock, int* count, int* out")
@@ -118,12 +120,10 @@ def test_a_lock_that_is_never_freed_is_a_deadlock() -> None:
         run(kernel(body, "int* out, int* lock"), [np.zeros(1, np.int32), np.zeros(1, np.int32)])
 
 
-def test_split_k_by_semaphore_passes_the_gate(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shapes, "BUDGET_S", 0.0)
-    kernel, device = Kernel.from_source(cuda("split_k_by_semaphore")), EmulatedDevice()
-    verdict = Checker(device, Shape(40, 24, 12), 0).check(kernel.load(device))
-    assert verdict.accepted, verdict.reason
-    stuck = Kernel.from_source(cuda("split_k_by_semaphore").replace("part == 2 ? 0 : part + 1", "part"))
+def test_a_semaphore_that_stands_still_fails_the_gate() -> None:
+    (right,) = named(["split_k_by_semaphore"])
+    assert right.kernel.source.count("part + 1") == 1
+    stuck, device = Kernel.from_source(right.kernel.source.replace("part + 1", "part")), EmulatedDevice()
     verdict = Checker(device, Shape(40, 24, 12), 0).check(stuck.load(device))
     assert str(verdict.reason).startswith("launch: deadlock or endless loop: thread 0 of block (1, 0, 0)"), (
         verdict.reason

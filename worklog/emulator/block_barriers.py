@@ -183,6 +183,8 @@ class BlockBarriers:
         if not shared.checking:
             return
         size = machine.batch.block_lanes
+        if machine.memory.checks is not None:
+            machine.memory.checks.barrier(arrived | released)
         whole = self._by_block(released) & ~self._by_block(machine.live & ~released)
         some = np.repeat(self._by_block(arrived) & ~whole, size)
         if some.any():

@@ -141,6 +141,8 @@ class Exchange:
         if place[first].parts[0] == "bar" and self.machine.shared.checking:
             for group in self.parts:
                 self.machine.shared.interval.synchronise_warps(group)
+                if self.machine.memory.checks is not None:
+                    self.machine.memory.checks.synchronise_warps(group)
 
     def collect(self, met: dict[int, Array], registers: dict[str, Array]) -> None:
         """Before lanes at several places exchange values: the operands that each place gives."""

@@ -75,9 +75,12 @@ class Batch:
 
     def locate(self, lane: int) -> tuple[tuple[int, int, int], int]:
         """(x, y, z) of a lane's block, and its thread's number in the block."""
-        x, y, _ = self.grid
-        number = int(self.blocks[lane // self.block_lanes])
-        return (number % x, number // x % y, number // (x * y)), lane % self.block_lanes
+        return self.place(self.blocks[lane // self.block_lanes]), lane % self.block_lanes
+
+    def place(self, number: int) -> tuple[int, int, int]:
+        """(x, y, z) of a block of the launch."""
+        x, y, number = *self.grid[:2], int(number)
+        return number % x, number // x % y, number // (x * y)
 
 
 @dataclass(frozen=True)
@@ -86,12 +89,12 @@ class Finding:
 
     kind: "shared-race", "missing-syncwarp", "missing-wait", "uninitialised-shared", "divergent-barrier",
     "barrier-count", "divergent-warp", "member-mask", "undefined-shuffle", "misaligned", "read-only", "assertion",
-    "trap", "global-", "shared-" or "local-out-of-bounds"; of asynchronous copies "early-overwrite", "missing-fence",
-    "mbarrier-misuse", "wrong-phase" and "byte-count"; "descriptor", of wgmma; "deadlock", where it follows other
-    errors; or one of WARNINGS. line: of the .cu file (0: unknown, compiled without -lineinfo); other_line: of the
-    other access, or None. text: that source line. block: (x, y, z) of the first block concerned; threads: numbers of
-    its threads concerned. count: how often it occurred. callers: where `line` and `other_line` are in functions, the
-    lines that called these.
+    "trap", "global-race", "global-", "shared-" or "local-out-of-bounds"; of asynchronous copies "early-overwrite",
+    "missing-fence", "mbarrier-misuse", "wrong-phase" and "byte-count"; "descriptor", of wgmma; "deadlock", where it
+    follows other errors; or one of WARNINGS. line: of the .cu file (0: unknown, compiled without -lineinfo);
+    other_line: of the other access, or None. text: that source line. block: (x, y, z) of the first block concerned;
+    threads: numbers of its threads concerned. count: how often it occurred. callers: where `line` and `other_line` are
+    in functions, the lines that called these.
     """
 
     kind: str

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from worklog.emulator.counts import LINE, WARP, Site, sectors
 from worklog.emulator.findings import Batch, Recorder
+from worklog.emulator.global_checks import GlobalChecks
 from worklog.emulator.shared_checks import Access
 
 if TYPE_CHECKING:
@@ -140,13 +141,14 @@ class Buffer:
 
 
 class GlobalMemory:
-    """All buffers of one launch. watch: called with each access, if accesses are counted."""
+    """All buffers of one launch. watch: called with each access, if accesses are counted. checks: of races, or None."""
 
     def __init__(
         self, recorder: Recorder, batch: Batch, *, counting: bool, values: bool, watch: Watch | None = None
     ) -> None:
         self.recorder, self.batch = recorder, batch
         self.counting, self.values, self.watch = counting, values, watch
+        self.checks: GlobalChecks | None = None
         self.buffers: list[Buffer] = []
         self.bases: list[int] = []
 
@@ -212,17 +214,22 @@ class GlobalMemory:
     def _report(self, kind: str, site: Site, lanes: Array, where: str) -> None:
         self.recorder.add_lanes(kind, site, lanes, f"{site.verb} {site.width} bytes {where}")
 
-    def _accessed(self, site: Site, base: Array, mask: Mask) -> list[tuple[Array, Array, Mask]]:
+    def _accessed(
+        self, site: Site, base: Array, mask: Mask, values: Sequence[Array] = ()
+    ) -> list[tuple[Array, Array, Mask]]:
         """For each buffer with data: its bytes as elements of the site's dtype, the index of each lane's first one, and
-        the lanes.
+        the lanes. values: to be stored.
         """
         parts, size, shift = self._locate(site, base, mask), site.size, site.size.bit_length() - 1
-        return [
-            # Without an incomplete last element.
-            (buffer.data[: buffer.size // size * size].view(site.dtype), position >> shift, inside)
-            for buffer, position, inside in parts
-            if self.values and buffer.data is not None
-        ]
+        out = []
+        for buffer, position, inside in parts:
+            if self.values and buffer.data is not None:
+                # Without an incomplete last element.
+                elements = buffer.data[: buffer.size // size * size].view(site.dtype)
+                if self.checks is not None:
+                    self.checks.access(site, buffer.base, elements, position, inside, values)
+                out.append((elements, position >> shift, inside))
+        return out
 
     def load(self, site: Site, base: Array, mask: Mask) -> tuple[Array, ...]:
         """site.count arrays of site.dtype; zeros for lanes outside the mask or with an invalid address."""
@@ -241,7 +248,7 @@ class GlobalMemory:
     def store(self, site: Site, base: Array, mask: Mask, values: Sequence[Array]) -> None:
         """Where lanes share an address the last lane's value stays."""
         lanes = self.batch.lanes
-        for elements, index, inside in [] if mask is False else self._accessed(site, base, mask):
+        for elements, index, inside in [] if mask is False else self._accessed(site, base, mask, values):
             places = np.broadcast_to(index, (lanes,))
             places = places if inside is None else places[inside]
             for k, value in enumerate(values):

@@ -27,6 +27,7 @@ from worklog.emulator.findings import (
     UnsupportedInstruction,
 )
 from worklog.emulator.flow import analyse
+from worklog.emulator.global_checks import GlobalChecks, places
 from worklog.emulator.globalmem import FIRST_ADDRESS, FIRST_VARIABLE, SPACING, Buffer, GlobalMemory, Pointer, Watch
 from worklog.emulator.machine import Machine
 from worklog.emulator.ptx import TIMES, Kernel, Param, Special
@@ -165,6 +166,8 @@ def launch(
     _place_variables(kernel, addresses, memory, variables, params)
     sites: dict[int, Site] = program.sites
     grain = min([4, *(site.size for site in sites.values() if site.space in ("shared", "generic"))])
+    if races and values:
+        memory.checks = _global_checks(program, numbers, memory, params)
     shared = SharedMemory(recorder, batch, static, grain, counting=count, values=values, races=races, watch=watch)
     shared.reserved = RESERVED if named & {*RESERVED_OFFSETS} else 0
     private = LocalMemory(recorder, batch, local)
@@ -180,6 +183,20 @@ def launch(
         lines = tally(kernel, program.flow.blocks, machine.executed, sites.values()) if count else {}
     label, printed = f"emulated · {kernel.arch} PTX", machine.printed.lines()
     return Result(kernel.name, label, len(numbers), recorder.findings(), lines, printed)
+
+
+def _global_checks(
+    program: Program, numbers: Sequence[int], memory: GlobalMemory, params: Mapping[str, bytes]
+) -> GlobalChecks:
+    """The checks of the buffers that the kernel may write."""
+    grain = min([4, *(site.size for site in program.sites.values() if site.space in ("global", "generic"))])
+    checks = GlobalChecks(memory.recorder, memory.batch, numbers, program.kernel, grain)
+    address = {**program.addresses, **{name: int.from_bytes(value, "little") for name, value in params.items()}}
+    written, flags = (names and {address[name] for name in names} for names in places(program.kernel))
+    for buffer in memory.buffers:
+        if buffer.writable and buffer.data is not None and (written is None or buffer.base in written):
+            checks.watch(buffer.name, buffer.base, buffer.size, flags is None or buffer.base in flags)
+    return checks
 
 
 def _note_approximations(program: Program, executed: Sequence[Sequence[int]], recorder: Recorder) -> None:

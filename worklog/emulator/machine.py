@@ -75,6 +75,8 @@ class Machine:
         self.specials: dict[str, Array] = {}
         self.counted = {}
         self.shared.start()
+        if self.memory.checks is not None:
+            self.memory.checks.start()
         if self.local_memory.size:
             self.local_memory.start()
         self.copies.start(batch.lanes)
@@ -281,8 +283,16 @@ class Machine:
 
     def fence(self, mask: Mask, wide: bool) -> None:
         """A fence between threads. wide: of more than the block."""
+        lanes = self.exchange.lanes_of(mask)
         if self.shared.checking:
-            self.shared.interval.between_threads(self.lanes_of(mask))
+            self.shared.interval.between_threads(lanes)
+        if self.memory.checks is not None:
+            self.memory.checks.fence(lanes, wide)
+
+    def passed(self, lanes: Array) -> None:
+        """These lanes, by number, have seen a phase of an mbarrier complete."""
+        if self.memory.checks is not None:
+            self.memory.checks.barrier(np.isin(np.arange(self.batch.lanes), lanes))
 
     def param(self, name: str, offset: int, dtype: str) -> Array:
         """A kernel argument's bytes as one element."""
@@ -292,7 +302,14 @@ class Machine:
     # Called by generated code: memory.
 
     def _memory(self, site: Site, base: Array, mask: Mask) -> tuple[GlobalMemory | SharedMemory, Array]:
-        """The memory of an access, and the address in it; the window of a generic address selects the memory."""
+        """The memory of an access, and the address in it."""
+        memory, address = self._space(site, base, mask)
+        if memory is self.shared and self.memory.checks is not None and site.strong:
+            self.memory.checks.shared_flag(site, address, self.exchange.lanes_of(mask))
+        return memory, address
+
+    def _space(self, site: Site, base: Array, mask: Mask) -> tuple[GlobalMemory | SharedMemory, Array]:
+        """The window of a generic address selects the memory."""
         if site.space != "generic":
             return {"shared": self.shared, "local": self.local_memory}.get(site.space, self.memory), base
         chosen = base if mask is None or mask is False or len(base) == 1 else base[mask]
@@ -327,7 +344,7 @@ class Machine:
             raise _unsupported(site, "atomics on local memory")
         operands = [np.broadcast_to(value, (self.batch.lanes,)) for value in values]
         for elements, index, lanes in memory.places(site, address, mask):
-            for turn in _turns(index, lanes):
+            for turn in warp.turns(index, lanes):
                 for k, before in enumerate(old):
                     place = index[turn] + k
                     own = operands if site.count == 1 else operands[k : k + 1]
@@ -335,15 +352,6 @@ class Machine:
                     elements[place] = warp.ATOMICS[operation](elements[place], *(operand[turn] for operand in own))
                     self.spinning.version += before[turn].tobytes() != elements[place].tobytes()
         return old
-
-
-def _turns(index: Array, lanes: Array) -> list[Array]:
-    """The lanes in groups without a common index, those that share one in lane order."""
-    lanes = lanes[np.argsort(index[lanes], kind="stable")]
-    fresh = np.flatnonzero(np.diff(index[lanes], prepend=-1))
-    turn = np.arange(len(lanes)) - np.repeat(fresh, np.diff(fresh, append=len(lanes)))
-    order = np.argsort(turn, kind="stable")
-    return np.split(lanes[order], np.flatnonzero(np.diff(turn[order])) + 1)
 
 
 def _unsupported(site: Site, what: str) -> UnsupportedInstruction:

@@ -203,6 +203,7 @@ class Barriers:
             passed = lanes[done]
             if len(passed):
                 barrier.waited = barrier.phase
+                self.machine.passed(passed)
                 if self.order is not None and "relaxed" not in how and barrier.done is not None:
                     self.order.acquire(passed, padded(barrier.done, self.order.known.shape[1]))
         return out

@@ -166,7 +166,7 @@ def _trap(w: Writer, i: Instruction) -> bool:
 
 
 def _nothing(w: Writer, i: Instruction) -> bool:
-    """Prefetches, naps and the number of registers change no value; lockstep lanes need no membar."""
+    """Prefetches, naps and the number of registers change no value."""
     return True
 
 

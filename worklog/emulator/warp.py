@@ -134,6 +134,15 @@ def elect(active: Array) -> tuple[Array, Array]:
     return leader, leader == np.tile(LANES, len(active) // 32)
 
 
+def turns(index: Array, lanes: Array) -> list[Array]:
+    """The lanes in groups without a common index, those that share one in lane order."""
+    lanes = lanes[np.argsort(index[lanes], kind="stable")]
+    fresh = np.flatnonzero(np.diff(index[lanes], prepend=-1))
+    turn = np.arange(len(lanes)) - np.repeat(fresh, np.diff(fresh, append=len(lanes)))
+    order = np.argsort(turn, kind="stable")
+    return np.split(lanes[order], np.flatnonzero(np.diff(turn[order])) + 1)
+
+
 # The new value from the old one and the operands, arrays of one element.
 ATOMICS: dict[str, Callable[..., Any]] = {
     "add": lambda old, value: old + value,
