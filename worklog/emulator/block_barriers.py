@@ -238,7 +238,7 @@ class BlockBarriers:
         message += (
             "all must reach the same __syncthreads()"
             if kind == "divergent-barrier"
-            else "the barrier counts both, as no warp is split; better let all reach the same __syncthreads()"
+            else "a barrier counts warps, so this works while no warp is split; let all reach the same __syncthreads()"
         )
         threads = (int(first.argmax()), int(second.argmax()))
         self.machine.recorder.add(kind, lines[0], message, where, threads, lines[1], count)
