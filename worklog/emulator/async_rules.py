@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from worklog.emulator.forms import SHARED_WINDOW
-from worklog.emulator.ptx import Imm, Instruction, Mem, Operand, Reg, Vec
+from worklog.emulator.ptx import DTYPES, Imm, Instruction, Mem, Operand, Reg, Vec
 
 if TYPE_CHECKING:
     from worklog.emulator.codegen import Writer
@@ -37,7 +37,7 @@ _MBARRIER: dict[str, tuple[tuple[str, ...], str]] = {
     "test_wait.parity": (("pan",), _WAIT),
     "try_wait": (("pat", "path"), _WAIT),
     "try_wait.parity": (("pan", "panh"), _WAIT),
-    "pending_count": (("rt",), "S.barriers.pending({n})"),
+    "pending_count": (("rt",), "({n} & np.uint64(0xFFFFF)).astype('u4')"),
 }
 _RESULTS = {"s": "u8", "p": "?", "r": "u4"}
 _TAKEN = {"n": "u32", "h": "u32", "t": "b64"}
@@ -120,15 +120,9 @@ def _copy(w: Writer, i: Instruction, words: set[str]) -> bool:
     numbers = [w.source(each, "u32") for each in counts]
     call = "load" if load else "store"
     w.lines.append(f"S.bulk.{call}({', '.join((w.site(), w.mask, str(tensor), *places, *numbers))})")
-    return not load or _whole_block(w, i)
-
-
-def _whole_block(w: Writer, i: Instruction) -> bool:
-    """Whether a multicast, if it is one, goes to the only block of the cluster."""
-    if "multicast::cluster" not in i.parts:
-        return True
+    # A multicast must go to the only block of the cluster.
     mask = i.operands[-2 if "L2::cache_hint" in i.parts else -1]
-    return isinstance(mask, Imm) and mask.value == 1
+    return "multicast::cluster" not in i.parts or (isinstance(mask, Imm) and mask.value == 1)
 
 
 def fence(w: Writer, i: Instruction) -> bool:
@@ -142,18 +136,13 @@ def fence(w: Writer, i: Instruction) -> bool:
     return i.parts[1] != "proxy" or i.parts[2] in ("async", "alias")
 
 
-def mapa(w: Writer, i: Instruction) -> bool:
-    """The address of a variable in a block of the cluster, which has one: the same address."""
-    if not isinstance(i.operands[2], Imm | Reg) or i.parts[-1] not in ("u32", "u64"):
-        return False
-    address = i.operands[1]
-    type_ = i.parts[-1]
-    w.lines.append(f"S.barriers.rank({i.pc}, {w.source(i.operands[2], 'u32')}, {w.mask})")
-    w.result(i.operands[0], w.source(address, type_), "u4" if type_ == "u32" else "u8")
-    return True
-
-
-def getctarank(w: Writer, i: Instruction) -> bool:
-    """The rank in the cluster of the block that an address belongs to."""
-    w.result(i.operands[0], w.constant(0, "u4"), "u4")
-    return i.parts[-1] in ("u32", "u64") and not isinstance(i.operands[1], Vec)
+def cluster(w: Writer, i: Instruction) -> bool:
+    """mapa, the address of a variable in a block of the cluster: the same one, as the cluster has one block; and
+    getctarank, the number of the block that an address belongs to.
+    """
+    if i.parts[0] == "mapa":
+        w.lines.append(f"S.barriers.rank({i.pc}, {w.source(i.operands[2], 'u32')}, {w.mask})")
+        w.result(i.operands[0], w.source(i.operands[1], i.parts[-1]), DTYPES[i.parts[-1]])
+    else:
+        w.result(i.operands[0], w.constant(0, "u4"), "u4")
+    return i.parts[-1] in ("u32", "u64")

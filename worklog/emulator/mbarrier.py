@@ -39,7 +39,7 @@ class Flight(NamedTuple):
 
 
 class Tracked(NamedTuple):
-    """Arrivals of lanes once their cp.async, as far as issued before, have landed. rows: what these lanes know."""
+    """Arrivals of lanes once their cp.async, as far as issued before, have landed. row: what these lanes know."""
 
     pc: int
     lanes: Array
@@ -50,8 +50,8 @@ class Tracked(NamedTuple):
 @dataclass
 class Barrier:
     """count: arrivals expected per phase; pending: of this phase. bytes: still to come. phase: the current one's
-    number, which is that of complete phases. waited: phases that some thread saw complete; refused: some
-    thread waits for this one. number: in its block.
+    number, which is that of complete phases. waited: phases that some thread saw complete; refused: some thread waits
+    for this one. number: in its block. fenced: its initialisation is visible to copies.
 
     expected: pc and lane of the last expect_tx. gathered, done: what those that arrive know, and what those that wait
     learn.
@@ -207,10 +207,6 @@ class Barriers:
                 if self.order is not None and "relaxed" not in how and barrier.done is not None:
                     self.order.acquire(passed, padded(barrier.done, self.order.known.shape[1]))
         return out
-
-    def pending(self, state: Array) -> Array:
-        """mbarrier.pending_count."""
-        return (state & np.uint64(MOST)).astype(np.uint32)
 
     def track(self, pc: int, address: Array, mask: Mask, counted: bool) -> None:
         """cp.async.mbarrier.arrive: the lanes arrive once their earlier cp.async have landed. counted: with noinc, the

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from worklog.emulator.async_rules import bulk, fence, getctarank, mapa, mbarrier
+from worklog.emulator.async_rules import bulk, cluster, fence, mbarrier
 from worklog.emulator.forms import BITS
 from worklog.emulator.ptx import DTYPES, Imm, Instruction, Mem, Operand, Reg, Vec, elements
 from worklog.emulator.tensor_rules import TENSOR_RULES, items
@@ -206,8 +206,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("trap", "brkpt"), _trap),
     "mbarrier": mbarrier,
     **dict.fromkeys(("fence", "membar"), fence),
-    "mapa": mapa,
-    "getctarank": getctarank,
+    **dict.fromkeys(("mapa", "getctarank"), cluster),
     **TENSOR_RULES,
     **dict.fromkeys(_WITHOUT_EFFECT, _nothing),
 }
