@@ -129,6 +129,7 @@ def test_each_form_does_what_it_should(name: str) -> None:
     [
         ("NO_WAIT_FOR_CP_ASYNC", "missing-wait", "reads bytes that the cp.async of line"),
         ("NO_WAIT_FOR_READ", "early-overwrite", "may still be reading: use cp.async.bulk.wait_group.read"),
+        ("WAITS_FOR_ONE_GROUP", "early-overwrite", "overwrites shared byte 256 that the copy of line"),
         ("NO_PROXY_FENCE", "missing-fence", "with no fence.proxy.async in between"),
         ("ANOTHER_BLOCK", "shared-out-of-bounds", "asks for block 1 of its cluster, which has one block"),
         ("TOO_FEW_BYTES", "byte-count", "copies 16 bytes that the mbarrier at shared byte 1280 has not expected"),

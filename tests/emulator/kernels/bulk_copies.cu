@@ -4,6 +4,7 @@ enum Bug {
   NONE,
   NO_WAIT_FOR_CP_ASYNC,
   NO_WAIT_FOR_READ,
+  WAITS_FOR_ONE_GROUP,
   NO_PROXY_FENCE,
   ANOTHER_BLOCK,
   TOO_FEW_BYTES
@@ -95,7 +96,7 @@ extern "C" __global__ void k(const unsigned* in, unsigned* out) {
       asm volatile("cp.async.bulk.commit_group;" ::: "memory");
     }
     if (bug != NO_WAIT_FOR_READ) asm volatile("cp.async.bulk.wait_group.read 1;" ::: "memory");
-    tile[32 * t] = 99;
+    tile[32 * t + 64 * (bug == WAITS_FOR_ONE_GROUP)] = 99;
     asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
   }
   unsigned x;
