@@ -1,4 +1,4 @@
-// The box of 32 x 32 at (4, 8) of a matrix, through libcu++: a cuda::barrier and its bulk tensor copy.
+// The box of 32 x 32 at (4, 8) of a matrix, through libcu++: its barrier and its tensor copy.
 #include <cuda/barrier>
 using Barrier = cuda::barrier<cuda::thread_scope_block>;
 namespace device = cuda::device::experimental;
