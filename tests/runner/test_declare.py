@@ -30,12 +30,15 @@ import worklog
 from tests.exploits.arrays import xp
 from worklog.errors import CompileFailed, OutOfMemory
 
+class CompilationError(Exception):
+    pass
+
 def arrays(m, n, k):
     return xp.empty(m, k), xp.empty(k, n), xp.empty(m, n)
 
 @worklog.bench(
     "N[pow2]=5:7",
-    "mode[str]=launcher,run,stopwatch,stream,body,skips,compile,memory,raises",
+    "mode[str]=launcher,run,stopwatch,stream,body,skips,compile,jit,memory,raises,asks",
     together=(),
     skip=lambda p: "small" if p["N"] == 32 else None,
 )
@@ -55,6 +58,10 @@ def product(state):
         raise MemoryError
     if mode == "raises":
         raise ValueError("no such thing")
+    if mode == "jit":
+        raise CompilationError("at 3:4: no such type")
+    if mode == "asks":
+        state.M
     if mode == "run":
         state.run(xp.gemm, 1.0, a, b, 0.0, c=c, against=twice)
     elif mode == "stopwatch":
@@ -137,7 +144,9 @@ def test_each_way_to_give_the_work_is_timed(at: Callable[..., Measurement], mode
         ({"N": 64, "mode": "skips"}, "skipped", "not today"),
         ({"N": 64, "mode": "compile"}, "skipped", "x.cu:3: expected a ';'"),
         ({"N": 64, "mode": "memory"}, "skipped", "the host's memory is full"),
+        ({"N": 64, "mode": "jit"}, "skipped", "it does not compile: CompilationError: at 3:4: no such type (many.py:"),
         ({"N": 64, "mode": "raises"}, "refused", "raised ValueError: no such thing (many.py:"),
+        ({"N": 64, "mode": "asks"}, "refused", "raised AttributeError: the state has neither an axis nor an attribute"),
     ],
 )
 def test_a_point_that_cannot_be_timed_has_a_reason(
@@ -145,6 +154,7 @@ def test_a_point_that_cannot_be_timed_has_a_reason(
 ) -> None:
     found = at("product", **point_of)
     assert found.status == status and str(found.reason).startswith(reason)
+    assert status == "skipped" or "(many.py:" in str(found.reason)
     assert found.axes == point_of and found.us is None
 
 
@@ -176,7 +186,7 @@ def test_a_file_is_measured_into_a_run_like_any_other(
 
 def test_axes_make_points_together_or_in_all_combinations(file: Path) -> None:
     product, zipped, _ = declared(file)
-    assert len(product.points()) == 27 and sum(p.skipped == "small" for p in product.points()) == 9
+    assert len(product.points()) == 33 and sum(p.skipped == "small" for p in product.points()) == 11
     assert [list(p.values.values()) for p in zipped.points()] == [
         [64, 80, "plain"],
         [64, 80, "rounded"],

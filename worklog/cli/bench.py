@@ -15,15 +15,18 @@ from worklog.settings import Harness
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path), metavar="FILE.py")
 @click.option(
+    "-a",
     "--axis",
     "axes",
     multiple=True,
     metavar="NAME[KIND]=VALUES",
     help='Other values of an axis: "N[pow2]=20:22", "dtype=float32"; repeat for more.',
 )
-@click.option("--filter", "filters", multiple=True, metavar="NAME", help='Only these benchmarks: a name, or "soft*".')
+@click.option(
+    "-b", "--filter", "filters", multiple=True, metavar="NAME", help='Only these benchmarks: a name, or "soft*".'
+)
 @click.option("--against", metavar="NAME", help="A benchmark of the file that the others alternate with.")
-@click.option("--list", "listed", is_flag=True, help="Show the benchmarks, their axes and points; needs no GPU.")
+@click.option("-l", "--list", "listed", is_flag=True, help="Show the benchmarks, their axes and points; needs no GPU.")
 @output.harness_option
 @click.option("--details", is_flag=True, help="Add a second table: cycles per launch, energy, parts of the interval.")
 @partial(problem_options, options=(*PROBLEM, CASE))

@@ -50,6 +50,7 @@ from worklog.runs.documents import require_file
 if TYPE_CHECKING:
     from worklog.kernel.kernel import Kernel
 
+PACKAGE = str(Path(__file__).parents[1]) + os.sep
 LABEL = "host function"
 REMARK = f"{LABEL}: trusted not to tamper with its own process"
 CONTRACT = "function(alpha, A, B, beta, C), which writes C in place"
@@ -258,8 +259,11 @@ def _sha256(path: Path) -> str:
 
 
 def words_of(error: BaseException) -> str:
-    """The first line of an error, and where it was raised: the file and line of the innermost frame."""
-    frames = traceback.extract_tb(error.__traceback__)
+    """The first line of an error, and where it was raised: the file and line of the innermost frame that isn't of this
+    package.
+    """
+    every = traceback.extract_tb(error.__traceback__)
+    frames = [frame for frame in every if not frame.filename.startswith(PACKAGE)] or every
     file, line = (
         (error.filename, error.lineno) if isinstance(error, SyntaxError) else (frames[-1].filename, frames[-1].lineno)
     )

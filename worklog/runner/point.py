@@ -18,12 +18,16 @@ from worklog.runner.tasks import Task
 from worklog.runs.measurement import Measurement
 from worklog.settings import Harness
 
+# What CuPy, Triton and Numba raise where one combination of values can't be compiled, or needs too much of an SM.
+NOT_COMPILED = ("CompileException", "NVRTCError", "CompilationError", "OutOfResources", "PTXASError", "TypingError")
+
 
 def measurement(
     session: Session, task: Task, used: Harness, notes: Sequence[str], earlier: Sequence[Measurement] = ()
 ) -> Measurement:
     """Time a declared benchmark at one point on this session's GPU, in its child process."""
     made: list[Called] = []
+    session.device.empty_cache()
     try:
         for name in filter(None, (task.kernel, task.against)):
             made.append(_called(session, name, dict(task.axes)))
@@ -35,9 +39,10 @@ def measurement(
     except (Exception, SystemExit) as error:
         if full := memory_is_full(error):
             return task.without_time("skipped", str(full))
-        return task.without_time(
-            "refused", str(error) if isinstance(error, WorklogError) else f"raised {words_of(error)}"
-        )
+        if type(error).__name__ in NOT_COMPILED:
+            return task.without_time("skipped", f"it does not compile: {words_of(error)}")
+        known = isinstance(error, WorklogError)
+        return task.without_time("refused", str(error) if known else f"raised {words_of(error)}")
 
 
 @dataclass(frozen=True)
