@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +17,7 @@ from click.testing import CliRunner
 
 import worklog
 from tests.harness import fake_nvml
-from tests.harness.virtual import VirtualGpu
+from tests.harness.virtual import VirtualGpu, session_on
 from tests.virtual.machine import Machine
 from tests.virtual.session import CALIBRATION, VirtualSession
 from worklog.cli.commands import main
@@ -44,7 +43,7 @@ def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.setattr(f"{name}.require_gpu", lambda: None, raising=False)
     monkeypatch.setattr(bench, "gpu_reason", lambda: None)
     monkeypatch.setattr("worklog.runner.session.Session", lambda: SimpleNamespace(calibration=calibration()))
-    for name in ("runner.session", "runner.timing", "runner.check", "runner.sweep", "gpu.device"):
+    for name in ("runner.session", "runner.check", "runner.sweep", "gpu.device"):
         monkeypatch.setattr(f"worklog.{name}.gpu", lambda: fake_nvml.GPU)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("worklog.runner.tasks.article_tasks", lambda: [Task(BASELINE, SHAPE)])
@@ -143,7 +142,7 @@ def panel(clocks: str) -> Said:
 
 def time(clocks: str) -> Said:
     virtual = VirtualGpu(clock=lambda now: sm_mhz())
-    with mock.patch.object(timing, "_harness", lambda: (virtual, CALIBRATION, nullcontext)):
+    with mock.patch.object(timing, "own_session", lambda: session_on(virtual, CALIBRATION)):
         found = worklog.time(virtual.kernel(50.0), harness=Harness(clocks=clocks))
     return found.label, str(found.degradations)
 

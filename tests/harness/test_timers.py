@@ -209,7 +209,7 @@ def test_work_on_the_host_is_a_disagreement_and_the_bubble_before_what_is_not_qu
     disagreements = check(gpu, also_works_on_the_host, queue).disagreements
     if queue:  # else the events see it, too
         assert any(said.startswith("cross-check: the wall clock reads 704") for said in disagreements)
-    bubble = ")" if queue else ", and events with a launch bubble of some"
+    bubble = "; the host takes 704.0 µs" if queue else ", and events with a launch bubble of some"
     assert disagreements and all(f"(both with a warm L2{bubble}" in said for said in disagreements)
 
 

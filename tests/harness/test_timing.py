@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from threading import Timer
 from threading import enumerate as enumerate_threads
 from time import sleep
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from pytest import approx
 
 import worklog
-from tests.harness.virtual import VirtualGpu
-from tests.virtual.session import CALIBRATION, GPU
+from tests.harness.virtual import VirtualGpu, session_on
+from tests.virtual.session import CALIBRATION
 from worklog.errors import BadSetting, LaunchFailed, NoGpu
 from worklog.harness import Harness
 from worklog.runner import timing
@@ -33,20 +33,23 @@ class Array:
     serial: int = 0
     copies: int = 0
     __cuda_array_interface__: None = None
+    grad: Any = None
 
-    def copy(self) -> Array:
+    def copy(self, order: str) -> Array:
+        assert order == "K", "the strides stay"
         self.copies += 1
         return Array(self.nbytes, self.copies)
 
 
 @pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> VirtualGpu:
-    virtual = VirtualGpu(warm_speedup=1.4, noise=1e-4)
-    calibration = replace(CALIBRATION, offset_us=virtual.offset_us, launch_us=virtual.enqueue_us, still_cached=0.5)
-    monkeypatch.setattr(timing, "_harness", lambda: (virtual, calibration, nullcontext))
-    monkeypatch.setattr(timing, "require_gpu", lambda: None)
-    monkeypatch.setattr(timing, "gpu", lambda: GPU)
-    return virtual
+def gpu() -> VirtualGpu:
+    return VirtualGpu(warm_speedup=1.4, noise=1e-4)
+
+
+def timed(gpu: VirtualGpu, fn: Any, *args: Any, harness: Harness | None = None, **how: Any) -> worklog.Measurement:
+    """worklog.time on this GPU."""
+    calibration = replace(CALIBRATION, offset_us=gpu.offset_us, launch_us=gpu.enqueue_us, still_cached=0.5)
+    return timing.time_on(session_on(gpu, calibration), timing.Call(fn, args, **how), harness or Harness())
 
 
 def reads_its_argument(gpu: VirtualGpu, us: float) -> Callable[[Array], None]:
@@ -57,7 +60,7 @@ def reads_its_argument(gpu: VirtualGpu, us: float) -> Callable[[Array], None]:
 
 
 def test_a_callable_is_read_as_it_is_alone(gpu: VirtualGpu) -> None:
-    result = worklog.time(gpu.kernel(50.0), flops=np.int64(10**9), reads=np.float32(1e8))
+    result = timed(gpu, gpu.kernel(50.0), flops=np.int64(10**9), reads=np.float32(1e8))
     assert result.us == approx(50.0, rel=1e-3)
     assert result.us_low <= result.us <= result.us_high
     assert result.tflops == approx(20.0, rel=1e-3)
@@ -69,7 +72,7 @@ def test_a_callable_is_read_as_it_is_alone(gpu: VirtualGpu) -> None:
 
 
 def test_two_callables_are_compared_in_turn(gpu: VirtualGpu) -> None:
-    result = worklog.time(gpu.kernel(50.0), against=gpu.kernel(80.0))
+    result = timed(gpu, gpu.kernel(50.0), against=gpu.kernel(80.0))
     assert result.ratio == approx(1.6, rel=1e-3)
     assert result.ratio_low is not None and result.ratio_high is not None
     assert result.ratio_low <= 1.6 + 1e-3
@@ -82,9 +85,9 @@ def test_the_number_never_travels_without_its_label(gpu: VirtualGpu) -> None:
         launch()
 
     launch = gpu.kernel(50.0)
-    shown = str(worklog.time(my_kernel, harness=Harness().but(l2="warm")))
+    shown = str(timed(gpu, my_kernel, harness=Harness().but(l2="warm")))
     assert "35.7" in shown and "my_kernel" in shown
-    for words in (f"live · {GPU.name} · clocks as found", "result is not checked", "l2: warm", "50% of the reads"):
+    for words in ("live · a virtual GPU · clocks as found", "result is not checked", "l2: warm", "50% of the reads"):
         assert words in shown
 
 
@@ -93,15 +96,66 @@ def test_arguments_are_handed_over_and_copied_for_a_rotation(gpu: VirtualGpu, us
     """The witnesses read one set of inputs, which stays cached."""
     array, other = Array(16 * MIB), reads_its_argument(gpu, 1.6 * us)
     harness = Harness().but(l2="rotate")
-    result = worklog.time(reads_its_argument(gpu, us), array, against=other, harness=harness, cross_checked=True)
+    result = timed(gpu, reads_its_argument(gpu, us), array, against=other, harness=harness, cross_check="all")
     assert (result.us, result.ratio) == (approx(us, rel=1e-3), approx(1.6, rel=1e-3)), "both are cold"
     assert array.copies == 11
     assert "flush" not in gpu.log
     assert set(result.witnesses) == {"graph", "cupti", "wall clock"}
     assert all(warm == approx(us / gpu.warm_speedup, rel=5e-3) for warm in result.witnesses.values())
     assert not any("cross-check" in said for said in result.degradations)
-    with pytest.raises(BadSetting, match="pass the arrays as arguments"):
-        worklog.time(gpu.kernel(50.0), harness=Harness().but(l2="rotate"))
+    for no_array in ([], {"x": [1, "y"]}):
+        with pytest.raises(BadSetting, match="pass the arrays as arguments"):
+            timed(gpu, lambda *_: None, no_array, harness=Harness().but(l2="rotate"))
+
+
+@dataclass(frozen=True)
+class Batch:
+    x: Any
+    scale: float = 2.0
+
+
+class Pair(NamedTuple):
+    left: Any
+    right: Any
+
+
+@pytest.mark.parametrize(
+    ("hidden", "found"),
+    [
+        (lambda x: [x], lambda where: where[0]),
+        (lambda x: ({"a": 1, "b": (x, x)},), lambda where: where[0]["b"][1]),
+        (lambda x: Batch([x]), lambda where: where.x[0]),
+        (lambda x: Pair(None, x), lambda where: where.right),
+        (lambda x: defaultdict(list, x=x), lambda where: where["x"]),
+    ],
+)
+def test_arrays_in_containers_rotate_among_arguments_and_keyword_arguments(
+    gpu: VirtualGpu, hidden: Callable[[Any], Any], found: Callable[[Any], Any]
+) -> None:
+    array, shared, seen = Array(64 * MIB), object(), {}
+
+    def call(where: Any, *, other: Any, untouched: Any) -> None:
+        assert type(where) is type(hidden(array)) and untouched == [shared]
+        assert found(where) is found(other), "the same array twice is copied once"
+        seen[found(where).serial] = where
+        reads_its_argument(gpu, 50.0)(found(where))
+
+    harness, kwargs = Harness().but(l2="rotate"), {"other": hidden(array), "untouched": [shared]}
+    result = timed(gpu, call, hidden(array), kwargs=kwargs, harness=harness)
+    assert result.us == approx(50.0, rel=1e-3), "cold"
+    assert set(seen) == {0, 1, 2} and array.copies == 2
+
+
+def test_the_gradients_of_copies_are_dropped_too(gpu: VirtualGpu) -> None:
+    weight, seen = Array(64 * MIB), set()
+
+    def step(array: Any) -> None:
+        seen.add(array.grad)
+        array.grad = "new"
+        reads_its_argument(gpu, 50.0)(array)
+
+    timed(gpu, step, weight, grad_to_none=[weight], harness=Harness().but(l2="rotate"))
+    assert seen == {None}
 
 
 def test_gradients_are_dropped_before_each_call(gpu: VirtualGpu) -> None:
@@ -112,7 +166,7 @@ def test_gradients_are_dropped_before_each_call(gpu: VirtualGpu) -> None:
         weight.grad = "new"
         launch()
 
-    worklog.time(step, grad_to_none=[weight])
+    timed(gpu, step, grad_to_none=[weight])
     assert set(seen) == {None}
 
 
@@ -121,27 +175,61 @@ def test_a_cross_check_states_disagreements(gpu: VirtualGpu) -> None:
 
     def works_elsewhere_too() -> None:
         launch()
+        gpu.device_now += 300.0
+
+    doubted = timed(gpu, works_elsewhere_too)
+    assert any("cross-check: the wall clock reads 335" in said for said in doubted.degradations)
+    against = timed(gpu, launch, against=works_elsewhere_too)
+    assert any("the baseline: cross-check: the wall clock" in said for said in against.degradations)
+    for without in ({"cross_check_limit": 10.0}, {"cross_check": "none"}):
+        assert not any("cross-check" in said for said in timed(gpu, works_elsewhere_too, **without).degradations)
+
+
+def test_a_disagreement_states_what_the_launch_costs_the_host(gpu: VirtualGpu) -> None:
+    launch = gpu.kernel(50.0)
+
+    def slow_to_launch() -> None:
+        launch()
         gpu.host_now += 300.0
 
-    assert worklog.time(works_elsewhere_too).witnesses == {}
-    doubted = worklog.time(works_elsewhere_too, cross_checked=True)
-    assert any("cross-check: the wall clock reads 304" in said for said in doubted.degradations)
+    (said,) = [said for said in timed(gpu, slow_to_launch).degradations if "cross-check" in said]
+    assert "the wall clock reads 304.00 µs" in said and "the host takes 304.0 µs to launch it" in said
+
+
+@pytest.mark.parametrize(("us", "most"), [(50.0, 1400), (10_000.0, 20), (1e6, 15)])
+def test_a_cross_check_costs_few_launches(gpu: VirtualGpu, us: float, most: int) -> None:
+    """About 0.1 s of work, or a dozen launches."""
+    harness = Harness().but(most_samples=10, warmup="none")
+    counts = []
+    for cross_check in ("none", "wall clock"):
+        before = gpu.launches
+        timed(gpu, gpu.kernel(us), harness=harness, cross_check=cross_check)
+        counts.append(gpu.launches - before)
+    assert counts[1] - counts[0] <= most
+
+
+def test_work_on_a_stream_that_is_not_joined_has_no_time(gpu: VirtualGpu) -> None:
+    gpu.elsewhere_us = 300.0
+    with pytest.raises(
+        LaunchFailed, match=r"leaves work on a stream that it doesn't join.* let the current stream wait"
+    ):
+        timed(gpu, gpu.kernel(50.0), cross_check="none")
 
 
 def test_a_call_that_enqueues_nothing_has_no_time_and_says_where_work_belongs(gpu: VirtualGpu) -> None:
     for more in ({}, {"flops": 1e9}, {"against": gpu.kernel(50.0)}, {"harness": Harness().but(timer="host")}):
         with pytest.raises(LaunchFailed, match=r"no more than the overhead .* on the current stream"):
-            worklog.time(lambda: None, **more)
+            timed(gpu, lambda: None, **more)
     with pytest.raises(LaunchFailed, match=r"the baseline: 3\.45 µs were read"):
-        worklog.time(gpu.kernel(50.0), against=lambda: None)
+        timed(gpu, gpu.kernel(50.0), against=lambda: None)
     assert not gpu.held
 
 
 @pytest.mark.parametrize("offset", ["removed", "kept"])
 def test_a_call_that_is_hardly_told_from_nothing_says_so(gpu: VirtualGpu, offset: str) -> None:
-    result = worklog.time(gpu.kernel(0.04), harness=Harness().but(offset=offset))
+    result = timed(gpu, gpu.kernel(0.04), harness=Harness().but(offset=offset))
     assert any("distinguished from an empty call" in said for said in result.degradations)
-    assert not any("an empty call" in said for said in worklog.time(gpu.kernel(1.0)).degradations)
+    assert not any("an empty call" in said for said in timed(gpu, gpu.kernel(1.0)).degradations)
 
 
 def test_a_call_that_hangs_is_told_on_standard_error_with_what_to_do(
@@ -158,9 +246,9 @@ def test_a_call_that_hangs_is_told_on_standard_error_with_what_to_do(
 
     with monkeypatch.context() as shorter, pytest.raises(KeyboardInterrupt):
         shorter.setattr(timing, "HANGS_S", 0.05 - Harness().budget_s)
-        worklog.time(hangs)
+        timed(gpu, hangs)
     assert "worklog check file.py:function" in said and said.count("\n") == 1
-    worklog.time(gpu.kernel(50.0))
+    timed(gpu, gpu.kernel(50.0))
     assert capsys.readouterr().err == ""
     assert not [thread for thread in enumerate_threads() if isinstance(thread, Timer)]
 
@@ -172,9 +260,9 @@ def test_a_call_that_hangs_is_told_on_standard_error_with_what_to_do(
         ({"fn": print, "against": "cuBLAS"}, "against is str, which cannot be called"),
         ({"fn": print, "harness": {"l2": "warm"}}, r"harness is dict: give one such as worklog\.Harness\(\)"),
         ({"fn": print, "harness": Harness}, r"harness is type: give one such as worklog\.Harness\(\)"),
-        ({"fn": print, "timer": True, "cross_checked": True}, "timer goes without"),
-        ({"fn": print, "timer": True, "sync": True}, "timer goes without"),
-        ({"fn": print, "timer": True, "against": print}, "timer goes without"),
+        ({"fn": print, "timer": True, "cross_check": "all"}, "timer goes without"),
+        ({"fn": print, "cross_check": "graph"}, "cross_check = 'graph': take wall clock, all, none"),
+        ({"fn": print, "cross_check_limit": 0}, "cross_check_limit = 0: give a share above 0"),
         ({"fn": print, "timer": True, "harness": Harness(l2="rotate")}, "can't rotate inputs"),
         *(
             ({"fn": print, "timer": True, "harness": Harness(timer=timer, l2="warm")}, "this names a part")
@@ -211,9 +299,30 @@ def test_only_the_named_part_of_a_call_is_timed(gpu: VirtualGpu, queue: bool) ->
         watch.stop()
 
     gpu.enqueue_us = 0.0  # else an unqueued part would wait for its launch
-    result = worklog.time(call, timer=True, harness=Harness().but(queue=queue))
+    result = timed(gpu, call, timer=True, harness=Harness().but(queue=queue))
     assert result.us == approx(50.0, rel=1e-3)
     assert any("which part of it is timed" in said for said in result.degradations)
+
+
+@pytest.mark.parametrize("sync", [True, False])
+def test_a_part_is_compared_with_a_part_also_of_calls_that_wait(gpu: VirtualGpu, sync: bool) -> None:
+    def part_of(us: float) -> Callable[[Any], None]:
+        setup, part = gpu.kernel(400.0), gpu.kernel(us, data=f"part of {us}")
+
+        def call(watch: Any) -> None:
+            setup()
+            watch.start()
+            part()
+            watch.stop()
+            if sync:
+                gpu.synchronize()
+
+        return call
+
+    gpu.enqueue_us = 0.0
+    result = timed(gpu, part_of(50.0), against=part_of(80.0), timer=True, sync=sync)
+    assert (result.us, result.ratio) == (approx(50.0, rel=1e-3), approx(1.6, rel=1e-3))
+    assert "of which the stopwatch times a part" in str(result.witnesses["wall clock"])
 
 
 @pytest.mark.parametrize("presses", [(), ("start",), ("stop",), ("start", "start"), ("start", "stop", "stop")])
@@ -223,7 +332,7 @@ def test_a_stopwatch_pressed_in_any_other_way_is_refused(gpu: VirtualGpu, presse
             getattr(watch, press)()
 
     with pytest.raises(BadSetting, match="stopwatch"):
-        worklog.time(call, timer=True)
+        timed(gpu, call, timer=True)
     assert not gpu.held, "the queue is released"
 
 
@@ -235,12 +344,12 @@ def test_a_call_that_waits_is_timed_and_says_its_cost(gpu: VirtualGpu) -> None:
         gpu.synchronize()
 
     with pytest.raises(LaunchFailed, match="synchronises"):
-        worklog.time(call)
-    result = worklog.time(call, sync=True, cross_checked=True)
+        timed(gpu, call)
+    result = timed(gpu, call, sync=True, cross_check="all")
     assert result.us == approx(4.0 + 50.0 + 4.0, rel=1e-3)
     assert any("of 10 µs then read 4.0 µs more" in said for said in result.degradations)
     assert set(result.witnesses) == {"cupti", "wall clock", "graph"}
     assert "capturing" in str(result.witnesses["graph"])
     assert not any("queue: False" in said for said in result.degradations)
-    biased = worklog.time(call, harness=Harness().but(queue=False, l2="warm"))
+    biased = timed(gpu, call, harness=Harness().but(queue=False, l2="warm"))
     assert "queue: False" in biased.degradations

@@ -7,7 +7,7 @@ repeatable.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import count
 from types import SimpleNamespace
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from worklog.errors import LaunchFailed
+from worklog.gpu.device import Gpu
 from worklog.harness import Harness, Reading, time_pair
 from worklog.harness.tracer import BLOCKING, Tracer, tracing
 from worklog.runs.samples import Estimate, summarize
@@ -70,6 +71,7 @@ class VirtualGpu:
     seed: int = 0
     watts: float | None = 400.0
     temperature: Callable[[float], float | None] = lambda now: 40.0
+    elsewhere_us: float = 0.0
 
     host_now: float = 0.0
     device_now: float = 0.0
@@ -351,3 +353,20 @@ def launches_of_warm_up(us: float = 50.0) -> int:
     """Launches on an undisturbed GPU before the warm-up is over, its last windows among them."""
     harness = Harness().but(order="sequential")  # which takes no samples from the warm-up
     return 2 * timed(VirtualGpu(), harness, us=us).reading.warmup_launches + 2
+
+
+def session_on(gpu: VirtualGpu, calibration: Any) -> Any:
+    """A session for worklog.runner.timing.time_on, on whose device `gpu.elsewhere_us` of work is left on a stream that
+    isn't joined.
+    """
+
+    def synchronize_all() -> None:
+        gpu.host_now += gpu.elsewhere_us
+
+    device = SimpleNamespace(
+        loan=lambda arrays: SimpleNamespace(current=nullcontext),
+        synchronize=gpu.synchronize,
+        synchronize_all=synchronize_all,
+    )
+    card = Gpu("a virtual GPU", (9, 0), 1, gpu.l2_bytes, 2**30, REFERENCE_MHZ, 1e3, 64, "none")
+    return SimpleNamespace(timeline=gpu, calibration=calibration, gpu=card, device=device)

@@ -104,8 +104,7 @@ def _timed(session: Session, task: Task, used: Harness, notes: Sequence[str], ma
             raise BadSetting(f"{task.kernel} has a baseline of its own, in state.run: omit --against {task.against}")
         how, baseline = how | {"against": made[1].alone}, task.against
     how = {**how, **subject.work, "kwargs": subject.kwargs}
-    with timing.measuring_on(session):
-        found = timing.time(subject.fn, *subject.args, harness=used, name=task.kernel, **how)
+    found = timing.time_on(session, timing.Call(subject.fn, subject.args, name=task.kernel, **how), used)
     clocks = {"clocks": "watched"} if off_the_lock(used.clocks, found.sm_mhz) else {}
     return replace(
         found,

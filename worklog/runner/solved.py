@@ -24,6 +24,7 @@ from worklog.kernel.solution import Ready, Solution
 from worklog.problem.arrays import each, raw, rebuilt
 from worklog.problem.problem import Case, Problem
 from worklog.runner import timing
+from worklog.runner.arguments import on_gpu
 from worklog.runner.measure import carry_out
 from worklog.runner.problems import find_problem
 from worklog.runner.session import Session, waits_us
@@ -137,15 +138,8 @@ def _timed(session: Session, task: Task, used: Harness, notes: Sequence[str], su
     beside, why = _baseline(session, subject)
     subject.buffers.poison()
     work = {name: amount for name, key in WORK.items() if (amount := subject.problem.work(subject.case)[key])}
-    with timing.measuring_on(session):
-        found = timing.time(
-            subject.launch,
-            against=beside,
-            harness=used,
-            name=task.kernel,
-            sync=subject.ready.waits,
-            **work,
-        )
+    call = timing.Call(subject.launch, against=beside, name=task.kernel, sync=subject.ready.waits, **work)
+    found = timing.time_on(session, call, used)
     if verdict is not None:
         verdict = verdict.and_then(timed(subject.last))
         if verdict.accepted and found.us is not None:  # it may launch on streams of its own
@@ -188,7 +182,7 @@ def _baseline(session: Session, subject: Subject) -> tuple[Callable[[], Any] | N
         raise
     except Exception as error:
         return None, [f"no baseline: it raised {words_of(error)}"]
-    if not all(map(timing.on_gpu, results)):
+    if not all(map(on_gpu, results)):
         return None, ["no baseline: it doesn't return arrays of the GPU"]
     found = [
         rebuilt(like, raw(one)) for like, one in zip(case.outputs, results, strict=False) if one.dtype == like.dtype
