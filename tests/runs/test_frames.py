@@ -63,10 +63,10 @@ def test_the_pivot_marks_the_fastest_the_slowest_and_what_cannot_be_told_apart()
     assert table.columns == ["kernel", "512", "1024"] and "recorded" not in table.title
     shown = {row[0]: [str(cell) for cell in row[1:]] for row in table.rows}
     assert shown == {
-        "a": ["50.00 µs +", "9.000 µs  "],
-        "b": ["51.50 µs ≈", ""],
-        "c": ["90.00 µs −", ""],
-        "d": ["70.00 µs  ", ""],
+        "a": ["+ 50.00 µs", "9.000 µs"],
+        "b": ["≈ 51.50 µs", ""],
+        "c": ["− 90.00 µs", ""],
+        "d": ["70.00 µs", ""],
     }
     assert run.label in table.title and "overlaps" in table.text()
     assert "skipped" in small_run().pivot().text() and small_run(measurements=[]).pivot().rows == ()

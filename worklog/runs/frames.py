@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from worklog.runs.run import Run
 
 NESTED = ("samples", "verdict", "shape", "axes", "changed", "degradations", "witnesses")
-FASTEST, SAME, SLOWEST, OTHER = "+", "≈", "−", " "
+FASTEST, SAME, SLOWEST, OTHER = "+", "≈", "−", ""
 LEGEND = (
     f"{FASTEST} fastest, {SLOWEST} slowest, {SAME} its 95 % interval overlaps the fastest one's",
     "the intervals are of each kernel alone; where two alternated, the paired ratio is narrower",
@@ -114,7 +114,7 @@ def _cell(m: Measurement, fastest: Measurement | None, slowest: Measurement | No
     mark = OTHER
     if fastest is not slowest:
         mark = FASTEST if m is fastest else SAME if within else SLOWEST if m is slowest else OTHER
-    return Bar(f"{duration(m.us, padded=True)} {mark}", (fastest.us or 0.0) / m.us)
+    return Bar(f"{mark} {duration(m.us, padded=True)}".strip(), (fastest.us or 0.0) / m.us)
 
 
 def markdown(run: Run) -> str:
