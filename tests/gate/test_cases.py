@@ -1,0 +1,111 @@
+"""The gate of any problem, on arrays of the host: what a solution may write, and what a lax verify_result misses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from tests.gate.numpy_device import NumpyDevice
+from worklog.gate import Verdict
+from worklog.gate.cases import check_cases
+from worklog.kernel.solution import Passed
+from worklog.problem.problem import Problem, Words
+
+Write = Callable[[Any, Any, int], None]  # gets the buffers of x and y, whose memory goes on behind them, and n
+
+
+class Doubled(Problem):
+    parameters: ClassVar = [
+        {"name": "x", "type": "T", "pointer": True, "const": True},
+        {"name": "y", "type": "T", "pointer": True, "const": False},
+        {"name": "n", "type": "int", "pointer": False},
+    ]
+    dtypes: ClassVar = {"float32": (0, 0), "float16": (0, 0)}
+
+    def reference_solution(self, x: Any) -> Any:
+        return 2 * x
+
+    def generate_test_cases(self) -> list[Words]:
+        return [self.case("odd", lambda rng: rng.integers(1, 9, 5).astype(self.dtype), n=5)]
+
+    def get_extra_params(self, test_case: Words) -> list[Any]:
+        return [test_case["n"]]
+
+
+class Lax(Doubled):
+    def verify_result(self, expected_output: Any, actual_output: Any) -> tuple[bool, dict[str, Any]]:
+        return bool(expected_output[0] == actual_output[0]), {}
+
+
+class Subject:
+    waits = False
+
+    def __init__(self, device: NumpyDevice, dtype: str, write: Write) -> None:
+        self.device, self.dtype, self.write = device, dtype, write
+
+    def enqueue(self, arguments: Sequence[Passed], written: range) -> None:
+        self.device.synchronize()  # what was enqueued before
+        x, y, n = arguments
+        words = [one.buffer.memory[one.buffer.start - 1 :].view(self.dtype) for one in (x, y)]  # type: ignore[union-attr]
+        self.write(*words, 4 // np.dtype(self.dtype).itemsize)
+        assert n.value == 5
+
+    def collect(self, arguments: Sequence[Passed], written: range) -> None:
+        pass
+
+
+def right(x: Any, y: Any, at: int) -> None:
+    y[at : at + 5] = 2 * x[at : at + 5]
+
+
+def verdict(write: Write, problem: Problem) -> Verdict:
+    def both(x: Any, y: Any, at: int) -> None:
+        right(x, y, at)
+        write(x, y, at)
+
+    device = NumpyDevice()
+    return check_cases(Subject(device, problem.dtype, both), problem, problem.tests[1], device, seed=1)
+
+
+def before(x: Any, y: Any, at: int) -> None:
+    y[at - 1] = 0
+
+
+def behind(x: Any, y: Any, at: int) -> None:
+    y[at + 5] = 0
+
+
+def around_the_input(x: Any, y: Any, at: int) -> None:
+    x[at - 1] = 0
+
+
+def changed(x: Any, y: Any, at: int) -> None:
+    x[at] = 0
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize(
+    ("write", "said"),
+    [
+        (lambda x, y, at: None, None),
+        (before, "it wrote outside y"),
+        (behind, "it wrote outside y"),
+        (around_the_input, "it wrote outside x"),
+        (changed, "it changed its input x"),
+    ],
+)
+def test_a_solution_writes_its_outputs_and_nothing_else(write: Write, said: str | None, dtype: str) -> None:
+    found = verdict(write, Doubled().under(dtype))
+    assert found.accepted is (said is None)
+    assert said is None or said in str(found.reason)
+
+
+def test_what_was_never_written_fails_although_verify_result_passes() -> None:
+    def only_the_first(x: Any, y: Any, at: int) -> None:
+        y[at + 1 : at + 5] = y[at - 1]  # what the guard holds: the sentinel
+
+    assert verdict(lambda x, y, at: None, Lax().under("")).accepted
+    assert "These elements were never written" in str(verdict(only_the_first, Lax().under("")).reason)
