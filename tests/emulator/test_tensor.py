@@ -113,6 +113,8 @@ def test_matrices_move_between_shared_memory_and_fragments() -> None:
 def test_wmma_reads_and_writes_each_layout() -> None:
     old = KERNELS["wmma"][3][2]
     (a, b, c, d, x, y), result = run_kernel(*KERNELS["wmma"])
+    # An ldmatrix in the machine code; the other loads are from global memory, or from generic addresses.
+    assert (result.counts.shared_load.requests, result.counts.shared_load.wavefronts) == (1, 4)
     assert result.findings == ()
     own = a[:, :16].astype(np.float32)
     wanted = [own @ b.T, (own.T @ b).T, own @ b]

@@ -188,7 +188,9 @@ def _site(i: Instruction, array: Variable | None, addresses: Mapping[str, int], 
     space = next((space for space in (part.split("::")[0] for part in i.parts) if space in SPACES), "generic")
     if i.parts[0] in ("ldmatrix", "stmatrix", "wmma"):
         op, pairs = "st" if {"stmatrix", "store"} & {*i.parts} else "ld", {"row", "f32"} <= {*i.parts}
-        count = 4 if i.parts[0] != "wmma" else 2 if pairs else 1
+        # ptxas makes an ldmatrix of a wmma.load of 16-bit elements from shared memory.
+        rows = i.parts[0] != "wmma" or (i.parts[1:3] in (("load", "a"), ("load", "b")) and space == "shared")
+        count = 4 if rows and i.parts[-1] != "tf32" else 2 if pairs else 1
         return Site(i.pc, i.line, i.text, op, space, "u4", 4, count, places[0], array, start, caller=i.caller)
     type_ = i.parts[-1]
     if type_ not in DTYPES or type_ == "pred":

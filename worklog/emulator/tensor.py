@@ -216,6 +216,11 @@ class Tensor:
     def load_fragment(self, pc: int, site: Site, base: Array, mask: Mask, stride: Array, form: Places) -> list[Array]:
         """wmma.load. stride: bytes from line to line."""
         self._check(pc, site, base, mask, stride)
+        if site.count == 4:
+            lane = np.arange(self.machine.batch.lanes) % 32
+            line, byte = (np.array(column)[lane // 8] for column in zip(*form.places, strict=True))
+            offset = (line + lane % 8) * self._wide(stride).astype(np.int64) + byte
+            return list(self.load(pc, site, base + offset.astype(base.dtype), mask, 4, form.trans))
         address = (self._address(base, stride, form, place) for place in form.places)
         out = [register for each in address for register in self.machine.load(site, each, mask)]
         return [self.transpose(pc, mask, each) for each in out] if form.trans else out
