@@ -227,9 +227,9 @@ def test_the_report_has_a_column_for_each_main_loop() -> None:
 
 
 def test_an_instruction_that_is_not_covered_leaves_the_resources(racy: str) -> None:
-    with_barrier = RACY.replace("    __syncthreads();", '    asm volatile("bar.sync 1, 256;");')
-    Path(racy).write_text(with_barrier, encoding="utf-8")
+    refused = '    __syncthreads(); asm volatile("{ .reg .f64 d; add.rz.f64 d, d, d; }");'
+    Path(racy).write_text(RACY.replace("    __syncthreads();", refused), encoding="utf-8")
     done = run(racy, *LAUNCH)
     assert done.exit_code == 0
     assert "registers" in done.stdout and "main loop, SASS" in done.stdout
-    assert "memory requests not counted: mine.cu:10: bar.sync (bar.sync 1, 256): " in done.stdout
+    assert "memory requests not counted: mine.cu:10: add.rz.f64 (add.rz.f64 d, d, d): " in done.stdout
