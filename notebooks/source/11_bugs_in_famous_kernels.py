@@ -18,9 +18,9 @@
 #
 # **New concepts:** test data that hides a bug, reuse of shared memory, a ring of buffers, member masks.
 #
-# The projects below are good, and we learned from them. Their kernels gave the expected results on their authors'
-# machines: with square matrices, with constant data, or because the warps ran in a lucky order. Each project is named
-# with its commit, so that you can read the lines. No cell needs a GPU, and nothing here is a time.
+# The projects below are good, and we learned from them. Their own checks use square matrices or constant data, or
+# compare results, which a race changes only now and then. Each project is named with its commit, so that you can read
+# the lines. No cell needs a GPU, and nothing here is a time.
 
 # %%
 import json
@@ -213,8 +213,8 @@ x, out = np.random.default_rng(1).normal(size=1000).astype(np.float32), np.zeros
 print(said(run(SOFTMAX, [x, out, 1000], (1,), 256)))
 
 # %% [markdown]
-# On the emulator, as on most GPUs most of the time, the result is right all the same. So a comparison with the right
-# result does not find this bug. The fix is one barrier, before the array is written again:
+# On the emulator, the result is right all the same. So a comparison with the right result does not find this bug. The
+# fix is one barrier, before the array is written again:
 
 # %%
 wanted = np.exp(x - x.max()) / np.exp(x - x.max()).sum()
@@ -223,12 +223,12 @@ SUM = "  if (t % 32 == 0) parts[warp] = sum;"
 print(said(run(SOFTMAX.replace(SUM, f"  __syncthreads();\n{SUM}"), [x, out, 1000], (1,), 256)))
 
 # %% [markdown]
-# ## 6. A loop is its own next iteration
+# ## 6. The next iteration writes too early
 #
-# *karpathy/llm.c, commit f1e2ace, `train_gpt2_fp32.cu`, lines 463 and 478, and `llmc/attention.cuh`, line 176:* warp 0
-# sets the shared array to zero, and no barrier follows before the other warps write to it. Then a loop writes the
-# array, waits, and reads it. In the next iteration it writes again, while slower warps still read. The header of
-# `blockReduce` in llm.c warns of this, and has a parameter for it, `final_sync`.
+# *karpathy/llm.c, commit f1e2ace, `train_gpt2_fp32.cu`, lines 463 and 478, and `llmc/attention.cuh`, line 176:* in both
+# kernels, a loop writes a shared array, waits, and reads it. In the next iteration it writes again, while slower warps
+# may still read. The comment at `blockReduce`, which the second kernel calls, warns of this and names its parameter
+# `final_sync`. In the first kernel, warp 0 also sets the array to zero, without a barrier before the others write.
 
 # %%
 ROWS = """
@@ -270,7 +270,8 @@ print(said(run(FIXED, [x, sums, 1000], (1,), 256)), sums, x.reshape(4, 1000).sum
 # %%
 RING = """
 __device__ void copy(float* to, const float* from) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"((unsigned)__cvta_generic_to_shared(to)), "l"(from));
+  const unsigned place = __cvta_generic_to_shared(to);
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(place), "l"(from));
 }
 extern "C" __global__ void k(const float* x, float* out, int tiles) {
   __shared__ float ring[2][64];
@@ -293,8 +294,8 @@ print(said(run(RING, [x, out, 6], (1,), 64)))
 print("right:", (out == x.reshape(6, 64).sum(axis=0)[::-1]).all())
 
 # %% [markdown]
-# With `<` the loop fills one buffer fewer ahead than there are, and a second barrier keeps a fast warp from filling the
-# buffer that a slow one reads:
+# With `<`, the loop fills no more buffers than there are. A second barrier keeps a fast warp from filling the buffer
+# that a slow one still reads:
 
 # %%
 FIXED = RING.replace("stage <= tile + 2", "stage < tile + 2").replace("wait_group 2", "wait_group 1")
