@@ -93,7 +93,7 @@ def test_a_solution_of_several_kernels_passes_every_case_by_name_with_its_seed()
         (" - partial[0]", "", "around 100: seed "),
         ("i < last; ++i) y", "i < last + 1; ++i) y", "global-out-of-bounds"),
         ("blocks = (rows + 1 - 1) / 1", "blocks = (rows + 1) / 2", "were never written"),
-        ("sum = 0.0f;", "sum = 0.0f; const_cast<float*>(y)[0] += 1.0f;", "elements are wrong"),
+        ("sum = 0.0f;", "sum = 0.0f; y[blockIdx.x * columns] += 1.0f;", "elements are wrong"),
     ],
 )
 def test_a_wrong_solution_fails_at_a_case_and_says_where(right: str, wrong: str, found: str) -> None:
