@@ -11,7 +11,8 @@ Each result is a sum of K products and the accumulator, whatever K the machine c
 On an H200 this gives the bits of TF32 (K 8), FP16 and BF16 (K 16) with f32 accumulators, for normal numbers. Everything
 else is as Xie et al., "MMA-Sim" (arXiv 2511.10909), and Khattak and Mikaitis, "Accurate Models of NVIDIA Tensor Cores"
 (arXiv 2512.07004), describe Hopper, and is not confirmed here: other K, f16 accumulators, subnormals, overflow to
-infinity, NaN as 0x7fffffff or 0x7fff, and that a sum that truncates to zero is +0. TF32 ignores the low 13 bits. The
+infinity, NaN as 0x7fffffff or 0x7fff, and that a sum that truncates to zero is +0. That a product with zero has no
+exponent, however large the other factor, is an assumption. TF32 ignores the low 13 bits of a word, also of NaN. The
 test that compares all of it with a GPU is tests/gpu/test_gpu_tensor.py.
 """
 
