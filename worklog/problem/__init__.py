@@ -1,1 +1,1 @@
-"""What is computed: the GEMM problem, its shape, and the axes that a benchmark varies."""
+"""What is computed: problems with references, GEMM and its shape, and the axes that a benchmark varies."""
