@@ -77,5 +77,5 @@ def __dir__() -> list[str]:
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """`%load_ext worklog`: the cell magic `%%rung`."""
+    """`%load_ext worklog`: the magics `%%rung`, `%time_gpu` and `%%time_gpu`."""
     import_module("worklog.lab.magic").load(shell)

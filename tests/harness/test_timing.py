@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from threading import Timer
 from threading import enumerate as enumerate_threads
 from time import sleep
@@ -78,6 +82,20 @@ def test_two_callables_are_compared_in_turn(gpu: VirtualGpu) -> None:
     assert result.ratio_low <= 1.6 + 1e-3
     assert result.ratio_high >= 1.6 - 1e-3
     assert len(result.samples["us"]) == len(result.samples["baseline_us"])
+
+
+def test_quantiles_extremes_and_deviation_are_of_the_times_without_the_overhead(gpu: VirtualGpu) -> None:
+    gpu.noise = 0.1
+    result = timed(gpu, gpu.kernel(50.0), harness=Harness().but(least_samples=200))
+    assert result.quantiles() == approx([50 * np.exp(0.1 * z) for z in (-0.842, 0.0, 0.842)], rel=0.03)
+    low, high = result.quantiles((0, 1))
+    assert (low, high) == (approx(min(result.samples["us"]) - 3.45), approx(max(result.samples["us"]) - 3.45))
+    assert result.deviation_us == approx(5.0, rel=0.2)
+    assert f"{low:.5g} to {high:.5g} µs, standard deviation {result.deviation_us:.2g} µs" in str(result)
+    with pytest.raises(BadSetting, match="between 0 and 1"):
+        result.quantiles((50,))
+    with pytest.raises(BadSetting, match="has no quantiles"):
+        replace(result, overhead_us=None).quantiles()
 
 
 def test_the_number_never_travels_without_its_label(gpu: VirtualGpu) -> None:
@@ -353,3 +371,16 @@ def test_a_call_that_waits_is_timed_and_says_its_cost(gpu: VirtualGpu) -> None:
     assert not any("queue: False" in said for said in result.degradations)
     biased = timed(gpu, call, harness=Harness().but(queue=False, l2="warm"))
     assert "queue: False" in biased.degradations
+
+
+def test_the_example_in_the_readme_runs(
+    gpu: VirtualGpu, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    (example,) = (code for code in re.findall(r"```python\n(.+?)```", readme, re.DOTALL) if "worklog.time(" in code)
+    launches = {name: lambda a, b, name=name: gpu.kernel(50.0, module=name)() for name in ("matmul", "dot")}
+    random = SimpleNamespace(rand=lambda *shape, dtype: [Array(MIB) for _ in range(shape[0])])
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(random=random, float32="float32", **launches))
+    monkeypatch.setattr(worklog, "time", partial(timed, gpu), raising=False)
+    exec(example, {})
+    assert "TFLOP/s" in capsys.readouterr().out

@@ -12,11 +12,14 @@ import psutil
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from jupyter_client.manager import start_new_kernel
+from pytest import approx
 from traitlets.config import Config
 
+from tests.harness.virtual import VirtualGpu, session_on
 from tests.helpers import measured, small_run
 from tests.lab.cells import CELL, RACY, SLIP, SLOW, WRONG
 from tests.lab.waiting import gone, until
+from tests.virtual.session import CALIBRATION
 from worklog import try_kernel
 from worklog.errors import CompileFailed, NothingToDraw, UnknownRung
 from worklog.gate import Stage, Verdict
@@ -26,7 +29,7 @@ from worklog.kernel.ladder import LADDER
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.lab import magic
 from worklog.problem.gemm import Shape
-from worklog.runner import check
+from worklog.runner import check, timing
 from worklog.runner import measure as bench
 from worklog.runner.check import Checked
 from worklog.runs.measurement import Measurement
@@ -139,6 +142,48 @@ def test_an_unknown_option_is_a_usage_error_and_help_names_every_option(page: Pa
     text = page.shell.find_cell_magic("rung").__doc__ or ""
     options = ["--grid", "--block", "--entry", "--domain", "--class", "--size", "--beside", "--check-only", "--on"]
     assert all(option in text for option in ["name", *options]) and "'M % 64 == 0" in text
+
+
+@pytest.fixture
+def virtual(page: Page, monkeypatch: pytest.MonkeyPatch) -> VirtualGpu:
+    """worklog.time on a virtual GPU, of which the cells have two kernels."""
+    found = VirtualGpu()
+    monkeypatch.setattr(timing, "require_gpu", lambda: None)
+    monkeypatch.setattr(timing, "own_session", lambda: session_on(found, CALIBRATION))
+    page.shell.user_ns.update(short=found.kernel(50.0), long=found.kernel(80.0), n=10**3)
+    return found
+
+
+def test_an_expression_and_a_cell_are_timed(page: Page, virtual: VirtualGpu) -> None:
+    offset = virtual.offset_us - CALIBRATION.offset_us
+    alone, printed = page.run("%time_gpu --flops 2*n**3 --l2 warm short()")
+    assert alone.us == approx(50.0 + offset) and alone.tflops == approx(2e3 / alone.us, rel=1e-6)
+    assert alone.kernel == "short()" and "l2: warm" in alone.degradations and "50.00 µs" in printed
+    compared, _ = page.run("%%time_gpu --against 'long( )' --name mine --set least_samples=20\nshort()\nlong()")
+    assert (compared.us, compared.kernel, compared.n >= 20) == (approx(130.0 + offset), "mine", True)
+    assert compared.ratio == approx(80 / 130, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("%time_gpu", "UsageError: %time_gpu needs an expression"),
+        ("%time_gpu --nothing 1 short()", "UsageError: "),
+        ("%%time_gpu short()\nlong()", "UsageError: %%time_gpu takes options only"),
+        ("%time_gpu --flops many short()", "%time_gpu: --flops many: NameError"),
+        ("%time_gpu --l2 hot short()", "%time_gpu: "),
+        ("%time_gpu 1 + 1", "%time_gpu: 1 + 1: 3.45 µs were read"),
+    ],
+)
+def test_a_mistake_in_timing_is_one_line(page: Page, virtual: VirtualGpu, line: str, words: str) -> None:
+    error, printed = page.run(line)
+    assert isinstance(error, Exception) and words in printed and "Traceback" not in printed, printed
+    assert printed.strip().count("\n") == 0
+
+
+def test_timing_without_a_gpu_is_one_line(page: Page) -> None:
+    _, printed = page.run("%time_gpu 1 + 1")
+    assert printed.startswith("%time_gpu: no GPU to measure on: ") and printed.strip().count("\n") == 0
 
 
 # ------------------------------------------------------------------------------------------------------- in a notebook

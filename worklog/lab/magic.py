@@ -28,6 +28,7 @@ from worklog.gpu.device import Gpu, gpu_reason, require_gpu
 from worklog.kernel import Kernel
 from worklog.kernel.ladder import LADDER, rung
 from worklog.kernel.nvrtc import UnknownEntry
+from worklog.lab.time_magic import TimeMagics
 from worklog.plots import ladder, tile_map
 from worklog.plots.figure import Chart
 from worklog.problem.gemm import CLASSES, Shape
@@ -368,5 +369,5 @@ def compile_errors(error: Exception, file: str, source: str) -> str:
 
 
 def load(shell: Any) -> None:
-    """Register `%%rung` with a shell."""
-    shell.register_magics(RungMagics)
+    """Register `%%rung`, `%time_gpu` and `%%time_gpu` with a shell."""
+    shell.register_magics(RungMagics, TimeMagics)

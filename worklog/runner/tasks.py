@@ -20,7 +20,7 @@ from worklog.problem.gemm import FLOAT_BYTES, Shape
 from worklog.problem.shipped import SGEMM
 from worklog.runs.measurement import AGAINST, Measurement
 from worklog.runs.run import recorded_run
-from worklog.runs.samples import summarize
+from worklog.runs.samples import event_overhead_us, summarize
 from worklog.settings import HOW_ONE_MEASURES, PITFALLS
 
 if TYPE_CHECKING:
@@ -227,6 +227,7 @@ def measurement_of(
         us_high=time.high,
         us_launches=time.launches,
         us_placement=time.placement,
+        overhead_us=event_overhead_us(used.as_dict(), calibration.as_dict()),
         tflops=found.tflops,
         ratio=None if ratio is None else ratio.value,
         ratio_low=None if ratio is None else ratio.low,

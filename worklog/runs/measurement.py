@@ -8,7 +8,9 @@ from dataclasses import asdict, astuple, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from worklog.errors import BadShape
+import numpy as np
+
+from worklog.errors import BadSetting, BadShape
 from worklog.problem.gemm import Shape
 from worklog.runs.documents import check, read_fields, without_nan
 from worklog.runs.samples import Spread, spread
@@ -36,14 +38,14 @@ class Measurement:
     kernel: what was timed, by name. shape: of a matrix product; None for any other function, whose place in its
     benchmark is given by axes, the value of each. status: "measured"; "refused" by the gate, or "skipped", with the
     reason and without a time. changed: settings that differ from the run's harness, for an ablation. Times are
-    microseconds per launch, without the event overhead if the settings remove it. ratio: the baseline's time over
-    this kernel's, pair by pair: above 1, this one is faster. Intervals are 95 %. flops, elements, bytes_read,
-    bytes_written: the work of the problem, None if it isn't known. gbs: those bytes over the time, GB/s; of_copy,
-    of_memory_peak: its share of the measured and of the theoretical rate of the memory. hot_us: of launches in a row
-    with a warm L2, and hot_ratio: the baseline's over it. joules: energy of one launch, watts: the average power, and
-    celsius: the temperature, if they were read. baseline: what the ratio is against. witnesses: readings of one
-    launch with a warm L2 by a graph, the tracer and the wall clock, microseconds, if it was cross-checked; or why one
-    has no reading. label: where, how and when it was measured; "" before it is in a run.
+    microseconds per launch, without overhead_us, the event overhead if the settings remove it, which the samples still
+    hold. ratio: the baseline's time over this kernel's, pair by pair: above 1, this one is faster. Intervals are 95 %.
+    flops, elements, bytes_read, bytes_written: the work of the problem, None if it isn't known. gbs: those bytes over
+    the time, GB/s; of_copy, of_memory_peak: its share of the measured and of the theoretical rate of the memory.
+    hot_us: of launches in a row with a warm L2, and hot_ratio: the baseline's over it. joules: energy of one launch,
+    watts: the average power, and celsius: the temperature, if they were read. baseline: what the ratio is against.
+    witnesses: readings of one launch with a warm L2 by a graph, the tracer and the wall clock, microseconds, if it was
+    cross-checked; or why one has no reading. label: where, how and when it was measured; "" before it is in a run.
     """
 
     kernel: str
@@ -57,6 +59,7 @@ class Measurement:
     us_high: float | None = None
     us_launches: float | None = None
     us_placement: float | None = None
+    overhead_us: float | None = None
     tflops: float | None = None
     ratio: float | None = None
     ratio_low: float | None = None
@@ -116,8 +119,38 @@ class Measurement:
     @property
     def spread(self) -> Spread:
         """Distribution of the samples that count, microseconds, as read. Raises WorklogError without samples."""
-        counted = [us for us, counts in zip(*map(self.samples.get, ("us", "counts")), strict=True) if counts]
-        return spread(counted)
+        return spread(self._counted)
+
+    @property
+    def _counted(self) -> list[float]:
+        return [us for us, counts in zip(*map(self.samples.get, ("us", "counts")), strict=True) if counts]
+
+    def quantiles(self, points: Sequence[float] = (0.2, 0.5, 0.8)) -> list[float]:
+        """Of the samples that count, interpolated, in microseconds without the event overhead; 0 and 1 are the fastest
+        and the slowest. With several placements, `us` is their mean and may differ from the median of all samples.
+        Raises BadSetting for a point outside of 0 to 1, and for a measurement without samples or without its overhead.
+
+        Example: `worklog.time(fn).quantiles((0, 0.5, 0.99))`.
+        """
+        if self.overhead_us is None or not self.n:
+            raise BadSetting(f"{self.title} has no quantiles: its samples or their event overhead aren't in the file")
+        if not all(0 <= point <= 1 for point in points):
+            raise BadSetting(f"quantiles {list(points)}: give shares between 0 and 1, such as (0.2, 0.5, 0.8)")
+        return [float(us) - self.overhead_us for us in np.quantile(self._counted, points)]
+
+    @property
+    def deviation_us(self) -> float:
+        """Standard deviation of the samples that count, microseconds. Raises as quantiles."""
+        self.quantiles(())
+        return float(np.std(self._counted, ddof=min(1, self.n - 1)))
+
+    @property
+    def scatter(self) -> str:
+        """The extremes and the standard deviation of the samples in words; "" if they aren't known."""
+        if self.overhead_us is None or not self.n:
+            return ""
+        low, high = self.quantiles((0, 1))
+        return f", {low:.5g} to {high:.5g} µs, standard deviation {self.deviation_us:.2g} µs"
 
     @property
     def cycles(self) -> float | None:

@@ -359,7 +359,7 @@ def facts(m: Measurement) -> Table:
         ("of ceiling", Bar(row["of ceiling"], m.of_ceiling)),
         *((name, more[name]) for name in (() if m.shape else ("GB/s", "of copy", "items/s"))),
         ("SM MHz", row["SM MHz"]),
-        ("samples", f"{m.n} of {len(m.samples.get('counts', []))} count"),
+        ("samples", f"{m.n} of {len(m.samples.get('counts', []))} count{m.scatter}"),
         *(
             (name, found if isinstance(found, str) else f"{duration(found)}, warm L2")
             for name, found in m.witnesses.items()
