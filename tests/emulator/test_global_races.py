@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.emulator.helpers import kernel, run
-from worklog.emulator import Finding
+from tests.emulator.helpers import gemm, kernel, run, rung_kernel
+from worklog.emulator import EmulatedDevice, Finding
+from worklog.kernel.device import Program
 
 
 def found(body: str, *, blocks: int = 1, block: int = 64, lanes: int | None = None) -> tuple[Finding, ...]:
@@ -190,6 +191,29 @@ def test_launches_in_order_are_no_race() -> None:
     for last in (0, 1):
         assert run(kernel(body, "float* C, int last"), [c, last], grid=(2,)).findings == ()
     assert set(c.tolist()) == {5.0}
+
+
+def test_repeated_launches_take_the_blocks_in_other_orders() -> None:
+    """No access of this kernel races, but what it computes depends on which block comes last."""
+    body = "  atomicExch(c, (float)blockIdx.x);"
+    found = {}
+    for _ in range(2):
+        device = EmulatedDevice()
+        kernel_, c = device.compile(Program("k.cu", kernel(body, "float* c"), "k")), device.upload(np.zeros(1))
+        for number in range(5):
+            device.launch(kernel_, (8, 1), (32, 1, 1), [c])
+            assert device.last is not None and device.last.ok
+            order = f" · blocks in order {number}" if number else ""
+            assert device.last.label == f"emulated · sm_90 PTX{order}"
+            assert found.setdefault(number, device.download(c)[0]) == device.download(c)[0]
+    assert found[0] == 7 and len(set(found.values())) > 1
+
+
+def test_a_rung_computes_the_same_in_any_order() -> None:
+    record, code, _ = rung_kernel("tiles_1d")
+    (c, _, result), (again, _, shuffled) = (gemm(record, code, (256, 192, 32), order=order) for order in (0, 7))
+    np.testing.assert_array_equal(c, again)
+    assert shuffled.findings == () and result.counts == shuffled.counts
 
 
 EXPLOIT = Path(__file__).parents[1] / "exploits" / "wrong" / "handover_without_fence.cu"

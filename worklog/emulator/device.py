@@ -6,6 +6,7 @@ Kernels run at launch; an error finding is raised where a GPU reports a fault, a
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -128,7 +129,8 @@ class EmulatedBuffer:
 
 
 class EmulatedDevice:
-    """The emulator as a worklog.kernel.device.Device.
+    """The emulator as a worklog.kernel.device.Device. Each repeated launch of a kernel on a grid takes the blocks in
+    another order (see worklog.emulator.launch), so that a result that depends on the order differs.
 
     arch: to compile for. races, count: as for worklog.emulator.launch. last: the latest launch's result; findings: of
     all launches; printed: by the first launch that prints.
@@ -142,6 +144,7 @@ class EmulatedDevice:
         self.last: Result | None = None
         self.findings: list[Finding] = []
         self.printed: tuple[str, ...] = ()
+        self._launches: Counter[tuple[Kernel, tuple[int, ...]]] = Counter()
         self._shipped = ""
         self._faults: list[tuple[EmulatedKernel, Finding]] = []
 
@@ -202,7 +205,8 @@ class EmulatedDevice:
         ]
         with naming(kernel.program):
             options = {"races": self.races, "count": self.count, "source": kernel.program.source}
-            options["shared_bytes"] = kernel.program.shared
+            options |= {"shared_bytes": kernel.program.shared, "order": self._launches[kernel.kernel, grid]}
+            self._launches[kernel.kernel, grid] += 1
             self.last = launch(kernel.kernel, grid, block, values, variables=kernel.variables, **options)
         self.findings += self.last.findings
         self.printed = self.printed or self.last.printed

@@ -112,6 +112,7 @@ def launch(
     lanes: int | None = None,
     watch: Watch | None = None,
     variables: Mapping[str, Array] | None = None,
+    order: int = 0,
 ) -> Result:
     """Run the kernel on grid x block threads; array arguments are changed in place.
 
@@ -126,6 +127,9 @@ def launch(
 
     Addresses out of bounds and similar mistakes are findings in the result; loads there give zeros and stores are
     dropped. Raises BadLaunch, BudgetExceeded, TooLarge, UnsupportedInstruction.
+
+    order: of the blocks, which a GPU may start in any: a seed that shuffles them, which the label names; 0 for rising
+    numbers, which are also kept where a block may wait for one that started earlier.
     """
     batch = Batch(_three(grid, "grid"), _three((block,) if isinstance(block, int) else block, "block"))
     limit = min(kernel.max_threads or MAX_THREADS, MAX_THREADS)
@@ -142,7 +146,8 @@ def launch(
     named = {operand.name for i in kernel.instructions for operand in i.operands if isinstance(operand, Special)}
     numbers = range(batch.grid[0] * batch.grid[1] * batch.grid[2]) if only_blocks is None else only_blocks
     together = max(1, min((lanes or LANES) // batch.block_lanes, len(numbers)))
-    if lanes is None and may_wait(kernel, program.flow):
+    waits = may_wait(kernel, program.flow)
+    if lanes is None and waits:
         limits = LIMITS["sm_90"]
         fitting = SMS * (limits.shared // (static + limits.reserved))
         together = max(1, min(RESIDENT // batch.block_lanes, fitting, len(numbers)))
@@ -150,6 +155,10 @@ def launch(
         raise BadLaunch(f"too many blocks in cooperative launch: {len(numbers)}, of which {together} run together")
     if len(numbers) > MOST_BATCHES * together:
         raise TooLarge(f"{len(numbers):,} blocks are too many for the emulator: use a smaller size")
+    label = f"emulated · {kernel.arch} PTX"
+    if order and (len(numbers) <= together or not waits):
+        numbers = np.random.default_rng(order).permutation(numbers).tolist()
+        label += f" · blocks in order {order}"
     # Registers that are live between blocks of code, values inside one, and the memories of the batch.
     live = max((len(names) for names in program.flow.live_out), default=0)
     threads = together * batch.block_lanes
@@ -181,8 +190,7 @@ def launch(
         shared.settle()
         _note_approximations(program, machine.executed, recorder)
         lines = tally(kernel, program.flow.blocks, machine.executed, sites.values()) if count else {}
-    label, printed = f"emulated · {kernel.arch} PTX", machine.printed.lines()
-    return Result(kernel.name, label, len(numbers), recorder.findings(), lines, printed)
+    return Result(kernel.name, label, len(numbers), recorder.findings(), lines, machine.printed.lines())
 
 
 def _global_checks(
