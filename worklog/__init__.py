@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from worklog.errors import WorklogError as WorklogError
     from worklog.gpu.device import require_gpu as require_gpu
+    from worklog.gpu.peaks import peaks as peaks
     from worklog.harness import Harness as Harness
     from worklog.kernel.kernel import Kernel as Kernel
     from worklog.kernel.ladder import LADDER as LADDER
@@ -36,6 +37,7 @@ _NAMES = {
     "runner.timing": ("time",),
     "errors": ("WorklogError",),
     "gpu.device": ("require_gpu",),
+    "gpu.peaks": ("peaks",),
     "harness": ("Harness",),
     "kernel.kernel": ("Kernel",),
     "kernel.ladder": ("LADDER", "rung"),

@@ -384,3 +384,33 @@ def test_the_example_in_the_readme_runs(
     monkeypatch.setattr(worklog, "time", partial(timed, gpu), raising=False)
     exec(example, {})
     assert "TFLOP/s" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "named", "datapath", "lanes"),
+    [
+        (["torch.bfloat16", "torch.bfloat16", "int64"], None, "bf16", 2048),
+        (["float32", "float32"], None, "fp32", 128),
+        (["float32", "float32"], "tf32", "tf32", 1024),
+        (["float64"], None, "fp64_tensor", 128),
+        (["torch.float8_e4m3fn"], None, "fp8", 4096),
+        (["float16", "float32"], None, None, 0),
+    ],
+)
+def test_a_share_is_of_the_peak_of_the_datapath(
+    gpu: VirtualGpu, dtypes: list[str], named: str | None, datapath: str | None, lanes: int
+) -> None:
+    launch, arrays = gpu.kernel(50.0), [SimpleNamespace(dtype=dtype, is_cuda=True, nbytes=1) for dtype in dtypes]
+    result = timed(gpu, lambda *_: launch(), arrays, flops=10**7, datapath=named)
+    assert result.datapath == datapath
+    if datapath is None:
+        assert result.of_roof is None
+        return
+    assert result.of_roof == approx(10**7 / result.us / (2 * lanes * 2000), rel=1e-3)
+    assert f"of {datapath.upper()} peak" in str(result)
+    assert any("from the dtype of the arguments" in said for said in result.degradations) is (named is None)
+
+
+def test_a_datapath_that_the_gpu_does_not_have_is_refused() -> None:
+    with pytest.raises(BadSetting, match="datapath = 'bf8': take one of fp32"):
+        worklog.time(print, datapath="bf8")

@@ -15,7 +15,7 @@ from worklog.runs.measurement import Measurement
 from worklog.settings import Harness, parse_settings
 
 WORK = ("flops", "reads", "writes", "elements")
-TEXTS = (*WORK, "against", "l2", "name", "cross-check")
+TEXTS = (*WORK, "against", "l2", "name", "cross-check", "datapath")
 TITLE = 40  # characters of the code that name a measurement
 
 
@@ -46,6 +46,7 @@ class TimeMagics(Magics):
                             another harness setting, repeatable (see `worklog settings`)
           --sync            the code waits for the GPU
           --cross-check wall\u00a0clock|all|none
+          --datapath NAME   of whose peak the TFLOP/s are a share: fp32, tf32, bf16, … (default: none)
           --name NAME       in the result
 
         Example: %time_gpu --flops 2*4096**3 torch.mm(a, b)
@@ -71,6 +72,7 @@ class TimeMagics(Magics):
                 harness=Harness().but(**settings),
                 sync="sync" in options,
                 cross_check=given.get("cross-check", WALL_CLOCK),
+                datapath=given.get("datapath"),
                 name=given.get("name") or (f"{first[:TITLE]} …" if more or len(first) > TITLE else first),
                 **self._work(given),
             )

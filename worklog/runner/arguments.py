@@ -31,6 +31,16 @@ def arrays(value: Any) -> list[Any]:
     return list(found.values())
 
 
+DATAPATHS = {"float32": "fp32", "float64": "fp64", "float16": "fp16", "bfloat16": "bf16"}
+
+
+def datapath_of(value: Any) -> str | None:
+    """The datapath (worklog.gpu.peaks) of the floating-point dtype that all GPU arrays in a value share; else None."""
+    names = {str(getattr(array, "dtype", "")).rpartition(".")[2] for array in arrays(value)}
+    paths = {DATAPATHS.get(name, "fp8" if name.startswith("float8") else None) for name in names if "float" in name}
+    return paths.pop() if len(paths) == 1 else None
+
+
 def bytes_of(value: Any) -> int:
     """Bytes of these arrays."""
     return sum(int(array.nbytes) for array in arrays(value))

@@ -20,12 +20,13 @@ from worklog.errors import BadSetting, LaunchFailed
 from worklog.gate.after_timing import idle
 from worklog.gpu.clock_lock import clocks_as_asked
 from worklog.gpu.device import require_gpu
+from worklog.gpu.peaks import DATAPATHS, Peaks
 from worklog.harness import Harness, time_pair
 from worklog.harness.batches import SPIN_US, bubble_us
 from worklog.harness.crosscheck import WALL_CLOCK, cross_check
 from worklog.harness.launch import Launch, Partly, Rotating
 from worklog.harness.sampling import ONE_PLACEMENT, off_the_lock
-from worklog.runner.arguments import Arguments, ArgumentSet, bytes_of, rotation
+from worklog.runner.arguments import Arguments, ArgumentSet, bytes_of, datapath_of, rotation
 from worklog.runner.session import Session, waits_us
 from worklog.runner.tasks import measurement_of
 from worklog.runs.measurement import Measurement
@@ -36,6 +37,7 @@ from worklog.settings import TOLERANCE_US
 HANGS_S = 60.0  # beyond the harness's budget, after which a call is reported to hang
 UNCHECKED = "gate: off, the result is not checked"
 PARTLY = "timer: the call itself says which part of it is timed, the rest is not in the number"
+BY_DTYPE = "datapath: {}, from the dtype of the arguments; the call may use another: name it with datapath="
 WAITS = (
     f"queue: the launcher waits for the GPU, so nothing is queued; events around a kernel of {SPIN_US} µs then read "
     "{:.1f} µs more, which is not subtracted"
@@ -65,6 +67,7 @@ class Call:
     sync: bool = False
     timer: bool = False
     name: str | None = None
+    datapath: str | None = None
     title: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -80,6 +83,8 @@ class Call:
             raise BadSetting(f"worklog.time: cross_check = {self.cross_check!r}: take {', '.join(CROSS_CHECKS)}")
         if self.timer and self.cross_check == "all":
             raise BadSetting(f"worklog.time: timer goes without cross_check = all: each other timer {PART_ONLY}")
+        if self.datapath is not None and self.datapath not in DATAPATHS:
+            raise BadSetting(f"worklog.time: datapath = {self.datapath!r}: take one of {', '.join(DATAPATHS)}")
         if (limit := self.cross_check_limit) is not None and not _positive(limit):
             raise BadSetting(f"worklog.time: cross_check_limit = {limit!r}: give a share above 0, such as 0.05")
         object.__setattr__(self, "title", self.name or name_of(self.fn))
@@ -106,6 +111,7 @@ def time(
     sync: bool = False,
     timer: bool = False,
     name: str | None = None,
+    datapath: str | None = None,
 ) -> Measurement:
     """Time `fn(*args, **kwargs)` on this GPU, alone or alternating with `against` on the same arguments.
 
@@ -117,15 +123,16 @@ def time(
     flops, elements, reads, writes: the work of one call (the last two in bytes), for its rates. grad_to_none: tensors
     whose gradient is dropped before each call. cross_check: "wall clock", which reads each callable too, "all", by a
     graph and the tracer too, or "none"; the result states disagreements of more than cross_check_limit, a share of the
-    time (default: 2 %, and at least some microseconds). A call that hangs is reported on standard error.
+    time (default: 2 %, and at least some microseconds). datapath: of which peak the TFLOP/s are a share (worklog.peaks;
+    default: by the dtype of the GPU arrays among the arguments). A call that hangs is reported on standard error.
     Raises NoGpu without a GPU, BadSetting for what can't be timed this way, LaunchFailed where the GPU fails, nothing
     was enqueued, or work is left on a stream that isn't joined; exceptions of `fn` pass through.
 
     Example: `worklog.time(torch.mm, a, b, flops=2 * 4096**3)`.
     """
     harness = Harness() if harness is None else harness
-    works = flops, reads, writes, elements
-    call = Call(fn, args, kwargs, against, *works, grad_to_none, cross_check, cross_check_limit, sync, timer, name)
+    works, checks = (flops, reads, writes, elements), (cross_check, cross_check_limit)
+    call = Call(fn, args, kwargs, against, *works, grad_to_none, *checks, sync, timer, name, datapath)
     require_timeable(call, harness)
     require_gpu()
     with clocks_as_asked(harness.clocks) as (clocks, notes):
@@ -152,6 +159,8 @@ def time_on(session: Session, call: Call, harness: Harness, notes: Sequence[str]
     the result. Raises as worklog.time.
     """
     require_timeable(call, harness)
+    if call.datapath:
+        Peaks(session.gpu, session.gpu.sm_clock_mhz).of(call.datapath)
     timeline, calibration, notes = session.timeline, session.calibration, list(notes)
     overhead = event_overhead_us(harness.as_dict(), {"offset_us": calibration.offset_us})
     sets: list[ArgumentSet] = [((call.args, dict(call.kwargs or {})), {})]
@@ -198,6 +207,13 @@ def time_on(session: Session, call: Call, harness: Harness, notes: Sequence[str]
         notes.append(off)
     whole = [None if amount is None else round(amount) for amount in call.work.values()]
     counts: dict[str, Any] = dict(zip(("flops", "elements", "bytes_read", "bytes_written"), whole, strict=True))
+    datapath = call.datapath or datapath_of((call.args, call.kwargs)) if call.flops else None
+    peaks = Peaks(session.gpu, reading.sm_mhz or session.gpu.sm_clock_mhz)
+    if not call.datapath and datapath == "fp64" and "fp64_tensor" in peaks:
+        datapath = "fp64_tensor"
+    datapath = datapath if datapath in peaks else None
+    if datapath and not call.datapath:
+        notes.append(BY_DTYPE.format(datapath))
     blank = Measurement(call.title, None, "measured", baseline=name_of(call.against), **counts)
     biased = [f"{setting}: {value}" for setting, value in harness.biased().items() if setting not in IRRELEVANT]
     found_us = measurement_of(blank, harness, reading, calibration, session.gpu)
@@ -207,7 +223,8 @@ def time_on(session: Session, call: Call, harness: Harness, notes: Sequence[str]
     return replace(
         found_us,
         of_ceiling=None,  # of FP32 on CUDA cores, which the call may not use
-        of_roof=None,
+        of_roof=found_us.tflops / peaks[datapath] if datapath and found_us.tflops else None,
+        datapath=datapath,
         degradations=(UNCHECKED, *biased, *nothing, *notes, *reading.degradations),
         witnesses=witnesses,
         label=source_label("live", session.gpu.name, clocks, datetime.now(UTC).isoformat()),

@@ -44,8 +44,10 @@ class Measurement:
     the time, GB/s; of_copy, of_memory_peak: its share of the measured and of the theoretical rate of the memory.
     hot_us: of launches in a row with a warm L2, and hot_ratio: the baseline's over it. joules: energy of one launch,
     watts: the average power, and celsius: the temperature, if they were read. baseline: what the ratio is against.
-    witnesses: readings of one launch with a warm L2 by a graph, the tracer and the wall clock, microseconds, if it was
-    cross-checked; or why one has no reading. label: where, how and when it was measured; "" before it is in a run.
+    datapath: of which of_roof is a share of the theoretical peak at the clock that was seen (None: FP32's, of a matrix
+    product). witnesses: readings of one launch with a warm L2 by a graph, the tracer and the wall clock, microseconds,
+    if it was cross-checked; or why one has no reading. label: where, how and when it was measured; "" before it is in a
+    run.
     """
 
     kernel: str
@@ -68,6 +70,7 @@ class Measurement:
     ratio_placement: float | None = None
     of_ceiling: float | None = None
     of_roof: float | None = None
+    datapath: str | None = None
     flops: int | None = None
     elements: int | None = None
     bytes_read: int | None = None

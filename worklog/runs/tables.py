@@ -216,7 +216,7 @@ def details(m: Measurement) -> dict[str, str]:
         "items/s": "" if m.elements is None or m.us is None else scaled(1e6 * m.elements / m.us),
         "of copy": percent(m.of_copy),
         "of memory peak": percent(m.of_memory_peak),
-        "of FP32 peak": percent(m.of_roof),
+        f"of {(m.datapath or 'fp32').upper()} peak": percent(m.of_roof),
         "cycles": "" if m.sm_mhz is None or m.us is None else scaled(m.us * m.sm_mhz),
         "SM MHz": "" if m.sm_mhz is None else f"{m.sm_mhz:.0f}",
         "hot": "" if m.hot_us is None else duration(m.hot_us, padded=True),
@@ -358,6 +358,7 @@ def facts(m: Measurement) -> Table:
         ("energy", more["mJ"] and f"{more['mJ']} mJ a launch, {more['W']} W, {more['°C'] or '–'} °C"),
         ("of ceiling", Bar(row["of ceiling"], m.of_ceiling)),
         *((name, more[name]) for name in (() if m.shape else ("GB/s", "of copy", "items/s"))),
+        *((name, more[name]) for name in more if m.datapath and name == f"of {m.datapath.upper()} peak"),
         ("SM MHz", row["SM MHz"]),
         ("samples", f"{m.n} of {len(m.samples.get('counts', []))} count{m.scatter}"),
         *(

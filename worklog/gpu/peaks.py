@@ -1,0 +1,72 @@
+"""Theoretical peaks of a GPU by datapath: SMs x operations per SM and clock x clock."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+
+from worklog.errors import BadSetting
+from worklog.gpu.clock_lock import locked_clocks
+from worklog.gpu.device import Gpu, gpu, require_gpu
+
+# Dense multiply-adds per SM and clock of tensor cores, by compute capability; `peaks` names the sources.
+TENSOR = {
+    (7, 0): {"fp16": 512},
+    (7, 5): {"fp16": 512},
+    (8, 0): {"tf32": 512, "fp16": 1024, "bf16": 1024, "fp64_tensor": 64},
+    (8, 6): {"tf32": 256, "fp16": 512, "bf16": 512},
+    (8, 9): {"tf32": 256, "fp16": 512, "bf16": 512, "fp8": 1024},
+    (9, 0): {"tf32": 1024, "fp16": 2048, "bf16": 2048, "fp8": 4096, "fp64_tensor": 128},
+    (10, 0): {"tf32": 2048, "fp16": 4096, "bf16": 4096, "fp8": 8192, "fp64_tensor": 64},
+    (12, 0): {"tf32": 256, "fp16": 512, "bf16": 512, "fp8": 1024},
+}
+FP64_LANES = {(7, 0): 32, (7, 5): 2, (8, 0): 32, (8, 6): 2, (8, 9): 2, (9, 0): 64, (10, 0): 64, (12, 0): 2}
+DATAPATHS = ("fp32", "fp64", "tf32", "fp16", "bf16", "fp8", "fp64_tensor")
+
+
+class Peaks(dict[str, float]):
+    """TFLOP/s by datapath at a clock, and gbs, the memory's GB/s. fp32 and fp64 are CUDA cores, the others tensor
+    cores without sparsity. As a context manager it locks the clocks and gives the peaks at the clock that is held.
+    """
+
+    def __init__(self, card: Gpu, sm_mhz: float) -> None:
+        lanes = {"fp32": 1e6 * card.fp32_peak_tflops / 2 / card.multiprocessors / card.sm_clock_mhz}
+        if card.compute_capability in FP64_LANES:
+            lanes["fp64"] = FP64_LANES[card.compute_capability]
+        lanes |= TENSOR.get(card.compute_capability, {})
+        rate = 2 * card.multiprocessors * sm_mhz / 1e6
+        super().__init__({name: lanes[name] * rate for name in DATAPATHS if name in lanes})
+        self.card, self.sm_mhz, self.gbs = card, sm_mhz, card.memory_peak_gbs
+
+    def of(self, datapath: str) -> float:
+        """TFLOP/s of a datapath. Raises BadSetting where the GPU has none of that name, or its rate isn't known."""
+        if datapath not in self:
+            raise BadSetting(f"datapath = {datapath}: {self.card.name} has {', '.join(self)}")
+        return self[datapath]
+
+    def __enter__(self) -> Peaks:
+        with ExitStack() as opened:
+            held, _ = opened.enter_context(locked_clocks())
+            self._opened = opened.pop_all()
+        return Peaks(self.card, float(held.partition(":")[2]))
+
+    def __exit__(self, *raised: Any) -> None:
+        self._opened.__exit__(*raised)
+
+
+def peaks(sm_mhz: float | None = None) -> Peaks:
+    """The peaks of this GPU in TFLOP/s by datapath (fp32, fp64; tf32, fp16, bf16, fp8, fp64_tensor), at `sm_mhz`
+    (default: the highest SM clock that the driver states). Raises NoGpu; as a context manager, which locks the clocks,
+    ClocksNotLocked.
+
+    Multiply-adds per SM and clock: of CUDA cores from the CUDA C++ Programming Guide, "arithmetic instructions". Of
+    tensor cores from NVIDIA's architecture white papers: Tesla V100 (2017) for sm_70, Turing (2018) for sm_75, A100
+    (2020) for sm_80, GA102 (2021) for sm_86, Ada (2022) for sm_89, H100 (2022) for sm_90, RTX Blackwell (2025) for
+    sm_120, and the data sheet of the B200 for sm_100: its TFLOP/s over SMs and clock. GeForce GPUs of sm_75, sm_86,
+    sm_89 and sm_120 reach half of fp16 and bf16 where they accumulate in FP32.
+
+    Example: `worklog.peaks()["bf16"]`, or `with worklog.peaks() as held: print(held["fp32"], held.gbs)`.
+    """
+    require_gpu()
+    card = gpu()
+    return Peaks(card, card.sm_clock_mhz if sm_mhz is None else sm_mhz)
