@@ -27,7 +27,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 KERNELS = sorted(path.name for path in (ROOT / "kernels").glob("*.cu"))
 NOTEBOOKS = sorted(
     path.relative_to(ROOT / "notebooks").as_posix()
-    for pattern in ("*.ipynb", "examples/*.*")
+    for pattern in ("*.ipynb", "*.md", "examples/*.*")
     for path in (ROOT / "notebooks").glob(pattern)
 )
 

@@ -264,5 +264,5 @@ lab.check_answer("09", answer)
 #
 # </details>
 #
-# **Where next:** this is the last notebook. `worklog peers` in a terminal makes a comparison of your own, and
-# [00_start_here](00_start_here.ipynb) has the whole path again.
+# **Where next:** [10_time_anything](10_time_anything.ipynb) times functions that are no matrix product; `worklog peers`
+# in a terminal makes a comparison of your own.

@@ -34,6 +34,17 @@ RACED = """extern "C" __global__ void k(const float* x, float* out, int n) {
 
 READ = open_comparison().us(KNOWN, 2)["do_bench"] / open_comparison().us(KNOWN, 1)["do_bench"]
 
+OVERFLOWING = """\
+__global__ void rows(const float* x, float* y, int columns) {
+  float sum = 0.0f;
+  for (int i = 0; i < columns; ++i) sum += expf(x[blockIdx.x * columns + i]);
+  for (int i = threadIdx.x; i < columns; i += 32) y[blockIdx.x * columns + i] = expf(x[blockIdx.x * columns + i]) / sum;
+}
+extern "C" void solution(const float* input, float* output, int rows_, int columns) {
+  rows<<<rows_, 32>>>(input, output, columns);
+}
+"""
+
 
 @pytest.mark.parametrize(
     ("notebook", "answer", "why", "unsaid"),
@@ -59,6 +70,8 @@ READ = open_comparison().us(KNOWN, 2)["do_bench"] / open_comparison().us(KNOWN, 
         ("07", {"BM": 64}, "more than the rung's own 3.29 GB", "'TN': 8"),
         ("07", {"BM": 96}, "can't be built: 4096 is not a multiple", "'TN': 8"),
         ("08", PLAIN, "failed at exact on edge shapes: .* never written.* Hint: .*128 rows", "acc[8]"),
+        ("10", "__global__ void k() {}", "k takes 0 parameters, and softmax passes 4", "fmaxf"),
+        ("10", OVERFLOWING, "failed at case 9 x 64, around 100", "fmaxf"),
         ("11", RACED, r"shared-race: [^$]*Hint: which threads", "barrier"),
         ("11", FORGOTTEN, "variance 0.0000, no race; right are", "barrier"),
         ("09", 2.0, "the true speedup", f"{READ:.2g}"),

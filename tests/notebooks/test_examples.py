@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 import worklog
+from worklog.cli.commands import main
 
 FOLDER = Path(__file__).parents[2] / "notebooks" / "examples"
 EXAMPLES = sorted(FOLDER.glob("*.py"))
@@ -43,3 +45,9 @@ def test_it_runs_without_a_gpu(name: str, status: int, shown: str, tmp_path: Pat
     assert done.returncode == status, done.stderr
     assert re.search(shown, done.stdout + done.stderr), done.stdout + done.stderr
     assert {path.suffix for path in tmp_path.iterdir()} == ({".svg", ".png"} if "draw" in name else set())
+
+
+def test_declared_benchmarks_are_listed_without_a_gpu() -> None:
+    listed = CliRunner().invoke(main, ["bench", str(FOLDER / "06_benchmarks.py"), "--list"])
+    assert listed.exit_code == 0, listed.output
+    assert "matmul: 5 N x 2 dtype = 10 points" in listed.stdout and "softmax: 1 rows x 7 columns" in listed.stdout

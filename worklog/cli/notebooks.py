@@ -28,7 +28,10 @@ def notebooks(folder: Path, force: bool) -> None:
     if why is not None:
         raise BadSetting(f"cannot write notebooks into {folder}: {why}; give another folder")
     shipped = source_folder("_notebooks", "notebooks")
-    sources = [*sorted(shipped.glob("*.ipynb")), *sorted(shipped.glob("examples/*.*"))]
+    sources = [
+        *sorted(p for kind in ("*.ipynb", "*.md") for p in shipped.glob(kind)),
+        *sorted(shipped.glob("examples/*.*")),
+    ]
     written, kept = 0, []
     for source in sources:
         name = source.relative_to(shipped)

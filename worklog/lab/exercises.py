@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from html import escape
 from numbers import Integral, Real
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,7 @@ from worklog.kernel import Kernel
 from worklog.kernel.device import Program
 from worklog.kernel.kernel import block_traffic_bytes
 from worklog.kernel.ladder import LADDER, rung
+from worklog.kernel.solution import Solution
 from worklog.lab.choice import grid_runs, in_words
 from worklog.lab.panel_answer import PanelChoice
 from worklog.problem.axes import Axis
@@ -30,6 +33,7 @@ from worklog.problem.gemm import Shape, tflops
 from worklog.runner import sweep
 from worklog.runner.check import check
 from worklog.runner.measure import results
+from worklog.runner.problems import check as check_solution
 from worklog.runner.tasks import BASELINE
 from worklog.runs.comparison import KNOWN, open_comparison
 from worklog.runs.run import open_run
@@ -271,6 +275,18 @@ def _without_a_race(source: str) -> Graded:
 
 
 TILED = "the source of a kernel, a string, for blocks of 16 x 16 threads"
+
+
+def _softmax_of_large_numbers(source: str) -> Graded:
+    with TemporaryDirectory(prefix="worklog-") as folder:
+        file = Path(folder) / "softmax.cu"
+        file.write_text(source, encoding="utf-8")
+        checked = check_solution(Solution.of(file), "softmax", on="emulated", seed=SEED)
+    if checked.verdict.accepted:
+        return Graded(True, f"all {len(checked.verdict.stages)} cases pass", checked.label)
+    return Graded(False, f"failed at {checked.verdict.reason}", checked.label)
+
+
 EXERCISES = {
     "00": Exercise("the name of a rung, a string", str, _fastest_at_256),
     "01": Exercise(f"a dict of settings ({', '.join(g.setting for g in PITFALLS)})", dict, _shows_the_cold_start),
@@ -282,5 +298,6 @@ EXERCISES = {
     "07": Exercise("a dict of tile parameters, such as {'BM': 64}", dict, _another_tile),
     "08": Exercise(TILED, str, _eight_elements),
     "09": Exercise("a speedup, 1.5 for 1.5 times as fast", Real, _read_speedup),
+    "10": Exercise("the source of a solution, a string", str, _softmax_of_large_numbers),
     "11": Exercise("the source of the kernel k, a string", str, _without_a_race),
 }

@@ -1,0 +1,174 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Time anything
+#
+# **Goal:** you time a function that is no matrix product with the harness of the ladder, declare a benchmark that is
+# measured at many sizes, and put a problem of your own before the gate.
+#
+# **New concepts:** a declared benchmark, axes, a launcher, the hot time, a problem with a reference.
+#
+# The problem is checked here and now, on the emulator. Times need a GPU; without one this page shows what would be
+# measured, and the tables use the recording of the ladder.
+
+# %%
+from pathlib import Path
+from tempfile import mkdtemp
+
+from IPython.display import display
+
+import worklog
+from worklog import lab
+from worklog.kernel.solution import Solution
+from worklog.runner.declare import declared
+from worklog.runner.measure import live_wanted
+from worklog.runner.problems import check
+
+# %% [markdown]
+# ## 1. One call
+#
+# `worklog.time` takes any call that enqueues work on the current stream of PyTorch or CuPy. It warms up, flushes L2
+# before each launch, queues the launch behind a blocking kernel, removes the event overhead, and stops when the median
+# is known to ±0.5 %. It does not know what the call computes, so the result says that it was not checked.
+
+# %%
+if live_wanted():
+    import torch
+
+    A, B = (torch.rand(1024, 1024, device="cuda") for _ in range(2))
+    display(worklog.time(torch.mm, A, B, flops=2 * 1024**3, reads=2 * A.nbytes, writes=A.nbytes))
+else:
+    print("worklog.time measures on a GPU only")
+
+# %% [markdown]
+# | the call … | argument |
+# |---|---|
+# | takes keyword arguments | `kwargs={"out": C}` |
+# | waits for the GPU itself | `sync=True` |
+# | is only partly of interest | `timer=True`: it gets a stopwatch first |
+# | leaves gradients behind | `grad_to_none=[x]` |
+# | stands beside another one | `against=other`: both alternate, and the ratio has an interval |
+#
+# ## 2. A declared benchmark
+#
+# A decorated function is a benchmark. Its axes say at which points it is measured. It gets a `state`, prepares the
+# inputs, states the work of one launch, and returns the launch. Those who know NVBench know all of it.
+
+# %%
+for one in declared(Path("examples") / "06_benchmarks.py"):
+    display(one)
+
+# %% [markdown]
+# `worklog bench examples/06_benchmarks.py` measures every point in a process of its own and keeps a run like any
+# other; `--axis columns=1000` takes other values, `--filter softmax` some of the benchmarks. `examples/07_triton.py`
+# declares the same for a Triton kernel. Each row has the cold time, and the hot time beside it: launches in a row,
+# which find in L2 what the one before left there.
+#
+# ## 3. Results are data
+#
+# A run is a data frame, and `samples()` has a row for each launch. The pivot marks the fastest kernel at each size, and
+# the kernels that cannot be told from it.
+
+# %%
+run = worklog.results(["vectorized", "double_buffered", "warptiled", "cuBLAS"], [1024, 2048, 4096])
+run.pivot()
+
+# %%
+run.frame()[["kernel", "n", "us", "us_low", "us_high", "tflops", "ratio", "source"]].round(2)
+
+# %% [markdown]
+# ## 4. A problem
+#
+# A problem has a reference, named cases, a signature, and a tolerance for each dtype. `worklog new softmax DIR` writes
+# source to start from. A solution is a host function that launches kernels, as many as it likes.
+
+# %%
+SOFTMAX = """\
+__global__ void row_softmax(const float* input, float* output, int columns) {
+  __shared__ float parts[128];
+  const int t = threadIdx.x;
+  const float* x = input + blockIdx.x * columns;
+  float sum = 0.0f;
+  for (int i = t; i < columns; i += 128) sum += expf(x[i]);
+  parts[t] = sum;
+  for (int half = 64; half > 0; half /= 2) {
+    __syncthreads();
+    if (t < half) parts[t] += parts[t + half];
+  }
+  __syncthreads();
+  for (int i = t; i < columns; i += 128) output[blockIdx.x * columns + i] = expf(x[i]) / parts[0];
+}
+
+extern "C" void solution(const float* input, float* output, int rows, int columns) {
+  row_softmax<<<rows, 128>>>(input, output, columns);
+}
+"""
+
+
+# %% tags=["varies"]
+def checked(source):
+    file = Path(mkdtemp()) / "softmax.cu"
+    file.write_text(source)
+    return check(Solution.of(file), "softmax", on="emulated")
+
+
+print(checked(SOFTMAX))
+
+# %% [markdown]
+# The first cases pass. The last one lies around 100, where `expf` overflows: a mistake that uniform inputs never show.
+# For the solution without it, subtract the largest element of the row before `expf`.
+#
+# A problem of your own is a class, with the names of Tensara's: `reference_solution`, `generate_test_cases`,
+# `get_extra_params`, and where they are known `get_flops` and `get_bytes`. `worklog check mine.cu --problem
+# file.py:MyProblem` checks a solution of it, and `worklog run mine.cu --problem …` times it on a GPU.
+#
+# ## Exercise
+#
+# Mend the kernel, and give the whole source.
+
+# %%
+answer = None  # the source, a string
+lab.check_answer("10", answer)
+
+# %% tags=["solution"]
+largest = """float most = -INFINITY;
+  for (int i = t; i < columns; i += 128) most = fmaxf(most, x[i]);
+  parts[t] = most;
+  for (int half = 64; half > 0; half /= 2) {
+    __syncthreads();
+    if (t < half) parts[t] = fmaxf(parts[t], parts[t + half]);
+  }
+  __syncthreads();
+  most = parts[0];
+  __syncthreads();
+  float sum = 0.0f;"""
+answer = SOFTMAX.replace("float sum = 0.0f;", largest).replace("expf(x[i])", "expf(x[i] - most)")
+lab.check_answer("10", answer)
+
+# %% [markdown]
+# ## Exercises
+#
+# 1. Why must the benchmark return the launch instead of the result?
+# 2. When is the hot time the right one to quote?
+# 3. What would the check of the problem miss if its inputs were all zeros?
+#
+# <details><summary>Answers</summary>
+#
+# 1. It runs once for each point, and its preparation is not measured. What it returns is launched again and again.
+# 2. If the real program runs the kernel right after its inputs were written, and they fit into L2.
+# 3. Nearly everything: each element of the result is then 1 over the number of columns, whichever element is read.
+#
+# </details>
+#
+# **Where next:** [seeds](seeds.md) lists each feature of the five documents behind this project, with the command that
+# does it here; [11_bugs_in_famous_kernels](11_bugs_in_famous_kernels.ipynb) puts public kernels before the gate.
