@@ -72,7 +72,7 @@ def test_a_kernel_multiplies_matrices() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "kinds", "message"),
     [
-        (PROXY, "", {"missing-fence"}, "was written in line 35, with no fence.proxy.async in between"),
+        (PROXY, "", {"missing-fence"}, "was written in line 42, with no fence.proxy.async in between"),
         (FENCE, "", {"missing-fence"}, "executes wgmma.mma_async before any wgmma.fence"),
         ("group.sync.aligned 0", "group.sync.aligned 1", {"early-overwrite", "missing-wait"}, "wgmma.wait_group"),
         (BARRIER + "  }", "  }", {"shared-race"}, "with neither an mbarrier nor __syncthreads() between them"),

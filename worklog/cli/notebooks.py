@@ -28,10 +28,7 @@ def notebooks(folder: Path, force: bool) -> None:
     if why is not None:
         raise BadSetting(f"cannot write notebooks into {folder}: {why}; give another folder")
     shipped = source_folder("_notebooks", "notebooks")
-    sources = [
-        *sorted(p for kind in ("*.ipynb", "*.md") for p in shipped.glob(kind)),
-        *sorted(shipped.glob("examples/*.*")),
-    ]
+    sources = [path for kind in ("*.ipynb", "*.md", "examples/*.*") for path in sorted(shipped.glob(kind))]
     written, kept = 0, []
     for source in sources:
         name = source.relative_to(shipped)

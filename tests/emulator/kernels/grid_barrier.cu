@@ -1,4 +1,5 @@
-// A cooperative launch: the barrier of cooperative_groups::this_grid().sync(), in its own instructions.
+// A cooperative launch: the barrier of cooperative_groups::this_grid().sync(), in its own
+// instructions.
 __device__ void sync() {
   asm volatile("barrier.sync 0;" ::: "memory");
   if (threadIdx.x == 0) {
@@ -6,7 +7,8 @@ __device__ void sync() {
     asm volatile("mov.u32 %0, %%envreg1;" : "=r"(high));
     asm volatile("mov.u32 %0, %%envreg2;" : "=r"(low));
     unsigned* barrier = (unsigned*)((unsigned long long)high << 32 | low) + 1;
-    asm volatile("atom.add.release.gpu.u32 %0, [%1], %2;" : "=r"(old) : "l"(barrier), "r"(count) : "memory");
+    asm volatile("atom.add.release.gpu.u32 %0, [%1], %2;" : "=r"(old) : "l"(barrier),
+        "r"(count) : "memory");
     do asm volatile("ld.acquire.gpu.u32 %0, [%1];" : "=r"(now) : "l"(barrier) : "memory");
     while (!((old ^ now) & 0x80000000u));
   }

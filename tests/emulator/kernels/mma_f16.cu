@@ -1,5 +1,6 @@
-// One warp multiplies 16 x 16 by 16 x 8 halves. A comes from shared memory by ldmatrix; B, stored row by row, by
-// ldmatrix.trans; D leaves by stmatrix, and again transposed: by stmatrix.trans, and by movmatrix.
+// One warp multiplies 16 x 16 by 16 x 8 halves. A comes from shared memory by ldmatrix; B,
+// stored row by row, by ldmatrix.trans; D leaves by stmatrix, and again transposed: by
+// stmatrix.trans, and by movmatrix.
 #define A_LINE 24
 __device__ unsigned place(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }
 
@@ -18,12 +19,15 @@ extern "C" __global__ void k(const unsigned short* A, const unsigned short* B, u
   asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
                : "=r"(y[0]), "=r"(y[1])
                : "r"(place(&b[lane % 16 * 8])));
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 {%0, %1}, {%2, %3, %4, %5}, {%6, %7}, {%0, %1};"
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 "
+               "{%0, %1}, {%2, %3, %4, %5}, {%6, %7}, {%0, %1};"
                : "+r"(z[0]), "+r"(z[1])
                : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(y[0]), "r"(y[1]));
-  asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(place(&d[lane % 16 * 8])),
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};"
+               ::"r"(place(&d[lane % 16 * 8])),
                "r"(z[0]), "r"(z[1]) : "memory");
-  asm volatile("stmatrix.sync.aligned.m8n8.x1.trans.shared.b16 [%0], {%1};" ::"r"(place(&e[lane % 8 * 16])),
+  asm volatile("stmatrix.sync.aligned.m8n8.x1.trans.shared.b16 [%0], {%1};"
+               ::"r"(place(&e[lane % 8 * 16])),
                "r"(z[0]) : "memory");
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %0;" : "+r"(z[1]));
   *(unsigned*)&e[lane / 4 * 16 + 8 + lane % 4 * 2] = z[1];

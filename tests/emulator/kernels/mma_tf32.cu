@@ -1,7 +1,8 @@
-// Tensor cores with TF32 operands: each warp computes 32 x 32 elements, each block of 4 warps 64 x 64.
-//
-// PARTS 1: each operand is rounded to TF32. PARTS 3: it is split into two TF32 numbers, and hi * hi + hi * lo +
-// lo * hi is as accurate as FP32 if the sums leave the tensor core's accumulator now and then.
+// Tensor cores with TF32 operands: each warp computes 32 x 32 elements, each block of 4 warps 64
+// x 64.
+// PARTS 1: each operand is rounded to TF32. PARTS 3: it is split into two TF32 numbers, and hi *
+// hi + hi * lo + lo * hi is as accurate as FP32 if the sums leave the tensor core's accumulator
+// now and then.
 // Domain: M % 64 == 0, N % 64 == 0, K % 32 == 0.
 
 #define PARTS 1

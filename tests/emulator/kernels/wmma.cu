@@ -1,4 +1,5 @@
-// What nvcuda::wmma makes of fragments in each layout, of half and of TF32, in global and in shared memory.
+// What nvcuda::wmma makes of fragments in each layout, of half and of TF32, in global and in
+// shared memory.
 #include <mma.h>
 using namespace nvcuda::wmma;
 
@@ -31,8 +32,10 @@ __device__ void singles(const float* a, const float* b, float* c, int line_a, in
   store_matrix_sync(c, sums, 16, mem_row_major);
 }
 
-// A and B of halves are 16 lines of 24 and 16; C holds three matrices that are added to, and room for three.
-extern "C" __global__ void k(const half* A, const half* B, float* C, half* D, const float* X, const float* Y) {
+// A and B of halves are 16 lines of 24 and 16; C holds three matrices that are added to, and
+// room for three.
+extern "C" __global__ void k(const half* A, const half* B, float* C, half* D, const float* X,
+    const float* Y) {
   __shared__ __align__(32) half a[16 * 24];
   __shared__ __align__(32) float x[128];
   for (int i = threadIdx.x; i < 16 * 24; i += 32) a[i] = A[i];

@@ -1,4 +1,5 @@
-// The halves of each warp exchange values through shared memory, each with its own __syncwarp(), and then both.
+// The halves of each warp exchange values through shared memory, each with its own __syncwarp(),
+// and then both.
 extern "C" __global__ void k(const int* in, int* out) {
   __shared__ int tile[128];
   int t = threadIdx.x, value = in[t];

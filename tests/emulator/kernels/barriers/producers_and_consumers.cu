@@ -1,6 +1,9 @@
-// Warps 0 and 1 produce, warps 2 and 3 consume, over two stages: barrier 1 + stage is full, barrier 3 + stage is empty.
+// Warps 0 and 1 produce, warps 2 and 3 consume, over two stages: barrier 1 + stage is full,
+// barrier 3 + stage is empty.
 __device__ void sync(int barrier) { asm volatile("bar.sync %0, 128;" ::"r"(barrier) : "memory"); }
-__device__ void arrive(int barrier) { asm volatile("bar.arrive %0, 128;" ::"r"(barrier) : "memory"); }
+__device__ void arrive(int barrier) {
+  asm volatile("bar.arrive %0, 128;" ::"r"(barrier) : "memory");
+}
 
 extern "C" __global__ void k(const int* in, int* out) {
   __shared__ int stage[2][64];

@@ -1,5 +1,5 @@
-// Each half of the block waits at its own __syncthreads(), as kernel 11 of SGEMM_CUDA does: two buffers, of which one
-// half reads the one while the other half writes the other.
+// Each half of the block waits at its own __syncthreads(), as kernel 11 of SGEMM_CUDA does: two
+// buffers, of which one half reads the one while the other half writes the other.
 extern "C" __global__ void k(const int* in, int* out) {
   __shared__ int tile[2][64];
   int t = threadIdx.x, sum = 0;

@@ -1,6 +1,8 @@
-// Warp 1 reads what warp 0 wrote, once a flag in shared memory says so; then the other way round.
+// Warp 1 reads what warp 0 wrote, once a flag in shared memory says so; then the other way
+// round.
 __device__ void give(int* flag) {
-  asm volatile("st.release.cta.shared.u32 [%0], 1;" ::"r"((unsigned)__cvta_generic_to_shared(flag)) : "memory");
+  asm volatile("st.release.cta.shared.u32 [%0], 1;" ::"r"((unsigned)__cvta_generic_to_shared(flag))
+      : "memory");
 }
 __device__ void take(int* flag) {
   int seen;

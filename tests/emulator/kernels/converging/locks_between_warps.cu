@@ -1,4 +1,5 @@
-// One lane of each warp takes a lock, counts its failed tries, and counts in shared memory while it holds the lock.
+// One lane of each warp takes a lock, counts its failed tries, and counts in shared memory while
+// it holds the lock.
 extern "C" __global__ void k(const int* in, int* out) {
   __shared__ int lock, count;
   int t = threadIdx.x, tries = 0;

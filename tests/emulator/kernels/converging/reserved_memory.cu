@@ -1,9 +1,11 @@
-// A barrier of two warps in the reserved shared memory, as cooperative_groups::tiled_partition<64>() has it.
+// A barrier of two warps in the reserved shared memory, as
+// cooperative_groups::tiled_partition<64>() has it.
 __device__ void sync(unsigned barrier, int warp) {
   __syncwarp();
   if (threadIdx.x % 32 == 0) {
     unsigned old, own = 1u << warp, all = 3u << warp / 2 * 2;
-    asm volatile("atom.or.acq_rel.cta.shared.b32 %0, [%1], %2;" : "=r"(old) : "r"(barrier), "r"(own) : "memory");
+    asm volatile("atom.or.acq_rel.cta.shared.b32 %0, [%1], %2;" : "=r"(old) : "r"(barrier),
+        "r"(own) : "memory");
     if (((old | own) & all) == all) {
       asm volatile("red.and.relaxed.cta.shared.b32 [%0], %1;" ::"r"(barrier), "r"(~all) : "memory");
     } else {
