@@ -63,7 +63,7 @@ FOUND = {
         "thread 135 .* copies 256 bytes that the mbarrier at shared byte 16384",
     ),
     "COUNTS_FEWER_ARRIVALS": ("mbarrier-misuse", ARRIVE, "although all 32 arrivals .* 2048 bytes are still to come"),
-    "NO_FENCE": ("missing-fence", COPY, "no fence.mbarrier_init or fence.proxy.async follows"),
+    "NO_FENCE": ("unfenced-init", COPY, "no fence.mbarrier_init or fence.proxy.async follows"),
     "NO_BARRIER_AFTER_INIT": ("mbarrier-misuse", WAIT, r"with no __syncthreads\(\) after its mbarrier.init"),
     "ONE_MBARRIER_NOT_INITIALISED": ("mbarrier-misuse", WAIT, "which no thread has initialised"),
 }

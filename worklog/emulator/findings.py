@@ -44,7 +44,7 @@ class Aborted(Exception):
 # Kinds of findings that do not fail a launch: threads that exit before a barrier that others of their block reach,
 # whole warps at different instructions of one barrier, member masks that name lanes that have exited (PTX waits only
 # for the others), instructions whose last bits only the hardware defines, and reads of a clock.
-WARNINGS = ("barrier-after-exit", "barrier-by-warp", "exited-in-mask", "approximation", "no-time")
+WARNINGS = ("barrier-after-exit", "barrier-by-warp", "exited-in-mask", "approximation", "no-time", "unfenced-init")
 
 
 @dataclass

@@ -241,7 +241,7 @@ class Barriers:
         barrier = self._find(pc, lane, start)
         if barrier is not None and not barrier.fenced:
             what = f"copies with {_at(start)}, whose mbarrier.init no fence.mbarrier_init or fence.proxy.async follows"
-            self._tell("missing-fence", pc, lane, what, barrier.pc)
+            self._tell("unfenced-init", pc, lane, what, barrier.pc)  # libcu++ itself leaves the fence out
             barrier.fenced = True
         return barrier
 
