@@ -22,6 +22,8 @@ __global__ void mine({SIGNATURE}) {{
   C[row * N + col] = beta == 0.0f ? alpha * acc : alpha * acc + beta * C[row * N + col];
 }}
 """
+# No texture instruction is supported by the emulator.
+TEXTURE = 'asm volatile("{.reg .b32 w; txq.width.b32 w, [%0];}" :: "l"(A));'
 RACY = f"""\
 __global__ void mine({SIGNATURE}) {{
   __shared__ float As[8][8], Bs[8][8];

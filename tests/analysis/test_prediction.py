@@ -8,7 +8,7 @@ from html import escape
 
 import pytest
 
-from tests.helpers import PLAIN, RACY
+from tests.helpers import PLAIN, RACY, TEXTURE
 from worklog.analysis import prediction
 from worklog.analysis.prediction import DRAM, FMA, L1, SHARED, Prediction, bound, predicted, rung_bounds, spread
 from worklog.emulator import load
@@ -124,7 +124,7 @@ def test_a_count_that_the_assembler_may_lower_is_no_limit(monkeypatch: pytest.Mo
     [
         (lambda: plain(PLAIN.replace("k < K; ++k)", "k < K; ++k) if (A[k] != 0.0f)")), "mine.cu:5: an address or a"),
         (lambda: tiles(RACY.replace("K; k0", "K - blockIdx.x % 4 * 8; k0")), "differ between its blocks"),
-        (lambda: tiles(RACY.replace("__syncthreads();", 'asm volatile("bar.sync 1, 64;");')), "mine.cu:9: bar.sync"),
+        (lambda: tiles(RACY.replace("__syncthreads();", TEXTURE, 1)), "mine.cu:9: txq.width.b32"),
         (lambda: Kernel.from_function("json:dumps"), "dumps is a host function"),
         (lambda: replace(plain(), grid=""), "mine needs a launch"),
     ],

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.helpers import PLAIN, RACY
+from tests.helpers import PLAIN, RACY, TEXTURE
 from tests.lab.waiting import gone
 from tests.runner.conftest import FOREIGN, mine
 from worklog.cli.commands import main
@@ -39,9 +39,6 @@ def laptop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A machine without a GPU, whatever machine this is."""
     monkeypatch.setattr(check_module, "gpu_reason", lambda: "this test has no GPU")
     monkeypatch.chdir(tmp_path)
-
-
-TEXTURE = 'asm volatile("{.reg .b32 w; txq.width.b32 w, [%0];}" :: "l"(A));'
 
 
 def worklog(source: str, *words: str) -> Result:
@@ -148,9 +145,7 @@ def test_a_class_must_be_held() -> None:
         (PLAIN, (*LAUNCH, "--entry", "yours"), "mine.cu: there is no kernel yours; its kernels are mine"),
         (PLAIN, (*LAUNCH, "--emulate", "--size", "1600000"), "size 1600000 on the emulator needs about"),
         (
-            PLAIN.replace(
-                "  float acc", '  asm volatile("{.reg .b32 w; txq.width.b32 w, [%0];}" :: "l"(A));\n  float acc'
-            ),
+            PLAIN.replace("  float acc", f"  {TEXTURE}\n  float acc"),
             (*LAUNCH, "--emulate"),
             "mine.cu:4: txq.width.b32 (txq.width.b32 w, ",
         ),
