@@ -77,7 +77,7 @@ for one in declared(Path("examples") / "06_benchmarks.py"):
 # ## 3. Results are data
 #
 # A run is a data frame, and `samples()` has a row for each launch. The pivot marks the fastest kernel at each size, and
-# the kernels that cannot be told from it.
+# the kernels that cannot be distinguished from it.
 
 # %%
 run = worklog.results(["vectorized", "double_buffered", "warptiled", "cuBLAS"], [1024, 2048, 4096])

@@ -66,7 +66,7 @@ def test_further_baselines_of_matrix_products_are_lines_too() -> None:
 
 def test_a_difference_inside_the_intervals_is_no_finding() -> None:
     chart = lines(of(*(point(name, n, us * n, ratio=None) for name, us in (("a", 1.0), ("b", 1.01)) for n in (8, 64))))
-    assert chart.headline == "a: 1 GB/s at N = 64, where b can't be told from it"
+    assert chart.headline == "a: 1 GB/s at N = 64, where b can't be distinguished from it"
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 Mask = Any
 MOST = 2**20 - 1  # arrivals, and bytes of a transaction count
-PENDING_BITS = 20  # of a state; the number of the phase lies above
+PENDING_BITS = 20  # of a state; the number of the phase is above
 
 
 class Flight(NamedTuple):

@@ -20,7 +20,7 @@ _SPECIFIER = re.compile(
     r"%(?P<flags>[-+ #0]*)(?P<width>\*|\d*)(?P<precision>\.\*|\.\d*|)(?:hh?|(?P<wide>ll?|[jzt])|L|)(?P<type>.)",
     re.DOTALL,
 )
-# The code of struct for each type of C, by that of Python's % operator. An argument lies at a multiple of its size.
+# The code of struct for each type of C, by that of Python's % operator. An argument is at a multiple of its size.
 _CODES = dict.fromkeys("di", "i") | dict.fromkeys("uoxXc", "I") | dict.fromkeys("eEfFgGaA", "d")
 _CODES |= dict.fromkeys("sp", "Q")
 

@@ -1,7 +1,7 @@
 """The gate for any problem with a reference: every case by name, at the dtype's tolerance, and the same bits when a
 launch is repeated.
 
-The mechanisms are those of the gate for SGEMM (worklog.gate.guarded_buffer): every array lies between guard bands, NaN
+The mechanisms are those of the gate for SGEMM (worklog.gate.guarded_buffer): every array is between guard bands, NaN
 around what is read and the sentinel around what is written, each launch gets a new sentinel, and inputs must be
 unchanged. Memory is counted in 32-bit words, so arrays of any type take the same guards. The result is judged by the
 problem's verify_result, so the gate is as strict as that: unlike SGEMM's stages, it can't know which inputs give an

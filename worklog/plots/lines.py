@@ -175,7 +175,7 @@ def _finding(over: Mapping[str, list[Point]], ordered: list[str], x: str, unit: 
         return finding
     _, second, its_low, its_high = over[others[0]][-1]
     if its_low <= high and low <= its_high:
-        return f"{finding}, where {others[0]} can't be told from it"
+        return f"{finding}, where {others[0]} can't be distinguished from it"
     if y == "us":
         return f"{finding}, {second / value:.3g} times as fast as {others[0]}"
     return f"{finding}, {value / second:.3g} times the rate of {others[0]}"

@@ -90,7 +90,7 @@ def _changed(m: Measurement) -> str:
 
 def pivot(run: Run) -> Table:
     """Times of kernels (rows) at sizes or points of axes (columns), as torch's Compare shows them: in each column the
-    fastest and the slowest are marked, and what can't be told from the fastest.
+    fastest and the slowest are marked, and what can't be distinguished from the fastest.
     """
     shown = run.select() or run.measurements
     kernels, places = (list(dict.fromkeys(values)) for values in ([m.kernel for m in shown], [m.place for m in shown]))

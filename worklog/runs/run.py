@@ -150,7 +150,7 @@ class Run:
 
     def pivot(self) -> Table:
         """Times of kernels (rows) at sizes or points of axes (columns), the fastest and the slowest of each column
-        marked, and what can't be told from the fastest.
+        marked, and what can't be distinguished from the fastest.
         """
         from worklog.runs.frames import pivot
 
