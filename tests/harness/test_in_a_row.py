@@ -9,6 +9,7 @@ from pytest import approx
 
 from tests.harness.virtual import BASELINE_US, VirtualGpu, timed
 from worklog.harness import Harness, time_pair
+from worklog.harness.crosscheck import cross_check
 from worklog.harness.launch import Partly, Stopwatch
 from worklog.runs.samples import Reading, summarize
 
@@ -43,6 +44,29 @@ def test_a_launch_that_takes_long_or_times_a_part_of_itself_has_no_hot_time() ->
         watch.stop()
 
     assert time_pair(gpu, Partly(call), None, Harness()).hot == []  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kernels", [20, 200])
+def test_a_launch_of_many_kernels_fits_into_the_queue(kernels: int) -> None:
+    gpu = VirtualGpu()
+    each = gpu.kernel(3.0)
+
+    def layer() -> None:
+        for _ in range(kernels):
+            each()
+
+    reading = time_pair(gpu, layer, None, Harness())  # type: ignore[arg-type]
+    assert reading.hot[0] == approx([3.0 * kernels] * len(reading.hot[0]), rel=0.1)
+    found = cross_check(gpu, layer, gpu.offset_us, gpu.enqueue_us, every_timer=False)  # type: ignore[arg-type]
+    assert found.host_us == approx(kernels * gpu.enqueue_us)
+
+
+def test_what_could_not_be_done_is_said_of_that_measurement_only() -> None:
+    gpu = VirtualGpu(temperature=lambda now: 80.0 if now < 50e6 else 40.0, watts=None)
+    assert timed(gpu, Harness().but(cool_c=60.0)).reading.degradations == []
+    gpu = VirtualGpu(watts=None)
+    assert timed(gpu, Harness().but(energy_s=0.1)).reading.degradations != []
+    assert timed(gpu).reading.degradations == []
 
 
 def test_the_energy_of_a_launch_is_the_power_over_its_time() -> None:

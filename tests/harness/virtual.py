@@ -25,6 +25,7 @@ REFERENCE_MHZ = 2000.0  # a kernel's true time is its time at this clock, with a
 HOLD_LIMIT_US = 20e6
 BURN_FLOPS_PER_US = 60e6
 FETCHED = 8
+QUEUE_LENGTH = 1000  # operations of a stream that wait, on a real GPU about 1024
 BASELINE_US = 80.0
 
 
@@ -213,9 +214,6 @@ class VirtualGpu:
     def celsius(self) -> float | None:
         return self.temperature(self.host_now)
 
-    def remark(self, words: str) -> None:
-        self.remarks.append(words)
-
     def throttle_reasons(self) -> int:
         return self.mask(self.host_now)
 
@@ -260,6 +258,8 @@ class VirtualGpu:
             return
         self.host_now += self.enqueue_us
         if self.held:
+            if len(self._pending) >= QUEUE_LENGTH:
+                raise LaunchFailed("the stream's queue is full while it is held: on a real GPU this waits for ever")
             self._pending.append(operation)
             return
         self.device_now = max(self.device_now, self.host_now)

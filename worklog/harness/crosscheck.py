@@ -29,7 +29,6 @@ WARM_US = 10_000.0  # work of one batch by events
 WALL_US = 5_000.0  # work between two readings of the clock
 WALL_ROUNDS = 3
 HOST_BOUND = 3.0  # x the host's launch cost: the wall clock can't see shorter kernels
-HOST_LAUNCHES = 8
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ def cross_check(
     if events_us - bubble < HOST_BOUND * launch_us:
         absent[WALL_CLOCK] = f"a kernel of {events_us - bubble:.1f} µs is hidden by its launch of {launch_us:.1f} µs"
     else:
-        host_us = _host_us(timeline, launch, events_us) if queue else 0.0
+        host_us = _host_us(timeline, launch) if queue else 0.0
         others[WALL_CLOCK] = _wall_us(timeline, launch, events_us)
     return CrossCheck(events_us, others, absent, bubble, limit, host_us)
 
@@ -110,16 +109,14 @@ def _median_us(timeline: CudaTimeline, launch: Launch, harness: Harness) -> floa
     return float(np.median([us for _ in range(BATCHES) for us in batch(count)]))
 
 
-def _host_us(timeline: CudaTimeline, launch: Launch, events_us: float) -> float:
-    """Host time of one launch that doesn't wait for the GPU."""
-    count = int(np.clip(WALL_US / events_us, 1, HOST_LAUNCHES))
+def _host_us(timeline: CudaTimeline, launch: Launch) -> float:
+    """Host time of one launch that doesn't wait for the GPU; of one only, since the stream's queue may hold no more."""
     with blocked(timeline):
         started = timeline.host_us()
-        for _ in range(count):
-            launch()
+        launch()
         host_us = timeline.host_us() - started
     timeline.synchronize()
-    return host_us / count
+    return host_us
 
 
 def _wall_us(timeline: CudaTimeline, launch: Launch, events_us: float) -> float:

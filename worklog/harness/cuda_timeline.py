@@ -110,7 +110,9 @@ class CudaTimeline:
 
         (status,) = driver.cuCtxResetPersistingL2Cache()
         if status != driver.CUresult.CUDA_SUCCESS:
-            self.remark(f"l2: persisting lines could not be reset ({status.name}); the flush may leave some of them")
+            self.remarks = [
+                f"l2: persisting lines could not be reset ({status.name}); the flush may leave some of them"
+            ]
 
     def flush_l2(self) -> None:
         """Write 2 x L2 of values that differ everywhere and every time."""
@@ -178,11 +180,6 @@ class CudaTimeline:
     def celsius(self) -> float | None:
         """The GPU's temperature by NVML; None where it can't be read."""
         return self.watch.celsius()
-
-    def remark(self, words: str) -> None:
-        """Note what could not be done, for the result."""
-        if words not in self.remarks:
-            self.remarks.append(words)
 
     def throttle_reasons(self) -> int:
         """NVML's mask of clock event reasons now, 0 where it cannot be read."""

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from worklog.harness.cuda_timeline import CudaTimeline
 
 ROUNDS = 8  # batches of each launch that count, after one that doesn't
-MOST_IN_A_BATCH = 64  # what is enqueued behind a blocking kernel must fit into the stream's queue
+MOST_IN_A_BATCH = 64
+# Host time for what is enqueued behind a blocking kernel. The stream's queue holds about 1000 kernels, each of which
+# takes the host 2 µs or more; a launch of a library or of PyTorch may be hundreds, and a full queue would never drain.
+QUEUED_US = 1000.0
 LONGEST_US = 1e6  # of all rounds together; a launch that is so long isn't made faster by what L2 holds
 COOL_LIMIT_S, COOL_STEP_S = 120.0, 0.5
 BETWEEN_READS_US = 20_000.0
@@ -38,7 +41,14 @@ def hot(
         return []
     if ROUNDS * sum(us) > LONGEST_US:
         return []
-    counts = [int(np.clip(1e3 * harness.hot_ms / max(one, 1.0), 1, MOST_IN_A_BATCH)) for one in us]
+    counts = [
+        int(
+            np.clip(
+                min(1e3 * harness.hot_ms / max(one, 1.0), QUEUED_US / _host_us(timeline, launch)), 1, MOST_IN_A_BATCH
+            )
+        )
+        for launch, one in zip(bare, us, strict=True)
+    ]
     found: list[list[float]] = [[] for _ in launches]
     for number in range(ROUNDS + 1):
         for index in range(len(bare))[:: 1 if number % 2 else -1]:
@@ -55,7 +65,17 @@ def hot(
     return found
 
 
-def energy(timeline: CudaTimeline, launch: Launch, us: float, harness: Harness) -> Energy | None:
+def _host_us(timeline: CudaTimeline, launch: Launch) -> float:
+    """Host time of one launch."""
+    timeline.synchronize()
+    started = timeline.host_us()
+    launch()
+    host_us = timeline.host_us() - started
+    timeline.synchronize()
+    return max(host_us, 1.0)
+
+
+def energy(timeline: CudaTimeline, launch: Launch, us: float, harness: Harness, remarks: list[str]) -> Energy | None:
     """Launch in a row for energy_s seconds, and read the counter before and after. None if energy_s is 0, and, with a
     remark, where NVML has no counter.
     """
@@ -71,21 +91,21 @@ def energy(timeline: CudaTimeline, launch: Launch, us: float, harness: Harness) 
         timeline.synchronize()
     after, seconds = timeline.energy_j(), (timeline.host_us() - started) / 1e6
     if before is None or after is None:
-        timeline.remark("energy: NVML has no energy counter for this GPU")
+        remarks.append("energy: NVML has no energy counter for this GPU")
         return None
     return Energy((after - before) / launched, (after - before) / seconds, timeline.celsius())
 
 
-def cool_down(timeline: CudaTimeline, harness: Harness) -> None:
+def cool_down(timeline: CudaTimeline, harness: Harness, remarks: list[str]) -> None:
     """Wait until the GPU is as cool as the harness asks; a remark says where it didn't become so."""
     if not harness.cool_c:
         return
     waited = 0.0
     while (now := timeline.celsius()) is not None and now > harness.cool_c:
         if waited >= COOL_LIMIT_S:
-            timeline.remark(f"cool_c: {now:.0f} °C after {COOL_LIMIT_S:.0f} s instead of {harness.cool_c:g} °C")
+            remarks.append(f"cool_c: {now:.0f} °C after {COOL_LIMIT_S:.0f} s instead of {harness.cool_c:g} °C")
             return
         timeline.pause(COOL_STEP_S)
         waited += COOL_STEP_S
     if now is None:
-        timeline.remark("cool_c: NVML reads no temperature of this GPU")
+        remarks.append("cool_c: NVML reads no temperature of this GPU")

@@ -71,10 +71,10 @@ def time_pair(
         for graph in graphs:
             graph.record()
 
-    cool_down(timeline, harness)
     placements = Placements(move_all) if move and harness.placement == "varied" else None
     loop = _Loop(timeline, harness, size, offset_us, placements)
     reading = loop.reading
+    cool_down(timeline, harness, reading.degradations)
     launches = [*graphs] or launches
     both = zip(launches, (reading.subject, reading.baseline), strict=False)  # the baseline may be missing
     series = [_Series(launch, samples) for launch, samples in both]
@@ -99,7 +99,7 @@ def time_pair(
     rough = [float(np.median([sample.us for sample in one.samples])) for one in series if one.samples]
     if len(rough) == len(series):
         reading.hot = hot(timeline, [one.launch for one in series], rough, harness, offset_us)
-        reading.energy = energy(timeline, series[0].launch, rough[0], harness)
+        reading.energy = energy(timeline, series[0].launch, rough[0], harness, reading.degradations)
         if reading.hot or reading.energy:  # one more that is checked: a kernel may have stopped computing
             for one in series:
                 one.launch()

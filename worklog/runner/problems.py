@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -104,7 +103,7 @@ def check(
     known = Checked(solution, Verdict((), None), f"{posed.name} in {posed.dtype}", label, notes=notes)
     if begun is not None:
         begun(known)
-    drawn = secrets.randbits(63) if seed is None else seed
+    drawn = checks.drawn() if seed is None else seed
     verdict = check_cases(subject, posed, cases, device, seed=drawn, progress=progress or silent)
     label = known.label if live else str(getattr(device, "label", known.label))
     return finished(replace(known, label=label), verdict, device)
