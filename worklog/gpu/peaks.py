@@ -63,7 +63,7 @@ def peaks(sm_mhz: float | None = None) -> Peaks:
     tensor cores from NVIDIA's architecture white papers: Tesla V100 (2017) for sm_70, Turing (2018) for sm_75, A100
     (2020) for sm_80, GA102 (2021) for sm_86, Ada (2022) for sm_89, H100 (2022) for sm_90, RTX Blackwell (2025) for
     sm_120, and the data sheet of the B200 for sm_100: its TFLOP/s over SMs and clock. GeForce GPUs of sm_75, sm_86,
-    sm_89 and sm_120 reach half of fp16 and bf16 where they accumulate in FP32.
+    sm_89 and sm_120 reach half of tf32, and of fp16 and bf16 where they accumulate in FP32.
 
     Example: `worklog.peaks()["bf16"]`, or `with worklog.peaks() as held: print(held["fp32"], held.gbs)`.
     """

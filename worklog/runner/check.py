@@ -57,10 +57,10 @@ EMULATED_COPIES = 8  # of A, B and C in float32: the gate's own, the emulator's,
 class Checked:
     """The gate's verdict on one kernel, or on a solution of a problem, which displays itself.
 
-    shape: of a matrix product, or the problem and its dtype in words.
-    label: where the kernel ran. compiled: by NVRTC, or None for a host function. findings: the emulator's, of all
-    launches; each kind and place once. printed: lines of the first launch that prints, on the emulator. notes: of the
-    instruction mix (worklog.analysis.counts). warnings: where the code contradicts the claimed class.
+    shape: of a matrix product, or the problem and its dtype in words. label: where the kernel ran. compiled: by NVRTC,
+    or None for a host function. findings: the emulator's, of all launches; each kind and place once. printed: lines of
+    the first launch that prints, on the emulator. notes: of the instruction mix (worklog.analysis.counts). warnings:
+    where the code contradicts the claimed class.
     """
 
     kernel: Kernel | Solution
