@@ -113,7 +113,7 @@ def test_a_byte_order_mark_is_not_part_of_the_source(file: Path) -> None:
     [
         (TEMPLATE, {"claimed": "fp8"}, "no precision class 'fp8'"),
         (TEMPLATE, {"domain": "M % BM == 0"}, "cannot read the domain"),
-        (TEMPLATE, {"grid": "N, M, K"}, "cannot read the grid"),
+        (TEMPLATE, {"grid": "N, M, K, 1"}, "cannot read the grid"),
         (TEMPLATE, {"block": "0"}, "cannot read the block"),
         (TEMPLATE, {"block": "8,8,8"}, "cannot read the block"),
         (TEMPLATE, {"block": "N"}, "cannot read 'N'"),

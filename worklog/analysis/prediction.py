@@ -8,7 +8,7 @@ The bound ignores latencies, barriers and all other instructions.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from html import escape
 from typing import Any
@@ -113,6 +113,8 @@ def bound(kernel: Kernel, shape: Shape | None = None, gpu: Gpu | None = None) ->
     gpu = gpu or (device.gpu() if device.gpu_reason() is None else Gpu.of(recorded_run().device))
     shape = shape or kernel.domain.padded(SIZE)
     kernel.check(shape)
+    if len(kernel.passes) > 1:
+        return _of_passes(kernel, [bound(one, shape, gpu) for one in kernel.passes])
     counted = memory_counts()
     own = counted.rungs.get(kernel.name)
     if own is not None and own.sha256 == kernel.program.sha256 and _of_whole_tiles(kernel, shape):
@@ -128,6 +130,21 @@ def bound(kernel: Kernel, shape: Shape | None = None, gpu: Gpu | None = None) ->
     if parsed.assembled is False:  # the assembler may have joined them to fewer
         del limits[SHARED]
     return Bound(kernel.name, shape, gpu.name, built.label, limits, counts, caveats(parsed))
+
+
+def _of_passes(kernel: Kernel, passes: Sequence[Bound]) -> Bound:
+    """The passes of a launch, which run one after another; A and B come from DRAM once."""
+    main, names = passes[len(kernel.before)], set.intersection(*(set(one.limits) for one in passes))
+    limits = {
+        name: each if name == DRAM else sum(one.limits[name] for one in passes)
+        for name, each in main.limits.items()
+        if name in names
+    }
+    counts = {
+        name: sum(getattr(one.counts, name) for one in passes) for name in asdict(main.counts) if name != "sha256"
+    }
+    notes = tuple(dict.fromkeys(note for one in passes for note in one.notes))
+    return replace(main, limits=limits, counts=replace(main.counts, **counts), notes=notes)
 
 
 def summed(program: Program, counts: Counts) -> MemoryCounts:
@@ -174,7 +191,7 @@ def _limits(
 
 def _require_alike(kernel: Kernel, parsed: Parsed, shape: Shape) -> None:
     """Raise NotPredictable if a few blocks and a short K do not stand for all, as seen at a small shape."""
-    x, y = kernel.blocks(shape)
+    x, y, *_ = kernel.blocks(shape)
     m, n = (
         min(max(math.ceil(TRIAL_BLOCKS * size / blocks), TRIAL_LEAST), TRIAL_MOST)
         for size, blocks in ((shape.m, y), (shape.n, x))

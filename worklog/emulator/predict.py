@@ -6,6 +6,7 @@ tests check both against full runs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
@@ -48,8 +49,8 @@ def predict(
         )
     grid = rung.blocks(shape)
     weights = blocks or {
-        y * grid[0] + x: count_x * count_y
-        for (x, count_x), (y, count_y) in product(_representatives(grid[0]), _representatives(grid[1]))
+        (z * grid[1] + y) * grid[0] + x: count_x * count_y * count_z
+        for (x, count_x), (y, count_y), (z, count_z) in product(*map(_representatives, (*grid, 1)[:3]))
     }
     # A shorter K with the same remainder within a stretch, and the number of stretches left out. A kernel for squares
     # reads K from M or N.
@@ -66,7 +67,7 @@ def predict(
 def count_all(kernel: Kernel, rung: Launched, shape: Shape) -> Mapping[int, Counts]:
     """Counts by source line of every block and all of K, without values; alpha = 1, beta = 0. For small shapes."""
     grid = rung.blocks(shape)
-    return _of_blocks(kernel, rung, shape, grid, dict.fromkeys(range(grid[0] * grid[1]), 1), (1.0, 0.0))
+    return _of_blocks(kernel, rung, shape, grid, dict.fromkeys(range(math.prod(grid)), 1), (1.0, 0.0))
 
 
 def _representatives(blocks: int) -> Sequence[tuple[int, int]]:
@@ -80,13 +81,14 @@ def _of_blocks(
     kernel: Kernel,
     rung: Launched,
     shape: Shape,
-    grid: tuple[int, int],
+    grid: tuple[int, ...],
     weights: Mapping[int, int],
     factors: tuple[float, float],
 ) -> Mapping[int, Counts]:
     m, n, k = shape.m, shape.n, shape.k
     a, b, c = (Pointer(None, 4 * size) for size in (m * k, k * n, m * n))
-    arguments = rung.bind(shape, factors[0], a, b, factors[1], c)
+    workspace = Pointer(None, rung.bytes_of("workspace", shape))
+    arguments = rung.bind(shape, factors[0], a, b, factors[1], c, workspace)
     out: Mapping[int, Counts] = {}
     # Blocks of equal weight run together.
     for weight in sorted(set(weights.values())):

@@ -19,7 +19,7 @@ from worklog.errors import LaunchFailed
 from worklog.gate import after_timing, precision, shapes
 from worklog.gate.after_timing import LaunchProbe
 from worklog.gate.exact import OPERAND_BITS
-from worklog.gate.guarded_buffer import OUTSIDE, Buffers, Memory
+from worklog.gate.guarded_buffer import Buffers, Memory
 from worklog.gate.precision import PrecisionReference
 from worklog.gate.shapes import DIFFER, Exact
 from worklog.gate.verdict import Stage, Verdict, failed
@@ -61,6 +61,10 @@ class Checker:
     def restore(self) -> None:
         """Load the timed inputs into A and B again, after a loop that changed them."""
         self._buffers.restore()
+
+    def lend(self, subject: Subject) -> None:
+        """Give a subject that needs one a workspace, whose guards `check_timed_launches` compares."""
+        self._memory.lend(subject, self.shape)
 
     def check(self, subject: Subject, claimed: str = "fp32") -> Verdict:
         """Run every stage until one fails. claimed: the precision class that the kernel must reach at least. The inputs
@@ -114,8 +118,8 @@ class Checker:
 
     def check_timed_launches(self, probe: LaunchProbe) -> Stage:
         """Check every launch of a loop that was probed. `restore` afterwards: the loop has changed A and B."""
-        if self._buffers.guards_written():
-            return failed(after_timing.EVERY_LAUNCH, OUTSIDE)
+        if outside := self._buffers.wrote_outside():
+            return failed(after_timing.EVERY_LAUNCH, outside)
         return probe.stage()
 
     def _exact_stages(self, subject: Subject, claimed: str) -> Iterator[Callable[[], Stage]]:

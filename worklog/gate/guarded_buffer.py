@@ -16,11 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
-from worklog.kernel.device import Buffer, Device, Program, Subject
+from worklog.kernel.device import Buffer, Device, NeedsWorkspace, Program, Subject
 from worklog.problem.gemm import Float32, Shape
 
 GUARD = 4096  # elements on either side: 16 KiB, so the matrix stays aligned as an allocation is
 OUTSIDE = "it wrote outside C"
+OUTSIDE_WORKSPACE = "it wrote outside its workspace"
 FOUL = Path(__file__).with_name("foul.cu")
 FOUL_BLOCK = 512  # four blocks hold a multiprocessor's threads and nearly all of its registers
 FOUL_BLOCKS = 2048  # two waves or more on any GPU: each multiprocessor gets as many as fit, several times
@@ -68,11 +69,39 @@ class Memory:
         self.rng = rng
         live = device.source == "live"
         self._foul = device.compile(Program(FOUL.name, FOUL.read_text(encoding="utf-8"), "foul")) if live else None
+        self._lent: Guarded | None = None
+        self._held = np.float32(0)
 
     def foul(self) -> None:
         """Enqueue the kernel that fouls a live device. Raises LaunchFailed."""
         if self._foul is not None:
             self.device.launch(self._foul, (FOUL_BLOCKS, 1), FOUL_BLOCK, ())
+
+    def launch(
+        self, subject: Subject, shape: Shape, alpha: float, a: Buffer, b: Buffer, beta: float, c: Buffer
+    ) -> None:
+        """Foul what a launch would inherit, its workspace too, and enqueue the launch. Raises LaunchFailed."""
+        self.foul()
+        self.lend(subject, shape)
+        subject.enqueue(shape, alpha, a, b, beta, c)
+
+    def lend(self, subject: Subject, shape: Shape) -> None:
+        """Give a subject that needs one a workspace between guards, all of it NaN, or the sentinel for kernels that
+        take the maximum of something, which drops NaN. Raises OutOfMemory.
+        """
+        needed = subject.workspace_elements(shape) if isinstance(subject, NeedsWorkspace) else 0
+        if not (isinstance(subject, NeedsWorkspace) and needed):
+            self._lent = None
+            return
+        if self._lent is None or self._lent.inner.size != needed:
+            self._lent = Guarded(self.device, self.device.upload(np.zeros(needed + 2 * GUARD, np.float32)))
+        self._held = np.float32(np.nan) if self.rng.integers(2) else self.sentinel()
+        self.device.fill(self._lent.whole, float(self._held))
+        subject.use_workspace(self._lent.inner)
+
+    def workspace_intact(self) -> bool:
+        """Whether the guards of the workspace that was lent last are intact."""
+        return self._lent is None or self._lent.intact(self._held)
 
     def sentinel(self) -> np.float32:
         """About -3e30 to -6e30: finite, far from any result, never the same twice in a row."""
@@ -125,15 +154,14 @@ class Buffers:
             self.memory.device.fill(c, before)
         elif before is not None:
             self.memory.device.overwrite(c, before)
-        self.memory.foul()
-        subject.enqueue(self.shape, alpha, a, b, beta, c)
+        self.memory.launch(subject, self.shape, alpha, a, b, beta, c)
         return self.written(c)
 
     def written(self, buffer: Buffer) -> Result:
         """What C, the second C or a copy of them elsewhere holds."""
         device, trespass = self.memory.device, None
-        if self.guards_written():
-            trespass = OUTSIDE
+        if outside := self.wrote_outside():
+            trespass = outside
         elif any(
             not np.array_equal(device.download(guarded.inner), host.ravel())
             for guarded, host in zip(self._inputs, self._loaded, strict=True)
@@ -150,14 +178,16 @@ class Buffers:
         a, b, c = (device.view(whole, 0, size) for whole, size in zip(self.abc, sizes, strict=True))
         return a, b, c
 
-    def guards_written(self, used: int | None = None) -> bool:
-        """Whether a guard of C or of the second C was written since they were poisoned, or C after its first `used`
-        elements.
+    def wrote_outside(self, used: int | None = None) -> str:
+        """OUTSIDE if a guard of C or of the second C was written since they were poisoned, or C after its first `used`
+        elements; OUTSIDE_WORKSPACE for a guard of the workspace; else "".
         """
         c = self.abc[2]
         if used is not None and used < c.size:
             start = used // 4 * 4
             rest = self.memory.device.download(self.memory.device.view(c, start, c.size - start))
             if (rest[used - start :] != self._sentinel).any():
-                return True
-        return not all(guarded.intact(self._sentinel) for guarded in self._outputs)
+                return OUTSIDE
+        if not all(guarded.intact(self._sentinel) for guarded in self._outputs):
+            return OUTSIDE
+        return "" if self.memory.workspace_intact() else OUTSIDE_WORKSPACE

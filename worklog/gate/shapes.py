@@ -60,7 +60,7 @@ from worklog.gate.exact import (
     stretch,
     structured,
 )
-from worklog.gate.guarded_buffer import OUTSIDE, Buffers, Memory, Result
+from worklog.gate.guarded_buffer import Buffers, Memory, Result
 from worklog.gate.precision import full_mantissa
 from worklog.gate.verdict import ErrorMap, Stage, error_map, failed, if_rounded, passed
 from worklog.kernel.device import Program, Subject
@@ -365,12 +365,11 @@ def check_ragged(subject: Subject, buffers: Buffers, probe: Callable[[Shape, flo
         buffers.poison()
         a, b, c = buffers.part(shape)
         checks.prepare(a, b, c)
-        memory.foul()
-        subject.enqueue(shape, alpha, a, b, 0.0, c)
+        memory.launch(subject, shape, alpha, a, b, 0.0, c)
         checks.observe(c)
         checks.check(a, b)
         found = checks.stage()
-        detail = OUTSIDE if buffers.guards_written(shape.m * shape.n) else "" if found.passed else found.detail
+        detail = buffers.wrote_outside(shape.m * shape.n) or ("" if found.passed else found.detail)
         if detail:
             return failed(RAGGED, f"at {shape} with alpha = {alpha:.9g}: {detail}", found.measured or 1)
     return passed(RAGGED, f"at {', '.join(map(str, shapes)) or 'no shape: the domain has none'}, no row wrong")
@@ -386,6 +385,7 @@ def check_repeated(subject: Subject, buffers: Buffers, problem: ExactProblem, di
     buffers.run(subject)
     while launches < MOST and (launches < LEAST or time.monotonic() - started < BUDGET_S):
         device.fill(buffers.spare, float(buffers.memory.sentinel()))
+        buffers.memory.lend(subject, buffers.shape)
         subject.enqueue(buffers.shape, 1.0, a, b, 0.0, buffers.spare)
         arguments = (np.int64(c.size), c, buffers.spare, np.int32(launches), found)
         device.launch(differ, (-(-c.size // BLOCK), 1), BLOCK, arguments)

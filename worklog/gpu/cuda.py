@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import ctypes
 import math
+import re
 import sys
 import threading
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,6 +29,7 @@ from worklog.errors import LaunchFailed, OutOfMemory
 from worklog.gpu.device import gpu, require_gpu
 from worklog.kernel.device import Block, Program, Resources
 from worklog.kernel.nvrtc import compile_error, of_nvidia
+from worklog.kernel.source import code
 from worklog.problem.gemm import Domain, Shape
 
 # cublas_api.h, cublasMath_t: CUBLAS_DEFAULT_MATH and CUBLAS_TF32_TENSOR_OP_MATH; CuPy names only the first.
@@ -34,8 +38,14 @@ MATH_MODES = {"fp32": 0, "tf32": 3}
 CUDA_ERRORS = (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError, cublas.CUBLASError)
 
 
+VARIABLES = re.compile(r"__(?:device|constant|managed)__(?:[^;{}()]|\b(?:alignas|__align__)\s*\([^()]*\))*[;={]")
+_LOADED: defaultdict[str, Iterator[int]] = defaultdict(count)  # modules with variables, by their programs
+
+
 class CudaKernel:
-    """A compiled entry, loaded on the current GPU."""
+    """A compiled entry, loaded on the current GPU. As cuModuleLoad does, each sets its `__device__` variables to their
+    initial values.
+    """
 
     def __init__(self, program: Program) -> None:
         with TemporaryDirectory() as folder:  # CuPy takes headers as files only
@@ -44,12 +54,17 @@ class CudaKernel:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text, encoding="utf-8")
             options = (f"-I{folder}",) * bool(program.headers) + (*program.options, *of_nvidia(program))
-            module = cupy.RawModule(code=program.source, options=options, name_expressions=[program.entry])
+            source = program.source
+            if VARIABLES.search(code(program.whole)):  # CuPy would give the module that it has, with what launches left
+                source += f"\n// loaded {next(_LOADED[program.sha256])}\n"
+            module = cupy.RawModule(code=source, options=options, name_expressions=[program.entry])
             try:
                 self.function = module.get_function(program.entry)
             except cupy.cuda.compiler.CompileException as error:
                 raise compile_error(program.name, program.source, program.entry, error.get_message()) from error
         loaded, self.shared = self.function, program.shared
+        # Not by the module's own option, which asks for relocatable code and so for the toolkit's cudadevrt.
+        self.launch = partial(loaded.kernel, enable_cooperative_groups=True) if program.cooperative else loaded
         if self.shared:
             loaded.max_dynamic_shared_size_bytes = self.shared
         self.resources = Resources(loaded.num_regs, loaded.local_size_bytes, loaded.shared_size_bytes)
@@ -109,7 +124,7 @@ class CudaDevice:
         """Enqueue one launch."""
         with self.errors("launching a kernel"), self.stream:
             threads = (block,) if isinstance(block, int) else block
-            kernel.function(grid, threads, tuple(arguments), shared_mem=kernel.shared)
+            kernel.launch(grid, threads, tuple(arguments), shared_mem=kernel.shared)
 
     def synchronize(self) -> None:
         """Wait for the stream; an asynchronous fault surfaces here."""
@@ -239,6 +254,10 @@ class Cublas:
         """Enqueue on this stream from now on."""
         self._call("SetStream_v2", ctypes.c_void_p(stream.ptr))
         self.use_workspace(self.workspace)  # which cuBLAS forgets when the stream changes
+
+    def workspace_elements(self, shape: Shape) -> int:
+        """The same at every shape."""
+        return int(self.workspace.size)
 
     def use_workspace(self, buffer: Any) -> None:
         """Take this memory for intermediate results from now on."""

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,11 @@ class Program:
     def whole(self) -> str:
         """The texts of the source and of its headers."""
         return "\n".join((self.source, *(text for _, text in self.headers)))
+
+    @cached_property
+    def cooperative(self) -> bool:
+        """Whether its blocks wait for the whole grid, so that all of them must run at once."""
+        return "this_grid" in self.whole
 
     @cached_property
     def sha256(self) -> str:
@@ -102,6 +107,20 @@ class Device(Protocol):
 
     def synchronize(self) -> None:
         """Wait for everything enqueued. Raises LaunchFailed if any of it failed."""
+
+
+@runtime_checkable
+class NeedsWorkspace(Protocol):
+    """A subject that keeps intermediate results in memory that its caller may give."""
+
+    @property
+    def workspace(self) -> Buffer | None: ...  # noqa: D102
+
+    def workspace_elements(self, shape: Shape) -> int:
+        """Elements (float32) that a launch at this shape needs."""
+
+    def use_workspace(self, buffer: Buffer) -> None:
+        """Take this memory from the next launch on."""
 
 
 class Subject(Protocol):

@@ -9,7 +9,7 @@ import math
 import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,15 +17,17 @@ import numpy as np
 
 from worklog.errors import BadSetting, OutsideDomain, WorklogError
 from worklog.kernel import signature
-from worklog.kernel.device import COMPILE_OPTIONS, Block, Buffer, Device, Program, Subject
+from worklog.kernel.device import COMPILE_OPTIONS, Block, Device, Program, Subject
 from worklog.kernel.host_function import REMARK, HostFunction
+from worklog.kernel.loaded import Loaded, Pass
 from worklog.kernel.source import (
     STANDARD,
     definition,
     device_code,
     evaluate,
+    filled,
     headers,
-    kernel_names,
+    only_kernel,
     options_of_the_host,
     parts,
     with_constants,
@@ -64,13 +66,16 @@ class Kernel:
 
     name: in runs, tables and charts. file: in messages and runs; the file in kernels/ where `text`, the source, is
     None. function: the __global__ function, with template arguments unless `template` gives them in order, or the host
-    function. grid: blocks along x and y, expressions in the template's names and M, N, K. block: threads along x, or
+    function. grid: blocks along x, y and z, expressions in the template's names and M, N, K. block: threads along x, or
     along x and y, expressions in the template's names. rules: its domain, as "M % BM == 0". claimed: the precision
     class that the kernel must have at least. options: for NVRTC. number, idea: of a rung. host: where a host function
     is. skipped: why it is not measured, such as an instance of a template that does not compile; "" for all others.
     arguments: the value that each parameter takes (worklog.kernel.signature). adapted: what was read from the source,
     for the user. shared: bytes of dynamic shared memory per block. headers: as in Program. solution: of
-    another problem than C = alpha A B + beta C.
+    another problem than C = alpha A B + beta C. before, after: launches in front of it and behind it, on the same
+    stream and with the same arguments. workspace: bytes of memory for intermediate results, an expression as for grid,
+    whose address is the argument "workspace". Before a launch it may hold anything, but its first `zeroed` bytes, which
+    each launch sets to zero before its passes.
     """
 
     name: str
@@ -92,6 +97,10 @@ class Kernel:
     shared: int = 0
     headers: tuple[tuple[str, str], ...] = ()
     solution: Solution | None = None
+    before: tuple[Pass, ...] = ()
+    after: tuple[Pass, ...] = ()
+    workspace: str = ""
+    zeroed: str = ""
 
     @classmethod
     def from_file(cls, path: str | Path, *, name: str = "", **words: Any) -> Kernel:
@@ -146,7 +155,7 @@ class Kernel:
             raise BadSetting(f"cannot take {shared} bytes of dynamic shared memory: give 0 or more")
         source = with_constants(source, constant, file)
         folders, macros = [str(Path(folder).resolve()) for folder in include], [f"-D{macro}" for macro in define]
-        function = entry or _only_kernel(file, source)
+        function = entry or only_kernel(file, source)
         plain, _, instance = function.partition("<")
         found = definition(source, plain.strip())
         unclear = ""
@@ -234,7 +243,7 @@ class Kernel:
     @property
     def domain(self) -> Domain:
         """The shapes that it takes, and whether it takes alpha and beta."""
-        sizes = {argument for argument in self.arguments if argument not in ("A", "B", "C", "alpha", "beta")}
+        sizes = {argument for argument in self.arguments if argument.removeprefix(signature.WIDE) in signature.SIZES}
         of_shapes = Domain.of(self.rules, self.template)
         square = of_shapes.square or len(sizes) == 1
         return replace(of_shapes, square=square, alpha="alpha" in self.arguments, beta="beta" in self.arguments)
@@ -244,6 +253,19 @@ class Kernel:
         """The name of the kernel for the compiler, such as `sgemm_shared<32, 32, 32>`."""
         arguments = ", ".join(map(str, self.template.values()))
         return f"{self.function}<{arguments}>" if arguments else self.function
+
+    @property
+    def passes(self) -> tuple[Kernel, ...]:
+        """Its launches in order, each as a kernel of one launch."""
+        alone = replace(self, before=(), after=())
+        plain: dict[str, Any] = {"template": {}, "rules": str(self.domain)}
+        plain["workspace"] = filled(self.workspace, self.template)
+
+        def of(one: Pass) -> Kernel:
+            function, grid, block = (filled(text, self.template) for text in (one.function, one.grid, one.block))
+            return replace(alone, function=function, grid=grid, block=block, shared=one.shared, **plain)
+
+        return (*map(of, self.before), alone, *map(of, self.after))
 
     @property
     def source(self) -> str:
@@ -268,24 +290,33 @@ class Kernel:
         """Threads per block."""
         return self.threads if isinstance(self.threads, int) else math.prod(self.threads)
 
-    def blocks(self, shape: Shape) -> tuple[int, int]:
-        """Blocks along x (columns of C) and y (rows of C). Raises BadSetting for a grid without blocks."""
-        x, y = self._grid(shape)
-        if min(x, y) < 1:
+    def blocks(self, shape: Shape) -> tuple[int, ...]:
+        """Blocks along x (columns of C) and y (rows of C), and along z if the grid has that. Raises BadSetting for a
+        grid without blocks.
+        """
+        sizes = self._grid(shape)
+        if min(sizes) < 1:
             raise BadSetting(
-                f"the grid {self.grid} has {x} x {y} blocks at {shape}: round up, as in (N + 31) / 32, or state a "
-                "domain"
+                f"the grid {self.grid} has {' x '.join(map(str, sizes))} blocks at {shape}: round up, as in "
+                "(N + 31) / 32, or state a domain"
             )
-        return x, y
+        return sizes
 
-    def _grid(self, shape: Shape) -> tuple[int, int]:
-        names = {"M": shape.m, "N": shape.n, "K": shape.k, **self.template}
-        sizes = [evaluate(part, names) for part in parts(self.grid)]
-        if len(sizes) not in (1, 2):
+    def _grid(self, shape: Shape) -> tuple[int, ...]:
+        sizes = tuple(evaluate(part, self._names(shape)) for part in parts(self.grid))
+        if not 1 <= len(sizes) <= 3:
             raise BadSetting(
                 f"cannot read the grid {self.grid!r}: give blocks along x and y, such as '(N + 31) / 32, M / 8'"
             )
-        return sizes[0], sizes[1] if len(sizes) == 2 else 1
+        return sizes if len(sizes) > 1 else (*sizes, 1)
+
+    def _names(self, shape: Shape) -> dict[str, int]:
+        return {"M": shape.m, "N": shape.n, "K": shape.k, **self.template}
+
+    def bytes_of(self, what: str, shape: Shape) -> int:
+        """Of the "workspace", or of its part that is "zeroed". Raises BadSetting."""
+        expression = getattr(self, what)
+        return evaluate(expression, self._names(shape)) if expression else 0
 
     def check(self, shape: Shape) -> None:
         """Raise OutsideDomain, with a shape that fits, for a shape that the kernel does not take."""
@@ -305,10 +336,7 @@ class Kernel:
         if self.host is not None:
             return self.host.load(self, device, fresh=fresh)
         self.require_launch()
-        program = self.program
-        if fresh:
-            program = replace(program, source=f"{program.source}\n// {secrets.token_hex(8)}\n")
-        return Loaded(self, device, program)
+        return Loaded(replace(self, text=f"{self.source}\n// {secrets.token_hex(8)}\n") if fresh else self, device)
 
     def require_launch(self) -> None:
         """Raise BadSetting if the order of the parameters, the grid or the block isn't known."""
@@ -328,9 +356,11 @@ class Kernel:
         missing = [text for name, text in (("alpha", "alpha = 1"), ("beta", "beta = 0")) if name not in self.arguments]
         return (f"computes with {' and '.join(missing)} only",) if missing else ()
 
-    def bind(self, shape: Shape, alpha: float, a: Any, b: Any, beta: float, c: Any) -> tuple[Any, ...]:
+    def bind(
+        self, shape: Shape, alpha: float, a: Any, b: Any, beta: float, c: Any, workspace: Any = None
+    ) -> tuple[Any, ...]:
         """The arguments of a launch, in the order of the kernel's parameters."""
-        values = {"alpha": np.float32(alpha), "A": a, "B": b, "beta": np.float32(beta), "C": c}
+        values = {"alpha": np.float32(alpha), "A": a, "B": b, "beta": np.float32(beta), "C": c, "workspace": workspace}
         for name, size in (("M", shape.m), ("N", shape.n), ("K", shape.k)):
             values |= {name: np.int32(size), f"{signature.WIDE}{name}": np.int64(size)}
         return tuple(values[name] for name in self.arguments)
@@ -348,12 +378,13 @@ class Kernel:
         if self.host is not None:
             return {**self.host.describe(subject), **common}
         program = self.program
-        resources = asdict(subject.compiled.resources) if isinstance(subject, Loaded) else {}
+        resources = subject.describe() if isinstance(subject, Loaded) else {}
         entry = {"entry": self.entry, "options": list(self.options)}
         own = {"user": "kernel"} if self.number is None else {"idea": self.idea}
         tile = {"tile": dict(self.template)} if self.template else {}
         launch: dict[str, Any] = {"grid": parts(self.grid), "block": self.threads}
         launch |= {"dynamic_shared_bytes": self.shared} if self.shared else {}
+        launch |= {what: getattr(self, what) for what in ("workspace", "zeroed") if getattr(self, what)}
         launch |= {} if self.arguments == signature.LADDER else {"arguments": list(self.arguments)}
         return {"file": self.file, "sha256": program.sha256, **entry, **tile, **launch, **common, **own, **resources}
 
@@ -362,34 +393,7 @@ MOST_PADDING = 3  # times the work of the shape itself: beyond that, padding is 
 EXAMPLE_GRID = "'(N + 31) / 32, (M + 31) / 32'"
 
 
-class Loaded:
-    """A kernel that a device has compiled, as worklog.kernel.device.Subject. Raises CompileFailed."""
-
-    def __init__(self, kernel: Kernel, device: Device, program: Program) -> None:
-        self.name, self.domain, self.kernel, self.device = kernel.name, kernel.domain, kernel, device
-        self.compiled = device.compile(program)
-        self._threads = kernel.threads
-        self._blocks: dict[Shape, tuple[int, int]] = {}
-
-    def enqueue(self, shape: Shape, alpha: float, a: Buffer, b: Buffer, beta: float, c: Buffer) -> None:
-        """Enqueue one launch. Raises OutsideDomain, and BadSetting for a grid without blocks, before the launch."""
-        if shape not in self._blocks:  # evaluated once, so that a timed launch does not parse expressions
-            self.kernel.check(shape)
-            self._blocks[shape] = self.kernel.blocks(shape)
-        arguments = self.kernel.bind(shape, alpha, a, b, beta, c)
-        self.device.launch(self.compiled, self._blocks[shape], self._threads, arguments)
-
-
 def block_traffic_bytes(tile: Mapping[str, int], shape: Shape) -> int:
     """Bytes that blocks fetch from L2 if each reads its BM rows of A and BN columns of B once, plus C written once."""
     blocks = math.ceil(shape.m / tile["BM"]) * math.ceil(shape.n / tile["BN"])
     return 4 * (blocks * (tile["BM"] + tile["BN"]) * shape.k + shape.m * shape.n)
-
-
-def _only_kernel(file: str, source: str) -> str:
-    names = kernel_names(source)
-    if not names:
-        raise BadSetting(f"{file} has no __global__ function: write one, or start from: worklog new mine.cu")
-    if len(names) > 1:
-        raise BadSetting(f"{file} has {len(names)} kernels ({', '.join(names)}): name one with --entry")
-    return names[0]

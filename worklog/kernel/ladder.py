@@ -10,7 +10,7 @@ from typing import Any
 
 from worklog.errors import BadSetting, UnknownRung, meant
 from worklog.kernel.kernel import Kernel
-from worklog.kernel.source import definition
+from worklog.kernel.source import definition, filled
 from worklog.problem.axes import Axis, Space, Value
 
 WHOLE_TILES = "M % BM == 0, N % BN == 0, K % BK == 0"  # a kernel without bounds checks
@@ -135,9 +135,4 @@ def instances(what: str, axes: Sequence[Axis], words: Words) -> list[Kernel]:
 
 def _filled(words: Words, values: Mapping[str, Value]) -> Words:
     """The options with each axis's value in place of its name."""
-    names = re.compile(rf"\b({'|'.join(map(re.escape, values))})\b")
-
-    def filled(text: str) -> str:
-        return names.sub(lambda found: str(values[found[1]]), text)
-
-    return {option: filled(text) if text and option in AXES_IN else text for option, text in words.items()}
+    return {option: filled(text, values) if text and option in AXES_IN else text for option, text in words.items()}

@@ -113,6 +113,11 @@ def evaluate(expression: str, names: Mapping[str, int]) -> int:
         raise BadSetting(f"cannot read {expression!r}: {advice} ({reason})") from error
 
 
+def filled(text: str, values: Mapping[str, object]) -> str:
+    """The text with a value in place of each of these names."""
+    return re.sub(r"\b[A-Za-z_]\w*\b", lambda found: str(values.get(found[0], found[0])), text)
+
+
 def parts(expressions: str) -> list[str]:
     """The expressions of "f(N, 32), (M + 31) / 32": split at the commas outside of brackets."""
     found, depth = [""], 0
@@ -139,6 +144,16 @@ def kernel_names(source: str) -> list[str]:
     """Names of the __global__ functions that a source defines, in order."""
     bare = re.sub(_BOUNDS, " ", code(source))
     return list(dict.fromkeys(re.findall(r"__global__\s+(?:\w+\s+)*?void\s+(\w+)\s*\(", bare)))
+
+
+def only_kernel(file: str, source: str) -> str:
+    """The name of the only kernel of a source. Raises BadSetting where it has none or several."""
+    names = kernel_names(source)
+    if not names:
+        raise BadSetting(f"{file} has no __global__ function: write one, or start from: worklog new mine.cu")
+    if len(names) > 1:
+        raise BadSetting(f"{file} has {len(names)} kernels ({', '.join(names)}): name one with --entry")
+    return names[0]
 
 
 def device_code(source: str, folders: Sequence[str] = ()) -> str:

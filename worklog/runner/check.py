@@ -292,15 +292,15 @@ def compile_for(kernel: Kernel, live: bool) -> tuple[Compiled, str]:
     """The kernel compiled for the GPU or the emulator, and the label of that machine; nothing is launched. Raises
     CompileFailed, and BadSetting for parameters that don't take its arguments.
     """
-    program = kernel.program
-    if live:
-        compiled = compile_cuda(program, arch())
-        label = f"live · {gpu().name}"
-    else:
-        built = build(program)
-        compiled, label = built.compiled, built.label
-    _require_signature(kernel, compiled)
-    return compiled, label
+    found: list[tuple[Compiled, str]] = []
+    for one in kernel.passes:
+        if live:
+            found.append((compile_cuda(one.program, arch()), f"live · {gpu().name}"))
+        else:
+            built = build(one.program)
+            found.append((built.compiled, built.label))
+        _require_signature(one, found[-1][0])
+    return found[len(kernel.before)]
 
 
 def device_of(live: bool) -> Device:

@@ -15,10 +15,10 @@ import numpy as np
 
 from worklog.gate import Checker, Stage
 from worklog.gate.after_timing import EVERY_LAUNCH, LaunchProbe
-from worklog.gate.guarded_buffer import GUARD, OUTSIDE, Guarded
+from worklog.gate.guarded_buffer import GUARD, OUTSIDE, OUTSIDE_WORKSPACE, Guarded
 from worklog.gate.verdict import failed
 from worklog.harness.launch import Launch, Rotating, Witnessed
-from worklog.kernel.device import Buffer, Subject
+from worklog.kernel.device import Buffer, NeedsWorkspace, Subject
 from worklog.kernel.host_function import HostSubject
 from worklog.problem.gemm import Shape
 
@@ -30,7 +30,6 @@ ALIGNED = 128  # elements: 512 bytes, the alignment of a caching allocator
 POOL_BYTES, TIMES_BUFFERS = 2**32, 3.0  # a pool's size: the larger of 4 GiB and three times what is placed in it,
 LEAST_TIMES_BUFFERS = 1.25  # or less where the GPU's memory is short, down to this
 LEFT_FREE_BYTES = 2**28
-WORKSPACE = 2**23  # elements: the most that cuBLAS takes
 
 
 class Pool:
@@ -94,6 +93,8 @@ class InTurn(Rotating):
                 a, b, c = elsewhere
                 self.subject.enqueue(self.shape, self.alpha, a, b, 0.0, c)
             witness.prepare(*self.buffers[(self.last + 1) % len(self.buffers)])
+            if isinstance(self.subject, NeedsWorkspace) and self.subject.workspace is not None:
+                witness.device.fill(self.subject.workspace, np.nan)
 
         def behind() -> None:
             witness.observe(self.written)
@@ -117,10 +118,11 @@ class Loop:
     move: Callable[[], None] | None = None
 
 
-def elements(shape: Shape, sets: int = 1) -> int:
-    """Elements of the buffers that a loop over some sets places in a pool."""
+def elements(shape: Shape, sets: int = 1, subjects: Sequence[Subject] = ()) -> int:
+    """Elements of the buffers that a loop over some sets places in a pool, and of the subjects' workspaces."""
     one = shape.m * shape.k + shape.k * shape.n + 2 * (shape.m * shape.n + 2 * GUARD) + 4 * ALIGNED
-    return sets * one + 2 * WORKSPACE
+    owners = (one for one in dict.fromkeys(subjects) if isinstance(one, NeedsWorkspace))
+    return sets * one + sum(owner.workspace_elements(shape) + 2 * GUARD + ALIGNED for owner in owners)
 
 
 def timed_loop(
@@ -144,8 +146,10 @@ def timed_loop(
     code in the instruction caches. pool: where the buffers move; without one, the checker's buffers are used.
     """
     shape = checker.shape
-    libraries = [one for one in dict.fromkeys((subject, baseline)) if hasattr(one, "use_workspace")]
-    placed = None if pool is None else _Placed(checker, pool, libraries, sets, copied=classes is None)
+    owners = [one for one in dict.fromkeys((subject, baseline)) if isinstance(one, NeedsWorkspace)]
+    placed = None if pool is None else _Placed(checker, pool, owners, sets, copied=classes is None)
+    for owner in reversed(owners) if placed is None else ():
+        checker.lend(owner)
     our_buffers, their_buffers = _in_turn(_of_checker(checker, sets) if placed is None else placed.move(), in_step)
     ours, theirs = InTurn(subject, shape, 1.0, our_buffers), InTurn(baseline, shape, -1.0, their_buffers)
     first: Launch = ours
@@ -162,8 +166,8 @@ def timed_loop(
             stage, of_baseline = checker.check_timed_launches(witness), checker.check_timed_launches(other)
             if not of_baseline.passed:
                 stage = replace(of_baseline, detail=f"of the baseline {baseline.name}: {of_baseline.detail}")
-        if placed is not None and stage.passed and placed.trespassed():
-            return failed(EVERY_LAUNCH, OUTSIDE)
+        if placed is not None and stage.passed and (outside := placed.trespassed()):
+            return failed(EVERY_LAUNCH, outside)
         return stage
 
     def launch_on_new_buffers() -> None:
@@ -185,25 +189,28 @@ def timed_loop(
 
 
 class _Placed:
-    """Sets of buffers in a pool, each C between guard bands, and the workspaces of libraries. copied: with the
-    checker's inputs, for launches that don't get new ones.
+    """Sets of buffers in a pool, each C and each workspace between guard bands. copied: with the checker's inputs, for
+    launches that don't get new ones.
     """
 
-    def __init__(self, checker: Checker, pool: Pool, libraries: Sequence[Any], sets: int, copied: bool) -> None:
-        self.sources = [*checker.buffers, checker.spare]
-        self.pool, self.libraries, self.sets, self.copied = pool, libraries, sets, copied
+    def __init__(self, checker: Checker, pool: Pool, owners: Sequence[NeedsWorkspace], sets: int, copied: bool) -> None:
+        self.shape, self.sources = checker.shape, [*checker.buffers, checker.spare]
+        self.pool, self.owners, self.sets, self.copied = pool, owners, sets, copied
         self.guarded: list[Guarded] = []
+        self.workspaces: list[Guarded] = []
 
     def move(self) -> Sets:
         """Sets at new places. The first was copied longest ago, so L2 no longer holds it where there are enough."""
         device, sizes = self.pool.device, [source.size for source in self.sources]
         one_set = [*sizes[:2], *(size + 2 * GUARD for size in sizes[2:])]
-        workspaces = [library.workspace.size for library in self.libraries]
-        placed = self.pool.place([*one_set * self.sets, *workspaces])
-        for library in reversed(self.libraries):
-            library.use_workspace(placed.pop())
+        needed = {owner: size for owner in self.owners if (size := owner.workspace_elements(self.shape))}
+        placed = self.pool.place([*one_set * self.sets, *(size + 2 * GUARD for size in needed.values())])
+        self.workspaces = [Guarded(device, placed.pop()) for _ in needed][::-1]
+        for owner, workspace in zip(needed, self.workspaces, strict=True):
+            owner.use_workspace(workspace.inner)
         self.guarded = [Guarded(device, whole) for number, whole in enumerate(placed) if number % 4 > 1]
-        for whole in (guarded.whole for guarded in self.guarded) if self.sets == 1 else (self.pool.whole,):
+        filled = [guarded.whole for guarded in (*self.guarded, *self.workspaces)]
+        for whole in filled if self.sets == 1 else (self.pool.whole,):
             device.fill(whole, UNWRITTEN)
         moved: Sets = []
         for number in range(self.sets):
@@ -215,9 +222,12 @@ class _Placed:
             moved.append((a, b, c, spare))
         return moved
 
-    def trespassed(self) -> bool:
-        """Whether a launch wrote around a C in the last placement."""
-        return not all(guarded.intact(np.float32(UNWRITTEN)) for guarded in self.guarded)
+    def trespassed(self) -> str:
+        """OUTSIDE or OUTSIDE_WORKSPACE if a launch wrote around a C or a workspace in the last placement, else ""."""
+        for where, guarded in ((OUTSIDE, self.guarded), (OUTSIDE_WORKSPACE, self.workspaces)):
+            if not all(one.intact(np.float32(UNWRITTEN)) for one in guarded):
+                return where
+        return ""
 
 
 def _of_checker(checker: Checker, sets: int) -> Sets:

@@ -294,7 +294,7 @@ def read(session: Session, task: Task, used: Harness) -> tuple[Reading, list[Sta
     theirs = session.claimed(task.against) if task.against else used.baseline
     each = _checks_each(used)
     sets = input_sets(task.problem.compulsory_bytes, session.timeline.l2_bytes) if used.l2 == "rotate" else 1
-    pool = session.pool(elements(task.problem, sets)) if used.placement == "varied" else None
+    pool = session.pool(elements(task.problem, sets, (subject, baseline))) if used.placement == "varied" else None
     loop = timed_loop(
         checker,
         subject,

@@ -1,0 +1,76 @@
+"""What the live device passes to CuPy, as far as a stand-in for CuPy shows it. tests/gpu has the same on a GPU."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from contextlib import nullcontext
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from worklog.kernel.device import Program
+
+PLAIN = "__device__ __forceinline__ float twice(float x) { return 2 * x; }\n__global__ void k(float* out) {}\n"
+VARIABLE = "__device__ alignas(8) unsigned times[2] = {1};\n__global__ void k(float* out) {}\n"
+GRID = "#include <cooperative_groups.h>\n__global__ void k(float* out) { cooperative_groups::this_grid().sync(); }\n"
+
+
+class StandIn:
+    """CuPy's RawModule and RawKernel; it notes each module and each launch."""
+
+    def __init__(self) -> None:
+        self.modules: list[Any] = []
+        self.launches: list[dict[str, Any]] = []
+
+    def module(self, **words: Any) -> Any:
+        self.modules.append(words)
+        return SimpleNamespace(get_function=lambda _: self)
+
+    num_regs = local_size_bytes = shared_size_bytes = 0
+
+    def __call__(self, grid: Any, block: Any, arguments: Any, **words: Any) -> None:
+        self.launches.append({"grid": grid, "block": block, **words})
+
+    kernel = __call__
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> Any:
+    stand_in = StandIn()
+    cupy: Any = ModuleType("cupy")
+    cupy.RawModule = stand_in.module
+    errors = SimpleNamespace(CUDARuntimeError=KeyError, CUDADriverError=KeyError)
+    compiler = SimpleNamespace(CompileException=KeyError)
+    memory = SimpleNamespace(OutOfMemoryError=MemoryError)
+    cupy.cuda = SimpleNamespace(runtime=errors, driver=errors, compiler=compiler, memory=memory)
+    libs: Any = ModuleType("cupy_backends.cuda.libs")
+    libs.cublas = SimpleNamespace(CUBLASError=KeyError)
+    for name in ("cupy_backends", "cupy_backends.cuda"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    monkeypatch.setitem(sys.modules, "cupy_backends.cuda.libs", libs)
+    monkeypatch.delitem(sys.modules, "worklog.gpu.cuda", raising=False)
+    found = importlib.import_module("worklog.gpu.cuda")
+    monkeypatch.delitem(sys.modules, "worklog.gpu.cuda")
+    device = object.__new__(found.CudaDevice)
+    device.stream = nullcontext()
+    return SimpleNamespace(device=device, stand_in=stand_in)
+
+
+def test_a_second_compilation_of_a_source_with_variables_is_a_module_of_its_own(cuda: Any) -> None:
+    for source in (PLAIN, VARIABLE):
+        for _ in range(3):
+            cuda.device.compile(Program("k.cu", source, "k"))
+    texts = [module["code"] for module in cuda.stand_in.modules]
+    assert len(set(texts[:3])) == 1, "without variables CuPy may give the module that it has"
+    assert len(set(texts[3:])) == 3
+
+
+def test_blocks_that_wait_for_the_grid_are_launched_cooperatively(cuda: Any) -> None:
+    for source in (PLAIN, GRID):
+        cuda.device.launch(cuda.device.compile(Program("k.cu", source, "k", shared=16)), (3, 1), 64, ())
+    plain, grid = cuda.stand_in.launches
+    assert plain == {"grid": (3, 1), "block": (64,), "shared_mem": 16}
+    assert grid == {**plain, "enable_cooperative_groups": True}

@@ -1,0 +1,171 @@
+"""A kernel of several launches with a workspace: launched in order, guarded, poisoned, moved, described and counted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.gate.numpy_device import NumpyDevice, NumpySubject
+from worklog.analysis.prediction import bound
+from worklog.emulator import EmulatedDevice
+from worklog.emulator.device import EmulatedFault
+from worklog.gate import Checker
+from worklog.gate.guarded_buffer import GUARD, OUTSIDE_WORKSPACE, Buffers, Memory
+from worklog.gpu.device import Gpu
+from worklog.kernel import Kernel
+from worklog.kernel.loaded import Loaded, Pass
+from worklog.kernel.signature import LADDER
+from worklog.problem.gemm import Domain, Shape, random_inputs
+from worklog.runner.check import compile_for
+from worklog.runner.launches import Pool, elements, timed_loop
+from worklog.runs.run import recorded_run
+
+SOURCE = Path(__file__).with_name("two_passes.cu")
+SHAPE = Shape(9, 13, 7)
+TWO = Kernel(
+    "two",
+    SOURCE.name,
+    "products",
+    grid="(N + TILE - 1) / TILE, (M + TILE - 1) / TILE, PARTS",
+    block="TILE, TILE",
+    template={"TILE": 8, "PARTS": 3},
+    text=SOURCE.read_text(),
+    arguments=(*LADDER, "workspace"),
+    workspace="4 * PARTS * M * N",
+    after=(Pass("add<PARTS>", "(M * N + 63) / 64", "64"),),
+)
+
+
+def mistaken(number: int, **changed: Any) -> Kernel:
+    return replace(TWO, text=f"#define MISTAKE {number}\n{TWO.source}", **changed)
+
+
+def run(kernel: Kernel, launches: int = 2, beta: float = 0.5) -> list[Any]:
+    """What each launch leaves in C, as a difference from the product, and what it wrote outside."""
+    rng = np.random.default_rng(0)
+    device = EmulatedDevice()
+    a, b = (np.round(8 * matrix) for matrix in random_inputs(SHAPE, rng))
+    buffers, subject = Buffers(Memory(device, rng), a, b), kernel.load(device)
+    results = [buffers.run(subject, 2.0, beta, 3.0) for _ in range(launches)]
+    return [(abs(result.c - (2 * (a @ b) + 3 * beta)).max(), result.trespass) for result in results]
+
+
+def test_the_passes_run_in_order_and_share_the_workspace() -> None:
+    assert run(TWO) == [(0, None)] * 2
+    assert TWO.domain == Domain()
+    assert [one.entry for one in TWO.passes] == ["products<8, 3>", "add<3>"]
+    assert [one.blocks(SHAPE) for one in TWO.passes] == [(2, 2, 3), (2, 1)]
+
+
+def test_a_launch_outside_its_workspace_is_seen() -> None:
+    with pytest.raises(EmulatedFault, match="writes 4 bytes 16 bytes past the end of workspace"):
+        run(mistaken(1))
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_nothing_in_the_workspace_helps_a_launch(seed: int) -> None:
+    device, rng = EmulatedDevice(), np.random.default_rng(seed)
+    verdict = Checker(device, SHAPE, seed).check(mistaken(2).load(device))
+    assert not verdict.accepted
+    memory, subject = Memory(device, rng), TWO.load(device)
+    found = set()
+    for _ in range(16):
+        memory.lend(subject, SHAPE)
+        assert isinstance(subject, Loaded) and subject.workspace is not None
+        values = device.download(subject.workspace)
+        assert values.size == 3 * 9 * 13 and len(np.unique(values)) == 1
+        found.add("NaN" if np.isnan(values[0]) else "number")
+    assert found == {"NaN", "number"}
+
+
+def test_what_must_be_zero_is_stated_and_then_set_in_each_launch() -> None:
+    larger = "4 * (PARTS * M * N + 1)"
+    assert any(not error <= 0 for error, _ in run(mistaken(3, workspace=larger)))
+    assert run(mistaken(3, workspace=larger, zeroed=larger), launches=4) == [(0, None)] * 4
+
+
+def test_a_workspace_is_allocated_once_and_again_only_for_a_larger_one() -> None:
+    device = EmulatedDevice()
+    subject = TWO.load(device)
+    assert isinstance(subject, Loaded)
+
+    def launch(shape: Shape) -> Any:
+        sizes = (shape.m * shape.k, shape.k * shape.n, shape.m * shape.n)
+        a, b, c = (device.upload(np.ones(size, np.float32)) for size in sizes)
+        subject.enqueue(shape, 1.0, a, b, 0.0, c)
+        assert (device.download(c) == shape.k).all()
+        return subject.workspace
+
+    first = launch(SHAPE)
+    assert launch(SHAPE) is launch(Shape(2, 2, 2)) is first
+    assert launch(Shape(9, 14, 7)) is not first
+
+
+def test_a_run_file_has_every_launch_and_the_workspace() -> None:
+    about = TWO.describe(TWO.load(EmulatedDevice()))
+    assert about["workspace"] == "4 * PARTS * M * N" and about["arguments"][-1] == "workspace"
+    assert [one["entry"] for one in about["passes"]] == ["products<8, 3>", "add<3>"]
+    assert all(one["registers"] > 0 for one in about["passes"])
+    assert TWO.program.sha256 != mistaken(1).program.sha256
+
+
+def test_every_pass_is_compiled_before_a_check_and_its_parameters_are_compared() -> None:
+    assert compile_for(TWO, live=False)[0].program.entry == "products<8, 3>"
+    with pytest.raises(Exception, match="takes 9 parameters"):
+        compile_for(replace(TWO, arguments=LADDER), live=False)
+
+
+def test_a_bound_counts_all_passes_and_reads_the_inputs_once() -> None:
+    shape, gpu = Shape(200, 200, 192), Gpu.of(recorded_run().device)
+    whole, *each = (bound(one, shape, gpu) for one in (TWO, *TWO.passes))
+    assert whole.counts.thread_fma == sum(one.counts.thread_fma for one in each)
+    assert whole.limits["L1 lookups"] == pytest.approx(sum(one.limits["L1 lookups"] for one in each))
+    assert whole.limits["DRAM reads"] == each[0].limits["DRAM reads"]
+
+
+class Owner(NumpySubject):
+    """A Python function with a workspace."""
+
+    workspace: Any = None
+
+    def workspace_elements(self, shape: Shape) -> int:
+        return shape.m * shape.n
+
+    def use_workspace(self, buffer: Any) -> None:
+        self.workspace = buffer
+
+
+def negative(p: Any) -> None:
+    p.c[:] = p.alpha * (p.a @ p.b)
+
+
+def test_a_placement_moves_the_workspace_between_guards_and_a_launch_there_is_checked() -> None:
+    def product(p: Any) -> None:
+        assert np.isnan(owner.workspace.data).all()
+        owner.workspace.data[:] = (p.a @ p.b).ravel()
+        p.c[:] = p.alpha * owner.workspace.data.reshape(p.m, p.n)
+        owner.workspace.beyond(0, 1)[-1] = spilled or owner.workspace.beyond(0, 1)[-1]
+
+    for spilled in (None, 1.0):
+        device: Any = NumpyDevice()
+        owner = Owner(device, product)
+        pool = Pool(device, 4 * elements(SHAPE, 1, (owner,)), seed=1)
+        checker = Checker(device, SHAPE, 0)
+        other = NumpySubject(device, negative)
+        loop = timed_loop(checker, owner, other, in_step=True, pool=pool, classes=("fp32", "fp32"))
+        assert loop.move is not None
+        places = set()
+        for _ in range(3):
+            loop.move()
+            places.add(owner.workspace.start)
+            assert owner.workspace.size == SHAPE.m * SHAPE.n and owner.workspace.start >= GUARD
+            loop.subject()
+            loop.baseline()
+            device.synchronize()
+        stage = loop.stage()
+        assert len(places) == 3
+        assert stage.passed is (spilled is None) and (spilled is None or OUTSIDE_WORKSPACE in stage.detail)
