@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -215,9 +216,12 @@ def test_a_notebook_keeps_report_and_chart_and_an_interrupt_or_a_killed_kernel_l
 
     def checking() -> list[psutil.Process]:
         """Processes of the kernel other than the compiler, which waits for the next program."""
-        children = psutil.Process(manager.provisioner.pid).children(recursive=True)
-        alive = [child for child in children if child.status() != psutil.STATUS_ZOMBIE]
-        return [child for child in alive if "worklog.kernel.nvrtc" not in " ".join(child.cmdline())]
+        found = []
+        for child in psutil.Process(manager.provisioner.pid).children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):  # it ended meanwhile; a zombie is such a process, too
+                if child.status() != psutil.STATUS_ZOMBIE and "worklog.kernel.nvrtc" not in " ".join(child.cmdline()):
+                    found.append(child)
+        return found
 
     try:
         outputs("%load_ext worklog")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
-from pathlib import Path
+
+import psutil
 
 WAIT_S = 30.0
 
@@ -21,8 +21,6 @@ def until(true: Callable[[], object], seconds: float = WAIT_S) -> None:
 def gone(pid: int) -> bool:
     """Whether a process that is not a child of this one has ended."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
         return True
-    state = Path(f"/proc/{pid}/stat")
-    return state.exists() and state.read_text().rsplit(")", 1)[1].split()[0] == "Z"
