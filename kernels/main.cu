@@ -12,7 +12,7 @@
 #include <cstdlib>
 
 using Kernel = void(int, int, int, float, const float*, const float*, float, float*);
-struct Rung { Kernel* kernel; int bm, bn, bk, threads; };
+struct Rung { Kernel* kernel; int bm, bn, bk, threads, dynamic_shared_bytes; };
 
 #if RUNG == 1
 #include "01_naive.cu"
@@ -50,8 +50,23 @@ const Rung rung = {sgemm_register_banks<128, 128, 8, 8, 16, 2>, 128, 128, 8, 128
 #elif RUNG == 12
 #include "12_warptiled.cu"
 const Rung rung = {sgemm_warptiled<128, 128, 16, 64, 64, 2>, 128, 128, 16, 128};
+#elif RUNG == 21
+#include "21_tf32.cu"
+const Rung rung = {sgemm_tf32<128, 128, 16, 64, 32>, 128, 128, 16, 256};
+#elif RUNG == 22
+#include "22_tf32x3.cu"
+const Rung rung = {sgemm_tf32x3<128, 128, 16, 64, 32>, 128, 128, 16, 256};
+#elif RUNG == 23
+#include "23_fp16x3.cu"
+const Rung rung = {sgemm_fp16x3<128, 128, 16, 64, 32>, 128, 128, 16, 256};
+#elif RUNG == 24
+#include "24_promoted.cu"
+const Rung rung = {sgemm_promoted<128, 128, 16, 64, 32>, 128, 128, 16, 256};
+#elif RUNG == 25
+#include "25_wgmma.cu"
+const Rung rung = {sgemm_wgmma<128, 128, 32, 3, 3>, 128, 128, 32, 512, 201824};
 #else
-#error "choose a rung: nvcc -DRUNG=1 to -DRUNG=12"
+#error "choose a rung: nvcc -DRUNG=1 to -DRUNG=12, or -DRUNG=21 to -DRUNG=25"
 #endif
 
 void check(cudaError_t error) {
@@ -102,7 +117,9 @@ int main(int argc, char** argv) {
   check(cudaMemset(C, 0xff, c * sizeof(float)));  // every element is NaN
 
   const dim3 grid((N + rung.bn - 1) / rung.bn, (M + rung.bm - 1) / rung.bm);
-  auto launch = [&] { rung.kernel<<<grid, rung.threads>>>(M, N, K, 1.0f, A, B, 0.0f, C); };
+  const int shared = rung.dynamic_shared_bytes;
+  check(cudaFuncSetAttribute(rung.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
+  auto launch = [&] { rung.kernel<<<grid, rung.threads, shared>>>(M, N, K, 1.0f, A, B, 0.0f, C); };
   launch();
   count_correct<<<dim3((N + 255) / 256, M), 256>>>(M, N, K, A, B, C, d_correct);
   check(cudaGetLastError());

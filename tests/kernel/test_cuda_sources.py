@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from worklog.kernel import Kernel
-from worklog.kernel.ladder import LADDER
+from worklog.kernel.ladder import LADDER, RUNGS
 
 ROOT = Path(__file__).parents[2]
 MAIN = ROOT / "kernels" / "main.cu"
 MOST_COLUMNS = 100
 
-each_rung = pytest.mark.parametrize("record", LADDER, ids=[r.name for r in LADDER])
+ALONE = [r for r in RUNGS if not r.workspace]  # main.cu launches one kernel
+each_rung = pytest.mark.parametrize("record", ALONE, ids=[r.name for r in ALONE])
 needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not on PATH: install the CUDA toolkit")
 
 
@@ -38,13 +39,18 @@ def test_no_cuda_line_is_wider_than_a_page() -> None:
 @each_rung
 def test_main_has_every_rung_as_the_ladder_has_it(record: Kernel) -> None:
     rung = re.search(
-        rf'if RUNG == {record.number}\n#include "(.+)"\nconst Rung rung = \{{(.+), (\d+), (\d+), (\d+), (\d+)\}};',
+        rf'if RUNG == {record.number}\n#include "(.+)"\n'
+        r"const Rung rung = \{(.+>), (\d+), (\d+), (\d+), (\d+)(?:, (\d+))?\};",
         MAIN.read_text(encoding="utf-8"),
     )
     assert rung is not None
-    file, entry, *numbers = rung.groups()
+    file, entry, *numbers = rung.groups(default="0")
     assert (file, entry) == (record.file, record.entry)
-    assert [int(n) for n in numbers] == [*(record.template.get(axis, 1) for axis in ("BM", "BN", "BK")), record.threads]
+    assert [int(n) for n in numbers] == [
+        *(record.template.get(axis, 1) for axis in ("BM", "BN", "BK")),
+        record.threads,
+        record.shared,
+    ]
 
 
 @needs_nvcc

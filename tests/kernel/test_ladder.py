@@ -16,7 +16,7 @@ from worklog.errors import WorklogError
 from worklog.kernel import Kernel
 from worklog.kernel import kernel as sources
 from worklog.kernel.kernel import kernels_dir
-from worklog.kernel.ladder import LADDER
+from worklog.kernel.ladder import LADDER, RUNGS, TENSOR
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.resources import occupancy
 from worklog.kernel.source import evaluate
@@ -27,6 +27,7 @@ SIGNATURE = "(\n    int M, int N, int K, float alpha, const float* A, const floa
 MOST_CHANGED_LINES = 40
 STATIC_SHARED_BYTES = 48 * 1024
 each_rung = pytest.mark.parametrize("record", LADDER, ids=NAMES)
+each_tensor_rung = pytest.mark.parametrize("record", TENSOR, ids=lambda record: record.name)
 
 
 def code(record: Kernel) -> list[str]:
@@ -36,7 +37,7 @@ def code(record: Kernel) -> list[str]:
 
 
 def test_every_source_is_a_rung() -> None:
-    assert sorted(path.name for path in kernels_dir().glob("[0-9]*.cu")) == sorted(r.file for r in LADDER)
+    assert sorted(path.name for path in kernels_dir().glob("[0-9]*.cu")) == sorted(r.file for r in RUNGS)
 
 
 def test_missing_kernels_are_a_clear_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -85,13 +86,14 @@ def test_one_signature_without_headers_and_blocks_walk_columns_along_x(record: K
         assert uses and set(uses) == {along}, f"blockIdx.{axis} must walk in steps of {along}"
 
 
-@each_rung
+@pytest.mark.parametrize("record", RUNGS, ids=lambda record: record.name)
 def test_the_header_says_what_changed_why_what_it_costs_and_for_which_shapes(record: Kernel) -> None:
     header = list(itertools.takewhile(lambda line: line.startswith("//"), record.source.splitlines()))
     words = [line.removeprefix("//").split(":")[0].strip() for line in header]
     assert re.fullmatch(rf"// {record.file[:2]} · \S.*", header[0])
-    compiled = f"nvcc -arch=native -DRUNG={record.number} main.cu && ./a.out 4096"
-    assert header[1] == f"// Run:     worklog run {record.name}     or: {compiled}"
+    arch = "sm_90a" if "setmaxnreg" in record.source else "native"
+    compiled = f"     or: nvcc -arch={arch} -DRUNG={record.number} main.cu && ./a.out 4096"
+    assert header[1] == f"// Run:     worklog run {record.name}" + ("" if record.workspace else compiled)
     expected = ["Before", "Now", "Why", "Costs", "Domain"][record is LADDER[0] :]
     assert [word for word in words if word in ("Before", "Now", "Why", "Costs", "Domain")] == expected
 
@@ -101,6 +103,24 @@ def test_a_rung_is_one_idea_away_from_the_one_before(before: Kernel, after: Kern
     diff = list(difflib.ndiff(code(before), code(after)))
     changed = max(sum(line.startswith(mark) for line in diff) for mark in ("+ ", "- "))
     assert 2 <= changed <= MOST_CHANGED_LINES
+
+
+@each_tensor_rung
+def test_a_tensor_rung_compiles_without_a_warning_and_in_registers(record: Kernel) -> None:
+    """ptxas remarks on wgmma that it had to serialise; nothing spills, and a block fits an SM."""
+    for one in record.passes:
+        out = compile_cuda(one.program)
+        assert not re.search("warning|serialized", out.log.lower()), out.log
+        assert (out.spill_store_bytes, out.spill_load_bytes, out.stack_bytes) == (0, 0, 0)
+        assert occupancy("sm_90", one.thread_count, out.registers, out.shared_bytes + one.shared).blocks >= 1
+
+
+@each_tensor_rung
+def test_a_tensor_rung_has_the_domain_and_the_launch_bounds_of_its_source(record: Kernel) -> None:
+    stated = re.search(r"^// Domain:\s+(.*?)\.", record.source, re.MULTILINE)
+    assert stated is not None and Domain.of(stated[1].split(", and")[0], record.template) == record.domain
+    bounds = re.search(r"__launch_bounds__\((.+?)(?:, 1)?\) sgemm", record.source)
+    assert bounds is not None and evaluate(bounds[1], record.template) == record.threads
 
 
 @each_rung

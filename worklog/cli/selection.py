@@ -13,7 +13,7 @@ from worklog.cli.output import print_json
 from worklog.errors import BadSetting, CompileFailed, meant
 from worklog.gpu import device
 from worklog.kernel import Kernel
-from worklog.kernel.ladder import LADDER, OF_A_FILE, instances, kernel_of
+from worklog.kernel.ladder import OF_A_FILE, RUNGS, instances, kernel_of
 from worklog.kernel.libraries import libraries
 from worklog.problem.axes import SIZES, TEMPLATES, Axis, Space
 from worklog.problem.gemm import Shape
@@ -39,7 +39,7 @@ def kernels_of(words: Sequence[str], axes: Sequence[Axis], **launch: Any) -> lis
     user kernels. Raises what worklog.kernel.ladder and compilable() raise, and BadSetting for a launch option that no
     kernel takes.
     """
-    named = {BASELINE, *(record.name for record in LADDER)}
+    named = {BASELINE, *(record.name for record in RUNGS)}
     found: list[str | Kernel] = []
     for word in words:
         if word in named:
@@ -65,7 +65,7 @@ def baselines_of(words: str, **launch: Any) -> list[str | Kernel]:
     worklog.kernel.ladder raises, and BadSetting for a name that nothing has.
     """
     found, known = list[str | Kernel](), libraries()
-    rungs = [record.name for record in LADDER]
+    rungs = [record.name for record in RUNGS]
     for word in filter(None, (word.strip() for word in words.split(","))):
         if word.lower() == BASELINE.lower():
             continue

@@ -26,7 +26,7 @@ from worklog.errors import BadSetting, NothingToDraw, WorklogError
 from worklog.gate import Stage, Verdict
 from worklog.gpu.device import Gpu, gpu_reason, require_gpu
 from worklog.kernel import Kernel
-from worklog.kernel.ladder import LADDER, rung
+from worklog.kernel.ladder import LADDER, RUNGS, rung
 from worklog.kernel.nvrtc import UnknownEntry
 from worklog.lab.time_magic import TimeMagics
 from worklog.plots import ladder, tile_map
@@ -44,7 +44,7 @@ from worklog.settings import Harness, parse_settings
 
 SIZE = 1024
 BLOCK = "32,32"
-TAKEN = (*(record.name for record in LADDER), BASELINE)
+TAKEN = (*(record.name for record in RUNGS), BASELINE)
 
 # The rungs that were measured for an earlier cell of this session, by GPU, sizes and harness.
 _ladders: dict[tuple[str, tuple[Shape, ...], Harness], Run] = {}
@@ -209,8 +209,8 @@ def _with_rungs_of(earlier: Run, run: Run) -> Run:
 
 def _in_order(run: Run) -> Run:
     """The rungs, then the user's kernel, then the baseline."""
-    place = {**{record.name: number for number, record in enumerate(LADDER)}, BASELINE: len(LADDER) + 1}
-    return replace(run, measurements=sorted(run.measurements, key=lambda m: place.get(m.kernel, len(LADDER))))
+    place = {**{record.name: number for number, record in enumerate(RUNGS)}, BASELINE: len(RUNGS) + 1}
+    return replace(run, measurements=sorted(run.measurements, key=lambda m: place.get(m.kernel, len(RUNGS))))
 
 
 def _beside_recorded(

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from worklog.errors import NothingToDraw
 from worklog.kernel.kernel import block_traffic_bytes
-from worklog.kernel.ladder import LADDER
+from worklog.kernel.ladder import RUNGS
 from worklog.plots.figure import ACCENT, INK, MUTED, PAPER, text_width
 from worklog.plots.page import beside
 from worklog.problem.gemm import Shape, tflops
@@ -45,8 +45,8 @@ def shape_to_draw(run: Run, size: Size | None) -> Shape:
 
 def in_order(names: Iterable[str]) -> list[str]:
     """Rungs in the ladder's order, then other kernels as they come, cuBLAS last."""
-    place = {rung.name: index for index, rung in enumerate(LADDER)} | {CUBLAS: len(LADDER) + 1}
-    return sorted(names, key=lambda name: place.get(name, len(LADDER)))
+    place = {rung.name: index for index, rung in enumerate(RUNGS)} | {CUBLAS: len(RUNGS) + 1}
+    return sorted(names, key=lambda name: place.get(name, len(RUNGS)))
 
 
 def rows(run: Run, shape: Shape) -> list[Measurement]:

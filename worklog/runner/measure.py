@@ -14,7 +14,7 @@ from worklog.errors import BadRunFile, BadSetting, Interrupted, NoGpu
 from worklog.gate import Verdict
 from worklog.gpu.device import gpu_reason, require_gpu
 from worklog.kernel import Kernel
-from worklog.kernel.ladder import LADDER, rung
+from worklog.kernel.ladder import RUNGS, rung
 from worklog.runner.child import Answer, run_child
 from worklog.runner.tasks import ABLATION_SIZES, BASELINE, Progress, Size, Task, ablation_tasks, silent, tasks_of
 from worklog.runs.documents import claimed
@@ -253,9 +253,9 @@ def require_measurable(
         raise BadSetting("nothing to measure: name at least one kernel and one size")
     own: dict[str, Kernel] = {}
     for kernel in user_kernels:
-        if kernel in LADDER:
+        if kernel in RUNGS:
             continue
-        if kernel.name in own or kernel.name in (BASELINE, *(record.name for record in LADDER)):
+        if kernel.name in own or kernel.name in (BASELINE, *(record.name for record in RUNGS)):
             raise BadSetting(f"two kernels are called {kernel.name}: rename one")
         own[kernel.name] = kernel
     for task in tasks:

@@ -1,0 +1,278 @@
+// 25 · Warp groups
+// Run:     worklog run wgmma     or: nvcc -arch=sm_90a -DRUNG=25 main.cu && ./a.out 4096
+//
+// Before:  each warp loaded its operands into registers, split them, and multiplied them with
+//          mma.sync, which doesn't reach the full rate of Hopper's tensor cores.
+// Now:     two warp groups multiply with wgmma, which reads both operands from shared memory. Two
+//          others split: one thread for each row of A and column of B, which bulk copies bring.
+//          They hand stages of 32 k over with mbarriers.
+// Why:     wgmma reaches that rate. Each number is split once per block instead of once per warp
+//          that needs it, and copying, splitting and multiplying overlap.
+// Costs:   a line's scale is that of a stage, since the rest isn't known yet. So the product of
+//          each stage is unscaled when it is promoted: two FP32 operations per element and 32 k.
+// Domain:  M % BM == 0, N % BN == 0, K % BK == 0. Any data. A number below 2^-17 of its line's
+//          largest in the stage loses bits as a half. Splitters count these, and each element of C
+//          for which they might matter is summed again with FFMAs; so too each one that isn't
+//          finite. If most elements of C need this, then the kernel is slower than the plain ones.
+//
+// A line is a row of A or a column of B. Per stage it has 128 bytes: 32 hi, then 32 lo. Its 16-byte
+// parts are swizzled, so that 8 lines fill 8 x 128 bytes without bank conflicts. One block computes
+// a BM x BN tile of C.
+
+constexpr int LINE_BYTES = 128;
+
+struct Line {
+  float largest;  // magnitude
+  float lost;     // bound of the sum of the bits lost
+};
+
+template <int BM, int BN, int BK, int STAGES, int RAW>
+struct Shared {
+  unsigned char a[STAGES][BM * LINE_BYTES], b[STAGES][BN * LINE_BYTES];
+  float raw_a[RAW][BM][BK], raw_b[RAW][BK][BN];
+  float unscale_a[STAGES][BM], unscale_b[STAGES][BN];
+  Line rows[BM], columns[BN];
+  unsigned long long full[STAGES], empty[STAGES], full_a[RAW], full_b[RAW];
+};
+
+// Two floats as two halves each: hi + lo has 22 bits or more. x is in the low half of a register.
+__device__ __forceinline__ void split(float x, float y, unsigned& hi, unsigned& lo) {
+  float x_hi, y_hi;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(hi) : "f"(y), "f"(x));
+  asm("{\n.reg .f16 x, y;\nmov.b32 {x, y}, %2;\ncvt.f32.f16 %0, x;\ncvt.f32.f16 %1, y;\n}"
+      : "=f"(x_hi), "=f"(y_hi)
+      : "r"(hi));
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(lo) : "f"(y - y_hi), "f"(x - x_hi));
+}
+
+__device__ __forceinline__ unsigned address(const void* p) {
+  return (unsigned)__cvta_generic_to_shared(p);
+}
+__device__ __forceinline__ void init(unsigned long long& bar, int count) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address(&bar)), "r"(count)
+               : "memory");
+}
+__device__ __forceinline__ void arrive(unsigned long long& bar) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address(&bar)) : "memory");
+}
+__device__ __forceinline__ void expect(unsigned long long& bar, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address(&bar)),
+               "r"(bytes)
+               : "memory");
+}
+__device__ __forceinline__ void wait(unsigned long long& bar, int parity) {
+  asm volatile(
+      "{\n.reg .pred done;\nAGAIN:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra AGAIN;\n}" ::"r"(address(&bar)),
+      "r"(parity)
+      : "memory");
+}
+__device__ __forceinline__ void copy(void* to, const void* from, int bytes,
+                                     unsigned long long& bar) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(address(to)),
+      "l"(from), "r"(bytes), "r"(address(&bar))
+      : "memory");
+}
+
+// A matrix of lines of 128 bytes along K, swizzled: PTX ISA, "Matrix Descriptor Format".
+__device__ __forceinline__ unsigned long long descriptor(const void* lines) {
+  return (address(lines) & 0x3FFFF) >> 4 | 1ull << 16 | 1024ull >> 4 << 32 | 1ull << 62;
+}
+
+__device__ __forceinline__ void multiply(float (&d)[64], unsigned long long a, unsigned long long b,
+                                         bool add) {
+  asm volatile(
+      "{\n.reg .pred add;\nsetp.ne.b32 add, %66, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+      "%64, %65, add, 1, 1, 0, 0;\n}"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]),
+        "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]),
+        "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]),
+        "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]),
+        "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]),
+        "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]),
+        "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]),
+        "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]),
+        "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
+      : "l"(a), "l"(b), "r"((int)add));
+}
+
+// Splits 32 numbers of a line. part: number of each 8 of x in the line. Returns the power of two
+// that takes the halves back.
+__device__ __forceinline__ float split_line(const float (&x)[32], const int (&part)[4], int number,
+                                            unsigned char* lines, Line& line) {
+  float largest = 0.0f;
+  for (int i = 0; i < 32; ++i) largest = fmaxf(largest, fabsf(x[i]));
+  line.largest = fmaxf(line.largest, largest);
+  // The scale brings the largest number to 2^14 to 2^15, if a float can hold it.
+  const unsigned exponent = max(__float_as_uint(largest) >> 23, 15u);
+  const float scale = __uint_as_float((268 - exponent) << 23);
+  const float unscale = __uint_as_float((exponent - 14) << 23);
+  const unsigned least = __float_as_uint(0.125f * unscale);  // of a number that keeps 22 bits
+  unsigned small = 0;
+  for (int i = 0; i < 32; ++i) small += __float_as_uint(fabsf(x[i])) - 1 < least - 1;
+  line.lost += (float)small * (unscale * 0x1p-25f);
+  for (int p = 0; p < 4; ++p) {
+    unsigned hi[4], lo[4];
+    for (int i = 0; i < 4; ++i) {
+      split(scale * x[8 * p + 2 * i], scale * x[8 * p + 2 * i + 1], hi[i], lo[i]);
+    }
+    unsigned char* to = lines + number * LINE_BYTES;
+    *(uint4*)&to[(part[p] ^ number % 8) * 16] = make_uint4(hi[0], hi[1], hi[2], hi[3]);
+    *(uint4*)&to[((part[p] + 4) ^ number % 8) * 16] = make_uint4(lo[0], lo[1], lo[2], lo[3]);
+  }
+  return unscale;
+}
+
+template <int BM, int BN, int BK, int STAGES, int RAW>
+__global__ void __launch_bounds__(512, 1) sgemm_wgmma(
+    int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {
+  static_assert(BM == 128 && BN == 128 && BK == 32, "a thread splits each line, of 128 bytes");
+  extern __shared__ __align__(1024) unsigned char memory[];
+  auto& shared = *(Shared<BM, BN, BK, STAGES, RAW>*)memory;
+  // Of a lane of the warp: the compiler needs to know that a warp doesn't diverge at its wgmmas.
+  const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
+  const int stages = K / BK;
+  A += (size_t)blockIdx.y * BM * K;
+  B += blockIdx.x * BN;
+  C += (size_t)blockIdx.y * BM * N + blockIdx.x * BN;
+
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < STAGES; ++s) {
+      init(shared.full[s], 8);   // a lane of each splitting warp
+      init(shared.empty[s], 8);  // a lane of each multiplying warp
+    }
+    for (int s = 0; s < RAW; ++s) {
+      init(shared.full_a[s], BM);  // a thread for each row of A
+      init(shared.full_b[s], BK);  // and of B
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  __syncthreads();  // wait: the mbarriers must be initialised before any thread uses them
+
+  auto hand_over = [&](unsigned long long& bar) {  // a warp to those that wait for it
+    __syncwarp();
+    if (lane == 0) arrive(bar);
+  };
+
+  if (warp < 4) {  // splits a row of A per thread
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 88;");
+    const int row = threadIdx.x, turn = row / 2 % 4;
+    auto fetch = [&](int s) {
+      expect(shared.full_a[s % RAW], 4 * BK);
+      copy(shared.raw_a[s % RAW][row], &A[(size_t)row * K + s * BK], 4 * BK,
+           shared.full_a[s % RAW]);
+    };
+    for (int s = 0; s < RAW && s < stages; ++s) fetch(s);
+    // Neighbouring rows begin with other parts, so that 8 of them are not in the same 4 banks.
+    const int part[4] = {turn, 1 ^ turn, 2 ^ turn, 3 ^ turn};
+    Line line = {};
+    for (int s = 0; s < stages; ++s) {
+      wait(shared.full_a[s % RAW], s / RAW % 2);
+      float x[32];
+      for (int i = 0; i < 32; i += 4) {
+        *(float4*)&x[i] = *(const float4*)&shared.raw_a[s % RAW][row][8 * part[i / 8] + i % 8];
+      }
+      wait(shared.empty[s % STAGES], s / STAGES % 2 ^ 1);
+      shared.unscale_a[s % STAGES][row] = split_line(x, part, row, shared.a[s % STAGES], line);
+      asm volatile("fence.proxy.async;" ::: "memory");  // wgmma must see what was written
+      hand_over(shared.full[s % STAGES]);
+      if (s + RAW < stages) fetch(s + RAW);
+    }
+    shared.rows[row] = line;
+  } else if (warp < 8) {  // splits a column of B per thread
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 88;");
+    const int column = threadIdx.x - 128;
+    auto fetch = [&](int s) {  // a row per thread
+      if (column >= BK) return;
+      expect(shared.full_b[s % RAW], 4 * BN);
+      copy(shared.raw_b[s % RAW][column], &B[(size_t)(s * BK + column) * N], 4 * BN,
+           shared.full_b[s % RAW]);
+    };
+    for (int s = 0; s < RAW && s < stages; ++s) fetch(s);
+    const int part[4] = {0, 1, 2, 3};
+    Line line = {};
+    for (int s = 0; s < stages; ++s) {
+      wait(shared.full_b[s % RAW], s / RAW % 2);
+      float x[32];
+      for (int i = 0; i < 32; ++i) x[i] = shared.raw_b[s % RAW][i][column];
+      wait(shared.empty[s % STAGES], s / STAGES % 2 ^ 1);
+      shared.unscale_b[s % STAGES][column] =
+          split_line(x, part, column, shared.b[s % STAGES], line);
+      asm volatile("fence.proxy.async;" ::: "memory");  // wgmma must see what was written
+      hand_over(shared.full[s % STAGES]);
+      asm volatile("bar.sync 1, 128;" ::: "memory");  // wait: the next copy overwrites these rows
+      if (s + RAW < stages) fetch(s + RAW);
+    }
+    shared.columns[column] = line;
+  }
+  if (warp < 8) {
+    asm volatile("bar.arrive 2, 512;" ::: "memory");
+    return;
+  }
+
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 168;");
+  const int group = warp / 4 - 2, row = (warp - 8) * 16 + lane / 4, col = lane % 4 * 2;
+  float acc[BN / 2], sum[BN / 2] = {};
+  for (int s = 0; s < stages; ++s) {
+    const int slot = s % STAGES;
+    wait(shared.full[slot], s / STAGES % 2);
+    const unsigned long long a = descriptor(shared.a[slot] + group * 64 * LINE_BYTES);
+    const unsigned long long b = descriptor(shared.b[slot]);
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    // 2 units of 16 bytes are 16 k; lo is 4 units behind hi. The small products first.
+    multiply(acc, a + 4, b, false);
+    multiply(acc, a + 6, b + 2, true);
+    multiply(acc, a, b + 4, true);
+    multiply(acc, a + 2, b + 6, true);
+    multiply(acc, a, b, true);
+    multiply(acc, a + 2, b + 2, true);
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    const float by_row[2] = {shared.unscale_a[slot][row], shared.unscale_a[slot][row + 8]};
+#pragma unroll
+    for (int i = 0; i < BN / 2; ++i) {
+      asm volatile("" : "+f"(acc[i])::"memory");  // not before the wait
+      const float by_column = shared.unscale_b[slot][col + i / 4 * 8 + i % 2];
+      sum[i] += acc[i] * by_column * by_row[i % 4 / 2];
+    }
+    hand_over(shared.empty[slot]);
+  }
+
+  asm volatile("bar.sync 2, 512;" ::: "memory");  // wait: what all lines have lost must be known
+  auto store = [&](int r, int c, float x) {  // with beta == 0, C is not read: it may hold NaN
+    float* to = &C[(size_t)r * N + c];
+    *to = alpha * x + (beta == 0.0f ? 0.0f : beta * *to);
+  };
+#pragma unroll
+  for (int first = 0; first < BN / 2; first += 32) {
+    unsigned again = 0;  // elements to be summed again
+#pragma unroll
+    for (int i = first; i < first + 32; ++i) {
+      const int r = row + i % 4 / 2 * 8, c = col + i / 4 * 8 + i % 2;
+      const Line of_a = shared.rows[r], of_b = shared.columns[c];
+      const float lost = of_a.lost * of_b.largest + of_a.largest * of_b.lost;
+      if (fabsf(sum[i]) >= 0x1p26f * lost && fabsf(sum[i]) < __int_as_float(0x7f800000)) {
+        store(r, c, sum[i]);
+      } else {
+        again |= 1u << (i - first);
+      }
+    }
+    for (; again != 0; again &= again - 1) {
+      const int i = first + __ffs(again) - 1;
+      const int r = row + i % 4 / 2 * 8, c = col + i / 4 * 8 + i % 2;
+      float x = 0.0f;
+      for (int k = 0; k < K; ++k) x += A[(size_t)r * K + k] * B[(size_t)k * N + c];
+      store(r, c, x);
+    }
+  }
+}

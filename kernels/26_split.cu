@@ -1,0 +1,363 @@
+// 26 · Splitting passes
+// Run:     worklog run split
+//
+// Before:  each block split its rows of A and columns of B, as all the other blocks in its row and
+//          column of blocks did.
+// Now:     a first kernel splits each number once. It writes the halves to a workspace in the
+//          order in which the product needs them: a stage of an operand is contiguous, and one bulk
+//          copy fetches it. The product's blocks stay on their SM and take one tile of C after the
+//          other.
+// Why:     a thread that only issues two copies per stage keeps the tensor cores busy, and a row's
+//          scale is known before its product starts, so C is divided by it only once.
+// Costs:   a workspace as large as A and B, and the time to read both twice and write it once.
+// Domain:  any M, N, K, and any data. A number below 2^-17 of its line's largest loses bits as a
+//          half. Pass 1 counts these, and pass 2 sums each element of C for which they might matter
+//          again with FFMAs; so too each one that isn't finite. If most elements of C need this,
+//          then the kernel is slower than the plain ones.
+//
+// A line is a row of A or a column of B. Per stage of 32 k it has 128 bytes: 32 hi, then 32 lo. Its
+// 16-byte parts are swizzled, so that 8 lines fill 8 x 128 bytes without bank conflicts. One block
+// computes BM x BN tiles of C: one warp group copies, and two multiply BM / 2 rows each.
+
+constexpr int STAGE_K = 32, LINE_BYTES = 128, LINES_PER_BLOCK = 32;
+
+struct Line {
+  unsigned largest;  // magnitude, as the bits of a float
+  unsigned small;    // how many numbers lose bits
+};
+
+// The workspace: stages of all tiles of A, of all tiles of B, then the lines.
+template <int BM, int BN>
+struct Workspace {
+  int stages, row_tiles, column_tiles;
+  unsigned char *a, *b;
+  Line *rows, *columns;
+
+  __device__ Workspace(int M, int N, int K, void* start) {
+    stages = (K + STAGE_K - 1) / STAGE_K;
+    row_tiles = (M + BM - 1) / BM;
+    column_tiles = (N + BN - 1) / BN;
+    a = (unsigned char*)start;
+    b = a + (size_t)row_tiles * stages * BM * LINE_BYTES;
+    rows = (Line*)(b + (size_t)column_tiles * stages * BN * LINE_BYTES);
+    columns = rows + row_tiles * BM;
+  }
+};
+
+// Two floats as two halves each: hi + lo has 22 bits or more. x is in the low half of a register.
+__device__ __forceinline__ void split(float x, float y, unsigned& hi, unsigned& lo) {
+  float x_hi, y_hi;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(hi) : "f"(y), "f"(x));
+  asm("{\n.reg .f16 x, y;\nmov.b32 {x, y}, %2;\ncvt.f32.f16 %0, x;\ncvt.f32.f16 %1, y;\n}"
+      : "=f"(x_hi), "=f"(y_hi)
+      : "r"(hi));
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(lo) : "f"(y - y_hi), "f"(x - x_hi));
+}
+
+__device__ __forceinline__ float power_of_two(int exponent) {
+  return __uint_as_float((unsigned)(exponent + 127) << 23);
+}
+// By 2^exponent, which a float need not hold: in two steps.
+__device__ __forceinline__ float scaled(float x, int exponent) {
+  return x * power_of_two(exponent / 2) * power_of_two(exponent - exponent / 2);
+}
+// Brings the largest number of a line to 2^14 to 2^15.
+__device__ __forceinline__ int exponent_of(Line line) { return 141 - (int)(line.largest >> 23); }
+
+__device__ __forceinline__ unsigned magnitude(float x) { return __float_as_uint(x) & 0x7fffffff; }
+__device__ __forceinline__ bool loses_bits(float x, float x_scaled) {
+  return x != 0.0f && fabsf(x_scaled) < 0.125f;
+}
+
+// Pass 1: a block splits 32 rows of A, a warp each, or 32 columns of B, a lane each.
+template <int BM, int BN>
+__global__ void __launch_bounds__(32 * LINES_PER_BLOCK, 1) split_lines(
+    int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C,
+    void* workspace) {
+  const Workspace<BM, BN> work(M, N, K, workspace);
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int row_blocks = work.row_tiles * BM / LINES_PER_BLOCK;
+
+  if (blockIdx.x < row_blocks) {
+    const int row = blockIdx.x * LINES_PER_BLOCK + warp;
+    const float* a = A + (size_t)row * K;
+    auto at = [&](int k) { return row < M && k < K ? a[k] : 0.0f; };
+    Line line = {};
+    for (int k = lane; k < K; k += 32) line.largest = max(line.largest, magnitude(at(k)));
+    line.largest = __reduce_max_sync(0xffffffff, line.largest);
+    const int exponent = exponent_of(line);
+    unsigned char* lines = work.a + (size_t)(row / BM) * work.stages * BM * LINE_BYTES +
+                           row % BM * LINE_BYTES;
+    for (int k = 2 * lane; k < work.stages * STAGE_K; k += 64) {
+      const float x = at(k), y = at(k + 1);
+      const float x_scaled = scaled(x, exponent), y_scaled = scaled(y, exponent);
+      line.small += loses_bits(x, x_scaled) + loses_bits(y, y_scaled);
+      unsigned hi, lo;
+      split(x_scaled, y_scaled, hi, lo);
+      unsigned char* to = lines + (size_t)(k / STAGE_K) * BM * LINE_BYTES;
+      const int part = k % STAGE_K / 8, byte = k % 8 * 2;
+      *(unsigned*)&to[(part ^ row % 8) * 16 + byte] = hi;
+      *(unsigned*)&to[((part + 4) ^ row % 8) * 16 + byte] = lo;
+    }
+    line.small = __reduce_add_sync(0xffffffff, line.small);
+    if (lane == 0) work.rows[row] = line;
+    return;
+  }
+
+  __shared__ Line lines[32];
+  if (warp == 0) lines[lane] = {};
+  __syncthreads();  // wait: the lines must be zero before any thread adds to them
+  const int col = (blockIdx.x - row_blocks) * LINES_PER_BLOCK + lane;
+  auto at = [&](int k) { return col < N && k < K ? B[(size_t)k * N + col] : 0.0f; };
+  unsigned largest = 0, small = 0;
+  for (int k = warp; k < K; k += 32) largest = max(largest, magnitude(at(k)));
+  atomicMax(&lines[lane].largest, largest);
+  __syncthreads();  // wait: the largest magnitudes must be complete
+  const int exponent = exponent_of(lines[lane]);
+  unsigned char* to = work.b + (size_t)(col / BN) * work.stages * BN * LINE_BYTES +
+                      col % BN * LINE_BYTES;
+  for (int k = 8 * warp; k < work.stages * STAGE_K; k += 8 * 32) {
+    unsigned hi[4], lo[4];
+    for (int i = 0; i < 4; ++i) {
+      const float x = at(k + 2 * i), y = at(k + 2 * i + 1);
+      const float x_scaled = scaled(x, exponent), y_scaled = scaled(y, exponent);
+      small += loses_bits(x, x_scaled) + loses_bits(y, y_scaled);
+      split(x_scaled, y_scaled, hi[i], lo[i]);
+    }
+    unsigned char* stage = to + (size_t)(k / STAGE_K) * BN * LINE_BYTES;
+    const int part = k % STAGE_K / 8;
+    *(uint4*)&stage[(part ^ col % 8) * 16] = make_uint4(hi[0], hi[1], hi[2], hi[3]);
+    *(uint4*)&stage[((part + 4) ^ col % 8) * 16] = make_uint4(lo[0], lo[1], lo[2], lo[3]);
+  }
+  atomicAdd(&lines[lane].small, small);
+  __syncthreads();  // wait: the counts must be complete
+  if (warp == 0) work.columns[col] = lines[lane];
+}
+
+__device__ __forceinline__ unsigned address(const void* p) {
+  return (unsigned)__cvta_generic_to_shared(p);
+}
+__device__ __forceinline__ void init(unsigned long long& bar, int count) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address(&bar)), "r"(count)
+               : "memory");
+}
+__device__ __forceinline__ void arrive(unsigned long long& bar) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address(&bar)) : "memory");
+}
+__device__ __forceinline__ void expect(unsigned long long& bar, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address(&bar)),
+               "r"(bytes)
+               : "memory");
+}
+__device__ __forceinline__ void wait(unsigned long long& bar, int parity) {
+  asm volatile(
+      "{\n.reg .pred done;\nAGAIN:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra AGAIN;\n}" ::"r"(address(&bar)),
+      "r"(parity)
+      : "memory");
+}
+__device__ __forceinline__ void copy(void* to, const void* from, int bytes,
+                                     unsigned long long& bar) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(address(to)),
+      "l"(from), "r"(bytes), "r"(address(&bar))
+      : "memory");
+}
+
+// A matrix of lines of 128 bytes along K, swizzled: PTX ISA, "Matrix Descriptor Format".
+__device__ __forceinline__ unsigned long long descriptor(const void* lines) {
+  return (address(lines) & 0x3FFFF) >> 4 | 1ull << 16 | 1024ull >> 4 << 32 | 1ull << 62;
+}
+
+__device__ __forceinline__ void multiply(float (&d)[64], unsigned long long a, unsigned long long b,
+                                         bool add) {
+  asm volatile(
+      "{\n.reg .pred add;\nsetp.ne.b32 add, %66, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+      "%64, %65, add, 1, 1, 0, 0;\n}"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]),
+        "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]),
+        "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]),
+        "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]),
+        "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]),
+        "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]),
+        "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]),
+        "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]),
+        "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
+      : "l"(a), "l"(b), "r"((int)add));
+}
+__device__ __forceinline__ void multiply(float (&d)[96], unsigned long long a, unsigned long long b,
+                                         bool add) {
+  asm volatile(
+      "{\n.reg .pred add;\nsetp.ne.b32 add, %98, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n192k16.f32.f16.f16 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
+      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95}, "
+      "%96, %97, add, 1, 1, 0, 0;\n}"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]),
+        "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]),
+        "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]),
+        "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]),
+        "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]),
+        "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]),
+        "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]),
+        "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]),
+        "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]), "+f"(d[64]), "+f"(d[65]),
+        "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]),
+        "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]),
+        "+f"(d[78]), "+f"(d[79]), "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]),
+        "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]), "+f"(d[88]), "+f"(d[89]),
+        "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95])
+      : "l"(a), "l"(b), "r"((int)add));
+}
+
+// Pass 2: the product, by any number of blocks; one per SM is best.
+template <int BM, int BN, int STAGES, int GROUP>
+__global__ void __launch_bounds__(384, 1) sgemm_split(
+    int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C,
+    void* workspace) {
+  static_assert(BM == 128, "two warp groups multiply 64 rows each");
+  constexpr int A_BYTES = BM * LINE_BYTES, B_BYTES = BN * LINE_BYTES;
+  constexpr int PROMOTE = 4;  // stages
+  constexpr unsigned INFINITE = 0x7f800000;
+  extern __shared__ __align__(1024) unsigned char buffers[];
+  unsigned char(*a_stage)[A_BYTES] = (unsigned char(*)[A_BYTES])buffers;
+  unsigned char(*b_stage)[B_BYTES] = (unsigned char(*)[B_BYTES])(buffers + STAGES * A_BYTES);
+  unsigned long long* full = (unsigned long long*)(buffers + STAGES * (A_BYTES + B_BYTES));
+  unsigned long long* empty = full + STAGES;
+  const Workspace<BM, BN> work(M, N, K, workspace);
+  const int tiles = work.row_tiles * work.column_tiles;
+
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < STAGES; ++s) {
+      init(full[s], 1);
+      init(empty[s], 8);  // a lane of each multiplying warp
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  __syncthreads();  // wait: the mbarriers must be initialised before any thread uses them
+
+  // GROUP rows of tiles are walked column by column, so that the blocks at work share them in L2.
+  auto row_and_column = [&](int tile, int& row, int& column) {
+    const int first = tile / (GROUP * work.column_tiles) * GROUP;
+    const int rows = min(GROUP, work.row_tiles - first);
+    const int rest = tile - first * work.column_tiles;
+    row = first + rest % rows;
+    column = rest / rows;
+  };
+
+  if (threadIdx.x < 128) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
+    if (threadIdx.x != 0) return;
+    for (int tile = blockIdx.x, step = 0; tile < tiles; tile += gridDim.x) {
+      int row, column;
+      row_and_column(tile, row, column);
+      const unsigned char* a = work.a + (size_t)row * work.stages * A_BYTES;
+      const unsigned char* b = work.b + (size_t)column * work.stages * B_BYTES;
+      for (int s = 0; s < work.stages; ++s, ++step) {
+        const int slot = step % STAGES;
+        wait(empty[slot], step / STAGES % 2 ^ 1);
+        expect(full[slot], A_BYTES + B_BYTES);
+        copy(a_stage[slot], a + (size_t)s * A_BYTES, A_BYTES, full[slot]);
+        copy(b_stage[slot], b + (size_t)s * B_BYTES, B_BYTES, full[slot]);
+      }
+    }
+    return;
+  }
+
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
+  // Of a lane of the warp: the compiler needs to know that a warp doesn't diverge at its wgmmas.
+  const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0) - 4, group = warp / 4;
+  const int lane = threadIdx.x % 32;
+  for (int tile = blockIdx.x, step = 0; tile < tiles; tile += gridDim.x) {
+    float acc[BN / 2], sum[BN / 2] = {};
+    bool add = false, held = false;  // held: the slot of the step before is still in use
+    auto release = [&](int done) {
+      __syncwarp();
+      if (lane == 0) arrive(empty[done % STAGES]);
+    };
+    for (int s = 0; s < work.stages; ++s, ++step) {
+      const int slot = step % STAGES;
+      wait(full[slot], step / STAGES % 2);
+      const unsigned long long a = descriptor(a_stage[slot] + group * 64 * LINE_BYTES);
+      const unsigned long long b = descriptor(b_stage[slot]);
+      asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+      // 2 units of 16 bytes are 16 k; lo is 4 units behind hi. The small products first.
+      multiply(acc, a + 4, b, add);
+      multiply(acc, a + 6, b + 2, true);
+      multiply(acc, a, b + 4, true);
+      multiply(acc, a + 2, b + 6, true);
+      multiply(acc, a, b, true);
+      multiply(acc, a + 2, b + 2, true);
+      asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+      add = true;
+      // The two groups promote at different times: one multiplies while the other adds.
+      if ((s + group * PROMOTE / 2) % PROMOTE == PROMOTE - 1 || s + 1 == work.stages) {
+        asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+        if (held) release(step - 1);
+        release(step);
+        held = add = false;
+#pragma unroll
+        for (int i = 0; i < BN / 2; ++i) {
+          asm volatile("" : "+f"(acc[i])::"memory");  // not before the wait
+          sum[i] += acc[i];
+        }
+      } else {
+        asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+        if (held) release(step - 1);
+        held = true;
+      }
+    }
+
+    int row, column;
+    row_and_column(tile, row, column);
+    row = row * BM + warp * 16 + lane / 4;
+    column = column * BN + lane % 4 * 2;
+    auto store = [&](int r, int c, float x) {  // with beta == 0, C is not read: it may hold NaN
+      float* to = &C[(size_t)r * N + c];
+      *to = alpha * x + (beta == 0.0f ? 0.0f : beta * *to);
+    };
+    const Line of_rows[2] = {work.rows[row], work.rows[row + 8]};
+#pragma unroll
+    for (int first = 0; first < BN / 2; first += 32) {
+      unsigned again = 0;  // elements to be summed again
+#pragma unroll
+      for (int i = first; i < first + 32; ++i) {
+        const int r = row + i % 4 / 2 * 8, c = column + i / 4 * 8 + i % 2;
+        const Line of_a = of_rows[i % 4 / 2], of_b = work.columns[c];
+        const float x = scaled(sum[i], max(-exponent_of(of_a) - exponent_of(of_b), -252));
+        // A number that loses bits is off by 2^-25 at most, and its partner is below 2^15. These
+        // errors together must be below 2^-26 of the sum.
+        const bool precise = fabsf(sum[i]) >= 65536.0f * (float)(of_a.small + of_b.small);
+        if (r < M && c < N) {
+          if (precise && magnitude(x) < INFINITE) {
+            store(r, c, x);
+          } else {
+            again |= 1u << (i - first);
+          }
+        }
+      }
+      for (; again != 0; again &= again - 1) {
+        const int i = first + __ffs(again) - 1;
+        const int r = row + i % 4 / 2 * 8, c = column + i / 4 * 8 + i % 2;
+        float x = 0.0f;
+        for (int k = 0; k < K; ++k) x += A[(size_t)r * K + k] * B[(size_t)k * N + c];
+        store(r, c, x);
+      }
+    }
+  }
+}

@@ -1,0 +1,93 @@
+"""The rungs through tensor cores on the emulator: exact on integers, as precise as they state, and FP32's range."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+import pytest
+
+from tests.emulator.helpers import integers
+from worklog.emulator import EmulatedDevice
+from worklog.gate.precision import PrecisionReference, classify, rms_limit
+from worklog.kernel.device import Subject
+from worklog.kernel.ladder import TENSOR, rung, split
+from worklog.problem.gemm import Float32, Shape
+
+# By rung: rms error in u·D at K = 256 on U(-1, 1), within a tenth.
+RMS = {"tf32": 4340, "tf32x3": 29.9, "fp16x3": 15.3, "promoted": 7.5, "wgmma": 1.8, "split": 6.8}
+WHOLE_RANGE = ("wgmma", "split")
+EDGES = Shape(33, 388, 71)
+
+
+@lru_cache
+def loaded(record: str) -> Subject:
+    if record == "split<192>":
+        return replace(split(192, 5), grid="2").load(EmulatedDevice())
+    return (replace(split(), grid="1") if record == "split" else rung(record)).load(EmulatedDevice())
+
+
+def product(name: str, a: Float32, b: Float32, alpha: float = 1.0, c: Float32 | None = None) -> Float32:
+    """C of one launch without findings. c: what it holds before, times 0.5; None: NaN, with beta = 0."""
+    device, shape = EmulatedDevice(), Shape(a.shape[0], b.shape[1], a.shape[1])
+    old = np.full((shape.m, shape.n), np.nan, np.float32) if c is None else c
+    buffers = [device.upload(x) for x in (a, b, old)]
+    loaded(name).enqueue(shape, alpha, *buffers[:2], 0.0 if c is None else 0.5, buffers[2])
+    return device.download(buffers[2]).reshape(old.shape)
+
+
+def test_every_rung_has_a_test_of_its_error() -> None:
+    assert list(RMS) == [record.name for record in TENSOR]
+
+
+@pytest.mark.parametrize("name", RMS)
+def test_the_error_is_that_of_the_class_that_the_rung_claims(name: str) -> None:
+    rng, k = np.random.default_rng(0), 256
+    a, b = (rng.uniform(-1, 1, size).astype(np.float32) for size in ((128, k), (k, 128)))
+    c = integers(rng, 128, 128)
+    half = product(name, a, b, 0.5, c).astype(np.float64) - 0.5 * c  # alpha = beta = 0.5, which rounds nothing
+    rms, largest = PrecisionReference(a, b, rng).errors((2 * half).astype(np.float32))
+    assert rms == pytest.approx(RMS[name], rel=0.1)
+    found, claimed = classify(rms, largest, k), rung(name).claimed
+    assert found == claimed or (name == "fp16x3" and rms < rms_limit(k))  # its error grows past the limit at K = 512
+
+
+def test_any_shape_and_any_number_of_blocks() -> None:
+    """3 tiles of 128 x 192, and 2 blocks."""
+    rng = np.random.default_rng(0)
+    a, b, c = (integers(rng, *size) for size in ((EDGES.m, EDGES.k), (EDGES.k, EDGES.n), (EDGES.m, EDGES.n)))
+    np.testing.assert_array_equal(product("split<192>", a, b, 1.5, c), 1.5 * (a @ b) + 0.5 * c)
+
+
+@pytest.mark.parametrize("name", WHOLE_RANGE)
+def test_any_data_gives_what_fp32_gives(name: str) -> None:
+    """Rows of A of every kind against columns of B of every kind, each with an error of FP32's class."""
+    rng, k = np.random.default_rng(1), 64
+    a, b = (rng.standard_normal(size).astype(np.float32) for size in ((128, k), (k, 128)))
+    for lines in (a, b.T):
+        lines[:32] *= np.exp2(rng.integers(-60, 60, (32, 1)))  # lines of any scale
+        lines[32:48] *= np.exp2(rng.integers(-30, 30, (16, k)))  # every binade in one line
+        lines[48:52] *= np.float32(2.0**-140)  # subnormal numbers
+        lines[52:56, 1:] *= np.float32(2.0**-60)  # one number that hides the others
+        lines[56] = 0
+    scales = np.exp2(rng.integers(-20, 20, (1, k))).astype(np.float32)
+    a[64:80] *= scales  # large times small: each product matters
+    b[:, 64:80] /= scales.T
+    a[52:56, 0], b[0, 100:104] = 2.0**40, 0
+    a[90, 3], a[91, 3], a[92, 3], b[3, 110] = np.inf, -np.inf, np.nan, 0
+    b[5, 111], a[93] = np.inf, np.float32(2.0**127)
+
+    c = product(name, a, b)
+    sequential = np.zeros_like(c)
+    with np.errstate(all="ignore"):
+        right = a.astype(np.float64) @ b
+        for i in range(k):
+            sequential = (sequential + np.outer(a[:, i].astype(np.float64), b[i])).astype(np.float32)
+        unit = np.sqrt(np.square(a.astype(np.float64)) @ np.square(b.astype(np.float64))) * 2.0**-24
+    finite = np.isfinite(sequential)
+    error = np.abs(c[finite] - right[finite]) / np.maximum(unit[finite], 2.0**-149)
+    assert error.max() < 4 * 0.3 * k  # FP32 adds up to half a unit per step
+    special = ~np.isfinite(right)
+    assert special.sum() == 4 * 128 - 3  # three rows and a column
+    np.testing.assert_array_equal(c[special], sequential[special])
