@@ -304,6 +304,15 @@ ret;\n}\n"""
     assert out.tolist() == [5, 6, 7, 8]
 
 
+def test_a_parameter_is_read_at_an_address_that_a_register_holds() -> None:
+    body = "out[threadIdx.x] = table.numbers[threadIdx.x ^ 3];"
+    out = np.zeros(32, np.int32)
+    source = kernel(body, "int* out, const __grid_constant__ Table table", "struct Table { int numbers[32]; };")
+    numbers = np.arange(32, dtype=np.int32) ** 2
+    result = run(source, [out, int.from_bytes(numbers.tobytes(), "little")])
+    assert out.tolist() == numbers[np.arange(32) ^ 3].tolist() and result.counts.global_load.requests == 0
+
+
 def test_variables_that_hold_addresses_of_others() -> None:
     before = "__device__ float table[4] = {1, 2, 3, 4};\n__device__ float* cursor = table + 2;"
     before += "\n__constant__ const float* both[2] = {table + 1, table};"

@@ -126,17 +126,23 @@ def whole(a: float, how: str) -> float:
     return math.copysign({"rni": round, "rzi": math.trunc, "rmi": math.floor, "rpi": math.ceil}[how](a), a)
 
 
-def eights(word: int, digits: int, done: Callable[[float], float]) -> int:
-    """Two 8-bit floats as two halves. digits: of the fraction; with 3, only the pattern of ones is a NaN."""
-    out = 0
-    for shift in (0, 8):
-        bits, bias = word >> shift & 0xFF, 2 ** (6 - digits) - 1
-        exponent, fraction = bits >> digits & 2 ** (7 - digits) - 1, (bits & 2**digits - 1) / 2**digits
-        size = math.ldexp(1 + fraction, exponent - bias) if exponent else math.ldexp(fraction, 1 - bias)
-        if bits & 0x7F == 0x7F or (digits == 2 and exponent == 31):
-            size = math.inf if fraction == 0 else math.nan
-        out |= ref.to_sixteen(done(-size if bits >> 7 else size), "f16") << 2 * shift
-    return out
+def eight(bits: int, digits: int) -> float:
+    """An 8-bit float. digits: of the fraction; with 3, only the pattern of ones is a NaN, and nothing is infinite."""
+    bias = 2 ** (6 - digits) - 1
+    exponent, fraction = bits >> digits & 2 ** (7 - digits) - 1, (bits & 2**digits - 1) / 2**digits
+    size = math.ldexp(1 + fraction, exponent - bias) if exponent else math.ldexp(fraction, 1 - bias)
+    if bits & 0x7F == 0x7F or (digits == 2 and exponent == 31):
+        size = math.inf if fraction == 0 else math.nan
+    return -size if bits >> 7 else size
+
+
+def to_eight(x: float, digits: int) -> int:
+    """The nearest finite pattern, of two the even one."""
+    if math.isnan(x):
+        return 0x7F
+    size = min(abs(x), 1e9)
+    near = min(range(0x7C if digits == 2 else 0x7F), key=lambda bits: (abs(eight(bits, digits) - size), bits & 1))
+    return near | 0x80 * (math.copysign(1, x) < 0)
 
 
 def of_halves() -> Iterator[Case]:
@@ -145,10 +151,23 @@ def of_halves() -> Iterator[Case]:
     yield "cvt.rp.ftz.f16.f32 $d, $0;", "f16", ("f32",), lambda a: ref.to_sixteen(ref.flushed(a), "f16", "rp")
     yield "cvt.sat.f32.f16 $d, $0;", "f32", ("f16",), lambda bits: saturated(ref.from_sixteen(bits, "f16"))
     yield "cvt.sat.f16.f16 $d, $0;", "f16", ("f16",), half("f16", saturated)
-    for eight, digits in (("e4m3x2", 3), ("e5m2x2", 2)):
+    for eights, digits in (("e4m3x2", 3), ("e5m2x2", 2)):
         for suffix, done in (("", lambda a: a), (".relu", relu)):
-            text = f"cvt.rn{suffix}.f16x2.{eight} $d, $0;"
-            yield text, "f16x2", ("u16",), lambda bits, n=digits, f=done: eights(bits, n, f)
+            text = f"cvt.rn{suffix}.f16x2.{eights} $d, $0;"
+            halves_of = lambda word, n=digits, f=done: sum(  # noqa: E731
+                ref.to_sixteen(f(eight(word >> k & 0xFF, n)), "f16") << 2 * k for k in (0, 8)
+            )
+            yield text, "f16x2", ("u16",), halves_of
+            text = f"cvt.rn{suffix}.satfinite.{eights}.f32 $d, $0, $1;"
+            both = lambda a, b, n=digits, f=done: to_eight(f(a), n) << 8 | to_eight(f(b), n)  # noqa: E731
+            yield text, "u16", ("half", "f32"), both
+            text = f"cvt.rn{suffix}.satfinite.{eights}.f16x2 $d, $0;"
+            yield (
+                text,
+                "u16",
+                ("f16x2",),
+                lambda word, f=both: f(*(ref.from_sixteen(word >> k & 0xFFFF, "f16") for k in (16, 0))),
+            )
     flush = lambda bits: ref.flushed(ref.from_sixteen(bits, "bf16"))  # noqa: E731
     yield "cvt.ftz.f32.bf16 $d, $0;", "f32", ("bf16",), flush
 

@@ -10,27 +10,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.emulator.helpers import compiled, cuda, edited, integers
-from tests.emulator.tensor_reference import KINDS, MMAS, dot, fragments, mma, random_words, run_on_a_warp
+from tests.emulator.tensor_reference import KINDS, MMAS, Mma, dot, fragments, run_on_a_warp
 from worklog.emulator import Result, UnsupportedInstruction, launch
 
 TF32, F16 = cuda("mma_tf32"), cuda("mma_f16")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("shape", "type_", "sum_type"), MMAS)
-def test_each_element_is_its_sum_by_the_rule(shape: str, type_: str, sum_type: str, kind: str) -> None:
-    rng, k = np.random.default_rng(0), int(shape.partition("k")[2])
-    text, *counts = mma(shape, type_, sum_type)
-    sizes, types = ((16, k), (k, 8), (16, 8)), (type_, type_, sum_type)
-    a, b, c = (random_words(rng, t, x * y, kind).reshape(x, y) for (x, y), t in zip(sizes, types, strict=True))
-    got = run_on_a_warp(text, fragments(a, b, c), counts[-1])
-    rows = [*range(0, 16, 3)]
-    wanted = np.zeros_like(c)
-    for i in rows:
-        wanted[i] = [dot(a[i].tolist(), b[:, j].tolist(), int(c[i, j]), type_, sum_type) for j in range(8)]
-    tested = np.zeros_like(c)
-    tested[rows] = -1 % 2 ** (8 * c.itemsize)
-    expected, mask = (np.stack(fragments(a, b, x)[sum(counts[:2]) :]) for x in (wanted, tested))
+def kinds(case: Mma) -> list[str]:
+    """Of random operands: integers have one."""
+    return [*KINDS] if case.types[2] != "s32" else ["any"]
+
+
+@pytest.mark.parametrize(("case", "kind"), [(case, kind) for case in MMAS for kind in kinds(case)], ids=str)
+def test_each_element_is_its_sum_by_the_rule(case: Mma, kind: str) -> None:
+    a, b, c = case.operands(np.random.default_rng(0), kind)
+    got = run_on_a_warp(case.text(), case.registers(a, b, c), case.counts[2])
+    # Of floats, some rows: their sums are slow in fractions.
+    chosen = [*range(0, len(a), 1 if case.types[2] == "s32" else 3)]
+    wanted, tested = np.zeros_like(c), np.zeros_like(c)
+    wanted[chosen], tested[chosen] = case.wanted(a[chosen], b, c[chosen]), 0xFFFFFFFF
+    expected, mask = (np.stack(case.registers(a, b, each)[-case.counts[2] :]) for each in (wanted, tested))
     np.testing.assert_array_equal(got & mask, expected)
 
 
@@ -43,9 +42,8 @@ FLOATS = st.one_of(
 @given(st.lists(st.tuples(FLOATS, FLOATS), min_size=4, max_size=4), FLOATS)
 def test_any_four_products_and_a_sum(factors: list[tuple[float, float]], sum_: float) -> None:
     one, other, total = (np.array(x, np.float32).view(np.uint32) for x in (*zip(*factors, strict=True), [sum_]))
-    text, *counts = mma("m16n8k4", "tf32", "f32")
     a, b, c = np.tile(one, (16, 1)), np.tile(other[:, None], (1, 8)), np.tile(total, (16, 8))
-    got = run_on_a_warp(text, fragments(a, b, c), counts[-1])
+    got = run_on_a_warp(MMAS[0].text(), fragments(a, b, c), 4)
     assert set(got.ravel().tolist()) == {dot(one.tolist(), other.tolist(), int(total[0]), "tf32", "f32")}
 
 
@@ -73,12 +71,20 @@ def wmma_arguments() -> list[np.ndarray]:
     return [a, b, integers(rng, 5, 256), np.zeros((3, 256), np.float16), integers(rng, 128), integers(rng, 128)]
 
 
+def wmma_types() -> list[np.ndarray]:
+    rng = np.random.default_rng(1)
+    a, b = rng.integers(0, 4, 2048).astype(np.float16).view(np.uint8), rng.integers(0, 256, 4096, np.uint8)
+    halves = rng.integers(-4, 4, 3200).astype(np.float16)
+    return [a, b, rng.integers(-99, 99, 5632, np.int32), rng.uniform(-1, 1, 256), halves]
+
+
 # Kernels without findings: source, grid, block and arguments.
 KERNELS: dict[str, tuple[str, tuple[int, ...], int, list[Any]]] = {
     "tf32": products(TF32),
     "3xtf32": products(TF32.replace("#define PARTS 1", "#define PARTS 3")),
     "f16": (F16, (1,), 32, halves()),
     "wmma": (cuda("wmma"), (1,), 32, wmma_arguments()),
+    "wmma of other types": (cuda("wmma_types"), (1,), 32, wmma_types()),
     "wgmma": products(cuda("wgmma_tf32")),
 }
 
@@ -125,6 +131,34 @@ def test_wmma_reads_and_writes_each_layout() -> None:
     np.testing.assert_array_equal(c[4].reshape(16, 16), x.reshape(8, 16).T @ y.reshape(16, 8).T)
 
 
+def test_wmma_multiplies_integers_bits_and_doubles_in_its_other_shapes() -> None:
+    _, _, old, before, short = KERNELS["wmma of other types"][3]
+    (a, b, c, d, e), result = run_kernel(*KERNELS["wmma of other types"])
+    assert result.findings == ()
+
+    def matrix(of: np.ndarray, rows: int, columns: int, line: int, by_rows: bool, start: int = 0) -> np.ndarray:
+        lines = of[start : start + line * (rows if by_rows else columns)].reshape(-1, line)
+        return lines[:, :columns] if by_rows else lines[:, :rows].T
+
+    forms = [  # shape, line, whether A lies by rows, A, B, what is added to, the result, and where it is
+        ((16, 16, 16), 32, True, a.view(np.int8), b.view(np.int8), old, c, 0),
+        ((16, 16, 16), 32, False, a.view(np.int8), b.view(np.int8), old, c, 1024),
+        ((32, 8, 16), 32, True, a, b, old, c, 2048),
+        ((8, 32, 16), 48, False, a, b, old, c, 3072),
+        ((8, 8, 4), 8, True, d[64:], d[128:], before, d, 0),
+        ((8, 8, 4), 8, False, d[64:], d[128:], before, d, 192),
+        ((32, 8, 16), 32, True, a.view(np.float16), e[1024:], short, e, 0),
+        ((8, 32, 16), 32, False, a.view(np.float16), e[1024:], short, e, 2048),
+    ]
+    for (m, n, k), line, by_rows, left, right, sums, out, start in forms:
+        b_by_rows = by_rows if out is e else not by_rows
+        x, y = matrix(left, m, k, line, by_rows), matrix(right, k, n, line, b_by_rows)
+        wanted = x.astype(np.float64) @ y + matrix(sums, m, n, line, True, start)
+        np.testing.assert_allclose(matrix(out, m, n, line, False, start), wanted, rtol=1e-14, atol=1e-14)
+    x, y = (np.unpackbits(of[: 8 * 32].reshape(8, 32)[:, :16], axis=1).astype(int) for of in (a, b))
+    np.testing.assert_array_equal(c[5120:].reshape(-1, 32)[:8, :8], x @ y.T)
+
+
 def test_a_row_that_is_not_a_multiple_of_16_bytes_is_found() -> None:
     source, _ = edited(F16, "#define A_LINE 24", "#define A_LINE 20")
     (found,) = run_kernel(source, (1,), 32, halves())[1].findings
@@ -157,8 +191,8 @@ def test_an_mma_without_all_threads_of_its_warp_is_found(how: str) -> None:
     ],
 )
 def test_another_form_is_refused(old: str, new: str) -> None:
-    text, *counts = mma("m16n8k8", "tf32", "f32")
-    registers = [np.zeros(32, np.uint32)] * sum(counts)
+    text = MMAS[1].text()
+    registers = [np.zeros(32, np.uint32)] * sum(MMAS[1].counts)
     text = text if old in text else "{ .reg .b64 q; ldmatrix.sync.aligned.m8n8.x4.shared.b16 {$d0,$d1,$d2,$d3}, [q]; }"
     with pytest.raises(UnsupportedInstruction, match="this form of a tensor-core instruction"):
         run_on_a_warp(text.replace(old, new), registers, 4)

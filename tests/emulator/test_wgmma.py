@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.emulator.helpers import compiled, cuda, edited, integers
-from tests.emulator.tensor_reference import dot, ptx_of, random_words
+from tests.emulator.tensor_reference import BITS, dot, ptx_of, random_words
 from tests.emulator.wgmma_reference import CASES, Case, sums_of, wgmma
 from worklog.emulator import Result, UnsupportedInstruction, launch, load
 
@@ -26,14 +26,16 @@ def run(case: Case, a: np.ndarray, b: np.ndarray, c: np.ndarray, scaled: bool) -
 def bits(x: np.ndarray, type_: str) -> np.ndarray:
     if type_ == "bf16":
         return (x.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
-    return x.astype(np.float16).view(np.uint16) if type_ == "f16" else x.astype(np.float32).view(np.uint32)
+    size = BITS[type_] // 8
+    return x.astype(f"{'f' if 'f' in type_ else 'i'}{size}").view(f"u{size}")
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_each_layout_is_a_matrix_product(case: Case) -> None:
     """With C added and without, of numbers whose sums are exact."""
-    rng, k = np.random.default_rng(0), 8 if case.type_ == "tf32" else 16
+    rng, k = np.random.default_rng(0), 256 // BITS[case.type_]
     a, b, c = integers(rng, 64, k), integers(rng, case.columns, k), integers(rng, 64, case.columns)
+    a, b = (abs(x) if case.type_ == "u8" else x for x in (a, b))
     for scaled in (True, False):
         own = bits(a, case.type_), bits(b, case.type_), bits(c, case.sum_type)
         got, result = run(case, *own, scaled)
@@ -44,7 +46,7 @@ def test_each_layout_is_a_matrix_product(case: Case) -> None:
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.columns < 32 and case.signs == (1, 1)], ids=str)
 def test_each_element_is_its_sum_by_the_rule(case: Case) -> None:
-    rng, k = np.random.default_rng(0), 8 if case.type_ == "tf32" else 16
+    rng, k = np.random.default_rng(0), 256 // BITS[case.type_]
     shapes, types = ((64, k), (case.columns, k), (64, case.columns)), (case.type_, case.type_, case.sum_type)
     a, b, c = (random_words(rng, t, x * y, "special").reshape(x, y) for (x, y), t in zip(shapes, types, strict=True))
     got, _ = run(case, a, b, c, True)

@@ -92,10 +92,11 @@ def wgmma(case: Case, a: np.ndarray, b: np.ndarray, c: np.ndarray, scaled: bool)
     lines += [f"mov.b32 $d{k}, $r{n + k};" for k in range(results)]
     lines += [f"setp.ne.u32 p, $r{len(registers) - 1}, 0; fence.proxy.async; bar.sync 0; wgmma.fence.sync.aligned;"]
     first_operand = f"{{{', '.join(f'$r{n + results + k}' for k in range(4))}}}" if case.in_registers else "a"
-    numbers = [*case.signs] if case.type_ == "tf32" else [*case.signs, *case.trans[case.in_registers :]]
+    short, floats = case.type_ in ("f16", "bf16"), case.sum_type != "s32"
+    numbers = [*case.signs] * floats + [*case.trans[case.in_registers :]] * short
     head = f"wgmma.mma_async.sync.aligned.m64n{case.columns}k{k}.{case.sum_type}.{case.type_}.{case.type_}"
     given = ", ".join(["{" + ", ".join(f"$d{k}" for k in range(results)) + "}", first_operand, "b, p"])
-    lines += [f"{head} {given}, {', '.join(str(int(x)) for x in numbers)};"]
+    lines += [f"{head} {', '.join([given, *(str(int(x)) for x in numbers)])};"]
     lines += ["wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0; }"]
     return "\n".join(lines), registers, results
 
@@ -114,4 +115,6 @@ CASES = [
     Case("f16", "f32", 64, 64, trans=(True, False), signs=(1, -1)),
     Case("bf16", "f32", 64, 128, in_registers=True, trans=(False, True)),
     Case("tf32", "f32", 16, 128, in_registers=True, signs=(-1, -1)),
+    Case("s8", "s32", 64, 128, step=1),
+    Case("u8", "s32", 40, 32, in_registers=True),
 ]

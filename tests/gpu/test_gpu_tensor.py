@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.emulator.tensor_reference import KINDS, MMAS, mma, ptx_of, random_words, run_on_a_warp
-from tests.emulator.test_tensor import KERNELS
+from tests.emulator.tensor_reference import BITS, KINDS, MMAS, Mma, ptx_of, random_words, run_on_a_warp
+from tests.emulator.test_tensor import KERNELS, kinds
 from tests.emulator.wgmma_reference import CASES, Case, wgmma
 from worklog.emulator import launch
 from worklog.emulator import load as emulated
@@ -29,11 +29,6 @@ def hopper() -> None:
         pytest.skip(f"the emulator has the arithmetic of sm_90; this GPU is {gpu().compute_capability}")
 
 
-def random_registers(rng: np.random.Generator, type_: str, count: int, kind: str) -> list[np.ndarray]:
-    per_word = 2 if type_ in ("f16", "bf16") else 1
-    return [random_words(rng, type_, LANES * per_word, kind).view(np.uint32) for _ in range(count)]
-
-
 def compare(text: str, registers: list[np.ndarray], results: int) -> None:
     """Every bit, that of NaN and of -0 too."""
     lanes = len(registers[0])
@@ -46,20 +41,18 @@ def compare(text: str, registers: list[np.ndarray], results: int) -> None:
     assert not len(differing), f"{len(differing)} of {there.size} registers differ:{shown}"
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("shape", "type_", "sum_type"), MMAS)
-def test_an_mma_gives_the_gpus_bits(shape: str, type_: str, sum_type: str, kind: str) -> None:
+@pytest.mark.parametrize(("case", "kind"), [(case, kind) for case in MMAS for kind in kinds(case)], ids=str)
+def test_an_mma_gives_the_gpus_bits(case: Mma, kind: str) -> None:
     rng = np.random.default_rng(11)
-    text, *counts = mma(shape, type_, sum_type)
     for _ in range(ROUNDS):
-        types = zip((type_, type_, sum_type), counts, strict=True)
-        compare(text, [word for t, count in types for word in random_registers(rng, t, count, kind)], counts[-1])
+        warps = [case.registers(*case.operands(rng, kind)) for _ in range(LANES // 32)]
+        compare(case.text(), [np.concatenate(words) for words in zip(*warps, strict=True)], case.counts[2])
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_wgmma_gives_the_gpus_bits(case: Case, kind: str) -> None:
-    rng, k = np.random.default_rng(12), 8 if case.type_ == "tf32" else 16
+    rng, k = np.random.default_rng(12), 256 // BITS[case.type_]
     shapes, types = ((64, k), (case.columns, k), (64, case.columns)), (case.type_, case.type_, case.sum_type)
     for scaled in (True, False):
         matrices = [

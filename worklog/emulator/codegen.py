@@ -176,11 +176,14 @@ class Writer:
             return self.register(operand.base)
         return self.constant(self._address_of(operand.base) if operand.base else 0, "u8")
 
+    def named(self, value: Any, name: str = "form") -> str:
+        """The name that the generated code has for an object of the current instruction."""
+        self.constants[f"{name}{self.instruction.pc}"] = value
+        return f"{name}{self.instruction.pc}"
+
     def site(self) -> str:
-        """The access site of the current instruction, as a name in the generated code."""
-        name = f"site{self.instruction.pc}"
-        self.constants[name] = self.program.sites[self.instruction.pc]
-        return name
+        """The name of the current instruction's access site."""
+        return self.named(self.program.sites[self.instruction.pc], "site")
 
     # Writing results.
 

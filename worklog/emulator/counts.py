@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from worklog.emulator.assembled import Group, merged_accesses
 from worklog.emulator.codegen import unsupported
-from worklog.emulator.flow import Block, Flow, basic_blocks
+from worklog.emulator.flow import Block, Flow, basic_blocks, registers
 from worklog.emulator.ptx import DTYPES, Imm, Instruction, Kernel, Mem, Variable, elements, size_of
+from worklog.emulator.tensor_rules import fragment
 
 Array = NDArray[Any]
 WARP = 32
@@ -92,7 +93,7 @@ def _passes(addresses: Array, active: Array, phases: int, width: int) -> tuple[i
 
 
 ORDERED = {"volatile", "acquire", "release", "relaxed", "mmio"}
-SPACES = ("global", "shared", "local", "const")
+SPACES = {"global": "global", "shared": "shared", "local": "local", "const": "const", "param": "const"}
 
 
 @dataclass
@@ -155,7 +156,7 @@ def build_sites(kernel: Kernel, flow: Flow, addresses: Mapping[str, int]) -> dic
     return {
         i.pc: _site(i, flow.symbols.get(i.pc), addresses, groups.get(i.pc, ()))
         for i in kernel.instructions
-        if (i.parts[0] in ("ld", "st", "atom", "red") and "param" not in i.parts)
+        if (i.parts[0] in ("ld", "st", "atom", "red") and ("param" not in i.parts or list(registers(i.operands[-1]))))
         or (i.parts[:2] == ("cp", "async") and len(i.operands) > 1)
         or i.parts[0] in ("ldmatrix", "stmatrix")
         or i.parts[:2] in (("wmma", "load"), ("wmma", "store"), ("wgmma", "mma_async"))
@@ -185,13 +186,12 @@ def _site(i: Instruction, array: Variable | None, addresses: Mapping[str, int], 
         return Site(i.pc, i.line, i.text, "wgmma", "shared", "u4", 4, 4, 0, caller=i.caller)
     if not places:
         raise unsupported(i, "it has no address")
-    space = next((space for space in (part.split("::")[0] for part in i.parts) if space in SPACES), "generic")
+    space = next((SPACES[part] for part in (part.split("::")[0] for part in i.parts) if part in SPACES), "generic")
     if i.parts[0] in ("ldmatrix", "stmatrix", "wmma"):
-        op, pairs = "st" if {"stmatrix", "store"} & {*i.parts} else "ld", {"row", "f32"} <= {*i.parts}
-        # ptxas makes an ldmatrix of a wmma.load of 16-bit elements from shared memory.
-        rows = i.parts[0] != "wmma" or (i.parts[1:3] in (("load", "a"), ("load", "b")) and space == "shared")
-        count = 4 if rows and i.parts[-1] != "tf32" else 2 if pairs else 1
-        return Site(i.pc, i.line, i.text, op, space, "u4", 4, count, places[0], array, start, caller=i.caller)
+        op, size, count = "st" if {"stmatrix", "store"} & {*i.parts} else "ld", 4, 4
+        if i.parts[0] == "wmma" and not ((form := fragment(i)).matrices and space == "shared"):
+            size, count = form.size, form.count
+        return Site(i.pc, i.line, i.text, op, space, f"u{size}", size, count, places[0], array, start, caller=i.caller)
     type_ = i.parts[-1]
     if type_ not in DTYPES or type_ == "pred":
         raise unsupported(i, f"the emulator doesn't support accesses of type .{type_}")

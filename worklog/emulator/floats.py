@@ -176,6 +176,17 @@ def from_eight(bits: Array, digits: int) -> Array:
     return np.copysign(found, np.where(both >> np.uint16(7), -1.0, 1.0))
 
 
+def to_eight(pair: Array, digits: int) -> Array:
+    """The inverse of `from_eight`, in uint16: the nearest, at most the largest number in size; 0x7f for NaN."""
+    least, most, shift = (-14, 57344.0, 0) if digits == 2 else (-6, 448.0, -8)
+    with np.errstate(all="ignore"):
+        unit = np.ldexp(1.0, np.maximum(np.frexp(pair)[1] - 1, least) - digits)
+        near = np.minimum(np.rint(np.abs(pair) / unit) * unit, most)
+        bits = to_half(near * 2.0**shift) >> np.uint16(10 - digits) | np.signbit(pair) * np.uint16(0x80)
+    bits = np.where(np.isnan(pair), np.uint16(0x7F), bits)
+    return bits[:, 0] | bits[:, 1] << np.uint16(8)
+
+
 def from_integer(x: Array) -> Array:
     """An integer to float64, rounded to odd where it has more than 53 digits."""
     low = x & x.dtype.type(0x7F if x.dtype.itemsize == 1 else 0xFFF)

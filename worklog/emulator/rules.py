@@ -50,9 +50,7 @@ def _ld(w: Writer, i: Instruction) -> bool:
     targets = items(target)
     if len(targets) != elements(i):
         return False
-    if "param" in i.parts:
-        if not isinstance(address, Mem) or isinstance(address.base, Reg):
-            return False
+    if "param" in i.parts and isinstance(address, Mem) and not isinstance(address.base, Reg):
         name, size = address.base.name if address.base else "", np.dtype(dtype).itemsize
         whole = next((param.size for param in w.program.kernel.params if param.name == name), 0)
         if not 0 <= address.offset <= whole - len(targets) * size:

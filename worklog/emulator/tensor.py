@@ -1,7 +1,9 @@
 """Tensor-core instructions of a warp: mma.sync, wmma, ldmatrix, stmatrix and movmatrix, with a Hopper GPU's arithmetic,
 which wgmma has, too (worklog.emulator.wgmma).
 
-Each result is a sum of K products and the accumulator, whatever K the machine code's instruction has:
+Sums of integers and of bits are exact, modulo 2^32 or saturated. A sum of f64 is one multiply-add after the other, each
+rounded once, from the first k on (MMA-Sim, below; not confirmed here). Each other result is a sum of K products and the
+accumulator, whatever K the machine code's instruction has:
 
 1. emax is the largest of the sums of two factors' exponents, over products that are not zero and without normalising
    these, and of the accumulator's exponent. The exponent of a subnormal is that of its format's least normal number.
@@ -24,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from worklog.emulator.floats import from_bfloat, from_half, to_half
+from worklog.emulator.floats import fma_f64, from_bfloat, from_half, to_half
 
 if TYPE_CHECKING:
     from worklog.emulator.counts import Site
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 Array = Any  # an NDArray: NumPy types the results of its operators as Any
 Mask = Any
 FRACTION = 25  # bits that a term keeps below the largest term's exponent
+BITS = {"f64": 64, "f32": 32, "tf32": 32, "s32": 32, "f16": 16, "bf16": 16, "s8": 8, "u8": 8, "s4": 4, "u4": 4, "b1": 1}
+INTEGERS = ("s32", "s8", "u8", "s4", "u4", "b1")
 LEAST = {"f16": -14, "bf16": -126, "tf32": -126, "f32": -126}  # exponents of the least normal numbers
 NO_EXPONENT = -5000  # of a product that is zero
 NAN = np.uint32(0x7FFFFFFF).view(np.float32)
@@ -42,11 +46,41 @@ ALIGNED = 32  # CUDA C++ Programming Guide, "Warp Matrix Functions": bytes, of a
 # Arithmetic.
 
 
+@dataclass(frozen=True)
+class Form:
+    """One multiplication. type_, other, sum_type: of A, of B, and of C and D. step: the K of one sum. how: satfinite,
+    and, xor or "". signs, trans: of A and B of a wgmma; trans: the matrix has its rows or columns together.
+    """
+
+    type_: str
+    other: str
+    sum_type: str
+    rows: int
+    columns: int
+    step: int
+    how: str = ""
+    signs: tuple[int, int] = (1, 1)
+    trans: tuple[bool, bool] = (False, False)
+
+    @np.errstate(all="ignore")
+    def sums(self, a: Array, b: Array, c: Array) -> Array:
+        """a @ b + c before it is rounded to sum_type. a: (…, M, K), b: (…, K, N), c: (…, M, N), float64 arrays of
+        numbers of the form's types, which hold any integer sum exactly, too.
+        """
+        if self.sum_type == "s32":
+            both = a @ b
+            return c + (both if self.how != "xor" else a.sum(-1)[..., None] + b.sum(-2)[..., None, :] - 2 * both)
+        if self.sum_type == "f64":
+            for k in range(a.shape[-1]):
+                terms = np.broadcast_arrays(a[..., :, k, None], b[..., None, k, :], c)
+                c = fma_f64(*(term.ravel() for term in terms)).reshape(c.shape)
+            return c
+        return multiply_add(a, b, c, self.type_, self.sum_type)
+
+
 @np.errstate(all="ignore")
 def multiply_add(a: Array, b: Array, c: Array, type_: str, sum_type: str) -> Array:
-    """a @ b + c as the sum of step 2, in float64, which holds it exactly. a: (…, M, K), b: (…, K, N), c: (…, M, N),
-    float64 arrays of numbers of type_, type_ and sum_type. Infinities and NaN as in IEEE arithmetic.
-    """
+    """a @ b + c as the sum of step 2, in float64, which holds it exactly. Infinities and NaN as in IEEE arithmetic."""
     ea, eb, steps = _exponents(a, LEAST[type_]), _exponents(b, LEAST[type_]), range(a.shape[-1])
     emax = np.maximum(_exponents(c, LEAST[sum_type]), LEAST["f32"])
     for k in steps:
@@ -87,50 +121,56 @@ def to_tf32(x: Array, mode: str) -> Array:
     return np.where(np.isnan(x), NAN.view(np.uint32), np.where(np.isinf(x), bits, out))
 
 
-# Fragments: a lane (g, t) of a warp, g its number div 4 and t mod 4, holds words of 1 or 2 numbers (h).
-# PTX ISA, "Matrix Fragments for mma": blocks of 8 rows and 4 words, i and n of 8 rows or columns, j of 4 words along K.
+# Fragments: a lane (g, t) of a warp, g its number div 4 and t mod 4, holds words of h numbers: 1, or as many as 32 bits
+# have. PTX ISA, "Matrix Fragments for mma": blocks of 8 rows and 4 words, i and n of 8 rows or columns, j of 4 words
+# along K.
 
 
 def numbers(words: Array, type_: str) -> Array:
     """(…, 4) words as float64 (…, 4, h)."""
-    if type_ == "tf32":
-        words = words & np.uint32(0xFFFFE000)
-    if type_ in ("tf32", "f32"):
+    if type_ in INTEGERS:
+        bits, sign = BITS[type_], (1 << BITS[type_] - 1) * (type_[0] == "s")
+        fields = words.astype(np.int64)[..., None] >> np.arange(0, 32, bits) & (1 << bits) - 1
+        return ((fields ^ sign) - sign).astype(np.float64)
+    if BITS[type_] > 16:
+        words = words & np.uint32(0xFFFFE000) if type_ == "tf32" else words
         with np.errstate(all="ignore"):
-            return words.view(np.float32).astype(np.float64)[..., None]
+            return words.view(f"f{words.itemsize}").astype(np.float64)[..., None]
     halves = np.ascontiguousarray(words).view(np.uint16).reshape(*words.shape, 2)
     return (from_half if type_ == "f16" else from_bfloat)(halves, "f8")
 
 
-def left(words: Array, type_: str) -> Array:
-    """A, (warps, 16, K), of registers (i + 2 j, warps, 8, 4)."""
+def left(words: Array, type_: str, rows: int) -> Array:
+    """A, (warps, rows, K), of registers (j, i), each (warps, 8, 4)."""
     x = numbers(words, type_)
-    return x.reshape(-1, 2, *x.shape[1:]).transpose(2, 1, 3, 0, 4, 5).reshape(x.shape[1], 16, -1)
+    return x.reshape(-1, rows // 8, *x.shape[1:]).transpose(2, 1, 3, 0, 4, 5).reshape(x.shape[1], rows, -1)
 
 
 def right(words: Array, type_: str, columns: int) -> Array:
-    """B, (warps, K, columns), of registers (j + J n, warps, 8, 4)."""
+    """B, (warps, K, columns), of registers (n, j), each (warps, 8, 4)."""
     x = numbers(words, type_)
     x = x.reshape(columns // 8, -1, *x.shape[1:]).transpose(2, 1, 4, 5, 0, 3)
     return x.reshape(x.shape[0], -1, columns)
 
 
-def accumulator(words: Array, type_: str) -> Array:
-    """C, (warps, 16, columns), of registers (n, i) of two halves, or (n, i, column mod 2)."""
+def accumulator(words: Array, type_: str, rows: int) -> Array:
+    """C, (warps, rows, columns), of registers (n, i) of two halves, or (n, i, column mod 2)."""
     x = numbers(words, type_)
-    if type_ == "f32":
-        x = x.reshape(-1, 2, 2, *x.shape[1:-1]).transpose(3, 1, 4, 0, 5, 2)
-    else:
-        x = x.reshape(-1, 2, *x.shape[1:]).transpose(2, 1, 3, 0, 4, 5)
-    return x.reshape(x.shape[0], 16, -1)
+    x = x.reshape(-1, rows // 8, 2 // x.shape[-1], *x.shape[1:]).transpose(3, 1, 4, 0, 5, 2, 6)
+    return x.reshape(x.shape[0], rows, -1)
 
 
-def registers_of(sums: Array, type_: str) -> Array:
+def registers_of(sums: Array, type_: str, how: str = "") -> Array:
     """The registers (count, warps, 32) of D: `accumulator` backwards, with the last step of the sum."""
-    x = truncated(sums) if type_ == "f32" else to_half(sums)
-    x = x.reshape(len(sums), 2, 8, -1, 4, 2)
-    x = x.transpose(3, 1, 5, 0, 2, 4) if type_ == "f32" else x.transpose(3, 1, 0, 2, 4, 5)
-    return np.ascontiguousarray(x).view(np.uint32).reshape(-1, len(sums), 32)
+    if type_ == "s32":
+        ends = np.iinfo(np.int32)
+        x = (np.clip(sums, ends.min, ends.max) if how == "satfinite" else sums).astype(np.int64).astype(np.uint32)
+    else:
+        x = sums if type_ == "f64" else truncated(sums) if type_ == "f32" else to_half(sums)
+    held = max(1, 4 // x.itemsize)
+    x = x.reshape(len(sums), -1, 8, sums.shape[-1] // 8, 4, 2 // held, held).transpose(3, 1, 5, 0, 2, 4, 6)
+    words = np.ascontiguousarray(x).view(np.uint64 if x.itemsize == 8 else np.uint32)
+    return words.reshape(-1, len(sums), 32)
 
 
 def transposed(words: Array) -> Array:
@@ -142,26 +182,39 @@ def transposed(words: Array) -> Array:
 @dataclass(frozen=True)
 class Places:
     """Where the registers of a wmma fragment lie: line and byte of each block, and the lines per g and per t, and bytes
-    per g and per t, that a lane's own words are further. trans: blocks are transposed behind a load.
+    per g and per t, that a lane's own numbers are further. A lane accesses `count` elements of `size` bytes at a place.
+    trans: blocks are transposed behind a load. matrices: that one ldmatrix reads, where ptxas makes it of a load from
+    shared memory; 0 for none. align: of the matrix's address, in bytes.
     """
 
     places: tuple[tuple[int, int], ...]
     steps: tuple[int, int, int, int]
+    size: int
+    count: int
     trans: bool
+    matrices: int
+    align: int
 
 
-def places_of(matrix: str, layout: str, type_: str) -> Places:
-    """matrix: "a", "b", "c" or "d", of 16 rows and columns, or K 8 for tf32. As ptxas places them on sm_90."""
-    natural, row = (matrix == "b") != (layout == "row"), layout == "row"
-    short, single = type_ in ("f16", "bf16"), type_ == "f32"
-    line, byte, steps = 8, 32 if single else 16, (1, 0, 0, 8 if single else 4)
-    if not natural and not short:
-        line, byte, steps = 8 if single else 4, 32, (0, 2 if single else 1, 4, 0)
-    blocks = [(outer, inner) for outer in (0, 1) for inner in (0, 1)]
-    places = [(line * (inner if row else outer), byte * (outer if row else inner)) for outer, inner in blocks]
-    if single and not natural:
-        places = [(first + column, start) for first, start in places for column in (0, 1)]
-    return Places(tuple(places), steps, short and not natural)
+def places_of(matrix: str, layout: str, type_: str, lines: int, more: int) -> Places:
+    """As ptxas places them on sm_90. matrix: "a", "b", "c" or "d". lines: blocks of 8 rows, or columns of B; more:
+    blocks in the other direction, of 4 lanes with all the numbers that lie side by side in one.
+    """
+    bits, along = BITS[type_], (matrix == "b") != (layout == "row")
+    held = 2 if matrix in "cd" else max(1, 32 // bits)  # numbers side by side in a lane
+    blocks = [(i, k) for i in range(lines) for k in range(more)]
+    blocks = blocks if matrix == "b" else sorted(blocks, key=lambda block: block[1])
+    matrices = min(2, lines) * more if matrix in "ab" and (bits == 16 or (bits == 8 and along)) else 0
+    if along:
+        own, size = held * bits // 8, 8 if bits == 64 else 4
+        places, steps = [(8 * i, 4 * own * k) for i, k in blocks], (1, 0, 0, own)
+        return Places(tuple(places), steps, size, own // size, False, matrices, min(ALIGNED, 4 * own * more))
+    align = min(ALIGNED, lines * bits)
+    if bits == 16:
+        return Places(tuple((8 * k, 16 * i) for i, k in blocks), (1, 0, 0, 4), 4, 1, True, matrices, align)
+    # PTX has no such fragments of less than 8 bits.
+    places = [(4 * held * k + e, bits * i) for i, k in blocks for e in range(held)]
+    return Places(tuple(places), (0, held, bits // 8, 0), bits // 8, 1, False, 0, align)
 
 
 class Tensor:
@@ -173,22 +226,23 @@ class Tensor:
     def mma(
         self,
         pc: int,
-        form: tuple[str, str, int, int],
+        form: Form,
         mask: Mask,
         a: Sequence[Array],
         b: Sequence[Array],
         c: Sequence[Array],
     ) -> tuple[Array, ...]:
-        """form: the type of a and b, the type of c and the result, the K of one sum, and columns."""
-        type_, sum_type, step, columns = form
+        """mma.sync and wmma.mma."""
         warps = self.whole(pc, mask)
-        if not self.machine.memory.values or not len(warps):
-            return (np.zeros(1, np.uint32),) * len(c)
-        x, y = left(self.words(a, warps), type_), right(self.words(b, warps), type_, columns)
         words = self.words(c, warps)
-        for k in range(0, x.shape[-1], step):
-            sums = multiply_add(x[..., k : k + step], y[..., k : k + step, :], accumulator(words, sum_type), *form[:2])
-            results = registers_of(sums, sum_type)
+        if not self.machine.memory.values or not len(warps):
+            return (np.zeros(1, words.dtype),) * len(c)
+        x, y = left(self.words(a, warps), form.type_, form.rows), right(self.words(b, warps), form.other, form.columns)
+        for k in range(0, x.shape[-1], form.step):
+            old = accumulator(words, form.sum_type, form.rows)
+            results = registers_of(
+                form.sums(x[..., k : k + form.step], y[..., k : k + form.step, :], old), form.sum_type, form.how
+            )
             words = results.reshape(words.shape)
         return self.spread(results, warps)
 
@@ -216,21 +270,27 @@ class Tensor:
 
     def load_fragment(self, pc: int, site: Site, base: Array, mask: Mask, stride: Array, form: Places) -> list[Array]:
         """wmma.load. stride: bytes from line to line."""
-        self._check(pc, site, base, mask, stride)
-        if site.count == 4:
-            lane = np.arange(self.machine.batch.lanes) % 32
-            line, byte = (np.array(column)[lane // 8] for column in zip(*form.places, strict=True))
-            offset = (line + lane % 8) * self._wide(stride).astype(np.int64) + byte
-            return list(self.load(pc, site, base + offset.astype(base.dtype), mask, 4, form.trans))
+        self._check(pc, site, base, mask, stride, form)
+        if form.matrices and site.count == 4:
+            lane, out = np.arange(self.machine.batch.lanes), list[Array]()
+            for first in range(0, len(form.places), form.matrices):
+                line, byte = np.array(form.places)[first + lane // 8 % form.matrices].T
+                offset = (line + lane % 8) * self._wide(stride).astype(np.int64) + byte
+                address = base + offset.astype(base.dtype)
+                out += self.load(pc, site, address, mask, form.matrices, form.trans)
+            return out
         address = (self._address(base, stride, form, place) for place in form.places)
         out = [register for each in address for register in self.machine.load(site, each, mask)]
+        if form.size == 1:
+            columns = np.stack([self._wide(byte) for byte in out], axis=1)
+            out = list(np.ascontiguousarray(columns).view(np.uint32).T)
         return [self.transpose(pc, mask, each) for each in out] if form.trans else out
 
     def store_fragment(
         self, pc: int, site: Site, base: Array, mask: Mask, stride: Array, form: Places, values: Sequence[Array]
     ) -> None:
         """wmma.store: `load_fragment` backwards."""
-        self._check(pc, site, base, mask, stride)
+        self._check(pc, site, base, mask, stride, form)
         values = [self.transpose(pc, mask, each) for each in values] if form.trans else values
         for k, place in enumerate(form.places):
             own = values[site.count * k : site.count * (k + 1)]
@@ -244,16 +304,16 @@ class Tensor:
         line, byte = (k + g * form.steps[n] + t * form.steps[n + 1] for k, n in zip(place, (0, 2), strict=True))
         return base + (line * self._wide(stride).astype(np.int64) + byte).astype(base.dtype)
 
-    def _check(self, pc: int, site: Site, base: Array, mask: Mask, stride: Array) -> None:
+    def _check(self, pc: int, site: Site, base: Array, mask: Mask, stride: Array, form: Places) -> None:
         """Whole warps, and the alignment that wmma needs."""
         self.whole(pc, mask)
         lanes = self.machine.exchange.lanes_of(mask)
         start = self._wide(base).astype(np.int64) + site.offset
-        crooked: Array = lanes & ((start % ALIGNED != 0) | (self._wide(stride).astype(np.int64) % 16 != 0))
+        crooked: Array = lanes & ((start % form.align != 0) | (self._wide(stride).astype(np.int64) % 16 != 0))
         if crooked.any():
             first = int(crooked.argmax())
             what = f"gives a matrix at byte {start[first] % 2**32:#x} with {self._wide(stride)[first]} bytes from line "
-            what += f"to line: multiples of {ALIGNED} and 16 are needed"
+            what += f"to line: multiples of {form.align} and 16 are needed"
             self.machine.recorder.add_lanes("misaligned", site, crooked, what)
 
     def whole(self, pc: int, mask: Mask) -> Array:
@@ -285,6 +345,6 @@ class Tensor:
         """Results of some warps as registers of all lanes."""
         whole = results
         if len(warps) != self.machine.batch.lanes // 32:
-            whole = np.zeros((len(results), self.machine.batch.lanes // 32, 32), np.uint32)
+            whole = np.zeros((len(results), self.machine.batch.lanes // 32, 32), results.dtype)
             whole[:, warps] = results
         return tuple(whole.reshape(len(results), -1))

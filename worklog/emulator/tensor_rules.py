@@ -6,17 +6,27 @@ import re
 from typing import TYPE_CHECKING
 
 from worklog.emulator.ptx import Imm, Instruction, Operand, Reg, Vec
-from worklog.emulator.wgmma import Form
+from worklog.emulator.tensor import BITS, Form, Places, places_of
 
 if TYPE_CHECKING:
     from worklog.emulator.codegen import Writer
 
-# By shape and type of A and B: the K of one sum. In the machine code of sm_90, wmma with TF32 is two instructions.
-_STEPS = {
-    ("m16n8k4", "tf32"): 4, ("m16n8k8", "tf32"): 8, ("m16n16k8", "tf32"): 4,
-    ("m16n8k8", "f16"): 8, ("m16n8k16", "f16"): 16, ("m16n16k16", "f16"): 16,
-    ("m16n8k8", "bf16"): 8, ("m16n8k16", "bf16"): 16, ("m16n16k16", "bf16"): 16,
-}  # fmt: skip
+# By the type of A: shapes of mma and of wmma, and types of C and D.
+_SHAPES = {
+    "f64": ("m8n8k4 m16n8k4 m16n8k8 m16n8k16", "m8n8k4", "f64"),
+    "tf32": ("m16n8k4 m16n8k8", "m16n16k8", "f32"),
+    "f16": ("m16n8k8 m16n8k16", "m16n16k16 m8n32k16 m32n8k16", "f32 f16"),
+    "bf16": ("m16n8k8 m16n8k16", "m16n16k16 m8n32k16 m32n8k16", "f32"),
+    **dict.fromkeys(("s8", "u8"), ("m8n8k16 m16n8k16 m16n8k32", "m16n16k16 m8n32k16 m32n8k16", "s32")),
+    **dict.fromkeys(("s4", "u4"), ("m8n8k32 m16n8k32 m16n8k64", "m8n8k32", "s32")),
+    "b1": ("m8n8k128 m16n8k128 m16n8k256", "m8n8k128", "s32"),
+}
+# What else an mma's opcode may have, by the type of A.
+_HOW = {
+    "f64": ({"rn"}, set[str]()),
+    "b1": ({"and", "popc"}, {"xor", "popc"}),
+    **dict.fromkeys(("s8", "u8", "s4", "u4"), ({"satfinite"}, set[str]())),
+}
 _SHARED = {"shared", "shared::cta"}
 
 
@@ -25,36 +35,62 @@ def items(operand: Operand) -> tuple[Operand | None, ...]:
     return operand.items if isinstance(operand, Vec) else (operand,)
 
 
-def _words(w: Writer, operands: tuple[Operand | None, ...]) -> str:
-    return "".join(f"{w.source(each, 'b32')}, " for each in operands)
+def _register(type_: str) -> str:
+    """NumPy's name of the dtype of a fragment's registers."""
+    return "u8" if type_ == "f64" else "u4"
 
 
-def _count(shape: str, type_: str, matrix: str) -> int:
-    """Registers of a fragment."""
-    m, n, k = (int(number) for number in shape[1:].replace("n", " ").replace("k", " ").split())
-    size = 4 if type_ in ("f32", "tf32") else 2
-    return {"a": m * k, "b": k * n, "c": m * n}[matrix] * size // 128
+def _words(w: Writer, operands: tuple[Operand | None, ...], type_: str = "f32") -> str:
+    return "".join(f"{w.source(each, 'b64' if type_ == 'f64' else 'b32')}, " for each in operands)
+
+
+def _sizes(shape: str) -> tuple[int, int, int]:
+    m, n, k = (int(number) for number in re.findall(r"\d+", shape))
+    return m, n, k
+
+
+def _blocks(shape: str, type_: str, matrix: str) -> tuple[int, int]:
+    """Of a fragment, as for places_of: blocks of 8 rows, or of 8 columns of B, and blocks in the other direction."""
+    m, n, k = _sizes(shape)
+    return (n if matrix == "b" else m) // 8, n // 8 if matrix in "cd" else k // 4 // max(1, 32 // BITS[type_])
+
+
+def _counts(shape: str, type_: str, matrix: str, old: bool) -> tuple[int, int]:
+    """Registers of a fragment, and how often it holds each: wmma has 8 for A and B of f16 in every shape."""
+    lines, more = _blocks(shape, type_, matrix)
+    count = lines * more * (2 if matrix in "cd" and BITS[type_] > 16 else 1)
+    return count, 8 // count if old and type_ == "f16" and matrix in "ab" else 1
 
 
 def mma(w: Writer, i: Instruction) -> bool:
-    """mma.sync and wmma.mma; wmma of f16 names the types of C and D only, and its A and B have each word twice."""
-    old = i.parts[0] == "wmma"
-    shape, types = (i.parts[6], i.parts[7:]) if old else (i.parts[3], i.parts[6:])
-    types = (types[0], "f16", "f16", types[1]) if old and len(types) == 2 else types
-    d, a, b, c = types
-    layouts = i.parts[4:6] if old else ("row", "col")
-    head = ("wmma", "mma", "sync", "aligned", *layouts, shape) if old else ("mma", "sync", "aligned", shape, *layouts)
-    if (shape, a) not in _STEPS or a != b or d != c or c not in (("f32", "f16") if a == "f16" else ("f32",)):
+    """mma.sync and wmma.mma; wmma of f16 names the types of C and D only."""
+    old, how = i.parts[0] == "wmma", {*i.parts} & {"satfinite", "rn", "and", "xor", "popc"}
+    layouts = [part for part in i.parts if part in ("row", "col")]
+    named = {"wmma", "mma", "sync", "aligned", "row", "col", *how}
+    shape, *types = [part for part in i.parts if part not in named]
+    types = [types[0], "f16", "f16", types[1]] if old and len(types) == 2 else types
+    d, *kinds = types
+    a, b, c = kinds
+    free = len(layouts) == 2 and old and BITS[a] > 4  # to lie by rows or by columns
+    if (
+        shape not in _SHAPES[a][old].split()
+        or c not in _SHAPES[a][2].split()
+        or d != c
+        or how not in _HOW.get(a, (set(),))
+    ):
+        return False
+    if not (free or layouts == ["row", "col"]) or (a != b and {a, b} not in ({"s8", "u8"}, {"s4", "u4"})):
         return False
     target, *sources = map(items, i.operands)
-    doubled = 2 if old and a == "f16" else 1
-    counts = [_count(shape, type_, matrix) for type_, matrix in ((a, "a"), (a, "b"), (c, "c"))]
-    given = [len(sources[0]) // doubled, len(sources[1]) // doubled, len(sources[2])]
-    if i.parts[: len(head)] != head or given != counts or len(target) != counts[2] or not {*layouts} <= {"row", "col"}:
+    counts = [_counts(shape, type_, matrix, old) for type_, matrix in zip(kinds, "abc", strict=True)]
+    if [*map(len, sources)] != [count * copies for count, copies in counts] or len(target) != counts[2][0]:
         return False
-    form = (a, c, _STEPS[shape, a], 16 if old else 8)
-    words = ", ".join(f"({_words(w, source[:n])})" for source, n in zip(sources, counts, strict=True))
-    w.results(target, f"S.tensor.mma({i.pc}, {form}, {w.mask}, {words})", ["u4"] * len(target))
+    m, n, k = _sizes(shape)
+    # In the machine code of sm_90, wmma with TF32 is two instructions.
+    form = w.named(Form(a, b, c, m, n, 4 if old and a == "tf32" else k, "".join(how - {"popc", "rn"})))
+    own = (_words(w, source[:n], type_) for source, (n, _), type_ in zip(sources, counts, kinds, strict=True))
+    call = f"S.tensor.mma({i.pc}, {form}, {w.mask}, ({'), ('.join(own)}))"
+    w.results(target, call, [_register(c)] * len(target))
     return True
 
 
@@ -81,27 +117,34 @@ def _movmatrix(w: Writer, i: Instruction) -> bool:
     return i.parts == ("movmatrix", "sync", "aligned", "m8n8", "trans", "b16")
 
 
+def fragment(i: Instruction) -> Places:
+    """Of a wmma.load or a wmma.store. Raises LookupError for one that the emulator doesn't have."""
+    matrix, layout, shape, type_ = i.parts[2], *i.parts[5:7], i.parts[-1]
+    forms = ((kind, sums.split()) for kind, (_, shapes, sums) in _SHAPES.items() if shape in shapes.split())
+    if not any(type_ in sums if matrix in "cd" else type_ == kind for kind, sums in forms):
+        raise LookupError(type_)
+    return places_of(matrix, layout, type_, *_blocks(shape, type_, matrix))
+
+
 def _wmma(w: Writer, i: Instruction) -> bool:
     """wmma.load, wmma.store and wmma.mma."""
     if i.parts[1] == "mma":
         return mma(w, i)
     (what, matrix), (layout, shape), type_ = i.parts[1:3], i.parts[5:7], i.parts[-1]
-    sums = type_ == "f32" or (shape, type_) == ("m16n16k16", "f16")
-    known = shape[:6] == "m16n16" and (sums if matrix in "cd" else (shape, type_) in _STEPS)
-    further = {*i.parts[7:-1]} - _SHARED - {"global"}
-    if not known or further or i.parts[3:5] != ("sync", "aligned") or layout not in ("row", "col"):
+    further, form = {*i.parts[7:-1]} - _SHARED - {"global"}, fragment(i)
+    if further or i.parts[3:5] != ("sync", "aligned") or layout not in ("row", "col") or not form.size:
         return False
     registers, address, stride = i.operands if what == "load" else (i.operands[1], i.operands[0], i.operands[2])
-    doubled = 2 if type_ == "f16" and matrix in "ab" else 1
-    if len(items(registers)) != doubled * _count(shape, type_, "c" if matrix == "d" else matrix):
+    count, copies = _counts(shape, type_, matrix, True)
+    if len(items(registers)) != count * copies:
         return False
-    size = 4 if type_ in ("f32", "tf32") else 2
-    given = f"{i.pc}, {w.site()}, {w.address(address)}, {w.mask}, {w.source(stride, 'u32')}.astype('i8') * {size}, "
-    given += f"places_of({matrix!r}, {layout!r}, {type_!r})"
+    line = f"{w.source(stride, 'u32')}.astype('i8') * {BITS[type_]} // 8"
+    given = f"{i.pc}, {w.site()}, {w.address(address)}, {w.mask}, {line}, {w.named(form)}"
     if what == "load":
-        w.results(items(registers), f"S.tensor.load_fragment({given}) * {doubled}", ["u4"] * len(items(registers)))
+        call = f"S.tensor.load_fragment({given}) * {copies}"
+        w.results(items(registers), call, [_register(type_)] * len(items(registers)))
     else:
-        w.lines.append(f"S.tensor.store_fragment({given}, ({_words(w, items(registers))}))")
+        w.lines.append(f"S.tensor.store_fragment({given}, ({_words(w, items(registers), type_)}))")
     return what in ("load", "store")
 
 
@@ -119,26 +162,32 @@ def _wgmma(w: Writer, i: Instruction) -> bool:
 
 
 def _warp_group(w: Writer, i: Instruction) -> bool:
-    shape, sum_type, type_, other = i.parts[4:]
+    shape, sum_type, *types = i.parts[4:]
     target, a, b, scaled, *numbers = i.operands
-    found = re.fullmatch(r"m64n(\d+)k(8|16)", shape)
-    if found is None or i.parts[2:4] != ("sync", "aligned") or type_ != other or type_ not in ("tf32", "f16", "bf16"):
+    _, n, k = _sizes(shape)
+    values, in_registers = [int(each.value) for each in numbers if isinstance(each, Imm)], isinstance(a, Vec)
+    signs, trans, how = values[:2] or [1, 1], values[2:], "".join(types[2:])
+    # Integers have no signs, and only 16-bit numbers can be transposed, in shared memory.
+    integers, short = sum_type == "s32", types[0] in ("f16", "bf16")
+    wanted = 0 if integers else 2 + (2 - in_registers) * short
+    known = {*types[:2]} <= {"s8", "u8"} if integers else types in (["tf32"] * 2, ["f16"] * 2, ["bf16"] * 2)
+    if (
+        not known
+        or sum_type not in _SHAPES[types[0]][2].split()
+        or how not in (("", "satfinite") if integers else ("",))
+    ):
         return False
-    columns, in_registers = int(found[1]), isinstance(a, Vec)
-    wanted = 2 + (0 if type_ == "tf32" else 1 if in_registers else 2)
-    values = [int(each.value) for each in numbers if isinstance(each, Imm)]
-    signs, trans = values[:2], [False] * (4 - wanted) + [each == 1 for each in values[2:]]
-    if sum_type not in (("f32", "f16") if type_ == "f16" else ("f32",)) or (found[2] == "8") != (type_ == "tf32"):
+    count = n // (4 if sum_type == "f16" else 2)
+    if i.parts[2:4] != ("sync", "aligned") or shape != f"m64n{n}k{256 // BITS[types[0]]}" or n % 8 or not 8 <= n <= 256:
         return False
-    count = columns // (2 if sum_type == "f32" else 4)
-    if columns % 8 or not 8 <= columns <= 256 or len(values) != wanted or {*signs} - {1, -1} or {*values[2:]} - {0, 1}:
+    if [len(values), len(numbers)] != [wanted] * 2 or {*signs} - {1, -1} or {*trans} - {0, 1}:
         return False
     if len(items(target)) != count or not isinstance(scaled, Reg | Imm) or (in_registers and len(items(a)) != 4):
         return False
-    form = f"form{i.pc}"
-    w.constants[form] = Form(type_, sum_type, columns, (signs[0], signs[1]), (trans[0], trans[1]))
-    first = f"({_words(w, items(a))})" if in_registers else w.source(a, "b64")
-    given = f"{w.site()}, {form}, {w.mask}, {first}, {w.source(b, 'b64')}, {w.source(scaled, 'pred')}"
+    first, second = [0, 0, *trans][-2:]
+    form = w.named(Form(types[0], types[1], sum_type, 16, n, k, how, (signs[0], signs[1]), (first == 1, second == 1)))
+    left = f"({_words(w, items(a))})" if in_registers else w.source(a, "b64")
+    given = f"{w.site()}, {form}, {w.mask}, {left}, {w.source(b, 'b64')}, {w.source(scaled, 'pred')}"
     w.results(items(target), f"S.wgmma.mma({given}, ({_words(w, items(target))}))", ["u4"] * count)
     return True
 

@@ -7,14 +7,13 @@ wgmma.wait_group is checked. PTX ISA, "Asynchronous Warpgroup Level Matrix Instr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from worklog.emulator.findings import UnsupportedInstruction
 from worklog.emulator.flow import Block, defined, reads, registers
-from worklog.emulator.tensor import accumulator, left, multiply_add, numbers, registers_of
+from worklog.emulator.tensor import Form, accumulator, left, numbers, registers_of
 
 if TYPE_CHECKING:
     from worklog.emulator.counts import Site
@@ -26,17 +25,6 @@ Mask = Any
 LINE = 16  # bytes that lie together in every layout
 # Bytes per line of a swizzled pattern, by bits 62 and 63 of a descriptor; 0: no swizzle.
 WIDTHS = np.array([0, 128, 64, 32])
-
-
-@dataclass(frozen=True)
-class Form:
-    """type_: of A and B. columns: N. signs, trans: of A and B; trans: the matrix has its rows or columns together."""
-
-    type_: str
-    sum_type: str
-    columns: int
-    signs: tuple[int, int]
-    trans: tuple[bool, bool]
 
 
 def lines_of(descriptors: Array, rows: int, first: Array, trans: bool) -> Array:
@@ -109,14 +97,14 @@ class Wgmma:
         if not self.machine.memory.values or not len(warps):
             return (np.zeros(1, np.uint32),) * len(c)
         if isinstance(a, tuple):
-            x = left(tensor.words(a, warps), form.type_)
+            x = left(tensor.words(a, warps), form.type_, 16)
         else:
             x = self._matrix(site, warps, a, 16, warps % 4 * 16, form.type_, form.trans[0])
-        y = self._matrix(site, warps, b, form.columns, warps * 0, form.type_, form.trans[1]).swapaxes(1, 2)
-        old = accumulator(tensor.words(c, warps), form.sum_type)
+        y = self._matrix(site, warps, b, form.columns, warps * 0, form.other, form.trans[1]).swapaxes(1, 2)
+        old = accumulator(tensor.words(c, warps), form.sum_type, 16)
         adding = np.broadcast_to(scaled, lanes.shape)[warps * 32][:, None, None]
-        sums = multiply_add(x * form.signs[0], y * form.signs[1], np.where(adding, old, 0.0), form.type_, form.sum_type)
-        return tensor.spread(registers_of(sums, form.sum_type), warps)
+        sums = form.sums(x * form.signs[0], y * form.signs[1], np.where(adding, old, 0.0))
+        return tensor.spread(registers_of(sums, form.sum_type, form.how), warps)
 
     def follow(self, block: Block, lanes: Array) -> None:
         """Report what the block of code that just ran used before wgmma.wait_group; a copied register stays marked."""
