@@ -36,7 +36,7 @@ def test_an_unsupported_instruction_is_named_with_its_line_and_advice(body: str,
     ("statement", "hint"),
     [
         ("wgmma.mma_async.sync.aligned.m64n8k32.s32.s8.s8 {%r1}, %rd1, %rd2, %p1;", "warp-group tensor-core"),
-        ("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%d1, %d2}, {%d1}, {%d2}, {%d1, %d2};", "tensor-core"),
+        ("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64.rz {%d1, %d2}, {%d1}, {%d2}, {%d1, %d2};", "tensor-core"),
         ("cvt.rna.satfinite.tf32.f32 %r1, %f1;", "tensor-core"),
         ("barrier.cta.red.xor.pred %p1, 0, %p1;", "a block and of a warp, and no others"),
         ("bar.arrive 1;", "a block and of a warp, and no others"),
