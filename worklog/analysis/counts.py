@@ -17,14 +17,22 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from worklog.emulator import EmulatedDevice, Pointer, launch
-from worklog.emulator.counts import WARP, Site, sectors, wavefronts
-from worklog.emulator.findings import plain_name
-from worklog.emulator.globalmem import FIRST_ADDRESS, SPACING
-from worklog.kernel.kernel import Kernel
+from worklog.emulator import (
+    FIRST_ADDRESS,
+    SPACING,
+    WARP,
+    EmulatedDevice,
+    Pointer,
+    Site,
+    launch,
+    plain_name,
+    sectors,
+    wavefronts,
+)
+from worklog.kernel import Kernel
 from worklog.kernel.nvrtc import Compiled
 from worklog.kernel.resources import disassemble, disassembler, instructions
-from worklog.problem.gemm import Shape
+from worklog.problem import Shape
 
 Lanes = NDArray[np.int64]
 FLOAT = 4

@@ -10,17 +10,27 @@ from typing import Any
 
 import numpy as np
 
-from worklog.emulator import Counts, EmulatedDevice, Finding, load, predict
-from worklog.emulator.counts import caveats, total
-from worklog.emulator.device import ARCH, RESOURCES, build
-from worklog.emulator.findings import NotPredictable, UnsupportedInstruction
-from worklog.emulator.ptx import Kernel as Parsed
+from worklog.emulator import (
+    ARCH,
+    RESOURCES,
+    Counts,
+    EmulatedDevice,
+    Finding,
+    NotPredictable,
+    UnsupportedInstruction,
+    build,
+    caveats,
+    load,
+    predict,
+    total,
+)
+from worklog.emulator import Kernel as Parsed
 from worklog.errors import BadSetting, WorklogError
-from worklog.kernel.kernel import Kernel
+from worklog.kernel import Kernel
 from worklog.kernel.nvrtc import ARCHITECTURES, Compiled
 from worklog.kernel.resources import Occupancy, disassemble, disassembler, main_loop, no_sass, occupancy
-from worklog.problem.gemm import Shape, random_inputs
-from worklog.runs.tables import Table, scaled
+from worklog.problem import Shape, random_inputs
+from worklog.runs import Table, scaled
 
 RUNG_SIZE, FILE_SIZE = Shape.of(4096), Shape.of(128)
 WHOLE = 512  # the largest size at which a user kernel is run in full

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from worklog.errors import WorklogError
-from worklog.problem.gemm import Shape
+from worklog.problem import Shape
 
 FILE = Path(__file__).parents[1] / "kernel" / "ptx" / "traffic.json"
 WARP, SECTOR = 32, 32  # threads, bytes

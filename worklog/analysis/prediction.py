@@ -14,21 +14,14 @@ from html import escape
 from typing import Any
 
 from worklog.analysis.memory_counts import WARP, MemoryCounts, memory_counts
-from worklog.emulator import Counts, load, predict
-from worklog.emulator.counts import caveats
-from worklog.emulator.device import build, naming
-from worklog.emulator.findings import NotPredictable
-from worklog.emulator.predict import SHORTEST, STRETCH, count_all
-from worklog.emulator.ptx import Kernel as Parsed
+from worklog.emulator import SHORTEST, STRETCH, Counts, NotPredictable, build, caveats, count_all, load, naming, predict
+from worklog.emulator import Kernel as Parsed
 from worklog.errors import BadSetting, WorklogError
 from worklog.gpu import device
 from worklog.gpu.device import Gpu
-from worklog.kernel import Kernel
-from worklog.kernel.device import Program
-from worklog.kernel.ladder import LADDER
-from worklog.problem.gemm import FLOAT_BYTES, Shape
-from worklog.runs.run import Run, recorded_run
-from worklog.runs.tables import Table, duration
+from worklog.kernel import LADDER, Kernel, Program
+from worklog.problem import FLOAT_BYTES, Shape
+from worklog.runs import Run, Table, duration, recorded_run
 
 SIZE = Shape.of(4096)
 FMA, L1, SHARED, DRAM = "multiply-adds", "L1 lookups", "shared-memory wavefronts", "DRAM reads"

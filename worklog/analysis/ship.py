@@ -15,14 +15,11 @@ from typing import Any
 
 from worklog.analysis.memory_counts import FILE, MemoryCounts
 from worklog.analysis.prediction import summed
-from worklog.emulator import load, predict
-from worklog.emulator.device import ARCH, FOLDER, INDEX, RESOURCES
+from worklog.emulator import ARCH, FOLDER, INDEX, RESOURCES, load, predict
 from worklog.gate import after_timing, shapes
-from worklog.kernel import Kernel
-from worklog.kernel.device import Program
-from worklog.kernel.ladder import LADDER
+from worklog.kernel import LADDER, Kernel, Program
 from worklog.kernel.nvrtc import compile_cuda, nvrtc_version
-from worklog.problem.gemm import Shape
+from worklog.problem import Shape
 
 SHAPE = Shape.of(4096)
 

@@ -90,12 +90,11 @@ def bench(
 @output.json_option
 def show(file: Path | None, details: bool, pivot: bool, samples: bool, as_json: bool) -> None:
     """Print a run: a file, else the newest run of this machine, else the recording."""
-    from worklog.runs.run import open_run
-    from worklog.runs.tables import text
+    from worklog.runs import open_run
 
     taken, width = open_run(file), output.terminal_width()
     output.export(taken, of_samples=samples)
     if as_json:
         output.print_json(output.measurements(taken))
         return
-    click.echo(taken.pivot().text(width) if pivot else text(taken, with_details=details, width=width).rstrip())
+    click.echo(taken.pivot().text(width) if pivot else taken.text(with_details=details, width=width).rstrip())

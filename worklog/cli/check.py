@@ -17,10 +17,8 @@ from worklog.cli.problem import check_solution, problem_options, require_no_dtyp
 from worklog.cli.run import LAUNCH, kernel_options
 from worklog.errors import BadSetting, NoGpu
 from worklog.gpu import device
-from worklog.kernel.kernel import TEMPLATE
-from worklog.kernel.ladder import kernel_of, rung
-from worklog.problem.axes import TILES, Axis
-from worklog.problem.gemm import Shape
+from worklog.kernel import TEMPLATE, kernel_of, rung
+from worklog.problem import TILES, Axis, Shape
 from worklog.runner import check as checks
 from worklog.runner import sanitizer
 from worklog.runner import sweep as tiles

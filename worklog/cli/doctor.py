@@ -15,9 +15,9 @@ import click
 from worklog.cli import output
 from worklog.errors import WorklogError, install_command
 from worklog.gpu import device
-from worklog.kernel.kernel import kernels_dir
+from worklog.kernel import kernels_dir
 from worklog.runner import sanitizer
-from worklog.runs.run import Run, forced_source, live_runs, recordings, runs_dir
+from worklog.runs import Run, forced_source, live_runs, recordings, runs_dir
 
 # Packages of each thing, what its absence costs, and the extra that brings it.
 PACKAGES = {

@@ -15,11 +15,11 @@ from worklog.cli import readme as tables
 from worklog.errors import BadSetting, NothingToDraw, WorklogError
 from worklog.gpu.device import not_writable
 from worklog.peers import exploits
-from worklog.plots.figure import Drawing
+from worklog.plots import Drawing
 from worklog.runner import check, emulated_rungs, tasks
 from worklog.runner import measure as bench
+from worklog.runs import open_run
 from worklog.runs.comparison import open_comparison
-from worklog.runs.run import open_run
 from worklog.settings import Harness
 
 BROKEN = "grid_rounded_down"

@@ -16,14 +16,13 @@ from worklog.errors import BadSetting, Interrupted
 from worklog.gpu import device
 from worklog.harness.calibration import Calibration, certificate
 from worklog.peers import compare, exploits
-from worklog.problem.gemm import Shape
+from worklog.problem import Shape
 from worklog.runner import measure as bench
 from worklog.runner.session import calibrated
 from worklog.runner.tasks import ABLATION_SIZES, ablation_tasks, estimate, grid_tasks
+from worklog.runs import open_run, read_part
 from worklog.runs.ablation import effects, text
 from worklog.runs.comparison import open_comparison
-from worklog.runs.documents import read_part
-from worklog.runs.run import open_run
 from worklog.settings import PITFALLS, SAMPLING, Harness
 
 

@@ -12,7 +12,7 @@ import click
 
 from worklog.errors import BadSetting
 from worklog.gpu.device import not_writable
-from worklog.kernel.kernel import source_folder
+from worklog.kernel import source_folder
 
 
 @click.command()

@@ -20,9 +20,9 @@ from worklog.settings import Harness, parse_settings
 
 if TYPE_CHECKING:
     from worklog.kernel import Kernel
-    from worklog.problem.gemm import Shape
+    from worklog.problem import Shape
     from worklog.runner.tasks import Progress
-    from worklog.runs.run import Run
+    from worklog.runs import Run
 
 
 def _harness(_: click.Context, __: click.Parameter, words: tuple[str, ...]) -> Harness:
@@ -30,13 +30,13 @@ def _harness(_: click.Context, __: click.Parameter, words: tuple[str, ...]) -> H
 
 
 def _shape(_: click.Context, __: click.Parameter, word: str | None) -> Shape | None:
-    from worklog.problem.gemm import Shape
+    from worklog.problem import Shape
 
     return None if word is None else Shape.of(word)
 
 
 def _shapes(_: click.Context, __: click.Parameter, words: tuple[str, ...]) -> list[Shape]:
-    from worklog.problem.gemm import Shape
+    from worklog.problem import Shape
 
     return [Shape.of(word) for listed in words for word in listed.split(",")]
 
@@ -121,7 +121,7 @@ def terminal_width(least: int = 60) -> int:
     """Characters per line for tables on standard output. least: a narrower terminal wraps whole lines, which is easier
     to read than columns of broken words.
     """
-    from worklog.runs.tables import WIDTH
+    from worklog.runs import WIDTH
 
     return max(shutil.get_terminal_size().columns, least) if sys.stdout.isatty() else WIDTH
 
@@ -134,13 +134,11 @@ def measurements(taken: Run) -> dict[str, Any]:
 
 def print_run(taken: Run, *, with_details: bool = False, as_json: bool = False) -> None:
     """Print a run as tables, and where it was saved, or as JSON; and write the files that --csv and the others name."""
-    from worklog.runs.tables import text
-
     export(taken)
     if as_json:
         print_json(measurements(taken))
         return
-    click.echo(text(taken, with_details=with_details, width=terminal_width()), nl=False)
+    click.echo(taken.text(with_details=with_details, width=terminal_width()), nl=False)
     if taken.origin == "live":
         click.echo(f"run saved: {taken.path}")
 

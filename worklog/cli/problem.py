@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from worklog.kernel.solution import Solution
-    from worklog.runs.run import Run
+    from worklog.runs import Run
     from worklog.settings import Harness
 
 TAKEN = ("entry", "grid", "block", "include", "define", "arrays")  # options of a user kernel that a solution takes
@@ -55,7 +55,7 @@ def solution_of(what: str, launch: Mapping[str, Any], others: Mapping[str, objec
     """The solution that a command names. launch: the options of a user kernel. others: options that the command takes
     for the ladder's problem only, and what was given. Raises BadSetting for one that was given.
     """
-    from worklog.kernel.ladder import DEFAULTS, OPTION
+    from worklog.kernel import DEFAULTS, OPTION
     from worklog.kernel.solution import Solution
 
     given = {name: value for name, value in launch.items() if value is not None and value != DEFAULTS[name]}

@@ -9,11 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from worklog.errors import WorklogError
-from worklog.problem.gemm import Shape
+from worklog.problem import Shape
+from worklog.runs import Run, Table, cells, write_text
 from worklog.runs.comparison import CUBLAS, KNOWN, Comparison
-from worklog.runs.documents import write_text
-from worklog.runs.run import Run
-from worklog.runs.tables import Table, cells
 
 BEGIN = "<!-- worklog table: rewritten by `worklog article` -->"
 END = "<!-- worklog table ends -->"

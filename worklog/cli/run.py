@@ -16,7 +16,7 @@ from worklog.gpu import device
 from worklog.settings import Harness
 
 if TYPE_CHECKING:
-    from worklog.problem.gemm import Shape
+    from worklog.problem import Shape
 
 LAUNCH = (
     click.option(
@@ -117,8 +117,7 @@ def run(
     Exits with 1 if a kernel fails the check.
     """
     from worklog.cli.selection import baselines_of, both_axes, kernels_of, show_preview
-    from worklog.problem.axes import shapes
-    from worklog.problem.gemm import Shape
+    from worklog.problem import Shape, shapes
     from worklog.runner import measure as bench  # imported here: --help doesn't wait for NumPy
     from worklog.runner.tasks import tasks_of
 

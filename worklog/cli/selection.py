@@ -12,11 +12,9 @@ import click
 from worklog.cli.output import print_json
 from worklog.errors import BadSetting, CompileFailed, meant
 from worklog.gpu import device
-from worklog.kernel import Kernel
-from worklog.kernel.ladder import OF_A_FILE, RUNGS, instances, kernel_of
+from worklog.kernel import OF_A_FILE, RUNGS, Kernel, instances, kernel_of
 from worklog.kernel.libraries import libraries
-from worklog.problem.axes import SIZES, TEMPLATES, Axis, Space
-from worklog.problem.gemm import Shape
+from worklog.problem import SIZES, TEMPLATES, Axis, Shape, Space
 from worklog.runner import measure as bench
 from worklog.runner.tasks import BASELINE, estimate, tasks_of
 from worklog.settings import Harness

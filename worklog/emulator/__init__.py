@@ -4,8 +4,8 @@ It gives results, findings and counts, never a time. `launch` needs only PTX tex
 with NVRTC, imported at the first compilation.
 """
 
-from worklog.emulator.counts import Access, Counts
-from worklog.emulator.device import EmulatedDevice, EmulatedFault
+from worklog.emulator.counts import WARP, Access, Counts, Site, caveats, sectors, total, wavefronts
+from worklog.emulator.device import ARCH, FOLDER, INDEX, RESOURCES, EmulatedDevice, EmulatedFault, build, naming
 from worklog.emulator.findings import (
     BadLaunch,
     BudgetExceeded,
@@ -14,33 +14,19 @@ from worklog.emulator.findings import (
     PtxError,
     TooLarge,
     UnsupportedInstruction,
+    plain_name,
 )
-from worklog.emulator.globalmem import Pointer
+from worklog.emulator.globalmem import FIRST_ADDRESS, SPACING, Pointer
 from worklog.emulator.launch import Result, launch, load
-from worklog.emulator.predict import predict
+from worklog.emulator.predict import SHORTEST, STRETCH, count_all, predict
 from worklog.emulator.ptx import Kernel
 from worklog.emulator.reader import parse
 from worklog.emulator.tensor_map import TensorMap, tensor_map
 
 __all__ = [
-    "Access",
-    "BadLaunch",
-    "BudgetExceeded",
-    "Counts",
-    "EmulatedDevice",
-    "EmulatedFault",
-    "Finding",
-    "Kernel",
-    "NotPredictable",
-    "Pointer",
-    "PtxError",
-    "Result",
-    "TensorMap",
-    "TooLarge",
-    "UnsupportedInstruction",
-    "launch",
-    "load",
-    "parse",
-    "predict",
-    "tensor_map",
-]
+    "ARCH", "FIRST_ADDRESS", "FOLDER", "INDEX", "RESOURCES", "SHORTEST", "SPACING", "STRETCH", "WARP", "Access",
+    "BadLaunch", "BudgetExceeded", "Counts", "EmulatedDevice", "EmulatedFault", "Finding", "Kernel", "NotPredictable",
+    "Pointer", "PtxError", "Result", "Site", "TensorMap", "TooLarge", "UnsupportedInstruction", "build", "caveats",
+    "count_all", "launch", "load", "naming", "parse", "plain_name", "predict", "sectors", "tensor_map", "total",
+    "wavefronts",
+]  # fmt: skip

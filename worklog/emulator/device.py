@@ -21,7 +21,7 @@ from worklog.emulator.globalmem import Pointer
 from worklog.emulator.launch import Result, launch, load, load_variables
 from worklog.emulator.ptx import Kernel
 from worklog.errors import LaunchFailed, WorklogError
-from worklog.kernel.device import Block, Program, Resources
+from worklog.kernel import Block, Program, Resources
 from worklog.kernel.nvrtc import Compiled, NvrtcMissing, compile_cuda
 
 FOLDER = Path(__file__).parents[1] / "kernel" / "ptx"

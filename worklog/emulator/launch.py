@@ -37,7 +37,7 @@ from worklog.emulator.tensor_map import SIZE, TensorMap
 from worklog.emulator.waiting import RESIDENT, SMS, may_wait
 from worklog.kernel.nvrtc import Widths
 from worklog.kernel.resources import LIMITS, MAX_THREADS
-from worklog.problem.gemm import Shape
+from worklog.problem import Shape
 
 Array = NDArray[Any]
 LANES = 8192

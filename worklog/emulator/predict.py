@@ -18,7 +18,7 @@ from worklog.emulator.globalmem import Pointer
 from worklog.emulator.launch import Result, launch
 from worklog.emulator.ptx import Kernel
 from worklog.kernel import Kernel as Launched
-from worklog.problem.gemm import Shape
+from worklog.problem import Shape
 
 # Floats of K: a multiple of every rung's BK (twice, for two buffers), of a loop's unrolling, and of 256 bytes.
 STRETCH = 64

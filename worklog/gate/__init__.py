@@ -5,7 +5,14 @@ result is a `Verdict`. It knows only the device interface of the kernel room, so
 emulator.
 """
 
-from worklog.gate.checker import Checker
-from worklog.gate.verdict import Stage, Verdict
+from worklog.gate.after_timing import EVERY_LAUNCH, LaunchProbe, idle
+from worklog.gate.checker import SEED_BITS, Checker, timed
+from worklog.gate.exact import family
+from worklog.gate.guarded_buffer import GUARD, OUTSIDE, OUTSIDE_WORKSPACE, Guarded, Memory
+from worklog.gate.shapes import edge_shapes
+from worklog.gate.verdict import ErrorMap, Stage, Verdict, failed, passed
 
-__all__ = ["Checker", "Stage", "Verdict"]
+__all__ = [
+    "EVERY_LAUNCH", "GUARD", "OUTSIDE", "OUTSIDE_WORKSPACE", "SEED_BITS", "Checker", "ErrorMap", "Guarded",
+    "LaunchProbe", "Memory", "Stage", "Verdict", "edge_shapes", "failed", "family", "idle", "passed", "timed",
+]  # fmt: skip

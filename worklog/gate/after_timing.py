@@ -49,8 +49,8 @@ from worklog.gate.precision import (
     rms_limit,
 )
 from worklog.gate.verdict import Stage, failed
-from worklog.kernel.device import COMPILE_OPTIONS, Buffer, Device, Program
-from worklog.problem.gemm import Shape, tflops
+from worklog.kernel import COMPILE_OPTIONS, Buffer, Device, Program
+from worklog.problem import Shape, tflops
 
 EVERY_LAUNCH = "every timed launch"
 BLOCK = 256

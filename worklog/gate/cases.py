@@ -21,10 +21,9 @@ from worklog.errors import BadProblem, LaunchFailed
 from worklog.gate.checker import timed
 from worklog.gate.guarded_buffer import GUARD, Guarded, Memory
 from worklog.gate.verdict import ErrorMap, Stage, Verdict, error_map, failed, passed
-from worklog.kernel.device import Device
+from worklog.kernel import Device
 from worklog.kernel.solution import Passed, Ready
-from worklog.problem.arrays import dtype_of, excess, is_array, nbytes, raw, rebuilt, values_of
-from worklog.problem.problem import Case, Problem, Words
+from worklog.problem import Case, Problem, Words, dtype_of, excess, is_array, nbytes, raw, rebuilt, values_of
 
 REPEATED = "bit-equal when repeated"
 FILLING = 0x4B  # a byte whose repetition is no result

@@ -23,8 +23,8 @@ from worklog.gate.guarded_buffer import Buffers, Memory
 from worklog.gate.precision import PrecisionReference
 from worklog.gate.shapes import DIFFER, Exact
 from worklog.gate.verdict import Stage, Verdict, failed
-from worklog.kernel.device import Buffer, Device, Subject
-from worklog.problem.gemm import Domain, Shape, random_inputs
+from worklog.kernel import Buffer, Device, Subject
+from worklog.problem import Domain, Shape, random_inputs
 
 SEED_BITS = 32  # so that it can be typed
 

@@ -30,7 +30,7 @@ from functools import cached_property
 
 import numpy as np
 
-from worklog.problem.gemm import Float32, Float64, Shape
+from worklog.problem import Float32, Float64, Shape
 
 Indices = np.ndarray[tuple[int], np.dtype[np.intp]]
 Integers = np.ndarray[tuple[int, int], np.dtype[np.signedinteger]]

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from worklog.kernel.device import Buffer, Device, NeedsWorkspace, Program, Subject
-from worklog.problem.gemm import Float32, Shape
+from worklog.kernel import Buffer, Device, NeedsWorkspace, Program, Subject
+from worklog.problem import Float32, Shape
 
 GUARD = 4096  # elements on either side: 16 KiB, so the matrix stays aligned as an allocation is
 OUTSIDE = "it wrote outside C"

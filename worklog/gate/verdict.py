@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from worklog.gate.exact import Indices
-from worklog.problem.gemm import Float32, Float64
-from worklog.runs.tables import verdict as verdict_table
+from worklog.problem import Float32, Float64
+from worklog.runs import verdict_table
 
 MOST_TILES = 32  # per side
 SAMPLES = 64

@@ -27,10 +27,10 @@ from numpy.typing import NDArray
 
 from worklog.errors import LaunchFailed, OutOfMemory
 from worklog.gpu.device import gpu, require_gpu
-from worklog.kernel.device import Block, Program, Resources
+from worklog.kernel import Block, Program, Resources
 from worklog.kernel.nvrtc import compile_error, of_nvidia
 from worklog.kernel.source import code
-from worklog.problem.gemm import Domain, Shape
+from worklog.problem import Domain, Shape
 
 # cublas_api.h, cublasMath_t: CUBLAS_DEFAULT_MATH and CUBLAS_TF32_TENSOR_OP_MATH; CuPy names only the first.
 MATH_MODES = {"fp32": 0, "tf32": 3}

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from worklog.errors import NoGpu, install_command
-from worklog.runs.documents import read_part
 
 # FP32 lanes of one multiprocessor by compute capability (CUDA C++ Programming Guide, arithmetic instructions
 # throughput).
@@ -70,6 +69,8 @@ class Gpu:
     @classmethod
     def of(cls, recorded: dict[str, Any]) -> Gpu:
         """From what as_dict() wrote into a run file. Raises BadRunFile."""
+        from worklog.runs import read_part  # imported here: whether there is a GPU is known without NumPy
+
         found = read_part(cls, recorded, "device")
         major, minor = found.compute_capability  # a list in JSON
         return replace(found, compute_capability=(major, minor))

@@ -4,8 +4,14 @@
 `time_pair` times a subject and a baseline.
 """
 
-from worklog.harness.sampling import time_pair
-from worklog.runs.samples import Reading
+from worklog.harness.batches import SPIN_US, bubble_us
+from worklog.harness.launch import Launch, Partly, Rotating, Witnessed, input_sets
+from worklog.harness.rules import LEAST_WINDOWS, WINDOW_US
+from worklog.harness.sampling import IDLE_S, ONE_PLACEMENT, off_the_lock, time_pair
+from worklog.runs import Reading
 from worklog.settings import Harness
 
-__all__ = ["Harness", "Reading", "time_pair"]
+__all__ = [
+    "IDLE_S", "LEAST_WINDOWS", "ONE_PLACEMENT", "SPIN_US", "WINDOW_US", "Harness", "Launch", "Partly", "Reading",
+    "Rotating", "Witnessed", "bubble_us", "input_sets", "off_the_lock", "time_pair",
+]  # fmt: skip

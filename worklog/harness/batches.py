@@ -26,7 +26,7 @@ import numpy as np
 
 from worklog.harness.launch import Launch, blocked, bracketed, launches_in, witnessed
 from worklog.harness.tracer import span_us
-from worklog.runs.samples import Sample
+from worklog.runs import Sample
 from worklog.settings import Harness
 
 if TYPE_CHECKING:

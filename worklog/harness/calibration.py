@@ -16,7 +16,7 @@ import numpy as np
 from worklog.gpu.device import Gpu
 from worklog.harness.batches import LONGEST_BATCH, take_batch
 from worklog.harness.launch import Launch
-from worklog.runs.samples import Estimate, Reading, Sample, median, paired_ratio
+from worklog.runs import Estimate, Reading, Sample, median, paired_ratio
 from worklog.settings import TOLERANCE, TOLERANCE_US, Harness
 
 if TYPE_CHECKING:

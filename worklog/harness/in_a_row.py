@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from worklog.harness.launch import Launch, Partly, blocked, bracketed, witnessed
-from worklog.runs.samples import Energy
+from worklog.runs import Energy
 from worklog.settings import Harness
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from math import ceil, exp
 import numpy as np
 
 from worklog.errors import BadSetting
-from worklog.runs.samples import LEAST_SAMPLES, median
+from worklog.runs import LEAST_SAMPLES, median
 from worklog.settings import split_rule
 
 STEADY = 0.005  # two windows in a row that agree this well are steady,

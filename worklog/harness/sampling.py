@@ -27,8 +27,7 @@ from worklog.harness.rules import (
     stopping_rule,
     warm_up_rule,
 )
-from worklog.runs.samples import PILOT, Reading, Sample, median
-from worklog.runs.tables import duration
+from worklog.runs import PILOT, Reading, Sample, duration, median
 from worklog.settings import Harness
 
 if TYPE_CHECKING:

@@ -1,5 +1,12 @@
 """What computes C: the kernel record, the ladder, compilation with NVRTC, resources and machine code."""
 
-from worklog.kernel.kernel import Kernel
+from worklog.kernel.device import COMPILE_OPTIONS, Block, Buffer, Device, NeedsWorkspace, Program, Resources, Subject
+from worklog.kernel.host_function import LABEL, HostFunction, HostSubject, words_of
+from worklog.kernel.kernel import TEMPLATE, Kernel, block_traffic_bytes, kernels_dir, source_folder
+from worklog.kernel.ladder import DEFAULTS, LADDER, OF_A_FILE, OPTION, RUNGS, instances, kernel_of, rung
 
-__all__ = ["Kernel"]
+__all__ = [
+    "COMPILE_OPTIONS", "DEFAULTS", "LABEL", "LADDER", "OF_A_FILE", "OPTION", "RUNGS", "TEMPLATE", "Block", "Buffer",
+    "Device", "HostFunction", "HostSubject", "Kernel", "NeedsWorkspace", "Program", "Resources", "Subject",
+    "block_traffic_bytes", "instances", "kernel_of", "kernels_dir", "rung", "source_folder", "words_of",
+]  # fmt: skip

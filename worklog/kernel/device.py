@@ -14,7 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from worklog.problem.gemm import Domain, Shape
+from worklog.problem import Domain, Shape
 
 COMPILE_OPTIONS = ("-std=c++17",)
 Block = int | tuple[int, ...]  # threads per block: along x, and along y and z

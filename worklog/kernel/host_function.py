@@ -42,10 +42,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from worklog.errors import BadSetting, LaunchFailed, NoGpu, WorklogError
 from worklog.kernel.device import Buffer, Device, Subject
-from worklog.problem.gemm import Shape
-from worklog.problem.problem import ctype_of
-from worklog.problem.shipped import SGEMM
-from worklog.runs.documents import require_file
+from worklog.problem import SGEMM, Shape, ctype_of
+from worklog.runs import require_file
 
 if TYPE_CHECKING:
     from worklog.kernel.kernel import Kernel

@@ -32,8 +32,8 @@ from worklog.kernel.source import (
     parts,
     with_constants,
 )
-from worklog.problem.gemm import CLASSES, Domain, Shape
-from worklog.runs.documents import read_text
+from worklog.problem import CLASSES, Domain, Shape
+from worklog.runs import read_text
 
 if TYPE_CHECKING:
     from worklog.kernel.solution import Solution

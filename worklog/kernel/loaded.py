@@ -9,7 +9,7 @@ import numpy as np
 
 from worklog.kernel.device import Buffer, Device, Executable
 from worklog.kernel.source import parts
-from worklog.problem.gemm import FLOAT_BYTES, Shape
+from worklog.problem import FLOAT_BYTES, Shape
 
 if TYPE_CHECKING:
     from worklog.kernel.kernel import Kernel

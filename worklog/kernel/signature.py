@@ -15,8 +15,7 @@ from itertools import product
 
 from worklog.errors import BadSetting, meant
 from worklog.kernel.source import Definition, Parameter, closing, code, comments, constants, evaluate, parts
-from worklog.problem.gemm import Domain
-from worklog.problem.shipped import SGEMM
+from worklog.problem import SGEMM, Domain
 
 LADDER = tuple(parameter.name for parameter in SGEMM.signature)
 SIZES, MATRICES = LADDER[:3], ("A", "B", "C")

@@ -42,9 +42,8 @@ from worklog.kernel.source import (
     options_of_the_host,
     parts,
 )
-from worklog.problem.arrays import dtype_of
-from worklog.problem.problem import TYPES, Parameter, Problem, ctype_of
-from worklog.runs.documents import read_text
+from worklog.problem import TYPES, Parameter, Problem, ctype_of, dtype_of
+from worklog.runs import read_text
 
 FUNCTION = "solution"
 WAITS = re.compile(r"\bcuda(?:\w*Synchronize|Mem(?:cpy|set)|Malloc|Free)\b")  # calls that wait for the GPU

@@ -8,7 +8,7 @@ import shlex
 import textwrap
 from pathlib import Path
 
-from worklog.problem.problem import Problem
+from worklog.problem import Problem
 
 STARTERS = {
     name: Path(__file__).with_name(file)

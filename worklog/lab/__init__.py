@@ -19,10 +19,9 @@ from worklog.lab.ladder_page import Climb, Ladder
 from worklog.lab.panel_answer import PanelChoice
 from worklog.lab.panel_page import Panel
 from worklog.lab.recorded import contents
-from worklog.plots.figure import Chart
-from worklog.problem.gemm import Shape
-from worklog.runs.run import Run
-from worklog.runs.tables import Table
+from worklog.plots import Chart
+from worklog.problem import Shape
+from worklog.runs import Run, Table
 from worklog.settings import Value
 
 __all__ = [

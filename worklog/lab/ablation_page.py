@@ -10,13 +10,10 @@ import ipywidgets as widgets
 from worklog.errors import NothingToDraw
 from worklog.lab.choice import Choice, NotRecorded
 from worklog.lab.controls import Page, Shown
-from worklog.plots import ablation
-from worklog.plots.ablation import NAMES, ablated, in_words
-from worklog.plots.figure import Chart
-from worklog.problem.gemm import Shape
+from worklog.plots import NAMES, Chart, ablated, ablation, in_words
+from worklog.problem import Shape
+from worklog.runs import Bar, Cell, Run, Table
 from worklog.runs.ablation import Effect
-from worklog.runs.run import Run
-from worklog.runs.tables import Bar, Cell, Table
 
 COLUMNS = ("pitfall", "setting", "number", "unbiased", "biased", "effect", "noise")
 

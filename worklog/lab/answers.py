@@ -15,9 +15,8 @@ from typing import Any
 
 from worklog.lab.choice import LAUNCHES, Held, NotRecorded, Reading, Settings, changes, in_words, word
 from worklog.lab.panel_answer import WIDE, Answer, PanelChoice, limits, us_ticks
-from worklog.problem.gemm import Shape
-from worklog.runs.run import Run
-from worklog.runs.tables import duration
+from worklog.problem import Shape
+from worklog.runs import Run, duration
 from worklog.settings import PITFALLS, Harness, Value, rule
 
 LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"

@@ -15,15 +15,23 @@ from typing import Any
 
 from worklog.errors import BadRunFile, WorklogError
 from worklog.gpu.device import gpu_reason
-from worklog.kernel.ladder import rung
-from worklog.plots.figure import Chart
-from worklog.problem.gemm import Shape
+from worklog.kernel import rung
+from worklog.plots import Chart
+from worklog.problem import Shape
+from worklog.runs import (
+    SHOWN,
+    Estimate,
+    Measurement,
+    Run,
+    event_overhead_us,
+    forced_source,
+    new_path,
+    open_run,
+    recordings,
+    summarize,
+)
+from worklog.runs import Reading as Samples
 from worklog.runs.ablation import PRECISION
-from worklog.runs.measurement import Measurement
-from worklog.runs.run import Run, forced_source, new_path, open_run, recordings
-from worklog.runs.samples import Estimate, event_overhead_us, summarize
-from worklog.runs.samples import Reading as Samples
-from worklog.runs.tables import SHOWN
 from worklog.settings import PITFALLS, Pitfall, Value, rule
 
 GRID = "h200_grid"

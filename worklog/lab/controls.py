@@ -19,8 +19,8 @@ from IPython.display import display
 
 from worklog.errors import WorklogError
 from worklog.lab.choice import Choice
-from worklog.plots.figure import DARK, DARK_PAGES, LIGHT, Chart
-from worklog.runs.tables import Table
+from worklog.plots import DARK, DARK_PAGES, LIGHT, Chart
+from worklog.runs import Table
 
 HERE = Path(__file__).parent
 Chosen = TypeVar("Chosen", bound=Choice)

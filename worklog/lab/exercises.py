@@ -17,27 +17,21 @@ import numpy as np
 
 from worklog.analysis.inspection import inspect
 from worklog.analysis.memory_counts import memory_counts
-from worklog.emulator import EmulatedDevice, launch, load
-from worklog.emulator.device import build
+from worklog.emulator import EmulatedDevice, build, launch, load
 from worklog.errors import BadSetting, WorklogError
 from worklog.gate import Checker
-from worklog.kernel import Kernel
-from worklog.kernel.device import Program
-from worklog.kernel.kernel import block_traffic_bytes
-from worklog.kernel.ladder import LADDER, rung
+from worklog.kernel import LADDER, Kernel, Program, block_traffic_bytes, rung
 from worklog.kernel.solution import Solution
 from worklog.lab.choice import grid_runs, in_words
 from worklog.lab.panel_answer import PanelChoice
-from worklog.problem.axes import Axis
-from worklog.problem.gemm import Shape, tflops
+from worklog.problem import Axis, Shape, tflops
 from worklog.runner import sweep
 from worklog.runner.check import check
 from worklog.runner.measure import results
 from worklog.runner.problems import check as check_solution
 from worklog.runner.tasks import BASELINE
+from worklog.runs import LEAST_SAMPLES, median, open_run
 from worklog.runs.comparison import KNOWN, open_comparison
-from worklog.runs.run import open_run
-from worklog.runs.samples import LEAST_SAMPLES, median
 from worklog.settings import PITFALLS
 
 CLOSE = 0.01  # a number may differ by this share: it was rounded

@@ -13,18 +13,14 @@ import ipywidgets as widgets
 
 from worklog.analysis.memory_counts import LadderCounts
 from worklog.errors import BadShape, NothingToDraw
-from worklog.kernel import Kernel
-from worklog.kernel.ladder import LADDER, rung
+from worklog.kernel import LADDER, Kernel, rung
 from worklog.kernel.resources import LIMITS, occupancy
 from worklog.lab.choice import Choice
 from worklog.lab.controls import Page, Shown, button
-from worklog.plots import ladder
-from worklog.plots.figure import Chart
-from worklog.problem.gemm import Shape
+from worklog.plots import Chart, ladder
+from worklog.problem import Shape
 from worklog.runner.tasks import ARTICLE_SIZES
-from worklog.runs.measurement import Measurement
-from worklog.runs.run import Run
-from worklog.runs.tables import SHOWN, Table, cells
+from worklog.runs import SHOWN, Measurement, Run, Table, cells
 
 HIDDEN = re.compile(r"template <.*?\) \{\n|static_assert\(.*?\);\n", re.DOTALL)
 # Tag and background by a line's first character; translucent, so that text stays readable on light and dark pages.

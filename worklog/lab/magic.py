@@ -25,21 +25,17 @@ from worklog.analysis.prediction import Prediction, predicted
 from worklog.errors import BadSetting, NothingToDraw, WorklogError
 from worklog.gate import Stage, Verdict
 from worklog.gpu.device import Gpu, gpu_reason, require_gpu
-from worklog.kernel import Kernel
-from worklog.kernel.ladder import LADDER, RUNGS, rung
+from worklog.kernel import LADDER, RUNGS, Kernel, rung
 from worklog.kernel.nvrtc import UnknownEntry
 from worklog.lab.time_magic import TimeMagics
-from worklog.plots import ladder, tile_map
-from worklog.plots.figure import Chart
-from worklog.problem.gemm import CLASSES, Shape
+from worklog.plots import Chart, ladder, tile_map
+from worklog.problem import CLASSES, Shape
 from worklog.runner import check
 from worklog.runner import measure as bench
 from worklog.runner.check import Checked
 from worklog.runner.emulated_time import LIMIT_S
 from worklog.runner.tasks import BASELINE, Progress, silent
-from worklog.runs import tables as run_report
-from worklog.runs.measurement import Measurement
-from worklog.runs.run import Run, open_run
+from worklog.runs import Measurement, Run, open_run
 from worklog.settings import Harness, parse_settings
 
 SIZE = 1024
@@ -90,14 +86,14 @@ class Trial:
     def __str__(self) -> str:
         if not self.passed:
             return str(self.checked)
-        return f"{self.checked}\n\n{self.prediction}\n\n{run_report.text(self.shown)}".rstrip()
+        return f"{self.checked}\n\n{self.prediction}\n\n{self.shown}".rstrip()
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
         words = escape(f"{self.kernel.name}: {self.checked}")
         report = f'<pre role="status" style="white-space:pre-wrap">{words}</pre>'
-        return report + self.prediction._repr_html_() + run_report.html(self.shown) if self.passed else report
+        return report + self.prediction._repr_html_() + self.shown._repr_html_() if self.passed else report
 
     def _ipython_display_(self) -> None:
         """The report and, in a notebook, a chart as a second output: the ladder, or the error map if it failed."""

@@ -25,10 +25,9 @@ from worklog.lab.choice import (
 from worklog.plots import figure
 from worklog.plots.figure import ACCENT, ALERT, BODY_PT, GREY, INK, MARGIN_IN, MUTED, SMALL_PT, Chart
 from worklog.plots.page import Page, page
-from worklog.problem.gemm import Shape, tflops
+from worklog.problem import Shape, tflops
 from worklog.runner.tasks import ABLATION_RUNGS, ABLATION_SAMPLING, GRID_SIZES, Task
-from worklog.runs.run import Run
-from worklog.runs.tables import duration
+from worklog.runs import Run, duration
 from worklog.settings import PITFALLS, Harness, Pitfall, Value
 
 TIME = "TFLOP/s"  # what a pitfall corrupts that changes the time

@@ -22,7 +22,7 @@ from worklog.lab.controls import ONE_AT_A_TIME, Page, Shown, Status, button, off
 from worklog.lab.panel_answer import Answer, PanelChoice, picture
 from worklog.runner.measure import carry_out
 from worklog.runner.tasks import Task
-from worklog.runs.run import Run
+from worklog.runs import Run
 from worklog.settings import PITFALLS, Harness, Pitfall, Value
 
 

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from itertools import combinations
 
 from worklog.lab.choice import LAUNCHES, Held, in_words
-from worklog.runs.run import Run
-from worklog.runs.tables import Table
+from worklog.runs import Run, Table
 from worklog.settings import PITFALLS, Pitfall, Value
 
 

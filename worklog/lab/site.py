@@ -22,12 +22,9 @@ from worklog.errors import BadRunFile, NothingToDraw
 from worklog.lab.answers import Pool, panel_table
 from worklog.lab.choice import grid_runs, ladder_runs
 from worklog.lab.ladder_page import Climb, changed_lines
-from worklog.plots.ablation import ablated
-from worklog.plots.figure import DARK, LIGHT, Chart
-from worklog.plots.selection import CUBLAS, measured, rows
-from worklog.problem.gemm import Shape
-from worklog.runs.run import Run
-from worklog.runs.tables import percent
+from worklog.plots import CUBLAS, DARK, LIGHT, Chart, ablated, measured, rows
+from worklog.problem import Shape
+from worklog.runs import Run, percent
 
 HERE = Path(__file__).parent
 

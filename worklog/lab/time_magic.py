@@ -11,7 +11,7 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_exp
 from worklog.errors import BadSetting, WorklogError
 from worklog.harness.crosscheck import WALL_CLOCK
 from worklog.runner import timing
-from worklog.runs.measurement import Measurement
+from worklog.runs import Measurement
 from worklog.settings import Harness, parse_settings
 
 WORK = ("flops", "reads", "writes", "elements")

@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from worklog.errors import LaunchFailed
-from worklog.kernel.device import Device, Subject
-from worklog.problem.gemm import Float32, Float64, Shape
+from worklog.kernel import Device, Subject
+from worklog.problem import Float32, Float64, Shape
 
 ROOM, BEHIND = 16384, np.float32(7)  # elements behind each matrix, at least, and their value
 EPS32 = 2.0**-23

@@ -27,11 +27,8 @@ from worklog.errors import BadSetting, ChildFailed, install_command
 from worklog.gpu.device import gpu, software, source_revision
 from worklog.peers.harnesses import HARNESSES, SAMPLING, OtherHarness, OurHarness, Read, Work, product
 from worklog.runner.tasks import Progress, silent
+from worklog.runs import Table, claimed, median, new_path, runs_dir, write_text
 from worklog.runs.comparison import CUBLAS, KNOWN, SCHEMA, Comparison, Row
-from worklog.runs.documents import claimed, write_text
-from worklog.runs.run import new_path, runs_dir
-from worklog.runs.samples import median
-from worklog.runs.tables import Table
 
 if TYPE_CHECKING:
     from worklog.harness.cuda_timeline import CudaTimeline

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from worklog.harness import Harness, time_pair
-from worklog.problem.gemm import Shape, random_inputs
+from worklog.problem import Shape, random_inputs
 from worklog.runner.launches import ALIGNED, Pool
-from worklog.runs.samples import Estimate, event_overhead_us, median
+from worklog.runs import Estimate, event_overhead_us, median
 
 if TYPE_CHECKING:
     from worklog.gpu.cuda import CudaDevice

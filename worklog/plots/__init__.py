@@ -16,7 +16,7 @@ from worklog.plots.ablation import ablated, ablation
 from worklog.plots.bars import bars, energy
 from worklog.plots.calibration import calibration, certificate
 from worklog.plots.diagrams import DIAGRAMS, headline
-from worklog.plots.figure import Chart, Drawing, gallery, save, write_gallery
+from worklog.plots.figure import DARK, DARK_PAGES, LIGHT, Chart, Drawing, gallery, save, write_gallery
 from worklog.plots.ladder import ladder
 from worklog.plots.levels import levels
 from worklog.plots.lines import lines, of_benchmarks
@@ -28,34 +28,13 @@ from worklog.plots.sizes import sizes
 from worklog.plots.sweep import sweep
 from worklog.plots.tilemap import tile_map
 from worklog.plots.traffic import traffic
-from worklog.runs.run import Run
+from worklog.runs import Run
 
 __all__ = [
-    "DIAGRAMS",
-    "Chart",
-    "Drawn",
-    "ablation",
-    "bars",
-    "calibration",
-    "certificate",
-    "draw_all",
-    "energy",
-    "gallery",
-    "headline",
-    "ladder",
-    "levels",
-    "lines",
-    "ownership",
-    "peers",
-    "roofline",
-    "samples",
-    "save",
-    "sizes",
-    "sweep",
-    "tile_map",
-    "traffic",
-    "write_gallery",
-]
+    "DARK", "DARK_PAGES", "DIAGRAMS", "LIGHT", "Chart", "Drawing", "Drawn", "ablated", "ablation", "bars",
+    "calibration", "certificate", "draw_all", "energy", "gallery", "headline", "ladder", "levels", "lines", "ownership",
+    "peers", "roofline", "samples", "save", "sizes", "sweep", "tile_map", "traffic", "write_gallery",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)

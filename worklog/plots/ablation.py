@@ -21,9 +21,9 @@ from worklog.plots import figure
 from worklog.plots.figure import ACCENT, BODY_PT, INK, MARGIN_IN, MUTED, PAPER, SMALL_PT, Chart, text_width, wrap
 from worklog.plots.page import a_few, beside, page, right_of, ticks
 from worklog.plots.selection import ARTICLE_SHAPE, Size, in_order, rate
-from worklog.problem.gemm import Shape
+from worklog.problem import Shape
+from worklog.runs import Run
 from worklog.runs.ablation import TOGETHER, Effect, effects, percent
-from worklog.runs.run import Run
 
 # Inches, but for the thickness of a step.
 ROW, HEAD, BELOW, CELL, FALL, GAP, NARROWEST, STEP_PT = 0.34, 0.32, 0.42, 0.56, 1.7, 0.14, 5.5, 8

@@ -8,7 +8,7 @@ from worklog.errors import NothingToDraw
 from worklog.plots.figure import ACCENT, GREY, MUTED, SMALL_PT, WIDTH_IN, Chart, styled, text_width, wrap
 from worklog.plots.page import beside, page, right_of
 from worklog.plots.selection import Size, shape_to_draw
-from worklog.runs.run import Run
+from worklog.runs import Run
 
 ROW, BAR, LINE, GAP, RIGHT = 0.24, 0.15, 0.16, 0.16, 0.1  # inches
 

@@ -12,8 +12,7 @@ from worklog.errors import NothingToDraw
 from worklog.plots import figure
 from worklog.plots.figure import ACCENT, ALERT, MARGIN_IN, MUTED, SMALL_PT, WIDTH_IN, Chart
 from worklog.plots.page import beside, page, ticks
-from worklog.runs.run import Run
-from worklog.runs.tables import Bar, Table, bound
+from worklog.runs import Bar, Run, Table, bound
 from worklog.settings import TOLERANCE, TOLERANCE_US
 
 PROMISE = f"±{TOLERANCE_US:g} µs or ±{100 * TOLERANCE:g} %"

@@ -34,8 +34,7 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from worklog.errors import WorklogError
-from worklog.runs.documents import write_bytes
-from worklog.runs.tables import Table
+from worklog.runs import Table, write_bytes
 
 _FILE: dict[str, Any] = tomllib.loads(Path(__file__).with_name("style.toml").read_text(encoding="utf-8"))
 

@@ -24,8 +24,7 @@ from worklog.plots.selection import (
     rows,
     shape_to_draw,
 )
-from worklog.runs.measurement import Measurement
-from worklog.runs.run import Run
+from worklog.runs import Measurement, Run
 
 # Vizuara's article, which took them from siboehm's SGEMM_CUDA README: percent of cuBLAS on an RTX A6000 at 4096.
 ARTICLE_PERCENT = {

@@ -16,7 +16,7 @@ from worklog.errors import NothingToDraw
 from worklog.plots.figure import ACCENT, ALERT, FAINT, INK, MUTED, PAPER, WIDTH_IN, Chart, styled
 from worklog.plots.page import beside, page, right_of, ticks
 from worklog.plots.selection import dimensions, intensity
-from worklog.runs.run import Run
+from worklog.runs import Run
 
 ROW, ABOVE, BELOW, RIGHT = 0.3, 0.3, 0.42, 0.25  # inches
 

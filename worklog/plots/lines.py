@@ -13,8 +13,7 @@ from worklog.plots import figure
 from worklog.plots.figure import ACCENT, ALERT, BODY_PT, GREY, INK, MARGIN_IN, MUTED, OTHER, WIDTH_IN, Chart
 from worklog.plots.page import name_points, page, ticks
 from worklog.plots.selection import in_order
-from worklog.runs.measurement import Measurement
-from worklog.runs.run import Run
+from worklog.runs import Measurement, Run
 
 HEIGHT, BELOW, LEFT, RIGHT = 3.3, 0.42, 0.55, 0.5  # inches
 MOST_TICKS = 8

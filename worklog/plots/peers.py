@@ -19,8 +19,8 @@ from worklog.plots.figure import (
     text_width,
 )
 from worklog.plots.page import name_points, page
+from worklog.runs import bound
 from worklog.runs.comparison import Comparison, Points, open_comparison
-from worklog.runs.tables import bound
 
 OURS = "worklog"
 HEIGHT, BELOW, ABOVE = 3.3, 0.42, 0.1

@@ -18,7 +18,7 @@ from worklog.plots import figure
 from worklog.plots.figure import ACCENT, BODY_PT, INK, MARGIN_IN, MUTED, PAPER, SMALL_PT, WIDTH_IN, Chart
 from worklog.plots.page import Page, Point, beside, name_points, page, ticks
 from worklog.plots.selection import Size, cublas_tflops, dimensions, intensity, measured, rate, rows, shape_to_draw
-from worklog.runs.run import Run
+from worklog.runs import Run
 
 BODY, LEFT, BELOW, ABOVE, RIGHT, GAP = 4.3, 0.62, 0.45, 0.08, 0.45, 0.09  # inches
 NEXT = 0.2  # inches between two points, beyond which an arrow fits

@@ -16,9 +16,7 @@ from worklog.gpu.device import THROTTLING, reason_names
 from worklog.plots.figure import ACCENT, ALERT, FAINT, GREY, INK, MARGIN_IN, MUTED, SMALL_PT, WIDTH_IN, Chart, styled
 from worklog.plots.page import a_few, beside, page, ticks
 from worklog.plots.selection import Size, measured, sample_times, shape_to_draw
-from worklog.runs.measurement import Measurement
-from worklog.runs.run import Run
-from worklog.runs.samples import Estimate, median
+from worklog.runs import Estimate, Measurement, Run, median
 
 TOP, CLOCK, LOW, BETWEEN, ABOVE, BELOW, LEFT, RIGHT = 1.9, 0.45, 1.2, 0.32, 0.12, 0.42, 0.55, 1.0  # inches
 LEAST, MOST = 6, 160  # samples before an interval is drawn, and how many times it is drawn at most

@@ -8,13 +8,11 @@ from statistics import median
 from matplotlib.axes import Axes
 
 from worklog.errors import NothingToDraw
-from worklog.kernel.kernel import block_traffic_bytes
-from worklog.kernel.ladder import RUNGS
+from worklog.kernel import RUNGS, block_traffic_bytes
 from worklog.plots.figure import ACCENT, INK, MUTED, PAPER, text_width
 from worklog.plots.page import beside
-from worklog.problem.gemm import Shape, tflops
-from worklog.runs.measurement import Measurement
-from worklog.runs.run import Run
+from worklog.problem import Shape, tflops
+from worklog.runs import Measurement, Run
 
 CUBLAS = "cuBLAS"
 ARTICLE_SHAPE = Shape(4096, 4096, 4096)

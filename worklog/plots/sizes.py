@@ -10,8 +10,7 @@ from worklog.plots import figure
 from worklog.plots.figure import ACCENT, BODY_PT, GREY, INK, MARGIN_IN, MUTED, WIDTH_IN, Chart
 from worklog.plots.page import Page, name_points, page, ticks
 from worklog.plots.selection import CUBLAS, in_order, interval, measured, rows
-from worklog.runs.measurement import Measurement
-from worklog.runs.run import Run
+from worklog.runs import Measurement, Run
 
 PANEL, LEFT, BELOW, BETWEEN, RIGHT = 2.75, 0.5, 0.4, 0.3, 0.5  # inches
 MOST_TICKS = 8  # sizes with a tick of their own; more are marked at powers of two

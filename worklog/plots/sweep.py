@@ -9,7 +9,7 @@ from worklog.errors import NothingToDraw
 from worklog.plots.figure import ACCENT, ALERT, INK, MARGIN_IN, MUTED, SMALL_PT, WIDTH_IN, Chart, styled, text_width
 from worklog.plots.page import Page, beside, page
 from worklog.plots.selection import CUBLAS, dimensions, measured, no_time, rate, rate_bar, reference_line
-from worklog.runs.run import Run
+from worklog.runs import Run
 
 if TYPE_CHECKING:
     from worklog.runner.sweep import Variant, Variants

@@ -23,7 +23,7 @@ from worklog.plots.figure import (
 from worklog.plots.page import page
 
 if TYPE_CHECKING:
-    from worklog.gate.verdict import ErrorMap
+    from worklog.gate import ErrorMap
 
 SIDE, GAP = 2.0, 0.3  # inches: the longer side of C, and the way to the words
 LEFT, ABOVE, BELOW = 0.35, 0.28, 0.1

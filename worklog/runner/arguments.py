@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from worklog.errors import BadSetting
-from worklog.harness.launch import input_sets
+from worklog.harness import input_sets
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 ArgumentSet = tuple[Arguments, dict[int, Any]]  # with the copy of each original, by the original's id

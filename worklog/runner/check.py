@@ -19,25 +19,18 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from worklog.analysis.counts import instruction_mix
-from worklog.emulator import EmulatedDevice
-from worklog.emulator.device import build
+from worklog.emulator import EmulatedDevice, build
 from worklog.emulator.launch import require_matrices
 from worklog.errors import BadSetting, Interrupted
-from worklog.gate import Checker, Verdict
-from worklog.gate.checker import SEED_BITS
-from worklog.gate.shapes import edge_shapes
-from worklog.gate.verdict import passed
+from worklog.gate import SEED_BITS, Checker, Verdict, edge_shapes, passed
 from worklog.gpu.device import gpu, gpu_reason, require_gpu
-from worklog.kernel import Kernel
-from worklog.kernel.device import Device, Subject
-from worklog.kernel.host_function import LABEL
+from worklog.kernel import LABEL, Device, Kernel, Subject
 from worklog.kernel.nvrtc import Compiled, compile_cuda
-from worklog.problem.gemm import Shape
-from worklog.problem.shipped import SGEMM
+from worklog.problem import SGEMM, Shape
 from worklog.runner.child import Answer, advice, run_child
 from worklog.runner.emulated_time import LIMIT_S, require_time
 from worklog.runner.tasks import Progress, silent
-from worklog.runs.tables import verdict as verdict_table
+from worklog.runs import verdict_table
 
 if TYPE_CHECKING:
     from worklog.emulator import Finding

@@ -26,7 +26,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from worklog.errors import ChildFailed, LaunchFailed, OutOfMemory, WorklogError
-from worklog.gate.verdict import Stage, failed
+from worklog.gate import Stage, failed
 from worklog.gpu.device import visible_to_a_child
 from worklog.runner.tasks import Progress
 

@@ -20,13 +20,11 @@ from typing import Any, NoReturn
 
 from worklog.errors import BadRunFile, BadSetting, meant
 from worklog.gpu.device import Gpu
-from worklog.kernel import Kernel
-from worklog.kernel.host_function import HostFunction
-from worklog.problem.axes import Axis, Point, Space
+from worklog.kernel import HostFunction, Kernel
+from worklog.problem import Axis, Point, Space
 from worklog.runner.measure import carry_out, live_wanted
 from worklog.runner.tasks import Progress, Task, silent
-from worklog.runs.run import Run, run_of
-from worklog.runs.tables import Table
+from worklog.runs import Run, Table, run_of
 from worklog.settings import Harness
 
 SHOWN = 8  # values of an axis that are shown; of more, the first ones and the last

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from worklog.emulator import load, predict
-from worklog.emulator.counts import caveats
-from worklog.kernel import Kernel
-from worklog.kernel.ladder import LADDER
-from worklog.problem.gemm import Shape
+from worklog.emulator import caveats, load, predict
+from worklog.kernel import LADDER, Kernel
+from worklog.problem import Shape
 from worklog.runner.check import check
 from worklog.runner.tasks import Progress
-from worklog.runs.tables import WIDTH, Table
+from worklog.runs import WIDTH, Table
 
 SMALL = Shape.of(256)
 Row = dict[str, Any]

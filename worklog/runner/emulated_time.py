@@ -15,10 +15,8 @@ import numpy as np
 from worklog.emulator import EmulatedDevice
 from worklog.emulator.launch import LANES
 from worklog.errors import LaunchFailed, WorklogError
-from worklog.kernel import Kernel
-from worklog.kernel.device import Subject
-from worklog.problem.axes import spoken
-from worklog.problem.gemm import Shape
+from worklog.kernel import Kernel, Subject
+from worklog.problem import Shape, spoken
 from worklog.runner.tasks import GATE_LAUNCHES
 
 LIMIT_S = 60.0

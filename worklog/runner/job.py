@@ -30,7 +30,7 @@ from worklog.gpu.device import bus_id, gpu_reason
 if TYPE_CHECKING:
     from worklog.runner.check import Checked
     from worklog.runner.session import Session
-    from worklog.runs.measurement import Measurement
+    from worklog.runs import Measurement
 
 
 class ContextLost(Exception):

@@ -13,14 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from worklog.gate import Checker, Stage
-from worklog.gate.after_timing import EVERY_LAUNCH, LaunchProbe
-from worklog.gate.guarded_buffer import GUARD, OUTSIDE, OUTSIDE_WORKSPACE, Guarded
-from worklog.gate.verdict import failed
-from worklog.harness.launch import Launch, Rotating, Witnessed
-from worklog.kernel.device import Buffer, NeedsWorkspace, Subject
-from worklog.kernel.host_function import HostSubject
-from worklog.problem.gemm import Shape
+from worklog.gate import EVERY_LAUNCH, GUARD, OUTSIDE, OUTSIDE_WORKSPACE, Checker, Guarded, LaunchProbe, Stage, failed
+from worklog.harness import Launch, Rotating, Witnessed
+from worklog.kernel import Buffer, HostSubject, NeedsWorkspace, Subject
+from worklog.problem import Shape
 
 if TYPE_CHECKING:
     from worklog.gpu.cuda import CudaDevice

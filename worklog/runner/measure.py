@@ -13,13 +13,10 @@ from typing import Any
 from worklog.errors import BadRunFile, BadSetting, Interrupted, NoGpu
 from worklog.gate import Verdict
 from worklog.gpu.device import gpu_reason, require_gpu
-from worklog.kernel import Kernel
-from worklog.kernel.ladder import RUNGS, rung
+from worklog.kernel import RUNGS, Kernel, rung
 from worklog.runner.child import Answer, run_child
 from worklog.runner.tasks import ABLATION_SIZES, BASELINE, Progress, Size, Task, ablation_tasks, silent, tasks_of
-from worklog.runs.documents import claimed
-from worklog.runs.measurement import Measurement
-from worklog.runs.run import Run, forced_source, new_path, open_run, runs_dir
+from worklog.runs import Measurement, Run, claimed, forced_source, new_path, open_run, runs_dir
 from worklog.settings import Harness
 
 TIMEOUT_S = 120.0

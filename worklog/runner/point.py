@@ -9,13 +9,13 @@ from functools import partial
 from typing import Any
 
 from worklog.errors import BadSetting, CompileFailed, LaunchFailed, OutOfMemory, WorklogError, memory_is_full
-from worklog.harness.sampling import off_the_lock
-from worklog.kernel.host_function import words_of
+from worklog.harness import off_the_lock
+from worklog.kernel import words_of
 from worklog.runner import timing
 from worklog.runner.declare import Benchmark, Skipped, State, benchmarks_of
 from worklog.runner.session import Session
 from worklog.runner.tasks import Task
-from worklog.runs.measurement import Measurement
+from worklog.runs import Measurement
 from worklog.settings import Harness
 
 # What CuPy, Triton and Numba raise where one combination of values can't be compiled, or needs too much of an SM.

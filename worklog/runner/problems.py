@@ -9,11 +9,9 @@ from worklog.errors import BadProblem, meant
 from worklog.gate import Verdict
 from worklog.gate.cases import check_cases
 from worklog.gpu.device import gpu, require_gpu
-from worklog.kernel.host_function import HostFunction
+from worklog.kernel import HostFunction
 from worklog.kernel.solution import Solution
-from worklog.problem.arrays import each, is_array, nbytes
-from worklog.problem.problem import Problem, Words, called
-from worklog.problem.shipped import PROBLEMS
+from worklog.problem import PROBLEMS, Problem, Words, called, each, is_array, nbytes
 from worklog.runner import check as checks
 from worklog.runner.check import TIMEOUT_S, Checked, device_of, finished, wants_gpu
 from worklog.runner.tasks import Progress, silent

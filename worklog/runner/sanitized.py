@@ -16,10 +16,9 @@ from typing import Any
 import cupy
 import numpy as np
 
-from worklog.gate.exact import family
-from worklog.gate.shapes import edge_shapes
+from worklog.gate import edge_shapes, family
 from worklog.gpu.cuda import CudaDevice
-from worklog.kernel.device import Program
+from worklog.kernel import Program
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.runner.check import arch
 

@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from worklog.errors import BadSetting, NoGpu, WorklogError
-from worklog.gate import Stage
-from worklog.gate.verdict import failed, passed
+from worklog.gate import Stage, failed, passed
 from worklog.gpu.device import gpu_reason
 from worklog.kernel import Kernel
 from worklog.runner.child import environment

@@ -12,23 +12,16 @@ import numpy as np
 
 import worklog
 from worklog.errors import LaunchFailed, OutOfMemory
-from worklog.gate import Checker, Stage, Verdict, after_timing
-from worklog.gate.checker import SEED_BITS, timed
+from worklog.gate import SEED_BITS, Checker, Stage, Verdict, after_timing, timed
 from worklog.gpu.clock_lock import clocks_as_asked
 from worklog.gpu.device import gpu, require_gpu, software, source_revision
-from worklog.harness import Harness, Reading, time_pair
-from worklog.harness.launch import Launch, input_sets
-from worklog.harness.sampling import ONE_PLACEMENT, off_the_lock
-from worklog.kernel import Kernel
-from worklog.kernel.device import Subject
-from worklog.kernel.ladder import rung
+from worklog.harness import ONE_PLACEMENT, Harness, Launch, Reading, input_sets, off_the_lock, time_pair
+from worklog.kernel import Kernel, Subject, rung
 from worklog.kernel.nvrtc import compile_cuda
-from worklog.problem.gemm import Shape, random_inputs
+from worklog.problem import Shape, random_inputs
 from worklog.runner.launches import LEAST_TIMES_BUFFERS, Pool, elements, timed_loop
 from worklog.runner.tasks import BASELINE, Task, measurement_of, work_of
-from worklog.runs.measurement import Measurement
-from worklog.runs.run import source_label
-from worklog.runs.samples import event_overhead_us, summarise
+from worklog.runs import Measurement, event_overhead_us, source_label, summarise
 
 if TYPE_CHECKING:
     from worklog.gpu.cuda import CudaDevice

@@ -13,24 +13,19 @@ from typing import Any
 import numpy as np
 
 from worklog.errors import BadProblem, BadSetting, LaunchFailed, OutOfMemory, meant, memory_is_full
-from worklog.gate import Stage, Verdict, after_timing
+from worklog.gate import Memory, Stage, Verdict, after_timing, timed
 from worklog.gate.cases import CaseBuffers, check_case, check_repeated, judged, require_sound
-from worklog.gate.checker import timed
-from worklog.gate.guarded_buffer import Memory
-from worklog.harness.sampling import off_the_lock
-from worklog.kernel import Kernel
-from worklog.kernel.host_function import words_of
+from worklog.harness import off_the_lock
+from worklog.kernel import Kernel, words_of
 from worklog.kernel.solution import Ready, Solution
-from worklog.problem.arrays import each, raw, rebuilt
-from worklog.problem.problem import Case, Problem
+from worklog.problem import Case, Problem, each, raw, rebuilt
 from worklog.runner import timing
 from worklog.runner.arguments import on_gpu
 from worklog.runner.measure import carry_out
 from worklog.runner.problems import find_problem
 from worklog.runner.session import Session, waits_us
 from worklog.runner.tasks import Progress, Task, silent
-from worklog.runs.measurement import Measurement
-from worklog.runs.run import Run
+from worklog.runs import Measurement, Run
 from worklog.settings import Harness
 
 CASE = "case"  # the axis of a problem

@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from worklog.errors import BadRunFile, BadSetting, CompileFailed, meant
 from worklog.gpu.device import gpu
-from worklog.kernel.kernel import Kernel, block_traffic_bytes
-from worklog.kernel.ladder import LADDER
+from worklog.kernel import LADDER, Kernel, block_traffic_bytes
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.resources import MAX_THREADS, WARP, Occupancy, occupancy
-from worklog.problem.axes import Axis, Point, Space, Value
-from worklog.problem.gemm import Shape
+from worklog.problem import Axis, Point, Shape, Space, Value
 from worklog.runner.measure import live_wanted, measure
 from worklog.runner.tasks import BASELINE, Progress, silent
-from worklog.runs.run import Run
+from worklog.runs import Run
 
 if TYPE_CHECKING:
     import pandas

@@ -11,16 +11,10 @@ from typing import TYPE_CHECKING, Any
 from worklog.errors import BadSetting, BadShape
 from worklog.gate import Verdict
 from worklog.gpu.device import Gpu
-from worklog.harness import Harness, Reading
-from worklog.harness.rules import LEAST_WINDOWS, WINDOW_US
-from worklog.harness.sampling import IDLE_S
-from worklog.kernel.ladder import LADDER
-from worklog.problem.axes import MOST_VALUES, Value
-from worklog.problem.gemm import FLOAT_BYTES, Shape
-from worklog.problem.shipped import SGEMM
-from worklog.runs.measurement import AGAINST, Measurement
-from worklog.runs.run import recorded_run
-from worklog.runs.samples import event_overhead_us, summarize
+from worklog.harness import IDLE_S, LEAST_WINDOWS, WINDOW_US, Harness, Reading
+from worklog.kernel import LADDER
+from worklog.problem import FLOAT_BYTES, MOST_VALUES, SGEMM, Shape, Value
+from worklog.runs import AGAINST, Measurement, event_overhead_us, recorded_run, summarize
 from worklog.settings import HOW_ONE_MEASURES, PITFALLS
 
 if TYPE_CHECKING:

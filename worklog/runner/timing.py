@@ -17,21 +17,26 @@ from threading import Timer
 from typing import Any
 
 from worklog.errors import BadSetting, LaunchFailed
-from worklog.gate.after_timing import idle
+from worklog.gate import idle
 from worklog.gpu.clock_lock import clocks_as_asked
 from worklog.gpu.device import require_gpu
 from worklog.gpu.peaks import DATAPATHS, Peaks
-from worklog.harness import Harness, time_pair
-from worklog.harness.batches import SPIN_US, bubble_us
+from worklog.harness import (
+    ONE_PLACEMENT,
+    SPIN_US,
+    Harness,
+    Launch,
+    Partly,
+    Rotating,
+    bubble_us,
+    off_the_lock,
+    time_pair,
+)
 from worklog.harness.crosscheck import WALL_CLOCK, cross_check
-from worklog.harness.launch import Launch, Partly, Rotating
-from worklog.harness.sampling import ONE_PLACEMENT, off_the_lock
 from worklog.runner.arguments import Arguments, ArgumentSet, bytes_of, datapath_of, rotation
 from worklog.runner.session import Session, waits_us
 from worklog.runner.tasks import measurement_of
-from worklog.runs.measurement import Measurement
-from worklog.runs.run import source_label
-from worklog.runs.samples import event_overhead_us, summarise
+from worklog.runs import Measurement, event_overhead_us, source_label, summarise
 from worklog.settings import TOLERANCE_US
 
 HANGS_S = 60.0  # beyond the harness's budget, after which a call is reported to hang

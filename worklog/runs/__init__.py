@@ -1,1 +1,47 @@
 """What was found: runs, measurements, statistics, tables and comparisons, as files and data frames."""
+
+from worklog.runs.documents import (
+    claimed,
+    read_fields,
+    read_json,
+    read_part,
+    read_text,
+    require_file,
+    write_bytes,
+    write_text,
+)
+from worklog.runs.measurement import AGAINST, Measurement
+from worklog.runs.run import (
+    Run,
+    forced_source,
+    live_runs,
+    new_path,
+    open_run,
+    recorded_run,
+    recordings,
+    run_of,
+    runs_dir,
+    source_label,
+)
+from worklog.runs.samples import (
+    LEAST_SAMPLES,
+    PILOT,
+    Energy,
+    Estimate,
+    Reading,
+    Sample,
+    event_overhead_us,
+    median,
+    paired_ratio,
+    summarise,
+    summarize,
+)
+from worklog.runs.tables import SHOWN, WIDTH, Bar, Cell, Table, bound, cells, duration, percent, scaled, verdict_table
+
+__all__ = [
+    "AGAINST", "LEAST_SAMPLES", "PILOT", "SHOWN", "WIDTH", "Bar", "Cell", "Energy", "Estimate", "Measurement",
+    "Reading", "Run", "Sample", "Table", "bound", "cells", "claimed", "duration", "event_overhead_us", "forced_source",
+    "live_runs", "median", "new_path", "open_run", "paired_ratio", "percent", "read_fields", "read_json", "read_part",
+    "read_text", "recorded_run", "recordings", "require_file", "run_of", "runs_dir", "scaled", "source_label",
+    "summarise", "summarize", "verdict_table", "write_bytes", "write_text",
+]  # fmt: skip

@@ -12,7 +12,7 @@ from dataclasses import asdict, astuple, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from worklog.errors import NothingToDraw
-from worklog.problem.gemm import Shape
+from worklog.problem import Shape
 from worklog.runs.measurement import Measurement
 from worklog.runs.run import Run
 from worklog.runs.samples import Reading, Summary, summarize

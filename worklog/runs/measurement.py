@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from worklog.errors import BadSetting, BadShape
-from worklog.problem.gemm import Shape
+from worklog.problem import Shape
 from worklog.runs.documents import check, read_fields, without_nan
 from worklog.runs.samples import Spread, spread
 

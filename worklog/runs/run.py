@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from worklog.errors import BadRunFile, BadSetting, BadShape, WorklogError
-from worklog.problem.gemm import Shape
+from worklog.problem import Shape
 from worklog.runs.documents import check, read_json, types_of, write_text
 from worklog.runs.measurement import AGAINST, Measurement, as_json, check_positive
 from worklog.settings import Harness
@@ -201,10 +201,14 @@ class Run:
 
         return html(self)
 
-    def __repr__(self) -> str:
+    def text(self, *, with_details: bool = False, width: int = 160) -> str:
+        """The measurements under the run's own harness as tables for a terminal of `width` characters."""
         from worklog.runs.tables import text
 
-        return text(self)
+        return text(self, with_details=with_details, width=width)
+
+    def __repr__(self) -> str:
+        return self.text()
 
 
 def _head(document: dict[str, Any]) -> dict[str, Any]:

@@ -379,11 +379,11 @@ def _halves(m: Measurement) -> list[str]:
 
 def measurement_html(m: Measurement) -> str:
     """One measurement by itself for a notebook; the stages of the gate are folded away."""
-    gate = f"<details><summary>the gate</summary>{verdict(m.verdict).html()}</details>" if m.verdict else ""
+    gate = f"<details><summary>the gate</summary>{verdict_table(m.verdict).html()}</details>" if m.verdict else ""
     return facts(m).html() + gate
 
 
-def verdict(found: Mapping[str, Any], label: str = "") -> Table:
+def verdict_table(found: Mapping[str, Any], label: str = "") -> Table:
     """A verdict as a run file holds it: every stage with how much of its limit was used. label: where the kernel ran,
     if the surroundings do not say so.
     """

@@ -8,8 +8,7 @@ from collections.abc import Callable
 
 from worklog.plots.diagrams import facts
 from worklog.plots.diagrams.template import Diagram, Facts
-from worklog.runs.measurement import Measurement
-from worklog.runs.run import Run
+from worklog.runs import Measurement, Run
 
 __all__ = ["DIAGRAMS", "Diagram", "headline"]
 

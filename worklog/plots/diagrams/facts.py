@@ -11,16 +11,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from worklog.errors import NothingToDraw
-from worklog.kernel.ladder import LADDER
+from worklog.kernel import LADDER
 from worklog.plots.ablation import ablated, in_words
 from worklog.plots.diagrams.template import Facts
 from worklog.plots.diagrams.tolerance import ARTICLE_TOLERANCE, computed_errors
 from worklog.plots.selection import CUBLAS, cublas_tflops, dimensions, measured, rate, rows, sample_times, shape_to_draw
-from worklog.problem.gemm import FLOAT_BYTES
+from worklog.problem import FLOAT_BYTES
+from worklog.runs import Measurement, Run, duration
 from worklog.runs.ablation import Effect
-from worklog.runs.measurement import Measurement
-from worklog.runs.run import Run
-from worklog.runs.tables import duration
 from worklog.settings import BF16_DATASHEET_TFLOPS, PITFALLS, Pitfall, Value, rule
 
 FAVOURITE = "warptiled"

@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from worklog.problem.gemm import Shape, random_inputs, sampled_reference
+from worklog.problem import Shape, random_inputs, sampled_reference
 
 ARTICLE_TOLERANCE, UNIT_ROUNDOFF = 1e-2, 2.0**-24
 ROWS, COLUMNS, SEED, SLIP = 32, 512, 0, 1e-3
