@@ -18,7 +18,7 @@ from pytest import approx
 from tests.damage import DAMAGES, damaged
 from worklog.errors import BadRunFile, NothingToDraw
 from worklog.peers.compare import text
-from worklog.plots.peers import peers
+from worklog.plots import peers
 from worklog.runs.comparison import CUBLAS, KNOWN, Comparison, Row, open_comparison
 
 

@@ -10,7 +10,8 @@ import ipywidgets as widgets
 from worklog.errors import NothingToDraw
 from worklog.lab.choice import Choice, NotRecorded
 from worklog.lab.controls import Page, Shown
-from worklog.plots import NAMES, Chart, ablated, ablation, in_words
+from worklog.plots import Chart, ablation
+from worklog.plots.ablation import NAMES, ablated, in_words
 from worklog.problem import Shape
 from worklog.runs import Bar, Cell, Run, Table
 from worklog.runs.ablation import Effect

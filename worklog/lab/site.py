@@ -22,7 +22,8 @@ from worklog.errors import BadRunFile, NothingToDraw
 from worklog.lab.answers import Pool, panel_table
 from worklog.lab.choice import grid_runs, ladder_runs
 from worklog.lab.ladder_page import Climb, changed_lines
-from worklog.plots import CUBLAS, DARK, LIGHT, Chart, ablated, measured, rows
+from worklog.plots import DARK, LIGHT, Chart, ablated
+from worklog.plots.selection import CUBLAS, measured, rows
 from worklog.problem import Shape
 from worklog.runs import Run, percent
 

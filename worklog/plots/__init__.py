@@ -14,20 +14,17 @@ from pathlib import Path
 from worklog.errors import NothingToDraw
 from worklog.plots.ablation import ablated, ablation
 from worklog.plots.bars import bars, energy
-from worklog.plots.calibration import calibration, certificate
 from worklog.plots.diagrams import DIAGRAMS, headline
 from worklog.plots.figure import DARK, DARK_PAGES, LIGHT, Chart, Drawing, gallery, save, write_gallery
+from worklog.plots.known_lengths import calibration, certificate, peers
 from worklog.plots.ladder import ladder
-from worklog.plots.levels import levels
-from worklog.plots.lines import lines, of_benchmarks
+from worklog.plots.levels import levels, traffic
+from worklog.plots.lines import lines, of_benchmarks, sizes
 from worklog.plots.ownership import ownership
-from worklog.plots.peers import peers
 from worklog.plots.roofline import roofline
 from worklog.plots.samples import samples
-from worklog.plots.sizes import sizes
 from worklog.plots.sweep import sweep
 from worklog.plots.tilemap import tile_map
-from worklog.plots.traffic import traffic
 from worklog.runs import Run
 
 __all__ = [
