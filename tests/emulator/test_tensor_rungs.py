@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.emulator.helpers import integers
+from worklog.analysis.tensor_products import tensor_product
 from worklog.emulator import EmulatedDevice
 from worklog.gate.precision import PrecisionReference, classify, rms_limit
 from worklog.kernel.device import Subject
@@ -17,6 +19,12 @@ from worklog.problem.gemm import Float32, Shape
 
 # By rung: rms error in u·D at K = 256 on U(-1, 1), within a tenth.
 RMS = {"tf32": 4340, "tf32x3": 29.9, "fp16x3": 15.3, "promoted": 7.5, "wgmma": 1.8, "split": 6.8}
+MODEL: dict[str, dict[str, Any]] = {
+    "tf32": {"type_": "tf32", "products": 1, "promote": None},
+    "tf32x3": {"type_": "tf32", "promote": None},
+    "fp16x3": {"promote": None},
+    "promoted": {"promote": 128},
+}
 WHOLE_RANGE = ("wgmma", "split")
 EDGES = Shape(33, 388, 71)
 
@@ -46,7 +54,10 @@ def test_the_error_is_that_of_the_class_that_the_rung_claims(name: str) -> None:
     rng, k = np.random.default_rng(0), 256
     a, b = (rng.uniform(-1, 1, size).astype(np.float32) for size in ((128, k), (k, 128)))
     c = integers(rng, 128, 128)
-    half = product(name, a, b, 0.5, c).astype(np.float64) - 0.5 * c  # alpha = beta = 0.5, which rounds nothing
+    with_c = product(name, a, b, 0.5, c)  # alpha = beta = 0.5
+    if name in MODEL:
+        np.testing.assert_array_equal(with_c, np.float32(0.5) * (tensor_product(a, b, **MODEL[name]) + c))
+    half = with_c.astype(np.float64) - 0.5 * c
     rms, largest = PrecisionReference(a, b, rng).errors((2 * half).astype(np.float32))
     assert rms == pytest.approx(RMS[name], rel=0.1)
     found, claimed = classify(rms, largest, k), rung(name).claimed

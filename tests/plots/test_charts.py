@@ -71,6 +71,23 @@ POWER = [
     replace(measured(name, n=4096, us=us, ratio=1.0), joules=joules, watts=joules / us * 1e6)
     for name, us, joules in (("naive", 277e3, 138.0), ("warptiled", 2653.0, 1.7), ("cuBLAS", 2700.0, 1.75))
 ]
+
+
+def errors() -> Run:
+    """cuBLAS and three rungs through tensor cores, one of them without FP32's error; made up."""
+    found = []
+    for name, us, rms in (
+        ("cuBLAS", 2663.0, 19.3),
+        ("tf32", 400.0, 4400.0),
+        ("promoted", 1500.0, 8.1),
+        ("split", 700.0, 7.2),
+    ):
+        verdict = {"stages": [{"name": "precision", "detail": f"class x: rms {rms} u·D (fp32 up to 80.8), largest 1"}]}
+        found.append(replace(measured(name, n=4096, us=us, ratio=2663 / us), verdict=verdict))
+    return replace(full_run(), measurements=found)
+
+
+GROWTH = {"never": {128: 8.0, 1024: 61.0}, "every 128 k": {128: 8.0, 1024: 8.2}}
 NUMBERS = {"a heading of more than one line, µs": {"one": 12.5, "another name": 1979.0}, "%": {"one": 0.0}}
 
 # Every chart from values that no recording touches, and the source that its footer and its alt text name.
@@ -82,6 +99,8 @@ CHARTS: dict[str, tuple[Callable[[], Chart], str]] = {
     "ablation": (lambda: plots.ablation(full_run(), "warptiled"), full_run().label),
     "traffic": (lambda: plots.traffic(COUNTED), EMULATED),
     "levels": (lambda: plots.levels(full_run(), COUNTED), EMULATED),
+    "accuracy": (lambda: plots.accuracy(errors()), full_run().label),
+    "error growth": (lambda: plots.error_growth("It grows", GROWTH, {128: 17.0, 1024: 42.0}, EMULATED), EMULATED),
     "bars": (lambda: plots.bars("Two numbers", NUMBERS, "a source", accented=["one"]), "a source"),
     "energy": (lambda: plots.energy(replace(full_run(), measurements=POWER)), full_run().label),
     "calibration": (lambda: plots.calibration(full_run()), full_run().label),
@@ -210,3 +229,13 @@ def test_any_number_of_rungs_fits(count: int) -> None:
 def test_a_run_without_measurements_has_nothing_to_draw(draw: Callable[[Run], Chart]) -> None:
     with pytest.raises(NothingToDraw, match=r"`worklog (run|ablate)"):
         draw(replace(full_run(), measurements=[]))
+
+
+def test_accuracy_names_the_fastest_kernel_with_fp32s_error_and_draws_the_others_hollow() -> None:
+    chart = drawn("accuracy")
+    assert chart.headline == "split is 3.8 times as fast as cuBLAS, with less error"
+    marks = [line for line in chart.axes[0].lines if line.get_marker() == "o"]
+    hollow = [line.get_xdata()[0] for line in marks if line.get_markerfacecolor() == PAPER]
+    assert hollow == [4400.0] and len(marks) == 4
+    with pytest.raises(NothingToDraw, match="error at size 4096"):
+        plots.accuracy(swept())

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from worklog.errors import NothingToDraw
 from worklog.plots.ablation import ablated, ablation
+from worklog.plots.accuracy import accuracy, error_growth
 from worklog.plots.bars import bars, energy
 from worklog.plots.diagrams import DIAGRAMS, headline
 from worklog.plots.figure import DARK, DARK_PAGES, LIGHT, Chart, Drawing, gallery, save, write_gallery
@@ -28,9 +29,10 @@ from worklog.plots.tilemap import tile_map
 from worklog.runs import Run
 
 __all__ = [
-    "DARK", "DARK_PAGES", "DIAGRAMS", "LIGHT", "Chart", "Drawing", "Drawn", "ablated", "ablation", "bars",
-    "calibration", "certificate", "draw_all", "energy", "gallery", "headline", "ladder", "levels", "lines", "ownership",
-    "peers", "roofline", "samples", "save", "sizes", "sweep", "tile_map", "traffic", "write_gallery",
+    "DARK", "DARK_PAGES", "DIAGRAMS", "LIGHT", "Chart", "Drawing", "Drawn", "ablated", "ablation", "accuracy", "bars",
+    "calibration", "certificate", "draw_all", "energy", "error_growth", "gallery", "headline", "ladder", "levels",
+    "lines", "ownership", "peers", "roofline", "samples", "save", "sizes", "sweep", "tile_map", "traffic",
+    "write_gallery",
 ]  # fmt: skip
 
 

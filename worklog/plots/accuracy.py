@@ -1,0 +1,120 @@
+"""Error and speed: each kernel's rms error, as the gate measured it, beside its rate, and how errors grow with K."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import LogLocator, MaxNLocator
+
+from worklog.errors import NothingToDraw
+from worklog.plots import figure
+from worklog.plots.figure import ACCENT, BODY_PT, INK, MARGIN_IN, MUTED, PAPER, WIDTH_IN, Chart
+from worklog.plots.lines import MARKS
+from worklog.plots.page import Page, beside, name_points, page, ticks
+from worklog.plots.selection import CUBLAS, Size, dimensions, measured, rate, rows, shape_to_draw
+from worklog.runs import Measurement, Run
+
+BODY, LEFT, BELOW, ABOVE, RIGHT = 3.6, 0.55, 0.45, 0.2, 0.45  # inches
+STAGE = "precision"
+# As the gate's stage states it: the rms error, and the largest of the class fp32 at this K. In u·D.
+STATED = re.compile(r"rms (\S+) u·D \(fp32 up to (\S+)\)")
+UNIT = "u·D, with u = 2⁻²⁴ and D the 2-norm of an element's K products"
+
+
+def error_of(m: Measurement) -> tuple[float, float] | None:
+    """rms error of a measured kernel, and the largest of the class fp32, in u·D; None if its gate didn't measure it."""
+    stages = (m.verdict or {}).get("stages", ())
+    found = next((STATED.search(stage["detail"]) for stage in stages if stage["name"] == STAGE), None)
+    return (float(found[1]), float(found[2])) if found else None
+
+
+@figure.styled()
+def accuracy(run: Run, size: Size | None = None) -> Chart:
+    """TFLOP/s of each measured kernel against its rms error on U(-1, 1), and the limit of the class fp32, at one size.
+
+    Kernels of the class fp32 are drawn full, the others hollow. Raises NothingToDraw where fewer than two kernels have
+    an error; BadShape.
+    """
+    shape = shape_to_draw(run, size)
+    found = {m.kernel: (m, error) for m in rows(run, shape) if measured(m) and (error := error_of(m))}
+    points = {name: (error[0], m.tflops or 0.0) for name, (m, error) in found.items()}
+    if len(points) < 2:
+        raise NothingToDraw(f"fewer than two kernels have a measured error at size {shape}: measure without --gate")
+    limit = next(error[1] for _, error in found.values())
+    subtitle = (
+        f"C = A·B in FP32, {dimensions(shape)}. The rms error is in {UNIT}; left of the line is the class fp32. "
+        "Right and high is fast and imprecise."
+    )
+    alt = [f"Scatter chart of TFLOP/s against the rms error at {dimensions(shape)}"]
+    alt += [f"{name} {rate(y)} TFLOP/s with {x:.3g} u·D" for name, (x, y) in points.items()]
+    alt += [f"limit of the class fp32: {limit:.3g} u·D"]
+    new = page("accuracy", _finding(points, limit), subtitle, [run.full_label], alt, BODY)
+    names = {f"{name} {rate(y)}": name for name, (_, y) in points.items()}
+    axes = _axes(new, max(figure.text_width(name, BODY_PT) for name in names))
+    axes.set_xscale("log")
+    errors = [x for x, _ in points.values()]
+    axes.set_xlim(min(errors) / 2, max(*errors, limit) * 2)
+    axes.set_ylim(0, 1.1 * max(y for _, y in points.values()))
+    ticks(axes.xaxis, LogLocator(10, (1, 3) if max(errors) < 300 * min(errors) else (1,), numticks=99))
+    ticks(axes.yaxis, MaxNLocator(6))
+    axes.set_xlabel("rms error, u·D")
+    axes.set_ylabel("TFLOP/s")
+    axes.axvline(limit, color=MUTED, linestyle="--", linewidth=1.0, zorder=1)
+    beside(axes, "class fp32", (limit, axes.get_ylim()[1]), -4, -6, color=MUTED, va="top")
+    for name, (x, y) in points.items():
+        colour = MUTED if name == CUBLAS else ACCENT
+        inside = colour if x <= limit else PAPER
+        axes.plot(x, y, "o", color=colour, markerfacecolor=inside, markersize=6, zorder=3)
+    looks = {shown: {"color": MUTED} if name == CUBLAS else {"fontsize": BODY_PT} for shown, name in names.items()}
+    name_points(axes, {shown: points[name] for shown, name in names.items()}, looks)
+    return new.figure
+
+
+@figure.styled()
+def error_growth(
+    finding: str, curves: Mapping[str, Mapping[int, float]], limit: Mapping[int, float], label: str
+) -> Chart:
+    """Errors against K, log-log: one line per way to compute. finding: the title. curves: by name, the rms error by K,
+    in u·D; the first one is accented. limit: of the class fp32, dashed. label: the source.
+    """
+    alt = ["Line chart, log-log, of the rms error in u·D against K"]
+    alt += [f"{name}: " + ", ".join(f"{y:.3g} at {k}" for k, y in line.items()) for name, line in curves.items()]
+    subtitle = f"The rms error is in {UNIT}. Dashed: the limit of the class fp32."
+    new = page("error_growth", finding, subtitle, [label], alt, BODY)
+    axes = _axes(new, max(figure.text_width(name, BODY_PT) for name in curves))
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.plot([*limit], [*limit.values()], "--", color=MUTED, linewidth=1.0, zorder=1)
+    for number, line in enumerate(curves.values()):
+        colour = ACCENT if number == 0 else INK
+        axes.plot(
+            [*line], [*line.values()], "-", marker=MARKS[number % len(MARKS)], markersize=3.5, color=colour, zorder=2
+        )
+    ticks(axes.xaxis, sorted({k for line in curves.values() for k in line}))
+    ticks(axes.yaxis, LogLocator(10, numticks=99))
+    axes.set_xlabel("K")
+    axes.set_ylabel("rms error, u·D")
+    axes.grid(True, zorder=0)
+    looks = {next(iter(curves)): {"color": ACCENT, "weight": "bold", "fontsize": BODY_PT}}
+    name_points(axes, {name: max(line.items()) for name, line in curves.items()}, looks)
+    return new.figure
+
+
+def _axes(new: Page, room: float) -> Axes:
+    """room: inches right of the axes, for names."""
+    left = MARGIN_IN + LEFT
+    return new.axes(left, new.body_bottom + BELOW, WIDTH_IN - RIGHT - room - left, BODY - BELOW - ABOVE)
+
+
+def _finding(points: Mapping[str, tuple[float, float]], limit: float) -> str:
+    precise = {name: point for name, point in points.items() if point[0] <= limit}
+    if not precise:
+        return "No kernel has FP32's error"
+    best = max(precise, key=lambda name: precise[name][1])
+    if best == CUBLAS or CUBLAS not in points:
+        return f"{best} is the fastest kernel with FP32's error"
+    (error, speed), (theirs, base) = precise[best], points[CUBLAS]
+    than = "with less error" if error < theirs else f"with {error / theirs:.1f} times its error"
+    return f"{best} is {speed / base:.1f} times as fast as cuBLAS, {than}"
