@@ -18,11 +18,10 @@ from tests.browser.conftest import OTHERS, PAGES, UNNAMED, tab_to
 from tests.helpers import small_run
 from worklog.analysis.memory_counts import memory_counts
 from worklog.errors import WorklogError
-from worklog.lab.answers import key_of, panel_table
 from worklog.lab.choice import NotRecorded, grid_runs, ladder_runs
 from worklog.lab.ladder_page import Climb, diff
 from worklog.lab.panel_answer import Answer, PanelChoice
-from worklog.lab.site import site
+from worklog.lab.site import key_of, panel_table, site
 from worklog.plots.figure import DARK, LIGHT
 from worklog.runs.run import Run
 from worklog.settings import PITFALLS, Value

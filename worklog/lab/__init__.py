@@ -13,12 +13,11 @@ from pathlib import Path
 
 from worklog.analysis.memory_counts import memory_counts
 from worklog.lab.ablation_page import Ablation, AblationChoice
-from worklog.lab.choice import grid_run, grid_runs, ladder_runs
+from worklog.lab.choice import contents, grid_run, grid_runs, ladder_runs
 from worklog.lab.exercises import check_answer
 from worklog.lab.ladder_page import Climb, Ladder
 from worklog.lab.panel_answer import PanelChoice
 from worklog.lab.panel_page import Panel
-from worklog.lab.recorded import contents
 from worklog.plots import Chart
 from worklog.problem import Shape
 from worklog.runs import Run, Table

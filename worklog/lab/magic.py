@@ -286,36 +286,31 @@ class RungMagics(Magics):
     @argument("--beside", type=_unquoted, metavar="RUNG[,RUNG…]", help="Rungs to measure too (default: all, once).")
     @argument("--check-only", action="store_true", help="Check without timing.")
     @argument("--on", choices=["gpu", "emulated"], help="Where to run; emulated finds races, and gives no time.")
-    @argument("--limit", type=float, default=LIMIT_S, help="Longest time of a check on the emulator, in seconds.")
+    @argument(
+        "--limit",
+        dest="limit_s",
+        type=float,
+        default=LIMIT_S,
+        help="Longest time of a check on the emulator, in seconds.",
+    )
     @argument("--set", dest="settings", action="append", default=[], metavar="SETTING=VALUE", help=SET)
     @cell_magic
     def rung(self, line: str, cell: str) -> Trial:
         """Compile the cell's kernel, check it, time it if there is a GPU, and show it on the ladder."""
-        options = parse_argstring(self.rung, line)
         source = "\n" * self._above(cell) + cell
-        sizes = None if options.size is None else [one for listed in options.size for one in listed.split(",")]
+        options = vars(parse_argstring(self.rung, line))  # all others are parameters of try_kernel
+        sizes, beside, settings = (options.pop(name) for name in ("size", "beside", "settings"))
+        only_checked = options.pop("check_only") or options["on"] == "emulated"
         try:
             return try_kernel(
                 source,
-                options.name,
-                grid=options.grid,
-                block=options.block,
-                entry=options.entry,
-                args=options.args,
-                include=options.include,
-                define=options.define,
-                shared=options.shared,
-                constant=options.constant,
-                domain=options.domain,
-                claimed=options.claimed,
-                sizes=sizes,
-                time=not options.check_only and options.on != "emulated",
-                beside=None if options.beside is None else [name.strip() for name in options.beside.split(",")],
-                on=options.on,
-                limit_s=options.limit,
+                sizes=None if sizes is None else [one for listed in sizes for one in listed.split(",")],
+                time=not only_checked,
+                beside=None if beside is None else [name.strip() for name in beside.split(",")],
                 file=FILE,
-                harness=Harness().but(**parse_settings(options.settings)),
+                harness=Harness().but(**parse_settings(settings)),
                 progress=one_line(),
+                **options,
             )
         except WorklogError as error:
             raise CellFailed(compile_errors(error, FILE, source)) from None

@@ -23,7 +23,7 @@ from worklog.lab.choice import (
     unbiased_settings,
 )
 from worklog.plots import figure
-from worklog.plots.figure import ACCENT, ALERT, BODY_PT, GREY, INK, MARGIN_IN, MUTED, SMALL_PT, Chart
+from worklog.plots.figure import BODY_PT, INK, MARGIN_IN, MUTED, SMALL_PT, Chart
 from worklog.plots.page import Page, page
 from worklog.problem import Shape, tflops
 from worklog.runner.tasks import ABLATION_RUNGS, ABLATION_SAMPLING, GRID_SIZES, Task
@@ -64,9 +64,18 @@ class Step:
         return number + " + ".join(g.setting for g in self.pitfalls if g.corrupts == TIME)
 
     @property
+    def role(self) -> str:
+        """Its colour by role: orange inflates the result, blue deflates it."""
+        return ("alert" if self.us < 0 else "accent") if self.visible else "grey"
+
+    @property
     def amount(self) -> str:
         """The change of the time."""
         return f"{'+' if self.us > 0 else '−'}{duration(abs(self.us))}" if self.visible else "not visible"
+
+
+# Name, colour by role ("dot" for one time instead of a change), microseconds before and after, and words beside it.
+Row = tuple[str, str, float, float, str]
 
 
 @dataclass(frozen=True)
@@ -92,6 +101,27 @@ class Answer:
     def biased(self) -> bool:
         """Whether the two times differ by more than the noise of both."""
         return self.reading.differs(self.unbiased)
+
+    @property
+    def role(self) -> str:
+        """The colour of the comparison by role: orange if the reading inflates the result, blue if it deflates it."""
+        return ("accent" if self.off > 0 else "alert") if self.biased else "ink"
+
+    @property
+    def shown(self) -> list[tuple[str, Reading]]:
+        """The readings whose samples the picture shows, each with its colour by role."""
+        own = ("alert" if self.role == "alert" else "accent", self.reading)
+        return [("grey", self.unbiased), own] if self.changed else [own]
+
+    @property
+    def rows(self) -> list[Row]:
+        """The picture's rows from the unbiased time over each step to this one; none where nothing changes the time."""
+        if not self.steps:
+            return []
+        first, last = self.unbiased.time.value, self.reading.time.value
+        between = [(s.name, s.role, s.before.time.value, s.after.time.value, s.amount) for s in self.steps]
+        here = ("this reading", "dot", last, last, duration(last))
+        return [("unbiased", "dot", first, first, duration(first)), *between, here]
 
     @property
     def headline(self) -> str:
@@ -268,9 +298,9 @@ def picture(answer: Answer, *, beside: bool = False) -> Chart:
     """The samples of this reading and of the unbiased one; below them, the steps from one to the other. beside: without
     title and source, for a page that shows them beside it.
     """
-    m, alt = answer.reading.measurement, ". ".join(answer.sentences)
-    rows = (len(answer.steps) + 2) * ROW_IN if answer.steps else 0.0
-    height = CAPTION_IN + STRIP_IN + (GAP_IN + CAPTION_IN + rows if answer.steps else 0.0)
+    m, alt, rows = answer.reading.measurement, ". ".join(answer.sentences), answer.rows
+    high = len(rows) * ROW_IN
+    height = CAPTION_IN + STRIP_IN + (GAP_IN + CAPTION_IN + high if rows else 0.0)
     if beside:
         sheet = Page(Chart("reading", answer.headline, alt, BESIDE_IN, height + 0.1), 0.05, 0.05 + height)
     else:
@@ -281,66 +311,80 @@ def picture(answer: Answer, *, beside: bool = False) -> Chart:
     caption = "samples in launch order" + (", unbiased ones in grey" if answer.changed else "")
     sheet.text(MARGIN_IN, sheet.body_top, caption, SMALL_PT, color=MUTED, va="top")
     _strip(sheet.axes(LEFT_IN, bottom, wide - MARGIN_IN, STRIP_IN), answer)
-    if answer.steps:
+    if rows:
         top = bottom - GAP_IN
         caption = "what each setting adds to the time: orange inflates the result, blue deflates it"
         sheet.text(MARGIN_IN, top, caption, SMALL_PT, color=MUTED, va="top")
-        names = ["unbiased", *(step.name for step in answer.steps), "this reading"]
-        names = [figure.shorten(name, BODY_PT, LEFT_IN - MARGIN_IN) for name in names]
-        _steps(sheet.rows(LEFT_IN, top - CAPTION_IN - rows, wide - RIGHT_IN, ROW_IN, names), answer)
+        names = [figure.shorten(name, BODY_PT, LEFT_IN - MARGIN_IN) for name, *_ in rows]
+        _steps(sheet.rows(LEFT_IN, top - CAPTION_IN - high, wide - RIGHT_IN, ROW_IN, names), rows)
     return sheet.figure
 
 
 def _strip(axes: Axes, answer: Answer) -> None:
     """Every sample that counts as a dot, and their estimate as a line."""
-    colour = ALERT if answer.biased and answer.off < 0 else ACCENT  # orange inflates the result
-    shown = [(answer.unbiased, GREY)] * bool(answer.changed) + [(answer.reading, colour)]
-    for reading, colour in shown:
-        axes.plot(range(1, len(reading.samples) + 1), reading.samples, "o", color=colour, markersize=3, alpha=0.85)
+    for role, reading in answer.shown:
+        colour, numbers = figure.LIGHT[role], range(1, len(reading.samples) + 1)
+        axes.plot(numbers, reading.samples, "o", color=colour, markersize=3, alpha=0.85)
         axes.axhline(reading.time.value, color=colour, linewidth=1)
-    low, high = limits([us for reading, _ in shown for us in (*reading.samples, reading.time.value)], 1.25)
-    logarithmic = low > 0 and high > WIDE * low
-    axes.set_yscale("log" if logarithmic else "linear")
-    axes.set_ylim(low, high)
+    us = Axis.around([us for _, reading in answer.shown for us in (*reading.samples, reading.time.value)], 1.25)
+    axes.set_yscale(us.scale)
+    axes.set_ylim(us.low, us.high)
     axes.minorticks_off()
-    axes.yaxis.set_major_locator(us_ticks(logarithmic))
+    axes.yaxis.set_major_locator(us.ticks)
     axes.yaxis.set_major_formatter(lambda us, _: duration(us))
-    axes.set_xlim(0, max(len(reading.samples) for reading, _ in shown) + 1)
+    axes.set_xlim(0, max(len(reading.samples) for _, reading in answer.shown) + 1)
     axes.set_xticks([])
     axes.grid(True, axis="y")
 
 
-def _steps(axes: Axes, answer: Answer) -> None:
+def _steps(axes: Axes, rows: list[Row]) -> None:
     """A bar for each step, in a row of its own, from the time before it to the time after."""
-    rows = list(axes.get_yticks())
-    ends = [answer.unbiased.time.value, *(step.after.time.value for step in answer.steps)]
-    amounts = [duration(ends[0]), *(step.amount for step in answer.steps), duration(answer.reading.time.value)]
-    for step, above, row in zip(answer.steps, rows, rows[1:], strict=False):
-        before, after = step.before.time.value, step.after.time.value
-        colour = (ALERT if after < before else ACCENT) if step.visible else GREY
-        axes.plot([before, before], [above, row], color=MUTED, linewidth=0.6, zorder=1)
-        axes.plot([before, after], [row, row], color=colour, linewidth=BAR_PT, solid_capstyle="butt", zorder=2)
-    axes.plot([ends[-1]] * 2, rows[-2:], color=MUTED, linewidth=0.6, zorder=1)
-    axes.plot([ends[0], ends[-1]], [rows[0], rows[-1]], "o", color=INK, markersize=4.5, zorder=3)
-    axes.set_xscale("log" if max(ends) > WIDE * min(ends) else "linear")
-    axes.set_xlim(*limits(ends, 1.15))
+    places = list(axes.get_yticks())
+    for above, y, (_, role, before, after, _) in zip(places, places[1:], rows[1:], strict=False):
+        axes.plot([before, before], [above, y], color=MUTED, linewidth=0.6, zorder=1)
+        if role != "dot":
+            colour = figure.LIGHT[role]
+            axes.plot([before, after], [y, y], color=colour, linewidth=BAR_PT, solid_capstyle="butt", zorder=2)
+    axes.plot([rows[0][2], rows[-1][2]], [places[0], places[-1]], "o", color=INK, markersize=4.5, zorder=3)
+    us = Axis.of_rows(rows)
+    axes.set_xscale(us.scale)
+    axes.set_xlim(us.low, us.high)
     axes.minorticks_off()
     axes.set_xticks([])
     axes.spines["bottom"].set_visible(False)
-    for row, words in zip(rows, amounts, strict=True):
-        axes.axhline(row, color=figure.FAINT, linewidth=0.5, zorder=0)
-        axes.text(1.02, row, words, transform=axes.get_yaxis_transform(), va="center", color=INK)
+    for y, (_, _, _, _, words) in zip(places, rows, strict=True):
+        axes.axhline(y, color=figure.FAINT, linewidth=0.5, zorder=0)
+        axes.text(1.02, y, words, transform=axes.get_yaxis_transform(), va="center", color=INK)
 
 
-def us_ticks(logarithmic: bool) -> Locator:
-    """Where the axis of the samples has ticks."""
-    return LogLocator(subs=(1, 3), numticks=5) if logarithmic else MaxNLocator(4, steps=[1, 2, 5, 10])
+@dataclass(frozen=True)
+class Axis:
+    """An axis of microseconds from low to high, logarithmic where the values differ much."""
 
+    low: float
+    high: float
+    logarithmic: bool
 
-def limits(values: Sequence[float], air: float) -> tuple[float, float]:
-    """The ends of an axis: the values with a margin of at least 2 %, so that noise doesn't look like a cliff."""
-    low, high = min(values), max(values)
-    if low > 0 and high > WIDE * low:
-        return low / air, high * air
-    room = max((high - low) * 0.12, 0.02 * abs(high))
-    return low - room, high + room
+    @classmethod
+    def around(cls, values: Sequence[float], air: float) -> Axis:
+        """With a margin: the factor `air` if logarithmic, else at least 2 %, so that noise isn't drawn as a cliff."""
+        low, high = min(values), max(values)
+        if low > 0 and high > WIDE * low:
+            return cls(low / air, high * air, True)
+        room = max((high - low) * 0.12, 0.02 * abs(high))
+        return cls(low - room, high + room, False)
+
+    @classmethod
+    def of_rows(cls, rows: Sequence[Row]) -> Axis:
+        """The axis of the steps."""
+        return cls.around([after for _, _, _, after, _ in rows], 1.15)
+
+    @property
+    def scale(self) -> str:
+        """As matplotlib names it."""
+        return "log" if self.logarithmic else "linear"
+
+    @property
+    def ticks(self) -> Locator:
+        """Where the axis has ticks."""
+        return LogLocator(subs=(1, 3), numticks=5) if self.logarithmic else MaxNLocator(4, steps=[1, 2, 5, 10])

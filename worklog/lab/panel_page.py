@@ -201,11 +201,10 @@ class Panel(Page[PanelChoice]):
 
 def _of(answer: Answer) -> Shown:
     """A reading and its source, in the colour of its comparison."""
-    role = ("accent" if answer.off > 0 else "alert") if answer.biased else "ink"
     return Shown(
         [answer.headline, answer.comparison, *answer.others],
         picture=picture(answer, beside=True),
         details=f"<small>{escape(answer.reading.measurement.label)}</small>",
         stored=answer.sentences,
-        colour=f"var(--worklog-{role})",
+        colour=f"var(--worklog-{answer.role})",
     )
