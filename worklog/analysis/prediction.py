@@ -106,6 +106,7 @@ def bound(kernel: Kernel, shape: Shape | None = None, gpu: Gpu | None = None) ->
     gpu = gpu or (device.gpu() if device.gpu_reason() is None else Gpu.of(recorded_run().device))
     shape = shape or kernel.domain.padded(SIZE)
     kernel.check(shape)
+    kernel = kernel.at(shape)
     if len(kernel.passes) > 1:
         return _of_passes(kernel, [bound(one, shape, gpu) for one in kernel.passes])
     counted = memory_counts()

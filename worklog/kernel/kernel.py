@@ -75,7 +75,7 @@ class Kernel:
     another problem than C = alpha A B + beta C. before, after: launches in front of it and behind it, on the same
     stream and with the same arguments. workspace: bytes of memory for intermediate results, an expression as for grid,
     whose address is the argument "workspace". Before a launch it may hold anything, but its first `zeroed` bytes, which
-    each launch sets to zero before its passes.
+    each launch sets to zero before its passes. choose: gives the kernel that is launched at a shape.
     """
 
     name: str
@@ -101,6 +101,7 @@ class Kernel:
     after: tuple[Pass, ...] = ()
     workspace: str = ""
     zeroed: str = ""
+    choose: Callable[[Shape], Kernel] | None = None
 
     @classmethod
     def from_file(cls, path: str | Path, *, name: str = "", **words: Any) -> Kernel:
@@ -254,10 +255,14 @@ class Kernel:
         arguments = ", ".join(map(str, self.template.values()))
         return f"{self.function}<{arguments}>" if arguments else self.function
 
+    def at(self, shape: Shape) -> Kernel:
+        """What is launched at a shape."""
+        return self.choose(shape) if self.choose is not None else self
+
     @property
     def passes(self) -> tuple[Kernel, ...]:
         """Its launches in order, each as a kernel of one launch."""
-        alone = replace(self, before=(), after=())
+        alone = replace(self, before=(), after=(), choose=None)
         plain: dict[str, Any] = {"template": {}, "rules": str(self.domain)}
         plain["workspace"] = filled(self.workspace, self.template)
 
@@ -360,7 +365,8 @@ class Kernel:
         self, shape: Shape, alpha: float, a: Any, b: Any, beta: float, c: Any, workspace: Any = None
     ) -> tuple[Any, ...]:
         """The arguments of a launch, in the order of the kernel's parameters."""
-        values = {"alpha": np.float32(alpha), "A": a, "B": b, "beta": np.float32(beta), "C": c, "workspace": workspace}
+        values = {"alpha": np.float32(alpha), "A": a, "B": b, "beta": np.float32(beta), "C": c}
+        values["workspace"] = np.uint64(0) if workspace is None else workspace
         for name, size in (("M", shape.m), ("N", shape.n), ("K", shape.k)):
             values |= {name: np.int32(size), f"{signature.WIDE}{name}": np.int64(size)}
         return tuple(values[name] for name in self.arguments)

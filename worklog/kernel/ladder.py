@@ -10,6 +10,7 @@ from typing import Any
 
 from worklog.errors import BadSetting, UnknownRung, meant
 from worklog.kernel import signature
+from worklog.kernel.best import BEST
 from worklog.kernel.kernel import Kernel
 from worklog.kernel.loaded import Pass
 from worklog.kernel.source import definition, filled
@@ -109,7 +110,7 @@ TENSOR = (
     ),
     split(),
 )
-RUNGS = LADDER + TENSOR
+RUNGS = (*LADDER, *TENSOR, BEST)
 
 
 def rung(name: str) -> Kernel:

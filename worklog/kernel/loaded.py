@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from worklog.kernel.device import Buffer, Device, Executable
+from worklog.kernel.device import Block, Buffer, Device, Executable
 from worklog.kernel.source import parts
 from worklog.problem import FLOAT_BYTES, Shape
 
@@ -37,15 +37,15 @@ class Loaded:
 
     def __init__(self, kernel: Kernel, device: Device) -> None:
         self.name, self.domain, self.kernel, self.device = kernel.name, kernel.domain, kernel, device
-        self.passes: list[tuple[Kernel, Executable]] = [(one, device.compile(one.program)) for one in kernel.passes]
+        self._compiled: dict[str, Executable] = {}
+        self.passes = self._compile(kernel)
         self.compiled = self.passes[len(kernel.before)][1]
         self.workspace: Buffer | None = None
-        self._threads = [one.threads for one, _ in self.passes]
-        self._sizes: dict[Shape, tuple[list[tuple[int, ...]], int, int]] = {}
+        self._launches: dict[Shape, _Launches] = {}
 
     def workspace_elements(self, shape: Shape) -> int:
         """Elements (float32) of the workspace that a launch at this shape needs."""
-        return self._at(shape)[1]
+        return self._at(shape).workspace
 
     def use_workspace(self, buffer: Buffer) -> None:
         """Take this memory from the next launch on."""
@@ -53,31 +53,55 @@ class Loaded:
 
     def enqueue(self, shape: Shape, alpha: float, a: Buffer, b: Buffer, beta: float, c: Buffer) -> None:
         """Enqueue the passes. Raises OutsideDomain, and BadSetting for a grid without blocks, before the first one."""
-        blocks, needed, zeroed = self._at(shape)
-        if needed and (self.workspace is None or self.workspace.size < needed):
-            self.use_workspace(self.device.upload(np.zeros(needed, np.float32)))
-        if zeroed:
-            self.device.fill(self.device.view(self.workspace, 0, zeroed), 0.0)  # type: ignore[arg-type]
-        for (one, compiled), grid, threads in zip(self.passes, blocks, self._threads, strict=True):
+        found = self._at(shape)
+        if found.workspace and (self.workspace is None or self.workspace.size < found.workspace):
+            self.use_workspace(self.device.upload(np.zeros(found.workspace, np.float32)))
+        if found.zeroed:
+            self.device.fill(self.device.view(self.workspace, 0, found.zeroed), 0.0)  # type: ignore[arg-type]
+        for one, compiled, grid, threads in found.passes:
             arguments = one.bind(shape, alpha, a, b, beta, c, self.workspace)
             self.device.launch(compiled, grid, threads, arguments)
 
     def describe(self) -> dict[str, Any]:
-        """For a run's `kernels`: the resources of the kernel, and of each pass where there are several."""
+        """For a run's `kernels`: the resources of the kernel, and of each pass where there are several; the launches at
+        each shape where it chooses.
+        """
         found: dict[str, Any] = asdict(self.compiled.resources)
         if len(self.passes) > 1:
             found["passes"] = [
                 {"entry": one.entry, "grid": parts(one.grid), "block": one.threads, **asdict(compiled.resources)}
                 for one, compiled in self.passes
             ]
+        if self.kernel.choose is not None:
+            found["choices"] = {
+                str(shape): [{"entry": one.entry, "grid": list(grid)} for one, _, grid, _ in at.passes]
+                for shape, at in self._launches.items()
+            }
         return found
 
-    def _at(self, shape: Shape) -> tuple[list[tuple[int, ...]], int, int]:
-        """Blocks of each pass, and elements of the workspace and of its part that is set to zero: evaluated once, so
-        that a timed launch does not parse expressions.
-        """
-        if shape not in self._sizes:
+    def _compile(self, kernel: Kernel) -> list[tuple[Kernel, Executable]]:
+        for program in (one.program for one in kernel.passes):
+            if program.sha256 not in self._compiled:
+                self._compiled[program.sha256] = self.device.compile(program)
+        return [(one, self._compiled[one.program.sha256]) for one in kernel.passes]
+
+    def _at(self, shape: Shape) -> _Launches:
+        """Found once per shape, so that a timed launch neither parses expressions nor compiles."""
+        if shape not in self._launches:
             self.kernel.check(shape)
-            sizes = (-(-self.kernel.bytes_of(what, shape) // FLOAT_BYTES) for what in ("workspace", "zeroed"))
-            self._sizes[shape] = ([one.blocks(shape) for one, _ in self.passes], *sizes)  # type: ignore[assignment]
-        return self._sizes[shape]
+            kernel = self.kernel.at(shape)
+            sizes = (-(-kernel.bytes_of(what, shape) // FLOAT_BYTES) for what in ("workspace", "zeroed"))
+            passes = [(one, compiled, one.blocks(shape), one.threads) for one, compiled in self._compile(kernel)]
+            self._launches[shape] = _Launches(passes, *sizes)
+        return self._launches[shape]
+
+
+@dataclass(frozen=True)
+class _Launches:
+    """At one shape: each pass with its grid and block; elements of the workspace, and of its part that is set to
+    zero.
+    """
+
+    passes: list[tuple[Kernel, Executable, tuple[int, ...], Block]]
+    workspace: int
+    zeroed: int

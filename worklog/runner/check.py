@@ -265,7 +265,7 @@ def _before(kernel: Kernel, shape: Shape, live: bool) -> Checked:
     nothing = Verdict((), None)
     if kernel.host is not None:
         return Checked(kernel, nothing, shape, f"live · {gpu().name} · {LABEL}", None)
-    compiled, label = compile_for(kernel, live)
+    compiled, label = compile_for(kernel.at(shape), live)
     mix = instruction_mix(compiled)
     notes, warnings = tuple(mix.notes), tuple(mix.warnings(kernel.claimed))
     return Checked(kernel, nothing, shape, label, replace(compiled, cubin=b""), notes=notes, warnings=warnings)

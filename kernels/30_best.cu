@@ -1,0 +1,166 @@
+// 30 · Every shape
+// Run:     worklog run best
+//
+// Before:  the tile was the one that is fastest at 4096, and it had to divide M, N and K. A small
+//          product has too few tiles for the GPU, and one with a long K and few tiles takes long.
+// Now:     any M, N and K; the tile follows the shape, and gridDim.z parts of K are summed in
+//          the workspace and added by a second launch, always in the same order.
+// Why:     with parts, every multiprocessor has work. Rows and columns beyond the edge are read
+//          from the edge and not stored, and the first tile of K is the short one: it is read
+//          before the main loop, which has no check left but one minimum per load of A.
+// Costs:   the parts are written and read once more, and there is a second launch.
+// Domain:  N % WIDTH == 0, K % WIDTH == 0.
+//
+// One block computes a BM x BN tile of C, or of one part's sums, as rung 12 does. WIDTH: floats per
+// access to A, B and C, 4 or 1; with 4, all three are aligned to 16 bytes.
+
+namespace cutlass { struct KeepOrder; }
+
+template <int WIDTH>
+__device__ __forceinline__ void copy(float* to, const float* from) {
+  if (WIDTH == 4) {
+    *(float4*)to = *(const float4*)from;
+  } else {
+    *to = *from;
+  }
+}
+
+template <int BM, int BN, int BK, int WM, int WN, int WIDTH, int MIN_BLOCKS,
+          class = cutlass::KeepOrder>
+__global__ void __launch_bounds__(BM * BN / (WM * WN) * 32, MIN_BLOCKS)
+    sgemm_best(int M, int N, int K, float alpha, const float* A, const float* B, float beta,
+               float* C, void* workspace) {
+  constexpr int THREADS = BM * BN / (WM * WN) * 32;
+  constexpr int ROWS = 8, COLS = 4, TM = WM / ROWS, TN = WN / COLS;
+  constexpr int A_ROWS = WIDTH * THREADS / BK, B_ROWS = WIDTH * THREADS / BN;  // of a copy pass
+  static_assert(WIDTH * THREADS % BK == 0 && BM % A_ROWS == 0, "copy passes cover the tile of A");
+  static_assert(WIDTH * THREADS % BN == 0 && BK % B_ROWS == 0, "copy passes cover the tile of B");
+  static_assert(TM % 4 == 0 && TN % 4 == 0, "a thread tile consists of quads of float4");
+  static_assert(BK % 4 == 0, "the two fragments alternate, and tiles of K stay aligned");
+  // 4 floats of padding: the transposing store then hits 32 banks, and rows stay 16-byte aligned.
+  __shared__ __align__(16) float As[2][BK][BM + 4];
+  __shared__ __align__(16) float Bs[2][BK][BN];
+
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int row = warp / (BN / WN) * WM + (lane / 8 * 2 + lane % 2) * 4;
+  const int col = warp % (BN / WN) * WN + lane / 2 % 4 * 4;
+  const int a_row = threadIdx.x / (BK / WIDTH), a_col = threadIdx.x % (BK / WIDTH) * WIDTH;
+  const int b_row = threadIdx.x / (BN / WIDTH), b_col = threadIdx.x % (BN / WIDTH) * WIDTH;
+
+  // This part's tiles of K. BLAS: with alpha == 0, A and B are not read.
+  const int tiles = alpha == 0.0f ? 0 : K / BK + (K % BK != 0), rest = K - (tiles - 1) * BK;
+  const int first = (int)((long long)tiles * blockIdx.z / gridDim.z);
+  const int end = (int)((long long)tiles * (blockIdx.z + 1) / gridDim.z);
+  const size_t before = first == 0 ? 0 : rest + (size_t)(first - 1) * BK;
+
+  // Blocks along y are at most 65535: those beyond stand behind the others along x.
+  size_t i0 = blockIdx.y, j0 = blockIdx.x;
+  for (const size_t columns = (N + BN - 1u) / BN; j0 >= columns; j0 -= columns) i0 += gridDim.y;
+  i0 *= BM, j0 *= BN;
+  if (i0 >= M) return;
+  const int last_row = (int)(M - i0 < BM ? M - i0 : BM) - 1;
+  const int last_col = (int)(N - j0 < BN ? N - j0 : BN) - WIDTH;
+  const float* a_from = A + i0 * K + before + a_col;
+  const float* b_from = B + (before + b_row) * N + j0 + min(b_col, last_col);
+
+  float a_next[BM / A_ROWS][WIDTH], b_next[BK / B_ROWS][WIDTH];
+  auto fetch = [&](int length) {  // global memory -> registers, and on to the next tile
+    for (int r = 0; r < BM / A_ROWS; ++r) {
+      for (int i = 0; i < WIDTH; ++i) a_next[r][i] = 0.0f;
+      if (a_col < length) {
+        copy<WIDTH>(a_next[r], a_from + (size_t)min(a_row + r * A_ROWS, last_row) * K);
+      }
+    }
+    for (int r = 0; r < BK / B_ROWS; ++r) {
+      for (int i = 0; i < WIDTH; ++i) b_next[r][i] = 0.0f;
+      if (b_row + r * B_ROWS < length) {
+        copy<WIDTH>(b_next[r], b_from + (size_t)(r * B_ROWS) * N);
+      }
+    }
+    a_from += length;
+    b_from += (size_t)length * N;
+  };
+  auto store = [&](int buffer) {  // registers -> shared memory
+    for (int r = 0; r < BM / A_ROWS; ++r) {
+      for (int i = 0; i < WIDTH; ++i) As[buffer][a_col + i][a_row + r * A_ROWS] = a_next[r][i];
+    }
+    for (int r = 0; r < BK / B_ROWS; ++r) {
+      copy<WIDTH>(&Bs[buffer][b_row + r * B_ROWS][b_col], b_next[r]);
+    }
+  };
+
+  float a[2][TM], b[2][TN];
+  auto read = [&](int buffer, int k) {  // shared memory -> the fragments for k
+    const float *a_k = &As[buffer][k][row], *b_k = &Bs[buffer][k][col];
+    for (int i = 0; i < TM; i += 4) *(float4*)&a[k % 2][i] = *(const float4*)&a_k[i * ROWS];
+    for (int j = 0; j < TN; j += 4) *(float4*)&b[k % 2][j] = *(const float4*)&b_k[j * COLS];
+  };
+
+  float acc[TM][TN] = {};
+  if (first < end) {
+    fetch(first == 0 ? rest : BK);
+    store(0);
+    __syncthreads();  // wait: the first tile must be complete before any thread reads it
+    read(0, 0);
+    for (int tile = first, buffer = 0; tile < end; ++tile) {
+      if (tile + 1 < end) fetch(BK);
+
+#pragma unroll  // with two buffers, ptxas unrolls this loop only in part by itself
+      for (int k = 0; k < BK; ++k) {
+        if (k == BK - 1) {
+          buffer ^= 1;
+          if (tile + 1 < end) store(buffer);
+          __syncthreads();  // wait: the next tile must be complete, and this one no longer in use
+        }
+        read(buffer, (k + 1) % BK);
+        for (int j = 0; j < TN; j += 2) {
+          for (int step = 0; step < TM; step += 2) {
+            const int i = j % 4 == 0 ? step : TM - 2 - step;
+            acc[i][j] += a[k % 2][i] * b[k % 2][j];
+            acc[i + 1][j] += a[k % 2][i + 1] * b[k % 2][j];
+            acc[i + 1][j + 1] += a[k % 2][i + 1] * b[k % 2][j + 1];
+            acc[i][j + 1] += a[k % 2][i] * b[k % 2][j + 1];
+          }
+        }
+      }
+    }
+  }
+
+  // With beta == 0, C is not read: it may hold NaN.
+  const bool whole = gridDim.z == 1;
+  float* out = (whole ? C : (float*)workspace + (size_t)blockIdx.z * M * N) + i0 * N + j0;
+#pragma unroll
+  for (int i = 0; i < TM; ++i) {
+#pragma unroll
+    for (int j = 0; j < TN; j += WIDTH) {
+      const int c_row = row + i / 4 * 4 * ROWS + i % 4, c_col = col + j / 4 * 4 * COLS + j % 4;
+      if (c_row <= last_row && c_col <= last_col) {
+        float* c = out + (size_t)c_row * N + c_col;
+        float result[4] = {};
+        if (whole && beta != 0.0f) copy<WIDTH>(result, c);
+        for (int x = 0; x < WIDTH; ++x) {
+          result[x] = whole ? alpha * acc[i][j + x] + beta * result[x] : acc[i][j + x];
+        }
+        copy<WIDTH>(c, result);
+      }
+    }
+  }
+}
+
+// C = alpha * (the parts' sums, in order) + beta * C.
+template <int PARTS, int WIDTH>
+__global__ void __launch_bounds__(256)
+    sgemm_best_sum(int M, int N, int K, float alpha, const float* A, const float* B, float beta,
+                   float* C, void* workspace) {
+  const size_t size = (size_t)M * N, step = (size_t)gridDim.x * 256 * WIDTH;
+  for (size_t i = ((size_t)blockIdx.x * 256 + threadIdx.x) * WIDTH; i < size; i += step) {
+    float sum[4] = {}, part[PARTS][4], old[4] = {};
+    for (int p = 0; p < PARTS; ++p) copy<WIDTH>(part[p], (const float*)workspace + p * size + i);
+    if (beta != 0.0f) copy<WIDTH>(old, C + i);
+    for (int p = 0; p < PARTS; ++p) {
+      for (int x = 0; x < WIDTH; ++x) sum[x] += part[p][x];
+    }
+    for (int x = 0; x < WIDTH; ++x) old[x] = alpha * sum[x] + beta * old[x];
+    copy<WIDTH>(C + i, old);
+  }
+}

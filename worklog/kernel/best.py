@@ -1,0 +1,126 @@
+"""The rung `best`, for any shape: a tile and a number of parts of K per shape, by a table of what each tile takes.
+
+The table (best.json) holds microseconds per tile, not a winner per shape, because the winner changes with the number of
+blocks that the busiest multiprocessor gets. `worklog sweep best` measures it; until a GPU has, it is an estimate, and
+its label says so.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+from worklog.errors import WorklogError
+from worklog.kernel.kernel import Kernel
+from worklog.kernel.loaded import Pass
+from worklog.kernel.signature import LADDER
+from worklog.problem.gemm import FLOAT_BYTES, Shape
+
+FILE = Path(__file__).with_name("best.json")
+PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+LEAST_TILES = 2  # of K per part: the first one of a part is not overlapped with anything
+MOST_WORKSPACE = 2**28  # bytes
+ROWS = "(M + BM - 1) / BM"
+
+
+@dataclass(frozen=True)
+class Tile:
+    """template: of the kernel. resident: blocks per multiprocessor. alone_us: for a tile of K while a multiprocessor
+    has one block; shared_us: per block while it has as many as it holds. block_us: of each block, whatever K is.
+    """
+
+    template: Mapping[str, int]
+    resident: int
+    alone_us: float
+    shared_us: float
+    block_us: float
+
+
+@dataclass(frozen=True)
+class Table:
+    """label: measured or estimated, and where. gpu, driver: of the measurement. launch_us: of a launch without work;
+    sum_us, sum_gbs: of the launch that adds the parts, and the rate at which it does.
+    """
+
+    label: str
+    gpu: str
+    driver: str
+    multiprocessors: int
+    launch_us: float
+    sum_us: float
+    sum_gbs: float
+    tiles: tuple[Tile, ...]
+
+    def us(self, tile: Tile, parts: int, shape: Shape) -> float:
+        """Expected microseconds of a launch."""
+        of = tile.template
+        blocks = math.ceil(shape.m / of["BM"]) * math.ceil(shape.n / of["BN"]) * parts
+        busiest = math.ceil(blocks / self.multiprocessors)
+        full, left = divmod(busiest, tile.resident)
+        steps = full * max(tile.alone_us, tile.resident * tile.shared_us)
+        steps += max(tile.alone_us, left * tile.shared_us) if left else 0.0
+        found = self.launch_us + steps * math.ceil(shape.k / of["BK"] / parts) + busiest * tile.block_us
+        moved = FLOAT_BYTES * (2 * parts + 1) * shape.m * shape.n
+        return found + (self.sum_us + moved / self.sum_gbs / 1e3 if parts > 1 else 0.0)
+
+
+def kernel_of(template: Mapping[str, int], parts: int = 1) -> Kernel:
+    """The kernel with this tile, for K in this many parts."""
+    adding = Pass(f"sgemm_best_sum<{parts}, WIDTH>", "min((M * N + 256 * WIDTH - 1) / (256 * WIDTH), 2112)", "256")
+    return Kernel(
+        name="best",
+        file="30_best.cu",
+        function="sgemm_best",
+        grid=f"(N + BN - 1) / BN * (({ROWS} + 65534) / 65535), min({ROWS}, 65535), {parts}",
+        block="BM * BN / (WM * WN) * 32",
+        template=dict(template),
+        rules="N % WIDTH == 0, K % WIDTH == 0",
+        number=30,
+        idea="any shape: the tile follows it, and few tiles share out K",
+        arguments=(*LADDER, "workspace"),
+        after=(adding,) if parts > 1 else (),
+        workspace=f"{FLOAT_BYTES * parts} * M * N" if parts > 1 else "",
+    )
+
+
+@cache
+def table() -> Table:
+    """The table in the package. Raises WorklogError if it is missing or can't be read."""
+    try:
+        return read(json.loads(FILE.read_text(encoding="utf-8")))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise WorklogError(f"the table {FILE} cannot be read ({error}); install gemm-worklog again") from error
+
+
+def read(document: Mapping[str, Any]) -> Table:
+    """A table from JSON. Raises KeyError or TypeError."""
+    return Table(**{**document, "tiles": tuple(Tile(**tile) for tile in document["tiles"])})
+
+
+@lru_cache(maxsize=4096)
+def choose(shape: Shape, aligned: bool = True, most_workspace: int = MOST_WORKSPACE) -> Kernel:
+    """The kernel that the table expects to be the fastest at a shape. aligned: whether A, B and C are at multiples of
+    16 bytes. most_workspace: bytes that it may need; 0 for a kernel of one launch.
+    """
+    wide = aligned and shape.n % 4 == shape.k % 4 == 0
+    bytes_per_part = FLOAT_BYTES * shape.m * shape.n
+    candidates = [
+        (table().us(tile, parts, shape), index, parts)
+        for index, tile in enumerate(table().tiles)
+        for parts in PARTS
+        if tile.template["WIDTH"] == (4 if wide else 1)
+        and (parts == 1 or parts * LEAST_TILES * tile.template["BK"] <= shape.k)
+        and (parts == 1 or parts * bytes_per_part <= most_workspace)
+    ]
+    _, index, parts = min(candidates)
+    return kernel_of(table().tiles[index].template, parts)
+
+
+# The record itself is the kernel for what is misaligned; it takes any shape in one launch.
+ANY = dict(BM=64, BN=64, BK=8, WM=32, WN=32, WIDTH=1, MIN_BLOCKS=4)
+BEST = replace(kernel_of(ANY), choose=choose)

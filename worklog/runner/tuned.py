@@ -1,0 +1,158 @@
+"""The table of the rung `best` (worklog.kernel.best): measured on this GPU, or estimated without one.
+
+`worklog sweep best` measures every tile at SHAPES, in one part and in several, and fits the table's microseconds to the
+times; `worklog sweep best --from RUN` fits them to a run that was measured before. Without a GPU the command writes an
+estimate: what a tile of K takes by its lower bound (worklog.analysis.prediction), and assumed times for what that
+leaves out.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+
+from worklog.analysis.prediction import DRAM, bound
+from worklog.errors import BadRunFile
+from worklog.gpu.device import Gpu
+from worklog.kernel import Kernel
+from worklog.kernel.best import FILE, Table, Tile, kernel_of
+from worklog.kernel.nvrtc import compile_cuda
+from worklog.kernel.resources import occupancy
+from worklog.problem.gemm import Shape
+from worklog.runs.documents import write_text
+from worklog.runs.run import Run
+
+SIZES = ("BM", "BN", "BK", "WM", "WN", "WIDTH", "MIN_BLOCKS")
+TILES = (
+    (128, 128, 16, 64, 64, 4, 2),
+    (128, 64, 8, 64, 32, 4, 3),
+    (64, 64, 8, 32, 32, 4, 4),
+    (32, 64, 16, 32, 16, 4, 6),
+    (64, 16, 16, 32, 16, 4, 4),
+    (128, 64, 8, 64, 32, 1, 2),
+    (64, 64, 8, 32, 32, 1, 4),
+    (32, 64, 16, 32, 16, 1, 6),
+    (64, 16, 16, 32, 16, 1, 8),
+)
+TEMPLATES = tuple(dict(zip(SIZES, tile, strict=True)) for tile in TILES)
+MANY = 6  # parts, beside one
+# One block per multiprocessor of an H200 and many, short and long K, tall, flat and small.
+SHAPES = tuple(
+    Shape(*sizes)
+    for sizes in (
+        *((side, side, k) for side in (256, 512, 1024, 2048) for k in (512, 4096)),
+        (1408, 1536, 2048),
+        (8192, 64, 1024),
+        (64, 8192, 1024),
+        (3072, 3072, 1024),
+    )
+)
+LATENCY_US, BLOCK_US, LAUNCH_US, SUM_US = 0.5, 1.0, 2.0, 2.5
+ASSUMED = (
+    f"assumed {LATENCY_US} µs for a tile of K that nothing hides, {BLOCK_US} per block, {LAUNCH_US} per launch, {SUM_US} "
+    "and the peak of the memory for adding the parts"
+)
+
+
+def kernels() -> list[Kernel]:
+    """What is measured: every tile, for K in one part and in many, each named after both."""
+    return [
+        replace(kernel_of(template, parts), name=name_of(template, parts), number=None, idea="")
+        for template in TEMPLATES
+        for parts in (1, MANY)
+    ]
+
+
+def name_of(template: Mapping[str, int], parts: int) -> str:
+    """Of a tile for K in some parts, in a sweep's run."""
+    return " ".join(f"{name}={template[name]}" for name in ("BM", "BN", "BK", "WIDTH")) + f" parts={parts}"
+
+
+def estimated(gpu: Gpu) -> Table:
+    """The table from lower bounds, about a second per tile. Raises NvrtcMissing."""
+    tiles = []
+    for template in TEMPLATES:
+        kernel, steps = kernel_of(template), (16, 80)
+        limits = [bound(kernel, Shape(template["BM"], template["BN"], n * template["BK"]), gpu).limits for n in steps]
+        short, long = (max(ms for name, ms in each.items() if name != DRAM) for each in limits)
+        shared_us = 1e3 * (long - short) / (steps[1] - steps[0])
+        tiles.append(Tile(template, _resident(kernel), max(LATENCY_US, shared_us), shared_us, BLOCK_US))
+    label = f"estimated for an {gpu.name}, not measured: lower bounds by counts on the emulator; {ASSUMED}"
+    sizes = gpu.multiprocessors, LAUNCH_US, SUM_US, gpu.memory_peak_gbs
+    return Table(label, gpu.name, gpu.driver, *sizes, tuple(map(_rounded, tiles)))
+
+
+def fitted(run: Run) -> Table:
+    """The table that fits a sweep's times best. Raises BadRunFile where the run doesn't hold every tile."""
+    gpu = Gpu.of(run.device)
+    times = {(m.kernel, m.problem): m.us for m in run.measurements if m.us is not None and not m.changed}
+    shapes = sorted({shape for _, shape in times})
+    found = []
+    for template in TEMPLATES:
+        rows = [(shape, us) for shape in shapes if (us := times.get((name_of(template, 1), shape))) is not None]
+        if len(rows) < 4:
+            raise BadRunFile(f"the run holds {name_of(template, 1)} at {len(rows)} shapes: measure: worklog sweep best")
+        found.append(_fit(template, _resident(kernel_of(template)), rows, gpu.multiprocessors))
+    launch_us = float(np.median([launch for _, launch in found]))
+    label = f"measured on an {gpu.name}, driver {gpu.driver}: {run.label}"
+    table = Table(
+        label, gpu.name, gpu.driver, gpu.multiprocessors, launch_us, 0.0, math.inf, tuple(t for t, _ in found)
+    )
+    moved, extra = [], []
+    for tile in table.tiles:
+        for shape in shapes:
+            if (us := times.get((name_of(tile.template, MANY), shape))) is not None:
+                moved.append(4e-3 * (2 * MANY + 1) * shape.m * shape.n)  # thousands of bytes: µs at 1 GB/s
+                extra.append(us - table.us(tile, MANY, shape))
+    if len(moved) < 2:
+        raise BadRunFile(f"the run holds no tile with {MANY} parts: measure: worklog sweep best")
+    slope, sum_us = np.polyfit(moved, extra, 1)
+    rate = 1 / float(slope) if slope > 0 else gpu.memory_peak_gbs
+    return replace(
+        table, sum_us=round(max(0.0, float(sum_us)), 4), sum_gbs=round(rate, 1), tiles=tuple(map(_rounded, table.tiles))
+    )
+
+
+def _fit(
+    template: Mapping[str, int], resident: int, rows: Sequence[tuple[Shape, float]], sms: int
+) -> tuple[Tile, float]:
+    """One tile's times, and those of a launch. The model of Table.us is linear but for the ratio of a lone block's rate
+    to a shared one's, which is searched.
+    """
+    best: tuple[float, Tile, float] | None = None
+    for ratio in np.linspace(1, resident, 8 * resident):
+        unit = Tile(template, resident, float(ratio), 1.0, 0.0)
+        steps = [Table("", "", "", sms, 0.0, 0.0, math.inf, (unit,)).us(unit, 1, shape) for shape, _ in rows]
+        blocks = [
+            math.ceil(math.ceil(shape.m / template["BM"]) * math.ceil(shape.n / template["BN"]) / sms)
+            for shape, _ in rows
+        ]
+        times = np.array([us for _, us in rows])
+        columns = np.array([steps, blocks, np.ones(len(rows))]).T / times[:, None]  # relative errors count
+        solved, *_ = np.linalg.lstsq(columns, np.ones(len(rows)))
+        shared_us, block_us, launch_us = (max(0.0, float(value)) for value in solved)
+        off = float(np.square(columns @ np.array([shared_us, block_us, launch_us]) - 1).sum())
+        if best is None or off < best[0]:
+            best = off, Tile(template, resident, float(ratio) * shared_us, shared_us, block_us), launch_us
+    assert best is not None
+    return best[1:]
+
+
+def _resident(kernel: Kernel) -> int:
+    out = compile_cuda(kernel.program)
+    return occupancy("sm_90", kernel.thread_count, out.registers, out.shared_bytes).blocks
+
+
+def _rounded(tile: Tile) -> Tile:
+    return replace(tile, **{name: round(getattr(tile, name), 4) for name in ("alone_us", "shared_us", "block_us")})
+
+
+def write(table: Table) -> None:
+    """Replace the package's table. Raises WorklogError."""
+    document: dict[str, Any] = asdict(table)
+    write_text(FILE, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
