@@ -93,7 +93,7 @@ def test_the_header_says_what_changed_why_what_it_costs_and_for_which_shapes(rec
     assert re.fullmatch(rf"// {record.file[:2]} · \S.*", header[0])
     arch = "sm_90a" if "setmaxnreg" in record.source else "native"
     compiled = f"     or: nvcc -arch={arch} -DRUNG={record.number} main.cu && ./a.out 4096"
-    assert header[1] == f"// Run:     worklog run {record.name}" + ("" if record.workspace else compiled)
+    assert header[1] == f"// Run:     worklog run {record.name}" + ("" if "workspace" in record.arguments else compiled)
     expected = ["Before", "Now", "Why", "Costs", "Domain"][record is LADDER[0] :]
     assert [word for word in words if word in ("Before", "Now", "Why", "Costs", "Domain")] == expected
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,12 +18,14 @@ from worklog.cli.problem import check_solution, problem_options, require_no_dtyp
 from worklog.cli.run import LAUNCH, kernel_options
 from worklog.errors import BadSetting, NoGpu
 from worklog.gpu import device
-from worklog.kernel import TEMPLATE, kernel_of, rung
+from worklog.kernel import TEMPLATE, best, kernel_of, rung
 from worklog.problem import TILES, Axis, Shape
 from worklog.runner import check as checks
-from worklog.runner import sanitizer
+from worklog.runner import sanitizer, tuned
 from worklog.runner import sweep as tiles
 from worklog.runner.emulated_time import LIMIT_S
+from worklog.runner.measure import measure
+from worklog.runs import Run, recorded_run
 from worklog.settings import Harness
 
 THOROUGH_S = 60.0
@@ -168,22 +171,41 @@ def inspect(what: str, arch: str, shape: Shape | None, out: Path | None, as_json
     "--axis",
     "axes",
     multiple=True,
-    required=True,
     metavar="NAME=VALUES",
     help='A tile parameter and its values; repeat for more: "BM=64,128", "TN[pow2]=2:4".',
 )
 @output.size_option("The shape to measure at.", default="4096")
 @click.option("--preview", is_flag=True, help="List the tiles without measuring; needs no GPU.")
+@click.option(
+    "--from", "source", type=click.Path(path_type=Path), help="For best: make its table from this sweep's run."
+)
+@click.option("--estimate", is_flag=True, help="For best: make its table from lower bounds, without measuring.")
 @output.out_option()
 @output.harness_option
 @output.json_option
 def sweep(
-    name: str, axes: tuple[str, ...], shape: Shape, preview: bool, out: Path | None, harness: Harness, as_json: bool
+    name: str,
+    axes: tuple[str, ...],
+    shape: Shape,
+    preview: bool,
+    out: Path | None,
+    harness: Harness,
+    as_json: bool,
+    source: Path | None,
+    estimate: bool,
 ) -> None:
     """Check and time every tile of a rung that can be built, beside cuBLAS. Without a GPU, tiles are shown from the
     recording.
+
+    `worklog sweep best` measures the tiles of that rung at shapes of its own, and makes the table from which it chooses
+    a tile for each shape; `--preview` shows the table.
     """
     record, parsed = rung(name), [Axis.parse(axis, TILES) for axis in axes]
+    if record.choose is not None:
+        _sweep_best(axes, preview, out, harness, source, estimate)
+        return
+    if not axes or source is not None or estimate:
+        raise BadSetting(f"worklog sweep {name} takes --axis NAME=VALUES; --from and --estimate are for best")
     tiles.tiles(record, parsed)
     live = not preview and output.live_wanted(harness, out)
     found = tiles.variants(record, parsed, shape=shape)
@@ -205,3 +227,26 @@ def sweep(
     else:
         output.print_run(measured)
     output.exit_if_failed(measured)
+
+
+def _sweep_best(
+    axes: Sequence[str], preview: bool, out: Path | None, harness: Harness, source: Path | None, estimate: bool
+) -> None:
+    """Make the table of the rung best, or show it."""
+    if axes or (source is not None and estimate):
+        raise BadSetting("worklog sweep best takes no --axis, and one of --from and --estimate")
+    if preview:
+        click.echo(tuned.shown(best.table()).text())
+        return
+    if estimate:
+        found = tuned.estimated(device.Gpu.of(recorded_run().device))
+    elif source is not None:
+        found = tuned.fitted(Run.load(source))
+    else:
+        device.require_gpu()
+        with output.progress_bar() as progress:
+            run = measure(tuned.kernels(), tuned.SHAPES, harness=harness, progress=progress, out=out)
+        output.print_run(run)
+        found = tuned.fitted(run)
+    click.echo(tuned.shown(found).text())
+    click.echo(f"written: {tuned.write(found)}")

@@ -12,20 +12,21 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from worklog.analysis.prediction import DRAM, bound
-from worklog.errors import BadRunFile
+from worklog.errors import BadRunFile, WorklogError
 from worklog.gpu.device import Gpu
 from worklog.kernel import Kernel
-from worklog.kernel.best import FILE, Table, Tile, kernel_of
+from worklog.kernel.best import FILE, Table, Tile, kernel_of, table
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.resources import occupancy
-from worklog.problem.gemm import Shape
-from worklog.runs.documents import write_text
-from worklog.runs.run import Run
+from worklog.problem import Shape
+from worklog.runs import Run, write_text
+from worklog.runs import Table as Rows
 
 SIZES = ("BM", "BN", "BK", "WM", "WN", "WIDTH", "MIN_BLOCKS")
 TILES = (
@@ -40,6 +41,7 @@ TILES = (
     (64, 16, 16, 32, 16, 1, 8),
 )
 TEMPLATES = tuple(dict(zip(SIZES, tile, strict=True)) for tile in TILES)
+COLUMNS = {"µs per tile of K, alone": "alone_us", "shared": "shared_us", "µs per block": "block_us"}
 MANY = 6  # parts, beside one
 # One block per multiprocessor of an H200 and many, short and long K, tall, flat and small.
 SHAPES = tuple(
@@ -54,8 +56,8 @@ SHAPES = tuple(
 )
 LATENCY_US, BLOCK_US, LAUNCH_US, SUM_US = 0.5, 1.0, 2.0, 2.5
 ASSUMED = (
-    f"assumed {LATENCY_US} µs for a tile of K that nothing hides, {BLOCK_US} per block, {LAUNCH_US} per launch, {SUM_US} "
-    "and the peak of the memory for adding the parts"
+    f"assumed {LATENCY_US} µs for a tile of K that nothing hides, {BLOCK_US} per block, {LAUNCH_US} per launch, "
+    f"{SUM_US} and the peak of the memory for adding the parts"
 )
 
 
@@ -100,22 +102,20 @@ def fitted(run: Run) -> Table:
         found.append(_fit(template, _resident(kernel_of(template)), rows, gpu.multiprocessors))
     launch_us = float(np.median([launch for _, launch in found]))
     label = f"measured on an {gpu.name}, driver {gpu.driver}: {run.label}"
-    table = Table(
-        label, gpu.name, gpu.driver, gpu.multiprocessors, launch_us, 0.0, math.inf, tuple(t for t, _ in found)
-    )
+    tiles = tuple(tile for tile, _ in found)
+    plain = Table(label, gpu.name, gpu.driver, gpu.multiprocessors, launch_us, 0.0, math.inf, tiles)
     moved, extra = [], []
-    for tile in table.tiles:
+    for tile in tiles:
         for shape in shapes:
             if (us := times.get((name_of(tile.template, MANY), shape))) is not None:
                 moved.append(4e-3 * (2 * MANY + 1) * shape.m * shape.n)  # thousands of bytes: µs at 1 GB/s
-                extra.append(us - table.us(tile, MANY, shape))
+                extra.append(us - plain.us(tile, MANY, shape))
     if len(moved) < 2:
         raise BadRunFile(f"the run holds no tile with {MANY} parts: measure: worklog sweep best")
     slope, sum_us = np.polyfit(moved, extra, 1)
     rate = 1 / float(slope) if slope > 0 else gpu.memory_peak_gbs
-    return replace(
-        table, sum_us=round(max(0.0, float(sum_us)), 4), sum_gbs=round(rate, 1), tiles=tuple(map(_rounded, table.tiles))
-    )
+    sums: dict[str, Any] = {"sum_us": round(max(0.0, float(sum_us)), 4), "sum_gbs": round(rate, 1)}
+    return replace(plain, launch_us=round(launch_us, 4), tiles=tuple(map(_rounded, tiles)), **sums)
 
 
 def _fit(
@@ -125,7 +125,7 @@ def _fit(
     to a shared one's, which is searched.
     """
     best: tuple[float, Tile, float] | None = None
-    for ratio in np.linspace(1, resident, 8 * resident):
+    for ratio in np.arange(1, resident + 1 / 32, 1 / 16):
         unit = Tile(template, resident, float(ratio), 1.0, 0.0)
         steps = [Table("", "", "", sms, 0.0, 0.0, math.inf, (unit,)).us(unit, 1, shape) for shape, _ in rows]
         blocks = [
@@ -144,6 +144,10 @@ def _fit(
 
 
 def _resident(kernel: Kernel) -> int:
+    """Blocks per multiprocessor, from the table where it has this tile."""
+    known = next((tile.resident for tile in table().tiles if tile.template == kernel.template), None)
+    if known is not None:
+        return known
     out = compile_cuda(kernel.program)
     return occupancy("sm_90", kernel.thread_count, out.registers, out.shared_bytes).blocks
 
@@ -152,7 +156,25 @@ def _rounded(tile: Tile) -> Tile:
     return replace(tile, **{name: round(getattr(tile, name), 4) for name in ("alone_us", "shared_us", "block_us")})
 
 
-def write(table: Table) -> None:
-    """Replace the package's table. Raises WorklogError."""
-    document: dict[str, Any] = asdict(table)
-    write_text(FILE, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+def shown(found: Table) -> Rows:
+    """One row per tile."""
+    rows: list[dict[str, str]] = []
+    for tile in found.tiles:
+        of = tile.template
+        name = f"{of['BM']} x {of['BN']} x {of['BK']}"
+        us = {column: f"{getattr(tile, field):.4g}" for column, field in COLUMNS.items()}
+        rows.append({"tile": name, "floats per access": str(of["WIDTH"]), "blocks/SM": str(tile.resident), **us})
+    return Rows.of(
+        f"{found.label}; {found.launch_us:.4g} µs per launch, {found.sum_us:.4g} µs and {found.sum_gbs:.0f} GB/s for "
+        "adding the parts",
+        rows,
+    )
+
+
+def write(found: Table) -> Path:
+    """Replace the package's table; its file. Raises WorklogError where that can't be written."""
+    try:
+        write_text(FILE, json.dumps(asdict(found), indent=1, ensure_ascii=False) + "\n")
+    except OSError as error:
+        raise WorklogError(f"cannot write {FILE}: {error.strerror}; install the package where you may write") from error
+    return FILE

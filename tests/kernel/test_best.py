@@ -1,0 +1,157 @@
+"""The rung `best`: right at any shape with every tile and any parts of K, chosen by a table that says what it is."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, astuple, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import worklog
+from worklog.cli.commands import main
+from worklog.emulator import EmulatedDevice
+from worklog.emulator.launch import load
+from worklog.emulator.predict import predict
+from worklog.errors import BadRunFile
+from worklog.gate.guarded_buffer import Buffers, Memory
+from worklog.kernel.best import FILE, Table, Tile, choose, kernel_of, read, table
+from worklog.kernel.nvrtc import compile_cuda
+from worklog.kernel.source import filled
+from worklog.problem.gemm import Domain, Shape
+from worklog.runner import tuned
+from worklog.runs.measurement import Measurement
+from worklog.runs.run import recorded_run
+
+BEST = worklog.rung("best")
+SMALL = st.integers(1, 70)
+DEVICE = EmulatedDevice()
+LOADED = {
+    (index, parts): kernel_of(tuned.TEMPLATES[index], parts).load(DEVICE)
+    for index in (4, 8)  # the smallest tiles, which have the same code as the others
+    for parts in (1, 3)
+}
+
+
+@settings(max_examples=30, deadline=None)
+@given(m=SMALL, n=SMALL, k=SMALL, which=st.sampled_from(sorted(LOADED)), data=st.data())
+def test_every_shape_is_right_with_every_width_and_any_parts(m: int, n: int, k: int, which: Any, data: Any) -> None:
+    subject, rng = LOADED[which], np.random.default_rng(m * n * k)
+    shape = subject.domain.padded(Shape(m, n, k))
+    alpha, beta = (data.draw(st.sampled_from([0.0, 1.0, -0.5, 2.0])) for _ in range(2))
+    a, b = (rng.integers(-8, 9, sizes).astype(np.float32) for sizes in ((shape.m, shape.k), (shape.k, shape.n)))
+    before = rng.integers(-8, 9, (shape.m, shape.n)).astype(np.float32)
+    result = Buffers(Memory(DEVICE, rng), a, b).run(subject, alpha, beta, before)
+    assert result.trespass is None
+    assert (result.c == alpha * (a @ b) + beta * before).all()
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_with_alpha_0_the_inputs_are_not_read_and_with_beta_0_c_is_not(parts: int) -> None:
+    shape, nothing = Shape(5, 6, 7), np.full((5, 7), np.nan, np.float32)
+    buffers = Buffers(Memory(DEVICE, np.random.default_rng(0)), nothing, np.full((7, 6), np.nan, np.float32))
+    subject = LOADED[8, parts]
+    assert (buffers.run(subject, 0.0, 2.0, 3.0).c == 6).all()
+    assert (buffers.run(subject, 0.0, 0.0, np.full((shape.m, shape.n), np.nan, np.float32)).c == 0).all()
+
+
+@pytest.mark.parametrize("template", [tuned.TEMPLATES[0], tuned.TEMPLATES[5]], ids=["WIDTH=4", "WIDTH=1"])
+def test_a_tile_compiles_without_a_warning_and_in_registers(template: dict[str, int]) -> None:
+    out = compile_cuda(kernel_of(template).program)
+    assert "warning" not in out.log.lower(), out.log
+    assert out.spill_store_bytes <= 4  # before the main loop
+
+
+def test_sizes_past_32_bits_and_more_rows_of_tiles_than_a_grid_has_are_covered() -> None:
+    """The last block reads and writes inside matrices of more than 2^31 elements."""
+    kernel = kernel_of(tuned.TEMPLATES[7])
+    out = compile_cuda(kernel.program)
+    parsed = load(out.ptx, out.symbol, out.shared_accesses)
+    for shape in (Shape(5_000_001, 65, 513), Shape(33, 5_000_001, 513), Shape(33, 65, 2**31 - 1)):
+        x, y, z = kernel.blocks(shape)
+        assert y <= 65535 and z == 1 and x * y >= -(-shape.m // 32) * -(-shape.n // 64)
+        columns, rows = -(-shape.n // 64), -(-shape.m // 32)
+        last = ((rows - 1) % y) * x + (rows - 1) // y * columns + columns - 1
+        if shape.k == 2**31 - 1:
+            shape = replace(shape, k=shape.k // 2**21 * 32 + 513)
+        counts = predict(parsed, kernel, shape, blocks={last: 1}).counts
+        tall, wide = shape.m - (rows - 1) * 32, shape.n - (columns - 1) * 64
+        assert counts.global_store.bytes == 4 * tall * wide
+
+
+def test_best_takes_every_shape_and_resolves_to_ordinary_kernels() -> None:
+    assert BEST.domain == Domain() and pickle.loads(pickle.dumps(BEST)) == BEST
+    few, deep, odd = BEST.at(Shape.of(4096)), BEST.at(Shape(128, 128, 16384)), BEST.at(Shape.of(1021))
+    assert few.after == () and few.workspace == ""
+    assert deep.after and deep.bytes_of("workspace", Shape(128, 128, 16384)) > 128 * 128 * 4
+    assert (few.template["WIDTH"], odd.template["WIDTH"]) == (4, 1)
+    assert choose(Shape.of(4096), aligned=False).template["WIDTH"] == 1
+    assert not choose(Shape(128, 128, 16384), most_workspace=0).workspace
+    assert all(Shape.of(n) in BEST.at(Shape.of(n)).domain for n in range(1, 70))
+
+
+def test_a_run_file_has_what_was_launched_at_each_shape() -> None:
+    subject: Any = BEST.load(DEVICE)
+    shape = Shape(8, 8, 256)
+    a, b, c = (DEVICE.upload(np.ones(size, np.float32)) for size in (8 * 256, 256 * 8, 8 * 8))
+    subject.enqueue(shape, 1.0, a, b, 0.0, c)
+    assert (DEVICE.download(c) == shape.k).all()
+    about = json.loads(json.dumps(BEST.describe(subject)))
+    assert [launch["entry"] for launch in about["choices"]["8x8x256"]] == [one.entry for one in BEST.at(shape).passes]
+
+
+def test_the_table_names_each_tile_once_and_says_whether_it_was_measured() -> None:
+    found = read(json.loads(FILE.read_text()))
+    assert found == table() and found.label.startswith(("estimated for an ", "measured on an "))
+    assert [tile.template for tile in found.tiles] == list(tuned.TEMPLATES)
+    assert filled("WIDTH", tuned.TEMPLATES[0]) == "4"
+
+
+def swept(tiles: Sequence[Tile], true: Table) -> list[Measurement]:
+    """What a sweep would measure if these were the true times."""
+    return [
+        Measurement(tuned.name_of(tile.template, parts), astuple(shape), "measured", us=true.us(tile, parts, shape))
+        for tile in tiles
+        for parts in (1, tuned.MANY)
+        for shape in tuned.SHAPES
+    ]
+
+
+def test_a_sweep_gives_back_the_times_that_made_it() -> None:
+    run, true = recorded_run(), replace(table(), launch_us=3.0, sum_us=4.0, sum_gbs=2000.0)
+    tiles = tuple(replace(t, alone_us=1.5 * t.shared_us, block_us=0.5) for t in true.tiles)
+    found = tuned.fitted(replace(run, measurements=swept(tiles, true)))
+    assert found.label.startswith("measured on an NVIDIA H200, driver ")
+    assert (found.launch_us, found.sum_us, found.sum_gbs) == pytest.approx((3.0, 4.0, 2000.0), rel=0.05)
+    for tile, other in zip(tiles, found.tiles, strict=True):
+        assert asdict(other) == asdict(tile) | {
+            name: pytest.approx(getattr(tile, name), rel=0.05) for name in ("alone_us", "shared_us", "block_us")
+        }
+    with pytest.raises(BadRunFile, match="measure: worklog sweep best"):
+        tuned.fitted(run)
+
+
+def test_the_command_shows_the_table_and_makes_it_from_a_sweeps_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    shown = CliRunner().invoke(main, ["sweep", "best", "--preview"])
+    assert shown.exit_code == 0 and table().label.split(":")[0] in " ".join(shown.output.split())
+    assert len(re.findall(r"^ *\d+ x \d+ x \d+ ", shown.output, re.MULTILINE)) == len(tuned.TILES)
+    for words in (["naive"], ["best", "--axis", "BM=64"], ["best", "--from", str(tmp_path), "--estimate"]):
+        assert CliRunner().invoke(main, ["sweep", *words]).exit_code == 2
+    monkeypatch.setattr(tuned, "FILE", tmp_path / "best.json")
+    path = tmp_path / "run.json"
+    replace(recorded_run(), measurements=swept(table().tiles, table())).save(path)
+    done = CliRunner().invoke(main, ["sweep", "best", "--from", str(path)])
+    assert done.exit_code == 0, done.output
+    written = read(json.loads((tmp_path / "best.json").read_text()))
+    assert written.label.startswith("measured on an NVIDIA H200")
+    assert [tile.template for tile in written.tiles] == list(tuned.TEMPLATES)
