@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.emulator.helpers import compiled, cuda, integers, kernel
+from tests.emulator.helpers import compiled, cuda, integers, kernel, run
 from worklog.emulator import BudgetExceeded, Result, UnsupportedInstruction, launch
 from worklog.emulator.launch import load_variables
 
@@ -87,6 +87,28 @@ def test_a_deadlock_names_the_mbarriers_that_are_waited_for(bug: str) -> None:
     with pytest.raises(BudgetExceeded, match=r"^deadlock or endless loop: thread \d+ of block \(0, 0, 0\)") as error:
         specialised(bug)
     assert DEADLOCKS[bug] in str(error.value)
+
+
+# As libcu++ waits for its barriers: attempts are counted, then the clock is read.
+COUNTS_ATTEMPTS = """  __shared__ unsigned long long barrier;
+  unsigned place = __cvta_generic_to_shared(&barrier), done = 0, attempts = 0;
+  if (threadIdx.x == 0) asm volatile("mbarrier.init.shared.b64 [%0], 33;" :: "r"(place));
+  __syncthreads();
+  asm volatile("{ .reg .b64 s; mbarrier.arrive.shared.b64 s, [%0]; }" :: "r"(place));
+  for (long long start = clock64(); !done && attempts < most; ++attempts) {
+    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], 0; selp.u32 %0, 1, 0, p; }"
+                 : "=r"(done) : "r"(place) : "memory");
+    if (attempts > 16 && clock64() - start > 40000) __nanosleep(100);
+  }
+  out[threadIdx.x] = attempts;
+"""
+
+
+def test_a_wait_that_counts_its_attempts_is_a_deadlock_unless_it_ends() -> None:
+    source, out = kernel(COUNTS_ATTEMPTS, "unsigned* out, unsigned most"), np.zeros(32, np.uint32)
+    assert run(source, [out, 100]).ok and out.tolist() == [100] * 32
+    with pytest.raises(BudgetExceeded, match=r"^deadlock or endless loop: .*\n.*\n.* lacks 1 of 33 arrivals"):
+        run(source, [out, 2**32 - 1])
 
 
 def test_each_bug_of_the_kernel_is_tested() -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 PERIOD = 8  # iterations of a loop from one comparison to the next
 MOST_COMPARED = 16  # of a loop that may wait, while others could run
+MOST_VAIN = 256  # attempts after which no loop around an mbarrier's wait does anything else, though it counts them
 # Threads that run together where blocks may wait for each other: those of the SMs of an H200.
 SMS = 132
 RESIDENT = SMS * 2048
@@ -73,6 +74,8 @@ class Waiting:
         self.states: dict[int, State] = {}
         self.woken = (-1, -1)
         self.polled = False  # whether a group is parked that may not only wait
+        self.attempted = False  # whether a parked group's registers have changed in its loop
+        self.vain = 0  # times that all groups continued, though nothing was written before
         self.waited: set[int] = set()  # heads of loops where one was
 
     def only_waits(self, number: int, lanes: Array, registers: dict[str, Array]) -> bool:
@@ -104,25 +107,29 @@ class Waiting:
         return False
 
     def _yield(self, number: int, lanes: Array, registers: dict[str, Array]) -> bool:
-        """Park lanes whose last wait for an mbarrier did not succeed; unlike before, they may count their attempts."""
+        """Park lanes whose last wait for an mbarrier did not succeed; they may count their attempts, or read a clock."""
         self.machine.barriers.refused[lanes] = False
         now, old = {name: registers[name] for name in self.live.get(number, ())}, self.states.get(number)
         if old is None or not (np.array_equal(lanes, old.lanes) and _equal(now, old.registers, lanes)):
-            self.stores += 1
+            self.attempted = True
         self.states[number] = State(PERIOD, 0, lanes, now, self.version, None)
         self.parked.append((number, lanes))
         return True
 
     def wake(self) -> bool:
         """Continue all parked groups; False if there are none, or if nothing was written since they continued the last
-        time.
+        time, except that they count their attempts.
         """
         if not self.parked:
             return False
         written = (self.version, self.stores)
         if self.woken == written and not self.polled and not self.machine.barriers.stir():
-            return False
-        parked, self.parked, self.woken, self.polled = self.parked, [], written, False
+            self.vain += 1
+            if not self.attempted or self.vain > MOST_VAIN:
+                return False
+        else:
+            self.vain = 0
+        parked, self.parked, self.woken, self.polled, self.attempted = self.parked, [], written, False, False
         for number, lanes in parked:
             self.machine.push(number, lanes)
         return True
