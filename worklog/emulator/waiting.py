@@ -107,7 +107,7 @@ class Waiting:
         return False
 
     def _yield(self, number: int, lanes: Array, registers: dict[str, Array]) -> bool:
-        """Park lanes whose last wait for an mbarrier did not succeed; they may count their attempts, or read a clock."""
+        """Park lanes whose last wait for an mbarrier has failed; they may count their attempts, or read a clock."""
         self.machine.barriers.refused[lanes] = False
         now, old = {name: registers[name] for name in self.live.get(number, ())}, self.states.get(number)
         if old is None or not (np.array_equal(lanes, old.lanes) and _equal(now, old.registers, lanes)):
