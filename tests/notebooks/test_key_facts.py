@@ -237,3 +237,18 @@ def test_each_bug_of_11_is_found_and_each_fix_is_clean() -> None:
     assert len(re.findall(r"^none", shown("11"), re.MULTILINE)) == 4
     total, share = re.findall(r"^(\d+) kernels, \d+ tried: (\d+)% covered", shown("11"), re.MULTILINE)[0]
     assert int(total) > 1000 and int(share) >= 90
+
+
+def test_promotion_every_128_k_beats_fp32_multiply_adds_beyond_1024_and_split_keeps_fp32s_range() -> None:
+    text = shown("13")
+
+    def errors(name: str) -> list[float]:
+        [line] = re.findall(rf"{name}: ((?:[\d.]+ at \d+,? ?)+)", text)
+        return [float(error) for error in re.findall(r"([\d.]+) at", line)]
+
+    promoted, never, fp32 = map(errors, ("promoted every 128 k", "never promoted", "FP32 multiply-adds"))
+    assert all(ours < theirs for ours, theirs in zip(promoted[3:], fp32[3:], strict=True)) and len(promoted) == 6
+    assert all(after > 1.7 * before for before, after in pairwise(never))
+    assert len(re.findall(r"^split .* as FP32$", text, re.MULTILINE)) == 5
+    assert not re.search(r"^split .* not as FP32$", text, re.MULTILINE)
+    assert len(re.findall(r"(?:missing-fence|early-overwrite): thread", text)) == 2

@@ -233,7 +233,7 @@ def test_a_run_without_measurements_has_nothing_to_draw(draw: Callable[[Run], Ch
 
 def test_accuracy_names_the_fastest_kernel_with_fp32s_error_and_draws_the_others_hollow() -> None:
     chart = drawn("accuracy")
-    assert chart.headline == "split is 3.8 times as fast as cuBLAS, with less error"
+    assert chart.headline == "split is 3.80 times as fast as cuBLAS, with less error"
     marks = [line for line in chart.axes[0].lines if line.get_marker() == "o"]
     hollow = [line.get_xdata()[0] for line in marks if line.get_markerfacecolor() == PAPER]
     assert hollow == [4400.0] and len(marks) == 4

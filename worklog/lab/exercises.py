@@ -190,6 +190,15 @@ def _without_conflicts(ms: float) -> Graded:
     return _number(ms, right, "ms", "each SM serves one wavefront per clock", mistakes, label)
 
 
+def _splitting(us: float) -> Graded:
+    per_us, elements, label = open_run().device["memory_peak_gbs"] * 1e3, 2 * 4096**2, open_run().label
+    mistakes = {
+        "this is the time of reading alone": 4 * elements / per_us,
+        "each element gives two halves": 6 * elements / per_us,
+    }
+    return _number(us, 8 * elements / per_us, "µs", "4 bytes are read and 4 are written", mistakes, label)
+
+
 def _right_of_the_ridge(side: int) -> Graded:
     run = open_run()
     ridge = 1e3 * run.calibration["fp32_tflops"] / run.calibration["l2_gbs"]
@@ -294,4 +303,5 @@ EXERCISES = {
     "09": Exercise("a speedup, 1.5 for 1.5 times as fast", Real, _read_speedup),
     "10": Exercise("the source of a solution, a string", str, _softmax_of_large_numbers),
     "11": Exercise("the source of the kernel k, a string", str, _without_a_race),
+    "13": Exercise("a time in µs", Real, _splitting),
 }

@@ -18,6 +18,7 @@ from worklog.runs import Measurement, Run
 
 BODY, LEFT, BELOW, ABOVE, RIGHT = 3.6, 0.55, 0.45, 0.2, 0.45  # inches
 STAGE = "precision"
+SAME = 0.02  # of an error: the gate states three digits
 # As the gate's stage states it: the rms error, and the largest of the class fp32 at this K. In u·D.
 STATED = re.compile(r"rms (\S+) u·D \(fp32 up to (\S+)\)")
 UNIT = "u·D, with u = 2⁻²⁴ and D the 2-norm of an element's K products"
@@ -62,7 +63,7 @@ def accuracy(run: Run, size: Size | None = None) -> Chart:
     axes.set_xlabel("rms error, u·D")
     axes.set_ylabel("TFLOP/s")
     axes.axvline(limit, color=MUTED, linestyle="--", linewidth=1.0, zorder=1)
-    beside(axes, "class fp32", (limit, axes.get_ylim()[1]), -4, -6, color=MUTED, va="top")
+    beside(axes, "class fp32", (limit, axes.get_ylim()[1]), -4, 2, color=MUTED, va="bottom")
     for name, (x, y) in points.items():
         colour = MUTED if name == CUBLAS else ACCENT
         inside = colour if x <= limit else PAPER
@@ -116,5 +117,6 @@ def _finding(points: Mapping[str, tuple[float, float]], limit: float) -> str:
     if best == CUBLAS or CUBLAS not in points:
         return f"{best} is the fastest kernel with FP32's error"
     (error, speed), (theirs, base) = precise[best], points[CUBLAS]
-    than = "with less error" if error < theirs else f"with {error / theirs:.1f} times its error"
-    return f"{best} is {speed / base:.1f} times as fast as cuBLAS, {than}"
+    same = abs(error / theirs - 1) < SAME
+    than = "the same error" if same else "less error" if error < theirs else f"{error / theirs:.1f} times its error"
+    return f"{best} is {speed / base:.2f} times as fast as cuBLAS, with {than}"
