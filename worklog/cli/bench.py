@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import click
 
 from worklog.cli import output
-from worklog.cli.problem import CASE, PROBLEM, problem_options, require_no_dtype, run_solutions
 from worklog.settings import Harness
 
 
@@ -29,9 +27,9 @@ from worklog.settings import Harness
 @click.option("-l", "--list", "listed", is_flag=True, help="Show the benchmarks, their axes and points; needs no GPU.")
 @output.harness_option
 @click.option("--details", is_flag=True, help="Add a second table: cycles per launch, energy, parts of the interval.")
-@partial(problem_options, options=(*PROBLEM, CASE))
+@output.options(*output.PROBLEM, output.CASE)
 @output.out_option()
-@output.export_options
+@output.options(*output.EXPORT)
 @output.json_option
 def bench(
     file: Path,
@@ -53,16 +51,17 @@ def bench(
     Exits with 1 if a point fails. Results aren't checked: `worklog check` does that for matrix products,
     and a solution of a problem (--problem) is checked before it is timed.
     """
+    from worklog.cli import selection  # imported here: --help doesn't wait for NumPy
+
     if problem is not None:
         others = {"axis": axes, "filter": filters, "against": against, "list": listed}
-        solved = run_solutions([str(file)], problem, dtype, cases, harness, out, {}, **others)
-        output.print_run(solved, with_details=details, as_json=as_json)
-        output.exit_if_failed(solved)
+        solved = selection.run_solutions([str(file)], problem, dtype, cases, harness, out, {}, **others)
+        output.finish(solved, with_details=details, as_json=as_json)
         return
-    require_no_dtype(dtype, cases)
+    selection.require_no_dtype(dtype, cases)
     from worklog.errors import NoGpu
     from worklog.gpu import device
-    from worklog.runner.declare import declared, measure  # imported here: --help doesn't wait for NumPy
+    from worklog.runner.declare import declared, measure
 
     baseline = declared(file, [against], axes)[0] if against else None
     chosen = declared(file, filters, axes)
@@ -77,8 +76,7 @@ def bench(
         raise NoGpu(f"no GPU to measure on: {why}; --list shows the benchmarks and their points")
     with output.progress_bar() as progress:
         measured = measure(chosen, baseline, harness=harness, progress=progress, out=out)
-    output.print_run(measured, with_details=details, as_json=as_json)
-    output.exit_if_failed(measured)
+    output.finish(measured, with_details=details, as_json=as_json)
 
 
 @click.command()
@@ -86,7 +84,7 @@ def bench(
 @click.option("--details", is_flag=True, help="Add a second table: rates, shares of peaks, cycles per launch.")
 @click.option("--pivot", is_flag=True, help="Kernels beside each other at each size, the fastest and slowest marked.")
 @click.option("--samples", is_flag=True, help="--csv and --parquet get one row per sample.")
-@output.export_options
+@output.options(*output.EXPORT)
 @output.json_option
 def show(file: Path | None, details: bool, pivot: bool, samples: bool, as_json: bool) -> None:
     """Print a run: a file, else the newest run of this machine, else the recording."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,7 @@ import click
 from worklog.analysis import inspection
 from worklog.analysis.prediction import Prediction, predicted
 from worklog.cli import output
-from worklog.cli.problem import check_solution, problem_options, require_no_dtype, starter_code
-from worklog.cli.run import LAUNCH, kernel_options
+from worklog.cli.selection import check_solution, require_no_dtype, starter_code
 from worklog.errors import BadSetting, NoGpu
 from worklog.gpu import device
 from worklog.kernel import TEMPLATE, best, kernel_of, rung
@@ -66,8 +64,7 @@ def new(what: str, folder: Path | None, dtype: str) -> None:
 
 @click.command()
 @click.argument("what", metavar="FILE.cu|FILE.py:FUNCTION|RUNG")
-@problem_options
-@kernel_options
+@output.options(*output.PROBLEM, *output.LAUNCH, *output.CHECKED)
 @output.size_option("The benchmark shape (default: 1024, or a small one without a GPU).")
 @click.option(
     "--on", type=click.Choice(["gpu", "emulated"]), help="Where to run it (default: the GPU if there is one)."
@@ -143,7 +140,7 @@ def _print_checked(checked: checks.Checked, prediction: Prediction | None, as_js
 
 @click.command()
 @click.argument("what", metavar="RUNG|FILE.cu")
-@partial(kernel_options, options=LAUNCH)
+@output.options(*output.LAUNCH)
 @click.option("--arch", default="sm_90", show_default=True, help="What to compile for: sm_80,sm_90, or all.")
 @output.size_option("The shape to count at (default: 4096; 128 for a user kernel, run in full up to 512).")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FOLDER", help="Write PTX and cubins there too.")
@@ -222,11 +219,7 @@ def sweep(
             measured = tiles.sweep(found, harness=harness, progress=progress, out=out)
     else:
         measured = tiles.recorded(found)
-    if as_json:
-        output.print_json(output.measurements(measured))
-    else:
-        output.print_run(measured)
-    output.exit_if_failed(measured)
+    output.finish(measured, as_json=as_json)
 
 
 def _sweep_best(

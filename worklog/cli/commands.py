@@ -35,7 +35,7 @@ COMMANDS = {
     "settings": ("harness", "List the settings of the harness."),
     "figures": ("figures", "Draw every chart of a run."),
     "notebooks": ("notebooks", "Write the notebooks into a folder."),
-    "site": ("site", "Write the panel and the charts as one web page."),
+    "site": ("figures", "Write the panel and the charts as one web page."),
     "article": ("figures", "Measure (or take the recording), draw every figure, print."),
 }
 

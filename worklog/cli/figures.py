@@ -1,4 +1,4 @@
-"""`worklog figures` and `worklog article`: the charts of a run, and the main job that draws them."""
+"""`worklog figures`, `article` and `site`: the charts of a run, the job that draws them all, and a web page of them."""
 
 from __future__ import annotations
 
@@ -137,3 +137,25 @@ def _print(drawn: plots.Drawn, label: str) -> None:
     if drawn.gallery:
         lines.append(f"all of them: {drawn.gallery}")
     click.echo("\n".join(lines))
+
+
+@click.command()
+@click.option(
+    "--run",
+    type=click.Path(path_type=Path),
+    help="A run file for the ladder and the charts (default: the latest live run, else the recording).",
+)
+@click.option("--grid", type=click.Path(path_type=Path), help="A run file of `worklog grid` for the panel.")
+@folder_option("site", "Folder for index.html.")
+@output.json_option
+def site(run: Path | None, grid: Path | None, out: Path, as_json: bool) -> None:
+    """Write index.html, which shows the panel, the ladder and the charts in a browser without a server or a network."""
+    from worklog.lab.site import site as page
+
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / "index.html"
+    path.write_text(page(run, grid), encoding="utf-8", newline="\n")
+    if as_json:
+        output.print_json({"page": str(path), "bytes": path.stat().st_size})
+    else:
+        click.echo(f"{path}: {path.stat().st_size / 1e6:.1f} MB, opens in any browser")

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from worklog.runs import Run
 
 
+Option = Callable[[Any], Any]  # click's decorator
+
+
 def _harness(_: click.Context, __: click.Parameter, words: tuple[str, ...]) -> Harness:
     return Harness().but(**parse_settings(words))
 
@@ -73,24 +76,88 @@ sizes_option = click.option(
 )
 
 
-KINDS = ("csv", "markdown", "parquet")
+# Of a user kernel, and of one that is checked.
+LAUNCH = (
+    click.option(
+        "--grid",
+        metavar="X,Y",
+        help="Blocks of a user kernel: '(N + 31) / 32, (M + 31) / 32' (default: as its file states).",
+    ),
+    click.option(
+        "--block",
+        metavar="X[,Y]",
+        help="Threads per block of a user kernel: 256, or 32,8 (default: as its file states).",
+    ),
+    click.option("--entry", help="The kernel in the file, with template arguments if any (default: the only one)."),
+    click.option(
+        "--args",
+        default="",
+        metavar="NAMES",
+        help="What each parameter of a user kernel takes: 'M,N,K,alpha,A,B,beta,C' (default: from their names).",
+    ),
+    click.option("-I", "--include", multiple=True, metavar="DIR", help="A folder of headers; repeat for more."),
+    click.option("-D", "--define", multiple=True, metavar="NAME=VALUE", help="A macro; repeat for more."),
+    click.option(
+        "--shared", type=click.IntRange(0), default=0, metavar="BYTES", help="Dynamic shared memory of a user kernel."
+    ),
+    click.option(
+        "--constant",
+        multiple=True,
+        metavar="NAME=VALUE,…",
+        help="Values of a __constant__ variable that host code sets; repeat for more.",
+    ),
+    click.option(
+        "--domain", default="any", show_default=True, help="Shapes that a user kernel takes: 'M % 64 == 0, K % 8 == 0'."
+    ),
+)
+CHECKED = (
+    click.option("--class", "claimed", default="fp32", show_default=True, help="Minimum precision class."),
+    click.option(
+        "--arrays",
+        default="",
+        metavar="cupy|torch",
+        help="Arrays that a host function takes (default: ARRAYS of its file, else cupy).",
+    ),
+)
+# Of a problem other than the ladder's.
+PROBLEM = (
+    click.option(
+        "--problem",
+        metavar="NAME|FILE.py:CLASS",
+        help="The problem that it solves: softmax, batched_gemm, sgemm, or your own (default: the ladder's SGEMM).",
+    ),
+    click.option(
+        "--dtype", default="", metavar="TYPE", help="With --problem: float32, float16, … (default: its first)."
+    ),
+)
+CASE = click.option(
+    "--case", "cases", multiple=True, metavar="NAME", help='With --problem, only these cases: a name, or "n=*"; repeat.'
+)
 EXPORTS = "worklog.export"  # where a command's context keeps what to write
 
 
-def export_options(command: Any) -> Any:
-    """--csv, --markdown and --parquet of a command that prints a run."""
-
+def _export_option(kind: str) -> Option:
     def keep(context: click.Context, option: click.Parameter, out: Path | None) -> None:
         if _new_file(context, option, out) is not None:
             context.meta.setdefault(EXPORTS, {})[option.name] = out
 
-    for kind in reversed(KINDS):
-        file = click.Path(dir_okay=False, path_type=Path)
-        about = f"Also write the {'tables' if kind == 'markdown' else 'measurements'} to a file."
-        command = click.option(f"--{kind}", metavar="FILE", type=file, callback=keep, expose_value=False, help=about)(
-            command
-        )
-    return command
+    file = click.Path(dir_okay=False, path_type=Path)
+    about = f"Also write the {'tables' if kind == 'markdown' else 'measurements'} to a file."
+    return click.option(f"--{kind}", metavar="FILE", type=file, callback=keep, expose_value=False, help=about)
+
+
+EXPORT = tuple(map(_export_option, ("csv", "markdown", "parquet")))  # of a command that prints a run
+
+
+def options(*chosen: Option) -> Option:
+    """All of these options, in this order in --help."""
+
+    def decorate(command: Any) -> Any:
+        for option in reversed(chosen):
+            command = option(command)
+        return command
+
+    return decorate
 
 
 def export(taken: Run, *, of_samples: bool = False) -> None:
@@ -102,12 +169,12 @@ def export(taken: Run, *, of_samples: bool = False) -> None:
         click.echo(f"written: {path}", err=True)
 
 
-def size_option(about: str, default: str | None = None) -> Callable[[Any], Any]:
+def size_option(about: str, default: str | None = None) -> Option:
     """--size of a command that takes one shape."""
     return click.option("--size", "shape", callback=_shape, default=default, show_default=True, metavar="N", help=about)
 
 
-def out_option(about: str = "Where to save the run (default: among this machine's runs).") -> Callable[[Any], Any]:
+def out_option(about: str = "Where to save the run (default: among this machine's runs).") -> Option:
     """--out of a command that saves one new file."""
     return click.option("--out", type=click.Path(dir_okay=False, path_type=Path), callback=_new_file, help=about)
 
@@ -150,8 +217,9 @@ def print_adapted(kernels: Iterable[Kernel | str]) -> None:
         click.echo(line, err=True)
 
 
-def exit_if_failed(taken: Run) -> None:
-    """Exit with 1 if a kernel failed the check."""
+def finish(taken: Run, *, with_details: bool = False, as_json: bool = False) -> None:
+    """Print a run, as print_run does, and exit with 1 if a kernel failed the check."""
+    print_run(taken, with_details=with_details, as_json=as_json)
     if any(m.status == "refused" for m in taken.measurements):
         sys.exit(1)
 

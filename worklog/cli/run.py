@@ -1,72 +1,19 @@
-"""`worklog run`, and the options of a user kernel, which `worklog check` takes too."""
+"""`worklog run`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from worklog.cli import output
-from worklog.cli.problem import CASE, PROBLEM, problem_options, require_no_dtype, run_solutions
 from worklog.errors import NoGpu
 from worklog.gpu import device
 from worklog.settings import Harness
 
 if TYPE_CHECKING:
     from worklog.problem import Shape
-
-LAUNCH = (
-    click.option(
-        "--grid",
-        metavar="X,Y",
-        help="Blocks of a user kernel: '(N + 31) / 32, (M + 31) / 32' (default: as its file states).",
-    ),
-    click.option(
-        "--block",
-        metavar="X[,Y]",
-        help="Threads per block of a user kernel: 256, or 32,8 (default: as its file states).",
-    ),
-    click.option("--entry", help="The kernel in the file, with template arguments if any (default: the only one)."),
-    click.option(
-        "--args",
-        default="",
-        metavar="NAMES",
-        help="What each parameter of a user kernel takes: 'M,N,K,alpha,A,B,beta,C' (default: from their names).",
-    ),
-    click.option("-I", "--include", multiple=True, metavar="DIR", help="A folder of headers; repeat for more."),
-    click.option("-D", "--define", multiple=True, metavar="NAME=VALUE", help="A macro; repeat for more."),
-    click.option(
-        "--shared", type=click.IntRange(0), default=0, metavar="BYTES", help="Dynamic shared memory of a user kernel."
-    ),
-    click.option(
-        "--constant",
-        multiple=True,
-        metavar="NAME=VALUE,…",
-        help="Values of a __constant__ variable that host code sets; repeat for more.",
-    ),
-    click.option(
-        "--domain", default="any", show_default=True, help="Shapes that a user kernel takes: 'M % 64 == 0, K % 8 == 0'."
-    ),
-)
-CHECKED = (
-    click.option("--class", "claimed", default="fp32", show_default=True, help="Minimum precision class."),
-    click.option(
-        "--arrays",
-        default="",
-        metavar="cupy|torch",
-        help="Arrays that a host function takes (default: ARRAYS of its file, else cupy).",
-    ),
-)
-
-
-def kernel_options(command: Any, options: Sequence[Any] = LAUNCH + CHECKED) -> Any:
-    """The options of a user kernel."""
-    for option in reversed(options):
-        command = option(command)
-    return command
 
 
 @click.command()
@@ -88,12 +35,11 @@ def kernel_options(command: Any, options: Sequence[Any] = LAUNCH + CHECKED) -> A
     "one pair after the other.",
 )
 @output.harness_option
-@partial(problem_options, options=(*PROBLEM, CASE))
-@kernel_options
+@output.options(*output.PROBLEM, output.CASE, *output.LAUNCH, *output.CHECKED)
 @click.option("--preview", is_flag=True, help="Show what would be measured and how long it takes; needs no GPU.")
 @click.option("--details", is_flag=True, help="Add a second table: GB/s, shares of copy and peaks, cycles per launch.")
 @output.out_option()
-@output.export_options
+@output.options(*output.EXPORT)
 @output.json_option
 def run(
     kernels: tuple[str, ...],
@@ -116,25 +62,24 @@ def run(
 
     Exits with 1 if a kernel fails the check.
     """
-    from worklog.cli.selection import baselines_of, both_axes, kernels_of, show_preview
+    from worklog.cli import selection
     from worklog.problem import Shape, shapes
     from worklog.runner import measure as bench  # imported here: --help doesn't wait for NumPy
     from worklog.runner.tasks import tasks_of
 
     if problem is not None:
         others = {"size": sizes, "axis": axes, "preview": preview, "against": against}
-        solved = run_solutions(kernels, problem, dtype, cases, harness, out, launch, **others)
-        output.print_run(solved, with_details=details, as_json=as_json)
-        output.exit_if_failed(solved)
+        solved = selection.run_solutions(kernels, problem, dtype, cases, harness, out, launch, **others)
+        output.finish(solved, with_details=details, as_json=as_json)
         return
-    require_no_dtype(dtype, cases)
-    of_sizes, of_templates = both_axes(axes)
+    selection.require_no_dtype(dtype, cases)
+    of_sizes, of_templates = selection.both_axes(axes)
     sizes = [*sizes, *(shapes(of_sizes) if of_sizes else ())] or [Shape.of(4096)]
-    chosen = kernels_of(kernels, of_templates, **launch) or None
-    baselines = baselines_of(against, **launch)
+    chosen = selection.kernels_of(kernels, of_templates, **launch) or None
+    baselines = selection.baselines_of(against, **launch)
     output.print_adapted([*(chosen or ()), *baselines])
     if preview:
-        show_preview(chosen, sizes, harness, as_json, baselines)
+        selection.show_preview(chosen, sizes, harness, as_json, baselines)
         return
     tasks, own = tasks_of(chosen, sizes, against=baselines)
     bench.require_measurable(tasks, harness, own)
@@ -154,5 +99,4 @@ def run(
             raise
         advice = "`worklog check` checks a user kernel on the emulator"
         raise NoGpu(f"no GPU to measure on: {device.gpu_reason()}; {advice}") from error
-    output.print_run(measured, with_details=details, as_json=as_json)
-    output.exit_if_failed(measured)
+    output.finish(measured, with_details=details, as_json=as_json)

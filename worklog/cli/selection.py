@@ -1,23 +1,31 @@
-"""What `worklog run` measures: kernels and sizes from the words of the command line, and a preview of them."""
+"""What commands measure and check, from the words of the command line: kernels, sizes, and a preview of them; and with
+`--problem`, solutions of problems other than the ladder's.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from worklog.cli.output import print_json
-from worklog.errors import BadSetting, CompileFailed, meant
+from worklog.cli.output import print_json, progress_bar
+from worklog.errors import BadSetting, CompileFailed, NoGpu, meant
 from worklog.gpu import device
-from worklog.kernel import OF_A_FILE, RUNGS, Kernel, instances, kernel_of
-from worklog.kernel.libraries import libraries
+from worklog.kernel import DEFAULTS, OF_A_FILE, OPTION, RUNGS, Kernel, instances, kernel_of
 from worklog.problem import SIZES, TEMPLATES, Axis, Shape, Space
 from worklog.runner import measure as bench
 from worklog.runner.tasks import BASELINE, estimate, tasks_of
 from worklog.settings import Harness
+
+if TYPE_CHECKING:
+    from worklog.kernel.solution import Solution
+    from worklog.runs import Run
+
+TAKEN = ("entry", "grid", "block", "include", "define", "arrays")  # options of a user kernel that a solution takes
 
 
 def both_axes(words: Sequence[str]) -> tuple[list[Axis], list[Axis]]:
@@ -62,6 +70,8 @@ def baselines_of(words: str, **launch: Any) -> list[str | Kernel]:
     """The baselines beside cuBLAS: libraries and rungs by name, and user kernels by their files. Raises what
     worklog.kernel.ladder raises, and BadSetting for a name that nothing has.
     """
+    from worklog.kernel.libraries import libraries
+
     found, known = list[str | Kernel](), libraries()
     rungs = [record.name for record in RUNGS]
     for word in filter(None, (word.strip() for word in words.split(","))):
@@ -128,3 +138,67 @@ def show_preview(
     axes = (Axis("kernels", tuple(names), "str"), Axis("sizes", tuple(written), "str"))
     space = Space("run", axes, lambda point: skipped.get(str(point["kernels"])))
     click.echo(f"{space.preview(sum(seconds) / len(seconds))} (rough; rates: {source})")
+
+
+def require_no_dtype(dtype: str, cases: Sequence[str] = ()) -> None:
+    """Raise BadSetting for --dtype or --case without --problem."""
+    if cases:
+        raise BadSetting("--case needs --problem: the cases of the ladder's SGEMM are sizes, as in --size 1024")
+    if dtype:
+        raise BadSetting("--dtype needs --problem: the ladder computes in float32; --class names a precision class")
+
+
+def solution_of(what: str, launch: Mapping[str, Any], others: Mapping[str, object]) -> Solution:
+    """The solution that a command names. launch: the options of a user kernel. others: options that the command takes
+    for the ladder's problem only, and what was given. Raises BadSetting for one that was given.
+    """
+    from worklog.kernel.solution import Solution  # here and below: a run of rungs needs none of them
+
+    given = {name: value for name, value in launch.items() if value is not None and value != DEFAULTS[name]}
+    wrong = [name for name in given if name not in TAKEN] + [name for name, value in others.items() if value]
+    if wrong:
+        raise BadSetting(f"--{OPTION.get(wrong[0], wrong[0])} is for the ladder's SGEMM: omit it, or omit --problem")
+    return Solution.of(what, **{name: value for name, value in given.items() if name in TAKEN})
+
+
+def starter_code(problem: str, dtype: str, folder: Path) -> dict[Path, str]:
+    """The files of `worklog new PROBLEM DIR`, and their text. Raises BadProblem."""
+    from worklog.kernel.starter import starters
+    from worklog.runner.problems import find_problem
+
+    return starters(find_problem(problem, dtype), f"{shlex.quote(problem)}{f' --dtype {dtype}' * bool(dtype)}", folder)
+
+
+def check_solution(
+    what: str, problem: str, dtype: str, on: str | None, launch: Mapping[str, Any], **others: Any
+) -> Any:
+    """Check a solution, in a child process on a GPU. Raises what worklog.runner.problems.check() raises."""
+    from worklog.runner.problems import check_in_child
+
+    with progress_bar() as progress:
+        return check_in_child(solution_of(what, launch, others), problem, dtype, on=on, progress=progress)
+
+
+def run_solutions(
+    files: Sequence[str],
+    problem: str,
+    dtype: str,
+    cases: Sequence[str],
+    harness: Harness,
+    out: Path | None,
+    launch: Mapping[str, Any],
+    **others: Any,
+) -> Run:
+    """Measure solutions at the cases of a problem. others: as for solution_of. Raises what
+    worklog.runner.solved.measure() raises.
+    """
+    from worklog.runner import solved
+
+    if not files:
+        raise BadSetting("--problem needs a solution: name a .cu file, or a Python function as file.py:function")
+    solutions = [solution_of(file, launch, others) for file in files]
+    if why := device.gpu_reason():
+        advice = f"`worklog check FILE --problem {shlex.quote(problem)}` checks a .cu file on the emulator"
+        raise NoGpu(f"no GPU to measure on: {why}; {advice}")
+    with progress_bar() as progress:
+        return solved.measure(solutions, problem, dtype, cases=cases, harness=harness, progress=progress, out=out)
