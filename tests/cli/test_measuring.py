@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from tests.cli.conftest import WHY, one_line, worklog
 from tests.helpers import measured, small_run
 from worklog.cli.commands import main
+from worklog.kernel import LADDER
 from worklog.problem.gemm import Shape
 from worklog.runner import measure as bench
 from worklog.runner.tasks import Task
@@ -47,7 +48,7 @@ def test_run_asks_for_the_whole_ladder_at_4096(answers: list[tuple[list[Task], H
     worklog("run")
     ((tasks, harness),) = answers
     assert harness == Harness()
-    assert [t.kernel for t in tasks] == [r.name for r in bench.LADDER] + ["cuBLAS"]
+    assert [t.kernel for t in tasks] == [r.name for r in LADDER] + ["cuBLAS"]
     assert {t.shape for t in tasks} == {Shape.of(4096)}
 
 

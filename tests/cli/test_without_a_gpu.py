@@ -15,7 +15,7 @@ from worklog import plots
 from worklog.cli import doctor
 from worklog.cli.commands import COMMANDS
 from worklog.cli.figures import diagnosis
-from worklog.kernel.ladder import LADDER
+from worklog.kernel.ladder import LADDER, RUNGS
 from worklog.peers.exploits import open_exploits
 from worklog.problem.gemm import Shape
 from worklog.runner import emulated_rungs
@@ -40,7 +40,7 @@ def test_the_doctor_says_what_is_missing_and_what_to_do() -> None:
     result = worklog("doctor")
     assert result.exit_code == 0
     assert f"· gpu: {WHY}\n    No time can be measured here." in result.stdout
-    assert re.search(rf"^✓ kernels: {len(LADDER)} in ", result.stdout, re.MULTILINE)
+    assert re.search(rf"^✓ kernels: {len(RUNGS)} in ", result.stdout, re.MULTILINE)
     findings = {finding["subject"]: finding for finding in json.loads(worklog("doctor", "--json").stdout)}
     assert findings["gpu"]["good"] is False and findings["gpu"]["state"] == WHY and findings["gpu"]["advice"]
     assert findings["python"]["good"] and findings["recordings"]["good"]
