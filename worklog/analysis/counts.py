@@ -120,7 +120,7 @@ def access_pattern(rung: Kernel) -> AccessPattern:
     return AccessPattern(rung, shape, tile, tuple(requests.values()), device.label)
 
 
-SHORT_TYPES = ("tf32", "f16", "bf16", "e4m3", "e5m2", "s8", "u8")
+OPERANDS = ("tf32", "f16", "bf16", "e4m3", "e5m2", "s8", "u8", "f64")
 SHORT_CLASSES = ("tf32", "fp16", "bf16")
 TENSOR, SHORTENED, FLUSHED = "tensor core", "to a shorter format", "flush subnormals"
 APPROXIMATE, TRUNCATED, DOUBLE = "approximate", "truncate", "FP64"
@@ -142,7 +142,7 @@ _ARITHMETIC = ("add", "sub", "mul", "fma", "mad")
 @dataclass(frozen=True)
 class InstructionMix:
     """ptx, sass: number of instructions by kind, as named above; sass is None without a disassembler. operands: the
-    short formats of the tensor cores' operands, as PTX names them.
+    types of the tensor cores' operands, as PTX names them.
     """
 
     ptx: dict[str, int]
@@ -177,7 +177,7 @@ def instruction_mix(compiled: Compiled) -> InstructionMix:
     """Of one compiled kernel. Raises WorklogError where the disassembler fails."""
     mnemonics = _MNEMONIC.findall(_bodies(compiled.ptx, compiled.symbol))
     kinds = [(kind, name) for name in mnemonics for kind in _kinds(name)]
-    tensor = [part for kind, name in kinds if kind == TENSOR for part in name.split(".") if part in SHORT_TYPES]
+    tensor = [part for kind, name in kinds if kind == TENSOR for part in name.split(".") if part in OPERANDS]
     tool = disassembler() if compiled.cubin else None
     sass = None
     if tool is not None:

@@ -15,11 +15,13 @@ The check evicts some of the kernel's code from the instruction caches. A kernel
 longer, never shorter, and so does the baseline beside it (tests/gpu/test_gpu_every_launch.py prints by how much;
 notebook 09 shows the same kernel with and without). From 1024 on it is below a percent.
 
-2MNK operations cannot take less than 2MNK over the peak of the datapath: SMs x FP32 lanes x 2 x the highest clock that
-the driver states. A shorter time has lost work, or a part of the time: the events were on another stream than the
-kernel, an algorithm with fewer operations was not declared, or the class is wrong. From 95 % of the peak on the stage
-says so; above 102 %, which leaves room for a clock that is stated too low, it fails. Only unbiased measurements are
-checked: a biased one is expected to be impossible.
+2MNK operations cannot take less than 2MNK over the peak of the datapath that the kernel's code uses: for multiply-adds
+of FP32, SMs x FP32 lanes x 2 x the highest clock that the driver states. For FP32 on tensor cores, the peak of their
+operands' type over the least number of products that FP32 needs, and the FP32 lanes beside it. A shorter time has lost
+work, or a part of the time: the events were on another stream than the kernel, an algorithm with fewer operations was
+not declared, or the class is wrong. From 95 % of the peak on the stage says so; above 102 %, which leaves room for a
+clock that is stated too low, it fails. Only unbiased measurements are checked: a biased one is expected to be
+impossible.
 
 The GPU's global timer is independent of events. It is read before the flush and after the end event, so it contains
 flush and launch; without the launch it must be the same for kernel and baseline, which are flushed alike. If it is more
@@ -33,7 +35,7 @@ host waits for the harness's stream, then for the whole device: the second wait 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -158,10 +160,32 @@ QUEUES_US = 3.0  # more of them, for a host function
 WAIT_US = 20.0  # what a wait for an idle device takes at most, from Python
 
 
-def judge(shape: Shape, microseconds: float, peak_tflops: float) -> Stage:
-    """peak_tflops: of the datapath of the class, at the highest clock. A time of zero or less fails."""
+SIGNIFICANT_BITS = {"tf32": 11, "f16": 11, "bf16": 8, "s8": 8, "u8": 8, "e4m3": 4, "e5m2": 3, "f64": 53}
+DATAPATHS = {"f16": "fp16", "s8": "fp8", "u8": "fp8", "e4m3": "fp8", "e5m2": "fp8", "f64": "fp64_tensor"}
+
+
+def fp32_roof(operands: Iterable[str], peaks: Mapping[str, float]) -> tuple[float, str]:
+    """TFLOP/s of FP32 results that FP32 lanes and tensor cores reach together, and by what.
+
+    operands: PTX types of the tensor cores' operands in the kernel's code; none: FP32 lanes alone. peaks: as
+    worklog.gpu.peaks.Peaks. An FP32 number has 24 bits, so it is the sum of at least n = 24 // bits numbers of a type,
+    which needs at least n (n + 1) / 2 products: two numbers of 11 bits, the second one with a sign, hold 23 bits or
+    more, and the product of the small ones is below FP32's rounding. A type that isn't known needs one product.
+    """
+    fp32, best = peaks["fp32"], (peaks["fp32"], "FP32 lanes")
+    for type_ in operands:
+        parts = max(24 // SIGNIFICANT_BITS.get(type_, 24), 1)
+        products = parts * (parts + 1) // 2
+        rate = peaks.get(DATAPATHS.get(type_, type_), max(peaks.values())) / products
+        of = f"{products} products of {type_}" if products > 1 else f"one product of {type_}"
+        best = max(best, (fp32 + rate, f"{of} on tensor cores, and FP32 lanes"))
+    return best
+
+
+def judge(shape: Shape, microseconds: float, peak_tflops: float, by: str = "FP32 lanes") -> Stage:
+    """peak_tflops, by: of fp32_roof, at the highest clock. A time of zero or less fails."""
     share = tflops(shape, microseconds) / peak_tflops if microseconds > 0 else float("inf")
-    detail = f"{100 * share:.1f} % of the {peak_tflops:.1f} TFLOP/s that are possible"
+    detail = f"{100 * share:.1f} % of the {peak_tflops:.1f} TFLOP/s that are possible by {by}"
     if share > FAIL:
         detail += ": work or time is missing"
     elif share > WARN:

@@ -56,6 +56,11 @@ class Gpu:
     driver: str
 
     @property
+    def arch(self) -> str:
+        """As in sm_90."""
+        return "sm_" + "".join(map(str, self.compute_capability))
+
+    @property
     def fp32_peak_tflops(self) -> float:
         """SMs x FP32 lanes x 2 (a multiply and an add) x clock."""
         lanes = FP32_LANES.get(self.compute_capability, FP32_LANES_SINCE_8_6)

@@ -276,11 +276,6 @@ def wants_gpu(on: str | None) -> bool:
     return on == "gpu" if on is not None else gpu_reason() is None
 
 
-def arch() -> str:
-    """The GPU's, as in sm_90."""
-    return "sm_" + "".join(map(str, gpu().compute_capability))
-
-
 def compile_for(kernel: Kernel, live: bool) -> tuple[Compiled, str]:
     """The kernel compiled for the GPU or the emulator, and the label of that machine; nothing is launched. Raises
     CompileFailed, and BadSetting for parameters that don't take its arguments.
@@ -288,7 +283,7 @@ def compile_for(kernel: Kernel, live: bool) -> tuple[Compiled, str]:
     found: list[tuple[Compiled, str]] = []
     for one in kernel.passes:
         if live:
-            found.append((compile_cuda(one.program, arch()), f"live · {gpu().name}"))
+            found.append((compile_cuda(one.program, gpu().arch), f"live · {gpu().name}"))
         else:
             built = build(one.program)
             found.append((built.compiled, built.label))

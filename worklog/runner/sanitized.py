@@ -18,9 +18,9 @@ import numpy as np
 
 from worklog.gate import edge_shapes, family
 from worklog.gpu.cuda import CudaDevice
+from worklog.gpu.device import gpu
 from worklog.kernel import Program
 from worklog.kernel.nvrtc import compile_cuda
-from worklog.runner.check import arch
 
 SHAPES = 3  # the largest edge shapes only: the tools slow a kernel down a hundredfold
 
@@ -30,7 +30,7 @@ class WithLines(CudaDevice):
 
     def compile(self, program: Program) -> Any:
         """As CudaDevice.compile, with only what a launch needs."""
-        built = compile_cuda(program, arch())
+        built = compile_cuda(program, gpu().arch)
         with tempfile.TemporaryDirectory() as folder:
             cubin = Path(folder) / "kernel.cubin"
             cubin.write_bytes(built.cubin)

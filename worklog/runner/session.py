@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import worklog
+from worklog.analysis.counts import instruction_mix
 from worklog.errors import LaunchFailed, OutOfMemory
 from worklog.gate import SEED_BITS, Checker, Stage, Verdict, after_timing, timed
 from worklog.gpu.clock_lock import clocks_as_asked
 from worklog.gpu.device import gpu, require_gpu, software, source_revision
+from worklog.gpu.peaks import Peaks
 from worklog.harness import ONE_PLACEMENT, Harness, Launch, Reading, input_sets, off_the_lock, time_pair
 from worklog.kernel import Kernel, Subject, rung
 from worklog.kernel.nvrtc import compile_cuda
@@ -97,7 +99,7 @@ class Session:
 
     def variables(self, kernel: Kernel) -> list[str]:
         """The variables in which a kernel keeps values between launches. Raises CompileFailed."""
-        return compile_cuda(kernel.program, "sm_" + "".join(map(str, self.gpu.compute_capability))).variables
+        return compile_cuda(kernel.program, self.gpu.arch).variables
 
     def require_memory(self, shape: Shape) -> None:
         """Raise OutOfMemory, before anything is measured, for a shape that cannot fit the GPU."""
@@ -222,12 +224,24 @@ def _measurement(
     if verdict is None or found.us is None or used.biased():
         return found
     if session.claimed(task.kernel) == "fp32":  # other classes may run where the peak is another
-        verdict = verdict.and_then(after_timing.judge(task.problem, found.us, session.gpu.fp32_peak_tflops))
+        roof = after_timing.fp32_roof(_operands(session, task.kernel), Peaks(session.gpu, session.gpu.sm_clock_mhz))
+        verdict = verdict.and_then(after_timing.judge(task.problem, found.us, *roof))
     ours, theirs = reading.clocks("subject"), reading.clocks("baseline")
     if ours and theirs and used.l2 == "flush":
         own_streams = session.is_host_function(task.kernel) or session.is_host_function(task.against)
         verdict = verdict.and_then(after_timing.second_clock(ours, theirs, own_streams=own_streams))
     return replace(found, verdict=verdict.as_dict()) if verdict.accepted else task.refused(verdict)
+
+
+def _operands(session: Session, name: str) -> tuple[str, ...]:
+    """Types that the kernel's code gives to tensor cores. A host function's code isn't known: each type."""
+    if name == BASELINE:  # in FP32, without tensor cores
+        return ()
+    if session.is_host_function(name):
+        return tuple(after_timing.SIGNIFICANT_BITS)
+    compiled = [compile_cuda(one.program, session.gpu.arch) for one in session.kernel(name).passes]
+    mixes = [instruction_mix(replace(one, cubin=b"")) for one in compiled]
+    return tuple(dict.fromkeys(operand for mix in mixes for operand in mix.operands))
 
 
 def _degradations(session: Session, task: Task, used: Harness) -> list[str]:

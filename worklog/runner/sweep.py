@@ -88,7 +88,7 @@ def variants(record: Kernel, axes: Sequence[Axis], *, shape: Shape = SIZE, arch:
     would measure on one, else sm_90. Raises BadSetting for an axis that isn't a parameter of this rung, and
     NvrtcMissing.
     """
-    arch = arch or ("sm_" + "".join(map(str, gpu().compute_capability)) if live_wanted() else ARCH)
+    arch = arch or (gpu().arch if live_wanted() else ARCH)
     space = tiles(record, axes)
     points = {str(point): {name: int(value) for name, value in point.values.items()} for point in space.points()}
     built = {name: _variant(record, name, values, shape, arch) for name, values in points.items()}

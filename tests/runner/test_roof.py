@@ -1,0 +1,63 @@
+"""A time is possible or not by the datapath that the kernel's code uses: `plausible`, from the code to the verdict."""
+
+from __future__ import annotations
+
+import pytest
+from pytest import approx
+
+from tests.virtual.arrays import Array, VirtualArrays
+from tests.virtual.device import VirtualBaseline
+from tests.virtual.machine import Machine
+from tests.virtual.session import GPU, PEAK_TFLOPS, VirtualSession, measure
+from worklog.gate.after_timing import fp32_roof
+from worklog.gpu.peaks import Peaks
+from worklog.problem import Shape
+from worklog.runs import Measurement
+
+PEAKS = Peaks(GPU, GPU.sm_clock_mhz)
+
+
+class Faster(VirtualArrays):
+    """Right products at a rate, in FLOP per microsecond."""
+
+    rate = 0.0
+
+    def _product_us(self, a: Array, b: Array) -> float:
+        return 2 * a.shape[0] * a.shape[1] * b.shape[1] / self.rate
+
+
+def timed(name: str, times_the_peak: float) -> Measurement:
+    """A rung's code, with results that are right, at a speed of so many times the peak of the FP32 lanes."""
+    session = VirtualSession(Machine())
+    session._subjects[name] = subject = VirtualBaseline(session.device, name)  # type: ignore[arg-type]
+    subject.arrays = Faster(session.device.machine)  # type: ignore[attr-defined]
+    subject.arrays.rate = 1e6 * PEAK_TFLOPS * times_the_peak
+    return measure(session, name, Shape.of(128))
+
+
+@pytest.mark.parametrize(
+    ("name", "times", "detail"),
+    [
+        ("naive", 0.9, "possible by FP32 lanes"),
+        ("naive", 1.2, "by FP32 lanes: work or time is missing"),
+        ("promoted", 4.0, "possible by 3 products of f16 on tensor cores"),
+        ("promoted", 6.7, "3 products of f16 on tensor cores, and FP32 lanes: work or time is missing"),
+    ],
+)
+def test_a_kernel_is_held_to_what_its_code_can_reach(name: str, times: float, detail: str) -> None:
+    found = timed(name, times)
+    assert found.status == ("refused" if "missing" in detail else "measured")
+    stage = next(stage for stage in found.verdict["stages"] if stage["name"] == "plausible")  # type: ignore[index]
+    assert detail in stage["detail"] and stage["passed"] == (found.status == "measured")
+
+
+def test_the_roof_is_the_peak_over_the_least_number_of_products() -> None:
+    def beside(*operands: str) -> float:
+        return fp32_roof(operands, PEAKS)[0] - PEAKS["fp32"]
+
+    assert beside() == 0
+    assert beside("f16") == approx(PEAKS["fp16"] / 3) and beside("tf32") == approx(PEAKS["tf32"] / 3)
+    assert beside("bf16") == approx(PEAKS["bf16"] / 6) and beside("s8") == approx(PEAKS["fp8"] / 6)
+    assert beside("f64") == approx(PEAKS["fp64_tensor"])
+    assert beside("tf32", "f16") == beside("f16"), "the fastest way counts"
+    assert beside("a type of tomorrow") == max(PEAKS.values())
