@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from worklog.runner.measure import ablate as ablate
     from worklog.runner.measure import measure as measure
     from worklog.runner.measure import results as results
+    from worklog.runner.sgemm import sgemm as sgemm
     from worklog.runner.timing import time as time
     from worklog.runs.measurement import Measurement as Measurement
     from worklog.runs.run import Run as Run
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "runner.declare": ("bench",),
     "runner.measure": ("ablate", "measure", "results"),
+    "runner.sgemm": ("sgemm",),
     "runner.timing": ("time",),
     "errors": ("WorklogError",),
     "gpu.device": ("require_gpu",),

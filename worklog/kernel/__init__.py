@@ -2,8 +2,9 @@
 
 from worklog.kernel.device import COMPILE_OPTIONS, Block, Buffer, Device, NeedsWorkspace, Program, Resources, Subject
 from worklog.kernel.host_function import LABEL, HostFunction, HostSubject, words_of
-from worklog.kernel.kernel import TEMPLATE, Kernel, block_traffic_bytes, kernels_dir, source_folder
+from worklog.kernel.kernel import TEMPLATE, Kernel, kernels_dir, source_folder
 from worklog.kernel.ladder import DEFAULTS, LADDER, OF_A_FILE, OPTION, RUNGS, instances, kernel_of, rung
+from worklog.kernel.resources import block_traffic_bytes
 
 __all__ = [
     "COMPILE_OPTIONS", "DEFAULTS", "LABEL", "LADDER", "OF_A_FILE", "OPTION", "RUNGS", "TEMPLATE", "Block", "Buffer",

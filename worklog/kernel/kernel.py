@@ -101,7 +101,7 @@ class Kernel:
     after: tuple[Pass, ...] = ()
     workspace: str = ""
     zeroed: str = ""
-    choose: Callable[[Shape], Kernel] | None = None
+    choose: Callable[..., Kernel] | None = None
 
     @classmethod
     def from_file(cls, path: str | Path, *, name: str = "", **words: Any) -> Kernel:
@@ -343,6 +343,12 @@ class Kernel:
         self.require_launch()
         return Loaded(replace(self, text=f"{self.source}\n// {secrets.token_hex(8)}\n") if fresh else self, device)
 
+    def __call__(self, A: Any, B: Any, C: Any = None, *, alpha: float = 1.0, beta: float = 0.0) -> Any:
+        """C = alpha A B + beta C by this kernel: worklog.sgemm, which describes the arrays."""
+        import worklog
+
+        return worklog.sgemm(A, B, C, alpha=alpha, beta=beta, mode=self)
+
     def require_launch(self) -> None:
         """Raise BadSetting if the order of the parameters, the grid or the block isn't known."""
         if not self.arguments:
@@ -397,9 +403,3 @@ class Kernel:
 
 MOST_PADDING = 3  # times the work of the shape itself: beyond that, padding is no advice
 EXAMPLE_GRID = "'(N + 31) / 32, (M + 31) / 32'"
-
-
-def block_traffic_bytes(tile: Mapping[str, int], shape: Shape) -> int:
-    """Bytes that blocks fetch from L2 if each reads its BM rows of A and BN columns of B once, plus C written once."""
-    blocks = math.ceil(shape.m / tile["BM"]) * math.ceil(shape.n / tile["BN"])
-    return 4 * (blocks * (tile["BM"] + tile["BN"]) * shape.k + shape.m * shape.n)

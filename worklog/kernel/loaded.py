@@ -43,6 +43,10 @@ class Loaded:
         self.workspace: Buffer | None = None
         self._launches: dict[Shape, _Launches] = {}
 
+    def is_ready(self, shape: Shape) -> bool:
+        """Whether a launch at this shape compiles nothing."""
+        return shape in self._launches
+
     def workspace_elements(self, shape: Shape) -> int:
         """Elements (float32) of the workspace that a launch at this shape needs."""
         return self._at(shape).workspace

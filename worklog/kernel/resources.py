@@ -7,15 +7,18 @@ a bound on what can be resident, not a prediction of speed.
 from __future__ import annotations
 
 import importlib.util
+import math
 import re
 import shutil
 import subprocess
 import tempfile
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from worklog.errors import WorklogError, install_command
+from worklog.problem import Shape
 
 WARP = 32
 REGISTERS = 65536  # per SM, since compute capability 5.0; also the maximum per block
@@ -106,6 +109,12 @@ def _by_shared(limits: Limits, shared_bytes: int) -> int:
 
 def _up(value: int, unit: int) -> int:
     return -(-value // unit) * unit
+
+
+def block_traffic_bytes(tile: Mapping[str, int], shape: Shape) -> int:
+    """Bytes that blocks fetch from L2 if each reads its BM rows of A and BN columns of B once, plus C written once."""
+    blocks = math.ceil(shape.m / tile["BM"]) * math.ceil(shape.n / tile["BN"])
+    return 4 * (blocks * (tile["BM"] + tile["BN"]) * shape.k + shape.m * shape.n)
 
 
 MEMORY = ("LDS", "LDG", "STS", "STG", "LDGSTS", "LDL", "STL")

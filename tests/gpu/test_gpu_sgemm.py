@@ -1,0 +1,139 @@
+"""worklog.sgemm on a GPU: CuPy and PyTorch, streams, graphs, layouts, alignment, and the gate on every tile of best."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import worklog
+from worklog.errors import BadSetting
+from worklog.gate import Checker
+from worklog.gpu.device import gpu
+from worklog.kernel.best import kernel_of
+from worklog.problem.gemm import Shape
+from worklog.runner import tuned
+
+SHAPES = ((1, 1, 1), (33, 1, 1021), (1, 1000, 77), (1021, 1021, 1021), (128, 128, 16384), (2048, 130, 64))
+
+
+def integers(library: Any, rows: int, columns: int, seed: int = 0) -> Any:
+    host = np.random.default_rng([rows, columns, seed]).integers(-8, 9, (rows, columns)).astype(np.float32)
+    return library.asarray(host) if library.__name__ == "cupy" else library.from_numpy(host).cuda()
+
+
+@pytest.fixture(params=["cupy", "torch"])
+def library(request: pytest.FixtureRequest) -> Any:
+    return pytest.importorskip(request.param)
+
+
+def same(one: Any, other: Any) -> bool:
+    return bool((one == other).all())
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("by_columns", [False, True])
+def test_it_is_exact_on_integers(library: Any, shape: tuple[int, int, int], by_columns: bool) -> None:
+    m, n, k = shape
+    sizes = (m, k), (k, n), (m, n)
+    a, b, c = (integers(library, *(size[::-1] if by_columns else size)) for size in sizes)
+    a, b, c = (one.T if by_columns else one for one in (a, b, c))
+    expected = 2 * (a @ b) + 3 * c
+    assert worklog.sgemm(a, b, c, alpha=2, beta=3) is c
+    assert same(c, expected)
+    assert same(worklog.sgemm(a, b), a @ b)
+
+
+def test_split_is_as_accurate_as_fp32(library: Any) -> None:
+    if gpu().compute_capability != (9, 0):
+        pytest.skip("the rung split is for compute capability 9.0")
+    a, b = (integers(library, 1021, 1021, seed) * 0.1 for seed in range(2))
+    exact = (a.astype("d") @ b.astype("d")) if library.__name__ == "cupy" else a.double() @ b.double()
+    assert float(abs(worklog.sgemm(a, b, mode="split") - exact).max()) <= float(abs(a @ b - exact).max()) * 1.5
+
+
+def test_a_view_that_is_not_aligned_is_read_by_single_floats(library: Any) -> None:
+    memory = integers(library, 1, 64 * 64 + 1)[0]
+    a, b = memory[1:].reshape(64, 64), integers(library, 64, 64, 1)
+    assert same(worklog.sgemm(a, b), a @ b)
+
+
+def test_it_is_enqueued_on_the_current_stream_of_cupy() -> None:
+    cupy = pytest.importorskip("cupy")
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        a, b = integers(cupy, 512, 512), integers(cupy, 512, 512, 1)
+        found = worklog.sgemm(worklog.sgemm(a, b), b)
+        expected = (a @ b) @ b
+        stream.synchronize()
+    assert same(found, expected)
+
+
+@pytest.mark.parametrize("shape", [(1021, 1021, 1021), (128, 128, 16384)], ids=str)
+def test_it_runs_in_a_graph_of_cupy_after_one_call(shape: tuple[int, int, int]) -> None:
+    cupy = pytest.importorskip("cupy")
+    m, n, k = shape
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        a, b, c = integers(cupy, m, k), integers(cupy, k, n), integers(cupy, m, n)
+        worklog.sgemm(a, b, c)
+        stream.begin_capture()
+        worklog.sgemm(a, b, c)
+        graph = stream.end_capture()
+        for seed in (1, 2):
+            a[...], c[...] = integers(cupy, m, k, seed), 0
+            graph.launch(stream)
+            stream.synchronize()
+            assert same(c, a @ b)
+
+
+def test_it_runs_in_a_graph_of_torch_after_one_call() -> None:
+    torch = pytest.importorskip("torch")
+    a, b = integers(torch, 256, 4096), integers(torch, 4096, 256)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        worklog.sgemm(a, b)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        c = worklog.sgemm(a, b)
+    a.copy_(integers(torch, 256, 4096, 1))
+    graph.replay()
+    torch.cuda.synchronize()
+    assert same(c, a @ b)
+
+
+def test_a_new_shape_in_a_capture_is_an_error_and_the_capture_goes_on() -> None:
+    cupy = pytest.importorskip("cupy")
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        a = integers(cupy, 320, 320)
+        c = cupy.empty_like(a)
+        worklog.sgemm(a[:32, :32].copy(), a[:32, :32].copy())
+        stream.begin_capture()
+        with pytest.raises(BadSetting, match="is new: call sgemm once"):
+            worklog.sgemm(a, a, c)
+        stream.end_capture()
+
+
+def test_operands_of_two_libraries_and_shared_memory_are_errors() -> None:
+    cupy, torch = pytest.importorskip("cupy"), pytest.importorskip("torch")
+    a, b = integers(cupy, 8, 8), integers(torch, 8, 8)
+    with pytest.raises(BadSetting, match="A is of cupy and B of torch"):
+        worklog.sgemm(a, b)
+    with pytest.raises(BadSetting, match="C shares memory with A"):
+        worklog.sgemm(a, a.copy(), a)
+    with pytest.raises(BadSetting, match="A is float64"):
+        worklog.sgemm(b.double(), b)
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("template", tuned.TEMPLATES, ids=lambda t: f"{t['BM']}x{t['BN']} w{t['WIDTH']}")
+def test_every_tile_passes_the_gate(template: dict[str, int], parts: int) -> None:
+    from worklog.gpu.cuda import CudaDevice
+
+    device, kernel = CudaDevice(), kernel_of(template, parts)
+    verdict = Checker(device, kernel.domain.padded(Shape(1000, 1021, 515)), 0).check(kernel.load(device))
+    assert verdict.accepted and verdict.precision == "fp32", verdict.reason

@@ -1,0 +1,236 @@
+"""worklog.sgemm: BLAS's semantics on the emulator, clear errors, and what a GPU's streams and graphs need."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import worklog
+from worklog.errors import BadSetting, OutOfMemory, OutsideDomain, WorklogError
+from worklog.kernel.best import choose, table
+from worklog.kernel.device import Resources
+from worklog.problem.gemm import Shape
+from worklog.runner import sgemm as module
+from worklog.runner.sgemm import Matrix, OnGpu
+
+
+@pytest.fixture(autouse=True)
+def nothing_said_before() -> None:
+    module.once.cache_clear()
+    module.warn_of_a_stale_table.cache_clear()
+
+
+SIZE = st.integers(0, 20)
+ROWS, COLUMNS = np.ascontiguousarray, np.asfortranarray
+
+
+def integers(rows: int, columns: int, seed: int = 0) -> Any:
+    return np.random.default_rng([rows, columns, seed]).integers(-8, 9, (rows, columns)).astype(np.float32)
+
+
+@settings(max_examples=8, deadline=None)
+@given(m=SIZE, n=SIZE, k=SIZE, order=st.sampled_from([ROWS, COLUMNS]), new=st.booleans())
+def test_it_is_blas_in_both_orders_and_with_sizes_of_0(m: int, n: int, k: int, order: Any, new: bool) -> None:
+    a, b, old = order(integers(m, k)), order(integers(k, n)), order(integers(m, n, 1))
+    c = None if new else old.copy(order="K")
+    found = worklog.sgemm(a, b, c, alpha=2, beta=0 if new else -0.5)
+    assert (new or found is c) and found.dtype == np.float32
+    assert (found == 2 * (a @ b) - (0 if new else 0.5 * old)).all()
+    assert found.T.flags.c_contiguous if order is COLUMNS else found.flags.c_contiguous
+
+
+def test_without_alpha_nothing_is_read_and_without_beta_c_is_not() -> None:
+    nothing = np.full((3, 3), np.nan, np.float32)
+    assert (worklog.sgemm(nothing, nothing, alpha=0) == 0).all()
+    assert (worklog.sgemm(integers(3, 2), integers(2, 3), nothing.copy()) == integers(3, 2) @ integers(2, 3)).all()
+
+
+def test_a_rung_is_called_the_same_way() -> None:
+    a, b = integers(33, 7), integers(7, 40)
+    assert (worklog.rung("naive")(a, b, alpha=-1) == -(a @ b)).all()
+    assert (worklog.rung("best")(COLUMNS(a), COLUMNS(b)) == a @ b).all()
+    with pytest.raises(OutsideDomain, match="size 33x40x7 is outside warptiled's domain"):
+        worklog.rung("warptiled")(a, b)
+
+
+A, B = integers(4, 4), integers(4, 4)
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "dtype": ({"A": A.astype(np.float64)}, "A is float64, and the kernels compute in float32: convert it"),
+    "library": ({"B": [[1.0]]}, "B is list: give a CuPy array or a PyTorch tensor"),
+    "dimensions": ({"A": A[0]}, "A has 1 dimensions: give a matrix"),
+    "inner": ({"B": integers(3, 4)}, "A is 4 x 4 and B 3 x 4: A needs as many columns as B has rows"),
+    "C": ({"C": integers(4, 5)}, "C is 4 x 5, and A B is 4 x 4"),
+    "gaps": ({"A": integers(4, 8)[:, ::2]}, r"A is neither \(strides 8, 2\), B is row-major .*: give all of them"),
+    "orders": ({"B": COLUMNS(B)}, "A is row-major .* B is column-major .* give all of them row-major or all"),
+    "overlap": ({"C": A}, "C shares memory with A: give C memory of its own"),
+    "beta": ({"beta": 2}, "beta is not 0, and there is no C to multiply by it"),
+    "alpha": ({"alpha": "2"}, "alpha is str: give a number"),
+    "mode": ({"mode": "bf16"}, "mode is 'bf16': choose from fp32, split"),
+    "large": (
+        {"A": np.zeros((2048, 4), np.float32), "B": np.zeros((4, 2**20), np.float32)},
+        "too long on the emulator",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_it_does_not_take_is_an_error_of_one_line(case: str) -> None:
+    changed, why = WRONG[case]
+    words: dict[str, Any] = {"A": A.copy(), "B": B.copy(), **changed}
+    if case == "overlap":
+        words["A"] = words["C"]
+    with pytest.raises(WorklogError, match=why) as found:
+        worklog.sgemm(words.pop("A"), words.pop("B"), words.pop("C", None), **words)
+    assert "\n" not in str(found.value)
+
+
+def test_a_tensor_on_the_host_and_one_that_needs_a_gradient_are_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = {"__module__": "torch", "dtype": "torch.float32", "shape": (2, 2), "device": "cpu", "requires_grad": True}
+    host, needing = (type("Tensor", (), {**words, "is_cuda": on_gpu})() for on_gpu in (False, True))
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(is_grad_enabled=lambda: True))
+    with pytest.raises(BadSetting, match=r"A is a tensor on the cpu: move it to a GPU with \.cuda\(\)"):
+        worklog.sgemm(host, host)
+    with pytest.raises(BadSetting, match=r"A requires a gradient, and the kernels have none: use torch\.no_grad\(\)"):
+        worklog.sgemm(needing, needing)
+
+
+class Noting:
+    """A GPU as far as OnGpu needs one. It notes launches; arguments are addresses."""
+
+    def __init__(self) -> None:
+        self.launches: list[tuple[Any, ...]] = []
+        self.allocated: list[int] = []
+        self.compiled: list[str] = []
+        self.free = 2**40
+
+    def compile(self, program: Any) -> Any:
+        self.compiled.append(program.entry)
+        return type("Executable", (), {"resources": Resources(1, 0, 0), "entry": program.entry})
+
+    def allocate(self, elements: int) -> Any:
+        if 4 * elements > self.free:
+            raise OutOfMemory("allocating 1 MiB: out of memory")
+        self.allocated.append(elements)
+        return np.zeros(elements, np.float32)
+
+    def launch(self, kernel: Any, grid: Any, block: Any, arguments: Any) -> None:
+        self.launches.append((kernel.entry, *arguments))
+
+
+class Place(OnGpu):
+    """On a GPU whose library says which stream is current."""
+
+    stream, capturing, driver = 7, False, table().driver
+
+    def __init__(self) -> None:
+        self.noting = Noting()
+        super().__init__(0, self.noting)
+
+    @contextmanager
+    def current(self, library: str) -> Iterator[tuple[int, bool]]:
+        yield self.stream, self.capturing
+
+    def identity(self) -> tuple[str, str]:
+        return table().gpu, self.driver
+
+    def capability(self) -> str:
+        return "80"
+
+    def multiply(self, shape: Shape, name: str = "best", offset: int = 0) -> None:
+        sizes = (shape.m, shape.k), (shape.k, shape.n), (shape.m, shape.n)
+        a, b, c = (
+            Matrix(one, None, "cupy", 0, address + offset, size, (size[1], 1))
+            for one, address, size in zip("ABC", (2**20, 2**30, 2**40), sizes, strict=True)
+        )
+        self.launch(worklog.rung(name), shape, 1.0, a, b, 0.0, c)
+
+
+DEEP, DEEPER = Shape(128, 128, 16384), Shape(256, 128, 16384)  # in parts of K
+
+
+def test_a_workspace_belongs_to_a_stream_and_grows() -> None:
+    place = Place()
+    for stream, shape in ((7, DEEP), (7, DEEP), (8, DEEP), (7, DEEPER), (7, DEEP), (7, Shape.of(4096))):
+        place.stream = stream
+        place.multiply(shape)
+    assert len(place.noting.allocated) == 3 and place.noting.allocated[0] == place.noting.allocated[1]
+    assert len(place.noting.compiled) == len(set(place.noting.compiled))
+    assert place.noting.launches[-1][5:9:2] == (2**20, 0.0)
+
+
+def test_nothing_is_compiled_or_allocated_while_a_graph_is_captured() -> None:
+    place = Place()
+    place.capturing = True
+    with pytest.raises(
+        BadSetting, match="best isn't compiled yet: call sgemm once with these shapes and on this stream"
+    ):
+        place.multiply(DEEP)
+    place.capturing = False
+    place.multiply(DEEP)
+    place.capturing = True
+    place.multiply(DEEP)
+    with pytest.raises(BadSetting, match="256x128x16384 is new: call sgemm once"):
+        place.multiply(DEEPER)
+    place.stream = 8
+    with pytest.raises(BadSetting, match=r"needs .* MiB of workspace: call sgemm once"):
+        place.multiply(DEEP)
+    place.stream, place.capturing = 7, False
+    held = place.noting.launches[-1][-1]
+    place.multiply(DEEPER)
+    assert any(held is one for one in place._in_graphs), "a graph's workspace lives as long as the process"
+
+
+def test_without_memory_for_parts_of_k_best_takes_one_part_and_says_so_once() -> None:
+    place = Place()
+    place.noting.free = 1000
+    with pytest.warns(UserWarning, match="out of memory; best takes kernels without a workspace") as said:
+        place.multiply(DEEP)
+        place.multiply(DEEP)
+    assert len(said) == 1
+    assert place.noting.launches[-1][0] == choose(DEEP, most_workspace=0).entry
+
+
+def test_a_table_of_another_driver_is_named_once() -> None:
+    place = Place()
+    with warnings.catch_warnings(action="error"):
+        place.multiply(Shape.of(64))
+    place.driver = "1.2.3"
+    with pytest.warns(
+        UserWarning, match="with driver 1.2.3: the result is right, and may be slower; worklog sweep best"
+    ):
+        place.multiply(Shape.of(64))
+
+
+def test_a_misaligned_array_takes_narrow_accesses_and_other_kernels_refuse_it() -> None:
+    place = Place()
+    place.multiply(Shape.of(64), offset=4)
+    assert place.noting.launches[-1][0] == choose(Shape.of(64), aligned=False).entry
+    with pytest.raises(BadSetting, match="warptiled takes arrays at multiples of 16 bytes: take best, or copy"):
+        place.multiply(Shape.of(128), "warptiled", offset=4)
+
+
+def test_a_kernel_for_hopper_is_an_error_on_another_gpu() -> None:
+    with pytest.raises(
+        BadSetting, match=r"uses instructions of compute capability 9.0, and this GPU has 8.0: take mode"
+    ):
+        Place().multiply(Shape.of(128), "split")
+
+
+def test_one_library_and_one_gpu() -> None:
+    on = partial(Matrix, address=0, shape=(1, 1), strides=(1, 1), array=None)
+    with pytest.raises(BadSetting, match="A is of numpy and B of cupy"):
+        module._require_one_place(on("A", library="numpy", device=None), on("B", library="cupy", device=0))
+    with pytest.raises(BadSetting, match="A is on GPU 0 and C on GPU 1"):
+        first = on("A", library="cupy", device=0)
+        module._require_one_place(first, first, replace(first, name="C", device=1))

@@ -1,0 +1,301 @@
+"""`worklog.sgemm`: the kernels of this package as a function of CuPy arrays and PyTorch tensors, on the library's
+current stream; and of NumPy arrays, on the emulator.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from worklog.emulator import EmulatedDevice
+from worklog.errors import BadSetting, BadShape, OutOfMemory
+from worklog.gpu.device import gpu
+from worklog.kernel import Kernel, rung
+from worklog.kernel.best import MOST_WORKSPACE, table
+from worklog.kernel.loaded import Loaded
+from worklog.problem import Shape
+
+MODES = {"fp32": "best", "split": "split"}
+ALIGNMENT = 16  # bytes, of a kernel's widest access
+MOST_EMULATED = Shape.of(512).flops
+BEFORE = "call sgemm once with these shapes and on this stream before the graph is captured"
+HOPPER = "setmaxnreg"  # in the source of a kernel for compute capability 9.0 only
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A matrix of float32 in some library's array. library: "numpy", "cupy" or "torch". device: its number, None for
+    the host. address: of its first element. strides: in elements.
+    """
+
+    name: str
+    array: Any
+    library: str
+    device: int | None
+    address: int
+    shape: tuple[int, int]
+    strides: tuple[int, int]
+
+    @classmethod
+    def of(cls, name: str, array: Any) -> Matrix:
+        """Raises BadSetting for anything but a matrix of float32 in one of the libraries."""
+        library = type(array).__module__.partition(".")[0]
+        if library not in ("numpy", "cupy", "torch") or not hasattr(array, "dtype") or not hasattr(array, "shape"):
+            raise BadSetting(f"sgemm: {name} is {type(array).__name__}: give a CuPy array or a PyTorch tensor")
+        if (dtype := str(array.dtype).removeprefix("torch.")) != "float32":
+            raise BadSetting(f"sgemm: {name} is {dtype}, and the kernels compute in float32: convert it")
+        if len(array.shape) != 2:
+            raise BadShape(f"sgemm: {name} has {len(array.shape)} dimensions: give a matrix")
+        if library == "torch":
+            if not array.is_cuda:
+                raise BadSetting(f"sgemm: {name} is a tensor on the {array.device}: move it to a GPU with .cuda()")
+            if array.requires_grad and sys.modules["torch"].is_grad_enabled():
+                raise BadSetting(f"sgemm: {name} requires a gradient, and the kernels have none: use torch.no_grad()")
+            strides, address, device = array.stride(), array.data_ptr(), array.device.index
+        else:
+            strides = tuple(stride // array.itemsize for stride in array.strides)
+            on_host = library == "numpy"
+            address = array.ctypes.data if on_host else array.data.ptr
+            device = None if on_host else array.device.id
+        rows, columns = map(int, array.shape)
+        return cls(name, array, library, device, address, (rows, columns), (int(strides[0]), int(strides[1])))
+
+    @property
+    def by_rows(self) -> bool:
+        """Whether it is row-major without gaps."""
+        (rows, columns), (down, along) = self.shape, self.strides
+        return ((columns <= 1 or along == 1) and (rows <= 1 or down == columns)) or 0 in self.shape
+
+    @property
+    def transposed(self) -> Matrix:
+        """The same memory, rows as columns."""
+        return replace(self, array=self.array.T, shape=self.shape[::-1], strides=self.strides[::-1])
+
+    def overlaps(self, other: Matrix) -> bool:
+        """Whether the two share memory. Neither has gaps."""
+        ends = (one.address + 4 * one.shape[0] * one.shape[1] for one in (self, other))
+        return self.device == other.device and max(self.address, other.address) < min(ends)
+
+
+def sgemm(A: Any, B: Any, C: Any = None, *, alpha: float = 1.0, beta: float = 0.0, mode: str | Kernel = "fp32") -> Any:
+    """C = alpha A B + beta C in float32, as BLAS defines it; returns C.
+
+    A, B, C: M x K, K x N and M x N matrices, all CuPy arrays or all PyTorch tensors on one GPU, without gaps: all
+    row-major, or all column-major. C: written in place; None for a new one, which has the order of A and B. The work is
+    enqueued on the library's current stream and not waited for. mode: "fp32" for the rung best, which takes any shape;
+    "split" for FP32 through tensor cores on compute capability 9.0 (the rung split); or a kernel. NumPy arrays are
+    multiplied on the emulator, up to 512 x 512 x 512.
+
+    A kernel's intermediate results are in a workspace per GPU and stream, which grows at the first call that needs
+    more and is then reused. So a CUDA graph can be captured after one call with the same shapes on the same stream; it
+    must not run at the same time as other calls on that stream. Without memory for the workspace, best takes a kernel
+    that needs none, and warns once. It also warns once if its table was made on another GPU or driver.
+
+    Raises BadSetting and BadShape for arrays that it doesn't take, OutsideDomain, NoGpu, OutOfMemory, LaunchFailed.
+    """
+    a, b = Matrix.of("A", A), Matrix.of("B", B)
+    (m, k), (inner, n) = a.shape, b.shape
+    factors: tuple[tuple[str, Any], ...] = (("alpha", alpha), ("beta", beta))
+    for name, value in factors:
+        if isinstance(value, bool) or not isinstance(value, Real):
+            raise BadSetting(f"sgemm: {name} is {type(value).__name__}: give a number")
+    if k != inner:
+        raise BadShape(f"sgemm: A is {m} x {k} and B {inner} x {n}: A needs as many columns as B has rows")
+    if C is None and beta != 0:
+        raise BadSetting("sgemm: beta is not 0, and there is no C to multiply by it: give C")
+    by_rows = a.by_rows and b.by_rows
+    result = _empty(a, (m, n), by_rows) if C is None else C
+    c = Matrix.of("C", result)
+    if c.shape != (m, n):
+        raise BadShape(f"sgemm: C is {c.shape[0]} x {c.shape[1]}, and A B is {m} x {n}")
+    _require_one_place(a, b, c)
+    if not (by_rows and c.by_rows):
+        if not all(one.transposed.by_rows for one in (a, b, c)):
+            raise BadSetting(
+                f"sgemm: {', '.join(map(_order, (a, b, c)))}: give all of them row-major or all column-major, without "
+                "gaps (cupy.ascontiguousarray, or .contiguous() of a tensor, copies one)"
+            )
+        a, b, c = b.transposed, a.transposed, c.transposed  # C^T = B^T A^T
+    for one in (a, b):
+        if c.overlaps(one):
+            raise BadSetting(f"sgemm: C shares memory with {one.name}: give C memory of its own")
+    kernel = mode if isinstance(mode, Kernel) else rung(MODES[mode]) if mode in MODES else None
+    if kernel is None:
+        raise BadSetting(f"sgemm: mode is {mode!r}: choose from {', '.join(MODES)}, or give a kernel")
+    if kernel.host is not None:
+        raise BadSetting(f"{kernel.name} is a host function: call the function itself")
+    if m and n:
+        if alpha == 0 or k == 0:  # BLAS: A and B are not read
+            kernel, alpha = rung("best"), 0.0
+        place: Any = OnEmulator() if a.device is None else _on_gpu(a.device)
+        place.launch(kernel, Shape(c.shape[0], c.shape[1], max(1, k)), float(alpha), a, b, float(beta), c)
+    return result
+
+
+def _require_one_place(*matrices: Matrix) -> None:
+    first = matrices[0]
+    for one in matrices[1:]:
+        if one.library != first.library:
+            raise BadSetting(f"sgemm: A is of {first.library} and {one.name} of {one.library}: take one library")
+        if one.device != first.device:
+            raise BadSetting(f"sgemm: A is on GPU {first.device} and {one.name} on GPU {one.device}: take one GPU")
+
+
+def _order(one: Matrix) -> str:
+    order = "row-major" if one.by_rows else "column-major" if one.transposed.by_rows else "neither"
+    return f"{one.name} is {order} (strides {one.strides[0]}, {one.strides[1]})"
+
+
+def _empty(like: Matrix, shape: tuple[int, int], by_rows: bool) -> Any:
+    """A new matrix of the library, on the device of another one."""
+    stored = shape if by_rows else shape[::-1]
+    if like.library == "torch":
+        made = like.array.new_empty(stored)
+    else:
+        library = sys.modules[like.library]
+        with nullcontext() if like.device is None else library.cuda.Device(like.device):
+            made = library.empty(stored, np.float32)
+    return made if by_rows else made.T
+
+
+class OnEmulator:
+    """Multiplies NumPy arrays."""
+
+    def launch(self, kernel: Kernel, shape: Shape, alpha: float, a: Matrix, b: Matrix, beta: float, c: Matrix) -> None:
+        """Run to the end. Raises BadSetting for a large product."""
+        if shape.flops > MOST_EMULATED:
+            raise BadSetting(f"sgemm: {shape} takes too long on the emulator: give CuPy arrays or PyTorch tensors")
+        device = EmulatedDevice(races=False)
+        in_a, in_b, in_c = (device.upload(one.array) for one in (a, b, c))
+        kernel.load(device).enqueue(shape, alpha, in_a, in_b, beta, in_c)
+        c.array[...] = device.download(in_c).reshape(c.shape)
+
+
+class OnGpu:
+    """Multiplies arrays on one GPU. device: a CudaDevice, whose stream becomes the current one of each call."""
+
+    def __init__(self, number: int, device: Any) -> None:
+        self.number, self.device = number, device
+        self._lock = threading.Lock()
+        self._loaded: dict[tuple[str, bool, int], Loaded] = {}
+        self._workspaces: dict[int, Any] = {}  # by the stream's handle
+        self._in_graphs: list[Any] = []  # a graph uses them whenever it is launched
+
+    @classmethod
+    def of(cls, number: int) -> OnGpu:
+        """Of the GPU with this number. Raises NoGpu."""
+        import cupy
+
+        from worklog.gpu.cuda import CudaDevice
+
+        with cupy.cuda.Device(number):
+            return cls(number, CudaDevice())
+
+    def launch(self, kernel: Kernel, shape: Shape, alpha: float, a: Matrix, b: Matrix, beta: float, c: Matrix) -> None:
+        """Enqueue on the current stream of the arrays' library."""
+        aligned = all(one.address % ALIGNMENT == 0 for one in (a, b, c))
+        if not aligned and kernel.choose is None:
+            raise BadSetting(f"sgemm: {kernel.name} takes arrays at multiples of {ALIGNMENT} bytes: take best, or copy")
+        with self._lock, self.current(a.library) as (handle, capturing):
+            if kernel.choose is not None:
+                warn_of_a_stale_table(*self.identity())
+            subject = self._prepared(kernel, shape, aligned, handle, capturing)
+            at_a, at_b, at_c = (np.uint64(one.address) for one in (a, b, c))
+            subject.enqueue(shape, alpha, at_a, at_b, beta, at_c)
+
+    @contextmanager
+    def current(self, library: str) -> Iterator[tuple[int, bool]]:
+        """The library's current stream as the device's: its handle, and whether a graph is captured on it."""
+        import cupy
+
+        with cupy.cuda.Device(self.number):
+            if library == "torch":
+                handle = int(sys.modules["torch"].cuda.current_stream(self.number).cuda_stream)
+                stream = cupy.cuda.ExternalStream(handle, self.number) if handle else cupy.cuda.Stream.null
+            else:
+                stream = cupy.cuda.get_current_stream()
+                handle = int(stream.ptr)
+            self.device.stream = stream
+            # The legacy default stream can't be captured, and asking about it would end another stream's capture.
+            yield handle, bool(handle) and bool(cupy.cuda.runtime.streamIsCapturing(handle))
+
+    def identity(self) -> tuple[str, str]:
+        """The GPU's name and the driver's version."""
+        found = gpu()
+        return found.name, found.driver
+
+    def capability(self) -> str:
+        """Compute capability, as "90"."""
+        import cupy
+
+        return str(cupy.cuda.Device(self.number).compute_capability)
+
+    def _prepared(self, kernel: Kernel, shape: Shape, aligned: bool, handle: int, capturing: bool) -> Loaded:
+        """The kernel, compiled, with a workspace of this stream; best without one where memory is too short."""
+        for most in (MOST_WORKSPACE, 0):
+            subject = self._subject(kernel, aligned, most, capturing)
+            if capturing and not subject.is_ready(shape):
+                raise BadSetting(f"sgemm: {shape} is new: {BEFORE}")
+            needed, held = subject.workspace_elements(shape), self._workspaces.get(handle)
+            if needed and (held is None or held.size < needed):
+                if capturing:
+                    raise BadSetting(f"sgemm: {shape} needs {4 * needed / 2**20:.1f} MiB of workspace: {BEFORE}")
+                try:
+                    held = self._workspaces[handle] = self.device.allocate(needed)
+                except OutOfMemory as error:
+                    if kernel.choose is None or not most:
+                        raise
+                    once(f"sgemm: {error}; best takes kernels without a workspace instead, which may be slower")
+                    continue
+            if needed:
+                assert held is not None
+                subject.use_workspace(held)
+                self._in_graphs += [held] * (capturing and not any(held is one for one in self._in_graphs))
+            return subject
+        raise AssertionError("a kernel without a workspace needs no memory")
+
+    def _subject(self, kernel: Kernel, aligned: bool, most: int, capturing: bool) -> Loaded:
+        key = kernel.name + kernel.program.sha256, aligned, most
+        if key not in self._loaded:
+            if capturing:
+                raise BadSetting(f"sgemm: {kernel.name} isn't compiled yet: {BEFORE}")
+            if HOPPER in kernel.source and self.capability() != "90":
+                raise BadSetting(
+                    f"sgemm: {kernel.name} uses instructions of compute capability 9.0, and this GPU has "
+                    f"{'.'.join(self.capability())}: take mode='fp32'"
+                )
+            if kernel.choose is not None:
+                kernel = replace(kernel, choose=partial(kernel.choose, aligned=aligned, most_workspace=most))
+            loaded = kernel.load(self.device)
+            assert isinstance(loaded, Loaded)
+            self._loaded[key] = loaded
+        return self._loaded[key]
+
+
+_on_gpu = cache(OnGpu.of)
+
+
+@cache
+def once(said: str) -> None:
+    """Warn of this once per process."""
+    warnings.warn(said, stacklevel=6)
+
+
+@cache
+def warn_of_a_stale_table(name: str, driver: str) -> None:
+    """Say so where best's table was made on another GPU or under another driver."""
+    found = table()
+    if (name, driver) != (found.gpu, found.driver):
+        once(
+            f"sgemm: best chooses by a table for an {found.gpu} with driver {found.driver}, and this is an {name} with "
+            f"driver {driver}: the result is right, and may be slower; worklog sweep best measures the table anew"
+        )
