@@ -18,7 +18,7 @@ from tests.harness import fake_nvml
 from tests.harness.virtual import REFERENCE_MHZ, VirtualGpu, timed
 from worklog.errors import BadSetting
 from worklog.gpu import clock_lock
-from worklog.gpu.clock_lock import ClocksNotLocked, clocks_as_asked, locked_clocks
+from worklog.gpu.clock_lock import ClocksNotLocked, clocks_as_requested, locked_clocks
 from worklog.harness import Harness
 from worklog.harness.sampling import off_the_lock
 
@@ -66,7 +66,7 @@ def child(then: str = "time.sleep(600)") -> subprocess.Popen[str]:
 
 
 def held(asked: str) -> tuple[str, list[str]]:
-    with clocks_as_asked(asked) as found:
+    with clocks_as_requested(asked) as found:
         return found
 
 
@@ -119,7 +119,7 @@ def test_clocks_that_cannot_be_given_back_are_an_error(capfd: pytest.CaptureFixt
 def test_a_failed_measurement_keeps_its_error_and_the_guard_reports_the_clocks(
     raised: type[BaseException], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(raised), clocks_as_asked("locked"):
+    with pytest.raises(raised), clocks_as_requested("locked"):
         fake_nvml.write(refuses=["reset sm"])
         raise raised
     assert "clocks not given back: SM clock" in capfd.readouterr().err

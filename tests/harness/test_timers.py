@@ -11,9 +11,10 @@ from pytest import approx
 from tests.harness.virtual import VirtualGpu
 from worklog.errors import BadSetting, LaunchFailed
 from worklog.harness import Harness, Reading, time_pair
+from worklog.harness.batches import span_us
 from worklog.harness.crosscheck import CrossCheck, cross_check
 from worklog.harness.launch import Rotating, as_graphs, input_sets
-from worklog.harness.tracer import load_cupti, span_us
+from worklog.harness.tracer import load_cupti
 from worklog.runs.samples import median
 
 MIB = 2**20

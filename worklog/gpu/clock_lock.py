@@ -31,14 +31,14 @@ class ClocksNotLocked(WorklogError):
 
 
 @contextmanager
-def clocks_as_asked(asked: str) -> Iterator[Held]:
+def clocks_as_requested(requested: str) -> Iterator[Held]:
     """The `clocks` setting that holds while the context is open: "locked" or "locked:1395" becomes "locked:" and the
     clock in MHz, or "watched", with the reason, where the clocks can't be locked. A lock that another process has set
     is a remark in either case.
     """
-    name, _, mhz = asked.partition(":")
+    name, _, mhz = requested.partition(":")
     if name != "locked" or gpu_reason() is not None:
-        yield asked, _found_held() if asked == "watched" and gpu_reason() is None else []
+        yield requested, _found_held() if requested == "watched" and gpu_reason() is None else []
         return
     with ExitStack() as stack:
         try:
@@ -50,16 +50,16 @@ def clocks_as_asked(asked: str) -> Iterator[Held]:
 
 @contextmanager
 def switchable_clocks() -> Iterator[Callable[[str], Held]]:
-    """A function that gives what clocks_as_asked gives, and holds it until it is called with another setting, or the
-    context ends.
+    """A function that gives what clocks_as_requested gives, and holds it until the context ends or it is called with
+    another setting.
     """
     with ExitStack() as stack:
         now: list[tuple[str, Held]] = []
 
-        def hold(asked: str) -> Held:
-            if not now or asked not in (now[0][0], now[0][1][0]):
+        def hold(requested: str) -> Held:
+            if not now or requested not in (now[0][0], now[0][1][0]):
                 stack.close()
-                now[:] = [(asked, stack.enter_context(clocks_as_asked(asked)))]
+                now[:] = [(requested, stack.enter_context(clocks_as_requested(requested)))]
             return now[0][1]
 
         yield hold

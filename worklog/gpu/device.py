@@ -19,6 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from worklog import __version__
 from worklog.errors import NoGpu, install_command
 
 # FP32 lanes of one multiprocessor by compute capability (CUDA C++ Programming Guide, arithmetic instructions
@@ -238,6 +239,11 @@ def software() -> dict[str, str]:
 
 def _cuda_version(number: int) -> str:
     return f"{number // 1000}.{number % 1000 // 10}"
+
+
+def tool() -> dict[str, Any]:
+    """This package's name, version and commit, for a file of results."""
+    return {"name": "gemm-worklog", "version": __version__, **source_revision()}
 
 
 def source_revision() -> dict[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cupy
 import numpy as np
@@ -20,7 +20,9 @@ from worklog.errors import LaunchFailed
 from worklog.gpu.cuda import CUDA_ERRORS, CudaDevice
 from worklog.gpu.device import ClockWatch, gpu
 from worklog.harness.launch import Launch
-from worklog.harness.tracer import Tracer, load_cupti, tracing
+
+if TYPE_CHECKING:
+    from worklog.harness.tracer import Tracer
 
 KERNELS = ("hold", "stamp", "flush", "spin", "ffma", "read", "probe")  # of harness.cu, without their prefix
 HOLD_LIMIT_NS = 8_000_000_000
@@ -210,6 +212,8 @@ class CudaTimeline:
         """CUPTI, while open. queued: whether launches are enqueued behind a blocking kernel; one that waits for the GPU
         must not be. Raises BadSetting where there is no tracer.
         """
+        from worklog.harness.tracer import load_cupti, tracing  # imported here: only this timer needs it
+
         return tracing(load_cupti(), self, queued)
 
     @property

@@ -15,8 +15,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from worklog.gpu.device import THROTTLING, reason_names
-from worklog.harness.batches import BATCH_US, LONGEST_BATCH, Placements, Turns, batch_size, take_batch
-from worklog.harness.in_a_row import cool_down, energy, hot
+from worklog.harness.batches import (
+    BATCH_US,
+    LONGEST_BATCH,
+    Placements,
+    Turns,
+    batch_size,
+    cool_down,
+    energy,
+    hot,
+    take_batch,
+)
 from worklog.harness.launch import Launch, as_graphs, require_rotation
 from worklog.harness.rules import (
     Evidence,

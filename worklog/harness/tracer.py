@@ -53,9 +53,8 @@ def _records(cupti: Any) -> Spans:
 def tracing(cupti: Any, timeline: CudaTimeline, queued: bool) -> Iterator[Tracer]:
     """Trace while the context is open. cupti: from load_cupti(). A launch may enqueue several kernels.
 
-    queued: whether they wait
-    behind a blocking kernel, so that the GPU doesn't wait for the host between two kernels. Raises BadSetting where
-    CUPTI can't trace (another tracer in the process, no permission).
+    queued: whether they wait behind a blocking kernel, so that the GPU doesn't wait for the host between two kernels.
+    Raises BadSetting where CUPTI can't trace (another tracer in the process, no permission).
     """
 
     def traced(launch: Launch, before: Sequence[Launch]) -> Spans:
@@ -82,8 +81,3 @@ def tracing(cupti: Any, timeline: CudaTimeline, queued: bool) -> Iterator[Tracer
         yield traced
     finally:
         cupti.activity_disable(kind)
-
-
-def span_us(spans: Spans) -> float:
-    """Microseconds from the first start to the last end."""
-    return (max(end for _, end in spans) - spans[0][0]) / 1e3

@@ -19,7 +19,7 @@ from worklog.errors import WorklogError
 from worklog.kernel.kernel import Kernel
 from worklog.kernel.loaded import Pass
 from worklog.kernel.signature import LADDER
-from worklog.problem.gemm import FLOAT_BYTES, Shape
+from worklog.problem import FLOAT_BYTES, Shape
 
 FILE = Path(__file__).with_name("best.json")
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)

@@ -22,9 +22,8 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import worklog
 from worklog.errors import BadSetting, ChildFailed, install_command
-from worklog.gpu.device import gpu, software, source_revision
+from worklog.gpu.device import gpu, software, tool
 from worklog.peers.harnesses import HARNESSES, SAMPLING, OtherHarness, OurHarness, Read, Work, product
 from worklog.runner.tasks import Progress, silent
 from worklog.runs import Table, claimed, median, new_path, runs_dir, write_text
@@ -56,7 +55,7 @@ def compare(out: Path | None = None, progress: Progress = silent, only: str | No
         "schema": SCHEMA,
         "kind": "peers",
         "origin": "live",
-        "tool": {"name": "gemm-worklog", "version": worklog.__version__, **source_revision()},
+        "tool": tool(),
         "created": created,
         "complete": False,
         "device": gpu().as_dict(),

@@ -208,7 +208,6 @@ class Space:
 
 def spoken(seconds: float) -> str:
     """A rough time for a sentence: 1.5 h, 12.0 min or 40 s."""
-    """About 1.5 h, 12.0 min or 40 s."""
     for unit, length in (("h", 3600.0), ("min", 60.0)):
         if seconds >= 1.5 * length:
             return f"{seconds / length:.1f} {unit}"

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import worklog
 from worklog.analysis.counts import instruction_mix
 from worklog.errors import LaunchFailed, OutOfMemory
 from worklog.gate import SEED_BITS, Checker, Stage, Verdict, after_timing, timed
-from worklog.gpu.clock_lock import clocks_as_asked
-from worklog.gpu.device import gpu, require_gpu, software, source_revision
+from worklog.gpu.clock_lock import clocks_as_requested
+from worklog.gpu.device import gpu, require_gpu, software, tool
 from worklog.gpu.peaks import Peaks
 from worklog.harness import ONE_PLACEMENT, Harness, Launch, Reading, input_sets, off_the_lock, time_pair
 from worklog.kernel import Kernel, Subject, rung
@@ -133,7 +132,7 @@ class Session:
         return {
             "device": self.gpu.as_dict(),
             "harness": harness.as_dict(),
-            "tool": {"name": "gemm-worklog", "version": worklog.__version__, **source_revision()},
+            "tool": tool(),
             "software": {**software(), "cublas": self.baselines["fp32"].version},  # type: ignore[attr-defined]
             "calibration": self.calibration.as_dict(),
             "notes": [*notes, *self.calibration.remarks],
@@ -154,7 +153,7 @@ class Session:
 
 def calibrated(clocks: str) -> tuple[Calibration, str, list[str]]:
     """The harness's calibration on this GPU under a `clocks` setting; its label and remarks. Raises NoGpu."""
-    with clocks_as_asked(clocks) as (held, notes):
+    with clocks_as_requested(clocks) as (held, notes):
         found = Session().calibration
     if off := off_the_lock(held, found.sm_mhz):
         held, notes = "watched", [*notes, off]

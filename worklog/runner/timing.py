@@ -18,7 +18,7 @@ from typing import Any
 
 from worklog.errors import BadSetting, LaunchFailed
 from worklog.gate import idle
-from worklog.gpu.clock_lock import clocks_as_asked
+from worklog.gpu.clock_lock import clocks_as_requested
 from worklog.gpu.device import require_gpu
 from worklog.gpu.peaks import DATAPATHS, Peaks
 from worklog.harness import (
@@ -140,7 +140,7 @@ def time(
     call = Call(fn, args, kwargs, against, *works, grad_to_none, *checks, sync, timer, name, datapath)
     require_timeable(call, harness)
     require_gpu()
-    with clocks_as_asked(harness.clocks) as (clocks, notes):
+    with clocks_as_requested(harness.clocks) as (clocks, notes):
         return time_on(own_session(), call, harness.but(clocks=clocks), notes)
 
 

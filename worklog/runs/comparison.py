@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 import numpy as np
 
 from worklog.errors import BadRunFile, NothingToDraw
-from worklog.runs.documents import check, read_json
+from worklog.runs.documents import check, check_date, read_json
 
 if TYPE_CHECKING:
     import pandas
@@ -189,10 +188,7 @@ def _require_whole(document: dict[str, Any]) -> None:
     lacks what it had not come to; one from before `again`, `beside_cupti` or `coverage` lacks those.
     """
     check("", document, PARTS)
-    try:
-        datetime.fromisoformat(document["created"])
-    except ValueError as error:
-        raise ValueError(f"created is {document['created']!r:.60}: give a date as 2026-11-21T05:20:00") from error
+    check_date(document["created"])
     promises = document["promises"]
     needed = {"wall_s", "aa"} if document["complete"] and document["rows"] else {"wall_s"}
     check("promises", promises, {name: part for name, part in PROMISES.items() if name in needed | promises.keys()})

@@ -12,6 +12,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
@@ -39,6 +40,14 @@ def check(what: str, value: Any, declared: Any) -> None:
             check(f"{what} {number}", item, declared[0])
     elif isinstance(declared, (dict, list)) or not fits(value, declared):
         raise ValueError(f"{what} is {value!r:.60}")
+
+
+def check_date(value: str) -> None:
+    """Raise ValueError for what isn't a date."""
+    try:
+        datetime.fromisoformat(value)
+    except ValueError as error:
+        raise ValueError(f"created is {value!r:.60}: give a date as 2026-11-21T05:20:00") from error
 
 
 def read_fields(cls: type[T], document: dict[str, Any]) -> T:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 from worklog.errors import BadRunFile, BadSetting, BadShape, WorklogError
 from worklog.problem import Shape
-from worklog.runs.documents import check, read_json, types_of, write_text
+from worklog.runs.documents import check, check_date, read_json, types_of, write_text
 from worklog.runs.measurement import AGAINST, Measurement, as_json, check_positive
 from worklog.settings import Harness
 
@@ -224,10 +224,7 @@ def _head(document: dict[str, Any]) -> dict[str, Any]:
     numbers = [name.removesuffix("?") for name, declared in DEVICE.items() if declared in (int, float)]
     check_positive("device ", values["device"], numbers)
     check_positive("calibration ", values["calibration"], RATES)
-    try:
-        datetime.fromisoformat(values["created"])
-    except ValueError as error:
-        raise ValueError(f"created is {values['created']!r:.60}: give a date as 2026-11-21T05:20:00") from error
+    check_date(values["created"])
     return values
 
 
