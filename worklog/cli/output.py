@@ -45,7 +45,7 @@ def _shapes(_: click.Context, __: click.Parameter, words: tuple[str, ...]) -> li
 
 
 def _new_file(_: click.Context, named: click.Parameter, out: Path | None) -> Path | None:
-    """Refuse a file that exists or cannot be written: before minutes of work, not after them."""
+    """Raise BadSetting for a file that exists or can't be written, before minutes of work."""
     if out is None:
         return None
     option = named.opts[0]

@@ -272,7 +272,7 @@ def energy(timeline: CudaTimeline, launch: Launch, us: float, harness: Harness, 
 
 
 def cool_down(timeline: CudaTimeline, harness: Harness, remarks: list[str]) -> None:
-    """Wait until the GPU is as cool as the harness asks; a remark says where it didn't become so."""
+    """Wait until the GPU is as cool as the harness requires; a remark states it if the GPU didn't cool down in time."""
     if not harness.cool_c:
         return
     waited = 0.0

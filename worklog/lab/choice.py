@@ -62,7 +62,7 @@ class Choice:
         return known[len(known) // 2] if known else Shape.of(1024)
 
     def available(self, kernel: str | None = None, shape: Shape | None = None) -> bool:
-        """Whether there is a result for what is chosen with this kernel or shape instead."""
+        """Whether there is a result for this kernel or shape, with everything else as chosen."""
         return True
 
     def chart(self) -> Chart:
@@ -186,9 +186,9 @@ def word(value: Value) -> str:
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
 
 
-LAUNCHES = tuple(g for g in PITFALLS if g.resampled and g.setting != "gate")  # the gate times the same launches
+LAUNCHES = tuple(g for g in PITFALLS if g.resampled and g.setting != "gate")  # the launches are the same with any gate
 TIMER, QUEUE = ([g.setting for g in LAUNCHES].index(setting) for setting in ("timer", "queue"))
-Made = tuple[Value, ...]  # the values of LAUNCHES; a run's own unbiased value stands as the table's
+Made = tuple[Value, ...]  # the values of LAUNCHES; the table's unbiased value replaces a run's own
 
 
 @dataclass(frozen=True)
@@ -217,7 +217,7 @@ class Held:
                 self._found.setdefault((m.kernel, m.problem, key), []).append(m)
 
     def _key(self, settings: Settings) -> Made:
-        """The settings of the launches. With a host clock no queue builds up, so that its setting makes no launch."""
+        """The settings of the launches. With a host clock no queue builds up, so `queue` doesn't change them."""
         alike = dict(self.unbiased, **({"queue": settings["queue"]} if settings["timer"] == "host" else {}))
         return tuple(g.unbiased if settings[g.setting] == alike[g.setting] else settings[g.setting] for g in LAUNCHES)
 

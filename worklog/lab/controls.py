@@ -144,7 +144,7 @@ class Page(Generic[Chosen]):
         self.picture.value, self.details.value = shown.picture.html() if shown.picture else "", shown.details
 
     def set_controls(self) -> None:
-        """Set every control to what is chosen, and mark what there would be no result for."""
+        """Set every control to what is chosen, and mark the options that have no result."""
         choice, shapes = self.choice, self.choice.shapes
         offer(self.kernel, [(name, name, choice.available(kernel=name)) for name in choice.kernels], choice.kernel)
         self.size.words = [

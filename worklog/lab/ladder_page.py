@@ -260,7 +260,7 @@ class Ladder(Page[Climb]):
         self.fill(widgets.VBox(left, layout=layout), self.picture, self.comments, self.details)
 
     def set_controls(self) -> None:
-        """Set every control to what is chosen; the buttons end with the ladder."""
+        """Set every control to what is chosen; at an end of the ladder, one button is disabled."""
         super().set_controls()
         self.down.disabled = self.choice.place == 0
         self.up.disabled = self.choice.place == len(self.choice.known_kernels()) - 1

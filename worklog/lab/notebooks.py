@@ -49,8 +49,8 @@ def public_address() -> str:
 
 
 def install_cell(address: str) -> nbformat.NotebookNode:
-    """Installs the package where it is missing, as in Colab; without an address of the package, it says how to. Only
-    in the .ipynb: the .py is a part of the checkout.
+    """A cell that installs the package where it is missing, as in Colab. Without a public address, the cell says how to
+    install it. It is only in the .ipynb, since the .py is part of the checkout.
     """
     how = f'%pip install --quiet "gemm-worklog @ git+{address}"'
     if not address:

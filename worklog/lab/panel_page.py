@@ -125,7 +125,7 @@ class Panel(Page[PanelChoice]):
         return self._last
 
     def instead(self, error: WorklogError) -> Shown:
-        """Why there is no reading, and dimmed the last one, at first the nearest one; a button takes the nearest."""
+        """Why there is no reading. The last one, at first the nearest, is shown dimmed; a button takes the nearest."""
         nearest, last = self.choice.nearest(), self._last
         self.nearest.layout.display = "none" if nearest is None else ""
         if last is None and nearest is not None:

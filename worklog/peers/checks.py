@@ -1,12 +1,12 @@
 """How other harnesses check an SGEMM: which of them would pass a wrong kernel, and which fail a right one.
 
-Kept from each harness are the distribution of its inputs, the old contents of C, alpha and beta, the kind of size
-(multiples of a power of two, where it uses no others) and the comparison. Checks of the clock and of the host program
-are left out. Each makes one round, where KernelBench makes five and SOL-ExecBench ten: what further rounds find is
-chance. The reference is FP64, where most compute it in FP32; that is kinder to a right kernel. Where a harness leaves
-its inputs open (the article's) or draws them in a shorter format (kernelbot's matmul), they are those of its nearest
-FP32 problem. A, B and C have room behind them, as an allocator's blocks do, so a kernel that reads or writes slightly
-out of bounds causes no fault. No harness checks the memory before them.
+Each peer here has its harness's distribution of inputs, old contents of C, alpha and beta, kind of size (multiples of a
+power of two, where it uses no others) and comparison. Checks of the clock and of the host program are left out. Each
+makes one round, where KernelBench makes five and SOL-ExecBench ten: what further rounds find is chance. The reference
+is FP64, where most compute it in FP32; that is kinder to a right kernel. Where a harness leaves its inputs open (the
+article's) or draws them in a shorter format (kernelbot's matmul), they are those of its nearest FP32 problem. A, B and
+C have room behind them, as an allocator's blocks do, so a kernel that reads or writes slightly out of bounds causes no
+fault. No harness checks the memory before them.
 """
 
 from __future__ import annotations

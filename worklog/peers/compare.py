@@ -71,7 +71,7 @@ def compare(out: Path | None = None, progress: Progress = silent, only: str | No
     # Each step returns rows or promises of the document.
     steps: list[tuple[str, Callable[[], list[Row] | dict[str, Any]]]] = [
         (OURS, lambda: our_rows(ours, works)),
-        ("how soon", lambda: seconds_again(ours, [cublas[size] for size in PROMISED_SIZES])),
+        ("time to ±0.5 %", lambda: seconds_again(ours, [cublas[size] for size in PROMISED_SIZES])),
         ("A/A", lambda: same_twice(ours, cublas[AA_SIZE])),
         *((other.name, partial(rows_of, other, works)) for other in HARNESSES),
         (TRACED, lambda: traced_rows(ours, works)),

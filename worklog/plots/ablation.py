@@ -140,7 +140,7 @@ def _table(found: Sequence[Effect], every: dict[Shape, Fall]) -> Table:
     table: Table = {}
     for e in [*found, *(fall.remainder for fall in every.values())]:
         table.setdefault(e.setting, {})[e.problem] = e
-    # The remainder is of the row under it, where the waterfall ends.
+    # The remainder belongs to the row below it, where the waterfall ends.
     last = ["article", REMAINDER, "all"] if "all" in table else [REMAINDER, "article"]
     combined = {setting: table.pop(setting) for setting in last if setting in table}
     return table | combined
@@ -181,12 +181,12 @@ def _heat_map(axes: Axes, table: Table, named: list[tuple[str, str]], sizes: lis
 
 
 def _shows(effect: Effect) -> bool:
-    """Whether the cell says more than 0; combined readings and what they leave unexplained always do."""
+    """Whether an effect keeps its row: a visible one does, and so do combined readings and the remainder."""
     return in_words(effect) != "0" or effect.setting in (REMAINDER, *COMBINED)
 
 
 def in_words(effect: Effect) -> str:
-    """The effect as it is written in a cell, with a proper minus."""
+    """The effect as it is written in a cell, with a minus sign."""
     return percent(effect).replace("-", "−")
 
 
@@ -230,7 +230,7 @@ def _draw_fall(axes: Axes, fall: Fall, lines: dict[str, float]) -> None:
 
 
 def _finding(kernel: str, found: Sequence[Effect]) -> str:
-    """The pitfall that moves the rate itself most; the others move only what it is a share of."""
+    """The pitfall that changes TFLOP/s most. Those that only change a share, of cuBLAS or of the peak, don't count."""
     alone = [e for e in found if e.setting not in COMBINED and e.corrupts == "TFLOP/s"]
     worst = max(alone, key=lambda e: abs(math.log2(e.step)), default=None)
     if worst is None or not worst.visible:

@@ -301,8 +301,8 @@ def _figure(name: str, chart: Drawing) -> str:
 
 
 def write_gallery(charts: Mapping[str, Drawing], missing: Mapping[str, str], folder: Path) -> Path | None:
-    """Write README.md into the folder of the figures. None, and nothing written, if there is no chart or if a README.md
-    from another source is there. Raises WorklogError where the file cannot be written.
+    """Write README.md into the folder of the figures. Returns None and writes nothing if there is no chart, or if the
+    folder has a README.md from another source. Raises WorklogError where the file cannot be written.
     """
     path = folder / "README.md"
     try:

@@ -68,7 +68,7 @@ class Page:
 
 
 def right_of(names: Iterable[str]) -> float:
-    """Where axes start whose row names begin at the left margin, in inches."""
+    """The left edge of axes whose row names start at the left margin, in inches."""
     return MARGIN_IN + max(figure.text_width(name, BODY_PT) for name in names) + 0.12
 
 

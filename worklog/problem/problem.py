@@ -157,7 +157,7 @@ class Problem:
         return []
 
     def verify_result(self, expected_output: Any, actual_output: Any) -> tuple[bool, dict[str, Any]]:
-        """Whether an output is right, and for a wrong one what is known of it. Both are of the reference's kind: an
+        """Whether an output is right, and details if it is wrong. Both are of the reference's kind: an
         array, or a tuple of them. By default, each element may differ by the dtype's tolerance: |actual - expected| <=
         absolute + relative * |expected|.
         """
@@ -168,7 +168,7 @@ class Problem:
         return worst <= 1, {"error over tolerance": worst}
 
     def get_flops(self, test_case: Words) -> int | None:
-        """Floating-point operations of a case, None where counting them says nothing."""
+        """Floating-point operations of a case; None where a count isn't useful."""
         return None
 
     def get_bytes(self, test_case: Words) -> tuple[int, int] | None:

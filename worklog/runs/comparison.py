@@ -185,7 +185,7 @@ def open_comparison(path: str | Path | None = None, part: str = "peers") -> Comp
 
 def _require_whole(document: dict[str, Any]) -> None:
     """Raise ValueError for a part that is missing, of a wrong type or out of range. A comparison that was cut short
-    lacks what it had not come to; one from before `again`, `beside_cupti` or `coverage` lacks those.
+    lacks the parts that weren't measured yet; one from before `again`, `beside_cupti` or `coverage` lacks those.
     """
     check("", document, PARTS)
     check_date(document["created"])

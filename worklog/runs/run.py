@@ -108,7 +108,7 @@ class Run:
         self, kernel: str | None = None, shape: Shape | None = None, changed: dict[str, Any] | None = None
     ) -> list[Measurement]:
         """Measurements of a kernel and a shape; by default only those under the run's own harness (changed = {}).
-        A changed setting that the run's own harness has anyway is no change.
+        A changed setting with the value that the run's own harness has doesn't count.
         """
         changed = {name: value for name, value in (changed or {}).items() if self.harness.get(name) != value}
         return [

@@ -23,7 +23,7 @@ from worklog.settings import BF16_DATASHEET_TFLOPS, PITFALLS, Pitfall, Value, ru
 
 FAVOURITE = "warptiled"
 FOUR = sorted((pitfall for pitfall in PITFALLS if pitfall.article), key=lambda pitfall: pitfall.article or 0)
-# The median steps over one cold launch among many. The article's gremlin is that launch as the result.
+# The median ignores one cold launch among many. The article's gremlin takes that launch as the result.
 MEASURED_AS = {"warmup": "first_launch"}
 LOOP = "timer", "queue", "l2", "warmup", "order", "statistic"  # the settings of the loop in diagram 4
 PRECISION, EVERY_LAUNCH = "precision", "every timed launch"
