@@ -7,7 +7,7 @@ cp.async.bulk.wait_group, and read their source then, the latest that a GPU may.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -29,13 +29,13 @@ GRAIN, LINES = 16, 128
 
 
 class Box(NamedTuple):
-    """Of a copy of a lane. start: its first byte in shared memory; memory: the bytes from the address in global memory
-    on; offset: of each element in them; inside: which elements exist there.
+    """Copies of lanes of a block, by lane. starts: their first bytes in shared memory; memory: the bytes from an
+    address in global memory on; offset: of each element in them; inside: which elements exist there.
     """
 
     site: Site
-    lane: int
-    start: int
+    lanes: Array
+    starts: Array
     layout: Layout
     memory: Array
     offset: Array
@@ -44,22 +44,22 @@ class Box(NamedTuple):
     @property
     def places(self) -> Array:
         """The places in `memory` of the bytes of each element that exists there."""
-        return self.offset[self.inside, None] + np.arange(self.layout.item)
+        return self.offset[self.inside][:, None] + np.arange(self.layout.item)
 
     def read(self) -> Array:
-        """From global memory, in the order of shared memory."""
-        data = np.zeros((len(self.offset), self.layout.item), np.uint8)
+        """From global memory, in the order of shared memory, by lane."""
+        data = np.zeros((*self.offset.shape, self.layout.item), np.uint8)
         if self.layout.fill:
-            data[:, -2:] = 0xFF, 0x7F
-            data[:, :-2] = 0xFF
+            data[..., -2:] = 0xFF, 0x7F
+            data[..., :-2] = 0xFF
         data[self.inside] = self.memory[self.places]
-        out = np.zeros(self.layout.bytes, np.uint8)
-        out[self.layout.swizzled(self.start)] = data.ravel()
+        out = np.zeros((len(data), self.layout.bytes), np.uint8)
+        out[:, self.layout.swizzled(int(self.starts[0]))] = data.reshape(len(data), -1)
         return out
 
     def write(self, data: Array) -> None:
-        """To global memory, from the bytes of shared memory."""
-        ordered = data[self.layout.swizzled(self.start)].reshape(len(self.offset), -1)
+        """To global memory, from the bytes of shared memory, by lane."""
+        ordered = data[:, self.layout.swizzled(int(self.starts[0]))].reshape(*self.offset.shape, -1)
         self.memory[self.places] = ordered[self.inside]
 
 
@@ -77,96 +77,142 @@ class BulkCopies:
     # Called by generated code.
 
     def load(self, site: Site, mask: Mask, tensor: bool, near: Array, far: Array, bar: Array, *which: Array) -> None:
-        """Copies to shared memory, one lane after the other. far: the address in global memory, or of the tensor map;
-        which: the size, or the coordinates.
+        """Copies to shared memory. far: the address in global memory, or of the tensor map; which: the size, or the
+        coordinates.
         """
         barriers = self.machine.barriers
-        for lane, (start, address, place, *rest) in self._each(mask, near, far, bar, *which):
-            if (box := self._box(site, lane, tensor, start, address, rest)) is not None:
-                barrier = barriers.at(site.pc, lane, place)
-                if barrier is not None:
-                    barriers.send(barrier, Flight(site, lane, start, box.read(), barrier.phase))
+        for box, operands in self._boxes(site, mask, tensor, near, far, *which, bar):
+            barrier = barriers.at(site.pc, int(box.lanes[0]), int(operands[-1]))
+            if barrier is not None:
+                barriers.send(barrier, Flight(site, box.lanes, box.starts, box.read(), barrier.phase))
 
     def store(self, site: Site, mask: Mask, tensor: bool, near: Array, far: Array, *which: Array) -> None:
         """Copies to global memory; what is outside of a tensor is not written."""
-        for lane, (start, address, *rest) in self._each(mask, near, far, *which):
-            if (box := self._box(site, lane, tensor, start, address, rest)) is not None:
-                if (order := self.machine.barriers.order) is not None:
-                    order.drain(site, lane, start, box.layout.bytes)
-                self.stores.append((box, self.groups[lane]))
+        group = np.zeros(self.machine.batch.lanes, np.int64)
+        for lane, number in self.groups.items():
+            group[lane] = number
+        for box, operands in self._boxes(site, mask, tensor, near, far, *which, group):
+            if (order := self.machine.barriers.order) is not None:
+                order.drain(site, box.lanes, box.starts, box.layout.bytes)
+            self.stores.append((box, int(operands[-1])))
 
     def commit(self, mask: Mask) -> None:
         """cp.async.bulk.commit_group."""
-        for lane, _ in self._each(mask):
+        for lane in self._active(mask).tolist():
             self.groups[lane] += 1
 
     def wait(self, mask: Mask, count: int) -> None:
         """cp.async.bulk.wait_group: complete the lanes' copies except those of their `count` newest groups."""
-        oldest = {lane: self.groups[lane] - count for lane, _ in self._each(mask)}
+        waiting = np.zeros(self.machine.batch.lanes, np.int64)
+        for lane in self._active(mask).tolist():
+            waiting[lane] = self.groups[lane] - count
         stores, self.stores = self.stores, []
         for box, group in stores:
-            if group < oldest.get(box.lane, 0):
-                self._complete(box)
-            else:
-                self.stores.append((box, group))
+            done = group < waiting[box.lanes]
+            for part, which in ((done, True), (~done, False)):
+                if part.any():
+                    own = box._replace(
+                        lanes=box.lanes[part], starts=box.starts[part], offset=box.offset[part], inside=box.inside[part]
+                    )
+                    if which:
+                        self._complete(own)
+                    else:
+                        self.stores.append((own, group))
 
     def finish(self) -> None:
         """The blocks have run to their end: their shared memory is gone."""
         for box, _ in self.stores:
             what = "exits before its copy from shared memory has been waited for: commit it, and use wait_group.read"
-            self.machine.recorder.tell("missing-wait", box.site, box.lane, what)
+            self.machine.recorder.tell("missing-wait", box.site, int(box.lanes[0]), what, count=len(box.lanes))
             self._complete(box)
 
     def _complete(self, box: Box) -> None:
         shared, order, size = self.machine.shared, self.machine.barriers.order, box.layout.bytes
-        first = int(shared.lane_base[box.lane]) + box.start
+        first = shared.lane_base[box.lanes] + box.starts
         if shared.values:
-            box.write(shared.bytes[first : first + size])
+            box.write(shared.bytes[first[:, None] + np.arange(size)])
         if order is not None:
-            order.drained(box.site, box.lane, box.start, size)
+            order.drained(box.site, box.lanes, box.starts, size)
         self.machine.spinning.version += 1
 
-    # One copy.
+    # Lanes and their copies.
 
-    def _each(self, mask: Mask, *operands: Array) -> list[tuple[int, list[int]]]:
-        """The active lanes with their operands."""
-        machine = self.machine
-        lanes = [] if mask is False else np.flatnonzero(machine.lanes_of(mask)).tolist()
-        wide = [np.broadcast_to(operand, (machine.batch.lanes,)) for operand in operands]
-        return [(lane, [int(each[lane]) for each in wide]) for lane in lanes]
+    def _active(self, mask: Mask) -> Array:
+        return np.flatnonzero(self.machine.exchange.lanes_of(mask))
 
-    def _box(self, site: Site, lane: int, tensor: bool, start: int, address: int, which: Sequence[int]) -> Box | None:
-        """A copy whose places are valid; None after a finding. Raises UnsupportedInstruction for a tensor map that is
-        not the emulator's.
+    def _boxes(
+        self, site: Site, mask: Mask, tensor: bool, near: Array, far: Array, *operands: Array
+    ) -> Iterator[tuple[Box, Array]]:
+        """The copies of the active lanes whose places are valid, with the lane's operands; others are reported. Lanes
+        of a block with equal operands are together, where their copies do not overlap.
+        """
+        lanes = self._active(mask)
+        columns = [np.broadcast_to(each, (self.machine.batch.lanes,))[lanes] for each in (near, far, *operands)]
+        starts, addresses, *rest = (column.astype(np.int64) for column in columns)
+        values = np.array([lanes // self.machine.batch.block_lanes, *rest]).T
+        order = np.lexsort(values.T[::-1]) if len(lanes) > 1 and not tensor else np.arange(len(lanes))
+        changes = np.flatnonzero((np.diff(values[order], axis=0) != 0).any(axis=1) | tensor) + 1
+        for own in np.split(order, changes) if len(lanes) else ():
+            given, place = values[own[0], 1:], np.sort(starts[own])
+            together = self._box(
+                site, lanes[own], tensor, starts[own], addresses[own], given[:-1].tolist(), len(own) == 1
+            )
+            if len(own) > 1 and (together is None or (np.diff(place) < together.layout.bytes).any()):
+                alone = (
+                    self._box(site, lanes[[k]], tensor, starts[[k]], addresses[[k]], given[:-1].tolist()) for k in own
+                )
+                yield from ((box, given) for box in alone if box is not None)
+            elif together is not None:
+                yield together, given
+
+    def _box(
+        self,
+        site: Site,
+        lanes: Array,
+        tensor: bool,
+        starts: Array,
+        addresses: Array,
+        which: Sequence[int],
+        tell: bool = True,
+    ) -> Box | None:
+        """Copies whose places are valid; None, after a finding if `tell`, where some are not. Raises
+        UnsupportedInstruction for a tensor map that is not the emulator's.
         """
         machine, unit = self.machine, LINES if tensor else GRAIN
         if tensor:
-            address, layout = self._map(site, address, len(which))
-            corner = [value - (value >> 31 << 32) for value in which]
+            address, layout = self._map(site, int(addresses[0]), len(which))
+            addresses, corner = np.array([address]), [value - (value >> 31 << 32) for value in which]
         else:
             pieces = (-(-which[0] // GRAIN),)
             layout, corner = Layout(pieces, (), pieces, (1,), GRAIN, 0, False), [0]
-        offset, inside = layout.places(corner)
-        used, buffer, size = offset[inside], self._buffer(address), layout.bytes
-        end = address + (int(used.max()) + layout.item if len(used) else 0)
-        what = f"copies {size} bytes between shared byte {start} of {machine.shared.size} and global memory "
-        what += machine.memory.name(address) + (f", the box at {tuple(corner)}" if tensor else "")
-        if start % unit or address % GRAIN or (not tensor and which[0] % GRAIN):
-            machine.recorder.tell("misaligned", site, lane, f"{what}: these must be multiples of {unit}, 16 and 16")
-        elif not 0 <= start <= start + size <= machine.shared.size:
-            machine.recorder.tell("shared-out-of-bounds", site, lane, what)
-        elif buffer is None or end > buffer.base + buffer.size:
-            machine.recorder.tell("global-out-of-bounds", site, lane, what)
+        (element, exists), low, size = layout.places(corner), int(addresses.min()), layout.bytes
+        offset = (addresses - low)[:, None] + element
+        inside = np.broadcast_to(exists, offset.shape)
+        buffer, reach = self._buffer(low), int(element[exists].max()) + layout.item if exists.any() else 0
+        kind = ""
+        if (starts % unit).any() or (addresses % GRAIN).any() or (not tensor and which[0] % GRAIN):
+            kind = "misaligned"
+        elif starts.min() < 0 or int(starts.max()) + size > machine.shared.size:
+            kind = "shared-out-of-bounds"
+        elif buffer is None or int(addresses.max()) + reach > buffer.base + buffer.size:
+            kind = "global-out-of-bounds"
         elif site.op == "ld" and not buffer.writable:
-            machine.recorder.tell("read-only", site, lane, what)
-        else:
-            if site.source is not None and machine.memory.counting:
-                units = [len(np.unique((address + used) // each)) for each in (SECTOR, LINE)]
-                site.source.costs += np.array((1, units[0], 0, 0, len(used) * layout.item, units[1]))
-            known = buffer.data if machine.shared.values else None
-            memory = np.zeros(end - address, np.uint8) if known is None else known[address - buffer.base :]
-            return Box(site, lane, start, layout, memory, offset, inside)
-        return None
+            kind = "read-only"
+        if kind or buffer is None:
+            what = f"copies {size} bytes between shared byte {starts[0]} of {machine.shared.size} and global memory "
+            what += machine.memory.name(low) + (f", the box at {tuple(corner)}" if tensor else "")
+            what += f": these must be multiples of {unit}, 16 and 16" if kind == "misaligned" else ""
+            if tell:
+                machine.recorder.tell(kind, site, int(lanes[0]), what)
+            return None
+        if site.source is not None and machine.memory.counting:
+            used = (addresses[:, None] + element)[inside].reshape(len(lanes), -1)
+            rows = [np.sort(used // each, axis=1) for each in (SECTOR, LINE)]
+            units = [np.count_nonzero(np.diff(row, axis=1)) + len(row) * (row.size > 0) for row in rows]
+            site.source.costs += np.array((len(lanes), units[0], 0, 0, used.size * layout.item, units[1]))
+        known = buffer.data if machine.shared.values else None
+        memory = np.zeros(int(addresses.max()) - low + reach, np.uint8) if known is None else known[low - buffer.base :]
+        return Box(site, lanes, starts, layout, memory, offset, inside)
 
     def _map(self, site: Site, address: int, dimensions: int) -> tuple[int, Layout]:
         """The address and the layout that the tensor map at an address gives."""

@@ -29,11 +29,13 @@ PENDING_BITS = 20  # of a state; the number of the phase is above
 
 
 class Flight(NamedTuple):
-    """A copy of `data` to a lane's shared memory from byte `start` on. phase: of its mbarrier when it was issued."""
+    """Copies of the rows of `data` to the shared memory of lanes of a block, each from its start on. phase: of their
+    mbarrier when they were issued.
+    """
 
     site: Site
-    lane: int
-    start: int
+    lanes: Array
+    starts: Array
     data: Array
     phase: int
 
@@ -150,11 +152,10 @@ class Barriers:
         for barrier, lanes in self._grouped(pc, address, mask):
             whole = int(counts[lanes].sum())
             # Of lanes that arrive together, none or the last one completes the phase; else one after the other.
-            together = [lanes] if expected is None and whole <= barrier.pending else lanes[:, None]
-            for group in together:
+            for group in [lanes] if whole <= barrier.pending else lanes[:, None]:
                 if expected is not None:
-                    barrier.bytes += int(expected[group[0]])
-                    barrier.expected = (pc, int(group[0]))
+                    barrier.bytes += int(expected[group].sum())
+                    barrier.expected = (pc, int(group[-1]))
                 if self.order is not None and "relaxed" not in how:
                     barrier.collect(self.order.joined(group))
                 before = np.cumsum(counts[group]) - counts[group]
@@ -249,8 +250,8 @@ class Barriers:
         """Issue a copy that completes on an mbarrier."""
         barrier.flights.append(flight)
         if self.order is not None:
-            size = len(flight.data)
-            self.order.fill(flight.site, flight.lane, flight.start, size, barrier.number, barrier.phase + 1)
+            size = flight.data.shape[1]
+            self.order.fill(flight.site, flight.lanes, flight.starts, size, barrier.number, barrier.phase + 1)
         self._progress()
 
     def land(self, barrier: Barrier) -> None:
@@ -260,18 +261,18 @@ class Barriers:
             if isinstance(flight, Tracked):
                 self._land_tracked(barrier, flight)
                 continue
-            shared, size = self.machine.shared, len(flight.data)
+            shared, size = self.machine.shared, flight.data.shape[1]
             if shared.values:
-                first = int(shared.lane_base[flight.lane]) + flight.start
-                shared.bytes[first : first + size] = flight.data
-                shared.written[first : first + size] = True
-            if flight.phase != barrier.phase:
-                what = f"copies {size} bytes that {_at(barrier.start)} has not expected in phase {flight.phase}, "
-                what += "which completed without them"
-                self._tell("byte-count", flight.site.pc, flight.lane, what, barrier.expected[0])
-            barrier.bytes -= size
+                places = (shared.lane_base[flight.lanes] + flight.starts)[:, None] + np.arange(size)
+                shared.bytes[places], shared.written[places] = flight.data, True
             self._progress()
-            self._complete(barrier, flight.site.pc, flight.lane)
+            for lane in flight.lanes.tolist():
+                if flight.phase != barrier.phase:
+                    what = f"copies {size} bytes that {_at(barrier.start)} has not expected in phase {flight.phase}, "
+                    what += "which completed without them"
+                    self._tell("byte-count", flight.site.pc, lane, what, barrier.expected[0])
+                barrier.bytes -= size
+                self._complete(barrier, flight.site.pc, lane)
 
     def _land_tracked(self, barrier: Barrier, tracked: Tracked) -> None:
         lanes = np.zeros(self.machine.batch.lanes, bool)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from worklog.emulator.counts import Site
 from worklog.emulator.findings import Batch, Recorder
-from worklog.emulator.shared_checks import Access, Interval, what_is_shared
+from worklog.emulator.shared_checks import BIT, Access, Interval, what_is_shared
 
 if TYPE_CHECKING:
     from worklog.emulator.shared import SharedMemory, Visit
@@ -212,19 +212,18 @@ class Ordering(Interval):
 
     # Asynchronous copies.
 
-    def _cells(self, lane: int, start: int | Array, size: int) -> tuple[Array, Array]:
-        """Of `size` bytes from each start on."""
+    def _cells(self, lanes: Array, starts: Array, size: int) -> tuple[Array, Array]:
+        """Of `size` bytes from each start on: the cells, and the lane of each."""
         self.prepare()
-        grain, base = self.shared.grain, int(self.shared.lane_base[lane])
-        first = (base + np.atleast_1d(start)) // grain
-        cells = (first[:, None] + np.arange(-(-size // grain))).ravel()
-        return cells, np.full(len(cells), lane)
+        first = (self.shared.lane_base[lanes] + starts) // self.shared.grain
+        each = np.arange(-(-size // self.shared.grain))
+        return (first[:, None] + each).ravel(), np.repeat(lanes, len(each))
 
-    def fill(self, site: Site, lane: int, start: int, size: int, barrier: int, phases: int) -> None:
-        """A lane issues a copy to these bytes of its block, which has arrived once `phases` phases of the mbarrier with
-        this number in the block are complete.
+    def fill(self, site: Site, lanes: Array, starts: Array, size: int, barrier: int, phases: int) -> None:
+        """Lanes issue copies to these bytes of their block, each from its start on, which have arrived once `phases`
+        phases of the mbarrier with this number in the block are complete.
         """
-        cells, lanes = self._cells(lane, start, size)
+        cells, lanes = self._cells(lanes, starts, size)
         self._check_written(site, cells, lanes)
         self._check_read(site, cells, lanes)
         self._write(cells, self.size + barrier, phases, self._number(site))
@@ -234,30 +233,30 @@ class Ordering(Interval):
         cells = np.concatenate([cell for cell, _ in visit.cells(lanes)]) // self.shared.grain
         self._write(cells, self.size + barrier, phases, self._number(visit.site))
 
-    def drain(self, site: Site, lane: int, start: int | Array, size: int) -> None:
-        """A lane issues a copy, or a wgmma, from these bytes of its block: `size` from each start on."""
-        cells, lanes = self._cells(lane, start, size)
+    def drain(self, site: Site, lanes: Array, starts: Array, size: int) -> None:
+        """Lanes issue copies, or a wgmma, from these bytes of their block: `size` from each start on."""
+        cells, lanes = self._cells(lanes, starts, size)
         self._check_written(site, cells, lanes)
         writer = self.writer[cells]
         generic = (writer >= 0) & (writer < self.size)
-        theirs = self.fenced[lane - lane % self.size + np.where(generic, writer, 0)]
-        bad = generic & (np.maximum(theirs, self.fenced[lane]) < self.written[cells])
+        theirs = self.fenced[lanes - lanes % self.size + np.where(generic, writer, 0)]
+        bad = generic & (np.maximum(theirs, self.fenced[lanes]) < self.written[cells])
         if bad.any():
             k = int(bad.argmax())
-            first = self.sites[self.write_site[cells[k]]]
+            first, lane = self.sites[self.write_site[cells[k]]], int(lanes[k])
             what = f"was written in line {first.line}{first.called}, with no {PROXY} in between"
             verb = "multiplies" if site.op == "wgmma" else "copies"
             self.recorder.tell("missing-fence", site, lane, f"{verb} {self._bytes(lane, cells[k])} which {what}", first)
-        self.leaving[cells] += 1
+        np.add.at(self.leaving, cells, np.int32(1))
         self.leaving_site[cells] = self._number(site)
 
-    def drained(self, site: Site, lane: int, start: int | Array, size: int) -> None:
-        """A copy has read these bytes, and its lane has waited for it."""
-        cells, _ = self._cells(lane, start, size)
-        self.leaving[cells] -= 1
-        warp = lane % self.size // 32
-        self.read[cells, warp], self.readers[cells, warp] = self.clock, np.uint32(1 << lane % 32)
-        self.read_site[cells, warp] = self._number(site)
+    def drained(self, site: Site, lanes: Array, starts: Array, size: int) -> None:
+        """Copies have read these bytes, and their lanes have waited for them."""
+        cells, lanes = self._cells(lanes, starts, size)
+        np.subtract.at(self.leaving, cells, np.int32(1))
+        warps = lanes % self.size // 32
+        self.read[cells, warps], self.readers[cells, warps] = self.clock, BIT << (lanes % 32).astype(np.uint32)
+        self.read_site[cells, warps] = self._number(site)
         self.repeated.clear()
 
     # Checks.

@@ -63,7 +63,8 @@ class Wgmma:
         self.fenced: Array = np.zeros(lanes, bool)
         # Registers that an instruction may still write: the instruction, and by lane its group, 0 for none.
         self.marked: dict[str, tuple[Instruction, Array]] = {}
-        self.reading: list[tuple[Site, int, Array, int]] = []  # of shared memory: site, lane, lines and group
+        # Of shared memory: site, and by line its first byte, a lane that reads it, and the lane's group.
+        self.reading: list[tuple[Site, Array, Array, Array]] = []
 
     # Called by generated code.
 
@@ -81,10 +82,13 @@ class Wgmma:
         left_over = {name: (by, np.where(number <= done, 0, number)) for name, (by, number) in self.marked.items()}
         self.marked = {name: known for name, known in left_over.items() if known[1].any()}
         order = self.machine.barriers.order
-        for site, lane, lines, group in self.reading:
-            if order is not None and group <= done[lane]:
-                order.drained(site, lane, lines, LINE)
-        self.reading = [each for each in self.reading if each[3] > done[each[1]]]
+        reading, self.reading = self.reading, []
+        for site, lanes, lines, groups in reading:
+            ended = groups <= done[lanes]
+            if order is not None and ended.any():
+                order.drained(site, lanes[ended], lines[ended], LINE)
+            if not ended.all():
+                self.reading.append((site, lanes[~ended], lines[~ended], groups[~ended]))
 
     def mma(
         self, site: Site, form: Form, mask: Mask, a: Array, b: Array, scaled: Array, c: Sequence[Array]
@@ -193,9 +197,7 @@ class Wgmma:
         for warp in warps[fresh].tolist():
             what = "multiplies shared memory that no thread has written"
             self.machine.recorder.tell("uninitialised-shared", site, warp * 32, what)
-        order = self.machine.barriers.order
-        for warp, own in zip(warps.tolist(), lines, strict=True):
-            starts = own.ravel()
-            if order is not None:
-                order.drain(site, warp * 32, starts, LINE)
-            self.reading.append((site, warp * 32, starts, int(self.group[warp * 32])))
+        lanes, starts = np.repeat(warps * 32, lines[:1].size), lines.ravel()
+        if (order := self.machine.barriers.order) is not None:
+            order.drain(site, lanes, starts, LINE)
+        self.reading.append((site, lanes, starts, self.group[lanes]))
