@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from tests.helpers import SIGNATURE
-from worklog.analysis import counts as module
-from worklog.analysis.counts import (
+from worklog.analysis import mix as module
+from worklog.analysis.mix import (
     APPROXIMATE,
     DOUBLE,
     FLUSHED,

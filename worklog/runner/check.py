@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from worklog.analysis.counts import instruction_mix
+from worklog.analysis.mix import instruction_mix
 from worklog.emulator import EmulatedDevice, build
 from worklog.emulator.launch import require_matrices
 from worklog.errors import BadSetting, Interrupted
@@ -52,7 +52,7 @@ class Checked:
 
     shape: of a matrix product, or the problem and its dtype in words. label: where the kernel ran. compiled: by NVRTC,
     or None for a host function. findings: the emulator's, of all launches; each kind and place once. printed: lines of
-    the first launch that prints, on the emulator. notes: of the instruction mix (worklog.analysis.counts). warnings:
+    the first launch that prints, on the emulator. notes: of the instruction mix (worklog.analysis.mix). warnings:
     where the code contradicts the claimed class.
     """
 

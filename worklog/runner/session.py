@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from worklog.analysis.counts import instruction_mix
+from worklog.analysis.mix import instruction_mix
 from worklog.errors import LaunchFailed, OutOfMemory
 from worklog.gate import SEED_BITS, Checker, Stage, Verdict, after_timing, timed
 from worklog.gpu.clock_lock import clocks_as_requested
