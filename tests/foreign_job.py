@@ -92,7 +92,7 @@ ACTS: dict[str, Callable[[], None]] = {
     "segfaults": segfault,
     "leaves": leave,
     "leaves talking": leave_talking,
-    "leaves a thread that leaves": lambda: threading.Thread(target=leave).start(),
+    "leaves a thread that leaves": lambda: threading.Timer(0.1, leave).start(),
     "garbage": garbage,
     "fills the memory": raise_(MemoryError()),
     "fills the GPU": raise_(OutOfMemory("allocating 64 MiB: out of memory; take a smaller size")),
@@ -133,7 +133,7 @@ def measure(order: dict[str, Any], say: Say) -> None:
         say("measured", number=done + 1, measurement=asdict(found), description={})
         if name.endswith("loses the context"):
             raise ContextLost("cudaErrorIllegalAddress: an illegal memory access was encountered")
-    time.sleep(0.2 if "leaves a thread that leaves" in names else 0)
+    time.sleep(FOR_EVER_S if "leaves a thread that leaves" in names else 0)
     say("done")
 
 

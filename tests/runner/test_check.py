@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.helpers import PLAIN, RACY, TEXTURE
-from tests.lab.waiting import gone
+from tests.lab.waiting import WAIT_S, gone
 from tests.runner.conftest import FOREIGN, mine
 from worklog.cli.commands import main
 from worklog.emulator import EmulatedDevice, EmulatedFault, device
@@ -224,14 +224,16 @@ def test_code_that_contradicts_its_class_is_a_warning() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kernel", "why"),
+    ("kernel", "timeout_s", "why"),
     [
-        ("segfaults", "process: crashed: its process ended with SIGSEGV"),
-        ("hangs", "process: hung: no progress for 1 s"),
+        ("segfaults", WAIT_S, "process: crashed: its process ended with SIGSEGV"),
+        ("hangs", 1.0, "process: hung: no progress for 1 s"),
     ],
 )
-def test_a_kernel_that_ends_its_process_fails(kernel: str, why: str, pids: Callable[[], list[int]]) -> None:
-    found = check_in_child(mine(kernel), SMALL, on="gpu", timeout_s=1.0, command=FOREIGN)
+def test_a_kernel_that_ends_its_process_fails(
+    kernel: str, timeout_s: float, why: str, pids: Callable[[], list[int]]
+) -> None:
+    found = check_in_child(mine(kernel), SMALL, on="gpu", timeout_s=timeout_s, command=FOREIGN)
     assert str(found.verdict.reason).startswith(why) and not found.verdict.accepted
     assert found.label == "live · NVIDIA H200"
     assert all(map(gone, pids()))
