@@ -18,6 +18,8 @@ def nobodys_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for name in ("WORKLOG_HOME", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
             patch.setenv(name, str(home / name.lower()))
+        shared = home.parents[1] if "PYTEST_XDIST_WORKER" in os.environ else home  # workers compile for each other
+        patch.setenv("WORKLOG_CACHE", str(shared / "cache"))
         patch.delenv("WORKLOG_SOURCE", raising=False)
         patch.setenv("MPLBACKEND", "agg")
         yield

@@ -75,12 +75,14 @@ def test_the_doctor_opens_each_recording(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert str(cut) in state and "install gemm-worklog again" in advice
 
 
-def test_the_doctor_says_where_runs_could_not_be_saved(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_doctor_says_what_could_not_be_saved(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
-    monkeypatch.setenv("WORKLOG_HOME", str(tmp_path / "file"))
+    for name in ("WORKLOG_HOME", "WORKLOG_CACHE"):
+        monkeypatch.setenv(name, str(tmp_path / "file"))
     result = worklog("doctor")
     assert result.exit_code == 0
     assert "file: Not a directory)\n    set WORKLOG_HOME to another folder" in result.stdout
+    assert "file: Not a directory)\n    a program is compiled again in each process: set WORKLOG_CACHE" in result.stdout
 
 
 def test_settings_lists_every_pitfall() -> None:

@@ -15,7 +15,7 @@ import click
 from worklog.cli import output
 from worklog.errors import WorklogError, install_command
 from worklog.gpu import device
-from worklog.kernel import kernels_dir
+from worklog.kernel import disk_cache, kernels_dir
 from worklog.runner import sanitizer
 from worklog.runs import Run, forced_source, live_runs, recordings, runs_dir
 
@@ -52,6 +52,7 @@ def doctor(as_json: bool) -> None:
         _kernels(),
         _recordings(),
         _runs(),
+        _cache(),
     ]
     if as_json:
         output.print_json([asdict(finding) for finding in findings])
@@ -142,3 +143,14 @@ def _runs() -> Finding:
     if broken := _broken(paths):
         return Finding("runs", False, "; ".join(broken), "they are skipped: remove them")
     return Finding("runs", True, state)
+
+
+def _cache() -> Finding:
+    """Where compiled code is kept."""
+    folder = disk_cache.folder()
+    sizes = [size for _, size, _ in disk_cache.entries(folder)]
+    state = f"{len(sizes)} outputs of the compiler and the disassembler, {sum(sizes) / 1e6:.1f} MB, in {folder}"
+    if why := device.not_writable(folder):
+        cost = "a program is compiled again in each process: set WORKLOG_CACHE to another folder"
+        return Finding("cache", False, f"{state}, which is not writable ({why})", cost)
+    return Finding("cache", True, state)

@@ -24,12 +24,14 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from worklog.errors import BadSetting, CompileFailed, WorklogError, install_command
 from worklog.kernel.device import Program
+from worklog.kernel.disk_cache import cached
 from worklog.kernel.source import included, is_of_nvidia, kernel_names
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
@@ -86,10 +88,16 @@ class Compiled:
         return [name for name in VARIABLE.findall(self.ptx) if not name.startswith("$")]
 
 
+# An option that makes NVRTC read no file.
+READS_NOTHING = re.compile(r"-std=|-[DU]|--?(fmad|ftz|prec-div|prec-sqrt|use_fast_math|maxrregcount)\b")
+Outputs = tuple[str, str, bytes, str]  # the entry's mangled name, PTX, cubin, log
+
+
 @lru_cache(maxsize=128)
 def compile_cuda(program: Program, arch: str = "sm_90") -> Compiled:
-    """Compile a program for `arch`, in another process; equal arguments compile once per process. Line information and
-    ptxas' report are always on. A source that needs sm_90's own features is compiled for sm_90a.
+    """Compile a program for `arch`, in another process; equal arguments compile once per process, and once per machine
+    where the program reads no file (worklog.kernel.disk_cache). Line information and ptxas' report are always on. A
+    source that needs sm_90's own features is compiled for sm_90a.
 
     Raises CompileFailed with NVRTC's message, file, line and the source line, or after LIMIT_S seconds; UnknownEntry if
     the source has no such kernel; BadSetting for an unknown architecture; NvrtcMissing.
@@ -97,7 +105,30 @@ def compile_cuda(program: Program, arch: str = "sm_90") -> Compiled:
     if arch not in ARCHITECTURES:
         raise BadSetting(f"cannot compile for {arch!r}: choose from {', '.join(ARCHITECTURES)}; --arch all takes all")
     _bindings()  # what is missing here is missing there
-    return COMPILER.compile(program, arch)
+    from cuda.pathfinder import load_nvidia_dynamic_lib
+
+    library = load_nvidia_dynamic_lib("nvrtc").abs_path
+    if library is None or _reads_files(program):
+        symbol, ptx, cubin, log = COMPILER.compile(program, arch)
+    else:
+        headers = [word for header in program.headers for word in header]
+        given = [program.name, program.source, program.entry, *_options(program, arch), *headers]
+        *texts, cubin = cached(Path(library), given, lambda: _cubin_last(COMPILER.compile(program, arch)))
+        symbol, ptx, log = (text.decode() for text in texts)
+    resources, accesses = _resources(log, symbol), shared_widths(cubin, symbol)
+    return Compiled(program, symbol, arch, ptx, cubin, *resources, accesses, log)
+
+
+def _cubin_last(found: Outputs) -> tuple[str | bytes, ...]:
+    symbol, ptx, cubin, log = found
+    return symbol, ptx, log, cubin
+
+
+def _reads_files(program: Program) -> bool:
+    """Whether NVRTC may read a file that is not part of the program. A comment about an #include counts, too."""
+    own = {name for name, _ in program.headers}
+    known = sum(name in own for name in included(program.whole))
+    return program.whole.count("include") > known or not all(map(READS_NOTHING.match, program.options))
 
 
 class Compiler:
@@ -110,15 +141,15 @@ class Compiler:
         self._process: subprocess.Popen[bytes] | None = None
         atexit.register(self.end)
 
-    def compile(self, program: Program, arch: str) -> Compiled:
-        """As compile_cuda()."""
+    def compile(self, program: Program, arch: str) -> Outputs:
+        """What NVRTC makes of a program; raises as compile_cuda()."""
         with self._lock:
             process = self._started()
             assert process.stdin is not None and process.stdout is not None
             try:
                 pickle.dump((LIMIT_S, os.getcwd(), program, arch), process.stdin)
                 process.stdin.flush()
-                answer: Compiled | WorklogError = pickle.load(process.stdout)
+                answer: Outputs | WorklogError = pickle.load(process.stdout)
             except (EOFError, OSError) as error:
                 why = f"took more than {LIMIT_S:g} s" if process.wait() == -signal.SIGALRM else "ended the compiler"
                 raise CompileFailed(
@@ -163,7 +194,7 @@ def serve() -> None:
             os.chdir(folder)
             signal.setitimer(signal.ITIMER_REAL, limit_s)
             try:
-                answer: Compiled | WorklogError = _compile(program, arch)
+                answer: Outputs | WorklogError = _compile(program, arch)
             except WorklogError as error:
                 answer = error
             signal.setitimer(signal.ITIMER_REAL, 0)
@@ -171,8 +202,13 @@ def serve() -> None:
             answers.flush()
 
 
-def _compile(program: Program, arch: str) -> Compiled:
-    """As compile_cuda(), in this process."""
+def _options(program: Program, arch: str) -> list[str]:
+    own = "a" if arch in OWN and re.search(OWN[arch], program.whole) else ""
+    return [f"-arch={arch}{own}", *FIXED_OPTIONS, *program.options, *of_nvidia(program)]
+
+
+def _compile(program: Program, arch: str) -> Outputs:
+    """As Compiler.compile(), in this process."""
     nvrtc, name, source, entry = _bindings(), program.name, program.source, program.entry
     names, texts = ([header[place].encode() for header in program.headers] for place in (0, 1))
     error, handle = nvrtc.nvrtcCreateProgram(source.encode(), name.encode(), len(texts), texts, names)
@@ -180,10 +216,7 @@ def _compile(program: Program, arch: str) -> Compiled:
     try:
         (error,) = nvrtc.nvrtcAddNameExpression(handle, entry.encode())
         _check(nvrtc, error, f"looking up {entry}")
-        own = "a" if arch in OWN and re.search(OWN[arch], program.whole) else ""
-        arguments = [
-            option.encode() for option in (f"-arch={arch}{own}", *FIXED_OPTIONS, *program.options, *of_nvidia(program))
-        ]
+        arguments = [option.encode() for option in _options(program, arch)]
         (error,) = nvrtc.nvrtcCompileProgram(handle, len(arguments), arguments)
         log = _read(nvrtc, handle, "ProgramLog").decode(errors="replace")
         if error != nvrtc.nvrtcResult.NVRTC_SUCCESS:
@@ -199,8 +232,7 @@ def _compile(program: Program, arch: str) -> Compiled:
         nvrtc.nvrtcDestroyProgram(handle)
     if not re.search(rf"\.entry\s+{re.escape(symbol)}\b", ptx):
         raise _no_entry(name, source, entry)
-    resources, accesses = _resources(log, symbol), shared_widths(cubin, symbol)
-    return Compiled(program, symbol, arch, ptx, cubin, *resources, accesses, log)
+    return symbol, ptx, cubin, log
 
 
 def of_nvidia(program: Program) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from worklog.errors import WorklogError, install_command
+from worklog.kernel.disk_cache import cached
 from worklog.problem import Shape
 
 WARP = 32
@@ -140,7 +141,11 @@ def disassembler() -> Path | None:
 
 
 def disassemble(cubin: bytes, tool: Path) -> str:
-    """The cubin's code as nvdisasm prints it. Raises WorklogError."""
+    """The cubin's code as nvdisasm prints it, once per machine (worklog.kernel.disk_cache). Raises WorklogError."""
+    return cached(tool, [cubin], lambda: [_disassembled(cubin, tool)])[0].decode()
+
+
+def _disassembled(cubin: bytes, tool: Path) -> str:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "kernel.cubin"
         file.write_bytes(cubin)

@@ -70,11 +70,14 @@ def _one_batch(kernel: Kernel, shape: Shape) -> Shape:
 
 
 def _launch(device: EmulatedDevice, subject: Subject, shape: Shape) -> float:
-    """Seconds of one launch on ones."""
+    """CPU seconds of one launch on ones, the shorter of two: other processes may take their turns meanwhile."""
     a, b, c = (
         device.upload(np.ones(size, np.float32))
         for size in ((shape.m, shape.k), (shape.k, shape.n), (shape.m, shape.n))
     )
-    started = time.perf_counter()
-    subject.enqueue(shape, 1.0, a, b, 0.0, c)
-    return time.perf_counter() - started
+    found = []
+    for _ in range(2):
+        started = time.process_time()
+        subject.enqueue(shape, 1.0, a, b, 0.0, c)
+        found.append(time.process_time() - started)
+    return min(found)
