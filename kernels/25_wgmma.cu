@@ -249,30 +249,40 @@ __global__ void __launch_bounds__(512, 1) sgemm_wgmma(
   }
 
   asm volatile("bar.sync 2, 512;" ::: "memory");  // wait: what all lines have lost must be known
-  auto store = [&](int r, int c, float x) {  // with beta == 0, C is not read: it may hold NaN
-    float* to = &C[(size_t)r * N + c];
+  auto row_of = [&](int i) { return row + i % 4 / 2 * 8; };
+  auto column_of = [&](int i) { return col + i / 4 * 8 + i % 2; };
+  auto store = [&](int i, float x) {  // with beta == 0, C is not read: it may hold NaN
+    float* to = &C[(size_t)row_of(i) * N + column_of(i)];
     *to = alpha * x + (beta == 0.0f ? 0.0f : beta * *to);
   };
+  unsigned again[BN / 64] = {};  // elements to be summed again
 #pragma unroll
-  for (int first = 0; first < BN / 2; first += 32) {
-    unsigned again = 0;  // elements to be summed again
+  for (int i = 0; i < BN / 2; ++i) {
+    const Line a = shared.rows[row_of(i)], b = shared.columns[column_of(i)];
+    const float lost = a.lost * b.largest + a.largest * b.lost;
+    const bool precise = fabsf(sum[i]) >= 0x1p26f * lost && fabsf(sum[i]) <= 0x1.fffffep127f;
+    again[i / 32] |= (unsigned)!precise << i % 32;
+  }
+  if (beta == 0.0f && (size_t)C % 8 == 0) {  // without a branch
 #pragma unroll
-    for (int i = first; i < first + 32; ++i) {
-      const int r = row + i % 4 / 2 * 8, c = col + i / 4 * 8 + i % 2;
-      const Line of_a = shared.rows[r], of_b = shared.columns[c];
-      const float lost = of_a.lost * of_b.largest + of_a.largest * of_b.lost;
-      if (fabsf(sum[i]) >= 0x1p26f * lost && fabsf(sum[i]) < __int_as_float(0x7f800000)) {
-        store(r, c, sum[i]);
-      } else {
-        again |= 1u << (i - first);
-      }
+    for (int i = 0; i < BN / 2; i += 2) {
+      float2* to = (float2*)&C[(size_t)row_of(i) * N + column_of(i)];
+      *to = make_float2(alpha * sum[i], alpha * sum[i + 1]);
     }
-    for (; again != 0; again &= again - 1) {
-      const int i = first + __ffs(again) - 1;
-      const int r = row + i % 4 / 2 * 8, c = col + i / 4 * 8 + i % 2;
+  } else {
+#pragma unroll
+    for (int i = 0; i < BN / 2; ++i) {
+      if ((again[i / 32] >> i % 32 & 1) == 0) store(i, sum[i]);
+    }
+  }
+#pragma unroll
+  for (int word = 0; word < BN / 64; ++word) {
+    for (unsigned left = again[word]; left != 0; left &= left - 1) {
+      const int i = 32 * word + __ffs(left) - 1;
+      const float *a = &A[(size_t)row_of(i) * K], *b = &B[column_of(i)];
       float x = 0.0f;
-      for (int k = 0; k < K; ++k) x += A[(size_t)r * K + k] * B[(size_t)k * N + c];
-      store(r, c, x);
+      for (int k = 0; k < K; ++k) x += a[k] * b[(size_t)k * N];
+      store(i, x);
     }
   }
 }

@@ -21,9 +21,10 @@
 
 constexpr int STAGE_K = 32, LINE_BYTES = 128, LINES_PER_BLOCK = 32;
 
-struct Line {
-  unsigned largest;  // magnitude, as the bits of a float
-  unsigned small;    // how many numbers lose bits
+// How to take a sum of its halves back: by two powers of two, whose product may be too large for a
+// float. And how large the sum must be, so that the bits lost in the line don't matter.
+struct __align__(16) Line {
+  float unscale[2], least;
 };
 
 // The workspace: stages of all tiles of A, of all tiles of B, then the lines.
@@ -61,8 +62,15 @@ __device__ __forceinline__ float power_of_two(int exponent) {
 __device__ __forceinline__ float scaled(float x, int exponent) {
   return x * power_of_two(exponent / 2) * power_of_two(exponent - exponent / 2);
 }
-// Brings the largest number of a line to 2^14 to 2^15.
-__device__ __forceinline__ int exponent_of(Line line) { return 141 - (int)(line.largest >> 23); }
+// Brings the largest number of a line, given as bits, to 2^14 to 2^15.
+__device__ __forceinline__ int exponent_of(unsigned largest) { return 141 - (int)(largest >> 23); }
+
+// A number that loses bits is off by 2^-25 at most, and its partner is below 2^15. All these errors
+// of a line together must be below 2^-26 of the sum.
+__device__ __forceinline__ Line line_of(int exponent, unsigned small) {
+  const int half = -exponent / 2;
+  return {{power_of_two(half), power_of_two(-exponent - half)}, 65536.0f * (float)small};
+}
 
 __device__ __forceinline__ unsigned magnitude(float x) { return __float_as_uint(x) & 0x7fffffff; }
 __device__ __forceinline__ bool loses_bits(float x, float x_scaled) {
@@ -82,16 +90,15 @@ __global__ void __launch_bounds__(32 * LINES_PER_BLOCK, 1) split_lines(
     const int row = blockIdx.x * LINES_PER_BLOCK + warp;
     const float* a = A + (size_t)row * K;
     auto at = [&](int k) { return row < M && k < K ? a[k] : 0.0f; };
-    Line line = {};
-    for (int k = lane; k < K; k += 32) line.largest = max(line.largest, magnitude(at(k)));
-    line.largest = __reduce_max_sync(0xffffffff, line.largest);
-    const int exponent = exponent_of(line);
+    unsigned largest = 0, small = 0;
+    for (int k = lane; k < K; k += 32) largest = max(largest, magnitude(at(k)));
+    const int exponent = exponent_of(__reduce_max_sync(0xffffffff, largest));
     unsigned char* lines = work.a + (size_t)(row / BM) * work.stages * BM * LINE_BYTES +
                            row % BM * LINE_BYTES;
     for (int k = 2 * lane; k < work.stages * STAGE_K; k += 64) {
       const float x = at(k), y = at(k + 1);
       const float x_scaled = scaled(x, exponent), y_scaled = scaled(y, exponent);
-      line.small += loses_bits(x, x_scaled) + loses_bits(y, y_scaled);
+      small += loses_bits(x, x_scaled) + loses_bits(y, y_scaled);
       unsigned hi, lo;
       split(x_scaled, y_scaled, hi, lo);
       unsigned char* to = lines + (size_t)(k / STAGE_K) * BM * LINE_BYTES;
@@ -99,21 +106,21 @@ __global__ void __launch_bounds__(32 * LINES_PER_BLOCK, 1) split_lines(
       *(unsigned*)&to[(part ^ row % 8) * 16 + byte] = hi;
       *(unsigned*)&to[((part + 4) ^ row % 8) * 16 + byte] = lo;
     }
-    line.small = __reduce_add_sync(0xffffffff, line.small);
-    if (lane == 0) work.rows[row] = line;
+    small = __reduce_add_sync(0xffffffff, small);
+    if (lane == 0) work.rows[row] = line_of(exponent, small);
     return;
   }
 
-  __shared__ Line lines[32];
-  if (warp == 0) lines[lane] = {};
-  __syncthreads();  // wait: the lines must be zero before any thread adds to them
+  __shared__ unsigned largest_of[LINES_PER_BLOCK], small_of[LINES_PER_BLOCK];
+  if (warp == 0) largest_of[lane] = small_of[lane] = 0;
+  __syncthreads();  // wait: they must be zero before any thread raises them
   const int col = (blockIdx.x - row_blocks) * LINES_PER_BLOCK + lane;
   auto at = [&](int k) { return col < N && k < K ? B[(size_t)k * N + col] : 0.0f; };
   unsigned largest = 0, small = 0;
   for (int k = warp; k < K; k += 32) largest = max(largest, magnitude(at(k)));
-  atomicMax(&lines[lane].largest, largest);
+  atomicMax(&largest_of[lane], largest);
   __syncthreads();  // wait: the largest magnitudes must be complete
-  const int exponent = exponent_of(lines[lane]);
+  const int exponent = exponent_of(largest_of[lane]);
   unsigned char* to = work.b + (size_t)(col / BN) * work.stages * BN * LINE_BYTES +
                       col % BN * LINE_BYTES;
   for (int k = 8 * warp; k < work.stages * STAGE_K; k += 8 * 32) {
@@ -129,9 +136,9 @@ __global__ void __launch_bounds__(32 * LINES_PER_BLOCK, 1) split_lines(
     *(uint4*)&stage[(part ^ col % 8) * 16] = make_uint4(hi[0], hi[1], hi[2], hi[3]);
     *(uint4*)&stage[((part + 4) ^ col % 8) * 16] = make_uint4(lo[0], lo[1], lo[2], lo[3]);
   }
-  atomicAdd(&lines[lane].small, small);
+  atomicAdd(&small_of[lane], small);
   __syncthreads();  // wait: the counts must be complete
-  if (warp == 0) work.columns[col] = lines[lane];
+  if (warp == 0) work.columns[col] = line_of(exponent, small_of[lane]);
 }
 
 __device__ __forceinline__ unsigned address(const void* p) {
@@ -325,38 +332,49 @@ __global__ void __launch_bounds__(384, 1) sgemm_split(
 
     int row, column;
     row_and_column(tile, row, column);
+    const bool whole = (row + 1) * BM <= M && (column + 1) * BN <= N;
+    const bool pairs = whole && beta == 0.0f && N % 2 == 0 && (size_t)C % 8 == 0;
     row = row * BM + warp * 16 + lane / 4;
     column = column * BN + lane % 4 * 2;
-    auto store = [&](int r, int c, float x) {  // with beta == 0, C is not read: it may hold NaN
-      float* to = &C[(size_t)r * N + c];
+    const Line of_rows[2] = {work.rows[row], work.rows[row + 8]};
+    auto row_of = [&](int i) { return row + i % 4 / 2 * 8; };
+    auto column_of = [&](int i) { return column + i / 4 * 8 + i % 2; };
+    auto inside = [&](int i) { return row_of(i) < M && column_of(i) < N; };
+    auto store = [&](int i, float x) {  // with beta == 0, C is not read: it may hold NaN
+      float* to = &C[(size_t)row_of(i) * N + column_of(i)];
       *to = alpha * x + (beta == 0.0f ? 0.0f : beta * *to);
     };
-    const Line of_rows[2] = {work.rows[row], work.rows[row + 8]};
+    unsigned again[BN / 64] = {};  // elements to be summed again
+    auto unscaled = [&](int i) {
+      const Line a = of_rows[i % 4 / 2];
+      const float4 b = __ldg((const float4*)&work.columns[column_of(i)]);  // a Line
+      const float x = sum[i] * a.unscale[0] * b.x * a.unscale[1] * b.y;
+      const bool precise = fabsf(sum[i]) >= a.least + b.z && magnitude(x) < INFINITE;
+      again[i / 32] |= (unsigned)!precise << i % 32;
+      return x;
+    };
+    if (pairs) {  // without a branch
 #pragma unroll
-    for (int first = 0; first < BN / 2; first += 32) {
-      unsigned again = 0;  // elements to be summed again
-#pragma unroll
-      for (int i = first; i < first + 32; ++i) {
-        const int r = row + i % 4 / 2 * 8, c = column + i / 4 * 8 + i % 2;
-        const Line of_a = of_rows[i % 4 / 2], of_b = work.columns[c];
-        const float x = scaled(sum[i], max(-exponent_of(of_a) - exponent_of(of_b), -252));
-        // A number that loses bits is off by 2^-25 at most, and its partner is below 2^15. These
-        // errors together must be below 2^-26 of the sum.
-        const bool precise = fabsf(sum[i]) >= 65536.0f * (float)(of_a.small + of_b.small);
-        if (r < M && c < N) {
-          if (precise && magnitude(x) < INFINITE) {
-            store(r, c, x);
-          } else {
-            again |= 1u << (i - first);
-          }
-        }
+      for (int i = 0; i < BN / 2; i += 2) {
+        float2* to = (float2*)&C[(size_t)row_of(i) * N + column_of(i)];
+        *to = make_float2(alpha * unscaled(i), alpha * unscaled(i + 1));
       }
-      for (; again != 0; again &= again - 1) {
-        const int i = first + __ffs(again) - 1;
-        const int r = row + i % 4 / 2 * 8, c = column + i / 4 * 8 + i % 2;
+    } else {
+#pragma unroll
+      for (int i = 0; i < BN / 2; ++i) {
+        const float x = unscaled(i);
+        if (inside(i) && (again[i / 32] >> i % 32 & 1) == 0) store(i, x);
+      }
+    }
+#pragma unroll
+    for (int word = 0; word < BN / 64; ++word) {
+      for (unsigned left = again[word]; left != 0; left &= left - 1) {
+        const int i = 32 * word + __ffs(left) - 1;
+        if (!inside(i)) continue;
+        const float *a = &A[(size_t)row_of(i) * K], *b = &B[column_of(i)];
         float x = 0.0f;
-        for (int k = 0; k < K; ++k) x += A[(size_t)r * K + k] * B[(size_t)k * N + c];
-        store(r, c, x);
+        for (int k = 0; k < K; ++k) x += a[k] * b[(size_t)k * N];
+        store(i, x);
       }
     }
   }

@@ -86,7 +86,7 @@ def split(bn: int = 128, stages: int = 6) -> Kernel:
         arguments=(*signature.LADDER, "workspace"),
         shared=stages * ((128 + bn) * LINE_BYTES + 16),
         before=(Pass("split_lines<BM, BN>", f"{lines} / 32", "1024"),),
-        workspace=f"{lines} * ({depth} * {LINE_BYTES} + 8)",
+        workspace=f"{lines} * ({depth} * {LINE_BYTES} + 16)",
     )
 
 
