@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -51,6 +53,19 @@ def test_a_forbidden_import_is_caught(tmp_path: Path, room: str, line: str, cont
     done = lint_imports(tmp_path)
     assert done.returncode == 1, done.stdout + done.stderr
     assert f"{contract} BROKEN" in done.stdout
+
+
+def test_rooms_import_from_each_other_what_they_offer() -> None:
+    """A name that a room's __init__ offers is imported from there, so that modules can move within the room."""
+    imported = re.compile(r"^ *from worklog\.(\w+)\.\w+ import (\([^)]*\)|.*)", re.MULTILINE)
+    past = []
+    for path in structure.sources("worklog"):
+        own = path.relative_to(ROOT / "worklog").parts[0]
+        for room, names in imported.findall(path.read_text(encoding="utf-8")):
+            offered = getattr(import_module(f"worklog.{room}"), "__all__", ())
+            if own not in (room, "__init__.py") and set(re.findall(r"(\w+)(?: as \w+)?,?", names)) <= {*offered}:
+                past.append(f"{path.relative_to(ROOT)}: from worklog.{room} import {names}")
+    assert past == []
 
 
 def test_no_file_is_too_long_to_read() -> None:

@@ -1,4 +1,4 @@
-// Looks up what Python has computed (worklog/lab/answers.py, worklog/lab/site.py) and shows it; nothing is computed here.
+// Looks up what Python has computed (worklog/lab/site.py) and shows it; nothing is computed here.
 "use strict";
 const byId = (id) => document.getElementById(id);
 
