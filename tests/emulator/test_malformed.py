@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import math
+import re
+from contextlib import suppress
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from worklog.emulator import BadLaunch, PtxError, UnsupportedInstruction, launch, load
+from tests.corpus import forms
+from worklog.emulator import BadLaunch, Pointer, PtxError, UnsupportedInstruction, launch, load, tensor_map
 from worklog.emulator.forms import FORMS, Form
 from worklog.errors import WorklogError
 
@@ -63,6 +69,51 @@ def test_broken_text_is_refused(data: st.DataObject) -> None:
         launch(kernel, (1,), 32, [np.zeros(8, np.float32)] * len(kernel.params), budget=100)
     except WorklogError as error:
         assert str(error)
+
+
+PIECES = sorted({piece for form in forms.forms() for piece in re.findall(r"\w+|\W", form)})
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(
+    st.sampled_from(forms.forms()), st.lists(st.tuples(st.integers(0, 60), st.sampled_from(["", *PIECES])), max_size=3)
+)
+def test_an_instruction_with_other_words_runs_or_is_refused(form: str, changes: list[tuple[int, str]]) -> None:
+    pieces = re.findall(r"\w+|\W", form)
+    for place, piece in changes:
+        pieces[place % len(pieces)] = piece
+    head = forms.HEAD + forms.entry(0, "".join(pieces))
+    with suppress(WorklogError):
+        launch(load(head.replace(forms.WIDE, "")), (1,), 32, [], budget=100)
+
+
+BUFFER = np.zeros(8, np.float32)
+ODD = [
+    None,
+    "x",
+    1.5,
+    math.nan,
+    10**30,
+    -1,
+    [1],
+    object(),
+    1j,
+    True,
+    np.float64(1e300),
+    np.zeros(3, object),
+    BUFFER[::2],
+]
+ODD += [Pointer(BUFFER, 32), Pointer(None, 16), tensor_map(BUFFER, (8,)), BUFFER]
+SIZES = [1, 2**40, 0, (1, 1, 1, 1), (), "x", 1.5, None, (1.5,), ("a",), (-1,), (2, 2, 2), [3]]
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(st.sampled_from(SIZES), st.sampled_from(SIZES), st.lists(st.sampled_from(ODD), max_size=3), st.integers(-9, 9))
+def test_odd_arguments_run_or_are_refused(grid: Any, block: Any, arguments: list[Any], shared: int) -> None:
+    parameters = ".param .u64 a, .param .f32 b, .param .u32 c"
+    text = f"{HEAD}.visible .entry k({parameters}) {{ {REGISTERS} ld.param.f32 %f1, [b]; ret; }}\n"
+    with suppress(WorklogError):
+        launch(load(text), grid, block, arguments, shared_bytes=shared, budget=100)
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worklog.emulator.assembled import Group, merged_accesses
-from worklog.emulator.codegen import unsupported
-from worklog.emulator.flow import Block, Flow, basic_blocks, registers
-from worklog.emulator.ptx import DTYPES, Imm, Instruction, Kernel, Mem, Variable, elements, size_of
+from worklog.emulator.codegen import UNEXPECTED, unsupported
+from worklog.emulator.flow import Block, Flow, basic_blocks
+from worklog.emulator.ptx import DTYPES, Imm, Instruction, Kernel, Mem, Reg, Variable, elements, size_of
 from worklog.emulator.tensor_rules import fragment
 
 Array = NDArray[Any]
@@ -152,15 +152,23 @@ class Site:
 
 def build_sites(kernel: Kernel, flow: Flow, addresses: Mapping[str, int]) -> dict[int, Site]:
     """The site of each instruction that accesses memory, by pc. addresses: of variables."""
-    groups = merged_accesses(kernel, basic_blocks(kernel))
-    return {
-        i.pc: _site(i, flow.symbols.get(i.pc), addresses, groups.get(i.pc, ()))
-        for i in kernel.instructions
-        if (i.parts[0] in ("ld", "st", "atom", "red") and ("param" not in i.parts or list(registers(i.operands[-1]))))
-        or (i.parts[:2] == ("cp", "async") and len(i.operands) > 1)
-        or i.parts[0] in ("ldmatrix", "stmatrix")
-        or i.parts[:2] in (("wmma", "load"), ("wmma", "store"), ("wgmma", "mma_async"))
-    }
+    groups, out = merged_accesses(kernel, basic_blocks(kernel)), {}
+    for i in kernel.instructions:
+        if (
+            (i.parts[0] in ("ld", "st", "atom", "red") and ("param" not in i.parts or _through_register(i)))
+            or (i.parts[:2] == ("cp", "async") and len(i.operands) > 1)
+            or i.parts[0] in ("ldmatrix", "stmatrix")
+            or i.parts[:2] in (("wmma", "load"), ("wmma", "store"), ("wgmma", "mma_async"))
+        ):
+            try:
+                out[i.pc] = _site(i, flow.symbols.get(i.pc), addresses, groups.get(i.pc, ()))
+            except UNEXPECTED as error:
+                raise unsupported(i) from error
+    return out
+
+
+def _through_register(i: Instruction) -> bool:
+    return any(isinstance(operand, Mem) and isinstance(operand.base, Reg) for operand in i.operands)
 
 
 def with_sources(sites: Iterable[Site]) -> list[Site]:

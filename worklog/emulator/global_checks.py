@@ -300,6 +300,6 @@ def places(kernel: Kernel) -> tuple[frozenset[str] | None, frozenset[str] | None
             for number, concerned in enumerate((i.parts[0] != "ld", is_flag)):
                 names = out[number]
                 if concerned and names is not None:
-                    out[number] = None if LOADED in found or found.isdisjoint(pointers) else names | found
+                    out[number] = None if LOADED in found or found.isdisjoint(pointers) else names | found & pointers
     written, flags = (None if names is None else frozenset(names) for names in out)
     return written, flags

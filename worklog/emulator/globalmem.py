@@ -178,7 +178,7 @@ class GlobalMemory:
 
     def _locate_each(self, site: Site, base: Array, mask: Mask) -> list[tuple[Buffer, Array, Mask]]:
         lanes, width = self.batch.lanes, site.width
-        address = np.broadcast_to(base.view(np.int64), (lanes,)) + site.offset
+        address = np.broadcast_to(base.astype(np.int64), (lanes,)) + site.offset
         active = np.ones(lanes, bool) if mask is None else mask
         crooked = active & (address % width != 0)
         if crooked.any():

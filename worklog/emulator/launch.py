@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
-from operator import gt
+from operator import gt, index
 from typing import Any
 
 import numpy as np
@@ -141,6 +141,8 @@ def launch(
     for what, size, most in (("grid", batch.grid, MAX_GRID), ("block", batch.block, MAX_BLOCK)):
         if any(map(gt, size, most)):
             raise BadLaunch(f"{INVALID}: the {what} {size} exceeds what a GPU allows, {most}")
+    if shared_bytes < 0:
+        raise BadLaunch(f"{INVALID}: {shared_bytes} bytes of dynamic shared memory")
     program = _program(kernel, shared_bytes)
     addresses, static, local = _layout(kernel, shared_bytes)
     named = {operand.name for i in kernel.instructions for operand in i.operands if isinstance(operand, Special)}
@@ -244,10 +246,12 @@ def _free_memory() -> int | None:
 
 
 def _three(size: Sequence[int], what: str) -> tuple[int, int, int]:
-    values = [int(n) for n in size]
-    if not 1 <= len(values) <= 3 or min(values) < 1:
-        raise BadLaunch(f"the {what} {tuple(values)} must be one to three positive integers")
-    x, y, z = (*values, 1, 1)[:3]
+    try:
+        x, y, z = (*map(index, size), 1, 1)[: max(3, len(size))]
+    except (TypeError, ValueError):
+        x = y = z = 0
+    if min(x, y, z) < 1 or not len(size):
+        raise BadLaunch(f"the {what} {size!r} must be one to three positive integers")
     return x, y, z
 
 
@@ -357,8 +361,8 @@ def _bind(kernel: Kernel, arguments: Sequence[Any], memory: GlobalMemory) -> dic
             raise BadLaunch(f"argument {number} of {kernel.name} must be a number (.{param.type}), not a buffer")
         data = pointer.data
         if data is not None:
-            if not data.flags.c_contiguous or not data.flags.writeable:
-                raise BadLaunch(f"argument {number}: the array must be contiguous and writable")
+            if not data.flags.c_contiguous or not data.flags.writeable or data.dtype.hasobject:
+                raise BadLaunch(f"argument {number}: the array must be contiguous and writable, and hold numbers")
             data = data.reshape(-1).view(np.uint8)
         name = pointer.name or _parameter_name(kernel, number)
         base = FIRST_ADDRESS + len(memory.buffers) * SPACING + pointer.skew
@@ -374,7 +378,8 @@ def _scalar(param: Param, number: int, value: Any) -> bytes:
     if not isinstance(value, int | float | np.number | np.bool):
         raise BadLaunch(f"argument {number} must be a number (.{param.type}), got {type(value).__name__}")
     if param.type[0] == "f":
-        return bytes(np.array(value, f"f{param.size}").tobytes())
+        with np.errstate(over="ignore"):
+            return bytes(np.float64(value).astype(f"f{param.size}").tobytes())
     if not isinstance(value, int | np.integer):
         raise BadLaunch(f"argument {number} must be an integer (.{param.type}), got {type(value).__name__}")
     bits = 8 * param.size

@@ -77,8 +77,7 @@ class Machine:
         self.shared.start()
         if self.memory.checks is not None:
             self.memory.checks.start()
-        if self.local_memory.size:
-            self.local_memory.start()
+        self.local_memory.start()
         self.copies.start(batch.lanes)
         self.barriers.start()
         self.bulk.start()

@@ -82,7 +82,7 @@ class SharedMemory:
         watch: Watch | None = None,
     ) -> None:
         self.recorder, self.batch = recorder, batch
-        self.size, self.stride, self.grain = size, -(-size // 16) * 16, grain
+        self.size, self.stride, self.grain = size, max(16, -(-size // 16) * 16), grain
         self.counting, self.values, self.checking, self.watch = counting, values, races and values, watch
         self.bytes: Array = np.zeros(0, np.uint8)
         self.written: Array = np.zeros(0, bool)

@@ -97,7 +97,7 @@ def mma(w: Writer, i: Instruction) -> bool:
 def _matrices(w: Writer, i: Instruction) -> bool:
     """ldmatrix and stmatrix of 8 x 8 matrices of 16-bit elements."""
     words = {*i.parts[3:]} - _SHARED
-    number = {"x1": 1, "x2": 2, "x4": 4}[next(iter(words & {"x1", "x2", "x4"}))]
+    number = sum({"x1": 1, "x2": 2, "x4": 4}.get(word, 0) for word in words)
     if i.parts[1:3] != ("sync", "aligned") or words - {"m8n8", "x1", "x2", "x4", "trans", "b16"} or "b16" not in words:
         return False
     loads, trans = i.parts[0] == "ldmatrix", "trans" in words
