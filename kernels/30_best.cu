@@ -12,7 +12,8 @@
 // Domain:  N % WIDTH == 0, K % WIDTH == 0.
 //
 // One block computes a BM x BN tile of C, or of one part's sums, as rung 12 does. WIDTH: floats per
-// access to A, B and C, 4 or 1; with 4, all three are aligned to 16 bytes.
+// access to A, B and C, 4 or 1; with 4, all three are aligned to 16 bytes. A_BY_COLUMNS,
+// B_BY_COLUMNS: whether a factor is stored column by column; then WIDTH divides its rows instead.
 
 namespace cutlass { struct KeepOrder; }
 
@@ -25,27 +26,62 @@ __device__ __forceinline__ void copy(float* to, const float* from) {
   }
 }
 
-template <int BM, int BN, int BK, int WM, int WN, int WIDTH, int MIN_BLOCKS,
-          class = cutlass::KeepOrder>
+// Moves tiles of an operand from global memory through registers to shared memory. A tile has SIZE
+// rows of A (columns of B) by BK; CROSSED: neighbours in memory are neighbours along K.
+template <int SIZE, int BK, int THREADS, int WIDTH, bool CROSSED>
+struct Copier {
+  static constexpr int ALONG = (CROSSED ? BK : SIZE) / WIDTH, STEP = THREADS / ALONG;
+  static constexpr int PASSES = (CROSSED ? SIZE : BK) / STEP;
+  static_assert(THREADS % ALONG == 0 && (CROSSED ? SIZE : BK) % STEP == 0,
+                "the passes of a copy cover the tile");
+
+  const int across = threadIdx.x / ALONG, along = threadIdx.x % ALONG * WIDTH;
+  const float* from;
+  const int pitch, last;
+  float next[PASSES][WIDTH];
+
+  // pitch: of the matrix; start: the tile's first row or column; count: how many there are.
+  __device__ Copier(const float* matrix, int pitch, size_t start, size_t before, int count)
+      : pitch(pitch), last(count - 1) {
+    from = CROSSED ? matrix + start * pitch + before + along
+                   : matrix + before * pitch + start + min(along, count - WIDTH);
+  }
+  __device__ void fetch(int length) {  // global memory -> registers, and on to the next tile
+    for (int r = 0; r < PASSES; ++r) {
+      for (int i = 0; i < WIDTH; ++i) next[r][i] = 0.0f;
+      const int line = across + r * STEP;
+      if ((CROSSED ? along : line) < length) {
+        copy<WIDTH>(next[r], from + (size_t)(CROSSED ? min(line, last) : line) * pitch);
+      }
+    }
+    from += CROSSED ? length : (size_t)length * pitch;
+  }
+  template <int PITCH>
+  __device__ void store(float (*tile)[PITCH]) {  // registers -> shared memory
+    for (int r = 0; r < PASSES; ++r) {
+      const int line = across + r * STEP;
+      if (!CROSSED) copy<WIDTH>(&tile[line][along], next[r]);
+      for (int i = 0; CROSSED && i < WIDTH; ++i) tile[along + i][line] = next[r][i];
+    }
+  }
+};
+
+template <int BM, int BN, int BK, int WM, int WN, int WIDTH, int MIN_BLOCKS, int A_BY_COLUMNS = 0,
+          int B_BY_COLUMNS = 0, class = cutlass::KeepOrder>
 __global__ void __launch_bounds__(BM * BN / (WM * WN) * 32, MIN_BLOCKS)
     sgemm_best(int M, int N, int K, float alpha, const float* A, const float* B, float beta,
                float* C, void* workspace) {
   constexpr int THREADS = BM * BN / (WM * WN) * 32;
   constexpr int ROWS = 8, COLS = 4, TM = WM / ROWS, TN = WN / COLS;
-  constexpr int A_ROWS = WIDTH * THREADS / BK, B_ROWS = WIDTH * THREADS / BN;  // of a copy pass
-  static_assert(WIDTH * THREADS % BK == 0 && BM % A_ROWS == 0, "copy passes cover the tile of A");
-  static_assert(WIDTH * THREADS % BN == 0 && BK % B_ROWS == 0, "copy passes cover the tile of B");
   static_assert(TM % 4 == 0 && TN % 4 == 0, "a thread tile consists of quads of float4");
   static_assert(BK % 4 == 0, "the two fragments alternate, and tiles of K stay aligned");
-  // 4 floats of padding: the transposing store then hits 32 banks, and rows stay 16-byte aligned.
+  // 4 floats of padding: a transposing store then hits 32 banks, and rows stay 16-byte aligned.
   __shared__ __align__(16) float As[2][BK][BM + 4];
-  __shared__ __align__(16) float Bs[2][BK][BN];
+  __shared__ __align__(16) float Bs[2][BK][BN + 4 * B_BY_COLUMNS];
 
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int row = warp / (BN / WN) * WM + (lane / 8 * 2 + lane % 2) * 4;
   const int col = warp % (BN / WN) * WN + lane / 2 % 4 * 4;
-  const int a_row = threadIdx.x / (BK / WIDTH), a_col = threadIdx.x % (BK / WIDTH) * WIDTH;
-  const int b_row = threadIdx.x / (BN / WIDTH), b_col = threadIdx.x % (BN / WIDTH) * WIDTH;
 
   // This part's tiles of K. BLAS: with alpha == 0, A and B are not read.
   const int tiles = alpha == 0.0f ? 0 : K / BK + (K % BK != 0), rest = K - (tiles - 1) * BK;
@@ -58,36 +94,11 @@ __global__ void __launch_bounds__(BM * BN / (WM * WN) * 32, MIN_BLOCKS)
   for (const size_t columns = (N + BN - 1u) / BN; j0 >= columns; j0 -= columns) i0 += gridDim.y;
   i0 *= BM, j0 *= BN;
   if (i0 >= M) return;
-  const int last_row = (int)(M - i0 < BM ? M - i0 : BM) - 1;
-  const int last_col = (int)(N - j0 < BN ? N - j0 : BN) - WIDTH;
-  const float* a_from = A + i0 * K + before + a_col;
-  const float* b_from = B + (before + b_row) * N + j0 + min(b_col, last_col);
-
-  float a_next[BM / A_ROWS][WIDTH], b_next[BK / B_ROWS][WIDTH];
-  auto fetch = [&](int length) {  // global memory -> registers, and on to the next tile
-    for (int r = 0; r < BM / A_ROWS; ++r) {
-      for (int i = 0; i < WIDTH; ++i) a_next[r][i] = 0.0f;
-      if (a_col < length) {
-        copy<WIDTH>(a_next[r], a_from + (size_t)min(a_row + r * A_ROWS, last_row) * K);
-      }
-    }
-    for (int r = 0; r < BK / B_ROWS; ++r) {
-      for (int i = 0; i < WIDTH; ++i) b_next[r][i] = 0.0f;
-      if (b_row + r * B_ROWS < length) {
-        copy<WIDTH>(b_next[r], b_from + (size_t)(r * B_ROWS) * N);
-      }
-    }
-    a_from += length;
-    b_from += (size_t)length * N;
-  };
-  auto store = [&](int buffer) {  // registers -> shared memory
-    for (int r = 0; r < BM / A_ROWS; ++r) {
-      for (int i = 0; i < WIDTH; ++i) As[buffer][a_col + i][a_row + r * A_ROWS] = a_next[r][i];
-    }
-    for (int r = 0; r < BK / B_ROWS; ++r) {
-      copy<WIDTH>(&Bs[buffer][b_row + r * B_ROWS][b_col], b_next[r]);
-    }
-  };
+  const int rows = (int)(M - i0 < BM ? M - i0 : BM), cols = (int)(N - j0 < BN ? N - j0 : BN);
+  Copier<BM, BK, THREADS, WIDTH, !A_BY_COLUMNS> a_copy(A, A_BY_COLUMNS ? M : K, i0, before, rows);
+  Copier<BN, BK, THREADS, WIDTH, B_BY_COLUMNS> b_copy(B, B_BY_COLUMNS ? K : N, j0, before, cols);
+  auto fetch = [&](int length) { a_copy.fetch(length), b_copy.fetch(length); };
+  auto store = [&](int buffer) { a_copy.store(As[buffer]), b_copy.store(Bs[buffer]); };
 
   float a[2][TM], b[2][TN];
   auto read = [&](int buffer, int k) {  // shared memory -> the fragments for k
@@ -134,7 +145,7 @@ __global__ void __launch_bounds__(BM * BN / (WM * WN) * 32, MIN_BLOCKS)
 #pragma unroll
     for (int j = 0; j < TN; j += WIDTH) {
       const int c_row = row + i / 4 * 4 * ROWS + i % 4, c_col = col + j / 4 * 4 * COLS + j % 4;
-      if (c_row <= last_row && c_col <= last_col) {
+      if (c_row < rows && c_col < cols) {
         float* c = out + (size_t)c_row * N + c_col;
         float result[4] = {};
         if (whole && beta != 0.0f) copy<WIDTH>(result, c);

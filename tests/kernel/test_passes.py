@@ -66,11 +66,9 @@ def test_a_launch_outside_its_workspace_is_seen() -> None:
         run(mistaken(1))
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_nothing_in_the_workspace_helps_a_launch(seed: int) -> None:
-    device, rng = EmulatedDevice(), np.random.default_rng(seed)
-    verdict = Checker(device, SHAPE, seed).check(mistaken(2).load(device))
-    assert not verdict.accepted
+def test_nothing_in_the_workspace_helps_a_launch() -> None:
+    device, rng = EmulatedDevice(), np.random.default_rng(0)
+    assert all(not error <= 0 for error, _ in run(mistaken(2)))
     memory, subject = Memory(device, rng), TWO.load(device)
     found = set()
     for _ in range(16):

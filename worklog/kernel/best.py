@@ -69,8 +69,12 @@ class Table:
         return found + (self.sum_us + moved / self.sum_gbs / 1e3 if parts > 1 else 0.0)
 
 
-def kernel_of(template: Mapping[str, int], parts: int = 1) -> Kernel:
-    """The kernel with this tile, for K in this many parts."""
+def kernel_of(
+    template: Mapping[str, int], parts: int = 1, a_by_columns: bool = False, b_by_columns: bool = False
+) -> Kernel:
+    """The kernel with this tile, for K in this many parts, and for A or B in column-major order."""
+    order = {"A_BY_COLUMNS": int(a_by_columns), "B_BY_COLUMNS": int(b_by_columns)}
+    contiguous = _contiguous(a_by_columns, b_by_columns)
     adding = Pass(f"sgemm_best_sum<{parts}, WIDTH>", "min((M * N + 256 * WIDTH - 1) / (256 * WIDTH), 2112)", "256")
     return Kernel(
         name="best",
@@ -78,8 +82,8 @@ def kernel_of(template: Mapping[str, int], parts: int = 1) -> Kernel:
         function="sgemm_best",
         grid=f"(N + BN - 1) / BN * (({ROWS} + 65534) / 65535), min({ROWS}, 65535), {parts}",
         block="BM * BN / (WM * WN) * 32",
-        template=dict(template),
-        rules="N % WIDTH == 0, K % WIDTH == 0",
+        template={**template, **(order if a_by_columns or b_by_columns else {})},
+        rules=", ".join(f"{size} % WIDTH == 0" for size in contiguous),
         number=30,
         idea="any shape: the tile follows it, and few tiles share out K",
         arguments=(*LADDER, "workspace"),
@@ -103,11 +107,19 @@ def read(document: Mapping[str, Any]) -> Table:
 
 
 @lru_cache(maxsize=4096)
-def choose(shape: Shape, aligned: bool = True, most_workspace: int = MOST_WORKSPACE) -> Kernel:
+def choose(
+    shape: Shape,
+    aligned: bool = True,
+    most_workspace: int = MOST_WORKSPACE,
+    a_by_columns: bool = False,
+    b_by_columns: bool = False,
+) -> Kernel:
     """The kernel that the table expects to be the fastest at a shape. aligned: whether A, B and C are at multiples of
-    16 bytes. most_workspace: bytes that it may need; 0 for a kernel of one launch.
+    16 bytes. most_workspace: bytes that it may need; 0 for a kernel of one launch. a_by_columns, b_by_columns: whether
+    A and B are in column-major order.
     """
-    wide = aligned and shape.n % 4 == shape.k % 4 == 0
+    sizes = {"M": shape.m, "N": shape.n, "K": shape.k}
+    wide = aligned and all(sizes[size] % 4 == 0 for size in _contiguous(a_by_columns, b_by_columns))
     bytes_per_part = FLOAT_BYTES * shape.m * shape.n
     candidates = [
         (table().us(tile, parts, shape), index, parts)
@@ -118,7 +130,12 @@ def choose(shape: Shape, aligned: bool = True, most_workspace: int = MOST_WORKSP
         and (parts == 1 or parts * bytes_per_part <= most_workspace)
     ]
     _, index, parts = min(candidates)
-    return kernel_of(table().tiles[index].template, parts)
+    return kernel_of(table().tiles[index].template, parts, a_by_columns, b_by_columns)
+
+
+def _contiguous(a_by_columns: bool, b_by_columns: bool) -> list[str]:
+    """The sizes along which neighbours in A, in B and in C are neighbours in memory."""
+    return sorted({"M" if a_by_columns else "K", "K" if b_by_columns else "N", "N"})
 
 
 # The record itself is the kernel for what is misaligned; it takes any shape in one launch.

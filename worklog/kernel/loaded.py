@@ -38,8 +38,7 @@ class Loaded:
     def __init__(self, kernel: Kernel, device: Device) -> None:
         self.name, self.domain, self.kernel, self.device = kernel.name, kernel.domain, kernel, device
         self._compiled: dict[str, Executable] = {}
-        self.passes = self._compile(kernel)
-        self.compiled = self.passes[len(kernel.before)][1]
+        self.passes = [] if kernel.choose is not None else self._compile(kernel)
         self.workspace: Buffer | None = None
         self._launches: dict[Shape, _Launches] = {}
 
@@ -70,7 +69,9 @@ class Loaded:
         """For a run's `kernels`: the resources of the kernel, and of each pass where there are several; the launches at
         each shape where it chooses.
         """
-        found: dict[str, Any] = asdict(self.compiled.resources)
+        found: dict[str, Any] = {}
+        if self.passes:
+            found = asdict(self.passes[len(self.kernel.before)][1].resources)
         if len(self.passes) > 1:
             found["passes"] = [
                 {"entry": one.entry, "grid": parts(one.grid), "block": one.threads, **asdict(compiled.resources)}

@@ -7,7 +7,7 @@ from __future__ import annotations
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -89,11 +89,12 @@ class Matrix:
 def sgemm(A: Any, B: Any, C: Any = None, *, alpha: float = 1.0, beta: float = 0.0, mode: str | Kernel = "fp32") -> Any:
     """C = alpha A B + beta C in float32, as BLAS defines it; returns C.
 
-    A, B, C: M x K, K x N and M x N matrices, all CuPy arrays or all PyTorch tensors on one GPU, without gaps: all
-    row-major, or all column-major. C: written in place; None for a new one, which has the order of A and B. The work is
-    enqueued on the library's current stream and not waited for. mode: "fp32" for the rung best, which takes any shape;
-    "split" for FP32 through tensor cores on compute capability 9.0 (the rung split); or a kernel. NumPy arrays are
-    multiplied on the emulator, up to 512 x 512 x 512.
+    A, B, C: M x K, K x N and M x N matrices, all CuPy arrays or all PyTorch tensors on one GPU, each row-major or
+    column-major without gaps. C: written in place; None for a new one, column-major if A and B are. The work is
+    enqueued on the library's current stream and not waited for. mode: "fp32" for the rung best, which takes any shape
+    and order; "split" for FP32 through tensor cores on compute capability 9.0 (the rung split); or a kernel. These two
+    take matrices that are all row-major or all column-major. NumPy arrays are multiplied on the emulator, up to 512 x
+    512 x 512.
 
     A kernel's intermediate results are in a workspace per GPU and stream, which grows at the first call that needs
     more and is then reused. So a CUDA graph can be captured after one call with the same shapes on the same stream; it
@@ -112,18 +113,20 @@ def sgemm(A: Any, B: Any, C: Any = None, *, alpha: float = 1.0, beta: float = 0.
         raise BadShape(f"sgemm: A is {m} x {k} and B {inner} x {n}: A needs as many columns as B has rows")
     if C is None and beta != 0:
         raise BadSetting("sgemm: beta is not 0, and there is no C to multiply by it: give C")
-    by_rows = a.by_rows and b.by_rows
+    by_rows = a.by_rows or b.by_rows
     result = _empty(a, (m, n), by_rows) if C is None else C
     c = Matrix.of("C", result)
     if c.shape != (m, n):
         raise BadShape(f"sgemm: C is {c.shape[0]} x {c.shape[1]}, and A B is {m} x {n}")
     _require_one_place(a, b, c)
-    if not (by_rows and c.by_rows):
-        if not all(one.transposed.by_rows for one in (a, b, c)):
+    for one in (a, b, c):
+        if not (one.by_rows or one.transposed.by_rows):
             raise BadSetting(
-                f"sgemm: {', '.join(map(_order, (a, b, c)))}: give all of them row-major or all column-major, without "
-                "gaps (cupy.ascontiguousarray, or .contiguous() of a tensor, copies one)"
+                f"sgemm: {one.name} has gaps (strides {one.strides[0]}, {one.strides[1]}): copy it, by "
+                "cupy.ascontiguousarray or a tensor's .contiguous()"
             )
+    orders = ", ".join(f"{one.name} is {'row' if one.by_rows else 'column'}-major" for one in (a, b, c))
+    if not c.by_rows:
         a, b, c = b.transposed, a.transposed, c.transposed  # C^T = B^T A^T
     for one in (a, b):
         if c.overlaps(one):
@@ -133,10 +136,12 @@ def sgemm(A: Any, B: Any, C: Any = None, *, alpha: float = 1.0, beta: float = 0.
         raise BadSetting(f"sgemm: mode is {mode!r}: choose from {', '.join(MODES)}, or give a kernel")
     if kernel.host is not None:
         raise BadSetting(f"{kernel.name} is a host function: call the function itself")
+    if kernel.choose is None and not (a.by_rows and b.by_rows):
+        raise BadSetting(f"sgemm: {orders}, and {kernel.name} takes one order for all: take best, or copy")
     if m and n:
         if alpha == 0 or k == 0:  # BLAS: A and B are not read
             kernel, alpha = rung("best"), 0.0
-        place: Any = OnEmulator() if a.device is None else _on_gpu(a.device)
+        place: Any = _on_emulator() if a.device is None else _on_gpu(a.device)
         place.launch(kernel, Shape(c.shape[0], c.shape[1], max(1, k)), float(alpha), a, b, float(beta), c)
     return result
 
@@ -150,9 +155,12 @@ def _require_one_place(*matrices: Matrix) -> None:
             raise BadSetting(f"sgemm: A is on GPU {first.device} and {one.name} on GPU {one.device}: take one GPU")
 
 
-def _order(one: Matrix) -> str:
-    order = "row-major" if one.by_rows else "column-major" if one.transposed.by_rows else "neither"
-    return f"{one.name} is {order} (strides {one.strides[0]}, {one.strides[1]})"
+def _chosen(kernel: Kernel, a: Matrix, b: Matrix, aligned: bool = True, most: int = MOST_WORKSPACE) -> Kernel:
+    """The kernel, choosing among those for these orders."""
+    if kernel.choose is None:
+        return kernel
+    orders = {"a_by_columns": not a.by_rows, "b_by_columns": not b.by_rows}
+    return replace(kernel, choose=partial(kernel.choose, aligned=aligned, most_workspace=most, **orders))
 
 
 def _empty(like: Matrix, shape: tuple[int, int], by_rows: bool) -> Any:
@@ -167,26 +175,57 @@ def _empty(like: Matrix, shape: tuple[int, int], by_rows: bool) -> Any:
     return made if by_rows else made.T
 
 
-class OnEmulator:
+class Place:
+    """A device with the kernels that it has compiled."""
+
+    def __init__(self, device: Any) -> None:
+        self.device = device
+        self._lock = threading.Lock()
+        self._loaded: dict[tuple[Any, ...], Loaded] = {}
+
+    def _subject(self, kernel: Kernel, capturing: bool = False) -> Loaded:
+        """The kernel, compiled once."""
+        chosen_by = kernel.choose.keywords.items() if isinstance(kernel.choose, partial) else ()
+        key = kernel.name, kernel.program.sha256, *chosen_by
+        if key not in self._loaded:
+            if capturing:
+                raise BadSetting(f"sgemm: {kernel.name} isn't compiled yet: {BEFORE}")
+            if HOPPER in kernel.source and self.capability() != "90":
+                raise BadSetting(
+                    f"sgemm: {kernel.name} uses instructions of compute capability 9.0, and this GPU has "
+                    f"{'.'.join(self.capability())}: take mode='fp32'"
+                )
+            loaded = kernel.load(self.device)
+            assert isinstance(loaded, Loaded)
+            self._loaded[key] = loaded
+        return self._loaded[key]
+
+    def capability(self) -> str:
+        """Compute capability, as "90", which the emulator has."""
+        return "90"
+
+
+class OnEmulator(Place):
     """Multiplies NumPy arrays."""
 
     def launch(self, kernel: Kernel, shape: Shape, alpha: float, a: Matrix, b: Matrix, beta: float, c: Matrix) -> None:
         """Run to the end. Raises BadSetting for a large product."""
         if shape.flops > MOST_EMULATED:
             raise BadSetting(f"sgemm: {shape} takes too long on the emulator: give CuPy arrays or PyTorch tensors")
-        device = EmulatedDevice(races=False)
-        in_a, in_b, in_c = (device.upload(one.array) for one in (a, b, c))
-        kernel.load(device).enqueue(shape, alpha, in_a, in_b, beta, in_c)
-        c.array[...] = device.download(in_c).reshape(c.shape)
+        with self._lock:
+            stored = (one.array if one.by_rows else one.array.T for one in (a, b, c))
+            in_a, in_b, in_c = map(self.device.upload, stored)
+            subject = self._subject(_chosen(kernel, a, b))
+            subject.enqueue(shape, alpha, in_a, in_b, beta, in_c)
+            c.array[...] = self.device.download(in_c).reshape(c.shape)
 
 
-class OnGpu:
+class OnGpu(Place):
     """Multiplies arrays on one GPU. device: a CudaDevice, whose stream becomes the current one of each call."""
 
     def __init__(self, number: int, device: Any) -> None:
-        self.number, self.device = number, device
-        self._lock = threading.Lock()
-        self._loaded: dict[tuple[str, bool, int], Loaded] = {}
+        super().__init__(device)
+        self.number = number
         self._workspaces: dict[int, Any] = {}  # by the stream's handle
         self._in_graphs: list[Any] = []  # a graph uses them whenever it is launched
 
@@ -208,7 +247,8 @@ class OnGpu:
         with self._lock, self.current(a.library) as (handle, capturing):
             if kernel.choose is not None:
                 warn_of_a_stale_table(*self.identity())
-            subject = self._prepared(kernel, shape, aligned, handle, capturing)
+            choices = [_chosen(kernel, a, b, aligned, most) for most in (MOST_WORKSPACE, 0)]
+            subject = self._prepared(choices, shape, handle, capturing)
             at_a, at_b, at_c = (np.uint64(one.address) for one in (a, b, c))
             subject.enqueue(shape, alpha, at_a, at_b, beta, at_c)
 
@@ -239,10 +279,10 @@ class OnGpu:
 
         return str(cupy.cuda.Device(self.number).compute_capability)
 
-    def _prepared(self, kernel: Kernel, shape: Shape, aligned: bool, handle: int, capturing: bool) -> Loaded:
-        """The kernel, compiled, with a workspace of this stream; best without one where memory is too short."""
-        for most in (MOST_WORKSPACE, 0):
-            subject = self._subject(kernel, aligned, most, capturing)
+    def _prepared(self, choices: Sequence[Kernel], shape: Shape, handle: int, capturing: bool) -> Loaded:
+        """The first one, compiled, with a workspace of this stream; the second one where memory is too short."""
+        for kernel in choices:
+            subject = self._subject(kernel, capturing)
             if capturing and not subject.is_ready(shape):
                 raise BadSetting(f"sgemm: {shape} is new: {BEFORE}")
             needed, held = subject.workspace_elements(shape), self._workspaces.get(handle)
@@ -252,7 +292,7 @@ class OnGpu:
                 try:
                     held = self._workspaces[handle] = self.device.allocate(needed)
                 except OutOfMemory as error:
-                    if kernel.choose is None or not most:
+                    if kernel.choose is None or kernel is choices[-1]:
                         raise
                     once(f"sgemm: {error}; best takes kernels without a workspace instead, which may be slower")
                     continue
@@ -263,25 +303,13 @@ class OnGpu:
             return subject
         raise AssertionError("a kernel without a workspace needs no memory")
 
-    def _subject(self, kernel: Kernel, aligned: bool, most: int, capturing: bool) -> Loaded:
-        key = kernel.name + kernel.program.sha256, aligned, most
-        if key not in self._loaded:
-            if capturing:
-                raise BadSetting(f"sgemm: {kernel.name} isn't compiled yet: {BEFORE}")
-            if HOPPER in kernel.source and self.capability() != "90":
-                raise BadSetting(
-                    f"sgemm: {kernel.name} uses instructions of compute capability 9.0, and this GPU has "
-                    f"{'.'.join(self.capability())}: take mode='fp32'"
-                )
-            if kernel.choose is not None:
-                kernel = replace(kernel, choose=partial(kernel.choose, aligned=aligned, most_workspace=most))
-            loaded = kernel.load(self.device)
-            assert isinstance(loaded, Loaded)
-            self._loaded[key] = loaded
-        return self._loaded[key]
-
 
 _on_gpu = cache(OnGpu.of)
+
+
+@cache
+def _on_emulator() -> OnEmulator:
+    return OnEmulator(EmulatedDevice(races=False))
 
 
 @cache
