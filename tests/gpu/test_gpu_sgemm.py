@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -33,12 +34,12 @@ def same(one: Any, other: Any) -> bool:
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("by_columns", [False, True])
-def test_it_is_exact_on_integers(library: Any, shape: tuple[int, int, int], by_columns: bool) -> None:
+@pytest.mark.parametrize("by_columns", product((False, True), repeat=3), ids=str)
+def test_it_is_exact_on_integers(library: Any, shape: tuple[int, int, int], by_columns: tuple[bool, ...]) -> None:
     m, n, k = shape
     sizes = (m, k), (k, n), (m, n)
-    a, b, c = (integers(library, *(size[::-1] if by_columns else size)) for size in sizes)
-    a, b, c = (one.T if by_columns else one for one in (a, b, c))
+    stored = (integers(library, *(size[::-1] if by else size)) for size, by in zip(sizes, by_columns, strict=True))
+    a, b, c = (one.T if by else one for one, by in zip(stored, by_columns, strict=True))
     expected = 2 * (a @ b) + 3 * c
     assert worklog.sgemm(a, b, c, alpha=2, beta=3) is c
     assert same(c, expected)

@@ -94,12 +94,13 @@ def fitted(run: Run) -> Table:
     gpu = Gpu.of(run.device)
     times = {(m.kernel, m.problem): m.us for m in run.measurements if m.us is not None and not m.changed}
     shapes = sorted({shape for _, shape in times})
-    found = []
+    found, known = [], {name_of(tile.template, 1): tile.resident for tile in table().tiles}
     for template in TEMPLATES:
         rows = [(shape, us) for shape in shapes if (us := times.get((name_of(template, 1), shape))) is not None]
         if len(rows) < 4:
             raise BadRunFile(f"the run holds {name_of(template, 1)} at {len(rows)} shapes: measure: worklog sweep best")
-        found.append(_fit(template, _resident(kernel_of(template)), rows, gpu.multiprocessors))
+        resident = known.get(name_of(template, 1)) or _resident(kernel_of(template))
+        found.append(_fit(template, resident, rows, gpu.multiprocessors))
     launch_us = float(np.median([launch for _, launch in found]))
     label = f"measured on an {gpu.name}, driver {gpu.driver}: {run.label}"
     tiles = tuple(tile for tile, _ in found)
@@ -144,10 +145,7 @@ def _fit(
 
 
 def _resident(kernel: Kernel) -> int:
-    """Blocks per multiprocessor, from the table where it has this tile."""
-    known = next((tile.resident for tile in table().tiles if tile.template == kernel.template), None)
-    if known is not None:
-        return known
+    """Blocks per multiprocessor."""
     out = compile_cuda(kernel.program)
     return occupancy("sm_90", kernel.thread_count, out.registers, out.shared_bytes).blocks
 
