@@ -165,7 +165,7 @@ def test_the_damaged_part_is_named(place: str, values: list[Any], tmp_path: Path
 def test_a_damaged_recording_is_installed_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "recordings" / "peers").mkdir(parents=True)
     saved(changed("rows", GONE), tmp_path / "recordings" / "peers")
-    monkeypatch.setattr("worklog.runs.comparison.resources.files", lambda package: tmp_path)
+    monkeypatch.setattr("worklog.runs.run.resources.files", lambda package: tmp_path)
     with pytest.raises(BadRunFile, match=r"rows.*: install gemm-worklog again"):
         open_comparison()
 

@@ -83,8 +83,8 @@ def test_a_damaged_latest_run_is_skipped_with_a_warning_and_named_by_doctor(home
         warnings.simplefilter("always")
         shown = runner.invoke(main, ["calibrate"])
     assert "worklog: skipped a run of this machine: " in shown.stderr and "Traceback" not in shown.output
-    state = json.loads(runner.invoke(main, ["doctor", "--json"]).stdout)[-1]
-    assert (state["subject"], state["good"]) == ("runs", False) and "2026-11-21.json" in state["state"]
+    states = {state["subject"]: state for state in json.loads(runner.invoke(main, ["doctor", "--json"]).stdout)}
+    assert not states["runs"]["good"] and "2026-11-21.json" in states["runs"]["state"]
     path.unlink()
     with pytest.warns(UserWarning, match="skipped"):
         assert open_run().origin == "recorded"

@@ -83,7 +83,7 @@ def bench(
 @click.argument("file", required=False, type=click.Path(path_type=Path), metavar="[RUN.json]")
 @click.option("--details", is_flag=True, help="Add a second table: rates, shares of peaks, cycles per launch.")
 @click.option("--pivot", is_flag=True, help="Kernels beside each other at each size, the fastest and slowest marked.")
-@click.option("--samples", is_flag=True, help="--csv and --parquet get one row per sample.")
+@click.option("--samples", is_flag=True, help="Write one row per sample with --csv and --parquet.")
 @output.options(*output.EXPORT)
 @output.json_option
 def show(file: Path | None, details: bool, pivot: bool, samples: bool, as_json: bool) -> None:

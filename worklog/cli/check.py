@@ -32,7 +32,7 @@ THOROUGH_S = 60.0
 @click.command()
 @click.argument("what", metavar="FILE.cu|PROBLEM")
 @click.argument("folder", type=click.Path(path_type=Path), metavar="DIR", required=False)
-@click.option("--dtype", default="", metavar="TYPE", help="Of a problem (default: its first).")
+@click.option("--dtype", default="", metavar="TYPE", help="Type of a problem's elements (default: its first).")
 def new(what: str, folder: Path | None, dtype: str) -> None:
     """Write a commented SGEMM kernel that passes the check, to change into yours; or for a problem (softmax,
     batched_gemm, or your own file.py:Class) CUDA source and a Python function to fill in, solution.cu and solution.py
@@ -69,18 +69,20 @@ def new(what: str, folder: Path | None, dtype: str) -> None:
 @click.option(
     "--on", type=click.Choice(["gpu", "emulated"]), help="Where to run it (default: the GPU if there is one)."
 )
-@click.option("--emulate", is_flag=True, help="Run it on the emulator, as --on emulated: it finds races too.")
+@click.option(
+    "--emulate", is_flag=True, help="Run it on the emulator, which finds races too: the same as --on emulated."
+)
 @click.option(
     "--limit",
     type=click.FloatRange(min=0, min_open=True),
     default=LIMIT_S,
     show_default=True,
     metavar="SECONDS",
-    help="Longest time on the emulator; it is estimated before.",
+    help="Longest time on the emulator; a check that is estimated to take longer doesn't start.",
 )
-@click.option("--seed", type=click.IntRange(min=0), help="Of the inputs: repeats a verdict (default: drawn now).")
+@click.option("--seed", type=click.IntRange(min=0), help="Seed of the inputs: it repeats a verdict (default: random).")
 @click.option("--thorough", is_flag=True, help="Spend a minute on further seeds.")
-@click.option("--racecheck", is_flag=True, help="compute-sanitizer's racecheck and memcheck too, on a GPU.")
+@click.option("--racecheck", is_flag=True, help="Also run compute-sanitizer's racecheck and memcheck; needs a GPU.")
 @output.json_option
 def check(
     what: str,
@@ -143,7 +145,9 @@ def _print_checked(checked: checks.Checked, prediction: Prediction | None, as_js
 @output.options(*output.LAUNCH)
 @click.option("--arch", default="sm_90", show_default=True, help="What to compile for: sm_80,sm_90, or all.")
 @output.size_option("The shape to count at (default: 4096; 128 for a user kernel, run in full up to 512).")
-@click.option("--out", type=click.Path(path_type=Path), metavar="FOLDER", help="Write PTX and cubins there too.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), metavar="FOLDER", help="Also write PTX and cubins into this folder."
+)
 @output.json_option
 def inspect(what: str, arch: str, shape: Shape | None, out: Path | None, as_json: bool, **launch: Any) -> None:
     """Show registers, occupancy, memory counts by source line, and a lower bound of the time. Needs no GPU."""

@@ -21,8 +21,8 @@ from worklog.kernel import source_folder
 )
 @click.option("--force", is_flag=True, help="Overwrite files that differ from this version.")
 def notebooks(folder: Path, force: bool) -> None:
-    """Write the notebooks and their examples into DIR (default: worklog-notebooks), and print how to open them. A file
-    that is there and differs is kept, and named.
+    """Write the notebooks and their examples into DIR (default: worklog-notebooks), and print how to open them. An
+    existing file that differs is kept, and named.
     """
     why = not_writable(folder)
     if why is not None:

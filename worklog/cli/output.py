@@ -124,14 +124,14 @@ PROBLEM = (
     click.option(
         "--problem",
         metavar="NAME|FILE.py:CLASS",
-        help="The problem that it solves: softmax, batched_gemm, sgemm, or your own (default: the ladder's SGEMM).",
+        help="What the kernel solves: softmax, batched_gemm, sgemm, or your problem (default: the ladder's SGEMM).",
     ),
     click.option(
         "--dtype", default="", metavar="TYPE", help="With --problem: float32, float16, … (default: its first)."
     ),
 )
 CASE = click.option(
-    "--case", "cases", multiple=True, metavar="NAME", help='With --problem, only these cases: a name, or "n=*"; repeat.'
+    "--case", "cases", multiple=True, metavar="NAME", help='With --problem, only these cases: a name, or "n=*".'
 )
 EXPORTS = "worklog.export"  # where a command's context keeps what to write
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
@@ -16,6 +15,7 @@ import numpy as np
 
 from worklog.errors import BadRunFile, NothingToDraw
 from worklog.runs.documents import check, check_date, read_json
+from worklog.runs.run import recordings, source_label
 
 if TYPE_CHECKING:
     import pandas
@@ -85,7 +85,7 @@ class Comparison:
         """What must stand beside every number of it: source, device, clocks, date."""
         cut = "" if self.document.get("complete") else " · cut short"
         name = self.document["device"].get("name", "unknown GPU")
-        return f"{self.origin} · {name} · clocks as found · {self.document['created'][:10]}{cut}"
+        return source_label(self.origin, name, "watched", self.document["created"]) + cut
 
     def frame(self) -> pandas.DataFrame:
         """One row per harness (`ruler`) and work: its reading in microseconds, or the reason why there is none."""
@@ -171,10 +171,10 @@ def open_comparison(path: str | Path | None = None, part: str = "peers") -> Comp
     shipped, advice = path is None, "give a file that `worklog peers` wrote"
     if path is None:
         advice = "install gemm-worklog again"
-        found = sorted((Path(str(resources.files("worklog"))) / "recordings" / part).glob("*.json"))
+        found = recordings(part)
         if not found:
             raise NothingToDraw("no comparison of harnesses is recorded: make one with `worklog peers` on a GPU")
-        path = found[-1]
+        path = [*found.values()][-1]
     document = read_json(Path(path), "peers", range(1, SCHEMA + 1), advice)
     try:
         _require_whole(document)

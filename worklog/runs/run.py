@@ -253,9 +253,9 @@ def live_runs() -> Iterator[Path]:
         yield from sorted(folder.glob("*.json"), key=lambda p: p.name, reverse=True)
 
 
-def recordings() -> dict[str, Path]:
-    """Shipped runs by name."""
-    folder = Path(str(resources.files("worklog"))) / "recordings"
+def recordings(part: str = "") -> dict[str, Path]:
+    """Shipped runs by name, or the documents of a part: "peers", "intervals", "exploits"."""
+    folder = Path(str(resources.files("worklog"))) / "recordings" / part
     return {path.stem: path for path in sorted(folder.glob("*.json"))}
 
 
