@@ -19,7 +19,7 @@
 // 16-byte parts are swizzled, so that 8 lines fill 8 x 128 bytes without bank conflicts. One block
 // computes BM x BN tiles of C: one warp group copies, and two multiply BM / 2 rows each.
 
-constexpr int STAGE_K = 32, LINE_BYTES = 128, LINES_PER_BLOCK = 32;
+constexpr int STAGE_K = 32, LINE_BYTES = 128, LINES_PER_BLOCK = 16, THREADS_PER_LINE = 64;
 
 // How to take a sum of its halves back: by two powers of two, whose product may be too large for a
 // float. And how large the sum must be, so that the bits lost in the line don't matter.
@@ -77,68 +77,61 @@ __device__ __forceinline__ bool loses_bits(float x, float x_scaled) {
   return x != 0.0f && fabsf(x_scaled) < 0.125f;
 }
 
-// Pass 1: a block splits 32 rows of A, a warp each, or 32 columns of B, a lane each.
+// Pass 1: a block splits 16 rows of A or columns of B, with 64 threads each. 16 are few enough that
+// the second read of most of them is from L2.
 template <int BM, int BN>
-__global__ void __launch_bounds__(32 * LINES_PER_BLOCK, 1) split_lines(
+__global__ void __launch_bounds__(THREADS_PER_LINE * LINES_PER_BLOCK) split_lines(
     int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C,
     void* workspace) {
   const Workspace<BM, BN> work(M, N, K, workspace);
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int row_blocks = work.row_tiles * BM / LINES_PER_BLOCK;
-
-  if (blockIdx.x < row_blocks) {
-    const int row = blockIdx.x * LINES_PER_BLOCK + warp;
-    const float* a = A + (size_t)row * K;
-    auto at = [&](int k) { return row < M && k < K ? a[k] : 0.0f; };
-    unsigned largest = 0, small = 0;
-    for (int k = lane; k < K; k += 32) largest = max(largest, magnitude(at(k)));
-    const int exponent = exponent_of(__reduce_max_sync(0xffffffff, largest));
-    unsigned char* lines = work.a + (size_t)(row / BM) * work.stages * BM * LINE_BYTES +
-                           row % BM * LINE_BYTES;
-    for (int k = 2 * lane; k < work.stages * STAGE_K; k += 64) {
-      const float x = at(k), y = at(k + 1);
-      const float x_scaled = scaled(x, exponent), y_scaled = scaled(y, exponent);
-      small += loses_bits(x, x_scaled) + loses_bits(y, y_scaled);
-      unsigned hi, lo;
-      split(x_scaled, y_scaled, hi, lo);
-      unsigned char* to = lines + (size_t)(k / STAGE_K) * BM * LINE_BYTES;
-      const int part = k % STAGE_K / 8, byte = k % 8 * 2;
-      *(unsigned*)&to[(part ^ row % 8) * 16 + byte] = hi;
-      *(unsigned*)&to[((part + 4) ^ row % 8) * 16 + byte] = lo;
-    }
-    small = __reduce_add_sync(0xffffffff, small);
-    if (lane == 0) work.rows[row] = line_of(exponent, small);
-    return;
-  }
+  const bool of_a = blockIdx.x < row_blocks;
+  // Neighbouring threads read neighbouring floats: along a row of A, across columns of B.
+  const int place = of_a ? threadIdx.x / THREADS_PER_LINE : threadIdx.x % LINES_PER_BLOCK;
+  const int own = of_a ? threadIdx.x % THREADS_PER_LINE : threadIdx.x / LINES_PER_BLOCK;
+  const int line = (of_a ? blockIdx.x : blockIdx.x - row_blocks) * LINES_PER_BLOCK + place;
+  const int length = line < (of_a ? M : N) ? K : 0;  // lines that only fill up a tile are zero
+  const float* from = of_a ? A + (size_t)line * K : B + line;
+  const size_t step = of_a ? 1 : N;
+  auto at = [&](int k) { return k < length ? from[k * step] : 0.0f; };
 
   __shared__ unsigned largest_of[LINES_PER_BLOCK], small_of[LINES_PER_BLOCK];
-  if (warp == 0) largest_of[lane] = small_of[lane] = 0;
+  if (threadIdx.x < LINES_PER_BLOCK) largest_of[threadIdx.x] = small_of[threadIdx.x] = 0;
   __syncthreads();  // wait: they must be zero before any thread raises them
-  const int col = (blockIdx.x - row_blocks) * LINES_PER_BLOCK + lane;
-  auto at = [&](int k) { return col < N && k < K ? B[(size_t)k * N + col] : 0.0f; };
   unsigned largest = 0, small = 0;
-  for (int k = warp; k < K; k += 32) largest = max(largest, magnitude(at(k)));
-  atomicMax(&largest_of[lane], largest);
+#pragma unroll 8
+  for (int k = own; k < length; k += THREADS_PER_LINE) largest = max(largest, magnitude(at(k)));
+  atomicMax(&largest_of[place], largest);
   __syncthreads();  // wait: the largest magnitudes must be complete
-  const int exponent = exponent_of(largest_of[lane]);
-  unsigned char* to = work.b + (size_t)(col / BN) * work.stages * BN * LINE_BYTES +
-                      col % BN * LINE_BYTES;
-  for (int k = 8 * warp; k < work.stages * STAGE_K; k += 8 * 32) {
+  const int exponent = exponent_of(largest_of[place]);
+
+  const bool quads = of_a && length > 0 && K % STAGE_K == 0 && (size_t)A % 16 == 0;
+  const int tile = of_a ? BM : BN;  // lines
+  unsigned char* to = (of_a ? work.a : work.b) +
+                      ((size_t)(line / tile) * work.stages * tile + line % tile) * LINE_BYTES;
+  for (int k = 8 * own; k < work.stages * STAGE_K; k += 8 * THREADS_PER_LINE) {
+    float x_of[8];
+    if (quads) {
+      *(float4*)&x_of[0] = *(const float4*)&from[k];
+      *(float4*)&x_of[4] = *(const float4*)&from[k + 4];
+    } else {
+      for (int i = 0; i < 8; ++i) x_of[i] = at(k + i);
+    }
     unsigned hi[4], lo[4];
     for (int i = 0; i < 4; ++i) {
-      const float x = at(k + 2 * i), y = at(k + 2 * i + 1);
+      const float x = x_of[2 * i], y = x_of[2 * i + 1];
       const float x_scaled = scaled(x, exponent), y_scaled = scaled(y, exponent);
       small += loses_bits(x, x_scaled) + loses_bits(y, y_scaled);
       split(x_scaled, y_scaled, hi[i], lo[i]);
     }
-    unsigned char* stage = to + (size_t)(k / STAGE_K) * BN * LINE_BYTES;
+    unsigned char* stage = to + (size_t)(k / STAGE_K) * tile * LINE_BYTES;
     const int part = k % STAGE_K / 8;
-    *(uint4*)&stage[(part ^ col % 8) * 16] = make_uint4(hi[0], hi[1], hi[2], hi[3]);
-    *(uint4*)&stage[((part + 4) ^ col % 8) * 16] = make_uint4(lo[0], lo[1], lo[2], lo[3]);
+    *(uint4*)&stage[(part ^ line % 8) * 16] = make_uint4(hi[0], hi[1], hi[2], hi[3]);
+    *(uint4*)&stage[((part + 4) ^ line % 8) * 16] = make_uint4(lo[0], lo[1], lo[2], lo[3]);
   }
-  atomicAdd(&small_of[lane], small);
+  atomicAdd(&small_of[place], small);
   __syncthreads();  // wait: the counts must be complete
-  if (warp == 0) work.columns[col] = line_of(exponent, small_of[lane]);
+  if (own == 0) (of_a ? work.rows : work.columns)[line] = line_of(exponent, small_of[place]);
 }
 
 __device__ __forceinline__ unsigned address(const void* p) {

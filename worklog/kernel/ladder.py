@@ -85,7 +85,7 @@ def split(bn: int = 128, stages: int = 6) -> Kernel:
         idea="a pass splits each factor once; the product's blocks stay on their multiprocessor",
         arguments=(*signature.LADDER, "workspace"),
         shared=stages * ((128 + bn) * LINE_BYTES + 16),
-        before=(Pass("split_lines<BM, BN>", f"{lines} / 32", "1024"),),
+        before=(Pass("split_lines<BM, BN>", f"{lines} / 16", "1024"),),
         workspace=f"{lines} * ({depth} * {LINE_BYTES} + 16)",
     )
 
