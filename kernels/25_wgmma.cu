@@ -20,6 +20,7 @@
 // a BM x BN tile of C.
 
 constexpr int LINE_BYTES = 128;
+constexpr unsigned ALL = 0xffffffff;  // lanes
 
 struct Line {
   float largest;  // magnitude
@@ -133,6 +134,15 @@ __device__ __forceinline__ float split_line(const float (&x)[32], const int (&pa
   return unscale;
 }
 
+// A row of A times a column of B in FP32, by a warp.
+__device__ __forceinline__ float dot(const float* a, const float* b, int K, int N, int lane) {
+  float x = 0.0f;
+#pragma unroll 8
+  for (int k = lane; k < K; k += 32) x += a[k] * b[(size_t)k * N];
+  for (int other = 16; other > 0; other /= 2) x += __shfl_xor_sync(ALL, x, other);
+  return x;
+}
+
 template <int BM, int BN, int BK, int STAGES, int RAW>
 __global__ void __launch_bounds__(512, 1) sgemm_wgmma(
     int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C) {
@@ -140,7 +150,7 @@ __global__ void __launch_bounds__(512, 1) sgemm_wgmma(
   extern __shared__ __align__(1024) unsigned char memory[];
   auto& shared = *(Shared<BM, BN, BK, STAGES, RAW>*)memory;
   // Of a lane of the warp: the compiler needs to know that a warp doesn't diverge at its wgmmas.
-  const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
+  const int warp = __shfl_sync(ALL, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
   const int stages = K / BK;
   A += (size_t)blockIdx.y * BM * K;
   B += blockIdx.x * BN;
@@ -260,7 +270,7 @@ __global__ void __launch_bounds__(512, 1) sgemm_wgmma(
   for (int i = 0; i < BN / 2; ++i) {
     const Line a = shared.rows[row_of(i)], b = shared.columns[column_of(i)];
     const float lost = a.lost * b.largest + a.largest * b.lost;
-    const bool precise = fabsf(sum[i]) >= 0x1p26f * lost && fabsf(sum[i]) <= 0x1.fffffep127f;
+    const bool precise = fabsf(sum[i]) >= 0x1p24f * lost && fabsf(sum[i]) <= 0x1.fffffep127f;
     again[i / 32] |= (unsigned)!precise << i % 32;
   }
   if (beta == 0.0f && (size_t)C % 8 == 0) {  // without a branch
@@ -277,12 +287,17 @@ __global__ void __launch_bounds__(512, 1) sgemm_wgmma(
   }
 #pragma unroll
   for (int word = 0; word < BN / 64; ++word) {
-    for (unsigned left = again[word]; left != 0; left &= left - 1) {
-      const int i = 32 * word + __ffs(left) - 1;
-      const float *a = &A[(size_t)row_of(i) * K], *b = &B[column_of(i)];
-      float x = 0.0f;
-      for (int k = 0; k < K; ++k) x += a[k] * b[(size_t)k * N];
-      store(i, x);
+    // The warp sums one element after the other, of one lane after the other.
+    for (unsigned lanes = __ballot_sync(ALL, again[word] != 0); lanes != 0; lanes &= lanes - 1) {
+      const int whose = __ffs(lanes) - 1;
+      const bool mine = lane == whose;
+      for (unsigned left = __shfl_sync(ALL, again[word], whose); left != 0; left &= left - 1) {
+        const int i = 32 * word + __ffs(left) - 1;
+        const int r = __shfl_sync(ALL, row_of(i), whose);
+        const int c = __shfl_sync(ALL, column_of(i), whose);
+        const float x = dot(&A[(size_t)r * K], &B[c], K, N, lane);
+        if (mine) store(i, x);
+      }
     }
   }
 }

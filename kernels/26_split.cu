@@ -20,6 +20,7 @@
 // computes BM x BN tiles of C: one warp group copies, and two multiply BM / 2 rows each.
 
 constexpr int STAGE_K = 32, LINE_BYTES = 128, LINES_PER_BLOCK = 16, THREADS_PER_LINE = 64;
+constexpr unsigned ALL = 0xffffffff;  // lanes
 
 // How to take a sum of its halves back: by two powers of two, whose product may be too large for a
 // float. And how large the sum must be, so that the bits lost in the line don't matter.
@@ -66,10 +67,10 @@ __device__ __forceinline__ float scaled(float x, int exponent) {
 __device__ __forceinline__ int exponent_of(unsigned largest) { return 141 - (int)(largest >> 23); }
 
 // A number that loses bits is off by 2^-25 at most, and its partner is below 2^15. All these errors
-// of a line together must be below 2^-26 of the sum.
+// of a line together must be below 2^-24 of the sum, an FP32 rounding.
 __device__ __forceinline__ Line line_of(int exponent, unsigned small) {
   const int half = -exponent / 2;
-  return {{power_of_two(half), power_of_two(-exponent - half)}, 65536.0f * (float)small};
+  return {{power_of_two(half), power_of_two(-exponent - half)}, 16384.0f * (float)small};
 }
 
 __device__ __forceinline__ unsigned magnitude(float x) { return __float_as_uint(x) & 0x7fffffff; }
@@ -225,6 +226,15 @@ __device__ __forceinline__ void multiply(float (&d)[96], unsigned long long a, u
       : "l"(a), "l"(b), "r"((int)add));
 }
 
+// A row of A times a column of B in FP32, by a warp.
+__device__ __forceinline__ float dot(const float* a, const float* b, int K, int N, int lane) {
+  float x = 0.0f;
+#pragma unroll 8
+  for (int k = lane; k < K; k += 32) x += a[k] * b[(size_t)k * N];
+  for (int other = 16; other > 0; other /= 2) x += __shfl_xor_sync(ALL, x, other);
+  return x;
+}
+
 // Pass 2: the product, by any number of blocks; one per SM is best.
 template <int BM, int BN, int STAGES, int GROUP>
 __global__ void __launch_bounds__(384, 1) sgemm_split(
@@ -281,7 +291,7 @@ __global__ void __launch_bounds__(384, 1) sgemm_split(
 
   asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
   // Of a lane of the warp: the compiler needs to know that a warp doesn't diverge at its wgmmas.
-  const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0) - 4, group = warp / 4;
+  const int warp = __shfl_sync(ALL, threadIdx.x / 32, 0) - 4, group = warp / 4;
   const int lane = threadIdx.x % 32;
   for (int tile = blockIdx.x, step = 0; tile < tiles; tile += gridDim.x) {
     float acc[BN / 2], sum[BN / 2] = {};
@@ -361,13 +371,18 @@ __global__ void __launch_bounds__(384, 1) sgemm_split(
     }
 #pragma unroll
     for (int word = 0; word < BN / 64; ++word) {
-      for (unsigned left = again[word]; left != 0; left &= left - 1) {
-        const int i = 32 * word + __ffs(left) - 1;
-        if (!inside(i)) continue;
-        const float *a = &A[(size_t)row_of(i) * K], *b = &B[column_of(i)];
-        float x = 0.0f;
-        for (int k = 0; k < K; ++k) x += a[k] * b[(size_t)k * N];
-        store(i, x);
+      // The warp sums one element after the other, of one lane after the other.
+      for (unsigned lanes = __ballot_sync(ALL, again[word] != 0); lanes != 0; lanes &= lanes - 1) {
+        const int whose = __ffs(lanes) - 1;
+        const bool mine = lane == whose;
+        for (unsigned left = __shfl_sync(ALL, again[word], whose); left != 0; left &= left - 1) {
+          const int i = 32 * word + __ffs(left) - 1;
+          const int r = __shfl_sync(ALL, row_of(i), whose);
+          const int c = __shfl_sync(ALL, column_of(i), whose);
+          if (r >= M || c >= N) continue;
+          const float x = dot(&A[(size_t)r * K], &B[c], K, N, lane);
+          if (mine) store(i, x);
+        }
       }
     }
   }
