@@ -20,7 +20,6 @@ from worklog.kernel import rung
 from worklog.plots import Chart
 from worklog.problem import Shape
 from worklog.runs import (
-    SHOWN,
     Estimate,
     Measurement,
     Run,
@@ -277,7 +276,7 @@ class Held:
             words = "nothing was measured" if nearest is None else f"nearest: {nearest.words}"
             raise NotRecorded(f"not recorded: {kernel} at {shape}, {in_words(settings, launches)}; {words}")
         if m.status != "measured":
-            raise NotRecorded(f"{kernel} at {shape}: {SHOWN.get(m.status, m.status)}: {m.reason}")
+            raise NotRecorded(f"{kernel} at {shape}: {m.outcome}: {m.reason}")
         try:
             overhead = event_overhead_us(settings, run.calibration)
         except KeyError:

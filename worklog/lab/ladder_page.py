@@ -20,7 +20,7 @@ from worklog.lab.controls import Page, Shown, button
 from worklog.plots import Chart, ladder
 from worklog.problem import Shape
 from worklog.runner.tasks import ARTICLE_SIZES
-from worklog.runs import SHOWN, Measurement, Run, Table, cells
+from worklog.runs import Measurement, Run, Table, cells
 
 HIDDEN = re.compile(r"template <.*?\) \{\n|static_assert\(.*?\);\n", re.DOTALL)
 # Tag and background by a line's first character; translucent, so that text stays readable on light and dark pages.
@@ -98,7 +98,7 @@ class Step:
             held = ", ".join(str(one.problem) for one in self.run.select(name)) or "no size"
             return f"{name} at {self.shape} is not in this {self.run.origin} run, which holds it at {held}"
         if m.status != "measured":
-            return f"{name} at {self.shape}: {SHOWN.get(m.status, m.status)}: {m.reason}"
+            return f"{name} at {self.shape}: {m.outcome}: {m.reason}"
         row = cells(self.run, m)
         return f"{name} at {self.shape}: {row['time']} → {row['TFLOP/s']} TFLOP/s → {row['of cuBLAS']} of cuBLAS"
 

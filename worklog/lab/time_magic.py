@@ -46,7 +46,7 @@ class TimeMagics(Magics):
                             another harness setting, repeatable (see `worklog settings`)
           --sync            the code waits for the GPU
           --cross-check wall\u00a0clock|all|none
-          --datapath NAME   of whose peak the TFLOP/s are a share: fp32, tf32, bf16, … (default: none)
+          --datapath NAME   the TFLOP/s are shown as a share of its peak: fp32, tf32, bf16, … (default: none)
           --name NAME       in the result
 
         Example: %time_gpu --flops 2*4096**3 torch.mm(a, b)

@@ -61,8 +61,8 @@ def sample_times(run: Run, m: Measurement) -> tuple[list[float], list[bool]]:
 
 def no_time(m: Measurement) -> str:
     """Why a measurement has no time."""
-    reason, status = m.reason or "no reason given", "failed" if m.status == "refused" else m.status
-    return reason if reason.startswith((status, m.status)) else f"{status}: {reason}"
+    reason = m.reason or "no reason given"
+    return reason if reason.startswith((m.outcome, m.status)) else f"{m.outcome}: {reason}"
 
 
 def cublas_tflops(kernels: list[Measurement]) -> float:

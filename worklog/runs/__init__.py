@@ -36,10 +36,10 @@ from worklog.runs.samples import (
     summarise,
     summarize,
 )
-from worklog.runs.tables import SHOWN, WIDTH, Bar, Cell, Table, bound, cells, duration, percent, scaled, verdict_table
+from worklog.runs.tables import WIDTH, Bar, Cell, Table, bound, cells, duration, percent, scaled, verdict_table
 
 __all__ = [
-    "AGAINST", "LEAST_SAMPLES", "PILOT", "SHOWN", "WIDTH", "Bar", "Cell", "Energy", "Estimate", "Measurement",
+    "AGAINST", "LEAST_SAMPLES", "PILOT", "WIDTH", "Bar", "Cell", "Energy", "Estimate", "Measurement",
     "Reading", "Run", "Sample", "Table", "bound", "cells", "claimed", "duration", "event_overhead_us", "forced_source",
     "live_runs", "median", "new_path", "open_run", "paired_ratio", "percent", "read_fields", "read_json", "read_part",
     "read_text", "recorded_run", "recordings", "require_file", "run_of", "runs_dir", "scaled", "source_label",

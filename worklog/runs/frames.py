@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from worklog.errors import BadSetting
 from worklog.runs.documents import write_text
 from worklog.runs.samples import HOT, event_overhead_us
-from worklog.runs.tables import SHOWN, Bar, Cell, Table, duration, tables
+from worklog.runs.tables import Bar, Cell, Table, duration, tables
 
 if TYPE_CHECKING:
     import pandas
@@ -109,7 +109,7 @@ def pivot(run: Run) -> Table:
 
 def _cell(m: Measurement, fastest: Measurement | None, slowest: Measurement | None) -> Cell:
     if fastest is None or m.us is None or m.status != "measured":
-        return SHOWN.get(m.status, m.status)
+        return m.outcome
     within = (m.us_low or m.us) <= (fastest.us_high or fastest.us or 0.0)
     mark = OTHER
     if fastest is not slowest:

@@ -44,9 +44,9 @@ class Measurement:
     the time, GB/s; of_copy, of_memory_peak: its share of the measured and of the theoretical rate of the memory.
     hot_us: of launches in a row with a warm L2, and hot_ratio: the baseline's over it. joules: energy of one launch,
     watts: the average power, and celsius: the temperature, if they were read. baseline: what the ratio is against.
-    datapath: of which of_roof is a share of the theoretical peak at the clock that was seen (None: FP32's, of a matrix
-    product). witnesses: readings of one launch with a warm L2 by a graph, the tracer and the wall clock, microseconds,
-    if it was cross-checked; or why one has no reading. label: where, how and when it was measured; "" before it is in a
+    datapath: the one whose theoretical peak, at the clock that was seen, of_roof is a share of (None: FP32's, for a
+    matrix product). witnesses: microseconds of one launch with a warm L2 by a graph, the tracer and the wall clock, if
+    it was cross-checked; or why one has no reading. label: where, how and when it was measured; "" before it is in a
     run.
     """
 
@@ -113,6 +113,11 @@ class Measurement:
     def title(self) -> str:
         """The kernel and its place."""
         return f"{self.kernel} at {self.place}" if self.place else self.kernel
+
+    @property
+    def outcome(self) -> str:
+        """The status as it is shown: what a file calls "refused" has failed."""
+        return "failed" if self.status == "refused" else self.status
 
     @property
     def moved_bytes(self) -> int:

@@ -161,7 +161,6 @@ def scaled(count: float) -> str:
 COLUMNS = ("kernel", "gate", "time", "±95 %", "TFLOP/s", "of cuBLAS", "of ceiling", "SM MHz", "registers")
 PARTS = "±95 %: launches, placement"
 NO_LABEL = "not from a run: where and how it was measured is not known"
-SHOWN = {"refused": "failed"}  # a status in a run file, as it is shown
 
 
 def cells(run: Run | None, m: Measurement) -> dict[str, str]:
@@ -169,7 +168,7 @@ def cells(run: Run | None, m: Measurement) -> dict[str, str]:
     registers = None if run is None else run.kernels.get(m.kernel, {}).get("registers")
     row = dict.fromkeys(COLUMNS, "") | {"kernel": m.kernel, "registers": "" if registers is None else str(registers)}
     if m.status != "measured" or m.us is None:
-        return row | {"gate": SHOWN.get(m.status, m.status), "time": "–"}
+        return row | {"gate": m.outcome, "time": "–"}
     half = (m.us_high - m.us_low) / 2 / m.us if m.us_high is not None and m.us_low is not None else float("nan")
     return row | {
         "gate": f"{m.verdict.get('precision')} ok" if m.verdict else "off",
@@ -185,7 +184,7 @@ def cells(run: Run | None, m: Measurement) -> dict[str, str]:
 def place_cells(m: Measurement) -> dict[str, str]:
     """The row of one point of a benchmark by column: its axes, its time, the rates of its work, and its baseline."""
     row, more = cells(None, m), details(m)
-    measured = row["time"] if m.status == "measured" else SHOWN.get(m.status, m.status)
+    measured = row["time"] if m.status == "measured" else m.outcome
     rates = {name: more.get(name, "") for name in ("GB/s", "items/s", "of copy", "hot")}
     baseline = {f"of {m.baseline}": row["of cuBLAS"]} if m.baseline else {}
     rate = more["rate"] if m.tflops else ""
@@ -204,7 +203,7 @@ def details(m: Measurement) -> dict[str, str]:
     gate: seconds that its stages took.
     """
     seconds = sum(stage.get("seconds", 0.0) for stage in (m.verdict or {}).get("stages", ()))
-    rate = "" if m.status == "measured" else SHOWN.get(m.status, m.status)
+    rate = "" if m.status == "measured" else m.outcome
     if m.status != "measured":
         m = type(m)(m.kernel, m.shape, m.status, axes=m.axes)  # without its numbers
     elif m.tflops is not None:
@@ -259,7 +258,7 @@ def means(run: Run) -> list[dict[str, str]]:
 def footnotes(run: Run, measurements: Sequence[Measurement]) -> list[str]:
     """Why kernels failed or were skipped; each degradation and note of the gate once, with what it concerns."""
     lines = [
-        f"{m.kernel if m.shape else m.place or m.kernel}: {SHOWN.get(m.status, m.status)}: {m.reason}"
+        f"{m.kernel if m.shape else m.place or m.kernel}: {m.outcome}: {m.reason}"
         for m in measurements
         if m.status != "measured"
     ]
@@ -346,7 +345,7 @@ def facts(m: Measurement) -> Table:
     """One measurement by itself: each fact with a bar where it is a share."""
     title = f"{m.title}{_changed(m)} · {m.label or NO_LABEL}"
     if m.status != "measured" or m.us is None:
-        return Table(title, (), [(SHOWN.get(m.status, m.status), m.reason or "no reason given")], left=2)
+        return Table(title, (), [(m.outcome, m.reason or "no reason given")], left=2)
     row, more = cells(None, m), details(m)
     parts = ": ±{} % of launches, ±{} % of placement".format(*halves) if (halves := _halves(m)) else ""
     rows: list[tuple[str, Cell]] = [
