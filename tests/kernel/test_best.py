@@ -114,7 +114,8 @@ def test_the_table_names_each_tile_once_and_says_whether_it_was_measured() -> No
 
 def swept(tiles: Sequence[Tile], true: Table) -> list[Measurement]:
     """What a sweep would measure if these were the true times."""
-    return [
+    split = [Measurement("split", astuple(shape), "measured", us=true.split_us(shape)) for shape in tuned.SHAPES]
+    return split + [
         Measurement(tuned.name_of(tile.template, parts), astuple(shape), "measured", us=true.us(tile, parts, shape))
         for tile in tiles
         for parts in (1, tuned.MANY)
@@ -123,11 +124,14 @@ def swept(tiles: Sequence[Tile], true: Table) -> list[Measurement]:
 
 
 def test_a_sweep_gives_back_the_times_that_made_it() -> None:
-    run, true = recorded_run(), replace(table(), launch_us=3.0, sum_us=4.0, sum_gbs=2000.0)
+    run, true = recorded_run(), replace(table(), launch_us=3.0, sum_us=4.0, sum_gbs=2000.0, split_launch_us=9.0)
     tiles = tuple(replace(t, alone_us=1.5 * t.shared_us, block_us=0.5) for t in true.tiles)
     found = tuned.fitted(replace(run, measurements=swept(tiles, true)))
     assert found.label.startswith("measured on an NVIDIA H200, driver ")
     assert (found.launch_us, found.sum_us, found.sum_gbs) == pytest.approx((3.0, 4.0, 2000.0), rel=0.05)
+    assert [found.split_us(shape) for shape in tuned.SHAPES] == pytest.approx(
+        [true.split_us(shape) for shape in tuned.SHAPES], rel=0.01
+    )
     for tile, other in zip(tiles, found.tiles, strict=True):
         assert asdict(other) == asdict(tile) | {
             name: pytest.approx(getattr(tile, name), rel=0.05) for name in ("alone_us", "shared_us", "block_us")

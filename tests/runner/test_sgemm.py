@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import worklog
 from worklog.errors import BadSetting, OutOfMemory, OutsideDomain, WorklogError
-from worklog.kernel.best import choose, table
+from worklog.kernel.best import MOST_WORKSPACE, choose, table
 from worklog.kernel.device import Resources
 from worklog.problem.gemm import Shape
 from worklog.runner import sgemm as module
@@ -39,7 +39,7 @@ def integers(rows: int, columns: int, seed: int = 0) -> Any:
     return np.random.default_rng([rows, columns, seed]).integers(-8, 9, (rows, columns)).astype(np.float32)
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(m=SIZE, n=SIZE, k=SIZE, orders=st.tuples(*[st.sampled_from([ROWS, COLUMNS])] * 3), new=st.booleans())
 def test_it_is_blas_in_every_order_and_with_sizes_of_0(m: int, n: int, k: int, orders: Any, new: bool) -> None:
     made = integers(m, k), integers(k, n), integers(m, n, 1)
@@ -160,13 +160,14 @@ class Place(OnGpu):
     def capability(self) -> str:
         return "80"
 
-    def multiply(self, shape: Shape, name: str = "best", offset: int = 0) -> None:
+    def multiply(self, shape: Shape, kernel: Any = None, most: int = MOST_WORKSPACE, aligned: bool = True) -> None:
         sizes = (shape.m, shape.k), (shape.k, shape.n), (shape.m, shape.n)
         a, b, c = (
-            Matrix(one, None, "cupy", 0, address + offset, size, (size[1], 1))
+            Matrix(one, None, "cupy", 0, address, size, (size[1], 1))
             for one, address, size in zip("ABC", (2**20, 2**30, 2**40), sizes, strict=True)
         )
-        self.launch(worklog.rung(name), shape, 1.0, a, b, 0.0, c)
+        chosen = [module._chosen(worklog.rung("best"), a, b, aligned, each) for each in (most, 0)]
+        self.launch(chosen if kernel is None else [kernel], shape, 1.0, a, b, 0.0, c)
 
 
 DEEP, DEEPER = Shape(128, 128, 16384), Shape(256, 128, 16384)  # in parts of K
@@ -225,19 +226,61 @@ def test_a_table_of_another_driver_is_named_once() -> None:
         place.multiply(Shape.of(64))
 
 
-def test_a_misaligned_array_takes_narrow_accesses_and_other_kernels_refuse_it() -> None:
-    place = Place()
-    place.multiply(Shape.of(64), offset=4)
+class OnHost:
+    """A CuPy array as far as sgemm reads it before a launch."""
+
+    __module__ = "cupy"
+    dtype, itemsize = "float32", 4
+    device = SimpleNamespace(id=0)
+
+    def __init__(self, shape: tuple[int, int], address: int, strides: tuple[int, int] | None = None) -> None:
+        self.shape, self.strides = shape, strides or (4 * shape[1], 4)
+        self.data = SimpleNamespace(ptr=address)
+
+    @property
+    def T(self) -> OnHost:  # noqa: N802
+        return OnHost(self.shape[::-1], self.data.ptr, self.strides[::-1])
+
+
+@pytest.fixture
+def place(monkeypatch: pytest.MonkeyPatch) -> Place:
+    found = Place()
+    monkeypatch.setattr(module, "_on_gpu", lambda number: found)
+    return found
+
+
+def multiply(side: int, offset: int = 0, by_columns: bool = False, mode: Any = "fp32") -> None:
+    a, b, c = (OnHost((side, side), address + offset) for address in (2**20, 2**30, 2**40))
+    worklog.sgemm(a, b.T if by_columns else b, c, mode=mode)
+
+
+def test_a_misaligned_array_takes_narrow_accesses_and_other_kernels_refuse_it(place: Place) -> None:
+    multiply(64, offset=4)
     assert place.noting.launches[-1][0] == choose(Shape.of(64), aligned=False).entry
-    with pytest.raises(BadSetting, match="warptiled takes arrays at multiples of 16 bytes: take best, or copy"):
-        place.multiply(Shape.of(128), "warptiled", offset=4)
+    with pytest.raises(BadSetting, match=r"not all arrays are at multiples of 16 bytes, and warptiled .* or copy"):
+        multiply(128, offset=4, mode=worklog.rung("warptiled"))
 
 
-def test_a_kernel_for_hopper_is_an_error_on_another_gpu() -> None:
-    with pytest.raises(
-        BadSetting, match=r"uses instructions of compute capability 9.0, and this GPU has 8.0: take mode"
-    ):
-        Place().multiply(Shape.of(128), "split")
+def test_a_kernel_for_hopper_is_an_error_on_another_gpu(place: Place) -> None:
+    with pytest.raises(BadSetting, match=r"of compute capability 9.0, and this GPU has 8.0: take mode"):
+        multiply(4096, mode="split")
+
+
+def test_split_is_taken_where_it_pays_and_otherwise_best(place: Place) -> None:
+    place.capability = lambda: "90"  # type: ignore[method-assign]
+
+    def launched(*arguments: Any, **words: Any) -> str:
+        multiply(*arguments, mode="split", **words)
+        return str(place.noting.launches[-1][0]).partition("<")[0].removesuffix("_sum")
+
+    assert launched(4096) == "sgemm_split" and launched(32) == "sgemm_best"
+    for words in ({"by_columns": True}, {"offset": 4}):
+        with pytest.warns(UserWarning, match="and split takes .*: best is used instead, which is slower"):
+            assert launched(4096, **words) == "sgemm_best"
+    place.noting.free = 2**20
+    place.stream = 9
+    with pytest.warns(UserWarning, match="out of memory; best takes kernels without a workspace"):
+        assert launched(4096) == "sgemm_best"
 
 
 def test_one_library_and_one_gpu() -> None:

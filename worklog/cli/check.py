@@ -242,7 +242,7 @@ def _sweep_best(
     else:
         device.require_gpu()
         with output.progress_bar() as progress:
-            run = measure(tuned.kernels(), tuned.SHAPES, harness=harness, progress=progress, out=out)
+            run = measure(tuned.kernels(device.gpu()), tuned.SHAPES, harness=harness, progress=progress, out=out)
         output.print_run(run)
         found = tuned.fitted(run)
     click.echo(tuned.shown(found).text())

@@ -44,7 +44,8 @@ class Tile:
 @dataclass(frozen=True)
 class Table:
     """label: measured or estimated, and where. gpu, driver: of the measurement. launch_us: of a launch without work;
-    sum_us, sum_gbs: of the launch that adds the parts, and the rate at which it does.
+    sum_us, sum_gbs: of the launch that adds the parts, and the rate at which it does. split_us: of the rung split, its
+    launches without work, and a tile of 128 x 128 x 32; split_gbs: the rate of its first pass.
     """
 
     label: str
@@ -54,7 +55,19 @@ class Table:
     launch_us: float
     sum_us: float
     sum_gbs: float
+    split_launch_us: float
+    split_tile_us: float
+    split_gbs: float
     tiles: tuple[Tile, ...]
+
+    def split_pays(self, shape: Shape) -> bool:
+        """Whether the rung split is expected to be faster than best."""
+        return self.split_us(shape) < min(self.us(tile, 1, shape) for tile in self.tiles)
+
+    def split_us(self, shape: Shape) -> float:
+        """Expected microseconds of the rung split."""
+        waves, stages, lines = split_work(shape, self.multiprocessors)
+        return self.split_launch_us + waves * stages * self.split_tile_us + lines / self.split_gbs / 1e3
 
     def us(self, tile: Tile, parts: int, shape: Shape) -> float:
         """Expected microseconds of a launch."""
@@ -90,6 +103,12 @@ def kernel_of(
         after=(adding,) if parts > 1 else (),
         workspace=f"{FLOAT_BYTES * parts} * M * N" if parts > 1 else "",
     )
+
+
+def split_work(shape: Shape, multiprocessors: int) -> tuple[int, int, int]:
+    """Of the rung split: tiles of C on the busiest multiprocessor, stages of K, and bytes that the first pass moves."""
+    waves = math.ceil(math.ceil(shape.m / 128) * math.ceil(shape.n / 128) / multiprocessors)
+    return waves, math.ceil(shape.k / 32), 3 * FLOAT_BYTES * shape.k * (shape.m + shape.n)
 
 
 @cache

@@ -92,14 +92,15 @@ def sgemm(A: Any, B: Any, C: Any = None, *, alpha: float = 1.0, beta: float = 0.
     A, B, C: M x K, K x N and M x N matrices, all CuPy arrays or all PyTorch tensors on one GPU, each row-major or
     column-major without gaps. C: written in place; None for a new one, column-major if A and B are. The work is
     enqueued on the library's current stream and not waited for. mode: "fp32" for the rung best, which takes any shape
-    and order; "split" for FP32 through tensor cores on compute capability 9.0 (the rung split); or a kernel. These two
-    take matrices that are all row-major or all column-major. NumPy arrays are multiplied on the emulator, up to 512 x
-    512 x 512.
+    and order; "split" for FP32 through tensor cores on compute capability 9.0 (the rung split, or best where the table
+    expects that to be faster); or a kernel. These two take matrices that are all row-major or all column-major, at
+    multiples of 16 bytes; for others, "split" takes best and warns once, and a kernel is an error. NumPy arrays are
+    multiplied on the emulator, up to 512 x 512 x 512.
 
     A kernel's intermediate results are in a workspace per GPU and stream, which grows at the first call that needs
     more and is then reused. So a CUDA graph can be captured after one call with the same shapes on the same stream; it
-    must not run at the same time as other calls on that stream. Without memory for the workspace, best takes a kernel
-    that needs none, and warns once. It also warns once if its table was made on another GPU or driver.
+    must not run at the same time as other calls on that stream. Without memory for the workspace, both modes take a
+    kernel that needs none, and warn once. They also warn once if the table of best was made on another GPU or driver.
 
     Raises BadSetting and BadShape for arrays that it doesn't take, OutsideDomain, NoGpu, OutOfMemory, LaunchFailed.
     """
@@ -136,13 +137,26 @@ def sgemm(A: Any, B: Any, C: Any = None, *, alpha: float = 1.0, beta: float = 0.
         raise BadSetting(f"sgemm: mode is {mode!r}: choose from {', '.join(MODES)}, or give a kernel")
     if kernel.host is not None:
         raise BadSetting(f"{kernel.name} is a host function: call the function itself")
-    if kernel.choose is None and not (a.by_rows and b.by_rows):
-        raise BadSetting(f"sgemm: {orders}, and {kernel.name} takes one order for all: take best, or copy")
     if m and n:
-        if alpha == 0 or k == 0:  # BLAS: A and B are not read
-            kernel, alpha = rung("best"), 0.0
         place: Any = _on_emulator() if a.device is None else _on_gpu(a.device)
-        place.launch(kernel, Shape(c.shape[0], c.shape[1], max(1, k)), float(alpha), a, b, float(beta), c)
+        place.require(kernel)
+        shape, best = Shape(c.shape[0], c.shape[1], max(1, k)), rung("best")
+        aligned = all(one.address % ALIGNMENT == 0 for one in (a, b, c))
+        if alpha == 0 or k == 0:  # BLAS: A and B are not read
+            kernel, alpha = best, 0.0
+        elif mode == "split" and not table().split_pays(shape):
+            kernel = best
+        elif kernel.choose is None and not (aligned and a.by_rows and b.by_rows):
+            found = orders if aligned else f"not all arrays are at multiples of {ALIGNMENT} bytes"
+            needs = f"sgemm: {found}, and {kernel.name} takes {'one order for all' if aligned else 'no others'}"
+            if mode != "split":
+                raise BadSetting(f"{needs}: take best, or copy")
+            once(f"{needs}: best is used instead, which is slower")
+            kernel = best
+        candidates = [(kernel, MOST_WORKSPACE), *([(best, 0)] if kernel.choose or mode == "split" else [])]
+        place.launch(
+            [_chosen(one, a, b, aligned, most) for one, most in candidates], shape, float(alpha), a, b, float(beta), c
+        )
     return result
 
 
@@ -155,7 +169,7 @@ def _require_one_place(*matrices: Matrix) -> None:
             raise BadSetting(f"sgemm: A is on GPU {first.device} and {one.name} on GPU {one.device}: take one GPU")
 
 
-def _chosen(kernel: Kernel, a: Matrix, b: Matrix, aligned: bool = True, most: int = MOST_WORKSPACE) -> Kernel:
+def _chosen(kernel: Kernel, a: Matrix, b: Matrix, aligned: bool, most: int) -> Kernel:
     """The kernel, choosing among those for these orders."""
     if kernel.choose is None:
         return kernel
@@ -190,15 +204,18 @@ class Place:
         if key not in self._loaded:
             if capturing:
                 raise BadSetting(f"sgemm: {kernel.name} isn't compiled yet: {BEFORE}")
-            if HOPPER in kernel.source and self.capability() != "90":
-                raise BadSetting(
-                    f"sgemm: {kernel.name} uses instructions of compute capability 9.0, and this GPU has "
-                    f"{'.'.join(self.capability())}: take mode='fp32'"
-                )
             loaded = kernel.load(self.device)
             assert isinstance(loaded, Loaded)
             self._loaded[key] = loaded
         return self._loaded[key]
+
+    def require(self, kernel: Kernel) -> None:
+        """Raise BadSetting for a kernel whose instructions the device doesn't have."""
+        if HOPPER in kernel.source and self.capability() != "90":
+            raise BadSetting(
+                f"sgemm: {kernel.name} uses instructions of compute capability 9.0, and this GPU has "
+                f"{'.'.join(self.capability())}: take mode='fp32'"
+            )
 
     def capability(self) -> str:
         """Compute capability, as "90", which the emulator has."""
@@ -208,14 +225,16 @@ class Place:
 class OnEmulator(Place):
     """Multiplies NumPy arrays."""
 
-    def launch(self, kernel: Kernel, shape: Shape, alpha: float, a: Matrix, b: Matrix, beta: float, c: Matrix) -> None:
-        """Run to the end. Raises BadSetting for a large product."""
+    def launch(
+        self, kernels: Sequence[Kernel], shape: Shape, alpha: float, a: Matrix, b: Matrix, beta: float, c: Matrix
+    ) -> None:
+        """Run the first one to the end. Raises BadSetting for a large product."""
         if shape.flops > MOST_EMULATED:
             raise BadSetting(f"sgemm: {shape} takes too long on the emulator: give CuPy arrays or PyTorch tensors")
         with self._lock:
             stored = (one.array if one.by_rows else one.array.T for one in (a, b, c))
             in_a, in_b, in_c = map(self.device.upload, stored)
-            subject = self._subject(_chosen(kernel, a, b))
+            subject = self._subject(kernels[0])
             subject.enqueue(shape, alpha, in_a, in_b, beta, in_c)
             c.array[...] = self.device.download(in_c).reshape(c.shape)
 
@@ -239,16 +258,14 @@ class OnGpu(Place):
         with cupy.cuda.Device(number):
             return cls(number, CudaDevice())
 
-    def launch(self, kernel: Kernel, shape: Shape, alpha: float, a: Matrix, b: Matrix, beta: float, c: Matrix) -> None:
-        """Enqueue on the current stream of the arrays' library."""
-        aligned = all(one.address % ALIGNMENT == 0 for one in (a, b, c))
-        if not aligned and kernel.choose is None:
-            raise BadSetting(f"sgemm: {kernel.name} takes arrays at multiples of {ALIGNMENT} bytes: take best, or copy")
+    def launch(
+        self, kernels: Sequence[Kernel], shape: Shape, alpha: float, a: Matrix, b: Matrix, beta: float, c: Matrix
+    ) -> None:
+        """Enqueue the first one, or the second one where memory is too short, on the library's current stream."""
         with self._lock, self.current(a.library) as (handle, capturing):
-            if kernel.choose is not None:
+            if len(kernels) > 1:
                 warn_of_a_stale_table(*self.identity())
-            choices = [_chosen(kernel, a, b, aligned, most) for most in (MOST_WORKSPACE, 0)]
-            subject = self._prepared(choices, shape, handle, capturing)
+            subject = self._prepared(kernels, shape, handle, capturing)
             at_a, at_b, at_c = (np.uint64(one.address) for one in (a, b, c))
             subject.enqueue(shape, alpha, at_a, at_b, beta, at_c)
 
@@ -279,9 +296,9 @@ class OnGpu(Place):
 
         return str(cupy.cuda.Device(self.number).compute_capability)
 
-    def _prepared(self, choices: Sequence[Kernel], shape: Shape, handle: int, capturing: bool) -> Loaded:
-        """The first one, compiled, with a workspace of this stream; the second one where memory is too short."""
-        for kernel in choices:
+    def _prepared(self, kernels: Sequence[Kernel], shape: Shape, handle: int, capturing: bool) -> Loaded:
+        """A kernel, compiled, with a workspace of this stream."""
+        for kernel in kernels:
             subject = self._subject(kernel, capturing)
             if capturing and not subject.is_ready(shape):
                 raise BadSetting(f"sgemm: {shape} is new: {BEFORE}")
@@ -292,7 +309,7 @@ class OnGpu(Place):
                 try:
                     held = self._workspaces[handle] = self.device.allocate(needed)
                 except OutOfMemory as error:
-                    if kernel.choose is None or kernel is choices[-1]:
+                    if kernel is kernels[-1]:
                         raise
                     once(f"sgemm: {error}; best takes kernels without a workspace instead, which may be slower")
                     continue

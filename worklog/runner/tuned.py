@@ -20,8 +20,9 @@ import numpy as np
 from worklog.analysis.prediction import DRAM, bound
 from worklog.errors import BadRunFile, WorklogError
 from worklog.gpu.device import Gpu
+from worklog.gpu.peaks import Peaks
 from worklog.kernel import Kernel
-from worklog.kernel.best import FILE, Table, Tile, kernel_of, table
+from worklog.kernel.best import FILE, Table, Tile, kernel_of, split_work, table
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.resources import occupancy
 from worklog.problem import Shape
@@ -61,13 +62,14 @@ ASSUMED = (
 )
 
 
-def kernels() -> list[Kernel]:
-    """What is measured: every tile, for K in one part and in many, each named after both."""
-    return [
+def kernels(gpu: Gpu) -> list[str | Kernel]:
+    """What is measured: every tile, for K in one part and in many, each named after both; and the rung split."""
+    tiles = [
         replace(kernel_of(template, parts), name=name_of(template, parts), number=None, idea="")
         for template in TEMPLATES
         for parts in (1, MANY)
     ]
+    return [*tiles, *(["split"] if gpu.compute_capability == (9, 0) else [])]
 
 
 def name_of(template: Mapping[str, int], parts: int) -> str:
@@ -86,7 +88,9 @@ def estimated(gpu: Gpu) -> Table:
         tiles.append(Tile(template, _resident(kernel), max(LATENCY_US, shared_us), shared_us, BLOCK_US))
     label = f"estimated for an {gpu.name}, not measured: lower bounds by counts on the emulator; {ASSUMED}"
     sizes = gpu.multiprocessors, LAUNCH_US, SUM_US, gpu.memory_peak_gbs
-    return Table(label, gpu.name, gpu.driver, *sizes, tuple(map(_rounded, tiles)))
+    per_sm = Peaks(gpu, gpu.sm_clock_mhz).get("fp16", gpu.fp32_peak_tflops) / gpu.multiprocessors
+    split = 2 * LAUNCH_US, round(3 * 2 * 128 * 128 * 32 / per_sm / 1e6, 4), gpu.memory_peak_gbs
+    return Table(label, gpu.name, gpu.driver, *sizes, *split, tuple(map(_rounded, tiles)))
 
 
 def fitted(run: Run) -> Table:
@@ -104,7 +108,10 @@ def fitted(run: Run) -> Table:
     launch_us = float(np.median([launch for _, launch in found]))
     label = f"measured on an {gpu.name}, driver {gpu.driver}: {run.label}"
     tiles = tuple(tile for tile, _ in found)
-    plain = Table(label, gpu.name, gpu.driver, gpu.multiprocessors, launch_us, 0.0, math.inf, tiles)
+    plain = replace(
+        table(), label=label, gpu=gpu.name, driver=gpu.driver, multiprocessors=gpu.multiprocessors, launch_us=launch_us
+    )
+    plain = replace(plain, sum_us=0.0, sum_gbs=math.inf, tiles=tiles)
     moved, extra = [], []
     for tile in tiles:
         for shape in shapes:
@@ -115,6 +122,17 @@ def fitted(run: Run) -> Table:
         raise BadRunFile(f"the run holds no tile with {MANY} parts: measure: worklog sweep best")
     slope, sum_us = np.polyfit(moved, extra, 1)
     rate = 1 / float(slope) if slope > 0 else gpu.memory_peak_gbs
+    rows = [(shape, us) for shape in shapes if (us := times.get(("split", shape))) is not None]
+    if len(rows) < 4:
+        plain = replace(plain, label=f"{label}; of split estimated")
+    else:
+        work = np.array([split_work(shape, gpu.multiprocessors) for shape, _ in rows], float)
+        times_us = np.array([us for _, us in rows])
+        columns = np.array([np.ones(len(rows)), work[:, 0] * work[:, 1], work[:, 2] / 1e3]).T / times_us[:, None]
+        launch, each, per_kb = (max(1e-9, float(value)) for value in np.linalg.lstsq(columns, np.ones(len(rows)))[0])
+        plain = replace(
+            plain, split_launch_us=round(launch, 4), split_tile_us=round(each, 5), split_gbs=round(1 / per_kb, 1)
+        )
     sums: dict[str, Any] = {"sum_us": round(max(0.0, float(sum_us)), 4), "sum_gbs": round(rate, 1)}
     return replace(plain, launch_us=round(launch_us, 4), tiles=tuple(map(_rounded, tiles)), **sums)
 
@@ -128,7 +146,8 @@ def _fit(
     best: tuple[float, Tile, float] | None = None
     for ratio in np.arange(1, resident + 1 / 32, 1 / 16):
         unit = Tile(template, resident, float(ratio), 1.0, 0.0)
-        steps = [Table("", "", "", sms, 0.0, 0.0, math.inf, (unit,)).us(unit, 1, shape) for shape, _ in rows]
+        alone = replace(table(), multiprocessors=sms, launch_us=0.0)
+        steps = [alone.us(unit, 1, shape) for shape, _ in rows]
         blocks = [
             math.ceil(math.ceil(shape.m / template["BM"]) * math.ceil(shape.n / template["BN"]) / sms)
             for shape, _ in rows
