@@ -17,7 +17,7 @@ from worklog.errors import WorklogError, install_command
 from worklog.gpu import device
 from worklog.kernel import disk_cache, kernels_dir
 from worklog.runner import sanitizer
-from worklog.runs import Run, forced_source, live_runs, recordings, runs_dir
+from worklog.runs import Run, forced_source, live_runs, not_writable, recordings, runs_dir
 
 # Packages of each thing, what its absence costs, and the extra that brings it.
 PACKAGES = {
@@ -138,7 +138,7 @@ def _runs() -> Finding:
     """Where live runs are saved, and those that can't be read."""
     folder, paths = runs_dir(), list(live_runs())
     state = f"latest {paths[0]}" if paths else f"none yet in {folder}"
-    if why := device.not_writable(folder):
+    if why := not_writable(folder):
         return Finding("runs", False, f"{state}, which is not writable ({why})", "set WORKLOG_HOME to another folder")
     if broken := _broken(paths):
         return Finding("runs", False, "; ".join(broken), "they are skipped: remove them")
@@ -150,7 +150,7 @@ def _cache() -> Finding:
     folder = disk_cache.folder()
     sizes = [size for _, size, _ in disk_cache.entries(folder)]
     state = f"{len(sizes)} outputs of the compiler and the disassembler, {sum(sizes) / 1e6:.1f} MB, in {folder}"
-    if why := device.not_writable(folder):
+    if why := not_writable(folder):
         cost = "a program is compiled again in each process: set WORKLOG_CACHE to another folder"
         return Finding("cache", False, f"{state}, which is not writable ({why})", cost)
     return Finding("cache", True, state)

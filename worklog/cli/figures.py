@@ -12,8 +12,7 @@ import click
 from worklog import plots
 from worklog.cli import output
 from worklog.cli import readme as tables
-from worklog.errors import BadSetting, NothingToDraw, WorklogError
-from worklog.gpu.device import not_writable
+from worklog.errors import NothingToDraw, WorklogError
 from worklog.peers import exploits
 from worklog.plots import Drawing
 from worklog.runner import check, emulated_rungs, tasks
@@ -48,20 +47,7 @@ def diagnosis() -> Drawing:
 OTHERS: dict[str, Callable[[], Drawing]] = {"diagnosis": diagnosis}  # figures that don't come from a run
 
 
-def folder_option(default: str, about: str) -> Callable[[Any], Any]:
-    """--out of a command that writes into a folder. default: its name, which also says what is written."""
-
-    def writable(_: click.Context, __: click.Parameter, out: Path) -> Path:
-        why = not_writable(out)
-        if why is not None:
-            raise BadSetting(f"cannot write {default} into {out}: {why}; give another folder with --out")
-        return out
-
-    folder = click.Path(file_okay=False, path_type=Path)
-    return click.option("--out", type=folder, default=default, show_default=True, callback=writable, help=about)
-
-
-figures_option = folder_option("figures", "Folder for SVG and PNG.")
+figures_option = output.folder_option("figures", "Folder for SVG and PNG.")
 
 
 @click.command()
@@ -146,7 +132,7 @@ def _print(drawn: plots.Drawn, label: str) -> None:
     help="A run file for the ladder and the charts (default: the latest live run, else the recording).",
 )
 @click.option("--grid", type=click.Path(path_type=Path), help="A run file of `worklog grid` for the panel.")
-@folder_option("site", "Folder for index.html.")
+@output.folder_option("site", "Folder for index.html.")
 @output.json_option
 def site(run: Path | None, grid: Path | None, out: Path, as_json: bool) -> None:
     """Write index.html, which shows the panel, the ladder and the charts in a browser without a server or a network."""

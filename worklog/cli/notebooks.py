@@ -10,9 +10,8 @@ from pathlib import Path
 
 import click
 
-from worklog.errors import BadSetting
-from worklog.gpu.device import not_writable
 from worklog.kernel import source_folder
+from worklog.runs import require_writable
 
 
 @click.command()
@@ -24,9 +23,7 @@ def notebooks(folder: Path, force: bool) -> None:
     """Write the notebooks and their examples into DIR (default: worklog-notebooks), and print how to open them. An
     existing file that differs is kept, and named.
     """
-    why = not_writable(folder)
-    if why is not None:
-        raise BadSetting(f"cannot write notebooks into {folder}: {why}; give another folder")
+    require_writable(folder, f"notebooks into {folder}", "give another folder")
     shipped = source_folder("_notebooks", "notebooks")
     sources = [path for kind in ("*.ipynb", "*.md", "examples/*.*") for path in sorted(shipped.glob(kind))]
     written, kept = 0, []

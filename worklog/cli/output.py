@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from worklog.errors import BadSetting
-from worklog.gpu.device import not_writable
 from worklog.settings import Harness, parse_settings
 
 if TYPE_CHECKING:
@@ -48,12 +47,12 @@ def _new_file(_: click.Context, named: click.Parameter, out: Path | None) -> Pat
     """Raise BadSetting for a file that exists or can't be written, before minutes of work."""
     if out is None:
         return None
+    from worklog.runs import require_writable  # here and below: --help doesn't wait for NumPy
+
     option = named.opts[0]
     if out.exists():
         raise BadSetting(f"{out} exists already: give {option} another name, or remove it first")
-    why = not_writable(out.parent)
-    if why is not None:
-        raise BadSetting(f"cannot write {out}: {why}; give {option} another name")
+    require_writable(out.parent, str(out), f"give {option} another name")
     return out
 
 
@@ -177,6 +176,19 @@ def size_option(about: str, default: str | None = None) -> Option:
 def out_option(about: str = "Where to save the run (default: among this machine's runs).") -> Option:
     """--out of a command that saves one new file."""
     return click.option("--out", type=click.Path(dir_okay=False, path_type=Path), callback=_new_file, help=about)
+
+
+def folder_option(default: str, about: str) -> Option:
+    """--out of a command that writes into a folder. default: its name, which also says what is written."""
+
+    def writable(_: click.Context, __: click.Parameter, out: Path) -> Path:
+        from worklog.runs import require_writable
+
+        require_writable(out, f"{default} into {out}", "give another folder with --out")
+        return out
+
+    folder = click.Path(file_okay=False, path_type=Path)
+    return click.option("--out", type=folder, default=default, show_default=True, callback=writable, help=about)
 
 
 def print_json(document: Any) -> None:

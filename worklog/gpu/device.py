@@ -11,7 +11,6 @@ import os
 import platform
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
@@ -265,15 +264,3 @@ def source_revision() -> dict[str, Any]:
         return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain", "--untracked-files=no"))}
     except (OSError, subprocess.SubprocessError):
         return {}
-
-
-def not_writable(folder: Path) -> str | None:
-    """Why nothing can be written into a folder, or into the nearest one above it where it is yet to be made; None where
-    that works.
-    """
-    there = next((place for place in (folder, *folder.parents) if place.exists()), folder)
-    try:
-        with tempfile.TemporaryFile(dir=there):
-            return None
-    except OSError as error:
-        return f"{there}: {error.strerror}"

@@ -2,11 +2,13 @@
 
 from worklog.runs.documents import (
     claimed,
+    not_writable,
     read_fields,
     read_json,
     read_part,
     read_text,
     require_file,
+    require_writable,
     write_bytes,
     write_text,
 )
@@ -39,9 +41,9 @@ from worklog.runs.samples import (
 from worklog.runs.tables import WIDTH, Bar, Cell, Table, bound, cells, duration, percent, scaled, verdict_table
 
 __all__ = [
-    "AGAINST", "LEAST_SAMPLES", "PILOT", "WIDTH", "Bar", "Cell", "Energy", "Estimate", "Measurement",
-    "Reading", "Run", "Sample", "Table", "bound", "cells", "claimed", "duration", "event_overhead_us", "forced_source",
-    "live_runs", "median", "new_path", "open_run", "paired_ratio", "percent", "read_fields", "read_json", "read_part",
-    "read_text", "recorded_run", "recordings", "require_file", "run_of", "runs_dir", "scaled", "source_label",
-    "summarise", "summarize", "verdict_table", "write_bytes", "write_text",
+    "AGAINST", "LEAST_SAMPLES", "PILOT", "WIDTH", "Bar", "Cell", "Energy", "Estimate", "Measurement", "Reading", "Run",
+    "Sample", "Table", "bound", "cells", "claimed", "duration", "event_overhead_us", "forced_source", "live_runs",
+    "median", "new_path", "not_writable", "open_run", "paired_ratio", "percent", "read_fields", "read_json",
+    "read_part", "read_text", "recorded_run", "recordings", "require_file", "require_writable", "run_of", "runs_dir",
+    "scaled", "source_label", "summarise", "summarize", "verdict_table", "write_bytes", "write_text",
 ]  # fmt: skip

@@ -10,6 +10,7 @@ import json
 import math
 import os
 import stat
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -18,7 +19,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from worklog.errors import BadRunFile
+from worklog.errors import BadRunFile, BadSetting
 
 T = TypeVar("T")
 types_of: Callable[[type], dict[str, Any]] = cache(get_type_hints)  # a run file holds hundreds of measurements
@@ -128,6 +129,24 @@ def require_file(path: Path) -> None:
     mode = path.stat().st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise OSError(errno.EINVAL, "it is a pipe or a device, not a file", str(path))
+
+
+def not_writable(folder: Path) -> str | None:
+    """Why nothing can be written into a folder, or into the nearest one above it where it is yet to be made; None where
+    that works.
+    """
+    there = next((place for place in (folder, *folder.parents) if place.exists()), folder)
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            return None
+    except OSError as error:
+        return f"{there}: {error.strerror}"
+
+
+def require_writable(folder: Path, what: str, advice: str) -> None:
+    """Raise BadSetting, ending in `advice`, where nothing can be written into a folder."""
+    if why := not_writable(folder):
+        raise BadSetting(f"cannot write {what}: {why}; {advice}")
 
 
 def write_text(path: Path, document: dict[str, Any] | str) -> None:
