@@ -90,6 +90,8 @@ def test_best_takes_every_shape_and_resolves_to_ordinary_kernels() -> None:
     assert few.after == () and few.workspace == ""
     assert deep.after and deep.bytes_of("workspace", Shape(128, 128, 16384)) > 128 * 128 * 4
     assert (few.template["WIDTH"], odd.template["WIDTH"]) == (4, 1)
+    fresh = replace(BEST, text="// another text").at(Shape.of(4096))
+    assert (fresh.source, fresh.template) == ("// another text", few.template)
     assert choose(Shape.of(4096), aligned=False).template["WIDTH"] == 1
     assert not choose(Shape(128, 128, 16384), most_workspace=0).workspace
     assert all(Shape.of(n) in BEST.at(Shape.of(n)).domain for n in range(1, 70))

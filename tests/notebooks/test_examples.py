@@ -35,6 +35,7 @@ def test_it_is_short_and_uses_public_names(path: Path) -> None:
         ("02_your_kernel", 0, r"emulated · sm_90 PTX(.|\n)*recorded · NVIDIA H200(.|\n)*mine +skipped"),
         ("03_torch_function", 1, r"needs a GPU: no GPU to measure on"),
         ("04_find_a_race", 0, r"emulated · sm_90 PTX(.|\n)*shared-race: .*reads \(line 12\) .*writes \(line 9\)"),
+        ("08_sgemm", 0, r"any shape: up to \S+e-0[56] off, emulated(.|\n)*split: +up to \S+e-0[56] off, emulated"),
         ("05_draw_a_ladder", 0, r"ladder\.svg(.|\n)*TFLOP/s(.|\n)*recorded · NVIDIA H200"),
     ],
 )

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -281,6 +281,26 @@ def test_split_is_taken_where_it_pays_and_otherwise_best(place: Place) -> None:
     place.stream = 9
     with pytest.warns(UserWarning, match="out of memory; best takes kernels without a workspace"):
         assert launched(4096) == "sgemm_best"
+
+
+@pytest.mark.parametrize(("library", "handle"), [("cupy", 5), ("torch", 6), ("torch", 0)])
+def test_the_stream_is_the_librarys_current_one(library: str, handle: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    cupy: Any = ModuleType("cupy")
+    null = SimpleNamespace(ptr=0)
+    cupy.cuda = SimpleNamespace(
+        Device=lambda number: nullcontext(),
+        get_current_stream=lambda: SimpleNamespace(ptr=5),
+        ExternalStream=lambda ptr, number: SimpleNamespace(ptr=ptr),
+        Stream=SimpleNamespace(null=null),
+        runtime=SimpleNamespace(streamIsCapturing=lambda ptr: ptr == 6),
+    )
+    current = SimpleNamespace(cuda_stream=handle)
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=SimpleNamespace(current_stream=lambda _: current)))
+    place = OnGpu(0, SimpleNamespace(stream=None))
+    with place.current(library) as found:
+        assert found == (handle, handle == 6)
+        assert place.device.stream.ptr == handle and (place.device.stream is null) is (handle == 0)
 
 
 def test_one_library_and_one_gpu() -> None:

@@ -115,6 +115,8 @@ def inspect(kernel: Kernel, shape: Shape | None = None, archs: Sequence[str] = (
         raise BadSetting(f"{kernel.name} is a host function, which cannot be inspected: give a .cu file or a rung")
     if kernel.grid and not kernel.block:
         raise BadSetting("--grid needs --block: give both to count the kernel's memory requests too")
+    if kernel.choose is not None:
+        kernel = kernel.at(shape or RUNG_SIZE)
     threads = kernel.thread_count if kernel.block else None
     built = [build(kernel.program, arch) for arch in archs]
     main = next((b for b in built if b.compiled.arch == ARCH), built[0])

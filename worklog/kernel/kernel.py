@@ -257,7 +257,9 @@ class Kernel:
 
     def at(self, shape: Shape) -> Kernel:
         """What is launched at a shape."""
-        return self.choose(shape) if self.choose is not None else self
+        if self.choose is None:
+            return self
+        return self.choose(shape) if self.text is None else replace(self.choose(shape), text=self.text)
 
     @property
     def passes(self) -> tuple[Kernel, ...]:

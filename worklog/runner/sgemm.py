@@ -26,6 +26,7 @@ from worklog.problem import Shape
 
 MODES = {"fp32": "best", "split": "split"}
 ALIGNMENT = 16  # bytes, of a kernel's widest access
+MOST_SIZE = 2**31 - 1  # their parameters are int
 MOST_EMULATED = Shape.of(512).flops
 BEFORE = "call sgemm once with these shapes and on this stream before the graph is captured"
 HOPPER = "setmaxnreg"  # in the source of a kernel for compute capability 9.0 only
@@ -99,8 +100,9 @@ def sgemm(A: Any, B: Any, C: Any = None, *, alpha: float = 1.0, beta: float = 0.
 
     A kernel's intermediate results are in a workspace per GPU and stream, which grows at the first call that needs
     more and is then reused. So a CUDA graph can be captured after one call with the same shapes on the same stream; it
-    must not run at the same time as other calls on that stream. Without memory for the workspace, both modes take a
-    kernel that needs none, and warn once. They also warn once if the table of best was made on another GPU or driver.
+    must not run at the same time as other calls on that stream, and with CuPy a call in a capture needs C. Without
+    memory for the workspace, both modes take a kernel that needs none, and warn once. They also warn once if the table
+    of best was made on another GPU or driver.
 
     Raises BadSetting and BadShape for arrays that it doesn't take, OutsideDomain, NoGpu, OutOfMemory, LaunchFailed.
     """
@@ -115,6 +117,8 @@ def sgemm(A: Any, B: Any, C: Any = None, *, alpha: float = 1.0, beta: float = 0.
     if C is None and beta != 0:
         raise BadSetting("sgemm: beta is not 0, and there is no C to multiply by it: give C")
     by_rows = a.by_rows or b.by_rows
+    if max(m, n, k) > MOST_SIZE:
+        raise BadShape(f"sgemm: {m} x {n} x {k}: kernels take sizes up to {MOST_SIZE}")
     result = _empty(a, (m, n), by_rows) if C is None else C
     c = Matrix.of("C", result)
     if c.shape != (m, n):
