@@ -210,9 +210,11 @@ for line in ("", 'asm volatile("fence.proxy.async;" ::: "memory");', 'asm volati
 # In rung 25, each block splits its rows and columns, as all the other blocks in its row and column do. Now a first
 # kernel splits each number once. It writes the halves to a workspace, in the order in which the product needs them, so
 # one bulk copy brings a stage of an operand. 132 blocks stay on their multiprocessors, and take one tile after another.
+# A tile has 64, 128 or 192 columns: narrow ones occupy more multiprocessors, and wide ones need less shared memory per
+# multiply-add. These are those of 4096:
 
 # %%
-split = worklog.rung("split")
+split = worklog.rung("split").at(Shape.of(4096))
 print(f"workspace: {split.bytes_of('workspace', Shape.of(4096)) / 2**20:.0f} MiB at 4096; A and B have 128")
 for one in split.passes:
     resources = EmulatedDevice().compile(one.program).resources

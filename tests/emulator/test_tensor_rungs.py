@@ -14,7 +14,8 @@ from worklog.analysis.tensor_products import tensor_product
 from worklog.emulator import EmulatedDevice
 from worklog.gate.precision import PrecisionReference, classify, rms_limit
 from worklog.kernel.device import Subject
-from worklog.kernel.ladder import TENSOR, rung, split
+from worklog.kernel.ladder import TENSOR, rung
+from worklog.kernel.splitting import split
 from worklog.problem.gemm import Float32, Shape
 
 # By rung: rms error in u·D at K = 256 on U(-1, 1), within a tenth.
@@ -26,14 +27,14 @@ MODEL: dict[str, dict[str, Any]] = {
     "promoted": {"promote": 128},
 }
 WHOLE_RANGE = ("wgmma", "split")
-EDGES = Shape(33, 388, 71)
+EDGES = Shape(33, 388, 40)
 
 
 @lru_cache
 def loaded(record: str) -> Subject:
-    if record == "split<192>":
-        return replace(split(192, 5), grid="2").load(EmulatedDevice())
-    return (replace(split(), grid="1") if record == "split" else rung(record)).load(EmulatedDevice())
+    name, _, columns = record.strip(">").partition("<")
+    few = replace(split(int(columns or 128)), grid="2")  # blocks
+    return (few if name == "split" else rung(name)).load(EmulatedDevice())
 
 
 def product(name: str, a: Float32, b: Float32, alpha: float = 1.0, c: Float32 | None = None) -> Float32:
@@ -64,11 +65,12 @@ def test_the_error_is_that_of_the_class_that_the_rung_claims(name: str) -> None:
     assert found == claimed or (name == "fp16x3" and rms < rms_limit(k))  # its error grows past the limit at K = 512
 
 
-def test_any_shape_and_any_number_of_blocks() -> None:
-    """3 tiles of 128 x 192, and 2 blocks."""
+@pytest.mark.parametrize("tile", ["split<64>", "split<192>"])
+def test_any_shape_and_any_number_of_blocks(tile: str) -> None:
+    """More tiles than blocks, and edges in each dimension."""
     rng = np.random.default_rng(0)
     a, b, c = (integers(rng, *size) for size in ((EDGES.m, EDGES.k), (EDGES.k, EDGES.n), (EDGES.m, EDGES.n)))
-    np.testing.assert_array_equal(product("split<192>", a, b, 1.5, c), 1.5 * (a @ b) + 0.5 * c)
+    np.testing.assert_array_equal(product(tile, a, b, 1.5, c), 1.5 * (a @ b) + 0.5 * c)
 
 
 @pytest.mark.parametrize("name", WHOLE_RANGE)
@@ -103,3 +105,10 @@ def test_any_data_gives_what_fp32_gives(name: str) -> None:
     special[93] = False  # whether a sum overflows depends on the order
     assert special.sum() == 4 * 128 - 4  # three rows and a column
     np.testing.assert_array_equal(c[special], sequential[special])
+
+
+def test_the_tile_of_split_follows_the_shape() -> None:
+    """Few tiles are narrow, so that more multiprocessors have one; many are wide."""
+    chosen = {n: rung("split").at(Shape.of(n)).template["BN"] for n in (256, 1024, 4096, 8192)}
+    assert chosen == {256: 64, 1024: 64, 4096: 128, 8192: 192}
+    assert all(split(bn).shared <= 227 * 1024 for bn in (64, 128, 192))

@@ -9,11 +9,12 @@ import pytest
 
 from worklog.emulator import EmulatedDevice
 from worklog.kernel import Kernel
-from worklog.kernel.ladder import TENSOR, split
+from worklog.kernel.ladder import TENSOR
+from worklog.kernel.splitting import SPLIT_TILES, split
 from worklog.problem.gemm import Float32, Shape, random_inputs
 
 LAUNCHES = 1000
-RECORDS = [*TENSOR, split(192, 5)]
+RECORDS = [*TENSOR[:-1], *map(split, SPLIT_TILES)]
 each = pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.entry)
 
 

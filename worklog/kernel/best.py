@@ -19,6 +19,7 @@ from worklog.errors import WorklogError
 from worklog.kernel.kernel import Kernel
 from worklog.kernel.loaded import Pass
 from worklog.kernel.signature import LADDER
+from worklog.kernel.splitting import SPLIT_TILES, columns
 from worklog.problem import FLOAT_BYTES, Shape
 
 FILE = Path(__file__).with_name("best.json")
@@ -105,9 +106,11 @@ def kernel_of(
     )
 
 
-def split_work(shape: Shape, multiprocessors: int) -> tuple[int, int, int]:
-    """Of the rung split: tiles of C on the busiest multiprocessor, stages of K, and bytes that the first pass moves."""
-    waves = math.ceil(math.ceil(shape.m / 128) * math.ceil(shape.n / 128) / multiprocessors)
+def split_work(shape: Shape, multiprocessors: int) -> tuple[float, int, int]:
+    """Of the rung split: tiles of C, 128 columns each, on the busiest multiprocessor, stages of K, and bytes that the
+    first pass moves.
+    """
+    waves = min(columns(shape, bn, multiprocessors) for bn in SPLIT_TILES) / 128
     return waves, math.ceil(shape.k / 32), 3 * FLOAT_BYTES * shape.k * (shape.m + shape.n)
 
 

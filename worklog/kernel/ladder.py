@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from worklog.errors import BadSetting, UnknownRung, meant
-from worklog.kernel import signature
 from worklog.kernel.best import BEST
 from worklog.kernel.kernel import Kernel
-from worklog.kernel.loaded import Pass
 from worklog.kernel.source import definition, filled
+from worklog.kernel.splitting import SPLIT
 from worklog.problem import Axis, Space, Value
 
 WHOLE_TILES = "M % BM == 0, N % BN == 0, K % BK == 0"  # a kernel without bounds checks
@@ -58,7 +57,7 @@ LADDER = tuple(
 
 MMA = dict(BM=128, BN=128, BK=16, WM=64, WN=32)
 STAGED = dict(BM=128, BN=128, BK=32, STAGES=3, RAW=3)
-LINE_BYTES, SMEM_OF_WGMMA = 128, 201_824  # the kernel's struct Shared
+SMEM_OF_WGMMA = 201_824  # the kernel's struct Shared
 # Name, tile, threads per block, precision class, and what the rung adds, as in ROWS.
 TENSOR_ROWS = (
     ("tf32", MMA, WARP_TILES, "tf32", "tensor cores multiply factors of 11 bits"),
@@ -67,27 +66,6 @@ TENSOR_ROWS = (
     ("promoted", MMA, WARP_TILES, "fp32", "FP32 registers sum what tensor cores sum over 128 k"),
     ("wgmma", STAGED, "512", "fp32", "warp groups that split and warp groups that multiply"),
 )
-
-
-def split(bn: int = 128, stages: int = 6) -> Kernel:
-    """Rung 26: a pass that splits A and B, and their product in tiles of 128 x bn. bn: 128 or 192, which is for large
-    matrices, with 5 stages. Blocks: as many as an H200 has multiprocessors; any number is right.
-    """
-    lines, depth = "((M + 127) / 128 * 128 + (N + BN - 1) / BN * BN)", "(K + 31) / 32"
-    return Kernel(
-        name="split",
-        file="26_split.cu",
-        function="sgemm_split",
-        grid="132",
-        block="384",
-        template=dict(BM=128, BN=bn, STAGES=stages, GROUP=8),
-        number=26,
-        idea="a pass splits each factor once; the product's blocks stay on their multiprocessor",
-        arguments=(*signature.LADDER, "workspace"),
-        shared=stages * ((128 + bn) * LINE_BYTES + 16),
-        before=(Pass("split_lines<BM, BN>", f"{lines} / 16", "1024"),),
-        workspace=f"{lines} * ({depth} * {LINE_BYTES} + 16)",
-    )
 
 
 # The second ladder: FP32 through tensor cores. It follows the article's, which charts and defaults show.
@@ -108,7 +86,7 @@ TENSOR = (
         )
         for number, (name, tile, block, claimed, idea) in enumerate(TENSOR_ROWS, start=21)
     ),
-    split(),
+    SPLIT,
 )
 RUNGS = (*LADDER, *TENSOR, BEST)
 

@@ -145,6 +145,8 @@ def sgemm(A: Any, B: Any, C: Any = None, *, alpha: float = 1.0, beta: float = 0.
         place: Any = _on_emulator() if a.device is None else _on_gpu(a.device)
         place.require(kernel)
         shape, best = Shape(c.shape[0], c.shape[1], max(1, k)), rung("best")
+        if kernel.choose is not best.choose:  # which follows the orders, too
+            kernel = kernel.at(shape)
         aligned = all(one.address % ALIGNMENT == 0 for one in (a, b, c))
         if alpha == 0 or k == 0:  # BLAS: A and B are not read
             kernel, alpha = best, 0.0
