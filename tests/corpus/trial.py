@@ -142,7 +142,7 @@ def _checked(kernel: Kernel, name: tuple[str, str]) -> Tried:
         return Tried(*name, verdict=f"not checked: {error}")
     try:
         done = check(kernel, on="emulated", seed=0, limit_s=LIMIT_S)
-        if not done.verdict.accepted and done.verdict.stages[-1].name == "launch" and kernel.rules == "any":
+        if not done.verdict.accepted and done.verdict.stages[-1].name == "launch" and "K" not in kernel.rules:
             kernel = replace(kernel, rules=whole_tiles(kernel))
             done = check(kernel, on="emulated", seed=0, limit_s=LIMIT_S)
     except WorklogError as error:
