@@ -192,7 +192,7 @@ class BlockBarriers:
         if whole.any():
             # With the accesses of threads that have exited: they came before the barrier, too.
             lanes = None if (whole | ~self._by_block(machine.live)).all() else np.repeat(whole, size)
-            shared.interval.close(len(shared.bytes), lanes, machine.copies.in_flight())
+            shared.interval.close(lanes, machine.copies.in_flight())
 
     def end(self) -> None:
         """Raises BudgetExceeded for lanes that wait forever."""

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from worklog.emulator.counts import LINE, WARP, Site, sectors
 from worklog.emulator.findings import Batch, Recorder
 from worklog.emulator.global_checks import GlobalChecks
-from worklog.emulator.shared_checks import Access
 
 if TYPE_CHECKING:
     from worklog.emulator.machine import Machine
@@ -55,9 +54,9 @@ class Copies:
         self.flying = []
         self.group = np.zeros(lanes, np.int64)
 
-    def in_flight(self) -> list[Access]:
-        """Accesses for the log of the interval that begins: the targets are still being written."""
-        return [Access(copy.visit, 0, copy.lanes) for copy in self.flying]
+    def in_flight(self) -> list[tuple[Visit, Array]]:
+        """What is still being written when an interval begins, with the lanes."""
+        return [(copy.visit, copy.lanes) for copy in self.flying]
 
     def issue(self, site: Site, target: Array, source: Array, size: Array | None, mask: Mask) -> None:
         """Start copying site.width bytes per lane; bytes from `size` on are zeros."""

@@ -92,7 +92,7 @@ class Machine:
             self.registers: dict[str, Array] = dict(self.program.initial_registers)
             self._loop(self.registers)
         self.bulk.finish()
-        self.shared.interval.close(len(self.shared.bytes), None, ())
+        self.shared.interval.close(None, ())
 
     def _loop(self, registers: dict[str, Array]) -> None:
         last, exchange, meetings = 0, self.exchange, self.program.flow.meetings

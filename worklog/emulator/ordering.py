@@ -9,14 +9,14 @@ Asynchronous copies write on behalf of an mbarrier: what a phase brought is know
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from worklog.emulator.counts import Site
 from worklog.emulator.findings import Batch, Recorder
-from worklog.emulator.shared_checks import BIT, Access, Interval, what_is_shared
+from worklog.emulator.shared_checks import what_is_shared
 
 if TYPE_CHECKING:
     from worklog.emulator.shared import SharedMemory, Visit
@@ -26,18 +26,28 @@ KEPT = 512  # visits whose cells are kept
 PROXY = "fence.proxy.async"
 
 
-class Ordering(Interval):
-    """In place of an Interval, for kernels with mbarriers, bulk copies or loops that wait for a shared flag. Of a block
-    with n threads, number i < n is thread i, and number n + k its mbarrier k.
+class Race(NamedTuple):
+    """Two unordered accesses, in the order in which they ran, with one lane of each. pairs: of such cells and lanes."""
+
+    first: Site
+    second: Site
+    one: int
+    two: int
+    pairs: int
+
+
+class Ordering:
+    """The accesses of a batch. replayed: these are of one interval of an Interval; else the kernel has mbarriers, bulk
+    copies or loops that wait for a shared flag, and each access is checked when it runs. Of a block with n threads,
+    number i < n is thread i, and number n + k its mbarrier k.
     """
 
-    def __init__(self, recorder: Recorder, batch: Batch, shared: SharedMemory) -> None:
-        self.shared = shared
-        super().__init__(recorder, batch)
+    def __init__(self, recorder: Recorder, batch: Batch, shared: SharedMemory, replayed: bool = False) -> None:
+        self.recorder, self.batch, self.shared, self.replayed = recorder, batch, shared, replayed
+        self.start()
 
     def start(self) -> None:
         """Begin a new batch; the arrays follow at the first use, when the batch's memory has its size."""
-        super().start()
         self.known: Array = np.zeros((0, 0), np.int32)
         self.named: dict[tuple[int, int], Array] = {}  # what those that came to each barrier of a block knew
         # What strong writes of each cell released, what strong reads have shown to a lane, and when it last fenced.
@@ -48,6 +58,7 @@ class Ordering(Interval):
         self.sites: list[Site] = []
         self.pairs: dict[int, tuple[Visit, Array, Array, Array, Array]] = {}
         self.repeated: set[int] = set()
+        self.races: list[Race] = []
 
     def prepare(self, barriers: int = 0) -> None:
         """Make room for mbarriers of each block."""
@@ -69,7 +80,7 @@ class Ordering(Interval):
 
     # What orders accesses.
 
-    def close(self, memory_size: int, lanes: Array | None, carried: Sequence[Access]) -> None:
+    def close(self, lanes: Array | None, flying: Sequence[tuple[Visit, Array]]) -> None:
         """__syncthreads of all blocks (lanes None) or of the blocks of these lanes."""
         self.prepare()
         rows = self.known.reshape(-1, self.size, self.known.shape[1])
@@ -147,6 +158,8 @@ class Ordering(Interval):
         else:
             self._check_read(site, cells, lane)
             self._write(cells, lane % self.size, self.clock, number)
+        if self.races and not self.replayed:
+            self.report()
         if site.strong:
             words = len(cells) * visit.grain // site.width
             self._hand_over(site, cells[:words].tolist(), lane[:words].tolist())
@@ -227,6 +240,7 @@ class Ordering(Interval):
         self._check_written(site, cells, lanes)
         self._check_read(site, cells, lanes)
         self._write(cells, self.size + barrier, phases, self._number(site))
+        self.report()
 
     def arrived(self, visit: Visit, lanes: Array, barrier: int, phases: int) -> None:
         """A cp.async of these lanes arrives with a phase of an mbarrier."""
@@ -247,6 +261,7 @@ class Ordering(Interval):
             what = f"was written in line {first.line}{first.called}, with no {PROXY} in between"
             verb = "multiplies" if site.op == "wgmma" else "copies"
             self.recorder.tell("missing-fence", site, lane, f"{verb} {self._bytes(lane, cells[k])} which {what}", first)
+        self.report()
         np.add.at(self.leaving, cells, np.int32(1))
         self.leaving_site[cells] = self._number(site)
 
@@ -255,7 +270,7 @@ class Ordering(Interval):
         cells, lanes = self._cells(lanes, starts, size)
         np.subtract.at(self.leaving, cells, np.int32(1))
         warps = lanes % self.size // 32
-        self.read[cells, warps], self.readers[cells, warps] = self.clock, BIT << (lanes % 32).astype(np.uint32)
+        self.read[cells, warps], self.readers[cells, warps] = self.clock, np.uint32(1) << (lanes % 32).astype(np.uint32)
         self.read_site[cells, warps] = self._number(site)
         self.repeated.clear()
 
@@ -267,18 +282,19 @@ class Ordering(Interval):
         bad = (writer >= 0) & (writer != lane % self.size) & (self.known[lane, writer] < self.written[cells])
         if site.strong and bad.any():
             bad &= ~self._strong()[self.write_site[cells]]
-        if not bad.any():
-            return
-        foreign = bad & (writer // 32 != lane % self.size // 32)
-        k = int((foreign if foreign.any() else bad).argmax())
-        first = self.sites[self.write_site[cells[k]]]
-        if writer[k] < self.size:
-            return self._race(first, site, int(lane[k] - lane[k] % self.size + writer[k]), int(lane[k]), int(bad.sum()))
-        verb = "overwrites" if site.writes else "reads"
-        what = f"{verb} {self._bytes(int(lane[k]), cells[k])} that the copy of line {first.line}{first.called} "
-        what += "brings, before a wait for the copy's mbarrier has succeeded"
-        kind = "early-overwrite" if site.writes else "missing-wait"
-        self.recorder.tell(kind, site, int(lane[k]), what, first, int(bad.sum()))
+        for number in np.unique(self.write_site[cells[bad]]) if bad.any() else ():
+            own, first = bad & (self.write_site[cells] == number), self.sites[number]
+            foreign = own & (writer // 32 != lane % self.size // 32)
+            k = int((foreign if foreign.any() else own).argmax())
+            two = int(lane[k])
+            if writer[k] < self.size:
+                self.races.append(Race(first, site, two - two % self.size + int(writer[k]), two, int(own.sum())))
+                continue
+            verb = "overwrites" if site.writes else "reads"
+            what = f"{verb} {self._bytes(two, cells[k])} that the copy of line {first.line}{first.called} "
+            what += "brings, before a wait for the copy's mbarrier has succeeded"
+            kind = "early-overwrite" if site.writes else "missing-wait"
+            self.recorder.tell(kind, site, two, what, first, int(own.sum()))
 
     def _check_read(self, site: Site, cells: Array, lane: Array) -> None:
         """Whether the last reads of each cell happened before it is written."""
@@ -306,34 +322,42 @@ class Ordering(Interval):
             bad &= ~self._strong()[self.read_site[cells[rows], warps]][:, None]
         if not bad.any():
             return
-        foreign = bad & (warps[:, None] != writer % self.size // 32)
-        k, bit = divmod(int((foreign if foreign.any() else bad).argmax()), 32)
-        number = int(lane[rows[k]])
-        first = self.sites[self.read_site[cells[rows[k]], warps[k]]]
-        reader = number - number % self.size + int(warps[k]) * 32 + bit
-        if site.op != "cp":
-            return self._race(first, site, reader, number, int(bad.sum()))
-        thread = self.batch.locate(reader)[1]
-        what = f"refills {self._bytes(number, cells[rows[k]])} before thread {thread} has released what it reads in "
-        what += f"line {first.line}{first.called}: every reader must arrive first, after its reads"
-        self.recorder.tell("early-overwrite", site, number, what, first, int(bad.sum()))
+        sites = self.read_site[cells[rows], warps]
+        for each in np.unique(sites[bad.any(axis=1)]):
+            own, first = bad & (sites == each)[:, None], self.sites[each]
+            foreign = own & (warps[:, None] != writer % self.size // 32)
+            k, bit = divmod(int((foreign if foreign.any() else own).argmax()), 32)
+            number = int(lane[rows[k]])
+            reader = number - number % self.size + int(warps[k]) * 32 + bit
+            if self.replayed or site.op != "cp":
+                self.races.append(Race(first, site, reader, number, int(own.sum())))
+                continue
+            thread = self.batch.locate(reader)[1]
+            what = f"refills {self._bytes(number, cells[rows[k]])} before thread {thread} has released what it reads "
+            what += f"in line {first.line}{first.called}: every reader must arrive first, after its reads"
+            self.recorder.tell("early-overwrite", site, number, what, first, int(own.sum()))
 
     def _strong(self) -> Array:
         """Of each known site, whether it races with no other strong access."""
         return np.array([site.strong for site in self.sites])
 
-    def _race(self, first: Site, second: Site, one: int, two: int, count: int) -> None:
-        kind, fix = "shared-race", "neither an mbarrier nor __syncthreads()"
-        if one // 32 == two // 32:
-            kind, fix = "missing-syncwarp", "no __syncwarp()"
-        (block, thread), (_, other) = self.batch.locate(one), self.batch.locate(two)
-        message = (
-            f"thread {thread} of block {block} {first.verb} (line {first.line}{first.called}) and thread {other} "
-            f"{second.verb} (line {second.line}{second.called}) {what_is_shared(first)}, with {fix} between them"
-        )
-        callers = (second.caller, first.caller)
-        if ("missing-wait", second.line, first.line, tuple(filter(None, callers))) not in self.recorder.found:
-            self.recorder.add(kind, second.line, message, block, (thread, other), first.line, count, callers)
+    def report(self) -> bool:
+        """Report the races since the last time, if there are any."""
+        races, self.races = self.races, []
+        # A __syncthreads() that one pair needs orders the other pairs of the interval too.
+        apart = any(race.one // 32 != race.two // 32 for race in races)
+        for first, second, one, two, count in races:
+            kind, fix = ("shared-race", "__syncthreads()") if apart else ("missing-syncwarp", "__syncwarp()")
+            fix = f"no {fix}" if self.replayed or not apart else f"neither an mbarrier nor {fix}"
+            (block, thread), (_, other) = self.batch.locate(one), self.batch.locate(two)
+            message = (
+                f"thread {thread} of block {block} {first.verb} (line {first.line}{first.called}) and thread {other} "
+                f"{second.verb} (line {second.line}{second.called}) {what_is_shared(first)}, with {fix} between them"
+            )
+            callers = (second.caller, first.caller)
+            if ("missing-wait", second.line, first.line, tuple(filter(None, callers))) not in self.recorder.found:
+                self.recorder.add(kind, second.line, message, block, (thread, other), first.line, count, callers)
+        return bool(races)
 
     def _bytes(self, lane: int, cell: Any) -> str:
         """A cell, for messages."""

@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 from worklog.emulator.counts import WARP, Site, wavefronts
 from worklog.emulator.findings import Batch, Recorder, plain_name
 from worklog.emulator.globalmem import Watch
-from worklog.emulator.shared_checks import Interval
+from worklog.emulator.intervals import Interval
+from worklog.emulator.ordering import Ordering
+from worklog.emulator.shared_checks import what_is_shared
 
 Array = NDArray[Any]
 Mask = Any
@@ -86,7 +88,7 @@ class SharedMemory:
         self.counting, self.values, self.checking, self.watch = counting, values, races and values, watch
         self.bytes: Array = np.zeros(0, np.uint8)
         self.written: Array = np.zeros(0, bool)
-        self.interval = Interval(recorder, batch)
+        self.interval: Interval | Ordering = Interval(recorder, batch, self)
         self.by_identity: dict[tuple[int, int], tuple[Array, Mask, Places]] = {}
         self.by_content: dict[tuple[bytes, bytes], Places] = {}
         self.lane_base: Array = np.zeros(0, np.int64)
@@ -125,7 +127,8 @@ class SharedMemory:
                 visit.site.costs += visit.hits * np.array(visit.costs)
         self.by_content.clear()
         self.by_identity.clear()
-        self.interval.clean.clear()
+        if isinstance(self.interval, Interval):
+            self.interval.clean.clear()
 
     # Accesses.
 
@@ -213,7 +216,7 @@ class SharedMemory:
         content = (base.tobytes() + bytes([base.itemsize]), b"" if mask is None else mask.tobytes())
         places = self.by_content.get(content)
         if places is None:
-            if len(self.by_content) > KEPT_PLACES and not self.interval.log and self.pending is None:
+            if len(self.by_content) > KEPT_PLACES and not getattr(self.interval, "log", ()) and self.pending is None:
                 self.settle()
             lanes = len(self.lane_base)
             active = np.ones(lanes, bool) if mask is None else mask
@@ -309,8 +312,15 @@ class SharedMemory:
             if lost.any():
                 loser = int(lost.argmax())
                 same = np.flatnonzero((visit.index == visit.index[loser]) & (True if mask is None else mask))
-                self.interval.report_twice(visit.site, (loser, int(same[-1])), int(lost.sum()))
+                self._report_twice(visit.site, (loser, int(same[-1])), int(lost.sum()))
                 return
+
+    def _report_twice(self, site: Site, lanes: tuple[int, int], count: int) -> None:
+        """Two lanes of one store write different values to one address."""
+        (block, one), (_, two) = map(self.batch.locate, lanes)
+        what = f"{what_is_shared(site)} with one store{site.called}"
+        message = f"threads {one} and {two} of block {block} write different values to {what}"
+        self.recorder.add("shared-race", site.line, message, block, (one, two), site.line, count, (site.caller,))
 
     def _check_pending(self, visit: Visit) -> None:
         assert self.pending is not None
@@ -319,7 +329,10 @@ class SharedMemory:
             if early.any():
                 first = int((early != 0).argmax())
                 copy = self.copies[int(early[first]) - 1]
-                self.interval.report_early(visit.site, copy, int(lane[first]), int(np.count_nonzero(early)))
+                what = f"{'overwrites' if visit.site.writes else 'reads'} bytes that the cp.async of line {copy.line}"
+                what += f"{copy.called} is still writing: wait for the copy first"
+                count = int(np.count_nonzero(early))
+                self.recorder.tell("missing-wait", visit.site, int(lane[first]), what, copy, count)
                 return
 
 

@@ -1,0 +1,114 @@
+"""Races in shared memory where only barriers and __syncwarp() order threads.
+
+Between two barriers the accesses of a block are only logged. At the barrier they are replayed for what orders them; an
+interval with the same accesses at the same addresses as an earlier one without races (the next iteration of a loop) has
+none either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from numpy.typing import NDArray
+
+from worklog.emulator.findings import Batch, Recorder
+from worklog.emulator.ordering import Ordering
+
+if TYPE_CHECKING:
+    from worklog.emulator.shared import SharedMemory, Visit
+
+Array = NDArray[Any]
+KEPT_INTERVALS = 4096
+
+
+class Access(NamedTuple):
+    """One logged access. before: number of the interval's events before it. lanes: None for all."""
+
+    visit: Visit
+    before: int
+    lanes: Array | None
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Equal for equal accesses. Visits live as long as `Interval.clean`, so their identity is enough."""
+        lanes = None if self.lanes is self.visit.mask or self.lanes is None else self.lanes.tobytes()
+        return id(self.visit), self.before, lanes
+
+    def limited(self, lanes: Array) -> Access:
+        """Only these lanes of it."""
+        return self._replace(lanes=lanes & (self.visit.places.active if self.lanes is None else self.lanes))
+
+
+class Event(NamedTuple):
+    """Lanes of a warp, or at a barrier of a block. What the lanes in `arrived` did before comes before what those in
+    `released` do next, at this event and later ones of the barrier, which has this number.
+    """
+
+    arrived: Array
+    released: Array
+    number: int | None
+
+
+class Interval:
+    """Accesses since the last barrier of a whole block, and the events among them that order some lanes."""
+
+    def __init__(self, recorder: Recorder, batch: Batch, shared: SharedMemory) -> None:
+        self.order = Ordering(recorder, batch, shared, replayed=True)
+        self.clean: set[tuple[Any, ...]] = set()
+        self.start()
+
+    def start(self) -> None:
+        """Begin a new batch."""
+        self.log: list[Access] = []
+        self.events: list[Event] = []
+
+    def add(self, visit: Visit, lanes: Array | None) -> None:
+        """Log an access of these lanes."""
+        self.log.append(Access(visit, len(self.events), lanes))
+
+    def synchronise_warps(self, lanes: Array) -> None:
+        """__syncwarp of these lanes of each warp."""
+        self.events.append(Event(lanes, lanes, None))
+
+    def between_threads(self, lanes: Array) -> None:
+        """A fence of these lanes; it orders nothing where no flags are read."""
+
+    def synchronise_blocks(self, number: int, arrived: Array, released: Array) -> None:
+        """Whole warps at the barrier of this number, which not all warps of their blocks wait for."""
+        self.events.append(Event(arrived, released, number))
+
+    def close(self, lanes: Array | None, flying: Sequence[tuple[Visit, Array]]) -> None:
+        """A barrier of all blocks (lanes None) or of the blocks of these lanes. flying: copies in flight."""
+        log, rest = self.log, list[Access]()
+        if lanes is not None:
+            rest = [access.limited(~lanes) for access in log]
+            log = [access.limited(lanes) for access in log]
+        # An access that a loop repeats between two barriers is compared once.
+        accesses = {access.key: access for access in log}
+        key = tuple(accesses) if lanes is None and not self.events else ()
+        if not key or key not in self.clean:
+            found = self._replay([*accesses.values()])
+            if key and not found:
+                if len(self.clean) > KEPT_INTERVALS:
+                    self.clean.clear()
+                self.clean.add(key)
+        self.log = [access for access in rest if access.lanes is not None and access.lanes.any()]
+        self.events = self.events if self.log else []
+        self.log += [Access(visit, len(self.events), own) for visit, own in flying]
+
+    def _replay(self, accesses: Sequence[Access]) -> bool:
+        """Whether there are races, which are reported."""
+        if not any(access.visit.site.writes for access in accesses):
+            return False
+        order, passed = self.order, 0
+        order.start()
+        for access in accesses:
+            for arrived, released, number in self.events[passed : access.before]:
+                if number is None:
+                    order.synchronise_warps(arrived)
+                else:
+                    order.synchronise_blocks(number, arrived, released)
+            passed = max(passed, access.before)
+            order.add(access.visit, access.lanes)
+        return order.report()
