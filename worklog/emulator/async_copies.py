@@ -138,7 +138,7 @@ class BulkCopies:
     # Lanes and their copies.
 
     def _active(self, mask: Mask) -> Array:
-        return np.flatnonzero(self.machine.exchange.lanes_of(mask))
+        return np.flatnonzero(self.machine.lanes_of(mask))
 
     def _boxes(
         self, site: Site, mask: Mask, tensor: bool, near: Array, far: Array, *operands: Array

@@ -73,7 +73,7 @@ class BlockBarriers:
         predicate: Array | None = None,
     ) -> int:
         """Any other form. executing: the lanes of the mask whose guard is true. predicate: of bar.red."""
-        machine, lanes = self.machine, self.machine.exchange.lanes_of(executing)
+        machine, lanes = self.machine, self.machine.lanes_of(executing)
         if (others := machine.lanes_of(mask) & ~lanes).any():
             machine.push(follow, others)
         wanted = np.zeros(1, np.uint32) if count is None else count

@@ -166,11 +166,6 @@ class Exchange:
 
     # Called by generated code.
 
-    def lanes_of(self, mask: Mask) -> Array:
-        """The lanes of a mask, which is False for none."""
-        machine = self.machine
-        return np.zeros(machine.batch.lanes, bool) if mask is False else machine.lanes_of(mask)
-
     def between(self, function: Callable[..., Any], modes: tuple[str, ...], *own: Array) -> Any:
         """An instruction in which the lanes of a member mask exchange values: a function of worklog.emulator.warp."""
         operands = self._operands(own)
@@ -200,7 +195,7 @@ class Exchange:
         """
         if self.collecting or not origin.any():
             return
-        origin, code = np.where(self.lanes_of(mask), origin, np.uint32(0)), self.code.kernel.instructions
+        origin, code = np.where(self.machine.lanes_of(mask), origin, np.uint32(0)), self.code.kernel.instructions
         for number in np.unique(origin[origin > 0]):
             what = "shuffles from a lane that is not in its member mask or does not execute the shuffle, and "
             what += f"line {code[pc].line} uses the value"
@@ -208,7 +203,7 @@ class Exchange:
 
     def active_lanes(self, mask: Mask) -> Array:
         """activemask."""
-        out: Array = warp.vote("ballot", self.lanes_of(mask), self.lanes_of(mask))
+        out: Array = warp.vote("ballot", self.machine.lanes_of(mask), self.machine.lanes_of(mask))
         return out
 
 

@@ -5,7 +5,7 @@ depend on loaded data.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from worklog.emulator.findings import PtxError
@@ -157,34 +157,39 @@ def _liveness(kernel: Kernel, blocks: tuple[Block, ...]) -> tuple[frozenset[str]
     return tuple(frozenset(out) for out in live_out)
 
 
+def origins(code: Iterable[Instruction], own: Callable[[Instruction], tuple[set[str], bool]]) -> dict[str, set[str]]:
+    """By register, where its values may come from. own: what an instruction adds to its results, and whether these also
+    come from its operands.
+    """
+    out: dict[str, set[str]] = defaultdict(set)
+    given = [(*own(i), used(i), defined(i)) for i in code]
+    changed = True
+    while changed:
+        changed = False
+        for found, passes, taken, results in given:
+            found = found.union(*(out[register.name] for register in taken)) if passes else found
+            for register in results:
+                changed |= not found <= out[register.name]
+                out[register.name] |= found
+    return out
+
+
 def _shuffled(kernel: Kernel) -> frozenset[str]:
     """Registers computed from the results of shuffles."""
-    out: set[str] = set()
-    known = -1
-    while known < len(out):
-        known = len(out)
-        for instruction in kernel.instructions:
-            passes = instruction.parts[0] not in SINKS and any(reg.name in out for reg in reads(instruction))
-            if passes or instruction.parts[0] == "shfl":
-                out |= {register.name for register in defined(instruction)}
-    return frozenset(out)
+    found = origins(kernel.instructions, lambda i: ({"shfl"} & {i.parts[0]}, i.parts[0] not in SINKS))
+    return frozenset(name for name, shuffles in found.items() if shuffles)
 
 
 def _origins(kernel: Kernel) -> dict[str, set[str]]:
     """By register, the shared variables that its value comes from, and LOADED if it depends on loaded values."""
     arrays = {variable.name for variable in kernel.variables if variable.space == "shared"}
-    out: dict[str, set[str]] = defaultdict(set)
-    changed = True
-    while changed:
-        changed = False
-        for instruction in kernel.instructions:
-            loads = instruction.parts[0] in ("ld", "atom", *TENSOR) and "param" not in instruction.parts
-            symbols = {operand.name for operand in instruction.operands if isinstance(operand, Sym)} & arrays
-            found = {LOADED} if loads else symbols.union(*(out[r.name] for r in used(instruction)))
-            for register in defined(instruction):
-                changed |= not found <= out[register.name]
-                out[register.name] |= found
-    return out
+
+    def own(i: Instruction) -> tuple[set[str], bool]:
+        if i.parts[0] in ("ld", "atom", *TENSOR) and "param" not in i.parts:
+            return {LOADED}, False
+        return {operand.name for operand in i.operands if isinstance(operand, Sym)} & arrays, True
+
+    return origins(kernel.instructions, own)
 
 
 def _provenance(kernel: Kernel, origins: Mapping[str, set[str]]) -> dict[int, Variable]:

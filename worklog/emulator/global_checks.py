@@ -29,9 +29,9 @@ from numpy.typing import NDArray
 
 from worklog.emulator.counts import ORDERED, Site
 from worklog.emulator.findings import Batch, Recorder, plain_name
-from worklog.emulator.flow import defined, reads
+from worklog.emulator.flow import defined, origins, reads
 from worklog.emulator.handover import Handover
-from worklog.emulator.ptx import Kernel, Mem, Reg, Sym
+from worklog.emulator.ptx import Instruction, Kernel, Mem, Reg, Sym
 from worklog.emulator.warp import turns
 
 Array = NDArray[Any]
@@ -271,22 +271,14 @@ def places(kernel: Kernel) -> tuple[frozenset[str] | None, frozenset[str] | None
     """The parameters and variables through which the kernel may write to global memory, and those through which it may
     read flags: by strong loads, and atomics whose result it uses. None: through any.
     """
-    origins: dict[str, set[str]] = {}
-    changed = True
-    while changed:
-        changed = False
-        for i in kernel.instructions:
-            symbols = [operand for operand in i.operands if isinstance(operand, Sym)]
-            symbols += [o.base for o in i.operands if isinstance(o, Mem) and isinstance(o.base, Sym)]
-            found = {symbol.name for symbol in symbols}
-            if i.parts[0] in ("ld", "atom") and "param" not in i.parts:
-                found = {LOADED} if i.parts[-1][1:] == "64" else set()
-            else:
-                found = found.union(*(origins.get(register.name, ()) for register in reads(i)))
-            for register in defined(i):
-                known = origins.setdefault(register.name, set())
-                changed |= not found <= known
-                known |= found
+
+    def own(i: Instruction) -> tuple[set[str], bool]:
+        if i.parts[0] in ("ld", "atom") and "param" not in i.parts:
+            return {LOADED} if i.parts[-1][1:] == "64" else set(), False
+        named = (operand.base if isinstance(operand, Mem) else operand for operand in i.operands)
+        return {symbol.name for symbol in named if isinstance(symbol, Sym)}, True
+
+    known = origins(kernel.instructions, own)
     needed = {register.name for i in kernel.instructions for register in reads(i)}
     pointers = {v.name for v in kernel.variables} | {param.name for param in kernel.params if param.size == 8}
     out: list[set[str] | None] = [set(), set()]
@@ -296,7 +288,7 @@ def places(kernel: Kernel) -> tuple[frozenset[str] | None, frozenset[str] | None
         result_used = not needed.isdisjoint(register.name for register in defined(i))
         is_flag = result_used and (i.parts[0] == "atom" or not ORDERED.isdisjoint(i.parts))
         for base in (operand.base for operand in i.operands if isinstance(operand, Mem)):
-            found = origins.get(base.name, set()) if isinstance(base, Reg) else {base.name} if base else set()
+            found = known.get(base.name, set()) if isinstance(base, Reg) else {base.name} if base else set()
             for number, concerned in enumerate((i.parts[0] != "ld", is_flag)):
                 names = out[number]
                 if concerned and names is not None:

@@ -282,7 +282,7 @@ class Machine:
 
     def fence(self, mask: Mask, wide: bool) -> None:
         """A fence between threads. wide: of more than the block."""
-        lanes = self.exchange.lanes_of(mask)
+        lanes = self.lanes_of(mask)
         if self.shared.checking:
             self.shared.interval.between_threads(lanes)
         if self.memory.checks is not None:
@@ -304,7 +304,7 @@ class Machine:
         """The memory of an access, and the address in it."""
         memory, address = self._space(site, base, mask)
         if memory is self.shared and self.memory.checks is not None and site.strong:
-            self.memory.checks.shared_flag(site, address, self.exchange.lanes_of(mask))
+            self.memory.checks.shared_flag(site, address, self.lanes_of(mask))
         return memory, address
 
     def _space(self, site: Site, base: Array, mask: Mask) -> tuple[GlobalMemory | SharedMemory, Array]:

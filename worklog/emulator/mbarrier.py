@@ -106,7 +106,7 @@ class Barriers:
     def init(self, pc: int, address: Array, mask: Mask, count: Array) -> None:
         """mbarrier.init: one lane, and one address, after the other."""
         starts, counts = self._wide(address), self._wide(count)
-        for lane in np.flatnonzero(self._active(mask)).tolist():
+        for lane in np.flatnonzero(self.machine.lanes_of(mask)).tolist():
             start, number = int(starts[lane]), int(counts[lane])
             if self._outside(pc, lane, start):
                 continue
@@ -231,7 +231,7 @@ class Barriers:
     def rank(self, pc: int, rank: Array, mask: Mask) -> None:
         """mapa: the rank of a block in a cluster of one."""
         ranks = self._wide(rank)
-        for lane in np.flatnonzero(self._active(mask) & (ranks != 0))[:1]:
+        for lane in np.flatnonzero(self.machine.lanes_of(mask) & (ranks != 0))[:1]:
             what = f"asks for block {ranks[lane]} of its cluster, which has one block"
             self._tell("shared-out-of-bounds", pc, int(lane), what)
 
@@ -329,16 +329,12 @@ class Barriers:
 
     # Lanes and places.
 
-    def _active(self, mask: Mask) -> Array:
-        machine = self.machine
-        return np.zeros(machine.batch.lanes, bool) if mask is False else machine.lanes_of(mask)
-
     def _wide(self, values: Array) -> Array:
         return np.broadcast_to(values.astype(np.int64), (self.machine.batch.lanes,))
 
     def _grouped(self, pc: int, address: Array, mask: Mask) -> list[tuple[Barrier, Array]]:
         """The mbarriers that active lanes name, with these lanes."""
-        lanes = np.flatnonzero(self._active(mask))
+        lanes = np.flatnonzero(self.machine.lanes_of(mask))
         if not len(lanes):
             return []
         blocks = lanes // self.machine.batch.block_lanes

@@ -307,7 +307,7 @@ class Tensor:
     def _check(self, pc: int, site: Site, base: Array, mask: Mask, stride: Array, form: Places) -> None:
         """Whole warps, and the alignment that wmma needs."""
         self.whole(pc, mask)
-        lanes = self.machine.exchange.lanes_of(mask)
+        lanes = self.machine.lanes_of(mask)
         start = self._wide(base).astype(np.int64) + site.offset
         crooked: Array = lanes & ((start % form.align != 0) | (self._wide(stride).astype(np.int64) % 16 != 0))
         if crooked.any():
@@ -318,7 +318,7 @@ class Tensor:
 
     def whole(self, pc: int, mask: Mask) -> Array:
         """The numbers of the warps that execute an instruction, and a finding where some of their lanes do not."""
-        lanes: Array = self.machine.exchange.lanes_of(mask).reshape(-1, 32)
+        lanes: Array = self.machine.lanes_of(mask).reshape(-1, 32)
         some = lanes.any(axis=1)
         absent: Array = (some[:, None] & ~lanes).ravel()
         if absent.any():

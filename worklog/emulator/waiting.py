@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from worklog.emulator.counts import ORDERED
 from worklog.emulator.findings import Aborted, BudgetExceeded
-from worklog.emulator.flow import Flow, defined, reads
-from worklog.emulator.ptx import Kernel
+from worklog.emulator.flow import Flow, origins
+from worklog.emulator.ptx import Instruction, Kernel
 
 if TYPE_CHECKING:
     from worklog.emulator.codegen import Program
@@ -203,11 +203,11 @@ def _polls(kernel: Kernel, start: int, stop: int, without: str = "") -> bool:
     """Whether a branch of a loop depends on what an atomic or an ordered load in it reads. without: a state space of
     loads that do not count.
     """
-    code, read, known = kernel.instructions[start:stop], set[str](), -1
-    while known < len(read):
-        known = len(read)
-        for i in code:
-            ordered = i.parts[0] == "atom" or (i.parts[0] == "ld" and not ORDERED.isdisjoint(i.parts))
-            if (ordered and without not in i.parts) or any(register.name in read for register in reads(i)):
-                read |= {register.name for register in defined(i)}
-    return any(i.parts[0] == "bra" and i.guard and i.guard[0].name in read for i in code)
+    code = kernel.instructions[start:stop]
+
+    def own(i: Instruction) -> tuple[set[str], bool]:
+        ordered = i.parts[0] == "atom" or (i.parts[0] == "ld" and not ORDERED.isdisjoint(i.parts))
+        return {"read"} if ordered and without not in i.parts else set(), True
+
+    known = origins(code, own)
+    return any(i.parts[0] == "bra" and i.guard and known[i.guard[0].name] for i in code)

@@ -70,15 +70,15 @@ class Wgmma:
 
     def fence(self, mask: Mask) -> None:
         """wgmma.fence."""
-        self.fenced = self.fenced | self.machine.exchange.lanes_of(mask)
+        self.fenced = self.fenced | self.machine.lanes_of(mask)
 
     def commit(self, mask: Mask) -> None:
         """wgmma.commit_group."""
-        self.group = self.group + self.machine.exchange.lanes_of(mask)
+        self.group = self.group + self.machine.lanes_of(mask)
 
     def wait(self, mask: Mask, count: int) -> None:
         """wgmma.wait_group: all groups but the `count` newest are complete."""
-        done = np.where(self.machine.exchange.lanes_of(mask), self.group - 1 - count, 0)
+        done = np.where(self.machine.lanes_of(mask), self.group - 1 - count, 0)
         left_over = {name: (by, np.where(number <= done, 0, number)) for name, (by, number) in self.marked.items()}
         self.marked = {name: known for name, known in left_over.items() if known[1].any()}
         order = self.machine.barriers.order
@@ -94,7 +94,7 @@ class Wgmma:
         self, site: Site, form: Form, mask: Mask, a: Array, b: Array, scaled: Array, c: Sequence[Array]
     ) -> tuple[Array, ...]:
         """a: a tuple of registers, or a descriptor, as b; scaled: whether c is added."""
-        tensor, lanes = self.machine.tensor, self.machine.exchange.lanes_of(mask)
+        tensor, lanes = self.machine.tensor, self.machine.lanes_of(mask)
         warps = tensor.whole(site.pc, mask)
         self._check(site, lanes, warps, [b] if isinstance(a, tuple) else [a, b])
         self._mark(site.pc, lanes)
