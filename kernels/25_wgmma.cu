@@ -1,5 +1,6 @@
 // 25 · Warp groups
-// Run:     worklog run wgmma     or: nvcc -arch=sm_90a -DRUNG=25 main.cu && ./a.out 4096
+// Run:     worklog run wgmma
+//          or: nvcc -gencode arch=compute_90a,code=sm_90a -DRUNG=25 main.cu && ./a.out 4096
 //
 // Before:  each warp loaded its operands into registers, split them, and multiplied them with
 //          mma.sync, which doesn't reach the full rate of Hopper's tensor cores.

@@ -50,6 +50,18 @@ const Rung rung = {sgemm_register_banks<128, 128, 8, 8, 16, 2>, 128, 128, 8, 128
 #elif RUNG == 12
 #include "12_warptiled.cu"
 const Rung rung = {sgemm_warptiled<128, 128, 16, 64, 64, 2>, 128, 128, 16, 128};
+#elif RUNG == 13
+#include "13_lane_map.cu"
+const Rung rung = {sgemm_lane_map<128, 128, 16, 64, 64, 2>, 128, 128, 16, 128};
+#elif RUNG == 14
+#include "14_async_copies.cu"
+const Rung rung = {sgemm_async_copies<128, 128, 8, 64, 64, 5, 2>, 128, 128, 8, 128};
+#elif RUNG == 15
+#include "15_barriers.cu"
+const Rung rung = {sgemm_barriers<128, 128, 8, 64, 64, 5, 2>, 128, 128, 8, 128};
+#elif RUNG == 16
+#include "16_specialized.cu"
+const Rung rung = {sgemm_specialized<128, 256, 8, 64, 64, 8, 104, 200>, 128, 256, 8, 384, 99328};
 #elif RUNG == 21
 #include "21_tf32.cu"
 const Rung rung = {sgemm_tf32<128, 128, 16, 64, 32>, 128, 128, 16, 256};
@@ -66,7 +78,7 @@ const Rung rung = {sgemm_promoted<128, 128, 16, 64, 32>, 128, 128, 16, 256};
 #include "25_wgmma.cu"
 const Rung rung = {sgemm_wgmma<128, 128, 32, 3, 3>, 128, 128, 32, 512, 201824};
 #else
-#error "choose a rung: nvcc -DRUNG=1 to -DRUNG=12, or -DRUNG=21 to -DRUNG=25"
+#error "choose a rung: nvcc -DRUNG=1 to -DRUNG=16, or -DRUNG=21 to -DRUNG=25"
 #endif
 
 void check(cudaError_t error) {

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from tests.emulator.helpers import gemm, integers, rung_kernel, smallest
-from worklog.emulator import launch, load
+from worklog.emulator import EmulatedDevice, launch, load
+from worklog.kernel import Kernel
 from worklog.kernel.device import Program
-from worklog.kernel.ladder import LADDER
+from worklog.kernel.ladder import FP32, LADDER
 from worklog.kernel.nvrtc import ARCHITECTURES, compile_cuda
+from worklog.problem.gemm import Shape
 
 NAMES = [r.name for r in LADDER]
 OTHERS = [arch for arch in ARCHITECTURES if arch != "sm_90"]
@@ -24,6 +26,19 @@ def test_a_rung_is_exact_and_clean(name: str) -> None:
     c, right, result = gemm(record, kernel, smallest(record, 3), count=False)
     np.testing.assert_array_equal(c, right)
     assert result.findings == ()
+
+
+@pytest.mark.parametrize("record", FP32, ids=lambda record: record.name)
+@pytest.mark.parametrize("tiles", [1, 3, 17])
+def test_a_rung_past_the_ladder_is_exact_and_clean(record: Kernel, tiles: int) -> None:
+    """With fewer tiles along K than stages, and with so many that mbarriers pass several phases."""
+    device, tile = EmulatedDevice(), record.template
+    shape = Shape(tile["BM"], tile["BN"], tiles * tile["BK"])
+    rng = np.random.default_rng(tiles)
+    a, b = integers(rng, shape.m, shape.k), integers(rng, shape.k, shape.n)
+    buffers = [device.upload(x) for x in (a, b, np.full((shape.m, shape.n), np.nan, np.float32))]
+    record.load(device).enqueue(shape, 2.0, *buffers[:2], 0.0, buffers[2])
+    np.testing.assert_array_equal(device.download(buffers[2]).reshape(shape.m, shape.n), 2 * (a @ b))
 
 
 @pytest.mark.parametrize("name", ["naive", "coalesced"])

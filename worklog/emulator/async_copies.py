@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from worklog.emulator.counts import LINE, SECTOR, Site
 from worklog.emulator.findings import UnsupportedInstruction
-from worklog.emulator.globalmem import Buffer
-from worklog.emulator.mbarrier import Flight
+from worklog.emulator.globalmem import Buffer, Flight
 from worklog.emulator.tensor_map import SIZE, Layout, decoded
 
 if TYPE_CHECKING:

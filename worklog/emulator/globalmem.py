@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,18 @@ class Copy:
     data: tuple[Array, ...]
     lanes: Array
     group: Array
+
+
+class Flight(NamedTuple):
+    """Copies of the rows of `data` to the shared memory of lanes of a block, each from its start on. phase: of their
+    mbarrier when they were issued.
+    """
+
+    site: Site
+    lanes: Array
+    starts: Array
+    data: Array
+    phase: int
 
 
 class Copies:
@@ -86,6 +98,7 @@ class Copies:
         if mask is False:
             return
         newest = self.group - count
+        self.machine.barriers.land_waited(self.machine.lanes_of(mask), newest)
         self.land(self.flying, self.machine.lanes_of(mask), newest)
 
     def land(self, copies: Sequence[Copy], lanes: Array, newest: Any = LAST) -> list[tuple[Copy, Array]]:

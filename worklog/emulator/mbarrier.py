@@ -7,16 +7,16 @@ lands when a thread first waits for its mbarrier, or when nothing else can run: 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from worklog.emulator.counts import Site
 from worklog.emulator.findings import Aborted
-from worklog.emulator.globalmem import Copy
-from worklog.emulator.ordering import Ordering
+from worklog.emulator.globalmem import Copy, Flight
+from worklog.emulator.ordering import Ordering, padded
 from worklog.emulator.waiting import waits_inside
 
 if TYPE_CHECKING:
@@ -28,28 +28,18 @@ MOST = 2**20 - 1  # arrivals, and bytes of a transaction count
 PENDING_BITS = 20  # of a state; the number of the phase is above
 
 
-class Flight(NamedTuple):
-    """Copies of the rows of `data` to the shared memory of lanes of a block, each from its start on. phase: of their
-    mbarrier when they were issued.
-    """
-
-    site: Site
-    lanes: Array
-    starts: Array
-    data: Array
-    phase: int
-
-
-class Tracked(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Tracked:
     """Arrivals of lanes once their cp.async, as far as issued before, have landed. row: what these lanes know."""
 
+    barrier: Barrier
     pc: int
     lanes: Array
     copies: tuple[Copy, ...]
     row: Array | None
 
 
-@dataclass
+@dataclass(eq=False)
 class Barrier:
     """count: arrivals expected per phase; pending: of this phase. bytes: still to come. phase: the current one's
     number, which is that of complete phases. waited: phases that some thread saw complete; refused: some thread waits
@@ -74,7 +64,7 @@ class Barrier:
     expected: tuple[int, int] = (0, 0)
     gathered: Array | None = None
     done: Array | None = None
-    flights: list[Flight | Tracked] = field(default_factory=list)
+    flights: list[Flight] = field(default_factory=list)
 
     def collect(self, row: Array) -> None:
         """Add what arriving threads know."""
@@ -100,6 +90,7 @@ class Barriers:
         self.known: dict[tuple[int, int], Barrier] = {}  # by block in the batch and address
         self.made: dict[int, int] = defaultdict(int)  # mbarriers of a block so far
         self.refused: Array = np.zeros(self.machine.batch.lanes, bool)  # lanes whose last wait did not succeed
+        self.tracked: list[Tracked] = []  # not landed yet, in the order of their issue
 
     # Called by generated code.
 
@@ -217,7 +208,7 @@ class Barriers:
         for barrier, lanes in self._grouped(pc, address, mask):
             barrier.pending += 0 if counted else len(lanes)
             row = None if self.order is None else self.order.joined(lanes)
-            barrier.flights.append(Tracked(pc, lanes, copies, row))
+            self.tracked.append(Tracked(barrier, pc, lanes, copies, row))
         self._released()
 
     def fence(self, mask: Mask, init_only: bool) -> None:
@@ -256,11 +247,9 @@ class Barriers:
 
     def land(self, barrier: Barrier) -> None:
         """Complete the copies of an mbarrier, in the order in which they were issued."""
+        self._land_tracked([tracked for tracked in self.tracked if tracked.barrier is barrier])
         flights, barrier.flights = barrier.flights, []
         for flight in flights:
-            if isinstance(flight, Tracked):
-                self._land_tracked(barrier, flight)
-                continue
             shared, size = self.machine.shared, flight.data.shape[1]
             if shared.values:
                 places = (shared.lane_base[flight.lanes] + flight.starts)[:, None] + np.arange(size)
@@ -274,8 +263,26 @@ class Barriers:
                 barrier.bytes -= size
                 self._complete(barrier, flight.site.pc, lane)
 
-    def _land_tracked(self, barrier: Barrier, tracked: Tracked) -> None:
-        lanes = np.zeros(self.machine.batch.lanes, bool)
+    def land_waited(self, lanes: Array, newest: Array) -> None:
+        """Land the arrivals of lanes that wait for the same copies themselves, those older than group `newest`."""
+
+        def due(tracked: Tracked) -> bool:
+            flying = (copy.lanes & lanes & (copy.group < newest) for copy in tracked.copies)
+            return any(each[tracked.lanes].any() for each in flying)
+
+        self._land_tracked([*filter(due, self.tracked)])
+
+    def _land_tracked(self, due: Sequence[Tracked]) -> None:
+        """Land these arrivals, and with them the earlier ones of the same lanes."""
+        for last in due:
+            earlier = self.tracked[: self.tracked.index(last) + 1] if last in self.tracked else []
+            for tracked in earlier:
+                if np.isin(tracked.lanes, last.lanes).any():
+                    self.tracked.remove(tracked)
+                    self._land(tracked)
+
+    def _land(self, tracked: Tracked) -> None:
+        barrier, lanes = tracked.barrier, np.zeros(self.machine.batch.lanes, bool)
         lanes[tracked.lanes] = True
         for copy, landing in self.machine.copies.land(tracked.copies, lanes):
             if self.order is not None:
@@ -306,7 +313,8 @@ class Barriers:
 
     def stir(self) -> bool:
         """Land all copies in flight; whether there were any."""
-        flying = [barrier for barrier in self.known.values() if barrier.flights]
+        tracked = {id(each.barrier) for each in self.tracked}
+        flying = [barrier for barrier in self.known.values() if barrier.flights or id(barrier) in tracked]
         for barrier in flying:
             self.land(barrier)
         return bool(flying)
@@ -380,8 +388,3 @@ class Barriers:
 
 def _at(start: int) -> str:
     return f"the mbarrier at shared byte {start}"
-
-
-def padded(row: Array, width: int) -> Array:
-    """A row of known times, for a larger number of mbarriers than when it was made."""
-    return row if len(row) == width else np.pad(row, (0, width - len(row)))

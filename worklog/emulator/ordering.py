@@ -371,3 +371,8 @@ def _latest(one: Array, other: Array) -> Array:
     out = long.copy()
     out[: len(short)] = np.maximum(out[: len(short)], short)
     return out
+
+
+def padded(row: Array, width: int) -> Array:
+    """A row of known times, for a larger number of mbarriers than when it was made."""
+    return row if len(row) == width else np.pad(row, (0, width - len(row)))

@@ -55,6 +55,31 @@ LADDER = tuple(
 )
 
 
+STAGES = dict(BM=128, BN=128, BK=8, WM=64, WN=64, STAGES=5, MIN_BLOCKS=2)
+SPECIAL = dict(BM=128, BN=256, BK=8, WM=64, WN=64, STAGES=8, COPY_REGISTERS=104, MULTIPLY_REGISTERS=200)
+FP32_ROWS = (
+    ("lane_map", WARPS, WARP_TILES, "neighbouring lanes read different quads"),
+    ("async_copies", STAGES, WARP_TILES, "tiles arrive without passing through registers"),
+    ("barriers", STAGES, WARP_TILES, "warps wait for a stage, not for each other"),
+    ("specialized", SPECIAL, f"{WARP_TILES} + 128", "four warps copy, eight multiply"),
+)
+# FP32 lanes past the article's ladder, which charts and defaults show.
+FP32 = tuple(
+    Kernel(
+        name=name,
+        file=f"{number}_{name}.cu",
+        function=f"sgemm_{name}",
+        grid="N / BN, M / BM",
+        block=block,
+        template=tile,
+        rules=WHOLE_TILES,
+        number=number,
+        idea=idea,
+        shared=SPECIAL["STAGES"] * 8 * (128 + 4 + 256) * 4 if tile is SPECIAL else 0,
+    )
+    for number, (name, tile, block, idea) in enumerate(FP32_ROWS, start=13)
+)
+
 MMA = dict(BM=128, BN=128, BK=16, WM=64, WN=32)
 STAGED = dict(BM=128, BN=128, BK=32, STAGES=3, RAW=3)
 SMEM_OF_WGMMA = 201_824  # the kernel's struct Shared
@@ -88,7 +113,7 @@ TENSOR = (
     ),
     SPLIT,
 )
-RUNGS = (*LADDER, *TENSOR, BEST)
+RUNGS = (*LADDER, *FP32, *TENSOR, BEST)
 
 
 def rung(name: str) -> Kernel:
