@@ -48,6 +48,8 @@ def test_it_is_blas_in_every_order_and_with_sizes_of_0(m: int, n: int, k: int, o
     found = worklog.sgemm(a, b, c, alpha=2, beta=0 if new else -0.5)
     assert (new or found is c) and found.dtype == np.float32
     assert (found == 2 * (a @ b) - (0 if new else 0.5 * old)).all()
+    if min(m, n, k) < 2:  # which has both orders
+        return
     by_columns = orders[:2] == (COLUMNS, COLUMNS) if new else orders[2] is COLUMNS
     assert found.T.flags.c_contiguous if by_columns else found.flags.c_contiguous
 
