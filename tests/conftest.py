@@ -10,6 +10,13 @@ import pytest
 # Before NumPy is loaded: small products of several test processes would wait for each other's BLAS threads.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+SLOW = ("browser", "notebooks", "exploits", "analysis")  # folders whose files take longest
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The slow folders come first, so that no worker begins one while the others have nothing left to do."""
+    items.sort(key=lambda item: item.path.parent.name not in SLOW)
+
 
 @pytest.fixture(scope="session", autouse=True)
 def nobodys_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:

@@ -56,7 +56,7 @@ print(found.preview().replace("; ", "\n"))
 # launched: a block may have too many threads, too much shared memory or too many registers.
 
 # %%
-for axis in (Axis("TN", (1,)), Axis("BK", (128,)), Axis("BM", (96,))):
+for axis in (Axis("TN", (1,)), Axis("BK", (32,)), Axis("BM", (96,))):
     for point in tuning.variants(rung, [axis]).skipped:
         print(f"{point!s:8} {point.skipped}")
 

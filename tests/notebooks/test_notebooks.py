@@ -52,7 +52,8 @@ worklog.plots.figure.rendered = lambda svg, image=PIL.Image.new("RGB", (8, 8)): 
 def kernel() -> Iterator[NotebookClient]:
     """One process for all notebooks: libraries are imported once."""
     manager = KernelManager(kernel_name="python3")
-    manager.start_kernel(env={**os.environ, **ANOTHER_MACHINE}, cwd=str(FOLDER))
+    no_history = ["--HistoryManager.enabled=False"]  # its thread would print where its file is locked
+    manager.start_kernel(env={**os.environ, **ANOTHER_MACHINE}, cwd=str(FOLDER), extra_arguments=no_history)
     client = NotebookClient(nbformat.v4.new_notebook(), km=manager, **OPTIONS)
     yield client
     client.kc.stop_channels()
