@@ -59,7 +59,8 @@ def test_a_rung_passes_the_gate_without_a_compiler(no_nvrtc: None) -> None:
     verdict = Checker(device, edge_shapes(record.domain)[0], seed=5).check(subject)
     assert verdict.accepted, verdict.reason
     assert device.label.startswith("emulated · sm_90 PTX from the package (NVRTC 1")
-    resources = subject.compiled.resources
+    [(_, compiled)] = subject.passes
+    resources = compiled.resources
     assert resources.registers > 64 and resources.local_bytes == 0 and resources.shared_bytes == 16640
 
 

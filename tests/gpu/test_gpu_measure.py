@@ -94,7 +94,7 @@ def test_the_gate_takes_little_time_at_4096(session: Session) -> None:
 
 @pytest.mark.parametrize("record", LADDER, ids=NAMES)
 def test_resources_are_those_of_the_compiler(session: Session, record: Kernel) -> None:
-    resources: Any = session.subject(record.name).compiled.resources  # type: ignore[attr-defined]
+    resources: Any = session.subject(record.name).passes[0][1].resources  # type: ignore[attr-defined]
     assert resources.local_bytes == 0, "nothing spills"
     assert 16 <= resources.registers <= 255
     alone = compile_cuda(record.program, "sm_" + "".join(map(str, gpu().compute_capability)))

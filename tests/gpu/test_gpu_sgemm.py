@@ -34,7 +34,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("by_columns", product((False, True), repeat=3), ids=str)
+@pytest.mark.parametrize("by_columns", [*product((False, True), repeat=3)], ids=str)
 def test_it_is_exact_on_integers(library: Any, shape: tuple[int, int, int], by_columns: tuple[bool, ...]) -> None:
     m, n, k = shape
     sizes = (m, k), (k, n), (m, n)

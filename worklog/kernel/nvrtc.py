@@ -15,6 +15,7 @@ import atexit
 import os
 import pickle
 import re
+import select
 import signal
 import struct
 import subprocess
@@ -40,6 +41,7 @@ FIXED_OPTIONS = ("-lineinfo", "--ptxas-options=-v", "--no-cache")
 # What a source names that needs an architecture's own features: ptxas takes it for sm_90a, and not for sm_90.
 OWN = {"sm_90": r"\b(setmaxnreg|wgmma|\w*FEAT_SM90\w*)\b"}
 LIMIT_S = 100.0  # the slowest rung takes 1 s
+TICK_S = 0.5
 Widths = tuple[tuple[str, int], ...]
 OPCODES = {0x984: "LDS", 0x388: "STS", 0x988: "STS"}  # 0x988: the address adds a uniform register
 WIDTHS = {4: "32", 5: "64", 6: "128"}  # bits 73 to 75; below are the 8- and 16-bit ones
@@ -149,6 +151,8 @@ class Compiler:
             try:
                 pickle.dump((LIMIT_S, os.getcwd(), program, arch), process.stdin)
                 process.stdin.flush()
+                while not select.select([process.stdout], [], [], TICK_S)[0]:
+                    pass  # a signal that came just before this wait is handled here
                 answer: Outputs | WorklogError = pickle.load(process.stdout)
             except (EOFError, OSError) as error:
                 why = f"took more than {LIMIT_S:g} s" if process.wait() == -signal.SIGALRM else "ended the compiler"
