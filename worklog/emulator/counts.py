@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from worklog.emulator.assembled import Group, merged_accesses
 from worklog.emulator.codegen import UNEXPECTED, unsupported
+from worklog.emulator.findings import plain_name
 from worklog.emulator.flow import Block, Flow, basic_blocks
 from worklog.emulator.ptx import DTYPES, Imm, Instruction, Kernel, Mem, Reg, Variable, elements, size_of
 from worklog.emulator.tensor_rules import fragment
@@ -148,6 +149,11 @@ class Site:
     def verb(self) -> str:
         """For messages."""
         return "writes" if self.writes else "reads"
+
+    @property
+    def place(self) -> str:
+        """The bytes of an access to shared memory, for messages of races."""
+        return f"the same bytes of {plain_name(self.array.name)}" if self.array else "the same shared bytes"
 
 
 def build_sites(kernel: Kernel, flow: Flow, addresses: Mapping[str, int]) -> dict[int, Site]:

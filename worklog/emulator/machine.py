@@ -23,10 +23,10 @@ from worklog.emulator.exchange import Exchange
 from worklog.emulator.findings import Aborted, Batch, TooLarge, UnsupportedInstruction
 from worklog.emulator.forms import LOCAL_WINDOW, SHARED_WINDOW
 from worklog.emulator.globalmem import Copies, GlobalMemory
+from worklog.emulator.marks import Unwritten
 from worklog.emulator.mbarrier import Barriers
 from worklog.emulator.printed import Printed
 from worklog.emulator.shared import LocalMemory, SharedMemory
-from worklog.emulator.shared_checks import Unwritten
 from worklog.emulator.tensor import Tensor
 from worklog.emulator.waiting import TOO_LONG, Waiting, deadlock
 from worklog.emulator.wgmma import Wgmma

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from worklog.emulator.counts import Site
 from worklog.emulator.findings import Batch, Recorder
-from worklog.emulator.shared_checks import what_is_shared
 
 if TYPE_CHECKING:
     from worklog.emulator.shared import SharedMemory, Visit
@@ -352,7 +351,7 @@ class Ordering:
             (block, thread), (_, other) = self.batch.locate(one), self.batch.locate(two)
             message = (
                 f"thread {thread} of block {block} {first.verb} (line {first.line}{first.called}) and thread {other} "
-                f"{second.verb} (line {second.line}{second.called}) {what_is_shared(first)}, with {fix} between them"
+                f"{second.verb} (line {second.line}{second.called}) {first.place}, with {fix} between them"
             )
             callers = (second.caller, first.caller)
             if ("missing-wait", second.line, first.line, tuple(filter(None, callers))) not in self.recorder.found:

@@ -19,7 +19,6 @@ from worklog.emulator.findings import Batch, Recorder, plain_name
 from worklog.emulator.globalmem import Watch
 from worklog.emulator.intervals import Interval
 from worklog.emulator.ordering import Ordering
-from worklog.emulator.shared_checks import what_is_shared
 
 Array = NDArray[Any]
 Mask = Any
@@ -318,7 +317,7 @@ class SharedMemory:
     def _report_twice(self, site: Site, lanes: tuple[int, int], count: int) -> None:
         """Two lanes of one store write different values to one address."""
         (block, one), (_, two) = map(self.batch.locate, lanes)
-        what = f"{what_is_shared(site)} with one store{site.called}"
+        what = f"{site.place} with one store{site.called}"
         message = f"threads {one} and {two} of block {block} write different values to {what}"
         self.recorder.add("shared-race", site.line, message, block, (one, two), site.line, count, (site.caller,))
 

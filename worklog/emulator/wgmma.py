@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from worklog.emulator.findings import UnsupportedInstruction
-from worklog.emulator.flow import Block, defined, reads, registers
+from worklog.emulator.flow import Block, defined, registers
+from worklog.emulator.marks import follow
 from worklog.emulator.tensor import Form, accumulator, left, numbers, registers_of
 
 if TYPE_CHECKING:
@@ -111,27 +112,17 @@ class Wgmma:
         return tensor.spread(registers_of(sums, form.sum_type, form.how), warps)
 
     def follow(self, block: Block, lanes: Array) -> None:
-        """Report what the block of code that just ran used before wgmma.wait_group; a copied register stays marked."""
-        for instruction in self.code[block.start : block.stop]:
-            accumulates = instruction.parts[:2] == ("wgmma", "mma_async")
-            allowed = {reg.name for reg in registers(instruction.operands[0])} if accumulates else set()
-            copied = None
-            for register in reads(instruction):
-                known = self.marked.get(register.name)
-                if known is None or register.name in allowed or not (known[1][lanes] > 0).any():
-                    continue
-                if instruction.parts[0] == "mov":
-                    copied = known
-                    continue
-                what = f"uses a result of the wgmma of line {known[0].line} before wgmma.wait_group"
-                self.machine.recorder.add_lanes("missing-wait", instruction, lanes & (known[1] > 0), what)
-                del self.marked[register.name]
-            if not accumulates:
-                for register in defined(instruction):
-                    old = self.marked.pop(register.name, (instruction, np.zeros(len(lanes), np.int32)))
-                    new = (copied or old)[0], np.where(lanes, copied[1] if copied else 0, old[1])
-                    if new[1].any():
-                        self.marked[register.name] = new
+        """Report what the block of code that just ran used before wgmma.wait_group; sums may be added to again."""
+
+        def given(i: Instruction) -> tuple[None, set[str]]:
+            adds = i.parts[:2] == ("wgmma", "mma_async")
+            return None, {reg.name for reg in registers(i.operands[0])} if adds else set()
+
+        def used(i: Instruction, by: Instruction, lanes: Array) -> None:
+            what = f"uses a result of the wgmma of line {by.line} before wgmma.wait_group"
+            self.machine.recorder.add_lanes("missing-wait", i, lanes, what)
+
+        follow(self.code[block.start : block.stop], self.marked, lanes, given, used)
 
     # Registers and memory.
 
