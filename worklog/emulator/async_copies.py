@@ -8,21 +8,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from worklog.emulator.counts import LINE, SECTOR, Site
-from worklog.emulator.findings import UnsupportedInstruction
+from worklog.emulator.findings import Array, Mask, UnsupportedInstruction
 from worklog.emulator.globalmem import Buffer, Flight
 from worklog.emulator.tensor_map import SIZE, Layout, decoded
 
 if TYPE_CHECKING:
     from worklog.emulator.machine import Machine
 
-Array = NDArray[Any]
-Mask = Any
 # PTX ISA, "cp.async.bulk": sizes and addresses are multiples of 16; with a tensor map, in shared memory of 128.
 GRAIN, LINES = 16, 128
 

@@ -8,21 +8,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from worklog.emulator.codegen import EXIT
-from worklog.emulator.findings import Aborted
+from worklog.emulator.findings import Aborted, Array, Mask
 from worklog.emulator.flow import defined
 from worklog.emulator.waiting import deadlock
 
 if TYPE_CHECKING:
     from worklog.emulator.machine import Machine
 
-Array = NDArray[Any]
-Mask = Any
 COUNT = 16
 
 

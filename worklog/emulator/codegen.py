@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from worklog.emulator import floats, integers, tensor, warp
-from worklog.emulator.findings import UnsupportedInstruction
+from worklog.emulator.findings import UnsupportedInstruction, unsupported
 from worklog.emulator.flow import EXITS, SINKS, Block, Flow, branch_target, defined, is_barrier, reads, registers, used
 from worklog.emulator.forms import FORMS, SIXTEEN, UNPACKED
 from worklog.emulator.ptx import DTYPES, TIMES, Imm, Instruction, Kernel, Mem, Operand, Reg, Special, Sym, Vec
@@ -29,26 +29,6 @@ EXIT = -2  # in place of a block of code
 # What odd operands can raise, here and in the code that is generated for them.
 UNEXPECTED = (ArithmeticError, AttributeError, LookupError, SyntaxError, TypeError, ValueError)
 
-TENSOR = "the emulator doesn't support this form of a tensor-core instruction: check this kernel on a GPU"
-HALF = "the emulator doesn't support this instruction in 16-bit floats: compute in float, or use a GPU"
-BARRIERS = "the emulator supports barriers of a block and of a warp, and no others: use these, or a GPU"
-# What to do instead, by the start of the opcode or a type in it; the last one that fits.
-HINTS = {
-    "wgmma": "the emulator doesn't support this warp-group tensor-core instruction: check this kernel on a GPU",
-    **dict.fromkeys(("mma", "wmma", "ldmatrix", "stmatrix", "movmatrix", "tcgen05"), TENSOR),
-    "mbarrier": "the emulator doesn't support this form of mbarrier: check this kernel on a GPU",
-    "cp.async": "the emulator doesn't support this form of asynchronous copy: use plain loads, or a GPU",
-    "cp.reduce": "the emulator doesn't support copies that reduce: use atomics, or a GPU",
-    "fence.proxy": "the emulator doesn't support fences between proxies other than .async: use a GPU",
-    **dict.fromkeys(("bar", "barrier"), BARRIERS),
-    "brx": "the emulator doesn't support jump tables: replace the switch with if and else",
-    **dict.fromkeys(("tex", "tld4", "suld", "sust"), "the emulator doesn't support textures and surfaces: read global "
-                    "memory"),
-    **dict.fromkeys((".f16", ".f16x2", ".bf16", ".bf16x2"), HALF),
-    ".tf32": TENSOR,
-}  # fmt: skip
-UNSUPPORTED = "the emulator doesn't support it: check this kernel on a GPU, or write it without this instruction"
-
 
 def register_dtype(type_: str) -> str:
     """NumPy's name of the dtype that registers of this type have: integers unsigned, floats as floats."""
@@ -57,15 +37,6 @@ def register_dtype(type_: str) -> str:
     if type_ not in DTYPES:
         raise UnsupportedInstruction(f"the emulator doesn't support registers of type .{type_}")
     return DTYPES[type_].replace("i", "u")
-
-
-def unsupported(instruction: Instruction, why: str = "") -> UnsupportedInstruction:
-    """The error for an unsupported instruction, with what to do instead."""
-    op = instruction.op
-    hints = [hint for name, hint in HINTS.items() if op == name or op.startswith(f"{name}.")]
-    hints += [hint for name, hint in HINTS.items() if name[0] == "." and name[1:] in instruction.parts]
-    where = f"line {instruction.line}" if instruction.line else f"instruction {instruction.pc}"
-    return UnsupportedInstruction(f"{where}: {op} ({instruction.text}): {why or (hints or [UNSUPPORTED])[-1]}")
 
 
 def failed(kernel: Kernel, block: Block, error: Exception) -> UnsupportedInstruction:

@@ -13,16 +13,14 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from worklog.emulator.assembled import Group, merged_accesses
-from worklog.emulator.codegen import UNEXPECTED, unsupported
-from worklog.emulator.findings import plain_name
+from worklog.emulator.codegen import UNEXPECTED
+from worklog.emulator.findings import Array, plain_name, unsupported
 from worklog.emulator.flow import Block, Flow, basic_blocks
 from worklog.emulator.ptx import DTYPES, Imm, Instruction, Kernel, Mem, Reg, Variable, elements, size_of
 from worklog.emulator.tensor_rules import fragment
 
-Array = NDArray[Any]
 WARP = 32
 SECTOR = 32
 LINE = 128

@@ -12,16 +12,14 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from worklog.emulator import warp
+from worklog.emulator.findings import Array, Mask
 from worklog.emulator.ptx import Imm, Reg
 
 if TYPE_CHECKING:
     from worklog.emulator.machine import Machine
 
-Array = NDArray[Any]
-Mask = Any
 EVERYONE = np.array([warp.EVERYONE])
 
 

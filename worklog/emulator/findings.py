@@ -5,12 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from worklog.errors import LaunchFailed, OutOfMemory, WorklogError
+
+if TYPE_CHECKING:
+    from worklog.emulator.ptx import Instruction
+
+Array = NDArray[Any]
+Mask = Any  # None for all lanes, False for none, else a bool array
 
 
 class PtxError(WorklogError):
@@ -39,6 +45,36 @@ class NotPredictable(WorklogError):
 
 class Aborted(Exception):
     """Ends a launch whose findings say why: a failed assertion, a trap, copies that never complete a phase."""
+
+
+TENSOR = "the emulator doesn't support this form of a tensor-core instruction: check this kernel on a GPU"
+HALF = "the emulator doesn't support this instruction in 16-bit floats: compute in float, or use a GPU"
+BARRIERS = "the emulator supports barriers of a block and of a warp, and no others: use these, or a GPU"
+# What to do instead, by the start of the opcode or a type in it; the last one that fits.
+HINTS = {
+    "wgmma": "the emulator doesn't support this warp-group tensor-core instruction: check this kernel on a GPU",
+    **dict.fromkeys(("mma", "wmma", "ldmatrix", "stmatrix", "movmatrix", "tcgen05"), TENSOR),
+    "mbarrier": "the emulator doesn't support this form of mbarrier: check this kernel on a GPU",
+    "cp.async": "the emulator doesn't support this form of asynchronous copy: use plain loads, or a GPU",
+    "cp.reduce": "the emulator doesn't support copies that reduce: use atomics, or a GPU",
+    "fence.proxy": "the emulator doesn't support fences between proxies other than .async: use a GPU",
+    **dict.fromkeys(("bar", "barrier"), BARRIERS),
+    "brx": "the emulator doesn't support jump tables: replace the switch with if and else",
+    **dict.fromkeys(("tex", "tld4", "suld", "sust"), "the emulator doesn't support textures and surfaces: read global "
+                    "memory"),
+    **dict.fromkeys((".f16", ".f16x2", ".bf16", ".bf16x2"), HALF),
+    ".tf32": TENSOR,
+}  # fmt: skip
+UNSUPPORTED = "the emulator doesn't support it: check this kernel on a GPU, or write it without this instruction"
+
+
+def unsupported(instruction: Instruction, why: str = "") -> UnsupportedInstruction:
+    """The error for an unsupported instruction, with what to do instead."""
+    op = instruction.op
+    hints = [hint for name, hint in HINTS.items() if op == name or op.startswith(f"{name}.")]
+    hints += [hint for name, hint in HINTS.items() if name[0] == "." and name[1:] in instruction.parts]
+    where = f"line {instruction.line}" if instruction.line else f"instruction {instruction.pc}"
+    return UnsupportedInstruction(f"{where}: {op} ({instruction.text}): {why or (hints or [UNSUPPORTED])[-1]}")
 
 
 # Kinds of findings that do not fail a launch: threads that exit before a barrier that others of their block reach,
@@ -149,7 +185,7 @@ class Recorder:
         known = self.found.get(key, new)
         self.found[key] = replace(known, count=known.count + count)
 
-    def add_lanes(self, kind: str, place: Any, lanes: NDArray[Any], what: str) -> None:
+    def add_lanes(self, kind: str, place: Any, lanes: Array, what: str) -> None:
         """Record what threads did wrong. place: an instruction or an access site. lanes: bool, which of the batch;
         what: as in "thread 3 of block (0, 0, 0) <what>".
         """

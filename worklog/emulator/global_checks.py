@@ -22,20 +22,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from worklog.emulator.counts import ORDERED, Site
-from worklog.emulator.findings import Batch, Recorder, plain_name
+from worklog.emulator.findings import Array, Batch, Mask, Recorder, plain_name
 from worklog.emulator.flow import defined, origins, reads
 from worklog.emulator.handover import Handover
 from worklog.emulator.ptx import Instruction, Kernel, Mem, Reg, Sym
 from worklog.emulator.warp import turns
 
-Array = NDArray[Any]
-Mask = Any
 STRONG, AGREED = 1, 2  # bits of a stamp: the access is strong; several threads wrote this value
 LOADED = "loaded pointer"
 

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from worklog.emulator.counts import LINE, WARP, Site, sectors
-from worklog.emulator.findings import Batch, Recorder
+from worklog.emulator.findings import Array, Batch, Mask, Recorder
 from worklog.emulator.global_checks import GlobalChecks
 
 if TYPE_CHECKING:
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     from worklog.emulator.shared import Visit
 
 
-Array = NDArray[Any]
-Mask = Any  # None for all lanes, False for none, else a bool array
 LAST = 1 << 60  # a group newer than all others
 
 

@@ -9,12 +9,11 @@ that ever released, the number of its row. Clocks are kept once each and named b
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from worklog.emulator.findings import Array
+
 MOST_ROWS = 1 << 24  # elements of rows: afterwards a block's last row grows in place, and a missing fence may be missed
 
 

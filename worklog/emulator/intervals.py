@@ -10,15 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from numpy.typing import NDArray
-
-from worklog.emulator.findings import Batch, Recorder
+from worklog.emulator.findings import Array, Batch, Recorder
 from worklog.emulator.ordering import Ordering
 
 if TYPE_CHECKING:
     from worklog.emulator.shared import SharedMemory, Visit
 
-Array = NDArray[Any]
 KEPT_INTERVALS = 4096
 
 

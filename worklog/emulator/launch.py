@@ -11,13 +11,13 @@ from operator import gt, index
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from worklog.emulator.assembled import as_assembled
 from worklog.emulator.codegen import Program
 from worklog.emulator.counts import Counts, Site, build_sites, tally, total, with_sources
 from worklog.emulator.findings import (
     Aborted,
+    Array,
     BadLaunch,
     Batch,
     Finding,
@@ -39,7 +39,6 @@ from worklog.kernel.nvrtc import Widths
 from worklog.kernel.resources import LIMITS, MAX_THREADS
 from worklog.problem import Shape
 
-Array = NDArray[Any]
 LANES = 8192
 BUDGET = 1_000_000
 MOST_BATCHES = 1_000_000  # of a launch: many minutes even if the kernel does nothing

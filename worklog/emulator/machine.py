@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from worklog.emulator import warp
 from worklog.emulator.async_copies import BulkCopies
@@ -20,7 +19,7 @@ from worklog.emulator.block_barriers import BlockBarriers
 from worklog.emulator.codegen import EXIT, UNEXPECTED, Program, failed
 from worklog.emulator.counts import Site
 from worklog.emulator.exchange import Exchange
-from worklog.emulator.findings import Aborted, Batch, TooLarge, UnsupportedInstruction
+from worklog.emulator.findings import Aborted, Array, Batch, Mask, TooLarge, UnsupportedInstruction
 from worklog.emulator.forms import LOCAL_WINDOW, SHARED_WINDOW
 from worklog.emulator.globalmem import Copies, GlobalMemory
 from worklog.emulator.marks import Unwritten
@@ -30,9 +29,6 @@ from worklog.emulator.shared import LocalMemory, SharedMemory
 from worklog.emulator.tensor import Tensor
 from worklog.emulator.waiting import TOO_LONG, Waiting, deadlock
 from worklog.emulator.wgmma import Wgmma
-
-Array = NDArray[Any]
-Mask = Any
 
 
 class Machine:

@@ -6,15 +6,13 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from worklog.emulator.codegen import Program
 from worklog.emulator.counts import Site
-from worklog.emulator.findings import Recorder, plain_name
+from worklog.emulator.findings import Array, Recorder, plain_name
 from worklog.emulator.flow import Block, defined, reads
 from worklog.emulator.ptx import Instruction
 
-Array = NDArray[Any]
 Mark = tuple[Any, Array]  # what marked a register, and a number for each lane, 0 for none
 
 

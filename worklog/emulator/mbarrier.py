@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from worklog.emulator.findings import Aborted
+from worklog.emulator.findings import Aborted, Array, Mask
 from worklog.emulator.globalmem import Copy, Flight
 from worklog.emulator.ordering import Ordering, padded
 from worklog.emulator.waiting import waits_inside
@@ -22,8 +21,6 @@ from worklog.emulator.waiting import waits_inside
 if TYPE_CHECKING:
     from worklog.emulator.machine import Machine
 
-Array = NDArray[Any]
-Mask = Any
 MOST = 2**20 - 1  # arrivals, and bytes of a transaction count
 PENDING_BITS = 20  # of a state; the number of the phase is above
 

@@ -12,15 +12,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from worklog.emulator.counts import Site
-from worklog.emulator.findings import Batch, Recorder
+from worklog.emulator.findings import Array, Batch, Recorder
 
 if TYPE_CHECKING:
     from worklog.emulator.shared import SharedMemory, Visit
 
-Array = NDArray[Any]
 KEPT = 512  # visits whose cells are kept
 PROXY = "fence.proxy.async"
 

@@ -9,19 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from worklog.emulator.counts import WARP, Site, wavefronts
-from worklog.emulator.findings import Batch, Recorder, plain_name
+from worklog.emulator.findings import Array, Batch, Mask, Recorder, plain_name
 from worklog.emulator.globalmem import Watch
 from worklog.emulator.intervals import Interval
 from worklog.emulator.ordering import Ordering
 
-Array = NDArray[Any]
-Mask = Any
 KEPT_PLACES = 256
 
 

@@ -9,15 +9,13 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from worklog.emulator.findings import BadLaunch
+from worklog.emulator.findings import Array, BadLaunch
 from worklog.emulator.globalmem import Pointer
 
-Array = NDArray[Any]
 SIZE = 128  # bytes of a CUtensorMap
 _MAGIC = b"worklog"
 _FORMAT = "<7s4BQ5I4Q5H5B"  # the sizes of the tensor less 1

@@ -10,13 +10,12 @@ make progress then.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from worklog.emulator.counts import ORDERED
-from worklog.emulator.findings import Aborted, BudgetExceeded
+from worklog.emulator.findings import Aborted, Array, BudgetExceeded
 from worklog.emulator.flow import Flow, origins
 from worklog.emulator.ptx import Instruction, Kernel
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from worklog.emulator.codegen import Program
     from worklog.emulator.machine import Machine
 
-Array = NDArray[Any]
 PERIOD = 8  # iterations of a loop from one comparison to the next
 MOST_COMPARED = 16  # of a loop that may wait, while others could run
 MOST_VAIN = 256  # attempts after which no loop around an mbarrier's wait does anything else, though it counts them
