@@ -8,7 +8,7 @@
 // Why:     a warp that is early doesn't wait for one that is late, unless it is a tile ahead: then
 //          the stage into which it would copy is in use.
 // Costs:   instructions that arrive and wait, about a dozen per warp and tile.
-// Domain:  M % BM == 0, N % BN == 0, K % BK == 0. Needs sm_80 or later.
+// Domain:  M % BM == 0, N % BN == 0, K % BK == 0. Needs sm_90 or later.
 //
 // One block computes a BM x BN tile of C with one warp per WM x WN tile. Lane (row, col) owns the
 // quads whose corners are (row + 4 * i * ROWS, col + 4 * j * COLS).
@@ -43,7 +43,7 @@ __device__ __forceinline__ void arrive_after_copies(unsigned long long& bar) {
 __device__ __forceinline__ void wait(unsigned long long& bar, int parity) {
   asm volatile(
       "{\n.reg .pred done;\nAGAIN:\n"
-      "mbarrier.test_wait.parity.shared.b64 done, [%0], %1;\n"
+      "mbarrier.try_wait.parity.shared.b64 done, [%0], %1;\n"
       "@!done bra AGAIN;\n}" ::"r"(address(&bar)),
       "r"(parity)
       : "memory");
@@ -100,45 +100,41 @@ __global__ void __launch_bounds__(BM * BN / (WM * WN) * 32, MIN_BLOCKS) sgemm_ba
     arrive_after_copies(full[stage]);
   };
 
-  float a[2][TM], b[2][TN];
+  float a[2][TM] = {}, b[2][TN] = {}, acc[TM][TN] = {};
   auto read = [&](int stage, int k) {  // shared memory -> the fragments for k
     const float *a_k = &As[stage][k][row], *b_k = &Bs[stage][k][col];
     for (int i = 0; i < TM; i += 4) *(float4*)&a[k % 2][i] = *(const float4*)&a_k[i * ROWS];
     for (int j = 0; j < TN; j += 4) *(float4*)&b[k % 2][j] = *(const float4*)&b_k[j * COLS];
   };
+  auto multiply = [&](int k) {
+    for (int j = 0; j < TN; j += 2) {
+      for (int step = 0; step < TM; step += 2) {
+        const int i = j % 4 == 0 ? step : TM - 2 - step;
+        acc[i][j] += a[k % 2][i] * b[k % 2][j];
+        acc[i + 1][j] += a[k % 2][i + 1] * b[k % 2][j];
+        acc[i + 1][j + 1] += a[k % 2][i + 1] * b[k % 2][j + 1];
+        acc[i][j + 1] += a[k % 2][i] * b[k % 2][j + 1];
+      }
+    }
+  };
 
-  float acc[TM][TN] = {};
   constexpr int AHEAD = STAGES - 2;  // tiles: of the other two stages, one is read, and one left
   const int tiles = K / BK;
   for (int tile = 0; tile < AHEAD && tile < tiles; ++tile) fetch(tile);
-  wait(full[0], 0);
-  read(0, 0);
   for (int tile = 0; tile < tiles; ++tile) {
+    wait(full[tile % STAGES], tile / STAGES % 2);
 #pragma unroll
     for (int k = 0; k < BK; ++k) {
-      // One step into a tile, the last fragments of the tile before have been multiplied.
-      if (k == 1) {
+      read(tile % STAGES, k);
+      multiply(k + 1);  // the fragments before: at first zeros, then the last ones of a tile
+      if (k == 0) {  // no lane needs the tile before any more
         __syncwarp();
         if (tile > 0 && lane == 0) arrive(empty[(tile - 1) % STAGES]);
         if (tile + AHEAD < tiles) fetch(tile + AHEAD);
       }
-      if (k < BK - 1) {
-        read(tile % STAGES, k + 1);
-      } else if (tile + 1 < tiles) {
-        wait(full[(tile + 1) % STAGES], (tile + 1) / STAGES % 2);
-        read((tile + 1) % STAGES, 0);
-      }
-      for (int j = 0; j < TN; j += 2) {
-        for (int step = 0; step < TM; step += 2) {
-          const int i = j % 4 == 0 ? step : TM - 2 - step;
-          acc[i][j] += a[k % 2][i] * b[k % 2][j];
-          acc[i + 1][j] += a[k % 2][i + 1] * b[k % 2][j];
-          acc[i + 1][j + 1] += a[k % 2][i + 1] * b[k % 2][j + 1];
-          acc[i][j + 1] += a[k % 2][i] * b[k % 2][j + 1];
-        }
-      }
     }
   }
+  multiply(BK - 1);
 
   // With beta == 0, C is not read: it may hold NaN.
   for (int i = 0; i < TM; ++i) {

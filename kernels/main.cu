@@ -55,10 +55,10 @@ const Rung rung = {sgemm_warptiled<128, 128, 16, 64, 64, 2>, 128, 128, 16, 128};
 const Rung rung = {sgemm_lane_map<128, 128, 16, 64, 64, 2>, 128, 128, 16, 128};
 #elif RUNG == 14
 #include "14_async_copies.cu"
-const Rung rung = {sgemm_async_copies<128, 128, 8, 64, 64, 5, 2>, 128, 128, 8, 128};
+const Rung rung = {sgemm_async_copies<128, 128, 8, 64, 64, 5, 1>, 128, 128, 8, 128};
 #elif RUNG == 15
 #include "15_barriers.cu"
-const Rung rung = {sgemm_barriers<128, 128, 8, 64, 64, 5, 2>, 128, 128, 8, 128};
+const Rung rung = {sgemm_barriers<128, 128, 8, 64, 64, 5, 1>, 128, 128, 8, 128};
 #elif RUNG == 16
 #include "16_specialized.cu"
 const Rung rung = {sgemm_specialized<128, 256, 8, 64, 64, 8, 104, 200>, 128, 256, 8, 384, 99328};

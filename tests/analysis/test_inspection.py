@@ -14,7 +14,7 @@ from worklog.cli.commands import main
 from worklog.emulator import device
 from worklog.kernel.ladder import rung
 from worklog.kernel.nvrtc import NvrtcMissing
-from worklog.kernel.resources import main_loop, no_sass, register_reads
+from worklog.kernel.resources import bank_conflicts, main_loop, no_sass, register_reads
 from worklog.problem.gemm import Shape
 
 RACY = """// A user kernel.
@@ -205,6 +205,15 @@ def test_a_reused_operand_is_not_read_from_the_register_file() -> None:
     other_slot = LISTING.replace("R0, R1, R2, R0", "R0, R2, R1, R0")
     assert register_reads(other_slot, "f") == 3
     assert register_reads(LISTING, "g") == 0
+
+
+def test_two_registers_of_a_bank_are_a_conflict_unless_one_is_cached() -> None:
+    """R0 and R2 are in one bank, R1 and R3 in the other."""
+    assert bank_conflicts(LISTING, "f") == 1
+    cached = LISTING.replace("R0, R1, R2, R0", "R0, R1, R2, R3")
+    assert bank_conflicts(cached, "f") == 1 / 2
+    assert bank_conflicts(cached.replace(".reuse", ""), "f") == 1
+    assert bank_conflicts(LISTING, "g") == 0
 
 
 def test_without_a_disassembler_it_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ from worklog.emulator import Kernel as Parsed
 from worklog.errors import BadSetting, WorklogError
 from worklog.kernel import Kernel
 from worklog.kernel.nvrtc import ARCHITECTURES, Compiled
-from worklog.kernel.resources import Occupancy, disassemble, disassembler, main_loop, no_sass, occupancy
+from worklog.kernel.resources import Occupancy, bank_conflicts, disassemble, disassembler, main_loop, no_sass, occupancy
 from worklog.problem import Shape, random_inputs
 from worklog.runs import Table, scaled
 
@@ -42,7 +42,7 @@ class Inspection:
     """What is known of a kernel. compiled: PTX, cubin and resources per architecture. main: the one that the counts are
     for. threads: per block, None if unknown. lines: counts by source line, empty if nothing was run. caveats: why
     nothing was run, or where a GPU may count otherwise. sass: instructions of the main loop by architecture, or
-    sass_note: why there are none.
+    sass_note: why there are none. conflicts: share of its multiply-adds that wait for a register bank.
     """
 
     compiled: tuple[Compiled, ...] = field(repr=False)
@@ -51,6 +51,7 @@ class Inspection:
     label: str
     sass: Mapping[str, Mapping[str, int]]
     sass_note: str
+    conflicts: Mapping[str, float] = field(default_factory=dict)
     shape: Shape | None = None
     lines: Mapping[int, Counts] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
@@ -90,6 +91,7 @@ class Inspection:
             "findings": [asdict(finding) for finding in self.findings],
             "sass_main_loop": {arch: dict(mix) for arch, mix in self.sass.items()},
             "sass_note": self.sass_note,
+            "sass_bank_conflicts": dict(self.conflicts),
         }
 
 
@@ -120,8 +122,8 @@ def inspect(kernel: Kernel, shape: Shape | None = None, archs: Sequence[str] = (
     threads = kernel.thread_count if kernel.block else None
     built = [build(kernel.program, arch) for arch in archs]
     main = next((b for b in built if b.compiled.arch == ARCH), built[0])
-    sass, sass_note = _sass([b.compiled for b in built])
-    found = Inspection(tuple(b.compiled for b in built), main.compiled, threads, main.label, sass, sass_note)
+    sass, note, conflicts = _sass([b.compiled for b in built])
+    found = Inspection(tuple(b.compiled for b in built), main.compiled, threads, main.label, sass, note, conflicts)
     if not kernel.grid:
         return found
     own = kernel.text is not None
@@ -178,15 +180,16 @@ def save(found: Inspection, folder: Path) -> list[Path]:
     return [folder / name for name in sorted(contents)]
 
 
-def _sass(compiled: Sequence[Compiled]) -> tuple[Mapping[str, Mapping[str, int]], str]:
-    """The main loops by architecture, or why there are none."""
+def _sass(compiled: Sequence[Compiled]) -> tuple[Mapping[str, Mapping[str, int]], str, Mapping[str, float]]:
+    """The main loops by architecture, or why there are none; and their bank conflicts."""
     tool = disassembler()
     if not all(out.cubin for out in compiled):
-        return {}, "no SASS: the shipped PTX comes without machine code; it needs NVRTC"
+        return {}, "no SASS: the shipped PTX comes without machine code; it needs NVRTC", {}
     if tool is None:
-        return {}, no_sass()
-    found = {out.arch: main_loop(disassemble(out.cubin, tool), out.symbol) for out in compiled}
-    return {arch: mix for arch, mix in found.items() if mix}, "" if any(found.values()) else "no loop with an FFMA"
+        return {}, no_sass(), {}
+    code = {out.arch: (disassemble(out.cubin, tool), out.symbol) for out in compiled}
+    found = {arch: mix for arch, of in code.items() if (mix := main_loop(*of))}
+    return found, "" if found else "no loop with an FFMA", {arch: bank_conflicts(*code[arch]) for arch in found}
 
 
 SASS_SHOWN = 12
@@ -238,6 +241,7 @@ def _main_loops(found: Inspection) -> str:
     if rest:
         rows.append(("others", *map(str, rest)))
     rows.append(("all", *(str(sum(mix.values())) for mix in found.sass.values())))
+    rows.append(("FFMAs with a bank conflict", *(f"{100 * found.conflicts[arch]:.1f} %" for arch in found.sass)))
     return Table("", ("main loop, SASS", *found.sass), rows).text()
 
 

@@ -55,7 +55,7 @@ LADDER = tuple(
 )
 
 
-STAGES = dict(BM=128, BN=128, BK=8, WM=64, WN=64, STAGES=5, MIN_BLOCKS=2)
+STAGES = dict(BM=128, BN=128, BK=8, WM=64, WN=64, STAGES=5, MIN_BLOCKS=1)
 SPECIAL = dict(BM=128, BN=256, BK=8, WM=64, WN=64, STAGES=8, COPY_REGISTERS=104, MULTIPLY_REGISTERS=200)
 FP32_ROWS = (
     ("lane_map", WARPS, WARP_TILES, "neighbouring lanes read different quads"),

@@ -175,19 +175,33 @@ def register_reads(text: str, symbol: str) -> float:
     An operand marked `.reuse` stays in a cache with one entry per operand slot and register bank (the register's number
     modulo 2), until another operand of that slot and bank is read. Source: Huerta et al. 2025, arXiv 2503.20481.
     """
+    reads = [len(registers) for registers in _from_register_file(text, symbol)]
+    return sum(reads) / len(reads) if reads else 0.0
+
+
+def bank_conflicts(text: str, symbol: str) -> float:
+    """Share of the main loop's multiply-adds that read two registers or more from one bank of the register file, which
+    takes longer; what comes from the cache of `register_reads` doesn't count. 0 without an FFMA.
+    """
+    found = [sorted(register % 2 for register in registers) for registers in _from_register_file(text, symbol)]
+    return sum(len(banks) > len({*banks}) for banks in found) / len(found) if found else 0.0
+
+
+def _from_register_file(text: str, symbol: str) -> list[set[int]]:
+    """Registers that each FFMA of the main loop reads from the register file."""
     cached: dict[tuple[int, int], int | None] = {}
-    multiply_adds = reads = 0
+    found: list[set[int]] = []
     for name, operands in _main_loop(text, symbol):
         if not name.startswith("FFMA"):
             continue
-        multiply_adds += 1
+        registers = set()
         for slot, operand in enumerate(operands.split(",")[1:4]):
-            found = re.search(r"\bR(\d+)(\.reuse)?", operand)
-            if found:
-                register = int(found[1])
-                reads += cached.get((slot, register % 2)) != register
-                cached[slot, register % 2] = register if found[2] else None
-    return reads / multiply_adds if multiply_adds else 0.0
+            if part := re.search(r"\bR(\d+)(\.reuse)?", operand):
+                place = slot, (register := int(part[1])) % 2
+                registers |= {register} if cached.get(place) != register else set()
+                cached[place] = register if part[2] else None
+        found.append(registers)
+    return found
 
 
 def _main_loop(text: str, symbol: str) -> list[tuple[str, str]]:
