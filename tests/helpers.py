@@ -1,11 +1,14 @@
 """What tests of several rooms share: a small run, made by hand, with a measured, a refused and a skipped kernel; two
-kernels of a user.
+kernels of a user; a command that is typed.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from click.testing import CliRunner, Result
+
+from worklog.cli.commands import main
 from worklog.problem.gemm import Shape, tflops
 from worklog.runs.measurement import Measurement
 from worklog.runs.run import Run
@@ -89,3 +92,10 @@ def small_run(**changes: Any) -> Run:
         complete=True,
     )
     return Run(**(values | changes))
+
+
+def typed(*words: str) -> Result:
+    """Type a command after `worklog`. An exception that is not an exit would be a traceback."""
+    result = CliRunner().invoke(main, words)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result

@@ -7,11 +7,11 @@ import re
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
+from tests.helpers import typed
 from worklog.analysis import inspection
 from worklog.analysis.inspection import ARCHITECTURES, inspect, report
-from worklog.cli.commands import main
 from worklog.emulator import device
 from worklog.kernel.ladder import rung
 from worklog.kernel.nvrtc import NvrtcMissing
@@ -36,9 +36,7 @@ LAUNCH = ("--block", "16,16", "--grid", "N // 16, M // 16", "--domain", "M % 16 
 
 
 def run(*words: str) -> Result:
-    result = CliRunner().invoke(main, ["inspect", *words])
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result
+    return typed("inspect", *words)
 
 
 @pytest.fixture

@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from worklog.cli.commands import main
+from tests.helpers import typed
 from worklog.gpu import device
 from worklog.runner import measure as bench
 
 WHY = "this test has no GPU"
+worklog = typed
 
 
 @pytest.fixture(autouse=True)
@@ -21,13 +22,6 @@ def laptop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setattr(module, "gpu_reason", lambda: WHY)
     monkeypatch.setenv("WORKLOG_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
-
-
-def worklog(*words: str) -> Result:
-    """Type a command. An exception that is not an exit would be a traceback."""
-    result = CliRunner().invoke(main, words)
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result
 
 
 def one_line(result: Result) -> str:

@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import worklog
-from worklog.cli.commands import main
+from tests.helpers import typed
 from worklog.emulator import EmulatedDevice
 from worklog.emulator.launch import load
 from worklog.emulator.predict import predict
@@ -145,15 +144,15 @@ def test_a_sweep_gives_back_the_times_that_made_it() -> None:
 def test_the_command_shows_the_table_and_makes_it_from_a_sweeps_run(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    shown = CliRunner().invoke(main, ["sweep", "best", "--preview"])
+    shown = typed("sweep", "best", "--preview")
     assert shown.exit_code == 0 and table().label.split(":")[0] in " ".join(shown.output.split())
     assert len(re.findall(r"^ *\d+ x \d+ x \d+ ", shown.output, re.MULTILINE)) == len(tuned.TILES)
     for words in (["naive"], ["best", "--axis", "BM=64"], ["best", "--from", str(tmp_path), "--estimate"]):
-        assert CliRunner().invoke(main, ["sweep", *words]).exit_code == 2
+        assert typed("sweep", *words).exit_code == 2
     monkeypatch.setattr(tuned, "FILE", tmp_path / "best.json")
     path = tmp_path / "run.json"
     replace(recorded_run(), measurements=swept(table().tiles, table())).save(path)
-    done = CliRunner().invoke(main, ["sweep", "best", "--from", str(path)])
+    done = typed("sweep", "best", "--from", str(path))
     assert done.exit_code == 0, done.output
     written = read(json.loads((tmp_path / "best.json").read_text()))
     assert written.label.startswith("measured on an NVIDIA H200")

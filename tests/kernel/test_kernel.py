@@ -11,15 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
 import worklog
 from tests.gate.numpy_device import NumpyDevice
+from tests.helpers import typed
 from tests.virtual.machine import Machine
 from tests.virtual.session import QUICK, VirtualSession
-from worklog.cli.commands import main
 from worklog.errors import BadSetting, OutsideDomain, WorklogError
 from worklog.kernel import Kernel
 from worklog.kernel.ladder import DEFAULTS, instances, kernel_of, rung
@@ -242,7 +241,7 @@ def test_an_axis_that_nothing_names_or_host_code_is_an_error(file: Path) -> None
 def test_the_command_line_combines_template_axes_and_sizes(file: Path) -> None:
     launch = [f"--{option}={WORDS[option]}" for option in ("entry", "grid", "block")]
     axes = ["--axis", "TILE[pow2]=3:4", "--axis", "Sum[type]=float,double", "--axis", "N=256,512"]
-    done = CliRunner().invoke(main, ["run", "--preview", "--json", str(file), *launch, *axes])
+    done = typed("run", "--preview", "--json", str(file), *launch, *axes)
     assert done.exit_code == 0, done.output
     assert json.loads(done.output)["points"] == 2 * (4 + 1), "cuBLAS is measured beside them"
     assert "mine TILE=8 Sum=float" in done.output and "mine TILE=16 Sum=double" in done.output
@@ -252,12 +251,12 @@ def test_an_instance_that_does_not_compile_is_skipped_and_the_others_are_measure
     file.write_text(TEMPLATE.replace("Sum acc = 0;", 'static_assert(sizeof(Sum) > 1, "too short"); Sum acc = 0;'))
     words = [str(file), f"--entry={WORDS['entry']}", *(f"--{option}={text}" for option, text in LAUNCH.items())]
     axes = ["--axis", "Sum[type]=float,char,double", "--axis", "TILE=8"]
-    shown = CliRunner().invoke(main, ["run", "--preview", *words, *axes])
+    shown = typed("run", "--preview", *words, *axes)
     assert shown.exit_code == 0, shown.output
     assert "1 skipped" in shown.output and "too short" in shown.output and "3 to measure" in shown.output
-    rows = json.loads(CliRunner().invoke(main, ["run", "--preview", "--json", *words, *axes]).output)["measurements"]
+    rows = json.loads(typed("run", "--preview", "--json", *words, *axes).output)["measurements"]
     assert [row["kernel"] for row in rows if "too short" in row.get("skipped", "")] == ["mine Sum=char TILE=8"]
-    every = CliRunner().invoke(main, ["run", "--preview", *words, "--axis", "Sum[type]=char", "--axis", "TILE=8,16"])
+    every = typed("run", "--preview", *words, "--axis", "Sum[type]=char", "--axis", "TILE=8,16")
     assert every.exit_code == 2 and "too short" in every.stderr
 
 

@@ -9,10 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 import worklog
-from worklog.cli.commands import main
+from tests.helpers import typed
 
 FOLDER = Path(__file__).parents[2] / "notebooks" / "examples"
 EXAMPLES = sorted(FOLDER.glob("*.py"))
@@ -49,6 +48,6 @@ def test_it_runs_without_a_gpu(name: str, status: int, shown: str, tmp_path: Pat
 
 
 def test_declared_benchmarks_are_listed_without_a_gpu() -> None:
-    listed = CliRunner().invoke(main, ["bench", str(FOLDER / "06_benchmarks.py"), "--list"])
+    listed = typed("bench", str(FOLDER / "06_benchmarks.py"), "--list")
     assert listed.exit_code == 0, listed.output
     assert "matmul: 5 N x 2 dtype = 10 points" in listed.stdout and "softmax: 1 rows x 7 columns" in listed.stdout

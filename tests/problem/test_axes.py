@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 
 import pytest
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worklog.cli.commands import main
+from tests.helpers import typed
 from worklog.cli.selection import both_axes
 from worklog.errors import BadSetting, BadShape
 from worklog.kernel.ladder import rung
@@ -134,7 +133,7 @@ def test_axes_that_are_not_those_of_a_problem(words: list[str], error: type[Exce
 @pytest.mark.parametrize("command", [["run"], ["sweep", "autotuned", "--preview"]])
 @pytest.mark.parametrize("text", ["N", "N=many", "=4", "2N=4", "N[float]=0.5", "N=0.5", "N[cubic]=4", "N=1:2:3:4"])
 def test_a_command_advises_only_what_it_takes(command: list[str], text: str) -> None:
-    done = CliRunner().invoke(main, [*command, "--axis", text])
+    done = typed(*command, "--axis", text)
     assert done.exit_code == 2 and done.stderr.startswith("worklog: ") and done.stderr.count("\n") == 1
     advice = done.stderr.replace(repr(text), "")
     assert "[float]" not in advice and "[type]" not in advice and "alpha" not in advice and ", str" not in advice
@@ -142,7 +141,7 @@ def test_a_command_advises_only_what_it_takes(command: list[str], text: str) -> 
 
 @pytest.mark.parametrize("command", [["run", "--preview"], ["sweep", "autotuned", "--preview"]])
 def test_the_examples_of_a_command_are_names_that_it_takes(command: list[str]) -> None:
-    done = CliRunner().invoke(main, [*command, "--axis", "unreadable"])
+    done = typed(*command, "--axis", "unreadable")
     examples = re.findall(r'"([^"]+)"', done.stderr)
     assert examples
     if command[0] == "run":

@@ -8,14 +8,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from click.testing import CliRunner
 from pytest import approx
 
 from tests.exploits.arrays import xp
-from tests.helpers import measured, small_run
+from tests.helpers import measured, small_run, typed
 from tests.virtual.machine import Machine
 from tests.virtual.session import QUICK, VirtualSession
-from worklog.cli.commands import main
 from worklog.errors import BadSetting
 from worklog.kernel import Kernel
 from worklog.kernel.libraries import libraries
@@ -94,12 +92,12 @@ def test_a_kernel_without_alpha_is_no_baseline(tmp_path: Path) -> None:
 
 def test_the_command_names_baselines(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {one.host.function for one in libraries().values() if one.host} == {"torch", "cublaslt"}
-    shown = CliRunner().invoke(main, ["run", "warptiled", "--against", "cublas,torch,naive", "--preview", "--json"])
+    shown = typed("run", "warptiled", "--against", "cublas,torch,naive", "--preview", "--json")
     assert shown.exit_code == 0 and '"points": 3' in shown.stdout
-    wrong = CliRunner().invoke(main, ["run", "warptiled", "--against", "toch"])
+    wrong = typed("run", "warptiled", "--against", "toch")
     assert wrong.exit_code == 2 and "did you mean torch?" in wrong.stderr
     monkeypatch.setattr("worklog.runner.measure.gpu_reason", lambda: "none")
-    absent = CliRunner().invoke(main, ["run", "warptiled", "--against", "torch"])
+    absent = typed("run", "warptiled", "--against", "torch")
     assert absent.exit_code == 2 and "--against needs a live measurement" in absent.stderr
 
 

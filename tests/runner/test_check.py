@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from tests.helpers import PLAIN, RACY, TEXTURE
+from tests.helpers import PLAIN, RACY, TEXTURE, typed
 from tests.lab.waiting import WAIT_S, gone
 from tests.runner.conftest import FOREIGN, mine
-from worklog.cli.commands import main
 from worklog.emulator import EmulatedDevice, EmulatedFault, device
 from worklog.errors import BadSetting, NoGpu
 from worklog.kernel import Kernel
@@ -43,9 +42,7 @@ def laptop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def worklog(source: str, *words: str) -> Result:
     Path("mine.cu").write_text(source, encoding="utf-8")
-    result = CliRunner().invoke(main, ["check", "mine.cu", *words])
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result
+    return typed("check", "mine.cu", *words)
 
 
 def checked(source: str, claimed: str = "fp32") -> Checked:
@@ -186,7 +183,7 @@ def test_a_rung_is_checked_without_nvrtc_and_with_its_own_launch(monkeypatch: py
         raise NvrtcMissing("cannot compile CUDA source")
 
     monkeypatch.setattr(device, "compile_cuda", missing)
-    result = CliRunner().invoke(main, ["check", "tiles_1d", "--emulate"])
+    result = typed("check", "tiles_1d", "--emulate")
     assert result.exit_code == 0, result.output
     assert result.stdout.startswith("04_tiles_1d.cu: sgemm_tiles_1d<64, 64, 8, 8> at ")
     assert "· emulated · sm_90 PTX from the package (NVRTC " in result.stdout
@@ -195,7 +192,7 @@ def test_a_rung_is_checked_without_nvrtc_and_with_its_own_launch(monkeypatch: py
         (["tiles_9d"], "there is no rung 'tiles_9d'"),
         (["none.cu"], "cannot read none.cu: No such file or directory"),
     ):
-        refused = CliRunner().invoke(main, ["check", *words])
+        refused = typed("check", *words)
         assert refused.exit_code == 2 and complaint in refused.stderr
 
 

@@ -7,9 +7,8 @@ from itertools import product
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from worklog.cli.commands import main
+from tests.helpers import typed
 from worklog.errors import BadSetting
 from worklog.kernel.ladder import LADDER, rung
 from worklog.problem.gemm import Shape
@@ -49,7 +48,7 @@ def test_the_grid_has_every_combination_of_the_fixes_and_all_biases_together() -
 def test_the_grid_takes_at_most_seven_minutes_on_the_recorded_gpu() -> None:
     seconds, label = estimate(grid_tasks(), Harness())
     assert 120 < sum(seconds) < 420 and label.startswith("recorded · NVIDIA H200")
-    shown = CliRunner().invoke(main, ["grid", "--preview"]).output
+    shown = typed("grid", "--preview").output
     assert shown.startswith(f"grid: 495 measurements, about {sum(seconds) / 60:.0f} min (rough; rates: {label}")
 
 

@@ -9,8 +9,9 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
+from tests.helpers import typed
 from tests.kernel.test_cuda_sources import needs_nvcc
 from worklog import Problem
 from worklog.cli.commands import main
@@ -63,9 +64,7 @@ def laptop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def worklog(source: str, problem: str, *words: str, file: str = "mine.cu") -> Result:
     Path(file).write_text(source, encoding="utf-8")
-    result = CliRunner().invoke(main, ["check", file, "--problem", problem, *words])
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result
+    return typed("check", file, "--problem", problem, *words)
 
 
 def refused(result: Result) -> str:
@@ -176,16 +175,16 @@ extern "C" void solution(const {kind}* x, {kind}* y, size_t n) {{ twice<<<(n + 3
 def test_starter_code_compiles_and_fails_the_check_until_it_is_filled_in(words: tuple[str, ...]) -> None:
     Path("own.py").write_text(DOUBLED)
     what, *dtype = words
-    written = CliRunner().invoke(main, ["new", what, "my folder", *dtype])
+    written = typed("new", what, "my folder", *dtype)
     assert written.exit_code == 0, written.output
     assert written.stdout.endswith(f"next: worklog check 'my folder/solution.cu' --problem {' '.join(words)}\n")
-    failed = CliRunner().invoke(main, ["check", "my folder/solution.cu", "--problem", *words])
+    failed = typed("check", "my folder/solution.cu", "--problem", *words)
     assert failed.exit_code == 1 and "the output was never written" in failed.stdout, failed.output
     python = Path("my folder/solution.py").read_text()
     compile(python, "solution.py", "exec")
     assert f"def solution({', '.join(p.name for p in find_problem(what).signature)}):" in python
     assert f"--problem {' '.join(words)}\n" in python
-    again = CliRunner().invoke(main, ["new", what, "my folder"])
+    again = typed("new", what, "my folder")
     assert "solution.cu exists already" in refused(again)
 
 
@@ -297,7 +296,7 @@ extern "C" void solution(float* input, float* output, size_t n) { twice<<<1, 64>
 def test_a_mistake_of_another_command_is_one_line(words: list[str], said: str) -> None:
     Path("mine.cu").write_text(SOFTMAX)
     with patch("worklog.gpu.device.gpu_reason", lambda: "this test has no GPU"):
-        result = CliRunner().invoke(main, words)
+        result = typed(*words)
     assert said in refused(result)
 
 

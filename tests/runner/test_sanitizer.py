@@ -10,9 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from worklog.cli.commands import main
+from tests.helpers import typed
 from worklog.errors import BadSetting, NoGpu
 from worklog.kernel import Kernel
 from worklog.peers.exploits import exploits
@@ -151,7 +150,7 @@ def test_without_a_gpu_or_the_tool_there_is_advice(kernel: Kernel, monkeypatch: 
     with pytest.raises(NoGpu, match=r"this test has no GPU.*worklog check --emulate"):
         ready(kernel, None)
     for words, why in (([], "--racecheck needs a GPU"), (["--emulate"], "the emulator finds races")):
-        result = CliRunner().invoke(main, ["check", "naive", "--racecheck", *words])
+        result = typed("check", "naive", "--racecheck", *words)
         assert result.exit_code == 2 and why in result.stderr
     monkeypatch.setattr(sanitizer, "gpu_reason", lambda: None)
     monkeypatch.setattr(sanitizer, "find", lambda: None)

@@ -8,10 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from tests.helpers import measured, small_run
-from worklog.cli.commands import main
+from tests.helpers import measured, small_run, typed
 from worklog.errors import BadSetting, CompileFailed
 from worklog.gpu import device
 from worklog.kernel.ladder import rung
@@ -108,7 +106,7 @@ def test_recorded_times_belong_to_the_same_sources(
     assert found is not None and found.origin == "recorded"
     assert [m.kernel for m in found.measurements] == [names[0], "cuBLAS"]
     assert f"not in the recorded run: {names[1]} (measure on a GPU)" in found.notes
-    shown = CliRunner().invoke(main, ["sweep", "autotuned", "--axis", "MIN_BLOCKS=1"])
+    shown = typed("sweep", "autotuned", "--axis", "MIN_BLOCKS=1")
     assert shown.exit_code == 0 and shown.stdout.startswith("recorded · ") and "MIN_BLOCKS=1" in shown.stdout
     run.kernels.clear()
     run.save(path)
@@ -117,16 +115,16 @@ def test_recorded_times_belong_to_the_same_sources(
 
 def test_the_command_previews_and_names_what_was_recorded() -> None:
     words = ["sweep", "autotuned", "--axis", "MIN_BLOCKS=1"]
-    shown = CliRunner().invoke(main, [*words, "--preview", "--json"])
+    shown = typed(*words, "--preview", "--json")
     assert shown.exit_code == 0 and "1 MIN_BLOCKS = 1 point; 1 to measure" in shown.stderr
     [row] = json.loads(shown.stdout)
     assert row["MIN_BLOCKS"] == 1 and row["threads"] == 256
-    at_512 = CliRunner().invoke(main, [*words, "--size", "512"])
+    at_512 = typed(*words, "--size", "512")
     assert at_512.exit_code == 2 and "no such tile of autotuned at 512 was recorded (recorded: " in at_512.stderr
     assert "autotuned at 4096 with BM=64,128 BN=64,128,256 " in at_512.stderr
     for mistake, why in (("--axis=BX=3", "no tile parameter BX"), ("--set=l2=warm", "--set needs a live measurement")):
-        wrong = CliRunner().invoke(main, [*words, mistake])
+        wrong = typed(*words, mistake)
         assert wrong.exit_code == 2 and why in wrong.stderr and "to measure, about" not in wrong.stderr
     Path("there.json").touch()
-    taken = CliRunner().invoke(main, [*words, "--out", "there.json"])
+    taken = typed(*words, "--out", "there.json")
     assert taken.exit_code == 2 and "exists already" in taken.stderr

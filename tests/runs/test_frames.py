@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pandas
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 from pytest import approx
 
-from tests.helpers import measured, small_run
-from worklog.cli.commands import main
+from tests.helpers import measured, small_run, typed
 from worklog.problem.gemm import Shape
 from worklog.runs import ablation
 from worklog.runs.comparison import open_comparison
@@ -27,7 +26,7 @@ def points() -> Run:
 
 
 def worklog(*words: object) -> Result:
-    return CliRunner().invoke(main, [*map(str, words)])
+    return typed(*map(str, words))
 
 
 def test_a_frame_has_the_axes_as_columns() -> None:
