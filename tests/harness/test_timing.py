@@ -414,3 +414,13 @@ def test_a_share_is_of_the_peak_of_the_datapath(
 def test_a_datapath_that_the_gpu_does_not_have_is_refused() -> None:
     with pytest.raises(BadSetting, match="datapath = 'bf8': take one of fp32"):
         worklog.time(print, datapath="bf8")
+
+
+@pytest.mark.parametrize("l2", ["flush", "rotate"])
+def test_several_baselines_take_turns_in_one_loop(gpu: VirtualGpu, l2: str) -> None:
+    fn, twice, thrice = (reads_its_argument(gpu, us) for us in (50.0, 100.0, 150.0))
+    found = timed(gpu, fn, Array(8 * MIB), against=[twice, thrice], harness=Harness().but(l2=l2), cross_check="none")
+    (other,) = found.beside
+    assert (found.ratio, other.ratio) == (approx(2.0, rel=0.01), approx(3.0, rel=0.01))
+    assert found.samples["us"] == other.samples["us"] and len(other.samples["baseline_us"]) == found.n
+    assert found.us == other.us and other.changed == {"against": "call"} and str(found).count("of call") == 2

@@ -59,6 +59,17 @@ def test_a_baseline_that_is_wrong_gives_no_time(host: dict[str, Kernel]) -> None
     assert found.status == "refused" and str(found.reason).startswith("the baseline wrong failed at")
 
 
+def test_all_baselines_take_turns_with_the_kernel_in_one_loop(host: dict[str, Kernel]) -> None:
+    session = VirtualSession(xp.machine, *host.values())
+    found = attempt(session, Task("plain", SHAPE, beside=("slow", "wrong")), QUICK)
+    slow, wrong = found.beside
+    assert (found.baseline, slow.baseline, wrong.baseline) == ("cuBLAS", "slow", "wrong")
+    assert found.samples["us"] == slow.samples["us"] and len(slow.samples["us"]) == len(slow.samples["baseline_us"])
+    assert slow.ratio is not None and 1.5 < slow.ratio < 2.0 and slow.changed == {"against": "slow"}
+    assert found.ratio != slow.ratio and found.samples["baseline_us"] != slow.samples["baseline_us"]
+    assert wrong.status == "refused" and str(wrong.reason).startswith("the baseline wrong failed at")
+
+
 def test_each_kernel_meets_cublas_and_each_further_baseline(host: dict[str, Kernel], tmp_path: Path) -> None:
     tasks, own = tasks_of([host["plain"], host["slow"]], [SHAPE], against=[host["slow"], "cuBLAS"])
     assert [(task.kernel, task.against) for task in tasks] == [("plain", ""), ("plain", "slow"), ("slow", "")]

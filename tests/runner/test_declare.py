@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from pytest import approx
 
 import worklog
 from tests.exploits.arrays import xp
+from tests.helpers import small_run
 from tests.virtual.machine import Machine
 from tests.virtual.session import QUICK, VirtualSession
 from worklog.errors import BadRunFile, BadSetting
@@ -91,6 +93,10 @@ def zipped(state):
     a, b, c = arrays(state.M, 64, state.K)
     return lambda: xp.gemm(1.0, a, b, 0.0, c, rounded=state.op)
 
+@worklog.bench("M=64,128", "K=80,160", op={"plain": False, "rounded": True}, together=("M", "K"))
+def same(state):
+    return zipped(state)
+
 @worklog.bench("N=64,96")
 def leaves(state):
     if state.N == 96:
@@ -112,11 +118,12 @@ def at(file: Path) -> Callable[..., Measurement]:
     """Measures one point of a benchmark of the file, in this process."""
     xp.machine = Machine()
 
-    def measured(name: str, against: str = "", **values: Any) -> Measurement:
+    def measured(name: str, *against: str, **values: Any) -> Measurement:
         axes = [f"{axis}={value}" for axis, value in values.items()]
-        chosen = declared(file, [name, against] if against else [name], axes)
+        chosen = declared(file, [name, *against], axes)
         session = VirtualSession(xp.machine, *(one.kernel for one in chosen))
-        (task,) = next(one for one in chosen if one.name == name).tasks(against)
+        task, *others = next(one for one in chosen if one.name == name).tasks(*against)
+        task = replace(task, beside=tuple(one.against for one in others))
         return attempt(session, task, QUICK, measured=point.measurement)
 
     return measured
@@ -159,11 +166,22 @@ def test_a_point_that_cannot_be_timed_has_a_reason(
 
 
 def test_a_benchmark_is_timed_against_another_at_the_same_values(file: Path, at: Callable[..., Measurement]) -> None:
-    _, zipped, leaves = declared(file)
+    _, zipped, _, leaves = declared(file)
     with pytest.raises(BadSetting, match="only one has an axis K, M, N, op"):
         measure([zipped, leaves], leaves)
-    found = at("two by two", against="two by two", M=64, K=80, op="rounded")
+    found = at("two by two", "two by two", M=64, K=80, op="rounded")
     assert (found.baseline, found.ratio) == ("two by two", approx(1.0, rel=0.05))
+
+
+def test_several_baselines_take_turns_in_one_loop_and_each_has_a_column(
+    file: Path, at: Callable[..., Measurement]
+) -> None:
+    found = at("two by two", "two by two", "same", M=64, K=80, op="rounded")
+    (other,) = found.beside
+    assert (found.baseline, other.baseline) == ("two by two", "same") and other.changed == {"against": "same"}
+    assert other.ratio == approx(1.0, rel=0.05) and other.samples["us"] == found.samples["us"]
+    run = small_run(measurements=[replace(found, beside=()), other])
+    assert "of two by two" in str(run) and "of same" in str(run) and str(run).count("rounded") == 1
 
 
 def test_a_file_is_measured_into_a_run_like_any_other(
@@ -185,7 +203,7 @@ def test_a_file_is_measured_into_a_run_like_any_other(
 
 
 def test_axes_make_points_together_or_in_all_combinations(file: Path) -> None:
-    product, zipped, _ = declared(file)
+    product, zipped, *_ = declared(file)
     assert len(product.points()) == 33 and sum(p.skipped == "small" for p in product.points()) == 11
     assert [list(p.values.values()) for p in zipped.points()] == [
         [64, 80, "plain"],

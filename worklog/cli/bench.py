@@ -23,7 +23,12 @@ from worklog.settings import Harness
 @click.option(
     "-b", "--filter", "filters", multiple=True, metavar="NAME", help='Only these benchmarks: a name, or "soft*".'
 )
-@click.option("--against", metavar="NAME", help="A benchmark of the file that the others alternate with.")
+@click.option(
+    "--against",
+    default="",
+    metavar="NAME[,NAME…]",
+    help="Benchmarks of the file that the others take turns with, in one loop.",
+)
 @click.option("-l", "--list", "listed", is_flag=True, help="Show the benchmarks, their axes and points; needs no GPU.")
 @output.harness_option
 @click.option("--details", is_flag=True, help="Add a second table: cycles per launch, energy, parts of the interval.")
@@ -35,7 +40,7 @@ def bench(
     file: Path,
     axes: tuple[str, ...],
     filters: tuple[str, ...],
-    against: str | None,
+    against: str,
     listed: bool,
     harness: Harness,
     details: bool,
@@ -63,7 +68,7 @@ def bench(
     from worklog.gpu import device
     from worklog.runner.declare import declared, measure
 
-    baseline = declared(file, [against], axes)[0] if against else None
+    baselines = [declared(file, [name.strip()], axes)[0] for name in against.split(",") if name.strip()]
     chosen = declared(file, filters, axes)
     if listed:
         if as_json:
@@ -75,7 +80,7 @@ def bench(
     if why := device.gpu_reason():
         raise NoGpu(f"no GPU to measure on: {why}; --list shows the benchmarks and their points")
     with output.progress_bar() as progress:
-        measured = measure(chosen, baseline, harness=harness, progress=progress, out=out)
+        measured = measure(chosen, baselines, harness=harness, progress=progress, out=out)
     output.finish(measured, with_details=details, as_json=as_json)
 
 

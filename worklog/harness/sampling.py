@@ -60,15 +60,17 @@ def time_pair(
     size: float | None = None,
     offset_us: float = 0.0,
     move: Callable[[], None] | None = None,
+    further: Sequence[Launch] = (),
 ) -> Reading:
-    """Samples of subject and baseline, or of the subject alone. Raises LaunchFailed if a launch fails, and BadSetting
+    """Samples of subject and baseline, or of the subject alone. further: baselines that take turns with both, so that
+    every turn has a sample of each. Raises LaunchFailed if a launch fails, and BadSetting
     where the timeline or the launches can't do what the harness names: trace, or rotate over enough sets of inputs.
 
     size: N of the square problem of the same work, for the rules that need it; without it they raise BadSetting.
     offset_us: the event overhead. It stays in the samples; the stopping criterion subtracts it. move: moves the buffers
     of both launches to a new random placement; without it they stay in one.
     """
-    launches = [subject] if baseline is None else [subject, baseline]
+    launches = [subject] if baseline is None else [subject, baseline, *further]
     if harness.l2 == "rotate":
         require_rotation(launches, timeline.l2_bytes)
     graphs = as_graphs(timeline, launches, harness.l2, harness.graph_launches) if harness.timer == "graph" else []
@@ -84,8 +86,9 @@ def time_pair(
     reading = loop.reading
     cool_down(timeline, harness, reading.degradations)
     launches = [*graphs] or launches
-    both = zip(launches, (reading.subject, reading.baseline), strict=False)  # the baseline may be missing
-    series = [_Series(launch, samples) for launch, samples in both]
+    reading.further = [[] for _ in further]
+    each = zip(launches, (reading.subject, reading.baseline, *reading.further), strict=False)  # there may be none
+    series = [_Series(launch, samples) for launch, samples in each]
     steady: Turns = []
     if harness.warmup != "none":
         steady = loop.warm_up(series)
@@ -300,8 +303,9 @@ def off_the_lock(clocks: str, sm_mhz: float | None) -> str | None:
 
 
 def _cut_to_pairs(reading: Reading) -> None:
-    """Sequential sampling may end at different counts; a sample without a counting partner stays and doesn't count."""
-    pairs = min(len(reading.subject), len(reading.baseline))
-    both = [reading.subject[i].counts and reading.baseline[i].counts for i in range(pairs)]
-    for samples in (reading.subject, reading.baseline):
+    """Sequential sampling may end at different counts; a sample without counting partners stays and doesn't count."""
+    series = (reading.subject, reading.baseline, *reading.further)
+    both = [all(sample.counts for sample in turn) for turn in zip(*series, strict=False)]
+    pairs = len(both)
+    for samples in series:
         samples[:] = [replace(s, counts=i < pairs and both[i]) for i, s in enumerate(samples)]

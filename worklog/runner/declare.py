@@ -14,12 +14,14 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
+from itertools import product
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NoReturn
 
 from worklog.errors import BadRunFile, BadSetting, meant
 from worklog.gpu.device import Gpu
+from worklog.harness.crosscheck import WALL_CLOCK
 from worklog.kernel import HostFunction, Kernel
 from worklog.problem import Axis, Point, Space
 from worklog.runner.measure import carry_out, live_wanted
@@ -89,16 +91,19 @@ class State:
         sync: bool = False,
         timer: bool = False,
         against: Callable[..., Any] | None = None,
+        datapath: str | None = None,
+        cross_check: str = WALL_CLOCK,
         **kwargs: Any,
     ) -> None:
         """Time `fn(*args, **kwargs)` once the decorated function has returned, alone or alternating with `against` on
-        the same arguments. sync, timer: as of worklog.time. Raises BadSetting for a second call.
+        the same arguments. sync, timer, datapath, cross_check: as of worklog.time. Raises BadSetting for a second call.
 
         Example: `state.run(torch.softmax, x, dim=1)`.
         """
         if self.call is not None:
             raise BadSetting("state.run was called before: a benchmark times one call; declare another benchmark")
-        self.call = fn, args, kwargs, {"sync": sync, "timer": timer, "against": against}
+        how = {"sync": sync, "timer": timer, "against": against, "datapath": datapath, "cross_check": cross_check}
+        self.call = fn, args, kwargs, how
 
 
 @dataclass(frozen=True, repr=False)
@@ -124,9 +129,11 @@ class Benchmark:
         """Every point of the axes, skipped ones with their reason."""
         return [*self.space.points()]
 
-    def tasks(self, against: str = "") -> list[Task]:
-        """The measurements of all points."""
-        return [Task(self.name, None, axes=tuple(one.values.items()), against=against) for one in self.space.points()]
+    def tasks(self, *against: str) -> list[Task]:
+        """The measurements of all points, at each point one against each of the baselines."""
+        first, beside = against[0] if against else "", against[1:]
+        points = (tuple(one.values.items()) for one in self.space.points())
+        return [task for at in points for task in Task(self.name, None, axes=at, against=first, beside=beside).each()]
 
     def at(self, texts: Iterable[str]) -> Benchmark:
         """The same benchmark with other values of some axes, as "N[pow2]=10:12" or "dtype=float32"; an axis that it
@@ -170,14 +177,14 @@ class Benchmark:
         self,
         *,
         axes: Iterable[str] = (),
-        against: Benchmark | None = None,
+        against: Benchmark | Sequence[Benchmark] | None = None,
         harness: Harness | None = None,
         progress: Progress = silent,
         out: Path | None = None,
     ) -> Run:
         """Its measurements at all points: live if there is a GPU, else of the newest run that holds it.
 
-        axes: other values, as `at` takes them. against: a benchmark with the same axes, timed in the same loop.
+        axes: other values, as `at` takes them. against: benchmarks with the same axes, timed in the same loop.
         harness, out: as for worklog.measure. Raises what worklog.measure raises, and BadRunFile where there is neither
         a GPU nor such a run. Example: `softmax.results(axes=["N=1024"])`.
         """
@@ -306,23 +313,25 @@ def declared(path: Path, filters: Sequence[str] = (), axes: Sequence[str] = ()) 
 
 def measure(
     benchmarks: Sequence[Benchmark],
-    against: Benchmark | None = None,
+    against: Benchmark | Sequence[Benchmark] | None = None,
     *,
     harness: Harness | None = None,
     progress: Progress = silent,
     out: Path | None = None,
 ) -> Run:
-    """Time each benchmark at each of its points into one run. against: timed in the same loop at the same values.
+    """Time each benchmark at each of its points into one run. against: timed in the same loop at the same values, each
+    of several too.
 
     Raises what worklog.measure raises, and BadSetting for a baseline that lacks an axis.
     """
-    others = [one for one in benchmarks if one.name != getattr(against, "name", None)]
-    if against is not None:
-        if not others:
-            raise BadSetting(f"nothing to compare: {against.name} is the baseline of itself")
-        for one in others:
-            if lacking := sorted({axis.name for axis in one.space.axes} ^ {axis.name for axis in against.space.axes}):
-                raise BadSetting(f"{one.name} against {against.name}: only one has an axis {', '.join(lacking)}")
-    tasks = [task for one in others for task in one.tasks("" if against is None else against.name)]
-    kernels = [one.kernel for one in (*others, *([against] if against else []))]
+    baselines = [against] if isinstance(against, Benchmark) else [*(against or ())]
+    names = [one.name for one in baselines]
+    others = [one for one in benchmarks if one.name not in names]
+    if not others:
+        raise BadSetting(f"nothing to compare: {', '.join(names)} is the baseline of itself")
+    for beside, one in product(baselines, others):
+        if lacking := sorted({axis.name for axis in one.space.axes} ^ {axis.name for axis in beside.space.axes}):
+            raise BadSetting(f"{one.name} against {beside.name}: only one has an axis {', '.join(lacking)}")
+    tasks = [task for one in others for task in one.tasks(*names)]
+    kernels = [one.kernel for one in (*others, *baselines)]
     return carry_out(tasks, harness or Harness(), user_kernels=kernels, progress=progress, out=out)

@@ -20,7 +20,8 @@ import threading
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from itertools import groupby
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -109,14 +110,18 @@ def measure(order: Mapping[str, Any], say: Say, make_session: Callable[..., Sess
             session.require_memory(shape)
         say("ready", head=session.head(harness, notes))
         finished: list[Measurement] = []
-        for task in tasks:
+        for _, same in groupby(tasks, lambda task: task.alike):
+            first, *others = same
+            task = replace(first, beside=tuple(one.against for one in others))
             say("progress", done=len(finished), doing=str(task))
             how = None
             if task.shape is None:
                 how = (point if session.kernel(task.kernel).solution is None else solved).measurement
-            finished.append(attempt(session, task, harness, finished, hold, how))
+            found = attempt(session, task, harness, finished, hold, how)
             description = session.describe(task.kernel) if task.shape else session.kernel(task.kernel).of_its_file()
-            say("measured", number=len(finished), measurement=asdict(finished[-1]), description=description)
+            for one in (replace(found, beside=()), *found.beside):
+                finished.append(one)
+                say("measured", number=len(finished), measurement=asdict(one), description=description)
             try:
                 session.require_idle()
             except LaunchFailed as error:

@@ -54,7 +54,7 @@ class Pool:
 
 
 Buffers = tuple[Any, Any, Any]
-Sets = list[tuple[Any, Any, Any, Any]]  # A, B and two C
+Sets = list[tuple[Any, ...]]  # A, B and a C for each subject
 SHORT_FLOPS = 2 * 1024**3  # more work than this takes so long that the time to fetch the kernel's code doesn't show
 UNWRITTEN = -3.25e30  # in C before a placement's launches, and around it
 
@@ -104,7 +104,7 @@ class InTurn(Rotating):
 @dataclass(frozen=True)
 class Loop:
     """What a timed loop launches in turn; the subject's launches without any work around them; the gate's stage on what
-    was timed; and what moves the buffers to a new placement, None where they stay.
+    was timed; what moves the buffers to a new placement, None where they stay; and the launches of further baselines.
     """
 
     subject: Launch
@@ -112,11 +112,13 @@ class Loop:
     bare: Launch
     stage: Callable[[], Stage]
     move: Callable[[], None] | None = None
+    further: Sequence[Launch] = ()
 
 
 def elements(shape: Shape, sets: int = 1, subjects: Sequence[Subject] = ()) -> int:
     """Elements of the buffers that a loop over some sets places in a pool, and of the subjects' workspaces."""
-    one = shape.m * shape.k + shape.k * shape.n + 2 * (shape.m * shape.n + 2 * GUARD) + 4 * ALIGNED
+    outputs = max(2, len(subjects))
+    one = shape.m * shape.k + shape.k * shape.n + outputs * (shape.m * shape.n + 2 * GUARD) + (2 + outputs) * ALIGNED
     owners = (one for one in dict.fromkeys(subjects) if isinstance(one, NeedsWorkspace))
     return sets * one + sum(owner.workspace_elements(shape) + 2 * GUARD + ALIGNED for owner in owners)
 
@@ -125,50 +127,54 @@ def timed_loop(
     checker: Checker,
     subject: Subject,
     baseline: Subject,
-    *,
+    *further: Subject,
     in_step: bool,
     sets: int = 1,
-    classes: tuple[str, str] | None = None,
+    classes: Sequence[str] | None = None,
     warm: bool = False,
     pool: Pool | None = None,
 ) -> Loop:
-    """Subject and baseline on the checker's inputs, each with a C of its own. The baseline computes -A B, so that its
-    output can't be mistaken for the subject's.
+    """Subject and baseline on the checker's inputs, each with a C of its own, and so each of further baselines. A
+    baseline computes -A B, so that its output can't be mistaken for the subject's.
 
     in_step: whether they take turns launch by launch. Then they swap their C in each turn, or the baseline is half a
-    round of the sets ahead. sets: to go round, as many as evict each other from L2. classes: the precision classes of
-    the two; each launch then gets new inputs and its output is checked, the baseline's too, so that both find the GPU
+    round of the sets ahead. sets: to go round, as many as evict each other from L2. classes: the precision class of
+    each; each launch then gets new inputs and its output is checked, a baseline's too, so that all find the GPU
     in the same state. Without them, the subject's last output is checked. warm: whether each launch should find its
     code in the instruction caches. pool: where the buffers move; without one, the checker's buffers are used.
     """
-    shape = checker.shape
-    owners = [one for one in dict.fromkeys((subject, baseline)) if isinstance(one, NeedsWorkspace)]
-    placed = None if pool is None else _Placed(checker, pool, owners, sets, copied=classes is None)
+    shape, subjects = checker.shape, (subject, baseline, *further)
+    owners = [one for one in dict.fromkeys(subjects) if isinstance(one, NeedsWorkspace)]
+    outputs = len(subjects)
+    placed = None if pool is None else _Placed(checker, pool, owners, sets, outputs, copied=classes is None)
     for owner in reversed(owners) if placed is None else ():
         checker.lend(owner)
-    our_buffers, their_buffers = _in_turn(_of_checker(checker, sets) if placed is None else placed.move(), in_step)
-    ours, theirs = InTurn(subject, shape, 1.0, our_buffers), InTurn(baseline, shape, -1.0, their_buffers)
-    first: Launch = ours
-    second: Launch = theirs
+    buffers_of_each = _in_turn(_of_checker(checker, sets, outputs) if placed is None else placed.move(), in_step)
+    launches = [
+        InTurn(one, shape, -1.0 if number else 1.0, buffers)
+        for number, (one, buffers) in enumerate(zip(subjects, buffers_of_each, strict=True))
+    ]
+    timed: list[Launch] = [*launches]
     if classes is not None:
-        witness, other = checker.probe(classes[0]), checker.probe(classes[1], alpha=-1.0)
-        elsewhere = _of_checker(checker, 2)[1][:3] if warm and shape.flops <= SHORT_FLOPS else None
-        first, second = ours.witnessed(witness, elsewhere), theirs.witnessed(other, elsewhere)
+        probes = [checker.probe(of, alpha=one.alpha) for of, one in zip(classes, launches, strict=True)]
+        elsewhere = _of_checker(checker, 2, 2)[1][:3] if warm and shape.flops <= SHORT_FLOPS else None
+        timed = [one.witnessed(probe, elsewhere) for one, probe in zip(launches, probes, strict=True)]
 
     def judge() -> Stage:
         if classes is None:
-            stage = checker.check_timed_output(ours.written)
+            stage = checker.check_timed_output(launches[0].written)
         else:
-            stage, of_baseline = checker.check_timed_launches(witness), checker.check_timed_launches(other)
-            if not of_baseline.passed:
-                stage = replace(of_baseline, detail=f"of the baseline {baseline.name}: {of_baseline.detail}")
+            stage, *of_baselines = map(checker.check_timed_launches, probes)
+            for one, found in zip(subjects[1:], of_baselines, strict=True):
+                if not found.passed:
+                    stage = replace(found, detail=f"of the baseline {one.name}: {found.detail}")
         if placed is not None and stage.passed and (outside := placed.trespassed()):
             return failed(EVERY_LAUNCH, outside)
         return stage
 
     def launch_on_new_buffers() -> None:
         """Launch host functions once on each set while nothing is blocked: one may record a graph for new addresses."""
-        for launch in (theirs, ours):
+        for launch in reversed(launches):
             if isinstance(launch.subject, HostSubject):
                 for enqueue in launch.launches:
                     enqueue()
@@ -176,12 +182,12 @@ def timed_loop(
 
     def move() -> None:
         assert placed is not None
-        for launch, buffers in zip((ours, theirs), _in_turn(placed.move(), in_step), strict=True):
+        for launch, buffers in zip(launches, _in_turn(placed.move(), in_step), strict=True):
             launch.use(buffers)
         launch_on_new_buffers()
 
     launch_on_new_buffers()
-    return Loop(first, second, ours, judge, None if placed is None else move)
+    return Loop(timed[0], timed[1], launches[0], judge, None if placed is None else move, timed[2:])
 
 
 class _Placed:
@@ -189,8 +195,16 @@ class _Placed:
     launches that don't get new ones.
     """
 
-    def __init__(self, checker: Checker, pool: Pool, owners: Sequence[NeedsWorkspace], sets: int, copied: bool) -> None:
-        self.shape, self.sources = checker.shape, [*checker.buffers, checker.spare]
+    def __init__(
+        self,
+        checker: Checker,
+        pool: Pool,
+        owners: Sequence[NeedsWorkspace],
+        sets: int,
+        outputs: int,
+        copied: bool,
+    ) -> None:
+        self.shape, self.sources = checker.shape, [*checker.buffers[:2], *[checker.spare] * outputs]
         self.pool, self.owners, self.sets, self.copied = pool, owners, sets, copied
         self.guarded: list[Guarded] = []
         self.workspaces: list[Guarded] = []
@@ -204,18 +218,19 @@ class _Placed:
         self.workspaces = [Guarded(device, placed.pop()) for _ in needed][::-1]
         for owner, workspace in zip(needed, self.workspaces, strict=True):
             owner.use_workspace(workspace.inner)
-        self.guarded = [Guarded(device, whole) for number, whole in enumerate(placed) if number % 4 > 1]
+        count = len(sizes)
+        self.guarded = [Guarded(device, whole) for number, whole in enumerate(placed) if number % count > 1]
         filled = [guarded.whole for guarded in (*self.guarded, *self.workspaces)]
         for whole in filled if self.sets == 1 else (self.pool.whole,):
             device.fill(whole, UNWRITTEN)
         moved: Sets = []
         for number in range(self.sets):
-            a, b = placed[4 * number : 4 * number + 2]
+            a, b = placed[count * number : count * number + 2]
             if self.copied:
                 device.copy(a, self.sources[0])
                 device.copy(b, self.sources[1])
-            c, spare = (guarded.inner for guarded in self.guarded[2 * number : 2 * number + 2])
-            moved.append((a, b, c, spare))
+            outputs = self.guarded[(count - 2) * number : (count - 2) * (number + 1)]
+            moved.append((a, b, *(guarded.inner for guarded in outputs)))
         return moved
 
     def trespassed(self) -> str:
@@ -226,19 +241,22 @@ class _Placed:
         return ""
 
 
-def _of_checker(checker: Checker, sets: int) -> Sets:
-    """The checker's buffers, and copies of them."""
-    own, device = (*checker.buffers, checker.spare), checker.device
-    hosts = [device.download(buffer) for buffer in own] if sets > 1 else []
-    copies: Any = [tuple(map(device.upload, hosts)) for _ in range(sets - 1)]
+def _of_checker(checker: Checker, sets: int, outputs: int) -> Sets:
+    """The checker's buffers, a C for each further output, and copies of them all."""
+    device = checker.device
+    hosts = [device.download(buffer) for buffer in (*checker.buffers, checker.spare)] if sets > 1 or outputs > 2 else []
+    own = (*checker.buffers, checker.spare, *(device.upload(hosts[-1]) for _ in range(outputs - 2)))
+    copies: Any = [tuple(map(device.upload, [*hosts, *hosts[-1:] * (outputs - 2)])) for _ in range(sets - 1)]
     return [own, *copies]
 
 
-def _in_turn(sets: Sets, in_step: bool) -> tuple[list[Buffers], list[Buffers]]:
-    """The buffers of subject and baseline."""
-    ours, theirs = [(a, b, c) for a, b, c, _ in sets], [(a, b, c) for a, b, _, c in sets]
+def _in_turn(sets: Sets, in_step: bool) -> list[list[Buffers]]:
+    """The buffers of each subject."""
+    outputs = range(len(sets[0]) - 2)
+    each = [[(a, b, written[one]) for a, b, *written in sets] for one in outputs]
     if not in_step:
-        return ours, theirs
+        return each
     if len(sets) == 1:
-        return ours + theirs, theirs + ours
-    return ours, theirs[len(sets) // 2 :] + theirs[: len(sets) // 2]
+        return [[each[(one + turn) % len(each)][0] for turn in outputs] for one in outputs]
+    ahead = [one * len(sets) // len(each) for one in outputs]
+    return [buffers[first:] + buffers[:first] for buffers, first in zip(each, ahead, strict=True)]

@@ -36,7 +36,7 @@ def measure(
 
     kernels: names of rungs, "cuBLAS" for the baseline against itself, your kernels and host functions; None for the
     whole ladder and cuBLAS. shapes: N for a square problem, (M, N, K) or "MxNxK". One kernel or shape needs no list.
-    against: further baselines beside cuBLAS: rungs or kernels, which alternate with each kernel, one after the other.
+    against: further baselines beside cuBLAS: rungs or kernels, which take turns with each kernel in the same loop.
     A kernel that fails the gate is in the run with its verdict and without a time. out: the run's file (default: a new
     one among this machine's runs).
     Raises NoGpu where there is no CUDA device, UnknownRung, OutsideDomain, BadShape, BadSetting, OutOfMemory, and
@@ -170,6 +170,8 @@ class _Growing:
     ) -> None:
         self.tasks, self.harness, self.user_kernels, self.out = tasks, harness, user_kernels, out
         self.run: Run | None = None
+        hosts = {name for name, kernel in user_kernels.items() if kernel.host}
+        self.hosted = {task.kernel for task in tasks if hosts.intersection(task.names)}
 
     @property
     def done(self) -> int:
@@ -211,9 +213,10 @@ class _Growing:
         self._add(failure)
 
     def _home(self, task: Task) -> str:
-        """Tasks with the same one share a process: a host function has its own, and one for each of its baselines."""
-        hosts = (name for name in (task.kernel, task.against) if getattr(self.user_kernels.get(name), "host", None))
-        return " ".join(hosts)
+        """Tasks with the same one share a process: a host function has its own, with its baselines, and a kernel with
+        one among its baselines too.
+        """
+        return task.kernel if task.kernel in self.hosted else ""
 
     def _begin(self, head: Mapping[str, Any]) -> None:
         if self.run is None:

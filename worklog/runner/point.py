@@ -29,7 +29,7 @@ def measurement(
     made: list[Called] = []
     session.device.empty_cache()
     try:
-        for name in filter(None, (task.kernel, task.against)):
+        for name in filter(None, task.names):
             made.append(_called(session, name, dict(task.axes)))
         return _timed(session, task, used, notes, made)
     except (Skipped, CompileFailed, OutOfMemory) as reason:
@@ -98,19 +98,26 @@ def _requires_stream(fn: Callable[..., Any]) -> bool:
 
 def _timed(session: Session, task: Task, used: Harness, notes: Sequence[str], made: Sequence[Called]) -> Measurement:
     subject, how = made[0], made[0].how
-    baseline = timing.name_of(how.get("against"))
+    baselines = [timing.name_of(how.get("against"))]
     if task.against:
         if how.get("against"):
             raise BadSetting(f"{task.kernel} has a baseline of its own, in state.run: omit --against {task.against}")
-        how, baseline = how | {"against": made[1].alone}, task.against
+        how, baselines = how | {"against": [one.alone for one in made[1:]]}, [task.against, *task.beside]
     how = {**how, **subject.work, "kwargs": subject.kwargs}
     found = timing.time_on(session, timing.Call(subject.fn, subject.args, name=task.kernel, **how), used)
     clocks = {"clocks": "watched"} if off_the_lock(used.clocks, found.sm_mhz) else {}
-    return replace(
-        found,
-        axes=dict(task.axes),
-        changed=task.pitfalls | clocks,
-        baseline=baseline,
-        degradations=(*notes, *found.degradations),
-        label="",
+    each = zip(baselines, (found, *found.beside), strict=True)
+    return task.joined(
+        [
+            replace(
+                one,
+                axes=dict(task.axes),
+                changed=task.pitfalls | clocks,
+                baseline=name,
+                degradations=(*notes, *one.degradations),
+                label="",
+                beside=(),
+            )
+            for name, one in each
+        ]
     )

@@ -181,10 +181,11 @@ def attempt(
         notes = []
     used, task = used.but(clocks=clocks), _held(task, clocks, harness)
     try:
-        return (measured or _measurement)(session, task, used, notes, earlier)
+        found = (measured or _measurement)(session, task, used, notes, earlier)
     except LaunchFailed as error:
         session.device.synchronize()  # raises again if the context is lost
-        return task.without_time("refused", f"launch: {error}")
+        found = task.without_time("refused", f"launch: {error}")
+    return found if found.beside else task.joined([found])
 
 
 def _held(task: Task, clocks: str, harness: Harness) -> Task:
@@ -201,16 +202,33 @@ def _measurement(
     if reason := skipped or _too_slow(task, used, earlier):
         return task.without_time("skipped", reason)
     verdict: Verdict | None = None
+    failed: dict[Task, Measurement] = {}
     if used.gate:
-        for name in dict.fromkeys((task.against or BASELINE, task.kernel)):
-            verdict = session.verdict(name, task.problem, used.gate)
+        for one in task.each():
+            verdict = session.verdict(one.against or BASELINE, task.problem, used.gate)
             if not verdict.accepted:
-                return task.refused(verdict, "" if name == task.kernel else f"the baseline {name} ")
-    reading, stages = read(session, task, used)
+                failed[one] = one.refused(verdict, f"the baseline {one.against or BASELINE} ")
+        verdict = session.verdict(task.kernel, task.problem, used.gate)
+        if not verdict.accepted:
+            return task.refused(verdict)
+    right = [one for one in task.each() if one not in failed]
+    if not right:
+        return task.joined([*failed.values()])
+    timed_task = replace(right[0], beside=tuple(one.against for one in right[1:]))
+    reading, stages = read(session, timed_task, used)
     if verdict is not None:
         verdict = replace(verdict, stages=(*verdict.stages, *stages))
         if not verdict.accepted:
             return task.refused(verdict)
+    judged = (_judged(session, one, used, notes, its, verdict) for one, its in zip(right, reading.pairs(), strict=True))
+    found = dict(zip(right, judged, strict=True))
+    return task.joined([failed.get(one) or found[one] for one in task.each()])
+
+
+def _judged(
+    session: Session, task: Task, used: Harness, notes: Sequence[str], reading: Reading, verdict: Verdict | None
+) -> Measurement:
+    """The measurement of a kernel and one baseline, from their samples."""
     read_us = summarise(reading.counted("subject"), used.statistic).value
     if read_us <= event_overhead_us(used.as_dict(), session.calibration.as_dict()):
         return task.without_time("refused", "failed at plausible: the time is not above zero")
@@ -294,28 +312,29 @@ def read(session: Session, task: Task, used: Harness) -> tuple[Reading, list[Sta
             session.device.overwrite(buffer, host)
     checker.poison()
     subject = session.subject(task.kernel)
+    names = task.against, *task.beside
     if used.warmup == "none" and task.kernel != BASELINE:  # so that the next launch is its first
         subject = session.kernel(task.kernel).load(session.device, fresh=True)
-    baseline = session.subject(task.against) if task.against else session.baselines[used.baseline]
-    theirs = session.claimed(task.against) if task.against else used.baseline
+    baselines = [session.subject(name) if name else session.baselines[used.baseline] for name in names]
+    theirs = [session.claimed(name) if name else used.baseline for name in names]
     each = _checks_each(used)
     sets = input_sets(task.problem.compulsory_bytes, session.timeline.l2_bytes) if used.l2 == "rotate" else 1
-    pool = session.pool(elements(task.problem, sets, (subject, baseline))) if used.placement == "varied" else None
+    pool = session.pool(elements(task.problem, sets, (subject, *baselines))) if used.placement == "varied" else None
     loop = timed_loop(
         checker,
         subject,
-        baseline,
+        *baselines,
         in_step=used.order == "interleaved" and used.timer != "graph",
         sets=sets,
-        classes=(session.claimed(task.kernel), theirs) if each else None,
+        classes=(session.claimed(task.kernel), *theirs) if each else None,
         warm=used.warmup != "none",
         pool=pool,
     )
     try:
         size = (task.problem.flops / 2) ** (1 / 3)
         offset = event_overhead_us(used.as_dict(), session.calibration.as_dict())
-        pair = loop.subject, loop.baseline
-        reading = time_pair(session.timeline, *pair, used, size=size, offset_us=offset, move=loop.move)
+        pair, how = (loop.subject, loop.baseline), {"move": loop.move, "further": loop.further}
+        reading = time_pair(session.timeline, *pair, used, size=size, offset_us=offset, **how)  # type: ignore[arg-type]
         if pool is None and used.placement == "varied":
             reading.degradations.append(ONE_PLACEMENT.format("the GPU's memory has no room for others"))
         stages = [timed(loop.stage)] if judged else []

@@ -45,7 +45,8 @@ def silent(done: int, total: int, doing: str) -> None:
 class Task:
     """One measurement to make: a kernel's name (BASELINE for cuBLAS itself), a shape, and what differs from the run's
     harness. Without a shape, a declared benchmark at the values of its axes. against: the kernel, or the benchmark of
-    the same file, that alternates with it; "" for cuBLAS, or for none.
+    the same file, that alternates with it; "" for cuBLAS, or for none. further: whether another task, with the baseline
+    of its own kind, comes before it. beside: baselines of the tasks that are measured in the same loop.
     """
 
     kernel: str
@@ -53,6 +54,18 @@ class Task:
     changed: Changes = ()
     axes: tuple[tuple[str, Value], ...] = ()
     against: str = ""
+    further: bool = False
+    beside: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of what takes turns in its loop: the kernel, and its baselines."""
+        return self.kernel, self.against, *self.beside
+
+    @property
+    def alike(self) -> Task:
+        """Equal for tasks that one loop measures, since only their baselines differ."""
+        return replace(self, against="", further=False, beside=())
 
     @property
     def problem(self) -> Shape:
@@ -65,7 +78,7 @@ class Task:
     def pitfalls(self) -> dict[str, Any]:
         """The changed settings that belong to a pitfall, and another baseline; the others say how long to measure."""
         found = {name: value for name, value in self.changed if any(g.setting == name for g in PITFALLS)}
-        return found | ({AGAINST: self.against} if self.against and self.shape else {})
+        return found | ({AGAINST: self.against} if self.against and (self.shape or self.further) else {})
 
     def without_time(self, status: str, reason: str | None, verdict: Verdict | None = None) -> Measurement:
         """Its measurement, "skipped" or "refused"."""
@@ -78,6 +91,20 @@ class Task:
     def refused(self, verdict: Verdict, of: str = "") -> Measurement:
         """Its measurement where the gate fails the kernel. of: named before the reason, where that isn't the kernel."""
         return self.without_time("refused", f"{of}failed at {verdict.reason}", verdict)
+
+    def each(self) -> list[Task]:
+        """A task for each of its baselines, in order."""
+        own = replace(self, beside=())
+        return [own, *(replace(own, against=name, further=True) for name in self.beside)]
+
+    def joined(self, found: Sequence[Measurement]) -> Measurement:
+        """One measurement of what was found against each baseline; of one that stands for all, the same for each."""
+        first, *others = found if len(found) > 1 else [found[0]] * (1 + len(self.beside))
+        others = [
+            replace(one, baseline=task.against, changed=one.changed | task.pitfalls)
+            for one, task in zip(others, self.each()[1:], strict=True)
+        ]
+        return replace(first, beside=tuple(others))
 
     def __str__(self) -> str:
         biased = ", ".join(f"{name}={value}" for name, value in self.pitfalls.items())
@@ -94,7 +121,7 @@ def tasks_of(
 
     kernels: None for the whole ladder and cuBLAS. One kernel or one size needs no list around it. changed: settings
     that differ from the run's harness. against: further baselines, each of which gets a task of its own behind the one
-    with cuBLAS. Raises BadShape, and BadSetting for more tasks than MOST_VALUES.
+    with cuBLAS; one loop measures them all. Raises BadShape, and BadSetting for more tasks than MOST_VALUES.
     """
     others = [*against]
     chosen = [r.name for r in LADDER] + [BASELINE] if kernels is None else _listed(kernels)

@@ -36,7 +36,7 @@ from worklog.harness.crosscheck import WALL_CLOCK, cross_check
 from worklog.runner.arguments import Arguments, ArgumentSet, bytes_of, datapath_of, rotation
 from worklog.runner.session import Session, waits_us
 from worklog.runner.tasks import measurement_of
-from worklog.runs import Measurement, event_overhead_us, source_label, summarise
+from worklog.runs import AGAINST, Measurement, event_overhead_us, source_label, summarise
 from worklog.settings import TOLERANCE_US
 
 HANGS_S = 60.0  # beyond the harness's budget, after which a call is reported to hang
@@ -61,7 +61,7 @@ class Call:
     fn: Callable[..., Any]
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] | None = None
-    against: Callable[..., Any] | None = None
+    against: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None
     flops: float | None = None
     reads: float | None = None
     writes: float | None = None
@@ -76,7 +76,8 @@ class Call:
     title: str = field(init=False)
 
     def __post_init__(self) -> None:
-        for what, call in (("fn", self.fn), ("against", self.fn if self.against is None else self.against)):
+        object.__setattr__(self, "title", self.name or name_of(self.fn))
+        for what, call in (("fn", self.fn), *(("against", one) for one in self.baselines)):
             if not callable(call):
                 raise BadSetting(f"worklog.time: {what} is {type(call).__name__}, which cannot be called")
         for what, amount in self.work.items():
@@ -92,7 +93,11 @@ class Call:
             raise BadSetting(f"worklog.time: datapath = {self.datapath!r}: take one of {', '.join(DATAPATHS)}")
         if (limit := self.cross_check_limit) is not None and not _positive(limit):
             raise BadSetting(f"worklog.time: cross_check_limit = {limit!r}: give a share above 0, such as 0.05")
-        object.__setattr__(self, "title", self.name or name_of(self.fn))
+
+    @property
+    def baselines(self) -> list[Callable[..., Any]]:
+        """What fn takes turns with."""
+        return [] if self.against is None else _several(self.against)
 
     @property
     def work(self) -> dict[str, float | None]:
@@ -103,7 +108,7 @@ class Call:
 def time(
     fn: Callable[..., Any],
     *args: Any,
-    against: Callable[..., Any] | None = None,
+    against: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
     harness: Harness | None = None,
     kwargs: Mapping[str, Any] | None = None,
     flops: float | None = None,
@@ -118,7 +123,8 @@ def time(
     name: str | None = None,
     datapath: str | None = None,
 ) -> Measurement:
-    """Time `fn(*args, **kwargs)` on this GPU, alone or alternating with `against` on the same arguments.
+    """Time `fn(*args, **kwargs)` on this GPU, alone or alternating with `against` on the same arguments. With a list of
+    callables, all take turns in one loop: the result is against the first, its `beside` against each of the others.
 
     The call must enqueue its work on the current stream (CuPy's and PyTorch's are set) and not wait for it; for one
     that waits pass sync=True. With timer=True, fn and against get a stopwatch before their arguments, and only what
@@ -171,11 +177,11 @@ def time_on(session: Session, call: Call, harness: Harness, notes: Sequence[str]
     sets: list[ArgumentSet] = [((call.args, dict(call.kwargs or {})), {})]
     if harness.l2 == "rotate":
         sets = rotation(call.args, call.kwargs or {}, timeline.l2_bytes)
-    ahead = 0 if harness.timer == "graph" else len(sets) // 2  # launch by launch, half a round between the two
-    functions = [call.fn] if call.against is None else [call.fn, call.against]
-    launches: list[Launch] = [
-        _launch(session, call, fn, sets[first:] + sets[:first])
-        for fn, first in zip(functions, (0, ahead), strict=False)
+    functions = [call.fn, *call.baselines]
+    ahead = 0 if harness.timer == "graph" else len(sets)  # launch by launch, a round is shared out among them
+    firsts = [number * ahead // len(functions) for number in range(len(functions))]
+    launches = [
+        _launch(session, call, fn, sets[first:] + sets[:first]) for fn, first in zip(functions, firsts, strict=True)
     ]
     used = harness
     if call.timer:
@@ -184,11 +190,14 @@ def time_on(session: Session, call: Call, harness: Harness, notes: Sequence[str]
         used = harness.but(queue=False)
         notes.append(WAITS.format(bubble_us(timeline, harness)))
     with _reported_if_it_hangs(call.title, harness.budget_s + HANGS_S):
-        reading = time_pair(timeline, launches[0], dict(enumerate(launches)).get(1), used, offset_us=overhead)
+        pair = launches[0], dict(enumerate(launches)).get(1)
+        reading = time_pair(timeline, *pair, used, offset_us=overhead, further=launches[2:])
+        pairs = reading.pairs()
         witnesses: dict[str, float | str] = {}
-        for fn, which in zip(functions, ("subject", "baseline"), strict=False):
-            of = call.title if which == "subject" else "the baseline"
-            read_us = summarise(reading.counted(which), harness.statistic).value
+        for number, fn in enumerate(functions):
+            of = "the baseline" + f" {name_of(fn)}" * (len(pairs) > 1) if number else call.title
+            times = pairs[number - 1].counted("baseline") if number else reading.counted("subject")
+            read_us = summarise(times, harness.statistic).value
             if read_us <= overhead:
                 raise LaunchFailed(
                     f"{of}: {read_us:.2f} µs were read, no more than the overhead ({overhead:.2f} µs): {ON_THE_STREAM}"
@@ -204,7 +213,7 @@ def time_on(session: Session, call: Call, harness: Harness, notes: Sequence[str]
                 found = cross_check(
                     timeline, alone, *constants, used.queue, call.cross_check == "all", call.cross_check_limit
                 )
-                notes += [said if which == "subject" else f"the baseline: {said}" for said in found.disagreements]
+                notes += [f"{of}: {said}" if number else said for said in found.disagreements]
                 witnesses = witnesses or {**found.others, **found.absent}
     clocks = harness.clocks
     if off := off_the_lock(clocks, reading.sm_mhz):
@@ -219,14 +228,13 @@ def time_on(session: Session, call: Call, harness: Harness, notes: Sequence[str]
     datapath = datapath if datapath in peaks else None
     if datapath and not call.datapath:
         notes.append(BY_DTYPE.format(datapath))
-    blank = Measurement(call.title, None, "measured", baseline=name_of(call.against), **counts)
+    blank = Measurement(call.title, None, "measured", baseline="", **counts)
     biased = [f"{setting}: {value}" for setting, value in harness.biased().items() if setting not in IRRELEVANT]
-    found_us = measurement_of(blank, harness, reading, calibration, session.gpu)
+    found_us = measurement_of(blank, harness, pairs[0], calibration, session.gpu)
     beyond = (found_us.us or 0.0) + overhead - (calibration.offset_us if harness.timer == "events" else 0.0)
     nothing = [NEARLY_NOTHING.format(beyond)] if beyond < TOLERANCE_US else []
     notes += [ONE_PLACEMENT.format("since the buffers belong to the call"), *calibration.remarks]
-    return replace(
-        found_us,
+    others = dict(
         of_ceiling=None,  # of FP32 on CUDA cores, which the call may not use
         of_roof=found_us.tflops / peaks[datapath] if datapath and found_us.tflops else None,
         datapath=datapath,
@@ -234,11 +242,23 @@ def time_on(session: Session, call: Call, harness: Harness, notes: Sequence[str]
         witnesses=witnesses,
         label=source_label("live", session.gpu.name, clocks, datetime.now(UTC).isoformat()),
     )
+    names = [name_of(fn) for fn in call.baselines] or [""]
+    first, *further = (
+        replace(measurement_of(blank, harness, its, calibration, session.gpu), baseline=name, **others)  # type: ignore[arg-type]
+        for name, its in zip(names, pairs, strict=True)
+    )
+    return replace(first, beside=tuple(replace(one, changed={AGAINST: one.baseline}) for one in further))
 
 
 def name_of(call: object) -> str:
-    """Of a callable, for titles; "" for None."""
+    """Of a callable, for titles; "" for None, and of several the first."""
+    if isinstance(call, Sequence):
+        call = call[0]
     return "" if call is None else str(getattr(call, "__name__", type(call).__name__))
+
+
+def _several(value: Any) -> list[Any]:
+    return [*value] if isinstance(value, list | tuple) else [value]
 
 
 def _positive(value: Any) -> bool:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from worklog.runs.measurement import Measurement
     from worklog.runs.run import Run
 
-NESTED = ("samples", "verdict", "shape", "axes", "changed", "degradations", "witnesses")
+NESTED = ("samples", "verdict", "shape", "axes", "changed", "degradations", "witnesses", "beside")
 FASTEST, SAME, SLOWEST, OTHER = "+", "≈", "−", ""
 LEGEND = (
     f"{FASTEST} fastest, {SLOWEST} slowest, {SAME} its 95 % interval overlaps the fastest one's",

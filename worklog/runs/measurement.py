@@ -15,7 +15,7 @@ from worklog.problem import Shape
 from worklog.runs.documents import check, read_fields, without_nan
 from worklog.runs.samples import Spread, spread
 
-AGAINST = "against"  # among the changed settings of a matrix product: another baseline than cuBLAS
+AGAINST = "against"  # among the changed settings: another baseline than cuBLAS, or than a benchmark's first one
 STATUSES = ("measured", "refused", "skipped")
 STAGE = {"name": str, "passed": bool, "measured": float | None, "limit": float | None, "detail": str}
 VERDICT = {
@@ -47,7 +47,7 @@ class Measurement:
     datapath: the one whose theoretical peak, at the clock that was seen, of_roof is a share of (None: FP32's, for a
     matrix product). witnesses: microseconds of one launch with a warm L2 by a graph, the tracer and the wall clock, if
     it was cross-checked; or why one has no reading. label: where, how and when it was measured; "" before it is in a
-    run.
+    run. beside: the same turns against further baselines; in a run, each is a measurement of its own.
     """
 
     kernel: str
@@ -94,6 +94,7 @@ class Measurement:
     witnesses: dict[str, float | str] = field(default_factory=dict)
     samples: dict[str, list[Any]] = field(default_factory=dict)
     label: str = field(default="", compare=False)
+    beside: tuple[Measurement, ...] = ()
 
     @property
     def problem(self) -> Shape:
@@ -183,7 +184,7 @@ class Measurement:
     @cached_property
     def line(self) -> str:
         """The line of a run file. Encoded once, since a long run is saved often."""
-        return as_json(asdict(self))
+        return as_json({name: value for name, value in asdict(self).items() if name != "beside"})
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> Measurement:
@@ -199,7 +200,7 @@ class Measurement:
                 raise ValueError("status is 'measured', but the verdict isn't accepted with a precision")
         check_positive("", document, ("us", "tflops", "ratio", "sm_mhz", "gbs", "hot_us"))
         shape = None if found.shape is None else astuple(found.problem)  # raises BadShape
-        return replace(found, shape=shape, degradations=tuple(found.degradations))
+        return replace(found, shape=shape, degradations=tuple(found.degradations), beside=())
 
 
 def check_positive(what: str, values: Mapping[str, Any], names: Iterable[str]) -> None:

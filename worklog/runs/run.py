@@ -120,10 +120,10 @@ class Run:
         ]
 
     def against(self, m: Measurement) -> list[Measurement]:
-        """The measurements of the same kernel and shape against other baselines than cuBLAS."""
-        if AGAINST in m.changed or m.shape is None:
-            return []
-        same = (one for one in self.measurements if (one.kernel, one.shape) == (m.kernel, m.shape))
+        """The measurements of the same kernel and place against other baselines than its own, which is the first."""
+        if AGAINST in m.changed:
+            return [*m.beside]
+        same = (one for one in self.measurements if (one.kernel, one.shape, one.axes) == (m.kernel, m.shape, m.axes))
         return [one for one in same if one.changed == {**m.changed, AGAINST: one.baseline}]
 
     def shapes(self) -> list[Shape]:

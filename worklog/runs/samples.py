@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import zip_longest
 from typing import Any
@@ -54,6 +54,7 @@ class Energy:
 class Reading:
     """All samples of a subject and of the baseline, turn by turn, and what went wrong while they were taken. hot:
     microseconds of one launch in a row, of the subject and of the baseline, a value for each batch; [] if not taken.
+    further: samples of further baselines of the same turns; hot goes on with theirs.
     """
 
     subject: list[Sample] = field(default_factory=list)
@@ -64,6 +65,13 @@ class Reading:
     degradations: list[str] = field(default_factory=list)
     hot: list[list[float]] = field(default_factory=list)
     energy: Energy | None = None
+    further: list[list[Sample]] = field(default_factory=list)
+
+    def pairs(self) -> list[Reading]:
+        """The subject with each baseline, the first one first: the same turns, paired sample by sample."""
+        each = [self.baseline, *self.further]
+        hot = [[self.hot[0], one] for one in self.hot[1:]] or [self.hot] * len(each)
+        return [replace(self, baseline=one, hot=its, further=[]) for one, its in zip(each, hot, strict=True)]
 
     def counted(self, which: str) -> list[float]:
         """Microseconds of the samples of "subject" or "baseline" that count."""

@@ -352,7 +352,7 @@ def facts(m: Measurement) -> Table:
         ("gate", row["gate"]),
         ("time", f"{row['time']} ±{row['±95 %']} (95 %){parts}"),
         ("TFLOP/s", row["TFLOP/s"]),
-        (f"of {m.baseline}", Bar(row["of cuBLAS"], m.ratio)),
+        *((f"of {one.baseline}", Bar(cells(None, one)["of cuBLAS"], one.ratio)) for one in (m, *m.beside)),
         ("hot", more["hot"] and f"{more['hot']}, launches in a row with a warm L2"),
         ("energy", more["mJ"] and f"{more['mJ']} mJ a launch, {more['W']} W, {more['°C'] or '–'} °C"),
         ("of ceiling", Bar(row["of ceiling"], m.of_ceiling)),
