@@ -59,11 +59,21 @@ def peaks(sm_mhz: float | None = None) -> Peaks:
     (default: the highest SM clock that the driver states). Raises NoGpu; as a context manager, which locks the clocks,
     ClocksNotLocked.
 
-    Multiply-adds per SM and clock: of CUDA cores from the CUDA C++ Programming Guide, "arithmetic instructions". Of
-    tensor cores from NVIDIA's architecture white papers: Tesla V100 (2017) for sm_70, Turing (2018) for sm_75, A100
-    (2020) for sm_80, GA102 (2021) for sm_86, Ada (2022) for sm_89, H100 (2022) for sm_90, RTX Blackwell (2025) for
-    sm_120, and the data sheet of the B200 for sm_100: its TFLOP/s over SMs and clock. GeForce GPUs of sm_75, sm_86,
-    sm_89 and sm_120 reach half of tf32, and of fp16 and bf16 where they accumulate in FP32.
+    All rates are dense, without sparsity. The published rates, each of them SMs x clock x twice the table's number:
+    sm_70: Tesla V100 white paper (2017), 80 SMs, 1.53 GHz: fp16 125, fp64 7.8 TFLOP/s.
+    sm_75: Turing white paper (2018), RTX 8000, 72 SMs, 1.77 GHz: fp16 130.5.
+    sm_80: A100 white paper (2020), 108 SMs, 1.41 GHz: tf32 156, fp16 and bf16 312, fp64 9.7, fp64_tensor 19.5.
+    sm_86: GA102 white paper (2021), A40, 84 SMs, 1.74 GHz: tf32 74.8, fp16 and bf16 149.7.
+    sm_89: Ada white paper (2022), RTX 6000, 142 SMs, 2.505 GHz: tf32 182, fp16 and bf16 364, fp8 728.
+    sm_90: H100 white paper (2022) and data sheet, SXM5, 132 SMs: tf32 494.7, fp16 and bf16 989.4, fp8 1978.9 at
+    1.83 GHz, fp64 33.5 and fp64_tensor 66.9 at 1.98 GHz.
+    sm_100: HGX B200 data sheet (2025), 148 SMs: tf32 1100 to 1125, fp16 and bf16 2250, fp8 4500, which is 1.86 GHz;
+    fp64 and fp64_tensor 37 at 1.965 GHz. The data sheet prints twice the first three, with sparsity.
+    sm_120: RTX Blackwell white paper (2025), RTX 5090, 170 SMs, 2.407 GHz: fp16 419 with FP16 accumulation.
+    fp64 of sm_75, sm_86, sm_89 and sm_120: CUDA C++ Programming Guide, "arithmetic instructions".
+    NVIDIA takes tensor cores' rates at a lower clock than the highest one of sm_90 and sm_100; these are at `sm_mhz`.
+    GeForce GPUs of sm_75, sm_86, sm_89 and sm_120 reach half of tf32, and of fp16, bf16 and fp8 where they accumulate
+    in FP32.
 
     Example: `worklog.peaks()["bf16"]`, or `with worklog.peaks() as held: print(held["fp32"], held.gbs)`.
     """
