@@ -124,7 +124,7 @@ def test_the_installed_wheel_finds_its_kernels_and_its_recording_from_another_fo
     installed: Path, tmp_path: Path
 ) -> None:
     code = """
-import worklog, worklog.kernel.kernel as k
+import worklog, worklog.kernel as k
 print(worklog.__file__, k.kernels_dir(), worklog.open_run().label, sep="\\n")
 """
     said = run(sys.executable, "-c", code, cwd=tmp_path, PYTHONPATH=str(installed), WORKLOG_SOURCE="recorded")
@@ -164,7 +164,7 @@ def test_a_hint_to_install_is_a_command_that_pip_carries_out(installed: Path, re
 
 
 def test_the_checkouts_kernels_and_its_command_are_found_from_another_folder(tmp_path: Path) -> None:
-    code = "import worklog.kernel.kernel as k; print(k.kernels_dir())"
+    code = "import worklog.kernel as k; print(k.kernels_dir())"
     assert Path(run(sys.executable, "-c", code, cwd=tmp_path).strip()).resolve() == ROOT / "kernels"
     assert __version__ in run(Path(sys.executable).with_name("worklog"), "--version", cwd=tmp_path)
 

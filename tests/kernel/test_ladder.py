@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 
 from worklog.errors import WorklogError
 from worklog.kernel import Kernel
-from worklog.kernel import kernel as sources
-from worklog.kernel.kernel import kernels_dir
+from worklog.kernel import source as sources
 from worklog.kernel.ladder import FP32, LADDER, RUNGS, TENSOR
 from worklog.kernel.nvrtc import compile_cuda
 from worklog.kernel.resources import occupancy
-from worklog.kernel.source import evaluate
+from worklog.kernel.source import evaluate, kernels_dir
 from worklog.problem.gemm import Domain, Shape
 
 NAMES = [r.name for r in LADDER]

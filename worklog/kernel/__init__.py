@@ -2,9 +2,10 @@
 
 from worklog.kernel.device import COMPILE_OPTIONS, Block, Buffer, Device, NeedsWorkspace, Program, Resources, Subject
 from worklog.kernel.host_function import LABEL, HostFunction, HostSubject, words_of
-from worklog.kernel.kernel import TEMPLATE, Kernel, kernels_dir, source_folder
+from worklog.kernel.kernel import TEMPLATE, Kernel
 from worklog.kernel.ladder import DEFAULTS, LADDER, OF_A_FILE, OPTION, RUNGS, instances, kernel_of, rung
 from worklog.kernel.resources import block_traffic_bytes
+from worklog.kernel.source import kernels_dir, source_folder
 
 __all__ = [
     "COMPILE_OPTIONS", "DEFAULTS", "LABEL", "LADDER", "OF_A_FILE", "OPTION", "RUNGS", "TEMPLATE", "Block", "Buffer",

@@ -27,6 +27,7 @@ from worklog.kernel.source import (
     evaluate,
     filled,
     headers,
+    kernels_dir,
     only_kernel,
     options_of_the_host,
     parts,
@@ -40,24 +41,6 @@ if TYPE_CHECKING:
 
 HOST_AS_DEVICE = "-default-device"  # host code that wasn't recognised, such as member functions, is no error then
 TEMPLATE = Path(__file__).with_name("template.cu")  # a user kernel to start from
-
-
-def source_folder(packaged: str, checkout: str) -> Path:
-    """A folder of data: `packaged` in an installed package, else `checkout` in the checkout. Raises WorklogError where
-    it is missing.
-    """
-    package = Path(__file__).resolve().parents[1]
-    folders = package / packaged, package.parent / checkout
-    for folder in folders:
-        if folder.is_dir():
-            return folder
-    missing = f"neither {folders[0]} nor {folders[1]} exists"
-    raise WorklogError(f"the folder {checkout} is missing: {missing}; install gemm-worklog again")
-
-
-def kernels_dir() -> Path:
-    """The folder of the ladder's .cu files. Raises WorklogError."""
-    return source_folder("_kernels", "kernels")
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from worklog.errors import BadSetting
+from worklog.errors import BadSetting, WorklogError
 
 _OPERATORS = {
     ast.Add: operator.add,
@@ -84,6 +84,24 @@ _DEVICE_HEADERS = re.compile(
 # In place of cub/cub.cuh, which has code for the host.
 _CUB = tuple(f"cub/block/block_{what}.cuh" for what in ("load", "store", "reduce", "scan", "exchange", "radix_sort"))
 _CUB += tuple(f"cub/warp/warp_{what}.cuh" for what in ("reduce", "scan"))
+
+
+def source_folder(packaged: str, checkout: str) -> Path:
+    """A folder of data: `packaged` in an installed package, else `checkout` in the checkout. Raises WorklogError where
+    it is missing.
+    """
+    package = Path(__file__).resolve().parents[1]
+    folders = package / packaged, package.parent / checkout
+    for folder in folders:
+        if folder.is_dir():
+            return folder
+    missing = f"neither {folders[0]} nor {folders[1]} exists"
+    raise WorklogError(f"the folder {checkout} is missing: {missing}; install gemm-worklog again")
+
+
+def kernels_dir() -> Path:
+    """The folder of the ladder's .cu files. Raises WorklogError."""
+    return source_folder("_kernels", "kernels")
 
 
 def evaluate(expression: str, names: Mapping[str, int]) -> int:
