@@ -97,3 +97,20 @@ def test_without_a_library_for_parquet_the_message_names_one(tmp_path: Path, mon
     path = points().save(tmp_path / "run.json")
     found = worklog("show", path, "--parquet", tmp_path / "a.parquet")
     assert found.exit_code == 2 and "pip install pyarrow" in found.stderr
+
+
+def test_parquet_holds_the_frame(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow", reason="pyarrow isn't installed: pip install pyarrow")
+    worklog("show", points().save(tmp_path / "run.json"), "--parquet", tmp_path / "a.parquet")
+    assert len(pandas.read_parquet(tmp_path / "a.parquet")) == len(points().frame())
+
+
+@pytest.mark.parametrize(("command", "column"), [(("ablate", "naive"), "factor"), (("peers", "--recorded"), "wall_s")])
+def test_every_command_that_prints_measurements_writes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, str], column: str
+) -> None:
+    monkeypatch.setenv("WORKLOG_SOURCE", "recorded")
+    found = worklog(*command, "--csv", tmp_path / "a.csv", "--markdown", tmp_path / "a.md")
+    assert found.exit_code == 0 and column in pandas.read_csv(tmp_path / "a.csv").columns
+    head, _, columns, rule, *rows = (tmp_path / "a.md").read_text().splitlines()
+    assert "recorded · NVIDIA H200" in head and f" {column} " in columns and rule.startswith("|---") and len(rows) > 10

@@ -183,6 +183,7 @@ def inspect(what: str, arch: str, shape: Shape | None, out: Path | None, as_json
 @click.option("--estimate", is_flag=True, help="For best: make its table from lower bounds, without measuring.")
 @output.out_option()
 @output.harness_option
+@output.options(*output.EXPORT)
 @output.json_option
 def sweep(
     name: str,

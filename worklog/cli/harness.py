@@ -21,7 +21,7 @@ from worklog.runner import measure as bench
 from worklog.runner.session import calibrated
 from worklog.runner.tasks import ABLATION_SIZES, ablation_tasks, estimate, grid_tasks
 from worklog.runs import open_run, read_part
-from worklog.runs.ablation import effects, text
+from worklog.runs.ablation import effects, frame, text
 from worklog.runs.comparison import open_comparison
 from worklog.settings import PITFALLS, SAMPLING, Harness
 
@@ -31,6 +31,7 @@ from worklog.settings import PITFALLS, SAMPLING, Harness
 @output.sizes_option
 @output.harness_option
 @output.out_option()
+@output.options(*output.EXPORT)
 @output.json_option
 def ablate(rung: str, sizes: list[Shape], harness: Harness, out: Path | None, as_json: bool) -> None:
     """Measure one rung with each setting of the harness biased in turn, and show what that does to the number.
@@ -41,6 +42,7 @@ def ablate(rung: str, sizes: list[Shape], harness: Harness, out: Path | None, as
     output.live_wanted(harness, out)
     with output.progress_bar() as progress:
         measured = bench.ablate(rung, sizes or ABLATION_SIZES, harness=harness, progress=progress, out=out)
+    output.export(frame(measured, rung), title=f"{rung} · {measured.label}")
     if as_json:
         output.print_json([asdict(effect) for effect in effects(measured, rung)])
         return
@@ -138,6 +140,7 @@ def calibrate(harness: Harness, as_json: bool) -> None:
 @click.option("--recorded", is_flag=True, help="Show the recorded comparison (default without a GPU).")
 @click.option("--only", type=click.Choice(["intervals"]), help="Measure only whether the 95 % intervals hold.")
 @output.out_option()
+@output.options(*output.EXPORT)
 @output.json_option
 def peers(recorded: bool, only: str | None, out: Path | None, as_json: bool) -> None:
     """Time kernels of known length and cuBLAS with this harness and with every other one that is installed. Without a
@@ -151,6 +154,7 @@ def peers(recorded: bool, only: str | None, out: Path | None, as_json: bool) -> 
         with output.progress_bar() as progress:
             path = compare.compare(out, progress, only)
     found = open_comparison(path)
+    output.export(found.frame(), title=found.label)
     if as_json:
         output.print_json(found.document)
         return

@@ -18,6 +18,8 @@ from worklog.errors import BadSetting
 from worklog.settings import Harness, parse_settings
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from worklog.kernel import Kernel
     from worklog.problem import Shape
     from worklog.runner.tasks import Progress
@@ -145,7 +147,7 @@ def _export_option(kind: str) -> Option:
     return click.option(f"--{kind}", metavar="FILE", type=file, callback=keep, expose_value=False, help=about)
 
 
-EXPORT = tuple(map(_export_option, ("csv", "markdown", "parquet")))  # of a command that prints a run
+EXPORT = tuple(map(_export_option, ("csv", "markdown", "parquet")))  # of a command that prints measurements
 
 
 def options(*chosen: Option) -> Option:
@@ -159,12 +161,12 @@ def options(*chosen: Option) -> Option:
     return decorate
 
 
-def export(taken: Run, *, of_samples: bool = False) -> None:
-    """Write the run to the files that the options name."""
+def export(taken: Run | DataFrame, *, title: str = "", of_samples: bool = False) -> None:
+    """Write a run, or a data frame with its title, to the files that the options name."""
     from worklog.runs import frames
 
     for kind, path in click.get_current_context().meta.get(EXPORTS, {}).items():
-        frames.export(taken, kind, path, of_samples=of_samples)
+        frames.export(taken, kind, path, title=title, of_samples=of_samples)
         click.echo(f"written: {path}", err=True)
 
 

@@ -127,19 +127,28 @@ def markdown(run: Run) -> str:
     return "\n".join(parts)
 
 
-def export(run: Run, kind: str, path: Path, *, of_samples: bool = False) -> None:
-    """Write a run as "csv", "parquet" (one row per measurement, or per sample) or "markdown". Raises BadSetting where
-    pandas has no library for Parquet, and BadRunFile where the file can't be written.
+def export(found: Run | pandas.DataFrame, kind: str, path: Path, *, title: str = "", of_samples: bool = False) -> None:
+    """Write a run, or a data frame with its title, as "csv", "parquet" (of a run, one row per measurement, or per
+    sample) or "markdown". Raises BadSetting where pandas has no library for Parquet, and BadRunFile where the file
+    can't be written.
     """
+    import pandas
+
+    if not isinstance(found, pandas.DataFrame):
+        if kind == "markdown":
+            write_text(path, markdown(found))
+            return
+        found = samples(found) if of_samples else measurements(found)
     if kind == "markdown":
-        write_text(path, markdown(run))
+        rows = [[*map(str, row)] for row in found.itertuples(index=False)]
+        table = Table(title, [*map(str, found.columns)], rows)
+        write_text(path, f"### {title}\n\n{table.markdown()}\n")
         return
-    frame = samples(run) if of_samples else measurements(run)
     if kind == "csv":
-        write_text(path, frame.to_csv(index=False))
+        write_text(path, found.to_csv(index=False))
         return
     try:
-        frame.to_parquet(path, index=False)
+        found.to_parquet(path, index=False)
     except ImportError as error:
         raise BadSetting("--parquet: pandas has no library that writes it: pip install pyarrow") from error
     except OSError as error:
