@@ -287,11 +287,6 @@ class Spread:
     p95: float
     high: float
 
-    @property
-    def iqr(self) -> float:
-        """The interquartile range."""
-        return self.q3 - self.q1
-
 
 def spread(samples: Sequence[float]) -> Spread:
     """Extremes and quantiles, interpolated between samples. Raises BadSetting unless all are finite."""
