@@ -70,6 +70,20 @@ def test_all_baselines_take_turns_with_the_kernel_in_one_loop(host: dict[str, Ke
     assert wrong.status == "refused" and str(wrong.reason).startswith("the baseline wrong failed at")
 
 
+def test_without_cutlass_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("worklog.kernel.libraries.find_spec", lambda name: None)
+    monkeypatch.delenv("CUTLASS_PATH", raising=False)
+    found = typed("run", "naive", "--against", "cutlass_simt")
+    assert found.exit_code == 2 and "pip install nvidia-cutlass, or set CUTLASS_PATH" in found.stderr
+    header = tmp_path / "include/cutlass/gemm/device/gemm.h"
+    header.parent.mkdir(parents=True)
+    header.touch()
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("CUTLASS_PATH", str(tmp_path))
+    found = typed("run", "naive", "--against", "cutlass_simt")
+    assert found.exit_code == 2 and "needs nvcc" in found.stderr
+
+
 def test_each_kernel_meets_cublas_and_each_further_baseline(host: dict[str, Kernel], tmp_path: Path) -> None:
     tasks, own = tasks_of([host["plain"], host["slow"]], [SHAPE], against=[host["slow"], "cuBLAS"])
     assert [(task.kernel, task.against) for task in tasks] == [("plain", ""), ("plain", "slow"), ("slow", "")]

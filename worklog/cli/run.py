@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     "--against",
     default="",
     metavar="NAME[,NAME…]",
-    help="Baselines beside cuBLAS: torch, cublaslt, rungs, or your kernels' files. They take turns with each kernel in "
-    "one loop.",
+    help="Baselines beside cuBLAS: torch, cublaslt, cutlass_simt, rungs, or your kernels' files. They take "
+    "turns with each kernel in one loop.",
 )
 @output.harness_option
 @output.options(*output.PROBLEM, output.CASE, *output.LAUNCH, *output.CHECKED)

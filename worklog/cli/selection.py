@@ -70,15 +70,18 @@ def baselines_of(words: str, **launch: Any) -> list[str | Kernel]:
     """The baselines beside cuBLAS: libraries and rungs by name, and user kernels by their files. Raises what
     worklog.kernel.ladder raises, and BadSetting for a name that nothing has.
     """
-    from worklog.kernel.libraries import libraries
+    from worklog.kernel.libraries import CUTLASS, cutlass_simt, libraries
 
     found, known = list[str | Kernel](), libraries()
     rungs = [record.name for record in RUNGS]
     for word in filter(None, (word.strip() for word in words.split(","))):
         if word.lower() == BASELINE.lower():
             continue
+        if word == CUTLASS:
+            found.append(cutlass_simt())
+            continue
         if word not in (*known, *rungs) and not Path(word.partition(":")[0]).exists():
-            choices, near = ", ".join((BASELINE, *known)), meant(word, [*known, *rungs])
+            choices, near = ", ".join((BASELINE, *known, CUTLASS)), meant(word, [*known, CUTLASS, *rungs])
             raise BadSetting(f"--against {word}: there is no such kernel{near}: name {choices}, a rung or a file")
         found.append(known.get(word) or (word if word in rungs else kernel_of(word, launch)))
     return found

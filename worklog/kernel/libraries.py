@@ -5,17 +5,47 @@ Each is gated like a user's. Libraries are imported in the child process that me
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
+from worklog.errors import BadSetting, CompileFailed
 from worklog.kernel.kernel import Kernel
 
 ARRAYS = "torch"
 NAMES = ("torch", "cublaslt")
+CUTLASS = "cutlass_simt"
+HEADER = "cutlass/gemm/device/gemm.h"
 
 
 def libraries() -> dict[str, Kernel]:
     """A record of each library's product, by name."""
     return {name: Kernel.from_function(f"{__name__}:{name}") for name in NAMES}
+
+
+def cutlass_simt() -> Kernel:
+    """CUTLASS's SGEMM on CUDA cores, compiled with nvcc for this GPU. Its headers are those of CUTLASS_PATH, a
+    checkout, or of the package nvidia-cutlass. Raises BadSetting without nvcc or the headers, and CompileFailed.
+    """
+    spec = find_spec("cutlass_library")
+    packaged = [Path(spec.origin).parent / "source"] if spec is not None and spec.origin else []
+    roots = [Path(os.environ.get("CUTLASS_PATH", "")), *packaged]
+    folders = [root / "include" for root in roots if (root / "include" / HEADER).is_file()]
+    if not folders:
+        raise BadSetting(f"{CUTLASS} needs CUTLASS's headers: pip install nvidia-cutlass, or set CUTLASS_PATH")
+    if not shutil.which("nvcc"):
+        raise BadSetting(f"{CUTLASS} needs nvcc, which isn't on PATH: install the CUDA toolkit")
+    source = Path(__file__).with_name(f"{CUTLASS}.cu")
+    library = Path(tempfile.mkdtemp(prefix="worklog-")) / f"{CUTLASS}.so"
+    options = ["-std=c++17", "-O3", "-arch=native", "-shared", "-Xcompiler", "-fPIC", "-w", f"-I{folders[0]}"]
+    done = subprocess.run(["nvcc", *options, "-o", library, source], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise CompileFailed(f"{source.name} does not compile with nvcc:\n{done.stderr}")
+    return Kernel.from_function(f"{library}:{CUTLASS}", name=CUTLASS)
 
 
 def torch(alpha: float, a: Any, b: Any, beta: float, c: Any) -> None:
