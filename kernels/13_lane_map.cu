@@ -3,10 +3,10 @@
 //
 // Before:  lanes l and l ^ 1 read the same quad of B, and lanes l and l ^ 2 the same one of A.
 // Now:     lanes 4 r to 4 r + 3 take the four column quads of row r.
-// Why:     a 16-byte load is served for 8 lanes at a time. Those 8 lanes read 4 different quads of
-//          B and 2 of A, in neighbouring banks, and no two neighbours share one.
-// Costs:   nothing: the same loads, in the same number of wavefronts. Whether it is faster is
-//          decided by how lanes that share a quad are served, which no manual states.
+// Why:     a load keeps the multiply-adds waiting for longer than its slot, by a time that depends
+//          on how lanes share its quads. No manual states it, so the step measures it.
+// Costs:   pairs of lanes on one quad are served together, so there are more wavefronts now: 20
+//          instead of 12 per k, for 128 multiply-adds of a warp. They are not the limit.
 // Domain:  M % BM == 0, N % BN == 0, K % BK == 0.
 //
 // One block computes a BM x BN tile of C with one warp per WM x WN tile. Lane (row, col) owns the

@@ -74,6 +74,8 @@ extern "C" void solution(const float* input, float* output, int rows_, int colum
         ("10", OVERFLOWING, "failed at case 9 x 64, around 100", "fmaxf"),
         ("11", RACED, r"shared-race: [^$]*Hint: which threads", "barrier"),
         ("11", FORGOTTEN, "variance 0.0000, no race; right are", "barrier"),
+        ("12", 4, "the number of waves", "1.03"),
+        ("12", 0.97, "the share of the time", "1.03"),
         ("13", 27.9, "reading alone", "55.8"),
         ("09", 2.0, "the true speedup", f"{READ:.2g}"),
         ("09", 1 / READ, "the longer time over the shorter", f"{READ:.2g}"),

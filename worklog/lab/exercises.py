@@ -190,6 +190,16 @@ def _without_conflicts(ms: float) -> Graded:
     return _number(ms, right, "ms", "each SM serves one wavefront per clock", mistakes, label)
 
 
+def _full_waves(speedup: float) -> Graded:
+    run, blocks = open_run(), math.prod(rung("specialized").blocks(Shape.of(4096)))
+    waves = blocks / run.device["multiprocessors"]
+    mistakes = {
+        "this is the number of waves": math.ceil(waves),
+        "this is the share of the time in which the SMs are busy": waves / math.ceil(waves),
+    }
+    return _number(speedup, math.ceil(waves) / waves, "times as fast", "count the waves", mistakes, run.label)
+
+
 def _splitting(us: float) -> Graded:
     per_us, elements, label = open_run().device["memory_peak_gbs"] * 1e3, 2 * 4096**2, open_run().label
     mistakes = {
@@ -303,5 +313,6 @@ EXERCISES = {
     "09": Exercise("a speedup, 1.5 for 1.5 times as fast", Real, _read_speedup),
     "10": Exercise("the source of a solution, a string", str, _softmax_of_large_numbers),
     "11": Exercise("the source of the kernel k, a string", str, _without_a_race),
+    "12": Exercise("a speedup, 1.5 for 1.5 times as fast", Real, _full_waves),
     "13": Exercise("a time in µs", Real, _splitting),
 }

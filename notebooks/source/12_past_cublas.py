@@ -1,0 +1,210 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Past cuBLAS on FP32 lanes
+#
+# **Goal:** this page explains rungs 13 to 16, which follow the last rung of the article's ladder, each by its
+# difference to the one before. Each step has a prediction, counts, and the measured time where the recording has one.
+#
+# **New concepts:** lane maps, asynchronous copies, stages, mbarriers, copying warps, a last wave that fills no GPU.
+#
+# Counts come from the emulator, which runs the compiled kernels without a GPU. Times are measured, here or on the
+# machine of the recording. A count is never shown as a time.
+
+# %%
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+import worklog
+from worklog import lab, plots
+from worklog.analysis.counts import access_pattern
+from worklog.analysis.prediction import bound
+from worklog.emulator import EmulatedDevice, total
+from worklog.kernel import resources
+from worklog.kernel.nvrtc import compile_cuda
+from worklog.lab.ladder_page import diff
+from worklog.problem import Shape
+
+NAMES = ("warptiled", "lane_map", "async_copies", "barriers", "specialized")
+run = worklog.results(shapes=[4096])
+timed = {m.kernel: m for m in run.measurements if m.us is not None}
+floor = bound(worklog.rung("warptiled"), Shape.of(4096))
+print(f"times: {run.label}\nfloor: {floor}")
+
+# %% [markdown]
+# The multiply-adds are the floor of `warptiled`, and no rung here has fewer of them. So the floor predicts no step.
+# What is left is the time in which an SM issues something else, or nothing.
+
+
+# %%
+def measured(name):
+    """The time of a rung and its share of cuBLAS, where the run has them."""
+    if name not in timed:
+        return f"not in this recording: `worklog run {name} --size 4096` measures it"
+    found = timed[name]
+    return f"{found.us / 1e3:.2f} ms, {run.origin}; {found.ratio:.1%} of cuBLAS; {found.us / 1e3 / floor.ms:.2f} floors"
+
+
+for name in NAMES:
+    print(f"{name:12} {measured(name)}")
+
+# %% [markdown]
+# The next table counts each rung on the emulator, for one block and K = 128. The columns are per multiply-add of a
+# warp: wavefronts of shared-memory reads, and sectors of 32 bytes read from global memory. With a disassembler, the
+# last columns are of the main loop's machine code: the share of multiply-adds, and the registers that each one reads.
+
+
+# %%
+def launched(kernel, k=128):
+    """Counts, and findings of all detectors, of one block on the emulator; the multiply-adds of its warps."""
+    shape, device = Shape(kernel.template["BM"], kernel.template["BN"], k), EmulatedDevice(count=True)
+    rng = np.random.default_rng(12)
+    a, b = (rng.uniform(-1, 1, size).astype(np.float32) for size in ((shape.m, k), (k, shape.n)))
+    given = [device.upload(x) for x in (a, b, np.zeros((shape.m, shape.n), np.float32))]
+    kernel.load(device).enqueue(shape, 1.0, *given[:2], 0.0, given[2])
+    return total(device.last.lines), device.last.findings, shape.m * shape.n * k / 32
+
+
+rows, tool = {}, resources.disassembler()
+for name in NAMES:
+    rung = worklog.rung(name)
+    counts, _, multiply_adds = launched(rung)
+    compiled = compile_cuda(rung.program)
+    rows[name] = {
+        "wavefronts": round(counts.shared_load.wavefronts / multiply_adds, 3),
+        "sectors": round(counts.global_load.sectors / multiply_adds, 3),
+        "registers": compiled.registers,
+        "spills B": compiled.spill_store_bytes,
+    }
+    if tool is not None:
+        code = resources.disassemble(compiled.cubin, tool)
+        loop = resources.main_loop(code, compiled.symbol)
+        rows[name]["FFMA"] = round(loop["FFMA"] / sum(loop.values()), 3)
+        rows[name]["register reads"] = round(resources.register_reads(code, compiled.symbol), 2)
+print("emulated · sm_90 PTX" + ("" if tool else f"\n{resources.HOW_TO_GET}"))
+pd.DataFrame.from_dict(rows, orient="index")
+
+# %% [markdown]
+# ## 13. Lane map
+#
+# Only which lane takes which quads changes. In `warptiled`, lanes l and l ^ 1 read the same quad of B. Here, four
+# neighbouring lanes read four different quads. Before you look: the table has more wavefronts than before. Is the rung
+# slower? **Prediction:** wavefronts are not the limit, so the step shows a cost of loads that the floor doesn't have:
+# how long a load that lanes share keeps the multiply-adds waiting.
+
+# %%
+diff("warptiled", "lane_map")
+
+# %%
+plots.ownership(access_pattern(worklog.rung("lane_map")))
+
+# %%
+print(f"measured: {measured('lane_map')}")
+
+# %% [markdown]
+# ## 14. Asynchronous copies
+#
+# `cp.async` copies from global to shared memory without a register in between. Several tiles, called stages, are under
+# way at once. A is transposed on the way, which needs copies of 4 bytes. **Prediction:** the same wavefronts of reads
+# and the same sectors, and a tile may arrive several tiles' time after it was requested.
+
+# %%
+diff("lane_map", "async_copies")
+
+# %%
+print(f"measured: {measured('async_copies')}")
+
+# %% [markdown]
+# ## 15. Full and empty
+#
+# `__syncthreads` stops all warps of a block once per tile. Now each stage has two mbarriers: copies arrive at `full`,
+# and warps that have left the stage arrive at `empty`. **Prediction:** the same counts, and no warp waits for a slower
+# one, as long as that one is less than the stages behind.
+
+# %%
+diff("async_copies", "barriers")
+
+# %%
+print(f"measured: {measured('barriers')}")
+
+# %% [markdown]
+# ## 16. Copying warps
+#
+# Four warps copy and eight multiply. `setmaxnreg` moves registers from the former to the latter. The block's tile is
+# 128 x 256, which needs fewer sectors per multiply-add. **Prediction:** addresses and copies leave the loop of the
+# multiplying warps, so the share of multiply-adds in it rises.
+
+# %%
+diff("barriers", "specialized")
+
+# %%
+print(f"measured: {measured('specialized')}")
+
+# %% [markdown]
+# A stage may be released only when no lane reads it any more. A mistake here gives a wrong result once in many
+# launches. The emulator follows what each thread knows to be complete, so it finds the mistake in one launch. Here is
+# the kernel as it is, and without one line at a time:
+
+# %%
+rung = worklog.rung("specialized")
+for line in ("", "__syncwarp();", "wait(empty[stage], tile / STAGES % 2 ^ 1);"):
+    _, findings, _ = launched(replace(rung, text=rung.source.replace(line, "")))
+    print(f"without {line}" if line else "as it is", *(findings[:1] or ["no finding"]), sep="\n  ")
+
+# %% [markdown]
+# ## The last wave
+#
+# One block of `specialized` occupies an SM. If the number of blocks isn't a multiple of the number of SMs, some SMs
+# have no block in the last wave. How much of the SMs' time is used, if all blocks take the same time?
+
+# %%
+sms = run.device["multiprocessors"]
+used = {}
+for size in (1024, 2048, 4096, 8192):
+    blocks = int(np.prod(rung.blocks(Shape.of(size))))
+    used[size] = {"blocks": blocks, "waves": -(-blocks // sms), "used": f"{blocks / sms / -(-blocks // sms):.0%}"}
+print(f"{sms} SMs: {run.device['name']}")
+pd.DataFrame.from_dict(used, orient="index")
+
+# %% [markdown]
+# ## Graded exercise
+#
+# If the blocks of the last wave could share their work with the idle SMs, all SMs would be busy until the end. How many
+# times as fast would `specialized` be at 4096, if nothing else changed?
+
+# %%
+answer = None  # a speedup, 1.5 for 1.5 times as fast
+lab.check_answer("12", answer)
+
+# %% tags=["solution"]
+answer = used[4096]["waves"] * sms / used[4096]["blocks"]
+lab.check_answer("12", answer)
+
+# %% [markdown]
+# ## Exercises
+#
+# 1. Why does only one lane of a warp arrive at `empty`, after `__syncwarp`?
+# 2. Why is A copied 4 bytes at a time, and B 16?
+#
+# <details><summary>Answers</summary>
+#
+# 1. `__syncwarp` makes the reads of all lanes come before the arrival, so one arrival speaks for the warp. 32 arrivals
+#    would need 32 times as many operations on the mbarrier.
+# 2. A copy keeps the order of its bytes. Neighbours in a row of A are in different rows of its transposed tile, and
+#    neighbours in a row of B stay neighbours.
+#
+# </details>
+#
+# **Where next:** [13_fp32_on_tensor_cores](13_fp32_on_tensor_cores.ipynb) leaves the FP32 lanes.
