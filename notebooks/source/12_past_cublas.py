@@ -62,8 +62,10 @@ for name in NAMES:
 
 # %% [markdown]
 # The next table counts each rung on the emulator, for one block and K = 128. The columns are per multiply-add of a
-# warp: wavefronts of shared-memory reads, and sectors of 32 bytes read from global memory. With a disassembler, the
-# last columns are of the main loop's machine code: the share of multiply-adds, and the registers that each one reads.
+# warp: wavefronts of shared-memory reads, and sectors of 32 bytes read from global memory. Registers are those of the
+# launch: in `specialized`, `setmaxnreg` changes them. With a disassembler, the last columns are of the main loop's
+# machine code: the share of multiply-adds, the registers that each one reads from the register file, and how many
+# multiply-adds read two of them from one bank.
 
 
 # %%
@@ -92,7 +94,8 @@ for name in NAMES:
         code = resources.disassemble(compiled.cubin, tool)
         loop = resources.main_loop(code, compiled.symbol)
         rows[name]["FFMA"] = round(loop["FFMA"] / sum(loop.values()), 3)
-        rows[name]["register reads"] = round(resources.register_reads(code, compiled.symbol), 2)
+        rows[name]["reads"] = round(resources.register_reads(code, compiled.symbol), 2)
+        rows[name]["in conflict"] = f"{resources.bank_conflicts(code, compiled.symbol):.0%}"
 print("emulated · sm_90 PTX" + ("" if tool else f"\n{resources.HOW_TO_GET}"))
 pd.DataFrame.from_dict(rows, orient="index")
 
@@ -102,7 +105,9 @@ pd.DataFrame.from_dict(rows, orient="index")
 # Only which lane takes which quads changes. In `warptiled`, lanes l and l ^ 1 read the same quad of B. Here, four
 # neighbouring lanes read four different quads. Before you look: the table has more wavefronts than before. Is the rung
 # slower? **Prediction:** wavefronts are not the limit, so the step shows a cost of loads that the floor doesn't have:
-# how long a load that lanes share keeps the multiply-adds waiting.
+# how long a load that lanes share keeps the multiply-adds waiting. But the table shows a second change: ptxas allocates
+# other registers, and fewer multiply-adds read two of them from one bank. So if the rung is faster, the lane map needn't
+# be the only reason.
 
 # %%
 diff("warptiled", "lane_map")
@@ -161,7 +166,11 @@ print(f"measured: {measured('specialized')}")
 rung = worklog.rung("specialized")
 for line in ("", "__syncwarp();", "wait(empty[stage], tile / STAGES % 2 ^ 1);"):
     _, findings, _ = launched(replace(rung, text=rung.source.replace(line, "")))
-    print(f"without {line}" if line else "as it is", *(findings[:1] or ["no finding"]), sep="\n  ")
+    print(
+        f"without {line}" if line else "as it is",
+        *([findings[0].at(rung.file)] if findings else ["no finding"]),
+        sep="\n  ",
+    )
 
 # %% [markdown]
 # ## The last wave

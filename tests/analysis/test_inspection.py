@@ -198,6 +198,15 @@ def test_the_main_loop_is_the_innermost_with_the_most_multiply_adds() -> None:
     assert main_loop(LISTING, "g") == main_loop(LISTING, "h") == {}
 
 
+def test_a_wait_that_the_assembler_puts_behind_the_end_does_not_make_the_epilogue_a_part_of_the_loop() -> None:
+    """As ptxas places the second attempt of a wait on an mbarrier, which jumps back into the loop."""
+    at = "\n        /*{}*/                   "
+    end = f"FFMA R6, R1, R2, R6 ;{at.format('0090')}{{}} ;{at.format('00a0')}BRA `(.L_x_1)"
+    behind = LISTING.replace("BRA `(.L_x_3)", end)
+    assert main_loop(behind.format("EXIT"), "f") == {"FFMA": 2, "BRA": 1}
+    assert main_loop(behind.format("NOP"), "f")["FFMA"] == 3
+
+
 def test_a_reused_operand_is_not_read_from_the_register_file() -> None:
     assert register_reads(LISTING, "f") == (3 + 2) / 2, "the second multiply-add has R1 from the one before"
     assert register_reads(LISTING.replace(".reuse", ""), "f") == 3

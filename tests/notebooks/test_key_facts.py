@@ -239,6 +239,15 @@ def test_each_bug_of_11_is_found_and_each_fix_is_clean() -> None:
     assert int(total) > 1000 and int(share) >= 90
 
 
+def test_each_step_past_warptiled_fits_without_spills_and_a_broken_hand_over_is_found() -> None:
+    text = shown("12")
+    rows = {found[0]: found[1:] for found in re.findall(r"^(\w+) +([\d.]+) +([\d.]+) +\d+ +(\d+) ", text, re.MULTILINE)}
+    assert len(rows) == 5 and all(spills == "0" for _, _, spills in rows.values())
+    assert rows["lane_map"][1] == rows["barriers"][1] > rows["specialized"][1]
+    assert len(re.findall(r"^as it is\n  no finding$", text, re.MULTILINE)) == 1
+    assert len(re.findall(r"early-overwrite: thread", text)) == 2
+
+
 def test_promotion_every_128_k_beats_fp32_multiply_adds_beyond_1024_and_split_keeps_fp32s_range() -> None:
     text = shown("13")
 

@@ -205,7 +205,9 @@ def _from_register_file(text: str, symbol: str) -> list[set[int]]:
 
 
 def _main_loop(text: str, symbol: str) -> list[tuple[str, str]]:
-    """Instructions of the loop with the most FFMA, with their operands; the shorter loop where two have as many."""
+    """Instructions of the loop with the most FFMA, with their operands; the shorter loop where two have as many. A jump
+    back from behind the kernel's end, where assemblers put attempts to wait, isn't the end of a loop.
+    """
     code, labels = _parse(text, symbol)
     best: list[tuple[str, str]] = []
     for index, (name, operands) in enumerate(code):
@@ -213,12 +215,15 @@ def _main_loop(text: str, symbol: str) -> list[tuple[str, str]]:
         start = labels.get(target.group(), index + 1) if target else index + 1
         if start <= index:
             body = code[start : index + 1]
-            best = max(best, body, key=lambda loop: (_multiply_adds([name for name, _ in loop]), -len(loop)))
+            if ("EXIT", "") not in body:
+                best = max(best, body, key=lambda loop: (_multiply_adds([name for name, _ in loop]), -len(loop)))
     return best
 
 
 def _parse(text: str, symbol: str) -> tuple[list[tuple[str, str]], dict[str, int]]:
-    """One kernel's instructions in order, and the places of its labels among them."""
+    """One kernel's instructions in order with their operands, or the guard of one that has none, such as EXIT; and the
+    places of its labels among them.
+    """
     start = text.find(f"\n.text.{symbol}:")
     code: list[tuple[str, str]] = []
     labels: dict[str, int] = {}
@@ -229,7 +234,7 @@ def _parse(text: str, symbol: str) -> tuple[list[tuple[str, str]], dict[str, int
         if label:
             labels[label[1]] = len(code)
         elif instruction and instruction[2] != "!PT":
-            code.append((instruction[3], instruction[4]))
+            code.append((instruction[3], instruction[4].strip() or instruction[2] or ""))
     return code, labels
 
 
