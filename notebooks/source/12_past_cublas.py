@@ -79,6 +79,7 @@ def launched(kernel, k=128):
     return total(device.last.lines), device.last.findings, shape.m * shape.n * k / 32
 
 
+# %%
 rows, tool = {}, resources.disassembler()
 for name in NAMES:
     rung = worklog.rung(name)
@@ -106,8 +107,8 @@ pd.DataFrame.from_dict(rows, orient="index")
 # neighbouring lanes read four different quads. Before you look: the table has more wavefronts than before. Is the rung
 # slower? **Prediction:** wavefronts are not the limit, so the step shows a cost of loads that the floor doesn't have:
 # how long a load that lanes share keeps the multiply-adds waiting. But the table shows a second change: ptxas allocates
-# other registers, and fewer multiply-adds read two of them from one bank. So if the rung is faster, the lane map needn't
-# be the only reason.
+# other registers, and fewer multiply-adds read two of them from one bank. So if the rung is faster, the lane map may
+# not be the only reason.
 
 # %%
 diff("warptiled", "lane_map")
