@@ -59,7 +59,7 @@ class InstructionMix:
         """Where the code contradicts the claimed precision class; never a verdict."""
         kinds = self.ptx.keys() | (self.sass or {}).keys()
         if claimed == "fp32" and TENSOR in kinds:
-            return ["fp32 is claimed, and the code uses tensor cores: state fp32-emulated if it adds up split products"]
+            return ["fp32 is claimed, and the code uses tensor cores, whose sums truncate: check a K as long as yours"]
         if claimed == "fp32" and TRUNCATED in kinds:
             return ["fp32 is claimed, and the code truncates: state fp32-emulated if its sums truncate"]
         if claimed in SHORT_CLASSES and not kinds & {TENSOR, SHORTENED}:
