@@ -1,0 +1,242 @@
+// 17 · Equal shares
+// Run:     worklog run equal_shares
+//
+// Before:  each block computed one tile. At 4096, 512 tiles take 3.9 rounds on the 132 SMs of an
+//          H200: in the last one, some SMs have nothing to do.
+// Now:     one block per SM, and each takes an equal share of the steps along K of all tiles: whole
+//          tiles, and parts of the first and the last one. Sums of parts go to a workspace, and a
+//          second launch adds the parts of a tile in the order of K.
+// Why:     every SM is busy to the end. And a block copies the steps of its next tile while it
+//          stores this one.
+// Costs:   two parts per block, written and read once: 35 MB, from L2 for the most part.
+// Domain:  M % BM == 0, N % BN == 0, K % BK == 0. Needs sm_90.
+//
+// One block computes BM x BN tiles of C with one warp per WM x WN tile. Lane (row, col) owns the
+// quads whose corners are (row + 4 * i * ROWS, col + 4 * j * COLS).
+
+namespace cutlass { struct KeepOrder; }
+
+template <int BYTES>
+__device__ __forceinline__ void copy(float* to, const float* from) {
+  const unsigned address = (unsigned)__cvta_generic_to_shared(to);
+  if (BYTES == 16) {  // past L1
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(address), "l"(from) : "memory");
+  }
+}
+
+__device__ __forceinline__ unsigned address(const void* p) {
+  return (unsigned)__cvta_generic_to_shared(p);
+}
+__device__ __forceinline__ void init(unsigned long long& bar, int count) {
+  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(address(&bar)), "r"(count) : "memory");
+}
+__device__ __forceinline__ void arrive(unsigned long long& bar) {
+  asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared.b64 state, [%0];\n}" ::"r"(
+                   address(&bar))
+               : "memory");
+}
+// This thread arrives once its copies so far are complete.
+__device__ __forceinline__ void arrive_after_copies(unsigned long long& bar) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(address(&bar)) : "memory");
+}
+__device__ __forceinline__ void wait(unsigned long long& bar, int parity) {
+  asm volatile(
+      "{\n.reg .pred done;\nAGAIN:\n"
+      "mbarrier.try_wait.parity.shared.b64 done, [%0], %1;\n"
+      "@!done bra AGAIN;\n}" ::"r"(address(&bar)),
+      "r"(parity)
+      : "memory");
+}
+
+// With beta == 0, C is not read: it may hold NaN.
+__device__ __forceinline__ void store(float4* c, float4 sum, float alpha, float beta) {
+  const float4 old = beta == 0.0f ? make_float4(0.0f, 0.0f, 0.0f, 0.0f) : *c;
+  *c = make_float4(alpha * sum.x + beta * old.x, alpha * sum.y + beta * old.y,
+                   alpha * sum.z + beta * old.z, alpha * sum.w + beta * old.w);
+}
+
+// The steps along K of all tiles, one tile after the other, and the share of a block.
+struct Steps {
+  int per_tile, columns, rows;
+  long long all;
+
+  __device__ Steps(int M, int N, int K, int BM, int BN, int BK) {
+    per_tile = K / BK;
+    columns = N / BN;
+    rows = M / BM;
+    all = (long long)rows * columns * per_tile;
+  }
+  __device__ long long first(int block, int blocks) const { return all * block / blocks; }
+};
+
+// GROUP rows of tiles are walked column by column, so that the blocks at work share them in L2.
+template <int GROUP>
+__device__ __forceinline__ void row_and_column(const Steps& steps, int tile, int& row,
+                                               int& column) {
+  const int first = tile / (GROUP * steps.columns) * GROUP;
+  const int rows = min(GROUP, steps.rows - first);
+  const int rest = tile - first * steps.columns;
+  row = first + rest % rows;
+  column = rest / rows;
+}
+
+constexpr int COPIERS = 128;  // a warp group, since setmaxnreg counts per warp group
+
+template <int BM, int BN, int BK, int WM, int WN, int STAGES, int COPY_REGISTERS,
+          int MULTIPLY_REGISTERS, int GROUP, class = cutlass::KeepOrder>
+__global__ void __launch_bounds__(BM * BN / (WM * WN) * 32 + COPIERS, 1) sgemm_equal_shares(
+    int M, int N, int K, float alpha, const float* A, const float* B, float beta, float* C,
+    void* workspace) {
+  constexpr int ROWS = 8, COLS = 4, TM = WM / ROWS, TN = WN / COLS;
+  static_assert(BM * BK % COPIERS == 0 && BK * BN % (4 * COPIERS) == 0,
+                "every copying thread copies the same number of elements");
+  static_assert(COPIERS % BK == 0 && 4 * COPIERS % BN == 0,
+                "a copy pass covers whole rows of a tile");
+  static_assert(TM % 4 == 0 && TN % 4 == 0, "a thread tile consists of quads of float4");
+  static_assert(BK % 2 == 0, "the two fragments alternate");
+  // 4 floats of padding: the transposing copies then hit 32 banks, and rows stay 16-byte aligned.
+  extern __shared__ __align__(16) float memory[];
+  auto As = (float(*)[BK][BM + 4])memory;
+  auto Bs = (float(*)[BK][BN])(memory + STAGES * BK * (BM + 4));
+  __shared__ unsigned long long full[STAGES], empty[STAGES];
+
+  if (threadIdx.x == 0) {
+    for (int stage = 0; stage < STAGES; ++stage) {
+      init(full[stage], COPIERS);
+      init(empty[stage], BM * BN / (WM * WN));  // a lane of each multiplying warp
+    }
+  }
+  __syncthreads();  // wait: the mbarriers must be initialised before any thread uses them
+
+  const Steps steps(M, N, K, BM, BN, BK);
+  const long long first = steps.first(blockIdx.x, gridDim.x);
+  const long long last = steps.first(blockIdx.x + 1, gridDim.x);
+  if (threadIdx.x < COPIERS) {  // global memory -> shared memory
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COPY_REGISTERS));
+    // A tile has more elements than there are threads: each copy pass moves a few of its rows.
+    const int a_row = threadIdx.x / BK, a_col = threadIdx.x % BK;
+    const int b_row = threadIdx.x / (BN / 4), b_col = threadIdx.x % (BN / 4) * 4;
+    constexpr int A_ROWS = COPIERS / BK, B_ROWS = 4 * COPIERS / BN;
+    int step = 0;
+    for (long long at = first; at < last;) {
+      const int tile = at / steps.per_tile, skipped = at % steps.per_tile;
+      const int count = min((long long)(steps.per_tile - skipped), last - at);
+      int row, column;
+      row_and_column<GROUP>(steps, tile, row, column);
+      const float* a = A + ((size_t)row * BM + a_row) * K + skipped * BK + a_col;
+      const float* b = B + ((size_t)skipped * BK + b_row) * N + column * BN + b_col;
+      for (int s = 0; s < count; ++s, ++step, a += BK, b += (size_t)BK * N) {
+        const int stage = step % STAGES;
+        wait(empty[stage], step / STAGES % 2 ^ 1);  // the first round passes at once
+        for (int r = 0; r < BM; r += A_ROWS) {
+          copy<4>(&As[stage][a_col][a_row + r], &a[(size_t)r * K]);
+        }
+        for (int r = 0; r < BK; r += B_ROWS) {
+          copy<16>(&Bs[stage][b_row + r][b_col], &b[(size_t)r * N]);
+        }
+        arrive_after_copies(full[stage]);
+      }
+      at += count;
+    }
+    asm volatile("cp.async.wait_all;" ::: "memory");
+    return;
+  }
+
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(MULTIPLY_REGISTERS));
+  const int warp = (threadIdx.x - COPIERS) / 32, lane = threadIdx.x % 32;
+  const int row = warp / (BN / WN) * WM + lane / COLS * 4;
+  const int col = warp % (BN / WN) * WN + lane % COLS * 4;
+
+  float a[2][TM], b[2][TN], acc[TM][TN];
+  auto read = [&](int stage, int k) {  // shared memory -> the fragments for k
+    const float *a_k = &As[stage][k][row], *b_k = &Bs[stage][k][col];
+    for (int i = 0; i < TM; i += 4) *(float4*)&a[k % 2][i] = *(const float4*)&a_k[i * ROWS];
+    for (int j = 0; j < TN; j += 4) *(float4*)&b[k % 2][j] = *(const float4*)&b_k[j * COLS];
+  };
+  auto multiply = [&](int k) {
+    for (int j = 0; j < TN; j += 2) {
+      for (int step = 0; step < TM; step += 2) {
+        const int i = j % 4 == 0 ? step : TM - 2 - step;
+        acc[i][j] += a[k % 2][i] * b[k % 2][j];
+        acc[i + 1][j] += a[k % 2][i + 1] * b[k % 2][j];
+        acc[i + 1][j + 1] += a[k % 2][i + 1] * b[k % 2][j + 1];
+        acc[i][j + 1] += a[k % 2][i] * b[k % 2][j + 1];
+      }
+    }
+  };
+
+  int step = 0;
+  auto release = [&] {  // no lane needs the stage of the step before any more
+    __syncwarp();
+    if (lane == 0) arrive(empty[(step - 1) % STAGES]);
+  };
+  for (long long at = first; at < last;) {
+    const int tile = at / steps.per_tile, skipped = at % steps.per_tile;
+    const int count = min((long long)(steps.per_tile - skipped), last - at);
+    for (int i = 0; i < TM; ++i) {
+      a[1][i] = 0.0f;
+      for (int j = 0; j < TN; ++j) acc[i][j] = b[1][j] = 0.0f;
+    }
+    for (int s = 0; s < count; ++s, ++step) {
+      wait(full[step % STAGES], step / STAGES % 2);
+#pragma unroll
+      for (int k = 0; k < BK; ++k) {
+        read(step % STAGES, k);
+        multiply(k + 1);  // the fragments before: at first zeros, then the last ones of a step
+        if (k == 0 && s > 0) release();
+      }
+    }
+    multiply(BK - 1);
+    release();
+
+    if (count == steps.per_tile) {
+      int tile_row, tile_column;
+      row_and_column<GROUP>(steps, tile, tile_row, tile_column);
+      float* c = C + ((size_t)tile_row * BM + row) * N + tile_column * BN + col;
+      for (int i = 0; i < TM; ++i) {
+        for (int j = 0; j < TN; j += 4) {
+          store((float4*)&c[(size_t)(i / 4 * 4 * ROWS + i % 4) * N + j * COLS],
+                make_float4(acc[i][j], acc[i][j + 1], acc[i][j + 2], acc[i][j + 3]), alpha, beta);
+        }
+      }
+    } else {  // a block has two parts at most: of its first tile, and of its last one
+      float* part = (float*)workspace + (size_t)(2 * blockIdx.x + (at != first)) * BM * BN;
+      for (int i = 0; i < TM; ++i) {
+        for (int j = 0; j < TN; j += 4) {
+          *(float4*)&part[(row + i / 4 * 4 * ROWS + i % 4) * BN + col + j * COLS] =
+              make_float4(acc[i][j], acc[i][j + 1], acc[i][j + 2], acc[i][j + 3]);
+        }
+      }
+    }
+    at += count;
+  }
+}
+
+// A block adds the parts of a tile that no block computed alone.
+template <int BM, int BN, int BK, int SHARES, int GROUP>
+__global__ void __launch_bounds__(256) add_parts(int M, int N, int K, float alpha, const float* A,
+                                                 const float* B, float beta, float* C,
+                                                 void* workspace) {
+  const Steps steps(M, N, K, BM, BN, BK);
+  const int tile = blockIdx.x;
+  const long long begin = (long long)tile * steps.per_tile, end = begin + steps.per_tile;
+  int share = begin * SHARES / steps.all;  // or the next one: the share with the tile's first step
+  while (steps.first(share + 1, SHARES) <= begin) ++share;
+  if (steps.first(share + 1, SHARES) >= end) return;
+
+  int row, column;
+  row_and_column<GROUP>(steps, tile, row, column);
+  float* c = C + (size_t)row * BM * N + column * BN;
+  for (int i = 4 * threadIdx.x; i < BM * BN; i += 4 * 256) {
+    float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    for (int from = share; from < SHARES && steps.first(from, SHARES) < end; ++from) {
+      if (steps.first(from, SHARES) == steps.first(from + 1, SHARES)) continue;
+      const int number = 2 * from + (steps.first(from, SHARES) < begin);
+      const float4 part = *(const float4*)&((float*)workspace)[(size_t)number * BM * BN + i];
+      sum = make_float4(sum.x + part.x, sum.y + part.y, sum.z + part.z, sum.w + part.w);
+    }
+    store((float4*)&c[(size_t)(i / BN) * N + i % BN], sum, alpha, beta);
+  }
+}
