@@ -386,5 +386,5 @@ lab.check_answer("11", answer)
 #
 # </details>
 #
-# **Where next:** try your own folder of kernels, or read [04_the_gate](04_the_gate.ipynb) for the checks behind these
-# messages.
+# **Where next:** try your own folder of kernels; [04_the_gate](04_the_gate.ipynb) explains the checks behind these
+# messages. [12_past_cublas](12_past_cublas.ipynb) goes on with the ladder.
