@@ -245,6 +245,12 @@ def test_the_report_has_a_column_for_each_main_loop() -> None:
     assert [sum(column) for column in zip(*rows.values(), strict=True)] == total
 
 
+def test_a_rung_whose_branches_depend_on_data_has_its_resources() -> None:
+    done = run("split")
+    assert done.exit_code == 0 and "168        0       0+0" in done.stdout
+    assert "memory requests not counted: 26_split.cu:" in done.stdout
+
+
 def test_an_instruction_that_is_not_covered_leaves_the_resources(racy: str) -> None:
     refused = '    __syncthreads(); asm volatile("{ .reg .f64 d; add.rz.f64 d, d, d; }");'
     Path(racy).write_text(RACY.replace("    __syncthreads();", refused), encoding="utf-8")

@@ -109,9 +109,9 @@ def inspect(kernel: Kernel, shape: Shape | None = None, archs: Sequence[str] = (
     any size. A user kernel is run in full on random data up to WHOLE (default: 128, padded to the domain). For larger
     sizes its counts are predicted, if the same prediction for a small shape equals the counts of a full run.
 
-    Raises NotPredictable if it does not, CompileFailed, NvrtcMissing (with NVRTC missing, the ladder still has sm_90),
-    OutsideDomain, LaunchFailed for a kernel that cannot be launched, and BadSetting for an unknown architecture, a host
-    function, and a grid without a block.
+    Raises NotPredictable if it does not (of a rung, that is a caveat), CompileFailed, NvrtcMissing (with NVRTC missing,
+    the ladder still has sm_90), OutsideDomain, LaunchFailed for a kernel that cannot be launched, and BadSetting for an
+    unknown architecture, a host function, and a grid without a block.
     """
     if kernel.host is not None:
         raise BadSetting(f"{kernel.name} is a host function, which cannot be inspected: give a .cu file or a rung")
@@ -136,7 +136,9 @@ def inspect(kernel: Kernel, shape: Shape | None = None, archs: Sequence[str] = (
             return replace(found, lines=lines, findings=findings, caveats=caveats(parsed))
         findings, confirmed = _confirmed(kernel, parsed, main.compiled.arch) if own else ((), "")
         predicted = predict(parsed, kernel, shape)
-    except UnsupportedInstruction as error:
+    except (UnsupportedInstruction, NotPredictable) as error:
+        if own and isinstance(error, NotPredictable):
+            raise
         return replace(found, caveats=(f"memory requests not counted: {error}",))
     blocks = f"{predicted.blocks} block{'s' if predicted.blocks > 1 else ''}"
     label = f"{main.label} · predicted from {blocks}{confirmed}"
