@@ -27,9 +27,10 @@ article: $(USER_STAMP) ## measure (or, without a GPU, take the recording), draw 
 lab: $(USER_STAMP) ## open JupyterLab on the notebooks
 	@$(PY) -m jupyterlab $(if $(filter 0,$(shell id -u)),--allow-root) $(ARGS) notebooks/
 
+# A GPU's tests would want it for themselves, so where there is one, tests run one after the other.
 test: $(DEV_STAMP) ## run the tests; those in tests/gpu/ are skipped where there is no CUDA GPU
 	@$(ensure_chromium)
-	@$(PY) -m pytest $(ARGS)
+	@$(PY) -m pytest $(if $(wildcard /dev/nvidiactl),,-n auto --dist loadfile --no-loadscope-reorder) $(ARGS)
 
 check: $(DEV_STAMP) ## check style, formatting, types and which room imports which
 	$(PY) -m ruff check
