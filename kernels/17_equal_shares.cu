@@ -8,7 +8,7 @@
 //          second launch adds the parts of a tile in the order of K.
 // Why:     every SM is busy to the end. And a block copies the steps of its next tile while it
 //          stores this one.
-// Costs:   two parts per block, written and read once: 35 MB, from L2 for the most part.
+// Costs:   up to two parts per block, written and read once: 35 MB at most, and a launch.
 // Domain:  M % BM == 0, N % BN == 0, K % BK == 0. Needs sm_90.
 //
 // One block computes BM x BN tiles of C with one warp per WM x WN tile. Lane (row, col) owns the
