@@ -7,15 +7,13 @@ last bits differ for a reason that is not the emulator's.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import cupy
+import cupy as cupy
 import numpy as np
 
-from worklog.gpu.cuda import CudaDevice
+from worklog.gpu.cuda import CudaDevice, CudaKernel
 from worklog.gpu.device import gpu
-from worklog.kernel.device import Resources
 from worklog.kernel.kernel import Kernel
 from worklog.kernel.nvrtc import ARCHITECTURES, Compiled
 from worklog.problem.gemm import Shape
@@ -30,19 +28,9 @@ def architecture() -> str:
     return arch
 
 
-@dataclass(frozen=True)
-class Loaded:
-    """A kernel of one image, as CudaDevice.launch wants it."""
-
-    function: Any
-    resources: Resources
-
-
-def load(out: Compiled, image: bytes) -> Loaded:
+def load(out: Compiled, image: bytes) -> CudaKernel:
     """Load a cubin, or PTX that the driver then assembles itself."""
-    module = cupy.cuda.function.Module()
-    module.load(image)
-    return Loaded(module.get_function(out.symbol), Resources(out.registers, out.stack_bytes, out.shared_bytes))
+    return CudaKernel.of_image(out.program, out.symbol, image)
 
 
 def arguments(shape: Shape, alpha: float, beta: float, buffers: Sequence[Any]) -> list[Any]:
@@ -61,7 +49,7 @@ def matrices(shape: Shape, seed: int) -> list[np.ndarray]:
 def run_on_gpu(
     device: CudaDevice,
     record: Kernel,
-    kernel: Loaded,
+    kernel: CudaKernel,
     shape: Shape,
     alpha: float,
     beta: float,

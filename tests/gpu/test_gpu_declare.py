@@ -33,7 +33,7 @@ def by_cupy(state):
     y = cupy.empty_like(x)
     state.run(cupy.copyto, y, x)
 
-@worklog.bench("bytes[pow2]=28,60")
+@worklog.bench("bytes[pow2]=28,40")
 def too_large(state):
     x = torch.empty(state.bytes, dtype=torch.uint8, device="cuda")
     return x.zero_

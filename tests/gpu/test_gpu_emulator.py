@@ -139,6 +139,6 @@ def test_a_cooperative_launch_synchronises_its_grid_as_on_the_gpu() -> None:
     values, here = np.arange(64 * 40, dtype=np.int32) ** 2, np.zeros(2 * 64 * 40, np.int32)
     there = same_ptx.cupy.zeros(here.size, np.int32)
     arguments = (same_ptx.cupy.asarray(values), there)
-    same_ptx.load(out, out.cubin).function((40,), (64,), arguments, enable_cooperative_groups=True)
+    same_ptx.load(out, out.cubin).launch((40,), (64,), arguments)
     launch(emulated(out.ptx, out.symbol, out.shared_accesses), (40,), 64, [values, here])
     np.testing.assert_array_equal(here, same_ptx.cupy.asnumpy(there))

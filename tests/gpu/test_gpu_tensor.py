@@ -13,6 +13,7 @@ from tests.emulator.test_tensor import KERNELS, kinds
 from tests.emulator.wgmma_reference import CASES, Case, wgmma
 from worklog.emulator import launch
 from worklog.emulator import load as emulated
+from worklog.errors import CompileFailed
 from worklog.gpu.device import gpu, gpu_reason
 from worklog.kernel.device import Program
 from worklog.kernel.nvrtc import compile_cuda
@@ -65,7 +66,12 @@ def test_a_wgmma_gives_the_gpus_bits(case: Case, kind: str) -> None:
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_kernel_gives_the_gpus_bits(name: str) -> None:
     source, grid, block, arguments = KERNELS[name]
-    out = compile_cuda(Program(f"{name}.cu", source, "k"), same_ptx.architecture())
+    try:
+        out = compile_cuda(Program(f"{name}.cu", source, "k"), same_ptx.architecture())
+    except CompileFailed as error:
+        if "cannot open source file" not in str(error):
+            raise
+        pytest.skip(f"without the wheels of [headers]: {error.args[0].splitlines()[0]}")
     there = [same_ptx.cupy.asarray(x) if isinstance(x, np.ndarray) else x for x in arguments]
     same_ptx.load(out, out.cubin).function(grid, (block,), tuple(there))
     here = [x.copy() if isinstance(x, np.ndarray) else x for x in arguments]

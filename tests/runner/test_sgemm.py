@@ -292,12 +292,12 @@ def test_the_stream_is_the_librarys_current_one(library: str, handle: int, monke
     cupy.cuda = SimpleNamespace(
         Device=lambda number: nullcontext(),
         get_current_stream=lambda: SimpleNamespace(ptr=5),
-        ExternalStream=lambda ptr, number: SimpleNamespace(ptr=ptr),
-        Stream=SimpleNamespace(null=null),
         runtime=SimpleNamespace(streamIsCapturing=lambda ptr: ptr == 6),
     )
     current = SimpleNamespace(cuda_stream=handle)
     monkeypatch.setitem(sys.modules, "cupy", cupy)
+    streams = SimpleNamespace(stream_of=lambda handle: SimpleNamespace(ptr=handle) if handle else null)
+    monkeypatch.setitem(sys.modules, "worklog.gpu.cuda", streams)
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=SimpleNamespace(current_stream=lambda _: current)))
     place = OnGpu(0, SimpleNamespace(stream=None))
     with place.current(library) as found:

@@ -156,6 +156,9 @@ class VirtualTimeline:
         self.machine.enqueue(self.flush_us / 2, lambda: self.machine.warm.clear, self.device.stream)
         self.machine.enqueue(self.flush_us / 2, stream=self.device.stream)
 
+    def make_room(self, slots: int) -> None:
+        """A dictionary needs none."""
+
     def stamp_clock(self, slot: int) -> None:
         self._at(self._stamps, slot)
 

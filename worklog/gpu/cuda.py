@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from worklog.errors import LaunchFailed, OutOfMemory
 from worklog.gpu.device import gpu, require_gpu
 from worklog.kernel import Block, Program, Resources
-from worklog.kernel.nvrtc import compile_error, of_nvidia
+from worklog.kernel.nvrtc import compile_cuda, compile_error, needs_own_features, of_nvidia
 from worklog.kernel.source import code
 from worklog.problem import Domain, Shape
 
@@ -43,11 +43,21 @@ _LOADED: defaultdict[str, Iterator[int]] = defaultdict(count)  # modules with va
 
 
 class CudaKernel:
-    """A compiled entry, loaded on the current GPU. As cuModuleLoad does, each sets its `__device__` variables to their
-    initial values.
+    """An entry, loaded on the current GPU. As cuModuleLoad does, each sets its `__device__` variables to their initial
+    values.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, loaded: Any) -> None:
+        self.function, self.shared = loaded, program.shared
+        # Not by the module's own option, which asks for relocatable code and so for the toolkit's cudadevrt.
+        self.launch = partial(loaded.kernel, enable_cooperative_groups=True) if program.cooperative else loaded
+        if self.shared:
+            loaded.max_dynamic_shared_size_bytes = self.shared
+        self.resources = Resources(loaded.num_regs, loaded.local_size_bytes, loaded.shared_size_bytes)
+
+    @classmethod
+    def by_cupy(cls, program: Program) -> CudaKernel:
+        """Compiled by CuPy, for the GPU's architecture without what only it has (sm_90, and not sm_90a)."""
         with TemporaryDirectory() as folder:  # CuPy takes headers as files only
             for name, text in program.headers:
                 path = Path(folder, name)
@@ -59,15 +69,38 @@ class CudaKernel:
                 source += f"\n// loaded {next(_LOADED[program.sha256])}\n"
             module = cupy.RawModule(code=source, options=options, name_expressions=[program.entry])
             try:
-                self.function = module.get_function(program.entry)
+                return cls(program, module.get_function(program.entry))
             except cupy.cuda.compiler.CompileException as error:
                 raise compile_error(program.name, program.source, program.entry, error.get_message()) from error
-        loaded, self.shared = self.function, program.shared
-        # Not by the module's own option, which asks for relocatable code and so for the toolkit's cudadevrt.
-        self.launch = partial(loaded.kernel, enable_cooperative_groups=True) if program.cooperative else loaded
-        if self.shared:
-            loaded.max_dynamic_shared_size_bytes = self.shared
-        self.resources = Resources(loaded.num_regs, loaded.local_size_bytes, loaded.shared_size_bytes)
+
+    @classmethod
+    def by_nvrtc(cls, program: Program) -> CudaKernel:
+        """Compiled from the caller's file name, with line numbers, and for sm_90a where the source needs it."""
+        out = compile_cuda(program, gpu().arch)
+        return cls.of_image(program, out.symbol, out.cubin)
+
+    @classmethod
+    def of_image(cls, program: Program, symbol: str, image: bytes) -> CudaKernel:
+        """The entry of a cubin, or of PTX that the driver then assembles itself."""
+        with TemporaryDirectory() as folder:
+            path = Path(folder, "image")
+            path.write_bytes(image)
+            return cls(program, cupy.RawModule(path=str(path)).get_function(symbol))
+
+
+class _External:
+    """A stream's handle under CUDA's stream protocol, for cupy.cuda.Stream.from_external()."""
+
+    def __init__(self, handle: int) -> None:
+        self.handle = handle
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.handle
+
+
+def stream_of(handle: int) -> Any:
+    """The CUDA stream of this handle as CuPy's; 0 is the legacy default stream."""
+    return cupy.cuda.Stream.from_external(_External(handle)) if handle else cupy.cuda.Stream.null
 
 
 class CudaDevice:
@@ -82,7 +115,8 @@ class CudaDevice:
     def compile(self, program: Program) -> CudaKernel:
         """Compile for this GPU. Raises CompileFailed with the source line."""
         with self.errors(f"loading {program.entry}"):
-            return CudaKernel(program)
+            own = needs_own_features(program, gpu().arch)
+            return CudaKernel.by_nvrtc(program) if own else CudaKernel.by_cupy(program)
 
     def upload(self, host: NDArray[np.float32]) -> Any:
         """A flat device array with the elements of `host`. Raises OutOfMemory."""

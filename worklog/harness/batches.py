@@ -107,6 +107,7 @@ def take_batch(
     placements: moves the buffers between turns.
     """
     unqueued = harness.timer in ("host", "cupti") or not harness.queue
+    timeline.make_room(2 * count * len(launches))
     order: list[tuple[int, int, int]] = []  # turn, launch, placement
 
     def slots() -> Iterator[tuple[int, Launch]]:

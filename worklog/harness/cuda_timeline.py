@@ -80,7 +80,7 @@ class CudaTimeline:
             self._scratch = cupy.zeros(2 * self.l2_bytes // 4, cupy.uint32)
             self._sink = cupy.zeros(1, cupy.float32)
             self._chain, self._latencies = cupy.asarray(_chain()), cupy.zeros(PROBES, cupy.uint32)
-            self._stamps: Any = cupy.zeros((64, self.gpu.multiprocessors, 2), cupy.uint64)
+        self._stamps: Any = ()
         self._pinned = cupy.cuda.alloc_pinned_memory(8)
         self._flag = np.frombuffer(self._pinned, np.int32, 2)
         self._events: list[Any] = []
@@ -121,6 +121,12 @@ class CudaTimeline:
         self._salt += 1
         blocks = FLUSH_BLOCKS_PER_SM * self.gpu.multiprocessors
         self.launch("flush", blocks, 1024, self._scratch, np.uint64(self._scratch.size), np.uint32(self._salt))
+
+    def make_room(self, slots: int) -> None:
+        """Memory for so many slots of stamp_clock(); no allocation may wait behind the blocking kernel."""
+        if len(self._stamps) < slots:
+            with self.device.errors(f"allocating {slots} clock stamps"), self.device.stream:
+                self._stamps = cupy.zeros((slots, self.gpu.multiprocessors, 2), cupy.uint64)
 
     def stamp_clock(self, slot: int) -> None:
         """Each SM stores its cycle counter and the global timer in slot `slot`. Two blocks per SM, so that each SM gets

@@ -206,8 +206,13 @@ def serve() -> None:
             answers.flush()
 
 
+def needs_own_features(program: Program, arch: str) -> bool:
+    """Whether its text names what is compiled for this very architecture only, as for sm_90a."""
+    return arch in OWN and re.search(OWN[arch], program.whole) is not None
+
+
 def _options(program: Program, arch: str) -> list[str]:
-    own = "a" if arch in OWN and re.search(OWN[arch], program.whole) else ""
+    own = "a" if needs_own_features(program, arch) else ""
     return [f"-arch={arch}{own}", *FIXED_OPTIONS, *program.options, *of_nvidia(program)]
 
 

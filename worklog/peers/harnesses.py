@@ -156,12 +156,12 @@ def _each(name: str, setup: Callable[[], Callable[[Work], float]], works: Sequen
 
 def _on_torch(work: Work) -> Callable[[], None]:
     """The work on PyTorch's current stream, whichever that is when it is called."""
-    import cupy
     import torch
 
+    from worklog.gpu.cuda import stream_of
+
     def launch() -> None:
-        pointer = torch.cuda.current_stream().cuda_stream
-        work.enqueue(cupy.cuda.ExternalStream(pointer) if pointer else cupy.cuda.Stream.null)
+        work.enqueue(stream_of(torch.cuda.current_stream().cuda_stream))
 
     return launch
 
@@ -227,9 +227,9 @@ def _benchmark(name: str, work: Work, wall_s: dict[str, float]) -> Callable[[Any
 
 
 def _launch(work: Work, launch: Any) -> None:
-    import cupy
+    from worklog.gpu.cuda import stream_of
 
-    work.enqueue(cupy.cuda.ExternalStream(launch.get_stream().addressof()))
+    work.enqueue(stream_of(launch.get_stream().addressof()))
 
 
 def nvbench_summaries(document: dict[str, Any]) -> dict[str, dict[str, float]]:

@@ -8,33 +8,24 @@ from __future__ import annotations
 
 import pickle
 import sys
-import tempfile
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import cupy
 import numpy as np
 
 from worklog.gate import edge_shapes, family
-from worklog.gpu.cuda import CudaDevice
-from worklog.gpu.device import gpu
+from worklog.gpu.cuda import CudaDevice, CudaKernel
 from worklog.kernel import Program
-from worklog.kernel.nvrtc import compile_cuda
 
 SHAPES = 3  # the largest edge shapes only: the tools slow a kernel down a hundredfold
 
 
 class WithLines(CudaDevice):
-    """A GPU whose kernels have line numbers: compiled from the caller's file name, unlike CuPy's own compilation."""
+    """A GPU whose kernels have line numbers."""
 
-    def compile(self, program: Program) -> Any:
-        """As CudaDevice.compile, with only what a launch needs."""
-        built = compile_cuda(program, gpu().arch)
-        with tempfile.TemporaryDirectory() as folder:
-            cubin = Path(folder) / "kernel.cubin"
-            cubin.write_bytes(built.cubin)
-            return SimpleNamespace(function=cupy.RawModule(path=str(cubin)).get_function(built.symbol))
+    def compile(self, program: Program) -> CudaKernel:
+        """As CudaDevice.compile, by NVRTC and not by CuPy, which knows no line numbers."""
+        return CudaKernel.by_nvrtc(program)
 
 
 def main() -> None:

@@ -280,10 +280,12 @@ class OnGpu(Place):
         """The library's current stream as the device's: its handle, and whether a graph is captured on it."""
         import cupy
 
+        from worklog.gpu.cuda import stream_of
+
         with cupy.cuda.Device(self.number):
             if library == "torch":
                 handle = int(sys.modules["torch"].cuda.current_stream(self.number).cuda_stream)
-                stream = cupy.cuda.ExternalStream(handle, self.number) if handle else cupy.cuda.Stream.null
+                stream = stream_of(handle)
             else:
                 stream = cupy.cuda.get_current_stream()
                 handle = int(stream.ptr)
