@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
+from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,10 @@ from tests.cli.conftest import WHY, one_line, worklog
 from tests.helpers import measured, small_run
 from worklog.cli.commands import main
 from worklog.kernel import LADDER
-from worklog.problem.gemm import Shape
+from worklog.problem import Shape, drawn
 from worklog.runner import measure as bench
 from worklog.runner.tasks import Task
+from worklog.runner.tuned import SHAPES
 from worklog.runs.measurement import Measurement
 from worklog.runs.run import Run, runs_dir
 from worklog.settings import Harness
@@ -32,7 +35,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[Task], Harness]]
         made = [
             Measurement(t.kernel, (t.shape.m, t.shape.n, t.shape.k), "refused", reason="wrong")
             if t.kernel == "shared"
-            else measured(t.kernel, t.shape.m, **t.pitfalls)
+            else replace(measured(t.kernel, **t.pitfalls), shape=astuple(t.problem))
             for t in tasks
         ]
         run = small_run(measurements=made)
@@ -63,6 +66,19 @@ def test_run_asks_for_what_was_typed(answers: list[tuple[list[Task], Harness]]) 
     ]
     assert Path("here.json").is_file()
     assert result.stdout.endswith("run saved: here.json\n")
+
+
+def test_run_draws_shapes_by_a_seed_that_the_run_keeps(answers: list[tuple[list[Task], Harness]]) -> None:
+    result = worklog("run", "naive", "best", "--shapes", "6", "--seed", "3", "--out", "here.json")
+    assert result.exit_code == 0, result.output
+    ((tasks, _),) = answers
+    kinds = drawn(6, 3, SHAPES)
+    assert [t.shape for t in tasks] == [shape for shape in kinds for _ in range(2)]
+    for shape, kind in kinds.items():
+        assert re.search(rf"^ {shape} +{kind}( +100\.0 µs +50\.0 % ±1\.0){{2}}$", result.stdout, re.MULTILINE)
+    assert re.search(r"^ geometric mean +50\.0 % +50\.0 %$", result.stdout, re.MULTILINE)
+    assert Run.load(Path("here.json")).notes == ["6 shapes drawn: --shapes 6 --seed 3"]
+    assert one_line(worklog("run", "--shapes", "6", "--size", "512")).startswith("--shapes draws the sizes")
 
 
 MINE = (

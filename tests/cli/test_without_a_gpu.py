@@ -19,6 +19,7 @@ from worklog.kernel.ladder import LADDER, RUNGS
 from worklog.peers.exploits import open_exploits
 from worklog.problem.gemm import Shape
 from worklog.runner import emulated_rungs
+from worklog.runner import measure as bench
 from worklog.runner.emulated_time import require_time
 from worklog.runner.tasks import silent
 from worklog.runs.run import Run, recordings, runs_dir
@@ -327,3 +328,15 @@ def test_bench_names_what_is_wrong_with_a_file(tmp_path: Path) -> None:
         file.write_text(source)
         assert re.search(complaint, one_line(worklog("bench", str(file), "--list", "--filter", "softmin")))
     assert "isn't a Python file" in one_line(worklog("bench", "mine.cu", "--list"))
+
+
+def test_run_takes_what_the_recording_lacks_from_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [measured(name, size) for name in ("best", "split") for size in (96, 4096)]
+    path = small_run(measurements=rows, created="2026-11-23T01:00:00+00:00").save(tmp_path / "other.json")
+    monkeypatch.setattr(bench, "recordings", lambda: {**recordings(), "other": path})
+    alone = worklog("run", "best", "split", "--size", "96").stdout
+    assert alone.startswith("recorded · NVIDIA H200 · clocks as found · 2026-11-23") and "2026-11-22" not in alone
+    mixed = worklog("run", "split", "warptiled", "--size", "4096").stdout
+    assert mixed.startswith("recorded · NVIDIA H200 · clocks as found · 2026-11-22")
+    assert "  recorded · NVIDIA H200 · clocks as found · 2026-11-23 (split at 4096)" in mixed
+    assert one_line(worklog("run", "best", "--size", "97")).startswith("best at 97 is not in the recorded run")

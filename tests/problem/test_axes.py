@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +13,7 @@ from tests.helpers import typed
 from worklog.cli.selection import both_axes
 from worklog.errors import BadSetting, BadShape
 from worklog.kernel.ladder import rung
-from worklog.problem.axes import Axis, Space, shapes
+from worklog.problem.axes import DRAWN, MOST_DRAWN_BYTES, Axis, Space, drawn, shapes
 from worklog.problem.gemm import Shape
 
 
@@ -128,6 +129,26 @@ def test_axes_of_a_problem_become_shapes() -> None:
 def test_axes_that_are_not_those_of_a_problem(words: list[str], error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
         shapes([Axis.parse(word) for word in words])
+
+
+def test_drawn_shapes_follow_the_seed_and_their_kinds_and_leave_out_what_was_tuned() -> None:
+    found = drawn(60, 1)
+    assert found == drawn(60, 1) != drawn(60, 2) and [*found][:24] == [*drawn(24, 1)]
+    assert {kind: [*found.values()].count(kind) for kind in DRAWN} == dict.fromkeys(DRAWN, 10)
+    first = next(iter(found))
+    assert first not in drawn(60, 1, without=[first])
+    for shape, kind in found.items():
+        sizes = np.array([shape.m, shape.n, shape.k])
+        tests = {
+            "powers of two": all(sizes & (sizes - 1) == 0),
+            "primes": not any(size % d == 0 for size in sizes for d in range(2, 65)),
+            "off by one": all(((sizes + 1) & sizes == 0) | ((sizes - 1) & (sizes - 2) == 0)),
+            "tall": shape.m > 60 * shape.n / 8 and not sizes.max() % 8,
+            "flat": shape.n > 60 * shape.m / 8,
+            "deep": shape.k >= 8 * max(shape.m, shape.n),
+        }
+        assert tests[kind], (shape, kind)
+        assert shape.compulsory_bytes <= MOST_DRAWN_BYTES
 
 
 @pytest.mark.parametrize("command", [["run"], ["sweep", "autotuned", "--preview"]])

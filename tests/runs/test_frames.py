@@ -71,6 +71,22 @@ def test_the_pivot_marks_the_fastest_the_slowest_and_what_cannot_be_told_apart()
     assert "skipped" in small_run().pivot().text() and small_run(measurements=[]).pivot().rows == ()
 
 
+def test_shares_end_with_the_geometric_mean_and_the_lowest_and_name_what_has_no_time() -> None:
+    run = small_run(measurements=[*small_run().measurements, measured("cuBLAS", 1024, ratio=0.25)])
+    shown = {row[0]: [str(cell) for cell in row[1:]] for row in run.shares().rows}
+    assert shown == {
+        "512": ["100.0 µs", "50.0 % ±1.0", "50.00 µs", "100.0 % ±1.0"],
+        "1024": ["failed", "", "100.0 µs", "25.0 % ±1.0"],
+        "2048": ["skipped", "", "", ""],
+        "geometric mean": ["", "50.0 %", "", "50.0 %"],
+        "lowest": ["", "50.0 %", "", "25.0 %"],
+    }
+    assert "naive: failed: refused at precision" in run.shares().text()
+    kinds = {Shape.of(1024): "large", Shape.of(3): "absent"}
+    assert [row[:2] for row in run.shares(kinds).rows][:2] == [["1024", "large"], ["3", "absent"]]
+    assert small_run(measurements=[]).shares().rows == ()
+
+
 def test_show_prints_a_run_and_writes_it(tmp_path: Path) -> None:
     path = points().save(tmp_path / "run.json")
     csv, tables = tmp_path / "a.csv", tmp_path / "a.md"

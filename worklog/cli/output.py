@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -213,13 +213,19 @@ def measurements(taken: Run) -> dict[str, Any]:
     return {"label": taken.label, "path": str(taken.path), "measurements": rows}
 
 
-def print_run(taken: Run, *, with_details: bool = False, as_json: bool = False) -> None:
-    """Print a run as tables, and where it was saved, or as JSON; and write the files that --csv and the others name."""
+def print_run(
+    taken: Run, *, with_details: bool = False, as_json: bool = False, kinds: Mapping[Shape, str] | None = None
+) -> None:
+    """Print a run as tables, or with kinds of shapes as one table of shares, and where it was saved; or as JSON. Write
+    the files that --csv and the others name.
+    """
     export(taken)
     if as_json:
         print_json(measurements(taken))
         return
-    click.echo(taken.text(with_details=with_details, width=terminal_width()), nl=False)
+    width = terminal_width()
+    shares = f"{taken.full_label}\n{taken.shares(kinds).text(width)}\n" if kinds else ""
+    click.echo(shares or taken.text(with_details=with_details, width=width), nl=False)
     if taken.origin == "live":
         click.echo(f"run saved: {taken.path}")
 
@@ -231,9 +237,9 @@ def print_adapted(kernels: Iterable[Kernel | str]) -> None:
         click.echo(line, err=True)
 
 
-def finish(taken: Run, *, with_details: bool = False, as_json: bool = False) -> None:
+def finish(taken: Run, **how: Any) -> None:
     """Print a run, as print_run does, and exit with 1 if a kernel failed the check."""
-    print_run(taken, with_details=with_details, as_json=as_json)
+    print_run(taken, **how)
     if any(m.status == "refused" for m in taken.measurements):
         sys.exit(1)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from worklog.cli import output
-from worklog.errors import NoGpu
+from worklog.errors import BadSetting, NoGpu
 from worklog.gpu import device
 from worklog.settings import Harness
 
@@ -28,6 +28,15 @@ if TYPE_CHECKING:
     'a template argument in --entry: "BM=64,128", "T[type]=float,double".',
 )
 @click.option(
+    "--shapes",
+    "count",
+    type=click.IntRange(1, 1000),
+    metavar="COUNT",
+    help="Draw this many shapes by --seed: powers of two, primes, off by one, tall, flat, deep; none at which the rung "
+    "best was tuned. Prints their shares of cuBLAS, the geometric mean and the lowest.",
+)
+@click.option("--seed", type=click.IntRange(min=0), default=7, show_default=True, help="Seed of --shapes.")
+@click.option(
     "--against",
     default="",
     metavar="NAME[,NAME…]",
@@ -45,6 +54,8 @@ def run(
     kernels: tuple[str, ...],
     sizes: list[Shape],
     axes: tuple[str, ...],
+    count: int | None,
+    seed: int,
     against: str,
     harness: Harness,
     preview: bool,
@@ -63,18 +74,22 @@ def run(
     Exits with 1 if a kernel fails the check.
     """
     from worklog.cli import selection
-    from worklog.problem import Shape, shapes
+    from worklog.problem import Shape, drawn, shapes
     from worklog.runner import measure as bench  # imported here: --help doesn't wait for NumPy
     from worklog.runner.tasks import tasks_of
+    from worklog.runner.tuned import SHAPES
 
     if problem is not None:
-        others = {"size": sizes, "axis": axes, "preview": preview, "against": against}
+        others = {"size": sizes, "axis": axes, "shapes": count, "preview": preview, "against": against}
         solved = selection.run_solutions(kernels, problem, dtype, cases, harness, out, launch, **others)
         output.finish(solved, with_details=details, as_json=as_json)
         return
     selection.require_no_dtype(dtype, cases)
     of_sizes, of_templates = selection.both_axes(axes)
-    sizes = [*sizes, *(shapes(of_sizes) if of_sizes else ())] or [Shape.of(4096)]
+    if count and (sizes or of_sizes):
+        raise BadSetting("--shapes draws the sizes: omit --size and --axis, or omit --shapes")
+    kinds = drawn(count, seed, SHAPES) if count else {}
+    sizes = [*sizes, *(shapes(of_sizes) if of_sizes else ()), *kinds] or [Shape.of(4096)]
     chosen = selection.kernels_of(kernels, of_templates, **launch) or None
     baselines = selection.baselines_of(against, **launch)
     output.print_adapted([*(chosen or ()), *baselines])
@@ -99,4 +114,9 @@ def run(
             raise
         advice = "`worklog check` checks a user kernel on the emulator"
         raise NoGpu(f"no GPU to measure on: {device.gpu_reason()}; {advice}") from error
-    output.finish(measured, with_details=details, as_json=as_json)
+    said = f"{count} shapes drawn: --shapes {count} --seed {seed}"
+    if count and said not in measured.notes:
+        measured.notes.append(said)
+        if measured.origin == "live":
+            measured.save()
+    output.finish(measured, with_details=details, as_json=as_json, kinds=kinds)

@@ -7,11 +7,12 @@ included) or a list of both. The kinds are NVBench's.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from itertools import chain, pairwise, product
-from math import prod
+from math import exp, isqrt, log, prod
+from random import Random
 from re import fullmatch
 
 from worklog.errors import BadSetting
@@ -226,3 +227,38 @@ def shapes(axes: Sequence[Axis]) -> list[Shape]:
     points = [point.values for point in Space("sizes", tuple(axes)).points()]
     # As text, so that a value of --axis has as many digits as one of --size may have.
     return [Shape.of(f"{p.get('M', p['N'])}x{p['N']}x{p.get('K', p['N'])}") for p in points]
+
+
+MOST_DRAWN_BYTES = 2**27  # of A, B and C: the gate then takes well below a second
+# M, N and K between these, evenly on a log scale; the last three kinds are multiples of 8.
+DRAWN: dict[str, tuple[tuple[int, int], ...]] = {
+    "powers of two": ((128, 4096),) * 3,
+    "primes": ((101, 4099),) * 3,
+    "off by one": ((128, 4096),) * 3,
+    "tall": ((2048, 32768), (16, 256), (64, 2048)),
+    "flat": ((16, 256), (2048, 32768), (64, 2048)),
+    "deep": ((32, 512), (32, 512), (4096, 65536)),
+}
+
+
+def drawn(count: int, seed: int, without: Collection[Shape] = ()) -> dict[Shape, str]:
+    """Different shapes by a seed, and the kind of each: the kinds of DRAWN take turns. without: shapes that are not
+    drawn, such as those that a table was tuned at.
+    """
+    rng, found, kinds = Random(seed), dict[Shape, str](), [*DRAWN]
+    while len(found) < count:
+        kind = kinds[len(found) % len(kinds)]
+        shape = Shape(*(_drawn(rng, kind, *limits) for limits in DRAWN[kind]))
+        if shape not in without and shape.compulsory_bytes <= MOST_DRAWN_BYTES:
+            found.setdefault(shape, kind)
+    return found
+
+
+def _drawn(rng: Random, kind: str, low: int, high: int) -> int:
+    size = int(exp(rng.uniform(log(low), log(high))))
+    if kind == "primes":
+        return next(n for n in range(size, 2 * high) if all(n % d for d in range(2, isqrt(n) + 1)))
+    if kind in ("powers of two", "off by one"):
+        power: int = 1 << rng.randint(low.bit_length() - 1, high.bit_length() - 1)
+        return power + (rng.choice((-1, 1)) if kind == "off by one" else 0)
+    return size // 8 * 8

@@ -16,7 +16,7 @@ from worklog.gpu.device import gpu_reason, require_gpu
 from worklog.kernel import RUNGS, Kernel, rung
 from worklog.runner.child import Answer, run_child
 from worklog.runner.tasks import ABLATION_SIZES, BASELINE, Progress, Size, Task, ablation_tasks, silent, tasks_of
-from worklog.runs import Measurement, Run, claimed, forced_source, new_path, open_run, runs_dir
+from worklog.runs import Measurement, Run, claimed, forced_source, new_path, open_run, recordings, runs_dir
 from worklog.settings import Harness
 
 TIMEOUT_S = 120.0
@@ -93,11 +93,22 @@ def results(
 
 
 def _recorded(tasks: Sequence[Task], run: Run) -> Run:
-    """The run with the tasks' measurements only. Raises BadRunFile, naming the recorded sizes, if one is missing."""
+    """The run with the tasks' measurements only; instead of the recording, another one that holds all of them, or
+    measurements of the others, each with its label. Raises BadRunFile, naming the recorded sizes, if one is missing.
+    """
     require_measurable(tasks, Harness())
+
+    def holds(by: Run, task: Task) -> list[Measurement]:
+        return by.select(task.kernel, task.shape, task.pitfalls)
+
+    runs = [run]
+    if run.origin == "recorded" and not all(holds(run, task) for task in tasks):
+        runs += [Run.load(path, "recorded") for path in recordings().values()]
+        run = next((one for one in runs if all(holds(one, task) for task in tasks)), run)
+        run.kernels = {name: about for one in [*runs[::-1], run] for name, about in one.kernels.items()}
     found = list[Measurement]()
     for task in tasks:
-        there = run.select(task.kernel, task.shape, task.pitfalls)
+        there = holds(run, task) or next(filter(None, (holds(one, task) for one in runs)), [])
         if not there:
             same = {m.problem for m in run.measurements if (m.kernel, m.changed) == (task.kernel, task.pitfalls)}
             held = ", ".join(map(str, sorted(same)))

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from worklog.errors import BadSetting
 from worklog.runs.documents import write_text
-from worklog.runs.samples import HOT, event_overhead_us
-from worklog.runs.tables import Bar, Cell, Table, duration, tables
+from worklog.runs.samples import HOT, event_overhead_us, over_shapes
+from worklog.runs.tables import Bar, Cell, Table, duration, footnotes, of_baseline, tables
 
 if TYPE_CHECKING:
     import pandas
 
+    from worklog.problem import Shape
     from worklog.runs.measurement import Measurement
     from worklog.runs.run import Run
 
@@ -115,6 +117,33 @@ def _cell(m: Measurement, fastest: Measurement | None, slowest: Measurement | No
     if fastest is not slowest:
         mark = FASTEST if m is fastest else SAME if within else SLOWEST if m is slowest else OTHER
     return Bar(f"{mark} {duration(m.us, padded=True)}".strip(), (fastest.us or 0.0) / m.us)
+
+
+def shares(run: Run, kinds: Mapping[Shape, str] = MappingProxyType({})) -> Table:
+    """Times of kernels (columns) at sizes (rows), with their shares of cuBLAS; below, each kernel's geometric mean and
+    its lowest share. kinds: of the sizes, for a column; then only these sizes are shown, in this order.
+    """
+    shown = [m for m in run.select() or run.measurements if m.shape]
+    places = kinds or dict.fromkeys(m.problem for m in shown)
+    found = {(m.kernel, m.problem): m for m in shown if m.problem in places}
+    kernels, rows = dict.fromkeys(kernel for kernel, _ in found), list[dict[str, Cell]]()
+    for shape in places:
+        row: dict[str, Cell] = {"size": str(shape), **({"kind": kinds[shape]} if kinds else {})}
+        for kernel in kernels:
+            m, columns = found.get((kernel, shape)), (kernel, f"{kernel} of cuBLAS")
+            words: tuple[Cell, Cell] = ("" if m is None else m.outcome, "")
+            if m is not None and m.us is not None and m.ratio is not None:
+                share = of_baseline(m.ratio, m.ratio_low, m.ratio_high)
+                words = duration(m.us, padded=True), Bar(share, m.ratio)
+            row.update(zip(columns, words, strict=True))
+        rows.append(row)
+    ratios = {name: [m.ratio for (one, _), m in found.items() if one == name and m.ratio] for name in kernels}
+    for name, of in (("geometric mean", lambda found: over_shapes(found)[1]), ("lowest", min)):
+        of_kernels = {f"{kernel} of cuBLAS": f"{100 * of(each):.1f} %" for kernel, each in ratios.items() if each}
+        rows += [{**dict.fromkeys(rows[0], ""), "size": name, **of_kernels}] if of_kernels else []
+    notes = footnotes(run, [*found.values()]) if found else []
+    title = f"share of cuBLAS · {run.label}"
+    return replace(Table.of(title, rows), left=2 if kinds else 1, notes=notes) if rows else Table(title, (), ())
 
 
 def markdown(run: Run) -> str:

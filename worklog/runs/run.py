@@ -14,6 +14,7 @@ from dataclasses import astuple, dataclass, field, replace
 from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from worklog.errors import BadRunFile, BadSetting, BadShape, WorklogError
@@ -155,6 +156,14 @@ class Run:
         from worklog.runs.frames import pivot
 
         return pivot(self)
+
+    def shares(self, kinds: Mapping[Shape, str] = MappingProxyType({})) -> Table:
+        """Times and shares of cuBLAS of kernels (columns) at sizes (rows), and below, each kernel's geometric mean and
+        its lowest share. kinds: of the sizes, for a column; then only these sizes are shown, in this order.
+        """
+        from worklog.runs.frames import shares
+
+        return shares(self, kinds)
 
     def save(self, path: Path | None = None) -> Path:
         """Write the document to `path` (default: where it was saved before) atomically. Raises BadRunFile."""
