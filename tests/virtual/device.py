@@ -159,6 +159,10 @@ class VirtualTimeline:
     def make_room(self, slots: int) -> None:
         """A dictionary needs none."""
 
+    def spin(self, nanoseconds: int) -> None:
+        """A kernel of known length."""
+        self.machine.enqueue(nanoseconds / 1e3, stream=self.device.stream)
+
     def stamp_clock(self, slot: int) -> None:
         self._at(self._stamps, slot)
 

@@ -1,0 +1,310 @@
+"""Published examples of NVBench, Tensara and FlashInfer, ported in at most ten changed lines: `python -m tests.ported
+FOLDER` fetches and ports them in FOLDER, lists their benchmarks, and checks solutions of the problems on the emulator.
+On a GPU it also measures them, by their own tool where that is installed and by this package.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
+from glob import escape
+from importlib.util import find_spec
+from io import StringIO
+from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock, patch
+
+import click
+
+from tests.ported.examples import HERE, Example, examples, prepare, repositories
+from worklog.errors import WorklogError
+from worklog.gpu.device import gpu, gpu_reason, software, tool
+from worklog.kernel.solution import Solution
+from worklog.peers.harnesses import nvbench_summaries
+from worklog.runner import declare, solved
+from worklog.runner.problems import check
+from worklog.runs import Measurement, documents
+from worklog.runs.run import source_label
+from worklog.runs.tables import Table
+from worklog.settings import Harness
+
+KIND, SCHEMA = "ported", 1
+LIMIT_S = 60.0  # of a child process
+HARNESS = Harness().but(budget_s=1.5, precision=0.01)
+NVBENCH_TIMEOUT_S = "4"  # of a measurement: its long ones would take 15
+
+
+@dataclass
+class Row:
+    """One point of an example. unit: of ours, low, high and theirs: µs, or TFLOP/s. hot: in a row, without a flush of
+    L2. why: reasons for what is missing.
+    """
+
+    project: str
+    example: str
+    point: str
+    lines: int
+    unit: str = "µs"
+    ours: float | None = None
+    low: float | None = None
+    high: float | None = None
+    theirs: float | None = None
+    hot: float | None = None
+    hot_theirs: float | None = None
+    why: list[str] = field(default_factory=list)
+
+
+# ------------------------------------------------------------------------------------------------------- without a GPU
+
+
+@contextmanager
+def stand_ins(modules: Sequence[str]) -> Iterator[list[str]]:
+    """Import empty objects for modules that aren't installed; their names."""
+    missing = [name for name in modules if not _installed(name)]
+    parents = {".".join(name.split(".")[:count]) for name in missing for count in range(1, name.count(".") + 2)}
+    empty = {name: MagicMock() for name in parents if not _installed(name)}
+    sys.modules.update(empty)
+    try:
+        yield missing
+    finally:
+        for name in empty:  # and nothing else: PyTorch can't be imported twice
+            del sys.modules[name]
+
+
+def _installed(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def listed(example: Example, folder: Path) -> str:
+    """What of an example works here: its declared points, the gate's verdict of our solution, or what it prints."""
+    path = folder / "ours" / example.project / example.path
+    if example.project == "Tensara":
+        checked = check(Solution.of(HERE / example.solution), str(path), on="emulated", seed=0)
+        cases = sum(stage.name.startswith("case ") for stage in checked.verdict.stages)
+        return f"{'passes' if checked.verdict.accepted else 'FAILS'} {cases} cases on the emulator"
+    with stand_ins(example.needs) as missing:
+        if example.project == "FlashInfer":
+            names: dict[str, Any] = {}
+            exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), names)
+            read = Measurement("", None, "measured", us=1000.0)
+            with patch("worklog.time", return_value=read), redirect_stdout(StringIO()):
+                for words in example.measured:
+                    eval(words, names)
+            said = f"{len(example.measured)} calls"
+        else:
+            every = declare.declared(path)
+            said = f"{len(every)} benchmarks, {sum(len(one.points()) for one in every)} points"
+    return said + (f" (without {', '.join(missing)})" if missing else "")
+
+
+# ----------------------------------------------------------------------------------------------------------- on a GPU
+
+
+def nvbench(chosen: Sequence[Example], folder: Path, lines: Mapping[str, int]) -> list[Row]:
+    """Each example by NVBench and by `worklog bench`, in one run of ours."""
+    rows: list[Row] = []
+    theirs: dict[tuple[str, str], tuple[float | None, float | None, str]] = {}
+    benchmarks: list[declare.Benchmark] = []
+    of: dict[str, Example] = {}
+    for one in chosen:
+        given = list(one.measured)
+        pairs = list(zip(given[::2], given[1::2], strict=True))
+        axes, names = ([word for option, word in pairs if option == which] for which in ("-a", "-b"))
+        found, why = _attempt(lambda one=one, given=given: _by_nvbench(one, given, folder), {})  # type: ignore[misc]
+        theirs |= found
+        path = folder / "ours" / one.project / one.path
+        here, refused = _attempt(lambda path=path, names=names, axes=axes: declare.declared(path, names, axes), [])  # type: ignore[misc]
+        benchmarks += here
+        of |= {benchmark.name: one for benchmark in here}
+        if why or refused:
+            rows.append(Row(one.project, one.name, "all", lines[one.path], why=[*why, *refused]))
+    if not benchmarks:
+        return rows
+    for m in declare.measure(benchmarks, harness=HARNESS).measurements:
+        one = of[m.kernel]
+        row = _row(one, f"{m.kernel} {_point(m.axes)}".strip(), lines, m)
+        row.theirs, row.hot_theirs, skipped = theirs.get((m.kernel, _point(m.axes)), (None, None, ""))
+        rows.append(replace(row, why=[*row.why, *([f"NVBench skips it: {skipped}"] if skipped else [])]))
+    return rows
+
+
+def _point(axes: Mapping[str, Any]) -> str:
+    """The same text for the same values, whichever tool prints them."""
+    whole = {name: int(v) if isinstance(v, float) and v.is_integer() else v for name, v in axes.items()}
+    return ", ".join(f"{name}={value}" for name, value in sorted(whole.items()))
+
+
+def _by_nvbench(
+    example: Example, words: Sequence[str], folder: Path
+) -> dict[tuple[str, str], tuple[float | None, float | None, str]]:
+    """Cold and batch mean in µs, or the reason of a skip, by benchmark and point. Raises RuntimeError."""
+    with tempfile.TemporaryDirectory() as temporary:
+        out = Path(temporary) / "nvbench.json"
+        path = folder / "theirs" / example.project / example.path
+        _run([str(path), "--devices", "0", *words, "--timeout", NVBENCH_TIMEOUT_S, "--json", str(out)])
+        return states(json.loads(out.read_text(encoding="utf-8")))
+
+
+def states(document: Mapping[str, Any]) -> dict[tuple[str, str], tuple[float | None, float | None, str]]:
+    """From NVBench's JSON."""
+    found = {}
+    for benchmark in document["benchmarks"]:
+        for state in benchmark["states"]:
+            axes = {
+                one["name"]: float(one["value"]) if one["type"] in ("int64", "float64") else one["value"]
+                for one in state.get("axis_values") or ()
+            }
+            (read,) = nvbench_summaries({"benchmarks": [{"name": benchmark["name"], "states": [state]}]}).values()
+            cold, hot = (read.get(f"nv/{kind}/time/gpu/mean") for kind in ("cold", "batch"))
+            in_us = [None if seconds is None else 1e6 * seconds for seconds in (cold, hot)]
+            found[benchmark["name"], _point(axes)] = in_us[0], in_us[1], str(state.get("skip_reason") or "")
+    return found
+
+
+def tensara(chosen: Sequence[Example], folder: Path, lines: Mapping[str, int]) -> list[Row]:
+    """Each problem's published solution in PyTorch by Tensara's engine and by `worklog run --problem`."""
+    rows, cases = [], []
+    for one in chosen:
+        ours, theirs = (folder / which / one.project / one.path for which in ("ours", "theirs"))
+        published = theirs.with_name("torch.py")
+        solution = Solution.of(f"{published}:solution", arrays="torch")
+        measured = partial(solved.measure, [solution], str(ours), cases=[escape(case) for case in one.measured])
+        run, why = _attempt(lambda measured=measured: measured(harness=HARNESS).measurements, [])  # type: ignore[misc]
+        by_case = {str(m.axes[solved.CASE]): m for m in run}
+        for case in one.measured:
+            blank = Measurement(case, None, "measured")
+            rows.append(_row(one, case, lines, by_case.get(case, blank)))
+            rows[-1].why += why
+            cases.append([str(theirs), str(published), case])
+    _fill(rows, "theirs", "tensara", str(folder / "theirs" / "Tensara's engine" / "engine"), cases)
+    return rows
+
+
+def flashinfer(chosen: Sequence[Example], folder: Path, lines: Mapping[str, int]) -> list[Row]:
+    """What each call of an example prints with bench_gpu_time and with worklog.time."""
+    rows = []
+    for one in chosen:
+        new = [Row(one.project, one.name, w.partition("(")[0], lines[one.path], "TFLOP/s") for w in one.measured]
+        for which in ("ours", "theirs"):
+            path, package = folder / which / one.project / one.path, folder / "theirs" / one.project
+            _fill(new, which, "calls", str(package), str(path), one.measured)
+        rows += new
+    return rows
+
+
+def _fill(rows: Sequence[Row], which: str, *words: Any) -> None:
+    """Put what the child process reads into its rows."""
+    command = ["-m", "tests.ported.child", words[0], json.dumps(words[1:])]
+    found, why = _attempt(lambda: json.loads(_run(command)), [""] * len(rows))
+    for row, value in zip(rows, found, strict=True):
+        if isinstance(value, float):
+            setattr(row, which, value)
+        else:
+            row.why.append(f"{which}: {' '.join(why) or value}")
+
+
+def _row(example: Example, point: str, lines: Mapping[str, int], m: Measurement) -> Row:
+    why = [f"{m.status}: {m.reason}"] if m.us is None else []
+    return Row(
+        example.project,
+        example.name,
+        point,
+        lines[example.path],
+        "µs",
+        m.us,
+        m.us_low,
+        m.us_high,
+        None,
+        m.hot_us,
+        None,
+        why,
+    )
+
+
+def _attempt(function: Callable[[], Any], otherwise: Any) -> tuple[Any, list[str]]:
+    """What it returns; or, for an error in foreign code, something else and the reason."""
+    try:
+        return function(), []
+    except (WorklogError, RuntimeError, OSError, ValueError, KeyError, subprocess.SubprocessError) as error:
+        return otherwise, [f"{type(error).__name__}: {str(error).strip()}"]
+
+
+def _run(words: Sequence[str]) -> str:
+    """The last line that a Python process prints. Raises RuntimeError with its last words."""
+    command, root = [sys.executable, *words], HERE.parents[1]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False, cwd=root)
+    if done.returncode:
+        raise RuntimeError((done.stderr.strip().splitlines() or [f"it exited with {done.returncode}"])[-1])
+    return (done.stdout.strip().splitlines() or [""])[-1]
+
+
+# ---------------------------------------------------------------------------------------------------------- the record
+
+MEASURES = {"NVBench": nvbench, "Tensara": tensara, "FlashInfer": flashinfer}
+
+
+def table(document: Mapping[str, Any]) -> Table:
+    """Their numbers beside ours."""
+    rows, notes = [], []
+    for row in (Row(**words) for words in document["rows"]):
+        cells = [
+            *(row.project, row.example, row.point, str(row.lines), row.unit),
+            *("–" if value is None else f"{value:.5g}" for value in (row.theirs, row.ours)),
+            f"{row.ours / row.theirs:.3f}" if row.ours and row.theirs else "–",
+            *("–" if value is None else f"{value:.5g}" for value in (row.hot_theirs, row.hot)),
+        ]
+        rows.append(cells)
+        notes += [f"{row.example} {row.point}: {why}" for why in row.why]
+    columns = ("project", "example", "point", "lines", "in", "theirs", "ours", "ratio", "hot, theirs", "hot, ours")
+    return Table(document["label"], columns, rows, notes=notes, left=3)
+
+
+@click.command()
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@click.option(
+    "--clones", type=click.Path(file_okay=False, path_type=Path), help="Clones as owner/name (FOLDER/clones)."
+)
+@click.option("--only", default=",".join(MEASURES), metavar="PROJECT[,…]", help="Only these projects.")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="The table as JSON; needs a GPU.")
+def main(folder: Path, clones: Path | None, only: str, out: Path | None) -> None:
+    """Port the published examples in FOLDER, fetching what isn't there; list them, and on a GPU measure them."""
+    folder = folder.resolve()
+    every = [one for one in examples() if one.project in only.split(",")]
+    lines = prepare(folder, clones or folder / "clones", every)
+    if why := gpu_reason():
+        rows = [(one.project, one.name, str(lines[one.path]), listed(one, folder)) for one in every]
+        print(Table(f"not measured: {why}", ("project", "example", "lines changed", "here"), rows, left=4))
+        return
+    document = {
+        "kind": KIND,
+        "schema": SCHEMA,
+        "created": (now := datetime.now(UTC).isoformat(timespec="seconds")),
+        "label": source_label("live", gpu().name, HARNESS.clocks, now),
+        "tool": tool(),
+        "device": gpu().as_dict(),
+        "software": software(),
+        "harness": HARNESS.as_dict(),
+        "repositories": repositories(),
+        "rows": [],
+    }
+    for project, measured in MEASURES.items():
+        print(f"{project} …", file=sys.stderr, flush=True)
+        chosen = [one for one in every if one.project == project and one.measured]
+        document["rows"] += map(asdict, measured(chosen, folder, lines) if chosen else ())
+        if out is not None:  # after each project, so that a crash loses one
+            documents.write_text(out, document)
+    print(table(document))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""Benchmarks in NVBench's Python interface are declared and timed like those of @worklog.bench."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pytest import approx
+
+from tests.exploits.arrays import xp
+from tests.virtual.machine import Machine
+from tests.virtual.session import QUICK, VirtualSession
+from worklog.problem import Axis
+from worklog.runner import point
+from worklog.runner.declare import declared
+from worklog.runner.session import attempt
+from worklog.runs.measurement import Measurement
+
+FILE = """
+import worklog.runner.nvbench as bench
+from tests.exploits.arrays import xp
+
+@bench.register()
+@bench.axis.string("mode", ["exec", "sync", "timer", "skip", "stream", "foreign"])
+@bench.axis.int64("N", range(64, 129, 64))
+@bench.axis.int64_power_of_two("M", [6, 7])
+@bench.axis.float64("alpha", [1, 0.5])
+def product(state: bench.State):
+    n, m, mode = state.get_int64("N"), state.get_int64("M"), state.get_string("mode")
+    a, b, c = xp.empty(m, n), xp.empty(n, n), xp.empty(m, n)
+    state.add_element_count(m * n, column_name="Elements")
+    state.add_element_count(m * n, "more")
+    state.add_global_memory_reads(4 * n * (m + n))
+    state.add_global_memory_writes(4 * m * n)
+    assert state.get_float64_or_default("gamma", 2.5) == 2.5
+    if mode == "skip":
+        state.skip("not today")
+        raise AssertionError
+    if mode == "stream":
+        state.set_stream(state.get_stream())
+    if mode == "foreign":
+        state.set_stream(bench.CudaStream(7))
+
+    def launcher(launch: bench.Launch, timer: bench.Timer | None = None):
+        assert launch.get_stream().addressof() == state.get_stream().__cuda_stream__()[1]
+        if timer:
+            xp.fill(c, 0.0)
+            timer.start()
+        xp.gemm(state.get_float64("alpha"), a, b, 0.0, c)
+        if timer:
+            timer.stop()
+        if mode == "sync":
+            xp.machine.synchronize()
+
+    state.exec(launcher, sync=mode == "sync", timer=mode == "timer", batched=False)
+
+@bench.register()
+def default(state: bench.State):
+    n = state.get_int64_or_default("N", 64)
+    state.exec(lambda launch: xp.gemm(1.0, xp.empty(n, n), xp.empty(n, n), 0.0, xp.empty(n, n)))
+
+@bench.register()
+def again(state: bench.State):
+    default(state)
+"""
+
+
+def measured(path: Path, name: str, *axes: str) -> Measurement:
+    path.write_text(FILE)
+    (benchmark,) = declared(path, [name], axes)
+    xp.machine = Machine()
+    session = VirtualSession(xp.machine, benchmark.kernel)
+    return attempt(session, replace(benchmark.tasks()[0]), QUICK, measured=point.measurement)
+
+
+def test_its_axes_have_its_order_and_kinds(tmp_path: Path) -> None:
+    (path := tmp_path / "many.py").write_text(FILE)
+    mode, n, m, alpha = declared(path, ["product"])[0].space.axes
+    assert (mode.name, mode.kind, len(mode.values)) == ("mode", "str", 6)
+    assert (n, m) == (Axis("N", (64, 128)), Axis("M", (64, 128), "pow2")) and alpha.values == (1.0, 0.5)
+
+
+@pytest.mark.parametrize("mode", ["exec", "sync", "timer", "stream"])
+def test_its_launcher_is_timed_whole_synchronising_or_in_part(mode: str, tmp_path: Path) -> None:
+    found = measured(tmp_path / "many.py", "product", f"mode={mode}", "N=64", "M[pow2]=7", "alpha=0.5")
+    true_us = 2 * 64 * 64 * 128 / Machine().flops_per_us
+    assert found.us == approx(true_us, rel=0.25 if mode == "sync" else 0.01), found.reason
+    assert (found.elements, found.bytes_read, found.bytes_written) == (2 * 128 * 64, 4 * 64 * 192, 4 * 128 * 64)
+    assert any("the launcher waits" in said for said in found.degradations) == (mode == "sync")
+    assert any("which part of it is timed" in said for said in found.degradations) == (mode == "timer")
+
+
+@pytest.mark.parametrize(
+    ("mode", "status", "reason"),
+    [("skip", "skipped", "not today"), ("foreign", "refused", "state.set_stream: the harness times its own stream")],
+)
+def test_a_point_that_it_skips_and_a_stream_of_its_own_are_stated(
+    mode: str, status: str, reason: str, tmp_path: Path
+) -> None:
+    found = measured(tmp_path / "many.py", "product", f"mode={mode}", "N=64")
+    assert found.status == status and str(found.reason).startswith(reason)
+
+
+def test_a_benchmark_may_call_another_one(tmp_path: Path) -> None:
+    assert measured(tmp_path / "many.py", "again").us == approx(2 * 64**3 / Machine().flops_per_us, rel=0.01)
