@@ -238,7 +238,11 @@ class _Growing:
     def _add(self, found: Measurement, description: Mapping[str, Any] | None = None) -> None:
         assert self.run is not None
         if description is not None:
-            self.run.kernels.setdefault(found.kernel, dict(description))
+            own, here = dict(description), str(found.shape)
+            choices = own.pop("choices", {})  # at each shape that was launched, the gate's too
+            about = self.run.kernels.setdefault(found.kernel, own)
+            if here in choices:
+                about.setdefault("choices", {})[here] = choices[here]
         self.run.add(found)
         self._save(self.run)
 
