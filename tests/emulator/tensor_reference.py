@@ -42,7 +42,7 @@ def dot(a: Sequence[int], b: Sequence[int], c: int, type_: str, sum_type: str) -
         nan, infinity = (0x7FFFFFFF, 0x7F800000) if sum_type == "f32" else (0x7FFF, 0x7C00)
         sign = (0x80000000 if sum_type == "f32" else 0x8000) if total < 0 else 0
         return nan if total != total else infinity | sign
-    unit = Fraction(2) ** (max(-126, *(exponent for _, exponent in terms)) - 25)
+    unit = Fraction(2) ** (max(-133, *(exponent for _, exponent in terms)) - 25)
     return encode(sum(math.trunc(value / unit) for value, _ in terms) * unit, sum_type)
 
 
@@ -66,16 +66,20 @@ KINDS = {
     "special": (0.2, 0.2, 0.01),
     "subnormal": (0.7, 0, 0),
     "zeros": (0.6, 1, 0),
+    "tiny": (0.2, 0.5, 0),
 }
 
 
 def random_words(rng: np.random.Generator, type_: str, count: int, kind: str) -> np.ndarray:
-    """Patterns of a type. kind: as in KINDS, of floats; "near": normal numbers of like size."""
+    """Patterns of a type. kind: as in KINDS, of floats; "near": normal numbers of like size; "tiny": numbers whose
+    products are about as small as the least normal float32, and an accumulator that is zero or below it.
+    """
     if type_ in INTEGERS:
         return rng.integers(0, 2 ** BITS[type_], count).astype(f"u{BITS[type_] // 8}")
     fraction, width, ignored = FORMATS[type_]
     top, bias, (low, zero, high) = 2**width - 1, 2 ** (width - 1) - 1, KINDS[kind]
-    exponent = rng.integers(bias - 3, bias + 4, count) if kind == "near" else rng.integers(1, top, count)
+    lowest, highest = {"near": (bias - 3, bias + 4), "tiny": (bias // 2 - 12, bias // 2 + 3)}.get(kind, (1, top))
+    exponent = np.maximum(rng.integers(lowest, highest, count), 0) * (kind != "tiny" or type_ != "f32")
     chosen = rng.random(count)
     exponent = np.where(chosen < low, 0, np.where(chosen >= 1 - high, top, exponent))
     rest = np.where(rng.random(count) < zero, 0, rng.integers(0, 2 ** (fraction + ignored), count))
@@ -195,14 +199,18 @@ def unpacked(words: np.ndarray, type_: str) -> np.ndarray:
 
 def chain(a: Sequence[int], b: Sequence[int], c: int) -> int:
     """One multiply-add after the other, each rounded once, of float64 bits."""
-    *factors, total = (np.array(each, np.uint64).view(np.float64).tolist() for each in (a, b, c))
-    for x, y in zip(*factors, strict=True):
-        exact = all(map(math.isfinite, (x, y, total))) and x and y
-        total = fma(x, y, total) if exact else x * y + total
-    return int(np.float64(total).view(np.uint64))
+    for factors in zip(a, b, strict=True):
+        x, y, z = np.array([*factors, c], np.uint64).view(np.float64).tolist()
+        first_nan = [bits for bits, value in ((factors[1], y), (c, z), (factors[0], x)) if math.isnan(value)][:1]
+        total = fma(x, y, z)
+        default = 0xFFF8 << 48 if math.isnan(total) else int(np.float64(total).view(np.uint64))
+        c = first_nan[0] | 1 << 51 if first_nan else default
+    return c
 
 
 def fma(x: float, y: float, z: float) -> float:
+    if not all(map(math.isfinite, (x, y, z))) or not x or not y:
+        return z if math.isfinite(x) and math.isfinite(y) and math.isinf(z) else x * y + z
     try:
         exact = Fraction(x) * Fraction(y) + Fraction(z)
         return exact.numerator / exact.denominator if exact else x * y + z

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.emulator.helpers import compiled, cuda, edited, integers
-from tests.emulator.tensor_reference import KINDS, MMAS, Mma, dot, fragments, run_on_a_warp
+from tests.emulator.tensor_reference import BITS, KINDS, MMAS, Mma, dot, fragments, run_on_a_warp
 from worklog.emulator import Result, UnsupportedInstruction, launch
 
 TF32, F16 = cuda("mma_tf32"), cuda("mma_f16")
@@ -31,6 +31,42 @@ def test_each_element_is_its_sum_by_the_rule(case: Mma, kind: str) -> None:
     wanted[chosen], tested[chosen] = case.wanted(a[chosen], b, c[chosen]), 0xFFFFFFFF
     expected, mask = (np.stack(case.registers(a, b, each)[-case.counts[2] :]) for each in (wanted, tested))
     np.testing.assert_array_equal(got & mask, expected)
+
+
+# What an H200 gave: A and B of the products that are not zero, C, and D.
+GPUS_WORDS = [
+    ("m16n8k8.row.col.f32.tf32.tf32.f32", [(0x1C800000, 0x1C800000), (0x99800000, 0x19800000)], 0, 0x1FF),
+    ("m16n8k16.row.col.f32.bf16.bf16.f32", [(0x1C00, 0x9C00), (0x1900, 0x1900)], 0, 0x8000007F),
+    ("m16n8k8.row.col.f16.f16.f16.f16", [(0x8400, 0x1000)], 0, 0),
+    (
+        "m8n8k4.row.col.f64.f64.f64.f64",
+        [(0x78F << 52, 0x65A << 52), (0xF90 << 52, 0x734 << 52), (0x8B2 << 52, 0xEC7 << 52)],
+        0,
+        0x7FF << 52,
+    ),
+    *(
+        ("m16n8k8.row.col.f64.f64.f64.f64", *words)
+        for words in (
+            ([(0x7FF689F4120444BA, 0x7FF1FA9BDBD8998D)], 0, 0x7FF9FA9BDBD8998D),
+            ([(0x7FF259851CA6F93D, 1), (0xFFF126E0392C7042, 1)], 1, 0x7FFA59851CA6F93D),
+            ([(1, 0xFFF4562AF6F24EA6)], 0x7FF72A2443DFBE62, 0xFFFC562AF6F24EA6),
+            ([(0xFFF2DB249C5A2356, 1)], 0xFFFC577FC0E4556A, 0xFFFC577FC0E4556A),
+            ([(0x7FF << 52, 0)], 1, 0xFFF8 << 48),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(("form", "factors", "added", "wanted"), GPUS_WORDS)
+def test_an_mma_gives_an_h200s_words(form: str, factors: list[tuple[int, int]], added: int, wanted: int) -> None:
+    case = Mma(f"mma.sync.aligned.{form}")
+    a, b, c = (np.zeros(size, f"u{BITS[type_] // 8}") for size, type_ in zip(case.sizes, case.types, strict=True))
+    a[:, : len(factors)], b[:, : len(factors)] = np.array(factors, a.dtype).T[:, None]
+    c[:] = added
+    registers = case.registers(*(each.view(np.uint32) for each in (a, b, c)))
+    got = run_on_a_warp(case.text(), registers, case.counts[2])
+    expected = case.registers(*(each.view(np.uint32) for each in (a, b, np.full_like(c, wanted))))
+    np.testing.assert_array_equal(got, np.stack(expected[-case.counts[2] :]))
 
 
 FLOATS = st.one_of(

@@ -116,5 +116,5 @@ CASES = [
     Case("bf16", "f32", 64, 128, in_registers=True, trans=(False, True)),
     Case("tf32", "f32", 16, 128, in_registers=True, signs=(-1, -1)),
     Case("s8", "s32", 64, 128, step=1),
-    Case("u8", "s32", 40, 32, in_registers=True),
+    Case("u8", "s32", 48, 32, in_registers=True),
 ]

@@ -1,6 +1,6 @@
 """Tensor-core instructions on the GPU and on the emulator: random bit patterns, and whole kernels from the same PTX.
 
-What worklog/emulator/tensor.py states as not confirmed, these tests confirm or refute.
+The rule is in worklog/emulator/tensor.py.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ Array = Any  # an NDArray: NumPy types the results of its operators as Any
 _HALF_ULP = np.iinfo(np.int64).min
 _TINY_F64, _HUGE_F64 = 2.0**-900, 2.0**900
 _CANONICAL_NAN_16 = np.uint16(0x7FFF)
+_NAN_64, _QUIET_64 = np.uint64(0xFFF8 << 48), np.uint64(1 << 51)
 
 
 def fma_f32(a: Array, b: Array, c: Array) -> Array:
@@ -56,7 +57,8 @@ def round_to_odd(x: Array, y: Array) -> Array:
 def fma_f64(a: Array, b: Array, c: Array) -> Array:
     """a * b + c with one rounding, float64 in and out.
 
-    By error-free transformations, and by rational numbers for elements outside their range.
+    By error-free transformations, and by rational numbers for elements outside their range. Of NaN operands, b gives
+    its bits before c, and c before a, as an H200's tensor cores do; an invalid operation gives 0xfff8000000000000.
     """
     a, b, c = np.broadcast_arrays(a, b, c)
     with np.errstate(all="ignore"):
@@ -67,10 +69,16 @@ def fma_f64(a: Array, b: Array, c: Array) -> Array:
         out = v_high + round_to_odd(t_low, v_low)
         sizes = np.abs(np.stack(np.broadcast_arrays(a, b, c, high)))
         safe = ((sizes == 0) | ((sizes > _TINY_F64) & (sizes < _HUGE_F64))).all(axis=0) & (high != 0)
-        plain = high + c
-        # A product that is exactly zero has no rounding; infinities and NaN follow the plain operations.
-        special = ~(np.isfinite(a) & np.isfinite(b) & np.isfinite(c)) | (a == 0) | (b == 0)
-    out = np.where(special, plain, out)
+        finite = np.isfinite(a) & np.isfinite(b)
+        # A product that is exactly zero has no rounding; infinities follow the plain operations, but no product of
+        # finite numbers is infinite before it is rounded.
+        special = ~(finite & np.isfinite(c)) | (a == 0) | (b == 0)
+        plain = np.where(finite & ~np.isfinite(c), c, high + c)
+    out = np.where(special, plain, out).view(np.uint64)
+    out = np.where(np.isnan(plain), _NAN_64, out)
+    for operand in (a, c, b):
+        out = np.where(np.isnan(operand), operand.view(np.uint64) | _QUIET_64, out)
+    out = out.view(np.float64)
     for i in np.flatnonzero(~safe & ~special):
         out[i] = fma_fraction(float(a[i]), float(b[i]), float(c[i]))
     return out

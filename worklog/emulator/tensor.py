@@ -2,20 +2,20 @@
 which wgmma has, too (worklog.emulator.wgmma).
 
 Sums of integers and of bits are exact, modulo 2^32 or saturated. A sum of f64 is one multiply-add after the other, each
-rounded once, from the first k on (MMA-Sim, below; not confirmed here). Each other result is a sum of K products and the
-accumulator, whatever K the machine code's instruction has:
+rounded once, from the first k on (MMA-Sim, below). Each other result is a sum of K products and the accumulator,
+whatever K the machine code's instruction has:
 
 1. emax is the largest of the sums of two factors' exponents, over products that are not zero and without normalising
-   these, and of the accumulator's exponent. The exponent of a subnormal is that of its format's least normal number.
+   these, and of the accumulator's exponent, and at least -133. The exponent of a subnormal is that of its format's
+   least normal number. A zero has none, however large the other factor.
 2. Products and accumulator are truncated to multiples of 2^(emax - 25), and added exactly.
-3. The sum is truncated to a float32, or rounded to the nearest f16.
+3. The sum is truncated to a float32, or rounded to the nearest f16. What becomes zero is +0.
 
-On an H200 this gives the bits of TF32 (K 8), FP16 and BF16 (K 16) with f32 accumulators, for normal numbers. Everything
-else is as Xie et al., "MMA-Sim" (arXiv 2511.10909), and Khattak and Mikaitis, "Accurate Models of NVIDIA Tensor Cores"
-(arXiv 2512.07004), describe Hopper, and is not confirmed here: other K, f16 accumulators, subnormals, overflow to
-infinity, NaN as 0x7fffffff or 0x7fff, and that a sum that truncates to zero is +0. That a product with zero has no
-exponent, however large the other factor, is an assumption. TF32 ignores the low 13 bits of a word, also of NaN. The
-test that compares all of it with a GPU is tests/gpu/test_gpu_tensor.py.
+This is as Xie et al., "MMA-Sim" (arXiv 2511.10909), and Khattak and Mikaitis, "Accurate Models of NVIDIA Tensor Cores"
+(arXiv 2512.07004), describe Hopper, except for the least emax: theirs is -126, and an H200 gave sums that need one
+between -137 and -129. Overflow gives infinity; NaN is 0x7fffffff or 0x7fff, and of f64 as in floats.fma_f64. TF32
+ignores the low 13 bits of a word, also of NaN. tests/gpu/test_gpu_tensor.py compares all of it with a GPU: random
+normal numbers, subnormals, zeros, infinities and NaN gave an H200's bits in every shape and type of mma.sync.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ FRACTION = 25  # bits that a term keeps below the largest term's exponent
 BITS = {"f64": 64, "f32": 32, "tf32": 32, "s32": 32, "f16": 16, "bf16": 16, "s8": 8, "u8": 8, "s4": 4, "u4": 4, "b1": 1}
 INTEGERS = ("s32", "s8", "u8", "s4", "u4", "b1")
 LEAST = {"f16": -14, "bf16": -126, "tf32": -126, "f32": -126}  # exponents of the least normal numbers
+LEAST_SUM = -133  # the least emax
 NO_EXPONENT = -5000  # of a product that is zero
 NAN = np.uint32(0x7FFFFFFF).view(np.float32)
 ALIGNED = 32  # CUDA C++ Programming Guide, "Warp Matrix Functions": bytes, of a matrix; of its leading dimension 16
@@ -82,7 +83,7 @@ class Form:
 def multiply_add(a: Array, b: Array, c: Array, type_: str, sum_type: str) -> Array:
     """a @ b + c as the sum of step 2, in float64, which holds it exactly. Infinities and NaN as in IEEE arithmetic."""
     ea, eb, steps = _exponents(a, LEAST[type_]), _exponents(b, LEAST[type_]), range(a.shape[-1])
-    emax = np.maximum(_exponents(c, LEAST[sum_type]), LEAST["f32"])
+    emax = np.maximum(_exponents(c, LEAST[sum_type]), LEAST_SUM)
     for k in steps:
         np.maximum(emax, ea[..., :, k, None] + eb[..., None, k, :], out=emax)
     scale = np.ldexp(1.0, FRACTION - emax)
@@ -111,6 +112,12 @@ def truncated(x: Array) -> Array:
         step = 2.0**-149
         out = np.where(np.abs(x) < 2.0**-126, np.trunc(x / step) * step + 0.0, normal).astype(np.float32)
         return np.where(np.isnan(x), NAN, out)
+
+
+def positive_zero(x: Array) -> Array:
+    """float64 to the bits of the nearest f16, -0 to 0."""
+    bits = to_half(x)
+    return np.where(bits == 0x8000, np.uint16(0), bits)
 
 
 def to_tf32(x: Array, mode: str) -> Array:
@@ -166,7 +173,7 @@ def registers_of(sums: Array, type_: str, how: str = "") -> Array:
         ends = np.iinfo(np.int32)
         x = (np.clip(sums, ends.min, ends.max) if how == "satfinite" else sums).astype(np.int64).astype(np.uint32)
     else:
-        x = sums if type_ == "f64" else truncated(sums) if type_ == "f32" else to_half(sums)
+        x = sums if type_ == "f64" else truncated(sums) if type_ == "f32" else positive_zero(sums)
     held = max(1, 4 // x.itemsize)
     x = x.reshape(len(sums), -1, 8, sums.shape[-1] // 8, 4, 2 // held, held).transpose(3, 1, 5, 0, 2, 4, 6)
     words = np.ascontiguousarray(x).view(np.uint64 if x.itemsize == 8 else np.uint32)

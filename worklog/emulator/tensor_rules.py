@@ -178,7 +178,10 @@ def _warp_group(w: Writer, i: Instruction) -> bool:
     ):
         return False
     count = n // (4 if sum_type == "f16" else 2)
-    if i.parts[2:4] != ("sync", "aligned") or shape != f"m64n{n}k{256 // BITS[types[0]]}" or n % 8 or not 8 <= n <= 256:
+    least = 16 if integers and n > 32 else 8  # PTX ISA, "wgmma.mma_async", the shapes of each type
+    if i.parts[2:4] != ("sync", "aligned") or shape != f"m64n{n}k{256 // BITS[types[0]]}":
+        return False
+    if n % least or not 8 <= n <= 256:
         return False
     if [len(values), len(numbers)] != [wanted] * 2 or {*signs} - {1, -1} or {*trans} - {0, 1}:
         return False
