@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -68,7 +70,10 @@ def test_what_outlives_a_launch_gives_the_same_verdict(source: str, stage: str) 
 
 @pytest.mark.parametrize(
     ("name", "block"),
-    [*((f"converging/{name}", 64) for name in CONVERGING), *((f"barriers/{name}", 128) for name in AT_BARRIERS)],
+    [
+        *((f"converging/{name}", 64) for name in CONVERGING),
+        *((f"barriers/{name}", 128) for name in AT_BARRIERS if name != "lanes_apart"),
+    ],
 )
 def test_threads_wait_for_each_other_as_on_the_gpu(name: str, block: int) -> None:
     out = compile_cuda(Program(f"{name}.cu", cuda(name), "k"), same_ptx.architecture())
@@ -77,6 +82,40 @@ def test_threads_wait_for_each_other_as_on_the_gpu(name: str, block: int) -> Non
     same_ptx.load(out, out.cubin).function((1,), (block,), (same_ptx.cupy.asarray(values), there))
     assert launch(emulated(out.ptx, out.symbol, out.shared_accesses), (1,), block, [values, here]).ok
     np.testing.assert_array_equal(here, same_ptx.cupy.asnumpy(there))
+
+
+APART = """
+import sys
+from tests.emulator.helpers import cuda
+from tests.gpu import same_ptx
+from worklog.kernel.device import Program
+from worklog.kernel.nvrtc import compile_cuda
+first, second = sys.argv[1:]
+source = cuda("barriers/lanes_apart").replace("barrier.sync 0", first).replace("barrier.cta.sync 0", second)
+out = compile_cuda(Program("apart.cu", source, "k"), same_ptx.architecture())
+values, there = same_ptx.cupy.arange(128, dtype="i4"), same_ptx.cupy.zeros(256, "i4")
+same_ptx.load(out, out.cubin).function((1,), (128,), (values, there))
+print(*same_ptx.cupy.asnumpy(there)[:128])
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "right"),
+    [
+        ("barrier.sync 0", "barrier.cta.sync 0", True),
+        ("barrier.sync 0, 128", "barrier.cta.sync 0, 128", True),
+        ("barrier.sync 0", "barrier.cta.sync 0, 128", False),
+    ],
+)
+def test_lanes_of_a_warp_wait_at_two_instructions(first: str, second: str, right: bool) -> None:
+    """In a process of its own: an illegal instruction ends its context."""
+    command = (sys.executable, "-c", APART, first, second)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    wanted = [127 - t if t % 3 == 0 else t - 127 for t in range(128)]
+    if right:
+        assert done.stdout.split() == [str(value) for value in wanted], done.stderr[-500:]
+    else:
+        assert "illegal instruction" in done.stderr, done.stdout
 
 
 @pytest.mark.parametrize("name", CASES)

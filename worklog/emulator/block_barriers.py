@@ -140,6 +140,12 @@ class BlockBarriers:
     def _complete(self, waits: list[Arrival], released: Array) -> None:
         """Lanes that waited continue."""
         self._check_places(waits, released)
+        with_count, without = (_union([w for w in waits if (w.count > 0) == counted]) for counted in (True, False))
+        if (mixed := self._by_block(with_count & released) & self._by_block(without & released)).any():
+            what = f"waits at barrier {waits[0].number} with a number of threads and others without one, which an H200 "
+            what += "ends with an illegal instruction"
+            lanes = released & with_count & np.repeat(mixed, self.machine.batch.block_lanes)
+            self.machine.recorder.add_lanes("barrier-count", self.code[waits[0].pc], lanes, what)
         if not any(arrival.count for arrival in waits):
             self._check_exited(released, waits[0].pc)
         self._order(waits[0].number, released, released)
@@ -259,5 +265,5 @@ class BlockBarriers:
 
 
 def _union(arrivals: list[Arrival]) -> Array:
-    out: Array = reduce(np.bitwise_or, (arrival.lanes for arrival in arrivals))
+    out: Array = reduce(np.bitwise_or, (arrival.lanes for arrival in arrivals), np.zeros((), bool))
     return out

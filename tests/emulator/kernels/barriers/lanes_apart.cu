@@ -8,7 +8,7 @@ extern "C" __global__ void k(const int* in, int* out) {
     asm volatile("barrier.sync 0;" ::: "memory");
     out[t] = tile[127 - t];
   } else {
-    asm volatile("barrier.cta.sync 0, 128;" ::: "memory");
+    asm volatile("barrier.cta.sync 0;" ::: "memory");
     out[t] = -tile[127 - t];
   }
 }
