@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,37 @@ def test_a_file_of_benchmarks(tmp_path: Path) -> None:
     against = measure([copied.at(["N=16777216", "dtype=float32"])], by_cupy, harness=QUICK, out=tmp_path / "two.json")
     (found,) = against.measurements
     assert found.baseline == "by_cupy" and found.ratio == approx(1.0, abs=0.3), found.reason
+
+
+SEES = """
+import cupy
+import sys
+import torch
+import worklog
+
+@worklog.bench("N=1024")
+def sees(state):
+    x = torch.ones(state.N, device="cuda")
+    def launcher():
+        sys.seen = torch.cuda.current_stream().cuda_stream, cupy.cuda.get_current_stream().ptr
+        x.zero_()
+    return launcher
+"""
+
+
+def test_its_work_goes_to_the_stream_of_another_harness(tmp_path: Path) -> None:
+    import torch
+
+    from worklog.gpu.cuda import stream_of
+    from worklog.peers.harnesses import declared_works
+    from worklog.runner.session import Session
+
+    path = tmp_path / "sees.py"
+    path.write_text(SEES)
+    (work,) = declared_works(Session(), declared(path))
+    for stream in (torch.cuda.default_stream(), torch.cuda.Stream(), torch.cuda.default_stream()):
+        work.enqueue(stream_of(stream.cuda_stream))
+        assert vars(sys)["seen"] == (stream.cuda_stream, stream.cuda_stream)
 
 
 def test_libraries_are_baselines_beside_cublas(tmp_path: Path) -> None:

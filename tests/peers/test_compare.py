@@ -15,10 +15,14 @@ import numpy as np
 import pytest
 from pytest import approx
 
+from tests.exploits.arrays import xp
 from tests.harness.virtual import VirtualGpu
-from worklog.errors import ChildFailed, install_command
+from tests.virtual.machine import Machine
+from tests.virtual.session import VirtualSession
+from worklog.errors import BadSetting, ChildFailed, install_command
 from worklog.peers import compare as peers
 from worklog.peers.harnesses import Found, OtherHarness, OurHarness, Work, nvbench_summaries, works_on
+from worklog.runner.declare import declared
 from worklog.runs.comparison import Comparison, open_comparison
 from worklog.runs.documents import write_text
 from worklog.runs.samples import median
@@ -238,6 +242,73 @@ def coverage_of(*processes: list[list[float]], mhz: float = 1980.0) -> dict[floa
     clocks = [[1980.0, mhz] * (len(process) // 2) for process in processes]
     point = {"work": "cuBLAS", "of": 256, "intervals_us": list(processes), "sm_mhz": clocks, "wall_s": 0.1}
     return Comparison({"promises": {"coverage": [point]}}).coverage()
+
+
+DECLARED = """
+import worklog
+from tests.exploits.arrays import xp
+
+def product(state):
+    a, b, c = (xp.empty(state.N, state.N) for _ in range(3))
+    if state.N == 96:
+        state.skip("not today")
+    return a, b, c
+
+@worklog.bench("beta=0", "N=64,96,128")
+def scaled(state):
+    a, b, c = product(state)
+    state.run(xp.gemm, 1.0, a, b, float(state.beta), c)
+
+@worklog.bench("N=64")
+def on_a_stream(state):
+    a, b, c = product(state)
+    def launcher(stream):
+        assert stream == xp.machine.current.ptr
+        xp.gemm(1.0, a, b, 0.0, c)
+    return launcher
+
+@worklog.bench("N=64")
+def waits(state):
+    state.run(print, sync=True)
+
+@worklog.bench("N=64", "op[str]=a,b")
+def named(state):
+    return print
+"""
+
+
+def test_declared_benchmarks_are_compared_cold_and_hot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file.py").write_text(DECLARED)
+    scaled, on_a_stream, *others = declared(tmp_path / "file.py")
+    xp.machine = machine = Machine()
+    session = VirtualSession(machine)
+    calibration = open_comparison().document["calibration"] | {"offset_us": session.calibration.offset_us}
+    session.calibration = SimpleNamespace(offset_us=session.calibration.offset_us, as_dict=lambda: calibration)  # type: ignore[assignment]
+
+    def on_its_own_stream(works: Sequence[Work]) -> Iterator[Found]:
+        for one in works:
+            stream, before = machine.stream(), session.device.stream.last
+            one.enqueue(stream)
+            machine.synchronize(stream)
+            assert stream.last is not None and session.device.stream.last is before
+            yield "foreign", one, stream.last.us, 0.1
+
+    monkeypatch.setattr("worklog.runner.session.Session", lambda: session)
+    monkeypatch.setattr(peers, "gpu", lambda: SimpleNamespace(name="Virtual", as_dict=lambda: {"name": "Virtual"}))
+    monkeypatch.setattr(peers, "HARNESSES", (OtherHarness("foreign", on_its_own_stream),))
+    path = peers.compare(tmp_path / "out.json", benchmarks=[scaled, on_a_stream])
+    found = open_comparison(path, "benchmarks")
+    assert found.kinds == ["scaled · beta=0 · N", "on_a_stream · N"] and found.works(found.kinds[0]) == [64, 128]
+    for kind, of in ((found.kinds[0], 64), (found.kinds[0], 128), (found.kinds[1], 64)):
+        cold_us, read = 2 * of**3 / machine.flops_per_us, found.us(kind, of)
+        assert read[peers.OURS] == approx(cold_us, rel=0.01)
+        assert read["foreign"] == approx(cold_us, rel=0.3)
+        assert read[peers.HOT] == approx(cold_us / machine.warm_speedup, rel=0.1)
+    shown = peers.text(found)
+    assert "on_a_stream · N 64" in shown and f"{peers.TRACED}: " in shown and "complete" in found.document
+    for one, message in zip(others, ("waits has sync=True", "its last axis, op"), strict=True):
+        with pytest.raises(BadSetting, match=message):
+            peers.compare(tmp_path / "other.json", benchmarks=[one])
 
 
 def test_each_process_reads_each_size() -> None:

@@ -67,6 +67,10 @@ class Stream:
     waits_for: list[Operation] = field(default_factory=list)
     recording: list[Work] | None = None
 
+    @property
+    def ptr(self) -> int:
+        return id(self)
+
 
 @dataclass(eq=False)
 class Thread:

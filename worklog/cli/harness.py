@@ -18,6 +18,7 @@ from worklog.harness.calibration import Calibration, certificate
 from worklog.peers import compare, exploits
 from worklog.problem import Shape
 from worklog.runner import measure as bench
+from worklog.runner.declare import at, declared
 from worklog.runner.session import calibrated
 from worklog.runner.tasks import ABLATION_SIZES, ablation_tasks, estimate, grid_tasks
 from worklog.runs import open_run, read_part
@@ -139,21 +140,39 @@ def calibrate(harness: Harness, as_json: bool) -> None:
 @click.command()
 @click.option("--recorded", is_flag=True, help="Show the recorded comparison (default without a GPU).")
 @click.option("--only", type=click.Choice(["intervals"]), help="Measure only whether the 95 % intervals hold.")
+@click.option(
+    "--bench",
+    "files",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE.py",
+    help="Time the benchmarks that FILE.py declares instead, cold and hot; repeat for more.",
+)
+@click.option(
+    "-a", "--axis", "axes", multiple=True, metavar="NAME=VALUES", help="As of `worklog bench`; repeat for more."
+)
 @output.out_option()
 @output.options(*output.EXPORT)
 @output.json_option
-def peers(recorded: bool, only: str | None, out: Path | None, as_json: bool) -> None:
-    """Time kernels of known length and cuBLAS with this harness and with every other one that is installed. Without a
-    GPU, the recording is shown.
+def peers(
+    recorded: bool, only: str | None, files: tuple[Path, ...], axes: tuple[str, ...], out: Path | None, as_json: bool
+) -> None:
+    """Time kernels of known length and cuBLAS, or declared benchmarks, with this harness and with every other one that
+    is installed. Without a GPU, the recording is shown.
     """
     if recorded and out is not None:
         raise BadSetting("--recorded shows the recorded comparison: omit --out")
+    if only is not None and files:
+        raise BadSetting("--only measures intervals of cuBLAS: omit it or --bench")
+    if axes and not files:
+        raise BadSetting("--axis is for declared benchmarks: give --bench FILE.py")
     path = None
-    if not recorded and (out is not None or only is not None or bench.live_wanted()):
+    if not recorded and (out is not None or only is not None or files or bench.live_wanted()):
+        chosen = at(axes, [one for file in files for one in declared(file)]) if files else []
         device.require_gpu()
         with output.progress_bar() as progress:
-            path = compare.compare(out, progress, only)
-    found = open_comparison(path)
+            path = compare.compare(out, progress, only, chosen)
+    found = open_comparison(path, "benchmarks" if files else "peers")
     output.export(found.frame(), title=found.label)
     if as_json:
         output.print_json(found.document)

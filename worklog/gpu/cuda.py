@@ -255,7 +255,9 @@ class CudaLoan:
         """The stream as CuPy's current one, and as PyTorch's where that is loaded."""
         torch = sys.modules.get("torch")
         if torch is not None and self._external is None and torch.cuda.is_available():
-            self._external = torch.cuda.ExternalStream(self.handle)
+            # ExternalStream(0) would be a new stream of PyTorch's.
+            of_handle = torch.cuda.ExternalStream if self.handle else torch.cuda.default_stream
+            self._external = of_handle(self.handle or None)
         with self.device.stream, nullcontext() if self._external is None else torch.cuda.stream(self._external):  # type: ignore[union-attr]
             yield
 

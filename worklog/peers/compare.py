@@ -25,30 +25,38 @@ from typing import TYPE_CHECKING, Any
 from worklog.errors import BadSetting, ChildFailed, install_command
 from worklog.gpu.device import gpu, software, tool
 from worklog.peers.harnesses import HARNESSES, SAMPLING, OtherHarness, OurHarness, Read, Work, product
+from worklog.runner.declare import Benchmark
 from worklog.runner.tasks import Progress, silent
 from worklog.runs import Table, claimed, median, new_path, runs_dir, write_text
-from worklog.runs.comparison import CUBLAS, KNOWN, SCHEMA, Comparison, Row
+from worklog.runs.comparison import CUBLAS, SCHEMA, Comparison, Row
+from worklog.settings import Harness
 
 if TYPE_CHECKING:
     from worklog.harness.cuda_timeline import CudaTimeline
 
 KNOWN_US = (1, 2, 3, 5, 10, 20, 30, 50, 100, 300, 1000)
 SIZES = (128, 256, 512, 1024, 2048, 4096)
-OURS, KEPT, TRACED = "worklog", "worklog, offset kept", "worklog, CUPTI"  # names in recordings
+OURS, KEPT, TRACED, HOT = "worklog", "worklog, offset kept", "worklog, CUPTI", "worklog, hot"  # names in recordings
 AA_PAIRS, AA_SIZE = 50, 512
 BESIDE = 3
+OF_BENCHMARKS = SAMPLING.but(hot_ms=Harness().hot_ms)
 PROMISED_SIZES = (512, 1024, 2048, 4096)
 
 
-def compare(out: Path | None = None, progress: Progress = silent, only: str | None = None) -> Path:
+def compare(
+    out: Path | None = None,
+    progress: Progress = silent,
+    only: str | None = None,
+    benchmarks: Sequence[Benchmark] = (),
+) -> Path:
     """Time everything with every harness on this GPU, in less than three minutes, and whether the intervals hold, in
-    about four; the path of the document. only: "intervals" for the latter alone. Raises NoGpu, BadRunFile where it
-    cannot be written.
+    about four; the path of the document. only: "intervals" for the latter alone. benchmarks: time these instead, cold
+    and hot. Raises NoGpu, BadRunFile where it cannot be written, and what `declared_works` raises.
     """
-    from worklog.peers.harnesses import works_on
+    from worklog.peers.harnesses import declared_works, works_on
     from worklog.runner.session import Session
 
-    session = Session()
+    session, sampling = Session(), OF_BENCHMARKS if benchmarks else SAMPLING
     created = datetime.now(UTC).isoformat(timespec="seconds")
     path = out or runs_dir().parent / "peers" / new_path(gpu().name, created, "peers").name
     document: dict[str, Any] = {
@@ -60,24 +68,31 @@ def compare(out: Path | None = None, progress: Progress = silent, only: str | No
         "complete": False,
         "device": gpu().as_dict(),
         "software": software(),
-        "harness": SAMPLING.as_dict(),
+        "harness": sampling.as_dict(),
         "calibration": session.calibration.as_dict(),
         "rows": [],
         "promises": {"again": []},
     }
-    works = works_on(session, KNOWN_US, SIZES)
+    works = declared_works(session, benchmarks) if benchmarks else works_on(session, KNOWN_US, SIZES)
+    if benchmarks:
+        document["benchmarks"] = [*dict.fromkeys(work.kind for work in works)]
     cublas = {work.of: work for work in works if work.kind == CUBLAS}
-    ours = OurHarness(session.timeline, session.device, session.calibration.offset_us)
+    ours = OurHarness(session.timeline, session.device, session.calibration.offset_us, sampling)
     # Each step returns rows or promises of the document.
     steps: list[tuple[str, Callable[[], list[Row] | dict[str, Any]]]] = [
         (OURS, lambda: our_rows(ours, works)),
-        ("time to ±0.5 %", lambda: seconds_again(ours, [cublas[size] for size in PROMISED_SIZES])),
-        ("A/A", lambda: same_twice(ours, cublas[AA_SIZE])),
         *((other.name, partial(rows_of, other, works)) for other in HARNESSES),
         (TRACED, lambda: traced_rows(ours, works)),
-        ("worklog beside CUPTI", lambda: beside_the_tracer(ours, list(cublas.values()))),
-        ("intervals", lambda: {"coverage": coverage()}),
     ]
+    if not benchmarks:
+        steps[1:1] = [
+            ("time to ±0.5 %", lambda: seconds_again(ours, [cublas[size] for size in PROMISED_SIZES])),
+            ("A/A", lambda: same_twice(ours, cublas[AA_SIZE])),
+        ]
+        steps += [
+            ("worklog beside CUPTI", lambda: beside_the_tracer(ours, list(cublas.values()))),
+            ("intervals", lambda: {"coverage": coverage()}),
+        ]
     steps = [(name, step) for name, step in steps if only in (None, name)]
     with claimed(path):
         for done, (name, step) in enumerate(steps):
@@ -95,11 +110,14 @@ def compare(out: Path | None = None, progress: Progress = silent, only: str | No
 
 
 def our_rows(ours: OurHarness, works: Sequence[Work]) -> list[Row]:
-    """This harness, with the event overhead removed and with it kept: one reading each, shown in two ways."""
+    """This harness, with the event overhead removed and with it kept: one reading each, shown in two ways; and the hot
+    time where it is taken.
+    """
     rows = []
     for work in works:
         read = ours.read(work)
         rows += [_row(OURS, work, read, ours.offset_us), _row(KEPT, work, read)]
+        rows += [_row(HOT, work, read._replace(interval=read.hot))] if read.hot else []
     return rows
 
 
@@ -205,7 +223,7 @@ def text(comparison: Comparison) -> str:
     names = comparison.harnesses
     rows = [
         (f"{kind} {of:g}", *(f"{read[name]:.2f}" if name in read else "–" for name in names))
-        for kind in (KNOWN, CUBLAS)
+        for kind in comparison.kinds
         for of in comparison.works(kind)
         for read in [comparison.us(kind, of)]
     ]

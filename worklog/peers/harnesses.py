@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,9 +18,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from worklog.errors import BadSetting
 from worklog.harness import Harness, time_pair
 from worklog.problem import Shape, random_inputs
+from worklog.runner.declare import Benchmark, Skipped
 from worklog.runner.launches import ALIGNED, Pool
+from worklog.runner.point import Called, called
 from worklog.runs import Estimate, event_overhead_us, median
 
 if TYPE_CHECKING:
@@ -32,7 +36,8 @@ SAMPLING = Harness().but(budget_s=3.0, hot_ms=0.0)
 
 @dataclass(frozen=True)
 class Work:
-    """Something to time: "spin" of a length in microseconds, or "cuBLAS" of a size N; enqueue takes a CuPy stream.
+    """Something to time: "spin" of a length in microseconds, "cuBLAS" of a size N, or a declared benchmark with the
+    value of its last axis; enqueue takes a CuPy stream.
     move: moves its buffers to a new random placement; settle: back to their own; None for work without buffers.
     """
 
@@ -45,13 +50,15 @@ class Work:
 
 class Read(NamedTuple):
     """One measurement. interval: the median with its interval, in microseconds, event overhead included. converged:
-    whether it reached its precision without it. wall_s: seconds, warm-up included. sm_mhz: the median SM clock.
+    whether it reached its precision without it. wall_s: seconds, warm-up included. sm_mhz: the median SM clock. hot:
+    of launches in a row, without the overhead; None unless the harness takes it.
     """
 
     interval: Estimate
     converged: bool
     wall_s: float
     sm_mhz: float | None
+    hot: Estimate | None = None
 
 
 @dataclass(frozen=True)
@@ -61,11 +68,12 @@ class OurHarness:
     timeline: CudaTimeline
     device: CudaDevice
     offset_us: float
+    sampling: Harness = SAMPLING
 
     def read(self, work: Work, timer: str = "events") -> Read:
         """timer: "events", or "cupti", which has no event overhead."""
         started = time.perf_counter()
-        harness = SAMPLING.but(timer=timer)
+        harness = self.sampling.but(timer=timer)
         reading = time_pair(
             self.timeline,
             lambda: work.enqueue(self.device.stream),
@@ -78,7 +86,8 @@ class OurHarness:
         if work.settle is not None:
             work.settle()
         found = median(reading.counted("subject"), reading.placements("subject"))
-        return Read(found, reading.converged, took, reading.sm_mhz)
+        hot = median(reading.hot[0]) if reading.hot else None
+        return Read(found, reading.converged, took, reading.sm_mhz, hot)
 
 
 def works_on(session: Session, known_us: Sequence[int], sizes: Sequence[int]) -> list[Work]:
@@ -127,6 +136,49 @@ def product(size: int) -> Work:
     enqueue(device.stream)
     device.synchronize()
     return Work("cuBLAS", size, enqueue, None if pool is None else move, settle)
+
+
+def declared_works(session: Session, benchmarks: Sequence[Benchmark]) -> list[Work]:
+    """Every point of declared benchmarks that isn't skipped, each launched once. Raises BadSetting for one that the
+    other harnesses can't time, and what its function raises.
+    """
+    session.user_kernels = {one.name: one.kernel for one in benchmarks}
+    works: list[Work] = []
+    for name, axes in ((one.name, point.values) for one in benchmarks for point in one.points() if not point.skipped):
+        *others, (last, of) = axes.items() or [("", 1)]
+        if isinstance(of, str) or of <= 0:
+            raise BadSetting(f"{name}: its last axis, {last}, tells its works apart: give it numbers above 0")
+        kind = " · ".join(filter(None, (name, ", ".join(f"{axis}={value}" for axis, value in others), last)))
+        try:
+            made = called(session, name, axes)
+        except Skipped:
+            continue
+        if given := [tag for tag in ("sync", "timer") if made.how.get(tag)]:
+            raise BadSetting(f"{name} has {given[0]}=True, which other harnesses don't know: choose others")
+        works.append(Work(kind, of, _enqueued(session, made)))
+        works[-1].enqueue(session.device.stream)
+    if not works:
+        raise BadSetting("nothing to time: every point is skipped")
+    session.device.synchronize()
+    return works
+
+
+def _enqueued(session: Session, made: Called) -> Callable[[Any], None]:
+    """The call of a declared benchmark on any stream: the current one of CuPy and PyTorch, or what it gets as one."""
+    home, loans = session.device.loan("cupy"), dict[int, Any]()
+    takes_stream = made.kwargs.get("stream") == home.handle
+
+    def enqueue(stream: Any) -> None:
+        if stream.ptr not in loans:
+            device = copy(session.device)
+            device.stream = stream
+            loans[stream.ptr] = device.loan("cupy")
+        loan = loans[stream.ptr]
+        kwargs = made.kwargs | ({"stream": loan.handle} if takes_stream else {})
+        with loan.current():
+            made.fn(*made.args, **kwargs)
+
+    return enqueue
 
 
 COLD, BATCH = "nv/cold/", "nv/batch/"
@@ -203,7 +255,7 @@ def _nvbench(works: Sequence[Work]) -> Iterator[Found]:
     for name, work in names.items():
         registered = bench.register(_benchmark(name, work, both_s))
         registered.set_name(name)
-        if work.kind == "spin":
+        if work.kind != "cuBLAS":
             registered.set_timeout(SHORT_TIMEOUT_S)
     with tempfile.TemporaryDirectory() as folder, _stdout_to_stderr():
         path = Path(folder) / "nvbench.json"

@@ -303,12 +303,18 @@ def declared(path: Path, filters: Sequence[str] = (), axes: Sequence[str] = ()) 
     for pattern in filters:
         if not fnmatch.filter(every, pattern):
             raise BadSetting(f"no benchmark matches {pattern!r}{meant(pattern, every)}: it has {', '.join(every)}")
-    chosen = [one for name, one in every.items() if not filters or any(fnmatch.fnmatch(name, f) for f in filters)]
-    names = {axis.name for one in chosen for axis in one.space.axes}
+    return at(
+        axes, [one for name, one in every.items() if not filters or any(fnmatch.fnmatch(name, f) for f in filters)]
+    )
+
+
+def at(axes: Sequence[str], benchmarks: Sequence[Benchmark]) -> list[Benchmark]:
+    """Benchmarks with other values of some axes, as Benchmark.at takes them. Raises BadSetting for an axis of none."""
+    names = {axis.name for one in benchmarks for axis in one.space.axes}
     for text in axes:
         if (name := text.partition("=")[0].partition("[")[0].strip()) not in names:
             raise BadSetting(f"--axis {text}: no benchmark has an axis {name}{meant(name, names)}")
-    return [one.at(axes) for one in chosen]
+    return [one.at(axes) for one in benchmarks]
 
 
 def measure(

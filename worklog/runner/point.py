@@ -30,7 +30,7 @@ def measurement(
     session.device.empty_cache()
     try:
         for name in filter(None, task.names):
-            made.append(_called(session, name, dict(task.axes)))
+            made.append(called(session, name, dict(task.axes)))
         return _timed(session, task, used, notes, made)
     except (Skipped, CompileFailed, OutOfMemory) as reason:
         return task.without_time("skipped", str(reason).partition("\n")[0])
@@ -60,7 +60,7 @@ class Called:
         self.fn(*self.args, **self.kwargs)
 
 
-def _called(session: Session, name: str, axes: Mapping[str, Any]) -> Called:
+def called(session: Session, name: str, axes: Mapping[str, Any]) -> Called:
     """The decorated function's answer at a point: its launcher, its state.run, or itself. Raises Skipped, and what the
     function raises.
     """

@@ -31,8 +31,9 @@ Interval = tuple[float, float, float]  # low, middle, high
 @dataclass(frozen=True)
 class Row:
     """One harness (`ruler` in the file) on one work: microseconds as it reads them and the seconds that it took, or the
-    reason why there are none. work: "spin" with its true length in microseconds, or "cuBLAS" with its N. low, high: its
-    95 % interval, if the harness states one; converged: whether it is as narrow as requested.
+    reason why there are none. work: "spin" with its true length in microseconds, "cuBLAS" with its N, or a declared
+    benchmark with the value of its last axis. low, high: its 95 % interval, if the harness states one; converged:
+    whether it is as narrow as requested.
     """
 
     ruler: str
@@ -51,6 +52,7 @@ PARTS: dict[str, Any] = {
     "created": str,
     "origin?": str,
     "complete": bool,
+    "benchmarks?": list[str],
     "device": {"name": str},
     "calibration": {"offset_us": float, "offset_by_length_us": dict[float, float]},
     "rows": [get_type_hints(Row)],
@@ -103,8 +105,13 @@ class Comparison:
         """Why a harness did not read a work, by harness."""
         return {row["ruler"]: row["reason"] for row in self.document["rows"] if row["reason"]}
 
+    @property
+    def kinds(self) -> list[str]:
+        """Every kind of work with a row, in order."""
+        return list(dict.fromkeys(row["work"] for row in self.document["rows"]))
+
     def works(self, kind: str) -> list[float]:
-        """The known lengths (KNOWN) or the sizes (CUBLAS) that were timed, smallest first."""
+        """The known lengths (KNOWN), sizes (CUBLAS) or values of a benchmark's last axis, smallest first."""
         return sorted({row["of"] for row in self.document["rows"] if row["work"] == kind})
 
     def us(self, kind: str, of: float) -> dict[str, float]:
@@ -163,7 +170,7 @@ def _held(pairs: Sequence[tuple[Interval, Interval]]) -> float:
 
 def open_comparison(path: str | Path | None = None, part: str = "peers") -> Comparison:
     """The comparison in a file that `worklog peers` wrote, or by default the recording that comes with the package:
-    part "peers", or "intervals" for what `worklog peers --only intervals` wrote.
+    part "peers", "intervals" for what `worklog peers --only intervals` wrote, "benchmarks" for `worklog peers --bench`.
 
     Raises BadRunFile for a file that isn't such a document, is damaged, or has a newer schema, NothingToDraw if the
     package holds no comparison.
@@ -190,15 +197,17 @@ def _require_whole(document: dict[str, Any]) -> None:
     check("", document, PARTS)
     check_date(document["created"])
     promises = document["promises"]
-    needed = {"wall_s", "aa"} if document["complete"] and document["rows"] else {"wall_s"}
+    declared = document.get("benchmarks", [])
+    needed = {"wall_s", "aa"} if document["complete"] and document["rows"] and not declared else {"wall_s"}
     check("promises", promises, {name: part for name, part in PROMISES.items() if name in needed | promises.keys()})
     if not document["calibration"]["offset_by_length_us"]:
         raise ValueError("offset_by_length_us is empty")
     if not (document["rows"] or promises.get("coverage")):
         raise ValueError("rows is empty")
     for number, row in enumerate(document["rows"], 1):
-        if row["work"] not in (KNOWN, CUBLAS):
-            raise ValueError(f"rows {number} work is {row['work']!r:.60}: works are {KNOWN} and {CUBLAS}")
+        if row["work"] not in (KNOWN, CUBLAS, *declared):
+            known = ", ".join((KNOWN, CUBLAS, *declared))
+            raise ValueError(f"rows {number} work is {row['work']!r:.60}: works are {known}")
         if not row["of"] > 0:
             raise ValueError(f"rows {number} of is {row['of']}: lengths and sizes are above 0")
     for number, point in enumerate(promises["wall_s"], 1):
