@@ -33,6 +33,8 @@ from worklog.kernel.solution import Solution
 from worklog.runner.declare import declared
 from worklog.runner.measure import live_wanted
 from worklog.runner.problems import check
+from worklog.runs.comparison import open_comparison
+from worklog.runs.run import recordings
 
 # %% [markdown]
 # ## 1. One call
@@ -74,7 +76,25 @@ for one in declared(Path("examples") / "06_benchmarks.py"):
 # declares the same for a Triton kernel. Each row has the cold time, and the hot time beside it: launches in a row,
 # which find in L2 what the one before left there.
 #
-# ## 3. Results are data
+# A file of NVBench's Python benchmarks is measured the same way: replace its `import cuda.bench as bench` by `import
+# worklog.runner.nvbench as bench`.
+#
+# ## 3. The same work by other harnesses
+#
+# `worklog peers --bench examples/06_benchmarks.py --bench examples/09_triton_matmul.py` hands each declared point to
+# `do_bench`, NVBench, the GPU's tracer and the others of [notebook 09](09_harnesses_compared.ipynb). The table has
+# microseconds. NVBench batch, `do_bench_cudagraph` and worklog, hot measure with a warm L2.
+
+# %%
+if recordings("benchmarks"):
+    compared = open_comparison(part="benchmarks")
+    print(compared.label)
+    display(compared.frame().pivot_table("us", "ruler", ["work", "of"], sort=False).rename_axis("harness").round(2))
+else:
+    print("not recorded yet: the command above measures it on a GPU")
+
+# %% [markdown]
+# ## 4. Results are data
 #
 # A run is a data frame, and `samples()` has a row for each launch. The pivot marks the fastest kernel at each size, and
 # the kernels that cannot be distinguished from it.
@@ -87,7 +107,7 @@ run.pivot()
 run.frame()[["kernel", "n", "us", "us_low", "us_high", "tflops", "ratio", "source"]].round(2)
 
 # %% [markdown]
-# ## 4. A problem
+# ## 5. A problem
 #
 # A problem has a reference, named cases, a signature, and a tolerance for each dtype. `worklog new softmax DIR` writes
 # source to start from. A solution is a host function that launches kernels, as many as it likes.

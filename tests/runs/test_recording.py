@@ -47,7 +47,8 @@ def test_a_copy_of_what_ships_is_labelled_recorded() -> None:
     """A new recording is loaded with origin="recorded" and saved again before it ships."""
     for path in (RECORDINGS / "sweeps" / "h200.json", *recordings().values()):
         assert open_run(path).label.startswith("recorded · "), path
-    for kind, opened in (("peers", open_comparison), ("intervals", open_comparison), ("exploits", open_exploits)):
+    opens = {"exploits": open_exploits, **dict.fromkeys(("peers", "intervals", "benchmarks"), open_comparison)}
+    for kind, opened in opens.items():
         for path in (RECORDINGS / kind).glob("*.json"):
             assert opened(path).label.startswith("recorded · "), path
 
