@@ -17,13 +17,16 @@ HEAD = """# The five documents, feature by feature
 
 This project implements what five documents describe: an article on benchmarking a GEMM, NVBench, FlashInfer's timing by
 CUDA graphs, the practices of Triton's benchmark function, and Tensara's problems. Each row names a feature, the command
-or the name that does it here, and the test that holds it.
+or the name that does it here, and the test that holds it; or the reason why it is not here. The last table has what
+users of these and other tools ask for.
 """
 
 
 @dataclass(frozen=True)
 class Row:
-    """One feature. how: a command, or a Python name or call. test: "file::function", below tests/."""
+    """One feature. how: a command, or a Python name or call. test: "file::function", below tests/; "" for a feature that
+    is not here, whose `how` is the reason.
+    """
 
     document: str
     feature: str
@@ -45,7 +48,7 @@ def page() -> str:
         for row in of_one:
             file, _, name = row.test.partition("::")
             held = f"[{name.removeprefix('test_').replace('_', ' ')}](../tests/{file})"
-            cells.append((row.feature, f"`{row.how}`", held))
+            cells.append((row.feature, f"`{row.how}`", held) if row.test else (row.feature, row.how, "–"))
         parts.append(f"## {document}\n\n{Table('', ('feature', 'here', 'held by'), cells, left=3).markdown()}\n")
     return "\n".join(parts)
 
