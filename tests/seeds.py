@@ -24,8 +24,8 @@ users of these and other tools ask for.
 
 @dataclass(frozen=True)
 class Row:
-    """One feature. how: a command, or a Python name or call. test: "file::function", below tests/; "" for a feature that
-    is not here, whose `how` is the reason.
+    """One feature. how: a command, or a Python name or call. test: "file::function", below tests/; "" for a feature
+    that is not here, whose `how` is the reason.
     """
 
     document: str
