@@ -22,9 +22,11 @@
 # measured, and the tables use the recording of the ladder.
 
 # %%
+import json
 from pathlib import Path
 from tempfile import mkdtemp
 
+import pandas as pd
 from IPython.display import display
 
 import worklog
@@ -89,8 +91,23 @@ for one in declared(Path("examples") / "06_benchmarks.py"):
 if recordings("benchmarks"):
     compared = open_comparison(part="benchmarks")
     print(compared.label)
-    display(compared.frame().pivot_table("us", "ruler", ["work", "of"], sort=False).rename_axis("harness").round(2))
+    by_harness = compared.frame().pivot_table("us", "ruler", ["work", "of"], sort=False)
+    display(by_harness.rename_axis("harness").round(2))
 else:
+    print("not recorded yet: the command above measures it on a GPU")
+
+# %% [markdown]
+# `python -m tests.ported FOLDER`, in a checkout of this project, fetches examples that NVBench, Tensara and FlashInfer
+# publish, ports each in at most ten changed lines, and reads each by its own tool (theirs) and by this one (ours).
+
+# %%
+for path in recordings("ported").values():
+    published = json.loads(path.read_text(encoding="utf-8"))
+    print(published["label"].replace("live", "recorded", 1))
+    columns = ["project", "example", "point", "lines", "unit", "theirs", "ours", "hot_theirs", "hot"]
+    numbers = pd.DataFrame(published["rows"])[columns].round(2).astype(object).fillna("–")
+    display(numbers.rename(columns={"lines": "changed lines", "hot_theirs": "theirs, hot", "hot": "ours, hot"}))
+if not recordings("ported"):
     print("not recorded yet: the command above measures it on a GPU")
 
 # %% [markdown]
