@@ -73,6 +73,47 @@ def sees(state):
 """
 
 
+OF_NVBENCH = """
+import cupy
+import worklog.runner.nvbench as bench
+
+@bench.register()
+@bench.axis.string("how", ["stream", "external", "sync", "timer"])
+@bench.axis.int64_power_of_two("N", [24])
+def square(state: bench.State):
+    how, x = state.get_string("how"), cupy.ones(state.get_int64("N"), cupy.float32)
+    y = cupy.empty_like(x)
+    state.add_global_memory_reads(x.nbytes)
+    state.add_global_memory_writes(y.nbytes)
+    assert state.get_device() == cupy.cuda.runtime.getDevice()
+    if how == "stream":
+        state.set_stream(cupy.cuda.get_current_stream())
+
+    def launcher(launch, timer=None):
+        with cupy.cuda.Stream.from_external(launch.get_stream()) as stream:
+            if timer:
+                cupy.copyto(y, x)
+                timer.start()
+            cupy.square(x, out=y)
+            if timer:
+                timer.stop()
+            if how == "sync":
+                stream.synchronize()
+
+    state.exec(launcher, sync=how == "sync", timer=how == "timer")
+"""
+
+
+def test_benchmarks_in_nvbenchs_interface(tmp_path: Path) -> None:
+    path = tmp_path / "square.py"
+    path.write_text(OF_NVBENCH)
+    found = measure(declared(path), harness=QUICK, out=tmp_path / "run.json").measurements
+    assert [m.status for m in found] == ["measured"] * 4, [m.reason for m in found]
+    us = {str(m.axes["how"]): m.us for m in found}
+    assert us["external"] == approx(us["stream"], rel=0.1) and us["timer"] == approx(us["stream"], rel=0.5)
+    assert us["sync"] == approx(us["stream"], rel=0.8)
+
+
 def test_its_work_goes_to_the_stream_of_another_harness(tmp_path: Path) -> None:
     import torch
 
