@@ -43,6 +43,13 @@ __device__ __forceinline__ void wait(unsigned long long& bar, int parity) {
       : "memory");
 }
 
+// Whether this is the lane that the warp chose. The compiler knows that it is one.
+__device__ __forceinline__ bool elected() {
+  int chosen;
+  asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.b32 %0, 1, 0, p;\n}"
+               : "=r"(chosen));
+  return chosen != 0;
+}
 // One instruction copies a row of a tile.
 __device__ __forceinline__ void copy(float* to, const float* from, int bytes,
                                      unsigned long long& bar) {
@@ -94,23 +101,30 @@ __global__ void __launch_bounds__(BM * BN / (WM * WN) * 32 + COPIERS, 1) sgemm_s
     const int a_row = thread / (BK / 4) * 4, a_col = thread % (BK / 4) * 4;
     constexpr int B_ROWS = BK / WARPS;
     const int b_row = thread / 32 * B_ROWS;
+    A += (size_t)a_row * K + team * BK + a_col;
+    B += (size_t)(team * BK + b_row) * N;
+    float a[4][4];
+    auto load = [&](int tile) {  // a tile ahead: its data has time to arrive
+      if (tile >= tiles) return;
+      for (int i = 0; i < 4; ++i) *(float4*)a[i] = *(const float4*)&A[(size_t)i * K];
+      A += TEAMS * BK;
+    };
+    load(team);
     for (int tile = team; tile < tiles; tile += TEAMS) {
-      const int k0 = tile * BK, stage = tile % STAGES;
-      float a[4][4];
-      for (int i = 0; i < 4; ++i) {
-        *(float4*)a[i] = *(const float4*)&A[(size_t)(a_row + i) * K + k0 + a_col];
-      }
+      const int stage = tile % STAGES;
       wait(empty[stage], tile / STAGES % 2 ^ 1);  // the first round passes at once
       for (int k = 0; k < 4; ++k) {
         *(float4*)&As[stage][a_col + k][a_row] = make_float4(a[0][k], a[1][k], a[2][k], a[3][k]);
       }
+      load(tile + TEAMS);
       __syncwarp();
-      if (threadIdx.x % 32 == 0) {
+      if (elected()) {
         expect(full[stage], B_ROWS * BN * 4);
-        for (int r = b_row; r < b_row + B_ROWS; ++r) {
-          copy(Bs[stage][r], &B[(size_t)(k0 + r) * N], BN * 4, full[stage]);
+        for (int r = 0; r < B_ROWS; ++r) {
+          copy(Bs[stage][b_row + r], &B[(size_t)r * N], BN * 4, full[stage]);
         }
       }
+      B += (size_t)TEAMS * BK * N;
     }
     return;
   }

@@ -74,6 +74,13 @@ __device__ __forceinline__ void row_and_column(const Steps& steps, int tile, int
   column = rest / rows;
 }
 
+// Whether this is the lane that the warp chose. The compiler knows that it is one.
+__device__ __forceinline__ bool elected() {
+  int chosen;
+  asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.b32 %0, 1, 0, p;\n}"
+               : "=r"(chosen));
+  return chosen != 0;
+}
 // One instruction copies a row of a tile.
 __device__ __forceinline__ void copy(float* to, const float* from, int bytes,
                                      unsigned long long& bar) {
@@ -123,34 +130,46 @@ __global__ void __launch_bounds__(BM * BN / (WM * WN) * 32 + COPIERS, 1) sgemm_e
     const int a_row = thread / (BK / 4) * 4, a_col = thread % (BK / 4) * 4;
     constexpr int B_ROWS = BK / WARPS;
     const int b_row = thread / 32 * B_ROWS;
-    int step = 0;
-    for (long long at = first; at < last;) {
-      const int tile = at / steps.per_tile, skipped = at % steps.per_tile;
-      const int count = min((long long)(steps.per_tile - skipped), last - at);
+    long long at = first + team;
+    int tile = at / steps.per_tile, skipped = at % steps.per_tile;
+    const float *a_from, *b_from;
+    auto find = [&] {
       int row, column;
       row_and_column<GROUP>(steps, tile, row, column);
-      const float* a_tile = A + ((size_t)row * BM + a_row) * K + skipped * BK + a_col;
-      const float* b_tile = B + ((size_t)skipped * BK + b_row) * N + column * BN;
-      for (int s = (team - step % TEAMS + TEAMS) % TEAMS; s < count; s += TEAMS) {
-        const int stage = (step + s) % STAGES;
-        float a[4][4];
-        for (int i = 0; i < 4; ++i) {
-          *(float4*)a[i] = *(const float4*)&a_tile[(size_t)i * K + s * BK];
-        }
-        wait(empty[stage], (step + s) / STAGES % 2 ^ 1);  // the first round passes at once
-        for (int k = 0; k < 4; ++k) {
-          *(float4*)&As[stage][a_col + k][a_row] = make_float4(a[0][k], a[1][k], a[2][k], a[3][k]);
-        }
-        __syncwarp();
-        if (threadIdx.x % 32 == 0) {
-          expect(full[stage], B_ROWS * BN * 4);
-          for (int r = 0; r < B_ROWS; ++r) {
-            copy(Bs[stage][b_row + r], &b_tile[((size_t)s * BK + r) * N], BN * 4, full[stage]);
-          }
+      a_from = &A[((size_t)row * BM + a_row) * K + skipped * BK + a_col];
+      b_from = &B[((size_t)skipped * BK + b_row) * N + column * BN];
+    };
+    float a[4][4];
+    auto load = [&] {  // a step ahead: its data has time to arrive
+      if (at >= last) return;
+      for (int i = 0; i < 4; ++i) *(float4*)a[i] = *(const float4*)&a_from[(size_t)i * K];
+    };
+    find();
+    load();
+    for (int step = team; at < last; step += TEAMS) {
+      const int stage = step % STAGES;
+      wait(empty[stage], step / STAGES % 2 ^ 1);  // the first round passes at once
+      for (int k = 0; k < 4; ++k) {
+        *(float4*)&As[stage][a_col + k][a_row] = make_float4(a[0][k], a[1][k], a[2][k], a[3][k]);
+      }
+      const float* b = b_from;
+      at += TEAMS;
+      skipped += TEAMS;
+      a_from += TEAMS * BK;
+      b_from += (size_t)TEAMS * BK * N;
+      if (skipped >= steps.per_tile && at < last) {
+        tile += skipped / steps.per_tile;
+        skipped %= steps.per_tile;
+        find();
+      }
+      load();
+      __syncwarp();
+      if (elected()) {
+        expect(full[stage], B_ROWS * BN * 4);
+        for (int r = 0; r < B_ROWS; ++r) {
+          copy(Bs[stage][b_row + r], &b[(size_t)r * N], BN * 4, full[stage]);
         }
       }
-      step += count;
-      at += count;
     }
     return;
   }

@@ -5,7 +5,7 @@
 // Before:  each warp loaded its operands into registers, split them, and multiplied them with
 //          mma.sync, which doesn't reach the full rate of Hopper's tensor cores.
 // Now:     two warp groups multiply with wgmma, which reads both operands from shared memory. Two
-//          others split: one thread for each row of A and column of B, which bulk copies bring.
+//          others split: one thread for each row of A and column of B, which cp.async brings.
 //          They hand stages of 32 k over with mbarriers.
 // Why:     wgmma reaches that rate. Each number is split once per block instead of once per warp
 //          that needs it, and copying, splitting and multiplying overlap.
@@ -57,10 +57,9 @@ __device__ __forceinline__ void init(unsigned long long& bar, int count) {
 __device__ __forceinline__ void arrive(unsigned long long& bar) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address(&bar)) : "memory");
 }
-__device__ __forceinline__ void expect(unsigned long long& bar, int bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address(&bar)),
-               "r"(bytes)
-               : "memory");
+// This thread arrives once its copies so far are complete.
+__device__ __forceinline__ void arrive_after_copies(unsigned long long& bar) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(address(&bar)) : "memory");
 }
 __device__ __forceinline__ void wait(unsigned long long& bar, int parity) {
   asm volatile(
@@ -70,13 +69,9 @@ __device__ __forceinline__ void wait(unsigned long long& bar, int parity) {
       "r"(parity)
       : "memory");
 }
-__device__ __forceinline__ void copy(void* to, const void* from, int bytes,
-                                     unsigned long long& bar) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
-          "r"(address(to)),
-      "l"(from), "r"(bytes), "r"(address(&bar))
-      : "memory");
+__device__ __forceinline__ void copy(float* to, const float* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address(to)), "l"(from)
+               : "memory");
 }
 
 // A matrix of lines of 128 bytes along K, swizzled: PTX ISA, "Matrix Descriptor Format".
@@ -120,9 +115,13 @@ __device__ __forceinline__ float split_line(const float (&x)[32], const int (&pa
   const float scale = __uint_as_float((268 - exponent) << 23);
   const float unscale = __uint_as_float((exponent - 14) << 23);
   const unsigned least = __float_as_uint(0.125f * unscale);  // of a number that keeps 22 bits
-  unsigned small = 0;
-  for (int i = 0; i < 32; ++i) small += __float_as_uint(fabsf(x[i])) - 1 < least - 1;
-  line.lost += (float)small * (unscale * 0x1p-25f);
+  unsigned smallest = ALL;  // less 1, so that zeros count as the largest
+  for (int i = 0; i < 32; ++i) smallest = min(smallest, __float_as_uint(fabsf(x[i])) - 1);
+  if (smallest < least - 1) {
+    unsigned small = 0;
+    for (int i = 0; i < 32; ++i) small += __float_as_uint(fabsf(x[i])) - 1 < least - 1;
+    line.lost += (float)small * (unscale * 0x1p-25f);
+  }
   for (int p = 0; p < 4; ++p) {
     unsigned hi[4], lo[4];
     for (int i = 0; i < 4; ++i) {
@@ -163,10 +162,9 @@ __global__ void __launch_bounds__(512, 1) sgemm_wgmma(
       init(shared.empty[s], 8);  // a lane of each multiplying warp
     }
     for (int s = 0; s < RAW; ++s) {
-      init(shared.full_a[s], BM);  // a thread for each row of A
-      init(shared.full_b[s], BK);  // and of B
+      init(shared.full_a[s], 128);  // each thread of the warp group that splits A
+      init(shared.full_b[s], 128);  // and B
     }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();  // wait: the mbarriers must be initialised before any thread uses them
 
@@ -176,12 +174,14 @@ __global__ void __launch_bounds__(512, 1) sgemm_wgmma(
   };
 
   if (warp < 4) {  // splits a row of A per thread
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 88;");
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 96;");
     const int row = threadIdx.x, turn = row / 2 % 4;
-    auto fetch = [&](int s) {
-      expect(shared.full_a[s % RAW], 4 * BK);
-      copy(shared.raw_a[s % RAW][row], &A[(size_t)row * K + s * BK], 4 * BK,
-           shared.full_a[s % RAW]);
+    auto fetch = [&](int s) {  // eight threads copy a row
+      const int part = threadIdx.x % 8 * 4;
+      for (int r = threadIdx.x / 8; r < BM; r += 16) {
+        copy(&shared.raw_a[s % RAW][r][part], &A[(size_t)r * K + s * BK + part]);
+      }
+      arrive_after_copies(shared.full_a[s % RAW]);
     };
     for (int s = 0; s < RAW && s < stages; ++s) fetch(s);
     // Neighbouring rows begin with other parts, so that 8 of them are not in the same 4 banks.
@@ -193,21 +193,22 @@ __global__ void __launch_bounds__(512, 1) sgemm_wgmma(
       for (int i = 0; i < 32; i += 4) {
         *(float4*)&x[i] = *(const float4*)&shared.raw_a[s % RAW][row][8 * part[i / 8] + i % 8];
       }
+      asm volatile("bar.sync 3, 128;" ::: "memory");  // wait: the next copy overwrites these rows
+      if (s + RAW < stages) fetch(s + RAW);
       wait(shared.empty[s % STAGES], s / STAGES % 2 ^ 1);
       shared.unscale_a[s % STAGES][row] = split_line(x, part, row, shared.a[s % STAGES], line);
-      asm volatile("fence.proxy.async;" ::: "memory");  // wgmma must see what was written
+      asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // wgmma must see these halves
       hand_over(shared.full[s % STAGES]);
-      if (s + RAW < stages) fetch(s + RAW);
     }
     shared.rows[row] = line;
   } else if (warp < 8) {  // splits a column of B per thread
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 88;");
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 96;");
     const int column = threadIdx.x - 128;
-    auto fetch = [&](int s) {  // a row per thread
-      if (column >= BK) return;
-      expect(shared.full_b[s % RAW], 4 * BN);
-      copy(shared.raw_b[s % RAW][column], &B[(size_t)(s * BK + column) * N], 4 * BN,
-           shared.full_b[s % RAW]);
+    auto fetch = [&](int s) {  // a warp copies a row
+      for (int r = warp - 4; r < BK; r += 4) {
+        copy(&shared.raw_b[s % RAW][r][lane * 4], &B[(size_t)(s * BK + r) * N + lane * 4]);
+      }
+      arrive_after_copies(shared.full_b[s % RAW]);
     };
     for (int s = 0; s < RAW && s < stages; ++s) fetch(s);
     const int part[4] = {0, 1, 2, 3};
@@ -216,13 +217,13 @@ __global__ void __launch_bounds__(512, 1) sgemm_wgmma(
       wait(shared.full_b[s % RAW], s / RAW % 2);
       float x[32];
       for (int i = 0; i < 32; ++i) x[i] = shared.raw_b[s % RAW][i][column];
+      asm volatile("bar.sync 1, 128;" ::: "memory");  // wait: the next copy overwrites these rows
+      if (s + RAW < stages) fetch(s + RAW);
       wait(shared.empty[s % STAGES], s / STAGES % 2 ^ 1);
       shared.unscale_b[s % STAGES][column] =
           split_line(x, part, column, shared.b[s % STAGES], line);
-      asm volatile("fence.proxy.async;" ::: "memory");  // wgmma must see what was written
+      asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // wgmma must see these halves
       hand_over(shared.full[s % STAGES]);
-      asm volatile("bar.sync 1, 128;" ::: "memory");  // wait: the next copy overwrites these rows
-      if (s + RAW < stages) fetch(s + RAW);
     }
     shared.columns[column] = line;
   }
@@ -231,7 +232,7 @@ __global__ void __launch_bounds__(512, 1) sgemm_wgmma(
     return;
   }
 
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 168;");
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 160;");
   const int group = warp / 4 - 2, row = (warp - 8) * 16 + lane / 4, col = lane % 4 * 2;
   float acc[BN / 2], sum[BN / 2] = {};
   for (int s = 0; s < stages; ++s) {
